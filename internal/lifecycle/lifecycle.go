@@ -1,0 +1,167 @@
+// Package lifecycle decides what to do for one pod. It is a pure function: the
+// desired pod, what the runtime has of it, what came of earlier actions and the
+// time go in; actions, the API status, reasons in words and the next wake-up
+// time come out. It does no I/O, reads no clock, takes no lock and knows no
+// client (a test in internal/archtest holds it to that), so that every race is
+// a test and every decision can be replayed and explained.
+//
+// What must outlive the agent is not kept here but on the containers themselves
+// (attempt, back-off): Memory only holds what may be forgotten at a restart.
+package lifecycle
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Input is everything a decision may depend on.
+type Input struct {
+	// Now is the time of the decision.
+	Now time.Time
+	// Pod is the desired pod; nil for one that is found running but wanted by nobody.
+	Pod *v1.Pod
+	// Stop is set once the pod has to end, and from then on never nil again.
+	Stop *Stop
+	// Observed is the runtime's side; nil if it has nothing.
+	Observed *pod.Observed
+	// InFlight lists the actions begun and not yet ended.
+	InFlight []pod.Action
+	// Results lists what ended since the last decision, oldest first.
+	Results []pod.Result
+	// Memory is what the last decision returned; its zero value at first.
+	Memory Memory
+	// Node holds the facts and settings of this node.
+	Node Node
+}
+
+// Stop says that a pod has to end.
+type Stop struct {
+	// At is when that became known; the grace counts from here.
+	At time.Time
+	// Grace overrides the pod's own termination grace; nil leaves it.
+	Grace *time.Duration
+	// Why is told to people.
+	Why string
+}
+
+// Node is what the core has to know of the node; it doesn't change while the agent runs.
+type Node struct {
+	// HostIPs are the node's addresses, the primary one first.
+	HostIPs []string
+	// RuntimeName prefixes container IDs in the status ("containerd").
+	RuntimeName string
+	// MaxBackoff caps the crash-loop back-off
+	// (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); 0 means 300 s.
+	MaxBackoff time.Duration
+}
+
+// Decision is what follows from an Input.
+type Decision struct {
+	// Actions are to be begun now, each in parallel with whatever is under way.
+	Actions []pod.Action
+	// Cancel names targets whose actions under way are no longer wanted.
+	Cancel []string
+	// Status is the pod's API status; nil for a pod without a spec.
+	Status *v1.PodStatus
+	// Wake is when to decide again if nothing happens before; zero for never.
+	Wake time.Time
+	// Reasons say in words what the pod is waiting for.
+	Reasons []string
+	// Events are worth telling; each is told once.
+	Events []pod.Event
+	// Memory goes into the next Input.
+	Memory Memory
+	// Done says that nothing is left of the pod and nothing to do.
+	Done bool
+}
+
+// Decide is the core. It never changes what Input points to.
+func Decide(in Input) Decision {
+	d := &decider{in: in, mem: in.Memory.clone(), busy: map[string]pod.ActionKind{}}
+	for _, a := range in.InFlight {
+		d.busy[a.Target()] = a.Kind
+	}
+	d.indexSandboxes()
+	d.fold(in.Results)
+	if in.Stop != nil {
+		d.stop()
+	} else {
+		d.run()
+	}
+	if in.Pod != nil {
+		d.out.Status = d.status()
+	}
+	d.out.Memory = d.mem
+	return d.out
+}
+
+// decider is one decision in the making.
+type decider struct {
+	in   Input
+	mem  Memory
+	out  Decision
+	busy map[string]pod.ActionKind
+	// sandbox is the one that counts: the newest, if it is ready.
+	sandbox *pod.Sandbox
+	// finished says that no container will be started again: the pod has run to its end.
+	finished bool
+	// terminal is the phase that a finished pod has.
+	terminal v1.PodPhase
+}
+
+func (d *decider) indexSandboxes() {
+	if o := d.in.Observed; o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
+		d.sandbox = &o.Sandboxes[0]
+	}
+}
+
+// do asks for an action, unless its target is busy or has to wait after a failure.
+// It reports whether the action is begun with this decision.
+func (d *decider) do(a pod.Action) bool {
+	t := a.Target()
+	if _, ok := d.busy[t]; ok {
+		return false
+	}
+	if r, ok := d.mem.Retries[retryKey(a)]; ok && d.in.Now.Before(r.At) {
+		d.wakeAt(r.At)
+		return false
+	}
+	d.busy[t] = a.Kind
+	d.out.Actions = append(d.out.Actions, a)
+	return true
+}
+
+func (d *decider) wakeAt(t time.Time) {
+	if d.out.Wake.IsZero() || t.Before(d.out.Wake) {
+		d.out.Wake = t
+	}
+}
+
+func (d *decider) because(text string) { d.out.Reasons = append(d.out.Reasons, text) }
+
+func (d *decider) event(typ, reason, container, message string) {
+	d.out.Events = append(d.out.Events, pod.Event{Type: typ, Reason: reason, Container: container, Message: message})
+}
+
+// isBusy reports whether an action on the target is under way or just decided.
+func (d *decider) isBusy(target string) bool {
+	_, ok := d.busy[target]
+	return ok
+}
+
+func (d *decider) sandboxes() []pod.Sandbox {
+	if d.in.Observed == nil {
+		return nil
+	}
+	return d.in.Observed.Sandboxes
+}
+
+func (d *decider) instances() []pod.Container {
+	if d.in.Observed == nil {
+		return nil
+	}
+	return d.in.Observed.Containers
+}
