@@ -251,3 +251,15 @@ type Event struct {
 	// Container is the container it is about, if any.
 	Container string
 }
+
+// Report is what a worker tells of its pod: the one source of its status.
+type Report struct {
+	Desired *Desired
+	Status  *v1.PodStatus
+	// Reasons say in words what the pod waits for; Wake is when it is looked at next, if that is known.
+	Reasons []string
+	Wake    time.Time
+	// Stopping says why the pod has to end, StoppingAt since when; empty while it need not.
+	Stopping   string
+	StoppingAt time.Time
+}

@@ -1,0 +1,264 @@
+// Package worker runs one goroutine per pod. A worker is woken without data,
+// reads what is wanted and what is observed, asks the core (package lifecycle)
+// and carries out what it answers. It waits for nothing but wake-ups: effects
+// run beside it, so a slow pull never keeps a pod from being stopped, and a slow
+// pod delays no other.
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Desired is the set of pods that should run.
+type Desired interface {
+	// Current returns the wanted pods and whether every source has reported:
+	// before that, a pod that is missing may only be unknown yet.
+	Current() (pods []*pod.Desired, synced bool)
+	// Changed gets a value, without data, after Current may have changed.
+	Changed() <-chan struct{}
+}
+
+// Observed is what the runtime has.
+type Observed interface {
+	// Synced is closed once the runtime's state is known as a whole.
+	Synced() <-chan struct{}
+	// Get returns the newest snapshot of one pod; nil if the runtime has nothing of it.
+	Get(types.UID) *pod.Observed
+	// UIDs lists every pod the runtime has something of.
+	UIDs() []types.UID
+}
+
+// Effects carries out actions. Its methods are called from many goroutines.
+type Effects interface {
+	// Do blocks until the action has ended, or ctx has. Whatever it changed in the
+	// runtime is visible in Observed before it returns. p is nil for a pod nobody wants.
+	Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result
+	// LoggedAttempts tells, by container, the least attempt a new instance may have by the logs on disk.
+	LoggedAttempts(p *v1.Pod) map[string]int
+	// Leftovers lists the pods that still have folders or cgroups on this node.
+	Leftovers() ([]types.UID, error)
+}
+
+// Statuses takes in what workers tell. There is one writer per pod: its worker.
+type Statuses interface {
+	Publish(types.UID, pod.Report)
+	Forget(types.UID)
+}
+
+// Recorder takes in events.
+type Recorder interface {
+	Event(p *v1.Pod, e pod.Event)
+}
+
+// Meter measures the workers.
+type Meter interface {
+	// Decided is called after each decision of a worker with the time it took.
+	Decided(time.Duration)
+	// Running is called when a pod's containers first all run, with the time since it was first seen.
+	Running(sinceSeen time.Duration)
+}
+
+// Config is what a Pool is built from. Every field is needed.
+type Config struct {
+	Desired  Desired
+	Observed Observed
+	Effects  Effects
+	Statuses Statuses
+	Recorder Recorder
+	Meter    Meter
+	Node     lifecycle.Node
+	// Resync is how often every worker looks again without being woken, as a safety net.
+	Resync time.Duration
+	Log    logr.Logger
+}
+
+// Pool owns the workers.
+type Pool struct {
+	cfg Config
+
+	mu      sync.Mutex
+	workers map[types.UID]*worker
+
+	// look gets a value when a pod without a worker was seen.
+	look chan struct{}
+	// ended gets each worker that has nothing left to do.
+	ended chan *worker
+	// beat is the time of the last turn of the loop, for Healthy.
+	beat time.Time
+	wg   sync.WaitGroup
+}
+
+// New constructs a pool; Run starts it.
+func New(cfg Config) *Pool {
+	return &Pool{cfg: cfg, workers: map[types.UID]*worker{}, look: make(chan struct{}, 1), ended: make(chan *worker)}
+}
+
+// Wake has the pod looked at again. It never blocks and may be called from anywhere.
+func (p *Pool) Wake(uid types.UID) {
+	p.mu.Lock()
+	w := p.workers[uid]
+	p.mu.Unlock()
+	if w != nil {
+		w.poke()
+		return
+	}
+	select {
+	case p.look <- struct{}{}:
+	default:
+	}
+}
+
+// Count returns how many workers there are.
+func (p *Pool) Count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.workers)
+}
+
+// Beat returns when the loop last turned; zero before it began. It turns at
+// least every Resync.
+func (p *Pool) Beat() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.beat
+}
+
+// Run starts and ends workers as the desired set asks for, until ctx ends. It
+// returns when every worker and effect has.
+func (p *Pool) Run(ctx context.Context) error {
+	defer p.wg.Wait()
+	// Until the runtime's state is known, starting a pod might start it twice.
+	select {
+	case <-p.cfg.Observed.Synced():
+	case <-ctx.Done():
+		return nil
+	}
+	leftovers, err := p.cfg.Effects.Leftovers()
+	if err != nil {
+		p.cfg.Log.Error(err, "Can't list what earlier pods left on disk; it stays until the next start")
+	}
+	tick := time.NewTicker(p.cfg.Resync)
+	defer tick.Stop()
+	for {
+		leftovers = p.reconcile(ctx, leftovers)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.cfg.Desired.Changed():
+		case <-p.look:
+		case w := <-p.ended:
+			p.remove(w)
+		case <-tick.C:
+			p.wakeAll()
+		}
+	}
+}
+
+func (p *Pool) remove(w *worker) {
+	p.mu.Lock()
+	delete(p.workers, w.uid)
+	p.mu.Unlock()
+	p.cfg.Statuses.Forget(w.uid)
+}
+
+func (p *Pool) wakeAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.workers {
+		w.poke()
+	}
+}
+
+// reconcile makes the workers fit the desired set. It returns the leftovers that
+// it could not judge yet.
+func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID {
+	pods, synced := p.cfg.Desired.Current()
+	wanted := make(map[types.UID]*pod.Desired, len(pods))
+	for _, d := range pods {
+		wanted[d.Pod.UID] = d
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.beat = time.Now()
+	held := p.holders(wanted)
+	if synced {
+		p.stopUnwanted(ctx, wanted, held, leftovers)
+		leftovers = nil
+	}
+	for _, d := range pods {
+		if w := p.workers[d.Pod.UID]; w != nil {
+			w.want(d)
+			continue
+		}
+		// A static pod's successor has its name and another UID: it waits until
+		// the old one is gone, so that two of them never run at once.
+		if holder, ok := held[pod.FullName(d.Pod)]; ok && holder != d.Pod.UID {
+			p.cfg.Log.V(3).Info("Pod waits for its predecessor to end", "pod", pod.FullName(d.Pod), "predecessor", holder)
+			continue
+		}
+		p.begin(ctx, d.Pod.UID, pod.FullName(d.Pod), d, nil)
+		held[pod.FullName(d.Pod)] = d.Pod.UID
+	}
+	return leftovers
+}
+
+// holders maps full names to the UID that has them on this node now. A worker
+// holds its name; so does a pod that only the runtime knows and nobody wants.
+func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
+	held := make(map[string]types.UID, len(p.workers))
+	for _, uid := range p.cfg.Observed.UIDs() {
+		if wanted[uid] == nil && p.workers[uid] == nil {
+			if o := p.cfg.Observed.Get(uid); !o.Empty() {
+				held[o.Name+"_"+o.Namespace] = uid
+			}
+		}
+	}
+	for uid, w := range p.workers {
+		held[w.name] = uid
+	}
+	return held
+}
+
+// stopUnwanted ends the workers of pods that are no longer wanted, and takes
+// down what nobody wants and no worker has: orphans in the runtime and on disk.
+func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, held map[string]types.UID, leftovers []types.UID) {
+	names := make(map[string]bool, len(wanted))
+	for _, d := range wanted {
+		names[pod.FullName(d.Pod)] = true
+	}
+	for uid, w := range p.workers {
+		if wanted[uid] == nil {
+			why := "its manifest is gone"
+			if names[w.name] {
+				why = "its manifest has changed"
+			}
+			w.end(why)
+		}
+	}
+	orphan := func(uid types.UID, name string) {
+		if wanted[uid] == nil && p.workers[uid] == nil {
+			p.begin(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: "no source wants it"})
+		}
+	}
+	for name, uid := range held {
+		orphan(uid, name)
+	}
+	for _, uid := range leftovers {
+		orphan(uid, "")
+	}
+}
+
+func (p *Pool) begin(ctx context.Context, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) {
+	w := newWorker(p, uid, name, d, stop)
+	p.workers[uid] = w
+	p.wg.Go(func() { w.run(ctx) })
+}

@@ -1,0 +1,325 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// world is desired set, runtime, effects and readers of status in one.
+type world struct {
+	mu      sync.Mutex
+	pods    []*pod.Desired
+	synced  bool
+	changed chan struct{}
+	known   chan struct{}
+	runtime map[types.UID]*pod.Observed
+	pool    *Pool
+	nextID  int
+	log     []string
+	// hold blocks the first effect of a kind on a pod until its channel is closed.
+	hold      map[string]chan struct{}
+	leftovers []types.UID
+	reports   map[types.UID]pod.Report
+}
+
+func newWorld(t *testing.T) *world {
+	w := bareWorld()
+	close(w.known)
+	w.start(t)
+	return w
+}
+
+// bareWorld has no pool yet, and a runtime that isn't known yet.
+func bareWorld() *world {
+	return &world{synced: true, changed: make(chan struct{}, 1), known: make(chan struct{}), runtime: map[types.UID]*pod.Observed{},
+		hold: map[string]chan struct{}{}, reports: map[types.UID]pod.Report{}}
+}
+
+// start runs a pool on the world until the test ends or stop is called.
+func (w *world) start(t *testing.T) (stop func()) {
+	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Statuses: w, Recorder: w, Meter: w, Resync: time.Hour, Log: logr.Discard()})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { _ = w.pool.Run(ctx); close(done) }()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) Current() ([]*pod.Desired, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.pods), w.synced
+}
+func (w *world) Changed() <-chan struct{}              { return w.changed }
+func (w *world) Synced() <-chan struct{}               { return w.known }
+func (w *world) LoggedAttempts(*v1.Pod) map[string]int { return nil }
+func (w *world) Leftovers() ([]types.UID, error)       { return w.leftovers, nil }
+func (w *world) Event(*v1.Pod, pod.Event)              {}
+func (w *world) Decided(time.Duration)                 {}
+func (w *world) Running(time.Duration)                 {}
+func (w *world) Publish(uid types.UID, r pod.Report)   { w.mu.Lock(); w.reports[uid] = r; w.mu.Unlock() }
+func (w *world) Forget(uid types.UID)                  { w.mu.Lock(); delete(w.reports, uid); w.mu.Unlock() }
+
+func (w *world) Get(uid types.UID) *pod.Observed {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.runtime[uid]
+	if o == nil {
+		return nil
+	}
+	c := *o
+	c.Containers, c.Sandboxes = slices.Clone(o.Containers), slices.Clone(o.Sandboxes)
+	return &c
+}
+
+func (w *world) UIDs() (list []types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid := range w.runtime {
+		list = append(list, uid)
+	}
+	return list
+}
+
+// set makes these the wanted pods.
+func (w *world) set(pods ...*pod.Desired) {
+	w.mu.Lock()
+	w.pods = pods
+	w.mu.Unlock()
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (w *world) Do(ctx context.Context, p *v1.Pod, _ *pod.Observed, uid types.UID, a pod.Action) pod.Result {
+	w.mu.Lock()
+	gate := w.hold[string(uid)+"/"+string(a.Kind)]
+	w.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return pod.Result{Failure: &pod.Failure{Reason: "Cancelled", Message: ctx.Err().Error()}}
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, string(uid)+" "+string(a.Kind))
+	return pod.Result{ID: w.effect(p, uid, a)}
+}
+
+func (w *world) effect(p *v1.Pod, uid types.UID, a pod.Action) string {
+	w.nextID++
+	id := fmt.Sprintf("id%d", w.nextID)
+	o := w.runtime[uid]
+	switch a.Kind {
+	case pod.CreateSandbox:
+		w.runtime[uid] = &pod.Observed{UID: uid, Name: p.Name, Namespace: p.Namespace,
+			Sandboxes: []pod.Sandbox{{ID: id, State: pod.SandboxReady, CreatedAt: time.Now(), IPs: []string{"10.0.0.1"}}}}
+	case pod.CreateContainer:
+		o.Containers = slices.Insert(o.Containers, 0, pod.Container{ID: id, Name: a.Container, SandboxID: a.SandboxID, State: pod.ContainerCreated, Attempt: a.Attempt})
+	case pod.StartContainer:
+		o.Containers[0].State, o.Containers[0].StartedAt = pod.ContainerRunning, time.Now()
+	case pod.StopContainer:
+		for i := range o.Containers {
+			o.Containers[i].State, o.Containers[i].FinishedAt = pod.ContainerExited, time.Now()
+		}
+	case pod.RemoveSandbox:
+		delete(w.runtime, uid)
+	}
+	return id
+}
+
+func (w *world) running(uid types.UID) bool {
+	o := w.Get(uid)
+	return o != nil && len(o.Containers) > 0 && o.Containers[0].State == pod.ContainerRunning
+}
+
+func (w *world) position(entry string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Index(w.log, entry)
+}
+
+func newPod(name string, uid types.UID) *pod.Desired {
+	grace := int64(5)
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: uid}}
+	p.Spec.TerminationGracePeriodSeconds = &grace
+	p.Spec.RestartPolicy = v1.RestartPolicyAlways
+	p.Spec.Containers = []v1.Container{{Name: "c", Image: "x"}}
+	return &pod.Desired{Pod: p, Source: pod.SourceFile}
+}
+
+func TestPodComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.set(newPod("a", "a1"), newPod("b", "b1"))
+		time.Sleep(10 * time.Second)
+		if !w.running("a1") || !w.running("b1") {
+			t.Fatal("the pods don't run")
+		}
+		if ph := w.reports["a1"].Status.Phase; ph != v1.PodRunning {
+			t.Fatalf("phase %s is told", ph)
+		}
+		w.set(newPod("b", "b1"))
+		time.Sleep(10 * time.Second)
+		if w.Get("a1") != nil || w.pool.Count() != 1 {
+			t.Fatal("the removed pod is still there")
+		}
+		if _, told := w.reports["a1"]; told {
+			t.Fatal("the removed pod is still told of")
+		}
+	})
+}
+
+func TestNothingIsRemovedBeforeAllSourcesReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.set(newPod("a", "a1"))
+		time.Sleep(10 * time.Second)
+		w.mu.Lock()
+		w.synced = false
+		w.mu.Unlock()
+		w.set()
+		time.Sleep(time.Minute)
+		if !w.running("a1") {
+			t.Fatal("the pod was removed though a source hasn't reported")
+		}
+	})
+}
+
+func TestNothingStartsBeforeTheRuntimeIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		w.start(t)
+		w.set(newPod("a", "a1"))
+		time.Sleep(time.Minute)
+		if len(w.log) != 0 {
+			t.Fatalf("acted blindly: %v", w.log)
+		}
+		close(w.known)
+		time.Sleep(time.Minute)
+		if !w.running("a1") {
+			t.Fatal("the pod doesn't run")
+		}
+	})
+}
+
+func TestSameNameAddedAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.set(newPod("a", "a1"))
+		time.Sleep(10 * time.Second)
+		first := w.Get("a1").Sandboxes[0].ID
+		w.set()
+		synctest.Wait()
+		w.set(newPod("a", "a1"))
+		time.Sleep(20 * time.Second)
+		if !w.running("a1") {
+			t.Fatal("the pod that was removed and added doesn't run")
+		}
+		if w.Get("a1").Sandboxes[0].ID == first {
+			t.Fatal("the removal was never carried out")
+		}
+	})
+}
+
+func TestSuccessorWaitsForItsPredecessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.set(newPod("a", "a1"))
+		time.Sleep(10 * time.Second)
+		w.set(newPod("a", "a2"))
+		time.Sleep(20 * time.Second)
+		if !w.running("a2") {
+			t.Fatal("the successor doesn't run")
+		}
+		if w.position("a1 CleanPod") > w.position("a2 PreparePod") {
+			t.Fatalf("the successor began before its predecessor was gone: %v", w.log)
+		}
+	})
+}
+
+func TestSuccessorWaitsForAnOrphanOfItsName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		close(w.known)
+		stop := w.start(t)
+		w.set(newPod("a", "a1"))
+		time.Sleep(10 * time.Second)
+		stop()
+		// Another agent process finds a1 running while the manifest already says a2.
+		w2 := bareWorld()
+		close(w2.known)
+		w2.runtime, w2.nextID = w.runtime, 100
+		w2.pods = []*pod.Desired{newPod("a", "a2")}
+		w2.start(t)
+		time.Sleep(20 * time.Second)
+		if !w2.running("a2") || w2.position("a1 RemoveSandbox") > w2.position("a2 CreateSandbox") {
+			t.Fatalf("the order is wrong: %v", w2.log)
+		}
+	})
+}
+
+func TestSlowPodDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.hold["a1/EnsureImage"] = make(chan struct{})
+		w.set(newPod("a", "a1"), newPod("b", "b1"))
+		time.Sleep(10 * time.Second)
+		if w.running("a1") || !w.running("b1") {
+			t.Fatal("b should run, and a wait for its image")
+		}
+		// The waiting pod can be stopped: its pull is given up.
+		w.set(newPod("b", "b1"))
+		time.Sleep(10 * time.Second)
+		if w.Get("a1") != nil {
+			t.Fatal("the pod that waited for its image isn't gone")
+		}
+	})
+}
+
+func TestLeftoversAreCleanedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		w.leftovers = []types.UID{"old", "a1"}
+		w.pods = []*pod.Desired{newPod("a", "a1")}
+		close(w.known)
+		w.start(t)
+		time.Sleep(time.Minute)
+		if w.position("old CleanPod") < 0 || w.position("a1 CleanPod") >= 0 || !w.running("a1") {
+			t.Fatalf("only what nobody wants is cleaned: %v", w.log)
+		}
+	})
+}
+
+func TestStopWaitsForEffects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		w.hold["a1/EnsureImage"] = make(chan struct{})
+		close(w.known)
+		stop := w.start(t)
+		w.set(newPod("a", "a1"))
+		time.Sleep(10 * time.Second)
+		begun := time.Now()
+		stop()
+		if time.Since(begun) > time.Second {
+			t.Fatalf("stopping took %s", time.Since(begun))
+		}
+	})
+}

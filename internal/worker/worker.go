@@ -1,0 +1,207 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// worker looks after one pod. Its goroutine alone touches the fields below mem.
+type worker struct {
+	pool *Pool
+	uid  types.UID
+	name string
+	// signal has one slot: being woken twice is being woken once.
+	signal chan struct{}
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	desired *pod.Desired
+	stop    *lifecycle.Stop
+	results []pod.Result
+
+	mem      lifecycle.Memory
+	flights  []flight
+	reported pod.Report
+	wasUp    bool
+}
+
+// flight is an action under way.
+type flight struct {
+	action pod.Action
+	cancel context.CancelFunc
+}
+
+func newWorker(p *Pool, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) *worker {
+	w := &worker{pool: p, uid: uid, name: name, desired: d, stop: stop, signal: make(chan struct{}, 1)}
+	w.poke()
+	return w
+}
+
+// poke wakes the worker; it never blocks.
+func (w *worker) poke() {
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
+
+// want tells the worker the newest wish for its pod. One that is ending goes on
+// to its end: the pool starts the pod anew afterwards.
+func (w *worker) want(d *pod.Desired) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stop == nil && w.desired != d {
+		w.desired = d
+		w.poke()
+	}
+}
+
+// end tells the worker that its pod has to go.
+func (w *worker) end(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stop == nil {
+		w.stop = &lifecycle.Stop{At: time.Now(), Why: why}
+		w.poke()
+	}
+}
+
+func (w *worker) run(ctx context.Context) {
+	defer w.wg.Wait()
+	if d := w.desired; d != nil {
+		// A pod that is adopted came up long ago: that isn't measured again.
+		w.wasUp = !w.pool.cfg.Observed.Get(w.uid).Empty()
+		if !w.wasUp {
+			w.mem.Attempts = w.pool.cfg.Effects.LoggedAttempts(d.Pod)
+		}
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.signal:
+		case <-timer.C:
+		}
+		d := w.step(ctx)
+		if d.Done {
+			break
+		}
+		if d.Wake.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(max(time.Until(d.Wake), 0))
+		}
+	}
+	select {
+	case w.pool.ended <- w:
+	case <-ctx.Done():
+	}
+}
+
+// step is one turn: read, decide, act, tell.
+func (w *worker) step(ctx context.Context) lifecycle.Decision {
+	begun := time.Now()
+	w.mu.Lock()
+	desired, stop, results := w.desired, w.stop, w.results
+	w.results = nil
+	w.mu.Unlock()
+	w.land(results)
+	in := lifecycle.Input{
+		Now: begun, Stop: stop, Results: results, Memory: w.mem, Node: w.pool.cfg.Node,
+		// Read after the results were taken: the snapshot knows all they brought about.
+		Observed: w.pool.cfg.Observed.Get(w.uid),
+	}
+	if desired != nil {
+		in.Pod = desired.Pod
+	}
+	for i := range w.flights {
+		in.InFlight = append(in.InFlight, w.flights[i].action)
+	}
+	d := lifecycle.Decide(in)
+	w.mem = d.Memory
+	w.tell(desired, stop, d)
+	for _, target := range d.Cancel {
+		for i := range w.flights {
+			if w.flights[i].action.Target() == target {
+				w.flights[i].cancel()
+			}
+		}
+	}
+	for _, a := range d.Actions {
+		w.launch(ctx, in.Pod, in.Observed, a)
+	}
+	w.pool.cfg.Meter.Decided(time.Since(begun))
+	return d
+}
+
+// land takes the actions that ended off the list of those under way.
+func (w *worker) land(results []pod.Result) {
+	for _, r := range results {
+		for i := range w.flights {
+			if w.flights[i].action == r.Action {
+				w.flights[i].cancel()
+				w.flights = append(w.flights[:i], w.flights[i+1:]...)
+				break
+			}
+		}
+	}
+}
+
+// launch begins an action beside the worker.
+func (w *worker) launch(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) {
+	ctx, cancel := context.WithCancel(ctx)
+	w.flights = append(w.flights, flight{action: a, cancel: cancel})
+	w.pool.cfg.Log.V(3).Info("Action", "pod", w.name, "podUID", w.uid, "action", a.Kind, "container", a.Container, "id", a.ID, "why", a.Why)
+	w.wg.Go(func() {
+		r := w.pool.cfg.Effects.Do(ctx, p, o, w.uid, a)
+		r.Action, r.At = a, time.Now()
+		if r.Failure != nil && ctx.Err() != nil {
+			r.Cancelled = true
+		}
+		w.mu.Lock()
+		w.results = append(w.results, r)
+		w.mu.Unlock()
+		w.poke()
+	})
+}
+
+// tell publishes what has changed, logs failures and hands on events.
+func (w *worker) tell(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.Decision) {
+	for _, e := range d.Events {
+		if desired != nil {
+			w.pool.cfg.Recorder.Event(desired.Pod, e)
+		}
+		if e.Type == v1.EventTypeWarning {
+			w.pool.cfg.Log.Info(e.Message, "pod", w.name, "podUID", w.uid, "reason", e.Reason, "container", e.Container)
+		} else {
+			w.pool.cfg.Log.V(2).Info(e.Message, "pod", w.name, "podUID", w.uid, "reason", e.Reason, "container", e.Container)
+		}
+	}
+	if desired == nil || d.Status == nil {
+		return
+	}
+	r := pod.Report{Desired: desired, Status: d.Status, Reasons: d.Reasons, Wake: d.Wake}
+	if stop != nil {
+		r.Stopping, r.StoppingAt = stop.Why, stop.At
+	}
+	if last := &w.reported; last.Desired != r.Desired || last.Stopping != r.Stopping ||
+		!equality.Semantic.DeepEqual(last.Status, r.Status) || !slices.Equal(last.Reasons, r.Reasons) {
+		w.reported = r
+		w.pool.cfg.Statuses.Publish(w.uid, r)
+	}
+	if !w.wasUp && d.Status.Phase == v1.PodRunning {
+		w.wasUp = true
+		w.pool.cfg.Meter.Running(time.Since(d.Status.StartTime.Time))
+	}
+}
