@@ -16,12 +16,17 @@ func (d *decider) run() {
 		d.finish()
 		return
 	}
-	if d.allUp() {
-		d.tidy()
-		return
-	}
+	up := d.allUp()
 	if !d.mem.Prepared {
+		// A pod that is found running is prepared anew as well: what it has stays,
+		// what is missing is made, and the rooms that prepare learn of it.
 		d.prepare()
+		if !up {
+			return
+		}
+	}
+	if up {
+		d.tidy()
 		return
 	}
 	if !d.haveSandbox() || !d.clearElsewhere() {

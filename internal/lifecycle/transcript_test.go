@@ -148,6 +148,7 @@ func (s *sim) apply(f []string) error {
 	case "agent-restarts":
 		s.restartAgent()
 	case "orphan":
+		s.restartAgent()
 		s.pod, s.stop = nil, &Stop{At: s.now, Why: "nobody wants it"}
 	case "stop":
 		s.stop = &Stop{At: s.now, Why: "its manifest is gone"}

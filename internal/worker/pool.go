@@ -75,7 +75,8 @@ type Config struct {
 	Statuses Statuses
 	Recorder Recorder
 	Meter    Meter
-	Node     lifecycle.Node
+	// Node is asked at each decision for what the core has to know of the node.
+	Node func() lifecycle.Node
 	// Resync is how often every worker looks again without being woken, as a safety net.
 	Resync time.Duration
 	Log    logr.Logger

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -49,7 +50,7 @@ func bareWorld() *world {
 
 // start runs a pool on the world until the test ends or stop is called.
 func (w *world) start(t *testing.T) (stop func()) {
-	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Statuses: w, Recorder: w, Meter: w, Resync: time.Hour, Log: logr.Discard()})
+	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, Resync: time.Hour, Log: logr.Discard()})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { _ = w.pool.Run(ctx); close(done) }()

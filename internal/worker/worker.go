@@ -118,7 +118,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.mu.Unlock()
 	w.land(results)
 	in := lifecycle.Input{
-		Now: begun, Stop: stop, Results: results, Memory: w.mem, Node: w.pool.cfg.Node,
+		Now: begun, Stop: stop, Results: results, Memory: w.mem, Node: w.pool.cfg.Node(),
 		// Read after the results were taken: the snapshot knows all they brought about.
 		Observed: w.pool.cfg.Observed.Get(w.uid),
 	}

@@ -1,0 +1,97 @@
+# deckhand: see `make help`.
+
+# Pinned in tools/*/go.mod; named here because the programs print them.
+CONTAINERD_VERSION := v2.4.2
+RUNC_VERSION := 1.5.2
+
+BIN := $(CURDIR)/bin
+ROOT_DIR ?= /var/lib/deckhand
+GO ?= go
+
+CONTAINERD_TOOLS := containerd containerd-shim-runc-v2 ctr
+CNI_PLUGINS := bridge host-local portmap
+IMAGES := $(BIN)/images/pause.tar $(BIN)/images/web.tar
+
+CONTAINERD_PKG := github.com/containerd/containerd/v2
+CONTAINERD_TAGS := no_btrfs no_devmapper no_zfs no_aufs
+
+.DEFAULT_GOAL := help
+
+##@ Everyday
+
+.PHONY: help
+help: ## Show this.
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: deps build ## Build everything and run the pods of examples/ (as root). Ctrl-C leaves them running.
+	$(BIN)/deckhand up --root-dir $(ROOT_DIR) --images $(BIN)/images examples/
+
+.PHONY: clean
+clean: ## Take down what `make run` started, and remove what was built.
+	@if [ -x $(BIN)/deckhand ]; then $(BIN)/deckhand down --root-dir $(ROOT_DIR); \
+	elif [ -e $(ROOT_DIR)/.deckhand ]; then $(MAKE) --no-print-directory build && $(BIN)/deckhand down --root-dir $(ROOT_DIR); fi
+	rm -rf $(BIN)
+
+.PHONY: build
+build: deckhand tools images ## Build deckhand, its runtime tools and its images into bin/.
+
+.PHONY: deps
+deps: ## Install the Debian packages that are missing (as root).
+	@scripts/install-deps.sh
+
+##@ Checks
+
+.PHONY: test
+test: deps tools images ## Run all tests, unit and end-to-end (as root).
+	$(GO) test ./...
+
+.PHONY: lint
+lint: ## Look for what the tests don't find.
+	$(GO) vet ./...
+
+.PHONY: bench
+bench: deps build ## Compare pod start, restart and idle cost with plain CRI calls.
+	$(GO) run ./bench
+
+.PHONY: bench-scale
+bench-scale: build ## Measure deckhand alone with 500 and 2,000 pods on an in-memory runtime.
+	$(GO) run ./bench/scale
+
+##@ Parts
+
+.PHONY: deckhand
+deckhand: ## Build deckhand alone.
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/deckhand ./cmd/deckhand
+
+.PHONY: tools
+tools: $(addprefix $(BIN)/,$(CONTAINERD_TOOLS) runc $(CNI_PLUGINS)) ## Build containerd, its shim, runc and the CNI plugins.
+
+.PHONY: images
+images: $(IMAGES) ## Build the pause and web images.
+
+$(addprefix $(BIN)/,$(CONTAINERD_TOOLS)): tools/containerd/go.mod tools/containerd/go.sum
+	@mkdir -p $(@D)
+	cd tools/containerd && CGO_ENABLED=0 $(GO) build -trimpath -tags "$(CONTAINERD_TAGS)" \
+		-ldflags "-s -w -X $(CONTAINERD_PKG)/version.Version=$(CONTAINERD_VERSION)" -o $@ $(CONTAINERD_PKG)/cmd/$(@F)
+
+# runc needs libseccomp, and with it cgo.
+$(BIN)/runc: tools/runc/go.mod tools/runc/go.sum
+	@mkdir -p $(@D)
+	cd tools/runc && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp \
+		-ldflags "-s -w -X main.version=$(RUNC_VERSION)" -o $@ github.com/opencontainers/runc
+
+$(BIN)/bridge $(BIN)/portmap: $(BIN)/%: tools/runc/go.mod tools/runc/go.sum
+	@mkdir -p $(@D)
+	cd tools/runc && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $@ \
+		github.com/containernetworking/plugins/plugins/$(if $(filter bridge,$*),main,meta)/$*
+
+$(BIN)/host-local: tools/runc/go.mod tools/runc/go.sum
+	@mkdir -p $(@D)
+	cd tools/runc && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $@ \
+		github.com/containernetworking/plugins/plugins/ipam/host-local
+
+$(IMAGES) &: images/pause/pause.c $(wildcard images/web/*.go) images/build/main.go
+	$(GO) run ./images/build -o $(BIN)/images

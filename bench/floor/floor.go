@@ -1,0 +1,136 @@
+// Package floor starts and removes pods by calling a CRI directly, with nothing
+// in between: how fast the runtime itself is.
+package floor
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Floor makes pods of one container each.
+type Floor struct {
+	// Runtime is the CRI.
+	Runtime runtimeapi.RuntimeServiceClient
+	// Image is present in the runtime; Args are given to its entry point.
+	Image string
+	Args  []string
+	// LogDir is where pods log, and CgroupParent where their cgroups go.
+	LogDir, CgroupParent string
+	// Grace is how long a stopped container may take, in whole seconds.
+	Grace time.Duration
+}
+
+// Pod is one that Start made.
+type Pod struct {
+	Sandbox, Container string
+
+	config *runtimeapi.PodSandboxConfig
+}
+
+// Start makes n pods, concurrency of them at a time, and returns them with the
+// time from the first RunPodSandbox until every container was started. After an
+// error the pods that have come to be are returned too.
+func (f *Floor) Start(ctx context.Context, n, concurrency int) ([]Pod, time.Duration, error) {
+	pods := make([]Pod, n)
+	began := time.Now()
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrency)
+	for i := range pods {
+		g.Go(func() error { return f.start(gctx, i, &pods[i]) })
+	}
+	err := g.Wait()
+	return pods, time.Since(began), err
+}
+
+func (f *Floor) start(ctx context.Context, i int, p *Pod) error {
+	name := fmt.Sprintf("floor-%04d", i)
+	p.config = &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "bench", Uid: name},
+		Hostname:     name,
+		LogDirectory: filepath.Join(f.LogDir, name),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent: f.CgroupParent,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
+			},
+		},
+	}
+	r, err := f.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
+	if err != nil {
+		return fmt.Errorf("floor: run sandbox %s: %w", name, err)
+	}
+	p.Sandbox = r.GetPodSandboxId()
+	return f.StartContainer(ctx, p, 0)
+}
+
+// StartContainer creates and starts a container in p, the attempt-th of its name.
+func (f *Floor) StartContainer(ctx context.Context, p *Pod, attempt uint32) error {
+	name := p.config.GetMetadata().GetName()
+	r, err := f.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: p.Sandbox, SandboxConfig: p.config,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "main", Attempt: attempt},
+			Image:    &runtimeapi.ImageSpec{Image: f.Image},
+			Args:     f.Args,
+			LogPath:  fmt.Sprintf("main/%d.log", attempt),
+			Linux:    &runtimeapi.LinuxContainerConfig{},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("floor: create container of %s: %w", name, err)
+	}
+	p.Container = r.GetContainerId()
+	if _, err := f.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: p.Container}); err != nil {
+		return fmt.Errorf("floor: start container of %s: %w", name, err)
+	}
+	return nil
+}
+
+// Restart kills p's container and makes another in the same sandbox. It returns
+// the time from the kill's end until the new container was started: what a
+// restart costs the runtime.
+func (f *Floor) Restart(ctx context.Context, p *Pod, attempt uint32) (time.Duration, error) {
+	if _, err := f.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: p.Container}); err != nil {
+		return 0, fmt.Errorf("floor: kill container: %w", err)
+	}
+	began := time.Now()
+	err := f.StartContainer(ctx, p, attempt)
+	return time.Since(began), err
+}
+
+// Remove stops and removes pods, concurrency of them at a time, and returns how
+// long that took. Pods that never came to be are fine.
+func (f *Floor) Remove(ctx context.Context, pods []Pod, concurrency int) (time.Duration, error) {
+	began := time.Now()
+	var g errgroup.Group
+	g.SetLimit(concurrency)
+	for _, p := range pods {
+		g.Go(func() error { return f.remove(ctx, p) })
+	}
+	err := g.Wait()
+	return time.Since(began), err
+}
+
+func (f *Floor) remove(ctx context.Context, p Pod) error {
+	if p.Container != "" {
+		stop := &runtimeapi.StopContainerRequest{ContainerId: p.Container, Timeout: int64(f.Grace / time.Second)}
+		if _, err := f.Runtime.StopContainer(ctx, stop); err != nil {
+			return fmt.Errorf("floor: stop container: %w", err)
+		}
+	}
+	if p.Sandbox == "" {
+		return nil
+	}
+	if _, err := f.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.Sandbox}); err != nil {
+		return fmt.Errorf("floor: stop sandbox: %w", err)
+	}
+	if _, err := f.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.Sandbox}); err != nil {
+		return fmt.Errorf("floor: remove sandbox: %w", err)
+	}
+	return nil
+}

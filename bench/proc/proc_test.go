@@ -1,0 +1,38 @@
+package proc_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/deckhand-node/deckhand/bench/proc"
+)
+
+func TestCPUTime(t *testing.T) {
+	before, err := proc.CPUTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
+	}
+	after, err := proc.CPUTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := after - before; used < 20*time.Millisecond || used > 10*time.Second {
+		t.Errorf("200 ms of work cost %s", used)
+	}
+	if _, err := proc.CPUTime(-1); err == nil {
+		t.Error("a process that isn't there has used CPU time")
+	}
+}
+
+func TestMemory(t *testing.T) {
+	m, err := proc.MemoryOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.PSS <= 0 || m.RSS < m.PSS || m.RSS > 1<<40 {
+		t.Errorf("this process has RSS %d and PSS %d", m.RSS, m.PSS)
+	}
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/metrics"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+)
+
+// The types here fit one room's needs to another's offer, so that neither knows the other.
+
+type podUID = types.UID
+
+// wanted offers the merged set to the workers.
+type wanted struct {
+	merger  *desired.Merger
+	changed <-chan struct{}
+}
+
+func newWanted(m *desired.Merger) wanted {
+	changed, _ := m.Subscribe() // as long as the merger itself
+	return wanted{m, changed}
+}
+
+func (w wanted) Changed() <-chan struct{} { return w.changed }
+
+func (w wanted) Current() ([]*pod.Desired, bool) {
+	set := w.merger.Current()
+	return set.Pods, set.Synced
+}
+
+// images offers the runtime's images to the image manager.
+type images struct{ conn *cri.Conn }
+
+func (i images) ImageStatus(ctx context.Context, image string) (string, error) {
+	img, err := i.conn.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: image})
+	if err != nil || img == nil {
+		return "", err
+	}
+	return img.Id, nil
+}
+
+func (i images) PullImage(ctx context.Context, image string) (string, error) {
+	return i.conn.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, nil, nil)
+}
+
+// plegMeter offers the PLEG's metrics to the observed state.
+type plegMeter struct{ m *metrics.PLEG }
+
+func (p plegMeter) Relisted(begun time.Time, took, interval time.Duration, err error) {
+	p.m.Relisted(took, interval)
+	if err == nil {
+		p.m.LastSeen(begun)
+	}
+}
+func (p plegMeter) Event(time.Duration) {}
+func (p plegMeter) EventDiscarded()     { p.m.DiscardEvents() }
+func (p plegMeter) Stream(err error) {
+	if err != nil {
+		p.m.StreamError()
+	} else {
+		p.m.StreamConnected(0)
+	}
+}
+
+// podMeter offers the pods' metrics to the workers, startMeter to the effects.
+type podMeter struct{ m *metrics.Pods }
+
+func (p podMeter) Decided(d time.Duration)         { p.m.WorkerRan(metrics.OperationSync, d) }
+func (p podMeter) Running(sinceSeen time.Duration) { p.m.Started(sinceSeen, sinceSeen) }
+
+type startMeter struct{ m *metrics.Pods }
+
+func (s startMeter) SandboxStarted(failed bool) {
+	s.m.SandboxStarted(reasonIf(failed, "CreatePodSandboxError"))
+}
+func (s startMeter) ContainerStarted(failed bool) {
+	s.m.ContainerStarted(metrics.TypeContainer, reasonIf(failed, "RunContainerError"))
+}
+
+func reasonIf(failed bool, reason string) string {
+	if failed {
+		return reason
+	}
+	return ""
+}
+
+func newMetrics(cfg *config.Config) *metrics.Metrics {
+	return metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: buildinfo.Get().Version, GoVersion: goruntime.Version()})
+}
+
+// binDirs are where the embedded runtime's programs are looked for before PATH.
+func binDirs(cfg *config.Config) []string {
+	if cfg.Embedded.BinDir != "" {
+		return []string{cfg.Embedded.BinDir}
+	}
+	if exe, err := os.Executable(); err == nil {
+		return []string{filepath.Dir(exe)}
+	}
+	return nil
+}
+
+// parallelPulls is how many images are pulled at once; 0 for any number
+// (KubeletConfiguration serializeImagePulls, maxParallelImagePulls).
+func parallelPulls(k *v1beta1.KubeletConfiguration) int {
+	if k.MaxParallelImagePulls != nil {
+		return int(*k.MaxParallelImagePulls)
+	}
+	if k.SerializeImagePulls == nil || *k.SerializeImagePulls {
+		return 1
+	}
+	return 0
+}
+
+func maxBackoff(k *v1beta1.KubeletConfiguration) time.Duration {
+	if m := k.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
+		return m.Duration
+	}
+	return 0
+}
+
+// counts are the numbers behind the gauges.
+func (a *Agent) counts() metrics.PodCounts {
+	c := metrics.PodCounts{Desired: len(a.merger.Current().Pods), Containers: map[pod.ContainerState]int{}}
+	for _, uid := range a.observed.UIDs() {
+		o := a.observed.Get(uid)
+		if o == nil {
+			continue
+		}
+		if len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
+			c.RunningPods++
+		}
+		for i := range o.Containers {
+			c.Containers[o.Containers[i].State]++
+		}
+	}
+	c.Working = map[metrics.WorkerState]int{}
+	for _, e := range a.status.List() {
+		w := metrics.WorkerState{Lifecycle: "sync"}
+		if e.Report.Stopping != "" {
+			w = metrics.WorkerState{Lifecycle: "terminating", Orphan: true}
+		}
+		c.Working[w]++
+		if ph := e.Pod.Status.Phase; ph != v1.PodSucceeded && ph != v1.PodFailed {
+			c.Active++
+		}
+	}
+	return c
+}

@@ -1,0 +1,275 @@
+// Package agent is the composition root: it builds every module of the agent in
+// one visible list, starts them in that order and stops them in reverse.
+package agent
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/desired/file"
+	"github.com/deckhand-node/deckhand/internal/desired/httpsource"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/desired/runsource"
+	"github.com/deckhand-node/deckhand/internal/effects"
+	"github.com/deckhand-node/deckhand/internal/events"
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/lockfile"
+	"github.com/deckhand-node/deckhand/internal/metrics"
+	"github.com/deckhand-node/deckhand/internal/observed"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/podlogdirs"
+	"github.com/deckhand-node/deckhand/internal/podlogs"
+	"github.com/deckhand-node/deckhand/internal/podspec"
+	"github.com/deckhand-node/deckhand/internal/resources"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/server"
+	"github.com/deckhand-node/deckhand/internal/status"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/emptydir"
+	"github.com/deckhand-node/deckhand/internal/volume/hostpath"
+	"github.com/deckhand-node/deckhand/internal/worker"
+)
+
+// parallelStarts is how many sandboxes and containers are made or started at
+// once. `make bench` finds the runtime's best at 4 to 8 on two cores.
+const parallelStarts = 6
+
+// keptEvents is how many events the local ring holds.
+const keptEvents = 1000
+
+// Agent is everything that runs on the node, built and not yet started.
+type Agent struct {
+	cfg     *config.Config
+	log     logr.Logger
+	started time.Time
+
+	metrics  *metrics.Metrics
+	events   *events.Ring
+	status   *status.Store
+	merger   *desired.Merger
+	runs     *runsource.Source
+	conn     *cri.Conn
+	observed *observed.Store
+	pool     *worker.Pool
+	logDirs  *podlogdirs.Dirs
+	embedded *embedded.Runtime // nil when another runtime is used
+	runtime  *runtimeState
+	modules  []module
+}
+
+// New builds the agent. Nothing runs, and nothing on the host is changed, before Run.
+func New(cfg *config.Config, log logr.Logger) (*Agent, error) {
+	a := &Agent{cfg: cfg, log: log, events: events.NewRing(keptEvents), status: status.New()}
+	a.metrics = newMetrics(cfg)
+	endpoint, err := a.buildRuntime()
+	if err != nil {
+		return nil, err
+	}
+	a.conn, err = cri.New(cri.Options{Endpoint: endpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint,
+		Timeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, Observer: a.metrics.Runtime})
+	if err != nil {
+		return nil, err
+	}
+	sources, err := a.buildSources()
+	if err != nil {
+		return nil, err
+	}
+	a.buildWorkers()
+	a.metrics.CollectPods(a.counts)
+	a.modules = a.list(sources)
+	return a, nil
+}
+
+// list is the order in which the agent comes up; it goes down in reverse.
+func (a *Agent) list(sources []module) []module {
+	list := []module{
+		a.rootModule(),
+		a.localModule(),
+		{name: "web server", run: server.New(a.log.WithName("server"), a.listeners()...).Run},
+	}
+	if a.embedded != nil {
+		list = append(list, module{name: "embedded runtime", start: a.startEmbedded, run: a.embedded.Run})
+	}
+	list = append(list,
+		module{name: "log links", start: a.tidyLogLinks},
+		module{name: "runtime state", run: a.runtime.run},
+		module{name: "observed state", run: a.observed.Run},
+		module{name: "workers", run: a.pool.Run},
+	)
+	list = append(list, sources...)
+	return append(list, module{name: "problem log", run: a.logProblems})
+}
+
+// Run runs the agent until ctx ends. Pods and the embedded runtime stay when it returns.
+func (a *Agent) Run(ctx context.Context) error {
+	a.started = time.Now()
+	defer a.conn.Close()
+	return runModules(ctx, a.log, a.modules)
+}
+
+// rootModule makes the root folder and holds its lock while everything else runs.
+func (a *Agent) rootModule() module {
+	var lock *lockfile.Lock
+	return module{
+		name: "root folder",
+		start: func(context.Context) (err error) {
+			if err := (embedded.Config{RootDir: a.cfg.RootDir}).Claim(); err != nil {
+				return err
+			}
+			lock, err = lockfile.Acquire(a.cfg.RootDir)
+			return err
+		},
+		run: func(ctx context.Context) error {
+			<-ctx.Done()
+			return lock.Release()
+		},
+	}
+}
+
+// localModule serves the commands on this machine.
+func (a *Agent) localModule() module {
+	api := local.NewServer(view{a}, podlogs.New(a.cfg.Kubelet.PodLogsDir, a.log.WithName("logs")), a.log.WithName("local"))
+	var socket net.Listener
+	return module{
+		name: "local API",
+		start: func(context.Context) (err error) {
+			socket, err = local.Listen(local.SocketPath(a.cfg.RootDir))
+			return err
+		},
+		run: func(ctx context.Context) error { return api.Serve(ctx, socket) },
+	}
+}
+
+func (a *Agent) buildRuntime() (endpoint string, err error) {
+	if !a.cfg.UsesEmbeddedRuntime() {
+		return a.cfg.Kubelet.ContainerRuntimeEndpoint, nil
+	}
+	a.embedded, err = embedded.New(EmbeddedConfig(a.cfg), a.log.WithName("runtime"))
+	if err != nil {
+		return "", err
+	}
+	return a.embedded.Endpoint(), nil
+}
+
+func (a *Agent) startEmbedded(ctx context.Context) error {
+	a.runtime.say("the embedded runtime is starting")
+	return a.embedded.Start(ctx)
+}
+
+// tidyLogLinks removes links to logs that are gone since the agent last ran.
+func (a *Agent) tidyLogLinks(context.Context) error {
+	if err := a.logDirs.RemoveDeadLinks(); err != nil {
+		a.log.Error(err, "Can't remove dead links to container logs")
+	}
+	return nil
+}
+
+// buildSources makes the sources of pods that the configuration names, and the
+// merger they report to.
+func (a *Agent) buildSources() ([]module, error) {
+	k := &a.cfg.Kubelet
+	rules := reader.Rules{SetDefaults: func(p *v1.Pod) {
+		podspec.SetDefaults(p)
+		p.Status.QOSClass = resources.QOSClass(p) // as the API server does at creation
+	}, Validate: podspec.Validate}
+	read := func(s pod.Source) *reader.Reader { return reader.New(a.cfg.NodeName, s, rules) }
+	store := func(s pod.Source) *checkpoint.Store {
+		return checkpoint.NewStore(filepath.Join(a.cfg.RootDir, "checkpoints", "desired"), s)
+	}
+	names := []pod.Source{pod.SourceRun}
+	if k.StaticPodPath != "" {
+		names = append(names, pod.SourceFile)
+	}
+	if k.StaticPodURL != "" {
+		names = append(names, pod.SourceHTTP)
+	}
+	a.merger = desired.New(a.log.WithName("desired"), names...)
+	a.runs = runsource.New(read(pod.SourceRun), a.merger, a.log.WithName("run"))
+	modules := []module{{name: "pods of deckhand run", run: a.runs.Run}}
+	if k.StaticPodPath != "" {
+		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration}, read(pod.SourceFile), store(pod.SourceFile), a.merger, a.log.WithName("file"))
+		modules = append(modules, module{name: "manifest folder", run: s.Run})
+	}
+	if k.StaticPodURL != "" {
+		s, err := httpsource.New(httpsource.Config{URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Every: k.HTTPCheckFrequency.Duration}, read(pod.SourceHTTP), store(pod.SourceHTTP), a.merger, a.log.WithName("http"))
+		if err != nil {
+			return nil, err
+		}
+		modules = append(modules, module{name: "manifest URL", run: s.Run})
+	}
+	return modules, nil
+}
+
+// buildWorkers makes the observed state, the effects and the workers between them.
+func (a *Agent) buildWorkers() {
+	k := &a.cfg.Kubelet
+	a.observed = observed.New(a.conn, observed.Options{Wake: func(uid podUID) { a.pool.Wake(uid) }, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG}})
+	a.runtime = &runtimeState{conn: a.conn, observed: a.observed}
+	hostIPs := make([]string, len(a.cfg.NodeIPs))
+	for i, ip := range a.cfg.NodeIPs {
+		hostIPs[i] = ip.String()
+	}
+	a.logDirs = podlogdirs.New(podlogdirs.Config{PodLogsDir: k.PodLogsDir, LinksDir: a.cfg.ContainerLogLinksDir})
+	runner := effects.New(effects.Config{
+		Runtime: a.conn,
+		Facts:   a.observed,
+		Volumes: volume.New(volume.Config{RootDir: a.cfg.RootDir, Plugins: []volume.Plugin{emptydir.New(resources.MemoryLimit), hostpath.Plugin{}}, ClusterDomain: k.ClusterDomain}, a.log.WithName("volume")),
+		Cgroups: resources.New(CgroupConfig(a.cfg), a.log.WithName("cgroups")),
+		Images:  image.New(images{a.conn}, image.Options{MaxParallelPulls: parallelPulls(k)}, a.log.WithName("image")),
+		Logs:    a.logDirs,
+		Meter:   startMeter{a.metrics.Pods},
+		Settings: translate.Settings{
+			PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
+			SeccompRoot: filepath.Join(a.cfg.RootDir, "seccomp"), MemoryCapacity: memoryCapacity(),
+		},
+		HostIPs: hostIPs, Parallel: parallelStarts, Log: a.log.WithName("effects"),
+	})
+	a.pool = worker.New(worker.Config{
+		Desired: newWanted(a.merger), Observed: a.observed, Effects: runner, Statuses: a.status, Recorder: a.events,
+		Meter: podMeter{a.metrics.Pods},
+		Node: func() lifecycle.Node {
+			name, _, _ := a.runtime.names()
+			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k)}
+		},
+		Resync: k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
+	})
+}
+
+// memoryCapacity is the host's memory in bytes.
+func memoryCapacity() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}
+
+// EmbeddedConfig is the embedded runtime's part of the configuration.
+func EmbeddedConfig(cfg *config.Config) embedded.Config {
+	c := embedded.Config{RootDir: cfg.RootDir, Bridge: cfg.Embedded.Bridge, BinDirs: binDirs(cfg)}
+	for i, p := range cfg.Embedded.PodCIDRs {
+		if i > 0 {
+			c.PodCIDR += ","
+		}
+		c.PodCIDR += p.String()
+	}
+	return c.WithDefaults()
+}
+
+// CgroupConfig is the control groups' part of the configuration.
+func CgroupConfig(cfg *config.Config) resources.Config {
+	return resources.Config{Driver: resources.Driver(cfg.Kubelet.CgroupDriver), CgroupRoot: cfg.Kubelet.CgroupRoot}
+}

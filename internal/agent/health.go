@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/observed"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/server"
+	"github.com/deckhand-node/deckhand/internal/server/machineinfo"
+)
+
+// defaultRuntimeName prefixes container IDs until the runtime has told its name.
+const defaultRuntimeName = "containerd"
+
+// runtimeState is what the runtime says of itself.
+type runtimeState struct {
+	conn     *cri.Conn
+	observed *observed.Store
+
+	mu            sync.Mutex
+	name, version string
+	told          string
+}
+
+// run asks the runtime for its name once it answers.
+func (r *runtimeState) run(ctx context.Context) error {
+	select {
+	case <-r.observed.Synced():
+	case <-ctx.Done():
+		return nil
+	}
+	v, err := r.conn.Version(ctx)
+	if err == nil {
+		r.mu.Lock()
+		r.name, r.version, r.told = v.RuntimeName, v.RuntimeVersion, ""
+		r.mu.Unlock()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// say sets what is told of the runtime until it answers.
+func (r *runtimeState) say(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = what
+}
+
+// names returns the runtime's name and version, and what is told until they are known.
+func (r *runtimeState) names() (name, version, told string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.name == "" {
+		return defaultRuntimeName, "", r.told
+	}
+	return r.name, r.version, r.told
+}
+
+// checks are what /healthz looks at: things that a restart of the agent might mend,
+// or that keep it from its work.
+func (a *Agent) checks() []server.Check {
+	return []server.Check{
+		{Name: "ping", Func: func(context.Context) error { return nil }},
+		{Name: "syncloop", Func: a.checkLoop},
+		{Name: "pleg", Func: func(context.Context) error { return a.observed.Healthy(time.Now()) }},
+		{Name: "runtime", Func: a.checkRuntime},
+	}
+}
+
+// checkLoop fails when the loop that starts and ends workers has stood still for
+// two of its resync periods.
+func (a *Agent) checkLoop(context.Context) error {
+	beat, most := a.pool.Beat(), 2*a.cfg.Kubelet.SyncFrequency.Duration
+	if beat.IsZero() {
+		_, _, told := a.runtime.names()
+		if told == "" {
+			told = "the runtime's pods aren't known yet"
+		}
+		return fmt.Errorf("it hasn't begun: %s", told)
+	}
+	if still := time.Since(beat); still > most {
+		return fmt.Errorf("it has stood still for %s, longer than %s", still.Round(time.Second), most)
+	}
+	return nil
+}
+
+// checkRuntime asks the runtime whether it can run pods.
+func (a *Agent) checkRuntime(ctx context.Context) error {
+	st, err := a.conn.Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range st.GetStatus().GetConditions() {
+		if !c.Status && (c.Type == "RuntimeReady" || c.Type == "NetworkReady") {
+			return fmt.Errorf("%s is false: %s: %s", c.Type, c.Reason, c.Message)
+		}
+	}
+	return nil
+}
+
+// listeners are the addresses served over plain HTTP.
+func (a *Agent) listeners() []server.Listener {
+	health := server.Health(a.checks()...)
+	var list []server.Listener
+	if a.cfg.Healthz.Port() != 0 {
+		list = append(list, server.Listener{Name: "healthz", Addr: a.cfg.Healthz, Setting: "healthzPort in the file of --config", Handler: health})
+	}
+	if a.cfg.ReadOnly.Port() != 0 {
+		list = append(list, server.Listener{Name: "read-only", Addr: a.cfg.ReadOnly, Setting: "readOnlyPort in the file of --config",
+			Handler: server.NewReadOnly(a.log.WithName("server"), server.Sources{
+				Pods: a.status, Running: running{a.observed}, Machine: machineinfo.New("/"), Health: health, Metrics: a.metrics.Handler()})})
+	}
+	return list
+}
+
+// running offers the observed state to the server.
+type running struct{ store *observed.Store }
+
+func (r running) Running(context.Context) ([]*pod.Observed, error) {
+	uids := r.store.UIDs()
+	list := make([]*pod.Observed, 0, len(uids))
+	for _, uid := range uids {
+		if o := r.store.Get(uid); o != nil {
+			list = append(list, o)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"sort"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/desired/runsource"
+	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/status"
+)
+
+// view is what the local API shows of the agent (local.Agent).
+type view struct{ *Agent }
+
+// Snapshot returns the present state of the agent and its pods.
+func (a view) Snapshot(context.Context) (local.Snapshot, error) {
+	set := a.merger.Current()
+	name, version, told := a.runtime.names()
+	s := local.Snapshot{
+		Node:     a.cfg.NodeName,
+		Problems: a.problems(set.Problems),
+		Agent: local.AgentInfo{Version: buildinfo.Get().Version, PID: os.Getpid(), Started: a.started, Synced: set.Synced,
+			RuntimeName: name, RuntimeVersion: version, RuntimeReady: version != "", RuntimeMessage: told},
+	}
+	for _, e := range a.status.List() {
+		s.Pods = append(s.Pods, viewOf(e))
+	}
+	// A pod that waits for its predecessor, or for the runtime, has no status yet.
+	for _, d := range set.Pods {
+		if a.status.Get(d.Pod.UID) == nil {
+			s.Pods = append(s.Pods, local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale, Reasons: []string{a.whyNotBegun(told)}})
+		}
+	}
+	sort.SliceStable(s.Pods, func(i, j int) bool {
+		p, q := s.Pods[i].Pod, s.Pods[j].Pod
+		return p.Namespace < q.Namespace || p.Namespace == q.Namespace && p.Name < q.Name
+	})
+	return s, nil
+}
+
+func (a view) whyNotBegun(told string) string {
+	select {
+	case <-a.observed.Synced():
+		return "waits for its predecessor of the same name to end"
+	default:
+	}
+	if told == "" {
+		told = "not connected yet"
+	}
+	return "waits for the runtime: " + told
+}
+
+func viewOf(e *status.Entry) local.PodView {
+	v := local.PodView{Pod: e.Pod, Reasons: e.Report.Reasons}
+	if d := e.Report.Desired; d != nil {
+		v.Source, v.Origin, v.Stale = d.Source, d.Origin, d.Stale
+	}
+	return v
+}
+
+// problems adds the runtime's troubles to those of the sources.
+func (a view) problems(list []pod.Problem) []pod.Problem {
+	if a.embedded == nil {
+		return list
+	}
+	for _, text := range a.embedded.Problems() {
+		list = append(list[:len(list):len(list)], pod.Problem{Origin: "image archives", Message: text, Since: a.started})
+	}
+	return list
+}
+
+// Pod returns one pod.
+func (a view) Pod(namespace, name string) (local.PodView, bool) {
+	for _, e := range a.status.List() {
+		if e.Pod.Namespace == namespace && e.Pod.Name == name {
+			return viewOf(e), true
+		}
+	}
+	return local.PodView{}, false
+}
+
+// Changed returns a channel that gets a value when a pod or what is wanted has changed.
+func (a view) Changed() (<-chan struct{}, func()) {
+	ch := make(chan struct{}, 1)
+	statuses, end1 := a.status.Watch()
+	sets, end2 := a.merger.Subscribe()
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-statuses:
+			case <-sets:
+			}
+			select {
+			case ch <- struct{}{}:
+			default:
+			}
+		}
+	})
+	var once sync.Once
+	return ch, func() {
+		once.Do(func() { end1(); end2(); close(done) })
+		wg.Wait()
+	}
+}
+
+// Images lists the runtime's images with the pods that use them.
+func (a view) Images(ctx context.Context) ([]local.Image, error) {
+	list, err := a.conn.ListImages(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	users := map[string][]string{}
+	for _, uid := range a.observed.UIDs() {
+		o := a.observed.Get(uid)
+		if o == nil {
+			continue
+		}
+		seen := map[string]bool{}
+		for i := range o.Containers {
+			if ref := o.Containers[i].ImageRef; !seen[ref] {
+				seen[ref] = true
+				users[ref] = append(users[ref], o.Namespace+"/"+o.Name)
+			}
+		}
+	}
+	out := make([]local.Image, 0, len(list))
+	for _, img := range list {
+		i := local.Image{ID: img.Id, Refs: img.RepoTags, Digests: img.RepoDigests, Size: img.Size, Pinned: img.Pinned}
+		for _, ref := range append([]string{img.Id}, img.RepoDigests...) {
+			i.UsedBy = append(i.UsedBy, users[ref]...)
+		}
+		sort.Strings(i.UsedBy)
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+// Events returns what happened lately.
+func (a view) Events() []local.Event {
+	list := a.events.List()
+	out := make([]local.Event, len(list))
+	for i, e := range list {
+		out[i] = local.Event{Time: e.Last, Type: e.Type, Reason: e.Reason, Object: e.Object, Message: e.Message, Count: e.Count}
+	}
+	return out
+}
+
+// Run has the pods of a manifest run until the returned value is closed.
+func (a view) Run(_ context.Context, origin string, manifest []byte) (local.Run, error) {
+	add, err := a.runs.Add(origin, manifest)
+	if err != nil {
+		return nil, &local.StatusError{Code: http.StatusUnprocessableEntity, Err: err}
+	}
+	return foreground{add}, nil
+}
+
+type foreground struct{ *runsource.Addition }
+
+// Pods returns the names of the pods.
+func (f foreground) Pods() []types.NamespacedName {
+	names := make([]types.NamespacedName, len(f.Addition.Pods))
+	for i, d := range f.Addition.Pods {
+		names[i] = types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name}
+	}
+	return names
+}
+
+// Close withdraws the pods.
+func (f foreground) Close() { f.Remove() }

@@ -1,0 +1,78 @@
+// Package atomicfile replaces a file's content as a whole: a reader, or the next
+// start after a crash, sees the old content or the new, never a mixture.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Write replaces the file at path with data and mode perm, whatever the umask.
+// When it returns nil, the new content survives a loss of power. On error the
+// old content is untouched. The folder has to exist, and only root (or whoever
+// runs this) may be able to write to it. A symbolic link at path is replaced,
+// not followed.
+func Write(path string, data []byte, perm fs.FileMode) error {
+	if err := replace(path, data, perm, true); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("write %s: sync its folder: %w", path, err)
+	}
+	return nil
+}
+
+// WriteVolatile is Write for what can be made again: it doesn't wait for the
+// disk, so that after a loss of power the file may be old, new, empty or missing.
+func WriteVolatile(path string, data []byte, perm fs.FileMode) error {
+	if err := replace(path, data, perm, false); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+func replace(path string, data []byte, perm fs.FileMode, durable bool) (err error) {
+	// The name starts with a dot so that whoever watches the folder for files passes
+	// over it. CreateTemp opens with O_EXCL and 0600.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	if err := fill(f, data, perm, durable); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func fill(f *os.File, data []byte, perm fs.FileMode, durable bool) error {
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Chmod(perm); err != nil {
+		return err
+	}
+	if !durable {
+		return nil
+	}
+	return f.Sync()
+}
+
+// syncDir makes the rename itself durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

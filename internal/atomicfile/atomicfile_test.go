@@ -1,0 +1,112 @@
+package atomicfile
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestWriteReplacesContentAndMode(t *testing.T) {
+	for name, write := range map[string]func(string, []byte, fs.FileMode) error{"Write": Write, "WriteVolatile": WriteVolatile} {
+		t.Run(name, func(t *testing.T) {
+			old := unix.Umask(0o077)
+			defer unix.Umask(old)
+			path := filepath.Join(t.TempDir(), "f")
+			for i, perm := range []fs.FileMode{0o600, 0o644} {
+				want := bytes.Repeat([]byte{byte('a' + i)}, 5-i)
+				if err := write(path, want, perm); err != nil {
+					t.Fatal(err)
+				}
+				got, err := os.ReadFile(path)
+				if err != nil || !bytes.Equal(got, want) {
+					t.Errorf("content %q (%v), want %q", got, err, want)
+				}
+				if st, err := os.Stat(path); err != nil || st.Mode() != perm {
+					t.Errorf("mode %v (%v), want %v", st.Mode(), err, perm)
+				}
+			}
+			onlyFile(t, filepath.Dir(path), "f")
+		})
+	}
+}
+
+func TestWriteReplacesALinkInsteadOfFollowingIt(t *testing.T) {
+	dir := t.TempDir()
+	victim, path := filepath.Join(t.TempDir(), "victim"), filepath.Join(dir, "f")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(victim); string(got) != "precious" {
+		t.Errorf("the link's target now says %q", got)
+	}
+}
+
+func TestFailureLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	if err := os.MkdirAll(filepath.Join(path, "sub"), 0o700); err != nil { // a folder can't be replaced by a file
+		t.Fatal(err)
+	}
+	if err := Write(path, []byte("x"), 0o600); err == nil {
+		t.Fatal("replacing a folder succeeded")
+	}
+	onlyFile(t, dir, "f")
+	if err := Write(filepath.Join(dir, "missing", "f"), nil, 0o600); err == nil {
+		t.Error("writing into a missing folder succeeded")
+	}
+}
+
+func TestReadersSeeWholeContents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	contents := [2][]byte{bytes.Repeat([]byte("a"), 100_000), bytes.Repeat([]byte("b"), 50_000)}
+	if err := WriteVolatile(path, contents[0], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(done)
+		for i := range 200 {
+			if err := WriteVolatile(path, contents[i%2], 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			got, err := os.ReadFile(path)
+			if err != nil || !bytes.Equal(got, contents[0]) && !bytes.Equal(got, contents[1]) {
+				t.Errorf("read a mixture of %d bytes (%v)", len(got), err)
+				return
+			}
+		}
+	})
+	wg.Wait()
+}
+
+func onlyFile(t *testing.T, dir, name string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 || entries[0].Name() != name {
+		t.Errorf("folder has %v, want only %s", entries, name)
+	}
+}

@@ -1,0 +1,65 @@
+// Package buildinfo says which deckhand this is.
+package buildinfo
+
+import (
+	"runtime"
+	"runtime/debug"
+)
+
+// version is set by the Makefile:
+// -ldflags "-X github.com/deckhand-node/deckhand/internal/buildinfo.version=v0.1.0".
+var version string
+
+// Info describes a build.
+type Info struct {
+	// Version is a release such as "v0.1.0", or "devel".
+	Version string `json:"version"`
+	// Commit is the revision it was built from, with "+dirty" where the tree had
+	// changes; empty if the build didn't record it.
+	Commit string `json:"commit,omitempty"`
+	// Go is the toolchain, such as "go1.26.0".
+	Go string `json:"go"`
+	// Platform is GOOS/GOARCH.
+	Platform string `json:"platform"`
+}
+
+// Get returns what the running binary was built from.
+func Get() Info {
+	info := Info{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	build, ok := debug.ReadBuildInfo()
+	if ok {
+		info.Commit = commit(build.Settings)
+		if info.Version == "" && build.Main.Version != "(devel)" {
+			info.Version = build.Main.Version
+		}
+	}
+	if info.Version == "" {
+		info.Version = "devel"
+	}
+	return info
+}
+
+// String is the one-line form, as `deckhand version` prints it.
+func (i Info) String() string {
+	s := i.Version
+	if i.Commit != "" {
+		s += " (" + i.Commit + ")"
+	}
+	return s + " " + i.Go + " " + i.Platform
+}
+
+func commit(settings []debug.BuildSetting) string {
+	var revision, dirty string
+	for _, s := range settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+dirty"
+		}
+	}
+	if revision == "" {
+		return ""
+	}
+	return revision + dirty
+}

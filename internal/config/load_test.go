@@ -1,0 +1,280 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// fakeHost is a machine as a test wants it.
+type fakeHost struct {
+	name   string
+	source map[bool]string // by ipv6
+	lookup []string
+}
+
+func (h fakeHost) Hostname() (string, error) {
+	if h.name == "" {
+		return "", errors.New("no name")
+	}
+	return h.name, nil
+}
+
+func (h fakeHost) RouteSource(_ context.Context, ipv6 bool) (netip.Addr, error) {
+	return netip.ParseAddr(h.source[ipv6])
+}
+
+func (h fakeHost) Lookup(context.Context, string) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, s := range h.lookup {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out, nil
+}
+
+func testHost() fakeHost {
+	return fakeHost{name: "Node-1", source: map[bool]string{false: "192.0.2.7"}}
+}
+
+func parse(t *testing.T, args ...string) Options {
+	t.Helper()
+	var o Options
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	AddFlags(fs, &o)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func mustLoad(t *testing.T, o Options) *Config {
+	t.Helper()
+	c, err := load(t.Context(), o, testHost())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubelet.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDefaults(t *testing.T) {
+	for name, o := range map[string]Options{"no flags": parse(t), "no options": {}} {
+		t.Run(name, func(t *testing.T) {
+			c := mustLoad(t, o)
+			got := []string{
+				c.RootDir, c.NodeName, c.NodeIPs[0].String(), c.Healthz.String(), c.ReadOnly.String(), c.ContainerLogLinksDir,
+				c.Embedded.Bridge, c.Embedded.PodCIDRs[0].String(), c.Embedded.BinDir, c.Kubelet.PodLogsDir, c.Kubelet.Logging.Format,
+			}
+			want := []string{
+				"/var/lib/kubelet", "node-1", "192.0.2.7", "127.0.0.1:10248", "127.0.0.1:10255", "/var/log/containers",
+				"deckhand0", "10.72.0.0/16", "", "/var/log/pods/", "text",
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !c.UsesEmbeddedRuntime() || c.File != "" || c.NotActedOn != nil {
+				t.Errorf("without a file: %+v", c)
+			}
+		})
+	}
+}
+
+func TestFlagsGoBeforeTheFile(t *testing.T) {
+	file := writeFile(t, head+`
+staticPodPath: pods
+staticPodURL: http://file/
+staticPodURLHeader: {From: [file]}
+containerRuntimeEndpoint: unix:///file.sock
+logging: {verbosity: 1, format: json}
+`)
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	show := func(c *Config) []string {
+		k := &c.Kubelet
+		return []string{
+			k.StaticPodPath, k.StaticPodURL, strings.Join(k.StaticPodURLHeader["From"], "+"), k.ContainerRuntimeEndpoint,
+			strconv.Itoa(int(k.Logging.Verbosity)), k.Logging.Format,
+		}
+	}
+	fromFile := []string{filepath.Join(filepath.Dir(file), "pods"), "http://file/", "file", "unix:///file.sock", "1", "json"}
+	fromFlags := []string{filepath.Join(wd, "dir"), "https://flag/", "a+b", "unix:///flag.sock", "4", "text"}
+	for _, tc := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"file alone", nil, fromFile},
+		{"every flag", []string{
+			"--pod-manifest-path=dir", "--manifest-url=https://flag/", "--manifest-url-header=From:a,From:b",
+			"--container-runtime-endpoint=unix:///flag.sock", "-v", "4", "--logging-format=text",
+		}, fromFlags},
+		{"underscores and long v", []string{
+			"--pod_manifest_path=dir", "--manifest_url=https://flag/", "--manifest_url_header=From:a", "--manifest-url-header=From:b",
+			"--container_runtime-endpoint=unix:///flag.sock", "--v=4", "--logging_format=text",
+		}, fromFlags},
+		{"given as empty", []string{"--pod-manifest-path=", "--manifest-url=", "--container-runtime-endpoint=", "--v=0"},
+			[]string{"", "", "file", "", "0", "json"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := mustLoad(t, parse(t, append(tc.args, "--config", file)...))
+			if diff := cmp.Diff(tc.want, show(c)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOptionsWithoutFlags(t *testing.T) {
+	c := mustLoad(t, Options{PodManifestPath: "/pods", Verbosity: 3, RootDir: "/tmp/../srv/a", EmbeddedBridge: "dh1"})
+	if c.Kubelet.StaticPodPath != "/pods" || c.Kubelet.Logging.Verbosity != 3 || c.RootDir != "/srv/a" || c.Embedded.Bridge != "dh1" {
+		t.Errorf("options were not taken: %+v", c)
+	}
+}
+
+func TestReadOnlyEndpoint(t *testing.T) {
+	for _, tc := range []struct{ file, want string }{
+		{"", "127.0.0.1:10255"},
+		{"address: 192.0.2.7", "192.0.2.7:10255"},
+		{"readOnlyPort: 0", "0.0.0.0:0"},
+		{"readOnlyPort: 10256", "0.0.0.0:10256"},
+		{"{address: '::1', readOnlyPort: 80}", "[::1]:80"},
+	} {
+		text := head + tc.file
+		if strings.HasPrefix(tc.file, "{") {
+			text = "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, " + tc.file[1:]
+		}
+		if got := mustLoad(t, Options{ConfigFile: writeFile(t, text)}).ReadOnly.String(); got != tc.want {
+			t.Errorf("%q: served at %s, want %s", tc.file, got, tc.want)
+		}
+	}
+}
+
+func TestNotActedOnIsTold(t *testing.T) {
+	c := mustLoad(t, Options{ConfigFile: writeFile(t, head+"maxPods: 7\nstaticPodPath: /x\n")})
+	if diff := cmp.Diff([]string{"maxPods (line 3): this build admits every valid pod"}, c.NotActedOn); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestUnreadableFile(t *testing.T) {
+	_, err := Load(Options{ConfigFile: filepath.Join(t.TempDir(), "none")})
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "--config") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Load with the real host: whatever it is, there is a name and an address.
+func TestLoadOnThisHost(t *testing.T) {
+	c, err := Load(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.NodeName == "" || len(c.NodeIPs) != 1 || !c.NodeIPs[0].IsValid() || c.NodeIPs[0].IsUnspecified() {
+		t.Errorf("name %q, addresses %v", c.NodeName, c.NodeIPs)
+	}
+}
+
+// Each testdata/*.txtar holds flags (one a line), perhaps a config file, and
+// the error they come to.
+func TestGoldenErrors(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no test data: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			a, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := map[string]string{}
+			for _, f := range a.Files {
+				in[f.Name] = string(f.Data)
+			}
+			args := strings.FieldsFunc(in["flags"], func(r rune) bool { return r == '\n' })
+			if text, ok := in["config"]; ok {
+				args = append(args, "--config="+writeFile(t, text))
+			}
+			o := parse(t, args...)
+			_, err = load(t.Context(), o, testHost())
+			if err == nil {
+				t.Fatal("it was taken as valid")
+			}
+			got := err.Error() + "\n"
+			if o.ConfigFile != "" {
+				got = strings.ReplaceAll(got, o.ConfigFile, "FILE")
+			}
+			if *update {
+				a.Files = append(a.Files[:len(a.Files)-1], txtar.File{Name: "error", Data: []byte(got)})
+				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if diff := cmp.Diff(in["error"], got); diff != "" {
+				t.Errorf("(-want +got); if that is meant, run with -update:\n%s", diff)
+			}
+		})
+	}
+}
+
+// Any flags and file come to a Config or to an error that says where.
+func FuzzLoad(f *testing.F) {
+	f.Add("--v=3", head+"maxPods: 3")
+	f.Add("--node-ip=1.2.3.4,::1", "kind: x")
+	f.Add("--embedded_bridge=a/b", head+"readOnlyPort: 10248\naddress: 127.0.0.1")
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, arg, text string) {
+		path := filepath.Join(dir, "config")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var o Options
+		fs := pflag.NewFlagSet("fuzz", pflag.ContinueOnError)
+		fs.Usage = func() {}
+		AddFlags(fs, &o)
+		if fs.Parse([]string{arg, "--config", path}) != nil {
+			return
+		}
+		if o.ConfigFile != path {
+			return // it was after the end of the flags
+		}
+		c, err := load(t.Context(), o, testHost())
+		var invalid *InvalidError
+		switch {
+		case err == nil && (c.RootDir == "" || len(c.NodeIPs) == 0 || len(c.Embedded.PodCIDRs) == 0):
+			t.Fatalf("an incomplete configuration: %+v", c)
+		case err != nil && !errors.As(err, &invalid):
+			t.Fatal(err)
+		case err != nil:
+			for _, p := range invalid.Problems {
+				if where, _, ok := strings.Cut(p, ": "); !ok || where == "" {
+					t.Fatalf("a problem without a place: %q", p)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+)
+
+// lookupTimeout bounds asking the name service for the host's own address.
+const lookupTimeout = 2 * time.Second
+
+// host is what is asked of the machine.
+type host interface {
+	Hostname() (string, error)
+	// RouteSource returns the address that packets to the outside leave from.
+	RouteSource(ctx context.Context, ipv6 bool) (netip.Addr, error)
+	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
+}
+
+// systemHost is the machine the agent runs on.
+type systemHost struct{}
+
+func (systemHost) Hostname() (string, error) { return os.Hostname() }
+
+// RouteSource connects a UDP socket to an address reserved for documentation
+// (RFC 5737, RFC 3849), which only default routes lead to. The kernel picks the
+// source address then; no packet is sent.
+func (systemHost) RouteSource(ctx context.Context, ipv6 bool) (netip.Addr, error) {
+	network, to := "udp4", "192.0.2.1:9"
+	if ipv6 {
+		network, to = "udp6", "[2001:db8::1]:9"
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, to)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer conn.Close()
+	local, err := netip.ParseAddrPort(conn.LocalAddr().String())
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return local.Addr().WithZone(""), nil
+}
+
+func (systemHost) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+}
+
+// nodeName is the override or the host name, in lower case.
+func nodeName(override string, h host) (string, error) {
+	name := override
+	if name == "" {
+		var err error
+		if name, err = h.Hostname(); err != nil {
+			return "", fmt.Errorf("the host's name can't be read (%w); give one", err)
+		}
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if len(utilvalidation.IsDNS1123Subdomain(name)) > 0 {
+		return "", fmt.Errorf("%q is no name for a node: it must be of letters, digits, - and ., begin and end with a letter or digit, and have at most %d of them", name, utilvalidation.DNS1123SubdomainMaxLength)
+	}
+	return name, nil
+}
+
+// parseNodeIPs reads --node-ip: nothing, one address, or one of each family.
+func parseNodeIPs(text string) ([]netip.Addr, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var out []netip.Addr
+	for part := range strings.SplitSeq(text, ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(part))
+		if err != nil || ip.Zone() != "" {
+			return nil, fmt.Errorf("%q is not an IP address", strings.TrimSpace(part))
+		}
+		ip = ip.Unmap()
+		if ip.IsMulticast() || ip.IsLinkLocalUnicast() {
+			return nil, fmt.Errorf("%s can't be a node's address: it is a multicast or link-local one", ip)
+		}
+		out = append(out, ip)
+	}
+	if len(out) == 1 {
+		return out, nil
+	}
+	if len(out) > 2 || out[0].Is4() == out[1].Is4() {
+		return nil, errors.New("at most one address of each IP family may be given, such as \"192.0.2.10,2001:db8::10\"")
+	}
+	if out[0].IsUnspecified() || out[1].IsUnspecified() {
+		return nil, errors.New("0.0.0.0 and :: can be given only alone")
+	}
+	return out, nil
+}
+
+// defaultNodeIP is the address of the default route; without one, what the name
+// service says; and if it says nothing of use, loopback, so that a machine
+// without a network still runs pods.
+func defaultNodeIP(ctx context.Context, h host, name string, preferIPv6 bool) netip.Addr {
+	for _, ipv6 := range []bool{preferIPv6, !preferIPv6} {
+		if ip, err := h.RouteSource(ctx, ipv6); err == nil && usable(ip) {
+			return ip
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	var second netip.Addr
+	found, _ := h.Lookup(ctx, name) // an error is an empty answer
+	for _, ip := range found {
+		ip = ip.Unmap()
+		switch {
+		case !usable(ip):
+		case ip.Is6() == preferIPv6:
+			return ip
+		case !second.IsValid():
+			second = ip
+		}
+	}
+	if second.IsValid() {
+		return second
+	}
+	if preferIPv6 {
+		return netip.IPv6Loopback()
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
+func usable(ip netip.Addr) bool {
+	return ip.IsGlobalUnicast() // neither unspecified, loopback, multicast nor link-local
+}

@@ -1,0 +1,190 @@
+// Package checkpoint keeps the last good pods of a source on disk, so that they
+// run on after kill -9 or a reboot even if their manifest is bad or out of reach by
+// then. What is kept is what the manifest said, before defaults.
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// version is the format's version. A reader refuses newer ones.
+const version = 1
+
+// ErrNewer is in the error of Load and Save when the file on disk was written by a
+// newer deckhand. It is left as it is.
+var ErrNewer = errors.New("it was written by a newer version of deckhand")
+
+// Record is one last good pod.
+type Record struct {
+	// Origin is the path or URL the pod came from, Document its position there.
+	Origin   string `json:"origin"`
+	Document int    `json:"document"`
+	// Pod is the pod before defaults and identity, in canonical form.
+	Pod json.RawMessage `json:"pod"`
+	// Since is when the origin first asked for a pod of this name, Seen when it
+	// first said this content.
+	Since time.Time `json:"since"`
+	Seen  time.Time `json:"seen"`
+	// Stale is why this version was kept when it was written, if it wasn't the newest.
+	Stale string `json:"stale,omitempty"`
+}
+
+// Store is the checkpoint of one source: one file. It is not safe for
+// concurrent use.
+type Store struct {
+	path   string
+	source pod.Source
+	// written is the sum of the records on disk as far as known.
+	written string
+	// refused is set once the file turned out to be a newer version's.
+	refused error
+}
+
+// NewStore returns the checkpoint of a source in dir, which Save makes if need be
+// (mode 0700). There may be one Store per source and dir at a time.
+func NewStore(dir string, source pod.Source) *Store {
+	return &Store{path: filepath.Join(dir, string(source)+".json"), source: source}
+}
+
+type content struct {
+	Version int             `json:"version"`
+	Source  pod.Source      `json:"source"`
+	Sum     string          `json:"sum"`
+	Records json.RawMessage `json:"records"`
+}
+
+// Load returns what was saved last; found is false if nothing was, or if it can't
+// be used. Then the error says why, for a person: a file that can't be understood has been renamed to
+// end in ".corrupt" (in place of an older one), one of a newer version (ErrNewer) is left alone.
+func (s *Store) Load() (records []Record, found bool, err error) {
+	s.sweep()
+	data, err := os.ReadFile(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("the last good pods of source %q can't be read: %w", s.source, err)
+	}
+	records, sum, err := s.parse(data)
+	switch {
+	case errors.Is(err, ErrNewer):
+		s.refused = fmt.Errorf("the last good pods in %s aren't used, and new ones aren't kept: %w; run that version, or delete the file", s.path, err)
+		return nil, false, s.refused
+	case err != nil:
+		return nil, false, s.setAside(err)
+	}
+	s.written = sum
+	return records, true, nil
+}
+
+func (s *Store) parse(data []byte) ([]Record, string, error) {
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, "", err
+	}
+	if head.Version > version {
+		return nil, "", fmt.Errorf("%w (format %d, this one knows up to %d)", ErrNewer, head.Version, version)
+	}
+	var c content
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, "", err
+	}
+	if c.Version != version || c.Source != s.source {
+		return nil, "", fmt.Errorf("it is format %d for source %q", c.Version, c.Source)
+	}
+	if sum := sumOf(c.Records); c.Sum != sum {
+		return nil, "", errors.New("its checksum doesn't match")
+	}
+	var records []Record
+	if err := json.Unmarshal(c.Records, &records); err != nil {
+		return nil, "", err
+	}
+	return records, c.Sum, nil
+}
+
+func (s *Store) setAside(why error) error {
+	aside := s.path + ".corrupt"
+	if err := os.Rename(s.path, aside); err != nil {
+		return fmt.Errorf("the last good pods in %s are corrupt (%w) and the file can't be moved aside: %w", s.path, why, err)
+	}
+	return fmt.Errorf("the last good pods in %s are corrupt and aren't used: %w; the file was renamed to %s; nothing needs to be done if all manifests are fine",
+		s.path, why, aside)
+}
+
+// Save writes the records in place of what was saved before, durably and
+// atomically. It does nothing if they are the same.
+func (s *Store) Save(records []Record) error {
+	if s.refused != nil {
+		return s.refused
+	}
+	if records == nil {
+		records = []Record{}
+	}
+	raw, err := encode(records)
+	if err != nil {
+		return fmt.Errorf("the last good pods of source %q can't be encoded: %w", s.source, err)
+	}
+	sum := sumOf(raw)
+	if sum == s.written {
+		return nil
+	}
+	data, err := encode(content{Version: version, Source: s.source, Sum: sum, Records: raw})
+	if err != nil {
+		return fmt.Errorf("the last good pods of source %q can't be encoded: %w", s.source, err)
+	}
+	// Until the new file is in place it isn't known what a crash would leave.
+	s.written = ""
+	if err := s.replace(data); err != nil {
+		return fmt.Errorf("the last good pods of source %q can't be kept on disk: %w", s.source, err)
+	}
+	s.written = sum
+	return nil
+}
+
+// encode is json.Marshal that leaves '<', '>' and '&' as they are.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func sumOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func (s *Store) replace(data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return err
+	}
+	return atomicfile.Write(s.path, data, 0o600)
+}
+
+// sweep removes what writes left behind that a crash cut short.
+func (s *Store) sweep() {
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(s.path), "."+filepath.Base(s.path)+".tmp-*"))
+	if err != nil {
+		return
+	}
+	for _, path := range left {
+		_ = os.Remove(path) // at worst it stays, which harms nothing
+	}
+}

@@ -1,0 +1,43 @@
+// Package desired is the set of pods that should run on this node.
+//
+// Each source (a folder, a URL, a person's command; one package each) reports
+// its whole state to a Merger whenever it changes. The Merger makes one immutable
+// Set of the reports and wakes whoever subscribed; the wake-up carries no data.
+// What to do about a new set is the difference between two sets: see Diff.
+package desired
+
+import (
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Claim is one pod that a source wants to run.
+type Claim struct {
+	// Desired is the pod. A source hands over the same pointer for as long as
+	// nothing about the pod changes, which is what makes comparing sets cheap.
+	Desired *pod.Desired
+	// Document is the position in the manifest, from 1, for the case that one
+	// manifest makes several claims at once.
+	Document int
+	// Since is when this origin first asked for a pod of this name. Where two
+	// origins ask for one name the earlier wins. Sources keep it across restarts of
+	// the agent, so that a restart doesn't hand the name to the other.
+	Since time.Time
+}
+
+// Report is everything one source says at one time. It replaces what the source
+// said before. It is read-only once handed over.
+type Report struct {
+	Source   pod.Source
+	Claims   []Claim
+	Problems []pod.Problem
+	// Pending says that the source doesn't know yet everything it wants. What it
+	// says counts, but it doesn't count as having reported.
+	Pending bool
+}
+
+// Sink takes reports. It is safe for concurrent use and doesn't block.
+type Sink interface {
+	Report(Report)
+}

@@ -1,0 +1,84 @@
+package desired
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Change is one pod before and after.
+type Change struct {
+	Old, New *pod.Desired
+}
+
+// Changes is what differs between two sets. Pods are told apart by UID, so a
+// static pod whose text changed is one Remove and one Add of the same name.
+type Changes struct {
+	// Add are new pods.
+	Add []*pod.Desired
+	// Update are pods that are to be run differently.
+	Update []Change
+	// Reconcile are pods that run on as they are, while what is told of them
+	// (status, origin, staleness) changed.
+	Reconcile []Change
+	// Delete are pods whose graceful deletion was asked for (deletionTimestamp).
+	Delete []Change
+	// Remove are pods that are gone. While the new set isn't Synced another source
+	// may still come to ask for them: see Set.Synced.
+	Remove []*pod.Desired
+	// BecameSynced says that from the new set on everything it doesn't hold may
+	// be removed, also what was never in a set (pods of a former agent).
+	BecameSynced bool
+}
+
+// Empty reports whether nothing changed for any pod.
+func (c *Changes) Empty() bool {
+	return len(c.Add)+len(c.Update)+len(c.Reconcile)+len(c.Delete)+len(c.Remove) == 0 && !c.BecameSynced
+}
+
+// Diff returns what has to happen to get from old to new. Either may be nil,
+// which stands for the empty set that isn't synced. It is pure; pods whose pointer
+// didn't change cost one comparison.
+func Diff(old, new *Set) Changes {
+	if old == nil {
+		old = &Set{}
+	}
+	if new == nil {
+		new = &Set{}
+	}
+	c := Changes{BecameSynced: new.Synced && !old.Synced}
+	for _, now := range new.Pods {
+		before := old.Get(now.Pod.UID)
+		switch {
+		case before == nil:
+			c.Add = append(c.Add, now)
+		case before == now:
+		case before.Pod.DeletionTimestamp == nil && now.Pod.DeletionTimestamp != nil:
+			c.Delete = append(c.Delete, Change{before, now})
+		case sameWork(before, now):
+			c.Reconcile = append(c.Reconcile, Change{before, now})
+		default:
+			c.Update = append(c.Update, Change{before, now})
+		}
+	}
+	for _, before := range old.Pods {
+		if new.Get(before.Pod.UID) == nil {
+			c.Remove = append(c.Remove, before)
+		}
+	}
+	return c
+}
+
+// sameWork reports whether two versions of a pod are run the same way. Labels and
+// annotations count, as containers can see them (downward API).
+func sameWork(a, b *pod.Desired) bool {
+	if a.Pod == b.Pod {
+		return true
+	}
+	x, y := a.Pod, b.Pod
+	return equality.Semantic.DeepEqual(x.Spec, y.Spec) &&
+		equality.Semantic.DeepEqual(x.Labels, y.Labels) &&
+		equality.Semantic.DeepEqual(x.Annotations, y.Annotations) &&
+		equality.Semantic.DeepEqual(x.DeletionTimestamp, y.DeletionTimestamp) &&
+		equality.Semantic.DeepEqual(x.DeletionGracePeriodSeconds, y.DeletionGracePeriodSeconds)
+}

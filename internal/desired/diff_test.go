@@ -1,0 +1,134 @@
+package desired
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func setOf(pods ...*pod.Desired) *Set {
+	s := &Set{Pods: pods, Synced: true, byUID: map[types.UID]*pod.Desired{}}
+	for _, p := range pods {
+		s.byUID[p.Pod.UID] = p
+	}
+	return s
+}
+
+func TestDiffOfOnePod(t *testing.T) {
+	base := claim(pod.SourceFile, "a", "web", "1", 0).Desired
+	changed := func(change func(*pod.Desired)) *pod.Desired {
+		d := *base
+		d.Pod = base.Pod.DeepCopy()
+		change(&d)
+		return &d
+	}
+	tests := map[string]struct {
+		old, new *pod.Desired
+		want     string
+	}{
+		"new":            {nil, base, "add"},
+		"gone":           {base, nil, "remove"},
+		"the same":       {base, base, ""},
+		"an equal copy":  {base, changed(func(*pod.Desired) {}), "reconcile"},
+		"stale":          {base, changed(func(d *pod.Desired) { d.Stale = "bad" }), "reconcile"},
+		"moved":          {base, changed(func(d *pod.Desired) { d.Origin = "b" }), "reconcile"},
+		"status":         {base, changed(func(d *pod.Desired) { d.Pod.Status.Phase = v1.PodRunning }), "reconcile"},
+		"spec":           {base, changed(func(d *pod.Desired) { d.Pod.Spec.Hostname = "x" }), "update"},
+		"label":          {base, changed(func(d *pod.Desired) { d.Pod.Labels = map[string]string{"a": "b"} }), "update"},
+		"annotation":     {base, changed(func(d *pod.Desired) { d.Pod.Annotations = map[string]string{"a": "b"} }), "update"},
+		"deletion":       {base, changed(func(d *pod.Desired) { d.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(9, 0)} }), "delete"},
+		"another by UID": {base, changed(func(d *pod.Desired) { d.Pod.UID = "2" }), "add remove"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			old, new := setOf(), setOf()
+			if test.old != nil {
+				old = setOf(test.old)
+			}
+			if test.new != nil {
+				new = setOf(test.new)
+			}
+			c := Diff(old, new)
+			got := ""
+			for _, part := range []struct {
+				name string
+				n    int
+			}{{"add", len(c.Add)}, {"update", len(c.Update)}, {"reconcile", len(c.Reconcile)}, {"delete", len(c.Delete)}, {"remove", len(c.Remove)}} {
+				if part.n > 0 && got != "" {
+					got += " "
+				}
+				if part.n > 0 {
+					got += part.name
+				}
+			}
+			if got != test.want || c.Empty() != (test.want == "") {
+				t.Errorf("got %q, empty %v; want %q", got, c.Empty(), test.want)
+			}
+		})
+	}
+}
+
+func TestDiffTellsOfBecomingSynced(t *testing.T) {
+	unsynced := &Set{}
+	if c := Diff(unsynced, setOf()); !c.BecameSynced || c.Empty() {
+		t.Error("becoming synced isn't told")
+	}
+	if c := Diff(setOf(), setOf()); c.BecameSynced || !c.Empty() {
+		t.Error("staying synced is told")
+	}
+	if c := Diff(nil, nil); !c.Empty() {
+		t.Error("nothing differs from nothing")
+	}
+}
+
+// Whoever follows the changes from the beginning knows the newest set.
+func TestChangesLeadToTheNewSet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		known := map[types.UID]*pod.Desired{}
+		var old *Set
+		for range rapid.IntRange(1, 6).Draw(t, "steps") {
+			var pods []*pod.Desired
+			for _, uid := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"1", "2", "3", "4", "5"}), rapid.ID[string]).Draw(t, "uids") {
+				before := known[types.UID(uid)]
+				if before != nil && rapid.Bool().Draw(t, "unchanged") {
+					pods = append(pods, before)
+					continue
+				}
+				d := claim(pod.SourceFile, "a", "pod"+uid, uid, 0).Desired
+				d.Pod.Spec.Hostname = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "spec")
+				pods = append(pods, d)
+			}
+			new := setOf(pods...)
+			c := Diff(old, new)
+			for _, p := range c.Remove {
+				delete(known, p.Pod.UID)
+			}
+			for _, p := range c.Add {
+				known[p.Pod.UID] = p
+			}
+			for _, list := range [][]Change{c.Update, c.Reconcile, c.Delete} {
+				for _, change := range list {
+					if known[change.New.Pod.UID] != change.Old {
+						t.Fatalf("pod %s changed from what wasn't there", change.New.Pod.Name)
+					}
+					known[change.New.Pod.UID] = change.New
+				}
+			}
+			if len(known) != len(pods) {
+				t.Fatalf("%d pods known, want %d", len(known), len(pods))
+			}
+			for _, p := range pods {
+				if known[p.Pod.UID] != p {
+					t.Fatalf("pod %s isn't known", p.Pod.Name)
+				}
+			}
+			old = new
+		}
+	})
+}

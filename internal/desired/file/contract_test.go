@@ -1,0 +1,62 @@
+package file_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/desired/file"
+	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func TestContract(t *testing.T) {
+	t.Run("folder", func(t *testing.T) {
+		sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+			dir := t.TempDir()
+			return fixture(t, dir, filepath.Join(dir, "pods.yaml"))
+		})
+	})
+	t.Run("file", func(t *testing.T) {
+		sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+			path := filepath.Join(t.TempDir(), "pods.yaml")
+			return fixture(t, path, path)
+		})
+	})
+}
+
+// fixture reads from path, where manifest is or will be.
+func fixture(t *testing.T, path, manifest string) sourcetest.Fixture {
+	checkpoints := t.TempDir()
+	return sourcetest.Fixture{
+		Kind: pod.SourceFile,
+		New: func(sink desired.Sink) sourcetest.Source {
+			return newSource(t, path, checkpoints, sink)
+		},
+		Put: func(text string) {
+			if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Remove: func() {
+			if err := os.Remove(manifest); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		},
+		Lasting: true,
+	}
+}
+
+// newSource returns a source that rescans so rarely that only events can help.
+func newSource(t testing.TB, path, checkpoints string, sink desired.Sink) *file.Source {
+	return file.New(file.Config{Path: path, Every: time.Hour}, sourcetest.NewReader(pod.SourceFile),
+		checkpoint.NewStore(checkpoints, pod.SourceFile), sink, logFor(t))
+}
+
+func logFor(t testing.TB) logr.Logger { return testr.NewWithInterface(t, testr.Options{}) }

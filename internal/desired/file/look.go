@@ -1,0 +1,218 @@
+package file
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxSize is the size of the largest manifest that is read, in bytes.
+	maxSize = 10 << 20
+	// granularity is how coarse a file system's times may be: a file read within
+	// it after its last change may have changed again with the same time.
+	granularity = 2 * time.Second
+)
+
+// writeState is what events told of a file.
+type writeState int
+
+const (
+	unknown writeState = iota
+	beingWritten
+	whole
+)
+
+// seenFile is what is known of a file.
+type seenFile struct {
+	state writeState
+	// dirty says that an event told of the file since it was read.
+	dirty bool
+	// missing is since when it isn't there.
+	missing time.Time
+	// read says that the content with sum was taken, at readAt, from the file
+	// that version names.
+	read    bool
+	version fileVersion
+	readAt  time.Time
+	sum     [sha256.Size]byte
+	// failure is why it couldn't be read; empty if it could.
+	failure string
+}
+
+// fileVersion changes when a file's content does, but for changes within the
+// granularity of its times.
+type fileVersion struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime int64
+}
+
+func versionOf(info fs.FileInfo) fileVersion {
+	v := fileVersion{size: info.Size(), mtime: info.ModTime().UnixNano()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		v.dev, v.ino, v.ctime = stat.Dev, stat.Ino, stat.Ctim.Nano()
+	}
+	return v
+}
+
+// file returns what is known of an origin.
+func (w *watch) file(origin string) *seenFile {
+	f := w.files[origin]
+	if f == nil {
+		f = &seenFile{}
+		w.files[origin] = f
+	}
+	return f
+}
+
+// look looks at one origin and takes what is new in it.
+func (w *watch) look(origin string, now time.Time) {
+	f := w.file(origin)
+	info, err := os.Stat(origin)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		if _, err := os.Lstat(origin); err != nil {
+			w.absent(origin, f, now)
+			return
+		}
+		err = errors.New("it is a link to something that doesn't exist")
+	}
+	if err == nil && info.IsDir() && origin == w.path {
+		w.rescan(now) // it was a file, or nothing, when last looked at
+		return
+	}
+	f.missing = time.Time{}
+	if err == nil {
+		err = readable(info)
+	}
+	if err != nil {
+		w.fail(origin, f, err, now)
+		return
+	}
+	if f.isRead(info) {
+		return
+	}
+	if at := w.settled(f, info, now); at.After(now) {
+		w.lookAt(origin, at)
+		return
+	}
+	w.read(origin, f, now)
+}
+
+// readable says why a file won't be read.
+func readable(info fs.FileInfo) error {
+	switch mode := info.Mode(); {
+	case mode.IsRegular() && info.Size() > maxSize:
+		return fmt.Errorf("it is larger than %d MiB, and isn't read", maxSize>>20)
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		return errors.New("it is a folder; folders in the folder of manifests aren't read: move its files up")
+	case mode&fs.ModeNamedPipe != 0:
+		return errors.New("it is a FIFO, which isn't read: use a file")
+	case mode&fs.ModeSocket != 0:
+		return errors.New("it is a socket, which isn't read: use a file")
+	default:
+		return errors.New("it is a device, which isn't read: use a file")
+	}
+}
+
+// isRead reports whether the file is as it was when it was read.
+func (f *seenFile) isRead(info fs.FileInfo) bool {
+	return f.read && !f.dirty && f.failure == "" && f.version == versionOf(info) &&
+		f.readAt.Sub(info.ModTime()) > granularity
+}
+
+// settled returns when the file can be taken to be whole if it doesn't change
+// any more.
+func (w *watch) settled(f *seenFile, info fs.FileInfo, now time.Time) time.Time {
+	age := now.Sub(info.ModTime())
+	if w.armed && f.state == whole || age < 0 || f.read && f.version == versionOf(info) {
+		return now
+	}
+	if !w.armed || f.state == beingWritten {
+		return info.ModTime().Add(settleSure)
+	}
+	return info.ModTime().Add(settleSoon)
+}
+
+// read reads a file that is thought to be whole.
+func (w *watch) read(origin string, f *seenFile, now time.Time) {
+	data, version, err := readFile(origin)
+	switch {
+	case errors.Is(err, errChanging):
+		f.dirty = true
+		w.lookAt(origin, now.Add(settleSoon))
+		return
+	case errors.Is(err, fs.ErrNotExist):
+		w.lookAt(origin, now) // gone this moment
+		return
+	case err != nil:
+		w.fail(origin, f, err, now)
+		return
+	}
+	sum := sha256.Sum256(data)
+	known := f.read && f.failure == "" && f.sum == sum
+	f.read, f.dirty, f.failure = true, false, ""
+	f.version, f.readAt, f.sum = version, now, sum
+	if known {
+		return
+	}
+	w.log.V(2).Info("Manifest read", "origin", origin, "bytes", len(data))
+	w.keeper.Accept(origin, data, now)
+	w.changed = true
+}
+
+func (w *watch) fail(origin string, f *seenFile, err error, now time.Time) {
+	why := err.Error()
+	f.dirty = false
+	if f.failure == why && w.keeper.Has(origin) {
+		return
+	}
+	f.failure = why
+	w.keeper.Fail(origin, why, now)
+	w.changed = true
+}
+
+// errChanging is that a file changed while it was read.
+var errChanging = errors.New("it is being written")
+
+// readFile reads a regular file. Links are followed: whoever may write to the folder
+// of manifests may run any pod, and tools that update folders of files use links.
+func readFile(path string) ([]byte, fileVersion, error) {
+	// Opening mustn't wait for a FIFO that took the file's place, nor make a
+	// terminal ours.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, fileVersion{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil {
+		err = readable(info)
+	}
+	if err != nil {
+		return nil, fileVersion{}, err
+	}
+	data := make([]byte, info.Size()+1)
+	n, err := io.ReadFull(f, data)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, fileVersion{}, fmt.Errorf("it can't be read: %w", err)
+	}
+	after, err := f.Stat()
+	if err != nil {
+		return nil, fileVersion{}, err
+	}
+	version := versionOf(after)
+	if int64(n) != info.Size() || version != versionOf(info) {
+		return nil, fileVersion{}, errChanging
+	}
+	return data[:n], version, nil
+}

@@ -1,0 +1,125 @@
+// Package file is the source of pods whose manifests lie in a folder, or in one
+// file.
+//
+// Changes are told by inotify; a look at everything every now and then
+// (fileCheckFrequency) is the net below. A file that is being written is left alone
+// until its writer closes it. A file has to be missing twice, a moment apart, before
+// its pods go away, as editors save by moving the file away first.
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/desired/file/inotify"
+	"github.com/deckhand-node/deckhand/internal/desired/lastgood"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Config says what to read.
+type Config struct {
+	// Path is the absolute path of a folder or file (staticPodPath). It need not
+	// exist yet.
+	Path string
+	// Every is the time between two looks at everything (fileCheckFrequency).
+	Every time.Duration
+}
+
+// Source reads manifests from a folder or file.
+type Source struct {
+	path    string
+	every   time.Duration
+	keeper  *lastgood.Keeper
+	journal *lastgood.Journal
+	sink    desired.Sink
+	log     logr.Logger
+	// watch opens a watcher of a path.
+	watch func(path string) (watcher, error)
+
+	running sync.Mutex
+	// files is what is known of each origin, so that it isn't read without need.
+	files map[string]*seenFile
+}
+
+// watcher tells of changes at a path: see package inotify.
+type watcher interface {
+	Arm() error
+	Events() <-chan inotify.Event
+	Close() error
+}
+
+// New returns a source that reports to sink what r reads, and keeps the last
+// good pods in store. It does nothing until Run.
+func New(config Config, r *reader.Reader, store *checkpoint.Store, sink desired.Sink, log logr.Logger) *Source {
+	path, keeper := filepath.Clean(config.Path), lastgood.New(r)
+	return &Source{
+		path:    path,
+		every:   config.Every,
+		keeper:  keeper,
+		journal: lastgood.NewJournal(keeper, store, path),
+		sink:    sink,
+		log:     log.WithValues("source", pod.SourceFile, "path", config.Path),
+		watch: func(path string) (watcher, error) {
+			return inotify.Open(path)
+		},
+		files: map[string]*seenFile{},
+	}
+}
+
+// Run reports pods until the context ends; then it returns nil. What is wrong
+// with manifests, the folder or the disk is reported as problems, and is no reason to return.
+// It may be run again after it returned, and goes on where it was.
+func (s *Source) Run(ctx context.Context) error {
+	if !s.running.TryLock() {
+		return errors.New("the file source is running already")
+	}
+	defer s.running.Unlock()
+	s.journal.Restore(s.mine, time.Now())
+	defer s.journal.Start(ctx)()
+
+	w := newWatch(s, time.Now())
+	defer w.close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if now := time.Now(); !now.Before(w.wake) {
+			w.pass(now)
+		}
+		timer.Reset(time.Until(w.wake))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case event, open := <-w.events:
+			w.handle(event, open, time.Now())
+		case <-s.journal.Outcome():
+			w.noted(s.journal.Saved(time.Now()), time.Now())
+		}
+	}
+}
+
+// mine reports whether an origin is at the path. After a change of configuration
+// there may be others in the checkpoint.
+func (s *Source) mine(origin string) bool {
+	return origin == s.path || filepath.Dir(origin) == s.path
+}
+
+// Topics of problems of the source itself.
+const (
+	notePath  = "path"
+	noteWatch = "watch"
+)
+
+// unwatched tells that changes are found by looking only.
+func (s *Source) unwatched(err error) string {
+	return fmt.Sprintf("%v; until then changes are found by looking every %v", err, s.every)
+}

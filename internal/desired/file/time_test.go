@@ -1,0 +1,258 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/desired/file/inotify"
+	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// told is a watcher that tells what a test says.
+type told struct {
+	events chan inotify.Event
+	err    error
+}
+
+func (w *told) Arm() error                   { return w.err }
+func (w *told) Events() <-chan inotify.Event { return w.events }
+func (w *told) Close() error                 { return nil }
+
+const every = 20 * time.Second
+
+// begin runs a source of a folder, in the bubble's time, with a watcher that the
+// test speaks for.
+func begin(t *testing.T, dir string, open func() (watcher, error)) *sourcetest.Recorder {
+	sink := sourcetest.NewRecorder()
+	s := New(Config{Path: dir, Every: every}, sourcetest.NewReader(pod.SourceFile),
+		checkpoint.NewStore(t.TempDir(), pod.SourceFile), sink, logr.Discard())
+	s.watch = func(string) (watcher, error) { return open() }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return sink
+}
+
+// put writes a file, last changed now in the bubble's time.
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	err := os.WriteFile(path, []byte(text), 0o600)
+	if err == nil {
+		err = os.Chtimes(path, time.Now(), time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pods(sink *sourcetest.Recorder) []string {
+	synctest.Wait()
+	r, _ := sink.Last()
+	return sourcetest.Pods(r)
+}
+
+func expect(t *testing.T, sink *sourcetest.Recorder, want ...string) {
+	t.Helper()
+	if got := pods(sink); !slices.Equal(got, want) {
+		t.Errorf("pods %q, want %q", got, want)
+	}
+}
+
+func TestWithoutEventsRescansFindChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		var exhausted atomic.Bool
+		exhausted.Store(true)
+		w := &told{events: make(chan inotify.Event)}
+		sink := begin(t, dir, func() (watcher, error) {
+			if exhausted.Load() {
+				return nil, errors.New("can't watch: no more of it")
+			}
+			return w, nil
+		})
+		if r, _ := sink.Last(); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Message, "no more of it") || !strings.Contains(r.Problems[0].Message, "20s") {
+			t.Errorf("that nothing is watched isn't told: %s", sourcetest.Describe(r))
+		}
+		time.Sleep(every / 2)
+		put(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
+		time.Sleep(every/2 - time.Millisecond)
+		expect(t, sink)
+		time.Sleep(2 * time.Millisecond)
+		expect(t, sink, "web-node1=app:1")
+
+		exhausted.Store(false)
+		time.Sleep(every)
+		synctest.Wait()
+		if r, _ := sink.Last(); len(r.Problems) != 0 {
+			t.Errorf("the watch is back, but: %s", sourcetest.Describe(r))
+		}
+	})
+}
+
+func TestBrokenWatchIsBegunAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := 0
+		w := &told{events: make(chan inotify.Event)}
+		sink := begin(t, t.TempDir(), func() (watcher, error) {
+			opened++
+			w.events = make(chan inotify.Event)
+			return w, nil
+		})
+		close(w.events)
+		time.Sleep(passEvery)
+		synctest.Wait()
+		if r, _ := sink.Last(); len(r.Problems) != 1 {
+			t.Errorf("the broken watch isn't told: %s", sourcetest.Describe(r))
+		}
+		time.Sleep(every)
+		synctest.Wait()
+		if r, _ := sink.Last(); len(r.Problems) != 0 || opened != 2 {
+			t.Errorf("opened %d times, then %s", opened, sourcetest.Describe(r))
+		}
+	})
+}
+
+func TestAFileBeingWrittenIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "web.yaml")
+		w := &told{events: make(chan inotify.Event)}
+		sink := begin(t, dir, func() (watcher, error) { return w, nil })
+		for range 20 {
+			put(t, path, sourcetest.Manifest("web", "half")) // good, but not all of it
+			w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Writing}
+			time.Sleep(settleSure / 2)
+			expect(t, sink)
+		}
+		put(t, path, sourcetest.Manifest("web", "whole"))
+		w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Done}
+		time.Sleep(passEvery)
+		expect(t, sink, "web-node1=whole")
+	})
+}
+
+// A writer may stop without ever closing the file.
+func TestAFileThatIsNeverClosedIsReadOnceItSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w := &told{events: make(chan inotify.Event)}
+		sink := begin(t, dir, func() (watcher, error) { return w, nil })
+		put(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
+		w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Writing}
+		time.Sleep(settleSure - time.Millisecond)
+		expect(t, sink)
+		time.Sleep(2 * time.Millisecond)
+		expect(t, sink, "web-node1=app:1")
+	})
+}
+
+func TestDoneFileIsReadAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w := &told{events: make(chan inotify.Event)}
+		sink := begin(t, dir, func() (watcher, error) { return w, nil })
+		time.Sleep(time.Second)
+		at := time.Now()
+		put(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
+		w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Done}
+		expect(t, sink, "web-node1=app:1")
+		if took := time.Since(at); took != 0 {
+			t.Errorf("it took %v, want no wait after a quiet time", took)
+		}
+		put(t, filepath.Join(dir, "db.yaml"), sourcetest.Manifest("db", "app:1"))
+		w.events <- inotify.Event{Name: "db.yaml", Op: inotify.Done}
+		expect(t, sink, "web-node1=app:1")
+		time.Sleep(passEvery)
+		expect(t, sink, "db-node1=app:1", "web-node1=app:1")
+	})
+}
+
+func TestAFileIsGoneWhenItStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "web.yaml")
+		put(t, path, sourcetest.Manifest("web", "app:1"))
+		time.Sleep(time.Second)
+		w := &told{events: make(chan inotify.Event)}
+		sink := begin(t, dir, func() (watcher, error) { return w, nil })
+		expect(t, sink, "web-node1=app:1")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Gone}
+		time.Sleep(goneAfter - time.Millisecond)
+		expect(t, sink, "web-node1=app:1")
+		time.Sleep(2*time.Millisecond + passEvery)
+		expect(t, sink)
+	})
+}
+
+// A rescan reads no file that didn't change, save those whose times may lie.
+func TestRescanReadsOnlyWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		old, young := filepath.Join(dir, "old.yaml"), filepath.Join(dir, "young.yaml")
+		put(t, old, sourcetest.Manifest("old", "app:1"))
+		time.Sleep(time.Minute)
+		put(t, young, sourcetest.Manifest("young", "app:1"))
+		sink := begin(t, dir, func() (watcher, error) { return &told{events: make(chan inotify.Event)}, nil })
+		time.Sleep(settleSoon + passEvery)
+		expect(t, sink, "old-node1=app:1", "young-node1=app:1")
+
+		info, err := os.Stat(old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &seenFile{read: true, version: versionOf(info), readAt: time.Now()}
+		if !f.isRead(info) {
+			t.Error("an old file counts as changed")
+		}
+		info, err = os.Stat(young)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f = &seenFile{read: true, version: versionOf(info), readAt: time.Now()}
+		if f.isRead(info) {
+			t.Error("a file that was read right after its change counts as unchanged")
+		}
+		f.dirty, f.readAt = true, time.Now().Add(time.Hour)
+		if f.isRead(info) {
+			t.Error("a file that an event told of counts as unchanged")
+		}
+	})
+}
+
+// A file that was written just before the start has to settle first.
+func TestFirstReportIsComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, "a.yaml"), sourcetest.Manifest("a", "app:1"))
+		time.Sleep(time.Minute)
+		put(t, filepath.Join(dir, "b.yaml"), sourcetest.Manifest("b", "app:1"))
+		sink := begin(t, dir, func() (watcher, error) { return &told{events: make(chan inotify.Event)}, nil })
+		sink.Wait(t, "the first report", func(desired.Report) bool { return true })
+		if got := sourcetest.Pods(sink.All()[0]); len(got) != 2 {
+			t.Errorf("the first report has %q only", got)
+		}
+	})
+}

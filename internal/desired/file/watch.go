@@ -1,0 +1,202 @@
+package file
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/desired/file/inotify"
+)
+
+const (
+	// passEvery is the shortest time between two passes, which bounds the work
+	// that a storm of changes makes. The first change after a quiet time isn't delayed.
+	passEvery = 10 * time.Millisecond
+	// settleSoon is how long a file must have been unchanged to be read when
+	// nothing was told about it while it was watched.
+	settleSoon = 100 * time.Millisecond
+	// settleSure is the same for a file that isn't watched, or that a writer was
+	// seen to open and not to close.
+	settleSure = time.Second
+	// goneAfter is how long a file must be missing to count as deleted.
+	goneAfter = 50 * time.Millisecond
+	// pathGoneAfter is the same for the whole folder.
+	pathGoneAfter = time.Second
+	// holdAtMost is how long a report waits for missing files to be back or gone.
+	holdAtMost = 5 * goneAfter
+	// firstAtMost is how long the first report waits for files to settle.
+	firstAtMost = 2 * time.Second
+)
+
+// watch is one run of a source. Its goroutine is the only one to use it.
+type watch struct {
+	*Source
+	watcher watcher
+	events  <-chan inotify.Event
+	// armed says that the watcher tells of every change.
+	armed bool
+	// single says that the path is a file, or nothing at all: events tell of
+	// the path itself.
+	single bool
+	// pathMissing is since when there is nothing at the path.
+	pathMissing time.Time
+
+	started  time.Time
+	lastPass time.Time
+	nextScan time.Time
+	// wake is when the next pass is due.
+	wake time.Time
+	// due are the origins to look at, and when.
+	due map[string]time.Time
+
+	reported bool
+	// changed says that the keeper holds what wasn't reported yet.
+	changed bool
+	// heldSince is since when a report waits for missing files.
+	heldSince time.Time
+}
+
+func newWatch(s *Source, now time.Time) *watch {
+	return &watch{Source: s, started: now, nextScan: now, wake: now, due: map[string]time.Time{}, single: true}
+}
+
+func (w *watch) close() {
+	if w.watcher == nil {
+		return
+	}
+	if err := w.watcher.Close(); err != nil {
+		w.log.Error(err, "Can't close the watch on the manifests")
+	}
+	w.watcher, w.events, w.armed = nil, nil, false
+}
+
+// handle takes an event. open is false when the watcher broke down.
+func (w *watch) handle(e inotify.Event, open bool, now time.Time) {
+	if !open {
+		w.close()
+		w.note(noteWatch, w.unwatched(errors.New("watching for changes broke down; it is begun anew with the next look")), now)
+		return
+	}
+	// A name that begins with ".." is how volumes swap what links point to.
+	if e.Op == inotify.Rescan || !w.pathMissing.IsZero() || !w.single && strings.HasPrefix(e.Name, "..") {
+		w.rescan(now)
+	}
+	origin := w.path
+	if !w.single {
+		origin = filepath.Join(w.path, e.Name)
+	}
+	if e.Op == inotify.Rescan || !w.single && ignored(e.Name) {
+		return
+	}
+	f := w.file(origin)
+	f.dirty = true
+	switch e.Op {
+	case inotify.Done:
+		f.state = whole
+		w.lookAt(origin, now)
+	case inotify.Writing:
+		f.state = beingWritten
+		w.lookAt(origin, now.Add(settleSoon))
+	case inotify.Touched, inotify.Gone:
+		w.lookAt(origin, now)
+	}
+}
+
+// pass does everything that is due, and reports.
+func (w *watch) pass(now time.Time) {
+	if !now.Before(w.nextScan) {
+		w.nextScan = now.Add(w.every)
+		w.scan(now)
+	}
+	for origin, at := range w.due {
+		if !now.Before(at) {
+			delete(w.due, origin)
+			w.look(origin, now)
+		}
+	}
+	w.report(now)
+	w.lastPass = now
+	w.plan()
+}
+
+// plan finds when the next pass is due.
+func (w *watch) plan() {
+	w.wake = w.nextScan
+	for _, at := range w.due {
+		if at.Before(w.wake) {
+			w.wake = at
+		}
+	}
+	w.wakeAt(w.wake)
+}
+
+// wakeAt has a pass done at the given time or earlier, but not too soon after
+// the last.
+func (w *watch) wakeAt(at time.Time) {
+	if at.Before(w.wake) {
+		w.wake = at
+	}
+	if soonest := w.lastPass.Add(passEvery); w.wake.Before(soonest) {
+		w.wake = soonest
+	}
+}
+
+// lookAt has an origin looked at, at the given time instead of any set before.
+func (w *watch) lookAt(origin string, at time.Time) {
+	w.due[origin] = at
+	w.wakeAt(at)
+}
+
+// rescan has everything looked at, at the given time or earlier.
+func (w *watch) rescan(at time.Time) {
+	if at.Before(w.nextScan) {
+		w.nextScan = at
+	}
+	w.wakeAt(at)
+}
+
+// report tells the sink what changed, unless what was seen isn't settled yet.
+func (w *watch) report(now time.Time) {
+	if !w.changed && w.reported || w.hold(now) {
+		return
+	}
+	w.heldSince = time.Time{}
+	w.changed, w.reported = false, true
+	w.sink.Report(w.keeper.Report())
+	w.journal.Save()
+}
+
+// hold reports whether to wait with a report. While a file is missing and not yet
+// gone, its pods may have moved to another file, which would then look like
+// a second claim to their names. The first report is to be complete.
+func (w *watch) hold(now time.Time) bool {
+	if !w.reported && now.Sub(w.started) < firstAtMost && (len(w.due) > 0 || !w.pathMissing.IsZero() && len(w.keeper.Names()) > 0) {
+		return true
+	}
+	missing := false
+	for origin := range w.due {
+		if f := w.files[origin]; f != nil && !f.missing.IsZero() {
+			missing = true
+		}
+	}
+	if !missing {
+		return false
+	}
+	if w.heldSince.IsZero() {
+		w.heldSince = now
+	}
+	return now.Sub(w.heldSince) < holdAtMost
+}
+
+func (w *watch) note(topic, why string, now time.Time) {
+	w.noted(w.keeper.Note(topic, w.path, why, now), now)
+}
+
+// noted has a changed note reported.
+func (w *watch) noted(changed bool, now time.Time) {
+	if changed {
+		w.changed = true
+		w.wakeAt(now)
+	}
+}

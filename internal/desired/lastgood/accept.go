@@ -1,0 +1,163 @@
+package lastgood
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Accept takes the newest text of an origin. Good documents replace what the
+// origin had; of bad ones the last good version stays.
+func (k *Keeper) Accept(name string, data []byte, now time.Time) {
+	docs, err := k.reader.Read(data)
+	if err != nil {
+		k.Fail(name, err.Error(), now)
+		return
+	}
+	a := newAcceptance(k, name, len(docs), now)
+	for _, d := range docs {
+		a.document(d)
+	}
+	a.keepOthers()
+	k.unsee(a.prev)
+	k.origins[name] = a.next
+	k.see(a.next)
+}
+
+// acceptance is the work on one text.
+type acceptance struct {
+	keeper     *Keeper
+	name       string
+	many       bool
+	now        time.Time
+	prev, next *origin
+	// before are prev's entries by name.
+	before map[string]*entry
+	// taken are the numbers of the good documents by their pods' names.
+	taken map[string]int
+	// bad says for each bad document whose name can be read why it is bad,
+	// anyBad that for the first bad document of all.
+	bad    map[string]string
+	anyBad string
+}
+
+func newAcceptance(k *Keeper, name string, documents int, now time.Time) *acceptance {
+	a := &acceptance{
+		keeper: k,
+		name:   name,
+		many:   documents > 1,
+		now:    now,
+		prev:   k.origins[name],
+		next:   &origin{},
+		before: map[string]*entry{},
+		taken:  map[string]int{},
+		bad:    map[string]string{},
+	}
+	if a.prev != nil {
+		for _, e := range a.prev.entries {
+			a.before[e.name] = e
+		}
+	}
+	return a
+}
+
+// document takes one document.
+func (a *acceptance) document(d reader.Doc) {
+	if len(d.Errors) > 0 {
+		a.reject(d, d.Errors)
+		return
+	}
+	if first, taken := a.taken[d.Name]; taken {
+		a.tell(d, fmt.Sprintf("pod %s isn't run from here: document %d has the same name, and stays; rename or remove one of them", d.Name, first))
+		return
+	}
+	e, wrong := a.entry(d)
+	if len(wrong) > 0 {
+		a.reject(d, wrong)
+		return
+	}
+	a.taken[d.Name] = d.Number
+	a.next.entries = append(a.next.entries, e)
+}
+
+// entry makes the entry of a document without errors, or returns what is wrong with
+// its pod. What the origin said before needs no second look.
+func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
+	before := a.before[d.Name]
+	if before != nil && before.hash == d.Hash {
+		e := before.asStale("")
+		if e.document != d.Number {
+			moved := *e
+			moved.document = d.Number
+			e = &moved
+		}
+		return e, nil
+	}
+	seen, known := a.keeper.seen[d.Hash]
+	if !known {
+		seen = a.now
+	}
+	p, wrong := a.keeper.reader.Complete(d, seen)
+	if len(wrong) > 0 {
+		return nil, wrong
+	}
+	e := &entry{
+		name:      d.Name,
+		document:  d.Number,
+		hash:      d.Hash,
+		canonical: d.Canonical,
+		seen:      seen,
+		desired:   &pod.Desired{Pod: p, Source: a.keeper.reader.Source(), Origin: a.name},
+	}
+	if before != nil {
+		e.since = before.since
+	} else {
+		e.since = a.keeper.stamp(a.now)
+	}
+	return e, nil
+}
+
+// reject notes that a document is bad.
+func (a *acceptance) reject(d reader.Doc, wrong []string) {
+	a.tell(d, strings.Join(wrong, "\n"))
+	a.next.bad = true
+	why := strings.Join(wrong, "; ")
+	if a.anyBad == "" {
+		a.anyBad = fmt.Sprintf("nothing is removed while a document of the manifest is bad: document %d: %s", d.Number, why)
+		if !a.many {
+			a.anyBad = why
+		}
+	}
+	if d.Name != "" && a.bad[d.Name] == "" {
+		a.bad[d.Name] = why
+	}
+}
+
+func (a *acceptance) tell(d reader.Doc, message string) {
+	where := a.name
+	if a.many {
+		where += fmt.Sprintf(", document %d", d.Number)
+	}
+	a.next.problems = append(a.next.problems, a.keeper.problem(a.prev, where, d.Name, message, a.now))
+}
+
+// keepOthers keeps what the origin had before and doesn't have now, if the text
+// is bad anywhere.
+func (a *acceptance) keepOthers() {
+	if a.anyBad == "" || a.prev == nil {
+		return
+	}
+	for _, e := range a.prev.entries {
+		if _, taken := a.taken[e.name]; taken {
+			continue
+		}
+		why := a.bad[e.name]
+		if why == "" {
+			why = a.anyBad
+		}
+		a.next.entries = append(a.next.entries, e.asStale(why))
+	}
+}

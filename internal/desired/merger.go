@@ -1,0 +1,114 @@
+package desired
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Merger makes one desired set of the reports of all sources. It has no
+// goroutine: a report is merged in the goroutine that brings it. Safe for
+// concurrent use.
+type Merger struct {
+	log     logr.Logger
+	order   []pod.Source
+	current atomic.Pointer[Set]
+
+	mu          sync.Mutex
+	reports     map[pod.Source]Report
+	subscribers map[chan struct{}]struct{}
+}
+
+// New returns a merger that waits for these sources to report. Their order
+// decides who has a name that two of them claimed at the very same time. With no
+// source at all the (empty) set is synced from the start.
+func New(log logr.Logger, sources ...pod.Source) *Merger {
+	m := &Merger{
+		log:         log,
+		order:       slices.Clone(sources),
+		reports:     map[pod.Source]Report{},
+		subscribers: map[chan struct{}]struct{}{},
+	}
+	m.current.Store(merge(m.order, m.reports))
+	return m
+}
+
+// Current returns the newest set. It is never nil.
+func (m *Merger) Current() *Set { return m.current.Load() }
+
+// Subscribe returns a channel that receives after each change of Current.
+// Changes that come while one is waiting to be received fold into that one. The
+// channel is never closed. stop ends the subscription; it may be called repeatedly.
+func (m *Merger) Subscribe() (changed <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.subscribers[ch] = struct{}{}
+	return ch, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.subscribers, ch)
+	}
+}
+
+// Report takes a source's newest state, in place of what it said before. A report
+// of a source that New wasn't told of is a mistake in the agent's making: it is
+// logged and ignored.
+func (m *Merger) Report(r Report) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !slices.Contains(m.order, r.Source) {
+		m.log.Error(nil, "A source that isn't configured reported pods; they are ignored", "source", r.Source)
+		return
+	}
+	m.reports[r.Source] = r
+	old, new := m.current.Load(), merge(m.order, m.reports)
+	if same(old, new) {
+		return
+	}
+	m.current.Store(new)
+	m.tell(old, new)
+	for ch := range m.subscribers {
+		select {
+		case ch <- struct{}{}:
+		default: // a wake-up is waiting already
+		}
+	}
+}
+
+// tell logs problems that came and went. Sources don't log them: this is the
+// one place that knows all of them.
+func (m *Merger) tell(old, new *Set) {
+	for _, p := range without(new.Problems, old.Problems) {
+		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", p.Pod, "problem", p.Message)
+	}
+	for _, p := range without(old.Problems, new.Problems) {
+		m.log.V(2).Info("Problem with a manifest is gone", "source", p.Source, "origin", p.Origin, "pod", p.Pod)
+	}
+	if new.Synced && !old.Synced {
+		m.log.V(2).Info("All sources of pods have reported", "pods", len(new.Pods))
+	}
+}
+
+// without returns the problems of a that aren't in b.
+func without(a, b []pod.Problem) []pod.Problem {
+	known := make(map[pod.Problem]struct{}, len(b))
+	for _, p := range b {
+		known[p] = struct{}{}
+	}
+	var out []pod.Problem
+	for _, p := range a {
+		if _, ok := known[p]; !ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func same(a, b *Set) bool {
+	return a.Synced == b.Synced && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.Problems, b.Problems)
+}

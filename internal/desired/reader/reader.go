@@ -1,0 +1,178 @@
+// Package reader turns the text of a manifest into complete static pods: it
+// decodes, gives identity, fills in defaults and validates, in that order.
+package reader
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/desired/static"
+	"github.com/deckhand-node/deckhand/internal/manifest"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Rules are what makes a decoded pod complete and judges it.
+type Rules struct {
+	// SetDefaults fills in what the manifest left out, as an API server would.
+	SetDefaults func(*v1.Pod)
+	// Validate returns everything that is wrong with a complete pod.
+	Validate func(*v1.Pod) field.ErrorList
+}
+
+// Reader reads manifests for one source on one node. It has no state; safe for
+// concurrent use if its rules are.
+type Reader struct {
+	node   string
+	source pod.Source
+	rules  Rules
+}
+
+// New returns a reader of a source's manifests on the named node.
+func New(node string, source pod.Source, rules Rules) *Reader {
+	return &Reader{node: node, source: source, rules: rules}
+}
+
+// Source is the source this reader reads for.
+func (r *Reader) Source() pod.Source { return r.source }
+
+// Doc is one document of a manifest: a pod as its author wrote it, or what is
+// wrong with it.
+type Doc struct {
+	// Number is the position in the manifest, from 1.
+	Number int
+	// Name is "namespace/name" as written (without the node's name), as far as it
+	// can be read.
+	Name string
+	// UID, Canonical and Hash are the pod's UID, its canonical form (see package
+	// static) and content hash. Empty if the document can't be read as a pod.
+	UID       types.UID
+	Canonical []byte
+	Hash      string
+	// Errors is everything that is wrong, one line each; empty for a document that
+	// is good as far as is known before Complete.
+	Errors []string
+
+	written *v1.Pod
+	lineOf  func(path string) int
+}
+
+// ErrBlank is what Read returns for a text that says nothing. Writing a file often
+// begins with truncating it, so this isn't taken for the wish to run nothing.
+var ErrBlank = errors.New("it holds nothing but blanks or comments; to have its pods removed, delete it")
+
+// Read returns the documents of a manifest, in order. It fails only with ErrBlank.
+// A list without items is no document, and no error.
+func (r *Reader) Read(data []byte) ([]Doc, error) {
+	if blank(data) {
+		return nil, ErrBlank
+	}
+	var docs []Doc
+	for _, d := range manifest.Decode(data) {
+		docs = append(docs, r.doc(d))
+	}
+	return docs, nil
+}
+
+// Restore reads a pod back from its canonical form.
+func (r *Reader) Restore(canonical []byte) (Doc, error) {
+	var p v1.Pod
+	if err := json.Unmarshal(canonical, &p); err != nil {
+		return Doc{}, fmt.Errorf("a stored pod can't be read: %w", err)
+	}
+	d := Doc{Number: 1, lineOf: func(string) int { return 0 }}
+	if err := r.take(&d, &p); err != nil {
+		return Doc{}, err
+	}
+	return d, nil
+}
+
+// Complete returns the static pod that d asks for, or everything that is wrong
+// with it, one line each. seen is when this content was first seen. To be called at most once,
+// for a document without errors.
+func (r *Reader) Complete(d Doc, seen time.Time) (*v1.Pod, []string) {
+	p := d.written
+	invalid := static.ValidateUID(p)
+	id := static.Identity{Node: r.node, Source: r.source, Hash: d.Hash, Seen: seen}
+	id.Apply(p)
+	r.rules.SetDefaults(p)
+	invalid = append(invalid, r.rules.Validate(p)...)
+	if len(invalid) > 0 {
+		return nil, render(d.locate(invalid))
+	}
+	return p, nil
+}
+
+func (r *Reader) doc(m manifest.Document) Doc {
+	d := Doc{Number: m.Index, Name: m.Name, lineOf: m.LineOf}
+	wrong := m.Errors
+	if m.Pod != nil {
+		if err := r.take(&d, m.Pod); err != nil {
+			wrong = append(wrong, manifest.Error{Line: m.Line, Message: err.Error()})
+		}
+	}
+	if len(wrong) == 0 {
+		return d
+	}
+	d.Errors = render(wrong)
+	if d.Canonical != nil {
+		// It can't be run, but everything about it shall be told at once.
+		_, invalid := r.Complete(d, time.Time{})
+		d.Errors = append(d.Errors, invalid...)
+	}
+	return d
+}
+
+// take makes p the pod that d is about.
+func (r *Reader) take(d *Doc, p *v1.Pod) error {
+	static.Clean(p)
+	canonical, err := static.Canonical(p)
+	if err != nil {
+		return err
+	}
+	if p.Name != "" {
+		d.Name = p.Namespace + "/" + p.Name
+	}
+	d.written, d.Canonical, d.Hash = p, canonical, static.Hash(canonical, r.node)
+	d.UID = static.Identity{Hash: d.Hash}.UID(p)
+	return nil
+}
+
+// locate finds the lines where fields stand.
+func (d Doc) locate(invalid field.ErrorList) []manifest.Error {
+	out := make([]manifest.Error, 0, len(invalid))
+	for _, e := range invalid {
+		out = append(out, manifest.Error{Line: d.lineOf(e.Field), Path: e.Field, Message: e.ErrorBody()})
+	}
+	slices.SortStableFunc(out, func(a, b manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
+	return out
+}
+
+func render(wrong []manifest.Error) []string {
+	lines := make([]string, 0, len(wrong))
+	for _, e := range wrong {
+		lines = append(lines, e.Error())
+	}
+	return lines
+}
+
+// blank reports whether the text has no line but empty ones, comments and
+// document separators.
+func blank(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		text := strings.TrimSpace(strings.TrimPrefix(string(line), "\ufeff"))
+		if text != "" && text != "---" && text != "..." && text[0] != '#' && text[0] != '%' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,114 @@
+package reader_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func TestBlankTextIsNoWish(t *testing.T) {
+	r := sourcetest.NewReader(pod.SourceFile)
+	for text, blank := range map[string]bool{
+		"": true, "\n \t\n": true, "# only\n---\n  # comments\n...\n": true, "\ufeff": true,
+		`{"apiVersion": "v1", "kind": "List", "items": []}`: false, sourcetest.Manifest("web", "app:1"): false, "\x00\x00": false,
+	} {
+		if _, err := r.Read([]byte(text)); errors.Is(err, reader.ErrBlank) != blank {
+			t.Errorf("%q: error %v, want ErrBlank: %v", text, err, blank)
+		}
+	}
+}
+
+func TestEverythingWrongIsToldWithItsLine(t *testing.T) {
+	text := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  uid: ../..\nspec:\n  containers:\n  - name: a\n  - name: b\n"
+	r := sourcetest.NewReader(pod.SourceFile)
+	docs, err := r.Read([]byte(text))
+	if err != nil || len(docs) != 1 || len(docs[0].Errors) != 0 {
+		t.Fatalf("documents %+v, error %v", docs, err)
+	}
+	_, wrong := r.Complete(docs[0], time.Now())
+	want := []string{"line 5: metadata.uid: ", "line 8: spec.containers[0].image: Required", "line 9: spec.containers[1].image: Required"}
+	if len(wrong) != len(want) {
+		t.Fatalf("errors %q, want %q", wrong, want)
+	}
+	for i := range want {
+		if !strings.HasPrefix(wrong[i], want[i]) {
+			t.Errorf("error %q, want %q...", wrong[i], want[i])
+		}
+	}
+}
+
+// An unknown field makes a document bad, and doesn't hide that it is invalid too.
+func TestDecodingAndValidationErrorsTogether(t *testing.T) {
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  restartPolicyy: Never\n  containers:\n  - name: a\n"
+	docs, err := sourcetest.NewReader(pod.SourceFile).Read([]byte(text))
+	if err != nil || len(docs) != 1 {
+		t.Fatalf("documents %+v, error %v", docs, err)
+	}
+	all := strings.Join(docs[0].Errors, "\n")
+	if !strings.Contains(all, "restartPolicyy") || !strings.Contains(all, "spec.containers[0].image") || docs[0].Name != "default/web" {
+		t.Errorf("errors %q of %q", all, docs[0].Name)
+	}
+}
+
+// A release with other defaults may not make another pod of the same text, and
+// validation sees the pod as it will be.
+func TestOrderOfSteps(t *testing.T) {
+	var steps []string
+	rules := func(version string) reader.Rules {
+		return reader.Rules{
+			SetDefaults: func(p *v1.Pod) {
+				steps = append(steps, "defaults "+p.Name)
+				p.Spec.SchedulerName = version
+			},
+			Validate: func(p *v1.Pod) field.ErrorList {
+				steps = append(steps, "validation "+p.Name+" "+p.Spec.SchedulerName+" "+string(p.UID[:4]))
+				return nil
+			},
+		}
+	}
+	complete := func(version string) *v1.Pod {
+		r := reader.New("n", pod.SourceFile, rules(version))
+		docs, err := r.Read([]byte(sourcetest.Manifest("web", "app:1")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, wrong := r.Complete(docs[0], time.Unix(0, 0))
+		if p == nil || p.UID != docs[0].UID {
+			t.Fatalf("pod %v, errors %q", p, wrong)
+		}
+		return p
+	}
+	first, second := complete("v1"), complete("v2")
+	if first.UID != second.UID {
+		t.Error("other defaults gave another UID")
+	}
+	u := string(first.UID[:4])
+	want := []string{"defaults web-n", "validation web-n v1 " + u, "defaults web-n", "validation web-n v2 " + u}
+	if !slices.Equal(steps, want) {
+		t.Errorf("steps %q, want %q", steps, want)
+	}
+}
+
+func TestRestore(t *testing.T) {
+	r := sourcetest.NewReader(pod.SourceFile)
+	docs, err := r.Read([]byte(sourcetest.Manifest("web", "app:1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := r.Restore(docs[0].Canonical)
+	if err != nil || back.Hash != docs[0].Hash || back.Name != "default/web" || back.UID != docs[0].UID {
+		t.Errorf("restored %+v (%v), want %+v", back, err, docs[0])
+	}
+	if _, err := r.Restore([]byte("{")); err == nil {
+		t.Error("half a pod was restored")
+	}
+}

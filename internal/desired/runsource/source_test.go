@@ -1,0 +1,100 @@
+package runsource_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/runsource"
+	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func isTaken(err error) bool { return strings.Contains(err.Error(), "is already run from") }
+
+func newSource() (*runsource.Source, *sourcetest.Recorder) {
+	sink := sourcetest.NewRecorder()
+	return runsource.New(sourcetest.NewReader(pod.SourceRun), sink, logr.Discard()), sink
+}
+
+func TestAllOrNothing(t *testing.T) {
+	s, sink := newSource()
+	_, err := s.Add("x.yaml", []byte(sourcetest.Manifest("web", "app:1")+"---\n"+sourcetest.Invalid("db")+"---\n"+sourcetest.Manifest("web", "app:2")))
+	if err == nil {
+		t.Fatal("a manifest with a bad document was added")
+	}
+	for _, want := range []string{"x.yaml can't be run", "document 2: ", "spec.containers[0].image", "document 3: pod default/web has the same name as document 1"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q doesn't say %q", err, want)
+		}
+	}
+	if got := sink.All(); len(got) != 0 {
+		t.Errorf("a refused manifest led to reports: %v", got)
+	}
+}
+
+func TestNothingToRun(t *testing.T) {
+	s, _ := newSource()
+	for _, text := range []string{"", "# nothing\n", `{"apiVersion": "v1", "kind": "List", "items": []}`} {
+		if _, err := s.Add("x.yaml", []byte(text)); err == nil {
+			t.Errorf("%q was added", text)
+		}
+	}
+}
+
+func TestAdditionsAreApart(t *testing.T) {
+	s, sink := newSource()
+	first, err := s.Add("a.yaml", []byte(sourcetest.Manifest("web", "app:1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Add("b.yaml", []byte(sourcetest.Manifest("web", "app:2"))); err == nil || !isTaken(err) || !strings.Contains(err.Error(), "a.yaml") {
+		t.Errorf("error %v doesn't say that a.yaml has the name", err)
+	}
+	second, err := s.Add("b.yaml", []byte(sourcetest.Manifest("db", "app:2")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(want ...string) {
+		t.Helper()
+		last, _ := sink.Last()
+		if got := sourcetest.Pods(last); !slices.Equal(got, want) {
+			t.Errorf("pods %q, want %q", got, want)
+		}
+	}
+	check("db-node1=app:2", "web-node1=app:1")
+	first.Remove()
+	check("db-node1=app:2")
+	reports := len(sink.All())
+	first.Remove()
+	if got := len(sink.All()); got != reports {
+		t.Error("removing again is reported again")
+	}
+	second.Remove()
+	check()
+}
+
+// A pod that a file has already isn't taken over; whoever asked can tell by the pointer.
+func TestFileKeepsItsName(t *testing.T) {
+	m := desired.New(logr.Discard(), pod.SourceFile, pod.SourceRun)
+	s := runsource.New(sourcetest.NewReader(pod.SourceRun), m, logr.Discard())
+	file := runsource.New(sourcetest.NewReader(pod.SourceFile), m, logr.Discard())
+	held, err := file.Add("/etc/pods/web.yaml", []byte(sourcetest.Manifest("web", "app:1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := s.Add("web.yaml", []byte(sourcetest.Manifest("web", "app:1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := m.Current()
+	if got := set.Get(asked.Pods[0].Pod.UID); got != held.Pods[0] {
+		t.Errorf("the pod is from %s, want the file's", got.Origin)
+	}
+	if len(set.Problems) != 1 || set.Problems[0].Source != pod.SourceRun {
+		t.Errorf("problems %v, want one of the run source", set.Problems)
+	}
+}

@@ -1,0 +1,80 @@
+package sourcetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/podspec"
+)
+
+// Node is the name of the node that tests run on.
+const Node = "Node1"
+
+// Manifest returns a good manifest of a pod with one container.
+func Manifest(name, image string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata:
+  name: %s
+  labels: {app: %s}
+spec:
+  containers:
+  - name: main
+    image: %s
+    args: ["--listen", ":8080"]
+    env:
+    - {name: MODE, value: production}
+    resources:
+      limits: {cpu: 100m, memory: 64Mi}
+`, name, name, image)
+}
+
+// Broken is a text that is no manifest.
+const Broken = "apiVersion: v1\nkind: Pod\nmetadata: {name: [\n"
+
+// Invalid returns a manifest that can be read, of a pod that can't be run.
+func Invalid(name string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: main}]}\n", name)
+}
+
+// Rules returns the real defaults and validation.
+func Rules() reader.Rules {
+	return reader.Rules{SetDefaults: podspec.SetDefaults, Validate: podspec.Validate}
+}
+
+// NewReader returns a reader for a source, with Rules.
+func NewReader(source pod.Source) *reader.Reader { return reader.New(Node, source, Rules()) }
+
+// Pods returns the report's pods as "name=image", sorted; stale ones end in "!".
+func Pods(r desired.Report) []string {
+	pods := []string{}
+	for _, c := range r.Claims {
+		s := c.Desired.Pod.Name + "=" + c.Desired.Pod.Spec.Containers[0].Image
+		if c.Desired.Stale != "" {
+			s += "!"
+		}
+		pods = append(pods, s)
+	}
+	slices.Sort(pods)
+	return pods
+}
+
+// Has returns a condition for Recorder.Wait: that the report's pods are these.
+func Has(pods ...string) func(desired.Report) bool {
+	slices.Sort(pods)
+	return func(r desired.Report) bool { return slices.Equal(Pods(r), pods) }
+}
+
+// Describe returns a report in words.
+func Describe(r desired.Report) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pods %q, pending %v", Pods(r), r.Pending)
+	for _, p := range r.Problems {
+		fmt.Fprintf(&b, "\n  problem with %s (pod %q): %s", p.Origin, p.Pod, p.Message)
+	}
+	return b.String()
+}

@@ -1,0 +1,77 @@
+// Package sourcetest is what sources of pods have in common, as tests: a suite
+// that each of them must pass, and what tests of sources need.
+package sourcetest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+)
+
+// Patience is how long Wait waits. It is only ever used up by a test that fails.
+const Patience = 20 * time.Second
+
+// Recorder is a sink that remembers. Safe for concurrent use.
+type Recorder struct {
+	mu      sync.Mutex
+	reports []desired.Report
+	news    chan struct{}
+}
+
+// NewRecorder returns a recorder without reports.
+func NewRecorder() *Recorder { return &Recorder{news: make(chan struct{}, 1)} }
+
+// Report remembers a report.
+func (r *Recorder) Report(report desired.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reports = append(r.reports, report)
+	select {
+	case r.news <- struct{}{}:
+	default:
+	}
+}
+
+// All returns all reports so far, the oldest first.
+func (r *Recorder) All() []desired.Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]desired.Report(nil), r.reports...)
+}
+
+// Last returns the newest report; false if there was none.
+func (r *Recorder) Last() (desired.Report, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.reports) == 0 {
+		return desired.Report{}, false
+	}
+	return r.reports[len(r.reports)-1], true
+}
+
+// Clear forgets all reports.
+func (r *Recorder) Clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reports = nil
+}
+
+// Wait returns the newest report once it is as wanted, and fails the test if that
+// doesn't come to pass. One goroutine may wait at a time.
+func (r *Recorder) Wait(t testing.TB, what string, wanted func(desired.Report) bool) desired.Report {
+	t.Helper()
+	late := time.After(Patience)
+	for {
+		last, any := r.Last()
+		if any && wanted(last) {
+			return last
+		}
+		select {
+		case <-r.news:
+		case <-late:
+			t.Fatalf("waited in vain for %s; the last report is %s", what, Describe(last))
+		}
+	}
+}

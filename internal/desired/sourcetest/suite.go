@@ -1,0 +1,272 @@
+package sourcetest
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Source is what the suite tests.
+type Source interface {
+	Run(ctx context.Context) error
+}
+
+// Fixture is one source with the place it reads from.
+type Fixture struct {
+	Kind pod.Source
+	// New returns a source that reads from the place; later ones see what earlier
+	// ones kept.
+	New func(sink desired.Sink) Source
+	// Put makes text what the place says; Remove makes it say that there is no pod.
+	Put    func(text string)
+	Remove func()
+	// Lasting says that a bad text is taken, so that the last good pods go stale,
+	// and that a new source knows what an earlier one kept. Otherwise Put of a bad text is
+	// refused and changes nothing.
+	Lasting bool
+}
+
+// Run runs the suite. fixture is called for each test; what it starts must end
+// with the test.
+func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
+	tests := map[string]func(*testing.T, Fixture){
+		"an empty place is reported":         testEmpty,
+		"pods have a static pod's identity":  testIdentity,
+		"a change makes another pod":         testChange,
+		"the same text is the same pod":      testSameText,
+		"removal":                            testRemoval,
+		"bad text loses nothing":             testBadText,
+		"bad text from the start":            testBadFromStart,
+		"run again":                          testRunAgain,
+		"run twice at once":                  testRunTwice,
+		"a new source knows what was good":   testNewSource,
+		"the place empties while not looked": testRemovedMeanwhile,
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := fixture(t)
+			// Whatever the fixture runs is there already.
+			leaks := goleak.IgnoreCurrent()
+			t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
+			test(t, f)
+		})
+	}
+}
+
+// start runs a source until the test ends or stop is called.
+func start(t *testing.T, s Source) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returned %v after its context had ended, want nil", err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func testEmpty(t *testing.T, f Fixture) {
+	f.Remove()
+	sink := NewRecorder()
+	start(t, f.New(sink))
+	r := sink.Wait(t, "a report without pods", Has())
+	if r.Source != f.Kind || r.Pending {
+		t.Errorf("source %q, pending %v; want %q and not pending", r.Source, r.Pending, f.Kind)
+	}
+}
+
+func testIdentity(t *testing.T, f Fixture) {
+	sink := NewRecorder()
+	s := f.New(sink)
+	start(t, s)
+	f.Put(Manifest("web", "app:1") + "---\n" + Manifest("db", "app:2"))
+	r := sink.Wait(t, "two pods", Has("web-node1=app:1", "db-node1=app:2"))
+	for _, c := range r.Claims {
+		p := c.Desired.Pod
+		if c.Desired.Source != f.Kind || c.Desired.Origin == "" || c.Since.IsZero() {
+			t.Errorf("claim to %s isn't complete: %+v", p.Name, c)
+		}
+		if p.UID == "" || string(p.UID) != p.Annotations[pod.AnnotationConfigHash] ||
+			p.Annotations[pod.AnnotationConfigSource] != string(f.Kind) || p.Annotations[pod.AnnotationConfigSeen] == "" {
+			t.Errorf("pod %s: UID %q and annotations %v aren't a static pod's", p.Name, p.UID, p.Annotations)
+		}
+		if p.Spec.NodeName != Node || p.Spec.RestartPolicy == "" {
+			t.Errorf("pod %s isn't complete: node %q, restart policy %q", p.Name, p.Spec.NodeName, p.Spec.RestartPolicy)
+		}
+	}
+}
+
+func testChange(t *testing.T, f Fixture) {
+	sink := NewRecorder()
+	start(t, f.New(sink))
+	f.Put(Manifest("web", "app:1"))
+	first := sink.Wait(t, "the pod", Has("web-node1=app:1"))
+	f.Put(Manifest("web", "app:2"))
+	second := sink.Wait(t, "the changed pod", Has("web-node1=app:2"))
+	if first.Claims[0].Desired.Pod.UID == second.Claims[0].Desired.Pod.UID {
+		t.Error("the UID is the same after a change of content")
+	}
+}
+
+func testSameText(t *testing.T, f Fixture) {
+	if !f.Lasting {
+		t.Skip("each Put is a wish of its own here")
+	}
+	sink := NewRecorder()
+	start(t, f.New(sink))
+	f.Put(Manifest("web", "app:1"))
+	first := sink.Wait(t, "the pod", Has("web-node1=app:1"))
+	f.Put("# a comment\n" + Manifest("web", "app:1") + "---\n" + Manifest("db", "app:1"))
+	second := sink.Wait(t, "both pods", Has("web-node1=app:1", "db-node1=app:1"))
+	for _, c := range second.Claims {
+		if c.Desired.Pod.Name == "web-node1" && c.Desired != first.Claims[0].Desired {
+			t.Error("a pod about which nothing changed isn't the same pointer")
+		}
+	}
+}
+
+func testRemoval(t *testing.T, f Fixture) {
+	sink := NewRecorder()
+	start(t, f.New(sink))
+	f.Put(Manifest("web", "app:1"))
+	sink.Wait(t, "the pod", Has("web-node1=app:1"))
+	f.Remove()
+	sink.Wait(t, "no pod", Has())
+	f.Put(Manifest("web", "app:1"))
+	sink.Wait(t, "the pod again", Has("web-node1=app:1"))
+}
+
+func testBadText(t *testing.T, f Fixture) {
+	sink := NewRecorder()
+	start(t, f.New(sink))
+	f.Put(Manifest("web", "app:1"))
+	good := sink.Wait(t, "the pod", Has("web-node1=app:1")).Claims[0].Desired
+	for _, bad := range []string{Broken, Invalid("web"), "", "\x00\x00\x00\x00", "<html>no</html>", Manifest("web", "app:2")[:20]} {
+		f.Put(bad)
+		if !f.Lasting {
+			if r, _ := sink.Last(); !Has("web-node1=app:1")(r) {
+				t.Fatalf("after %q: %s", bad, Describe(r))
+			}
+			continue
+		}
+		r := sink.Wait(t, "a stale pod and a problem", func(r desired.Report) bool {
+			return Has("web-node1=app:1!")(r) && len(r.Problems) == 1
+		})
+		if kept := r.Claims[0].Desired; kept.Pod != good.Pod {
+			t.Errorf("after %q another pod is kept", bad)
+		}
+		if r.Problems[0].Origin == "" || strings.TrimSpace(r.Problems[0].Message) == "" {
+			t.Errorf("after %q the problem says nothing: %+v", bad, r.Problems[0])
+		}
+		f.Put(Manifest("web", "app:1"))
+		r = sink.Wait(t, "the pod, no longer stale", func(r desired.Report) bool {
+			return Has("web-node1=app:1")(r) && len(r.Problems) == 0
+		})
+		if r.Claims[0].Desired.Pod != good.Pod {
+			t.Errorf("after %q was mended it is another pod", bad)
+		}
+	}
+}
+
+func testBadFromStart(t *testing.T, f Fixture) {
+	if !f.Lasting {
+		t.Skip("bad text is refused here")
+	}
+	f.Put(Manifest("web", "app:1") + "---\n" + Invalid("db"))
+	sink := NewRecorder()
+	start(t, f.New(sink))
+	sink.Wait(t, "the good pod, and a problem", func(r desired.Report) bool {
+		return Has("web-node1=app:1")(r) && len(r.Problems) == 1 && r.Problems[0].Pod == "default/db"
+	})
+}
+
+func testRunAgain(t *testing.T, f Fixture) {
+	sink := NewRecorder()
+	s := f.New(sink)
+	stop := start(t, s)
+	f.Put(Manifest("web", "app:1"))
+	before := sink.Wait(t, "the pod", Has("web-node1=app:1"))
+	stop()
+	sink.Clear()
+	start(t, s)
+	after := sink.Wait(t, "the pod again", Has("web-node1=app:1"))
+	if before.Claims[0].Desired != after.Claims[0].Desired {
+		t.Error("the pod isn't the same pointer when the source is run again")
+	}
+}
+
+func testRunTwice(t *testing.T, f Fixture) {
+	sink := NewRecorder()
+	s := f.New(sink)
+	start(t, s)
+	f.Remove()
+	sink.Wait(t, "the first report", Has())
+	if err := s.Run(context.Background()); err == nil {
+		t.Error("a second Run at the same time is let in")
+	}
+}
+
+func testNewSource(t *testing.T, f Fixture) {
+	if !f.Lasting {
+		t.Skip("nothing is kept here")
+	}
+	first := NewRecorder()
+	stop := start(t, f.New(first))
+	f.Put(Manifest("web", "app:1") + "---\n" + Manifest("db", "app:1"))
+	before := first.Wait(t, "the pods", Has("web-node1=app:1", "db-node1=app:1"))
+	stop()
+	f.Put(Broken)
+
+	second := NewRecorder()
+	start(t, f.New(second))
+	after := second.Wait(t, "the last good pods", Has("web-node1=app:1!", "db-node1=app:1!"))
+	if after.Pending {
+		t.Error("a source that knows its last good pods is pending")
+	}
+	for i, c := range after.Claims {
+		was := before.Claims[i]
+		if c.Desired.Pod.UID != was.Desired.Pod.UID || !c.Since.Equal(was.Since) ||
+			c.Desired.Pod.Annotations[pod.AnnotationConfigSeen] != was.Desired.Pod.Annotations[pod.AnnotationConfigSeen] {
+			t.Errorf("pod %s has another UID, seen or since after a restart", c.Desired.Pod.Name)
+		}
+	}
+	for _, r := range second.All() {
+		if len(r.Claims) != 2 {
+			t.Errorf("a report came without all pods: %s", Describe(r))
+		}
+	}
+}
+
+func testRemovedMeanwhile(t *testing.T, f Fixture) {
+	if !f.Lasting {
+		t.Skip("nothing is kept here")
+	}
+	first := NewRecorder()
+	stop := start(t, f.New(first))
+	f.Put(Manifest("web", "app:1"))
+	first.Wait(t, "the pod", Has("web-node1=app:1"))
+	stop()
+	f.Remove()
+	second := NewRecorder()
+	start(t, f.New(second))
+	second.Wait(t, "no pod", Has())
+	for _, r := range second.All() {
+		if len(r.Claims) != 0 {
+			t.Errorf("a pod that was removed meanwhile was reported: %s", Describe(r))
+		}
+	}
+}

@@ -1,0 +1,166 @@
+// Package static gives pods from manifests the identity that the kubelet gives
+// static pods: name, namespace, UID, node, annotations and toleration.
+//
+// The UID is made of what the manifest says and of the node, so that the same
+// text is the same pod wherever it lies, and a changed text is another pod. It is
+// made before defaults are filled in: a release of deckhand with other defaults
+// doesn't recreate the pods of the release before.
+package static
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Name returns the name a static pod has on a node: "web" on "Node1" is
+// "web-node1". A pod without a name stays without one.
+func Name(name, node string) string {
+	if name == "" {
+		return ""
+	}
+	return name + "-" + strings.ToLower(node)
+}
+
+// Clean removes from a pod as its author wrote it what only an API server may
+// say (such manifests come from `kubectl get -o yaml`), and sets the namespace if
+// none is given. It changes p.
+func Clean(p *v1.Pod) {
+	p.TypeMeta = metav1.TypeMeta{}
+	p.Status = v1.PodStatus{}
+	p.ResourceVersion, p.SelfLink, p.Generation = "", "", 0
+	p.ManagedFields, p.OwnerReferences = nil, nil
+	p.CreationTimestamp = metav1.Time{}
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = nil, nil
+	if p.Namespace == "" {
+		p.Namespace = metav1.NamespaceDefault
+	}
+}
+
+// Canonical returns what a cleaned pod says in a form that is the same for the
+// same meaning: JSON with sorted keys, without fields that say nothing. Parsing it gives
+// the pod back.
+//
+// Fields that are empty but always written by one version of the API types and
+// left out by another (null, "resources": {}) are dropped, so that an upgrade of
+// these types doesn't change any hash.
+func Canonical(p *v1.Pod) ([]byte, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s/%s can't be written as JSON: %w", p.Namespace, p.Name, err)
+	}
+	delete(fields, "status")
+	prune(fields)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(fields); err != nil {
+		return nil, fmt.Errorf("pod %s/%s can't be written as JSON: %w", p.Namespace, p.Name, err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// prune drops nulls and empty resources, at any depth.
+func prune(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			object, isObject := inner.(map[string]any)
+			if inner == nil || key == "resources" && isObject && len(object) == 0 {
+				delete(v, key)
+				continue
+			}
+			prune(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			prune(inner)
+		}
+	}
+}
+
+// Hash returns the content hash of a canonical pod on a node: 32 hexadecimal
+// digits, as the kubelet's.
+func Hash(canonical []byte, node string) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "node:%s\n", strings.ToLower(node))
+	h.Write(canonical)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// Identity is what a static pod has beside what its author wrote.
+type Identity struct {
+	// Node is the node's name.
+	Node   string
+	Source pod.Source
+	// Hash is the content hash.
+	Hash string
+	// Seen is when this content was first seen.
+	Seen time.Time
+}
+
+// UID is the UID of p, a pod as its author wrote it.
+func (id Identity) UID(p *v1.Pod) types.UID {
+	if p.UID != "" {
+		return p.UID
+	}
+	return types.UID(id.Hash)
+}
+
+// Apply makes p, a cleaned pod as its author wrote it, a static pod of the node.
+// It changes p, and is to be done once.
+//
+// The annotation config.hash is the content hash even if the manifest gives a
+// UID, so that it tells a changed text in that case too.
+func (id Identity) Apply(p *v1.Pod) {
+	p.UID = id.UID(p)
+	p.Name = Name(p.Name, id.Node)
+	p.Spec.NodeName = id.Node
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[pod.AnnotationConfigSource] = string(id.Source)
+	p.Annotations[pod.AnnotationConfigHash] = id.Hash
+	p.Annotations[pod.AnnotationConfigSeen] = id.Seen.Format(time.RFC3339Nano)
+	tolerateNoExecute(&p.Spec)
+}
+
+// tolerateNoExecute makes a static pod tolerate every NoExecute taint: nothing
+// but its manifest decides whether it runs.
+func tolerateNoExecute(spec *v1.PodSpec) {
+	want := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	for i := range spec.Tolerations {
+		if spec.Tolerations[i].MatchToleration(&want) {
+			spec.Tolerations[i].TolerationSeconds = nil
+			return
+		}
+	}
+	spec.Tolerations = append(spec.Tolerations, want)
+}
+
+// uid is what a UID may look like. It becomes part of paths and of cgroup names.
+var uid = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9_]{0,126}[a-zA-Z0-9])?$`)
+
+// ValidateUID checks a UID that the manifest gives. The API server makes UIDs
+// itself, so its validation of pods has no rule for them.
+func ValidateUID(p *v1.Pod) field.ErrorList {
+	if p.UID == "" || uid.MatchString(string(p.UID)) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), p.UID,
+		"must be at most 128 letters, digits, '-' and '_', with a letter or digit first and last; leave it out to have one made")}
+}

@@ -1,0 +1,179 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/podlogdirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
+)
+
+func (r *Runner) ensureImage(ctx context.Context, p *v1.Pod, a pod.Action) (string, error) {
+	c, err := containerSpec(p, a.Container)
+	if err != nil {
+		return "", err
+	}
+	img, err := r.cfg.Images.Ensure(ctx, image.Request{Image: c.Image, Policy: c.ImagePullPolicy, Pod: p.Namespace + "/" + p.Name})
+	return img.Ref, err
+}
+
+func (r *Runner) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) (string, error) {
+	sb := sandboxOf(o, a.SandboxID)
+	if sb == nil {
+		return "", fmt.Errorf("sandbox %s is gone", a.SandboxID)
+	}
+	sandboxConfig, err := r.sandboxConfig(p, int(sb.Attempt))
+	if err != nil {
+		return "", err
+	}
+	config, message, err := r.containerConfig(ctx, p, sb, a)
+	if err != nil {
+		var f *pod.Failure
+		if !errors.As(err, &f) {
+			err = &pod.Failure{Reason: "CreateContainerConfigError", Message: err.Error()}
+		}
+		return "", err
+	}
+	release, err := r.gate.Acquire(ctx, priorityCreate)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	id, err := r.cfg.Runtime.CreateContainer(ctx, a.SandboxID, config, sandboxConfig)
+	if err != nil {
+		r.cfg.Meter.ContainerStarted(true)
+		return "", err
+	}
+	r.cfg.Facts.ContainerCreated(p.UID, p.Name, p.Namespace, pod.Container{
+		ID: id, Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt, State: pod.ContainerCreated, CreatedAt: time.Now(),
+		Image: config.GetImage().GetUserSpecifiedImage(), ImageRef: a.ImageRef, Backoff: a.Backoff, Grace: p.Spec.TerminationGracePeriodSeconds,
+		Hash: config.Annotations[translate.AnnotationHash], TerminationMessagePath: message,
+	})
+	return id, nil
+}
+
+func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, sb *pod.Sandbox, a pod.Action) (*runtimeapi.ContainerConfig, string, error) {
+	c, err := containerSpec(p, a.Container)
+	if err != nil {
+		return nil, "", err
+	}
+	podIPs := sb.IPs
+	if p.Spec.HostNetwork {
+		podIPs = r.cfg.HostIPs
+	}
+	mounts, message, err := r.cfg.Volumes.Mounts(p, c.Name, podIPs, a.Attempt)
+	if err != nil {
+		return nil, "", err
+	}
+	vars, err := env.Resolve(p, c, env.Facts{PodIPs: podIPs, HostIPs: r.cfg.HostIPs})
+	if err != nil {
+		return nil, "", err
+	}
+	in := translate.ContainerInput{Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Backoff: a.Backoff}
+	if mustNotBeRoot(p, c) {
+		// Only this check needs to know who the image runs as.
+		img, err := r.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: a.ImageRef})
+		if err != nil {
+			return nil, "", fmt.Errorf("can't tell who image %s runs as: %w", c.Image, err)
+		}
+		in.ImageUser = translate.ImageUserOf(img)
+	}
+	config, err := translate.ContainerConfig(&r.cfg.Settings, in)
+	return config, message, err
+}
+
+func (r *Runner) startContainer(ctx context.Context, p *v1.Pod, a pod.Action) error {
+	release, err := r.gate.Acquire(ctx, priorityStart)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
+	r.cfg.Meter.ContainerStarted(err != nil)
+	if err != nil {
+		// How it ended (StartError, exit code) is known to the runtime alone.
+		return errors.Join(err, r.refresh(ctx, a))
+	}
+	if err := r.cfg.Logs.Link(logsOf(p), podlogdirs.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
+		// A missing link costs a log shipper's view, not the container.
+		r.cfg.Log.Error(err, "Can't link the container's log", "pod", pod.FullName(p), "container", a.Container)
+	}
+	return r.refresh(ctx, a)
+}
+
+// refresh reads one container's state from the runtime into the facts.
+func (r *Runner) refresh(ctx context.Context, a pod.Action) error {
+	st, err := r.cfg.Runtime.ContainerStatus(ctx, a.ID)
+	if err != nil {
+		return fmt.Errorf("status of container %s: %w", a.Container, err)
+	}
+	if id, c, ok := translate.ContainerStatus(st, ""); ok {
+		r.cfg.Facts.ContainerCreated(id.UID, id.Name, id.Namespace, c)
+	}
+	return nil
+}
+
+func (r *Runner) stopContainer(ctx context.Context, a pod.Action) error {
+	if err := r.cfg.Runtime.StopContainer(ctx, a.ID, a.Grace); err != nil {
+		return err
+	}
+	return r.refresh(ctx, a)
+}
+
+func (r *Runner) removeContainer(ctx context.Context, o *pod.Observed, a pod.Action) error {
+	if err := r.cfg.Runtime.RemoveContainer(ctx, a.ID); err != nil {
+		return err
+	}
+	r.cfg.Facts.ContainerRemoved(a.ID)
+	if o == nil {
+		return nil
+	}
+	for i := range o.Containers {
+		if c := &o.Containers[i]; c.ID == a.ID {
+			return r.removeLog(o, c)
+		}
+	}
+	return nil
+}
+
+func containerSpec(p *v1.Pod, name string) (*v1.Container, error) {
+	for i := range p.Spec.Containers {
+		if p.Spec.Containers[i].Name == name {
+			return &p.Spec.Containers[i], nil
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		if p.Spec.InitContainers[i].Name == name {
+			return &p.Spec.InitContainers[i], nil
+		}
+	}
+	return nil, fmt.Errorf("pod %s/%s has no container %s", p.Namespace, p.Name, name)
+}
+
+func sandboxOf(o *pod.Observed, id string) *pod.Sandbox {
+	if o == nil {
+		return nil
+	}
+	for i := range o.Sandboxes {
+		if o.Sandboxes[i].ID == id {
+			return &o.Sandboxes[i]
+		}
+	}
+	return nil
+}
+
+func mustNotBeRoot(p *v1.Pod, c *v1.Container) bool {
+	if sc := c.SecurityContext; sc != nil && sc.RunAsNonRoot != nil {
+		return *sc.RunAsNonRoot
+	}
+	sc := p.Spec.SecurityContext
+	return sc != nil && sc.RunAsNonRoot != nil && *sc.RunAsNonRoot
+}

@@ -1,0 +1,253 @@
+// Package effects carries out the core's actions: it turns each into calls to
+// the runtime, the volumes, the control groups and the log folders, and tells
+// the observed state what it brought about, so that the next decision never sees
+// a world from before it.
+package effects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/gate"
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/podlogdirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+// Runtime is what effects ask of the container runtime.
+type Runtime interface {
+	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
+	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
+}
+
+// Facts takes in what an effect brought about, before the runtime tells of it.
+type Facts interface {
+	SandboxCreated(uid types.UID, name, namespace string, sb pod.Sandbox)
+	SandboxStopped(id string)
+	SandboxRemoved(id string)
+	// ContainerCreated takes in a container as it is known now; a later state replaces an earlier one.
+	ContainerCreated(uid types.UID, name, namespace string, c pod.Container)
+	ContainerRemoved(id string)
+}
+
+// Volumes prepares what pods mount.
+type Volumes interface {
+	Prepare(ctx context.Context, p *v1.Pod) error
+	// Mounts returns the container's mounts and the host path of its termination message file.
+	Mounts(p *v1.Pod, container string, podIPs []string, attempt int) (mounts []*runtimeapi.Mount, message string, err error)
+	Clean(ctx context.Context, uid types.UID) error
+	Orphans() ([]types.UID, error)
+}
+
+// Cgroups keeps the pods' control groups.
+type Cgroups interface {
+	CgroupParent(p *v1.Pod) string
+	Ensure(ctx context.Context, p *v1.Pod) error
+	Remove(ctx context.Context, uid types.UID) error
+}
+
+// Images makes images present.
+type Images interface {
+	Ensure(ctx context.Context, r image.Request) (image.Image, error)
+}
+
+// Logs keeps the folders and links of container logs.
+type Logs interface {
+	Create(p podlogdirs.Pod, container string) error
+	Link(p podlogdirs.Pod, i podlogdirs.Instance) error
+	Remove(p podlogdirs.Pod, i podlogdirs.Instance) error
+	RemovePod(p podlogdirs.Pod) error
+	Attempts(p podlogdirs.Pod) (map[string]int, error)
+	Orphans() ([]podlogdirs.Pod, error)
+}
+
+// Meter counts what was started.
+type Meter interface {
+	SandboxStarted(failed bool)
+	ContainerStarted(failed bool)
+}
+
+// Config is what a Runner is built from. Every field is needed.
+type Config struct {
+	Runtime  Runtime
+	Facts    Facts
+	Volumes  Volumes
+	Cgroups  Cgroups
+	Images   Images
+	Logs     Logs
+	Meter    Meter
+	Settings translate.Settings
+	// HostIPs are the node's addresses, the primary one first.
+	HostIPs []string
+	// Parallel limits how many sandboxes and containers are made or started at
+	// once: more only makes each of them slower.
+	Parallel int
+	Log      logr.Logger
+}
+
+// Runner carries out actions. It may be used by any number of goroutines.
+type Runner struct {
+	cfg  Config
+	gate *gate.Gate
+}
+
+// New constructs a runner.
+func New(cfg Config) *Runner { return &Runner{cfg: cfg, gate: gate.New(cfg.Parallel)} }
+
+// Priorities at the gate: what is nearly done goes first, so that pods get ready
+// one after the other instead of all at the end.
+const (
+	prioritySandbox = iota
+	priorityCreate
+	priorityStart
+)
+
+// Do carries out one action and tells what came of it. p may be nil for a pod
+// that nobody wants, which is only ever taken down.
+func (r *Runner) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
+	id, err := r.do(ctx, p, o, uid, a)
+	if err != nil {
+		return pod.Result{Failure: failure(a, err)}
+	}
+	return pod.Result{ID: id}
+}
+
+func (r *Runner) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) (string, error) {
+	switch a.Kind {
+	case pod.PreparePod:
+		return "", r.prepare(ctx, p)
+	case pod.CreateSandbox:
+		return r.createSandbox(ctx, p, a)
+	case pod.StopSandbox:
+		return "", r.stopSandbox(ctx, a)
+	case pod.RemoveSandbox:
+		return "", r.removeSandbox(ctx, o, a)
+	case pod.EnsureImage:
+		return r.ensureImage(ctx, p, a)
+	case pod.CreateContainer:
+		return r.createContainer(ctx, p, o, a)
+	case pod.StartContainer:
+		return "", r.startContainer(ctx, p, a)
+	case pod.StopContainer:
+		return "", r.stopContainer(ctx, a)
+	case pod.RemoveContainer:
+		return "", r.removeContainer(ctx, o, a)
+	case pod.CleanPod:
+		return "", r.clean(ctx, p, uid)
+	default:
+		return "", fmt.Errorf("no such action: %s", a.Kind)
+	}
+}
+
+// failure names an error as the API does. What already has a name keeps it.
+func failure(a pod.Action, err error) *pod.Failure {
+	var f *pod.Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	reason := "FailedSync"
+	switch a.Kind {
+	case pod.PreparePod:
+		reason = "FailedMount"
+	case pod.CreateSandbox:
+		reason = "FailedCreatePodSandBox"
+	case pod.EnsureImage:
+		reason = "ErrImagePull"
+	case pod.CreateContainer:
+		reason = "CreateContainerError"
+	case pod.StartContainer:
+		reason = "RunContainerError"
+	case pod.StopContainer, pod.RemoveContainer:
+		reason = "KillContainerError"
+	case pod.StopSandbox, pod.RemoveSandbox:
+		reason = "KillPodSandboxError"
+	case pod.CleanPod:
+		reason = "FailedUnmount"
+	}
+	return &pod.Failure{Reason: reason, Message: err.Error()}
+}
+
+// LoggedAttempts tells, by container, the least attempt of a new instance by the logs on disk.
+func (r *Runner) LoggedAttempts(p *v1.Pod) map[string]int {
+	attempts, err := r.cfg.Logs.Attempts(logsOf(p))
+	if err != nil {
+		// A restart count that begins anew is better than a pod that doesn't start.
+		r.cfg.Log.Error(err, "Can't tell restart counts from the logs on disk", "pod", pod.FullName(p))
+	}
+	return attempts
+}
+
+// Leftovers lists the pods that have a folder under the root folder: prepare
+// makes it first and clean removes it last. Control groups and logs aren't
+// looked through for more, since another agent's may be among them.
+func (r *Runner) Leftovers() ([]types.UID, error) { return r.cfg.Volumes.Orphans() }
+
+func (r *Runner) prepare(ctx context.Context, p *v1.Pod) error {
+	if err := r.cfg.Volumes.Prepare(ctx, p); err != nil {
+		return err
+	}
+	if err := r.cfg.Cgroups.Ensure(ctx, p); err != nil {
+		return &pod.Failure{Reason: "FailedCreatePodContainer", Message: err.Error()}
+	}
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if err := r.cfg.Logs.Create(logsOf(p), list[i].Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// clean takes down what prepare made. The pod's folder goes last, so that a
+// clean-up that fails is found again after a restart.
+func (r *Runner) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
+	if err := errors.Join(r.cfg.Cgroups.Remove(ctx, uid), r.removeLogs(p, uid)); err != nil {
+		return err
+	}
+	return r.cfg.Volumes.Clean(ctx, uid)
+}
+
+// removeLogs removes the pod's logs. Of a pod nobody wants only the UID is known.
+func (r *Runner) removeLogs(p *v1.Pod, uid types.UID) error {
+	if p != nil {
+		return r.cfg.Logs.RemovePod(logsOf(p))
+	}
+	all, err := r.cfg.Logs.Orphans()
+	for _, l := range all {
+		if l.UID == uid {
+			err = errors.Join(err, r.cfg.Logs.RemovePod(l))
+		}
+	}
+	return err
+}
+
+func logsOf(p *v1.Pod) podlogdirs.Pod {
+	return podlogdirs.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+// removeLog removes the log of an instance that was removed.
+func (r *Runner) removeLog(o *pod.Observed, c *pod.Container) error {
+	err := r.cfg.Logs.Remove(podlogdirs.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+		podlogdirs.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
+	if err != nil {
+		return fmt.Errorf("log of container %s: %w", c.Name, err)
+	}
+	return nil
+}

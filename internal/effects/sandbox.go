@@ -1,0 +1,71 @@
+package effects
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+// sandboxConfig is the configuration of the pod's sandbox: also needed, unchanged, for each container in it.
+func (r *Runner) sandboxConfig(p *v1.Pod, attempt int) (*runtimeapi.PodSandboxConfig, error) {
+	return translate.SandboxConfig(&r.cfg.Settings, translate.SandboxInput{
+		Pod: p, Attempt: uint32(attempt), CgroupParent: r.cfg.Cgroups.CgroupParent(p),
+	})
+}
+
+func (r *Runner) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (string, error) {
+	config, err := r.sandboxConfig(p, a.Attempt)
+	if err != nil {
+		return "", err
+	}
+	release, err := r.gate.Acquire(ctx, prioritySandbox)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	id, err := r.cfg.Runtime.RunPodSandbox(ctx, config, "")
+	r.cfg.Meter.SandboxStarted(err != nil)
+	if err != nil {
+		return "", err
+	}
+	// The answer to RunPodSandbox has no address in it, and containers need it.
+	st, err := r.cfg.Runtime.PodSandboxStatus(ctx, id)
+	if err != nil {
+		return "", fmt.Errorf("sandbox %s was made, but its status can't be had: %w", id, err)
+	}
+	if identity, sb, ok := translate.SandboxStatus(st); ok {
+		r.cfg.Facts.SandboxCreated(identity.UID, identity.Name, identity.Namespace, sb)
+	}
+	return id, nil
+}
+
+func (r *Runner) stopSandbox(ctx context.Context, a pod.Action) error {
+	if err := r.cfg.Runtime.StopPodSandbox(ctx, a.ID); err != nil {
+		return err
+	}
+	r.cfg.Facts.SandboxStopped(a.ID)
+	return nil
+}
+
+func (r *Runner) removeSandbox(ctx context.Context, o *pod.Observed, a pod.Action) error {
+	if err := r.cfg.Runtime.RemovePodSandbox(ctx, a.ID); err != nil {
+		return err
+	}
+	r.cfg.Facts.SandboxRemoved(a.ID)
+	if o == nil {
+		return nil
+	}
+	for i := range o.Containers {
+		if c := &o.Containers[i]; c.SandboxID == a.ID {
+			if err := r.removeLog(o, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

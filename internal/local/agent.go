@@ -1,0 +1,54 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Agent is what the server needs of the agent. All methods may be called
+// concurrently. What they return is read-only.
+type Agent interface {
+	// Snapshot returns the present state.
+	Snapshot(ctx context.Context) (Snapshot, error)
+	// Pod returns one pod, or false if there is none of that name.
+	Pod(namespace, name string) (PodView, bool)
+	// Changed returns a one-slot channel that is filled whenever Snapshot or Pod
+	// may answer differently, until cancel is called.
+	Changed() (wake <-chan struct{}, cancel func())
+	// Images lists the runtime's images.
+	Images(ctx context.Context) ([]Image, error)
+	// Events returns what happened lately, oldest first.
+	Events() []Event
+	// Run adds the pods of a manifest until the Run is closed. Where the manifest
+	// is at fault the error should be a *StatusError with 422, or 409 for names in use.
+	Run(ctx context.Context, origin string, manifest []byte) (Run, error)
+}
+
+// Run is a set of pods that lives as long as somebody wants it.
+type Run interface {
+	// Pods returns their names as they run: static pods' names end in the node's.
+	Pods() []types.NamespacedName
+	// Close withdraws the pods, so that they are stopped and removed. It doesn't
+	// wait for that.
+	Close()
+}
+
+// StatusError is an error with the HTTP status that tells it.
+type StatusError struct {
+	Code int
+	Err  error
+}
+
+func (e *StatusError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error told.
+func (e *StatusError) Unwrap() error { return e.Err }
+
+// IsNotFound reports whether the agent answered that something doesn't exist.
+func IsNotFound(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code == http.StatusNotFound
+}

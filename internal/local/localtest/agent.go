@@ -1,0 +1,170 @@
+// Package localtest has an agent for tests of the local API and of what uses it.
+package localtest
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/podlogs"
+)
+
+// Agent is a local.Agent that says what a test tells it to say.
+type Agent struct {
+	mu       sync.Mutex
+	snapshot local.Snapshot
+	images   []local.Image
+	events   []local.Event
+	wakes    map[chan struct{}]struct{}
+	// OnRun answers Run; it is set before the agent is used.
+	OnRun func(origin string, manifest []byte) (local.Run, error)
+}
+
+var _ local.Agent = (*Agent)(nil)
+
+// New returns an agent with nothing to tell.
+func New() *Agent { return &Agent{wakes: map[chan struct{}]struct{}{}} }
+
+// Serve has the agent answer below a new root folder, which it returns, until the
+// test ends. Container logs are read from its folder "logs".
+func Serve(t testing.TB, agent *Agent) (rootDir string) {
+	t.Helper()
+	rootDir = t.TempDir()
+	listener, err := local.Listen(local.SocketPath(rootDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ServeOn(t, agent, listener, filepath.Join(rootDir, "logs"))
+	return rootDir
+}
+
+// ServeOn has the agent answer on listener until the test ends, or stop is called.
+func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (stop func()) {
+	t.Helper()
+	server := local.NewServer(agent, podlogs.New(logDir, logr.Discard()), logr.Discard())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, listener) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Update changes what the agent tells and wakes who waits for that.
+func (a *Agent) Update(change func(*local.Snapshot)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.snapshot.Pods = slices.Clone(a.snapshot.Pods)
+	change(&a.snapshot)
+	slices.SortFunc(a.snapshot.Pods, func(x, y local.PodView) int {
+		return cmp.Or(cmp.Compare(x.Pod.Namespace, y.Pod.Namespace), cmp.Compare(x.Pod.Name, y.Pod.Name))
+	})
+	for wake := range a.wakes {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// SetImages sets the images.
+func (a *Agent) SetImages(images []local.Image) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.images = images
+}
+
+// SetEvents sets the events.
+func (a *Agent) SetEvents(events []local.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.events = events
+}
+
+// Watchers returns how many wait for changes.
+func (a *Agent) Watchers() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.wakes)
+}
+
+// Snapshot implements local.Agent.
+func (a *Agent) Snapshot(context.Context) (local.Snapshot, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.snapshot, nil
+}
+
+// Pod implements local.Agent.
+func (a *Agent) Pod(namespace, name string) (local.PodView, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, view := range a.snapshot.Pods {
+		if view.Pod.Namespace == namespace && view.Pod.Name == name {
+			return view, true
+		}
+	}
+	return local.PodView{}, false
+}
+
+// Changed implements local.Agent.
+func (a *Agent) Changed() (<-chan struct{}, func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	wake := make(chan struct{}, 1)
+	a.wakes[wake] = struct{}{}
+	return wake, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.wakes, wake)
+	}
+}
+
+// Images implements local.Agent.
+func (a *Agent) Images(context.Context) ([]local.Image, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.images, nil
+}
+
+// Events implements local.Agent.
+func (a *Agent) Events() []local.Event {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.events
+}
+
+// Run implements local.Agent.
+func (a *Agent) Run(_ context.Context, origin string, manifest []byte) (local.Run, error) {
+	return a.OnRun(origin, manifest)
+}
+
+// Run is a local.Run whose end a test can await.
+type Run struct {
+	Names  []types.NamespacedName
+	Closed chan struct{}
+}
+
+// NewRun returns a run of one pod.
+func NewRun(namespace, name string) *Run {
+	return &Run{Names: []types.NamespacedName{{Namespace: namespace, Name: name}}, Closed: make(chan struct{})}
+}
+
+// Pods implements local.Run.
+func (r *Run) Pods() []types.NamespacedName { return r.Names }
+
+// Close implements local.Run.
+func (r *Run) Close() { close(r.Closed) }

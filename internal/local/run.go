@@ -1,0 +1,42 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// maxManifest is the largest manifest taken, as for files.
+const maxManifest = 10 << 20
+
+// run keeps the pods of a manifest for as long as the client stays.
+func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
+	manifest, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxManifest))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return &StatusError{http.StatusRequestEntityTooLarge, fmt.Errorf("the manifest is larger than %d MiB", maxManifest>>20)}
+		}
+		return &StatusError{http.StatusBadRequest, fmt.Errorf("read the manifest: %w", err)}
+	}
+	wake, cancel := s.agent.Changed()
+	defer cancel()
+	run, err := s.agent.Run(r.Context(), r.URL.Query().Get("origin"), manifest)
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	w.Header().Set("Content-Type", ndjson)
+	encoder := json.NewEncoder(w)
+	return s.stream(w, r, wake, func() error {
+		update := RunUpdate{Pods: run.Pods()}
+		for _, name := range update.Pods {
+			if view, ok := s.agent.Pod(name.Namespace, name.Name); ok {
+				update.Views = append(update.Views, view)
+			}
+		}
+		return encoder.Encode(update)
+	})
+}

@@ -1,0 +1,86 @@
+// Package local is the API that `deckhand` commands use to talk to the agent on
+// their own machine: HTTP/1.1 over a unix socket in the agent's root folder.
+// Only root and the agent's own user may use it.
+package local
+
+import (
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// SocketPath is where the agent with this root folder listens.
+func SocketPath(rootDir string) string { return filepath.Join(rootDir, "deckhand.sock") }
+
+// PodView is what the agent can tell of one pod.
+type PodView struct {
+	// Pod carries the current status.
+	Pod *v1.Pod `json:"pod"`
+	// Source and Origin say who wants it; Origin is a path or a URL.
+	Source pod.Source `json:"source,omitempty"`
+	Origin string     `json:"origin,omitempty"`
+	// Stale says why an older, good version of the manifest is kept; mostly empty.
+	Stale string `json:"stale,omitempty"`
+	// Reasons say in words why the pod isn't ready; empty if it is.
+	Reasons []string `json:"reasons,omitempty"`
+}
+
+// Snapshot is the agent's state at one moment. Pods are sorted by namespace and
+// name, and include those that are being stopped.
+type Snapshot struct {
+	Node     string        `json:"node"`
+	Agent    AgentInfo     `json:"agent"`
+	Problems []pod.Problem `json:"problems,omitempty"`
+	Pods     []PodView     `json:"pods,omitempty"`
+}
+
+// AgentInfo describes the agent itself.
+type AgentInfo struct {
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Synced is whether every source of pods has been read at least once: before
+	// that, pods may be missing from a Snapshot.
+	Synced         bool   `json:"synced"`
+	RuntimeName    string `json:"runtimeName,omitempty"`
+	RuntimeVersion string `json:"runtimeVersion,omitempty"`
+	RuntimeReady   bool   `json:"runtimeReady"`
+	// RuntimeMessage says why the runtime isn't ready.
+	RuntimeMessage string `json:"runtimeMessage,omitempty"`
+}
+
+// Image is one image in the runtime's store.
+type Image struct {
+	ID string `json:"id"`
+	// Refs are its names with tags, Digests those with digests.
+	Refs    []string `json:"refs,omitempty"`
+	Digests []string `json:"digests,omitempty"`
+	// Size is in bytes.
+	Size   uint64 `json:"size"`
+	Pinned bool   `json:"pinned,omitempty"`
+	// UsedBy names pods as namespace/name.
+	UsedBy []string `json:"usedBy,omitempty"`
+}
+
+// Event is something that happened, newest Time first seen Count times.
+type Event struct {
+	Time   time.Time     `json:"time"`
+	Type   pod.EventType `json:"type"`
+	Reason string        `json:"reason"`
+	// Object is such as "pod/default/web-node1".
+	Object  string `json:"object"`
+	Message string `json:"message"`
+	Count   int    `json:"count,omitempty"`
+}
+
+// RunUpdate is one line of a foreground run's progress.
+type RunUpdate struct {
+	// Pods are the pods of the run.
+	Pods []types.NamespacedName `json:"pods"`
+	// Views are those of them that the agent knows at the moment.
+	Views []PodView `json:"views,omitempty"`
+}

@@ -1,0 +1,112 @@
+package manifest
+
+import (
+	"reflect"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// element is the schema of a list's items; nil, which takes anything, for a nil schema.
+func (s *schema) element() *schema {
+	if s == nil {
+		return nil
+	}
+	return s.elem
+}
+
+// child is the schema of a field or of a map's value; false for an unknown field.
+func (s *schema) child(key string) (*schema, bool) {
+	if s == nil {
+		return nil, true
+	}
+	if s.kind == reflect.Map {
+		return s.elem, true
+	}
+	child, ok := s.fields[key]
+	return child, ok
+}
+
+// childPath writes a path as field.Path does: fields after a dot, the keys of
+// a map in brackets.
+func (s *schema) childPath(path, key string) string {
+	if s != nil && s.kind == reflect.Map {
+		return path + "[" + key + "]"
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func indexPath(path string, i int) string {
+	return path + "[" + strconv.Itoa(i) + "]"
+}
+
+// describe says what a node is, with its article.
+func describe(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "an object"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.ShortTag() == tagBool, saysBool(n):
+		return "a boolean (" + n.Value + ")"
+	case n.ShortTag() == tagInt, n.ShortTag() == tagFloat:
+		return "a number (" + quoteShort(n) + ")"
+	case n.ShortTag() == tagNull:
+		return "null"
+	case n.ShortTag() == tagString, n.ShortTag() == tagTimestamp:
+		return "a string (" + quoteShort(n) + ")"
+	default:
+		return "of the YAML type " + n.ShortTag()
+	}
+}
+
+// describe says what a field must be, with its article and advice.
+func (s *schema) describe() string {
+	switch s.kind {
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string: put it in quotes if that is the value meant"
+	default:
+		return "a whole number"
+	}
+}
+
+// quoteShort is a node's text, cut to what fits in a message.
+func quoteShort(n *yaml.Node) string {
+	const most = 40
+	switch n.Kind {
+	case yaml.MappingNode, yaml.SequenceNode:
+		return describe(n)
+	case yaml.AliasNode:
+		return "*" + n.Value
+	}
+	text := n.Value
+	if len(text) > most {
+		text = text[:most] + "..."
+	}
+	return strconv.Quote(text)
+}
+
+// customName is what a person calls a type with its own JSON form.
+func customName(t reflect.Type) string {
+	switch t {
+	case quantityType:
+		return `quantity (such as "500m" or "64Mi")`
+	case reflect.TypeFor[intstr.IntOrString]():
+		return "number or name"
+	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
+		return `time (such as "2026-01-02T15:04:05Z")`
+	default:
+		return t.Name()
+	}
+}

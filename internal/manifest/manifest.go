@@ -1,0 +1,132 @@
+// Package manifest reads pod manifests: text, YAML or JSON, with one or many
+// documents in it. It is strict: unknown fields, fields given twice and wrong
+// types are errors, and all of them are told at once, each with its line.
+//
+// A broken document doesn't spoil its neighbours: the text is cut at the
+// document separators first, and each piece is read on its own. Work and memory
+// are bounded for any input (see the limits in limits.go).
+//
+// The package says what a manifest says, no more: it neither fills in defaults
+// nor judges values. That is the work of package podspec.
+package manifest
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Document is one pod of a manifest, or what was found in its place.
+// A v1 List or PodList yields one Document for each of its items.
+type Document struct {
+	// Index is the position among the documents of the text, from 1. Empty
+	// documents and those of comments alone don't count.
+	Index int
+	// Line is the first line of the document in the text, from 1.
+	Line int
+	// Pod is what the document says, without any defaults. It is nil when the
+	// document can't be read as a pod at all. Where Errors holds nothing worse
+	// than unknown or repeated fields, Pod is set beside them, so that it can be
+	// validated too and a person is told everything at once.
+	Pod *v1.Pod
+	// Name is "namespace/name" as far as it can be read, even from a broken
+	// document. The namespace is "default" where none is given. It is empty when
+	// no name can be found.
+	Name string
+	// Errors holds everything that is wrong, by line. A document with errors
+	// must not be run.
+	Errors []Error
+
+	root *tree
+}
+
+// Error is one thing wrong with a document, told to a person.
+type Error struct {
+	// Line is the line in the text, from 1; 0 when unknown.
+	Line int
+	// Path is the field, such as "spec.containers[0].image"; empty when the
+	// error is about the document as a whole.
+	Path string
+	// Message says what is wrong and, where that is clear, what to do.
+	Message string
+}
+
+// Error renders the error on one line: "line 12: spec.containers[0]: message".
+func (e Error) Error() string {
+	var b strings.Builder
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "line %d: ", e.Line)
+	}
+	if e.Path != "" {
+		b.WriteString(e.Path)
+		b.WriteString(": ")
+	}
+	b.WriteString(e.Message)
+	return b.String()
+}
+
+// LineOf returns the line in the text where the field at path is given, for
+// example "spec.containers[0].ports[1].hostPort" or "metadata.labels[app]", as
+// k8s.io/apimachinery's field.Path prints them. For a field that isn't there
+// the line of its nearest parent is returned. It is 0 when nothing is known.
+func (d *Document) LineOf(path string) int {
+	if d.root == nil {
+		return d.Line
+	}
+	return d.root.lineOf(path)
+}
+
+// Decode reads all documents of a manifest. Text without any document (empty,
+// or comments only) yields none. It never fails as a whole: what is wrong stands
+// in the Errors of the document it concerns. Safe for concurrent use.
+func Decode(data []byte) []Document {
+	d := decoder{}
+	text, err := plainText(data)
+	if err != nil {
+		d.add(Document{Line: err.Line, Errors: []Error{*err}})
+		return d.docs
+	}
+	for _, c := range split(text) {
+		if d.full() {
+			break
+		}
+		d.chunk(c)
+	}
+	return d.docs
+}
+
+// decoder collects the documents of one text.
+type decoder struct {
+	docs []Document
+}
+
+// full tells whether no more documents are taken; the last one says so.
+func (d *decoder) full() bool { return len(d.docs) > maxDocuments }
+
+func (d *decoder) add(doc Document) {
+	if d.full() {
+		return
+	}
+	doc.Index = len(d.docs) + 1
+	if doc.Index > maxDocuments {
+		doc = Document{Index: doc.Index, Line: doc.Line, Errors: []Error{{
+			Line:    doc.Line,
+			Message: fmt.Sprintf("more than %d documents in one manifest: the rest is not read; use several files", maxDocuments),
+		}}}
+	}
+	d.docs = append(d.docs, doc)
+}
+
+// chunk reads the documents of one piece of text. Mostly that is one; only a
+// stream of JSON values, or separators the line-wise cutting can't see, give more.
+func (d *decoder) chunk(c chunk) {
+	roots, err := parse(c)
+	for _, root := range roots {
+		d.root(root)
+	}
+	if err == nil {
+		return
+	}
+	d.add(Document{Line: c.firstLine(), Name: guessName(c.text), Errors: []Error{*err}})
+}

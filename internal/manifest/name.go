@@ -1,0 +1,63 @@
+package manifest
+
+import (
+	"bytes"
+	"regexp"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const defaultNamespace = "default"
+
+// nameOf is the "namespace/name" a node's metadata gives; "" without a name.
+func nameOf(n *yaml.Node) string {
+	return fullName(text(n, "metadata", "namespace"), text(n, "metadata", "name"))
+}
+
+func fullName(namespace, name string) string {
+	if name == "" {
+		return ""
+	}
+	if namespace == "" {
+		namespace = defaultNamespace
+	}
+	return namespace + "/" + name
+}
+
+var (
+	metadataKey = regexp.MustCompile(`(?m)(?:^|[{,])[ \t]*"?metadata"?[ \t]*:`)
+	// metadataField is a simple field as YAML or JSON write it.
+	metadataField = regexp.MustCompile(`(?:^|[{,])\s*"?(name|namespace)"?\s*:\s*["']?([-a-zA-Z0-9.]+)`)
+)
+
+// guessName finds the pod's name in text that can't be parsed, so that a
+// person is told which pod has the broken manifest. It looks at what follows
+// "metadata:", on the same line or on lines indented alike.
+func guessName(text []byte) string {
+	at := metadataKey.FindIndex(text)
+	if at == nil {
+		return ""
+	}
+	const far = 50
+	found := map[string]string{}
+	indent := -1
+	lines := bytes.SplitN(text[at[1]:], []byte{'\n'}, far)
+	for i, line := range lines[:min(len(lines), far-1)] {
+		rest := bytes.TrimLeft(line, " \t")
+		switch in := len(line) - len(rest); {
+		case i == 0 || len(bytes.TrimSpace(rest)) == 0 || rest[0] == '#':
+		case indent < 0:
+			indent = in
+		case in < indent:
+			return fullName(found["namespace"], found["name"])
+		case in > indent:
+			continue
+		}
+		for _, m := range metadataField.FindAllSubmatch(line, -1) {
+			if found[string(m[1])] == "" {
+				found[string(m[1])] = string(m[2])
+			}
+		}
+	}
+	return fullName(found["namespace"], found["name"])
+}

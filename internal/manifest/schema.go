@@ -1,0 +1,106 @@
+package manifest
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// schema is what the Go type of a field allows in a manifest.
+type schema struct {
+	kind reflect.Kind
+	// fields of a struct by JSON name, those of inlined structs included.
+	fields map[string]*schema
+	// elem is the schema of a list's or map's values.
+	elem *schema
+	// custom is set for a type with its own JSON form (quantities, times,
+	// number-or-name); only the type itself can judge a value.
+	custom reflect.Type
+}
+
+// podSchema is derived from the API type, once, and never changed.
+var podSchema = sync.OnceValue(func() *schema {
+	return schemaOf(reflect.TypeFor[v1.Pod](), map[reflect.Type]*schema{})
+})
+
+// schemaOf builds the schema of t. done holds those begun, so that a type used
+// twice is shared and one that contains itself ends.
+func schemaOf(t reflect.Type, done map[reflect.Type]*schema) *schema {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if s, ok := done[t]; ok {
+		return s
+	}
+	s := &schema{kind: t.Kind()}
+	done[t] = s
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		s.custom = t
+		return s
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		s.fields = map[string]*schema{}
+		addFields(s.fields, t, done)
+	case reflect.Slice, reflect.Map:
+		s.elem = schemaOf(t.Elem(), done)
+	}
+	return s
+}
+
+func addFields(fields map[string]*schema, t reflect.Type, done map[reflect.Type]*schema) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported():
+		case name == "" && f.Anonymous:
+			addFields(fields, f.Type, done)
+		case name != "":
+			fields[name] = schemaOf(f.Type, done)
+		}
+	}
+}
+
+// suggest returns the field a misspelt name most likely means, or "".
+func (s *schema) suggest(name string) string {
+	best, bestDistance := "", 3
+	if len(name) > 64 {
+		return ""
+	}
+	for f := range s.fields {
+		d := distance(strings.ToLower(name), strings.ToLower(f))
+		if d < bestDistance || d == bestDistance && best != "" && f < best {
+			best, bestDistance = f, d
+		}
+	}
+	if 2*bestDistance >= len(name) {
+		return ""
+	}
+	return best
+}
+
+// distance is the Levenshtein distance: the fewest letters to add, remove or
+// replace to make b from a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,99 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// PodCounts are the numbers of pods and containers at one moment.
+type PodCounts struct {
+	// RunningPods have a sandbox that is ready.
+	RunningPods int
+	// Containers counts those the runtime has, by state.
+	Containers map[pod.ContainerState]int
+	// Desired are the pods the sources want here, Active those of them that are
+	// running or may come to run. All of them are static pods.
+	Desired, Active int
+	// Working are the pods that have a worker, by what it does.
+	Working map[WorkerState]int
+}
+
+// WorkerState is what a pod's worker does, in the kubelet's words.
+type WorkerState struct {
+	// Lifecycle is "sync", "terminating" or "terminated".
+	Lifecycle string
+	// Orphan says that no source wants the pod any more.
+	Orphan bool
+}
+
+// podCollector asks for the counts when they are scraped, so that nobody has to
+// keep gauges up to date.
+type podCollector struct {
+	count func() PodCounts
+
+	runningPods, runningContainers, desired, active, working *prometheus.Desc
+}
+
+func newPodCollector(count func() PodCounts) *podCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName("", subsystem, name), help, labels, nil)
+	}
+	return &podCollector{
+		count:             count,
+		runningPods:       desc("running_pods", "Number of pods that have a running pod sandbox"),
+		runningContainers: desc("running_containers", "Number of containers currently running", "container_state"),
+		desired:           desc("desired_pods", "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", "static"),
+		active: desc("active_pods", "The number of pods the kubelet considers active and which are being considered when admitting new pods. "+
+			"static is true if the pod is not from the apiserver.", "static"),
+		working: desc("working_pods", "Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, "+
+			"or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted "+
+			"in the API and consumes resources that are not otherwise visible.", "lifecycle", "config", "static"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *podCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.runningPods, c.runningContainers, c.desired, c.active, c.working} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *podCollector) Collect(ch chan<- prometheus.Metric) {
+	n := c.count()
+	gauge := func(d *prometheus.Desc, value int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
+	}
+	gauge(c.runningPods, n.RunningPods)
+	for state, label := range containerStates() {
+		gauge(c.runningContainers, n.Containers[state], label)
+	}
+	for _, static := range []bool{false, true} {
+		desired, active := 0, 0
+		if static {
+			desired, active = n.Desired, n.Active
+		}
+		gauge(c.desired, desired, staticLabel(static))
+		gauge(c.active, active, staticLabel(static))
+	}
+	for _, lifecycle := range []string{"sync", "terminating", "terminated"} {
+		for _, orphan := range []bool{false, true} {
+			config := "desired"
+			if orphan {
+				config = "orphan"
+			}
+			gauge(c.working, n.Working[WorkerState{lifecycle, orphan}], lifecycle, config, staticLabel(true))
+		}
+	}
+}
+
+// containerStates are the values of the label container_state.
+func containerStates() map[pod.ContainerState]string {
+	return map[pod.ContainerState]string{
+		pod.ContainerCreated: "created",
+		pod.ContainerRunning: "running",
+		pod.ContainerExited:  "exited",
+		pod.ContainerUnknown: "unknown",
+	}
+}

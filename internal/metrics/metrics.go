@@ -1,0 +1,101 @@
+// Package metrics holds what the agent counts and times, in a Prometheus
+// registry of its own. Names, types, labels and buckets are the kubelet's where
+// it has the same thing, so that dashboards and alerts written for it work; see
+// https://kubernetes.io/docs/reference/instrumentation/metrics/.
+//
+// Metrics are given to those who record through recorders, one for each
+// concern, whose methods fit small interfaces their users own. All recorders
+// may be used by many goroutines.
+package metrics
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// subsystem is the first part of every name that is the kubelet's.
+const subsystem = "kubelet"
+
+// Info is what never changes while the agent runs.
+type Info struct {
+	NodeName  string
+	Version   string
+	GoVersion string
+}
+
+// Metrics is all the agent's metrics.
+type Metrics struct {
+	Runtime *Runtime
+	PLEG    *PLEG
+	Pods    *Pods
+
+	registry *prometheus.Registry
+}
+
+// New makes the metrics; they start from zero.
+func New(info Info) *Metrics {
+	m := &Metrics{
+		Runtime:  newRuntime(),
+		PLEG:     newPLEG(),
+		Pods:     newPods(),
+		registry: prometheus.NewRegistry(),
+	}
+	m.registry.MustRegister(
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewGoCollector(),
+		constant("kubelet_node_name", "The node's name. The count is always 1.", prometheus.Labels{"node": info.NodeName}),
+		constant("deckhand_build_info", "What the running deckhand was built from. The count is always 1.",
+			prometheus.Labels{"version": info.Version, "goversion": info.GoVersion}),
+	)
+	m.registry.MustRegister(m.Runtime.collectors()...)
+	m.registry.MustRegister(m.PLEG.collectors()...)
+	m.registry.MustRegister(m.Pods.collectors()...)
+	return m
+}
+
+// constant is a metric that is always 1 and tells by its labels.
+func constant(name, help string, labels prometheus.Labels) prometheus.Collector {
+	return prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels},
+		func() float64 { return 1 },
+	)
+}
+
+// CollectPods has count called at each scrape for the numbers of pods and
+// containers. It is to be called at most once, and count must not block.
+func (m *Metrics) CollectPods(count func() PodCounts) {
+	m.registry.MustRegister(newPodCollector(count))
+}
+
+// Handler serves the metrics in the text format.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		// What can be told is told, even if one collector fails.
+		ErrorHandling: promhttp.ContinueOnError,
+		// Compressors hold far more memory than the text they would shorten.
+		DisableCompression: true,
+	})
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help})
+}
+
+func counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help}, labels)
+}
+
+func histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return prometheus.NewHistogram(histogramOpts(name, help, buckets))
+}
+
+func histogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(histogramOpts(name, help, buckets), labels)
+}
+
+func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets}
+}

@@ -1,0 +1,151 @@
+package metrics_test
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/deckhand-node/deckhand/internal/metrics"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+var update = flag.Bool("update", false, "write the golden file anew")
+
+func scrape(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	m.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if rec.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", rec.Code, rec.Body)
+	}
+	text, err := io.ReadAll(rec.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// only keeps the lines of metrics the agent itself defines.
+func only(text string) string {
+	var out []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "kubelet_") || strings.Contains(line, "deckhand_") {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "")
+}
+
+func filled() *metrics.Metrics {
+	m := metrics.New(metrics.Info{NodeName: "node-1", Version: "v0.1.0", GoVersion: "go1.26"})
+	m.CollectPods(func() metrics.PodCounts {
+		return metrics.PodCounts{
+			RunningPods: 2,
+			Containers:  map[pod.ContainerState]int{pod.ContainerRunning: 3, pod.ContainerExited: 1},
+			Desired:     4,
+			Active:      3,
+			Working:     map[metrics.WorkerState]int{{Lifecycle: "sync"}: 3, {Lifecycle: "terminating", Orphan: true}: 1},
+		}
+	})
+	m.Runtime.Operation("create_container", 7*time.Millisecond, nil)
+	m.Runtime.Operation("create_container", time.Second, errors.New("no"))
+	m.PLEG.Relisted(20*time.Millisecond, 0)
+	m.PLEG.Relisted(30*time.Millisecond, time.Second)
+	m.PLEG.LastSeen(time.Unix(1700000000, 5e8))
+	m.PLEG.DiscardEvents()
+	m.PLEG.StreamConnected(time.Millisecond)
+	m.PLEG.StreamConnected(0)
+	m.PLEG.Event(2 * time.Millisecond)
+	m.PLEG.StreamError()
+	m.Pods.Started(700*time.Millisecond, 3*time.Second)
+	m.Pods.WorkerStarted(time.Millisecond)
+	m.Pods.WorkerRan(metrics.OperationSync, 2*time.Millisecond)
+	m.Pods.SandboxStarted("")
+	m.Pods.SandboxStarted("CreatePodSandboxError")
+	m.Pods.ContainerStarted(metrics.TypeInitContainer, "")
+	m.Pods.ContainerStarted(metrics.TypeContainer, "ErrImagePull")
+	m.Pods.Restarted(true)
+	return m
+}
+
+// The golden file is the contract with dashboards: names, help, types, labels
+// and buckets, checked against the kubelet's metrics reference.
+func TestExposition(t *testing.T) {
+	got := only(scrape(t, filled()))
+	const path = "testdata/metrics.txt"
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("(-want +got); if that is meant, run with -update:\n%s", diff)
+	}
+}
+
+func TestProcessAndGoMetrics(t *testing.T) {
+	text := scrape(t, metrics.New(metrics.Info{}))
+	for _, name := range []string{"process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds ", "go_goroutines ", "go_memstats_heap_alloc_bytes "} {
+		if !strings.Contains(text, "\n"+name) {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+func TestTwoAgentsInOneProcessDontShare(t *testing.T) {
+	a, b := metrics.New(metrics.Info{NodeName: "a"}), metrics.New(metrics.Info{NodeName: "b"})
+	a.PLEG.DiscardEvents()
+	if text := scrape(t, b); !strings.Contains(text, "\nkubelet_pleg_discard_events 0\n") || strings.Contains(text, `node="a"`) {
+		t.Error("one agent's metrics show up in another's")
+	}
+}
+
+func TestRecordingAllocatesNothing(t *testing.T) {
+	m := filled()
+	failure := errors.New("no")
+	n := testing.AllocsPerRun(100, func() {
+		m.Runtime.Operation("create_container", time.Millisecond, failure)
+		m.PLEG.Relisted(time.Millisecond, time.Second)
+		m.Pods.WorkerRan(metrics.OperationSync, time.Millisecond)
+		m.Pods.ContainerStarted(metrics.TypeContainer, "ErrImagePull")
+	})
+	if n > 0 {
+		t.Errorf("%v allocations for each round of recording", n)
+	}
+}
+
+func TestConcurrentRecordingAndScraping(t *testing.T) {
+	m := filled()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				m.Runtime.Operation("list_containers", time.Millisecond, nil)
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 5 {
+			scrape(t, m)
+		}
+	})
+	wg.Wait()
+	lines := strings.Split(scrape(t, m), "\n")
+	if !slices.Contains(lines, `kubelet_runtime_operations_total{operation_type="list_containers"} 400`) {
+		t.Error("records were lost")
+	}
+}

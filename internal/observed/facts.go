@@ -1,0 +1,55 @@
+package observed
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/observed/podcache"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+// The facts below are learnt from effects that succeeded, so that a decision
+// taken right after one never sees the world from before it. Whatever the
+// runtime itself tells of the same state, before or after, counts for more.
+
+// SandboxCreated tells that a sandbox was made and started.
+func (s *Store) SandboxCreated(uid types.UID, name, namespace string, sb pod.Sandbox) {
+	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
+	s.cache.Merge(podcache.Reading{Sandboxes: []podcache.Sandbox{{Pod: who, Sandbox: sb}}})
+	if !s.state.streaming() && !s.cache.Know(sb.ID).Detailed {
+		// No event will bring its addresses.
+		s.refresh.want(uid)
+	}
+}
+
+// ContainerCreated tells that a container was made.
+func (s *Store) ContainerCreated(uid types.UID, name, namespace string, c pod.Container) {
+	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
+	s.cache.Merge(podcache.Reading{Containers: []podcache.Container{{Pod: who, Container: c}}})
+}
+
+// ContainerStarted tells that a created container was started.
+func (s *Store) ContainerStarted(id string, at time.Time) {
+	s.cache.Advance(id, func(_ *pod.Sandbox, c *pod.Container) {
+		if c != nil {
+			c.State, c.StartedAt = pod.ContainerRunning, at
+		}
+	})
+}
+
+// ContainerRemoved tells that a container was removed.
+func (s *Store) ContainerRemoved(id string) { s.cache.Remove(id) }
+
+// SandboxStopped tells that a sandbox was stopped.
+func (s *Store) SandboxStopped(id string) {
+	s.cache.Advance(id, func(sb *pod.Sandbox, _ *pod.Container) {
+		if sb != nil {
+			sb.State = pod.SandboxNotReady
+		}
+	})
+}
+
+// SandboxRemoved tells that a sandbox was removed, and the containers in it with it.
+func (s *Store) SandboxRemoved(id string) { s.cache.Remove(id) }

@@ -1,0 +1,123 @@
+package podcache_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/observed/podcache"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+var who = translate.Identity{UID: "uid", Name: "web", Namespace: "ns"}
+
+func newCache() *podcache.Cache { return podcache.New(func(types.UID) {}) }
+
+func sandboxes(list ...pod.Sandbox) (rd podcache.Reading) {
+	for _, s := range list {
+		rd.Sandboxes = append(rd.Sandboxes, podcache.Sandbox{Pod: who, Sandbox: s, Detailed: true})
+	}
+	return rd
+}
+
+func containers(asOf time.Time, list ...pod.Container) podcache.Reading {
+	rd := podcache.Reading{AsOf: asOf}
+	for _, c := range list {
+		rd.Containers = append(rd.Containers, podcache.Container{Pod: who, Container: c, Detailed: true})
+	}
+	return rd
+}
+
+func TestLateContainerOfARemovedSandbox(t *testing.T) {
+	c := newCache()
+	c.Merge(sandboxes(pod.Sandbox{ID: "s", State: pod.SandboxReady}))
+	c.Remove("s")
+	c.Merge(containers(time.Now(), pod.Container{ID: "never seen", Name: "main", SandboxID: "s", State: pod.ContainerRunning}))
+	if o := c.Get("uid"); o != nil {
+		t.Fatalf("%+v", o)
+	}
+}
+
+func TestListsRuleInTheLongRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache()
+		there := pod.Sandbox{ID: "s", State: pod.SandboxReady}
+		c.Merge(sandboxes(there))
+		c.Remove("s")
+		time.Sleep(time.Second)
+		c.Revive(time.Now(), "s")
+		if !c.Know("s").Gone {
+			t.Fatal("a list right after a removal may still show what was removed")
+		}
+		time.Sleep(time.Minute)
+		c.Revive(time.Now(), "s")
+		c.Merge(sandboxes(there))
+		if c.Get("uid") == nil {
+			t.Fatal("what lists keep showing is there")
+		}
+	})
+}
+
+func TestTombstonesExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache()
+		c.Remove("s")
+		time.Sleep(time.Minute)
+		c.Listed(time.Now(), "", func(string) bool { return false })
+		if !c.Know("s").Gone {
+			t.Fatal("forgotten too soon")
+		}
+		time.Sleep(time.Hour)
+		c.Listed(time.Now(), "", func(string) bool { return false })
+		if c.Know("s").Gone {
+			t.Fatal("remembered for ever")
+		}
+	})
+}
+
+func TestOrder(t *testing.T) {
+	c := newCache()
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	c.Merge(containers(at(9),
+		pod.Container{ID: "b0", Name: "b", CreatedAt: at(2)},
+		pod.Container{ID: "a1", Name: "a", Attempt: 1, CreatedAt: at(3)},
+		pod.Container{ID: "a0", Name: "a", Attempt: 0, CreatedAt: at(1)},
+	))
+	c.Merge(containers(at(9), pod.Container{ID: "b1", Name: "b", Attempt: 1, CreatedAt: at(4)}, pod.Container{ID: "c0", Name: "c", CreatedAt: at(5)}))
+	order := func() string {
+		var ids []string
+		for _, k := range c.Get("uid").Containers {
+			ids = append(ids, k.ID)
+		}
+		return strings.Join(ids, " ")
+	}
+	if got := order(); got != "a1 a0 b1 b0 c0" {
+		t.Errorf("order: %s", got)
+	}
+	c.Remove("a0")
+	if got := order(); got != "a1 b1 b0 c0" {
+		t.Errorf("the order of names must not depend on what is removed: %s", got)
+	}
+}
+
+func TestLaterReadingOfTheSameStateCounts(t *testing.T) {
+	c := newCache()
+	end := pod.Container{ID: "c", Name: "main", State: pod.ContainerExited, Reason: "Error"}
+	oom := end
+	oom.Reason = "OOMKilled"
+	c.Merge(containers(time.Unix(2, 0), oom))
+	c.Merge(containers(time.Unix(1, 0), end))
+	if got := c.Get("uid").Containers[0].Reason; got != "OOMKilled" {
+		t.Errorf("an older reading won: %s", got)
+	}
+	lost := end
+	lost.State = pod.ContainerUnknown
+	c.Merge(containers(time.Unix(3, 0), lost))
+	if got := c.Get("uid").Containers[0]; got.State != pod.ContainerExited {
+		t.Errorf("a known end became unknown: %+v", got)
+	}
+}

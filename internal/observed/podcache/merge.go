@@ -1,0 +1,89 @@
+package podcache
+
+import (
+	"slices"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func sandboxRank(s pod.SandboxState) int {
+	if s == pod.SandboxReady {
+		return 0
+	}
+	return 1
+}
+
+// containerRank orders states as they follow each other. A container whose shim
+// was lost counts as ended, but the runtime may still find out how.
+func containerRank(s pod.ContainerState) int {
+	switch s {
+	case pod.ContainerCreated:
+		return 0
+	case pod.ContainerRunning:
+		return 1
+	case pod.ContainerUnknown:
+		return 2
+	default:
+		return 3
+	}
+}
+
+// completeSandbox fills in what a reading leaves out with what is known.
+func completeSandbox(next pod.Sandbox, old *pod.Sandbox, detailed bool) pod.Sandbox {
+	if !detailed {
+		state := next.State
+		next = *old
+		next.State = state
+		if state == pod.SandboxNotReady {
+			next.IPs = nil
+		}
+		return next
+	}
+	next.CreatedAt = known(next.CreatedAt, old.CreatedAt)
+	next.HostNetwork = next.HostNetwork || old.HostNetwork
+	return next
+}
+
+// completeContainer fills in what a reading leaves out with what is known.
+func completeContainer(next pod.Container, old *pod.Container, detailed bool) pod.Container {
+	if !detailed {
+		merged := *old
+		merged.State = next.State
+		merged.StartedAt = known(merged.StartedAt, next.StartedAt)
+		if next.Message != "" {
+			merged.Message = next.Message
+		}
+		return merged
+	}
+	if next.SandboxID == "" {
+		next.SandboxID = old.SandboxID
+	}
+	next.CreatedAt = known(next.CreatedAt, old.CreatedAt)
+	next.StartedAt = known(next.StartedAt, old.StartedAt)
+	return next
+}
+
+func known(next, old time.Time) time.Time {
+	if next.IsZero() {
+		return old
+	}
+	return next
+}
+
+func sameSandbox(a, b *pod.Sandbox) bool {
+	return a.ID == b.ID && a.State == b.State && a.Attempt == b.Attempt && a.CreatedAt.Equal(b.CreatedAt) &&
+		a.HostNetwork == b.HostNetwork && slices.Equal(a.IPs, b.IPs)
+}
+
+func sameContainer(a, b *pod.Container) bool {
+	x, y := *a, *b
+	if !x.CreatedAt.Equal(y.CreatedAt) || !x.StartedAt.Equal(y.StartedAt) || !x.FinishedAt.Equal(y.FinishedAt) {
+		return false
+	}
+	if (x.Grace == nil) != (y.Grace == nil) || x.Grace != nil && *x.Grace != *y.Grace {
+		return false
+	}
+	x.CreatedAt, x.StartedAt, x.FinishedAt, x.Grace = y.CreatedAt, y.StartedAt, y.FinishedAt, y.Grace
+	return x == y
+}

@@ -1,0 +1,169 @@
+package observed
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/observed/podcache"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+// Retrying while the runtime is away.
+const (
+	minRetry = 50 * time.Millisecond
+	maxRetry = time.Second
+)
+
+// streamLoop keeps the event stream connected.
+func (s *Store) streamLoop(ctx context.Context) {
+	retry := minRetry
+	var told codes.Code // what was logged of the stream's state; OK is nothing
+	for {
+		err := s.rt.GetContainerEvents(ctx, s.subscribed, s.handle)
+		if ctx.Err() != nil {
+			return
+		}
+		s.observer.Stream(err)
+		wasUp, since := s.state.streamDown(time.Now())
+		if wasUp {
+			// Whatever happens from here on isn't told.
+			s.relistSoon()
+		}
+		if wasUp && time.Since(since) >= maxRetry {
+			retry, told = minRetry, codes.OK
+		}
+		wait := retry
+		retry = min(retry*2, maxRetry)
+		why := status.Code(err)
+		switch {
+		case why == codes.Unimplemented:
+			if told != why {
+				s.log.Info("The container runtime has no event stream: listing it instead", "period", pollPeriod)
+			}
+			wait, told = s.period, why
+		case told == codes.OK:
+			s.log.Info("The container runtime's event stream ended: connecting again", "reason", errorText(err))
+			told = codes.Unavailable
+		}
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// subscribed is called when the stream is up: subscribed first, listed then,
+// so that nothing falls between.
+func (s *Store) subscribed() {
+	s.state.streamUp(time.Now())
+	s.observer.Stream(nil)
+	s.relistSoon()
+}
+
+// handle takes in one event. It never waits for the runtime: what an event
+// doesn't tell is fetched elsewhere.
+func (s *Store) handle(e *runtimeapi.ContainerEventResponse) {
+	at := time.Unix(0, e.GetCreatedAt())
+	s.observer.Event(time.Since(at))
+	deleted := e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
+	if deleted {
+		s.cache.Remove(e.GetContainerId())
+	}
+	rd, lacking, foreign := s.reading(e, at)
+	if foreign {
+		s.observer.EventDiscarded()
+		return
+	}
+	s.cache.Merge(rd)
+	for _, uid := range lacking {
+		s.refresh.want(uid)
+	}
+	if !deleted && !mentions(e) {
+		s.lookAt(e.GetContainerId())
+	}
+}
+
+// reading turns the statuses in an event into a reading. lacking lists pods of
+// which the event leaves something open; foreign says that it is about no pod.
+func (s *Store) reading(e *runtimeapi.ContainerEventResponse, at time.Time) (rd podcache.Reading, lacking []types.UID, foreign bool) {
+	rd.AsOf = at
+	// A runtime may keep events while nobody listens, and tell what was long ago.
+	// What such an event shows and the list since didn't is looked up.
+	stale := s.state.olderThanList(at)
+	sandboxID := ""
+	if st := e.GetPodSandboxStatus(); st != nil {
+		who, sb, ok := translate.SandboxStatus(st)
+		if !ok {
+			return rd, nil, true
+		}
+		sandboxID = sb.ID
+		if k := s.cache.Know(sb.ID); stale && k.UID == "" && !k.Gone {
+			lacking = append(lacking, who.UID)
+		} else {
+			rd.Sandboxes = []podcache.Sandbox{{Pod: who, Sandbox: sb, Detailed: true}}
+		}
+	}
+	for _, st := range e.GetContainersStatuses() {
+		who, c, ok := translate.ContainerStatus(st, sandboxID)
+		if !ok {
+			continue
+		}
+		if k := s.cache.Know(c.ID); k.UID == "" && !k.Gone && (stale || sandboxID == "") {
+			lacking = append(lacking, who.UID)
+			continue
+		}
+		rd.Containers = append(rd.Containers, podcache.Container{Pod: who, Container: c, Detailed: true})
+	}
+	return rd, lacking, false
+}
+
+// mentions reports whether the event carries the status of what it is about.
+func mentions(e *runtimeapi.ContainerEventResponse) bool {
+	if e.GetPodSandboxStatus().GetId() == e.GetContainerId() {
+		return true
+	}
+	for _, st := range e.GetContainersStatuses() {
+		if st.GetId() == e.GetContainerId() {
+			return true
+		}
+	}
+	return false
+}
+
+// lookAt has an instance looked up that an event names without telling of it.
+func (s *Store) lookAt(id string) {
+	switch k := s.cache.Know(id); {
+	case k.Gone:
+		s.observer.EventDiscarded()
+	case k.UID != "":
+		if k.Container != pod.ContainerExited {
+			s.refresh.want(k.UID)
+		}
+	default:
+		s.relistSoon()
+	}
+}
+
+// sleep waits and reports whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "the runtime closed it"
+	}
+	return err.Error()
+}

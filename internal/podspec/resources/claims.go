@@ -1,0 +1,66 @@
+package resources
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/podspec/rule"
+)
+
+// PodClaims validates a pod's resource claims and returns their names.
+func PodClaims(claims []v1.PodResourceClaim, at *field.Path) (map[string]bool, field.ErrorList) {
+	var errs field.ErrorList
+	names := map[string]bool{}
+	unique := rule.Unique{}
+	for i, c := range claims {
+		item := at.Index(i)
+		errs = append(errs, rule.Label(item.Child("name"), c.Name)...)
+		errs = append(errs, unique.Check(item.Child("name"), c.Name)...)
+		names[c.Name] = true
+		claim, template := c.ResourceClaimName, c.ResourceClaimTemplateName
+		switch {
+		case claim == nil && template == nil:
+			errs = append(errs, field.Required(item, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+		case claim != nil && template != nil:
+			errs = append(errs, field.Invalid(item, c.Name, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
+		}
+		if claim != nil {
+			errs = append(errs, rule.Subdomain(item.Child("resourceClaimName"), *claim)...)
+		}
+		if template != nil {
+			errs = append(errs, rule.Subdomain(item.Child("resourceClaimTemplateName"), *template)...)
+		}
+	}
+	return names, errs
+}
+
+// claimRefs checks which of the pod's claims a container uses. A claim is used
+// either as a whole or request by request.
+func claimRefs(refs []v1.ResourceClaim, claims map[string]bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[v1.ResourceClaim]bool{}
+	whole, parts := map[string]bool{}, map[string]bool{}
+	for i, r := range refs {
+		item := at.Index(i)
+		switch {
+		case r.Name == "":
+			errs = append(errs, field.Required(item.Child("name"), ""))
+			continue
+		case !claims[r.Name]:
+			errs = append(errs, field.NotFound(item.Child("name"), r.Name))
+		}
+		if r.Request != "" {
+			errs = append(errs, rule.Label(item.Child("request"), r.Request)...)
+		}
+		if seen[r] || r.Request == "" && parts[r.Name] || r.Request != "" && whole[r.Name] {
+			errs = append(errs, field.Duplicate(item, r.Name))
+		}
+		seen[r] = true
+		if r.Request == "" {
+			whole[r.Name] = true
+		} else {
+			parts[r.Name] = true
+		}
+	}
+	return errs
+}

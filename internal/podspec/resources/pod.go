@@ -1,0 +1,58 @@
+package resources
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Pod validates pod-level resources (KEP-2837): cpu, memory and huge pages; not
+// less than the containers request together; no container's limit above the pod's.
+func Pod(s *v1.PodSpec, at *field.Path) field.ErrorList {
+	r := s.Resources
+	if r == nil {
+		return nil
+	}
+	path := at.Child("resources")
+	errs := requirements(r, path, podName)
+	if len(r.Claims) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("claims"), "claims can't be set for the pod as a whole"))
+	}
+	sum := resourcehelper.AggregateContainerRequests(&v1.Pod{Spec: *s}, resourcehelper.PodResourcesOptions{})
+	for _, name := range sorted(sum) {
+		pod, ok := r.Requests[name]
+		if used := sum[name]; ok && used.Cmp(pod) > 0 {
+			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), pod.String(),
+				fmt.Sprintf("must be greater than or equal to the %s the containers request together", used.String())))
+		}
+	}
+	errs = append(errs, containerLimits(s.InitContainers, r.Limits, at.Child("initContainers"))...)
+	return append(errs, containerLimits(s.Containers, r.Limits, at.Child("containers"))...)
+}
+
+func podName(at *field.Path, name v1.ResourceName) field.ErrorList {
+	if resourcehelper.IsSupportedPodLevelResource(name) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(at, name, []string{"cpu", "hugepages-*", "memory"})}
+}
+
+func containerLimits(containers []v1.Container, pod v1.ResourceList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range containers {
+		limits := containers[i].Resources.Limits
+		for _, name := range sorted(limits) {
+			if most, ok := pod[name]; ok && exceeds(limits[name], most) {
+				limit := limits[name]
+				errs = append(errs, field.Invalid(at.Index(i).Child("resources", "limits").Key(string(name)), limit.String(),
+					fmt.Sprintf("must be less than or equal to the pod's %s limit of %s", name, most.String())))
+			}
+		}
+	}
+	return errs
+}
+
+func exceeds(a, b resource.Quantity) bool { return a.Cmp(b) > 0 }

@@ -1,0 +1,196 @@
+// Package rule holds the checks that several parts of a pod's validation share.
+// Each returns the errors it found at the path it was given, or nil.
+package rule
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Required refuses an empty string.
+func Required[T ~string](at *field.Path, v T, why string) field.ErrorList {
+	if v == "" {
+		return field.ErrorList{field.Required(at, why)}
+	}
+	return nil
+}
+
+// OneOf refuses anything but the valid values; an empty value is missing.
+func OneOf[T ~string](at *field.Path, v T, valid ...T) field.ErrorList {
+	switch {
+	case slices.Contains(valid, v):
+		return nil
+	case v == "":
+		return field.ErrorList{field.Required(at, "")}
+	default:
+		return field.ErrorList{field.NotSupported(at, v, valid)}
+	}
+}
+
+// OptionalOneOf is OneOf for a pointer that may be nil.
+func OptionalOneOf[T ~string](at *field.Path, v *T, valid ...T) field.ErrorList {
+	if v == nil {
+		return nil
+	}
+	if slices.Contains(valid, *v) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(at, *v, valid)}
+}
+
+// Invalid turns the messages of k8s.io/apimachinery's checks into errors.
+func Invalid(at *field.Path, v any, messages []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, m := range messages {
+		errs = append(errs, field.Invalid(at, v, m))
+	}
+	return errs
+}
+
+// Label wants a DNS label (RFC 1123), such as a container's name.
+func Label(at *field.Path, v string) field.ErrorList {
+	if v == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return Invalid(at, v, validation.IsDNS1123Label(v))
+}
+
+// Subdomain wants a DNS subdomain (RFC 1123), such as an API object's name.
+func Subdomain(at *field.Path, v string) field.ErrorList {
+	if v == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return Invalid(at, v, apivalidation.NameIsDNSSubdomain(v, false))
+}
+
+// OptionalSubdomain is Subdomain where nothing is fine too.
+func OptionalSubdomain(at *field.Path, v string) field.ErrorList {
+	if v == "" {
+		return nil
+	}
+	return Subdomain(at, v)
+}
+
+// QualifiedName wants a name with an optional domain prefix, such as a label's key.
+func QualifiedName(at *field.Path, v string) field.ErrorList {
+	if v == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return Invalid(at, v, validation.IsQualifiedName(v))
+}
+
+// ConfigKey wants a key of a ConfigMap or Secret.
+func ConfigKey(at *field.Path, v string) field.ErrorList {
+	if v == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return Invalid(at, v, validation.IsConfigMapKey(v))
+}
+
+// Range wants low <= v <= high.
+func Range[T cmp.Ordered](at *field.Path, v, low, high T) field.ErrorList {
+	if v < low || v > high {
+		return field.ErrorList{field.Invalid(at, v, fmt.Sprintf("must be between %v and %v, inclusive", low, high))}
+	}
+	return nil
+}
+
+// NotNegative wants zero or more.
+func NotNegative[T ~int32 | ~int64](at *field.Path, v T) field.ErrorList {
+	return apivalidation.ValidateNonnegativeField(int64(v), at)
+}
+
+// FileMode wants the permission bits of a file; nil is fine.
+func FileMode(at *field.Path, mode *int32) field.ErrorList {
+	if mode != nil && (*mode < 0 || *mode > 0o777) {
+		return field.ErrorList{field.Invalid(at, *mode, "must be a number between 0 and 0777 (octal), both inclusive")}
+	}
+	return nil
+}
+
+// NoBacksteps wants a path without the element "..".
+func NoBacksteps(at *field.Path, v string) field.ErrorList {
+	if slices.Contains(strings.Split(strings.ReplaceAll(v, `\`, "/"), "/"), "..") {
+		return field.ErrorList{field.Invalid(at, v, "must not contain '..'")}
+	}
+	return nil
+}
+
+// LocalPath wants a path that stays below the folder it is relative to.
+func LocalPath(at *field.Path, v string) field.ErrorList {
+	if path.IsAbs(v) {
+		return field.ErrorList{field.Invalid(at, v, "must be a relative path")}
+	}
+	return NoBacksteps(at, v)
+}
+
+// LocalFile is LocalPath for a file that is written or read: it must be named,
+// and its first element may not even begin with "..", which the atomic update of
+// volumes keeps for itself.
+func LocalFile(at *field.Path, v string) field.ErrorList {
+	if v == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	errs := LocalPath(at, v)
+	if len(errs) == 0 && strings.HasPrefix(v, "..") {
+		errs = append(errs, field.Invalid(at, v, "must not start with '..'"))
+	}
+	return errs
+}
+
+// Port wants a port's number.
+func Port(at *field.Path, v int32) field.ErrorList {
+	return Invalid(at, v, validation.IsValidPortNum(int(v)))
+}
+
+// PortOrName wants a port's number or an IANA service name.
+func PortOrName(at *field.Path, v intstr.IntOrString) field.ErrorList {
+	if v.Type == intstr.String {
+		return Invalid(at, v.StrVal, validation.IsValidPortName(v.StrVal))
+	}
+	return Invalid(at, v.IntVal, validation.IsValidPortNum(int(v.IntVal)))
+}
+
+// Image wants an image reference that isn't empty and has no white space around it.
+// Whether the reference itself is right is left to the runtime.
+func Image(at *field.Path, v string) field.ErrorList {
+	switch {
+	case v == "":
+		return field.ErrorList{field.Required(at, "")}
+	case strings.TrimSpace(v) != v:
+		return field.ErrorList{field.Invalid(at, v, "must not have leading or trailing whitespace")}
+	}
+	return nil
+}
+
+// EnvName wants the name of an environment variable: printable ASCII without "=".
+func EnvName(at *field.Path, v string) field.ErrorList {
+	if v == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return Invalid(at, v, validation.IsRelaxedEnvVarName(v))
+}
+
+// Unique remembers values and refuses those it has seen.
+type Unique map[string]bool
+
+// Check refuses v if it was checked before. Empty values don't count: that
+// they are missing is told elsewhere.
+func (u Unique) Check(at *field.Path, v string) field.ErrorList {
+	if v == "" {
+		return nil
+	}
+	if u[v] {
+		return field.ErrorList{field.Duplicate(at, v)}
+	}
+	u[v] = true
+	return nil
+}

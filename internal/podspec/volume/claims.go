@@ -1,0 +1,118 @@
+package volume
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/podspec/rule"
+)
+
+// maxCSIDriverName is how long a CSI driver's name may be (CSI specification).
+const maxCSIDriverName = 63
+
+// claimSources are those a storage driver of the cluster provides.
+func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s := v.PersistentVolumeClaim; s != nil {
+		errs = append(errs, rule.Required(at.Child("persistentVolumeClaim", "claimName"), s.ClaimName, "")...)
+	}
+	if s := v.CSI; s != nil {
+		path := at.Child("csi")
+		errs = append(errs, driver(s.Driver, path.Child("driver"))...)
+		errs = append(errs, secretRef(s.NodePublishSecretRef, path.Child("nodePublishSecretRef"))...)
+	}
+	if s := v.Ephemeral; s != nil {
+		path := at.Child("ephemeral")
+		if s.VolumeClaimTemplate == nil {
+			errs = append(errs, field.Required(path.Child("volumeClaimTemplate"), ""))
+		} else {
+			errs = append(errs, template(s.VolumeClaimTemplate, path.Child("volumeClaimTemplate"))...)
+		}
+		// The claim is called after the pod and the volume.
+		if podName != "" && v.Name != "" {
+			claim := podName + "-" + v.Name
+			for _, m := range validation.IsDNS1123Subdomain(claim) {
+				errs = append(errs, field.Invalid(at.Child("name"), v.Name, "PVC name \""+claim+"\": "+m))
+			}
+		}
+	}
+	return errs
+}
+
+func driver(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	if len(name) > maxCSIDriverName {
+		return field.ErrorList{field.TooLong(at, name, maxCSIDriverName)}
+	}
+	return rule.Invalid(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))
+}
+
+// secretRef wants a name in a reference that is there.
+func secretRef(r *v1.LocalObjectReference, at *field.Path) field.ErrorList {
+	if r == nil {
+		return nil
+	}
+	return rule.Required(at.Child("name"), r.Name, "")
+}
+
+// template checks the claim of an ephemeral volume (KEP-1698).
+func template(t *v1.PersistentVolumeClaimTemplate, at *field.Path) field.ErrorList {
+	meta := t.ObjectMeta.DeepCopy()
+	errs := metavalidation.ValidateLabels(meta.Labels, at.Child("metadata", "labels"))
+	meta.Labels, meta.Annotations = nil, nil
+	if meta.Name != "" || meta.Namespace != "" || meta.GenerateName != "" || len(meta.OwnerReferences) > 0 || len(meta.Finalizers) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("metadata"), "only labels and annotations may be set"))
+	}
+	return append(errs, claimSpec(&t.Spec, at.Child("spec"))...)
+}
+
+func claimSpec(s *v1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
+	modes := at.Child("accessModes")
+	var errs field.ErrorList
+	if len(s.AccessModes) == 0 {
+		errs = append(errs, field.Required(modes, "at least 1 access mode is required"))
+	}
+	for i, m := range s.AccessModes {
+		errs = append(errs, rule.OneOf(modes.Index(i), m, v1.ReadWriteOnce, v1.ReadOnlyMany, v1.ReadWriteMany, v1.ReadWriteOncePod)...)
+	}
+	if len(s.AccessModes) > 1 && slices.Contains(s.AccessModes, v1.ReadWriteOncePod) {
+		errs = append(errs, field.Forbidden(modes, "may not use ReadWriteOncePod with other access modes"))
+	}
+	storage := at.Child("resources", "requests").Key(string(v1.ResourceStorage))
+	if q, ok := s.Resources.Requests[v1.ResourceStorage]; !ok {
+		errs = append(errs, field.Required(storage, ""))
+	} else if q.Sign() <= 0 {
+		errs = append(errs, field.Invalid(storage, q.String(), "must be greater than zero"))
+	}
+	if s.StorageClassName != nil {
+		errs = append(errs, rule.OptionalSubdomain(at.Child("storageClassName"), *s.StorageClassName)...)
+	}
+	if s.VolumeAttributesClassName != nil {
+		errs = append(errs, rule.OptionalSubdomain(at.Child("volumeAttributesClassName"), *s.VolumeAttributesClassName)...)
+	}
+	errs = append(errs, rule.OptionalOneOf(at.Child("volumeMode"), s.VolumeMode, v1.PersistentVolumeBlock, v1.PersistentVolumeFilesystem)...)
+	if s.DataSource != nil {
+		errs = append(errs, dataSource(s.DataSource.Kind, s.DataSource.Name, s.DataSource.APIGroup, at.Child("dataSource"))...)
+	}
+	if s.DataSourceRef != nil {
+		errs = append(errs, dataSource(s.DataSourceRef.Kind, s.DataSourceRef.Name, s.DataSourceRef.APIGroup, at.Child("dataSourceRef"))...)
+	}
+	return append(errs, metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+}
+
+// dataSource is another claim, or an object of some other API group.
+func dataSource(kind, name string, group *string, at *field.Path) field.ErrorList {
+	errs := rule.Required(at.Child("name"), name, "")
+	errs = append(errs, rule.Required(at.Child("kind"), kind, "")...)
+	if (group == nil || *group == "") && kind != "" && kind != "PersistentVolumeClaim" {
+		errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+	}
+	return errs
+}

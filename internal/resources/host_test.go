@@ -1,0 +1,256 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// onHost makes a manager with a cgroup root of its own on the real host, and
+// checks at the end that nothing of it is left.
+func onHost(t testing.TB) *Manager {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes real cgroups: run it as root")
+	}
+	m := New(Config{CgroupRoot: fmt.Sprintf("/deckhand-resources-test-%d/%s", os.Getpid(), strings.ToLower(t.Name()))}, logr.Discard())
+	if err := m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.Background()
+		left, err := m.Orphans()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, uid := range left {
+			if err := m.Remove(ctx, uid); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := m.RemoveTiers(ctx); err != nil {
+			t.Error(err)
+		}
+		l, _ := m.layout()
+		for _, mount := range l.all {
+			if dir := filepath.Join(mount, m.conf.CgroupRoot); exists(dir) {
+				t.Errorf("%s is left", dir)
+			}
+		}
+	})
+	return m
+}
+
+func exists(dir string) bool {
+	_, err := os.Lstat(dir)
+	return err == nil
+}
+
+// reads checks values of the group against what its settings say.
+func (m *Manager) reads(t *testing.T, name string, want []setting) {
+	t.Helper()
+	l, err := m.layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range want {
+		got, err := os.ReadFile(filepath.Join(l.mounts[s.controller], name, s.file))
+		if err != nil || strings.TrimSpace(string(got)) != s.value {
+			t.Errorf("%s of %s is %q (%v), want %s", s.file, name, got, err, s.value)
+		}
+	}
+}
+
+func TestEnsureAndRemoveOnTheHost(t *testing.T) {
+	m := onHost(t)
+	l, _ := m.layout()
+	pods := []*v1.Pod{makePod("g", exact), makePod("b", loose), makePod("e", nothing)}
+	for range 2 { // again changes nothing
+		for _, p := range pods {
+			if err := m.Ensure(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			m.reads(t, m.CgroupParent(p), limitsOf(p).settings(l.v2, m.conf))
+		}
+	}
+	m.reads(t, m.tier(v1.PodQOSBestEffort), []setting{sharesSetting(l.v2, 2)})
+	m.reads(t, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, 102)})
+	if got, err := m.Orphans(); err != nil || !slices.Equal(got, []types.UID{"b", "e", "g"}) {
+		t.Errorf("Orphans: %v, %v", got, err)
+	}
+	// What the runtime makes in other hierarchies goes with the pod.
+	for _, mount := range l.all {
+		if err := os.MkdirAll(filepath.Join(mount, m.CgroupParent(pods[0]), "container", "nested"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range pods {
+		for range 2 {
+			if err := m.Remove(t.Context(), p.UID); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, mount := range l.all {
+			if dir := filepath.Join(mount, m.CgroupParent(p)); exists(dir) {
+				t.Errorf("%s is left", dir)
+			}
+		}
+	}
+	if got, err := m.Orphans(); err != nil || len(got) != 0 {
+		t.Errorf("Orphans after removal: %v, %v", got, err)
+	}
+}
+
+func TestBurstableTierWeighsWhatItsPodsAskFor(t *testing.T) {
+	m := onHost(t)
+	l, _ := m.layout()
+	weighs := func(shares uint64) {
+		t.Helper()
+		m.reads(t, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, shares)})
+	}
+	half := need{"500m", "", "", ""}
+	if err := m.Adopt(t.Context(), []*v1.Pod{makePod("running", half), makePod("guaranteed", exact), makePod("best", nothing)}); err != nil {
+		t.Fatal(err)
+	}
+	weighs(512)
+	for _, uid := range []string{"a", "b", "b"} {
+		if err := m.Ensure(t.Context(), makePod(uid, half)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	weighs(1536)
+	for _, uid := range []types.UID{"a", "running", "unknown"} {
+		if err := m.Remove(t.Context(), uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	weighs(512)
+}
+
+func TestTiersRemovedBehindOurBackAreMadeAgain(t *testing.T) {
+	m := onHost(t)
+	p := makePod("a", loose)
+	if err := m.Ensure(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if err := New(m.conf, logr.Discard()).Remove(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+	if err := New(m.conf, logr.Discard()).RemoveTiers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Ensure(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := m.layout()
+	m.reads(t, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, 102)})
+}
+
+// start runs a process in the pod's nested group, in one hierarchy.
+func start(t *testing.T, m *Manager, p *v1.Pod) *exec.Cmd {
+	t.Helper()
+	if err := m.Ensure(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := m.layout()
+	dir := filepath.Join(l.mounts["cpu"], m.CgroupParent(p), "container")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+func TestRemoveKillsWhatIsLeftInThePodOnly(t *testing.T) {
+	m := onHost(t)
+	left, other := start(t, m, makePod("left", nothing)), start(t, m, makePod("other", nothing))
+	if err := m.Remove(t.Context(), "left"); err != nil {
+		t.Fatal(err)
+	}
+	err := left.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(interface{ Signal() unix.Signal }).Signal() != unix.SIGKILL {
+		t.Errorf("the process left over ended with %v, want SIGKILL", err)
+	}
+	if err := other.Process.Signal(unix.Signal(0)); err != nil {
+		t.Errorf("another pod's process: %v", err)
+	}
+	if err := other.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = other.Wait() // "signal: killed"
+}
+
+func TestRemoveGivesUpOnWhatItMustNotKill(t *testing.T) {
+	m := onHost(t)
+	p := makePod("own", nothing)
+	if err := m.Ensure(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := m.layout()
+	group := filepath.Join(l.mounts["cpu"], m.CgroupParent(p))
+	join := func(dir string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	join(group)
+	defer func() {
+		join(l.mounts["cpu"])
+		if err := m.Remove(context.Background(), p.UID); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.Remove(ctx, p.UID); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	if err := m.Remove(t.Context(), p.UID); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("got %v, want EBUSY for the group this test is in", err)
+	}
+}
+
+func BenchmarkEnsureAndRemove(b *testing.B) {
+	m := onHost(b)
+	p := makePod("bench", loose)
+	for b.Loop() {
+		if err := m.Ensure(b.Context(), p); err != nil {
+			b.Fatal(err)
+		}
+		if err := m.Remove(b.Context(), p.UID); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkEnsure(b *testing.B) {
+	m := onHost(b)
+	p := makePod("bench", loose)
+	for b.Loop() {
+		if err := m.Ensure(b.Context(), p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

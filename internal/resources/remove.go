@@ -1,0 +1,150 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A group stays busy for a moment after its last process was killed. Nothing tells
+// on cgroup v1 when that ends, so removal is tried again, for about 1.3 s in all.
+const (
+	firstPause = 5 * time.Millisecond
+	removals   = 9
+)
+
+// Remove removes the pod's groups from every tier and hierarchy. Processes that are
+// still in them are killed: the runtime has said that it has nothing left of the
+// pod. Nothing to remove is no error.
+func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
+	if err := m.remove(ctx, uid); err != nil {
+		return fmt.Errorf("remove cgroup of pod %q: %w", uid, err)
+	}
+	return nil
+}
+
+func (m *Manager) remove(ctx context.Context, uid types.UID) error {
+	if err := validUID(uid); err != nil {
+		return err
+	}
+	l, err := m.usable(ctx)
+	if err != nil {
+		return err
+	}
+	pause := firstPause
+	for try := 1; ; try++ {
+		err := m.removeOnce(l, uid)
+		if err == nil {
+			return m.discount(l, uid)
+		}
+		if try == removals {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(pause):
+		}
+		pause *= 2
+	}
+}
+
+// discount takes a removed pod out of its tier's weight.
+func (m *Manager) discount(l layout, uid types.UID) error {
+	m.mu.Lock()
+	_, counted := m.burstable[uid]
+	m.mu.Unlock()
+	if !counted {
+		return nil
+	}
+	err := m.weigh(l, func() { delete(m.burstable, uid) })
+	if errors.Is(err, unix.ENOENT) {
+		return nil // the tier itself is gone
+	}
+	return err
+}
+
+func (m *Manager) removeOnce(l layout, uid types.UID) error {
+	var errs []error
+	for _, class := range classes {
+		name := m.name(class, uid)
+		for _, mount := range l.all {
+			if err := m.removeGroup(filepath.Join(mount, name)); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeGroup removes a group and those in it, or kills what keeps it from that.
+func (m *Manager) removeGroup(dir string) error {
+	switch err := unix.Rmdir(dir); err {
+	case nil, unix.ENOENT:
+		return nil
+	case unix.EBUSY, unix.ENOTEMPTY:
+	default:
+		return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+	}
+	groups, err := groupsBelow(dir)
+	if err != nil {
+		return err
+	}
+	for _, g := range slices.Backward(groups) {
+		if n := m.killIn(g); n > 0 {
+			m.log.V(0).Info("killed processes left over in a pod's cgroup", "cgroup", g, "processes", n)
+		}
+		if rmErr := unix.Rmdir(g); rmErr != nil && !errors.Is(rmErr, unix.ENOENT) {
+			err = &fs.PathError{Op: "rmdir", Path: g, Err: rmErr}
+		}
+	}
+	return err
+}
+
+// groupsBelow lists the group and all those in it, each before its children.
+func groupsBelow(dir string) ([]string, error) {
+	var groups []string
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // gone meanwhile
+		}
+		if err == nil && d.IsDir() {
+			groups = append(groups, p)
+		}
+		return err
+	})
+	return groups, err
+}
+
+// Orphans lists the pods that have a group, wanted or not.
+func (m *Manager) Orphans() ([]types.UID, error) {
+	l, err := m.layout()
+	if err != nil {
+		return nil, err
+	}
+	var uids []types.UID
+	for _, class := range classes {
+		for _, mount := range l.all {
+			entries, err := os.ReadDir(filepath.Join(mount, m.tier(class)))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("list pods' cgroups: %w", err)
+			}
+			for _, e := range entries {
+				if uid, ok := strings.CutPrefix(e.Name(), podPrefix); ok && uid != "" && e.IsDir() {
+					uids = append(uids, types.UID(uid))
+				}
+			}
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}

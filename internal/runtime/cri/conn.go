@@ -1,0 +1,104 @@
+// Package cri is deckhand's connection to a container runtime over the CRI.
+// It offers the calls that deckhand makes and no others, gets a lost connection
+// back as soon as the runtime answers again, and leaves logging of errors to
+// whoever handles them.
+package cri
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	internalapi "k8s.io/cri-api/pkg/apis"
+)
+
+// defaultTimeout is the kubelet's runtimeRequestTimeout.
+const defaultTimeout = 2 * time.Minute
+
+var errClosed = errors.New("the connection to the container runtime was closed")
+
+// Observer is told of every call to the runtime. It may be called concurrently.
+type Observer interface {
+	// Operation names the call as kubelet_runtime_operations_* do; err is nil on success.
+	Operation(name string, took time.Duration, err error)
+}
+
+// Options says where the runtime is.
+type Options struct {
+	// Endpoint of the runtime service: unix:///PATH or an absolute path.
+	Endpoint string
+	// ImageEndpoint of the image service; empty means the same as Endpoint.
+	ImageEndpoint string
+	// Timeout bounds calls that have no longer time of their own: starting a
+	// sandbox gets twice that, stopping a container its grace more. 0 means 2 minutes.
+	Timeout time.Duration
+	// Observer may be nil.
+	Observer Observer
+}
+
+// Conn is a connection to a runtime. All methods may be called concurrently.
+// Their errors are *Error; see IsNotFound and IsUnavailable.
+type Conn struct {
+	observer Observer
+	runtime  *link[internalapi.RuntimeService]
+	image    *link[internalapi.ImageManagerService]
+}
+
+// New checks the options and returns a connection that is made with the first call.
+func New(o Options) (*Conn, error) {
+	runtimeAt, err := endpoint(o.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	imageAt := runtimeAt
+	if o.ImageEndpoint != "" {
+		if imageAt, err = endpoint(o.ImageEndpoint); err != nil {
+			return nil, err
+		}
+	}
+	timeout := o.Timeout
+	if timeout == 0 {
+		timeout = defaultTimeout
+	}
+	return &Conn{
+		observer: o.Observer,
+		runtime:  newLink(dialRuntime(runtimeAt, timeout)),
+		image:    newLink(dialImage(imageAt, timeout)),
+	}, nil
+}
+
+// Dial is New, and fails unless the runtime answers now.
+func Dial(ctx context.Context, o Options) (*Conn, error) {
+	c, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Version(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	if _, err := c.ImageFsInfo(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close ends the connection. Calls under way may finish, later ones fail.
+func (c *Conn) Close() {
+	c.runtime.close(context.Background())
+	c.image.close(context.Background())
+}
+
+// call makes one call on a link, measured, and gives its error a name.
+func call[S service](ctx context.Context, c *Conn, l *link[S], operation, subject string, f func(context.Context, S) error) error {
+	begin := time.Now()
+	err := l.use(ctx, f)
+	if c.observer != nil {
+		c.observer.Operation(operation, time.Since(begin), err)
+	}
+	if err != nil {
+		return &Error{Operation: operation, Subject: subject, err: err}
+	}
+	return nil
+}

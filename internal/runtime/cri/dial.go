@@ -1,0 +1,53 @@
+package cri
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	criclient "k8s.io/cri-client/pkg"
+)
+
+func dialRuntime(endpoint string, timeout time.Duration) func(context.Context) (internalapi.RuntimeService, error) {
+	return func(ctx context.Context) (internalapi.RuntimeService, error) {
+		err := ask(ctx, endpoint, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
+			_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(ctx, &runtimeapi.VersionRequest{})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return criclient.NewRemoteRuntimeService(ctx, endpoint, timeout, nil, false)
+	}
+}
+
+func dialImage(endpoint string, timeout time.Duration) func(context.Context) (internalapi.ImageManagerService, error) {
+	return func(ctx context.Context) (internalapi.ImageManagerService, error) {
+		err := ask(ctx, endpoint, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
+			_, err := runtimeapi.NewImageServiceClient(conn).ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return criclient.NewRemoteImageService(ctx, endpoint, timeout, nil, false)
+	}
+}
+
+// ask puts one question over a connection of its own. cri-client's constructors
+// ask the same, but leave a connection behind that goes on dialling for ever when
+// the answer isn't good: so they are only called when it has just been good.
+func ask(ctx context.Context, endpoint string, timeout time.Duration, question func(context.Context, *grpc.ClientConn) error) error {
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	if err != nil {
+		return err
+	}
+	// Closing it fails only if it is closed already.
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return question(ctx, conn)
+}

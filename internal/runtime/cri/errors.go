@@ -1,0 +1,57 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criclient "k8s.io/cri-client/pkg"
+)
+
+// Error is a failed call to the runtime, told in the runtime's own words.
+type Error struct {
+	// Operation is named as in kubelet_runtime_operations_* ("run_podsandbox").
+	Operation string
+	// Subject is what it worked on: an ID, an image, a pod's name; may be empty.
+	Subject string
+	err     error
+}
+
+func (e *Error) Error() string {
+	text := e.err.Error()
+	if st, ok := status.FromError(e.err); ok {
+		text = st.Message()
+	}
+	what := strings.ReplaceAll(e.Operation, "_", " ")
+	if e.Subject != "" {
+		what += " " + e.Subject
+	}
+	return fmt.Sprintf("container runtime: %s: %s", what, text)
+}
+
+// Unwrap gives the gRPC status below.
+func (e *Error) Unwrap() error { return e.err }
+
+// IsNotFound reports whether the runtime doesn't know what a call was about.
+func IsNotFound(err error) bool { return code(err) == codes.NotFound }
+
+// IsUnimplemented reports whether the runtime doesn't offer a call.
+func IsUnimplemented(err error) bool { return code(err) == codes.Unimplemented }
+
+// IsUnavailable reports whether the runtime can't be reached, or isn't ready yet.
+func IsUnavailable(err error) bool {
+	// containerd's CRI service answers so until it has started up, with no code of its own.
+	return code(err) == codes.Unavailable || err != nil && strings.Contains(err.Error(), "server is not initialized yet")
+}
+
+// IsExecTimeout reports whether a command was given up because its time was over.
+func IsExecTimeout(err error) bool { return errors.Is(err, criclient.ErrCommandTimedOut) }
+
+func code(err error) codes.Code {
+	if err == nil {
+		return codes.OK
+	}
+	return status.Code(err)
+}

@@ -1,0 +1,134 @@
+package cri
+
+import (
+	"context"
+	"sync"
+
+	"github.com/go-logr/logr"
+)
+
+// service is what a link keeps connected.
+type service interface {
+	Close(ctx context.Context) error
+}
+
+// link keeps a connection to one service and makes a new one when it is lost.
+//
+// gRPC alone would reconnect by itself, but waits up to 3 s between tries with
+// the back-off that cri-client hard-wires. A runtime that was away for some
+// seconds would seem to be away for some seconds more. So a connection that
+// failed is dropped, and the next call makes a new one at once.
+type link[S service] struct {
+	dial func(context.Context) (S, error)
+	// gate has one slot: who holds it may dial.
+	gate chan struct{}
+
+	mu      sync.Mutex
+	current *session[S]
+	closed  bool
+}
+
+// session is one connection. It is closed when it is retired and nobody uses it any more.
+type session[S service] struct {
+	service S
+	users   int
+	retired bool
+}
+
+func newLink[S service](dial func(context.Context) (S, error)) *link[S] {
+	return &link[S]{dial: dial, gate: make(chan struct{}, 1)}
+}
+
+// use calls f with a live connection, which is given up if f finds it broken.
+func (l *link[S]) use(ctx context.Context, f func(context.Context, S) error) error {
+	// cri-client logs every error it also returns; whoever handles it logs it here.
+	ctx = logr.NewContext(ctx, logr.Discard())
+	s, err := l.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(ctx, s.service)
+	l.release(ctx, s, IsUnavailable(err))
+	return err
+}
+
+func (l *link[S]) acquire(ctx context.Context) (*session[S], error) {
+	if s, err := l.take(); s != nil || err != nil {
+		return s, err
+	}
+	select {
+	case l.gate <- struct{}{}:
+		defer func() { <-l.gate }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	// Somebody else may have dialled in the meantime.
+	if s, err := l.take(); s != nil || err != nil {
+		return s, err
+	}
+	svc, err := l.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		closeQuietly(ctx, svc)
+		return nil, errClosed
+	}
+	l.current = &session[S]{service: svc, users: 1}
+	return l.current, nil
+}
+
+// take returns the current connection, or nil if there is none.
+func (l *link[S]) take() (*session[S], error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errClosed
+	}
+	if l.current != nil {
+		l.current.users++
+	}
+	return l.current, nil
+}
+
+func (l *link[S]) release(ctx context.Context, s *session[S], broken bool) {
+	l.mu.Lock()
+	s.users--
+	if broken {
+		l.retire(s)
+	}
+	done := s.retired && s.users == 0
+	l.mu.Unlock()
+	if done {
+		closeQuietly(ctx, s.service)
+	}
+}
+
+func (l *link[S]) retire(s *session[S]) {
+	s.retired = true
+	if l.current == s {
+		l.current = nil
+	}
+}
+
+// close ends the link: calls under way may finish, new ones fail.
+func (l *link[S]) close(ctx context.Context) {
+	l.mu.Lock()
+	l.closed = true
+	s := l.current
+	if s != nil {
+		l.retire(s)
+	}
+	idle := s != nil && s.users == 0
+	l.mu.Unlock()
+	if idle {
+		closeQuietly(ctx, s.service)
+	}
+}
+
+// closeQuietly drops the error: closing a gRPC connection only fails if it is closed already.
+func closeQuietly[S service](ctx context.Context, s S) {
+	_ = s.Close(logr.NewContext(context.WithoutCancel(ctx), logr.Discard()))
+}

@@ -1,0 +1,149 @@
+package cri
+
+import (
+	"context"
+	"time"
+
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+type rt = internalapi.RuntimeService
+
+// Version tells the runtime's name and version.
+func (c *Conn) Version(ctx context.Context) (out *runtimeapi.VersionResponse, err error) {
+	err = call(ctx, c, c.runtime, "version", "", func(ctx context.Context, s rt) error {
+		out, err = s.Version(ctx, "v1")
+		return err
+	})
+	return out, err
+}
+
+// Status tells the runtime's conditions (RuntimeReady, NetworkReady) and features.
+func (c *Conn) Status(ctx context.Context) (out *runtimeapi.StatusResponse, err error) {
+	err = call(ctx, c, c.runtime, "status", "", func(ctx context.Context, s rt) error {
+		out, err = s.Status(ctx, false)
+		return err
+	})
+	return out, err
+}
+
+// RuntimeConfig tells the runtime's cgroup driver.
+func (c *Conn) RuntimeConfig(ctx context.Context) (out *runtimeapi.RuntimeConfigResponse, err error) {
+	err = call(ctx, c, c.runtime, "runtime_config", "", func(ctx context.Context, s rt) error {
+		out, err = s.RuntimeConfig(ctx)
+		return err
+	})
+	return out, err
+}
+
+// RunPodSandbox makes and starts a sandbox and returns its ID.
+func (c *Conn) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
+	m := config.GetMetadata()
+	err = call(ctx, c, c.runtime, "run_podsandbox", m.GetNamespace()+"/"+m.GetName(), func(ctx context.Context, s rt) error {
+		id, err = s.RunPodSandbox(ctx, config, handler)
+		return err
+	})
+	return id, err
+}
+
+// StopPodSandbox ends everything in a sandbox, and its network. A sandbox that is gone is no error.
+func (c *Conn) StopPodSandbox(ctx context.Context, id string) error {
+	return call(ctx, c, c.runtime, "stop_podsandbox", id, func(ctx context.Context, s rt) error {
+		return s.StopPodSandbox(ctx, id)
+	})
+}
+
+// RemovePodSandbox removes a sandbox with its containers. A sandbox that is gone is no error.
+func (c *Conn) RemovePodSandbox(ctx context.Context, id string) error {
+	return call(ctx, c, c.runtime, "remove_podsandbox", id, func(ctx context.Context, s rt) error {
+		return s.RemovePodSandbox(ctx, id)
+	})
+}
+
+// ListPodSandbox lists sandboxes; a nil filter lists all.
+func (c *Conn) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) (out []*runtimeapi.PodSandbox, err error) {
+	err = call(ctx, c, c.runtime, "list_podsandbox", "", func(ctx context.Context, s rt) error {
+		out, err = s.ListPodSandbox(ctx, filter)
+		return err
+	})
+	return out, err
+}
+
+// PodSandboxStatus tells of one sandbox, addresses included.
+func (c *Conn) PodSandboxStatus(ctx context.Context, id string) (out *runtimeapi.PodSandboxStatus, err error) {
+	err = call(ctx, c, c.runtime, "podsandbox_status", id, func(ctx context.Context, s rt) error {
+		r, err := s.PodSandboxStatus(ctx, id, false)
+		out = r.GetStatus()
+		return err
+	})
+	return out, err
+}
+
+// CreateContainer makes a container in a sandbox, with the configuration the sandbox was made from, and returns its ID.
+func (c *Conn) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (id string, err error) {
+	err = call(ctx, c, c.runtime, "create_container", config.GetMetadata().GetName(), func(ctx context.Context, s rt) error {
+		id, err = s.CreateContainer(ctx, sandboxID, config, sandbox)
+		return err
+	})
+	return id, err
+}
+
+// StartContainer starts a created container.
+func (c *Conn) StartContainer(ctx context.Context, id string) error {
+	return call(ctx, c, c.runtime, "start_container", id, func(ctx context.Context, s rt) error {
+		return s.StartContainer(ctx, id)
+	})
+}
+
+// StopContainer asks a container to stop and kills it after grace, which counts in whole seconds, rounded up.
+func (c *Conn) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	return call(ctx, c, c.runtime, "stop_container", id, func(ctx context.Context, s rt) error {
+		return s.StopContainer(ctx, id, wholeSeconds(grace))
+	})
+}
+
+// RemoveContainer removes a container, killing it if it runs. A container that is gone is no error.
+func (c *Conn) RemoveContainer(ctx context.Context, id string) error {
+	return call(ctx, c, c.runtime, "remove_container", id, func(ctx context.Context, s rt) error {
+		return s.RemoveContainer(ctx, id)
+	})
+}
+
+// ListContainers lists containers; a nil filter lists all.
+func (c *Conn) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) (out []*runtimeapi.Container, err error) {
+	err = call(ctx, c, c.runtime, "list_containers", "", func(ctx context.Context, s rt) error {
+		out, err = s.ListContainers(ctx, filter)
+		return err
+	})
+	return out, err
+}
+
+// ContainerStatus tells of one container, with times, exit code and mounts.
+func (c *Conn) ContainerStatus(ctx context.Context, id string) (out *runtimeapi.ContainerStatus, err error) {
+	err = call(ctx, c, c.runtime, "container_status", id, func(ctx context.Context, s rt) error {
+		r, err := s.ContainerStatus(ctx, id, false)
+		out = r.GetStatus()
+		return err
+	})
+	return out, err
+}
+
+// UpdateContainerResources changes the resources of a container in place.
+func (c *Conn) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.ContainerResources) error {
+	return call(ctx, c, c.runtime, "update_container", id, func(ctx context.Context, s rt) error {
+		return s.UpdateContainerResources(ctx, id, r)
+	})
+}
+
+// ReopenContainerLog makes the runtime write to a new log file after the old one was moved away.
+func (c *Conn) ReopenContainerLog(ctx context.Context, id string) error {
+	return call(ctx, c, c.runtime, "reopen_container_log", id, func(ctx context.Context, s rt) error {
+		return s.ReopenContainerLog(ctx, id)
+	})
+}
+
+// wholeSeconds rounds up: the CRI takes 0 for "at once" or "never", which part of a second doesn't mean.
+func wholeSeconds(d time.Duration) int64 {
+	return int64((max(d, 0) + time.Second - 1) / time.Second)
+}

@@ -1,0 +1,203 @@
+// Package archives imports the image archives of a folder into containerd: at
+// the start, and whenever one appears or changes.
+package archives
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Importer imports the archives (*.tar, docker's or OCI's format) of one folder.
+// Its methods may be called from several goroutines; one import runs at a time.
+type Importer struct {
+	dir     string
+	record  string
+	connect func() (*grpc.ClientConn, error)
+	log     logr.Logger
+
+	// importing is held while archives are looked at and imported.
+	importing sync.Mutex
+	// mu guards problems: what is wrong, by file name.
+	mu       sync.Mutex
+	problems map[string]string
+}
+
+// New makes an importer for dir that remembers in the file record what it has
+// imported. connect opens a connection to containerd; each is closed after use.
+func New(dir, record string, connect func() (*grpc.ClientConn, error), log logr.Logger) *Importer {
+	return &Importer{dir: dir, record: record, connect: connect, log: log, problems: map[string]string{}}
+}
+
+// Problems are the archives that can't be imported, each in a sentence.
+func (im *Importer) Problems() []string {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	out := make([]string, 0, len(im.problems))
+	for _, name := range slices.Sorted(maps.Keys(im.problems)) {
+		out = append(out, im.problems[name])
+	}
+	return out
+}
+
+// Import imports the archive at path, wherever it is, and returns the references
+// of its images.
+func (im *Importer) Import(ctx context.Context, path string) ([]string, error) {
+	im.importing.Lock()
+	defer im.importing.Unlock()
+	conn, err := im.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	refs, _, err := im.importFile(ctx, conn, path)
+	return refs, err
+}
+
+// Sync imports the archives of the folder that are new, have changed, or whose
+// images are gone. A bad archive is a Problem, not an error.
+func (im *Importer) Sync(ctx context.Context) error {
+	im.importing.Lock()
+	defer im.importing.Unlock()
+	names, err := im.list()
+	if err != nil {
+		return fmt.Errorf("image archives: %w", err)
+	}
+	im.forgetProblems(names)
+	if len(names) == 0 {
+		return nil
+	}
+	conn, err := im.connect()
+	if err != nil {
+		return fmt.Errorf("image archives: %w", err)
+	}
+	defer conn.Close()
+	present, err := references(ctx, conn)
+	if err != nil {
+		return fmt.Errorf("image archives: %w", err)
+	}
+	known := readRecord(im.record, im.log)
+	kept := imported{}
+	for _, name := range names {
+		entry, ok := known[name]
+		if !ok || !entry.holds(filepath.Join(im.dir, name), present) {
+			if entry, ok = im.importNew(ctx, conn, name); !ok {
+				continue
+			}
+		}
+		kept[name] = entry
+	}
+	if maps.EqualFunc(known, kept, entry.equal) {
+		return ctx.Err()
+	}
+	return errors.Join(kept.write(im.record), ctx.Err())
+}
+
+// importNew imports an archive of the folder; what goes wrong becomes its problem.
+func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name string) (entry, bool) {
+	refs, file, err := im.importFile(ctx, conn, filepath.Join(im.dir, name))
+	if ctx.Err() != nil {
+		return entry{}, false
+	}
+	if err != nil {
+		im.setProblem(name, err)
+		return entry{}, false
+	}
+	im.mu.Lock()
+	delete(im.problems, name)
+	im.mu.Unlock()
+	im.log.V(2).Info("Imported an image archive", "file", name, "images", refs)
+	return entry{Size: file.Size(), Modified: file.ModTime(), Images: refs}, true
+}
+
+func (im *Importer) setProblem(name string, err error) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	text := err.Error()
+	if im.problems[name] == text {
+		return
+	}
+	im.problems[name] = text
+	im.log.Error(err, "An image archive can't be imported", "file", name)
+}
+
+// forgetProblems drops those of files that are gone.
+func (im *Importer) forgetProblems(names []string) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	maps.DeleteFunc(im.problems, func(name, _ string) bool { return !slices.Contains(names, name) })
+}
+
+// list names the folder's archives. Names with a dot in front are half-written.
+func (im *Importer) list() ([]string, error) {
+	entries, err := os.ReadDir(im.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if isArchive(e.Name()) && !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func isArchive(name string) bool {
+	return strings.HasSuffix(name, ".tar") && !strings.HasPrefix(name, ".")
+}
+
+// importFile imports what is at path now, and says which file that was.
+func (im *Importer) importFile(ctx context.Context, conn *grpc.ClientConn, path string) ([]string, fs.FileInfo, error) {
+	// Not blocking: a FIFO would wait for a writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("image archive: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, fmt.Errorf("image archive: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("image archive %s: isn't a regular file", path)
+	}
+	refs, err := send(ctx, conn, f)
+	if err != nil {
+		return nil, nil, fmt.Errorf("image archive %s: containerd can't import it, is it a docker or OCI archive? %w", path, err)
+	}
+	if len(refs) == 0 {
+		return nil, nil, fmt.Errorf("image archive %s: no image in it has a name; save it by its name instead of its ID", path)
+	}
+	return refs, info, nil
+}
+
+// references are the names of all images that the CRI knows.
+func references(ctx context.Context, conn *grpc.ClientConn) (map[string]bool, error) {
+	list, err := cri.NewImageServiceClient(conn).ListImages(ctx, &cri.ListImagesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list the images: %w", err)
+	}
+	names := map[string]bool{}
+	for _, img := range list.GetImages() {
+		for _, tag := range img.GetRepoTags() {
+			names[tag] = true
+		}
+	}
+	return names, nil
+}

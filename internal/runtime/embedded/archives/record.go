@@ -1,0 +1,66 @@
+package archives
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/atomicfile"
+)
+
+// imported is what was imported, by file name: the content of the record file.
+type imported map[string]entry
+
+// entry is one imported archive. Size and time are enough to tell a change: who
+// replaces an archive on purpose can touch it.
+type entry struct {
+	Size     int64     `json:"size"`
+	Modified time.Time `json:"modified"`
+	// Images are the references it held.
+	Images []string `json:"images"`
+}
+
+func (e entry) equal(other entry) bool {
+	return e.Size == other.Size && e.Modified.Equal(other.Modified) && slices.Equal(e.Images, other.Images)
+}
+
+// holds reports whether the file is the one that was imported, and all its
+// images are still there.
+func (e entry) holds(path string, present map[string]bool) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() != e.Size || !info.ModTime().Equal(e.Modified) {
+		return false
+	}
+	return !slices.ContainsFunc(e.Images, func(ref string) bool { return !present[ref] })
+}
+
+// readRecord reads the record. A missing or bad one only means importing again.
+func readRecord(path string, log logr.Logger) imported {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var known imported
+	if err == nil {
+		err = json.Unmarshal(text, &known)
+	}
+	if err != nil {
+		log.V(2).Info("The record of imported images can't be read, so all are imported again", "file", path, "err", err.Error())
+		return nil
+	}
+	return known
+}
+
+func (i imported) write(path string) error {
+	text, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return fmt.Errorf("record the imported images: %w", err)
+	}
+	return atomicfile.WriteVolatile(path, append(text, '\n'), 0o600)
+}

@@ -1,0 +1,193 @@
+package archives
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+
+	streaming "github.com/containerd/containerd/api/services/streaming/v1"
+	transfer "github.com/containerd/containerd/api/services/transfer/v1"
+	"github.com/containerd/containerd/api/types"
+	transfertypes "github.com/containerd/containerd/api/types/transfer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// This file speaks containerd's transfer service through its generated API. The
+// client package would do the same, for 3 MiB more of memory (this: under 1 MiB).
+
+const (
+	// namespace is where containerd's CRI keeps its images.
+	namespace = "k8s.io"
+	// managed is the label by which the CRI takes an image for its own.
+	managed = "io.cri-containerd.image"
+	// unnamed replaces the missing name of an image that has but a tag.
+	unnamed = "deckhand.local/import"
+	// chunk is the most that goes into one message, as containerd's own client has it.
+	chunk = 32 << 10
+)
+
+// send imports an archive and returns the names of the images that it held.
+func send(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]string, error) {
+	ctx, cancel := context.WithCancelCause(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace))
+	defer cancel(nil)
+	data, err := openStream(ctx, conn, "import-")
+	if err != nil {
+		return nil, err
+	}
+	progress, err := openStream(ctx, conn, "progress-")
+	if err != nil {
+		return nil, err
+	}
+	request, err := request(data.id, progress.id)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	sent, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(sent)
+		if err := data.upload(archive); err != nil {
+			cancel(fmt.Errorf("read the archive: %w", err))
+		}
+	}()
+	go func() {
+		defer close(told)
+		names = progress.saved()
+	}()
+	_, err = transfer.NewTransferClient(conn).Transfer(ctx, request)
+	if err == nil {
+		// containerd tells all before it answers, but on another stream.
+		<-told
+	}
+	cause := context.Cause(ctx)
+	cancel(nil)
+	<-sent
+	<-told
+	if err != nil && cause != nil {
+		err = cause
+	}
+	return names, err
+}
+
+func request(archive, progress string) (*transfer.TransferRequest, error) {
+	source, err := pack(&transfertypes.ImageImportStream{Stream: archive})
+	if err != nil {
+		return nil, err
+	}
+	here := &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}
+	destination, err := pack(&transfertypes.ImageStore{
+		Labels:    map[string]string{managed: "managed"},
+		Platforms: []*types.Platform{here},
+		ExtraReferences: []*transfertypes.ImageReference{
+			{Name: unnamed, IsPrefix: true, AllowOverwrite: true},
+		},
+		// No snapshotter: the one that containerd is configured with.
+		Unpacks: []*transfertypes.UnpackConfiguration{{Platform: here}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &transfer.TransferRequest{
+		Source: source, Destination: destination,
+		Options: &transfer.TransferOptions{ProgressStream: progress},
+	}, nil
+}
+
+// stream is one of containerd's byte or message streams.
+type stream struct {
+	id   string
+	grpc streaming.Streaming_StreamClient
+}
+
+func openStream(ctx context.Context, conn *grpc.ClientConn, prefix string) (stream, error) {
+	s := stream{id: prefix + rand.Text()}
+	var err error
+	if s.grpc, err = streaming.NewStreamingClient(conn).Stream(ctx); err != nil {
+		return stream{}, fmt.Errorf("open a stream: %w", err)
+	}
+	if err := s.send(&streaming.StreamInit{ID: s.id}); err != nil {
+		return stream{}, fmt.Errorf("open a stream: %w", err)
+	}
+	// containerd acknowledges the name.
+	if _, err := s.grpc.Recv(); err != nil {
+		return stream{}, fmt.Errorf("open a stream: %w", err)
+	}
+	return s, nil
+}
+
+func (s stream) send(m proto.Message) error {
+	packed, err := pack(m)
+	if err != nil {
+		return err
+	}
+	return s.grpc.Send(packed)
+}
+
+// upload sends the archive as fast as containerd opens its window. It returns
+// only errors of reading: what goes wrong with the stream, Transfer tells better.
+func (s stream) upload(archive io.Reader) error {
+	defer s.grpc.CloseSend()
+	var window int
+	buf := make([]byte, chunk)
+	for {
+		for window <= 0 {
+			var update transfertypes.WindowUpdate
+			if !s.receive(&update) {
+				return nil
+			}
+			window += int(update.GetUpdate())
+		}
+		n, err := archive.Read(buf[:min(len(buf), window)])
+		if n > 0 {
+			window -= n
+			if s.send(&transfertypes.Data{Data: buf[:n]}) != nil {
+				return nil
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// saved collects the names of the images that were stored.
+func (s stream) saved() []string {
+	defer s.grpc.CloseSend()
+	var names []string
+	for {
+		var p transfertypes.Progress
+		if !s.receive(&p) {
+			return names
+		}
+		switch p.GetEvent() {
+		case "saved":
+			names = append(names, p.GetName())
+		case "Completed import":
+			return names
+		}
+	}
+}
+
+// receive is false when the stream has ended.
+func (s stream) receive(m proto.Message) bool {
+	packed, err := s.grpc.Recv()
+	return err == nil && proto.Unmarshal(packed.GetValue(), m) == nil
+}
+
+// pack is anypb.New with containerd's type URLs, which have no host in front.
+func pack(m proto.Message) (*anypb.Any, error) {
+	value, err := proto.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: value}, nil
+}

@@ -1,0 +1,48 @@
+package cni
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ReleaseAddresses frees reserved addresses whose sandbox is gone, and returns
+// them. The host-local plugin keeps one file per address, named by it, whose
+// first line is the sandbox's ID. Call it only while no sandbox is being made.
+func (n Network) ReleaseAddresses(alive func(sandbox string) bool) ([]string, error) {
+	dir := filepath.Join(n.AddressDir, n.Bridge)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the reserved pod addresses: %w", err)
+	}
+	var released []string
+	var errs []error
+	for _, e := range entries {
+		if _, err := netip.ParseAddr(e.Name()); err != nil {
+			continue // The plugin's lock, and its memory of the last address.
+		}
+		path := filepath.Join(dir, e.Name())
+		text, err := os.ReadFile(path)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		sandbox, _, _ := strings.Cut(string(text), "\n")
+		if alive(strings.TrimSpace(sandbox)) {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		released = append(released, e.Name())
+	}
+	return released, errors.Join(errs...)
+}

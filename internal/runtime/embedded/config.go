@@ -1,0 +1,117 @@
+// Package embedded runs containerd for the agent: as a child in a session of its
+// own, with generated configuration, restarted if it dies, adopted if it still
+// runs, and left running when the agent stops. Its network is in the package
+// cni, the image archives it imports in the package archives.
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
+)
+
+// What a Config gets where it says nothing.
+const (
+	// DefaultPodCIDR has room for 1,022 addresses, as many as a bridge has ports.
+	// Docker, Podman, CRI-O, flannel, k3s and the service ranges use others.
+	DefaultPodCIDR = "10.213.0.0/22"
+	DefaultBridge  = "deckhand0"
+	// DefaultPauseImage comes as an archive with deckhand, so that no registry is needed.
+	DefaultPauseImage = "deckhand.local/pause:1"
+	// DefaultLogLevel leaves out containerd's lines for every single call.
+	DefaultLogLevel = "warn"
+)
+
+// Config is what can be chosen about the embedded runtime. What is host-wide
+// (Bridge, PodCIDR) has to differ between two agents on one host; everything
+// else follows from RootDir.
+type Config struct {
+	// RootDir is the agent's root folder, absolute.
+	RootDir string
+	// BinDirs are searched for containerd, its shim, runc and the CNI plugins before PATH.
+	BinDirs []string
+	// PodCIDR is one range, or one of each IP family with a comma between.
+	PodCIDR string
+	// Bridge is the name of the host's interface that pods are plugged into.
+	Bridge string
+	// PauseImage holds each pod's namespaces. It is never collected as garbage.
+	PauseImage string
+	// LogLevel is containerd's: trace, debug, info, warn, error, fatal or panic.
+	LogLevel string
+}
+
+var logLevels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic"}
+
+// WithDefaults fills in what is empty.
+func (c Config) WithDefaults() Config {
+	for _, f := range []struct {
+		field *string
+		value string
+	}{
+		{&c.PodCIDR, DefaultPodCIDR}, {&c.Bridge, DefaultBridge},
+		{&c.PauseImage, DefaultPauseImage}, {&c.LogLevel, DefaultLogLevel},
+	} {
+		if *f.field == "" {
+			*f.field = f.value
+		}
+	}
+	return c
+}
+
+// Layout is where the runtime of this configuration keeps what.
+func (c Config) Layout() (layout.Layout, error) { return layout.New(c.RootDir) }
+
+// Claim makes the root folder and marks it as deckhand's if it is new or empty,
+// which lets a take-down remove it. The agent calls it before it writes there.
+func (c Config) Claim() error {
+	l, err := c.Layout()
+	if err != nil {
+		return err
+	}
+	return l.Claim()
+}
+
+// Network is the pod network of this configuration.
+func (c Config) Network() (cni.Network, error) {
+	l, err := c.Layout()
+	if err != nil {
+		return cni.Network{}, err
+	}
+	prefixes, err := cni.ParseCIDRs(c.PodCIDR)
+	if err != nil {
+		return cni.Network{}, err
+	}
+	n := cni.Network{Bridge: c.Bridge, Prefixes: prefixes, Owner: l.Hash(), AddressDir: l.CNIState()}
+	return n, n.Validate()
+}
+
+// Validate tells everything that is wrong with a complete configuration.
+func (c Config) Validate() error {
+	_, err := c.Network()
+	errs := []error{err}
+	if c.PauseImage == "" || strings.ContainsFunc(c.PauseImage, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		errs = append(errs, fmt.Errorf("pause image %q: isn't an image reference", c.PauseImage))
+	}
+	if !slices.Contains(logLevels, c.LogLevel) {
+		errs = append(errs, fmt.Errorf("containerd's log level %q: has to be one of %s", c.LogLevel, strings.Join(logLevels, ", ")))
+	}
+	return errors.Join(errs...)
+}
+
+// Endpoint is where containerd of this configuration answers CRI calls, as a URL.
+func (c Config) Endpoint() (string, error) {
+	l, err := c.Layout()
+	if err != nil {
+		return "", err
+	}
+	return endpoint(l), nil
+}
+
+func endpoint(l layout.Layout) string {
+	return (&url.URL{Scheme: "unix", Path: l.Socket()}).String()
+}

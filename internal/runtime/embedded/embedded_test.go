@@ -1,0 +1,218 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func checkPod(t *testing.T, in *embeddedtest.Instance, pod embeddedtest.Pod, name string) {
+	t.Helper()
+	if text := get(t, "http://"+pod.IP+":8080/"); !strings.Contains(text, "pod:      "+name+"\n") {
+		t.Errorf("pod %s answers %q", name, text)
+	}
+	client := cri.NewRuntimeServiceClient(in.Connect(t))
+	list, err := client.ListContainers(t.Context(), &cri.ListContainersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list.GetContainers() {
+		if c.GetId() == pod.Container {
+			if c.GetState() != cri.ContainerState_CONTAINER_RUNNING {
+				t.Errorf("the container of pod %s is %v", name, c.GetState())
+			}
+			return
+		}
+	}
+	t.Errorf("the runtime doesn't know the container of pod %s", name)
+}
+
+// Two runtimes side by side, with pods of the same name and UID, don't notice
+// each other; taking one down leaves the other alone.
+func TestTwoSideBySide(t *testing.T) {
+	one, two := embeddedtest.Start(t), embeddedtest.Start(t)
+	ports := func(port int32) []*cri.PortMapping {
+		return []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 8080, HostPort: port}}
+	}
+	a := one.RunPod(t, "same", ports(18480))
+	b := two.RunPod(t, "same", ports(18481))
+	if a.IP == b.IP {
+		t.Errorf("both pods have the address %s", a.IP)
+	}
+	for _, port := range []int{18480, 18481} {
+		if text := get(t, fmt.Sprintf("http://127.0.0.1:%d/", port)); !strings.Contains(text, "pod:      same\n") {
+			t.Errorf("host port %d answers %q", port, text)
+		}
+	}
+	two.StopRun(t)
+	two.TakeDown(t)
+	checkPod(t, one, a, "same")
+	if text := get(t, "http://127.0.0.1:18480/"); !strings.Contains(text, "pod:      same\n") {
+		t.Errorf("the other host port answers %q", text)
+	}
+}
+
+func TestAgentRestartAdopts(t *testing.T) {
+	in := embeddedtest.Start(t)
+	pod := in.RunPod(t, "one", nil)
+	pid := in.Runtime.PID()
+	in.StopRun(t)
+	in.Launch(t)
+	if in.Runtime.PID() != pid {
+		t.Errorf("containerd was process %d and is %d: it wasn't adopted", pid, in.Runtime.PID())
+	}
+	checkPod(t, in, pod, "one")
+}
+
+// Another configuration needs another containerd, under the same pods.
+func TestChangedConfigurationRestarts(t *testing.T) {
+	in := embeddedtest.Start(t)
+	pod := in.RunPod(t, "one", nil)
+	pid := in.Runtime.PID()
+	in.StopRun(t)
+	in.Config.LogLevel = "info"
+	in.Launch(t)
+	if in.Runtime.PID() == pid {
+		t.Error("containerd goes on with the old configuration")
+	}
+	checkPod(t, in, pod, "one")
+}
+
+// Killed under the agent that started it, and under one that adopted it.
+func TestKilledContainerdComesBack(t *testing.T) {
+	in := embeddedtest.Start(t)
+	pod := in.RunPod(t, "one", nil)
+	for _, who := range []string{"its parent", "an adopter"} {
+		pid := in.Runtime.PID()
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		waitUntil(t, "containerd is back under "+who, func() bool {
+			now := in.Runtime.PID()
+			if now == 0 || now == pid {
+				return false
+			}
+			_, err := cri.NewRuntimeServiceClient(in.Connect(t)).Version(t.Context(), &cri.VersionRequest{})
+			return err == nil
+		})
+		checkPod(t, in, pod, "one")
+		in.StopRun(t)
+		in.Launch(t)
+	}
+	second := in.RunPod(t, "two", nil)
+	checkPod(t, in, second, "two")
+}
+
+// waitUntil asks again and again: for what another process does there is no event.
+func waitUntil(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !done() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Folders with spaces, quotes and a great length work all the same.
+func TestOddRootFolder(t *testing.T) {
+	in := embeddedtest.Prepare(t)
+	old := in.Config.RootDir
+	in.Config.RootDir = filepath.Join(filepath.Dir(old), `it's a "root" é %41 folder`, strings.Repeat("long ", 20))
+	if err := os.MkdirAll(filepath.Dir(in.Config.RootDir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(old, in.Config.RootDir); err != nil {
+		t.Fatal(err)
+	}
+	in.Launch(t)
+	pod := in.RunPod(t, "one", []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 8080, HostPort: 18482}})
+	checkPod(t, in, pod, "one")
+	in.StopRun(t)
+	in.TakeDown(t)
+	if _, err := os.Lstat(in.Config.RootDir); !os.IsNotExist(err) {
+		t.Errorf("the root folder is still there: %v", err)
+	}
+}
+
+func TestStartSaysWhyContainerdWontRun(t *testing.T) {
+	in := embeddedtest.Prepare(t)
+	// A file where containerd wants a folder.
+	if err := os.MkdirAll(filepath.Join(in.Config.RootDir, "containerd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(in.Config.RootDir, "containerd", "root"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := embedded.New(in.Config, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err = r.Start(ctx)
+	if err == nil || !strings.Contains(err.Error(), "not a directory") || !strings.Contains(err.Error(), "it ended") {
+		t.Errorf("Start says %v", err)
+	}
+}
+
+func TestNewRefusesBadConfiguration(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*embedded.Config)
+		want   string
+	}{
+		"relative root": {func(c *embedded.Config) { c.RootDir = "x" }, "has to be an absolute path"},
+		"root /":        {func(c *embedded.Config) { c.RootDir = "/" }, "can't be /"},
+		"comma":         {func(c *embedded.Config) { c.RootDir = "/a,b" }, "overlayfs can't mount"},
+		"newline":       {func(c *embedded.Config) { c.RootDir = "/a\nb" }, "control character"},
+		"CIDR":          {func(c *embedded.Config) { c.PodCIDR = "10.0.0.1/24" }, "did you mean 10.0.0.0/24?"},
+		"two IPv4":      {func(c *embedded.Config) { c.PodCIDR = "10.0.0.0/24,10.1.0.0/24" }, "one of IPv4 and one of IPv6"},
+		"tiny CIDR":     {func(c *embedded.Config) { c.PodCIDR = "10.0.0.0/31" }, "no room"},
+		"bridge":        {func(c *embedded.Config) { c.Bridge = "br0; reboot" }, "interface name"},
+		"log level":     {func(c *embedded.Config) { c.LogLevel = "loud" }, "one of trace"},
+		"pause image":   {func(c *embedded.Config) { c.PauseImage = "a b" }, "image reference"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := embedded.Config{RootDir: "/x"}
+			c.change(&config)
+			_, err := embedded.New(config, logr.Discard())
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("New says %v, not %q", err, c.want)
+			}
+		})
+	}
+}

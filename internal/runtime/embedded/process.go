@@ -1,0 +1,244 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is a running containerd, held by a pidfd: whatever becomes of its
+// number, a signal can't reach a stranger.
+type process struct {
+	pid   int
+	pidfd *os.File
+	// cmd is set where this agent is the parent, and has to reap it.
+	cmd *exec.Cmd
+}
+
+// spawn starts containerd in a session of its own, so that neither Ctrl-C nor
+// the agent's end reaches it.
+func spawn(program, config, searchPath string, log *os.File) (*process, error) {
+	pidfd := -1
+	cmd := exec.Command(program, "--config", config)
+	cmd.Dir = "/"
+	cmd.Env = environment(os.Environ(), searchPath)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start containerd: %w", err)
+	}
+	if pidfd < 0 {
+		// Linux before 5.4. As long as it isn't reaped its number can't be another's.
+		fd, err := unix.PidfdOpen(cmd.Process.Pid, 0)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("watch containerd: %w", err), cmd.Process.Kill(), cmd.Wait())
+		}
+		pidfd = fd
+	}
+	f, err := pidfdFile(pidfd)
+	if err != nil {
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	return &process{pid: cmd.Process.Pid, pidfd: f, cmd: cmd}, nil
+}
+
+// passed are the variables that containerd gets from the agent: where to find
+// registries. Others (NOTIFY_SOCKET, LISTEN_FDS, ...) would leak into shims.
+var passed = map[string]bool{
+	"HOME": true, "LANG": true, "TZ": true, "SSL_CERT_FILE": true, "SSL_CERT_DIR": true,
+	"HTTP_PROXY": true, "HTTPS_PROXY": true, "NO_PROXY": true, "ALL_PROXY": true,
+	"http_proxy": true, "https_proxy": true, "no_proxy": true, "all_proxy": true,
+}
+
+func environment(from []string, searchPath string) []string {
+	env := []string{"PATH=" + searchPath}
+	for _, v := range from {
+		name, _, _ := bytes.Cut([]byte(v), []byte("="))
+		if passed[string(name)] {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// findRunning finds the containerd that runs with this configuration file. The
+// process table is the record: it can't be stale, and it also knows a containerd
+// whose agent was killed right after starting it.
+func findRunning(config string) (*process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || !isContainerd(pid, config) {
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue // It ended meanwhile.
+		}
+		f, err := pidfdFile(fd)
+		if err != nil {
+			return nil, err
+		}
+		// Asked again, now that the pidfd keeps the number from meaning another process.
+		if isContainerd(pid, config) {
+			return &process{pid: pid, pidfd: f}, nil
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// isContainerd reports whether the process is root's, and was started as spawn does.
+func isContainerd(pid int, config string) bool {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if err != nil {
+		return false
+	}
+	args := bytes.Split(bytes.TrimSuffix(line, []byte{0}), []byte{0})
+	if len(args) != 3 || filepath.Base(string(args[0])) != "containerd" || string(args[1]) != "--config" || string(args[2]) != config {
+		return false
+	}
+	var st unix.Stat_t
+	return unix.Stat(dir, &st) == nil && int(st.Uid) == os.Geteuid()
+}
+
+// runs reports whether the process executes this very file; a file that was
+// replaced has another inode, also under the same name.
+func (p *process) runs(program string) bool {
+	running, err := os.Stat(filepath.Join("/proc", strconv.Itoa(p.pid), "exe"))
+	if err != nil {
+		return false
+	}
+	installed, err := os.Stat(program)
+	return err == nil && os.SameFile(running, installed)
+}
+
+// pidfdFile makes the descriptor one that Go's poller waits for, so that waiting
+// costs no thread and can be given up.
+func pidfdFile(fd int) (*os.File, error) {
+	unix.CloseOnExec(fd)
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch containerd: %w", err), unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// wait returns nil when the process has ended, and ctx's error when that came first.
+func (p *process) wait(ctx context.Context) error {
+	raw, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("watch containerd: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() {
+		// A deadline in the past ends the wait below. It can only fail on a closed
+		// file, and then nobody waits.
+		_ = p.pidfd.SetReadDeadline(time.Unix(1, 0))
+	})
+	defer stop()
+	for {
+		err := raw.Read(func(fd uintptr) bool { return ended(int(fd)) })
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return fmt.Errorf("watch containerd: %w", err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		// The deadline is left from an earlier wait that was given up.
+		if err := p.pidfd.SetReadDeadline(time.Time{}); err != nil {
+			return fmt.Errorf("watch containerd: %w", err)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// ended asks without waiting: a pidfd is readable once its process has ended.
+func ended(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1
+}
+
+// reap frees what an ended process left, and says how it ended where that can be
+// known, which is by its parent only.
+func (p *process) reap() string {
+	how := "it ended"
+	if p.cmd != nil {
+		// An error here only repeats the exit status.
+		_ = p.cmd.Wait()
+		how = p.cmd.ProcessState.String()
+	}
+	// Closing can't fail in a way that matters: nothing was written.
+	_ = p.pidfd.Close()
+	return how
+}
+
+// stop asks containerd to end, and kills it when ctx ends first. Shims and
+// containers go on.
+func (p *process) stop(ctx context.Context) error {
+	if err := p.signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	err := p.wait(ctx)
+	if err == nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("containerd (pid %d) didn't stop, so it is killed: %w", p.pid, err),
+		p.signal(unix.SIGKILL), p.wait(context.WithoutCancel(ctx)))
+}
+
+func (p *process) signal(sig unix.Signal) error {
+	raw, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("signal containerd: %w", err)
+	}
+	var sent error
+	if err := raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), sig, nil, 0) }); err != nil {
+		return fmt.Errorf("signal containerd: %w", err)
+	}
+	if sent != nil && !errors.Is(sent, unix.ESRCH) {
+		return fmt.Errorf("signal containerd (pid %d): %w", p.pid, sent)
+	}
+	return nil
+}
+
+// maxLog is the size at which containerd's log starts anew; one older is kept.
+const maxLog = 10 << 20
+
+// openLog opens the log for appending. containerd writes to the file itself, so
+// that it needs no reader that outlives the agent.
+func openLog(path string) (*os.File, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case err == nil && info.Size() > maxLog:
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, fmt.Errorf("containerd's log: %w", err)
+		}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("containerd's log: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("containerd's log: %w", err)
+	}
+	return f, nil
+}

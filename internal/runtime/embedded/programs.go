@@ -1,0 +1,89 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
+)
+
+// cniDirs are where distributions put CNI plugins.
+var cniDirs = []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"}
+
+// Programs are the absolute paths of what the runtime runs.
+type Programs struct {
+	Containerd, Shim, Runc string
+	// CNIDirs hold the CNI plugins, each plugin in one of them.
+	CNIDirs []string
+	// Path is the PATH that containerd and its shims get.
+	Path string
+}
+
+// FindPrograms looks in the given folders, then in PATH, and for CNI plugins in
+// their usual folders too. The error names everything that is missing.
+func FindPrograms(binDirs []string) (Programs, error) {
+	dirs := make([]string, 0, len(binDirs))
+	for _, d := range binDirs {
+		abs, err := filepath.Abs(d)
+		if err != nil {
+			return Programs{}, fmt.Errorf("folder of programs %q: %w", d, err)
+		}
+		dirs = append(dirs, abs)
+	}
+	path := slices.Clone(dirs)
+	for _, d := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(d) {
+			path = append(path, d)
+		}
+	}
+	// netfilter programs and modprobe live there, and a user's PATH may lack it.
+	path = append(path, "/usr/sbin", "/sbin")
+	p := Programs{Path: strings.Join(path, string(os.PathListSeparator))}
+	var missing []string
+	for name, to := range map[string]*string{"containerd": &p.Containerd, "containerd-shim-runc-v2": &p.Shim, "runc": &p.Runc} {
+		if *to = find(name, path); *to == "" {
+			missing = append(missing, name)
+		}
+	}
+	for _, name := range cni.Plugins() {
+		found := find(name, append(path[:len(path):len(path)], cniDirs...))
+		if found == "" {
+			missing = append(missing, "the CNI plugin "+name)
+			continue
+		}
+		if dir := filepath.Dir(found); !slices.Contains(p.CNIDirs, dir) {
+			p.CNIDirs = append(p.CNIDirs, dir)
+		}
+	}
+	return p, missingError(missing, dirs)
+}
+
+func missingError(missing, dirs []string) error {
+	var errs []error
+	where := "PATH"
+	if len(dirs) > 0 {
+		where = strings.Join(dirs, ", ") + " or PATH"
+	}
+	for _, name := range slices.Sorted(slices.Values(missing)) {
+		errs = append(errs, fmt.Errorf("%s: not found in %s; `make build` makes it", name, where))
+	}
+	return errors.Join(errs...)
+}
+
+func find(name string, dirs []string) string {
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		if found, err := exec.LookPath(path); err == nil {
+			return found
+		}
+	}
+	return ""
+}
+
+// Plugin is the path of a CNI plugin, empty if there is none.
+func (p Programs) Plugin(name string) string { return find(name, p.CNIDirs) }

@@ -1,0 +1,109 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// askAgain is the pause between questions to a containerd that answers already,
+// but whose CRI service hasn't finished starting: that moment has no event.
+const askAgain = 20 * time.Millisecond
+
+// dial connects to containerd once the socket answers.
+func dial(socket string) (*grpc.ClientConn, error) {
+	// Not grpc's own unix resolver: it would read the path as part of a URL.
+	conn, err := grpc.NewClient("passthrough:///containerd",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("connect to containerd: %w", err)
+	}
+	return conn, nil
+}
+
+// Dial connects to the containerd of a configuration, without waiting for it to
+// run. The caller closes the connection.
+func Dial(c Config) (*grpc.ClientConn, error) {
+	l, err := c.Layout()
+	if err != nil {
+		return nil, err
+	}
+	return dial(l.Socket())
+}
+
+// waitForSocket returns when a connection to the socket is accepted.
+func waitForSocket(ctx context.Context, socket string) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch for containerd's socket: %w", err)
+	}
+	defer watcher.Close()
+	if err := watcher.Add(filepath.Dir(socket)); err != nil {
+		return fmt.Errorf("watch for containerd's socket: %w", err)
+	}
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		if err == nil {
+			return conn.Close()
+		}
+		// The file is there a moment before anyone listens on it.
+		pause := time.NewTimer(askAgain)
+		if errors.Is(err, unix.ENOENT) {
+			pause.Stop()
+		}
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		case err := <-watcher.Errors:
+			pause.Stop()
+			return fmt.Errorf("watch for containerd's socket: %w", err)
+		case <-watcher.Events:
+			pause.Stop()
+		case <-pause.C:
+		}
+	}
+}
+
+// waitForCRI returns when the CRI service says that it can run pods.
+func waitForCRI(ctx context.Context, client cri.RuntimeServiceClient) error {
+	for {
+		err := askCRI(ctx, client)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+func askCRI(ctx context.Context, client cri.RuntimeServiceClient) error {
+	if _, err := client.Version(ctx, &cri.VersionRequest{}); err != nil {
+		return fmt.Errorf("ask for its version: %w", err)
+	}
+	status, err := client.Status(ctx, &cri.StatusRequest{})
+	if err != nil {
+		return fmt.Errorf("ask for its status: %w", err)
+	}
+	for _, c := range status.GetStatus().GetConditions() {
+		if !c.GetStatus() && (c.GetType() == "RuntimeReady" || c.GetType() == "NetworkReady") {
+			return fmt.Errorf("%s is false: %s: %s", c.GetType(), c.GetReason(), c.GetMessage())
+		}
+	}
+	return nil
+}

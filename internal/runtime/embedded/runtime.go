@@ -1,0 +1,297 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/archives"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
+)
+
+// Runtime is the containerd of one root folder. Start comes first, then Run;
+// Import and Problems may be called at any time after Start, from any goroutine.
+type Runtime struct {
+	config  Config
+	layout  layout.Layout
+	network cni.Network
+	log     logr.Logger
+	images  *archives.Importer
+
+	// mu guards what Start and Run know of the running containerd.
+	mu      sync.Mutex
+	process *process
+	ready   time.Time
+}
+
+// New checks the configuration, with defaults for what is empty. It changes nothing.
+func New(config Config, log logr.Logger) (*Runtime, error) {
+	config = config.WithDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("embedded runtime: %w", err)
+	}
+	l, err := config.Layout()
+	if err != nil {
+		return nil, fmt.Errorf("embedded runtime: %w", err)
+	}
+	network, err := config.Network()
+	if err != nil {
+		return nil, fmt.Errorf("embedded runtime: %w", err)
+	}
+	connect := func() (*grpc.ClientConn, error) { return dial(l.Socket()) }
+	return &Runtime{
+		config: config, layout: l, network: network, log: log,
+		images: archives.New(l.Images(), l.Imported(), connect, log),
+	}, nil
+}
+
+// Endpoint is where containerd answers CRI calls, as a URL.
+func (r *Runtime) Endpoint() string { return endpoint(r.layout) }
+
+// Start makes containerd run and answer, and imports the archives that are
+// there. A containerd that runs for this root folder is adopted; it is restarted,
+// under its pods, when its program or configuration is another than it ought to
+// be. Only one agent per root folder may call it; the agent's lock sees to that.
+func (r *Runtime) Start(ctx context.Context) error {
+	if err := r.prepare(ctx); err != nil {
+		return fmt.Errorf("embedded runtime: %w", err)
+	}
+	if err := r.launch(ctx); err != nil {
+		return fmt.Errorf("embedded runtime: %w", err)
+	}
+	if err := r.images.Sync(ctx); err != nil {
+		return fmt.Errorf("embedded runtime: %w", err)
+	}
+	return nil
+}
+
+// Run keeps containerd running and imports archives as they appear. When ctx
+// ends it returns nil and leaves containerd running.
+func (r *Runtime) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.supervise(ctx) })
+	group.Go(func() error { return r.images.Run(ctx) })
+	return group.Wait()
+}
+
+// Import imports one image archive and returns the references of its images.
+func (r *Runtime) Import(ctx context.Context, path string) ([]string, error) {
+	return r.images.Import(ctx, path)
+}
+
+// Problems are the archives that can't be imported, each in a sentence.
+func (r *Runtime) Problems() []string { return r.images.Problems() }
+
+// PID is containerd's process, 0 while there is none.
+func (r *Runtime) PID() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.process == nil {
+		return 0
+	}
+	return r.process.pid
+}
+
+// Shutdown stops the containerd of this root folder, whoever started it; its pods
+// go on. It is for taking down: an agent that stops leaves containerd running.
+// When ctx ends first, containerd is killed. Run must not be running.
+func (r *Runtime) Shutdown(ctx context.Context) error {
+	r.mu.Lock()
+	p := r.process
+	r.process = nil
+	r.mu.Unlock()
+	if p == nil {
+		var err error
+		if p, err = findRunning(r.layout.Config()); err != nil {
+			return fmt.Errorf("find the running containerd: %w", err)
+		}
+	}
+	if p == nil {
+		return nil
+	}
+	err := p.stop(ctx)
+	p.reap()
+	return err
+}
+
+// prepare makes what containerd and the pods' network need on the host.
+func (r *Runtime) prepare(ctx context.Context) error {
+	if err := r.layout.Make(); err != nil {
+		return err
+	}
+	rebooted, err := r.layout.ForgetEarlierBoot()
+	if err != nil {
+		return err
+	}
+	if rebooted {
+		r.log.V(2).Info("The host was rebooted; cleared the runtime's state of the earlier boot")
+	}
+	if err := r.network.CheckOverlap(); err != nil {
+		return err
+	}
+	backend, err := cni.Detect(ctx)
+	if err != nil {
+		return err
+	}
+	changed, err := r.network.EnableForwarding()
+	if err != nil {
+		return err
+	}
+	if len(changed) > 0 {
+		r.log.Info("Enabled IP forwarding for the pod network", "settings", changed)
+	}
+	if cni.ForwardDropped(ctx) {
+		r.log.Info("The host's firewall drops forwarded packets, so pods reach only each other and this host; "+
+			"accept the bridge in its FORWARD chain to change that", "bridge", r.network.Bridge)
+	}
+	if err := r.network.EnsureBridge(); err != nil {
+		return err
+	}
+	if err := r.network.Masquerade(ctx, backend); err != nil {
+		return err
+	}
+	return r.network.Write(r.layout.CNIConf(), backend)
+}
+
+// launch adopts the running containerd or starts one, and waits until it answers.
+func (r *Runtime) launch(ctx context.Context) error {
+	programs, err := FindPrograms(r.config.BinDirs)
+	if err != nil {
+		return err
+	}
+	h, err := lookAtHost(r.layout.Containerd())
+	if err != nil {
+		return err
+	}
+	conf, err := render(r.config, r.layout, programs, h)
+	if err != nil {
+		return err
+	}
+	p, err := r.adopt(ctx, programs, conf)
+	if err != nil {
+		return err
+	}
+	adopted := p != nil
+	if !adopted {
+		// Written while no containerd runs, so the file always is what the running one read.
+		if err := atomicfile.Write(r.layout.Config(), conf, 0o600); err != nil {
+			return err
+		}
+		if p, err = r.spawn(programs); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	r.process = p
+	r.mu.Unlock()
+	if err := r.awaitReady(ctx, p, !adopted); err != nil {
+		return err
+	}
+	r.log.V(2).Info("Containerd is ready", "pid", p.pid, "adopted", adopted, "snapshotter", h.Snapshotter)
+	return nil
+}
+
+func (r *Runtime) spawn(programs Programs) (*process, error) {
+	log, err := openLog(r.layout.Log())
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	return spawn(programs.Containerd, r.layout.Config(), programs.Path, log)
+}
+
+// adopt finds the running containerd, and stops it if it has to be started anew.
+func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*process, error) {
+	p, err := findRunning(r.layout.Config())
+	if p == nil || err != nil {
+		return nil, err
+	}
+	read, err := os.ReadFile(r.layout.Config())
+	var why string
+	switch {
+	case err != nil:
+		why = err.Error()
+	case string(read) != string(conf):
+		why = "its configuration changed"
+	case !p.runs(programs.Containerd):
+		why = "its program changed"
+	default:
+		return p, nil
+	}
+	r.log.Info("Restarting containerd; pods go on running", "pid", p.pid, "why", why)
+	err = p.stop(ctx)
+	p.reap()
+	return nil, err
+}
+
+// awaitReady waits until containerd can run pods, or has ended.
+func (r *Runtime) awaitReady(ctx context.Context, p *process, fresh bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if p.wait(ctx) == nil {
+			cancel(errors.New("it ended"))
+		}
+	})
+	defer watch.Wait()
+	defer cancel(nil)
+	if err := r.ask(ctx, fresh); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return fmt.Errorf("containerd (pid %d) isn't ready: %w; its last words in %s: %s", p.pid, err, r.layout.Log(), lastLine(r.layout.Log()))
+	}
+	r.mu.Lock()
+	r.ready = time.Now()
+	r.mu.Unlock()
+	return nil
+}
+
+func (r *Runtime) ask(ctx context.Context, fresh bool) error {
+	if err := waitForSocket(ctx, r.layout.Socket()); err != nil {
+		return err
+	}
+	conn, err := dial(r.layout.Socket())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := cri.NewRuntimeServiceClient(conn)
+	if err := waitForCRI(ctx, client); err != nil {
+		return err
+	}
+	if !fresh {
+		return nil
+	}
+	return r.releaseAddresses(ctx, client)
+}
+
+// releaseAddresses frees the addresses of sandboxes that containerd no longer
+// knows: it died between reserving and recording. A containerd that has just
+// started makes no sandbox yet.
+func (r *Runtime) releaseAddresses(ctx context.Context, client cri.RuntimeServiceClient) error {
+	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list the sandboxes: %w", err)
+	}
+	known := make(map[string]bool, len(list.GetItems()))
+	for _, s := range list.GetItems() {
+		known[s.GetId()] = true
+	}
+	released, err := r.network.ReleaseAddresses(func(id string) bool { return known[id] })
+	if len(released) > 0 {
+		r.log.V(2).Info("Released pod addresses whose sandbox is gone", "addresses", released)
+	}
+	return err
+}

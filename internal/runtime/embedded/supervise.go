@@ -1,0 +1,99 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"time"
+)
+
+// How long a containerd that died waits to be started again: doubling, and from
+// the start again once it has been healthy for a while.
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 30 * time.Second
+	healthyAfter = time.Minute
+)
+
+// pauses says how long to wait before each restart.
+type pauses struct{ next time.Duration }
+
+// take returns the pause after a containerd that was ready for the given time.
+func (p *pauses) take(healthy time.Duration) time.Duration {
+	if p.next == 0 || healthy >= healthyAfter {
+		p.next = firstPause
+	}
+	pause := p.next
+	p.next = min(2*p.next, longestPause)
+	return pause
+}
+
+// supervise starts containerd again whenever it ends, until ctx ends.
+func (r *Runtime) supervise(ctx context.Context) error {
+	var back pauses
+	for {
+		r.mu.Lock()
+		p, ready := r.process, r.ready
+		r.mu.Unlock()
+		var healthy time.Duration
+		if p != nil {
+			if err := p.wait(ctx); err != nil {
+				return ignoreEnd(ctx, err)
+			}
+			healthy = time.Since(ready)
+			how := p.reap()
+			r.mu.Lock()
+			r.process = nil
+			r.mu.Unlock()
+			r.log.Error(nil, "Containerd ended; pods go on running", "pid", p.pid, "how", how, "lastWords", lastLine(r.layout.Log()))
+		}
+		if !sleep(ctx, back.take(healthy)) {
+			return nil
+		}
+		if err := r.launch(ctx); err != nil && ctx.Err() == nil {
+			r.log.Error(err, "Containerd can't be restarted yet")
+		}
+	}
+}
+
+// ignoreEnd hides an error that only says that ctx has ended.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// sleep reports whether d passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// lastLine is the end of a log, for a message: empty when there is none.
+func lastLine(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if _, err := f.Seek(-4096, io.SeekEnd); err != nil {
+		// It is shorter than that.
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return ""
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return ""
+	}
+	text = bytes.TrimSpace(text)
+	return string(text[bytes.LastIndexByte(text, '\n')+1:])
+}

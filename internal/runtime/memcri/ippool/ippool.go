@@ -1,0 +1,54 @@
+// Package ippool gives out the addresses of an IPv4 network.
+package ippool
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Pool gives out addresses in turn, skipping those in use. It is not safe for
+// concurrent use.
+type Pool struct {
+	prefix netip.Prefix
+	last   netip.Addr
+	used   map[netip.Addr]struct{}
+}
+
+// New makes a Pool of the network cidr ("10.88.0.0/16").
+func New(cidr string) (*Pool, error) {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return nil, fmt.Errorf("pod CIDR: %w", err)
+	}
+	prefix = prefix.Masked()
+	// The network's own address and the gateway's are never given out.
+	return &Pool{prefix: prefix, last: prefix.Addr().Next(), used: make(map[netip.Addr]struct{})}, nil
+}
+
+// Take gives out an address that isn't in use, in the words of the CNI plugin
+// host-local if there is none.
+func (p *Pool) Take() (string, error) {
+	first := p.prefix.Addr().Next()
+	addr := p.last
+	for {
+		addr = addr.Next()
+		if !p.prefix.Contains(addr) {
+			addr = first
+		}
+		if addr == p.last {
+			return "", fmt.Errorf("no IP addresses available in range set: %s", p.prefix)
+		}
+		if _, taken := p.used[addr]; !taken && addr != first {
+			p.last = addr
+			p.used[addr] = struct{}{}
+			return addr.String(), nil
+		}
+	}
+}
+
+// Release takes an address back. One that wasn't given out is ignored.
+func (p *Pool) Release(ip string) {
+	if addr, err := netip.ParseAddr(ip); err == nil {
+		delete(p.used, addr)
+	}
+}

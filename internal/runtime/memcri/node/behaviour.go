@@ -1,0 +1,25 @@
+package node
+
+import (
+	"path"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
+)
+
+// behaviourOf finds what a container does: by its name, its image, the first
+// word of its command, or the program. Called with n.mu held.
+func (n *Node) behaviourOf(config *runtimeapi.ContainerConfig) program.Behaviour {
+	command := append(append([]string(nil), config.GetCommand()...), config.GetArgs()...)
+	keys := []string{config.GetMetadata().GetName(), config.GetImage().GetUserSpecifiedImage(), config.GetImage().GetImage()}
+	if len(command) > 0 {
+		keys = append(keys, command[0], path.Base(command[0]))
+	}
+	for _, key := range keys {
+		if b, ok := n.behaviours[key]; ok {
+			return b
+		}
+	}
+	return n.options.Program(command)
+}

@@ -1,0 +1,131 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
+)
+
+// Behave says what containers created from now on do, if key is their name, the
+// image as they ask for it, or the first word of their command (with or without
+// its folder), looked for in that order.
+func (n *Node) Behave(key string, b program.Behaviour) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.behaviours[key] = b
+}
+
+// Exit lets a running container end now with code. An empty reason is what
+// follows from the code: Completed or Error.
+func (n *Node) Exit(containerID string, code int32, reason string) error {
+	return n.withRunning(containerID, func(c *container) error {
+		n.end(c, code, reason)
+		return nil
+	})
+}
+
+// WriteLog writes a line to the log of a running container; stream is "stdout"
+// or "stderr". It needs Options.WriteLogs.
+func (n *Node) WriteLog(containerID, stream, line string) error {
+	return n.withRunning(containerID, func(c *container) error {
+		if c.log == nil {
+			return fmt.Errorf("container %s has no log file", containerID)
+		}
+		return c.log.Write(stream, line)
+	})
+}
+
+func (n *Node) withRunning(id string, do func(*container) error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c, err := n.find(id)
+	if err != nil {
+		return err
+	}
+	if !c.is(runtimeapi.ContainerState_CONTAINER_RUNNING) {
+		return fmt.Errorf("container %s doesn't run: it is %s", id, c.status.State)
+	}
+	return do(c)
+}
+
+// KillSandbox lets a sandbox's own process die: it is NotReady, its containers
+// run on and it keeps its address until it is stopped.
+func (n *Node) KillSandbox(id string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	sb := n.sandboxes[id]
+	if sb == nil {
+		return fmt.Errorf("no sandbox %s", id)
+	}
+	sb.set(func(st *runtimeapi.PodSandboxStatus) { st.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY })
+	n.tell(sb, id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	return nil
+}
+
+// SetExec says what ExecSync does from now on. f may be called concurrently.
+func (n *Node) SetExec(f ExecFunc) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.exec = f
+}
+
+// SetCondition changes what Status tells of one condition ("NetworkReady").
+func (n *Node) SetCondition(c *runtimeapi.RuntimeCondition) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	kept := slices.DeleteFunc(slices.Clone(n.conditions), func(old *runtimeapi.RuntimeCondition) bool { return old.Type == c.Type })
+	n.conditions = append(kept, c)
+}
+
+// DropEvents lets events get lost, or arrive again.
+func (n *Node) DropEvents(drop bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dropEvents = drop
+}
+
+// NoEvents makes this a runtime without GetContainerEvents. Streams that are
+// open stay so and are silent.
+func (n *Node) NoEvents() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.noEvents = true
+}
+
+// EventsMissed returns how many events some reader missed because it fell
+// behind, or because nobody listened for too long.
+func (n *Node) EventsMissed() int { return n.events.Dropped() }
+
+// Violations tells each time a container of a pod was started while another
+// instance of it ran. Containers are told apart by the kubelet's labels, or by
+// pod UID and container name where they are missing.
+func (n *Node) Violations() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.violations)
+}
+
+// Sandboxes returns every sandbox's status; read-only.
+func (n *Node) Sandboxes() []*runtimeapi.PodSandboxStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := make([]*runtimeapi.PodSandboxStatus, 0, len(n.sandboxes))
+	for _, sb := range n.sandboxes {
+		all = append(all, sb.status)
+	}
+	return all
+}
+
+// Containers returns every container's status; read-only.
+func (n *Node) Containers() []*runtimeapi.ContainerStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := make([]*runtimeapi.ContainerStatus, 0, len(n.containers))
+	for _, c := range n.containers {
+		all = append(all, c.status)
+	}
+	return all
+}

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
+)
+
+// StopContainer sends the stop signal, once however often it is called, waits
+// for the timeout and kills what still runs. A container that is gone or doesn't
+// run is fine.
+func (n *Node) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	n.mu.Lock()
+	c := n.containers[r.GetContainerId()]
+	if c == nil || !c.is(runtimeapi.ContainerState_CONTAINER_RUNNING) {
+		n.mu.Unlock()
+		return &runtimeapi.StopContainerResponse{}, nil
+	}
+	if r.GetTimeout() > 0 {
+		n.signal(c)
+	}
+	n.mu.Unlock()
+
+	if r.GetTimeout() > 0 {
+		grace := time.NewTimer(time.Duration(r.GetTimeout()) * time.Second)
+		defer grace.Stop()
+		select {
+		case <-c.stopped:
+			return &runtimeapi.StopContainerResponse{}, nil
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-grace.C:
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.end(c, exitKilled, "")
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+func (n *Node) signal(c *container) {
+	if c.signalled {
+		return
+	}
+	c.signalled = true
+	switch b := c.behaviour; b.IgnoreTerm {
+	case program.Forever:
+	case 0:
+		n.end(c, b.TermCode, "")
+	default:
+		n.endLater(c, b.IgnoreTerm, b.TermCode, "")
+	}
+}
+
+// endLater lets c end after d, in place of an end planned before. Even with d = 0
+// that is after the call at hand is done.
+func (n *Node) endLater(c *container, d time.Duration, code int32, reason string) {
+	n.cancelExit(c)
+	n.sleepers.Add(1)
+	c.exit = time.AfterFunc(d, func() {
+		defer n.sleepers.Done()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.end(c, code, reason)
+	})
+}
+
+func (n *Node) cancelExit(c *container) {
+	if c.exit != nil && c.exit.Stop() {
+		n.sleepers.Done()
+	}
+	c.exit = nil
+}
+
+// end lets a running container exit and tells so. Like containerd, a runtime
+// that is down while a container ends never learns its exit code.
+func (n *Node) end(c *container, code int32, reason string) {
+	if !c.is(runtimeapi.ContainerState_CONTAINER_RUNNING) {
+		return
+	}
+	if n.down {
+		code, reason = exitUnknown, "Unknown"
+	}
+	n.finish(c, code, reason, "")
+	n.tell(c.sandbox, c.id(), runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+// finish makes a container an exited one without telling.
+func (n *Node) finish(c *container, code int32, reason, message string) {
+	if reason == "" {
+		reason = "Completed"
+		if code != 0 {
+			reason = "Error"
+		}
+	}
+	n.cancelExit(c)
+	if c.log != nil {
+		c.log.Close()
+		c.log = nil
+	}
+	if n.running[c.slot()] == c.id() {
+		delete(n.running, c.slot())
+	}
+	c.set(func(st *runtimeapi.ContainerStatus) {
+		st.State = runtimeapi.ContainerState_CONTAINER_EXITED
+		st.FinishedAt = time.Now().UnixNano()
+		st.ExitCode, st.Reason, st.Message = code, reason, message
+	})
+	close(c.stopped)
+}
+
+// noteRunning checks that no other instance of the same container of the pod runs.
+func (n *Node) noteRunning(c *container) {
+	slot := c.slot()
+	if other, runs := n.running[slot]; runs {
+		n.violations = append(n.violations, fmt.Sprintf(
+			"container %s (%s, attempt %d) was started while instance %s of it ran", slot, c.id(), c.config.GetMetadata().GetAttempt(), other))
+	}
+	n.running[slot] = c.id()
+}

@@ -1,0 +1,172 @@
+// Package node is the state of an in-memory container runtime and the CRI
+// RuntimeService over it, with controls for what no CRI call can bring about.
+package node
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/crilog"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/fanout"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/imagestore"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/ippool"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
+)
+
+// Labels that say which pod and which of its containers something belongs to.
+// Whoever calls a CRI sets them; they are the kubelet's.
+const (
+	labelPodUID        = "io.kubernetes.pod.uid"
+	labelContainerName = "io.kubernetes.container.name"
+)
+
+// eventKeep is how long containerd keeps events for a next subscriber when it has none.
+const eventKeep = 5 * time.Minute
+
+// Options shape a Node. Every field has to be set, except for WriteLogs.
+type Options struct {
+	// PodCIDR is the IPv4 network sandboxes get addresses from.
+	PodCIDR string
+	// Images are where containers' images come from.
+	Images *imagestore.Store
+	// WriteLogs makes the log files that CreateContainer names, when the
+	// container starts.
+	WriteLogs bool
+	// Program says what a container does that no Behave applies to.
+	Program func(command []string) program.Behaviour
+	// EventQueue is how many events each reader may fall behind before it misses some.
+	EventQueue int
+	// CgroupDriver is what RuntimeConfig tells.
+	CgroupDriver runtimeapi.CgroupDriver
+}
+
+// Node is what a runtime knows of its node. It serves the CRI RuntimeService.
+// All methods may be called concurrently.
+type Node struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+
+	options Options
+	events  *fanout.Queue[*runtimeapi.ContainerEventResponse]
+
+	mu         sync.Mutex
+	ips        *ippool.Pool
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	order      uint64            // of the next container
+	names      map[string]string // reserved sandbox and container names -> ID
+	behaviours map[string]program.Behaviour
+	exec       ExecFunc
+	running    map[string]string // pod UID/container name -> ID of the running instance
+	violations []string
+	conditions []*runtimeapi.RuntimeCondition // nil: all is well
+	down       bool                           // nobody is there to send events
+	dropEvents bool
+	noEvents   bool
+	sleepers   sync.WaitGroup // exits that have come due and are being carried out
+}
+
+// New makes a Node on which nothing runs. It fails on an invalid PodCIDR.
+func New(o Options) (*Node, error) {
+	ips, err := ippool.New(o.PodCIDR)
+	if err != nil {
+		return nil, err
+	}
+	return &Node{
+		options:    o,
+		ips:        ips,
+		events:     fanout.New[*runtimeapi.ContainerEventResponse](o.EventQueue, eventKeep),
+		sandboxes:  make(map[string]*sandbox),
+		containers: make(map[string]*container),
+		names:      make(map[string]string),
+		behaviours: make(map[string]program.Behaviour),
+		running:    make(map[string]string),
+	}, nil
+}
+
+// sandbox is one pod sandbox. Its status and item are immutable and replaced
+// together on change, so that answers and events may share them.
+type sandbox struct {
+	name       string
+	config     *runtimeapi.PodSandboxConfig
+	ip         string
+	containers map[string]*container
+	status     *runtimeapi.PodSandboxStatus
+	item       *runtimeapi.PodSandbox
+}
+
+// container is one container instance; status and item as with sandbox.
+type container struct {
+	name      string
+	order     uint64 // of creation
+	sandbox   *sandbox
+	config    *runtimeapi.ContainerConfig
+	behaviour program.Behaviour
+	status    *runtimeapi.ContainerStatus
+	item      *runtimeapi.Container
+	signalled bool          // the stop signal was sent
+	exit      *time.Timer   // the next exit by itself, nil if none is due
+	stopped   chan struct{} // closed when it has exited
+	log       *crilog.File
+}
+
+func (s *sandbox) id() string { return s.status.Id }
+
+func (s *sandbox) ready() bool {
+	return s.status.State == runtimeapi.PodSandboxState_SANDBOX_READY
+}
+
+// set changes the sandbox's status.
+func (s *sandbox) set(change func(*runtimeapi.PodSandboxStatus)) {
+	old := s.status
+	s.status = &runtimeapi.PodSandboxStatus{
+		Id: old.Id, Metadata: old.Metadata, State: old.State, CreatedAt: old.CreatedAt, Network: old.Network,
+		Linux: old.Linux, Labels: old.Labels, Annotations: old.Annotations, RuntimeHandler: old.RuntimeHandler,
+	}
+	change(s.status)
+	s.item = &runtimeapi.PodSandbox{
+		Id: s.status.Id, Metadata: s.status.Metadata, State: s.status.State, CreatedAt: s.status.CreatedAt,
+		Labels: s.status.Labels, Annotations: s.status.Annotations, RuntimeHandler: s.status.RuntimeHandler,
+	}
+}
+
+func (c *container) id() string { return c.status.Id }
+
+func (c *container) is(state runtimeapi.ContainerState) bool { return c.status.State == state }
+
+// set changes the container's status.
+func (c *container) set(change func(*runtimeapi.ContainerStatus)) {
+	old := c.status
+	c.status = &runtimeapi.ContainerStatus{
+		Id: old.Id, Metadata: old.Metadata, State: old.State, CreatedAt: old.CreatedAt, StartedAt: old.StartedAt,
+		FinishedAt: old.FinishedAt, ExitCode: old.ExitCode, Image: old.Image, ImageRef: old.ImageRef,
+		Reason: old.Reason, Message: old.Message, Labels: old.Labels, Annotations: old.Annotations,
+		Mounts: old.Mounts, LogPath: old.LogPath, Resources: old.Resources, ImageId: old.ImageId, User: old.User,
+		StopSignal: old.StopSignal,
+	}
+	change(c.status)
+	c.item = &runtimeapi.Container{
+		Id: c.status.Id, PodSandboxId: c.sandbox.id(), Metadata: c.status.Metadata,
+		// As in containerd, a list gives the image's ID where a status gives its digest.
+		Image: c.config.GetImage(), ImageRef: c.status.ImageId, ImageId: c.status.ImageId,
+		State: c.status.State, CreatedAt: c.status.CreatedAt, Labels: c.status.Labels, Annotations: c.status.Annotations,
+	}
+}
+
+// slot names the container of the pod that c is an instance of.
+func (c *container) slot() string {
+	uid, name := c.config.GetLabels()[labelPodUID], c.config.GetLabels()[labelContainerName]
+	if uid == "" || name == "" {
+		uid, name = c.sandbox.config.GetMetadata().GetUid(), c.config.GetMetadata().GetName()
+	}
+	return uid + "/" + name
+}
+
+func newID() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // documented never to fail
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,119 @@
+package translate
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
+)
+
+// ContainerInput is what one instance of a container is made from.
+type ContainerInput struct {
+	// Pod needs Status.QOSClass set: it decides the OOM score.
+	Pod *v1.Pod
+	// Container is one of the pod's containers or init containers.
+	Container *v1.Container
+	// Attempt counts the instances of this container from 0.
+	Attempt int
+	// ImageRef is the resolved image that EnsureImage found.
+	ImageRef string
+	// ImageUser is who the image says its process runs as.
+	ImageUser ImageUser
+	// RuntimeHandler is the sandbox's; empty for the runtime's default.
+	RuntimeHandler string
+	// Env is complete and resolved; command and args are expanded with it.
+	Env []*runtimeapi.KeyValue
+	// Mounts are complete: volumes, hosts file, termination message.
+	Mounts []*runtimeapi.Mount
+	// Backoff is how long the next instance waits after this one ended.
+	Backoff time.Duration
+}
+
+// ContainerConfig is the CRI's configuration of one container instance. An
+// error says that the pod's security context forbids running it.
+func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
+	c := in.Container
+	security, err := containerSecurity(s, in)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %w", c.Name, err)
+	}
+	annotations, err := containerAnnotations(in)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %w", c.Name, err)
+	}
+	labels := podLabels(in.Pod)
+	labels[kubelettypes.KubernetesContainerNameLabel] = c.Name
+	return &runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Attempt)},
+		Image:       &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image, RuntimeHandler: in.RuntimeHandler},
+		Command:     env.Strings(c.Command, in.Env),
+		Args:        env.Strings(c.Args, in.Env),
+		WorkingDir:  c.WorkingDir,
+		Envs:        in.Env,
+		Mounts:      in.Mounts,
+		Labels:      labels,
+		Annotations: annotations,
+		LogPath:     LogPath(c.Name, in.Attempt),
+		Stdin:       c.Stdin,
+		StdinOnce:   c.StdinOnce,
+		Tty:         c.TTY,
+		StopSignal:  stopSignal(c),
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources:       containerResources(s, in.Pod, c),
+			SecurityContext: security,
+		},
+	}, nil
+}
+
+func containerAnnotations(in ContainerInput) (map[string]string, error) {
+	p, c := in.Pod, in.Container
+	hash, err := Hash(c)
+	if err != nil {
+		return nil, err
+	}
+	a := map[string]string{
+		AnnotationHash:                     hash,
+		AnnotationRestartCount:             strconv.Itoa(in.Attempt),
+		AnnotationTerminationMessagePath:   c.TerminationMessagePath,
+		AnnotationTerminationMessagePolicy: string(c.TerminationMessagePolicy),
+		AnnotationImage:                    c.Image,
+	}
+	if in.Backoff > 0 {
+		a[AnnotationBackoff] = in.Backoff.String()
+	}
+	if g := p.DeletionGracePeriodSeconds; g != nil {
+		a[AnnotationDeletionGrace] = strconv.FormatInt(*g, 10)
+	}
+	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
+		a[AnnotationTerminationGrace] = strconv.FormatInt(*g, 10)
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		text, err := json.Marshal(c.Lifecycle.PreStop)
+		if err != nil {
+			return nil, fmt.Errorf("writing lifecycle.preStop as JSON: %w", err)
+		}
+		a[AnnotationPreStopHandler] = string(text)
+	}
+	if len(c.Ports) > 0 {
+		text, err := json.Marshal(c.Ports)
+		if err != nil {
+			return nil, fmt.Errorf("writing ports as JSON: %w", err)
+		}
+		a[AnnotationPorts] = string(text)
+	}
+	return a, nil
+}
+
+// stopSignal is the signal that StopContainer begins with; the API and the CRI use the same names.
+func stopSignal(c *v1.Container) runtimeapi.Signal {
+	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		return runtimeapi.Signal_RUNTIME_DEFAULT
+	}
+	return runtimeapi.Signal(runtimeapi.Signal_value[string(*c.Lifecycle.StopSignal)])
+}

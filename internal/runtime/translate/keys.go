@@ -1,0 +1,76 @@
+// Package translate turns pods into the CRI's configurations and what the
+// runtime tells back into the nouns of internal/pod. It is pure: no I/O, no clock.
+//
+// Names, labels, annotations and log paths are those of the kubelet, so that
+// crictl, log shippers and a kubelet that ran here before (or will run after)
+// understand them.
+package translate
+
+import (
+	"path/filepath"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+)
+
+// Annotations of a container as the kubelet writes them.
+const (
+	AnnotationHash                     = "io.kubernetes.container.hash"
+	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
+	AnnotationTerminationMessagePath   = "io.kubernetes.container.terminationMessagePath"
+	AnnotationTerminationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
+	AnnotationPorts                    = "io.kubernetes.container.ports"
+	AnnotationPreStopHandler           = "io.kubernetes.container.preStopHandler"
+	AnnotationTerminationGrace         = "io.kubernetes.pod.terminationGracePeriod"
+	AnnotationDeletionGrace            = "io.kubernetes.pod.deletionGracePeriod"
+)
+
+// Annotations of a container that only deckhand writes and reads.
+const (
+	// AnnotationBackoff is how long a restart waits after this instance ended, as a Go duration.
+	AnnotationBackoff = "deckhand.io/restart-backoff"
+	// AnnotationImage is the image as the pod asked for it: runtimes tell a resolved one instead.
+	AnnotationImage = "deckhand.io/image"
+)
+
+// Identity names a pod among those of all times.
+type Identity struct {
+	UID       types.UID
+	Name      string
+	Namespace string
+}
+
+// LogDirectory is the folder of a pod's container logs under podLogsDir, which
+// the CRI calls the sandbox's log directory.
+func LogDirectory(podLogsDir string, id Identity) string {
+	return filepath.Join(podLogsDir, id.Namespace+"_"+id.Name+"_"+string(id.UID))
+}
+
+// LogPath is the log of one instance of a container, relative to LogDirectory.
+func LogPath(container string, attempt int) string {
+	return filepath.Join(container, strconv.Itoa(attempt)+".log")
+}
+
+func identityOf(p *v1.Pod) Identity {
+	return Identity{UID: p.UID, Name: p.Name, Namespace: p.Namespace}
+}
+
+// podLabels are the labels by which a sandbox or container is known to belong to a pod.
+func podLabels(p *v1.Pod) map[string]string {
+	return map[string]string{
+		kubelettypes.KubernetesPodNameLabel:      p.Name,
+		kubelettypes.KubernetesPodNamespaceLabel: p.Namespace,
+		kubelettypes.KubernetesPodUIDLabel:       string(p.UID),
+	}
+}
+
+func identityFrom(labels map[string]string) (Identity, bool) {
+	id := Identity{
+		UID:       types.UID(labels[kubelettypes.KubernetesPodUIDLabel]),
+		Name:      labels[kubelettypes.KubernetesPodNameLabel],
+		Namespace: labels[kubelettypes.KubernetesPodNamespaceLabel],
+	}
+	return id, id.UID != "" && id.Name != "" && id.Namespace != ""
+}

@@ -1,0 +1,130 @@
+package translate
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The kernel's bounds and units of CPU control.
+const (
+	minCPUShares     = 2
+	maxCPUShares     = 262144
+	sharesPerCPU     = 1024
+	milliPerCPU      = 1000
+	minCPUQuota      = 1000 // microseconds
+	defaultCPUPeriod = 100 * time.Millisecond
+)
+
+// OOM score adjustments by QoS class ("Node out of memory behavior" in the
+// documentation of node-pressure eviction).
+const (
+	oomGuaranteed   = -997
+	oomBestEffort   = 1000
+	oomBurstableMin = 2
+	oomBurstableMax = 999
+)
+
+const systemNodeCritical = "system-node-critical"
+
+func containerResources(s *Settings, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	r := quantities(s, c.Resources.Requests, c.Resources.Limits)
+	r.OomScoreAdj = OOMScoreAdj(p, c, s.MemoryCapacity)
+	if s.GroupOOMKill {
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	if s.NoSwap {
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
+	}
+	return r
+}
+
+// quantities turns requests and limits into the kernel's terms. A CPU request
+// that isn't given is taken from the limit (API comment of requests).
+func quantities(s *Settings, requests, limits v1.ResourceList) *runtimeapi.LinuxContainerResources {
+	limit := limits.Cpu().MilliValue()
+	request := limit
+	if q, ok := requests[v1.ResourceCPU]; ok {
+		request = q.MilliValue()
+	}
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares:          cpuShares(request),
+		MemoryLimitInBytes: limits.Memory().Value(),
+	}
+	if !s.NoCPUQuota {
+		period := s.CPUQuotaPeriod
+		if period == 0 {
+			period = defaultCPUPeriod
+		}
+		r.CpuPeriod = period.Microseconds()
+		r.CpuQuota = cpuQuota(limit, r.CpuPeriod)
+	}
+	return r
+}
+
+func cpuShares(milli int64) int64 {
+	return min(max(milli*sharesPerCPU/milliPerCPU, minCPUShares), maxCPUShares)
+}
+
+// cpuQuota is 0, meaning none, without a limit.
+func cpuQuota(milli, period int64) int64 {
+	if milli <= 0 {
+		return 0
+	}
+	return max(milli*period/milliPerCPU, minCPUQuota)
+}
+
+// OOMScoreAdj is how readily the kernel kills the container's processes, by the
+// pod's QoS class and, for burstable pods, its share of memoryCapacity (bytes).
+// A sidecar goes no sooner than the main containers would (KEP-753).
+func OOMScoreAdj(p *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
+	switch {
+	case p.Spec.PriorityClassName == systemNodeCritical, p.Status.QOSClass == v1.PodQOSGuaranteed:
+		return oomGuaranteed
+	case p.Status.QOSClass == v1.PodQOSBestEffort:
+		return oomBestEffort
+	case memoryCapacity <= 0:
+		return oomBurstableMax
+	}
+	extra := sharedMemoryRequest(p)
+	adj := burstableOOM(c.Resources.Requests.Memory().Value()+extra, memoryCapacity)
+	if !isSidecar(c) {
+		return adj
+	}
+	least := int64(-1)
+	for i := range p.Spec.Containers {
+		if m := p.Spec.Containers[i].Resources.Requests.Memory().Value(); least < 0 || m < least {
+			least = m
+		}
+	}
+	return min(adj, burstableOOM(max(least, 0)+extra, memoryCapacity))
+}
+
+func burstableOOM(request, capacity int64) int64 {
+	return min(max(oomBestEffort-oomBestEffort*request/capacity, oomBurstableMin), oomBurstableMax)
+}
+
+// sharedMemoryRequest is each container's part of what the pod as a whole
+// requests beyond the sum of its containers (KEP-2837); 0 without pod-level resources.
+func sharedMemoryRequest(p *v1.Pod) int64 {
+	if !resourcehelper.IsPodLevelRequestsSet(p) {
+		return 0
+	}
+	whole, ok := p.Spec.Resources.Requests[v1.ResourceMemory]
+	if !ok {
+		return 0
+	}
+	sum := resourcehelper.AggregateContainerRequests(p, resourcehelper.PodResourcesOptions{})
+	n := int64(len(p.Spec.Containers))
+	for i := range p.Spec.InitContainers {
+		if isSidecar(&p.Spec.InitContainers[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return max(whole.Value()-sum.Memory().Value(), 0) / n
+}

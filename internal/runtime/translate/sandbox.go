@@ -1,0 +1,152 @@
+package translate
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Limits of a host name: a label (RFC 1123) for a pod's own, and what Linux takes for a qualified one.
+const (
+	maxHostname = 63
+	maxFQDN     = 64
+)
+
+// SandboxInput is what one sandbox is made from.
+type SandboxInput struct {
+	Pod *v1.Pod
+	// Attempt counts the pod's sandboxes from 0.
+	Attempt uint32
+	// DNS becomes the pod's resolv.conf; nil leaves it to the runtime.
+	DNS *runtimeapi.DNSConfig
+	// CgroupParent is the pod's cgroup in cgroupfs or systemd notation, as the runtime is configured.
+	CgroupParent string
+}
+
+// SandboxConfig is the CRI's configuration of a pod sandbox. It fails only if
+// the pod can't have the host name it asks for.
+func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
+	p := in.Pod
+	labels := podLabels(p)
+	for k, v := range p.Labels {
+		if _, reserved := labels[k]; !reserved {
+			labels[k] = v
+		}
+	}
+	cfg := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Uid: string(p.UID), Namespace: p.Namespace, Attempt: in.Attempt},
+		LogDirectory: LogDirectory(s.PodLogsDir, identityOf(p)),
+		DnsConfig:    in.DNS,
+		Labels:       labels,
+		Annotations:  maps.Clone(p.Annotations),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent:    in.CgroupParent,
+			SecurityContext: sandboxSecurity(p),
+			Sysctls:         sysctls(p),
+			Resources:       podResources(s, p),
+		},
+	}
+	if o := p.Spec.Overhead; len(o) > 0 {
+		cfg.Linux.Overhead = quantities(s, o, o)
+	}
+	if p.Spec.HostNetwork {
+		return cfg, nil
+	}
+	cfg.PortMappings = portMappings(p)
+	name, err := Hostname(p, s.ClusterDomain)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Hostname = name
+	return cfg, nil
+}
+
+// Hostname is the host name inside a pod, by the API comments of hostname,
+// hostnameOverride and setHostnameAsFQDN. clusterDomain may be empty.
+func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
+	if o := p.Spec.HostnameOverride; o != nil {
+		return *o, nil
+	}
+	name := p.Spec.Hostname
+	if name == "" {
+		name = p.Name
+		if len(name) > maxHostname {
+			name = strings.TrimRight(name[:maxHostname], "-.")
+		}
+	}
+	if p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN || p.Spec.Subdomain == "" {
+		return name, nil
+	}
+	fqdn := strings.TrimSuffix(fmt.Sprintf("%s.%s.%s.svc.%s", name, p.Spec.Subdomain, p.Namespace, clusterDomain), ".")
+	if len(fqdn) > maxFQDN {
+		return "", fmt.Errorf("pod %s/%s: setHostnameAsFQDN is set, but %q has %d characters and Linux takes %d: shorten hostname, subdomain or namespace",
+			p.Namespace, p.Name, fqdn, len(fqdn), maxFQDN)
+	}
+	return fqdn, nil
+}
+
+// portMappings lists the ports that are to be had on the node's addresses too.
+func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
+	var out []*runtimeapi.PortMapping
+	add := func(c *v1.Container) {
+		for i := range c.Ports {
+			port := &c.Ports[i]
+			if port.HostPort <= 0 {
+				continue
+			}
+			out = append(out, &runtimeapi.PortMapping{
+				Protocol:      protocol(port.Protocol),
+				ContainerPort: port.ContainerPort,
+				HostPort:      port.HostPort,
+				HostIp:        port.HostIP,
+			})
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; isSidecar(c) {
+			add(c)
+		}
+	}
+	for i := range p.Spec.Containers {
+		add(&p.Spec.Containers[i])
+	}
+	return out
+}
+
+func isSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+func protocol(p v1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	default:
+		return runtimeapi.Protocol_TCP
+	}
+}
+
+func sysctls(p *v1.Pod) map[string]string {
+	sc := p.Spec.SecurityContext
+	if sc == nil || len(sc.Sysctls) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(sc.Sysctls))
+	for _, s := range sc.Sysctls {
+		out[s.Name] = s.Value
+	}
+	return out
+}
+
+// podResources is the sum over the pod's containers, without overhead. Runtimes
+// that run a pod in a virtual machine size it by that.
+func podResources(s *Settings, p *v1.Pod) *runtimeapi.LinuxContainerResources {
+	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	return quantities(s, resourcehelper.PodRequests(p, opts), resourcehelper.PodLimits(p, opts))
+}

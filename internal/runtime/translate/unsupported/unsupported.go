@@ -1,0 +1,126 @@
+// Package unsupported tells what a pod asks for that this build doesn't do, so
+// that nothing is silently ignored.
+package unsupported
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const notActedOn = "not acted on by this build"
+
+// Fields lists the fields of the pod that have no effect, each as
+// "spec.path: not acted on by this build", in the order of the spec.
+func Fields(p *v1.Pod) []string {
+	l := &list{}
+	l.pod(&p.Spec)
+	l.podSecurity(p.Spec.SecurityContext)
+	for i := range p.Spec.Volumes {
+		l.volume(fmt.Sprintf("spec.volumes[%d]", i), &p.Spec.Volumes[i])
+	}
+	for i := range p.Spec.InitContainers {
+		l.container(fmt.Sprintf("spec.initContainers[%d]", i), &p.Spec.InitContainers[i])
+	}
+	for i := range p.Spec.Containers {
+		l.container(fmt.Sprintf("spec.containers[%d]", i), &p.Spec.Containers[i])
+	}
+	return l.fields
+}
+
+type list struct{ fields []string }
+
+func (l *list) add(used bool, path string) {
+	if used {
+		l.fields = append(l.fields, path+": "+notActedOn)
+	}
+}
+
+func (l *list) pod(s *v1.PodSpec) {
+	l.add(s.ActiveDeadlineSeconds != nil, "spec.activeDeadlineSeconds")
+	l.add(len(s.EphemeralContainers) > 0, "spec.ephemeralContainers")
+	l.add(s.HostUsers != nil && !*s.HostUsers, "spec.hostUsers")
+	l.add(len(s.ImagePullSecrets) > 0, "spec.imagePullSecrets")
+	l.add(len(s.ReadinessGates) > 0, "spec.readinessGates")
+	l.add(len(s.ResourceClaims) > 0, "spec.resourceClaims")
+	l.add(s.OS != nil && s.OS.Name != v1.Linux, "spec.os.name")
+	if s.Resources != nil {
+		l.claims("spec.resources", s.Resources)
+	}
+}
+
+func (l *list) podSecurity(sc *v1.PodSecurityContext) {
+	if sc == nil {
+		return
+	}
+	const at = "spec.securityContext"
+	l.add(sc.SELinuxOptions != nil, at+".seLinuxOptions")
+	l.add(sc.SELinuxChangePolicy != nil, at+".seLinuxChangePolicy")
+	l.add(sc.AppArmorProfile != nil, at+".appArmorProfile")
+	l.add(sc.WindowsOptions != nil, at+".windowsOptions")
+}
+
+// volume reports every kind but those that internal/volume mounts.
+func (l *list) volume(at string, v *v1.Volume) {
+	if v.EmptyDir == nil && v.HostPath == nil {
+		l.add(true, fmt.Sprintf("%s (%s, neither emptyDir nor hostPath)", at, v.Name))
+	}
+}
+
+func (l *list) container(at string, c *v1.Container) {
+	l.env(at, c)
+	l.add(c.LivenessProbe != nil, at+".livenessProbe")
+	l.add(c.ReadinessProbe != nil, at+".readinessProbe")
+	l.add(c.StartupProbe != nil, at+".startupProbe")
+	if h := c.Lifecycle; h != nil {
+		l.add(h.PostStart != nil, at+".lifecycle.postStart")
+		l.add(h.PreStop != nil, at+".lifecycle.preStop")
+	}
+	l.add(len(c.VolumeDevices) > 0, at+".volumeDevices")
+	l.add(len(c.RestartPolicyRules) > 0, at+".restartPolicyRules")
+	l.claims(at+".resources", &c.Resources)
+	if sc := c.SecurityContext; sc != nil {
+		l.add(sc.SELinuxOptions != nil, at+".securityContext.seLinuxOptions")
+		l.add(sc.AppArmorProfile != nil, at+".securityContext.appArmorProfile")
+		l.add(sc.WindowsOptions != nil, at+".securityContext.windowsOptions")
+	}
+}
+
+func (l *list) env(at string, c *v1.Container) {
+	for i := range c.EnvFrom {
+		l.add(true, fmt.Sprintf("%s.envFrom[%d]", at, i))
+	}
+	for i := range c.Env {
+		from := c.Env[i].ValueFrom
+		if from == nil {
+			continue
+		}
+		path := fmt.Sprintf("%s.env[%d].valueFrom", at, i)
+		l.add(from.ConfigMapKeyRef != nil, path+".configMapKeyRef")
+		l.add(from.SecretKeyRef != nil, path+".secretKeyRef")
+		l.add(from.FileKeyRef != nil, path+".fileKeyRef")
+	}
+}
+
+// claims reports resources that no manager hands out: devices, huge pages, DRA claims.
+func (l *list) claims(at string, r *v1.ResourceRequirements) {
+	l.add(len(r.Claims) > 0, at+".claims")
+	names := map[string]bool{}
+	for _, rl := range []v1.ResourceList{r.Requests, r.Limits} {
+		for name := range rl {
+			if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) || strings.Contains(string(name), "/") {
+				names[string(name)] = true
+			}
+		}
+	}
+	sorted := make([]string, 0, len(names))
+	for name := range names {
+		sorted = append(sorted, name)
+	}
+	sort.Strings(sorted)
+	for _, name := range sorted {
+		l.add(true, fmt.Sprintf("%s[%s]", at, name))
+	}
+}

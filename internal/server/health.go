@@ -1,0 +1,65 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// checkTimeout bounds all checks of one request.
+const checkTimeout = 5 * time.Second
+
+// Check is one thing that has to be well for the agent to be healthy.
+type Check struct {
+	// Name is the last part of the path /healthz/NAME.
+	Name string
+	// Func returns nil, or why it isn't well. It must return when its context
+	// ends, and may be called by many goroutines.
+	Func func(context.Context) error
+}
+
+// Health serves /healthz and /healthz/NAME: "ok" while every check (or the one
+// named) is well, otherwise status 500 with all checks and the reasons of those
+// that failed. With ?verbose all checks are listed in either case.
+func Health(checks ...Check) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		serveChecks(w, r, "healthz", checks)
+	})
+	for _, c := range checks {
+		mux.HandleFunc("GET /healthz/"+c.Name, func(w http.ResponseWriter, r *http.Request) {
+			serveChecks(w, r, c.Name, []Check{c})
+		})
+	}
+	return mux
+}
+
+func serveChecks(w http.ResponseWriter, r *http.Request, name string, checks []Check) {
+	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
+	defer cancel()
+	var report strings.Builder
+	failed := false
+	for _, c := range checks {
+		if err := c.Func(ctx); err != nil {
+			failed = true
+			fmt.Fprintf(&report, "[-]%s failed: %v\n", c.Name, err)
+			continue
+		}
+		fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	switch {
+	case failed:
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(w, "%s%s check failed\n", &report, name)
+	case r.URL.Query().Has("verbose"):
+		fmt.Fprintf(w, "%s%s check passed\n", &report, name)
+	default:
+		fmt.Fprint(w, "ok")
+	}
+}

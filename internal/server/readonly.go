@@ -1,0 +1,136 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/machineinfo"
+)
+
+// Pods tells the pods the agent works on, with their current status.
+type Pods interface {
+	// Pods returns immutable pods. One that has changed is another pointer; one
+	// that hasn't should be the same, which saves writing it out again.
+	Pods() []*v1.Pod
+}
+
+// Running tells what the container runtime has.
+type Running interface {
+	Running(context.Context) ([]*pod.Observed, error)
+}
+
+// Machine tells what the host is made of.
+type Machine interface {
+	Info() (*machineinfo.Info, error)
+}
+
+// Sources is where the read-only API gets what it serves.
+type Sources struct {
+	Pods    Pods
+	Running Running
+	Machine Machine
+	// Health and Metrics serve /healthz and /metrics.
+	Health, Metrics http.Handler
+}
+
+// NewReadOnly makes the handler of the read-only API: /pods, /runningpods/,
+// /spec/, /healthz and /metrics, as on the kubelet's read-only port.
+func NewReadOnly(log logr.Logger, s Sources) http.Handler {
+	a := &readOnly{log: log, Sources: s}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /pods", a.pods)
+	mux.HandleFunc("GET /pods/{$}", a.pods)
+	mux.HandleFunc("GET /runningpods", a.runningPods)
+	mux.HandleFunc("GET /runningpods/{$}", a.runningPods)
+	mux.HandleFunc("GET /spec", a.spec)
+	mux.HandleFunc("GET /spec/{$}", a.spec)
+	mux.Handle("GET /healthz", s.Health)
+	mux.Handle("GET /healthz/", s.Health)
+	mux.Handle("GET /metrics", s.Metrics)
+	return mux
+}
+
+type readOnly struct {
+	Sources
+	log   logr.Logger
+	cache podCache
+}
+
+func (a *readOnly) pods(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.Method == http.MethodHead {
+		return
+	}
+	a.told("/pods", a.cache.write(w, a.Pods.Pods()))
+}
+
+func (a *readOnly) runningPods(w http.ResponseWriter, r *http.Request) {
+	observed, err := a.Running.Running(r.Context())
+	if err != nil {
+		a.fail(w, "/runningpods/", "the container runtime can't be asked for its pods", err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if r.Method == http.MethodHead {
+		return
+	}
+	a.told("/runningpods/", writeList(w, runningPods(observed)))
+}
+
+func (a *readOnly) spec(w http.ResponseWriter, _ *http.Request) {
+	info, err := a.Machine.Info()
+	if err != nil {
+		a.fail(w, "/spec/", "the host can't be asked what it is made of", err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	a.told("/spec/", json.NewEncoder(w).Encode(info))
+}
+
+func (a *readOnly) fail(w http.ResponseWriter, path, what string, err error) {
+	a.log.Error(err, "Request failed", "path", path)
+	http.Error(w, what+": "+err.Error(), http.StatusInternalServerError)
+}
+
+// told notes an answer that didn't get through. The status has been sent by
+// then, and mostly it is the client that has left.
+func (a *readOnly) told(path string, err error) {
+	if err != nil {
+		a.log.V(4).Info("Answer not delivered", "path", path, "err", err)
+	}
+}
+
+// runningPods are the pods with a ready sandbox or a running container, with
+// what the runtime knows of them: as in the kubelet, that is identity and
+// running containers, no more.
+func runningPods(observed []*pod.Observed) []*v1.Pod {
+	out := make([]*v1.Pod, 0, len(observed))
+	for _, o := range observed {
+		var containers []v1.Container
+		for _, c := range o.Containers {
+			if c.State == pod.ContainerRunning {
+				containers = append(containers, v1.Container{Name: c.Name, Image: c.Image})
+			}
+		}
+		ready := slices.ContainsFunc(o.Sandboxes, func(s pod.Sandbox) bool { return s.State == pod.SandboxReady })
+		if !ready && len(containers) == 0 {
+			continue
+		}
+		out = append(out, &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID},
+			Spec:       v1.PodSpec{Containers: containers},
+		})
+	}
+	slices.SortFunc(out, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}

@@ -1,0 +1,174 @@
+// Package server serves what may be seen of the agent over plain HTTP: its
+// health, and a read-only API with the kubelet's paths and shapes.
+//
+// Health and NewReadOnly make the handlers; a Server listens and serves them.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// Limits of a connection. Whoever may connect is on this host or in its
+// network, but a slow or stuck client must not hold memory for long.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 10 * time.Second
+	writeTimeout      = 30 * time.Second
+	idleTimeout       = 60 * time.Second
+	maxHeaderBytes    = 16 << 10
+)
+
+// shutdownTimeout is how long requests under way may take when the server stops.
+const shutdownTimeout = 2 * time.Second
+
+// Listener is one address and what is served there.
+type Listener struct {
+	// Name tells listeners apart, in logs and errors: "healthz".
+	Name string
+	// Addr is the address; with port 0 the system picks a port.
+	Addr netip.AddrPort
+	// Setting is what a person has to change for another address.
+	Setting string
+	Handler http.Handler
+}
+
+// Server serves a set of listeners.
+type Server struct {
+	log       logr.Logger
+	listeners []Listener
+	ready     chan struct{}
+	addrs     map[string]netip.AddrPort // written before ready is closed
+}
+
+// New makes a server for the listeners. It doesn't listen yet.
+func New(log logr.Logger, listeners ...Listener) *Server {
+	return &Server{log: log, listeners: listeners, ready: make(chan struct{}), addrs: map[string]netip.AddrPort{}}
+}
+
+// Ready is closed when all listeners accept connections.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Addr is where the listener of this name is served, once Ready is closed.
+func (s *Server) Addr(name string) netip.AddrPort {
+	<-s.ready
+	return s.addrs[name]
+}
+
+// Run listens on all addresses, or on none and fails, and serves until ctx ends.
+// Then it stops the listeners in reverse order, lets requests under way end
+// for at most two seconds, cuts off the rest and waits for every handler. It
+// may be called once.
+func (s *Server) Run(ctx context.Context) error {
+	opened, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	// Requests outlive ctx by the time they get to end.
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+
+	var serving, conns sync.WaitGroup
+	failed := make(chan error, len(opened))
+	servers := make([]*http.Server, len(opened))
+	for i, l := range s.listeners {
+		servers[i] = s.httpServer(requests, l.Handler, &conns)
+		serving.Go(func() {
+			if err := servers[i].Serve(opened[i]); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serving %s on %s: %w", l.Name, opened[i].Addr(), err)
+			}
+		})
+		s.log.V(2).Info("Serving", "name", l.Name, "address", opened[i].Addr().String())
+	}
+	close(s.ready)
+
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	shutdown(servers, cancel)
+	// Connections are counted before Serve returns, so that after it the count
+	// only falls.
+	serving.Wait()
+	conns.Wait()
+	return err
+}
+
+// listen opens all listeners, or none.
+func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
+	var opened []net.Listener
+	var lc net.ListenConfig
+	for _, l := range s.listeners {
+		ln, err := lc.Listen(ctx, "tcp", l.Addr.String())
+		if err != nil {
+			for _, o := range opened {
+				o.Close()
+			}
+			return nil, listenError(l, err)
+		}
+		opened = append(opened, ln)
+		s.addrs[l.Name] = netip.AddrPortFrom(l.Addr.Addr(), uint16(ln.Addr().(*net.TCPAddr).Port))
+	}
+	return opened, nil
+}
+
+// listenError says what to do about the failures that have a common cause.
+func listenError(l Listener, err error) error {
+	hint := "change " + l.Setting
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		hint = "another program (a kubelet, or another agent) has this port: stop it, or " + hint
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		hint = "no network interface has this address: " + hint
+	}
+	return fmt.Errorf("%s can't be served: %w; %s", l.Name, err, hint)
+}
+
+func (s *Server) httpServer(ctx context.Context, h http.Handler, conns *sync.WaitGroup) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelError),
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				conns.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				conns.Done()
+			}
+		},
+	}
+}
+
+// shutdown stops the servers, last first, within shutdownTimeout in all. The
+// handlers still running then are told by cancel, and their connections closed.
+func shutdown(servers []*http.Server, cancel context.CancelFunc) {
+	ctx, stop := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer stop()
+	var late []*http.Server
+	for _, srv := range slices.Backward(servers) {
+		if srv.Shutdown(ctx) != nil {
+			late = append(late, srv)
+		}
+	}
+	cancel()
+	for _, srv := range late {
+		srv.Close() // its errors are those of connections that are gone
+	}
+}

@@ -1,0 +1,47 @@
+package takedown
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// removeLogs removes our pods' folders of logs, NAMESPACE_NAME_UID, and the links
+// to logs in them.
+func (t *taker) removeLogs(f *found) error {
+	var errs []error
+	if t.config.PodLogs != "" {
+		for _, name := range names(t.config.PodLogs) {
+			uid := name[strings.LastIndexByte(name, '_')+1:]
+			if strings.Count(name, "_") == 2 && f.pods[uid] {
+				errs = append(errs, os.RemoveAll(filepath.Join(t.config.PodLogs, name)))
+			}
+		}
+	}
+	if t.config.ContainerLogs != "" && t.config.PodLogs != "" {
+		errs = append(errs, t.removeLinks())
+	}
+	for _, dir := range []string{t.config.PodLogs, t.config.ContainerLogs} {
+		if dir != "" {
+			errs = append(errs, removeIfEmpty(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeLinks removes the links into the folder of pod logs that lead nowhere now.
+func (t *taker) removeLinks() error {
+	var errs []error
+	for _, name := range names(t.config.ContainerLogs) {
+		link := filepath.Join(t.config.ContainerLogs, name)
+		target, err := os.Readlink(link)
+		if err != nil || !strings.HasPrefix(target, t.config.PodLogs+"/") {
+			continue
+		}
+		if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,139 @@
+// Package takedown removes everything that an agent made on its host: pods,
+// containers and their shims, containerd, mounts, network, cgroups, logs and the
+// root folder. It works from what is there, whoever of these died before.
+package takedown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
+)
+
+// Config says what the agent was told when it ran.
+type Config struct {
+	// Runtime is the embedded runtime's; RootDir in it is the folder to remove.
+	Runtime embedded.Config
+	// CgroupRoot is the cgroup above the agent's kubepods, such as "/" or "/deckhand".
+	CgroupRoot string
+	// PodLogs and ContainerLogs are the folders of logs, /var/log/pods and
+	// /var/log/containers by default. Only this agent's logs in them are removed.
+	PodLogs, ContainerLogs string
+	// Grace is how long containers may take to stop before they are killed; 0 is at once.
+	Grace time.Duration
+}
+
+// taker is one take-down under way.
+type taker struct {
+	config  Config
+	layout  layout.Layout
+	network cni.Network
+	log     logr.Logger
+}
+
+// Down takes everything down. It goes on past what fails, and returns all that
+// did; it may be called again, and on what is down already does nothing. The
+// agent must not run. When ctx ends, containers are killed instead of stopped.
+func Down(ctx context.Context, config Config, log logr.Logger) error {
+	config.Runtime = config.Runtime.WithDefaults()
+	if err := config.Runtime.Validate(); err != nil {
+		return fmt.Errorf("take down: %w", err)
+	}
+	l, err := config.Runtime.Layout()
+	if err != nil {
+		return fmt.Errorf("take down: %w", err)
+	}
+	network, err := config.Runtime.Network()
+	if err != nil {
+		return fmt.Errorf("take down: %w", err)
+	}
+	if err := refuse(l.Root); err != nil {
+		return fmt.Errorf("take down: %w", err)
+	}
+	t := &taker{config: config, layout: l, network: network, log: log}
+	if err := t.run(ctx); err != nil {
+		return fmt.Errorf("take down %s: %w", l.Root, err)
+	}
+	return nil
+}
+
+func (t *taker) run(ctx context.Context) error {
+	var errs []error
+	step := func(what string, do func() error) {
+		t.log.V(4).Info("Taking down", "what", what)
+		if err := do(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	found := t.inventory()
+	step("pods", func() error { return t.stopPods(ctx, found) })
+	step("containerd", func() error { return t.stopContainerd(ctx) })
+	// From here on nothing makes anything new, and nothing may be given up half-way.
+	ctx = context.WithoutCancel(ctx)
+	step("processes", func() error { return t.killAll(found) })
+	step("mounts", t.unmountAll)
+	step("network", func() error { return t.removeNetwork(ctx, found) })
+	step("cgroups", func() error { return t.removeCgroups(found) })
+	step("logs", func() error { return t.removeLogs(found) })
+	step("files", t.removeFiles)
+	return errors.Join(errs...)
+}
+
+// refuse stops at folders whose loss would hurt, whatever marker they have.
+func refuse(root string) error {
+	for _, dir := range []string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc",
+		"/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/var", "/var/lib", "/var/log", "/var/run", "/var/tmp"} {
+		if root == dir {
+			return fmt.Errorf("%s is a folder of the system: not touched", root)
+		}
+	}
+	info, err := os.Lstat(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s isn't a folder: not touched", root)
+	}
+	return nil
+}
+
+// removeFiles removes the root folder, unless someone else's files are in it.
+func (t *taker) removeFiles() error {
+	var errs []error
+	if _, err := os.Lstat(t.layout.Root); err == nil {
+		errs = append(errs, t.removeRoot())
+	}
+	errs = append(errs, removeTree(t.layout.Run()), removeIfEmpty(t.layout.RunBase()))
+	return errors.Join(errs...)
+}
+
+func (t *taker) removeRoot() error {
+	if t.layout.Claimed() {
+		return removeTree(t.layout.Root)
+	}
+	// Without the marker only what is surely ours goes.
+	var errs []error
+	for _, dir := range []string{t.layout.Containerd(), filepath.Dir(t.layout.CNIConf())} {
+		errs = append(errs, removeTree(dir))
+	}
+	entries, err := os.ReadDir(t.layout.Root)
+	if err == nil && len(entries) > 0 {
+		err = fmt.Errorf("%s was there before deckhand (it has no file %s), so the folder is left: remove it yourself if you don't need it",
+			t.layout.Root, filepath.Base(t.layout.Marker()))
+	} else if err == nil {
+		err = os.Remove(t.layout.Root)
+	}
+	return errors.Join(append(errs, err)...)
+}

@@ -1,0 +1,34 @@
+package volume
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The layout on disk is the kubelet's, which node tools rely on:
+//
+//	pods/<UID>/volumes/<plugin>/<volume>     what containers see of a volume
+//	pods/<UID>/containers/<name>/<instance>  termination message files
+//	pods/<UID>/etc-hosts
+//
+// In a plugin's name "/" is written "~".
+
+func (m *Manager) podsDir() string { return filepath.Join(m.conf.RootDir, "pods") }
+
+func (m *Manager) podDir(uid types.UID) string { return filepath.Join(m.podsDir(), string(uid)) }
+
+func (m *Manager) volumeDir(uid types.UID, p Plugin, volume string) string {
+	return filepath.Join(m.podDir(uid), "volumes", strings.ReplaceAll(p.Name(), "/", "~"), volume)
+}
+
+// element refuses what isn't exactly one element of a path.
+func element(what, name string) error {
+	if name == "" || len(pathvalidation.IsValidPathSegmentName(name)) > 0 {
+		return fmt.Errorf("%s %q can't be part of a path", what, name)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package teardown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDepth is how many folders are open at once. What lies deeper is moved up to
+// the top folder first, so that no depth costs descriptors, stack or path length.
+const maxDepth = 16
+
+// batch is how many names are read from a folder at once.
+const batch = 256
+
+// walk removes a tree depth first.
+type walk struct {
+	parent *os.File
+	stack  []*level
+	moved  int
+}
+
+// level is a folder on the way from the top to where the walk is.
+type level struct {
+	dir     *os.File
+	name    string
+	pending []string // read and not yet dealt with
+	// changed says that something happened since the folder was opened: then it is
+	// worth reading it again, if it isn't empty in the end.
+	changed bool
+}
+
+func removeTree(ctx context.Context, parent *os.File, name string) error {
+	w := &walk{parent: parent}
+	defer w.close()
+	if err := w.remove(parent, name); err != nil {
+		return w.explain(name, err)
+	}
+	for len(w.stack) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step deals with one name of the current folder, or with the folder itself when
+// there is none left.
+func (w *walk) step() error {
+	l := w.stack[len(w.stack)-1]
+	if len(l.pending) == 0 {
+		names, err := l.dir.Readdirnames(batch)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return w.explain("", err)
+		}
+		if len(names) == 0 {
+			return w.leave(l)
+		}
+		l.pending = names
+	}
+	name := l.pending[0]
+	l.pending = l.pending[1:]
+	if err := w.remove(l.dir, name); err != nil {
+		return w.explain(name, err)
+	}
+	return nil
+}
+
+// remove deletes name in dir at once if it can, or else goes into it.
+func (w *walk) remove(dir *os.File, name string) error {
+	fd := int(dir.Fd())
+	err := unix.Unlinkat(fd, name, 0)
+	if errors.Is(err, unix.EISDIR) {
+		err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+	}
+	switch {
+	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		// Gone, or no folder any more between the two calls: then it is met again.
+		w.touch()
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		return errMounted
+	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
+		if len(w.stack) == maxDepth {
+			return w.moveUp(fd, name)
+		}
+		return w.enter(dir, name)
+	}
+	return err
+}
+
+func (w *walk) enter(dir *os.File, name string) error {
+	sub, err := openBelow(dir, name, unix.O_RDONLY, unix.RESOLVE_NO_XDEV)
+	switch {
+	case errors.Is(err, unix.EXDEV):
+		return errMounted
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EAGAIN):
+		// It became something else just now: the next reading of the folder shows what.
+		w.touch()
+		return nil
+	case err != nil:
+		return err
+	}
+	w.stack = append(w.stack, &level{dir: sub, name: name})
+	return nil
+}
+
+// moveUp moves a folder to the top of the tree, under a name that nothing there has.
+func (w *walk) moveUp(fd int, name string) error {
+	top := w.stack[0]
+	for {
+		target := fmt.Sprintf("removing-%d", w.moved)
+		w.moved++
+		err := unix.Renameat2(fd, name, int(top.dir.Fd()), target, unix.RENAME_NOREPLACE)
+		switch {
+		case errors.Is(err, unix.EEXIST):
+			continue
+		case errors.Is(err, unix.EBUSY):
+			return errMounted
+		case err == nil, errors.Is(err, unix.ENOENT):
+			top.changed = true
+			w.touch()
+			return nil
+		}
+		return err
+	}
+}
+
+// leave removes a folder that has been read to its end. If it isn't empty, because
+// names were missed or added while it changed, it is read again.
+func (w *walk) leave(l *level) error {
+	holder := w.parent
+	if len(w.stack) > 1 {
+		holder = w.stack[len(w.stack)-2].dir
+	}
+	err := unix.Unlinkat(int(holder.Fd()), l.name, unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.ENOTEMPTY) && l.changed {
+		l.changed = false
+		_, err := l.dir.Seek(0, io.SeekStart)
+		return err
+	}
+	switch {
+	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		_ = l.dir.Close() // it was only read
+		w.stack = w.stack[:len(w.stack)-1]
+		w.touch()
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		err = errMounted
+	}
+	return w.explain("", err)
+}
+
+// touch notes that the current folder has changed.
+func (w *walk) touch() {
+	if len(w.stack) > 0 {
+		w.stack[len(w.stack)-1].changed = true
+	}
+}
+
+// explain says where the walk was. Names are quoted: a pod chose them.
+func (w *walk) explain(name string, err error) error {
+	parts := []string{w.parent.Name()}
+	for _, l := range w.stack {
+		parts = append(parts, l.name)
+	}
+	path := filepath.Join(append(parts, name)...)
+	if len(path) > unix.PathMax {
+		path = path[:unix.PathMax] + strings.Repeat(".", 3)
+	}
+	return fmt.Errorf("remove %q: %w", path, err)
+}
+
+func (w *walk) close() {
+	for _, l := range w.stack {
+		_ = l.dir.Close() // it was only read
+	}
+}

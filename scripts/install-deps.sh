@@ -1,0 +1,49 @@
+#!/bin/sh
+# Installs the Debian packages that building and running deckhand needs, those
+# that are missing only. Prints a line for each thing that is wrong.
+set -eu
+
+missing=
+need() { # need PACKAGE COMMAND...: the package is needed unless the command succeeds
+	package=$1
+	shift
+	"$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+
+has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1"; }
+netfilter() { has nft || has iptables; }
+header() { printf '#include <%s>\n' "$1" | gcc -E -x c -; }
+
+for tool in git go make gcc; do
+	has "$tool" >/dev/null || { echo "deckhand: $tool is needed to build; install it first" >&2; exit 1; }
+done
+
+need nftables netfilter
+need libseccomp-dev header seccomp.h
+need pkg-config has pkg-config
+need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
+
+if [ -z "$missing" ]; then
+	exit 0
+fi
+if ! has apt-get >/dev/null; then
+	echo "deckhand: this host lacks (by Debian's names):$missing; install them with your package manager" >&2
+	exit 1
+fi
+if [ "$(id -u)" -ne 0 ]; then
+	echo "deckhand: these Debian packages are missing:$missing; run as root: apt-get install$missing" >&2
+	exit 1
+fi
+echo "deckhand: installing$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# Only an outdated package list makes a first attempt fail, so it is renewed only then.
+install() {
+	# shellcheck disable=SC2086 # The words of the list are the packages.
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
+}
+if ! install >"$log" 2>&1 && ! { apt-get update >"$log" 2>&1 && install >"$log" 2>&1; }; then
+	echo "deckhand: apt-get couldn't install$missing:" >&2
+	tail -n 5 "$log" >&2
+	exit 1
+fi
