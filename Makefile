@@ -9,7 +9,7 @@ ROOT_DIR ?= /var/lib/deckhand
 GO ?= go
 
 CONTAINERD_TOOLS := containerd containerd-shim-runc-v2 ctr
-CNI_PLUGINS := bridge host-local portmap
+CNI_PLUGINS := bridge host-local loopback portmap
 IMAGES := $(BIN)/images/pause.tar $(BIN)/images/web.tar
 
 CONTAINERD_PKG := github.com/containerd/containerd/v2
@@ -54,11 +54,11 @@ lint: ## Look for what the tests don't find.
 
 .PHONY: bench
 bench: deps build ## Compare pod start, restart and idle cost with plain CRI calls.
-	$(GO) run ./bench
+	$(GO) run ./bench/cmd/bench pods
 
 .PHONY: bench-scale
 bench-scale: build ## Measure deckhand alone with 500 and 2,000 pods on an in-memory runtime.
-	$(GO) run ./bench/scale
+	$(GO) run ./bench/cmd/bench scale
 
 ##@ Parts
 
@@ -83,15 +83,16 @@ $(BIN)/runc: tools/runc/go.mod tools/runc/go.sum
 	cd tools/runc && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp \
 		-ldflags "-s -w -X main.version=$(RUNC_VERSION)" -o $@ github.com/opencontainers/runc
 
-$(BIN)/bridge $(BIN)/portmap: $(BIN)/%: tools/runc/go.mod tools/runc/go.sum
-	@mkdir -p $(@D)
-	cd tools/runc && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $@ \
-		github.com/containernetworking/plugins/plugins/$(if $(filter bridge,$*),main,meta)/$*
+# Where each plugin is in the module.
+CNI_bridge := main/bridge
+CNI_host-local := ipam/host-local
+CNI_loopback := main/loopback
+CNI_portmap := meta/portmap
 
-$(BIN)/host-local: tools/runc/go.mod tools/runc/go.sum
+$(addprefix $(BIN)/,$(CNI_PLUGINS)): tools/runc/go.mod tools/runc/go.sum
 	@mkdir -p $(@D)
 	cd tools/runc && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $@ \
-		github.com/containernetworking/plugins/plugins/ipam/host-local
+		github.com/containernetworking/plugins/plugins/$(CNI_$(@F))
 
 $(IMAGES) &: images/pause/pause.c $(wildcard images/web/*.go) images/build/main.go
 	$(GO) run ./images/build -o $(BIN)/images

@@ -19,6 +19,7 @@ for tool in git go make gcc; do
 done
 
 need nftables netfilter
+need libc6-dev header stdlib.h
 need libseccomp-dev header seccomp.h
 need pkg-config has pkg-config
 need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt

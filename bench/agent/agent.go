@@ -105,7 +105,7 @@ func (a *Agent) launch() error {
 	a.cmd = exec.Command(a.options.Binary, Args(a.options)...)
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	// In a group of its own, so that Ctrl-C reaches it through Stop alone.
-	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := a.cmd.Start(); err != nil {
 		return err
 	}

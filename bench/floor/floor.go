@@ -19,8 +19,9 @@ type Floor struct {
 	// Image is present in the runtime; Args are given to its entry point.
 	Image string
 	Args  []string
-	// LogDir is where pods log, and CgroupParent where their cgroups go.
-	LogDir, CgroupParent string
+	// LogDir is where pods' folders of logs are made, and CgroupRoot the cgroup
+	// above those of the pods.
+	LogDir, CgroupRoot string
 	// Grace is how long a stopped container may take, in whole seconds.
 	Grace time.Duration
 }
@@ -54,7 +55,7 @@ func (f *Floor) start(ctx context.Context, i int, p *Pod) error {
 		Hostname:     name,
 		LogDirectory: filepath.Join(f.LogDir, name),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent: f.CgroupParent,
+			CgroupParent: f.CgroupRoot + "/kubepods/besteffort/pod" + name,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
 			},

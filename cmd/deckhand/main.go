@@ -22,5 +22,5 @@ func main() {
 		<-signals
 		os.Exit(130) // the second one insists
 	}()
-	os.Exit(cli.Main(ctx, os.Args[1:], os.Args[0], os.Stdin, os.Stdout, os.Stderr, agent.Commands()))
+	os.Exit(cli.Main(ctx, os.Args[1:], os.Args[0], os.Stdin, os.Stdout, os.Stderr, agent.Commands(os.Args[0])))
 }

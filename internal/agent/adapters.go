@@ -98,8 +98,10 @@ func reasonIf(failed bool, reason string) string {
 	return ""
 }
 
+func version() string { return buildinfo.Get().Version }
+
 func newMetrics(cfg *config.Config) *metrics.Metrics {
-	return metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: buildinfo.Get().Version, GoVersion: goruntime.Version()})
+	return metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: version(), GoVersion: goruntime.Version()})
 }
 
 // binDirs are where the embedded runtime's programs are looked for before PATH.

@@ -52,9 +52,11 @@ const keptEvents = 1000
 
 // Agent is everything that runs on the node, built and not yet started.
 type Agent struct {
-	cfg     *config.Config
-	log     logr.Logger
-	started time.Time
+	cfg   *config.Config
+	log   logr.Logger
+	since time.Time
+	// started, if not nil, is called once the local API answers.
+	started func()
 
 	metrics  *metrics.Metrics
 	events   *events.Ring
@@ -115,7 +117,7 @@ func (a *Agent) list(sources []module) []module {
 
 // Run runs the agent until ctx ends. Pods and the embedded runtime stay when it returns.
 func (a *Agent) Run(ctx context.Context) error {
-	a.started = time.Now()
+	a.since = time.Now()
 	defer a.conn.Close()
 	return runModules(ctx, a.log, a.modules)
 }
@@ -129,8 +131,10 @@ func (a *Agent) rootModule() module {
 			if err := (embedded.Config{RootDir: a.cfg.RootDir}).Claim(); err != nil {
 				return err
 			}
-			lock, err = lockfile.Acquire(a.cfg.RootDir)
-			return err
+			if lock, err = lockfile.Acquire(a.cfg.RootDir); err != nil {
+				return err
+			}
+			return writeFootprint(a.cfg)
 		},
 		run: func(ctx context.Context) error {
 			<-ctx.Done()
@@ -147,6 +151,9 @@ func (a *Agent) localModule() module {
 		name: "local API",
 		start: func(context.Context) (err error) {
 			socket, err = local.Listen(local.SocketPath(a.cfg.RootDir))
+			if err == nil && a.started != nil {
+				a.started()
+			}
 			return err
 		},
 		run: func(ctx context.Context) error { return api.Serve(ctx, socket) },

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
 	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -22,12 +21,12 @@ type view struct{ *Agent }
 // Snapshot returns the present state of the agent and its pods.
 func (a view) Snapshot(context.Context) (local.Snapshot, error) {
 	set := a.merger.Current()
-	name, version, told := a.runtime.names()
+	name, release, told := a.runtime.names()
 	s := local.Snapshot{
 		Node:     a.cfg.NodeName,
 		Problems: a.problems(set.Problems),
-		Agent: local.AgentInfo{Version: buildinfo.Get().Version, PID: os.Getpid(), Started: a.started, Synced: set.Synced,
-			RuntimeName: name, RuntimeVersion: version, RuntimeReady: version != "", RuntimeMessage: told},
+		Agent: local.AgentInfo{Version: version(), PID: os.Getpid(), Started: a.since, Synced: set.Synced,
+			RuntimeName: name, RuntimeVersion: release, RuntimeReady: release != "", RuntimeMessage: told},
 	}
 	for _, e := range a.status.List() {
 		s.Pods = append(s.Pods, viewOf(e))
@@ -35,7 +34,7 @@ func (a view) Snapshot(context.Context) (local.Snapshot, error) {
 	// A pod that waits for its predecessor, or for the runtime, has no status yet.
 	for _, d := range set.Pods {
 		if a.status.Get(d.Pod.UID) == nil {
-			s.Pods = append(s.Pods, local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale, Reasons: []string{a.whyNotBegun(told)}})
+			s.Pods = append(s.Pods, local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale, Reasons: []string{a.whyNotBegun(d, told)}})
 		}
 	}
 	sort.SliceStable(s.Pods, func(i, j int) bool {
@@ -45,16 +44,22 @@ func (a view) Snapshot(context.Context) (local.Snapshot, error) {
 	return s, nil
 }
 
-func (a view) whyNotBegun(told string) string {
+// whyNotBegun says why a wanted pod has no worker that has told of it.
+func (a view) whyNotBegun(d *pod.Desired, told string) string {
 	select {
 	case <-a.observed.Synced():
-		return "waits for its predecessor of the same name to end"
 	default:
+		if told == "" {
+			told = "not connected yet"
+		}
+		return "waits for the runtime: " + told
 	}
-	if told == "" {
-		told = "not connected yet"
+	for _, e := range a.status.List() {
+		if e.Pod.UID != d.Pod.UID && pod.FullName(e.Pod) == pod.FullName(d.Pod) {
+			return "waits for its predecessor of the same name to end"
+		}
 	}
-	return "waits for the runtime: " + told
+	return "is about to be looked at"
 }
 
 func viewOf(e *status.Entry) local.PodView {
@@ -71,7 +76,7 @@ func (a view) problems(list []pod.Problem) []pod.Problem {
 		return list
 	}
 	for _, text := range a.embedded.Problems() {
-		list = append(list[:len(list):len(list)], pod.Problem{Origin: "image archives", Message: text, Since: a.started})
+		list = append(list[:len(list):len(list)], pod.Problem{Origin: "image archives", Message: text, Since: a.since})
 	}
 	return list
 }

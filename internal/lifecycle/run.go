@@ -20,7 +20,7 @@ func (d *decider) run() {
 	if !d.mem.Prepared {
 		// A pod that is found running is prepared anew as well: what it has stays,
 		// what is missing is made, and the rooms that prepare learn of it.
-		d.prepare()
+		d.prepare(up)
 		if !up {
 			return
 		}
@@ -104,11 +104,11 @@ func (d *decider) runs(c *v1.Container) bool {
 	return inst != nil && inst.State == pod.ContainerRunning && inst.SandboxID == d.sandbox.ID
 }
 
-func (d *decider) prepare() {
+func (d *decider) prepare(up bool) {
 	a := pod.Action{Kind: pod.PreparePod, Why: "folders, cgroup and volumes come before the sandbox"}
 	if r, ok := d.retrying(a); ok {
 		d.because(fmt.Sprintf("%s: %s", r.Failure.Reason, r.Failure.Message))
-	} else {
+	} else if !up {
 		d.because("folders, cgroup and volumes are being prepared")
 	}
 	d.do(a)

@@ -68,7 +68,7 @@ func (c *checker) value(n *yaml.Node, s *schema, path string, depth int) {
 	case s != nil && s.custom != nil:
 		c.custom(n, s, path, depth)
 	case s != nil && !s.accepts(n):
-		c.fail(n, path, "is %s, but must be %s", describe(n), s.describe())
+		c.fail(n, path, "is %s, but must be %s", describe(n), s.want(n))
 	case n.Kind == yaml.MappingNode:
 		c.mapping(n, s, path, depth)
 	case n.Kind == yaml.SequenceNode:

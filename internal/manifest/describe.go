@@ -65,8 +65,8 @@ func describe(n *yaml.Node) string {
 	}
 }
 
-// describe says what a field must be, with its article and advice.
-func (s *schema) describe() string {
+// want says what a field must be instead of n, with its article and advice.
+func (s *schema) want(n *yaml.Node) string {
 	switch s.kind {
 	case reflect.Struct, reflect.Map:
 		return "an object"
@@ -75,7 +75,10 @@ func (s *schema) describe() string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.String:
-		return "a string: put it in quotes if that is the value meant"
+		if n.Kind == yaml.ScalarNode {
+			return "a string: put it in quotes if that is the value meant"
+		}
+		return "a string"
 	default:
 		return "a whole number"
 	}

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -91,7 +90,7 @@ var decodeCases = []struct {
 		"1 line 1 name=\"default/a\" pod=true\n  line 7: spec.hostNetwork: is given twice (first on line 5)"},
 	{"JSON twice and unknown", "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\n\"metadata\":{\"name\":\"a\",\n\"name\":\"b\"},\n\"spek\":{}}",
 		"1 line 1 name=\"default/a\" pod=true\n  line 3: metadata.name: is given twice (first on line 2)\n  line 4: spek: unknown field; did you mean \"spec\"?"},
-	{"all wrong types at once", pod("{name: a, labels: {n: 1}}", `  hostNetwork: "yes"
+	{"all wrong types at once", pod("{name: a, labels: {num: 1}}", `  hostNetwork: "yes"
   containers:
   - name: 5
     env: {A: B}
@@ -101,7 +100,7 @@ var decodeCases = []struct {
   - justaword
 `),
 		`1 line 1 name="default/a" pod=false
-  line 3: metadata.labels[n]: is a number ("1"), but must be a string: put it in quotes if that is the value meant
+  line 3: metadata.labels[num]: is a number ("1"), but must be a string: put it in quotes if that is the value meant
   line 5: spec.hostNetwork: is a string ("yes"), but must be true or false
   line 7: spec.containers[0].name: is a number ("5"), but must be a string: put it in quotes if that is the value meant
   line 8: spec.containers[0].env: is an object, but must be a list
@@ -140,7 +139,7 @@ var decodeCases = []struct {
 	{"merge that contains itself", pod("{name: a}", "  containers: &c\n  - &d {name: a, <<: *d}\n"),
 		"1 line 1 name=\"default/a\" pod=false\n  line 6: spec.containers[0]: alias *d contains itself"},
 	{"alias that contains itself", pod("{name: a}", "  containers: &c\n  - command: *c\n"),
-		"1 line 1 name=\"default/a\" pod=false\n  line 6: spec.containers[0].command[0]: is an object, but must be a string: put it in quotes if that is the value meant"},
+		"1 line 1 name=\"default/a\" pod=false\n  line 6: spec.containers[0].command[0]: is an object, but must be a string"},
 	{"managed fields that contain themselves", pod("{name: a, managedFields: [{fieldsV1: &f {a: *f}}]}", "  hostname: x\n"),
 		"1 line 1 name=\"default/a\" pod=false\n  line 3: metadata.managedFields[0].fieldsV1.a.a: alias *f contains itself"},
 	{"List", "apiVersion: v1\nkind: List\nmetadata: {resourceVersion: \"\"}\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: a}\n  spec: {hostnam: x}\n- kind: Service\n  apiVersion: v1\n- word\n- {}\n",
@@ -253,7 +252,8 @@ func TestLineOf(t *testing.T) {
 	}
 }
 
-// hostile texts are small, and would take very long or much memory if followed blindly.
+// hostile texts are small, and would take much memory or never end if followed
+// blindly. The latter runs into go test's own time limit.
 func hostile() map[string]string {
 	laughs := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: bomb\n  managedFields:\n  - fieldsV1:\n      a0: &a0 [lol]\n"
 	for i := 1; i < 30; i++ {
@@ -288,9 +288,7 @@ func TestHostileTextIsCheap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			start := time.Now()
 			docs := Decode([]byte(text))
-			took := time.Since(start)
 			runtime.ReadMemStats(&after)
 			if len(docs) == 0 || len(docs[len(docs)-1].Errors) == 0 {
 				t.Errorf("it was read without an error")
@@ -300,11 +298,6 @@ func TestHostileTextIsCheap(t *testing.T) {
 			}
 			if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 1000 {
 				t.Errorf("it took %d MiB", used)
-			}
-			// The race detector and a busy machine make this slow; a text that
-			// is followed blindly never ends.
-			if took > 30*time.Second {
-				t.Errorf("it took %s", took)
 			}
 		})
 	}
@@ -373,4 +366,13 @@ func FuzzDecode(f *testing.F) {
 			d.LineOf("spec.containers[0].ports[1].hostPort")
 		}
 	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if docs := Decode([]byte(good)); docs[0].Pod == nil {
+			b.Fatal(docs[0].Errors)
+		}
+	}
 }

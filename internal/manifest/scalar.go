@@ -25,14 +25,14 @@ const (
 )
 
 // saysBool tells whether a plain word is a boolean for Kubernetes, which reads
-// YAML 1.1: "yes", "no", "on" and "off" are. The same file must mean the same
+// YAML 1.1: "y", "yes", "no", "on" and so on are. The same file must mean the same
 // here and there.
 func saysBool(n *yaml.Node) bool {
 	if n.Kind != yaml.ScalarNode || n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle|yaml.TaggedStyle) != 0 {
 		return false
 	}
 	switch n.Value {
-	case "yes", "Yes", "YES", "on", "On", "ON", "no", "No", "NO", "off", "Off", "OFF":
+	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "n", "N", "no", "No", "NO", "off", "Off", "OFF":
 		return true
 	}
 	return false
@@ -44,7 +44,7 @@ func isBool(n *yaml.Node) (value, ok bool) {
 		return false, false
 	}
 	switch strings.ToLower(n.Value) {
-	case "true", "yes", "on":
+	case "true", "y", "yes", "on":
 		return true, true
 	}
 	return false, true

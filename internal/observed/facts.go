@@ -18,13 +18,14 @@ import (
 func (s *Store) SandboxCreated(uid types.UID, name, namespace string, sb pod.Sandbox) {
 	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
 	s.cache.Merge(podcache.Reading{Sandboxes: []podcache.Sandbox{{Pod: who, Sandbox: sb}}})
-	if !s.state.streaming() && !s.cache.Know(sb.ID).Detailed {
+	if len(sb.IPs) == 0 && !sb.HostNetwork && !s.state.streaming() {
 		// No event will bring its addresses.
 		s.refresh.want(uid)
 	}
 }
 
-// ContainerCreated tells that a container was made.
+// ContainerCreated tells that a container was made. It may also be called with
+// what the runtime told of the container later, such as how it ended.
 func (s *Store) ContainerCreated(uid types.UID, name, namespace string, c pod.Container) {
 	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
 	s.cache.Merge(podcache.Reading{Containers: []podcache.Container{{Pod: who, Container: c}}})

@@ -408,6 +408,17 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// An effect that stopped a container, or couldn't start it, asks the runtime how it ended.
+func TestFactOfAnEnd(t *testing.T) {
+	x := watch(newWorld())
+	x.ContainerCreated("a", "name-a", "ns", pod.Container{ID: "c", Name: "main", SandboxID: "s", Attempt: 2, State: pod.ContainerCreated, Hash: "h"})
+	x.ContainerCreated("a", "name-a", "ns", pod.Container{ID: "c", Name: "main", Attempt: 2, State: pod.ContainerExited, ExitCode: 128, Reason: "StartError", FinishedAt: time.Unix(1, 0)})
+	c := x.one(t, "a")
+	if c.State != pod.ContainerExited || c.ExitCode != 128 || c.Reason != "StartError" || c.FinishedAt.IsZero() || c.SandboxID != "s" || c.Hash != "h" {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestDetailsOfAFactAreFetched(t *testing.T) {
 	w := newWorld()
 	w.addSandbox("a", "s", 0)

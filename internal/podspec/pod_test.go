@@ -30,6 +30,10 @@ func TestMetadata(t *testing.T) {
 			p.Annotations = map[string]string{apparmor + "c": "localhost/x"}
 			p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: "Localhost", LocalhostProfile: new("x")}}
 		}},
+		{"AppArmor annotation, beside another field", "", func(p *v1.Pod) {
+			p.Annotations = map[string]string{apparmor + "c": "runtime/default", "other": "x"}
+			p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{Privileged: new(true)}
+		}},
 		{"AppArmor annotation, no such container and value",
 			"Invalid metadata.annotations[" + apparmor + "d]\nInvalid metadata.annotations[" + apparmor + "d]",
 			func(p *v1.Pod) { p.Annotations = map[string]string{apparmor + "d": "x"} }},

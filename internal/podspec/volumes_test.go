@@ -108,7 +108,7 @@ func TestNetworkVolumeRules(t *testing.T) {
 		{vol("iscsi: {" + good + ", lun: 0}"), ""},
 		{vol("iscsi: {targetPortal: p, iqn: eui.0123456789ABCDEF, lun: 0, initiatorName: naa.62004567BA64678D0123456789ABCDEF}"), ""},
 		{vol("iscsi: {targetPortal: '', iqn: '', lun: 256}"), "Required " + i + ".targetPortal\nRequired " + i + ".iqn\nInvalid " + i + ".lun"},
-		{vol("iscsi: {targetPortal: p, iqn: x, lun: -1, initiatorName: y}"), "Invalid " + i + ".iqn\nInvalid " + i + ".lun\nInvalid " + i + ".initiatorName"},
+		{vol("iscsi: {targetPortal: p, iqn: x, lun: -1, initiatorName: z}"), "Invalid " + i + ".iqn\nInvalid " + i + ".lun\nInvalid " + i + ".initiatorName"},
 		{vol("iscsi: {" + good + ", lun: 0, chapAuthSession: true}"), "Required " + i + ".secretRef"},
 		{vol("iscsi: {" + good + ", lun: 0, chapAuthDiscovery: true, secretRef: {}}"), "Required " + i + ".secretRef.name"},
 		{vol("fc: {}"), "Required " + v0 + ".fc.targetWWNs"},

@@ -3,6 +3,7 @@ package takedown_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,9 @@ func host(t *testing.T, in *embeddedtest.Instance) []string {
 func links(t *testing.T, in *embeddedtest.Instance) []string {
 	t.Helper()
 	all, err := netlink.LinkList()
+	for errors.Is(err, netlink.ErrDumpInterrupted) {
+		all, err = netlink.LinkList()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Node is the name of the node that tests run on.
-const Node = "Node1"
+const Node = "node1"
 
 // Manifest returns a good manifest of a pod with one container.
 func Manifest(name, image string) string {

@@ -1,6 +1,7 @@
 package podcache
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -47,20 +48,23 @@ func completeSandbox(next pod.Sandbox, old *pod.Sandbox, detailed bool) pod.Sand
 
 // completeContainer fills in what a reading leaves out with what is known.
 func completeContainer(next pod.Container, old *pod.Container, detailed bool) pod.Container {
-	if !detailed {
-		merged := *old
-		merged.State = next.State
-		merged.StartedAt = known(merged.StartedAt, next.StartedAt)
-		if next.Message != "" {
-			merged.Message = next.Message
-		}
-		return merged
-	}
-	if next.SandboxID == "" {
-		next.SandboxID = old.SandboxID
-	}
+	next.SandboxID = cmp.Or(next.SandboxID, old.SandboxID)
 	next.CreatedAt = known(next.CreatedAt, old.CreatedAt)
 	next.StartedAt = known(next.StartedAt, old.StartedAt)
+	if detailed {
+		return next
+	}
+	next.FinishedAt = known(next.FinishedAt, old.FinishedAt)
+	next.ExitCode = cmp.Or(next.ExitCode, old.ExitCode)
+	next.Reason = cmp.Or(next.Reason, old.Reason)
+	next.Message = cmp.Or(next.Message, old.Message)
+	next.Image = cmp.Or(next.Image, old.Image)
+	next.ImageRef = cmp.Or(next.ImageRef, old.ImageRef)
+	next.LogPath = cmp.Or(next.LogPath, old.LogPath)
+	next.Backoff = cmp.Or(next.Backoff, old.Backoff)
+	next.Hash = cmp.Or(next.Hash, old.Hash)
+	next.Grace = cmp.Or(next.Grace, old.Grace)
+	next.TerminationMessagePath = cmp.Or(next.TerminationMessagePath, old.TerminationMessagePath)
 	return next
 }
 

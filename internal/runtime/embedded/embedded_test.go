@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,6 +29,11 @@ func get(t *testing.T, url string) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	resp, err := client.Get(url)
+	// A started container doesn't listen yet.
+	for deadline := time.Now().Add(20 * time.Second); errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+		resp, err = client.Get(url)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +115,65 @@ func TestChangedConfigurationRestarts(t *testing.T) {
 		t.Error("containerd goes on with the old configuration")
 	}
 	checkPod(t, in, pod, "one")
+}
+
+// So does another program: here a copy of the same, as after an upgrade.
+func TestChangedProgramRestarts(t *testing.T) {
+	in := embeddedtest.Start(t)
+	pod := in.RunPod(t, "one", nil)
+	pid := in.Runtime.PID()
+	in.StopRun(t)
+	text, err := os.ReadFile(filepath.Join(embeddedtest.Bin(t), "containerd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	upgraded := t.TempDir()
+	if err := os.WriteFile(filepath.Join(upgraded, "containerd"), text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	in.Config.BinDirs = append([]string{upgraded}, in.Config.BinDirs...)
+	in.Launch(t)
+	if in.Runtime.PID() == pid {
+		t.Error("the old containerd goes on")
+	}
+	checkPod(t, in, pod, "one")
+}
+
+func TestDualStack(t *testing.T) {
+	in := embeddedtest.Prepare(t)
+	in.Config.PodCIDR += ",fd00:dead:beef::/112"
+	in.Launch(t)
+	pod := in.RunPod(t, "one", nil)
+	status, err := cri.NewRuntimeServiceClient(in.Connect(t)).PodSandboxStatus(t.Context(), &cri.PodSandboxStatusRequest{PodSandboxId: pod.Sandbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := status.GetStatus().GetNetwork().GetAdditionalIps()
+	if len(more) != 1 || !strings.HasPrefix(more[0].GetIp(), "fd00:dead:beef::") {
+		t.Fatalf("the pod has the addresses %s and %v", pod.IP, more)
+	}
+	for _, ip := range []string{pod.IP, "[" + more[0].GetIp() + "]"} {
+		if text := get(t, "http://"+ip+":8080/"); !strings.Contains(text, "pod:      one\n") {
+			t.Errorf("%s answers %q", ip, text)
+		}
+	}
+}
+
+// Addresses that nobody holds any more don't use up a small range.
+func TestStaleAddressesAreReleased(t *testing.T) {
+	in := embeddedtest.Prepare(t)
+	dir := filepath.Join(in.Config.RootDir, "cni", "addresses", in.Config.Bridge)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	base, _ := strings.CutSuffix(in.Config.PodCIDR, "0/24")
+	for i := 2; i < 255; i++ {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(base, i)), []byte("gone\r\neth0"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.Launch(t)
+	checkPod(t, in, in.RunPod(t, "one", nil), "one")
 }
 
 // Killed under the agent that started it, and under one that adopted it.

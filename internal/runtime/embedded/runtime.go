@@ -15,6 +15,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/archives"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
 )
@@ -30,7 +31,7 @@ type Runtime struct {
 
 	// mu guards what Start and Run know of the running containerd.
 	mu      sync.Mutex
-	process *process
+	process *child.Process
 	ready   time.Time
 }
 
@@ -99,7 +100,7 @@ func (r *Runtime) PID() int {
 	if r.process == nil {
 		return 0
 	}
-	return r.process.pid
+	return r.process.PID()
 }
 
 // Shutdown stops the containerd of this root folder, whoever started it; its pods
@@ -112,15 +113,15 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.mu.Unlock()
 	if p == nil {
 		var err error
-		if p, err = findRunning(r.layout.Config()); err != nil {
+		if p, err = child.Find(r.layout.Config()); err != nil {
 			return fmt.Errorf("find the running containerd: %w", err)
 		}
 	}
 	if p == nil {
 		return nil
 	}
-	err := p.stop(ctx)
-	p.reap()
+	err := p.Stop(ctx)
+	p.Reap()
 	return err
 }
 
@@ -197,22 +198,22 @@ func (r *Runtime) launch(ctx context.Context) error {
 	if err := r.awaitReady(ctx, p, !adopted); err != nil {
 		return err
 	}
-	r.log.V(2).Info("Containerd is ready", "pid", p.pid, "adopted", adopted, "snapshotter", h.Snapshotter)
+	r.log.V(2).Info("Containerd is ready", "pid", p.PID(), "adopted", adopted, "snapshotter", h.Snapshotter)
 	return nil
 }
 
-func (r *Runtime) spawn(programs Programs) (*process, error) {
-	log, err := openLog(r.layout.Log())
+func (r *Runtime) spawn(programs Programs) (*child.Process, error) {
+	log, err := child.OpenLog(r.layout.Log())
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	return spawn(programs.Containerd, r.layout.Config(), programs.Path, log)
+	return child.Spawn(programs.Containerd, r.layout.Config(), programs.Path, log)
 }
 
 // adopt finds the running containerd, and stops it if it has to be started anew.
-func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*process, error) {
-	p, err := findRunning(r.layout.Config())
+func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*child.Process, error) {
+	p, err := child.Find(r.layout.Config())
 	if p == nil || err != nil {
 		return nil, err
 	}
@@ -223,24 +224,24 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*p
 		why = err.Error()
 	case string(read) != string(conf):
 		why = "its configuration changed"
-	case !p.runs(programs.Containerd):
+	case !p.Runs(programs.Containerd):
 		why = "its program changed"
 	default:
 		return p, nil
 	}
-	r.log.Info("Restarting containerd; pods go on running", "pid", p.pid, "why", why)
-	err = p.stop(ctx)
-	p.reap()
+	r.log.Info("Restarting containerd; pods go on running", "pid", p.PID(), "why", why)
+	err = p.Stop(ctx)
+	p.Reap()
 	return nil, err
 }
 
 // awaitReady waits until containerd can run pods, or has ended.
-func (r *Runtime) awaitReady(ctx context.Context, p *process, fresh bool) error {
+func (r *Runtime) awaitReady(ctx context.Context, p *child.Process, fresh bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		if p.wait(ctx) == nil {
+		if p.Wait(ctx) == nil {
 			cancel(errors.New("it ended"))
 		}
 	})
@@ -250,7 +251,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process, fresh bool) error 
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return fmt.Errorf("containerd (pid %d) isn't ready: %w; its last words in %s: %s", p.pid, err, r.layout.Log(), lastLine(r.layout.Log()))
+		return fmt.Errorf("containerd (pid %d) isn't ready: %w; its last words in %s: %s", p.PID(), err, r.layout.Log(), child.LastLine(r.layout.Log()))
 	}
 	r.mu.Lock()
 	r.ready = time.Now()

@@ -1,11 +1,10 @@
 package embedded
 
 import (
-	"bytes"
 	"context"
-	"io"
-	"os"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
 // How long a containerd that died waits to be started again: doubling, and from
@@ -38,15 +37,15 @@ func (r *Runtime) supervise(ctx context.Context) error {
 		r.mu.Unlock()
 		var healthy time.Duration
 		if p != nil {
-			if err := p.wait(ctx); err != nil {
+			if err := p.Wait(ctx); err != nil {
 				return ignoreEnd(ctx, err)
 			}
 			healthy = time.Since(ready)
-			how := p.reap()
+			how := p.Reap()
 			r.mu.Lock()
 			r.process = nil
 			r.mu.Unlock()
-			r.log.Error(nil, "Containerd ended; pods go on running", "pid", p.pid, "how", how, "lastWords", lastLine(r.layout.Log()))
+			r.log.Error(nil, "Containerd ended; pods go on running", "pid", p.PID(), "how", how, "lastWords", child.LastLine(r.layout.Log()))
 		}
 		if !sleep(ctx, back.take(healthy)) {
 			return nil
@@ -75,25 +74,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-// lastLine is the end of a log, for a message: empty when there is none.
-func lastLine(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if _, err := f.Seek(-4096, io.SeekEnd); err != nil {
-		// It is shorter than that.
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return ""
-		}
-	}
-	text, err := io.ReadAll(io.LimitReader(f, 4096))
-	if err != nil {
-		return ""
-	}
-	text = bytes.TrimSpace(text)
-	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }

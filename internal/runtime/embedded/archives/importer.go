@@ -17,6 +17,8 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -93,33 +95,40 @@ func (im *Importer) Sync(ctx context.Context) error {
 	for _, name := range names {
 		entry, ok := known[name]
 		if !ok || !entry.holds(filepath.Join(im.dir, name), present) {
-			if entry, ok = im.importNew(ctx, conn, name); !ok {
-				continue
+			var away error
+			if entry, ok, away = im.importNew(ctx, conn, name); away != nil {
+				return fmt.Errorf("image archives: %w", away)
 			}
 		}
-		kept[name] = entry
+		if ok {
+			kept[name] = entry
+		}
 	}
 	if maps.EqualFunc(known, kept, entry.equal) {
-		return ctx.Err()
+		return nil
 	}
-	return errors.Join(kept.write(im.record), ctx.Err())
+	return kept.write(im.record)
 }
 
-// importNew imports an archive of the folder; what goes wrong becomes its problem.
-func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name string) (entry, bool) {
+// importNew imports an archive of the folder. What is wrong with it becomes its
+// problem; an error means that containerd went away, which no archive is to blame for.
+func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name string) (entry, bool, error) {
 	refs, file, err := im.importFile(ctx, conn, filepath.Join(im.dir, name))
 	if ctx.Err() != nil {
-		return entry{}, false
+		return entry{}, false, ctx.Err()
+	}
+	if status.Code(err) == codes.Unavailable {
+		return entry{}, false, err
 	}
 	if err != nil {
 		im.setProblem(name, err)
-		return entry{}, false
+		return entry{}, false, nil
 	}
 	im.mu.Lock()
 	delete(im.problems, name)
 	im.mu.Unlock()
 	im.log.V(2).Info("Imported an image archive", "file", name, "images", refs)
-	return entry{Size: file.Size(), Modified: file.ModTime(), Images: refs}, true
+	return entry{Size: file.Size(), Modified: file.ModTime(), Images: refs}, true, nil
 }
 
 func (im *Importer) setProblem(name string, err error) {

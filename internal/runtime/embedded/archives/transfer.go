@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"time"
 
+	leases "github.com/containerd/containerd/api/services/leases/v1"
 	streaming "github.com/containerd/containerd/api/services/streaming/v1"
 	transfer "github.com/containerd/containerd/api/services/transfer/v1"
 	"github.com/containerd/containerd/api/types"
@@ -30,11 +32,45 @@ const (
 	unnamed = "deckhand.local/import"
 	// chunk is the most that goes into one message, as containerd's own client has it.
 	chunk = 32 << 10
+	// leaseFor is when containerd drops the lease of an import that was killed.
+	leaseFor = 24 * time.Hour
+	// releaseIn is how long releasing it may take.
+	releaseIn = 5 * time.Second
 )
 
+// leased runs do under a lease: without one containerd's garbage collector may
+// take away a stream before it is used. The lease goes with the import.
+func leased(ctx context.Context, conn *grpc.ClientConn, do func(context.Context) error) error {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+	client := leases.NewLeasesClient(conn)
+	created, err := client.Create(ctx, &leases.CreateRequest{
+		ID:     "deckhand-import-" + rand.Text(),
+		Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(leaseFor).Format(time.RFC3339)},
+	})
+	if err != nil {
+		return fmt.Errorf("take a lease: %w", err)
+	}
+	id := created.GetLease().GetID()
+	err = do(metadata.AppendToOutgoingContext(ctx, "containerd-lease", id))
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseIn)
+	defer cancel()
+	if _, releaseErr := client.Delete(release, &leases.DeleteRequest{ID: id}); releaseErr != nil && err == nil {
+		err = fmt.Errorf("release the lease: %w", releaseErr)
+	}
+	return err
+}
+
 // send imports an archive and returns the names of the images that it held.
-func send(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]string, error) {
-	ctx, cancel := context.WithCancelCause(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace))
+func send(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) (names []string, err error) {
+	err = leased(ctx, conn, func(ctx context.Context) error {
+		names, err = transferIn(ctx, conn, archive)
+		return err
+	})
+	return names, err
+}
+
+func transferIn(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	data, err := openStream(ctx, conn, "import-")
 	if err != nil {

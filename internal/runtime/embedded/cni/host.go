@@ -68,7 +68,7 @@ func (n Network) Owns(link netlink.Link) bool {
 	if link.Attrs().Alias != "" {
 		return link.Attrs().Alias == n.alias()
 	}
-	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return false
 	}
@@ -105,7 +105,7 @@ func (n Network) RemoveBridge() error {
 }
 
 func removePorts(bridge int) error {
-	links, err := netlink.LinkList()
+	links, err := whole(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list its ports: %w", err)
 	}
@@ -121,6 +121,17 @@ func removePorts(bridge int) error {
 	return errors.Join(errs...)
 }
 
+// whole asks the kernel for a list again while it changed under way.
+func whole[T any](list func() ([]T, error)) ([]T, error) {
+	const tries = 20
+	for try := 1; ; try++ {
+		all, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) || try == tries {
+			return all, err
+		}
+	}
+}
+
 func isNoLink(err error) bool {
 	var none netlink.LinkNotFoundError
 	return errors.As(err, &none)
@@ -132,7 +143,7 @@ func (n Network) CheckOverlap() error {
 	if link, err := netlink.LinkByName(n.Bridge); err == nil && n.Owns(link) {
 		own = link.Attrs().Index
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	routes, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list the host's routes: %w", err)
 	}

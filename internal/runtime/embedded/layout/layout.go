@@ -10,7 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/lockfile"
 )
 
 // maxSocketPath is the longest path a unix socket can be bound to: sun_path has
@@ -110,6 +113,10 @@ func (l Layout) Hash() string {
 	return hex.EncodeToString(sum[:6])
 }
 
+// harmless is what may be in a folder that nobody else uses: archives that a
+// person put there, the lock of an agent that only looked, a new disk's own folder.
+var harmless = []string{"images", lockfile.Name, "lost+found"}
+
 // Claim makes the root folder and writes the marker, which lets a take-down
 // remove the folder. A folder with someone else's files gets no marker. Whoever
 // first writes under Root has to call it before.
@@ -125,8 +132,7 @@ func (l Layout) Claim() error {
 		return fmt.Errorf("root folder: %w", err)
 	}
 	for _, e := range entries {
-		// People put archives there before the first start.
-		if e.Name() != filepath.Base(l.Images()) && e.Name() != "lost+found" {
+		if !slices.Contains(harmless, e.Name()) {
 			return nil
 		}
 	}

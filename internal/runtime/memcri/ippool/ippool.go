@@ -28,22 +28,25 @@ func New(cidr string) (*Pool, error) {
 // Take gives out an address that isn't in use, in the words of the CNI plugin
 // host-local if there is none.
 func (p *Pool) Take() (string, error) {
-	first := p.prefix.Addr().Next()
-	addr := p.last
-	for {
-		addr = addr.Next()
-		if !p.prefix.Contains(addr) {
-			addr = first
-		}
-		if addr == p.last {
-			return "", fmt.Errorf("no IP addresses available in range set: %s", p.prefix)
-		}
-		if _, taken := p.used[addr]; !taken && addr != first {
+	gateway := p.prefix.Addr().Next()
+	for addr := p.next(p.last); ; addr = p.next(addr) {
+		if _, taken := p.used[addr]; !taken && addr != gateway {
 			p.last = addr
 			p.used[addr] = struct{}{}
 			return addr.String(), nil
 		}
+		if addr == p.last {
+			return "", fmt.Errorf("no IP addresses available in range set: %s", p.prefix)
+		}
 	}
+}
+
+// next is the address after addr; after the last comes the gateway's again.
+func (p *Pool) next(addr netip.Addr) netip.Addr {
+	if addr = addr.Next(); p.prefix.Contains(addr) {
+		return addr
+	}
+	return p.prefix.Addr().Next()
 }
 
 // Release takes an address back. One that wasn't given out is ignored.

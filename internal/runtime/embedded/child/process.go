@@ -1,11 +1,12 @@
-package embedded
+// Package child holds on to a containerd process: one that this agent started, or
+// one that an earlier agent did.
+package child
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,18 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a running containerd, held by a pidfd: whatever becomes of its
+// Process is a running containerd, held by a pidfd: whatever becomes of its
 // number, a signal can't reach a stranger.
-type process struct {
+type Process struct {
 	pid   int
 	pidfd *os.File
 	// cmd is set where this agent is the parent, and has to reap it.
 	cmd *exec.Cmd
 }
 
-// spawn starts containerd in a session of its own, so that neither Ctrl-C nor
+// PID is the process's number.
+func (p *Process) PID() int { return p.pid }
+
+// Spawn starts containerd in a session of its own, so that neither Ctrl-C nor
 // the agent's end reaches it.
-func spawn(program, config, searchPath string, log *os.File) (*process, error) {
+func Spawn(program, config, searchPath string, log *os.File) (*Process, error) {
 	pidfd := -1
 	cmd := exec.Command(program, "--config", config)
 	cmd.Dir = "/"
@@ -49,7 +53,7 @@ func spawn(program, config, searchPath string, log *os.File) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
-	return &process{pid: cmd.Process.Pid, pidfd: f, cmd: cmd}, nil
+	return &Process{pid: cmd.Process.Pid, pidfd: f, cmd: cmd}, nil
 }
 
 // passed are the variables that containerd gets from the agent: where to find
@@ -71,10 +75,10 @@ func environment(from []string, searchPath string) []string {
 	return env
 }
 
-// findRunning finds the containerd that runs with this configuration file. The
+// Find finds the containerd that runs with this configuration file. The
 // process table is the record: it can't be stale, and it also knows a containerd
 // whose agent was killed right after starting it.
-func findRunning(config string) (*process, error) {
+func Find(config string) (*Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -94,7 +98,7 @@ func findRunning(config string) (*process, error) {
 		}
 		// Asked again, now that the pidfd keeps the number from meaning another process.
 		if isContainerd(pid, config) {
-			return &process{pid: pid, pidfd: f}, nil
+			return &Process{pid: pid, pidfd: f}, nil
 		}
 		if err := f.Close(); err != nil {
 			return nil, err
@@ -103,7 +107,7 @@ func findRunning(config string) (*process, error) {
 	return nil, nil
 }
 
-// isContainerd reports whether the process is root's, and was started as spawn does.
+// isContainerd reports whether the process is root's, and was started as Spawn does.
 func isContainerd(pid int, config string) bool {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
@@ -118,9 +122,9 @@ func isContainerd(pid int, config string) bool {
 	return unix.Stat(dir, &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// runs reports whether the process executes this very file; a file that was
+// Runs reports whether the process executes this very file; a file that was
 // replaced has another inode, also under the same name.
-func (p *process) runs(program string) bool {
+func (p *Process) Runs(program string) bool {
 	running, err := os.Stat(filepath.Join("/proc", strconv.Itoa(p.pid), "exe"))
 	if err != nil {
 		return false
@@ -139,8 +143,8 @@ func pidfdFile(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// wait returns nil when the process has ended, and ctx's error when that came first.
-func (p *process) wait(ctx context.Context) error {
+// Wait returns nil when the process has ended, and ctx's error when that came first.
+func (p *Process) Wait(ctx context.Context) error {
 	raw, err := p.pidfd.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("watch containerd: %w", err)
@@ -178,9 +182,9 @@ func ended(pidfd int) bool {
 	return err == nil && n == 1
 }
 
-// reap frees what an ended process left, and says how it ended where that can be
+// Reap frees what an ended process left, and says how it ended where that can be
 // known, which is by its parent only.
-func (p *process) reap() string {
+func (p *Process) Reap() string {
 	how := "it ended"
 	if p.cmd != nil {
 		// An error here only repeats the exit status.
@@ -192,21 +196,21 @@ func (p *process) reap() string {
 	return how
 }
 
-// stop asks containerd to end, and kills it when ctx ends first. Shims and
+// Stop asks containerd to end, and kills it when ctx ends first. Shims and
 // containers go on.
-func (p *process) stop(ctx context.Context) error {
+func (p *Process) Stop(ctx context.Context) error {
 	if err := p.signal(unix.SIGTERM); err != nil {
 		return err
 	}
-	err := p.wait(ctx)
+	err := p.Wait(ctx)
 	if err == nil {
 		return nil
 	}
 	return errors.Join(fmt.Errorf("containerd (pid %d) didn't stop, so it is killed: %w", p.pid, err),
-		p.signal(unix.SIGKILL), p.wait(context.WithoutCancel(ctx)))
+		p.signal(unix.SIGKILL), p.Wait(context.WithoutCancel(ctx)))
 }
 
-func (p *process) signal(sig unix.Signal) error {
+func (p *Process) signal(sig unix.Signal) error {
 	raw, err := p.pidfd.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("signal containerd: %w", err)
@@ -219,26 +223,4 @@ func (p *process) signal(sig unix.Signal) error {
 		return fmt.Errorf("signal containerd (pid %d): %w", p.pid, sent)
 	}
 	return nil
-}
-
-// maxLog is the size at which containerd's log starts anew; one older is kept.
-const maxLog = 10 << 20
-
-// openLog opens the log for appending. containerd writes to the file itself, so
-// that it needs no reader that outlives the agent.
-func openLog(path string) (*os.File, error) {
-	info, err := os.Lstat(path)
-	switch {
-	case err == nil && info.Size() > maxLog:
-		if err := os.Rename(path, path+".1"); err != nil {
-			return nil, fmt.Errorf("containerd's log: %w", err)
-		}
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("containerd's log: %w", err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("containerd's log: %w", err)
-	}
-	return f, nil
 }

@@ -1,0 +1,107 @@
+// Command bench measures deckhand:
+//
+//	bench pods    against plain CRI calls, on a containerd of its own
+//	bench scale   alone with many pods, on an in-memory runtime
+//	bench memcri  serve that runtime on a socket
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/bench/pods"
+	"github.com/deckhand-node/deckhand/bench/scale"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		stop()
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use: "bench", Short: "Measure deckhand.", SilenceUsage: true, SilenceErrors: true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	bin := root.PersistentFlags().String("bin", "bin", "the `folder` with deckhand, the runtime's programs and its images")
+	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand())
+	return root
+}
+
+func podsCommand(bin *string) *cobra.Command {
+	var o pods.Options
+	cmd := &cobra.Command{
+		Use: "pods", Short: "Start, restart and remove pods, beside plain CRI calls for the same.", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.BinDir, err = filepath.Abs(*bin); err != nil {
+				return err
+			}
+			o.Out = cmd.OutOrStdout()
+			return pods.Run(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.IntSliceVar(&o.Counts, "pods", []int{20, 50, 100}, "`numbers` of pods to start")
+	f.IntSliceVar(&o.Concurrencies, "concurrency", []int{1, 2, 4, 8}, "`numbers` of pods the floor starts at a time; the best counts")
+	f.IntVar(&o.Rounds, "rounds", 3, "how `often` floor and deckhand take turns")
+	f.IntSliceVar(&o.IdleCounts, "idle-pods", []int{20, 100}, "`numbers` of pods to idle with")
+	f.DurationVar(&o.Idle, "idle", 30*time.Second, "how `long` to look at the idle agent")
+	f.BoolVar(&o.FloorOnly, "floor-only", false, "measure the floor alone")
+	return cmd
+}
+
+func scaleCommand(bin *string) *cobra.Command {
+	var o scale.Options
+	cmd := &cobra.Command{
+		Use: "scale", Short: "Give deckhand many pods on an in-memory runtime.", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.BinDir, err = filepath.Abs(*bin); err != nil {
+				return err
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			o.MemCRI = []string{self, "memcri"}
+			o.Out = cmd.OutOrStdout()
+			return scale.Run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().IntSliceVar(&o.Counts, "pods", []int{100, 500, 2000}, "`numbers` of pods")
+	cmd.Flags().DurationVar(&o.Idle, "idle", 25*time.Second, "how `long` to look at the idle agent")
+	return cmd
+}
+
+func memcriCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "memcri SOCKET", Short: "Serve an in-memory runtime until SIGTERM.", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := memcri.New(memcri.Options{
+				Images: []string{scale.Image}, EventQueue: 200_000, CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS,
+			})
+			if err != nil {
+				return err
+			}
+			if err := s.Start(args[0]); err != nil {
+				return err
+			}
+			<-cmd.Context().Done()
+			s.Close()
+			return nil
+		},
+	}
+}

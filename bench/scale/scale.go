@@ -1,0 +1,226 @@
+// Package scale measures what deckhand itself costs with many pods: the runtime
+// below it keeps everything in memory, in a process of its own that isn't counted.
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/bench/agent"
+	"github.com/deckhand-node/deckhand/bench/proc"
+	"github.com/deckhand-node/deckhand/bench/report"
+	"github.com/deckhand-node/deckhand/bench/watch"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/takedown"
+)
+
+// patience is how long one number of pods may take.
+const patience = 5 * time.Minute
+
+// Image is what the measured pods run; the in-memory runtime has it.
+const Image = "deckhand.local/web:1"
+
+// podCIDR is what the agent is told; no pod here has a network.
+const podCIDR = "10.88.0.0/16"
+
+// Options say what to measure.
+type Options struct {
+	// BinDir has deckhand.
+	BinDir string
+	// Counts are the numbers of static pods.
+	Counts []int
+	// Idle is how long the agent is looked at when all pods run.
+	Idle time.Duration
+	// MemCRI is the command that serves the in-memory runtime; the path of the
+	// socket is added to it.
+	MemCRI []string
+	// Out gets progress and the table.
+	Out io.Writer
+}
+
+// result is what n pods came to.
+type result struct {
+	n        int
+	reported time.Duration // until /pods says all are Running
+	cpu      time.Duration // spent by the agent until then, its start included
+	proc.Rest
+}
+
+// Run measures and prints.
+func Run(ctx context.Context, o Options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the agent needs root: run this as root")
+	}
+	var results []result
+	for _, n := range o.Counts {
+		r, err := o.measure(ctx, n)
+		if err != nil {
+			return fmt.Errorf("%d pods: %w", n, err)
+		}
+		fmt.Fprintf(o.Out, "%4d pods  running after %s and %.2f CPU-s; idle: %s, %s\n", n,
+			report.Duration(r.reported), r.cpu.Seconds(), report.Millicores(r.CPU, r.While), report.MiB(r.Memory.RSS))
+		results = append(results, r)
+	}
+	t := table(results)
+	_, err := t.WriteTo(o.Out)
+	return err
+}
+
+func (o Options) measure(ctx context.Context, n int) (r result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "deckhand-scale-")
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	socket := filepath.Join(dir, "cri.sock")
+	stop, err := o.serve(ctx, socket)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	watcher, err := watch.Start(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+	if err != nil {
+		return r, err
+	}
+	defer watcher.Stop()
+
+	run := agent.Options{
+		Binary: filepath.Join(o.BinDir, "deckhand"), Dir: filepath.Join(dir, "agent"), Endpoint: "unix://" + socket,
+		CgroupRoot: "/" + filepath.Base(dir), PodCIDR: podCIDR,
+	}
+	defer func() { err = errors.Join(err, takeDown(run)) }()
+	a, err := agent.Start(ctx, run)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, a.Stop()) }()
+	return o.fill(ctx, a, watcher, n)
+}
+
+// takeDown removes what the agent made on the host for its pods: their cgroups,
+// in the first place.
+func takeDown(o agent.Options) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return takedown.Down(ctx, takedown.Config{
+		Runtime:    embedded.Config{RootDir: filepath.Join(o.Dir, "root"), PodCIDR: podCIDR, Bridge: "dhscale0"},
+		CgroupRoot: o.CgroupRoot,
+	}, logr.Discard())
+}
+
+// fill gives the agent its pods and measures.
+func (o Options) fill(ctx context.Context, a *agent.Agent, w *watch.Watcher, n int) (result, error) {
+	r := result{n: n}
+	if err := a.Stage(n, Image, []string{"serve"}); err != nil {
+		return r, err
+	}
+	began := time.Now()
+	if err := a.Drop(); err != nil {
+		return r, err
+	}
+	// Asking /pods costs the agent time, so that starts when the runtime is done.
+	if _, err := w.Await(ctx, func(s watch.State) bool { return len(s.Pods) >= n && s.Running() >= n }); err != nil {
+		return r, fmt.Errorf("wait until all containers run: %w", err)
+	}
+	at, err := a.Await(ctx, 20*time.Millisecond, func(c agent.Counts) bool { return c.Running >= n })
+	if err != nil {
+		return r, err
+	}
+	r.reported = at.Sub(began)
+	if r.cpu, err = proc.CPUTime(a.PID); err != nil {
+		return r, err
+	}
+	r.Rest, err = proc.MeasureRest(ctx, a.PID, o.Idle)
+	return r, err
+}
+
+// serve starts the in-memory runtime and waits for its socket.
+func (o Options) serve(ctx context.Context, socket string) (stop func() error, err error) {
+	cmd := exec.Command(o.MemCRI[0], append(append([]string(nil), o.MemCRI[1:]...), socket)...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the in-memory runtime: %w", err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	stop = func() error {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		return <-exited
+	}
+	for {
+		if _, err := os.Stat(socket); err == nil {
+			return stop, nil
+		}
+		select {
+		case err := <-exited:
+			return nil, fmt.Errorf("the in-memory runtime ended: %w", err)
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), stop())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Goals for 500 pods; 2,000 may cost as much as goalFactor times that.
+const (
+	goalPods       = 500
+	goalManyPods   = 2000
+	goalReported   = 3 * time.Second
+	goalCPU        = 5 * time.Second
+	goalMillicores = 5
+	goalRSS        = 70 << 20
+	goalFactor     = 4.5
+)
+
+func table(results []result) report.Table {
+	t := report.Table{
+		Title:   "deckhand alone, on an in-memory runtime: from the first manifest until all pods are reported Running, and at rest after",
+		Columns: []string{"pods", "reported", "CPU until then", "idle CPU", "RSS", "PSS", "goal", ""},
+	}
+	for _, r := range results {
+		row := []string{
+			strconv.Itoa(r.n), report.Duration(r.reported), fmt.Sprintf("%.2f CPU-s", r.cpu.Seconds()),
+			report.Millicores(r.CPU, r.While), report.MiB(r.Memory.RSS), report.MiB(r.Memory.PSS),
+		}
+		if factor, ok := map[int]float64{goalPods: 1, goalManyPods: goalFactor}[r.n]; ok {
+			row = append(row, goal(factor), report.Verdict(meets(r, factor)))
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+func goal(factor float64) string {
+	return fmt.Sprintf("< %.1f s, %.1f CPU-s, %.1f mcores, %.0f MiB", factor*goalReported.Seconds(), factor*goalCPU.Seconds(),
+		factor*goalMillicores, factor*goalRSS/(1<<20))
+}
+
+func meets(r result, factor float64) bool {
+	return float64(r.reported) < factor*float64(goalReported) &&
+		float64(r.cpu) < factor*float64(goalCPU) &&
+		1000*float64(r.CPU) < factor*goalMillicores*float64(r.While) &&
+		float64(r.Memory.RSS) < factor*goalRSS
+}

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deckhand-node/deckhand/internal/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
+	"github.com/deckhand-node/deckhand/internal/cli/progress"
+	"github.com/deckhand-node/deckhand/internal/local"
+)
+
+func (a *app) agentCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "agent",
+		GroupID: groupRun,
+		Short:   "Run the agent in the foreground",
+		Long: `Run the agent in the foreground. Its flags are named as the kubelet's are.
+
+Without --container-runtime-endpoint the agent runs a containerd of its own.`,
+		Example: `  deckhand agent --pod-manifest-path /etc/deckhand/manifests
+  deckhand agent --config /etc/deckhand/config.yaml -v 4`,
+		Args:    arguments(cobra.NoArgs),
+		Version: buildinfo.Get().Version,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.deps.Agent(cmd.Context(), cmd.Flags())
+		},
+	}
+	cmd.SetVersionTemplate("deckhand {{.Version}}\n")
+	if a.deps.AgentFlags != nil {
+		a.deps.AgentFlags(cmd.Flags())
+	}
+	if cmd.Flags().Lookup("version") == nil {
+		cmd.Flags().Bool("version", false, "print the version")
+	}
+	return cmd
+}
+
+func (a *app) upCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "up [MANIFESTS]",
+		GroupID: groupRun,
+		Short:   "Run the agent on a folder of manifests, and show how the pods come up",
+		Long: `Run the agent in the foreground, standalone and with a containerd of its own, on a
+folder of pod manifests (or one file), and show how the pods come up.
+
+Ctrl-C stops the agent and leaves the pods running; "up" again adopts them. "deckhand
+down" takes everything down.`,
+		Example: `  deckhand up ./examples
+  deckhand up --root-dir /tmp/deckhand web.yaml`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+		RunE: a.up,
+	}
+	if a.deps.UpFlags != nil {
+		a.deps.UpFlags(cmd.Flags())
+	}
+	return cmd
+}
+
+func (a *app) up(cmd *cobra.Command, args []string) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	terminal, stopTerminal := a.terminal(cmd.OutOrStdout())
+	defer stopTerminal()
+	started := make(chan struct{})
+	request := UpRequest{
+		RootDir: flagValue(cmd, "root-dir"), Flags: cmd.Flags(),
+		Terminal: terminal != nil, Started: func() { close(started) },
+	}
+	if len(args) > 0 {
+		path, err := filepath.Abs(args[0])
+		if err != nil {
+			return err
+		}
+		request.Manifests = path
+	}
+	agent := make(chan error, 1)
+	go func() { agent <- a.deps.Up(ctx, request) }()
+	select {
+	case err := <-agent:
+		return err
+	case <-started:
+	}
+	showErr := a.showComingUp(ctx, cmd, terminal)
+	if showErr != nil && !errors.Is(showErr, local.ErrStopped) && ctx.Err() == nil {
+		// Without its progress the agent is of use all the same.
+		fmt.Fprintln(cmd.ErrOrStderr(), "error: show progress:", showErr)
+	}
+	if err := <-agent; err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), "The agent has stopped, the pods run on. `deckhand down` takes them down.")
+	return nil
+}
+
+// showComingUp shows progress until the pods are settled, and then where to find them.
+func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *progress.Terminal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	snapshots := make(chan local.Snapshot)
+	done := make(chan error, 1)
+	go func() { done <- forward(ctx, a.client(cmd), snapshots) }()
+	out := cmd.OutOrStdout()
+	last, err := progress.Show(ctx, out, snapshots, progress.Settled, progress.Options{Now: a.deps.Now, Terminal: terminal})
+	cancel()
+	watchErr := <-done
+	if err == nil {
+		return tellReady(out, last)
+	}
+	if errors.Is(err, io.EOF) {
+		return watchErr
+	}
+	return err
+}
+
+// forward sends the agent's snapshots on, until ctx ends or the agent stops.
+func forward(ctx context.Context, client *local.Client, to chan<- local.Snapshot) error {
+	defer close(to)
+	for snapshot, err := range client.Watch(ctx) {
+		if err != nil {
+			return err
+		}
+		select {
+		case to <- snapshot:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func tellReady(out io.Writer, s local.Snapshot) error {
+	done := 0
+	for i := range s.Pods {
+		if podstatus.Done(s.Pods[i].Pod) {
+			done++
+		}
+	}
+	var text string
+	switch {
+	case len(s.Pods) == 0:
+		text = "\nThere are no pods yet: manifests are picked up as they appear.\n"
+	case done < len(s.Pods):
+		text = fmt.Sprintf("\n%d of %d pods have failed: see `deckhand pods` and `deckhand logs POD`.\n", len(s.Pods)-done, len(s.Pods))
+	case done == 1:
+		text = "\nThe pod is ready.\n"
+	default:
+		text = fmt.Sprintf("\nAll %d pods are ready.\n", done)
+	}
+	if url := progress.URL(s); url != "" {
+		text += "\n    curl " + url + "\n"
+	}
+	_, err := io.WriteString(out, text+"\nCtrl-C stops the agent and leaves the pods running.\n")
+	return err
+}
+
+// terminal describes the terminal behind w, or returns nil. stop ends the watch for its size.
+func (a *app) terminal(w io.Writer) (terminal *progress.Terminal, stop func()) {
+	file := terminalOf(w)
+	if file == nil || a.deps.Getenv("TERM") == "dumb" {
+		return nil, func() {}
+	}
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	return &progress.Terminal{
+		Size: func() (int, int) { return terminalSize(file) },
+		// Any value but none switches colours off, see https://no-color.org.
+		Color:   a.deps.Getenv("NO_COLOR") == "",
+		Resized: resized,
+	}, func() { signal.Stop(resized) }
+}
+
+func (a *app) downCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "down",
+		GroupID: groupRun,
+		Short:   "Stop all pods of an agent that has stopped, and remove all it made on this machine",
+		Example: `  deckhand down
+  deckhand down --root-dir /tmp/deckhand`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.deps.Down(cmd.Context(), DownRequest{
+				RootDir: flagValue(cmd, "root-dir"), Flags: cmd.Flags(),
+				Tell: func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) },
+			})
+		},
+	}
+	if a.deps.DownFlags != nil {
+		a.deps.DownFlags(cmd.Flags())
+	}
+	return cmd
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/pflag"
+	"go.uber.org/goleak"
+	"sigs.k8s.io/yaml"
+
+	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/local/localtest"
+)
+
+var update = flag.Bool("update", false, "write what the commands print into the scripts in testdata")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// now is the time in all scripts.
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// TestScripts runs commands against an agent that tells what files in the script
+// say, over a real socket. The scripts' own commands are:
+//
+//	agent SNAPSHOT [IMAGES EVENTS]   serve what these YAML files say, and logs/, below root/
+//	deckhand ARG...                  run a command line
+//	kubelet ARG...                   the same, with the binary called so
+//	exit CODE                        the last command ended with this exit code
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata",
+		UpdateScripts: *update,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv(EnvRootDir, env.WorkDir+"/root")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"agent":    func(ts *testscript.TestScript, _ bool, args []string) { serveFiles(t, ts, args) },
+			"deckhand": func(ts *testscript.TestScript, neg bool, args []string) { runMain(ts, neg, "/usr/bin/deckhand", args) },
+			"kubelet":  func(ts *testscript.TestScript, neg bool, args []string) { runMain(ts, neg, "/usr/bin/kubelet", args) },
+			"exit": func(ts *testscript.TestScript, _ bool, args []string) {
+				if got := ts.Getenv("EXIT"); got != args[0] {
+					ts.Fatalf("exit code %s, want %s", got, args[0])
+				}
+			},
+		},
+	})
+}
+
+func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {
+	agent := localtest.New()
+	load := func(i int, into any) {
+		if i < len(args) {
+			ts.Check(yaml.UnmarshalStrict([]byte(ts.ReadFile(args[i])), into))
+		}
+	}
+	agent.Update(func(s *local.Snapshot) { load(0, s) })
+	var images []local.Image
+	load(1, &images)
+	agent.SetImages(images)
+	var events []local.Event
+	load(2, &events)
+	agent.SetEvents(events)
+	agent.OnRun = func(_ string, manifest []byte) (local.Run, error) {
+		return nil, &local.StatusError{Code: 422, Err: fmt.Errorf("document 1: spec.containers: Required value\n  a pod has one at least\ndocument 2: %s", strings.TrimSpace(string(manifest)))}
+	}
+	ts.Check(os.MkdirAll(ts.MkAbs("root"), 0o700))
+	listener, err := local.Listen(local.SocketPath(ts.MkAbs("root")))
+	ts.Check(err)
+	ts.Defer(localtest.ServeOn(t, agent, listener, ts.MkAbs("logs")))
+}
+
+func runMain(ts *testscript.TestScript, neg bool, argv0 string, args []string) {
+	tell := func(what string, flags *pflag.FlagSet) {
+		fmt.Fprint(ts.Stdout(), what)
+		flags.Visit(func(f *pflag.Flag) { fmt.Fprintf(ts.Stdout(), " --%s=%s", f.Name, f.Value) })
+		fmt.Fprintln(ts.Stdout())
+	}
+	deps := Deps{
+		RootDir: "/var/lib/deckhand",
+		Getenv:  ts.Getenv,
+		Now:     func() time.Time { return now },
+		AgentFlags: func(flags *pflag.FlagSet) {
+			flags.String("config", "", "the configuration `file`")
+			flags.String("root-dir", "/var/lib/kubelet", "the root `folder`")
+			flags.IntP("v", "v", 2, "verbosity")
+		},
+		Agent: func(_ context.Context, flags *pflag.FlagSet) error { tell("agent", flags); return nil },
+		Up: func(_ context.Context, r UpRequest) error {
+			return fmt.Errorf("can't run %s below %s", r.Manifests, r.RootDir)
+		},
+		Down: func(_ context.Context, r DownRequest) error { r.Tell("removed " + r.RootDir); return nil },
+	}
+	code := Main(context.Background(), args, argv0, strings.NewReader(""), ts.Stdout(), ts.Stderr(), deps)
+	ts.Setenv("EXIT", strconv.Itoa(code))
+	if neg == (code == 0) {
+		ts.Fatalf("exit code %d", code)
+	}
+}

@@ -1,0 +1,60 @@
+package embedded
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
+)
+
+func TestPauses(t *testing.T) {
+	var p pauses
+	want := firstPause
+	for range 12 {
+		if got := p.take(time.Second); got != want {
+			t.Errorf("the pause is %v, not %v", got, want)
+		}
+		want = min(2*want, longestPause)
+	}
+	if got := p.take(time.Second); got != longestPause {
+		t.Errorf("the pause has grown to %v only", got)
+	}
+	if got := p.take(healthyAfter); got != firstPause {
+		t.Errorf("after a healthy time the pause is still %v", got)
+	}
+}
+
+// The same input gives the same text, or containerd would be restarted in vain;
+// and names can't break out of their strings.
+func TestRender(t *testing.T) {
+	l, err := layout.New(`/var/lib/it's "quoted" <&>`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Programs{Runc: "/bin/runc", CNIDirs: []string{"/a b", "/c"}}
+	text, err := render(Config{}.WithDefaults(), l, p, host{Snapshotter: "native", Platform: "linux/amd64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`root = "/var/lib/it's \"quoted\" \u003c\u0026\u003e/containerd/root"`,
+		`restrict_oom_score_adj = true`,
+		`oom_score = 0`,
+		`snapshotter = "native"`,
+		`bin_dirs = ["/a b", "/c", ]`,
+		`sandbox = "deckhand.local/pause:1"`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s isn't in\n%s", want, text)
+		}
+	}
+	again, err := render(Config{}.WithDefaults(), l, p, host{Snapshotter: "native", Platform: "linux/amd64"})
+	if err != nil || string(again) != string(text) {
+		t.Errorf("a second time it is different, error %v", err)
+	}
+	lower, err := render(Config{}.WithDefaults(), l, p, host{MayLowerOOMScore: true})
+	if err != nil || !strings.Contains(string(lower), "restrict_oom_score_adj = false") || !strings.Contains(string(lower), "oom_score = -999") {
+		t.Errorf("with CAP_SYS_RESOURCE it is\n%s", lower)
+	}
+}

@@ -1,0 +1,75 @@
+package translate_test
+
+import (
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+func TestThereAndBack(t *testing.T) {
+	p := webPod()
+	sb := sandbox(t, p)
+	id, s, ok := translate.Sandbox(&runtimeapi.PodSandbox{Id: "s", Metadata: sb.Metadata, State: runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: 5, Labels: sb.Labels})
+	equal(t, "identity", id, translate.Identity{UID: "1234", Name: "web", Namespace: "default"})
+	equal(t, "sandbox", s, pod.Sandbox{ID: "s", State: pod.SandboxReady, Attempt: 2, CreatedAt: time.Unix(0, 5)})
+	cfg := container(t, p, func(in *translate.ContainerInput) {
+		in.Backoff = time.Minute
+		in.Mounts = []*runtimeapi.Mount{{ContainerPath: "/dev/termination-log", HostPath: "/host/file"}}
+	})
+	_, c, ok2 := translate.ContainerStatus(&runtimeapi.ContainerStatus{
+		Id: "c", Metadata: cfg.Metadata, State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: 1, StartedAt: 2, FinishedAt: 3, ExitCode: 137,
+		Reason: "OOMKilled", Message: "m", Image: &runtimeapi.ImageSpec{Image: "resolved"}, ImageRef: "ref", LogPath: "/l", Labels: cfg.Labels,
+		Annotations: cfg.Annotations, Mounts: cfg.Mounts,
+	}, "s")
+	if !ok || !ok2 || c.Grace == nil || *c.Grace != 20 {
+		t.Fatalf("%v %v %+v", ok, ok2, c)
+	}
+	c.Grace = nil
+	equal(t, "container", c, pod.Container{
+		ID: "c", Name: "main", SandboxID: "s", Attempt: 4, State: pod.ContainerExited, CreatedAt: time.Unix(0, 1), StartedAt: time.Unix(0, 2),
+		FinishedAt: time.Unix(0, 3), ExitCode: 137, Reason: "OOMKilled", Message: "m", Image: "example/web:1", ImageRef: "ref", LogPath: "/l",
+		Backoff: time.Minute, Hash: cfg.Annotations[translate.AnnotationHash], TerminationMessagePath: "/host/file",
+	})
+	_, listed, _ := translate.Container(&runtimeapi.Container{Id: "c", PodSandboxId: "s", Metadata: cfg.Metadata, State: runtimeapi.ContainerState_CONTAINER_UNKNOWN,
+		CreatedAt: 1, Image: cfg.Image, ImageRef: "ref", Labels: cfg.Labels, Annotations: cfg.Annotations})
+	equal(t, "listed", []any{listed.State, listed.SandboxID, listed.Attempt, listed.Image}, []any{pod.ContainerUnknown, "s", 4, "example/web:1"})
+}
+
+func TestSandboxAddresses(t *testing.T) {
+	st := &runtimeapi.PodSandboxStatus{Id: "s", Labels: sandbox(t, webPod()).Labels, CreatedAt: -6795364578871345152,
+		Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1", AdditionalIps: []*runtimeapi.PodIP{{Ip: "fd00::1"}, {Ip: "10.0.0.1"}, {}}},
+		Linux:   &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}}}}
+	_, s, ok := translate.SandboxStatus(st)
+	equal(t, "sandbox", s, pod.Sandbox{ID: "s", State: pod.SandboxReady, IPs: []string{"10.0.0.1", "fd00::1"}, HostNetwork: true})
+	equal(t, "ok", ok, true)
+}
+
+func TestForeignThingsAreIgnored(t *testing.T) {
+	if _, _, ok := translate.Sandbox(&runtimeapi.PodSandbox{Id: "s", Labels: map[string]string{"io.kubernetes.pod.uid": "1"}}); ok {
+		t.Error("a sandbox without a pod's name was taken")
+	}
+	if _, _, ok := translate.SandboxStatus(nil); ok {
+		t.Error("no status was taken")
+	}
+	if _, _, ok := translate.ContainerStatus(nil, ""); ok {
+		t.Error("no status was taken")
+	}
+	if _, _, ok := translate.Container(&runtimeapi.Container{Id: "c", Labels: sandbox(t, webPod()).Labels}); ok {
+		t.Error("a container without a name was taken")
+	}
+}
+
+func TestMalformedAnnotations(t *testing.T) {
+	cfg := container(t, webPod(), nil)
+	for k := range cfg.Annotations {
+		cfg.Annotations[k] = "-garbage"
+	}
+	cfg.Annotations[translate.AnnotationBackoff] = "-5s"
+	delete(cfg.Annotations, translate.AnnotationImage)
+	_, c, ok := translate.Container(&runtimeapi.Container{Id: "c", Metadata: cfg.Metadata, Image: cfg.Image, Labels: cfg.Labels, Annotations: cfg.Annotations})
+	equal(t, "container", []any{ok, c.Attempt, c.Backoff, c.Grace, c.Image}, []any{true, 4, time.Duration(0), (*int64)(nil), "example/web:1"})
+}

@@ -1,0 +1,52 @@
+package unsupported_test
+
+import (
+	"reflect"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/unsupported"
+)
+
+func TestFields(t *testing.T) {
+	p := &v1.Pod{Spec: v1.PodSpec{
+		ActiveDeadlineSeconds: ptr.To(int64(1)),
+		HostUsers:             ptr.To(false),
+		SecurityContext:       &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{}, AppArmorProfile: &v1.AppArmorProfile{}},
+		Volumes: []v1.Volume{
+			{Name: "a", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+			{Name: "b", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}},
+			{Name: "c", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+		},
+		InitContainers: []v1.Container{{Name: "i", VolumeDevices: []v1.VolumeDevice{{}}}},
+		Containers: []v1.Container{{
+			Name:          "m",
+			LivenessProbe: &v1.Probe{}, ReadinessProbe: &v1.Probe{}, StartupProbe: &v1.Probe{},
+			Lifecycle:       &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}, StopSignal: ptr.To(v1.SIGHUP)},
+			EnvFrom:         []v1.EnvFromSource{{}},
+			Env:             []v1.EnvVar{{Name: "A", Value: "x"}, {Name: "B", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{}}}},
+			SecurityContext: &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{}},
+			Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"cpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi"),
+				"example.com/gpu": resource.MustParse("1")}},
+		}},
+	}}
+	var want []string
+	for _, path := range []string{
+		"spec.activeDeadlineSeconds", "spec.hostUsers", "spec.securityContext.seLinuxOptions", "spec.securityContext.appArmorProfile",
+		"spec.volumes[2] (c, neither emptyDir nor hostPath)", "spec.initContainers[0].volumeDevices", "spec.containers[0].envFrom[0]",
+		"spec.containers[0].env[1].valueFrom.secretKeyRef", "spec.containers[0].livenessProbe", "spec.containers[0].readinessProbe",
+		"spec.containers[0].startupProbe", "spec.containers[0].lifecycle.preStop", "spec.containers[0].resources[example.com/gpu]",
+		"spec.containers[0].resources[hugepages-2Mi]", "spec.containers[0].securityContext.appArmorProfile",
+	} {
+		want = append(want, path+": not acted on by this build")
+	}
+	if got := unsupported.Fields(p); !reflect.DeepEqual(got, want) {
+		t.Errorf("have %q\nwant %q", got, want)
+	}
+	if got := unsupported.Fields(&v1.Pod{Spec: v1.PodSpec{HostUsers: ptr.To(true), Containers: []v1.Container{{Name: "m"}}}}); got != nil {
+		t.Errorf("a plain pod: %q", got)
+	}
+}

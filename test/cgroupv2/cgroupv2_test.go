@@ -1,0 +1,146 @@
+// Package cgroupv2 holds one test: deckhand with its embedded runtime and real
+// containers on cgroup v2, whatever the host has. The host lends its programs,
+// read-only; everything else lives and ends with a virtual machine.
+package cgroupv2
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
+	"github.com/deckhand-node/deckhand/test/cgroupv2/report"
+)
+
+// want is what the guest has to tell. Weights are cgroup v2's for the CPU shares
+// of 500m, 100m and none (512, 102 and 2), as the OCI runtimes convert them.
+var want = map[string]string{
+	"besteffort tier cpu.weight": "1",
+	"burstable tier cpu.weight":  "17",
+
+	"guaranteed qosClass":             "Guaranteed",
+	"guaranteed pod cpu.max":          "50000 100000",
+	"guaranteed pod cpu.weight":       "59",
+	"guaranteed pod memory.max":       "67108864",
+	"guaranteed container cpu.max":    "50000 100000",
+	"guaranteed container cpu.weight": "59",
+	"guaranteed container memory.max": "67108864",
+	// KubeletConfiguration singleProcessOOMKill is false by default on cgroup v2.
+	"guaranteed container memory.oom.group": "1",
+	"guaranteed container processes":        "web",
+	"guaranteed restarts":                   "0",
+	"guaranteed at pod IP":                  "guaranteed is here",
+	"guaranteed at host port":               "guaranteed is here",
+
+	"burstable qosClass":                   "Burstable",
+	"burstable pod cpu.max":                "max 100000",
+	"burstable pod cpu.weight":             "17",
+	"burstable pod memory.max":             "50331648",
+	"burstable container cpu.max":          "max 100000",
+	"burstable container cpu.weight":       "17",
+	"burstable container memory.max":       "50331648",
+	"burstable container memory.oom.group": "1",
+	"burstable container processes":        "web",
+	"burstable restarts":                   "0",
+	"burstable at pod IP":                  "burstable is here",
+
+	"burstable tier cpu.weight after kill -9": "17",
+	"guaranteed at pod IP after kill -9":      "guaranteed is here",
+	"guaranteed at host port after kill -9":   "guaranteed is here",
+	"burstable at pod IP after kill -9":       "burstable is here",
+
+	"pods' groups left": "",
+	"pods' mounts left": "",
+	"the agent's end":   "exit status 0",
+}
+
+// same is what an agent that was killed and started again has to find as it was.
+var same = []string{"uid", "qosClass", "container id", "restarts"}
+
+func TestPodsOnCgroupV2(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test runs real containers and needs root")
+	}
+	k := findKernel(t)
+	console := k.run(t, stage(t, k))
+	result, err := report.Parse(console)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, failure := range result.Failures {
+		t.Errorf("in the guest: %s", failure)
+	}
+	if t.Failed() {
+		t.Fatalf("the guest's console:\n%s", console)
+	}
+	t.Logf("from boot to power-off: %v", result.Took)
+	check(t, result.Facts)
+	if t.Failed() {
+		for _, fact := range slices.Sorted(maps.Keys(result.Facts)) {
+			t.Logf("%s: %s", fact, result.Facts[fact])
+		}
+	}
+}
+
+func check(t *testing.T, facts map[string]string) {
+	t.Helper()
+	for _, fact := range slices.Sorted(maps.Keys(want)) {
+		if got, told := facts[fact]; !told {
+			t.Errorf("%s: not told", fact)
+		} else if got != want[fact] {
+			t.Errorf("%s is %q, want %q", fact, got, want[fact])
+		}
+	}
+	for _, fact := range []string{"controllers", "guaranteed container cgroup.controllers"} {
+		for _, controller := range []string{"cpu", "io", "memory", "pids"} {
+			if !slices.Contains(strings.Fields(facts[fact]), controller) {
+				t.Errorf("%s are %q, without %s", fact, facts[fact], controller)
+			}
+		}
+	}
+	for _, pod := range []string{"guaranteed", "burstable"} {
+		for _, what := range same {
+			before, after := facts[pod+" "+what], facts[pod+" "+what+" after kill -9"]
+			if before == "" || before != after {
+				t.Errorf("%s %s was %q and is %q after kill -9", pod, what, before, after)
+			}
+		}
+	}
+}
+
+// stage fills a folder with what the guest needs.
+func stage(t *testing.T, k kernel) string {
+	t.Helper()
+	dir := t.TempDir()
+	build(t, "./guest", filepath.Join(dir, "guest"))
+	build(t, "../../cmd/deckhand", filepath.Join(dir, "deckhand"))
+	links := map[string]string{"bin": embeddedtest.Bin(t), "modules": k.modules}
+	for name, target := range links {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"guaranteed.yaml", "burstable.yaml"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func build(t *testing.T, pkg, to string) {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-trimpath", "-o", to, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+}

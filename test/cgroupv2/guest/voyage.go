@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// kubepods is the group that all pods' groups are in.
+const kubepods = cgroupDir + "/kubepods"
+
+// leg is how long one step may take. A container takes some seconds to start here.
+const leg = 90 * time.Second
+
+// answer is how long a web server may take to answer once its container runs.
+const answer = 15 * time.Second
+
+// sail is what happens in the guest, from an empty machine to an empty machine.
+func sail(ctx context.Context, a *agent) error {
+	tellFile("controllers", cgroupDir+"/cgroup.controllers")
+	names := []string{"guaranteed", "burstable"}
+	if err := placeManifests(names); err != nil {
+		return err
+	}
+	if err := a.start(); err != nil {
+		return err
+	}
+	before, err := awaitPods(ctx, a, names)
+	if err != nil {
+		return err
+	}
+	tellPods(before, "")
+	tellGroups(before)
+	tellAnswers(ctx, before, "")
+
+	if err := a.kill(); err != nil {
+		return err
+	}
+	if err := a.start(); err != nil {
+		return err
+	}
+	after, err := awaitPods(ctx, a, names)
+	if err != nil {
+		return fmt.Errorf("after kill -9: %w", err)
+	}
+	tellPods(after, " after kill -9")
+	tellAnswers(ctx, after, " after kill -9")
+	tellFile("burstable tier cpu.weight after kill -9", kubepods+"/burstable/cpu.weight")
+
+	return clearAway(ctx, a, names)
+}
+
+func placeManifests(names []string) error {
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(guestDir, name+".yaml"))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(manifest(name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	images := filepath.Join(rootDir, "images")
+	if err := os.MkdirAll(images, 0o700); err != nil {
+		return err
+	}
+	archives, err := filepath.Glob(binDir + "/images/*.tar")
+	if err != nil || len(archives) == 0 {
+		return errors.Join(err, errors.New("there are no image archives"))
+	}
+	for _, path := range archives {
+		if err := os.Symlink(path, filepath.Join(images, filepath.Base(path))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func manifest(name string) string { return filepath.Join(manifestDir, name+".yaml") }
+
+func awaitPods(ctx context.Context, a *agent, names []string) ([]v1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, leg)
+	defer cancel()
+	return a.awaitReady(ctx, names...)
+}
+
+// tellPods tells what the agent says about pods that shouldn't change.
+func tellPods(pods []v1.Pod, when string) {
+	for _, p := range pods {
+		name := short(p)
+		tell(string(p.UID), "%s uid%s", name, when)
+		tell(string(p.Status.QOSClass), "%s qosClass%s", name, when)
+		for _, c := range p.Status.ContainerStatuses {
+			tell(c.ContainerID, "%s container id%s", name, when)
+			tell(fmt.Sprint(c.RestartCount), "%s restarts%s", name, when)
+		}
+	}
+}
+
+func short(p v1.Pod) string { return strings.TrimSuffix(p.Name, "-guest") }
+
+// tellAnswers tells what the pods' web servers say, at the pod's own address and
+// at the host's port.
+func tellAnswers(ctx context.Context, pods []v1.Pod, when string) {
+	for _, p := range pods {
+		port := p.Spec.Containers[0].Ports[0]
+		tellAnswer(ctx, net.JoinHostPort(p.Status.PodIP, fmt.Sprint(port.ContainerPort)), short(p)+" at pod IP"+when)
+		if port.HostPort != 0 {
+			tellAnswer(ctx, net.JoinHostPort("127.0.0.1", fmt.Sprint(port.HostPort)), short(p)+" at host port"+when)
+		}
+	}
+}
+
+// tellAnswer gives a server time: its container runs before it listens.
+func tellAnswer(ctx context.Context, address, fact string) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	var text []byte
+	err := await(ctx, func() (err error) {
+		text, err = get(ctx, "http://"+address+"/")
+		return err
+	})
+	if err != nil {
+		tell(err.Error(), "%s", fact)
+		return
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	tell(line, "%s", fact)
+}
+
+// tellGroups tells the limits of tiers, pods and containers.
+func tellGroups(pods []v1.Pod) {
+	for _, tier := range []string{"burstable", "besteffort"} {
+		tellFile(tier+" tier cpu.weight", filepath.Join(kubepods, tier, "cpu.weight"))
+	}
+	for _, p := range pods {
+		dir := podGroup(p)
+		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max"} {
+			tellFile(fmt.Sprintf("%s pod %s", short(p), file), filepath.Join(dir, file))
+		}
+		_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max", "memory.oom.group", "cgroup.controllers"} {
+			tellFile(fmt.Sprintf("%s container %s", short(p), file), filepath.Join(dir, id, file))
+		}
+		tell(commands(filepath.Join(dir, id)), "%s container processes", short(p))
+	}
+}
+
+func podGroup(p v1.Pod) string {
+	tier := kubepods
+	if p.Status.QOSClass != v1.PodQOSGuaranteed {
+		tier = filepath.Join(tier, strings.ToLower(string(p.Status.QOSClass)))
+	}
+	return filepath.Join(tier, "pod"+string(p.UID))
+}
+
+func tellFile(fact, path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		tell(err.Error(), "%s", fact)
+		return
+	}
+	tell(strings.TrimSpace(string(text)), "%s", fact)
+}
+
+// commands are the names of the processes in a group.
+func commands(dir string) string {
+	list, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return err.Error()
+	}
+	var names []string
+	for _, pid := range strings.Fields(string(list)) {
+		name, err := os.ReadFile("/proc/" + pid + "/comm")
+		if err != nil {
+			return err.Error()
+		}
+		names = append(names, strings.TrimSpace(string(name)))
+	}
+	return strings.Join(names, " ")
+}
+
+// clearAway removes the manifests and tells what is left of the pods.
+func clearAway(ctx context.Context, a *agent, names []string) error {
+	for _, name := range names {
+		if err := os.Remove(manifest(name)); err != nil {
+			return err
+		}
+	}
+	leg, cancel := context.WithTimeout(ctx, leg)
+	defer cancel()
+	err := await(leg, func() error {
+		pods, err := a.pods(leg)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("%d pods are there", len(pods))
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("after the manifests were removed: %w", err)
+	}
+	groups, err := podGroups()
+	if err != nil {
+		return err
+	}
+	tell(strings.Join(groups, " "), "pods' groups left")
+	mounts, err := podMounts()
+	if err != nil {
+		return err
+	}
+	tell(strings.Join(mounts, " "), "pods' mounts left")
+	status, err := a.stop()
+	if err != nil {
+		return err
+	}
+	tell(status, "the agent's end")
+	return nil
+}
+
+// podGroups lists the groups of pods.
+func podGroups() ([]string, error) {
+	var groups []string
+	err := filepath.WalkDir(kubepods, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), "pod") {
+			groups = append(groups, path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return groups, err
+}
+
+// podMounts lists the mounts below the agent's root folder: pods' root file
+// systems, volumes and network namespaces.
+func podMounts() ([]string, error) {
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	var mounts []string
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); strings.HasPrefix(fields[1], rootDir+"/") {
+			mounts = append(mounts, fields[1])
+		}
+	}
+	slices.Sort(mounts)
+	return mounts, nil
+}

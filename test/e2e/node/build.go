@@ -1,0 +1,27 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// BinaryVariable names the environment variable with a deckhand to test instead
+// of one built from the sources, such as a release's.
+const BinaryVariable = "DECKHAND_BINARY"
+
+// Build builds deckhand into dir with the race detector and returns its path.
+// The tests read the detector's findings from the agent's log.
+func Build(dir string) (string, error) {
+	if given := os.Getenv(BinaryVariable); given != "" {
+		return filepath.Abs(given)
+	}
+	path := filepath.Join(dir, "deckhand")
+	cmd := exec.Command("go", "build", "-race", "-o", path, "github.com/deckhand-node/deckhand/cmd/deckhand")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build deckhand: %w\n%s", err, out)
+	}
+	return path, nil
+}

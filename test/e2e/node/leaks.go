@@ -1,0 +1,198 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// attached are the interfaces plugged into the node's bridge.
+func (n *Node) attached() []string {
+	return list("/sys/class/net/" + n.in.Config.Bridge + "/brif")
+}
+
+// leftovers fails the test for everything of this node that is still on the host
+// after it was taken down.
+func (n *Node) leftovers(attached []string) {
+	n.t.Helper()
+	left := n.leftProcesses()
+	left = append(left, n.leftMounts("")...)
+	left = append(left, n.leftNetfilter(n.in.Config.Bridge, n.subnet())...)
+	for _, name := range append(attached, n.in.Config.Bridge) {
+		if _, err := net.InterfaceByName(name); err == nil {
+			left = append(left, "network interface "+name)
+		}
+	}
+	for _, dir := range cgroupDirs(n.CgroupRoot) {
+		left = append(left, "control group "+dir)
+	}
+	layout, err := n.in.Config.Layout()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, dir := range []string{n.RootDir, layout.Run(), n.PodLogs, n.LogLinks} {
+		if _, err := os.Lstat(dir); err == nil {
+			left = append(left, dir)
+		}
+	}
+	for _, what := range left {
+		n.t.Errorf("left on the host: %s", what)
+	}
+}
+
+// PodLeftovers lists what pods have left on the host while the agent runs and no
+// pod should be there.
+func (n *Node) PodLeftovers() error {
+	n.t.Helper()
+	var left []string
+	for id, pod := range n.Sandboxes() {
+		left = append(left, "sandbox "+id+" of "+pod)
+	}
+	for _, c := range n.Containers() {
+		left = append(left, "container "+c.ID+" of "+c.Pod)
+	}
+	for _, p := range processes() {
+		if strings.HasPrefix(filepath.Base(p.args[0]), "containerd-shim") && strings.Contains(p.String(), n.RootDir+"/") || n.inOurCgroups(p.pid) {
+			left = append(left, "process "+p.String())
+		}
+	}
+	left = append(left, n.leftMounts("")...)
+	for _, name := range n.attached() {
+		left = append(left, "network interface "+name)
+	}
+	for i := 2; i < 10; i++ {
+		left = append(left, n.leftNetfilter(fmt.Sprintf("dport %d ", n.Port(i)))...)
+	}
+	for _, qos := range []string{"", "burstable", "besteffort"} {
+		for _, dir := range cgroupDirs(filepath.Join(n.CgroupRoot, "kubepods", qos)) {
+			for _, name := range list(dir) {
+				if strings.HasPrefix(name, "pod") {
+					left = append(left, "control group "+filepath.Join(dir, name))
+				}
+			}
+		}
+	}
+	for _, dir := range []string{filepath.Join(n.RootDir, "pods"), n.PodLogs, n.LogLinks} {
+		for _, name := range list(dir) {
+			left = append(left, filepath.Join(dir, name))
+		}
+	}
+	for _, name := range list(filepath.Join(n.RootDir, "cni", "addresses", n.in.Config.Bridge)) {
+		if net.ParseIP(name) != nil {
+			left = append(left, "address "+name)
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("left on the host:\n  %s", strings.Join(left, "\n  "))
+	}
+	return nil
+}
+
+// leftProcesses are the processes that name our folder or are in our control groups.
+func (n *Node) leftProcesses() []string {
+	var left []string
+	for _, p := range processes() {
+		if p.pid != os.Getpid() && (strings.Contains(p.String(), n.RootDir) || n.inOurCgroups(p.pid)) {
+			left = append(left, "process "+p.String())
+		}
+	}
+	return left
+}
+
+// leftMounts are the mounts below a folder of the base folder, and in our folder for sockets.
+func (n *Node) leftMounts(below string) []string {
+	layout, err := n.in.Config.Layout()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var left []string
+	infos, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, info := range infos {
+		if strings.HasPrefix(info.Mountpoint, filepath.Join(n.Base, below)+"/") || strings.HasPrefix(info.Mountpoint, layout.Run()+"/") {
+			left = append(left, "mount "+info.Mountpoint)
+		}
+	}
+	return left
+}
+
+// subnet is how every address of a pod begins in a rule.
+func (n *Node) subnet() string {
+	return strings.TrimSuffix(n.in.Config.PodCIDR, "0/24")
+}
+
+// leftNetfilter lists netfilter rules with any of the words.
+func (n *Node) leftNetfilter(words ...string) []string {
+	var left []string
+	for _, command := range [][]string{{"nft", "list", "ruleset"}, {"iptables-save"}} {
+		path, err := exec.LookPath(command[0])
+		if err != nil {
+			continue
+		}
+		out, err := exec.CommandContext(context.Background(), path, command[1:]...).Output()
+		if err != nil {
+			n.t.Errorf("%s: %v", strings.Join(command, " "), err)
+			continue
+		}
+		for line := range strings.SplitSeq(string(out), "\n") {
+			for _, word := range words {
+				if strings.Contains(line+" ", word) {
+					left = append(left, command[0]+" rule "+strings.TrimSpace(line))
+				}
+			}
+		}
+	}
+	return left
+}
+
+// cgroupDirs are the folders of a control group in every hierarchy that has it.
+func cgroupDirs(group string) []string {
+	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, info := range infos {
+		dir := filepath.Join(info.Mountpoint, group)
+		if st, err := os.Stat(dir); err == nil && st.IsDir() {
+			out = append(out, dir)
+		}
+	}
+	return out
+}
+
+// CgroupFile reads the file of a container's control group in whichever hierarchy
+// has it, by the first of the names that exists (cgroup v1's and v2's differ).
+func (n *Node) CgroupFile(uid, id string, names ...string) (string, error) {
+	for _, qos := range []string{"", "burstable", "besteffort"} {
+		for _, dir := range cgroupDirs(filepath.Join(n.CgroupRoot, "kubepods", qos, "pod"+uid, id)) {
+			for _, name := range names {
+				if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+					return strings.TrimSpace(string(text)), nil
+				}
+			}
+		}
+	}
+	return "", fmt.Errorf("no control group of container %s has %v", id, names)
+}
+
+// list are the names in a folder; none if it doesn't exist.
+func list(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	out := make([]string, len(entries))
+	for i, e := range entries {
+		out[i] = e.Name()
+	}
+	return out
+}

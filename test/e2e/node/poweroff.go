@@ -1,0 +1,81 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// PowerOff leaves the node as a power cut does: nothing runs, nothing is mounted,
+// the pods' interfaces and control groups are gone; what is on disk stays.
+func (n *Node) PowerOff() {
+	n.t.Helper()
+	n.Kill()
+	n.SignalContainerd(unix.SIGKILL)
+	n.Eventually("nothing runs", n.killRest)
+	for _, what := range n.leftMounts("") {
+		// It may have gone with one around it.
+		if err := unix.Unmount(strings.TrimPrefix(what, "mount "), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			n.t.Fatalf("%s: %v", what, err)
+		}
+	}
+	n.Eventually("interfaces go with their namespaces", func() error {
+		if names := n.attached(); len(names) > 0 {
+			return errors.New(strings.Join(names, " "))
+		}
+		return nil
+	})
+	for _, dir := range cgroupDirs(n.CgroupRoot) {
+		if err := removeCgroups(dir); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	// What a reboot clears, being in /run.
+	layout, err := n.in.Config.Layout()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.RemoveAll(layout.Run()); err != nil {
+		n.t.Fatal(err)
+	}
+	// How deckhand knows that it is another boot: by the kernel's word for it.
+	boot := layout.BootID()
+	if _, err := os.Stat(boot); err != nil {
+		n.t.Fatal(err)
+	}
+	n.write(boot, "the boot before "+time.Now().Format(time.RFC3339))
+}
+
+// killRest kills the node's processes, shims first so that they don't tell anybody.
+func (n *Node) killRest() error {
+	left := 0
+	for _, p := range processes() {
+		shim := strings.HasPrefix(filepath.Base(p.args[0]), "containerd-shim") && strings.Contains(p.String(), n.RootDir+"/")
+		if shim || n.inOurCgroups(p.pid) {
+			left++
+			// It may have gone with its namespace's first process.
+			_ = unix.Kill(p.pid, unix.SIGKILL)
+		}
+	}
+	if left > 0 {
+		return errors.New("processes had to be killed")
+	}
+	return nil
+}
+
+func removeCgroups(dir string) error {
+	for _, name := range list(dir) {
+		path := filepath.Join(dir, name)
+		if st, err := os.Lstat(path); err != nil || !st.IsDir() {
+			continue
+		}
+		if err := removeCgroups(path); err != nil {
+			return err
+		}
+	}
+	return unix.Rmdir(dir)
+}

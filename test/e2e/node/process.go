@@ -1,0 +1,134 @@
+package node
+
+import (
+	"errors"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// stopIn is how long an agent may take after SIGTERM. Nothing it does then
+// depends on pods or on the runtime.
+const stopIn = 5 * time.Second
+
+// process is one life of the agent.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	// err is how it ended, once done is closed.
+	err error
+}
+
+// Start starts the agent. It doesn't wait until it is up: awaiting what it should
+// do is enough.
+func (n *Node) Start() {
+	n.t.Helper()
+	n.startWith(n.flags())
+}
+
+func (n *Node) startWith(flags []string) {
+	n.t.Helper()
+	if n.agent != nil {
+		n.t.Fatal("the agent runs already")
+	}
+	cmd := exec.Command(n.binary, flags...)
+	cmd.Stdout, cmd.Stderr = n.logged, n.logged
+	p, err := launch(cmd)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.agent = p
+}
+
+// launch starts a program that dies with this one, so that an interrupted test
+// leaves no agent behind.
+func launch(cmd *exec.Cmd) (*process, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// The signal comes when the thread that started it ends, so it has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.done)
+		}
+	}()
+	return p, <-started
+}
+
+func (p *process) kill() {
+	// It may have ended already, which is as good.
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Kill kills the agent as kill -9 does.
+func (n *Node) Kill() {
+	n.t.Helper()
+	n.mustRun()
+	n.agent.kill()
+	n.agent = nil
+}
+
+// Stop stops the agent as Ctrl-C or an init system does. It fails the test unless
+// it ends well and in time.
+func (n *Node) Stop() {
+	n.t.Helper()
+	n.mustRun()
+	begin := time.Now()
+	if err := n.agent.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		n.t.Fatal(err)
+	}
+	select {
+	case <-n.agent.done:
+	case <-time.After(Deadline):
+		n.t.Fatal("the agent doesn't stop")
+	}
+	if took := time.Since(begin); took > stopIn {
+		n.t.Errorf("the agent took %s to stop, want at most %s", took, stopIn)
+	}
+	if err := n.agent.err; err != nil {
+		n.t.Errorf("the agent ended with %v", err)
+	}
+	n.agent = nil
+}
+
+// PID is the agent's process.
+func (n *Node) PID() int {
+	n.t.Helper()
+	n.mustRun()
+	return n.agent.cmd.Process.Pid
+}
+
+// mustRun fails the test when the agent has ended by itself.
+func (n *Node) mustRun() {
+	n.t.Helper()
+	if n.agent == nil {
+		n.t.Fatal("the agent wasn't started")
+	}
+	select {
+	case <-n.agent.done:
+		n.t.Fatalf("the agent ended by itself: %v", n.agent.err)
+	default:
+	}
+}
+
+// RunSecond starts a second agent with the same flags and returns what it said
+// and its exit code once it has ended.
+func (n *Node) RunSecond() (output string, code int) {
+	n.t.Helper()
+	out, err := exec.CommandContext(n.t.Context(), n.binary, n.flags()...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		n.t.Fatal(err)
+	}
+	if exit != nil {
+		code = exit.ExitCode()
+	}
+	return string(out), code
+}
