@@ -15,6 +15,7 @@ IMAGES := $(BIN)/images/pause.tar $(BIN)/images/web.tar
 CONTAINERD_PKG := github.com/containerd/containerd/v2
 CONTAINERD_TAGS := no_btrfs no_devmapper no_zfs no_aufs
 
+SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 ##@ Everyday
@@ -45,12 +46,25 @@ deps: ## Install the Debian packages that are missing (as root).
 ##@ Checks
 
 .PHONY: test
-test: deps tools images ## Run all tests, unit and end-to-end (as root).
-	$(GO) test ./...
+test: test-deps lint tools images unit e2e ## Run everything: checks, unit tests with -race, end-to-end tests (as root).
+
+.PHONY: test-deps
+test-deps: ## Install the Debian packages that building and testing need and that are missing.
+	@scripts/install-deps.sh test
 
 .PHONY: lint
-lint: ## Look for what the tests don't find.
+lint: $(BIN)/staticcheck ## Check formatting, and look for mistakes with vet and staticcheck.
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
+	$(BIN)/staticcheck ./...
+
+.PHONY: unit
+unit: tools images ## Run the unit tests, with the race detector.
+	@set -o pipefail; $(GO) test -race -json ./internal/... ./cmd/... ./bench/... ./images/... ./test/report | $(GO) run ./test/report
+
+.PHONY: e2e
+e2e: tools images deckhand ## Run the end-to-end tests on a real containerd.
+	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... | $(GO) run ./test/report
 
 .PHONY: bench
 bench: deps build ## Compare pod start, restart and idle cost with plain CRI calls.
@@ -65,6 +79,10 @@ bench-scale: build ## Measure deckhand alone with 500 and 2,000 pods on an in-me
 .PHONY: deckhand
 deckhand: ## Build deckhand alone.
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/deckhand ./cmd/deckhand
+
+$(BIN)/staticcheck: tools/lint/go.mod tools/lint/go.sum
+	@mkdir -p $(@D)
+	cd tools/lint && CGO_ENABLED=0 $(GO) build -trimpath -o $@ honnef.co/go/tools/cmd/staticcheck
 
 .PHONY: tools
 tools: $(addprefix $(BIN)/,$(CONTAINERD_TOOLS) runc $(CNI_PLUGINS)) ## Build containerd, its shim, runc and the CNI plugins.

@@ -56,6 +56,7 @@ func (k kernel) run(t *testing.T, dir string) string {
 		"con=null", "con0=null,fd:1", "quiet", "loglevel=1", "uml_dir="+state)
 	cmd.Env = []string{"HOME=" + state, "PATH=" + os.Getenv("PATH")}
 	cmd.Dir = state
+	cmd.WaitDelay = 10 * time.Second
 	var console bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &console, &console
 	// Each process of the guest is one of the host's: in a PID namespace they all

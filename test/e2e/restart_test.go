@@ -24,11 +24,13 @@ func TestCrashAndBackoff(t *testing.T) {
 	if status.RestartCount != 1 || last == nil || last.ExitCode != 3 || last.Reason != "Error" {
 		t.Errorf("status is %+v, want one restart and exit code 3", status)
 	}
-	// The first restart doesn't wait. Its instance's creation shows when it came.
-	if view(t, s, "a").Pod.Status.Phase != v1.PodRunning {
-		t.Errorf("phase is %s, want Running", view(t, s, "a").Pod.Status.Phase)
+	if phase := view(t, s, "a").Pod.Status.Phase; phase != v1.PodRunning {
+		t.Errorf("phase is %s, want Running", phase)
 	}
 	began := last.FinishedAt.Time
+	if took := last.StartedAt.Sub(view(t, s, "a").Pod.Status.StartTime.Time); took > 5*time.Second {
+		t.Errorf("the first restart came %s after the pod's start: it shouldn't have waited", took)
+	}
 	n.Kill()
 	n.Start()
 	n.Await("the back-off goes on in a new agent", agentIs(n), waiting("a", "CrashLoopBackOff", "back-off 10s"))

@@ -238,7 +238,6 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 // awaitReady waits until containerd can run pods, or has ended.
 func (r *Runtime) awaitReady(ctx context.Context, p *child.Process, fresh bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		if p.Wait(ctx) == nil {

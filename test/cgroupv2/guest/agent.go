@@ -12,7 +12,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -28,9 +27,14 @@ const logTail = 8 << 10
 // between is the pause between two looks at something that can't be awaited.
 const between = 100 * time.Millisecond
 
+// leg is how long one step may take. A container takes some seconds to start here.
+const leg = 90 * time.Second
+
 // agent is deckhand running in the guest.
 type agent struct {
-	cmd *exec.Cmd
+	process *os.Process
+	// ended gets what Wait says, once.
+	ended chan error
 }
 
 func (a *agent) start() error {
@@ -39,24 +43,29 @@ func (a *agent) start() error {
 		return err
 	}
 	defer log.Close()
-	a.cmd = exec.Command(guestDir+"/deckhand", "agent",
+	cmd := exec.Command(guestDir+"/deckhand", "agent",
 		"--root-dir", rootDir,
 		"--pod-manifest-path", manifestDir,
 		"--embedded-bin-dir", binDir,
 		"--hostname-override", "guest",
 		"--node-ip", "127.0.0.1",
 		"-v", "4")
-	a.cmd.Stdout, a.cmd.Stderr = log, log
-	return a.cmd.Start()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	a.process, a.ended = cmd.Process, make(chan error, 1)
+	go func() { a.ended <- cmd.Wait() }()
+	return nil
 }
 
 // kill ends the agent at once, wherever it is.
 func (a *agent) kill() error {
-	if err := a.cmd.Process.Kill(); err != nil {
+	if err := a.process.Kill(); err != nil {
 		return err
 	}
-	var ended *exec.ExitError
-	if err := a.cmd.Wait(); !errors.As(err, &ended) {
+	var killed *exec.ExitError
+	if err := <-a.ended; !errors.As(err, &killed) {
 		return fmt.Errorf("the killed agent ended with %w", err)
 	}
 	return nil
@@ -64,10 +73,10 @@ func (a *agent) kill() error {
 
 // stop asks the agent to end and says how it did.
 func (a *agent) stop() (string, error) {
-	if err := a.cmd.Process.Signal(os.Interrupt); err != nil {
+	if err := a.process.Signal(os.Interrupt); err != nil {
 		return "", err
 	}
-	if err := a.cmd.Wait(); err != nil {
+	if err := <-a.ended; err != nil {
 		return err.Error(), nil
 	}
 	return "exit status 0", nil
@@ -100,9 +109,9 @@ func (a *agent) pods(ctx context.Context) (map[string]v1.Pod, error) {
 }
 
 // awaitReady waits until each named pod is ready and returns them in that order.
-func (a *agent) awaitReady(ctx context.Context, names ...string) ([]v1.Pod, error) {
+func (a *agent) awaitReady(ctx context.Context, names []string) ([]v1.Pod, error) {
 	var ready []v1.Pod
-	err := await(ctx, func() error {
+	err := await(ctx, leg, a.ended, func(ctx context.Context) error {
 		pods, err := a.pods(ctx)
 		if err != nil {
 			return err
@@ -110,15 +119,36 @@ func (a *agent) awaitReady(ctx context.Context, names ...string) ([]v1.Pod, erro
 		ready = ready[:0]
 		for _, name := range names {
 			p, ok := pods[name+"-guest"]
-			if !ok || !isReady(&p) {
-				status, _ := yaml.Marshal(p.Status)
-				return fmt.Errorf("pod %s isn't ready:\n%s", name, status)
+			if !ok {
+				return fmt.Errorf("there is no pod %s", name)
+			}
+			if !isReady(&p) {
+				return notReady(&p)
 			}
 			ready = append(ready, p)
 		}
 		return nil
 	})
 	return ready, err
+}
+
+func notReady(p *v1.Pod) error {
+	status, err := json.Marshal(p.Status)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("pod %s isn't ready: %s", p.Name, status)
+}
+
+// awaitNone waits until the agent has no pod.
+func (a *agent) awaitNone(ctx context.Context) error {
+	return await(ctx, leg, a.ended, func(ctx context.Context) error {
+		pods, err := a.pods(ctx)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("%d pods are there", len(pods))
+		}
+		return err
+	})
 }
 
 func isReady(p *v1.Pod) bool {
@@ -130,16 +160,21 @@ func isReady(p *v1.Pod) bool {
 	return false
 }
 
-// await tries until there is no error; when time is up, the last one tells why.
-func await(ctx context.Context, try func() error) error {
+// await tries until there is no error or the agent ended, which is final. When
+// time is up, the last error tells why.
+func await(ctx context.Context, limit time.Duration, ended <-chan error, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	for {
-		err := try()
+		err := try(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
+		case end := <-ended:
+			return fmt.Errorf("the agent ended by itself: %v", end)
 		case <-ctx.Done():
-			return fmt.Errorf("%w; last: %w", ctx.Err(), err)
+			return fmt.Errorf("waited for %v: %w", limit, err)
 		case <-time.After(between):
 		}
 	}

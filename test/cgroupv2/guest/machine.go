@@ -122,7 +122,6 @@ func fill(root string) error {
 func mountKernel() error {
 	for _, m := range []struct {
 		kind, dir, options string
-		flags              uintptr
 	}{
 		{kind: "proc", dir: "/proc"},
 		{kind: "sysfs", dir: "/sys"},
@@ -134,7 +133,7 @@ func mountKernel() error {
 		if err := os.MkdirAll(m.dir, 0o755); err != nil {
 			return err
 		}
-		if err := unix.Mount(m.kind, m.dir, m.kind, m.flags, m.options); err != nil {
+		if err := unix.Mount(m.kind, m.dir, m.kind, 0, m.options); err != nil {
 			return fmt.Errorf("mount %s on %s: %w", m.kind, m.dir, err)
 		}
 	}

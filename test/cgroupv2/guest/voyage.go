@@ -18,14 +18,12 @@ import (
 // kubepods is the group that all pods' groups are in.
 const kubepods = cgroupDir + "/kubepods"
 
-// leg is how long one step may take. A container takes some seconds to start here.
-const leg = 90 * time.Second
-
 // answer is how long a web server may take to answer once its container runs.
 const answer = 15 * time.Second
 
 // sail is what happens in the guest, from an empty machine to an empty machine.
 func sail(ctx context.Context, a *agent) error {
+	tellHost()
 	tellFile("controllers", cgroupDir+"/cgroup.controllers")
 	names := []string{"guaranteed", "burstable"}
 	if err := placeManifests(names); err != nil {
@@ -34,7 +32,7 @@ func sail(ctx context.Context, a *agent) error {
 	if err := a.start(); err != nil {
 		return err
 	}
-	before, err := awaitPods(ctx, a, names)
+	before, err := a.awaitReady(ctx, names)
 	if err != nil {
 		return err
 	}
@@ -48,7 +46,7 @@ func sail(ctx context.Context, a *agent) error {
 	if err := a.start(); err != nil {
 		return err
 	}
-	after, err := awaitPods(ctx, a, names)
+	after, err := a.awaitReady(ctx, names)
 	if err != nil {
 		return fmt.Errorf("after kill -9: %w", err)
 	}
@@ -57,6 +55,16 @@ func sail(ctx context.Context, a *agent) error {
 	tellFile("burstable tier cpu.weight after kill -9", kubepods+"/burstable/cpu.weight")
 
 	return clearAway(ctx, a, names)
+}
+
+// tellHost tells what comes of an attempt to write to the host.
+func tellHost() {
+	outcome := "written"
+	var refused *fs.PathError
+	if err := os.WriteFile(guestDir+"/guest-was-here", nil, 0o600); errors.As(err, &refused) {
+		outcome = refused.Err.Error()
+	}
+	tell(outcome, "a file on the host")
 }
 
 func placeManifests(names []string) error {
@@ -87,12 +95,6 @@ func placeManifests(names []string) error {
 
 func manifest(name string) string { return filepath.Join(manifestDir, name+".yaml") }
 
-func awaitPods(ctx context.Context, a *agent, names []string) ([]v1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, leg)
-	defer cancel()
-	return a.awaitReady(ctx, names...)
-}
-
 // tellPods tells what the agent says about pods that shouldn't change.
 func tellPods(pods []v1.Pod, when string) {
 	for _, p := range pods {
@@ -122,10 +124,8 @@ func tellAnswers(ctx context.Context, pods []v1.Pod, when string) {
 
 // tellAnswer gives a server time: its container runs before it listens.
 func tellAnswer(ctx context.Context, address, fact string) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
 	var text []byte
-	err := await(ctx, func() (err error) {
+	err := await(ctx, answer, nil, func(ctx context.Context) (err error) {
 		text, err = get(ctx, "http://"+address+"/")
 		return err
 	})
@@ -196,16 +196,7 @@ func clearAway(ctx context.Context, a *agent, names []string) error {
 			return err
 		}
 	}
-	leg, cancel := context.WithTimeout(ctx, leg)
-	defer cancel()
-	err := await(leg, func() error {
-		pods, err := a.pods(leg)
-		if err == nil && len(pods) > 0 {
-			err = fmt.Errorf("%d pods are there", len(pods))
-		}
-		return err
-	})
-	if err != nil {
+	if err := a.awaitNone(ctx); err != nil {
 		return fmt.Errorf("after the manifests were removed: %w", err)
 	}
 	groups, err := podGroups()

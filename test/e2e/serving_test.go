@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+func TestReadOnlyPort(t *testing.T) {
+	n := start(t)
+	n.Write("a.yaml", pod("a"))
+	n.Write("b.yaml", pod("b", "args: [exit, '1']", "spec.restartPolicy: Never"))
+	n.Await("one pod runs, one has failed", node.Ready("a"), node.Phase("b", v1.PodFailed))
+	if got := podList(t, n, "pods"); !slices.Equal(got, []string{"a-node1 Running", "b-node1 Failed"}) {
+		t.Errorf("/pods tells %q", got)
+	}
+	if got := podList(t, n, "runningpods/"); !slices.Equal(got, []string{"a-node1 "}) {
+		t.Errorf("/runningpods/ tells %q", got)
+	}
+	body, status, err := get(n.ReadOnlyURL("metrics"))
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("/metrics: %d %v", status, err)
+	}
+	for _, name := range []string{
+		"kubelet_node_name", "kubelet_pod_start_duration_seconds_count", "kubelet_pleg_relist_duration_seconds_count",
+		"kubelet_pleg_relist_interval_seconds", "kubelet_pleg_last_seen_seconds", "kubelet_runtime_operations_total",
+		"kubelet_runtime_operations_duration_seconds", "kubelet_running_pods", "kubelet_running_containers",
+		"kubelet_started_pods_total", "kubelet_started_containers_total", "process_resident_memory_bytes", "go_goroutines",
+	} {
+		if !strings.Contains(body, "\n"+name) {
+			t.Errorf("/metrics lacks %s", name)
+		}
+	}
+	if !strings.Contains(body, "\nkubelet_running_pods 1\n") {
+		t.Error("/metrics doesn't count one running pod")
+	}
+	for _, path := range []string{"spec/", "healthz"} {
+		if _, status, err := get(n.ReadOnlyURL(path)); err != nil || status != http.StatusOK {
+			t.Errorf("/%s: %d %v", path, status, err)
+		}
+	}
+}
+
+// podList fetches a PodList and tells each pod's name and phase.
+func podList(t *testing.T, n *node.Node, path string) []string {
+	t.Helper()
+	body, status, err := get(n.ReadOnlyURL(path))
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("/%s: %d %v", path, status, err)
+	}
+	var list v1.PodList
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		t.Fatalf("/%s: %v", path, err)
+	}
+	if list.Kind != "PodList" || list.APIVersion != "v1" {
+		t.Errorf("/%s is a %s %s, want a v1 PodList", path, list.APIVersion, list.Kind)
+	}
+	out := make([]string, len(list.Items))
+	for i, p := range list.Items {
+		out[i] = p.Name + " " + string(p.Status.Phase)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Health says so when the runtime doesn't answer, and when it does again.
+func TestHealth(t *testing.T) {
+	n := start(t)
+	n.Eventually("healthy", answers(n.HealthURL("healthz"), "ok"))
+	for _, name := range []string{"ping", "syncloop", "pleg", "runtime"} {
+		n.Eventually("check "+name, answers(n.HealthURL("healthz/"+name), "ok"))
+	}
+	n.SignalContainerd(syscall.SIGSTOP)
+	body, status, err := get(n.HealthURL("healthz"))
+	if err != nil || status != http.StatusInternalServerError || !strings.Contains(body, "[-]runtime failed: ") || !strings.Contains(body, "[+]ping ok") {
+		t.Errorf("with containerd standing still, /healthz answered %d %q: %v", status, body, err)
+	}
+	if body, status, err := get(n.HealthURL("healthz/runtime")); err != nil || status != http.StatusInternalServerError {
+		t.Errorf("with containerd standing still, /healthz/runtime answered %d %q: %v", status, body, err)
+	}
+	n.Eventually("checks that don't need it are well", answers(n.HealthURL("healthz/ping"), "ok"))
+	n.SignalContainerd(syscall.SIGCONT)
+	n.Eventually("healthy again", answers(n.HealthURL("healthz?verbose"), "[+]runtime ok"))
+	n.Write("a.yaml", pod("a"))
+	n.Await("pods run as before", node.Ready("a"))
+}
+
+// An image that is nowhere to be had is told, and tried again; one whose archive
+// appears makes its pod run.
+func TestImages(t *testing.T) {
+	n := node.New(t, binary, node.Options{})
+	archive := filepath.Join(n.RootDir, "images", "web.tar")
+	real, err := os.Readlink(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(archive); err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	n.Write("a.yaml", pod("a"))
+	n.Write("nowhere.yaml", strings.Replace(pod("nowhere"), node.Image, "127.0.0.1:1/nothing:1", 1))
+	n.Write("never.yaml", strings.Replace(pod("never", "imagePullPolicy: Never"), node.Image, "deckhand.local/nothing:1", 1))
+	n.Write("wrong.yaml", strings.Replace(pod("wrong"), node.Image, "deckhand.local/UPPER:1", 1))
+	seen := map[string]bool{}
+	n.Await("the reasons are told", collect("nowhere", seen, "ErrImagePull", "ImagePullBackOff"),
+		waiting("never", "ErrImageNeverPull", "deckhand.local/nothing:1"), waiting("wrong", "InvalidImageName", "UPPER"))
+	if err := os.Symlink(real, archive); err != nil {
+		t.Fatal(err)
+	}
+	n.Await("the pod runs once its image is there", node.Ready("a"))
+}
+
+// collect is the condition that the pod's first container has waited for all of these reasons.
+func collect(name string, seen map[string]bool, reasons ...string) node.Condition {
+	return node.Each([]string{name}, func(v local.PodView) error {
+		if list := v.Pod.Status.ContainerStatuses; len(list) > 0 && list[0].State.Waiting != nil {
+			w := list[0].State.Waiting
+			if w.Reason == "ErrImagePull" && !strings.Contains(w.Message, "127.0.0.1:1") {
+				return fmt.Errorf("the message of %s doesn't name the registry: %s", w.Reason, w.Message)
+			}
+			seen[w.Reason] = true
+		}
+		for _, r := range reasons {
+			if !seen[r] {
+				return fmt.Errorf("never waited for %s, only %v", r, seen)
+			}
+		}
+		return nil
+	})
+}
