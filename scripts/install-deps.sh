@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that building and running deckhand needs, those
-# that are missing only. Prints a line for each thing that is wrong.
+# that are missing only; with the argument "test", those that the tests need as
+# well. Prints a line for each thing that is wrong.
 set -eu
 
 missing=
@@ -23,6 +24,12 @@ need libc6-dev header stdlib.h
 need libseccomp-dev header seccomp.h
 need pkg-config has pkg-config
 need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
+if [ "${1:-}" = test ]; then
+	need user-mode-linux has linux.uml    # a kernel with cgroup v2 to run in
+	need iptables has iptables-legacy     # that kernel has no nftables
+	need nftables has nft                 # to see that no rule is left behind
+	need curl has curl
+fi
 
 if [ -z "$missing" ]; then
 	exit 0

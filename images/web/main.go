@@ -78,7 +78,7 @@ func run(ctx context.Context, name string, args []string) error {
 	}
 	c, ok := commands[name]
 	if !ok || len(args) < c.min || len(args) > c.max {
-		return fmt.Errorf("I don't understand %q\n\n%s", strings.Join(append([]string{name}, args...), " "), usage)
+		return fmt.Errorf("no command %q\n\n%s", strings.Join(append([]string{name}, args...), " "), usage)
 	}
 	return c.do(ctx, args)
 }

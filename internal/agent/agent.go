@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
@@ -112,7 +113,7 @@ func (a *Agent) list(sources []module) []module {
 		module{name: "workers", run: a.pool.Run},
 	)
 	list = append(list, sources...)
-	return append(list, module{name: "problem log", run: a.logProblems})
+	return append(list, module{name: "events of manifests", run: a.tellEvents})
 }
 
 // Run runs the agent until ctx ends. Pods and the embedded runtime stay when it returns.
@@ -241,6 +242,9 @@ func (a *Agent) buildWorkers() {
 		Settings: translate.Settings{
 			PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
 			SeccompRoot: filepath.Join(a.cfg.RootDir, "seccomp"), MemoryCapacity: memoryCapacity(),
+			// The kubelet's default: on cgroup v2 a container dies as a whole when it runs
+			// out of memory; cgroup v1 knows no such thing (singleProcessOOMKill).
+			GroupOOMKill: cgroups.IsCgroup2UnifiedMode(),
 		},
 		HostIPs: hostIPs, Parallel: parallelStarts, Log: a.log.WithName("effects"),
 	})

@@ -158,6 +158,9 @@ func preflight(ctx context.Context, cfg *config.Config, log logr.Logger) error {
 		check.Listen = append(check.Listen, cfg.ReadOnly.String())
 	}
 	problems := hostcheck.Check(ctx, check)
+	if err := ctx.Err(); err != nil {
+		return err // checks that were broken off say nothing about the host
+	}
 	for _, p := range problems {
 		if !p.Fatal {
 			log.Info("The host lacks something", "problem", p.Message)

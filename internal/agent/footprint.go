@@ -24,6 +24,8 @@ type footprint struct {
 	CgroupRoot string `json:"cgroupRoot"`
 	PodLogs    string `json:"podLogsDir"`
 	LogLinks   string `json:"containerLogLinksDir"`
+	// BinDirs have the portmap plugin, which a take-down calls.
+	BinDirs []string `json:"binDirs"`
 }
 
 const footprintVersion = 1
@@ -33,7 +35,7 @@ func footprintPath(root string) string { return filepath.Join(root, "footprint.j
 func writeFootprint(cfg *config.Config) error {
 	e := EmbeddedConfig(cfg)
 	data, err := json.MarshalIndent(footprint{Version: footprintVersion, PodCIDR: e.PodCIDR, Bridge: e.Bridge,
-		CgroupRoot: cfg.Kubelet.CgroupRoot, PodLogs: cfg.Kubelet.PodLogsDir, LogLinks: cfg.ContainerLogLinksDir}, "", "  ")
+		CgroupRoot: cfg.Kubelet.CgroupRoot, PodLogs: cfg.Kubelet.PodLogsDir, LogLinks: cfg.ContainerLogLinksDir, BinDirs: e.BinDirs}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -61,6 +63,7 @@ func readFootprint(root string) (takedown.Config, error) {
 	}
 	c.Runtime.PodCIDR, c.Runtime.Bridge, c.CgroupRoot = f.PodCIDR, f.Bridge, f.CgroupRoot
 	c.PodLogs, c.ContainerLogs = f.PodLogs, f.LogLinks
+	c.Runtime.BinDirs = f.BinDirs
 	return c, nil
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/unsupported"
 )
 
-// logProblems tells what is wrong with manifests, and what in good ones this
-// build doesn't act on: each once, in the log and as an event.
-func (a *Agent) logProblems(ctx context.Context) error {
+// tellEvents tells what is wrong with manifests (the merger has logged that), and
+// what in good ones this build doesn't act on: each once, as an event.
+func (a *Agent) tellEvents(ctx context.Context) error {
 	changed, end := a.merger.Subscribe()
 	defer end()
 	problems, pods := map[string]bool{}, map[types.UID]bool{}
@@ -36,7 +36,6 @@ func (a *Agent) tellProblems(set *desired.Set, known map[string]bool) map[string
 		key := p.Origin + "\x00" + p.Message
 		now[key] = true
 		if !known[key] {
-			a.log.Info("A manifest can't be used", "source", p.Source, "origin", p.Origin, "pod", p.Pod, "problem", p.Message)
 			a.events.Add(events.Entry{Type: "Warning", Reason: "InvalidManifest", Object: p.Origin, Message: p.Message})
 		}
 	}

@@ -47,6 +47,8 @@ func (r *Runner) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observed
 		return "", err
 	}
 	defer release()
+	ctx, done := finishing(ctx)
+	defer done()
 	id, err := r.cfg.Runtime.CreateContainer(ctx, a.SandboxID, config, sandboxConfig)
 	if err != nil {
 		r.cfg.Meter.ContainerStarted(true)
@@ -96,15 +98,18 @@ func (r *Runner) startContainer(ctx context.Context, p *v1.Pod, a pod.Action) er
 		return err
 	}
 	defer release()
+	ctx, done := finishing(ctx)
+	defer done()
+	// Before the start, so that no container runs without it if the agent is killed in between.
+	if err := r.cfg.Logs.Link(logsOf(p), podlogdirs.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
+		// A missing link costs a log shipper's view, not the container.
+		r.cfg.Log.Error(err, "Can't link the container's log", "pod", pod.FullName(p), "container", a.Container)
+	}
 	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
 	r.cfg.Meter.ContainerStarted(err != nil)
 	if err != nil {
 		// How it ended (StartError, exit code) is known to the runtime alone.
 		return errors.Join(err, r.refresh(ctx, a))
-	}
-	if err := r.cfg.Logs.Link(logsOf(p), podlogdirs.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
-		// A missing link costs a log shipper's view, not the container.
-		r.cfg.Log.Error(err, "Can't link the container's log", "pod", pod.FullName(p), "container", a.Container)
 	}
 	return r.refresh(ctx, a)
 }

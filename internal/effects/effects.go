@@ -75,6 +75,7 @@ type Logs interface {
 	RemovePod(p podlogdirs.Pod) error
 	Attempts(p podlogdirs.Pod) (map[string]int, error)
 	Orphans() ([]podlogdirs.Pod, error)
+	RemoveDeadLinks() error
 }
 
 // Meter counts what was started.
@@ -224,7 +225,8 @@ func (r *Runner) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
 	return r.cfg.Volumes.Clean(ctx, uid)
 }
 
-// removeLogs removes the pod's logs. Of a pod nobody wants only the UID is known.
+// removeLogs removes the pod's logs. Of a pod nobody wants only the UID is known,
+// and an agent killed while it removed the pod may have left links.
 func (r *Runner) removeLogs(p *v1.Pod, uid types.UID) error {
 	if p != nil {
 		return r.cfg.Logs.RemovePod(logsOf(p))
@@ -235,7 +237,7 @@ func (r *Runner) removeLogs(p *v1.Pod, uid types.UID) error {
 			err = errors.Join(err, r.cfg.Logs.RemovePod(l))
 		}
 	}
-	return err
+	return errors.Join(err, r.cfg.Logs.RemoveDeadLinks())
 }
 
 func logsOf(p *v1.Pod) podlogdirs.Pod {

@@ -28,6 +28,8 @@ func (r *Runner) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (st
 		return "", err
 	}
 	defer release()
+	ctx, done := finishing(ctx)
+	defer done()
 	id, err := r.cfg.Runtime.RunPodSandbox(ctx, config, "")
 	r.cfg.Meter.SandboxStarted(err != nil)
 	if err != nil {

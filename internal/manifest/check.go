@@ -10,6 +10,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
 // checker walks a document beside the schema, writes the document as JSON and
@@ -159,7 +161,7 @@ var hugeExponent = regexp.MustCompile(`[eE][-+]?\d{3,}`)
 // sane keeps texts from the quantity parser on which it would compute for
 // minutes: it works out powers of ten however large they are.
 func sane(n *yaml.Node) bool {
-	n = deref(n)
+	n = yamltext.Deref(n)
 	return len(n.Value) <= maxQuantity && !hugeExponent.MatchString(n.Value)
 }
 

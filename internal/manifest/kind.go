@@ -7,6 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 
 // root reads one parsed document: a Pod, or a list of them.
 func (d *decoder) root(t *tree) {
-	n := deref(t.node)
+	n := yamltext.Deref(t.node)
 	kind := text(n, "kind")
 	if n.Kind != yaml.MappingNode {
 		d.refuse(t, "", fmt.Sprintf("the document is %s, but must be an object of kind Pod", describe(n)))
@@ -71,7 +73,7 @@ func decodePod(data []byte, doc *Document) *v1.Pod {
 
 // wrongKind says why a node isn't a v1 Pod, and at which field; "" if it is one.
 func wrongKind(n *yaml.Node, defaultKind string) (problem, path string) {
-	n = deref(n)
+	n = yamltext.Deref(n)
 	if n.Kind != yaml.MappingNode {
 		return fmt.Sprintf("is %s, but must be an object of kind Pod", describe(n)), ""
 	}
@@ -101,7 +103,7 @@ func orMissing(s string) string {
 // itself as a document of its own.
 func (d *decoder) list(t *tree, kind string) {
 	c := checker{tree: t}
-	items := c.listItems(deref(t.node))
+	items := c.listItems(yamltext.Deref(t.node))
 	if len(c.errors) > 0 {
 		d.add(Document{Line: t.line(t.node), Errors: c.errors, root: t})
 	}
@@ -119,7 +121,7 @@ func (c *checker) listItems(n *yaml.Node) []*yaml.Node {
 	var items []*yaml.Node
 	seen := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		keyNode, value := n.Content[i], deref(n.Content[i+1])
+		keyNode, value := n.Content[i], yamltext.Deref(n.Content[i+1])
 		key, ok := c.key(keyNode, "")
 		if !ok {
 			continue

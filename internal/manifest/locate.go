@@ -5,12 +5,14 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
 // lineOf follows a field path as far as it goes and returns the line of the
 // last part it found.
 func (t *tree) lineOf(path string) int {
-	n := deref(t.node)
+	n := yamltext.Deref(t.node)
 	line := t.line(n)
 	for path != "" && n != nil {
 		var step string
@@ -22,7 +24,7 @@ func (t *tree) lineOf(path string) int {
 		if l := t.line(at); l > 0 {
 			line = l
 		}
-		n = deref(value)
+		n = yamltext.Deref(value)
 	}
 	return line
 }
@@ -55,33 +57,20 @@ func find(n *yaml.Node, step string) (at, value *yaml.Node) {
 		}
 		return n.Content[i], n.Content[i]
 	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if k := deref(n.Content[i]); k != nil && k.Kind == yaml.ScalarNode && k.Value == key {
-				return n.Content[i], n.Content[i+1]
-			}
-		}
+		return yamltext.Field(n, key)
 	}
 	return nil, nil
 }
 
-// deref follows an alias. It doesn't follow aliases of aliases for ever: YAML
-// has none, an alias always names a real node.
-func deref(n *yaml.Node) *yaml.Node {
-	if n != nil && n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
 // text returns the scalar at the end of a path of keys, or "".
 func text(n *yaml.Node, keys ...string) string {
-	n = deref(n)
+	n = yamltext.Deref(n)
 	for _, key := range keys {
 		if n == nil {
 			return ""
 		}
 		_, value := find(n, key)
-		n = deref(value)
+		n = yamltext.Deref(value)
 	}
 	if n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == tagNull {
 		return ""

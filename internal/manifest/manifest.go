@@ -12,9 +12,10 @@ package manifest
 
 import (
 	"fmt"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
 // Document is one pod of a manifest, or what was found in its place.
@@ -41,30 +42,8 @@ type Document struct {
 	root *tree
 }
 
-// Error is one thing wrong with a document, told to a person.
-type Error struct {
-	// Line is the line in the text, from 1; 0 when unknown.
-	Line int
-	// Path is the field, such as "spec.containers[0].image"; empty when the
-	// error is about the document as a whole.
-	Path string
-	// Message says what is wrong and, where that is clear, what to do.
-	Message string
-}
-
-// Error renders the error on one line: "line 12: spec.containers[0]: message".
-func (e Error) Error() string {
-	var b strings.Builder
-	if e.Line > 0 {
-		fmt.Fprintf(&b, "line %d: ", e.Line)
-	}
-	if e.Path != "" {
-		b.WriteString(e.Path)
-		b.WriteString(": ")
-	}
-	b.WriteString(e.Message)
-	return b.String()
-}
+// Error is one thing wrong with a document.
+type Error = yamltext.Error
 
 // LineOf returns the line in the text where the field at path is given, for
 // example "spec.containers[0].ports[1].hostPort" or "metadata.labels[app]", as

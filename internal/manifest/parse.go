@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
 // tree is a parsed document: nodes whose lines count from the chunk's start.
@@ -42,11 +42,11 @@ func parse(c chunk) ([]*tree, *Error) {
 			return trees(nodes, c.line-1), nil
 		}
 	}
-	nodes, err := parseYAML(c.text)
-	if err == nil {
-		return trees(nodes, c.line-1), nil
+	nodes, err := yamltext.Parse(c.text, maxDocuments)
+	if err != nil && err.Line > 0 {
+		err.Line += c.line - 1
 	}
-	return trees(nodes, c.line-1), yamlError(err, c.line)
+	return trees(nodes, c.line-1), err
 }
 
 func trees(nodes []*yaml.Node, offset int) []*tree {
@@ -55,55 +55,6 @@ func trees(nodes []*yaml.Node, offset int) []*tree {
 		out = append(out, &tree{node: n, offset: offset})
 	}
 	return out
-}
-
-func parseYAML(text []byte) (nodes []*yaml.Node, err error) {
-	// The parser reports its own failures as errors; a defect in it must not
-	// take the agent down because of a file.
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the YAML parser failed: %v", r)
-		}
-	}()
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	for len(nodes) < maxDocuments {
-		var doc yaml.Node
-		err := dec.Decode(&doc)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nodes, err
-		}
-		if n := content(&doc); n != nil {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes, nil
-}
-
-// content is a document's only node; nil for an empty document.
-func content(doc *yaml.Node) *yaml.Node {
-	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
-		return nil
-	}
-	n := doc.Content[0]
-	if n.Kind == yaml.ScalarNode && n.ShortTag() == tagNull && n.Value == "" {
-		return nil
-	}
-	return n
-}
-
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s).*)$`)
-
-// yamlError says in our words and with the text's line what the parser said.
-func yamlError(err error, firstLine int) *Error {
-	m := yamlLine.FindStringSubmatch(err.Error())
-	e := &Error{Message: "it can't be read as YAML: " + m[2]}
-	if n, convErr := strconv.Atoi(m[1]); convErr == nil {
-		e.Line = n + firstLine - 1
-	}
-	return e
 }
 
 // parseJSON reads a stream of JSON values into the nodes YAML would have for

@@ -14,6 +14,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout"
+	"github.com/deckhand-node/deckhand/internal/pathelement"
 )
 
 // Config says where logs and links are.
@@ -36,7 +39,7 @@ func New(c Config) *Dirs { return &Dirs{conf: c} }
 
 // Create makes the folder for a container's logs. It may be there already.
 func (d *Dirs) Create(p Pod, container string) error {
-	if err := errors.Join(p.check(), element("container name", container)); err != nil {
+	if err := errors.Join(p.check(), pathelement.Check("container name", container)); err != nil {
 		return fmt.Errorf("make log folder: %w", err)
 	}
 	logs, err := openOrMake(d.conf.PodLogsDir)
@@ -60,7 +63,7 @@ func (d *Dirs) Link(p Pod, i Instance) error {
 		return fmt.Errorf("link log: %w", err)
 	}
 	defer links.Close()
-	name, target := linkName(p, i), filepath.Join(Dir(d.conf.PodLogsDir, p), LogPath(i.Container, i.Attempt))
+	name, target := linkName(p, i), filepath.Join(Dir(d.conf.PodLogsDir, p), loglayout.File(i.Container, i.Attempt))
 	err = links.Symlink(target, name)
 	if errors.Is(err, fs.ErrExist) {
 		if old, err := links.Readlink(name); err == nil && old == target {
@@ -96,7 +99,7 @@ func (d *Dirs) Remove(p Pod, i Instance) error {
 		}
 		var errs []error
 		for _, e := range entries {
-			if attempt, ok := parseLog(e.Name()); ok && attempt == i.Attempt {
+			if attempt, _, ok := loglayout.ParseFile(e.Name()); ok && attempt == i.Attempt {
 				errs = append(errs, logs.Remove(filepath.Join(dir, e.Name())))
 			}
 		}
@@ -142,7 +145,7 @@ func (d *Dirs) Attempts(p Pod) (map[string]int, error) {
 				return err
 			}
 			for _, f := range files {
-				if n, ok := parseLog(f.Name()); ok {
+				if n, _, ok := loglayout.ParseFile(f.Name()); ok {
 					next[c.Name()] = max(next[c.Name()], n+1)
 				}
 			}
@@ -202,7 +205,7 @@ func (d *Dirs) RemoveDeadLinks() error {
 }
 
 func checkInstance(p Pod, i Instance) error {
-	err := errors.Join(p.check(), element("container name", i.Container), element("container ID", i.ID))
+	err := errors.Join(p.check(), pathelement.Check("container name", i.Container), pathelement.Check("container ID", i.ID))
 	if i.Attempt < 0 {
 		err = errors.Join(err, fmt.Errorf("attempt %d is negative", i.Attempt))
 	}

@@ -5,16 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout"
 )
 
 // open opens the log of one instance. A pod with the right hostPath volume can
 // write below the root, so nothing but a regular file reached without any
 // symbolic link is a log.
 func (r *Reader) open(l Log, attempt int) (*os.File, error) {
-	name := filepath.Join(l.dir(), strconv.Itoa(attempt)+".log")
+	name := filepath.Join(loglayout.Folder(l.Namespace, l.Pod, l.UID), loglayout.File(l.Container, attempt))
 	f, err := r.openBeneath(name, unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err

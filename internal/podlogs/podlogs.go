@@ -14,12 +14,12 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout"
 )
 
 // Log names the log folder of one container.
@@ -32,7 +32,7 @@ type Log struct {
 
 // dir is the log's folder below the root.
 func (l Log) dir() string {
-	return filepath.Join(l.Namespace+"_"+l.Pod+"_"+string(l.UID), l.Container)
+	return filepath.Join(loglayout.Folder(l.Namespace, l.Pod, l.UID), l.Container)
 }
 
 // Stream says which of a container's outputs to read.
@@ -119,8 +119,7 @@ func (r *Reader) Attempts(l Log) ([]int, error) {
 	}
 	var attempts []int
 	for _, name := range names {
-		number, isLog := strings.CutSuffix(name, ".log")
-		if n, err := strconv.Atoi(number); isLog && err == nil && n >= 0 {
+		if n, rotated, ok := loglayout.ParseFile(name); ok && !rotated {
 			attempts = append(attempts, n)
 		}
 	}

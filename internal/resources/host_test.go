@@ -118,7 +118,7 @@ func TestEnsureAndRemoveOnTheHost(t *testing.T) {
 func TestBurstableTierWeighsWhatItsPodsAskFor(t *testing.T) {
 	m := onHost(t)
 	l, _ := m.layout()
-	weighs := func(shares uint64) {
+	weighs := func(shares int64) {
 		t.Helper()
 		m.reads(t, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, shares)})
 	}

@@ -7,13 +7,8 @@ import (
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	helpers "k8s.io/component-helpers/resource"
-)
 
-// Bounds of the kernel: cpu.shares (sched-design-CFS), and the least CPU quota it takes, in microseconds.
-const (
-	minShares = 2
-	maxShares = 262144
-	minQuota  = 1000
+	"github.com/deckhand-node/deckhand/internal/cpuunits"
 )
 
 // limits is what a pod as a whole asks for and may use.
@@ -75,10 +70,10 @@ func allResources(p *v1.Pod) iter.Seq[v1.ResourceRequirements] {
 type setting struct{ controller, file, value string }
 
 func (l limits) settings(v2 bool, c Config) []setting {
-	s := append(make([]setting, 0, 4), sharesSetting(v2, cpuShares(l.milliCPU)))
+	s := append(make([]setting, 0, 4), sharesSetting(v2, cpuunits.Shares(l.milliCPU)))
 	if l.milliCPULimit > 0 && !c.NoCPUQuota {
 		period := c.CPUPeriod.Microseconds()
-		quota := strconv.FormatInt(max(l.milliCPULimit*period/1000, minQuota), 10)
+		quota := strconv.FormatInt(cpuunits.Quota(l.milliCPULimit, period), 10)
 		if v2 {
 			s = append(s, setting{"cpu", "cpu.max", quota + " " + strconv.FormatInt(period, 10)})
 		} else {
@@ -97,15 +92,11 @@ func (l limits) settings(v2 bool, c Config) []setting {
 	return s
 }
 
-// cpuShares is the cgroup v1 weight for a CPU request: 1024 for one CPU.
-func cpuShares(milliCPU int64) uint64 {
-	return uint64(min(max(milliCPU*1024/1000, minShares), maxShares))
-}
-
-func sharesSetting(v2 bool, shares uint64) setting {
+// sharesSetting weighs a group by cgroup v1's shares.
+func sharesSetting(v2 bool, shares int64) setting {
 	if v2 {
 		// The conversion of the OCI runtimes, so that pods and containers are weighed alike.
-		return setting{"cpu", "cpu.weight", strconv.FormatUint(cgroups.ConvertCPUSharesToCgroupV2Value(shares), 10)}
+		return setting{"cpu", "cpu.weight", strconv.FormatUint(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares)), 10)}
 	}
-	return setting{"cpu", "cpu.shares", strconv.FormatUint(shares, 10)}
+	return setting{"cpu", "cpu.shares", strconv.FormatInt(shares, 10)}
 }

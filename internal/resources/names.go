@@ -1,11 +1,9 @@
 package resources
 
 import (
-	"fmt"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -59,12 +57,4 @@ func spell(d Driver, elements []string) string {
 		name.WriteString("/" + slice.String() + ".slice")
 	}
 	return name.String()
-}
-
-// validUID refuses what isn't exactly one element of a path.
-func validUID(uid types.UID) error {
-	if uid == "" || len(pathvalidation.IsValidPathSegmentName(string(uid))) > 0 {
-		return fmt.Errorf("pod UID %q can't be part of a path", uid)
-	}
-	return nil
 }

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pathelement"
 )
 
 // A group stays busy for a moment after its last process was killed. Nothing tells
@@ -33,7 +35,7 @@ func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 }
 
 func (m *Manager) remove(ctx context.Context, uid types.UID) error {
-	if err := validUID(uid); err != nil {
+	if err := pathelement.Check("pod UID", string(uid)); err != nil {
 		return err
 	}
 	l, err := m.usable(ctx)

@@ -24,6 +24,9 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/cpuunits"
+	"github.com/deckhand-node/deckhand/internal/pathelement"
 )
 
 // Config says where and how pod groups are made.
@@ -51,7 +54,7 @@ type Manager struct {
 	// burstable is what each Burstable pod asks for, in thousandths of a CPU: the
 	// tier's weight is their sum.
 	burstable map[types.UID]int64
-	written   uint64 // the tier's CPU shares as last written
+	written   int64 // the tier's CPU shares as last written
 }
 
 // New makes a manager. It looks at nothing before it is used.
@@ -102,7 +105,7 @@ func (m *Manager) Ensure(ctx context.Context, p *v1.Pod) error {
 }
 
 func (m *Manager) ensure(ctx context.Context, p *v1.Pod) error {
-	if err := validUID(p.UID); err != nil {
+	if err := pathelement.Check("pod UID", string(p.UID)); err != nil {
 		return err
 	}
 	l, err := m.usable(ctx)
@@ -175,7 +178,7 @@ func (m *Manager) weigh(l layout, change func()) error {
 	for _, milli := range m.burstable {
 		sum += milli
 	}
-	shares := cpuShares(sum)
+	shares := cpuunits.Shares(sum)
 	if shares == m.written {
 		return nil
 	}

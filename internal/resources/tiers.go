@@ -12,6 +12,8 @@ import (
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/cpuunits"
 )
 
 // ensureTiers makes the groups above the pods' once.
@@ -32,7 +34,7 @@ func (m *Manager) ensureTiers(l layout) error {
 		}
 	}
 	// Best-effort pods get what nobody else wants.
-	least := sharesSetting(l.v2, minShares)
+	least := sharesSetting(l.v2, cpuunits.MinShares)
 	if err := write(l, m.tier(v1.PodQOSBestEffort), []setting{least}); err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout"
 )
 
 // removeLogs removes our pods' folders of logs, NAMESPACE_NAME_UID, and the links
@@ -13,8 +15,7 @@ func (t *taker) removeLogs(f *found) error {
 	var errs []error
 	if t.config.PodLogs != "" {
 		for _, name := range names(t.config.PodLogs) {
-			uid := name[strings.LastIndexByte(name, '_')+1:]
-			if strings.Count(name, "_") == 2 && f.pods[uid] {
+			if _, _, uid, ok := loglayout.ParseFolder(name); ok && f.pods[string(uid)] {
 				errs = append(errs, os.RemoveAll(filepath.Join(t.config.PodLogs, name)))
 			}
 		}

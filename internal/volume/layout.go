@@ -1,11 +1,9 @@
 package volume
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -23,12 +21,4 @@ func (m *Manager) podDir(uid types.UID) string { return filepath.Join(m.podsDir(
 
 func (m *Manager) volumeDir(uid types.UID, p Plugin, volume string) string {
 	return filepath.Join(m.podDir(uid), "volumes", strings.ReplaceAll(p.Name(), "/", "~"), volume)
-}
-
-// element refuses what isn't exactly one element of a path.
-func element(what, name string) error {
-	if name == "" || len(pathvalidation.IsValidPathSegmentName(name)) > 0 {
-		return fmt.Errorf("%s %q can't be part of a path", what, name)
-	}
-	return nil
 }

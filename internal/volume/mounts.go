@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pathelement"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -36,10 +37,10 @@ func (m *Manager) Mounts(p *v1.Pod, container string, podIPs []string, attempt i
 }
 
 func (m *Manager) mounts(p *v1.Pod, name string, podIPs []string, attempt int) ([]*runtimeapi.Mount, string, error) {
-	if err := element("pod UID", string(p.UID)); err != nil {
+	if err := pathelement.Check("pod UID", string(p.UID)); err != nil {
 		return nil, "", err
 	}
-	c := findContainer(p, name)
+	c := pod.ContainerNamed(p, name)
 	if c == nil {
 		return nil, "", fmt.Errorf("pod %s/%s has no such container", p.Namespace, p.Name)
 	}
@@ -71,17 +72,6 @@ func (m *Manager) mounts(p *v1.Pod, name string, podIPs []string, attempt int) (
 		return nil, "", err
 	}
 	return append(mounts, &runtimeapi.Mount{HostPath: message, ContainerPath: c.TerminationMessagePath}), message, nil
-}
-
-func findContainer(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [...][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }
 
 // refuse is the failure for what this build can't do.
@@ -138,7 +128,7 @@ func deref(m *v1.MountPropagationMode) v1.MountPropagationMode {
 // Its name is the instance's number, so that creating an instance again finds the
 // same file. Only the files of this instance and the one before it are kept.
 func (m *Manager) messageFile(p *v1.Pod, c *v1.Container, attempt int) (string, error) {
-	if err := element("container name", c.Name); err != nil {
+	if err := pathelement.Check("container name", c.Name); err != nil {
 		return "", err
 	}
 	dir := filepath.Join(m.podDir(p.UID), "containers", c.Name)

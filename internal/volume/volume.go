@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/pathelement"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
@@ -58,7 +59,7 @@ func New(c Config, log logr.Logger) *Manager {
 //
 // The error is a *pod.Failure that names the volume, or the context's error.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
-	if err := element("pod UID", string(p.UID)); err != nil {
+	if err := pathelement.Check("pod UID", string(p.UID)); err != nil {
 		return &pod.Failure{Reason: reasonMount, Message: err.Error(), Permanent: true}
 	}
 	// Nothing is made for a pod that can't run here anyway.
@@ -89,7 +90,7 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
 
 // find returns the volume's plugin and what to ask it.
 func (m *Manager) find(p *v1.Pod, v *v1.Volume) (Plugin, Request, error) {
-	if err := element("volume name", v.Name); err != nil {
+	if err := pathelement.Check("volume name", v.Name); err != nil {
 		return nil, Request{}, err
 	}
 	for _, plugin := range m.conf.Plugins {
@@ -113,7 +114,7 @@ func volumeFailure(v *v1.Volume, err error) error {
 // No container of the pod may be left. Nothing to clean is no error; what is
 // still in use is, and calling again later is right.
 func (m *Manager) Clean(ctx context.Context, uid types.UID) error {
-	err := element("pod UID", string(uid))
+	err := pathelement.Check("pod UID", string(uid))
 	if err == nil {
 		err = teardown.Remove(ctx, m.podsDir(), string(uid))
 	}
@@ -131,7 +132,7 @@ func (m *Manager) Orphans() ([]types.UID, error) {
 	}
 	uids := make([]types.UID, 0, len(entries))
 	for _, e := range entries {
-		if e.IsDir() && element("pod UID", e.Name()) == nil {
+		if e.IsDir() && pathelement.Check("pod UID", e.Name()) == nil {
 			uids = append(uids, types.UID(e.Name()))
 		}
 	}

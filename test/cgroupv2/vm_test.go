@@ -28,7 +28,7 @@ type kernel struct {
 // findKernel fails the test if the Debian packages that it needs are missing.
 func findKernel(t *testing.T) kernel {
 	t.Helper()
-	const hint = "run `make deps-test` (as root)"
+	const hint = "run `make test-deps` (as root)"
 	program, err := exec.LookPath("linux.uml")
 	if err != nil {
 		t.Fatalf("linux.uml, of the Debian package user-mode-linux, is missing: %s", hint)

@@ -45,6 +45,7 @@ func agentIs(n *node.Node) node.Condition {
 // A stopped agent leaves its pods, and a new one takes them over as they are;
 // what has changed meanwhile is caught up with.
 func TestAdoption(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", twoContainers("a"))
 	n.Write("b.yaml", pod("b"))
@@ -82,6 +83,7 @@ func TestAdoption(t *testing.T) {
 
 // Containers outlive containerd in their shims.
 func TestContainerdKilled(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", twoContainers("a"))
 	n.Write("b.yaml", pod("b"))
@@ -115,6 +117,7 @@ func TestContainerdKilled(t *testing.T) {
 
 // A second agent on the same root folder says who is there and touches nothing.
 func TestSecondAgentIsRefused(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", pod("a"))
 	n.Await("the pod runs", node.Ready("a"))
@@ -129,6 +132,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 
 // Two agents with two root folders share a host.
 func TestTwoAgentsSideBySide(t *testing.T) {
+	t.Parallel()
 	one, two := start(t), start(t)
 	both := map[*node.Node]string{one: "of one", two: "of two"}
 	for n, text := range both {
@@ -149,6 +153,7 @@ func TestTwoAgentsSideBySide(t *testing.T) {
 
 // After a reboot nothing runs; pods come back and their restart counts go on.
 func TestReboot(t *testing.T) {
+	t.Parallel()
 	for name, forget := range map[string][]string{
 		"records kept":    nil,
 		"state forgotten": {"containerd/state", "cni/addresses"},

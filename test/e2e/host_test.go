@@ -15,6 +15,7 @@ import (
 
 // A pod answers at its own address and at its host port; the port goes with it.
 func TestPodNetwork(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", pod("a", greeting("from a"), fmt.Sprintf("ports: [{containerPort: 8080, hostPort: %d}]", n.Port(2))))
 	n.Write("h.yaml", pod("h", greeting("from h"), fmt.Sprintf("args: [serve, -listen, '127.0.0.1:%d']", n.Port(3)), "spec.hostNetwork: true"))
@@ -43,6 +44,7 @@ func TestPodNetwork(t *testing.T) {
 
 // Containers of a pod share an emptyDir, which goes with the pod; a hostPath stays.
 func TestVolumes(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	host := filepath.Join(n.Base, "host")
 	n.Write("a.yaml", `apiVersion: v1
@@ -76,6 +78,7 @@ spec:
 
 // Limits and requests reach the kernel; the pod's class decides where its group is.
 func TestResources(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", pod("a", "resources: {limits: {cpu: 250m, memory: 64Mi}, requests: {cpu: 100m, memory: 32Mi}}"))
 	n.Write("g.yaml", pod("g", "resources: {limits: {cpu: 100m, memory: 32Mi}}"))
@@ -103,6 +106,7 @@ func TestResources(t *testing.T) {
 
 // What a container prints is where log shippers look for it.
 func TestEnvironmentArgumentsAndLogs(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", `apiVersion: v1
 kind: Pod
@@ -142,6 +146,7 @@ spec:
 
 // The kubelet's paths in the control group tree, from the outside.
 func TestContainerProcessIsInItsGroup(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", pod("a"))
 	s := n.Await("the pod runs", node.Ready("a"), node.Each([]string{"a"}, func(v local.PodView) error {

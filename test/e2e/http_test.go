@@ -53,6 +53,7 @@ func (s *manifestServer) down() { s.server.Close() }
 
 // Whatever a manifest URL does short of clearly saying something else, its pods stay.
 func TestManifestURL(t *testing.T) {
+	t.Parallel()
 	n := node.New(t, binary, node.Options{Config: "httpCheckFrequency: 1s"})
 	server := serveManifests(t, fmt.Sprintf("127.0.0.1:%d", n.Port(5)))
 	n.AddFlags("--manifest-url", "http://"+server.address+"/pods", "--manifest-url-header", "X-Ship:deckhand")

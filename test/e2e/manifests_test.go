@@ -12,6 +12,7 @@ import (
 // Manifests that can't be used are reported with everything that is wrong in them,
 // and keep no neighbour from running.
 func TestMalformedManifests(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("field.yaml", strings.Replace(pod("field"), "containers:", "containrs:", 1))
 	n.Write("value.yaml", pod("value", "imagePullPolicy: Sometimes", "ports: [{containerPort: 99999}]"))
@@ -52,6 +53,7 @@ func TestMalformedManifests(t *testing.T) {
 // A manifest that turns bad keeps its last good version running, also when the
 // agent starts anew; only its removal ends the pod.
 func TestLastGoodVersionStays(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	good := map[string]string{"a": pod("a"), "b": pod("b"), "c": pod("c")}
 	for name, text := range good {
@@ -92,6 +94,7 @@ func TestLastGoodVersionStays(t *testing.T) {
 
 // A writer that takes its time is given it: half a manifest is no manifest.
 func TestWrittenInPieces(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", pod("a"))
 	s := n.Await("the pod runs", node.Ready("a"))
@@ -112,6 +115,7 @@ func TestWrittenInPieces(t *testing.T) {
 }
 
 func TestSeveralPodsInOneFile(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("docs.yaml", pod("a")+"---\n"+pod("b")+"---\n")
 	n.Write("list.json", `{"apiVersion": "v1", "kind": "List", "items": [
@@ -128,6 +132,7 @@ func TestSeveralPodsInOneFile(t *testing.T) {
 
 // Of two files that claim one name the first to do so has it.
 func TestTwoFilesClaimOneName(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("z.yaml", pod("a", greeting("the first")))
 	s := n.Await("the first one runs", node.Ready("a"))

@@ -7,6 +7,7 @@ import (
 )
 
 func TestAddChangeRemove(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", pod("a", greeting("first")))
 	n.Write("b.yaml", pod("b"))
@@ -35,6 +36,7 @@ func TestAddChangeRemove(t *testing.T) {
 // The same manifest taken away and put back has the same UID: what stops and what
 // starts must not be taken for each other.
 func TestRemovedAndAddedAtOnce(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", pod("a"))
 	n.Await("the pod runs", node.Ready("a"))

@@ -15,6 +15,7 @@ import (
 
 // A container that crashes is started again at once, then after 10 s and so on.
 func TestCrashAndBackoff(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", pod("a", "args: [exit, '3']"))
 	n.Write("b.yaml", pod("b"))
@@ -60,6 +61,7 @@ func waiting(name, reason, words string) node.Condition {
 }
 
 func TestRestartPolicies(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("fails.yaml", pod("fails", "args: [exit, '4']", "spec.restartPolicy: Never"))
 	n.Write("ends.yaml", pod("ends", "args: [exit, '0']", "spec.restartPolicy: OnFailure"))
@@ -83,6 +85,7 @@ func TestRestartPolicies(t *testing.T) {
 
 // Init containers run one after the other, then sidecars run beside the rest.
 func TestInitContainersAndSidecar(t *testing.T) {
+	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", `apiVersion: v1
 kind: Pod

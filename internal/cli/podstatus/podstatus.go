@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Word is the STATUS column: what is most worth knowing of the pod.
@@ -210,10 +212,6 @@ func Since(then, now time.Time) string {
 }
 
 func sidecar(p *v1.Pod, name string) bool {
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.Name == name {
-			return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		}
-	}
-	return false
+	c := pod.ContainerNamed(p, name)
+	return c != nil && pod.IsSidecar(c)
 }

@@ -7,17 +7,14 @@
 package kubeletconfig
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"reflect"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
 // MaxSize bounds a configuration file, in bytes.
@@ -28,30 +25,8 @@ const (
 	kind       = "KubeletConfiguration"
 )
 
-// Error is one thing wrong with a configuration, told to a person.
-type Error struct {
-	// Line is the line in the file, from 1; 0 when unknown.
-	Line int
-	// Path is the field, such as "logging.verbosity"; empty when the error is
-	// about the file as a whole.
-	Path string
-	// Message says what is wrong and what would be valid.
-	Message string
-}
-
-// Error renders the error on one line: "line 12: logging.verbosity: message".
-func (e Error) Error() string {
-	var b strings.Builder
-	if e.Line > 0 {
-		fmt.Fprintf(&b, "line %d: ", e.Line)
-	}
-	if e.Path != "" {
-		b.WriteString(e.Path)
-		b.WriteString(": ")
-	}
-	b.WriteString(e.Message)
-	return b.String()
-}
+// Error is one thing wrong with a configuration.
+type Error = yamltext.Error
 
 // Document is what a configuration file says, without any defaults.
 type Document struct {
@@ -102,7 +77,7 @@ func (d *Document) find(path string) (node *yaml.Node, exact bool) {
 	node, value := d.root, d.root
 	for part := range strings.SplitSeq(path, ".") {
 		part, _, _ = strings.Cut(part, "[")
-		key, child := lookup(resolve(value), part)
+		key, child := yamltext.Field(value, part)
 		if key == nil {
 			return node, false
 		}
@@ -111,53 +86,14 @@ func (d *Document) find(path string) (node *yaml.Node, exact bool) {
 	return node, true
 }
 
-func lookup(n *yaml.Node, name string) (key, value *yaml.Node) {
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil, nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
-			return n.Content[i], n.Content[i+1]
-		}
-	}
-	return nil, nil
-}
-
-// resolve follows an alias to what it stands for. The parser refuses an alias
-// to an alias, so one step is enough.
-func resolve(n *yaml.Node) *yaml.Node {
-	if n != nil && n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
 // parse reads the file's only document, which must be a mapping.
-func parse(data []byte) (root *yaml.Node, problem *Error) {
-	// The parser reports its own failures as errors; a defect in it must come
-	// out as an error too, not as a stack trace.
-	defer func() {
-		if r := recover(); r != nil {
-			root, problem = nil, &Error{Message: fmt.Sprintf("it can't be read as YAML: the parser failed: %v", r)}
-		}
-	}()
+func parse(data []byte) (*yaml.Node, *Error) {
 	if len(data) > MaxSize {
 		return nil, &Error{Message: fmt.Sprintf("it has %d bytes; at most %d are read", len(data), MaxSize)}
 	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var docs []*yaml.Node
-	for {
-		var n yaml.Node
-		err := dec.Decode(&n)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, yamlError(err)
-		}
-		if !empty(&n) {
-			docs = append(docs, n.Content[0])
-		}
+	docs, err := yamltext.Parse(data, 2) // the second one is an error
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case len(docs) == 0:
@@ -168,21 +104,6 @@ func parse(data []byte) (root *yaml.Node, problem *Error) {
 		return nil, &Error{Line: docs[0].Line, Message: "it is not a mapping of fields to values"}
 	}
 	return docs[0], nil
-}
-
-func empty(doc *yaml.Node) bool {
-	if doc.Kind != yaml.DocumentNode || len(doc.Content) == 0 {
-		return true
-	}
-	n := doc.Content[0]
-	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
-}
-
-func yamlError(err error) *Error {
-	// The parser prefixes its messages with the line, as text.
-	m := regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s).*)$`).FindStringSubmatch(err.Error())
-	line, _ := strconv.Atoi(m[1]) // no number: unknown, 0
-	return &Error{Line: line, Message: "it can't be read as YAML: " + m[2]}
 }
 
 // checkType makes sure that the file is of the kind and version it is read as.

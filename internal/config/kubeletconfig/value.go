@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
 // maxNodes bounds the values read from one file, so that a few lines of nested
@@ -33,7 +35,7 @@ func (d *decoder) fail(n *yaml.Node, path, format string, args ...any) {
 
 // value reads n into v, whatever v's type is.
 func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
-	n = resolve(n)
+	n = yamltext.Deref(n)
 	if d.values++; d.values > maxNodes {
 		if d.values == maxNodes+1 { // the rest would only say the same
 			d.fail(n, path, "there are more than %d values in this file", maxNodes)
@@ -96,7 +98,7 @@ func (d *decoder) entries(n *yaml.Node, path string, child func(key string) stri
 	}
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := resolve(n.Content[i])
+		key := yamltext.Deref(n.Content[i])
 		if key.Kind != yaml.ScalarNode {
 			d.fail(n.Content[i], path, "%s can't be the name of a value", show(key))
 			continue

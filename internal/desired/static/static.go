@@ -41,7 +41,9 @@ func Name(name, node string) string {
 func Clean(p *v1.Pod) {
 	p.TypeMeta = metav1.TypeMeta{}
 	p.Status = v1.PodStatus{}
-	p.ResourceVersion, p.SelfLink, p.Generation = "", "", 0
+	p.ResourceVersion, p.Generation = "", 0
+	//lint:ignore SA1019 deprecated, but old manifests have it, and it must not count in the hash
+	p.SelfLink = ""
 	p.ManagedFields, p.OwnerReferences = nil, nil
 	p.CreationTimestamp = metav1.Time{}
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = nil, nil

@@ -65,13 +65,13 @@ func (r *Runtime) Endpoint() string { return endpoint(r.layout) }
 // be. Only one agent per root folder may call it; the agent's lock sees to that.
 func (r *Runtime) Start(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
-		return fmt.Errorf("embedded runtime: %w", err)
+		return err
 	}
 	if err := r.launch(ctx); err != nil {
-		return fmt.Errorf("embedded runtime: %w", err)
+		return err
 	}
 	if err := r.images.Sync(ctx); err != nil {
-		return fmt.Errorf("embedded runtime: %w", err)
+		return err
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/loglayout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
 
@@ -59,7 +60,7 @@ func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfi
 		Mounts:      in.Mounts,
 		Labels:      labels,
 		Annotations: annotations,
-		LogPath:     LogPath(c.Name, in.Attempt),
+		LogPath:     loglayout.File(c.Name, in.Attempt),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,

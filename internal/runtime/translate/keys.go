@@ -8,11 +8,12 @@ package translate
 
 import (
 	"path/filepath"
-	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout"
 )
 
 // Annotations of a container as the kubelet writes them.
@@ -45,12 +46,7 @@ type Identity struct {
 // LogDirectory is the folder of a pod's container logs under podLogsDir, which
 // the CRI calls the sandbox's log directory.
 func LogDirectory(podLogsDir string, id Identity) string {
-	return filepath.Join(podLogsDir, id.Namespace+"_"+id.Name+"_"+string(id.UID))
-}
-
-// LogPath is the log of one instance of a container, relative to LogDirectory.
-func LogPath(container string, attempt int) string {
-	return filepath.Join(container, strconv.Itoa(attempt)+".log")
+	return filepath.Join(podLogsDir, loglayout.Folder(id.Namespace, id.Name, id.UID))
 }
 
 func identityOf(p *v1.Pod) Identity {

@@ -6,17 +6,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/cpuunits"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// The kernel's bounds and units of CPU control.
-const (
-	minCPUShares     = 2
-	maxCPUShares     = 262144
-	sharesPerCPU     = 1024
-	milliPerCPU      = 1000
-	minCPUQuota      = 1000 // microseconds
-	defaultCPUPeriod = 100 * time.Millisecond
-)
+// defaultCPUPeriod is KubeletConfiguration's cpuCFSQuotaPeriod where it isn't set.
+const defaultCPUPeriod = 100 * time.Millisecond
 
 // OOM score adjustments by QoS class ("Node out of memory behavior" in the
 // documentation of node-pressure eviction).
@@ -50,7 +46,7 @@ func quantities(s *Settings, requests, limits v1.ResourceList) *runtimeapi.Linux
 		request = q.MilliValue()
 	}
 	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          cpuShares(request),
+		CpuShares:          cpuunits.Shares(request),
 		MemoryLimitInBytes: limits.Memory().Value(),
 	}
 	if !s.NoCPUQuota {
@@ -59,21 +55,9 @@ func quantities(s *Settings, requests, limits v1.ResourceList) *runtimeapi.Linux
 			period = defaultCPUPeriod
 		}
 		r.CpuPeriod = period.Microseconds()
-		r.CpuQuota = cpuQuota(limit, r.CpuPeriod)
+		r.CpuQuota = cpuunits.Quota(limit, r.CpuPeriod)
 	}
 	return r
-}
-
-func cpuShares(milli int64) int64 {
-	return min(max(milli*sharesPerCPU/milliPerCPU, minCPUShares), maxCPUShares)
-}
-
-// cpuQuota is 0, meaning none, without a limit.
-func cpuQuota(milli, period int64) int64 {
-	if milli <= 0 {
-		return 0
-	}
-	return max(milli*period/milliPerCPU, minCPUQuota)
 }
 
 // OOMScoreAdj is how readily the kernel kills the container's processes, by the
@@ -90,7 +74,7 @@ func OOMScoreAdj(p *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 	}
 	extra := sharedMemoryRequest(p)
 	adj := burstableOOM(c.Resources.Requests.Memory().Value()+extra, memoryCapacity)
-	if !isSidecar(c) {
+	if !pod.IsSidecar(c) {
 		return adj
 	}
 	least := int64(-1)
@@ -119,7 +103,7 @@ func sharedMemoryRequest(p *v1.Pod) int64 {
 	sum := resourcehelper.AggregateContainerRequests(p, resourcehelper.PodResourcesOptions{})
 	n := int64(len(p.Spec.Containers))
 	for i := range p.Spec.InitContainers {
-		if isSidecar(&p.Spec.InitContainers[i]) {
+		if pod.IsSidecar(&p.Spec.InitContainers[i]) {
 			n++
 		}
 	}

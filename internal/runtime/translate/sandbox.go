@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Limits of a host name: a label (RFC 1123) for a pod's own, and what Linux takes for a qualified one.
@@ -107,7 +109,7 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 		}
 	}
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; isSidecar(c) {
+		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
 			add(c)
 		}
 	}
@@ -115,10 +117,6 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 		add(&p.Spec.Containers[i])
 	}
 	return out
-}
-
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 func protocol(p v1.Protocol) runtimeapi.Protocol {

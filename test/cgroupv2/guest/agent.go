@@ -66,7 +66,7 @@ func (a *agent) kill() error {
 	}
 	var killed *exec.ExitError
 	if err := <-a.ended; !errors.As(err, &killed) {
-		return fmt.Errorf("the killed agent ended with %w", err)
+		return fmt.Errorf("the killed agent ended with %v", err)
 	}
 	return nil
 }
@@ -165,16 +165,20 @@ func isReady(p *v1.Pod) bool {
 func await(ctx context.Context, limit time.Duration, ended <-chan error, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	var last error
 	for {
 		err := try(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err // one that doesn't just say that time is up
+		}
 		select {
 		case end := <-ended:
 			return fmt.Errorf("the agent ended by itself: %v", end)
 		case <-ctx.Done():
-			return fmt.Errorf("waited for %v: %w", limit, err)
+			return fmt.Errorf("waited for %v: %w", limit, last)
 		case <-time.After(between):
 		}
 	}

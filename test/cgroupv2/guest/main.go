@@ -78,7 +78,7 @@ func fail(err error) { write(report.Line{Failure: err.Error()}) }
 func write(l report.Line) {
 	var since unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &since); err == nil {
-		l.Seconds = time.Duration(since.Nano()).Round(10 * time.Millisecond).Seconds()
+		l.Milliseconds = time.Duration(since.Nano()).Milliseconds()
 	}
 	if err := report.Write(os.Stdout, l); err != nil {
 		fmt.Println("can't report:", err)

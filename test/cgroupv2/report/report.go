@@ -17,8 +17,8 @@ type Line struct {
 	Value string `json:"value,omitempty"`
 	// Failure says why the guest gave up.
 	Failure string `json:"failure,omitempty"`
-	// Seconds is when, counted from the guest's boot.
-	Seconds float64 `json:"seconds"`
+	// Milliseconds is when, counted from the guest's boot.
+	Milliseconds int64 `json:"ms"`
 }
 
 // mark begins each line, so that a console message isn't taken for one.
@@ -56,7 +56,7 @@ func Parse(console string) (Result, error) {
 		if err := json.Unmarshal([]byte(strings.TrimSpace(object)), &l); err != nil {
 			return Result{}, fmt.Errorf("the guest's line %q: %w", strings.TrimSpace(text), err)
 		}
-		r.Took = time.Duration(l.Seconds * float64(time.Second))
+		r.Took = time.Duration(l.Milliseconds) * time.Millisecond
 		if l.Failure != "" {
 			r.Failures = append(r.Failures, l.Failure)
 			continue

@@ -10,9 +10,9 @@ func TestParseWhatWasWritten(t *testing.T) {
 	var console strings.Builder
 	console.WriteString("Linux version 6\r\n")
 	for _, l := range []Line{
-		{Fact: "cpu.max", Value: "max 100000", Seconds: 1},
-		{Fact: "empty", Seconds: 2},
-		{Failure: "no\nluck", Seconds: 2.5},
+		{Fact: "cpu.max", Value: "max 100000", Milliseconds: 1000},
+		{Fact: "empty", Milliseconds: 2000},
+		{Failure: "no\nluck", Milliseconds: 2500},
 	} {
 		if err := Write(&console, l); err != nil {
 			t.Fatal(err)

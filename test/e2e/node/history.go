@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sort"
-	"strings"
 	"sync"
 	"time"
 
@@ -92,16 +91,21 @@ func (h *History) Overlaps() []string {
 	return out
 }
 
-// Started is how many instances of the pods' containers have started, by the pod's
-// name in its manifest.
-func (h *History) Started(name string) int {
+// Restarts tells of each container that started more than once in one and the same pod.
+func (h *History) Restarts() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	count := 0
+	started := map[string]int{}
 	for _, i := range h.instances {
-		if strings.TrimSuffix(i.pod, "-"+Name) == name && !i.started.IsZero() {
-			count++
+		if !i.started.IsZero() {
+			started[i.pod+"/"+i.container+" of the pod with UID "+i.uid]++
 		}
 	}
-	return count
+	var out []string
+	for key, times := range started {
+		if times > 1 {
+			out = append(out, fmt.Sprintf("%s started %d times", key, times))
+		}
+	}
+	return out
 }

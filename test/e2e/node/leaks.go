@@ -17,9 +17,9 @@ func (n *Node) attached() []string {
 	return list("/sys/class/net/" + n.in.Config.Bridge + "/brif")
 }
 
-// leftovers fails the test for everything of this node that is still on the host
-// after it was taken down.
-func (n *Node) leftovers(attached []string) {
+// leftovers lists everything of this node that is still on the host after it was
+// taken down. attached are the interfaces its bridge had.
+func (n *Node) leftovers(attached []string) []string {
 	n.t.Helper()
 	left := n.leftProcesses()
 	left = append(left, n.leftMounts("")...)
@@ -41,8 +41,18 @@ func (n *Node) leftovers(attached []string) {
 			left = append(left, dir)
 		}
 	}
-	for _, what := range left {
-		n.t.Errorf("left on the host: %s", what)
+	return left
+}
+
+// TakeDown takes the node down with `deckhand down`, and fails the test if anything is left.
+func (n *Node) TakeDown() {
+	n.t.Helper()
+	attached := n.attached()
+	if out, code := n.Deckhand("down"); code != 0 {
+		n.t.Errorf("deckhand down ended with %d: %s", code, out)
+	}
+	for _, what := range n.leftovers(attached) {
+		n.t.Errorf("left on the host by deckhand down: %s", what)
 	}
 }
 

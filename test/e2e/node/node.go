@@ -162,7 +162,9 @@ func (n *Node) finish() {
 	}
 	attached := n.attached()
 	n.in.TakeDown(n.t)
-	n.leftovers(attached)
+	for _, what := range n.leftovers(attached) {
+		n.t.Errorf("left on the host: %s", what)
+	}
 	if err := n.logged.Close(); err != nil {
 		n.t.Error(err)
 	}

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"os/exec"
 	"runtime"
@@ -122,7 +124,21 @@ func (n *Node) mustRun() {
 // and its exit code once it has ended.
 func (n *Node) RunSecond() (output string, code int) {
 	n.t.Helper()
-	out, err := exec.CommandContext(n.t.Context(), n.binary, n.flags()...).CombinedOutput()
+	return n.run(n.flags()...)
+}
+
+// Deckhand runs one of the program's other commands on this node and returns what
+// it said and its exit code.
+func (n *Node) Deckhand(args ...string) (output string, code int) {
+	n.t.Helper()
+	return n.run(append([]string{"--root-dir", n.RootDir}, args...)...)
+}
+
+func (n *Node) run(args ...string) (output string, code int) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, n.binary, args...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		n.t.Fatal(err)
@@ -131,4 +147,30 @@ func (n *Node) RunSecond() (output string, code int) {
 		code = exit.ExitCode()
 	}
 	return string(out), code
+}
+
+// Foreground starts `deckhand run FILE`. Interrupt ends it as Ctrl-C does, waits
+// and returns what it printed.
+func (n *Node) Foreground(file string) (interrupt func() string) {
+	n.t.Helper()
+	var out bytes.Buffer
+	cmd := exec.Command(n.binary, "--root-dir", n.RootDir, "run", file)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p, err := launch(cmd)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(p.kill)
+	return func() string {
+		n.t.Helper()
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			n.t.Fatal(err)
+		}
+		select {
+		case <-p.done:
+		case <-time.After(Deadline):
+			n.t.Fatal("deckhand run doesn't end after Ctrl-C")
+		}
+		return out.String()
+	}
 }

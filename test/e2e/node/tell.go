@@ -16,7 +16,7 @@ func (n *Node) tell() {
 	var b strings.Builder
 	fmt.Fprintf(&b, "--- the agent's log, its end:\n%s\n", tail(n.Logged(), 120))
 	if text, err := os.ReadFile(filepath.Join(n.RootDir, "containerd", "containerd.log")); err == nil {
-		fmt.Fprintf(&b, "--- containerd's log, its end:\n%s\n", tail(string(text), 20))
+		fmt.Fprintf(&b, "--- containerd's log, its end:\n%s\n", tail(string(text), 40))
 	}
 	fmt.Fprintln(&b, "--- events:")
 	events, err := n.client.Events(ctx)

@@ -23,7 +23,8 @@ const (
 
 // Detect finds a program that works on this host, nft before iptables.
 func Detect(ctx context.Context) (Backend, error) {
-	nftErr := try(ctx, "nft", "list", "tables")
+	// Some kernels have nf_tables without the inet family, which the rule here is in.
+	nftErr := try(ctx, "nft", "--check", "add", "table", "inet", "deckhand_check")
 	if nftErr == nil {
 		return NFTables, nil
 	}

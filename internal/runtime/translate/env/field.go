@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 var errNoAddress = errors.New("the address isn't known: the pod's network isn't up")
@@ -72,7 +74,7 @@ func addresses(ips []string) (string, error) {
 // resourceField is the value of a resourceFieldRef in units of its divisor, rounded up.
 func resourceField(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, facts *Facts) (string, error) {
 	if ref.ContainerName != "" && ref.ContainerName != c.Name {
-		if c = containerOf(p, ref.ContainerName); c == nil {
+		if c = pod.ContainerNamed(p, ref.ContainerName); c == nil {
 			return "", fmt.Errorf("resourceFieldRef names container %q, which the pod doesn't have", ref.ContainerName)
 		}
 	}
@@ -112,15 +114,4 @@ func divideUp(a, b int64) int64 {
 		n++
 	}
 	return n
-}
-
-func containerOf(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

@@ -1,0 +1,261 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+	"go.uber.org/goleak"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/agent"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const image = "example.com/app:1"
+
+// rig is the composed agent on an in-memory runtime, with everything it makes in
+// a folder and a cgroup of the test's own. The agent can be started anew on what
+// is there.
+type rig struct {
+	*memcri.Server
+	t    *testing.T
+	dir  string
+	cfg  *config.Config
+	stop func()
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("not root: the agent makes cgroups; run the tests as root")
+	}
+	dir, err := os.MkdirTemp("", "dh") // t.TempDir's path may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, dir: dir, stop: func() {}}
+	for _, sub := range []string{"manifests", "logs", "links"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.Server, err = memcri.New(memcri.Options{Images: []string{image}, WriteLogs: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(r.path("cri.sock")); err != nil {
+		t.Fatal(err)
+	}
+	r.configure()
+	t.Cleanup(func() {
+		r.stop()
+		r.Close()
+		r.cleanUp()
+	})
+	return r
+}
+
+func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *rig) configure() {
+	r.t.Helper()
+	text := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+healthzPort: 0
+readOnlyPort: 0
+cgroupDriver: cgroupfs
+cgroupRoot: /%s
+podLogsDir: %s
+podCIDR: 10.88.0.0/16
+`, filepath.Base(r.dir), r.path("logs"))
+	if err := os.WriteFile(r.path("config.yaml"), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	var err error
+	r.cfg, err = config.Load(config.Options{ConfigFile: r.path("config.yaml"), RootDir: r.path("root"), PodManifestPath: r.path("manifests"),
+		ContainerRuntimeEndpoint: "unix://" + r.path("cri.sock"), ContainerLogLinksDir: r.path("links"), HostnameOverride: "n", NodeIP: "192.0.2.1"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// cleanUp removes what the agent made on the host. It starts no process: that
+// would hold the lock of another test's root folder for a moment.
+func (r *rig) cleanUp() {
+	var dirs []string
+	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		found, err := filepath.Glob(pattern + filepath.Base(r.dir))
+		if err != nil {
+			r.t.Error(err)
+		}
+		for _, top := range found {
+			_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					dirs = append(dirs, path)
+				}
+				return nil
+			})
+		}
+	}
+	for _, dir := range slices.Backward(dirs) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.t.Error(err)
+		}
+	}
+	if err := os.RemoveAll(r.dir); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// up starts an agent; r.stop ends it and waits for that.
+func (r *rig) up() {
+	r.t.Helper()
+	log := logr.Discard()
+	if testing.Verbose() {
+		log = testr.NewWithOptions(r.t, testr.Options{Verbosity: 3, LogTimestamp: true})
+	}
+	a, err := agent.New(r.cfg, log)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	r.stop = func() {
+		r.stop = func() {}
+		cancel()
+		begun := time.Now()
+		if err := <-done; err != nil {
+			r.t.Errorf("the agent ended: %v", err)
+		}
+		if took := time.Since(begun); took > 10*time.Second {
+			r.t.Errorf("the agent took %s to stop", took)
+		}
+	}
+}
+
+func (r *rig) restart() {
+	r.t.Helper()
+	r.stop()
+	r.up()
+}
+
+// want has the manifest of a pod in the folder: a document of spec lines, one
+// level in.
+func (r *rig) want(name, spec string) {
+	r.t.Helper()
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n" + strings.ReplaceAll(spec, "IMAGE", image)
+	staged := r.path("staged")
+	if err := errors.Join(os.WriteFile(staged, []byte(text), 0o644), os.Rename(staged, r.path("manifests/"+name+".yaml"))); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) unwant(name string) {
+	r.t.Helper()
+	if err := os.Remove(r.path("manifests/" + name + ".yaml")); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// await waits until the runtime's side looks right; problem says what isn't.
+func (r *rig) await(what string, problem func() string) {
+	r.t.Helper()
+	deadline := time.Now().Add(40 * time.Second)
+	for {
+		p := problem()
+		if p == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%s: still not so: %s\n%s", what, p, r.describe())
+		}
+		time.Sleep(2 * time.Millisecond) // the runtime has no event for all of this
+	}
+	if v := r.Violations(); len(v) > 0 {
+		r.t.Fatalf("%s: %v", what, v)
+	}
+}
+
+// running tells what keeps exactly these containers ("pod/container") from running.
+func (r *rig) running(want ...string) func() string {
+	slices.Sort(want)
+	return func() string {
+		got := []string{}
+		for _, c := range r.Containers() {
+			if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+				got = append(got, nameOf(c))
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			return fmt.Sprintf("%v run, wanted are %v", got, want)
+		}
+		return ""
+	}
+}
+
+// nothing tells what of a pod the runtime still has, or of all pods if there is no name.
+func (r *rig) nothing(podName string) func() string {
+	return func() string {
+		for _, sb := range r.Sandboxes() {
+			if podName == "" || sb.GetMetadata().GetName() == podName+"-n" {
+				return "there is sandbox " + sb.Id
+			}
+		}
+		for _, c := range r.Containers() {
+			if podName == "" || strings.HasPrefix(nameOf(c), podName+"/") {
+				return "there is container " + c.Id
+			}
+		}
+		return ""
+	}
+}
+
+// newest returns the newest instance of "pod/container", or nil.
+func (r *rig) newest(name string) (newest *runtimeapi.ContainerStatus) {
+	for _, c := range r.Containers() {
+		if nameOf(c) == name && (newest == nil || c.Metadata.Attempt > newest.Metadata.Attempt) {
+			newest = c
+		}
+	}
+	return newest
+}
+
+func (r *rig) describe() string {
+	var b strings.Builder
+	for _, s := range r.Sandboxes() {
+		fmt.Fprintf(&b, "sandbox %s #%d %s\n", s.Metadata.Name, s.Metadata.Attempt, s.State)
+	}
+	for _, c := range r.Containers() {
+		fmt.Fprintf(&b, "container %s #%d %s %d %s\n", nameOf(c), c.Metadata.Attempt, c.State, c.ExitCode, c.Reason)
+	}
+	return b.String()
+}
+
+func nameOf(c *runtimeapi.ContainerStatus) string {
+	return strings.TrimSuffix(c.Labels[kubelettypes.KubernetesPodNameLabel], "-n") + "/" + c.Labels[kubelettypes.KubernetesContainerNameLabel]
+}
+
+// forgetAll lets the runtime lose all its records.
+func (r *rig) forgetAll(t *testing.T) {
+	t.Helper()
+	for _, sb := range r.Sandboxes() {
+		if _, err := r.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sb.Id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// Package loglayout names the folders and files of container logs, as the kubelet does:
+//
+//	NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log
+//
+// It only puts names together and takes them apart. Whether they are safe to be
+// part of a path is for those to check who make folders from them.
+package loglayout
+
+import (
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Suffix is what a log's name ends with before it is rotated.
+const Suffix = ".log"
+
+// separator parts namespace, name and UID, which can't have it themselves.
+const separator = "_"
+
+// Folder is the name of the folder of a pod's logs, below the folder of all pods' logs.
+func Folder(namespace, name string, uid types.UID) string {
+	return namespace + separator + name + separator + string(uid)
+}
+
+// ParseFolder takes a folder's name apart; ok says that it has the form of Folder's.
+func ParseFolder(folder string) (namespace, name string, uid types.UID, ok bool) {
+	parts := strings.Split(folder, separator)
+	if len(parts) != 3 {
+		return "", "", "", false
+	}
+	return parts[0], parts[1], types.UID(parts[2]), true
+}
+
+// File is the log that an instance of a container is writing, below its pod's
+// Folder. Attempt counts the container's instances from 0.
+func File(container string, attempt int) string {
+	return filepath.Join(container, strconv.Itoa(attempt)+Suffix)
+}
+
+// ParseFile reads the attempt from a log's name in its container's folder:
+// N.log, or after rotation N.log.<time> and N.log.<time>.gz.
+func ParseFile(name string) (attempt int, rotated, ok bool) {
+	number, rest, _ := strings.Cut(name, ".")
+	rotated = strings.HasPrefix(rest, "log.")
+	if rest != "log" && !rotated {
+		return 0, false, false
+	}
+	n, err := strconv.ParseUint(number, 10, 31)
+	if err != nil || n == math.MaxInt32 { // the next attempt has to have a number too
+		return 0, false, false
+	}
+	return int(n), rotated, true
+}
