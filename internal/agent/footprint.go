@@ -45,7 +45,7 @@ func writeFootprint(cfg *config.Config) error {
 // readFootprint tells a take-down what to look for. Without a footprint the
 // agent never came far enough to make anything outside its defaults.
 func readFootprint(root string) (takedown.Config, error) {
-	c := takedown.Config{Runtime: embedded.Config{RootDir: root}.WithDefaults(), Grace: downGrace,
+	c := takedown.Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR, Bridge: config.DefaultBridge}.WithDefaults(), Grace: downGrace,
 		PodLogs: "/var/log/pods", ContainerLogs: config.DefaultContainerLogLinksDir}
 	data, err := os.ReadFile(footprintPath(root))
 	if errors.Is(err, fs.ErrNotExist) {

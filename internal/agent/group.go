@@ -13,7 +13,8 @@ import (
 // stop in reverse.
 type module struct {
 	name string
-	// start makes the module ready for those after it; may be nil.
+	// start makes the module ready for those after it; may be nil. What it has
+	// taken it gives back if it fails: run isn't called then.
 	start func(context.Context) error
 	// run is the module's work, until its context ends; may be nil. If it returns
 	// before that, the agent stops.
@@ -23,62 +24,48 @@ type module struct {
 // patience is how long a module may take to stop before that is said aloud.
 const patience = 5 * time.Second
 
+// work is a module that runs.
+type work struct {
+	name   string
+	cancel context.CancelFunc
+	done   chan struct{}
+	// err is what it returned, once done is closed.
+	err error
+}
+
 // runModules starts the modules one after the other, waits until ctx ends or one
 // of them fails, and stops those that run in reverse order, each with its
-// goroutine waited for.
+// goroutine waited for. One that fails while a later one starts ends that start.
 func runModules(ctx context.Context, log logr.Logger, modules []module) error {
-	type running struct {
-		module
-		cancel context.CancelFunc
-		done   chan struct{}
-		err    error
-	}
-	var up []*running
-	failed := make(chan *running, len(modules))
+	alive, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var up []*work
 	var result error
 	for _, m := range modules {
+		if alive.Err() != nil {
+			break
+		}
 		if m.start != nil {
-			if err := m.start(ctx); err != nil {
-				if ctx.Err() == nil {
+			if err := m.start(alive); err != nil {
+				if alive.Err() == nil {
 					result = fmt.Errorf("%s: %w", m.name, err)
 				}
 				break
 			}
 		}
-		if m.run == nil {
-			continue
+		if m.run != nil {
+			up = append(up, begin(ctx, m, end))
 		}
-		// A module ends when its turn comes, not when ctx does.
-		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		r := &running{module: m, cancel: cancel, done: make(chan struct{})}
-		up = append(up, r)
-		go func() {
-			defer close(r.done)
-			r.err = r.run(own)
-			if own.Err() == nil {
-				failed <- r
-			}
-		}()
 	}
 	if result == nil {
-		select {
-		case <-ctx.Done():
-		case r := <-failed:
-			<-r.done
-			result = fmt.Errorf("%s: %w", r.name, cmpErr(r.err))
+		<-alive.Done()
+		if ctx.Err() == nil {
+			result = context.Cause(alive)
 		}
 	}
 	for i := len(up) - 1; i >= 0; i-- {
 		r := up[i]
-		r.cancel()
-		late := time.NewTimer(patience)
-		select {
-		case <-r.done:
-		case <-late.C:
-			log.Info("A module takes long to stop", "module", r.name)
-			<-r.done
-		}
-		late.Stop()
+		r.stop(log)
 		if r.err != nil && !errors.Is(r.err, context.Canceled) && result == nil {
 			result = fmt.Errorf("%s: %w", r.name, r.err)
 		}
@@ -86,8 +73,37 @@ func runModules(ctx context.Context, log logr.Logger, modules []module) error {
 	return result
 }
 
-// cmpErr names the end of a module that gave no reason.
-func cmpErr(err error) error {
+// begin runs a module until its turn to stop comes, which isn't when ctx ends.
+// Should it return before that, failed is called.
+func begin(ctx context.Context, m module, failed context.CancelCauseFunc) *work {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r := &work{name: m.name, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		r.err = m.run(own)
+		if own.Err() == nil {
+			failed(fmt.Errorf("%s: %w", r.name, orEnded(r.err)))
+		}
+	}()
+	return r
+}
+
+// stop ends the module and waits for it.
+func (r *work) stop(log logr.Logger) {
+	r.cancel()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-r.done:
+		return
+	case <-late.C:
+		log.Info("A module takes long to stop", "module", r.name)
+	}
+	<-r.done
+}
+
+// orEnded names the end of a module that gave no reason.
+func orEnded(err error) error {
 	if err == nil {
 		return errors.New("ended by itself")
 	}

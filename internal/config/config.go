@@ -20,6 +20,7 @@ const (
 	DefaultContainerLogLinksDir = "/var/log/containers"
 	DefaultBridge               = "deckhand0"
 	// DefaultPodCIDR is the embedded runtime's network where podCIDR isn't set.
+	// Docker, Podman, CRI-O, flannel, k3s and the service ranges use others.
 	DefaultPodCIDR = "10.72.0.0/16"
 	// DefaultReadOnlyPort is served on 127.0.0.1 unless the file sets readOnlyPort.
 	DefaultReadOnlyPort = 10255

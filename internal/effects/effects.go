@@ -44,6 +44,8 @@ type Facts interface {
 	// ContainerCreated takes in a container as it is known now; a later state replaces an earlier one.
 	ContainerCreated(uid types.UID, name, namespace string, c pod.Container)
 	ContainerRemoved(id string)
+	// Doubt says that what is known of the pod may be wrong, so that the runtime is asked. It doesn't wait.
+	Doubt(uid types.UID)
 }
 
 // Volumes prepares what pods mount.
@@ -124,6 +126,12 @@ const (
 func (r *Runner) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
 	id, err := r.do(ctx, p, o, uid, a)
 	if err != nil {
+		switch a.Kind {
+		case pod.PreparePod, pod.EnsureImage, pod.CleanPod:
+		default:
+			// It may have had its effect all the same, or have missed what vanished unheard.
+			r.cfg.Facts.Doubt(uid)
+		}
 		return pod.Result{Failure: failure(a, err)}
 	}
 	return pod.Result{ID: id}

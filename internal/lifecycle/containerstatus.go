@@ -113,13 +113,12 @@ func (d *decider) waiting(c *v1.Container, r role, initialized bool) *v1.Contain
 
 // waitingAgain says why a container that ended isn't running again.
 func (d *decider) waitingAgain(c *v1.Container, r role, inst *pod.Container) *v1.ContainerStateWaiting {
-	if w := d.waitingFailure(c); w != nil {
-		return w
-	}
-	wait := delay(inst)
-	if wait > 0 && d.in.Now.Before(inst.FinishedAt.Add(wait)) {
+	if wait := delay(inst); wait > 0 && d.in.Now.Before(d.due(inst)) {
 		return &v1.ContainerStateWaiting{Reason: waitingCrashLoop,
 			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", wait, c.Name, d.in.Pod.Name, d.in.Pod.Namespace, d.in.Pod.UID)}
+	}
+	if w := d.waitingFailure(c); w != nil {
+		return w
 	}
 	if r == roleInit {
 		return &v1.ContainerStateWaiting{Reason: waitingPodInitializing}

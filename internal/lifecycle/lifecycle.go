@@ -86,6 +86,7 @@ func Decide(in Input) Decision {
 	}
 	d.indexSandboxes()
 	d.fold(in.Results)
+	d.forget()
 	if in.Stop != nil {
 		d.stop()
 	} else {

@@ -24,7 +24,8 @@ type Memory struct {
 	// Stopped holds the IDs of sandboxes that were stopped.
 	Stopped map[string]bool
 	// Attempts is the least attempt of the next instance by container, known from
-	// logs on disk: restart counts go on when the runtime has lost its records.
+	// logs on disk and from what ran: restart counts go on when the runtime has lost
+	// its records.
 	Attempts map[string]int
 	// Terminal is the final phase, once reached (API: a terminal phase never changes).
 	Terminal v1.PodPhase
@@ -42,7 +43,9 @@ type Retry struct {
 	// Count is how often it failed in a row.
 	Count int
 	// At is when it may be tried again.
-	At      time.Time
+	At time.Time
+	// ID is the sandbox or instance that it failed on, if any.
+	ID      string
 	Failure pod.Failure
 }
 
@@ -50,6 +53,7 @@ func (m Memory) clone() Memory {
 	m.Images = cloneMap(m.Images)
 	m.Retries = cloneMap(m.Retries)
 	m.Stopped = cloneMap(m.Stopped)
+	m.Attempts = cloneMap(m.Attempts)
 	m.BackoffTold = cloneMap(m.BackoffTold)
 	return m
 }
@@ -112,8 +116,6 @@ func (d *decider) succeeded(r pod.Result) {
 		d.event(v1.EventTypeNormal, "Started", a.Container, "Started container "+a.Container)
 	case pod.StopSandbox:
 		d.mem.Stopped[a.ID] = true
-	case pod.RemoveSandbox:
-		delete(d.mem.Stopped, a.ID)
 	}
 }
 
@@ -139,8 +141,40 @@ func (d *decider) failed(r pod.Result) {
 	if n < 16 {
 		wait = min(base<<(n-1), top)
 	}
-	d.mem.Retries[key] = Retry{Count: n, At: r.At.Add(wait), Failure: *r.Failure}
+	d.mem.Retries[key] = Retry{Count: n, At: r.At.Add(wait), ID: a.ID, Failure: *r.Failure}
 	d.event(typ, reason, a.Container, fmt.Sprintf("%s: %s", r.Failure.Reason, r.Failure.Message))
+}
+
+// forget drops what observation has made moot: an effect may have come about
+// though it was said to fail, or what it was about is gone.
+func (d *decider) forget() {
+	if d.sandbox != nil {
+		delete(d.mem.Retries, retryKey(pod.Action{Kind: pod.CreateSandbox}))
+	}
+	known := make(map[string]bool, len(d.sandboxes())+len(d.instances()))
+	for i := range d.sandboxes() {
+		known[d.sandboxes()[i].ID] = true
+	}
+	for i := range d.instances() {
+		c := &d.instances()[i]
+		known[c.ID] = true
+		if c.State == pod.ContainerRunning {
+			delete(d.mem.Retries, retryKey(pod.Action{Kind: pod.StartContainer, Container: c.Name}))
+		}
+		if d.mem.Attempts[c.Name] <= c.Attempt {
+			d.mem.Attempts[c.Name] = c.Attempt + 1
+		}
+	}
+	for key, r := range d.mem.Retries {
+		if r.ID != "" && !known[r.ID] {
+			delete(d.mem.Retries, key)
+		}
+	}
+	for id := range d.mem.Stopped {
+		if !known[id] {
+			delete(d.mem.Stopped, id)
+		}
+	}
 }
 
 // retrying returns the record of a failed action that waits to be tried again.

@@ -69,6 +69,10 @@ func drawStep(rt *rapid.T, s *sim) string {
 	case kind == 5 && len(s.inFlight) > 0:
 		a := s.inFlight[0]
 		s.inFlight = s.inFlight[1:]
+		if rapid.Bool().Draw(rt, "effect") {
+			s.lose(a)
+			return "lose " + describeAction(a)
+		}
 		s.fail(a, "Broken", "by chance")
 		return "fail " + describeAction(a)
 	case kind == 6 && len(s.obs.Containers) > 0:
@@ -96,6 +100,15 @@ func drawStep(rt *rapid.T, s *sim) string {
 		}
 		s.obs.Sandboxes[0].State = pod.SandboxNotReady
 		return "sandbox-dies"
+	case kind == 10 && len(s.inFlight) > 0 && s.cancelled[s.inFlight[0].Target()]:
+		a := s.inFlight[0]
+		s.inFlight = s.inFlight[1:]
+		if rapid.Bool().Draw(rt, "effect") {
+			s.succeed(a)
+			s.results = s.results[:len(s.results)-1]
+		}
+		s.results = append(s.results, pod.Result{Action: a, At: s.now, Cancelled: true})
+		return "cancel " + describeAction(a)
 	case kind == 9 && s.stop == nil && rapid.IntRange(0, 9).Draw(rt, "stopnow") == 0:
 		s.stop = &Stop{At: s.now, Why: "by chance"}
 		return "stop"

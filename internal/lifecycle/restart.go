@@ -63,6 +63,19 @@ func delay(inst *pod.Container) time.Duration {
 	return inst.Backoff
 }
 
+// clockSlack is how far an end may lie ahead of the time of a decision: it may
+// have come in just after that was taken.
+const clockSlack = time.Minute
+
+// due is when the instance that follows inst may be started. An end in the
+// future means that the clock was set back: nobody can say then how long ago it was.
+func (d *decider) due(inst *pod.Container) time.Time {
+	if inst.FinishedAt.Sub(d.in.Now) > clockSlack {
+		return d.in.Now
+	}
+	return inst.FinishedAt.Add(delay(inst))
+}
+
 // nextBackoff is the back-off recorded on the instance that replaces inst.
 func (d *decider) nextBackoff(inst *pod.Container) time.Duration {
 	if inst == nil {

@@ -239,8 +239,7 @@ func (d *decider) start(c *v1.Container, r role) bool {
 		case pod.ContainerRunning:
 			return false
 		case pod.ContainerCreated:
-			d.do(pod.Action{Kind: pod.StartContainer, Container: c.Name, ID: cur.ID, Attempt: cur.Attempt, Why: "it is created and not started"})
-			return true
+			return d.bring(c, pod.Action{Kind: pod.StartContainer, Container: c.Name, ID: cur.ID, Attempt: cur.Attempt, Why: "it is created and not started"})
 		}
 	}
 	if inst != nil && inst.Ended() {
@@ -251,7 +250,7 @@ func (d *decider) start(c *v1.Container, r role) bool {
 		if !again {
 			return false
 		}
-		if due := inst.FinishedAt.Add(delay(inst)); inst.SandboxID == d.sandbox.ID && d.in.Now.Before(due) {
+		if due := d.due(inst); inst.SandboxID == d.sandbox.ID && d.in.Now.Before(due) {
 			d.wakeAt(due)
 			d.tellBackoff(c, inst)
 			d.because(fmt.Sprintf("container %s: back-off %s after it ended with code %d, next start at %s", c.Name, delay(inst), exitCode(inst), due.UTC().Format(time.RFC3339)))
@@ -270,6 +269,11 @@ func (d *decider) startNew(c *v1.Container, inst *pod.Container) bool {
 		a = pod.Action{Kind: pod.CreateContainer, Container: c.Name, SandboxID: d.sandbox.ID, ImageRef: ref,
 			Attempt: d.nextAttempt(c.Name, inst), Backoff: d.nextBackoff(inst), Why: whyStart(inst)}
 	}
+	return d.bring(c, a)
+}
+
+// bring begins an action on a container, or says how long it has to wait.
+func (d *decider) bring(c *v1.Container, a pod.Action) bool {
 	if r, ok := d.retrying(a); ok && d.in.Now.Before(r.At) {
 		d.wakeAt(r.At)
 		d.because(fmt.Sprintf("container %s: %s: %s, next try at %s", c.Name, r.Failure.Reason, r.Failure.Message, r.At.UTC().Format(time.RFC3339)))

@@ -112,6 +112,13 @@ func (s *sim) fail(a pod.Action, reason, message string) {
 	s.results = append(s.results, pod.Result{Action: a, At: s.now, Failure: &pod.Failure{Reason: reason, Message: message}})
 }
 
+// lose ends an action whose effect came about, while its answer got lost.
+func (s *sim) lose(a pod.Action) {
+	s.succeed(a)
+	s.results = s.results[:len(s.results)-1]
+	s.fail(a, "Lost", "the answer was lost")
+}
+
 func (s *sim) byID(id string) *pod.Container {
 	for i := range s.obs.Containers {
 		if s.obs.Containers[i].ID == id {

@@ -17,7 +17,7 @@ const defaultGrace = 30 * time.Second
 func (d *decider) stop() {
 	s := d.in.Stop
 	for _, a := range d.in.InFlight {
-		if a.Kind == pod.EnsureImage {
+		if a.Kind == pod.EnsureImage || makes(a.Kind) {
 			d.out.Cancel = append(d.out.Cancel, a.Target())
 		}
 	}
@@ -28,8 +28,7 @@ func (d *decider) stop() {
 	}
 	// Something that is being made now has to be known before it can be removed.
 	for _, a := range d.in.InFlight {
-		switch a.Kind {
-		case pod.CreateSandbox, pod.CreateContainer, pod.StartContainer, pod.PreparePod:
+		if makes(a.Kind) {
 			d.because(fmt.Sprintf("stopping (%s), waiting for %s to end", s.Why, a.Kind))
 			return
 		}
@@ -54,13 +53,22 @@ func (d *decider) stop() {
 	}
 	if !d.mem.Cleaned {
 		a := pod.Action{Kind: pod.CleanPod, Why: s.Why}
-		if r, ok := d.retrying(a); ok {
-			d.because(fmt.Sprintf("%s: %s", r.Failure.Reason, r.Failure.Message))
-		}
+		d.because("its folders, cgroup and logs are being removed")
+		d.tellRetry(a)
 		d.do(a)
 		return
 	}
 	d.out.Done = true
+}
+
+// makes reports whether an action brings about something that has to be taken
+// down again.
+func makes(kind pod.ActionKind) bool {
+	switch kind {
+	case pod.PreparePod, pod.CreateSandbox, pod.CreateContainer, pod.StartContainer:
+		return true
+	}
+	return false
 }
 
 // graceEnd is when containers are killed that were asked to stop at `at`. The
@@ -125,7 +133,9 @@ func (d *decider) stopContainers(end time.Time, why string) bool {
 
 func (d *decider) stopInstance(c *pod.Container, end time.Time, why string) {
 	grace := max(end.Sub(d.in.Now), 0)
-	if d.do(pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: grace, Why: why}) {
+	a := pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: grace, Why: why}
+	d.tellRetry(a)
+	if d.do(a) {
 		d.event(v1.EventTypeNormal, "Killing", c.Name, fmt.Sprintf("Stopping container %s: %s", c.Name, why))
 	}
 }
@@ -135,6 +145,15 @@ func (d *decider) stopSandbox(sb *pod.Sandbox, why string) bool {
 	if d.mem.Stopped[sb.ID] {
 		return true
 	}
-	d.do(pod.Action{Kind: pod.StopSandbox, ID: sb.ID, Why: why})
+	a := pod.Action{Kind: pod.StopSandbox, ID: sb.ID, Why: why}
+	d.tellRetry(a)
+	d.do(a)
 	return false
+}
+
+// tellRetry gives the failure of an action that is to be tried again as a reason.
+func (d *decider) tellRetry(a pod.Action) {
+	if r, ok := d.retrying(a); ok {
+		d.because(fmt.Sprintf("%s: %s", r.Failure.Reason, r.Failure.Message))
+	}
 }

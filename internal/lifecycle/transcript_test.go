@@ -120,6 +120,26 @@ func (s *sim) apply(f []string) error {
 			return err
 		}
 		s.fail(a, arg(3), strings.Join(f[4:], " "))
+	case "lost":
+		a, err := s.take(pod.ActionKind(arg(1)), arg(2))
+		if err != nil {
+			return err
+		}
+		s.lose(a)
+	case "fail-start":
+		// fail-start NAME MESSAGE...: the runtime leaves it as ended with 128.
+		a, err := s.take(pod.StartContainer, arg(1))
+		if err != nil {
+			return err
+		}
+		c := s.byID(a.ID)
+		s.exit(c, 128)
+		c.Reason = "StartError"
+		s.fail(a, "RunContainerError", strings.Join(f[2:], " "))
+	case "clock-set-back":
+		d, err := time.ParseDuration(arg(1))
+		s.now = s.now.Add(-d)
+		return err
 	case "cancelled":
 		a, err := s.take(pod.ActionKind(arg(1)), arg(2))
 		s.results = append(s.results, pod.Result{Action: a, At: s.now, Cancelled: true})

@@ -54,3 +54,7 @@ func (s *Store) SandboxStopped(id string) {
 
 // SandboxRemoved tells that a sandbox was removed, and the containers in it with it.
 func (s *Store) SandboxRemoved(id string) { s.cache.Remove(id) }
+
+// Doubt tells that an effect failed in the midst: what is known of the pod may not
+// be what the runtime has, and no event need ever tell. So the pod is looked at.
+func (s *Store) Doubt(uid types.UID) { s.refresh.want(uid) }

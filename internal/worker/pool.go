@@ -96,6 +96,10 @@ type Pool struct {
 	// beat is the time of the last turn of the loop, for Healthy.
 	beat time.Time
 	wg   sync.WaitGroup
+
+	// waiting has the names of wanted pods that can't begin before another one has
+	// ended. The loop alone touches it.
+	waiting map[string]bool
 }
 
 // New constructs a pool; Run starts it.
@@ -151,24 +155,42 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		leftovers = p.reconcile(ctx, leftovers)
-		select {
-		case <-ctx.Done():
+		if !p.await(ctx, tick.C) {
 			return nil
-		case <-p.cfg.Desired.Changed():
-		case <-p.look:
-		case w := <-p.ended:
-			p.remove(w)
-		case <-tick.C:
-			p.wakeAll()
 		}
 	}
 }
 
-func (p *Pool) remove(w *worker) {
+// await waits until there may be something to reconcile; false means that ctx ended.
+func (p *Pool) await(ctx context.Context, tick <-chan time.Time) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-p.cfg.Desired.Changed():
+			return true
+		case <-p.look:
+			return true
+		case w := <-p.ended:
+			if p.remove(w) {
+				return true
+			}
+		case <-tick:
+			p.wakeAll()
+			return true
+		}
+	}
+}
+
+// remove drops a worker that has ended. It reports whether that calls for
+// another: looking at every pod each time would make taking down many of them slow.
+func (p *Pool) remove(w *worker) bool {
 	p.mu.Lock()
 	delete(p.workers, w.uid)
 	p.mu.Unlock()
 	p.cfg.Statuses.Forget(w.uid)
+	// A late wake-up may have gone to the worker that had ended already.
+	return p.waiting[w.name] || !p.cfg.Observed.Get(w.uid).Empty()
 }
 
 func (p *Pool) wakeAll() {
@@ -195,14 +217,18 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 		p.stopUnwanted(ctx, wanted, held, leftovers)
 		leftovers = nil
 	}
+	p.waiting = map[string]bool{}
 	for _, d := range pods {
 		if w := p.workers[d.Pod.UID]; w != nil {
-			w.want(d)
+			if !w.want(d) {
+				p.waiting[w.name] = true
+			}
 			continue
 		}
 		// A static pod's successor has its name and another UID: it waits until
 		// the old one is gone, so that two of them never run at once.
 		if holder, ok := held[pod.FullName(d.Pod)]; ok && holder != d.Pod.UID {
+			p.waiting[pod.FullName(d.Pod)] = true
 			p.cfg.Log.V(3).Info("Pod waits for its predecessor to end", "pod", pod.FullName(d.Pod), "predecessor", holder)
 			continue
 		}

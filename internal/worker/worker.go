@@ -55,14 +55,18 @@ func (w *worker) poke() {
 }
 
 // want tells the worker the newest wish for its pod. One that is ending goes on
-// to its end: the pool starts the pod anew afterwards.
-func (w *worker) want(d *pod.Desired) {
+// to its end, and reports false: the pool starts the pod anew afterwards.
+func (w *worker) want(d *pod.Desired) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stop == nil && w.desired != d {
+	if w.stop != nil {
+		return false
+	}
+	if w.desired != d {
 		w.desired = d
 		w.poke()
 	}
+	return true
 }
 
 // end tells the worker that its pod has to go.
@@ -77,13 +81,7 @@ func (w *worker) end(why string) {
 
 func (w *worker) run(ctx context.Context) {
 	defer w.wg.Wait()
-	if d := w.desired; d != nil {
-		// A pod that is adopted came up long ago: that isn't measured again.
-		w.wasUp = !w.pool.cfg.Observed.Get(w.uid).Empty()
-		if !w.wasUp {
-			w.mem.Attempts = w.pool.cfg.Effects.LoggedAttempts(d.Pod)
-		}
-	}
+	w.adopt()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -106,6 +104,29 @@ func (w *worker) run(ctx context.Context) {
 	select {
 	case w.pool.ended <- w:
 	case <-ctx.Done():
+	}
+}
+
+// adopt finds out what has to be known of the pod before the first decision.
+func (w *worker) adopt() {
+	w.mu.Lock()
+	d := w.desired
+	w.mu.Unlock()
+	if d == nil {
+		return
+	}
+	o := w.pool.cfg.Observed.Get(w.uid)
+	// A pod that is adopted came up long ago: that isn't measured again.
+	w.wasUp = !o.Empty()
+	// Containers that the runtime has nothing of any more are counted on from their
+	// logs, even if it has a sandbox, which may be newer than they were.
+	for _, list := range [][]v1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
+		for i := range list {
+			if o.Newest(list[i].Name) == nil {
+				w.mem.Attempts = w.pool.cfg.Effects.LoggedAttempts(d.Pod)
+				return
+			}
+		}
 	}
 }
 

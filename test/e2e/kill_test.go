@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -87,7 +89,10 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		if chance.IntN(4) > 0 {
 			n.Kill()
 		} else {
-			n.Stop()
+			err := n.Terminate()
+			if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.ExitCode() >= 0) {
+				t.Errorf("stopped, the agent ended with %v", err) // -1 is that the signal itself ended it
+			}
 		}
 		now := n.RunningIDs()
 		for name, id := range stay {

@@ -17,10 +17,6 @@ import (
 
 // What a Config gets where it says nothing.
 const (
-	// DefaultPodCIDR has room for 1,022 addresses, as many as a bridge has ports.
-	// Docker, Podman, CRI-O, flannel, k3s and the service ranges use others.
-	DefaultPodCIDR = "10.213.0.0/22"
-	DefaultBridge  = "deckhand0"
 	// DefaultPauseImage comes as an archive with deckhand, so that no registry is needed.
 	DefaultPauseImage = "deckhand.local/pause:1"
 	// DefaultLogLevel leaves out containerd's lines for every single call.
@@ -47,13 +43,12 @@ type Config struct {
 
 var logLevels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic"}
 
-// WithDefaults fills in what is empty.
+// WithDefaults fills in what is empty and isn't host-wide.
 func (c Config) WithDefaults() Config {
 	for _, f := range []struct {
 		field *string
 		value string
 	}{
-		{&c.PodCIDR, DefaultPodCIDR}, {&c.Bridge, DefaultBridge},
 		{&c.PauseImage, DefaultPauseImage}, {&c.LogLevel, DefaultLogLevel},
 	} {
 		if *f.field == "" {

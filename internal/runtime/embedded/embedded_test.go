@@ -272,7 +272,7 @@ func TestNewRefusesBadConfiguration(t *testing.T) {
 		"pause image":   {func(c *embedded.Config) { c.PauseImage = "a b" }, "image reference"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := embedded.Config{RootDir: "/x"}
+			config := embedded.Config{RootDir: "/x", PodCIDR: "192.0.2.0/24", Bridge: "x"}
 			c.change(&config)
 			_, err := embedded.New(config, logr.Discard())
 			if err == nil || !strings.Contains(err.Error(), c.want) {

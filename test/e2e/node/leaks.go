@@ -22,7 +22,7 @@ func (n *Node) attached() []string {
 func (n *Node) leftovers(attached []string) []string {
 	n.t.Helper()
 	left := n.leftProcesses()
-	left = append(left, n.leftMounts("")...)
+	left = append(left, n.leftMounts()...)
 	left = append(left, n.leftNetfilter(n.in.Config.Bridge, n.subnet())...)
 	for _, name := range append(attached, n.in.Config.Bridge) {
 		if _, err := net.InterfaceByName(name); err == nil {
@@ -72,7 +72,7 @@ func (n *Node) PodLeftovers() error {
 			left = append(left, "process "+p.String())
 		}
 	}
-	left = append(left, n.leftMounts("")...)
+	left = append(left, n.leftMounts()...)
 	for _, name := range n.attached() {
 		left = append(left, "network interface "+name)
 	}
@@ -115,8 +115,8 @@ func (n *Node) leftProcesses() []string {
 	return left
 }
 
-// leftMounts are the mounts below a folder of the base folder, and in our folder for sockets.
-func (n *Node) leftMounts(below string) []string {
+// leftMounts are the mounts below the base folder and in our folder for sockets.
+func (n *Node) leftMounts() []string {
 	layout, err := n.in.Config.Layout()
 	if err != nil {
 		n.t.Fatal(err)
@@ -127,7 +127,7 @@ func (n *Node) leftMounts(below string) []string {
 		n.t.Fatal(err)
 	}
 	for _, info := range infos {
-		if strings.HasPrefix(info.Mountpoint, filepath.Join(n.Base, below)+"/") || strings.HasPrefix(info.Mountpoint, layout.Run()+"/") {
+		if strings.HasPrefix(info.Mountpoint, n.Base+"/") || strings.HasPrefix(info.Mountpoint, layout.Run()+"/") {
 			left = append(left, "mount "+info.Mountpoint)
 		}
 	}

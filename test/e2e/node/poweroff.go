@@ -17,7 +17,7 @@ func (n *Node) PowerOff() {
 	n.Kill()
 	n.SignalContainerd(unix.SIGKILL)
 	n.Eventually("nothing runs", n.killRest)
-	for _, what := range n.leftMounts("") {
+	for _, what := range n.leftMounts() {
 		// It may have gone with one around it.
 		if err := unix.Unmount(strings.TrimPrefix(what, "mount "), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			n.t.Fatalf("%s: %v", what, err)

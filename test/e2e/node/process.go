@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -35,13 +36,17 @@ func (n *Node) startWith(flags []string) {
 		n.t.Fatal("the agent runs already")
 	}
 	cmd := exec.Command(n.binary, flags...)
-	cmd.Stdout, cmd.Stderr = n.logged, n.logged
+	cmd.Stdout, cmd.Stderr, cmd.Env = n.logged, n.logged, environment()
 	p, err := launch(cmd)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.agent = p
 }
+
+// environment is this process's, without the second that the race detector sleeps
+// before a program ends.
+func environment() []string { return append(os.Environ(), "GORACE=atexit_sleep_ms=0") }
 
 // launch starts a program that dies with this one, so that an interrupted test
 // leaves no agent behind.
@@ -81,6 +86,15 @@ func (n *Node) Kill() {
 // it ends well and in time.
 func (n *Node) Stop() {
 	n.t.Helper()
+	if err := n.Terminate(); err != nil {
+		n.t.Errorf("the agent ended with %v", err)
+	}
+}
+
+// Terminate is Stop for an agent that may be too young to have a say in how it
+// ends: it returns how it did.
+func (n *Node) Terminate() error {
+	n.t.Helper()
 	n.mustRun()
 	begin := time.Now()
 	if err := n.agent.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -94,10 +108,9 @@ func (n *Node) Stop() {
 	if took := time.Since(begin); took > stopIn {
 		n.t.Errorf("the agent took %s to stop, want at most %s", took, stopIn)
 	}
-	if err := n.agent.err; err != nil {
-		n.t.Errorf("the agent ended with %v", err)
-	}
+	err := n.agent.err
 	n.agent = nil
+	return err
 }
 
 // PID is the agent's process.
@@ -138,7 +151,9 @@ func (n *Node) run(args ...string) (output string, code int) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, n.binary, args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, n.binary, args...)
+	cmd.Env = environment()
+	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		n.t.Fatal(err)
@@ -155,7 +170,7 @@ func (n *Node) Foreground(file string) (interrupt func() string) {
 	n.t.Helper()
 	var out bytes.Buffer
 	cmd := exec.Command(n.binary, "--root-dir", n.RootDir, "run", file)
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout, cmd.Stderr, cmd.Env = &out, &out, environment()
 	p, err := launch(cmd)
 	if err != nil {
 		n.t.Fatal(err)
