@@ -5,11 +5,16 @@ package floor
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/podspec"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
 // Floor makes pods of one container each.
@@ -31,6 +36,20 @@ type Pod struct {
 	Sandbox, Container string
 
 	config *runtimeapi.PodSandboxConfig
+	spec   *v1.Pod
+}
+
+// spec is the pod that the agent is given as well: the runtime is asked for the
+// same sandbox (with its seccomp profile) and the same container by both. What
+// only the agent adds, its volumes and files mounted into the container, isn't here.
+func spec(name, image string, args []string) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "bench", UID: types.UID(name)},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: image, Args: args}}},
+	}
+	podspec.SetDefaults(p)
+	p.Status.QOSClass = v1.PodQOSBestEffort
+	return p
 }
 
 // Start makes n pods, concurrency of them at a time, and returns them with the
@@ -50,17 +69,13 @@ func (f *Floor) Start(ctx context.Context, n, concurrency int) ([]Pod, time.Dura
 
 func (f *Floor) start(ctx context.Context, i int, p *Pod) error {
 	name := fmt.Sprintf("floor-%04d", i)
-	p.config = &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "bench", Uid: name},
-		Hostname:     name,
-		LogDirectory: filepath.Join(f.LogDir, name),
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent: f.CgroupRoot + "/kubepods/besteffort/pod" + name,
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
-			},
-		},
+	p.spec = spec(name, f.Image, f.Args)
+	settings := translate.Settings{PodLogsDir: f.LogDir}
+	config, err := translate.SandboxConfig(&settings, translate.SandboxInput{Pod: p.spec, CgroupParent: f.CgroupRoot + "/kubepods/besteffort/pod" + name})
+	if err != nil {
+		return fmt.Errorf("floor: configure sandbox %s: %w", name, err)
 	}
+	p.config = config
 	r, err := f.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
 	if err != nil {
 		return fmt.Errorf("floor: run sandbox %s: %w", name, err)
@@ -72,16 +87,12 @@ func (f *Floor) start(ctx context.Context, i int, p *Pod) error {
 // StartContainer creates and starts a container in p, the attempt-th of its name.
 func (f *Floor) StartContainer(ctx context.Context, p *Pod, attempt uint32) error {
 	name := p.config.GetMetadata().GetName()
-	r, err := f.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: p.Sandbox, SandboxConfig: p.config,
-		Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "main", Attempt: attempt},
-			Image:    &runtimeapi.ImageSpec{Image: f.Image},
-			Args:     f.Args,
-			LogPath:  fmt.Sprintf("main/%d.log", attempt),
-			Linux:    &runtimeapi.LinuxContainerConfig{},
-		},
-	})
+	settings := translate.Settings{PodLogsDir: f.LogDir}
+	config, err := translate.ContainerConfig(&settings, translate.ContainerInput{Pod: p.spec, Container: &p.spec.Spec.Containers[0], Attempt: int(attempt), ImageRef: f.Image})
+	if err != nil {
+		return fmt.Errorf("floor: configure container of %s: %w", name, err)
+	}
+	r, err := f.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: p.Sandbox, SandboxConfig: p.config, Config: config})
 	if err != nil {
 		return fmt.Errorf("floor: create container of %s: %w", name, err)
 	}

@@ -254,7 +254,7 @@ func TestFinishedPodStaysFinished(t *testing.T) {
 
 // TestChaos throws everything at the agent at random, then lets it come to rest.
 func TestChaos(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(8) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
 			t.Logf("seed %d", seed)

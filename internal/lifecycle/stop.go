@@ -42,6 +42,8 @@ func (d *decider) stop() {
 		}
 	}
 	if !gone {
+		// One that came late may have brought back what was cleaned.
+		d.mem.Cleaned = false
 		d.because("the sandbox is being removed")
 		return
 	}

@@ -5,12 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-)
 
-// Where containerd's CRI keeps what, below the store and state folders.
-const (
-	bundles   = "io.containerd.runtime.v2.task/k8s.io"
-	sandboxes = "io.containerd.grpc.v1.cri/sandboxes"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/remains"
 )
 
 // found is what of this agent's there is, from whatever record has survived.
@@ -22,14 +18,7 @@ type found struct {
 	// cgroups are folders of containers, in any hierarchy.
 	cgroups map[string]bool
 	// inits are the first processes of containers.
-	inits []initProcess
-}
-
-// initProcess is a container's first process, told apart from a later one of the
-// same number by its start time.
-type initProcess struct {
-	PID   int    `json:"init_process_pid"`
-	Start uint64 `json:"init_process_start"`
+	inits []remains.Process
 }
 
 // inventory reads the records on disk. What can't be read is as good as not
@@ -39,21 +28,19 @@ func (t *taker) inventory() *found {
 	for _, uid := range names(filepath.Join(t.layout.Root, "pods")) {
 		f.pods[uid] = true
 	}
-	for _, id := range names(filepath.Join(t.layout.Store(), sandboxes)) {
+	for _, id := range names(t.layout.Sandboxes()) {
 		f.containers[id] = true
 	}
-	dir := filepath.Join(t.layout.State(), bundles)
-	for _, id := range names(dir) {
+	for _, id := range names(t.layout.Bundles()) {
 		f.containers[id] = true
-		f.addBundle(filepath.Join(dir, id, "config.json"))
+		f.addBundle(filepath.Join(t.layout.Bundles(), id, "config.json"))
 	}
-	dir = filepath.Join(t.layout.RuncRoot(), "k8s.io")
-	for _, id := range names(dir) {
+	for _, id := range names(t.layout.RuncContainers()) {
 		f.containers[id] = true
-		f.addRuncState(filepath.Join(dir, id, "state.json"))
+		f.addRuncState(t.layout.RuncState(id))
 	}
 	// host-local's reservations: a sandbox's ID, then its interface.
-	dir = filepath.Join(t.layout.CNIState(), t.network.Bridge)
+	dir := filepath.Join(t.layout.CNIState(), t.network.Bridge)
 	for _, address := range names(dir) {
 		text, err := os.ReadFile(filepath.Join(dir, address))
 		if id, _, ok := strings.Cut(string(text), "\n"); err == nil && ok {
@@ -68,7 +55,8 @@ func (f *found) addBundle(path string) {
 	var config struct {
 		Annotations map[string]string `json:"annotations"`
 	}
-	if !readJSON(path, &config) {
+	text, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(text, &config) != nil {
 		return
 	}
 	if uid := config.Annotations["io.kubernetes.cri.sandbox-uid"]; uid != "" {
@@ -78,22 +66,14 @@ func (f *found) addBundle(path string) {
 
 // addRuncState reads runc's record of a container.
 func (f *found) addRuncState(path string) {
-	var state struct {
-		initProcess
-		Cgroups map[string]string `json:"cgroup_paths"`
-	}
-	if !readJSON(path, &state) {
+	c, ok := remains.ReadContainer(path)
+	if !ok {
 		return
 	}
-	f.inits = append(f.inits, state.initProcess)
-	for _, dir := range state.Cgroups {
+	f.inits = append(f.inits, c.Init)
+	for _, dir := range c.Cgroups {
 		f.cgroups[dir] = true
 	}
-}
-
-func readJSON(path string, into any) bool {
-	text, err := os.ReadFile(path)
-	return err == nil && json.Unmarshal(text, into) == nil
 }
 
 func names(dir string) []string {

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/remains"
 )
 
 // Config says what the agent was told when it ran.
@@ -41,7 +43,8 @@ type taker struct {
 }
 
 // Down takes everything down. It goes on past what fails, and returns all that
-// did; it may be called again, and on what is down already does nothing. The
+// did, but leaves the root folder then: called again, it finishes by what is
+// recorded there. On what is down already it does nothing. The
 // agent must not run. When ctx ends, containers are killed instead of stopped.
 func Down(ctx context.Context, config Config, log logr.Logger) error {
 	config.Runtime = config.Runtime.WithDefaults()
@@ -68,23 +71,31 @@ func Down(ctx context.Context, config Config, log logr.Logger) error {
 
 func (t *taker) run(ctx context.Context) error {
 	var errs []error
-	step := func(what string, do func() error) {
+	step := func(what string, do func() error) (done bool) {
 		t.log.V(4).Info("Taking down", "what", what)
-		if err := do(); err != nil {
+		err := do()
+		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", what, err))
 		}
+		return err == nil
 	}
 	found := t.inventory()
 	step("pods", func() error { return t.stopPods(ctx, found) })
 	step("containerd", func() error { return t.stopContainerd(ctx) })
 	// From here on nothing makes anything new, and nothing may be given up half-way.
 	ctx = context.WithoutCancel(ctx)
-	step("processes", func() error { return t.killAll(found) })
-	step("mounts", t.unmountAll)
-	step("network", func() error { return t.removeNetwork(ctx, found) })
-	step("cgroups", func() error { return t.removeCgroups(found) })
-	step("logs", func() error { return t.removeLogs(found) })
-	step("files", t.removeFiles)
+	done := step("processes", func() error { return t.killAll(found) })
+	// Container roots, network namespaces, volumes.
+	step("mounts", func() error { return remains.Unmount(t.layout.Root, t.layout.Run()) })
+	done = step("network", func() error { return t.removeNetwork(ctx, found) }) && done
+	done = step("cgroups", func() error { return t.removeCgroups(found) }) && done
+	done = step("logs", func() error { return t.removeLogs(found) }) && done
+	if done {
+		step("files", t.removeFiles)
+	} else {
+		// In the root folder is written what there is to take down.
+		errs = append(errs, fmt.Errorf("%s is left for another try", t.layout.Root))
+	}
 	return errors.Join(errs...)
 }
 
@@ -115,18 +126,18 @@ func (t *taker) removeFiles() error {
 	if _, err := os.Lstat(t.layout.Root); err == nil {
 		errs = append(errs, t.removeRoot())
 	}
-	errs = append(errs, removeTree(t.layout.Run()), removeIfEmpty(t.layout.RunBase()))
+	errs = append(errs, remains.RemoveTree(t.layout.Run()), removeIfEmpty(t.layout.RunBase()))
 	return errors.Join(errs...)
 }
 
 func (t *taker) removeRoot() error {
 	if t.layout.Claimed() {
-		return removeTree(t.layout.Root)
+		return remains.RemoveTree(t.layout.Root)
 	}
 	// Without the marker only what is surely ours goes.
 	var errs []error
 	for _, dir := range []string{t.layout.Containerd(), filepath.Dir(t.layout.CNIConf())} {
-		errs = append(errs, removeTree(dir))
+		errs = append(errs, remains.RemoveTree(dir))
 	}
 	entries, err := os.ReadDir(t.layout.Root)
 	if err == nil && len(entries) > 0 {
@@ -136,4 +147,13 @@ func (t *taker) removeRoot() error {
 		err = os.Remove(t.layout.Root)
 	}
 	return errors.Join(append(errs, err)...)
+}
+
+// removeIfEmpty removes a folder that may be shared, when nobody else needs it.
+func removeIfEmpty(dir string) error {
+	err := unix.Rmdir(dir)
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
+		return nil
+	}
+	return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
 }

@@ -33,6 +33,11 @@ type world struct {
 	hold      map[string]chan struct{}
 	leftovers []types.UID
 	reports   map[types.UID]pod.Report
+	// late is what the runtime turns out to have of the next pod whose worker has
+	// ended; nobody is woken for it.
+	late *pod.Observed
+	// looks counts how often the wanted set was read.
+	looks int
 }
 
 func newWorld(t *testing.T) *world {
@@ -62,6 +67,7 @@ func (w *world) start(t *testing.T) (stop func()) {
 func (w *world) Current() ([]*pod.Desired, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.looks++
 	return slices.Clone(w.pods), w.synced
 }
 func (w *world) Changed() <-chan struct{}              { return w.changed }
@@ -72,7 +78,15 @@ func (w *world) Event(*v1.Pod, pod.Event)              {}
 func (w *world) Decided(time.Duration)                 {}
 func (w *world) Running(time.Duration)                 {}
 func (w *world) Publish(uid types.UID, r pod.Report)   { w.mu.Lock(); w.reports[uid] = r; w.mu.Unlock() }
-func (w *world) Forget(uid types.UID)                  { w.mu.Lock(); delete(w.reports, uid); w.mu.Unlock() }
+
+func (w *world) Forget(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.reports, uid)
+	if w.late != nil {
+		w.runtime[uid], w.late = w.late, nil
+	}
+}
 
 func (w *world) Get(uid types.UID) *pod.Observed {
 	w.mu.Lock()
@@ -323,4 +337,51 @@ func TestStopWaitsForEffects(t *testing.T) {
 			t.Fatalf("stopping took %s", time.Since(begun))
 		}
 	})
+}
+
+func TestManyPodsEndWithoutLookingAtAllForEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 300
+		w := newWorld(t)
+		var pods []*pod.Desired
+		for i := range n {
+			pods = append(pods, newPod(fmt.Sprintf("p%d", i), types.UID(fmt.Sprintf("u%d", i))))
+		}
+		w.set(pods...)
+		time.Sleep(10 * time.Second)
+		w.mu.Lock()
+		w.looks = 0
+		w.mu.Unlock()
+		w.set()
+		time.Sleep(20 * time.Second)
+		if w.pool.Count() != 0 {
+			t.Fatalf("%d pods are left", w.pool.Count())
+		}
+		if w.looks > n/10 {
+			t.Errorf("every pod was looked at %d times", w.looks)
+		}
+	})
+}
+
+func TestWhatAppearsAsItsWorkerEndsIsTakenDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.set(newPod("a", "a1"))
+		time.Sleep(10 * time.Second)
+		w.mu.Lock()
+		w.late = &pod.Observed{UID: "a1", Name: "a", Namespace: "default", Sandboxes: []pod.Sandbox{{ID: "late", State: pod.SandboxReady}}}
+		w.mu.Unlock()
+		w.set()
+		time.Sleep(20 * time.Second)
+		if w.Get("a1") != nil {
+			t.Fatal("a late sandbox was left alone")
+		}
+	})
+}
+
+func TestWishChangesWhileTheWorkerBegins(t *testing.T) {
+	w := newWorld(t) // in real time, for the race detector
+	for range 100 {
+		w.set(newPod("a", "a1"))
+	}
 }

@@ -67,6 +67,36 @@ func (l Layout) State() string { return filepath.Join(l.Containerd(), "state") }
 // RuncRoot is where runc keeps the state of containers.
 func (l Layout) RuncRoot() string { return filepath.Join(l.State(), "runc") }
 
+// Below State and Store: where containerd's task service and its CRI keep what
+// is of one container or sandbox, in a folder of its ID.
+const (
+	tasks     = "io.containerd.runtime.v2.task/k8s.io"
+	sandboxes = "io.containerd.grpc.v1.cri/sandboxes"
+)
+
+// Bundles has one folder per running container: its bundle, with the root mounted.
+func (l Layout) Bundles() string { return filepath.Join(l.State(), tasks) }
+
+// Sandboxes has one folder per sandbox with the files that its pod shares.
+func (l Layout) Sandboxes() string { return filepath.Join(l.Store(), sandboxes) }
+
+// RuncContainers has one folder per running container with runc's record of it.
+func (l Layout) RuncContainers() string { return filepath.Join(l.RuncRoot(), "k8s.io") }
+
+// RuncState is runc's record of a container.
+func (l Layout) RuncState(id string) string {
+	return filepath.Join(l.RuncContainers(), id, "state.json")
+}
+
+// Of are all folders of one container or sandbox.
+func (l Layout) Of(id string) []string {
+	dirs := []string{l.Bundles(), l.RuncContainers(), l.Sandboxes(), filepath.Join(l.State(), sandboxes), filepath.Join(l.Store(), tasks)}
+	for i, dir := range dirs {
+		dirs[i] = filepath.Join(dir, id)
+	}
+	return dirs
+}
+
 // BootID is the file that records in which boot State was made.
 func (l Layout) BootID() string { return filepath.Join(l.Containerd(), "boot-id") }
 

@@ -1,4 +1,4 @@
-package takedown
+package remains
 
 import (
 	"errors"
@@ -29,10 +29,10 @@ func mountsUnder(dirs ...string) ([]string, error) {
 	return points, nil
 }
 
-// unmountAll takes all mounts under our folders away: container roots, network
-// namespaces, volumes. What is still in use goes when its user does.
-func (t *taker) unmountAll() error {
-	points, err := mountsUnder(t.layout.Root, t.layout.Run())
+// Unmount takes all mounts below the folders away. What is still in use goes
+// when its user does.
+func Unmount(dirs ...string) error {
+	points, err := mountsUnder(dirs...)
 	if err != nil {
 		return err
 	}
@@ -47,9 +47,9 @@ func (t *taker) unmountAll() error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes a folder with everything in it. It follows no link
+// RemoveTree removes a folder with everything in it. It follows no link
 // (os.RemoveAll works with openat and unlinkat) and refuses to cross a mount.
-func removeTree(dir string) error {
+func RemoveTree(dir string) error {
 	points, err := mountsUnder(dir)
 	if err != nil {
 		return err
@@ -58,13 +58,4 @@ func removeTree(dir string) error {
 		return fmt.Errorf("%s is still mounted, so %s isn't removed", points[len(points)-1], dir)
 	}
 	return os.RemoveAll(dir)
-}
-
-// removeIfEmpty removes a folder that may be shared, when nobody else needs it.
-func removeIfEmpty(dir string) error {
-	err := unix.Rmdir(dir)
-	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
-		return nil
-	}
-	return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
 }
