@@ -57,10 +57,14 @@ func (i images) PullImage(ctx context.Context, image string) (string, error) {
 	return i.conn.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, nil, nil)
 }
 
-// plegMeter offers the PLEG's metrics to the observed state.
-type plegMeter struct{ m *metrics.PLEG }
+// plegMeter offers the PLEG's metrics, and the runtime's state, to the observed state.
+type plegMeter struct {
+	m     *metrics.PLEG
+	state *runtimeState
+}
 
 func (p plegMeter) Relisted(begun time.Time, took, interval time.Duration, err error) {
+	p.state.relisted(err)
 	p.m.Relisted(took, interval)
 	if err == nil {
 		p.m.LastSeen(begun)

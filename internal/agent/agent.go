@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"time"
@@ -135,7 +136,10 @@ func (a *Agent) rootModule() module {
 			if lock, err = lockfile.Acquire(a.cfg.RootDir); err != nil {
 				return err
 			}
-			return writeFootprint(a.cfg)
+			if err = writeFootprint(a.cfg); err != nil {
+				return errors.Join(err, lock.Release())
+			}
+			return nil
 		},
 		run: func(ctx context.Context) error {
 			<-ctx.Done()
@@ -224,8 +228,8 @@ func (a *Agent) buildSources() ([]module, error) {
 // buildWorkers makes the observed state, the effects and the workers between them.
 func (a *Agent) buildWorkers() {
 	k := &a.cfg.Kubelet
-	a.observed = observed.New(a.conn, observed.Options{Wake: func(uid podUID) { a.pool.Wake(uid) }, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG}})
-	a.runtime = &runtimeState{conn: a.conn, observed: a.observed}
+	a.runtime = newRuntimeState(a.conn)
+	a.observed = observed.New(a.conn, observed.Options{Wake: func(uid podUID) { a.pool.Wake(uid) }, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG, a.runtime}})
 	hostIPs := make([]string, len(a.cfg.NodeIPs))
 	for i, ip := range a.cfg.NodeIPs {
 		hostIPs[i] = ip.String()
@@ -252,7 +256,7 @@ func (a *Agent) buildWorkers() {
 		Desired: newWanted(a.merger), Observed: a.observed, Effects: runner, Statuses: a.status, Recorder: a.events,
 		Meter: podMeter{a.metrics.Pods},
 		Node: func() lifecycle.Node {
-			name, _, _ := a.runtime.names()
+			name, _, _, _ := a.runtime.now()
 			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k)}
 		},
 		Resync: k.SyncFrequency.Duration, Log: a.log.WithName("worker"),

@@ -16,48 +16,71 @@ import (
 // defaultRuntimeName prefixes container IDs until the runtime has told its name.
 const defaultRuntimeName = "containerd"
 
-// runtimeState is what the runtime says of itself.
+// runtimeState is what is known of the runtime itself. It follows the lists that
+// the observed state makes: they succeed or fail as the runtime comes and goes.
 type runtimeState struct {
-	conn     *cri.Conn
-	observed *observed.Store
+	conn *cri.Conn
+	// listed gets a value when a list has succeeded and the version isn't known.
+	listed chan struct{}
 
 	mu            sync.Mutex
 	name, version string
+	ready         bool
 	told          string
 }
 
-// run asks the runtime for its name once it answers.
-func (r *runtimeState) run(ctx context.Context) error {
-	select {
-	case <-r.observed.Synced():
-	case <-ctx.Done():
-		return nil
-	}
-	v, err := r.conn.Version(ctx)
-	if err == nil {
-		r.mu.Lock()
-		r.name, r.version, r.told = v.RuntimeName, v.RuntimeVersion, ""
-		r.mu.Unlock()
-	}
-	<-ctx.Done()
-	return nil
+func newRuntimeState(conn *cri.Conn) *runtimeState {
+	return &runtimeState{conn: conn, listed: make(chan struct{}, 1), name: defaultRuntimeName, told: "not connected yet"}
 }
 
-// say sets what is told of the runtime until it answers.
+// run asks the runtime for its name and version each time it is new or back.
+func (r *runtimeState) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.listed:
+		}
+		v, err := r.conn.Version(ctx)
+		if err != nil {
+			continue // the next list tells
+		}
+		r.mu.Lock()
+		r.name, r.version = v.RuntimeName, v.RuntimeVersion
+		r.mu.Unlock()
+	}
+}
+
+// relisted takes in what came of a list of everything the runtime has.
+func (r *runtimeState) relisted(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready = err == nil; !r.ready {
+		// Another version may come back.
+		r.version, r.told = "", err.Error()
+		return
+	}
+	r.told = ""
+	if r.version == "" {
+		select {
+		case r.listed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// say sets what is told of a runtime that isn't ready.
 func (r *runtimeState) say(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.told = what
 }
 
-// names returns the runtime's name and version, and what is told until they are known.
-func (r *runtimeState) names() (name, version, told string) {
+// now returns the runtime's name and version, whether it is ready, and why not.
+func (r *runtimeState) now() (name, version string, ready bool, told string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.name == "" {
-		return defaultRuntimeName, "", r.told
-	}
-	return r.name, r.version, r.told
+	return r.name, r.version, r.ready, r.told
 }
 
 // checks are what /healthz looks at: things that a restart of the agent might mend,
@@ -76,11 +99,8 @@ func (a *Agent) checks() []server.Check {
 func (a *Agent) checkLoop(context.Context) error {
 	beat, most := a.pool.Beat(), 2*a.cfg.Kubelet.SyncFrequency.Duration
 	if beat.IsZero() {
-		_, _, told := a.runtime.names()
-		if told == "" {
-			told = "the runtime's pods aren't known yet"
-		}
-		return fmt.Errorf("it hasn't begun: %s", told)
+		_, _, _, told := a.runtime.now()
+		return fmt.Errorf("it hasn't begun, the runtime's pods aren't known yet: %s", told)
 	}
 	if still := time.Since(beat); still > most {
 		return fmt.Errorf("it has stood still for %s, longer than %s", still.Round(time.Second), most)

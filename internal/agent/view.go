@@ -21,12 +21,12 @@ type view struct{ *Agent }
 // Snapshot returns the present state of the agent and its pods.
 func (a view) Snapshot(context.Context) (local.Snapshot, error) {
 	set := a.merger.Current()
-	name, release, told := a.runtime.names()
+	name, release, ready, told := a.runtime.now()
 	s := local.Snapshot{
 		Node:     a.cfg.NodeName,
 		Problems: a.problems(set.Problems),
 		Agent: local.AgentInfo{Version: version(), PID: os.Getpid(), Started: a.since, Synced: set.Synced,
-			RuntimeName: name, RuntimeVersion: release, RuntimeReady: release != "", RuntimeMessage: told},
+			RuntimeName: name, RuntimeVersion: release, RuntimeReady: ready, RuntimeMessage: told},
 	}
 	for _, e := range a.status.List() {
 		s.Pods = append(s.Pods, viewOf(e))
@@ -49,9 +49,6 @@ func (a view) whyNotBegun(d *pod.Desired, told string) string {
 	select {
 	case <-a.observed.Synced():
 	default:
-		if told == "" {
-			told = "not connected yet"
-		}
 		return "waits for the runtime: " + told
 	}
 	for _, e := range a.status.List() {

@@ -47,12 +47,15 @@ type Stop struct {
 	Why string
 }
 
-// Node is what the core has to know of the node; it doesn't change while the agent runs.
+// Node is what the core has to know of the node.
 type Node struct {
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
 	// RuntimeName prefixes container IDs in the status ("containerd").
 	RuntimeName string
+	// ImagesAt is when images were last brought to the node by other means than a
+	// pull: a pull that failed before that is tried again at once.
+	ImagesAt time.Time
 	// MaxBackoff caps the crash-loop back-off
 	// (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); 0 means 300 s.
 	MaxBackoff time.Duration
@@ -84,6 +87,7 @@ func Decide(in Input) Decision {
 	for _, a := range in.InFlight {
 		d.busy[a.Target()] = a.Kind
 	}
+	d.setAside()
 	d.indexSandboxes()
 	d.fold(in.Results)
 	d.forget()
@@ -107,6 +111,8 @@ type decider struct {
 	busy map[string]pod.ActionKind
 	// sandbox is the one that counts: the newest, if it is ready.
 	sandbox *pod.Sandbox
+	// aside are instances whose start was cut off.
+	aside []pod.Container
 	// finished says that no container will be started again: the pod has run to its end.
 	finished bool
 	// terminal is the phase that a finished pod has.
@@ -126,7 +132,7 @@ func (d *decider) do(a pod.Action) bool {
 	if _, ok := d.busy[t]; ok {
 		return false
 	}
-	if r, ok := d.mem.Retries[retryKey(a)]; ok && d.in.Now.Before(r.At) {
+	if r, ok := d.waits(a); ok {
 		d.wakeAt(r.At)
 		return false
 	}

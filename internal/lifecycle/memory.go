@@ -42,8 +42,8 @@ type Memory struct {
 type Retry struct {
 	// Count is how often it failed in a row.
 	Count int
-	// At is when it may be tried again.
-	At time.Time
+	// Failed is when it failed last, At when it may be tried again.
+	Failed, At time.Time
 	// ID is the sandbox or instance that it failed on, if any.
 	ID      string
 	Failure pod.Failure
@@ -141,7 +141,7 @@ func (d *decider) failed(r pod.Result) {
 	if n < 16 {
 		wait = min(base<<(n-1), top)
 	}
-	d.mem.Retries[key] = Retry{Count: n, At: r.At.Add(wait), ID: a.ID, Failure: *r.Failure}
+	d.mem.Retries[key] = Retry{Count: n, Failed: r.At, At: r.At.Add(wait), ID: a.ID, Failure: *r.Failure}
 	d.event(typ, reason, a.Container, fmt.Sprintf("%s: %s", r.Failure.Reason, r.Failure.Message))
 }
 
@@ -181,4 +181,16 @@ func (d *decider) forget() {
 func (d *decider) retrying(a pod.Action) (Retry, bool) {
 	r, ok := d.mem.Retries[retryKey(a)]
 	return r, ok
+}
+
+// waits returns the record of a failed action that may not be tried again yet.
+func (d *decider) waits(a pod.Action) (Retry, bool) {
+	r, ok := d.retrying(a)
+	if !ok || !d.in.Now.Before(r.At) {
+		return Retry{}, false
+	}
+	if a.Kind == pod.EnsureImage && d.in.Node.ImagesAt.After(r.Failed) {
+		return Retry{}, false
+	}
+	return r, true
 }

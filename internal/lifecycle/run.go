@@ -233,6 +233,9 @@ func (d *decider) start(c *v1.Container, r role) bool {
 		d.because(fmt.Sprintf("container %s: %s", c.Name, inWords(kind, c)))
 		return true
 	}
+	if d.clearAside(c) {
+		return true
+	}
 	inst := d.in.Observed.Newest(c.Name)
 	if cur := d.current(c.Name); cur != nil {
 		switch cur.State {
@@ -274,7 +277,7 @@ func (d *decider) startNew(c *v1.Container, inst *pod.Container) bool {
 
 // bring begins an action on a container, or says how long it has to wait.
 func (d *decider) bring(c *v1.Container, a pod.Action) bool {
-	if r, ok := d.retrying(a); ok && d.in.Now.Before(r.At) {
+	if r, ok := d.waits(a); ok {
 		d.wakeAt(r.At)
 		d.because(fmt.Sprintf("container %s: %s: %s, next try at %s", c.Name, r.Failure.Reason, r.Failure.Message, r.At.UTC().Format(time.RFC3339)))
 		return false

@@ -31,6 +31,8 @@ type sim struct {
 	cancelled map[string]bool
 	// problems are broken laws, found after each step.
 	problems []string
+	// imagesAt is when an image archive was imported.
+	imagesAt time.Time
 }
 
 func newSim(p *v1.Pod) *sim {
@@ -43,7 +45,7 @@ func (s *sim) decide() Decision {
 	obs.Sandboxes = slices.Clone(s.obs.Sandboxes)
 	obs.Containers = slices.Clone(s.obs.Containers)
 	in := Input{Now: s.now, Pod: s.pod, Stop: s.stop, Observed: &obs, InFlight: slices.Clone(s.inFlight),
-		Results: s.results, Memory: s.mem, Node: Node{HostIPs: []string{"192.0.2.1"}, RuntimeName: "containerd"}}
+		Results: s.results, Memory: s.mem, Node: Node{HostIPs: []string{"192.0.2.1"}, RuntimeName: "containerd", ImagesAt: s.imagesAt}}
 	d := Decide(in)
 	s.results, s.mem, s.last = nil, d.Memory, d
 	for _, a := range d.Actions {

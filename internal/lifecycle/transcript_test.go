@@ -152,6 +152,16 @@ func (s *sim) apply(f []string) error {
 			return err
 		}
 		return s.exitNamed(arg(1), int32(code))
+	case "images-arrive":
+		s.imagesAt = s.now
+	case "start-cut-off":
+		a, err := s.take(pod.StartContainer, arg(1))
+		if err != nil {
+			return err
+		}
+		c := s.byID(a.ID)
+		c.State, c.FinishedAt, c.ExitCode, c.Reason, c.Message = pod.ContainerExited, s.now, 128, "StartError", "failed to start: context canceled"
+		s.restartAgent()
 	case "reboot":
 		for _, b := range s.obs.Sandboxes {
 			s.endSandbox(b.ID, 255)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +39,7 @@ type Lock struct {
 }
 
 // Acquire takes the lock of the folder rootDir, which must exist, without
-// waiting, and writes the process's number into it. It fails with a *HeldError
+// waiting (but for a fifth of a second), and writes the process's number into it. It fails with a *HeldError
 // if another process has it. The lock is not passed on to child processes.
 func Acquire(rootDir string) (*Lock, error) {
 	path := filepath.Join(rootDir, Name)
@@ -46,7 +47,16 @@ func Acquire(rootDir string) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking the root folder: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for range 10 {
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		// A dead holder's child keeps the lock from its fork until its exec.
+		time.Sleep(20 * time.Millisecond)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, &HeldError{Path: path, PID: readPID(f)}

@@ -43,9 +43,10 @@ type taker struct {
 }
 
 // Down takes everything down. It goes on past what fails, and returns all that
-// did, but leaves the root folder then: called again, it finishes by what is
-// recorded there. On what is down already it does nothing. The
-// agent must not run. When ctx ends, containers are killed instead of stopped.
+// did; if anything outside the root folder is left, it leaves that folder too:
+// called again, it finishes by what is recorded there. On what is down already it
+// does nothing. The agent must not run. When ctx ends, containers are killed
+// instead of stopped.
 func Down(ctx context.Context, config Config, log logr.Logger) error {
 	config.Runtime = config.Runtime.WithDefaults()
 	if err := config.Runtime.Validate(); err != nil {

@@ -62,10 +62,18 @@ func (w *worker) want(d *pod.Desired) bool {
 	if w.stop != nil {
 		return false
 	}
-	if w.desired != d {
-		w.desired = d
-		w.poke()
+	if w.desired == d {
+		return true
 	}
+	if w.desired != nil && w.desired.Pod.Annotations[pod.AnnotationConfigHash] != d.Pod.Annotations[pod.AnnotationConfigHash] {
+		// Other content under the same UID, which the manifest gave: it takes another
+		// worker, once this one's pod is gone.
+		w.stop = &lifecycle.Stop{At: time.Now(), Why: "its manifest has changed"}
+		w.poke()
+		return false
+	}
+	w.desired = d
+	w.poke()
 	return true
 }
 

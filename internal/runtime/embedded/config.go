@@ -39,6 +39,10 @@ type Config struct {
 	PauseImage string
 	// LogLevel is containerd's: trace, debug, info, warn, error, fatal or panic.
 	LogLevel string
+	// OnImport, if set, is told the references of each archive's images when it was
+	// imported, not when it was found unchanged. It is called from any goroutine,
+	// also before Start has returned; it must not block, nor import.
+	OnImport func(refs []string)
 }
 
 var logLevels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic"}

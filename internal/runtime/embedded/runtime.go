@@ -18,6 +18,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
 // Runtime is the containerd of one root folder. Start comes first, then Run;
@@ -28,6 +29,9 @@ type Runtime struct {
 	network cni.Network
 	log     logr.Logger
 	images  *archives.Importer
+	orphans *orphans.Sweeper
+	// answers has one element when containerd has begun to answer.
+	answers chan struct{}
 
 	// mu guards what Start and Run know of the running containerd.
 	mu      sync.Mutex
@@ -52,7 +56,9 @@ func New(config Config, log logr.Logger) (*Runtime, error) {
 	connect := func() (*grpc.ClientConn, error) { return dial(l.Socket()) }
 	return &Runtime{
 		config: config, layout: l, network: network, log: log,
-		images: archives.New(l.Images(), l.Imported(), connect, log),
+		images:  archives.New(l.Images(), l.Imported(), connect, config.OnImport, log),
+		orphans: orphans.New(l, connect, log),
+		answers: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -76,12 +82,14 @@ func (r *Runtime) Start(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps containerd running and imports archives as they appear. When ctx
-// ends it returns nil and leaves containerd running.
+// Run keeps containerd running, imports archives as they appear, and removes the
+// shims that containerd has lost. When ctx ends it returns nil and leaves
+// containerd running.
 func (r *Runtime) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.supervise(ctx) })
 	group.Go(func() error { return r.images.Run(ctx) })
+	group.Go(func() error { return r.orphans.Run(ctx, r.answers) })
 	return group.Wait()
 }
 
@@ -255,6 +263,10 @@ func (r *Runtime) awaitReady(ctx context.Context, p *child.Process, fresh bool) 
 	r.mu.Lock()
 	r.ready = time.Now()
 	r.mu.Unlock()
+	select {
+	case r.answers <- struct{}{}:
+	default: // It is told already.
+	}
 	return nil
 }
 

@@ -46,7 +46,7 @@ func newFolder(t *testing.T) *folder {
 	connect := func() (*grpc.ClientConn, error) { return embedded.Dial(in.Config) }
 	return &folder{
 		dir:      dir,
-		Importer: archives.New(dir, filepath.Join(dir, ".imported.json"), connect, logr.Discard()),
+		Importer: archives.New(dir, filepath.Join(dir, ".imported.json"), connect, nil, logr.Discard()),
 		images:   cri.NewImageServiceClient(in.Connect(t)),
 	}
 }

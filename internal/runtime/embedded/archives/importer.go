@@ -28,6 +28,7 @@ type Importer struct {
 	dir     string
 	record  string
 	connect func() (*grpc.ClientConn, error)
+	tell    func(refs []string)
 	log     logr.Logger
 
 	// importing is held while archives are looked at and imported.
@@ -39,8 +40,13 @@ type Importer struct {
 
 // New makes an importer for dir that remembers in the file record what it has
 // imported. connect opens a connection to containerd; each is closed after use.
-func New(dir, record string, connect func() (*grpc.ClientConn, error), log logr.Logger) *Importer {
-	return &Importer{dir: dir, record: record, connect: connect, log: log, problems: map[string]string{}}
+// tell, unless nil, is called with the references of each archive that was
+// imported; it must not block, nor call the importer.
+func New(dir, record string, connect func() (*grpc.ClientConn, error), tell func(refs []string), log logr.Logger) *Importer {
+	if tell == nil {
+		tell = func([]string) {}
+	}
+	return &Importer{dir: dir, record: record, connect: connect, tell: tell, log: log, problems: map[string]string{}}
 }
 
 // Problems are the archives that can't be imported, each in a sentence.
@@ -193,6 +199,7 @@ func (im *Importer) importFile(ctx context.Context, conn *grpc.ClientConn, path 
 	if len(refs) == 0 {
 		return nil, nil, fmt.Errorf("image archive %s: no image in it has a name; save it by its name instead of its ID", path)
 	}
+	im.tell(refs)
 	return refs, info, nil
 }
 

@@ -25,7 +25,11 @@ func ReadContainer(path string) (Container, bool) {
 	if err != nil || json.Unmarshal(text, &state) != nil {
 		return Container{}, false
 	}
-	c := Container{Init: Process{state.PID, state.Start}}
+	var c Container
+	// Without its start time nobody can be told by the number.
+	if state.Start != 0 {
+		c.Init = Process{state.PID, state.Start}
+	}
 	for _, dir := range state.Cgroups {
 		c.Cgroups = append(c.Cgroups, dir)
 	}

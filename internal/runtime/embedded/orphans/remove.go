@@ -1,0 +1,79 @@
+package orphans
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/remains"
+)
+
+// forgetIn is how long containerd may take to drop a container.
+const forgetIn = 20 * time.Second
+
+// remove kills the orphan's processes and removes its mounts, cgroups and files.
+// It goes on past what fails; a later look tries again.
+func (s *Sweeper) remove(ctx context.Context, conn *grpc.ClientConn, o *orphan) {
+	err := s.kill(o)
+	if o.container != nil {
+		asking, cancel := context.WithTimeout(ctx, forgetIn)
+		err = errors.Join(err, newRegistry(conn).forget(asking, o.id, o.container))
+		cancel()
+	}
+	err = errors.Join(err, s.clean(o.id))
+	if err != nil {
+		s.log.Error(err, "What is left of a pod sandbox that containerd has lost can't be removed", "sandbox", o.id)
+		return
+	}
+	delete(s.unknown, o.id)
+	s.log.Info("Removed what was left of a pod sandbox that containerd had lost", "sandbox", o.id, "shims", pids(o.shims))
+}
+
+// kill kills the shims first, so that they start nothing and report to nobody,
+// then what they and runc have started.
+func (s *Sweeper) kill(o *orphan) error {
+	var errs []error
+	var shims, others []remains.Process
+	for _, shim := range o.shims {
+		shims = append(shims, shim.Process)
+		// Before the shim dies, and its children become somebody else's.
+		started, err := remains.Descendants(shim.Process)
+		errs = append(errs, err)
+		others = append(others, started...)
+	}
+	errs = append(errs, remains.Kill(shims))
+	c, _ := remains.ReadContainer(s.layout.RuncState(o.id))
+	errs = append(errs, remains.Kill(append(others, c.Init)))
+	hierarchies := remains.Hierarchies()
+	for _, dir := range c.Cgroups {
+		if remains.ContainerCgroup(dir, hierarchies, o.id) && exists(dir) {
+			errs = append(errs, remains.KillCgroup(dir), remains.RemoveCgroup(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Sweeper) clean(id string) error {
+	dirs := s.layout.Of(id)
+	errs := []error{remains.Unmount(dirs...)}
+	for _, dir := range dirs {
+		errs = append(errs, remains.RemoveTree(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func exists(dir string) bool {
+	_, err := os.Lstat(dir)
+	return err == nil
+}
+
+func pids(shims []remains.Shim) []int {
+	all := make([]int, 0, len(shims))
+	for _, shim := range shims {
+		all = append(all, shim.PID)
+	}
+	return all
+}

@@ -1,0 +1,54 @@
+package orphans
+
+import (
+	"context"
+	"time"
+)
+
+// pauses are between the looks after containerd has started or was adopted: one
+// at once, one when an agent has removed the sandboxes that an earlier one left
+// half-made, and two for what takes its time. Then there is none: shims are lost
+// when an agent dies, and the next agent looks.
+var pauses = [...]time.Duration{0, 20 * time.Second, 40 * time.Second, 9 * time.Minute}
+
+// Run looks for orphans a few times whenever started says that containerd
+// answers anew, until ctx ends; then it returns nil.
+func (s *Sweeper) Run(ctx context.Context, started <-chan struct{}) error {
+	run(ctx, started, func(ctx context.Context) bool {
+		again, err := s.Look(ctx, time.Now())
+		if err != nil && ctx.Err() == nil {
+			s.log.V(2).Info("Can't look for lost shims now", "err", err.Error())
+		}
+		return again
+	})
+	return nil
+}
+
+// run has look called after each of pauses, and after Patience where look says so.
+func run(ctx context.Context, started <-chan struct{}, look func(context.Context) (again bool)) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	timer.Stop()
+	var left []time.Duration
+	next := func() {
+		if len(left) > 0 {
+			timer.Reset(left[0])
+			left = left[1:]
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-started:
+			left = pauses[:]
+			next()
+		case <-timer.C:
+			if look(ctx) {
+				timer.Reset(Patience)
+			} else {
+				next()
+			}
+		}
+	}
+}
