@@ -114,7 +114,7 @@ func (a *Agent) list(sources []module) []module {
 		module{name: "workers", run: a.pool.Run},
 	)
 	list = append(list, sources...)
-	return append(list, module{name: "events of manifests", run: a.tellEvents})
+	return append(list, module{name: "news of manifests", run: a.tellSets})
 }
 
 // Run runs the agent until ctx ends. Pods and the embedded runtime stay when it returns.

@@ -4,28 +4,47 @@ import (
 	"context"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/events"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/unsupported"
 )
 
-// tellEvents tells what is wrong with manifests (the merger has logged that), and
-// what in good ones this build doesn't act on: each once, as an event.
-func (a *Agent) tellEvents(ctx context.Context) error {
+// tellSets tells what changes about the wanted pods (in the log), what is wrong
+// with manifests (the merger has logged that) and what in good ones this build
+// doesn't act on: each once.
+func (a *Agent) tellSets(ctx context.Context) error {
 	changed, end := a.merger.Subscribe()
 	defer end()
-	problems, pods := map[string]bool{}, map[types.UID]bool{}
+	var last *desired.Set
+	problems := map[string]bool{}
 	for {
 		set := a.merger.Current()
+		changes := desired.Diff(last, set)
+		a.logChanges(changes)
+		for _, d := range changes.Add {
+			a.tellUnsupported(d)
+		}
 		problems = a.tellProblems(set, problems)
-		pods = a.tellUnsupported(set, pods)
+		last = set
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
 		}
+	}
+}
+
+func (a *Agent) logChanges(c desired.Changes) {
+	log := a.log.WithName("desired").V(2)
+	for _, d := range c.Add {
+		log.Info("Pod wanted", "pod", pod.FullName(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
+	}
+	for _, u := range c.Update {
+		log.Info("Pod wanted otherwise", "pod", pod.FullName(u.New.Pod), "podUID", u.New.Pod.UID, "origin", u.New.Origin)
+	}
+	for _, d := range c.Remove {
+		log.Info("Pod not wanted any more", "pod", pod.FullName(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
 	}
 }
 
@@ -42,19 +61,13 @@ func (a *Agent) tellProblems(set *desired.Set, known map[string]bool) map[string
 	return now
 }
 
-// tellUnsupported tells what new pods ask for in vain, and returns all pods.
-func (a *Agent) tellUnsupported(set *desired.Set, known map[types.UID]bool) map[types.UID]bool {
-	now := make(map[types.UID]bool, len(set.Pods))
-	for _, d := range set.Pods {
-		now[d.Pod.UID] = true
-		if known[d.Pod.UID] {
-			continue
-		}
-		if fields := unsupported.Fields(d.Pod); len(fields) > 0 {
-			message := strings.Join(fields, "; ")
-			a.log.Info("A pod asks for what this build doesn't do", "pod", d.Pod.Name+"_"+d.Pod.Namespace, "fields", message)
-			a.events.Add(events.Entry{Type: "Warning", Reason: "Unsupported", Object: d.Pod.Namespace + "/" + d.Pod.Name, Message: message})
-		}
+// tellUnsupported tells what a new pod asks for in vain.
+func (a *Agent) tellUnsupported(d *pod.Desired) {
+	fields := unsupported.Fields(d.Pod)
+	if len(fields) == 0 {
+		return
 	}
-	return now
+	message := strings.Join(fields, "; ")
+	a.log.Info("A pod asks for what this build doesn't do", "pod", pod.FullName(d.Pod), "fields", message)
+	a.events.Add(events.Entry{Type: "Warning", Reason: "Unsupported", Object: d.Pod.Namespace + "/" + d.Pod.Name, Message: message})
 }

@@ -43,6 +43,8 @@ type Facts interface {
 	SandboxRemoved(id string)
 	// ContainerCreated takes in a container as it is known now; a later state replaces an earlier one.
 	ContainerCreated(uid types.UID, name, namespace string, c pod.Container)
+	// ContainerStarted takes in that a container was started; the runtime's own word on it follows.
+	ContainerStarted(id string, at time.Time)
 	ContainerRemoved(id string)
 	// Doubt says that what is known of the pod may be wrong, so that the runtime is asked. It doesn't wait.
 	Doubt(uid types.UID)

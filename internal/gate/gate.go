@@ -59,13 +59,6 @@ func (g *Gate) Acquire(ctx context.Context, priority int) (release func(), err e
 	return nil, ctx.Err()
 }
 
-// Waiting is the number of callers waiting for a place, for metrics.
-func (g *Gate) Waiting() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.waiting)
-}
-
 // release hands the place to the first waiter, so that it can't be taken by
 // somebody who comes later.
 func (g *Gate) release() {

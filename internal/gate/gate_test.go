@@ -42,7 +42,7 @@ func TestHigherPriorityFirstThenArrival(t *testing.T) {
 			}()
 			synctest.Wait() // so that they arrive in this order
 		}
-		if got := g.Waiting(); got != 5 {
+		if got := waitersAt(g); got != 5 {
 			t.Errorf("%d are waiting, want 5", got)
 		}
 		hold()
@@ -122,7 +122,7 @@ func TestAnySchedule(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if n := g.Waiting(); n != 0 {
+			if n := waitersAt(g); n != 0 {
 				t.Errorf("%d are still in line", n)
 			}
 			for range places {
@@ -177,4 +177,11 @@ func BenchmarkUncontended(b *testing.B) {
 		}
 		release()
 	}
+}
+
+// waitersAt is the number of callers waiting for a place.
+func waitersAt(g *Gate) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waiting)
 }

@@ -123,8 +123,10 @@ func TestBurstableTierWeighsWhatItsPodsAskFor(t *testing.T) {
 		m.reads(t, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, shares)})
 	}
 	half := need{"500m", "", "", ""}
-	if err := m.Adopt(t.Context(), []*v1.Pod{makePod("running", half), makePod("guaranteed", exact), makePod("best", nothing)}); err != nil {
-		t.Fatal(err)
+	for _, p := range []*v1.Pod{makePod("running", half), makePod("guaranteed", exact), makePod("best", nothing)} {
+		if err := m.Ensure(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
 	}
 	weighs(512)
 	for _, uid := range []string{"a", "b", "b"} {

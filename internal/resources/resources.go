@@ -130,25 +130,6 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod) error {
 	return m.weigh(l, func() { m.burstable[p.UID] = lim.milliCPU })
 }
 
-// Adopt counts pods whose groups an earlier run made, so that the Burstable tier
-// keeps the weight of them all.
-func (m *Manager) Adopt(ctx context.Context, pods []*v1.Pod) error {
-	l, err := m.usable(ctx)
-	if err != nil {
-		return fmt.Errorf("adopt pods' cgroups: %w", err)
-	}
-	if err := m.ensureTiers(l); err != nil {
-		return fmt.Errorf("adopt pods' cgroups: %w", err)
-	}
-	return m.weigh(l, func() {
-		for _, p := range pods {
-			if QOSClass(p) == v1.PodQOSBurstable {
-				m.burstable[p.UID] = limitsOf(p).milliCPU
-			}
-		}
-	})
-}
-
 // usable is what every operation needs first.
 func (m *Manager) usable(ctx context.Context) (layout, error) {
 	if err := ctx.Err(); err != nil {

@@ -42,8 +42,8 @@ func (in *Instance) RunPod(t testing.TB, name string, ports []*cri.PortMapping, 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	client := cri.NewRuntimeServiceClient(in.Connect(t))
-	pod := Pod{UID: "uid-" + name}
-	config := in.sandboxConfig(name, pod.UID, ports)
+	pod := Pod{UID: uid(name)}
+	config := in.SandboxConfig(name, ports)
 	if err := os.MkdirAll(filepath.Join(config.GetLogDirectory(), "web"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,9 @@ func (in *Instance) RunPod(t testing.TB, name string, ports []*cri.PortMapping, 
 	return pod
 }
 
-func (in *Instance) sandboxConfig(name, uid string, ports []*cri.PortMapping) *cri.PodSandboxConfig {
+// SandboxConfig is what RunPod asks RunPodSandbox for.
+func (in *Instance) SandboxConfig(name string, ports []*cri.PortMapping) *cri.PodSandboxConfig {
+	uid := uid(name)
 	return &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: name, Namespace: "default", Uid: uid},
 		Hostname:     name,
@@ -91,3 +93,5 @@ func (in *Instance) sandboxConfig(name, uid string, ports []*cri.PortMapping) *c
 		},
 	}
 }
+
+func uid(name string) string { return "uid-" + name }

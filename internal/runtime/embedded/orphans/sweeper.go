@@ -22,7 +22,9 @@ package orphans
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -100,7 +102,7 @@ type orphan struct {
 	container *container
 }
 
-// there finds shims, and bundles whose shim may be gone, by ID.
+// there finds shims, and what may have outlived its shim, by ID.
 func (s *Sweeper) there() (map[string]*orphan, error) {
 	shims, err := remains.Shims(s.layout.Socket())
 	if err != nil {
@@ -120,13 +122,15 @@ func (s *Sweeper) there() (map[string]*orphan, error) {
 			o.shims = append(o.shims, shim)
 		}
 	}
-	bundles, err := os.ReadDir(s.layout.Bundles())
-	if err != nil && !os.IsNotExist(err) {
-		return nil, err
-	}
-	for _, b := range bundles {
-		if isID(b.Name()) {
-			at(b.Name())
+	for _, dir := range []string{s.layout.Bundles(), s.layout.RuncContainers()} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if isID(e.Name()) {
+				at(e.Name())
+			}
 		}
 	}
 	return found, nil

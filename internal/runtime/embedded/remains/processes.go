@@ -26,14 +26,16 @@ type Process struct {
 	Start uint64
 }
 
-// Lives reports whether the process is still there. Start has to be known.
+// Lives reports whether the process is still there, and more than a record that
+// its parent hasn't read. Start has to be known.
 func (p Process) Lives() bool {
 	s, ok := readStat(p.PID)
-	return ok && s.start == p.Start
+	return ok && s.start == p.Start && s.state != 'Z'
 }
 
 // stat is what of /proc/PID/stat is used here.
 type stat struct {
+	state  byte
 	parent int
 	start  uint64
 }
@@ -44,7 +46,7 @@ func readStat(pid int) (stat, bool) {
 		return stat{}, false
 	}
 	// The second field is a name in parentheses that may hold anything; the
-	// parent is the 4th and the start time the 22nd (proc_pid_stat(5)).
+	// state is the 3rd, the parent the 4th, the start time the 22nd (proc_pid_stat(5)).
 	_, rest, ok := bytes.Cut(text[bytes.LastIndexByte(text, '(')+1:], []byte(") "))
 	fields := bytes.Fields(rest)
 	if !ok || len(fields) < 20 {
@@ -55,7 +57,7 @@ func readStat(pid int) (stat, bool) {
 		return stat{}, false
 	}
 	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
-	return stat{parent, start}, err == nil
+	return stat{fields[0][0], parent, start}, err == nil
 }
 
 // numbers are the processes' numbers, in ascending order as /proc has them.

@@ -40,12 +40,15 @@ func (l *list) add(used bool, path string) {
 
 func (l *list) pod(s *v1.PodSpec) {
 	l.add(s.ActiveDeadlineSeconds != nil, "spec.activeDeadlineSeconds")
+	l.add(s.DNSPolicy == v1.DNSNone, "spec.dnsPolicy")
+	l.add(s.DNSConfig != nil, "spec.dnsConfig")
 	l.add(len(s.EphemeralContainers) > 0, "spec.ephemeralContainers")
 	l.add(s.HostUsers != nil && !*s.HostUsers, "spec.hostUsers")
 	l.add(len(s.ImagePullSecrets) > 0, "spec.imagePullSecrets")
 	l.add(len(s.ReadinessGates) > 0, "spec.readinessGates")
 	l.add(len(s.ResourceClaims) > 0, "spec.resourceClaims")
 	l.add(s.OS != nil && s.OS.Name != v1.Linux, "spec.os.name")
+	l.add(s.RuntimeClassName != nil, "spec.runtimeClassName")
 	if s.Resources != nil {
 		l.claims("spec.resources", s.Resources)
 	}
@@ -67,6 +70,9 @@ func (l *list) volume(at string, v *v1.Volume) {
 	if v.EmptyDir == nil && v.HostPath == nil {
 		l.add(true, fmt.Sprintf("%s (%s, neither emptyDir nor hostPath)", at, v.Name))
 	}
+	if e := v.EmptyDir; e != nil && e.Medium == v1.StorageMediumDefault {
+		l.add(e.SizeLimit != nil, at+".emptyDir.sizeLimit")
+	}
 }
 
 func (l *list) container(at string, c *v1.Container) {
@@ -78,6 +84,9 @@ func (l *list) container(at string, c *v1.Container) {
 		l.add(h.PostStart != nil, at+".lifecycle.postStart")
 		l.add(h.PreStop != nil, at+".lifecycle.preStop")
 	}
+	// The file is there to be written to, and nobody reads it yet.
+	l.add(c.TerminationMessagePath != "" && c.TerminationMessagePath != v1.TerminationMessagePathDefault, at+".terminationMessagePath")
+	l.add(c.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError, at+".terminationMessagePolicy")
 	l.add(len(c.VolumeDevices) > 0, at+".volumeDevices")
 	l.add(len(c.RestartPolicyRules) > 0, at+".restartPolicyRules")
 	l.claims(at+".resources", &c.Resources)
@@ -104,13 +113,14 @@ func (l *list) env(at string, c *v1.Container) {
 	}
 }
 
-// claims reports resources that no manager hands out: devices, huge pages, DRA claims.
+// claims reports resources that no manager hands out or watches: devices, huge
+// pages, DRA claims, ephemeral storage.
 func (l *list) claims(at string, r *v1.ResourceRequirements) {
 	l.add(len(r.Claims) > 0, at+".claims")
 	names := map[string]bool{}
 	for _, rl := range []v1.ResourceList{r.Requests, r.Limits} {
 		for name := range rl {
-			if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) || strings.Contains(string(name), "/") {
+			if name == v1.ResourceEphemeralStorage || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) || strings.Contains(string(name), "/") {
 				names[string(name)] = true
 			}
 		}

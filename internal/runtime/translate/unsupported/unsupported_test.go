@@ -14,17 +14,23 @@ import (
 func TestFields(t *testing.T) {
 	p := &v1.Pod{Spec: v1.PodSpec{
 		ActiveDeadlineSeconds: ptr.To(int64(1)),
+		DNSPolicy:             v1.DNSNone,
+		DNSConfig:             &v1.PodDNSConfig{},
+		RuntimeClassName:      ptr.To("x"),
 		HostUsers:             ptr.To(false),
 		SecurityContext:       &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{}, AppArmorProfile: &v1.AppArmorProfile{}},
 		Volumes: []v1.Volume{
 			{Name: "a", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 			{Name: "b", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}},
+			{Name: "d", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("1Gi"))}}},
 			{Name: "c", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
 		},
 		InitContainers: []v1.Container{{Name: "i", VolumeDevices: []v1.VolumeDevice{{}}}},
 		Containers: []v1.Container{{
-			Name:          "m",
-			LivenessProbe: &v1.Probe{}, ReadinessProbe: &v1.Probe{}, StartupProbe: &v1.Probe{},
+			Name:                     "m",
+			TerminationMessagePath:   "/tmp/end",
+			TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError,
+			LivenessProbe:            &v1.Probe{}, ReadinessProbe: &v1.Probe{}, StartupProbe: &v1.Probe{},
 			Lifecycle:       &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}, StopSignal: ptr.To(v1.SIGHUP)},
 			EnvFrom:         []v1.EnvFromSource{{}},
 			Env:             []v1.EnvVar{{Name: "A", Value: "x"}, {Name: "B", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{}}}},
@@ -35,10 +41,11 @@ func TestFields(t *testing.T) {
 	}}
 	var want []string
 	for _, path := range []string{
-		"spec.activeDeadlineSeconds", "spec.hostUsers", "spec.securityContext.seLinuxOptions", "spec.securityContext.appArmorProfile",
-		"spec.volumes[2] (c, neither emptyDir nor hostPath)", "spec.initContainers[0].volumeDevices", "spec.containers[0].envFrom[0]",
+		"spec.activeDeadlineSeconds", "spec.dnsPolicy", "spec.dnsConfig", "spec.hostUsers", "spec.runtimeClassName", "spec.securityContext.seLinuxOptions", "spec.securityContext.appArmorProfile",
+		"spec.volumes[2].emptyDir.sizeLimit", "spec.volumes[3] (c, neither emptyDir nor hostPath)", "spec.initContainers[0].volumeDevices", "spec.containers[0].envFrom[0]",
 		"spec.containers[0].env[1].valueFrom.secretKeyRef", "spec.containers[0].livenessProbe", "spec.containers[0].readinessProbe",
-		"spec.containers[0].startupProbe", "spec.containers[0].lifecycle.preStop", "spec.containers[0].resources[example.com/gpu]",
+		"spec.containers[0].startupProbe", "spec.containers[0].lifecycle.preStop",
+		"spec.containers[0].terminationMessagePath", "spec.containers[0].terminationMessagePolicy", "spec.containers[0].resources[example.com/gpu]",
 		"spec.containers[0].resources[hugepages-2Mi]", "spec.containers[0].securityContext.appArmorProfile",
 	} {
 		want = append(want, path+": not acted on by this build")
