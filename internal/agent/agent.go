@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -71,6 +72,8 @@ type Agent struct {
 	logDirs  *podlogdirs.Dirs
 	embedded *embedded.Runtime // nil when another runtime is used
 	runtime  *runtimeState
+	// imagesAt is when an image archive was last imported, in Unix nanoseconds.
+	imagesAt atomic.Int64
 	modules  []module
 }
 
@@ -169,11 +172,19 @@ func (a *Agent) buildRuntime() (endpoint string, err error) {
 	if !a.cfg.UsesEmbeddedRuntime() {
 		return a.cfg.Kubelet.ContainerRuntimeEndpoint, nil
 	}
-	a.embedded, err = embedded.New(EmbeddedConfig(a.cfg), a.log.WithName("runtime"))
+	c := EmbeddedConfig(a.cfg)
+	c.OnImport = a.imported
+	a.embedded, err = embedded.New(c, a.log.WithName("runtime"))
 	if err != nil {
 		return "", err
 	}
 	return a.embedded.Endpoint(), nil
+}
+
+// imported has the pods that wait for an image look again.
+func (a *Agent) imported([]string) {
+	a.imagesAt.Store(time.Now().UnixNano())
+	a.pool.WakeAll()
 }
 
 func (a *Agent) startEmbedded(ctx context.Context) error {
@@ -257,7 +268,7 @@ func (a *Agent) buildWorkers() {
 		Meter: podMeter{a.metrics.Pods},
 		Node: func() lifecycle.Node {
 			name, _, _, _ := a.runtime.now()
-			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k)}
+			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k), ImagesAt: time.Unix(0, a.imagesAt.Load())}
 		},
 		Resync: k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
 	})

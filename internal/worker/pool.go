@@ -176,7 +176,7 @@ func (p *Pool) await(ctx context.Context, tick <-chan time.Time) bool {
 				return true
 			}
 		case <-tick:
-			p.wakeAll()
+			p.WakeAll()
 			return true
 		}
 	}
@@ -193,7 +193,8 @@ func (p *Pool) remove(w *worker) bool {
 	return p.waiting[w.name] || !p.cfg.Observed.Get(w.uid).Empty()
 }
 
-func (p *Pool) wakeAll() {
+// WakeAll has every pod looked at again; see Wake.
+func (p *Pool) WakeAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range p.workers {
