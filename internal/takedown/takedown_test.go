@@ -278,6 +278,22 @@ func TestEndedContextStillTakesDown(t *testing.T) {
 	}
 }
 
+// What can't be finished can be finished later: the records stay until then.
+func TestFailedNetworkKeepsRecords(t *testing.T) {
+	in := someone(t)
+	killContainerd(t, in)
+	config := in.TakedownConfig()
+	config.Runtime.BinDirs = nil // So there is no plugin to remove the port mapping.
+	err := takedown.Down(t.Context(), config, logr.Discard())
+	if err == nil || !strings.Contains(err.Error(), "network: ") || !strings.Contains(err.Error(), "is left for another try") {
+		t.Fatalf("it says %v", err)
+	}
+	if left := host(t, in); !slices.ContainsFunc(left, func(s string) bool { return strings.HasPrefix(s, "rule ") }) {
+		t.Fatalf("the test failed no step; left is:\n%s", strings.Join(left, "\n"))
+	}
+	down(t, in)
+}
+
 func TestUnclaimedRootStays(t *testing.T) {
 	in := embeddedtest.Start(t)
 	in.StopRun(t)

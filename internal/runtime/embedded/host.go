@@ -2,8 +2,6 @@ package embedded
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -32,25 +30,4 @@ func HasCapability(capability int) (bool, error) {
 		return false, fmt.Errorf("read this process's capabilities: %w", err)
 	}
 	return data[capability/32].Effective&(1<<(uint(capability)%32)) != 0, nil
-}
-
-// TryOverlay mounts a small overlayfs under dir, which has to exist, and takes
-// it down again: some file systems can't carry one even where the kernel can.
-func TryOverlay(dir string) (err error) {
-	work, err := os.MkdirTemp(dir, ".overlay-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(work)
-	for _, name := range []string{"lower", "upper", "work", "merged"} {
-		if err := os.Mkdir(filepath.Join(work, name), 0o700); err != nil {
-			return err
-		}
-	}
-	options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", work)
-	merged := filepath.Join(work, "merged")
-	if err := unix.Mount("overlay", merged, "overlay", 0, options); err != nil {
-		return fmt.Errorf("overlayfs under %s: %w", dir, err)
-	}
-	return unix.Unmount(merged, unix.MNT_DETACH)
 }

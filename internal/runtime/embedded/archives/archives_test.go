@@ -37,6 +37,8 @@ type folder struct {
 	dir string
 	*archives.Importer
 	images cri.ImageServiceClient
+	// told gets what the importer tells of.
+	told chan []string
 }
 
 func newFolder(t *testing.T) *folder {
@@ -44,18 +46,26 @@ func newFolder(t *testing.T) *folder {
 	in := embeddedtest.Start(t)
 	dir := t.TempDir()
 	connect := func() (*grpc.ClientConn, error) { return embedded.Dial(in.Config) }
-	return &folder{
-		dir:      dir,
-		Importer: archives.New(dir, filepath.Join(dir, ".imported.json"), connect, nil, logr.Discard()),
-		images:   cri.NewImageServiceClient(in.Connect(t)),
+	told := make(chan []string, 16)
+	f := &folder{dir: dir, images: cri.NewImageServiceClient(in.Connect(t)), told: told}
+	tell := func(refs []string) {
+		for _, ref := range refs {
+			if !f.has(t, ref) {
+				t.Errorf("it told of %s, which the runtime doesn't have", ref)
+			}
+		}
+		told <- refs
 	}
+	f.Importer = archives.New(dir, filepath.Join(dir, ".imported.json"), connect, tell, logr.Discard())
+	return f
 }
 
 func (f *folder) has(t *testing.T, ref string) bool {
 	t.Helper()
 	list, err := f.images.ListImages(t.Context(), &cri.ListImagesRequest{})
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err) // Not Fatal: the importer calls it too, from its own goroutine.
+		return false
 	}
 	return slices.ContainsFunc(list.GetImages(), func(i *cri.Image) bool { return slices.Contains(i.GetRepoTags(), ref) })
 }
@@ -131,6 +141,37 @@ func TestSync(t *testing.T) {
 	if p := f.Problems(); len(p) != 0 {
 		t.Errorf("with the bad archives gone there are still problems: %q", p)
 	}
+}
+
+// Each import is told of when the runtime has the images, and nothing else is.
+func TestTells(t *testing.T) {
+	f := newFolder(t)
+	expect := func(want ...string) {
+		t.Helper()
+		var got []string
+		for len(f.told) > 0 {
+			got = append(got, <-f.told...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("it told of %q, want %q", got, want)
+		}
+	}
+	writeArchive(t, filepath.Join(f.dir, "a.tar"), "example.org/a:1")
+	if err := os.WriteFile(filepath.Join(f.dir, "bad.tar"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect("example.org/a:1")
+	if err := f.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect()
+	if _, err := f.Import(t.Context(), filepath.Join(f.dir, "a.tar")); err != nil {
+		t.Fatal(err)
+	}
+	expect("example.org/a:1")
 }
 
 // An archive is imported once, until it changes or its image is removed.

@@ -118,11 +118,15 @@ func (r registry) stored(ctx context.Context, o *orphan) (known bool, err error)
 	return false, nil
 }
 
-// forget makes containerd drop a container whose shim was killed. Asked to delete
-// the task, it answers when it has cleaned up after the shim.
+// forget makes containerd drop a container whose shim was killed.
 func (r registry) forget(ctx context.Context, id string, c *container) error {
 	ctx = inNamespace(ctx)
+	// Asked to delete the task, containerd cleans up after the shim, but answers
+	// that the shim is gone. Asked again, it says that the task is.
 	_, err := r.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+	if err != nil {
+		_, err = r.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+	}
 	if err != nil && status.Code(err) != codes.NotFound {
 		return fmt.Errorf("delete the task: %w", err)
 	}
