@@ -111,8 +111,8 @@ func (r *Runner) startContainer(ctx context.Context, p *v1.Pod, a pod.Action) er
 		// How it ended (StartError, exit code) is known to the runtime alone.
 		return errors.Join(err, r.refresh(ctx, a))
 	}
-	r.cfg.Facts.ContainerStarted(a.ID, time.Now())
-	return nil
+	// It may have ended already, and the event may be lost.
+	return r.refresh(ctx, a)
 }
 
 // refresh reads one container's state from the runtime into the facts.

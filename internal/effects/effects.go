@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -20,6 +21,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/unsupported"
 )
 
 // Runtime is what effects ask of the container runtime.
@@ -43,8 +45,6 @@ type Facts interface {
 	SandboxRemoved(id string)
 	// ContainerCreated takes in a container as it is known now; a later state replaces an earlier one.
 	ContainerCreated(uid types.UID, name, namespace string, c pod.Container)
-	// ContainerStarted takes in that a container was started; the runtime's own word on it follows.
-	ContainerStarted(id string, at time.Time)
 	ContainerRemoved(id string)
 	// Doubt says that what is known of the pod may be wrong, so that the runtime is asked. It doesn't wait.
 	Doubt(uid types.UID)
@@ -210,6 +210,10 @@ func (r *Runner) LoggedAttempts(p *v1.Pod) map[string]int {
 func (r *Runner) Leftovers() ([]types.UID, error) { return r.cfg.Volumes.Orphans() }
 
 func (r *Runner) prepare(ctx context.Context, p *v1.Pod) error {
+	if fields := unsupported.Isolation(p); len(fields) > 0 {
+		return &pod.Failure{Reason: "UnsupportedIsolation", Permanent: true,
+			Message: "the pod asks for more isolation than this build gives, and is not run with less: " + strings.Join(fields, "; ")}
+	}
 	if err := r.cfg.Volumes.Prepare(ctx, p); err != nil {
 		return err
 	}

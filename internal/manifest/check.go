@@ -25,8 +25,8 @@ type checker struct {
 	fatal bool
 	// active holds the alias targets being expanded, to find those that contain themselves.
 	active []*yaml.Node
-	// aliasCost is what following aliases has added so far.
-	aliasCost int
+	// aliasCost is what following aliases has added so far, in all pods of a list.
+	aliasCost *int
 }
 
 // check writes the whole document to c.out.
@@ -42,7 +42,7 @@ func (c *checker) note(n *yaml.Node, path, format string, args ...any) {
 	if len(c.errors) > maxErrors {
 		return
 	}
-	c.errors = append(c.errors, Error{Line: c.tree.line(n), Path: path, Message: fmt.Sprintf(format, args...)})
+	c.errors = append(c.errors, Error{Line: c.tree.line(n), Path: path, Message: shorten(fmt.Sprintf(format, args...), maxMessage)})
 }
 
 // fail notes what makes the document unreadable, and writes something valid in its place.
@@ -83,9 +83,9 @@ func (c *checker) value(n *yaml.Node, s *schema, path string, depth int) {
 // pay counts a node that is reached through an alias.
 func (c *checker) pay(n *yaml.Node) bool {
 	if len(c.active) > 0 {
-		c.aliasCost += elementCost + len(n.Value)
+		*c.aliasCost += elementCost + len(n.Value)
 	}
-	return c.aliasCost <= maxAliasCost
+	return *c.aliasCost <= maxAliasCost
 }
 
 func (c *checker) alias(n *yaml.Node, s *schema, path string, depth int) {
@@ -121,6 +121,12 @@ func (c *checker) unknown(n *yaml.Node, s *schema, path, key string) {
 func (c *checker) key(n *yaml.Node, path string) (string, bool) {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
+		*c.aliasCost += elementCost + len(n.Value)
+	}
+	if !c.pay(n) {
+		c.fatal = true
+		c.note(n, path, "its aliases expand to too much text")
+		return "", false
 	}
 	if n.Kind != yaml.ScalarNode {
 		c.fatal = true

@@ -3,6 +3,7 @@ package manifest
 import (
 	"reflect"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,8 +31,14 @@ func (s *schema) child(key string) (*schema, bool) {
 }
 
 // childPath writes a path as field.Path does: fields after a dot, the keys of
-// a map in brackets.
+// a map in brackets. One that is too long for a person to read ends early.
 func (s *schema) childPath(path, key string) string {
+	if len(path) > maxPath {
+		return path
+	}
+	if len(key) > maxPath {
+		key = shorten(key, maxPath)
+	}
 	if s != nil && s.kind == reflect.Map {
 		return path + "[" + key + "]"
 	}
@@ -42,7 +49,18 @@ func (s *schema) childPath(path, key string) string {
 }
 
 func indexPath(path string, i int) string {
+	if len(path) > maxPath {
+		return path
+	}
 	return path + "[" + strconv.Itoa(i) + "]"
+}
+
+// shorten cuts a text that a manifest's author chose to what can be told.
+func shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 // describe says what a node is, with its article.
@@ -93,11 +111,7 @@ func quoteShort(n *yaml.Node) string {
 	case yaml.AliasNode:
 		return "*" + n.Value
 	}
-	text := n.Value
-	if len(text) > most {
-		text = text[:most] + "..."
-	}
-	return strconv.Quote(text)
+	return strconv.Quote(shorten(n.Value, most))
 }
 
 // customName is what a person calls a type with its own JSON form.

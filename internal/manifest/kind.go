@@ -20,6 +20,7 @@ const (
 
 // root reads one parsed document: a Pod, or a list of them.
 func (d *decoder) root(t *tree) {
+	d.aliasCost = 0
 	n := yamltext.Deref(t.node)
 	kind := text(n, "kind")
 	if n.Kind != yaml.MappingNode {
@@ -37,7 +38,7 @@ func (d *decoder) refuse(t *tree, path, message string) {
 	line := t.lineOf(path)
 	d.add(Document{
 		Line: t.line(t.node), Name: nameOf(t.node), root: t,
-		Errors: []Error{{Line: line, Path: path, Message: message}},
+		Errors: []Error{{Line: line, Path: path, Message: shorten(message, maxMessage)}},
 	})
 }
 
@@ -48,7 +49,7 @@ func (d *decoder) pod(t *tree, defaultKind string) {
 		d.refuse(t, path, problem)
 		return
 	}
-	c := checker{tree: t}
+	c := checker{tree: t, aliasCost: &d.aliasCost}
 	c.check(podSchema())
 	doc := Document{Line: t.line(t.node), Name: nameOf(t.node), Errors: c.errors, root: t}
 	if !c.fatal {
@@ -102,7 +103,7 @@ func orMissing(s string) string {
 // list reads the items of a List or PodList, and what is wrong with the list
 // itself as a document of its own.
 func (d *decoder) list(t *tree, kind string) {
-	c := checker{tree: t}
+	c := checker{tree: t, aliasCost: &d.aliasCost}
 	items := c.listItems(yamltext.Deref(t.node))
 	if len(c.errors) > 0 {
 		d.add(Document{Line: t.line(t.node), Errors: c.errors, root: t})

@@ -11,6 +11,10 @@ const (
 	maxMarks = 1_000_000
 	// maxDepth is how deep objects and lists may be nested. A Pod needs 15.
 	maxDepth = 100
+	// maxPath is how long a field's path may be, in bytes, before it is told in part only.
+	maxPath = 512
+	// maxMessage is the same for what is wrong with a field.
+	maxMessage = 1024
 	// maxAliasCost is how much the YAML aliases of one document may add to it,
 	// in bytes of text plus elementCost for each element. It stops texts
 	// that are small and explode when aliases are followed ("billion laughs").

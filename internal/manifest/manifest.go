@@ -78,6 +78,8 @@ func Decode(data []byte) []Document {
 // decoder collects the documents of one text.
 type decoder struct {
 	docs []Document
+	// aliasCost is what aliases have added to the document being read: see checker.
+	aliasCost int
 }
 
 // full tells whether no more documents are taken; the last one says so.

@@ -279,6 +279,9 @@ func hostile() map[string]string {
 		"many errors":      pod("{name: a}", "  hostnam: 1\n"+strings.Repeat("  hostnam: 1\n", 100_000)),
 		"huge exponent":    pod("{name: a}", "  overhead: {cpu: 1e999999999, memory: '1e-999999999', a: 1e99999999999999999999, b: 9e9999999E}\n"),
 		"long number":      pod("{name: a}", "  overhead: {cpu: '"+strings.Repeat("9", 1<<20)+"'}\n"),
+		"long key often":   pod("{name: bomb}", "  hostname: &k "+strings.Repeat("x", 1<<20)+"\n  containers: ["+strings.Repeat("{resources: {limits: {*k : 1}}},", 2000)+"]\n"),
+		"long path often":  `{"apiVersion": "v1", "kind": "Pod", "wrong": 1, "metadata": {"name": "bomb", "managedFields": [{"fieldsV1": {"` + strings.Repeat("x", 1<<20) + `": [1` + strings.Repeat(",1", 10_000) + `]}}]}}`,
+		"long pod often":   "apiVersion: v1\nkind: List\nitems:\n- &p {apiVersion: v1, kind: Pod, metadata: {name: bomb, annotations: {a: " + strings.Repeat("x", 1<<20) + "}}}\n" + strings.Repeat("- *p\n", 2000),
 		"garbage":          strings.Repeat("\x01\x02}{][%&*!\n", 100_000),
 	}
 }

@@ -1,8 +1,6 @@
 package observed
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/observed/podcache"
@@ -29,15 +27,6 @@ func (s *Store) SandboxCreated(uid types.UID, name, namespace string, sb pod.San
 func (s *Store) ContainerCreated(uid types.UID, name, namespace string, c pod.Container) {
 	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
 	s.cache.Merge(podcache.Reading{Containers: []podcache.Container{{Pod: who, Container: c}}})
-}
-
-// ContainerStarted tells that a created container was started.
-func (s *Store) ContainerStarted(id string, at time.Time) {
-	s.cache.Advance(id, func(_ *pod.Sandbox, c *pod.Container) {
-		if c != nil {
-			c.State, c.StartedAt = pod.ContainerRunning, at
-		}
-	})
 }
 
 // ContainerRemoved tells that a container was removed.

@@ -370,7 +370,7 @@ func TestFacts(t *testing.T) {
 	x.ContainerCreated("a", "name-a", "ns", pod.Container{ID: "c", Name: "main", SandboxID: "s", State: pod.ContainerCreated, Backoff: time.Second})
 	before := x.Get("a")
 	started := time.Now()
-	x.ContainerStarted("c", started)
+	x.ContainerCreated("a", "name-a", "ns", pod.Container{ID: "c", Name: "main", SandboxID: "s", State: pod.ContainerRunning, StartedAt: started})
 	if c := x.one(t, "a"); c.State != pod.ContainerRunning || !c.StartedAt.Equal(started) || c.Backoff != time.Second {
 		t.Fatalf("%+v", c)
 	}
@@ -381,7 +381,6 @@ func TestFacts(t *testing.T) {
 	if sb := x.Get("a").Sandboxes[0]; sb.State != pod.SandboxNotReady {
 		t.Fatalf("%+v", sb)
 	}
-	x.ContainerStarted("nobody", started)
 	x.SandboxStopped("nobody")
 	if n := x.wakes("a"); n != 4 {
 		t.Errorf("%d wake-ups for four facts", n)
@@ -397,7 +396,7 @@ func TestFacts(t *testing.T) {
 	run := w.start("c2")
 	x.handle(e)
 	x.handle(run)
-	x.ContainerStarted("c2", time.Now().Add(time.Hour))
+	x.ContainerCreated("b", "name-b", "ns", pod.Container{ID: "c2", Name: "main", SandboxID: "s2", State: pod.ContainerRunning, StartedAt: time.Now().Add(time.Hour)})
 	if c := x.one(t, "b"); c.StartedAt.UnixNano() != run.ContainersStatuses[0].StartedAt {
 		t.Errorf("started at %s", c.StartedAt)
 	}

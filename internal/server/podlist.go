@@ -64,13 +64,20 @@ func (e *encoder) encode(p *v1.Pod) ([]byte, error) {
 // so a pointer stands for a text.
 //
 // What is remembered lies in a sync.Pool: when nobody asks any more, the garbage
-// collector takes it, and an idle agent holds nothing. Requests at the same time
-// each have their own.
+// collector takes it, and an idle agent holds nothing. There is no more than one:
+// of requests at the same time, all but the first do without, so that many slow
+// clients can't have the texts of all pods held once for each of them.
 type podCache struct {
 	pool sync.Pool // of *podTexts
+	// busy is held by the request that uses the pool.
+	busy sync.Mutex
 }
 
 func (c *podCache) write(w io.Writer, pods []*v1.Pod) error {
+	if !c.busy.TryLock() {
+		return writeList(w, pods)
+	}
+	defer c.busy.Unlock()
 	t, ok := c.pool.Get().(*podTexts)
 	if !ok {
 		t = &podTexts{texts: map[*v1.Pod]podText{}}

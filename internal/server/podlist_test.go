@@ -116,6 +116,28 @@ func TestConcurrentLists(t *testing.T) {
 	wg.Wait()
 }
 
+// A client that takes its time neither has others wait nor everything remembered once more.
+func TestSlowClientHoldsTheOnlyCache(t *testing.T) {
+	var cache podCache
+	pods := somePods(2)
+	from, to := io.Pipe()
+	slow := make(chan error, 1)
+	go func() { slow <- cache.write(to, pods) }()
+	if _, err := from.Read(make([]byte, 1)); err != nil { // it has begun, and waits
+		t.Fatal(err)
+	}
+	if got := list(t, cache.write, pods); len(got.Items) != 2 {
+		t.Errorf("%d items", len(got.Items))
+	}
+	if cache.pool.Get() != nil {
+		t.Error("a second request remembered pods of its own")
+	}
+	from.Close()
+	if err := <-slow; err == nil {
+		t.Error("the slow client's end is no error")
+	}
+}
+
 type failingWriter struct{ left int }
 
 func (w *failingWriter) Write(p []byte) (int, error) {

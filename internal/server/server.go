@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/net/netutil"
 )
 
 // Limits of a connection. Whoever may connect is on this host or in its
@@ -28,6 +29,9 @@ const (
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10
+	// maxConns is how many connections one listener serves at once; more wait.
+	// Any user of the host may connect, and each costs memory and a descriptor.
+	maxConns = 128
 )
 
 // shutdownTimeout is how long requests under way may take when the server stops.
@@ -117,7 +121,7 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 			}
 			return nil, listenError(l, err)
 		}
-		opened = append(opened, ln)
+		opened = append(opened, netutil.LimitListener(ln, maxConns))
 		s.addrs[l.Name] = netip.AddrPortFrom(l.Addr.Addr(), uint16(ln.Addr().(*net.TCPAddr).Port))
 	}
 	return opened, nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -213,5 +214,44 @@ func TestTooLongHeader(t *testing.T) {
 	line, _ := bufio.NewReader(conn).ReadString('\n')
 	if !strings.Contains(line, "431") {
 		t.Errorf("got %q", line)
+	}
+}
+
+// Whoever may connect can't have the agent hold more than so many connections.
+func TestConnectionsAreLimited(t *testing.T) {
+	const limit = 128
+	var open, now atomic.Int32
+	held := make(chan struct{})
+	s, _, _ := start(t, server.Listener{Name: "a", Addr: loopback(), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if now.Add(1) > limit {
+			t.Errorf("more than %d connections are served at once", limit)
+		}
+		open.Add(1)
+		<-held
+		now.Add(-1)
+	})})
+	var conns []net.Conn
+	for range limit + 1 {
+		c, err := net.Dial("tcp", s.Addr("a").String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	for open.Load() < limit {
+		time.Sleep(time.Millisecond)
+	}
+	close(held)
+	for _, c := range conns { // the one that waited has its turn, too
+		if _, err := io.ReadAll(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := open.Load(); n != limit+1 {
+		t.Errorf("%d requests were served, want %d", n, limit+1)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ func (m *Manager) writeHosts(p *v1.Pod, podIPs []string) (string, error) {
 		return "", fmt.Errorf("make /etc/hosts: %w", err)
 	}
 	file := filepath.Join(m.podDir(p.UID), "etc-hosts")
-	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, content) {
+	if holds(file, content) {
 		return file, nil
 	}
 	// Containers that run keep the file they have: a new one takes its place.
@@ -34,6 +35,18 @@ func (m *Manager) writeHosts(p *v1.Pod, podIPs []string) (string, error) {
 		return "", fmt.Errorf("make /etc/hosts: %w", err)
 	}
 	return file, nil
+}
+
+// holds reports whether the file has this content. Containers can write to it:
+// however large they made it, no more is read than could be the same.
+func holds(file string, content []byte) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	old, err := io.ReadAll(io.LimitReader(f, int64(len(content))+1))
+	return err == nil && bytes.Equal(old, content)
 }
 
 func (m *Manager) hosts(p *v1.Pod, podIPs []string) ([]byte, error) {

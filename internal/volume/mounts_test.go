@@ -214,3 +214,24 @@ func TestTerminationMessageFiles(t *testing.T) {
 		t.Errorf("without a path: %v, %q, %v", mounts, message, err)
 	}
 }
+
+// A container can make its hosts file as large as it likes; the next one gets a good one all the same.
+func TestHostsFileThatAContainerMadeHuge(t *testing.T) {
+	m, root := newManager(t)
+	p := newPod()
+	must(t, m.Prepare(t.Context(), p))
+	ips := []string{"10.88.0.2"}
+	_, _, err := m.Mounts(p, "main", ips, 0)
+	must(t, err)
+	file := filepath.Join(root, "pods", "uid-1", "etc-hosts")
+	want, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.Truncate(file, 1<<42)) // sparse: it takes no room
+	_, _, err = m.Mounts(p, "main", ips, 1)
+	must(t, err)
+	st, err := os.Stat(file)
+	must(t, err)
+	if st.Size() != int64(len(want)) {
+		t.Fatalf("the hosts file has %d bytes, want %d", st.Size(), len(want))
+	}
+}

@@ -18,13 +18,13 @@ import (
 
 func TestContract(t *testing.T) {
 	t.Run("folder", func(t *testing.T) {
-		sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+		sourcetest.RunLasting(t, func(t *testing.T) sourcetest.Fixture {
 			dir := t.TempDir()
 			return fixture(t, dir, filepath.Join(dir, "pods.yaml"))
 		})
 	})
 	t.Run("file", func(t *testing.T) {
-		sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+		sourcetest.RunLasting(t, func(t *testing.T) sourcetest.Fixture {
 			path := filepath.Join(t.TempDir(), "pods.yaml")
 			return fixture(t, path, path)
 		})

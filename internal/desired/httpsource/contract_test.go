@@ -76,7 +76,7 @@ func (p *place) requests(t *testing.T, n int) []*http.Request {
 }
 
 func TestContract(t *testing.T) {
-	sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+	sourcetest.RunLasting(t, func(t *testing.T) sourcetest.Fixture {
 		p := newPlace(t)
 		checkpoints := t.TempDir()
 		return sourcetest.Fixture{

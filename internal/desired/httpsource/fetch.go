@@ -8,11 +8,18 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
 // maxSize is the size of the largest manifest that is read, in bytes.
 const maxSize = 10 << 20
+
+// maxHeader is how many bytes of headers are taken from a server.
+const maxHeader = 64 << 10
+
+// maxReason is how many bytes of an error are told: some repeat what the server sent.
+const maxReason = 512
 
 // maxRedirects is how many redirects are followed.
 const maxRedirects = 10
@@ -28,6 +35,8 @@ func newClient(secret http.Header) *http.Client {
 		MaxIdleConns:        1,
 		IdleConnTimeout:     90 * time.Second,
 		ForceAttemptHTTP2:   true,
+
+		MaxResponseHeaderBytes: maxHeader,
 	}
 	return &http.Client{
 		Transport: transport,
@@ -35,7 +44,9 @@ func newClient(secret http.Header) *http.Client {
 			if len(via) >= maxRedirects {
 				return fmt.Errorf("it redirects more than %d times", maxRedirects)
 			}
-			// The client copies headers to wherever it is sent; ours may be secrets.
+			// The client copies headers to wherever it is sent, and tells where it comes
+			// from with the query in it: both may be secrets.
+			next.Header.Del("Referer")
 			first := via[0].URL
 			if next.URL.Host != first.Host || next.URL.Scheme != first.Scheme && next.URL.Scheme != "https" {
 				for name := range secret {
@@ -121,6 +132,9 @@ func plain(err error) error {
 		return fmt.Errorf("host %s can't be found", lookup.Name)
 	case errors.As(err, &op):
 		return fmt.Errorf("%s %s: %w", op.Op, op.Net, op.Err)
+	}
+	if text := err.Error(); len(text) > maxReason {
+		return errors.New(strings.ToValidUTF8(text[:maxReason], "") + "...")
 	}
 	return err
 }

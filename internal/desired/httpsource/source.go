@@ -145,7 +145,7 @@ func (s *Source) Run(ctx context.Context) error {
 				retry = retryFirst
 			} else {
 				wait = min(wait, retry)
-				retry *= 2
+				retry = 2 * wait // not of retry itself, which would overflow in a long outage
 			}
 			next.Reset(wait)
 			within = timeout

@@ -189,6 +189,9 @@ func TestHeadersAreSentAndKeptSecret(t *testing.T) {
 	if got := elsewhere.requests(t, 1)[0].Header.Get("X-Token"); got != "" {
 		t.Error("the header was sent to another host")
 	}
+	if got := elsewhere.requests(t, 1)[0].Header.Get("Referer"); got != "" {
+		t.Errorf("another host was told the URL, query and all: %s", got)
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	said := logged.String() + fmt.Sprint(r.Problems) + r.Claims[0].Desired.Origin + r.Claims[0].Desired.Stale

@@ -70,6 +70,30 @@ func TestPollsEveryAndRetriesSooner(t *testing.T) {
 	})
 }
 
+// The back-off neither overflows nor runs away in an outage that lasts.
+func TestALongOutageIsAskedAboutEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		start(t, t.TempDir(), 20*time.Second, sourcetest.NewRecorder(), func(*http.Request) (*http.Response, error) {
+			if asked++; asked > 10_000 {
+				time.Sleep(time.Hour) // or the test wouldn't end
+			}
+			return nil, errors.New("no")
+		})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if asked < 180 || asked > 190 {
+			t.Errorf("asked %d times in an hour, want about 180", asked)
+		}
+	})
+}
+
+func TestWhatAServerSendsIsToldInShort(t *testing.T) {
+	if text := plain(errors.New(strings.Repeat("é", 1<<20))).Error(); len(text) > 2*maxReason {
+		t.Errorf("an error of %d bytes is told", len(text))
+	}
+}
+
 // A URL that never answers may not keep known pods from running.
 func TestFirstRequestIsShortWhenPodsAreKnown(t *testing.T) {
 	checkpoints := t.TempDir()

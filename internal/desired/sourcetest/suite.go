@@ -31,22 +31,33 @@ type Fixture struct {
 	Lasting bool
 }
 
-// Run runs the suite. fixture is called for each test; what it starts must end
-// with the test.
+// Run runs the tests that every source has to pass. fixture is called for each
+// test; what it starts must end with the test.
 func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
-	tests := map[string]func(*testing.T, Fixture){
-		"an empty place is reported":         testEmpty,
-		"pods have a static pod's identity":  testIdentity,
-		"a change makes another pod":         testChange,
+	run(t, fixture, map[string]func(*testing.T, Fixture){
+		"an empty place is reported":        testEmpty,
+		"pods have a static pod's identity": testIdentity,
+		"a change makes another pod":        testChange,
+		"removal":                           testRemoval,
+		"bad text loses nothing":            testBadText,
+		"run again":                         testRunAgain,
+		"run twice at once":                 testRunTwice,
+	})
+}
+
+// RunLasting runs the tests of Run, and those that only a source whose Fixture is
+// Lasting has to pass.
+func RunLasting(t *testing.T, fixture func(t *testing.T) Fixture) {
+	Run(t, fixture)
+	run(t, fixture, map[string]func(*testing.T, Fixture){
 		"the same text is the same pod":      testSameText,
-		"removal":                            testRemoval,
-		"bad text loses nothing":             testBadText,
 		"bad text from the start":            testBadFromStart,
-		"run again":                          testRunAgain,
-		"run twice at once":                  testRunTwice,
 		"a new source knows what was good":   testNewSource,
 		"the place empties while not looked": testRemovedMeanwhile,
-	}
+	})
+}
+
+func run(t *testing.T, fixture func(t *testing.T) Fixture, tests map[string]func(*testing.T, Fixture)) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := fixture(t)
@@ -123,9 +134,6 @@ func testChange(t *testing.T, f Fixture) {
 }
 
 func testSameText(t *testing.T, f Fixture) {
-	if !f.Lasting {
-		t.Skip("each Put is a wish of its own here")
-	}
 	sink := NewRecorder()
 	start(t, f.New(sink))
 	f.Put(Manifest("web", "app:1"))
@@ -183,9 +191,6 @@ func testBadText(t *testing.T, f Fixture) {
 }
 
 func testBadFromStart(t *testing.T, f Fixture) {
-	if !f.Lasting {
-		t.Skip("bad text is refused here")
-	}
 	f.Put(Manifest("web", "app:1") + "---\n" + Invalid("db"))
 	sink := NewRecorder()
 	start(t, f.New(sink))
@@ -221,9 +226,6 @@ func testRunTwice(t *testing.T, f Fixture) {
 }
 
 func testNewSource(t *testing.T, f Fixture) {
-	if !f.Lasting {
-		t.Skip("nothing is kept here")
-	}
 	first := NewRecorder()
 	stop := start(t, f.New(first))
 	f.Put(Manifest("web", "app:1") + "---\n" + Manifest("db", "app:1"))
@@ -252,9 +254,6 @@ func testNewSource(t *testing.T, f Fixture) {
 }
 
 func testRemovedMeanwhile(t *testing.T, f Fixture) {
-	if !f.Lasting {
-		t.Skip("nothing is kept here")
-	}
 	first := NewRecorder()
 	stop := start(t, f.New(first))
 	f.Put(Manifest("web", "app:1"))

@@ -3,6 +3,7 @@ package cri_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"path/filepath"
 	"strings"
@@ -178,7 +179,7 @@ func TestStopGraceIsRoundedUp(t *testing.T) {
 	var asked int64
 	serve(t, socket, &runtimeServer{stop: func(r *runtimeapi.StopContainerRequest) error { asked = r.Timeout; return nil }})
 	c := dial(t, socket, nil)
-	for grace, want := range map[time.Duration]int64{-time.Second: 0, 0: 0, time.Millisecond: 1, 2 * time.Second: 2} {
+	for grace, want := range map[time.Duration]int64{-time.Second: 0, 0: 0, time.Millisecond: 1, 2 * time.Second: 2, math.MaxInt64: 100 * 365 * 24 * 3600} {
 		if err := c.StopContainer(t.Context(), "id", grace); err != nil || asked != want {
 			t.Errorf("grace %s: asked for %d s, want %d (%v)", grace, asked, want, err)
 		}

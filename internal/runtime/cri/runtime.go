@@ -143,7 +143,10 @@ func (c *Conn) ReopenContainerLog(ctx context.Context, id string) error {
 	})
 }
 
+// longest is as good as without end, and can be added to.
+const longest = 100 * 365 * 24 * time.Hour
+
 // wholeSeconds rounds up: the CRI takes 0 for "at once" or "never", which part of a second doesn't mean.
 func wholeSeconds(d time.Duration) int64 {
-	return int64((max(d, 0) + time.Second - 1) / time.Second)
+	return int64((min(max(d, 0), longest) + time.Second - 1) / time.Second)
 }

@@ -37,7 +37,7 @@ type ContainerInput struct {
 }
 
 // ContainerConfig is the CRI's configuration of one container instance. An
-// error says that the pod's security context forbids running it.
+// error says that the pod's security context forbids running it, or that it can't be run at all.
 func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Container
 	security, err := containerSecurity(s, in)
@@ -48,13 +48,21 @@ func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfi
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", c.Name, err)
 	}
+	command, err := env.Strings(c.Command, in.Env)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: command: %w", c.Name, err)
+	}
+	args, err := env.Strings(c.Args, in.Env)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: args: %w", c.Name, err)
+	}
 	labels := podLabels(in.Pod)
 	labels[kubelettypes.KubernetesContainerNameLabel] = c.Name
 	return &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Attempt)},
 		Image:       &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image, RuntimeHandler: in.RuntimeHandler},
-		Command:     env.Strings(c.Command, in.Env),
-		Args:        env.Strings(c.Args, in.Env),
+		Command:     command,
+		Args:        args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        in.Env,
 		Mounts:      in.Mounts,

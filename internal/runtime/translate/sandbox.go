@@ -30,9 +30,13 @@ type SandboxInput struct {
 }
 
 // SandboxConfig is the CRI's configuration of a pod sandbox. It fails only if
-// the pod can't have the host name it asks for.
+// the pod can't have the host name or the sysctls it asks for.
 func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	p := in.Pod
+	kernel, err := sysctls(p)
+	if err != nil {
+		return nil, err
+	}
 	labels := podLabels(p)
 	for k, v := range p.Labels {
 		if _, reserved := labels[k]; !reserved {
@@ -48,7 +52,7 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    in.CgroupParent,
 			SecurityContext: sandboxSecurity(p),
-			Sysctls:         sysctls(p),
+			Sysctls:         kernel,
 			Resources:       podResources(s, p),
 		},
 	}
@@ -128,18 +132,6 @@ func protocol(p v1.Protocol) runtimeapi.Protocol {
 	default:
 		return runtimeapi.Protocol_TCP
 	}
-}
-
-func sysctls(p *v1.Pod) map[string]string {
-	sc := p.Spec.SecurityContext
-	if sc == nil || len(sc.Sysctls) == 0 {
-		return nil
-	}
-	out := make(map[string]string, len(sc.Sysctls))
-	for _, s := range sc.Sysctls {
-		out[s.Name] = s.Value
-	}
-	return out
 }
 
 // podResources is the sum over the pod's containers, without overhead. Runtimes

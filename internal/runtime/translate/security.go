@@ -135,11 +135,13 @@ func containerSecurity(s *Settings, in ContainerInput) (*runtimeapi.LinuxContain
 		Seccomp:                  profile,
 		SupplementalGroups:       supplementalGroups(p),
 		SupplementalGroupsPolicy: groupsPolicy(p),
+		// Whatever procMount says: only in a user namespace of its own may a pod have
+		// /proc unmasked (API comment of procMount), and this build makes none. On the
+		// host's users it could write to the host's kernel.
+		MaskedPaths:   maskedPaths(),
+		ReadonlyPaths: readonlyPaths(),
 	}
 	setUser(out, user, first(sc.RunAsGroup, psc.RunAsGroup), in.ImageUser)
-	if sc.ProcMount == nil || *sc.ProcMount != v1.UnmaskedProcMount {
-		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
-	}
 	return out, nil
 }
 
@@ -212,7 +214,7 @@ func capabilities(c *v1.Capabilities) *runtimeapi.Capability {
 	return out
 }
 
-// maskedPaths are what a container can't read with procMount Default: the usual
+// maskedPaths are what a container can't read: the usual
 // set of container runtimes. They are sent because CRI runtimes take an empty
 // list for "mask nothing".
 func maskedPaths() []string {
@@ -223,7 +225,7 @@ func maskedPaths() []string {
 	}
 }
 
-// readonlyPaths are what a container can't write with procMount Default.
+// readonlyPaths are what a container can't write.
 func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }

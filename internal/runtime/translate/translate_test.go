@@ -100,7 +100,7 @@ func TestSandboxOnTheHost(t *testing.T) {
 	p.Spec.HostNetwork, p.Spec.HostPID, p.Spec.HostIPC = true, true, true
 	p.Spec.InitContainers = []v1.Container{{Name: "setup", SecurityContext: &v1.SecurityContext{Privileged: ptr.To(true)}}}
 	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: ptr.To(int64(7)), RunAsGroup: ptr.To(int64(8)), FSGroup: ptr.To(int64(9)),
-		SupplementalGroups: []int64{10}, Sysctls: []v1.Sysctl{{Name: "net.core.somaxconn", Value: "99"}}}
+		SupplementalGroups: []int64{10}}
 	p.Spec.Overhead = v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}
 	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourceCPU: resource.MustParse("500m")}
 	cfg := sandbox(t, p)
@@ -111,10 +111,35 @@ func TestSandboxOnTheHost(t *testing.T) {
 	equal(t, "namespaces", []any{sc.NamespaceOptions.Network, sc.NamespaceOptions.Pid, sc.NamespaceOptions.Ipc},
 		[]any{runtimeapi.NamespaceMode_NODE, runtimeapi.NamespaceMode_NODE, runtimeapi.NamespaceMode_NODE})
 	equal(t, "security", []any{sc.Privileged, sc.RunAsUser.Value, sc.RunAsGroup.Value, sc.SupplementalGroups}, []any{true, int64(7), int64(8), []int64{9, 10}})
-	equal(t, "sysctls", cfg.Linux.Sysctls, map[string]string{"net.core.somaxconn": "99"})
 	equal(t, "overhead", cfg.Linux.Overhead.MemoryLimitInBytes, int64(64<<20))
 	r := cfg.Linux.Resources
 	equal(t, "resources", []int64{r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes}, []int64{512, 50000, 100000, gi})
+}
+
+func TestSysctls(t *testing.T) {
+	with := func(names ...string) *v1.Pod {
+		p := webPod()
+		p.Spec.SecurityContext = &v1.PodSecurityContext{}
+		for _, name := range names {
+			p.Spec.SecurityContext.Sysctls = append(p.Spec.SecurityContext.Sysctls, v1.Sysctl{Name: name, Value: "1"})
+		}
+		return p
+	}
+	equal(t, "sysctls", sandbox(t, with("net/ipv4/tcp_syncookies", "kernel.shm_rmid_forced")).Linux.Sysctls,
+		map[string]string{"net.ipv4.tcp_syncookies": "1", "kernel.shm_rmid_forced": "1"})
+	refused := map[string]*v1.Pod{
+		"unsafe":       with("net.ipv4.tcp_syncookies", "net.core.somaxconn"),
+		"the node's":   with("kernel.core_pattern"),
+		"host network": with("net.ipv4.tcp_syncookies"),
+		"host IPC":     with("kernel/shm_rmid_forced"),
+	}
+	refused["host network"].Spec.HostNetwork = true
+	refused["host IPC"].Spec.HostIPC = true
+	for name, p := range refused {
+		if _, err := translate.SandboxConfig(settings(), translate.SandboxInput{Pod: p}); err == nil || !strings.Contains(err.Error(), "forbidden") {
+			t.Errorf("%s: unexpected error: %v", name, err)
+		}
+	}
 }
 
 func TestHostname(t *testing.T) {
@@ -296,7 +321,9 @@ func TestContainerSecurity(t *testing.T) {
 		[]any{int64(5), int64(2), true, true, true, []int64{3}, runtimeapi.SupplementalGroupsPolicy_Strict})
 	equal(t, "capabilities", [][]string{sc.Capabilities.AddCapabilities, sc.Capabilities.DropCapabilities}, [][]string{{"NET_ADMIN"}, {"ALL"}})
 	equal(t, "seccomp", []any{sc.Seccomp.ProfileType, sc.Seccomp.LocalhostRef}, []any{runtimeapi.SecurityProfile_Localhost, "/root/seccomp/p/x.json"})
-	equal(t, "paths", len(sc.MaskedPaths)+len(sc.ReadonlyPaths), 0)
+	if len(sc.MaskedPaths) == 0 || len(sc.ReadonlyPaths) == 0 {
+		t.Error("/proc is unmasked although the pod has no user namespace of its own")
+	}
 	equal(t, "pid", sc.NamespaceOptions.Pid, runtimeapi.NamespaceMode_POD)
 
 	p.Spec.Containers[0].SecurityContext.SeccompProfile.LocalhostProfile = ptr.To("../../etc/passwd")

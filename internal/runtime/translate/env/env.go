@@ -50,7 +50,11 @@ func Resolve(p *v1.Pod, c *v1.Container, facts Facts) ([]*runtimeapi.KeyValue, e
 	for i := range c.Env {
 		e := &c.Env[i]
 		if e.ValueFrom == nil {
-			b.set(e.Name, Expand(e.Value, b.lookup))
+			value, ok := Expand(e.Value, b.lookup)
+			if !ok || len(e.Name)+len(value)+len("=") >= maxText {
+				return nil, &Error{Container: c.Name, Variable: e.Name, Problem: "it has " + tooLong}
+			}
+			b.set(e.Name, value)
 			continue
 		}
 		value, ok, err := valueFrom(p, c, e.ValueFrom, &facts)

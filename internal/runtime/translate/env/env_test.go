@@ -41,7 +41,7 @@ func TestExpand(t *testing.T) {
 		"$ (A)":             "$ (A)",
 		"${A} `A` $(A) $$A": "${A} `A` 1 $A",
 	} {
-		if got := env.Expand(in, lookup); got != want {
+		if got, ok := env.Expand(in, lookup); !ok || got != want {
 			t.Errorf("Expand(%q) = %q, want %q", in, got, want)
 		}
 	}
@@ -51,11 +51,11 @@ func TestExpand(t *testing.T) {
 func TestExpandLeavesTheRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`([a-z$() ]{0,12})`).Draw(t, "text")
-		got := env.Expand(s, func(string) (string, bool) { return "", false })
+		got, _ := env.Expand(s, func(string) (string, bool) { return "", false })
 		if want := s; !strings.Contains(s, "$$") && got != want {
 			t.Fatalf("%q became %q", s, got)
 		}
-		if again := env.Expand(strings.ReplaceAll(s, "$", "$$"), func(string) (string, bool) { return "never", true }); again != s {
+		if again, _ := env.Expand(strings.ReplaceAll(s, "$", "$$"), func(string) (string, bool) { return "never", true }); again != s {
 			t.Fatalf("%q, escaped, became %q", s, again)
 		}
 	})
@@ -188,5 +188,26 @@ func TestReferencesToWhatIsNotThere(t *testing.T) {
 	c.EnvFrom = append(c.EnvFrom, v1.EnvFromSource{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: name}})
 	if _, err := env.Resolve(p, c, facts); err == nil || !strings.Contains(err.Error(), `envFrom: ConfigMap "conf"`) {
 		t.Errorf("envFrom: %v", err)
+	}
+}
+
+// References to references double with each variable: what comes of it mustn't take the agent's memory.
+func TestExpansionIsBounded(t *testing.T) {
+	c := &v1.Container{Name: "m", Env: []v1.EnvVar{{Name: "V0", Value: "ha"}}}
+	for i := range 60 {
+		c.Env = append(c.Env, v1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: fmt.Sprintf("$(V%d)$(V%d)", i, i)})
+	}
+	_, err := env.Resolve(&v1.Pod{}, c, env.Facts{})
+	var problem *env.Error
+	if !errors.As(err, &problem) || problem.Variable != "V16" {
+		t.Errorf("unexpected error: %v", err)
+	}
+	c.Env = c.Env[:15]
+	vars, err := env.Resolve(&v1.Pod{}, c, env.Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := env.Strings([]string{"echo", strings.Repeat("$(V14)", 1000)}, vars); err == nil || !strings.Contains(err.Error(), "item 2") {
+		t.Errorf("unexpected error: %v", err)
 	}
 }

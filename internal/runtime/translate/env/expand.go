@@ -1,24 +1,37 @@
 package env
 
 import (
+	"fmt"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// maxText is how long Linux lets one argument or variable be, name and final NUL
+// included (execve(2), MAX_ARG_STRLEN with pages of 4 KiB): what is longer can't be run.
+const maxText = 128 << 10
+
+const tooLong = "more than the 128 KiB that Linux takes, with its references replaced: make it shorter"
+
 // Expand replaces $(NAME) by what lookup knows of NAME, as the API describes it
 // for env, command and args: a reference that can't be resolved stays as it is,
 // and $$ stands for a single $, so that $$(NAME) is never a reference.
-func Expand(s string, lookup func(name string) (string, bool)) string {
+//
+// ok is false if the result is longer than Linux can take: references to
+// references could grow without end otherwise.
+func Expand(s string, lookup func(name string) (string, bool)) (expanded string, ok bool) {
+	if len(s) >= maxText {
+		return "", false
+	}
 	if !strings.Contains(s, "$") {
-		return s
+		return s, true
 	}
 	var b strings.Builder
 	for {
 		i := strings.IndexByte(s, '$')
 		if i < 0 || i == len(s)-1 {
 			b.WriteString(s)
-			return b.String()
+			return b.String(), b.Len() < maxText
 		}
 		b.WriteString(s[:i])
 		rest := s[i+1:]
@@ -30,9 +43,12 @@ func Expand(s string, lookup func(name string) (string, bool)) string {
 			end := strings.IndexByte(rest, ')')
 			if end < 0 {
 				b.WriteString(s[i:])
-				return b.String()
+				return b.String(), b.Len() < maxText
 			}
 			if v, ok := lookup(rest[1:end]); ok {
+				if b.Len()+len(v) >= maxText {
+					return "", false
+				}
 				b.WriteString(v)
 			} else {
 				b.WriteString(s[i : i+1+end+1])
@@ -45,10 +61,11 @@ func Expand(s string, lookup func(name string) (string, bool)) string {
 	}
 }
 
-// Strings expands each of list with the environment env.
-func Strings(list []string, env []*runtimeapi.KeyValue) []string {
+// Strings expands each of list with the environment env. It fails if one becomes
+// too long to be run.
+func Strings(list []string, env []*runtimeapi.KeyValue) ([]string, error) {
 	if len(list) == 0 {
-		return nil
+		return nil, nil
 	}
 	lookup := func(name string) (string, bool) {
 		for _, kv := range env {
@@ -60,7 +77,10 @@ func Strings(list []string, env []*runtimeapi.KeyValue) []string {
 	}
 	out := make([]string, len(list))
 	for i, s := range list {
-		out[i] = Expand(s, lookup)
+		var ok bool
+		if out[i], ok = Expand(s, lookup); !ok {
+			return nil, fmt.Errorf("item %d has %s", i+1, tooLong)
+		}
 	}
-	return out
+	return out, nil
 }

@@ -30,6 +30,30 @@ func Fields(p *v1.Pod) []string {
 	return l.fields
 }
 
+// Isolation lists the fields that ask for more isolation than this build gives.
+// Such a pod must not run: it would have less than its author counts on.
+func Isolation(p *v1.Pod) []string {
+	l := &list{}
+	l.add(p.Spec.HostUsers != nil && !*p.Spec.HostUsers, "spec.hostUsers")
+	if sc := p.Spec.SecurityContext; sc != nil {
+		l.add(ownProfile(sc.AppArmorProfile), "spec.securityContext.appArmorProfile")
+	}
+	for kind, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range containers {
+			if sc := containers[i].SecurityContext; sc != nil {
+				l.add(ownProfile(sc.AppArmorProfile), fmt.Sprintf("spec.%s[%d].securityContext.appArmorProfile", [...]string{"initContainers", "containers"}[kind], i))
+			}
+		}
+	}
+	return l.fields
+}
+
+// ownProfile reports whether an AppArmor profile of the host's is asked for; the
+// runtime's own is what a container gets anyway.
+func ownProfile(p *v1.AppArmorProfile) bool {
+	return p != nil && p.Type == v1.AppArmorProfileTypeLocalhost
+}
+
 type list struct{ fields []string }
 
 func (l *list) add(used bool, path string) {
@@ -93,6 +117,7 @@ func (l *list) container(at string, c *v1.Container) {
 	if sc := c.SecurityContext; sc != nil {
 		l.add(sc.SELinuxOptions != nil, at+".securityContext.seLinuxOptions")
 		l.add(sc.AppArmorProfile != nil, at+".securityContext.appArmorProfile")
+		l.add(sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount, at+".securityContext.procMount")
 		l.add(sc.WindowsOptions != nil, at+".securityContext.windowsOptions")
 	}
 }

@@ -34,7 +34,7 @@ func TestFields(t *testing.T) {
 			Lifecycle:       &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}, StopSignal: ptr.To(v1.SIGHUP)},
 			EnvFrom:         []v1.EnvFromSource{{}},
 			Env:             []v1.EnvVar{{Name: "A", Value: "x"}, {Name: "B", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{}}}},
-			SecurityContext: &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{}},
+			SecurityContext: &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{}, ProcMount: ptr.To(v1.UnmaskedProcMount)},
 			Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"cpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi"),
 				"example.com/gpu": resource.MustParse("1")}},
 		}},
@@ -46,7 +46,7 @@ func TestFields(t *testing.T) {
 		"spec.containers[0].env[1].valueFrom.secretKeyRef", "spec.containers[0].livenessProbe", "spec.containers[0].readinessProbe",
 		"spec.containers[0].startupProbe", "spec.containers[0].lifecycle.preStop",
 		"spec.containers[0].terminationMessagePath", "spec.containers[0].terminationMessagePolicy", "spec.containers[0].resources[example.com/gpu]",
-		"spec.containers[0].resources[hugepages-2Mi]", "spec.containers[0].securityContext.appArmorProfile",
+		"spec.containers[0].resources[hugepages-2Mi]", "spec.containers[0].securityContext.appArmorProfile", "spec.containers[0].securityContext.procMount",
 	} {
 		want = append(want, path+": not acted on by this build")
 	}
@@ -54,6 +54,24 @@ func TestFields(t *testing.T) {
 		t.Errorf("have %q\nwant %q", got, want)
 	}
 	if got := unsupported.Fields(&v1.Pod{Spec: v1.PodSpec{HostUsers: ptr.To(true), Containers: []v1.Container{{Name: "m"}}}}); got != nil {
+		t.Errorf("a plain pod: %q", got)
+	}
+}
+
+func TestIsolation(t *testing.T) {
+	local := &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost}
+	p := &v1.Pod{Spec: v1.PodSpec{
+		HostUsers:       ptr.To(false),
+		SecurityContext: &v1.PodSecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}},
+		InitContainers:  []v1.Container{{SecurityContext: &v1.SecurityContext{AppArmorProfile: local}}},
+		Containers:      []v1.Container{{}, {SecurityContext: &v1.SecurityContext{AppArmorProfile: local}}},
+	}}
+	want := []string{"spec.hostUsers: not acted on by this build", "spec.initContainers[0].securityContext.appArmorProfile: not acted on by this build",
+		"spec.containers[1].securityContext.appArmorProfile: not acted on by this build"}
+	if got := unsupported.Isolation(p); !reflect.DeepEqual(got, want) {
+		t.Errorf("have %q\nwant %q", got, want)
+	}
+	if got := unsupported.Isolation(&v1.Pod{Spec: v1.PodSpec{HostUsers: ptr.To(true), Containers: []v1.Container{{}}}}); got != nil {
 		t.Errorf("a plain pod: %q", got)
 	}
 }
