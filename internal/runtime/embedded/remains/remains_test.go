@@ -18,7 +18,8 @@ func start(t *testing.T) (parent remains.Process) {
 	if err := os.Symlink("/bin/sh", shell); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(shell, "-c", "sleep 1000 & echo; wait")
+	// The child speaks for itself: until its exec it looks like the shim.
+	cmd := exec.Command(shell, "-c", "sh -c 'echo; exec sleep 1000' & wait")
 	cmd.Args = append(cmd.Args, "x", "-id", "some", "-address", t.TempDir())
 	cmd.Args[0] = "/usr/bin/containerd-shim-runc-v2"
 	out, err := cmd.StdoutPipe()
