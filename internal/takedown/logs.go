@@ -37,7 +37,7 @@ func (t *taker) removeLinks() error {
 	for _, name := range names(t.config.ContainerLogs) {
 		link := filepath.Join(t.config.ContainerLogs, name)
 		target, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(target, t.config.PodLogs+"/") {
+		if err != nil || !strings.HasPrefix(target, filepath.Clean(t.config.PodLogs)+"/") {
 			continue
 		}
 		if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {

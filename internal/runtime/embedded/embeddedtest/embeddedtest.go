@@ -154,7 +154,8 @@ func (in *Instance) TakeDown(t testing.TB) {
 
 // TakedownConfig is what takes this instance down.
 func (in *Instance) TakedownConfig() takedown.Config {
-	return takedown.Config{Runtime: in.Config, CgroupRoot: in.CgroupRoot, PodLogs: in.PodLogs, ContainerLogs: in.ContainerLogs}
+	// The kubelet's default podLogsDir ends in a slash as well.
+	return takedown.Config{Runtime: in.Config, CgroupRoot: in.CgroupRoot, PodLogs: in.PodLogs + "/", ContainerLogs: in.ContainerLogs}
 }
 
 // Bin is the folder bin/ of the checkout with the runtime tools and images; what
