@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 
 	"github.com/deckhand-node/deckhand/internal/cli"
@@ -72,7 +71,11 @@ func (c *commands) agent(ctx context.Context, _ *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
-	return run(ctx, cfg, os.Stderr, nil)
+	lacks, err := preflight(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return run(ctx, cfg, os.Stderr, lacks, nil)
 }
 
 // up runs a standalone agent whose log goes to a file, so that the terminal is
@@ -87,7 +90,8 @@ func (c *commands) up(ctx context.Context, r cli.UpRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := preflight(ctx, cfg, logr.Discard()); err != nil {
+	lacks, err := preflight(ctx, cfg)
+	if err != nil {
 		return err
 	}
 	if err := EmbeddedConfig(cfg).Claim(); err != nil {
@@ -103,11 +107,12 @@ func (c *commands) up(ctx context.Context, r cli.UpRequest) error {
 		return err
 	}
 	defer log.Close()
-	return run(ctx, cfg, log, r.Started)
+	return run(ctx, cfg, log, lacks, r.Started)
 }
 
-// run checks the host, then runs the agent until ctx ends.
-func run(ctx context.Context, cfg *config.Config, logTo io.Writer, started func()) error {
+// run runs the agent until ctx ends. lacks is what preflight found that the agent
+// gets by without.
+func run(ctx context.Context, cfg *config.Config, logTo io.Writer, lacks []string, started func()) error {
 	log, flush, err := logging.New(cfg.Kubelet.Logging.Format, uint32(cfg.Kubelet.Logging.Verbosity), logTo)
 	if err != nil {
 		return err
@@ -116,8 +121,8 @@ func run(ctx context.Context, cfg *config.Config, logTo io.Writer, started func(
 	if err := logging.RedirectLibraries(log, uint32(cfg.Kubelet.Logging.Verbosity)); err != nil {
 		return err
 	}
-	if err := preflight(ctx, cfg, log); err != nil {
-		return err
+	for _, line := range lacks {
+		log.Info("The host lacks something", "problem", line)
 	}
 	for _, line := range cfg.NotActedOn {
 		log.Info("A setting has no effect in this build", "setting", line)
@@ -133,22 +138,23 @@ func run(ctx context.Context, cfg *config.Config, logTo io.Writer, started func(
 	return err
 }
 
-// preflight looks whether the agent can run here, and changes nothing.
-func preflight(ctx context.Context, cfg *config.Config, log logr.Logger) error {
+// preflight looks whether the agent can run here, and changes nothing. It returns
+// what the host lacks that the agent gets by without.
+func preflight(ctx context.Context, cfg *config.Config) (lacks []string, err error) {
 	if os.Geteuid() != 0 {
-		return errors.New("not root: deckhand makes containers, mounts and network interfaces; run it as root")
+		return nil, errors.New("not root: deckhand makes containers, mounts and network interfaces; run it as root")
 	}
 	if _, err := os.Stat(cfg.RootDir); err == nil {
 		lock, err := lockfile.Acquire(cfg.RootDir)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := lock.Release(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if !cfg.UsesEmbeddedRuntime() {
-		return nil
+		return nil, nil
 	}
 	check := hostcheck.Config{Runtime: EmbeddedConfig(cfg)}
 	if cfg.Healthz.Port() != 0 {
@@ -159,14 +165,14 @@ func preflight(ctx context.Context, cfg *config.Config, log logr.Logger) error {
 	}
 	problems := hostcheck.Check(ctx, check)
 	if err := ctx.Err(); err != nil {
-		return err // checks that were broken off say nothing about the host
+		return nil, err // checks that were broken off say nothing about the host
 	}
 	for _, p := range problems {
 		if !p.Fatal {
-			log.Info("The host lacks something", "problem", p.Message)
+			lacks = append(lacks, p.Message)
 		}
 	}
-	return hostcheck.Fatal(problems)
+	return lacks, hostcheck.Fatal(problems)
 }
 
 // down takes down what an agent with this root folder made.

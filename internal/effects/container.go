@@ -151,15 +151,8 @@ func (r *Runner) removeContainer(ctx context.Context, o *pod.Observed, a pod.Act
 }
 
 func containerSpec(p *v1.Pod, name string) (*v1.Container, error) {
-	for i := range p.Spec.Containers {
-		if p.Spec.Containers[i].Name == name {
-			return &p.Spec.Containers[i], nil
-		}
-	}
-	for i := range p.Spec.InitContainers {
-		if p.Spec.InitContainers[i].Name == name {
-			return &p.Spec.InitContainers[i], nil
-		}
+	if c := pod.ContainerNamed(p, name); c != nil {
+		return c, nil
 	}
 	return nil, fmt.Errorf("pod %s/%s has no container %s", p.Namespace, p.Name, name)
 }

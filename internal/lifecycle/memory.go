@@ -138,7 +138,7 @@ func (d *decider) failed(r pod.Result) {
 	}
 	n := d.mem.Retries[key].Count + 1
 	wait := top
-	if n < 16 {
+	if n < 16 && !r.Failure.Permanent {
 		wait = min(base<<(n-1), top)
 	}
 	d.mem.Retries[key] = Retry{Count: n, Failed: r.At, At: r.At.Add(wait), ID: a.ID, Failure: *r.Failure}

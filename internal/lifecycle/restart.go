@@ -26,9 +26,9 @@ const (
 	roleSidecar
 )
 
-// roleOf tells the role of the i-th init container (KEP-753: restartPolicy Always makes a sidecar).
+// roleOf tells the role of an init container.
 func roleOf(c *v1.Container) role {
-	if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+	if pod.IsSidecar(c) {
 		return roleSidecar
 	}
 	return roleInit

@@ -140,6 +140,11 @@ func (s *sim) apply(f []string) error {
 		d, err := time.ParseDuration(arg(1))
 		s.now = s.now.Add(-d)
 		return err
+	case "fail-for-good":
+		if err := s.apply(append([]string{"fail"}, f[1:]...)); err != nil {
+			return err
+		}
+		s.results[len(s.results)-1].Failure.Permanent = true
 	case "cancelled":
 		a, err := s.take(pod.ActionKind(arg(1)), arg(2))
 		s.results = append(s.results, pod.Result{Action: a, At: s.now, Cancelled: true})
