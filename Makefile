@@ -7,6 +7,7 @@ RUNC_VERSION := 1.5.2
 BIN := $(CURDIR)/bin
 ROOT_DIR ?= /var/lib/deckhand
 GO ?= go
+LAW_STEPS ?= 2000000
 
 CONTAINERD_TOOLS := containerd containerd-shim-runc-v2 ctr
 CNI_PLUGINS := bridge host-local loopback portmap
@@ -46,7 +47,7 @@ deps: ## Install the Debian packages that are missing (as root).
 ##@ Checks
 
 .PHONY: test
-test: test-deps lint tools images unit e2e ## Run everything: checks, unit tests with -race, end-to-end tests (as root).
+test: test-deps lint tools images unit laws e2e ## Run everything: checks, unit tests with -race, end-to-end tests (as root).
 
 .PHONY: test-deps
 test-deps: ## Install the Debian packages that building and testing need and that are missing.
@@ -62,6 +63,10 @@ lint: $(BIN)/staticcheck ## Check formatting, and look for mistakes with vet and
 unit: tools images ## Run the unit tests, with the race detector.
 	@set -o pipefail; $(GO) test -race -json ./internal/... ./cmd/... ./bench/... ./images/... ./test/report | $(GO) run ./test/report
 
+.PHONY: laws
+laws: ## Drive the core through millions of random steps. LAW_STEPS=N for more.
+	$(GO) test -count=1 -v -run TestLawsManySteps ./internal/lifecycle -laws.steps=$(LAW_STEPS)
+
 .PHONY: e2e
 e2e: tools images deckhand ## Run the end-to-end tests on a real containerd.
 	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... | $(GO) run ./test/report
@@ -73,6 +78,10 @@ bench: deps build ## Compare pod start, restart and idle cost with plain CRI cal
 .PHONY: bench-scale
 bench-scale: build ## Measure deckhand alone with 500 and 2,000 pods on an in-memory runtime.
 	$(GO) run ./bench/cmd/bench scale
+
+.PHONY: bench-probes
+bench-probes: ## Measure 1,000 HTTP probes a second beside bare system calls and net/http.
+	$(GO) run ./bench/cmd/bench probes
 
 ##@ Parts
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -15,9 +16,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/journal"
 	"github.com/deckhand-node/deckhand/internal/metrics"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
 // The types here fit one room's needs to another's offer, so that neither knows the other.
@@ -45,16 +49,16 @@ func (w wanted) Current() ([]*pod.Desired, bool) {
 // images offers the runtime's images to the image manager.
 type images struct{ conn *cri.Conn }
 
-func (i images) ImageStatus(ctx context.Context, image string) (string, error) {
-	img, err := i.conn.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: image})
+func (i images) ImageStatus(ctx context.Context, name string) (image.Stored, error) {
+	img, err := i.conn.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
 	if err != nil || img == nil {
-		return "", err
+		return image.Stored{}, err
 	}
-	return img.Id, nil
+	return image.Stored{Ref: img.Id, Size: int64(min(img.Size, math.MaxInt64))}, nil
 }
 
-func (i images) PullImage(ctx context.Context, image string) (string, error) {
-	return i.conn.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, nil, nil)
+func (i images) PullImage(ctx context.Context, name string) (string, error) {
+	return i.conn.PullImage(ctx, &runtimeapi.ImageSpec{Image: name}, nil, nil)
 }
 
 // plegMeter offers the PLEG's metrics, and the runtime's state, to the observed state.
@@ -166,3 +170,8 @@ func (a *Agent) counts() metrics.PodCounts {
 	}
 	return c
 }
+
+// diary offers the journal to the workers.
+type diary struct{ *journal.Journal }
+
+func (d diary) Open(uid podUID, name string) worker.Record { return d.Journal.Open(uid, name) }

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/allocation"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
@@ -22,10 +22,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/httpsource"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
-	"github.com/deckhand-node/deckhand/internal/effects"
 	"github.com/deckhand-node/deckhand/internal/events"
-	"github.com/deckhand-node/deckhand/internal/image"
-	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/journal"
 	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/lockfile"
 	"github.com/deckhand-node/deckhand/internal/metrics"
@@ -34,15 +32,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
 	"github.com/deckhand-node/deckhand/internal/podlogs"
 	"github.com/deckhand-node/deckhand/internal/podspec"
+	"github.com/deckhand-node/deckhand/internal/probe"
 	"github.com/deckhand-node/deckhand/internal/resources"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
-	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/server"
 	"github.com/deckhand-node/deckhand/internal/status"
-	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/emptydir"
-	"github.com/deckhand-node/deckhand/internal/volume/hostpath"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
@@ -62,13 +57,17 @@ type Agent struct {
 	started func()
 
 	metrics  *metrics.Metrics
-	events   *events.Ring
+	events   *events.Recorder
 	status   *status.Store
 	merger   *desired.Merger
 	runs     *runsource.Source
 	conn     *cri.Conn
 	observed *observed.Store
 	pool     *worker.Pool
+	probes   *probe.Manager
+	journal  *journal.Journal
+	// grants is what resources pods have.
+	grants   *allocation.Manager
 	logDirs  *podlogdirs.Dirs
 	embedded *embedded.Runtime // nil when another runtime is used
 	runtime  *runtimeState
@@ -79,7 +78,7 @@ type Agent struct {
 
 // New builds the agent. Nothing runs, and nothing on the host is changed, before Run.
 func New(cfg *config.Config, log logr.Logger) (*Agent, error) {
-	a := &Agent{cfg: cfg, log: log, events: events.NewRing(keptEvents), status: status.New()}
+	a := &Agent{cfg: cfg, log: log, events: events.New(keptEvents), status: status.New()}
 	a.metrics = newMetrics(cfg)
 	endpoint, err := a.buildRuntime()
 	if err != nil {
@@ -94,7 +93,9 @@ func New(cfg *config.Config, log logr.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.buildWorkers()
+	if err := a.buildWorkers(); err != nil {
+		return nil, err
+	}
 	a.metrics.CollectPods(a.counts)
 	a.modules = a.list(sources)
 	return a, nil
@@ -114,6 +115,9 @@ func (a *Agent) list(sources []module) []module {
 		module{name: "log links", start: a.tidyLogLinks},
 		module{name: "runtime state", run: a.runtime.run},
 		module{name: "observed state", run: a.observed.Run},
+		module{name: "allocations", start: func(context.Context) error { return a.restoreGrants() }},
+		module{name: "journal", start: a.journal.Start, run: a.journal.Run},
+		module{name: "probes", run: a.probes.Run},
 		module{name: "workers", run: a.pool.Run},
 	)
 	list = append(list, sources...)
@@ -207,7 +211,7 @@ func (a *Agent) buildSources() ([]module, error) {
 	rules := reader.Rules{SetDefaults: func(p *v1.Pod) {
 		podspec.SetDefaults(p)
 		p.Status.QOSClass = resources.QOSClass(p) // as the API server does at creation
-	}, Validate: podspec.Validate}
+	}, Validate: podspec.Validate, QOSClass: resources.QOSClass}
 	read := func(s pod.Source) *reader.Reader { return reader.New(a.cfg.NodeName, s, rules) }
 	store := func(s pod.Source) *checkpoint.Store {
 		return checkpoint.NewStore(filepath.Join(a.cfg.RootDir, "checkpoints", "desired"), s)
@@ -234,44 +238,6 @@ func (a *Agent) buildSources() ([]module, error) {
 		modules = append(modules, module{name: "manifest URL", run: s.Run})
 	}
 	return modules, nil
-}
-
-// buildWorkers makes the observed state, the effects and the workers between them.
-func (a *Agent) buildWorkers() {
-	k := &a.cfg.Kubelet
-	a.runtime = newRuntimeState(a.conn)
-	a.observed = observed.New(a.conn, observed.Options{Wake: func(uid podUID) { a.pool.Wake(uid) }, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG, a.runtime}})
-	hostIPs := make([]string, len(a.cfg.NodeIPs))
-	for i, ip := range a.cfg.NodeIPs {
-		hostIPs[i] = ip.String()
-	}
-	a.logDirs = podlogdirs.New(podlogdirs.Config{PodLogsDir: k.PodLogsDir, LinksDir: a.cfg.ContainerLogLinksDir})
-	runner := effects.New(effects.Config{
-		Runtime: a.conn,
-		Facts:   a.observed,
-		Volumes: volume.New(volume.Config{RootDir: a.cfg.RootDir, Plugins: []volume.Plugin{emptydir.New(resources.MemoryLimit), hostpath.Plugin{}}, ClusterDomain: k.ClusterDomain}, a.log.WithName("volume")),
-		Cgroups: resources.New(CgroupConfig(a.cfg), a.log.WithName("cgroups")),
-		Images:  image.New(images{a.conn}, image.Options{MaxParallelPulls: parallelPulls(k)}, a.log.WithName("image")),
-		Logs:    a.logDirs,
-		Meter:   startMeter{a.metrics.Pods},
-		Settings: translate.Settings{
-			PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
-			SeccompRoot: filepath.Join(a.cfg.RootDir, "seccomp"), MemoryCapacity: memoryCapacity(),
-			// The kubelet's default: on cgroup v2 a container dies as a whole when it runs
-			// out of memory; cgroup v1 knows no such thing (singleProcessOOMKill).
-			GroupOOMKill: cgroups.IsCgroup2UnifiedMode(),
-		},
-		HostIPs: hostIPs, Parallel: parallelStarts, Log: a.log.WithName("effects"),
-	})
-	a.pool = worker.New(worker.Config{
-		Desired: newWanted(a.merger), Observed: a.observed, Effects: runner, Statuses: a.status, Recorder: a.events,
-		Meter: podMeter{a.metrics.Pods},
-		Node: func() lifecycle.Node {
-			name, _, _, _ := a.runtime.now()
-			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k), ImagesAt: time.Unix(0, a.imagesAt.Load())}
-		},
-		Resync: k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
-	})
 }
 
 // memoryCapacity is the host's memory in bytes.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/events"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -55,7 +57,7 @@ func (a *Agent) tellProblems(set *desired.Set, known map[string]bool) map[string
 		key := p.Origin + "\x00" + p.Message
 		now[key] = true
 		if !known[key] {
-			a.events.Add(events.Entry{Type: "Warning", Reason: "InvalidManifest", Object: p.Origin, Message: p.Message})
+			a.events.Add(events.Entry{Type: "Warning", Reason: "InvalidManifest", Object: v1.ObjectReference{Name: p.Origin}, Message: p.Message})
 		}
 	}
 	return now
@@ -69,5 +71,5 @@ func (a *Agent) tellUnsupported(d *pod.Desired) {
 	}
 	message := strings.Join(fields, "; ")
 	a.log.Info("A pod asks for what this build doesn't do", "pod", pod.FullName(d.Pod), "fields", message)
-	a.events.Add(events.Entry{Type: "Warning", Reason: "Unsupported", Object: d.Pod.Namespace + "/" + d.Pod.Name, Message: message})
+	a.events.Event(d.Pod, pod.Event{Type: v1.EventTypeWarning, Reason: "Unsupported", Message: message})
 }

@@ -60,7 +60,14 @@ func (a view) whyNotBegun(d *pod.Desired, told string) string {
 }
 
 func viewOf(e *status.Entry) local.PodView {
-	v := local.PodView{Pod: e.Pod, Reasons: e.Report.Reasons}
+	v := local.PodView{Pod: e.Pod}
+	for _, r := range e.Report.Reasons {
+		text := r.Text
+		if r.Container != "" {
+			text = "container " + r.Container + ": " + text
+		}
+		v.Reasons = append(v.Reasons, text)
+	}
 	if d := e.Report.Desired; d != nil {
 		v.Source, v.Origin, v.Stale = d.Source, d.Origin, d.Stale
 	}
@@ -86,6 +93,23 @@ func (a view) Pod(namespace, name string) (local.PodView, bool) {
 		}
 	}
 	return local.PodView{}, false
+}
+
+// Details returns what is known of a pod beyond that.
+func (a view) Details(uid types.UID) local.Details {
+	d := local.Details{Probes: a.probes.Results(uid)}
+	if e := a.status.Get(uid); e != nil {
+		d.Reasons, d.Wake, d.Stopping = e.Report.Reasons, e.Report.Wake, e.Report.Stopping
+	}
+	return d
+}
+
+// Journal returns what was decided about a pod lately.
+func (a view) Journal(uid types.UID, previous bool) ([]byte, bool) {
+	if previous {
+		return a.journal.Previous(uid)
+	}
+	return a.journal.Text(uid)
 }
 
 // Changed returns a channel that gets a value when a pod or what is wanted has changed.
@@ -146,16 +170,6 @@ func (a view) Images(ctx context.Context) ([]local.Image, error) {
 		out = append(out, i)
 	}
 	return out, nil
-}
-
-// Events returns what happened lately.
-func (a view) Events() []local.Event {
-	list := a.events.List()
-	out := make([]local.Event, len(list))
-	for i, e := range list {
-		out[i] = local.Event{Time: e.Last, Type: e.Type, Reason: e.Reason, Object: e.Object, Message: e.Message, Count: e.Count}
-	}
-	return out
 }
 
 // Run has the pods of a manifest run until the returned value is closed.

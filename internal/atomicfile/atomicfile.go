@@ -19,8 +19,8 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 	if err := replace(path, data, perm, true); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("write %s: sync its folder: %w", path, err)
+	if err := SyncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }
@@ -68,11 +68,15 @@ func fill(f *os.File, data []byte, perm fs.FileMode, durable bool) error {
 	return f.Sync()
 }
 
-// syncDir makes the rename itself durable.
-func syncDir(dir string) error {
+// SyncDir makes durable what was made, renamed or removed in the folder: not what
+// is in those files, and not the folder's own name in the one above.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("sync folder: %w", err)
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync folder: %w", err)
+	}
+	return nil
 }

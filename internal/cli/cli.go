@@ -92,7 +92,8 @@ manifests from a folder or a URL and keeps their containers running and healthy.
 
 Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 		Example: `  deckhand up ./manifests          run the pods in a folder, and show how they come up
-  deckhand pods                    what runs, and why something doesn't
+  deckhand pods                    what runs
+  deckhand why web                 why a pod isn't ready, and what you can do
   deckhand logs -f web             a pod's log`,
 		Version:           buildinfo.Get().Version,
 		SilenceErrors:     true,
@@ -111,8 +112,8 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetCompletionCommandGroupID(groupMore)
 	root.AddCommand(
 		a.agentCommand(), a.upCommand(), a.downCommand(), a.runCommand(),
-		a.podsCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(),
-		a.versionCommand(),
+		a.podsCommand(), a.whyCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(), a.journalCommand(),
+		a.replayCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -6,6 +6,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cli/podname"
 )
 
+// completePod completes the name of the one pod that a command takes.
+func (a *app) completePod(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completePods(cmd, args, typed)
+}
+
 // completePods completes pod names, and for `logs` the container's after the pod's.
 func (a *app) completePods(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	snapshot, err := a.client(cmd).Snapshot(cmd.Context())

@@ -18,7 +18,7 @@ const (
 	exitUsage   = 2
 )
 
-// usageError is a mistake in the command line.
+// usageError is a mistake in the command line, or in what it names.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -35,8 +35,9 @@ type exitError struct{ code int }
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 // Main runs the command line args, without the program's name, which is argv0. It
-// returns the exit code: 0 for success, 1 for failure, 2 for wrong usage, and what
-// the container returned for `deckhand run`. ctx is to end at the first signal.
+// returns the exit code: 0 for success, 1 for failure, 2 for wrong usage (or a file
+// that `deckhand replay` can't read), and what the container returned for `deckhand
+// run`. ctx is to end at the first signal.
 func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, stdout, stderr io.Writer, deps Deps) int {
 	root := New(deps)
 	root.SetIn(stdin)

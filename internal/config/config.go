@@ -24,6 +24,15 @@ const (
 	DefaultPodCIDR = "10.72.0.0/16"
 	// DefaultReadOnlyPort is served on 127.0.0.1 unless the file sets readOnlyPort.
 	DefaultReadOnlyPort = 10255
+	// DefaultJournalBytes is how much is kept of each pod in the flight recorder.
+	DefaultJournalBytes = 64 << 10
+)
+
+// What --journal-bytes may be, if it isn't 0: less holds no pod's start, and more
+// would be the agent's memory.
+const (
+	minJournalBytes = 4 << 10
+	maxJournalBytes = 64 << 20
 )
 
 // Config is everything the agent is told. It is complete and valid, and must
@@ -49,6 +58,9 @@ type Config struct {
 	ReadOnly netip.AddrPort
 	// ContainerLogLinksDir is where links to container logs are made for log shippers.
 	ContainerLogLinksDir string
+	// JournalBytes is how much is kept of each pod in the flight recorder, in memory
+	// and on disk; -1 if nothing is.
+	JournalBytes int
 	// Embedded is about the runtime deckhand brings along. It is used only where
 	// UsesEmbeddedRuntime.
 	Embedded Embedded

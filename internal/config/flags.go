@@ -25,6 +25,7 @@ type Options struct {
 
 	// The rest has no counterpart in the kubelet.
 	ContainerLogLinksDir string // --container-log-links-dir
+	JournalBytes         int    // --journal-bytes
 	EmbeddedBridge       string // --embedded-bridge
 	EmbeddedBinDir       string // --embedded-bin-dir
 
@@ -46,6 +47,7 @@ func AddFlags(fs *pflag.FlagSet, o *Options) {
 	fs.Uint32VarP(&o.Verbosity, "v", "v", 0, "How much to log: a higher `number` logs more; 2 tells normal operations, 4 details.")
 	fs.StringVar(&o.LoggingFormat, "logging-format", kubeletconfig.LogFormatText, "Log in this `format`: text or json.")
 	fs.StringVar(&o.ContainerLogLinksDir, "container-log-links-dir", DefaultContainerLogLinksDir, "Make links to container logs in this `folder`, where log shippers look for them.")
+	fs.IntVar(&o.JournalBytes, "journal-bytes", DefaultJournalBytes, "Keep so many `bytes` of what was decided about each pod, for `deckhand journal`: 0 for none, or 4096 (4 KiB) to 67108864 (64 MiB).")
 	fs.StringVar(&o.EmbeddedBridge, "embedded-bridge", DefaultBridge, "Embedded runtime: attach pods to the bridge of this `name`.")
 	fs.StringVar(&o.EmbeddedBinDir, "embedded-bin-dir", "", "Embedded runtime: look for its programs in this `folder` first. Unset: beside this program, then in PATH.")
 	o.given = fs.Changed

@@ -32,6 +32,7 @@ func load(ctx context.Context, o Options, h host) (*Config, error) {
 	}
 	l.kubelet()
 	l.folders()
+	l.journal()
 	l.endpoints()
 	l.embedded()
 	l.node(ctx)
@@ -139,6 +140,20 @@ func (l *loader) folders() {
 	if l.config.RootDir == "/" {
 		l.fail("--root-dir", "it can't be / itself; the default is %s", DefaultRootDir)
 	}
+}
+
+// journal settles how much of each pod is recorded.
+func (l *loader) journal() {
+	n := l.options.JournalBytes
+	switch {
+	case n == 0 && l.options.given == nil:
+		n = DefaultJournalBytes
+	case n == 0:
+		n = -1
+	case n < minJournalBytes || n > maxJournalBytes:
+		l.fail("--journal-bytes", "%d is neither 0, for no journal, nor in the range from %d (4 KiB) to %d (64 MiB)", n, minJournalBytes, maxJournalBytes)
+	}
+	l.config.JournalBytes = n
 }
 
 // endpoints decides where health and the read-only API are served.

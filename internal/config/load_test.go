@@ -156,6 +156,32 @@ func TestOptionsWithoutFlags(t *testing.T) {
 	}
 }
 
+func TestJournalBytes(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want int
+	}{
+		{nil, 65536},
+		{[]string{"--journal-bytes=0"}, -1},
+		{[]string{"--journal_bytes=4096"}, 4096},
+		{[]string{"--journal-bytes", "67108864"}, 64 << 20},
+	} {
+		if got := mustLoad(t, parse(t, tc.args...)).JournalBytes; got != tc.want {
+			t.Errorf("%q: %d, want %d", tc.args, got, tc.want)
+		}
+	}
+	if got := mustLoad(t, Options{}).JournalBytes; got != 65536 {
+		t.Errorf("without flags: %d", got)
+	}
+	for _, bad := range []string{"-1", "1", "4095", "67108865"} {
+		var invalid *InvalidError
+		_, err := load(t.Context(), parse(t, "--journal-bytes="+bad), testHost())
+		if !errors.As(err, &invalid) || !strings.HasPrefix(invalid.Problems[0], "--journal-bytes: "+bad+" is neither 0") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
 func TestReadOnlyEndpoint(t *testing.T) {
 	for _, tc := range []struct{ file, want string }{
 		{"", "127.0.0.1:10255"},

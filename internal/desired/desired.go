@@ -26,12 +26,22 @@ type Claim struct {
 	Since time.Time
 }
 
+// Edit is a change of the manifest of a pod that was wanted before, under this name.
+type Edit struct {
+	New *pod.Desired
+	// Why is empty if the edit is applied in place. Otherwise it says what stands in
+	// the way of that, and New is another pod.
+	Why string
+}
+
 // Report is everything one source says at one time. It replaces what the source
 // said before. It is read-only once handed over.
 type Report struct {
 	Source   pod.Source
 	Claims   []Claim
 	Problems []pod.Problem
+	// Edits are what was edited since the report before.
+	Edits []Edit
 	// Pending says that the source doesn't know yet everything it wants. What it
 	// says counts, but it doesn't count as having reported.
 	Pending bool

@@ -133,6 +133,11 @@ func TestSubscribersAreWokenOncePerChange(t *testing.T) {
 	if woken() || m.Current() != before {
 		t.Error("a report that says the same changed the set")
 	}
+	edited := claim(pod.SourceFile, "a", "web", "1", 1) // other content, the same UID
+	m.Report(reportOf(pod.SourceFile, edited))
+	if !woken() || m.Current().Get("1") != edited.Desired {
+		t.Error("an edit in place wakes nobody")
+	}
 	stop()
 	stop()
 	m.Report(reportOf(pod.SourceFile))
@@ -158,6 +163,20 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 	m.Report(r)
 	if len(lines) != 1 || !strings.Contains(lines[0], `"bad"`) {
 		t.Errorf("logged %q, want one line", lines)
+	}
+}
+
+func TestEditsAreLogged(t *testing.T) {
+	var lines []string
+	m := New(funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 2}), pod.SourceFile)
+	r := reportOf(pod.SourceFile, claim(pod.SourceFile, "a", "web", "1", 1), claim(pod.SourceFile, "b", "db", "2", 1))
+	r.Edits = []Edit{{New: r.Claims[0].Desired}, {New: r.Claims[1].Desired, Why: "spec.os was added"}}
+	m.Report(Report{Source: pod.SourceFile})
+	lines = nil
+	m.Report(r)
+	if len(lines) != 2 || !strings.Contains(lines[0], "in place") || !strings.Contains(lines[0], "web_default") ||
+		!strings.Contains(lines[1], "recreated") || !strings.Contains(lines[1], `"why"="spec.os was added"`) || !strings.Contains(lines[1], "db_default") {
+		t.Errorf("logged %q", lines)
 	}
 }
 

@@ -11,8 +11,10 @@ type Change struct {
 	Old, New *pod.Desired
 }
 
-// Changes is what differs between two sets. Pods are told apart by UID, so a
-// static pod whose text changed is one Remove and one Add of the same name.
+// Changes is what differs between two sets. Pods are told apart by UID: a static
+// pod whose text changed is an Update if the edit is applied in place, and otherwise one Remove
+// and one Add of the same name. If the manifest gives its UID, it is an Update in
+// both cases, and pod.Desired.Base tells which.
 type Changes struct {
 	// Add are new pods.
 	Add []*pod.Desired
@@ -76,7 +78,8 @@ func sameWork(a, b *pod.Desired) bool {
 		return true
 	}
 	x, y := a.Pod, b.Pod
-	return equality.Semantic.DeepEqual(x.Spec, y.Spec) &&
+	return a.Base == b.Base &&
+		equality.Semantic.DeepEqual(x.Spec, y.Spec) &&
 		equality.Semantic.DeepEqual(x.Labels, y.Labels) &&
 		equality.Semantic.DeepEqual(x.Annotations, y.Annotations) &&
 		equality.Semantic.DeepEqual(x.DeletionTimestamp, y.DeletionTimestamp) &&

@@ -41,6 +41,7 @@ func TestDiffOfOnePod(t *testing.T) {
 		"status":         {base, changed(func(d *pod.Desired) { d.Pod.Status.Phase = v1.PodRunning }), "reconcile"},
 		"spec":           {base, changed(func(d *pod.Desired) { d.Pod.Spec.Hostname = "x" }), "update"},
 		"label":          {base, changed(func(d *pod.Desired) { d.Pod.Labels = map[string]string{"a": "b"} }), "update"},
+		"another base":   {base, changed(func(d *pod.Desired) { d.Base = "b" }), "update"},
 		"annotation":     {base, changed(func(d *pod.Desired) { d.Pod.Annotations = map[string]string{"a": "b"} }), "update"},
 		"deletion":       {base, changed(func(d *pod.Desired) { d.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(9, 0)} }), "delete"},
 		"another by UID": {base, changed(func(d *pod.Desired) { d.Pod.UID = "2" }), "add remove"},

@@ -65,6 +65,8 @@ func (m *Merger) Report(r Report) {
 		m.log.Error(nil, "A source that isn't configured reported pods; they are ignored", "source", r.Source)
 		return
 	}
+	m.tellEdits(r.Edits)
+	r.Edits = nil
 	m.reports[r.Source] = r
 	old, new := m.current.Load(), merge(m.order, m.reports)
 	if same(old, new) {
@@ -77,6 +79,17 @@ func (m *Merger) Report(r Report) {
 		case ch <- struct{}{}:
 		default: // a wake-up is waiting already
 		}
+	}
+}
+
+func (m *Merger) tellEdits(edits []Edit) {
+	for _, e := range edits {
+		log := m.log.V(2).WithValues("pod", pod.FullName(e.New.Pod), "podUID", e.New.Pod.UID, "origin", e.New.Origin)
+		if e.Why == "" {
+			log.Info("The manifest of a pod was edited; that is applied in place", "generation", e.New.Pod.Generation)
+			continue
+		}
+		log.Info("The manifest of a pod was edited; the pod is recreated", "why", e.Why)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,13 +17,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
 
-func (r *Runner) ensureImage(ctx context.Context, p *v1.Pod, a pod.Action) (string, error) {
+func (r *Runner) ensureImage(ctx context.Context, p *v1.Pod, a pod.Action) (ref, message string, err error) {
 	c, err := containerSpec(p, a.Container)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	img, err := r.cfg.Images.Ensure(ctx, image.Request{Image: c.Image, Policy: c.ImagePullPolicy, Pod: p.Namespace + "/" + p.Name})
-	return img.Ref, err
+	img, err := r.cfg.Images.Ensure(ctx, image.Request{Image: a.Image, Policy: c.ImagePullPolicy, Pod: p.Namespace + "/" + p.Name, Pulling: func() {
+		r.cfg.Recorder.Event(p, pod.Event{Type: v1.EventTypeNormal, Reason: "Pulling", Container: a.Container, Message: fmt.Sprintf("Pulling image %q", a.Image)})
+	}})
+	if err != nil {
+		return "", "", err
+	}
+	return img.Ref, img.Message(a.Image), nil
 }
 
 func (r *Runner) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) (string, error) {
@@ -34,7 +40,10 @@ func (r *Runner) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observed
 	if err != nil {
 		return "", err
 	}
-	config, message, err := r.containerConfig(ctx, p, sb, a)
+	if a.Resources != nil {
+		p = withResources(p, a.Container, *a.Resources)
+	}
+	config, message, err := r.containerConfig(ctx, p, o, sb, a)
 	if err != nil {
 		var f *pod.Failure
 		if !errors.As(err, &f) {
@@ -62,7 +71,7 @@ func (r *Runner) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observed
 	return id, nil
 }
 
-func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, sb *pod.Sandbox, a pod.Action) (*runtimeapi.ContainerConfig, string, error) {
+func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed, sb *pod.Sandbox, a pod.Action) (*runtimeapi.ContainerConfig, string, error) {
 	c, err := containerSpec(p, a.Container)
 	if err != nil {
 		return nil, "", err
@@ -79,7 +88,11 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, sb *pod.Sandbox
 	if err != nil {
 		return nil, "", err
 	}
-	in := translate.ContainerInput{Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Backoff: a.Backoff}
+	target, err := targetOf(p, o, a.Container)
+	if err != nil {
+		return nil, "", err
+	}
+	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Backoff: a.Backoff}
 	if mustNotBeRoot(p, c) {
 		// Only this check needs to know who the image runs as.
 		img, err := r.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: a.ImageRef})
@@ -143,11 +156,47 @@ func (r *Runner) removeContainer(ctx context.Context, o *pod.Observed, a pod.Act
 		return nil
 	}
 	for i := range o.Containers {
-		if c := &o.Containers[i]; c.ID == a.ID {
-			return r.removeLog(o, c)
+		c := o.Containers[i]
+		if c.ID != a.ID {
+			continue
 		}
+		if a.KeepLog {
+			// The log before it is the one that goes: by its number, its container is gone.
+			c.Attempt--
+		}
+		if c.Attempt < 0 {
+			return nil
+		}
+		return r.removeLog(o, &c)
 	}
 	return nil
+}
+
+// targetOf is the running instance whose processes an ephemeral container wants
+// to see; empty for a container that names none.
+func targetOf(p *v1.Pod, o *pod.Observed, name string) (string, error) {
+	for i := range p.Spec.EphemeralContainers {
+		e := &p.Spec.EphemeralContainers[i]
+		if e.Name != name || e.TargetContainerName == "" {
+			continue
+		}
+		inst := o.Newest(e.TargetContainerName)
+		if inst == nil || inst.State != pod.ContainerRunning {
+			return "", fmt.Errorf("its target container %s doesn't run", e.TargetContainerName)
+		}
+		return inst.ID, nil
+	}
+	return "", nil
+}
+
+// withResources is the pod with other resources for one container.
+func withResources(p *v1.Pod, name string, res v1.ResourceRequirements) *v1.Pod {
+	q := *p
+	q.Spec.Containers, q.Spec.InitContainers = slices.Clone(p.Spec.Containers), slices.Clone(p.Spec.InitContainers)
+	if c := pod.ContainerNamed(&q, name); c != nil {
+		c.Resources = res
+	}
+	return &q
 }
 
 func containerSpec(p *v1.Pod, name string) (*v1.Container, error) {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/gate"
+	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/handler"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
@@ -35,6 +38,9 @@ type Runtime interface {
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
+	// ContainerStats may have nothing to tell of a container that doesn't run.
+	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 }
 
@@ -62,8 +68,38 @@ type Volumes interface {
 // Cgroups keeps the pods' control groups.
 type Cgroups interface {
 	CgroupParent(p *v1.Pod) string
-	Ensure(ctx context.Context, p *v1.Pod) error
+	Ensure(ctx context.Context, p *v1.Pod, l grant.Limits) error
+	Resize(ctx context.Context, p *v1.Pod, l grant.Limits) error
 	Remove(ctx context.Context, uid types.UID) error
+}
+
+// Allocations grants resources to pods.
+type Allocations interface {
+	Admit(p *v1.Pod) (*pod.Allocation, error)
+	// Resize refuses with a *pod.Failure.
+	Resize(p *v1.Pod) (*pod.Allocation, error)
+	// Release gives back what a pod has that has ended for good, Forget also forgets the pod.
+	Release(types.UID)
+	Forget(types.UID)
+}
+
+// Records keeps what has to outlive the agent.
+type Records interface {
+	Load(uid types.UID, kind string, v any) (found bool, err error)
+	Save(uid types.UID, kind string, v any, durable bool) error
+	Remove(uid types.UID) error
+	UIDs() ([]types.UID, error)
+}
+
+// Hooks runs lifecycle hooks.
+type Hooks interface {
+	// Hook runs for at most timeout; 0 means no limit.
+	Hook(ctx context.Context, t handler.Target, hook *v1.LifecycleHandler, timeout time.Duration) error
+}
+
+// Recorder takes in events.
+type Recorder interface {
+	Event(p *v1.Pod, e pod.Event)
 }
 
 // Images makes images present.
@@ -97,7 +133,12 @@ type Config struct {
 	Images   Images
 	Logs     Logs
 	Meter    Meter
-	Settings translate.Settings
+	Hooks    Hooks
+	Recorder Recorder
+	// Allocations grants resources, Records keeps what outlives the agent.
+	Allocations Allocations
+	Records     Records
+	Settings    translate.Settings
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
 	// Parallel limits how many sandboxes and containers are made or started at
@@ -126,44 +167,55 @@ const (
 // Do carries out one action and tells what came of it. p may be nil for a pod
 // that nobody wants, which is only ever taken down.
 func (r *Runner) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
-	id, err := r.do(ctx, p, o, uid, a)
+	id, message, err := r.do(ctx, p, o, uid, a)
 	if err != nil {
 		switch a.Kind {
-		case pod.PreparePod, pod.EnsureImage, pod.CleanPod:
+		case pod.PreparePod, pod.EnsureImage, pod.CleanPod, pod.Keep, pod.Allocate, pod.ResizePod, pod.PreStop, pod.PostStart:
 		default:
 			// It may have had its effect all the same, or have missed what vanished unheard.
 			r.cfg.Facts.Doubt(uid)
 		}
 		return pod.Result{Failure: failure(a, err)}
 	}
-	return pod.Result{ID: id}
+	return pod.Result{ID: id, Message: message}
 }
 
-func (r *Runner) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) (string, error) {
+func (r *Runner) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) (id, message string, err error) {
 	switch a.Kind {
 	case pod.PreparePod:
-		return "", r.prepare(ctx, p)
+		err = r.prepare(ctx, p, a)
 	case pod.CreateSandbox:
-		return r.createSandbox(ctx, p, a)
+		id, err = r.createSandbox(ctx, p, a)
 	case pod.StopSandbox:
-		return "", r.stopSandbox(ctx, a)
+		err = r.stopSandbox(ctx, a)
 	case pod.RemoveSandbox:
-		return "", r.removeSandbox(ctx, o, a)
+		err = r.removeSandbox(ctx, o, a)
 	case pod.EnsureImage:
-		return r.ensureImage(ctx, p, a)
+		id, message, err = r.ensureImage(ctx, p, a)
 	case pod.CreateContainer:
-		return r.createContainer(ctx, p, o, a)
+		id, err = r.createContainer(ctx, p, o, a)
 	case pod.StartContainer:
-		return "", r.startContainer(ctx, p, a)
+		err = r.startContainer(ctx, p, a)
+	case pod.PostStart, pod.PreStop:
+		err = r.hook(ctx, p, o, a)
 	case pod.StopContainer:
-		return "", r.stopContainer(ctx, a)
+		err = r.stopContainer(ctx, a)
 	case pod.RemoveContainer:
-		return "", r.removeContainer(ctx, o, a)
+		err = r.removeContainer(ctx, o, a)
+	case pod.Allocate:
+		_, err = r.cfg.Allocations.Resize(p)
+	case pod.ResizePod:
+		err = r.cfg.Cgroups.Resize(ctx, p, grant.PodLimits(p, a.PodResources))
+	case pod.ResizeContainer:
+		err = r.resizeContainer(ctx, a)
+	case pod.Keep:
+		err = r.keep(uid, a.Kept)
 	case pod.CleanPod:
-		return "", r.clean(ctx, p, uid)
+		err = r.clean(ctx, p, uid)
 	default:
-		return "", fmt.Errorf("no such action: %s", a.Kind)
+		err = fmt.Errorf("no such action: %s", a.Kind)
 	}
+	return id, message, err
 }
 
 // failure names an error as the API does. What already has a name keeps it.
@@ -190,6 +242,8 @@ func failure(a pod.Action, err error) *pod.Failure {
 		reason = "KillPodSandboxError"
 	case pod.CleanPod:
 		reason = "FailedUnmount"
+	case pod.ResizePod, pod.ResizeContainer:
+		reason = "ResizeError"
 	}
 	return &pod.Failure{Reason: reason, Message: err.Error()}
 }
@@ -207,9 +261,18 @@ func (r *Runner) LoggedAttempts(p *v1.Pod) map[string]int {
 // Leftovers lists the pods that have a folder under the root folder: prepare
 // makes it first and clean removes it last. Control groups and logs aren't
 // looked through for more, since another agent's may be among them.
-func (r *Runner) Leftovers() ([]types.UID, error) { return r.cfg.Volumes.Orphans() }
+func (r *Runner) Leftovers() ([]types.UID, error) {
+	folders, err := r.cfg.Volumes.Orphans()
+	kept, errKept := r.cfg.Records.UIDs()
+	for _, uid := range kept {
+		if !slices.Contains(folders, uid) {
+			folders = append(folders, uid)
+		}
+	}
+	return folders, errors.Join(err, errKept)
+}
 
-func (r *Runner) prepare(ctx context.Context, p *v1.Pod) error {
+func (r *Runner) prepare(ctx context.Context, p *v1.Pod, a pod.Action) error {
 	if fields := unsupported.Isolation(p); len(fields) > 0 {
 		return &pod.Failure{Reason: "UnsupportedIsolation", Permanent: true,
 			Message: "the pod asks for more isolation than this build gives, and is not run with less: " + strings.Join(fields, "; ")}
@@ -217,25 +280,31 @@ func (r *Runner) prepare(ctx context.Context, p *v1.Pod) error {
 	if err := r.cfg.Volumes.Prepare(ctx, p); err != nil {
 		return err
 	}
-	if err := r.cfg.Cgroups.Ensure(ctx, p); err != nil {
+	allowed := a.PodResources
+	if allowed == nil {
+		var err error
+		if allowed, err = r.cfg.Allocations.Admit(p); err != nil {
+			return err
+		}
+	}
+	if err := r.cfg.Cgroups.Ensure(ctx, p, grant.PodLimits(p, allowed)); err != nil {
 		return &pod.Failure{Reason: "FailedCreatePodContainer", Message: err.Error()}
 	}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if err := r.cfg.Logs.Create(logsOf(p), list[i].Name); err != nil {
-				return err
-			}
+	for name := range pod.ContainerNames(p) {
+		if err := r.cfg.Logs.Create(logsOf(p), name); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// clean takes down what prepare made. The pod's folder goes last, so that a
-// clean-up that fails is found again after a restart.
+// clean takes down what prepare made and what was kept. The pod's folder goes
+// last, so that a clean-up that fails is found again after a restart.
 func (r *Runner) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
-	if err := errors.Join(r.cfg.Cgroups.Remove(ctx, uid), r.removeLogs(p, uid)); err != nil {
+	if err := errors.Join(r.cfg.Cgroups.Remove(ctx, uid), r.removeLogs(p, uid), r.cfg.Records.Remove(uid)); err != nil {
 		return err
 	}
+	r.cfg.Allocations.Forget(uid)
 	return r.cfg.Volumes.Clean(ctx, uid)
 }
 

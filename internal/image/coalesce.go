@@ -10,37 +10,38 @@ import (
 //
 // The call belongs to its waiters together: it goes on while one of them is left
 // and is cancelled when the last one gives up, who then waits until it has ended.
-type shared struct {
+type shared[T any] struct {
 	mu    sync.Mutex
-	calls map[string]*call
+	calls map[string]*call[T]
 }
 
-type call struct {
+type call[T any] struct {
 	cancel  context.CancelFunc
 	waiters int
-	// done is closed when ref and err are set.
-	done chan struct{}
-	ref  string
-	err  error
+	// done is closed when value and err are set.
+	done  chan struct{}
+	value T
+	err   error
 }
 
 // do returns what f returns for this key, joining a call under way. When ctx ends
 // first, its error is returned.
-func (s *shared) do(ctx context.Context, key string, f func(context.Context) (string, error)) (string, error) {
+func (s *shared[T]) do(ctx context.Context, key string, f func(context.Context) (T, error)) (T, error) {
+	var none T
 	if err := ctx.Err(); err != nil {
-		return "", err
+		return none, err
 	}
 	c := s.join(ctx, key, f)
 	select {
 	case <-c.done:
-		return c.ref, c.err
+		return c.value, c.err
 	case <-ctx.Done():
 		s.leave(key, c)
-		return "", ctx.Err()
+		return none, ctx.Err()
 	}
 }
 
-func (s *shared) join(ctx context.Context, key string, f func(context.Context) (string, error)) *call {
+func (s *shared[T]) join(ctx context.Context, key string, f func(context.Context) (T, error)) *call[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c, ok := s.calls[key]; ok {
@@ -49,14 +50,14 @@ func (s *shared) join(ctx context.Context, key string, f func(context.Context) (
 	}
 	// The call outlives the one who began it, if others wait for it.
 	callCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c := &call{cancel: cancel, waiters: 1, done: make(chan struct{})}
+	c := &call[T]{cancel: cancel, waiters: 1, done: make(chan struct{})}
 	if s.calls == nil {
-		s.calls = map[string]*call{}
+		s.calls = map[string]*call[T]{}
 	}
 	s.calls[key] = c
 	go func() {
 		defer cancel()
-		c.ref, c.err = f(callCtx)
+		c.value, c.err = f(callCtx)
 		s.mu.Lock()
 		s.forget(key, c)
 		s.mu.Unlock()
@@ -67,7 +68,7 @@ func (s *shared) join(ctx context.Context, key string, f func(context.Context) (
 
 // leave gives up waiting. Once a call is cancelled nobody can join it any more:
 // who comes next begins a new one.
-func (s *shared) leave(key string, c *call) {
+func (s *shared[T]) leave(key string, c *call[T]) {
 	s.mu.Lock()
 	c.waiters--
 	last := c.waiters == 0
@@ -81,7 +82,7 @@ func (s *shared) leave(key string, c *call) {
 	}
 }
 
-func (s *shared) forget(key string, c *call) {
+func (s *shared[T]) forget(key string, c *call[T]) {
 	if s.calls[key] == c {
 		delete(s.calls, key)
 	}

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type runtime struct {
 	mu       sync.Mutex
 	local    map[string]string
+	sizes    map[string]int64 // by reference
 	registry map[string]string
 	pullErr  error
 	lookErr  error
@@ -36,14 +37,18 @@ type runtime struct {
 	pulling, mostPulling    int // guarded by mu
 }
 
-func (r *runtime) ImageStatus(ctx context.Context, image string) (string, error) {
+func (r *runtime) ImageStatus(ctx context.Context, image string) (Stored, error) {
 	r.looks.Add(1)
 	if err := sleep(ctx, r.takes); err != nil {
-		return "", err
+		return Stored{}, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.local[image], r.lookErr
+	if size, ok := r.sizes[image]; ok {
+		return Stored{image, size}, r.lookErr
+	}
+	ref := r.local[image]
+	return Stored{ref, r.sizes[ref]}, r.lookErr
 }
 
 func (r *runtime) PullImage(ctx context.Context, image string) (string, error) {
@@ -162,14 +167,86 @@ func TestManyPodsShareOneLookAndOnePull(t *testing.T) {
 		for range 100 {
 			wg.Go(func() {
 				got, err := m.Ensure(t.Context(), Request{Image: "a:1", Policy: v1.PullIfNotPresent})
-				if err != nil || got.Ref != "sha256:a" || got.Took != time.Second {
+				if err != nil || got.Ref != "sha256:a" || got.Took != time.Second || got.Waited != 2*time.Second {
 					t.Errorf("got %+v, %v", got, err)
 				}
 			})
 		}
 		wg.Wait()
-		if rt.looks.Load() != 1 || rt.pulls.Load() != 1 {
-			t.Errorf("%d looks and %d pulls, want one of each", rt.looks.Load(), rt.pulls.Load())
+		if rt.looks.Load() != 2 || rt.pulls.Load() != 1 { // one look whether it is there, one at its size
+			t.Errorf("%d looks and %d pulls, want two and one", rt.looks.Load(), rt.pulls.Load())
+		}
+	})
+}
+
+func TestWhoWaitsForAPullIsToldThatItBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &runtime{registry: map[string]string{"a:1": "sha256:a", "b:1": "sha256:b"}, takes: 10 * time.Second}
+		m := New(rt, Options{MaxParallelPulls: 1}, logr.Discard())
+		begun := time.Now()
+		var wg sync.WaitGroup
+		ensure := func(image string, at, begins, took, waited time.Duration) {
+			wg.Go(func() {
+				time.Sleep(at)
+				var told []time.Duration
+				got, err := m.Ensure(t.Context(), Request{Image: image, Policy: v1.PullAlways, Pulling: func() { told = append(told, time.Since(begun)) }})
+				if err != nil || got.Took != took || got.Waited != waited || len(told) != 1 || told[0] != begins {
+					t.Errorf("%s wanted at %s: told at %v, %+v, %v", image, at, told, got, err)
+				}
+			})
+		}
+		// Each pull takes 10s and is followed by a look at the image's size of 10s.
+		ensure("a:1", 0, 0, 10*time.Second, 20*time.Second)
+		ensure("a:1", 4*time.Second, 4*time.Second, 10*time.Second, 16*time.Second)
+		ensure("a:1", 15*time.Second, 15*time.Second, 5*time.Second, 5*time.Second)
+		ensure("b:1", time.Second, time.Second, 10*time.Second, 39*time.Second)
+		wg.Wait()
+	})
+}
+
+func TestNobodyIsToldOfAPullThatIsNotNeeded(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	rt := &runtime{local: map[string]string{"a:1": "sha256:a"}}
+	m := New(rt, Options{}, logr.Discard())
+	for _, c := range []struct {
+		ctx     context.Context
+		request Request
+	}{
+		{t.Context(), Request{Image: "a:1"}},
+		{t.Context(), Request{Image: "b:1", Policy: v1.PullNever}},
+		{t.Context(), Request{Image: "B:1", Policy: v1.PullAlways}},
+		{ended, Request{Image: "a:1", Policy: v1.PullAlways}},
+	} {
+		c.request.Pulling = func() { t.Errorf("told for %+v", c.request) }
+		if _, err := m.Ensure(c.ctx, c.request); (err == nil) != (c.request.Policy == "") {
+			t.Errorf("%+v: %v", c.request, err)
+		}
+	}
+}
+
+func TestMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &runtime{
+			local:    map[string]string{"here:1": "sha256:here"},
+			registry: map[string]string{"far:1": "sha256:far", "odd:1": "sha256:odd"},
+			sizes:    map[string]int64{"sha256:here": 5, "sha256:far": 123},
+			takes:    1200*time.Millisecond + 345*time.Microsecond,
+		}
+		m := New(rt, Options{}, logr.Discard())
+		for name, want := range map[string]string{
+			"here:1": `Container image "here:1" already present on machine`,
+			"far:1":  `Successfully pulled image "far:1" in 1.2s (2.4s including waiting). Image size: 123 bytes.`,
+			"odd:1":  `Successfully pulled image "odd:1" in 1.2s (2.4s including waiting).`,
+		} {
+			got, err := m.Ensure(t.Context(), Request{Image: name})
+			if err != nil || got.Message(name) != want || got.Size != rt.sizes[got.Ref] {
+				t.Errorf("got %+v, %v: %q, want %q", got, err, got.Message(name), want)
+			}
+		}
+		rt.lookErr = errors.New("down") // only the size is missing then
+		if got, err := m.Ensure(t.Context(), Request{Image: "far:1", Policy: v1.PullAlways}); err != nil || got.Ref != "sha256:far" || got.Size != 0 {
+			t.Errorf("got %+v, %v", got, err)
 		}
 	})
 }
@@ -255,7 +332,7 @@ func TestSharedWithAnyPatience(t *testing.T) {
 			return caller{rapid.IntRange(0, 20).Draw(rt, "at"), rapid.IntRange(1, 20).Draw(rt, "patience")}
 		}), 1, 20).Draw(rt, "callers")
 		synctest.Test(t, func(t *testing.T) {
-			var s shared
+			var s shared[string]
 			var running atomic.Int32
 			var wg sync.WaitGroup
 			for _, c := range callers {

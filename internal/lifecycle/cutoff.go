@@ -1,11 +1,8 @@
 package lifecycle
 
 import (
-	"fmt"
 	"slices"
 	"strings"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -39,12 +36,12 @@ func (d *decider) setAside() {
 
 // clearAside removes the cut-off instances of a container. It reports whether
 // that is still to be waited for: until then the runtime holds their name.
-func (d *decider) clearAside(c *v1.Container) bool {
+func (d *decider) clearAside(name string) bool {
 	waits := false
 	for i := range d.aside {
-		if a := &d.aside[i]; a.Name == c.Name {
+		if a := &d.aside[i]; a.Name == name {
 			waits = true
-			d.because(fmt.Sprintf("container %s: its start was cut off, it is made anew", c.Name))
+			d.because(waiting{container: name, text: "its start was cut off, it is made anew"})
 			d.do(pod.Action{Kind: pod.RemoveContainer, Container: a.Name, ID: a.ID, Attempt: a.Attempt, Why: "its start was cut off"})
 		}
 	}

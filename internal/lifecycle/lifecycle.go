@@ -1,12 +1,13 @@
 // Package lifecycle decides what to do for one pod. It is a pure function: the
-// desired pod, what the runtime has of it, what came of earlier actions and the
-// time go in; actions, the API status, reasons in words and the next wake-up
-// time come out. It does no I/O, reads no clock, takes no lock and knows no
+// desired pod, what the runtime has of it, verdicts, what came of earlier actions
+// and the time go in; actions, the API status, reasons in words and the next
+// wake-up time come out. It does no I/O, reads no clock, takes no lock and knows no
 // client (a test in internal/archtest holds it to that), so that every race is
 // a test and every decision can be replayed and explained.
 //
-// What must outlive the agent is not kept here but on the containers themselves
-// (attempt, back-off): Memory only holds what may be forgotten at a restart.
+// What must outlive the agent is on the containers themselves (attempt, back-off,
+// resources) or in pod.Kept, which the core has written to disk; the rest of
+// Memory may be forgotten at a restart.
 package lifecycle
 
 import (
@@ -14,6 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -23,25 +25,32 @@ type Input struct {
 	Now time.Time
 	// Pod is the desired pod; nil for one that is found running but wanted by nobody.
 	Pod *v1.Pod
-	// Stop is set once the pod has to end, and from then on never nil again.
+	// Stop is set once the pod has to go, and from then on never nil again.
 	Stop *Stop
+	// Ending is the verdict that the pod has to end though it is wanted; nil if there is none.
+	Ending *pod.Ending
 	// Observed is the runtime's side; nil if it has nothing.
 	Observed *pod.Observed
+	// Probes are the present results of the probes that the last decision asked for.
+	Probes []pod.ProbeResult
+	// Allocation is what the node has granted to the pod; nil before PreparePod.
+	Allocation *pod.Allocation
 	// InFlight lists the actions begun and not yet ended.
 	InFlight []pod.Action
 	// Results lists what ended since the last decision, oldest first.
 	Results []pod.Result
-	// Memory is what the last decision returned; its zero value at first.
+	// Memory is what the last decision returned; at first its zero value, but with
+	// Kept and Saved as read from disk and Attempts as the logs on disk tell.
 	Memory Memory
 	// Node holds the facts and settings of this node.
 	Node Node
 }
 
-// Stop says that a pod has to end.
+// Stop says that a pod has to go.
 type Stop struct {
 	// At is when that became known; the grace counts from here.
 	At time.Time
-	// Grace overrides the pod's own termination grace; nil leaves it.
+	// Grace overrides the pod's own termination grace; nil leaves it, 0 kills at once.
 	Grace *time.Duration
 	// Why is told to people.
 	Why string
@@ -56,6 +65,9 @@ type Node struct {
 	// ImagesAt is when images were last brought to the node by other means than a
 	// pull: a pull that failed before that is tried again at once.
 	ImagesAt time.Time
+	// RoomAt is when room for more resources last appeared on the node: a resize
+	// that was deferred before that is tried again at once.
+	RoomAt time.Time
 	// MaxBackoff caps the crash-loop back-off
 	// (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); 0 means 300 s.
 	MaxBackoff time.Duration
@@ -67,12 +79,14 @@ type Decision struct {
 	Actions []pod.Action
 	// Cancel names targets whose actions under way are no longer wanted.
 	Cancel []string
+	// Probes are to run from now on, and no others.
+	Probes []pod.Probe
 	// Status is the pod's API status; nil for a pod without a spec.
 	Status *v1.PodStatus
 	// Wake is when to decide again if nothing happens before; zero for never.
 	Wake time.Time
-	// Reasons say in words what the pod is waiting for.
-	Reasons []string
+	// Reasons say what the pod is waiting for.
+	Reasons []pod.Reason
 	// Events are worth telling; each is told once.
 	Events []pod.Event
 	// Memory goes into the next Input.
@@ -83,22 +97,26 @@ type Decision struct {
 
 // Decide is the core. It never changes what Input points to.
 func Decide(in Input) Decision {
-	d := &decider{in: in, mem: in.Memory.clone(), busy: map[string]pod.ActionKind{}}
-	for _, a := range in.InFlight {
-		d.busy[a.Target()] = a.Kind
-	}
-	d.setAside()
-	d.indexSandboxes()
+	d := newDecider(in)
 	d.fold(in.Results)
 	d.forget()
-	if in.Stop != nil {
+	d.judge()
+	switch {
+	case in.Stop != nil:
 		d.stop()
-	} else {
+	case d.settle():
+		d.finish()
+	case d.ending():
+		d.end()
+	default:
 		d.run()
 	}
 	if in.Pod != nil {
+		d.probe()
 		d.out.Status = d.status()
+		d.save()
 	}
+	d.date()
 	d.out.Memory = d.mem
 	return d.out
 }
@@ -111,18 +129,31 @@ type decider struct {
 	busy map[string]pod.ActionKind
 	// sandbox is the one that counts: the newest, if it is ready.
 	sandbox *pod.Sandbox
+	// members are the containers of the spec; none for a pod without one.
+	members []member.Member
 	// aside are instances whose start was cut off.
 	aside []pod.Container
 	// finished says that no container will be started again: the pod has run to its end.
 	finished bool
-	// terminal is the phase that a finished pod has.
-	terminal v1.PodPhase
+	// resizing says what is still to be done of a resize.
+	resizing resizing
 }
 
-func (d *decider) indexSandboxes() {
+func newDecider(in Input) *decider {
+	d := &decider{in: in, mem: in.Memory.clone(), busy: make(map[string]pod.ActionKind, len(in.InFlight))}
+	for _, a := range in.InFlight {
+		d.busy[a.Target()] = a.Kind
+	}
+	d.setAside()
+	box := ""
 	if o := d.in.Observed; o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
 		d.sandbox = &o.Sandboxes[0]
+		box = d.sandbox.ID
 	}
+	if in.Pod != nil {
+		d.members = member.Of(in.Pod, d.in.Observed, box)
+	}
+	return d
 }
 
 // do asks for an action, unless its target is busy or has to wait after a failure.
@@ -141,22 +172,24 @@ func (d *decider) do(a pod.Action) bool {
 	return true
 }
 
+// cancel gives up the action under way on a target.
+func (d *decider) cancel(target string) {
+	for _, t := range d.out.Cancel {
+		if t == target {
+			return
+		}
+	}
+	d.out.Cancel = append(d.out.Cancel, target)
+}
+
 func (d *decider) wakeAt(t time.Time) {
 	if d.out.Wake.IsZero() || t.Before(d.out.Wake) {
 		d.out.Wake = t
 	}
 }
 
-func (d *decider) because(text string) { d.out.Reasons = append(d.out.Reasons, text) }
-
 func (d *decider) event(typ, reason, container, message string) {
 	d.out.Events = append(d.out.Events, pod.Event{Type: typ, Reason: reason, Container: container, Message: message})
-}
-
-// isBusy reports whether an action on the target is under way or just decided.
-func (d *decider) isBusy(target string) bool {
-	_, ok := d.busy[target]
-	return ok
 }
 
 func (d *decider) sandboxes() []pod.Sandbox {
@@ -171,4 +204,14 @@ func (d *decider) instances() []pod.Container {
 		return nil
 	}
 	return d.in.Observed.Containers
+}
+
+// named returns the member of this name; nil if the spec has none.
+func (d *decider) named(name string) *member.Member {
+	for i := range d.members {
+		if d.members[i].Spec.Name == name {
+			return &d.members[i]
+		}
+	}
+	return nil
 }

@@ -1,8 +1,8 @@
 package lifecycle
 
 import (
-	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,13 +10,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Memory is what one decision leaves to the next. It is plain data, may be lost
-// at any time (an agent restart loses it) and is never shared.
+// Memory is what one decision leaves to the next. It is plain data and never
+// shared. An agent restart loses all of it but Kept.
 type Memory struct {
+	// Kept is what has to outlive the agent, Saved what of it is on disk: the same
+	// pointer once it is. Both are nil for a pod of which nothing has to be kept.
+	Kept, Saved *pod.Kept
 	// Prepared says that PreparePod has succeeded since the agent started.
 	Prepared bool
 	// Cleaned says that CleanPod has succeeded.
 	Cleaned bool
+	// Generation is that of the spec which the last decision was about.
+	Generation int64
 	// Images holds, by container, the resolved image that the next instance is made from.
 	Images map[string]string
 	// Retries holds what failed, and when to try again, by retryKey.
@@ -27,15 +32,36 @@ type Memory struct {
 	// logs on disk and from what ran: restart counts go on when the runtime has lost
 	// its records.
 	Attempts map[string]int
-	// Terminal is the final phase, once reached (API: a terminal phase never changes).
-	Terminal v1.PodPhase
+	// Kills holds, by instance ID, what is known of the ending of those that have to end.
+	Kills map[string]Kill
+	// HookFailed holds, by instance ID, why the postStart hook failed.
+	HookFailed map[string]string
+	// Granted is what the pod's control group allows, as far as set since the agent started.
+	Granted *pod.Allocation
+	// RoomSeen is Node.RoomAt as of the last Allocate.
+	RoomSeen time.Time
+	// Resize is the reason of the resize condition that was told last in an event.
+	Resize string
 	// Status is the last one told: transition times go on from it, and what a
 	// stopping pod's containers came to stays told once they are removed.
 	Status *v1.PodStatus
-	// StartTime is when the pod was first seen.
-	StartTime time.Time
 	// BackoffTold holds, by container, the instance whose back-off was told in an event.
 	BackoffTold map[string]string
+	// Since holds when each reason was first given, by container and text.
+	Since map[string]time.Time
+}
+
+// Kill is what is known of the ending of one instance.
+type Kill struct {
+	// By is when it is killed if it hasn't ended before. It only ever comes nearer.
+	By time.Time
+	// Asked is the time by which a StopContainer under way would kill it; zero if none is.
+	Asked time.Time
+	// Hooked says that its preStop hook has run, or was given up.
+	Hooked bool
+	// Gentle says that it had a grace at all: then it gets at least minGrace after
+	// its hook or its turn.
+	Gentle bool
 }
 
 // Retry is one failing action's record.
@@ -54,6 +80,8 @@ func (m Memory) clone() Memory {
 	m.Retries = cloneMap(m.Retries)
 	m.Stopped = cloneMap(m.Stopped)
 	m.Attempts = cloneMap(m.Attempts)
+	m.Kills = cloneMap(m.Kills)
+	m.HookFailed = cloneMap(m.HookFailed)
 	m.BackoffTold = cloneMap(m.BackoffTold)
 	return m
 }
@@ -65,132 +93,46 @@ func cloneMap[K comparable, V any](m map[K]V) map[K]V {
 	return maps.Clone(m)
 }
 
-// Back-off of failing effects. A pull follows the kubelet's documented image
-// back-off (10 s doubling to 300 s); the rest is local and retried sooner.
-const (
-	pullBackoff    = 10 * time.Second
-	maxPullBackoff = 300 * time.Second
-	effectBackoff  = time.Second
-	maxEffectRetry = 30 * time.Second
-)
+// nothing is what is kept of a pod of which nothing is.
+var nothing = &pod.Kept{}
 
-// retryKey groups the actions that share a back-off.
-func retryKey(a pod.Action) string {
-	switch a.Kind {
-	case pod.CreateContainer, pod.StartContainer:
-		return "start/" + a.Container
-	default:
-		return string(a.Kind) + "/" + a.Target()
+func (d *decider) kept() *pod.Kept {
+	if d.mem.Kept == nil {
+		return nothing
 	}
+	return d.mem.Kept
 }
 
-// fold takes in what became of earlier actions.
-func (d *decider) fold(results []pod.Result) {
-	for _, r := range results {
-		a := r.Action
-		if r.Cancelled {
-			continue
-		}
-		if r.Failure != nil {
-			d.failed(r)
-			continue
-		}
-		delete(d.mem.Retries, retryKey(a))
-		d.succeeded(r)
-	}
+// keep changes what outlives the agent. save has it written.
+func (d *decider) keep(change func(*pod.Kept)) {
+	k := *d.kept()
+	k.Hooked, k.Started, k.Ready, k.Renew = slices.Clone(k.Hooked), slices.Clone(k.Started), slices.Clone(k.Ready), slices.Clone(k.Renew)
+	k.Resized, k.Carried = maps.Clone(k.Resized), maps.Clone(k.Carried)
+	change(&k)
+	d.mem.Kept = &k
 }
 
-func (d *decider) succeeded(r pod.Result) {
-	a := r.Action
-	switch a.Kind {
-	case pod.PreparePod:
-		d.mem.Prepared = true
-	case pod.CleanPod:
-		d.mem.Cleaned = true
-	case pod.EnsureImage:
-		d.mem.Images[a.Container] = r.ID
-	case pod.CreateContainer:
-		delete(d.mem.Images, a.Container)
-		d.event(v1.EventTypeNormal, "Created", a.Container, "Created container "+a.Container)
-	case pod.StartContainer:
-		d.event(v1.EventTypeNormal, "Started", a.Container, "Started container "+a.Container)
-	case pod.StopSandbox:
-		d.mem.Stopped[a.ID] = true
+// saved reports whether everything that has to outlive the agent is on disk.
+func (d *decider) saved() bool { return d.mem.Kept == d.mem.Saved }
+
+// save has what is kept written, for a pod that stays.
+func (d *decider) save() {
+	if d.saved() || d.in.Stop != nil {
+		return
 	}
+	a := pod.Action{Kind: pod.Keep, Kept: d.mem.Kept, Why: "it has to outlive the agent"}
+	if r, ok := d.retrying(a); ok {
+		d.because(waiting{text: failureText(r), next: r.At, advice: "make room or mend the disk under the root folder"})
+	}
+	d.do(a)
 }
 
-func (d *decider) failed(r pod.Result) {
-	a, key := r.Action, retryKey(r.Action)
-	base, top := effectBackoff, maxEffectRetry
-	reason, typ := "Failed", v1.EventTypeWarning
-	switch a.Kind {
-	case pod.EnsureImage:
-		base, top = pullBackoff, maxPullBackoff
-	case pod.CreateContainer:
-		// The image may have been the cause: look for it again.
-		delete(d.mem.Images, a.Container)
-	case pod.CreateSandbox:
-		reason = "FailedCreatePodSandBox"
-	case pod.PreparePod:
-		reason = "FailedMount"
-	case pod.StopContainer, pod.StopSandbox, pod.RemoveContainer, pod.RemoveSandbox, pod.CleanPod:
-		reason = "FailedKillPod"
-	}
-	n := d.mem.Retries[key].Count + 1
-	wait := top
-	if n < 16 && !r.Failure.Permanent {
-		wait = min(base<<(n-1), top)
-	}
-	d.mem.Retries[key] = Retry{Count: n, Failed: r.At, At: r.At.Add(wait), ID: a.ID, Failure: *r.Failure}
-	d.event(typ, reason, a.Container, fmt.Sprintf("%s: %s", r.Failure.Reason, r.Failure.Message))
-}
-
-// forget drops what observation has made moot: an effect may have come about
-// though it was said to fail, or what it was about is gone.
-func (d *decider) forget() {
-	if d.sandbox != nil {
-		delete(d.mem.Retries, retryKey(pod.Action{Kind: pod.CreateSandbox}))
-	}
-	known := make(map[string]bool, len(d.sandboxes())+len(d.instances()))
-	for i := range d.sandboxes() {
-		known[d.sandboxes()[i].ID] = true
-	}
+// gone reports whether the runtime has no instance of this ID that may still run.
+func (d *decider) gone(id string) bool {
 	for i := range d.instances() {
-		c := &d.instances()[i]
-		known[c.ID] = true
-		if c.State == pod.ContainerRunning {
-			delete(d.mem.Retries, retryKey(pod.Action{Kind: pod.StartContainer, Container: c.Name}))
-		}
-		if d.mem.Attempts[c.Name] <= c.Attempt {
-			d.mem.Attempts[c.Name] = c.Attempt + 1
+		if c := &d.instances()[i]; c.ID == id {
+			return c.Ended()
 		}
 	}
-	for key, r := range d.mem.Retries {
-		if r.ID != "" && !known[r.ID] {
-			delete(d.mem.Retries, key)
-		}
-	}
-	for id := range d.mem.Stopped {
-		if !known[id] {
-			delete(d.mem.Stopped, id)
-		}
-	}
-}
-
-// retrying returns the record of a failed action that waits to be tried again.
-func (d *decider) retrying(a pod.Action) (Retry, bool) {
-	r, ok := d.mem.Retries[retryKey(a)]
-	return r, ok
-}
-
-// waits returns the record of a failed action that may not be tried again yet.
-func (d *decider) waits(a pod.Action) (Retry, bool) {
-	r, ok := d.retrying(a)
-	if !ok || !d.in.Now.Before(r.At) {
-		return Retry{}, false
-	}
-	if a.Kind == pod.EnsureImage && d.in.Node.ImagesAt.After(r.Failed) {
-		return Retry{}, false
-	}
-	return r, true
+	return true
 }

@@ -1,186 +1,414 @@
-package lifecycle
+package lifecycle_test
 
 import (
+	"flag"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// TestLaws drives the core with random pods, failures, exits, restarts of agent
-// and machine, and stops, and looks after each decision for what must never be.
-// In the end everything is allowed to succeed, and the pod must come to rest.
-func TestLaws(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		s := newSim(drawPod(rt))
-		var terminal v1.PodPhase
-		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			step := drawStep(rt, s)
-			s.decide()
-			if len(s.problems) > 0 {
-				rt.Fatalf("after %s: %v", step, s.problems)
-			}
-			checkOrder(rt, s)
-			if s.stop != nil && (step == "agent-restarts" || step == "reboot") {
-				terminal = "" // nobody is left to remember a pod that is half removed
-			}
-			if ph := s.last.Status.Phase; terminal != "" && ph != terminal {
-				rt.Fatalf("after %s: phase %s follows %s, which is final", step, ph, terminal)
-			} else if s.mem.Terminal != "" {
-				terminal = ph
-			}
-		}
-		settle(rt, s)
-	})
+// dice decide what happens. rapid's make a failure as small as it can be, plain
+// ones are fast enough for millions of steps.
+type dice interface {
+	// n is a number from lo to hi.
+	n(label string, lo, hi int) int
+	Fatalf(format string, args ...any)
 }
 
-func drawPod(rt *rapid.T) *v1.Pod {
-	grace := int64(rapid.IntRange(0, 30).Draw(rt, "grace"))
+type rapidDice struct{ *rapid.T }
+
+func (r rapidDice) n(label string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(r.T, label) }
+
+type plainDice struct {
+	testing.TB
+	rand *rand.Rand
+	seed uint64
+}
+
+func (p plainDice) n(_ string, lo, hi int) int { return lo + p.rand.IntN(hi-lo+1) }
+
+func (p plainDice) Fatalf(format string, args ...any) {
+	p.TB.Helper()
+	p.TB.Fatalf("seed %d: %s", p.seed, fmt.Sprintf(format, args...))
+}
+
+func oneOf[T any](d dice, label string, list []T) T { return list[d.n(label, 0, len(list)-1)] }
+
+var (
+	lawSteps = flag.Int("laws.steps", 20_000, "how many random steps TestLawsManySteps drives the core through")
+	lawSeed  = flag.Uint64("laws.seed", 0, "the seed of the one pod that TestLawsManySteps plays; 0 for many, from a new seed")
+)
+
+// TestLaws drives the core with random pods, failures, exits, probe results,
+// edits, verdicts, restarts of agent and machine, and stops, and looks after each
+// decision for what must never be (see laws). In the end everything is allowed to
+// succeed, and the pod must come to rest.
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) { playPod(rapidDice{rt}) })
+}
+
+// TestLawsManySteps does the same, without making failures small: `make laws`
+// plays millions of steps. A failure prints its seed; -laws.seed plays it again.
+func TestLawsManySteps(t *testing.T) {
+	if *lawSeed != 0 {
+		playPod(newPlainDice(t, *lawSeed))
+		return
+	}
+	for range runtime.NumCPU() {
+		base := rand.Uint64()
+		t.Run(fmt.Sprintf("from seed %d", base), func(t *testing.T) {
+			t.Parallel()
+			for played := 0; played < *lawSteps/runtime.NumCPU(); base++ {
+				played += playPod(newPlainDice(t, base))
+			}
+		})
+	}
+}
+
+func newPlainDice(t testing.TB, seed uint64) plainDice {
+	return plainDice{t, rand.New(rand.NewPCG(seed, 1)), seed}
+}
+
+// playPod plays one pod's life, and returns how many decisions that took.
+func playPod(rt dice) int {
+	s := newSim(drawPod(rt))
+	var story []string
+	for range rt.n("steps", 1, 100) {
+		step := drawStep(rt, s)
+		d := s.decide()
+		story = append(story[max(len(story)-12, 0):], tell(step, d))
+		if len(s.laws.problems) > 0 {
+			rt.Fatalf("%v\n%s", s.laws.problems, strings.Join(story, "\n"))
+		}
+	}
+	settle(rt, s)
+	return s.decided
+}
+
+// tell is one step in short, for the story of a failure.
+func tell(step string, d lifecycle.Decision) string {
+	text := step
+	for _, a := range d.Actions {
+		text += fmt.Sprintf("\n    %s %s %s %s", a.Kind, a.Container, a.ID, a.Why)
+	}
+	for _, r := range d.Reasons {
+		text += fmt.Sprintf("\n    because %s %s", r.Container, r.Text)
+	}
+	if d.Status != nil {
+		text += fmt.Sprintf("\n    %s", d.Status.Phase)
+		for _, c := range append(slices.Clone(d.Status.InitContainerStatuses), d.Status.ContainerStatuses...) {
+			text += fmt.Sprintf(" %s{%v%v%v}", c.Name, c.State.Running != nil, c.State.Waiting, c.State.Terminated != nil)
+		}
+	}
+	return text
+}
+
+func drawPod(rt dice) *v1.Pod {
+	grace := int64(rt.n("grace", 0, 30))
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u"}}
 	p.Spec.TerminationGracePeriodSeconds = &grace
-	p.Spec.RestartPolicy = rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}).Draw(rt, "policy")
+	p.Spec.RestartPolicy = oneOf(rt, "policy", []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever})
+	if rt.n("deadline?", 0, 4) == 0 {
+		seconds := int64(rt.n("deadline", 1, 2000))
+		p.Spec.ActiveDeadlineSeconds = &seconds
+	}
 	always := v1.ContainerRestartPolicyAlways
-	for i := range rapid.IntRange(0, 3).Draw(rt, "inits") {
+	for i := range rt.n("inits", 0, 3) {
 		c := v1.Container{Name: fmt.Sprintf("i%d", i), Image: "x"}
-		if rapid.Bool().Draw(rt, "sidecar") {
+		if rt.n("sidecar", 0, 1) == 1 {
 			c.RestartPolicy = &always
+			drawExtras(rt, &c, true)
+		} else {
+			drawRules(rt, &c)
 		}
 		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 	}
-	for i := range rapid.IntRange(1, 3).Draw(rt, "mains") {
-		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprintf("m%d", i), Image: "x"})
+	for i := range rt.n("mains", 1, 3) {
+		c := v1.Container{Name: fmt.Sprintf("m%d", i), Image: "x"}
+		drawExtras(rt, &c, false)
+		p.Spec.Containers = append(p.Spec.Containers, c)
 	}
 	return p
 }
 
-func drawStep(rt *rapid.T, s *sim) string {
-	switch kind := rapid.IntRange(0, 11).Draw(rt, "step"); {
-	case kind <= 4 && len(s.inFlight) > 0:
-		i := rapid.IntRange(0, len(s.inFlight)-1).Draw(rt, "which")
-		a := s.inFlight[i]
-		s.inFlight = append(s.inFlight[:i:i], s.inFlight[i+1:]...)
+func drawExtras(rt dice, c *v1.Container, sidecar bool) {
+	some := func(label string) bool { return rt.n(label, 0, 3) == 0 }
+	probe := &v1.Probe{}
+	if some("startup") {
+		c.StartupProbe = probe
+	}
+	if some("liveness") {
+		c.LivenessProbe = probe
+	}
+	if some("readiness") {
+		c.ReadinessProbe = probe
+	}
+	if some("postStart") {
+		c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{}}}
+	}
+	if some("preStop") {
+		if c.Lifecycle == nil {
+			c.Lifecycle = &v1.Lifecycle{}
+		}
+		c.Lifecycle.PreStop = &v1.LifecycleHandler{Sleep: &v1.SleepAction{}}
+	}
+	if some("resources") {
+		c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
+		if some("restart on resize") {
+			c.ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
+		}
+	}
+	if !sidecar || some("sidecar rules") {
+		drawRules(rt, c)
+	}
+}
+
+func drawRules(rt dice, c *v1.Container) {
+	if rt.n("rules", 0, 3) != 0 {
+		return
+	}
+	if c.RestartPolicy == nil {
+		p := oneOf(rt, "container policy", []v1.ContainerRestartPolicy{v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure})
+		c.RestartPolicy = &p
+	}
+	action := oneOf(rt, "action", []v1.ContainerRestartRuleAction{v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers})
+	c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+		Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{2}}}}
+}
+
+// steps are what may happen, each with how often.
+var steps = []struct {
+	weight int
+	step   func(rt dice, s *sim) string
+}{
+	{10, stepSucceed}, {2, stepFail}, {3, stepExit}, {2, stepProbe}, {1, stepAgentRestarts}, {1, stepSandboxDies},
+	{2, stepCancelled}, {3, stepTime}, {1, stepStop}, {1, stepEdit}, {1, stepEvict},
+}
+
+func drawStep(rt dice, s *sim) string {
+	n := rt.n("step", 0, 26)
+	for _, c := range steps {
+		if n -= c.weight; n < 0 {
+			return c.step(rt, s)
+		}
+	}
+	return "nothing"
+}
+
+func (s *sim) pick(rt dice) (pod.Action, bool) {
+	if len(s.inFlight) == 0 {
+		return pod.Action{}, false
+	}
+	i := rt.n("which", 0, len(s.inFlight)-1)
+	a := s.inFlight[i]
+	s.inFlight = slices.Delete(s.inFlight, i, i+1)
+	return a, true
+}
+
+func stepSucceed(rt dice, s *sim) string {
+	a, ok := s.pick(rt)
+	if ok {
 		s.succeed(a)
-		return "ok " + describeAction(a)
-	case kind == 5 && len(s.inFlight) > 0:
-		a := s.inFlight[0]
-		s.inFlight = s.inFlight[1:]
-		if rapid.Bool().Draw(rt, "effect") {
-			s.lose(a)
-			return "lose " + describeAction(a)
+	}
+	return "ok " + string(a.Kind)
+}
+
+func stepFail(rt dice, s *sim) string {
+	a, ok := s.pick(rt)
+	if !ok {
+		return "nothing"
+	}
+	if rt.n("effect", 0, 1) == 1 {
+		s.lose(a)
+		return "lose " + string(a.Kind)
+	}
+	s.fail(a, "Broken", "by chance")
+	return "fail " + string(a.Kind)
+}
+
+func stepExit(rt dice, s *sim) string {
+	if len(s.obs.Containers) == 0 {
+		return "nothing"
+	}
+	c := &s.obs.Containers[rt.n("victim", 0, len(s.obs.Containers)-1)]
+	if c.State == pod.ContainerRunning {
+		s.exit(c, int32(rt.n("code", 0, 2)))
+	}
+	return "exit " + c.Name
+}
+
+func stepProbe(rt dice, s *sim) string {
+	if len(s.last.Probes) == 0 {
+		return "nothing"
+	}
+	p := oneOf(rt, "probe", s.last.Probes)
+	s.probes[p] = pod.ProbeResult{Probe: p, OK: rt.n("ok", 0, 2) > 0, At: s.now}
+	return fmt.Sprintf("probe %s %s", p.Container, p.Kind)
+}
+
+// stepAgentRestarts: what was under way may or may not have had its effect.
+func stepAgentRestarts(rt dice, s *sim) string {
+	for _, a := range s.inFlight {
+		if rt.n("effect", 0, 1) == 1 {
+			s.succeed(a)
 		}
-		s.fail(a, "Broken", "by chance")
-		return "fail " + describeAction(a)
-	case kind == 6 && len(s.obs.Containers) > 0:
-		c := &s.obs.Containers[rapid.IntRange(0, len(s.obs.Containers)-1).Draw(rt, "victim")]
-		if c.State == pod.ContainerRunning {
-			s.exit(c, int32(rapid.IntRange(0, 2).Draw(rt, "code")))
-		}
-		return "exit " + c.Name
-	case kind == 7:
-		// What was under way may or may not have had its effect.
-		for _, a := range s.inFlight {
-			if rapid.Bool().Draw(rt, "effect") {
-				s.succeed(a)
-			}
+	}
+	s.restartAgent()
+	return "agent-restarts"
+}
+
+func stepSandboxDies(rt dice, s *sim) string {
+	if len(s.obs.Sandboxes) == 0 {
+		return "nothing"
+	}
+	if rt.n("reboot", 0, 1) == 1 {
+		for _, b := range s.obs.Sandboxes {
+			s.endSandbox(b.ID, 255)
 		}
 		s.restartAgent()
-		return "agent-restarts"
-	case kind == 8 && len(s.obs.Sandboxes) > 0:
-		if rapid.Bool().Draw(rt, "reboot") {
-			for _, b := range s.obs.Sandboxes {
-				s.endSandbox(b.ID, 255)
-			}
-			s.restartAgent()
-			return "reboot"
+		return "reboot"
+	}
+	s.obs.Sandboxes[0].State = pod.SandboxNotReady
+	return "sandbox-dies"
+}
+
+func stepCancelled(rt dice, s *sim) string {
+	for i, a := range s.inFlight {
+		if !s.cancelled[a.Target()] {
+			continue
 		}
-		s.obs.Sandboxes[0].State = pod.SandboxNotReady
-		return "sandbox-dies"
-	case kind == 10 && len(s.inFlight) > 0 && s.cancelled[s.inFlight[0].Target()]:
-		a := s.inFlight[0]
-		s.inFlight = s.inFlight[1:]
-		if rapid.Bool().Draw(rt, "effect") {
+		s.inFlight = slices.Delete(s.inFlight, i, i+1)
+		delete(s.cancelled, a.Target())
+		if rt.n("effect", 0, 1) == 1 {
 			s.succeed(a)
 			s.results = s.results[:len(s.results)-1]
 		}
 		s.results = append(s.results, pod.Result{Action: a, At: s.now, Cancelled: true})
-		return "cancel " + describeAction(a)
-	case kind == 9 && s.stop == nil && rapid.IntRange(0, 9).Draw(rt, "stopnow") == 0:
-		s.stop = &Stop{At: s.now, Why: "by chance"}
-		return "stop"
-	default:
-		s.now = s.now.Add(time.Duration(rapid.IntRange(0, 400).Draw(rt, "seconds")) * time.Second)
-		return "time passes"
+		return "cancel " + string(a.Kind)
 	}
+	return "nothing"
 }
 
-// checkOrder: a main container is only begun once the init containers succeeded,
-// grace only shrinks, and a terminal phase is final.
-func checkOrder(rt *rapid.T, s *sim) {
-	for _, a := range s.last.Actions {
-		if a.Kind == pod.StopContainer && s.stop != nil {
-			if whole := time.Duration(*s.pod.Spec.TerminationGracePeriodSeconds) * time.Second; a.Grace > whole-s.now.Sub(s.stop.At) && a.Grace > 0 {
-				rt.Fatalf("grace grew: %s", describeAction(a))
-			}
-		}
-		if a.Kind != pod.CreateContainer || s.stop != nil || a.Container[0] != 'm' {
-			continue
-		}
-		for i := range s.pod.Spec.InitContainers {
-			c := &s.pod.Spec.InitContainers[i]
-			if roleOf(c) != roleInit {
-				continue
-			}
-			inst := s.obs.Newest(c.Name)
-			past := false
-			for _, m := range s.obs.Containers {
-				past = past || m.Name[0] == 'm' && m.SandboxID == a.SandboxID
-			}
-			if !past && (inst == nil || !inst.Ended() || inst.ExitCode != 0 || inst.SandboxID != a.SandboxID) {
-				rt.Fatalf("%s before init container %s succeeded", describeAction(a), c.Name)
-			}
-		}
+func stepTime(rt dice, s *sim) string {
+	s.now = s.now.Add(time.Duration(rt.n("seconds", 0, 400)) * time.Second)
+	return "time passes"
+}
+
+func stepStop(rt dice, s *sim) string {
+	if rt.n("really", 0, 5) != 0 {
+		return "nothing"
 	}
+	s.stop = &lifecycle.Stop{At: s.now, Why: "by chance"}
+	if rt.n("shorter", 0, 1) == 1 {
+		g := time.Duration(rt.n("seconds", 0, 30)) * time.Second
+		s.stop.Grace = &g
+	}
+	return "stop"
+}
+
+func stepEvict(rt dice, s *sim) string {
+	if rt.n("really", 0, 5) == 0 {
+		s.ending = &pod.Ending{At: s.now, Reason: "Evicted"}
+	}
+	return "evict"
+}
+
+func stepEdit(rt dice, s *sim) string {
+	c := oneOf(rt, "container", s.pod.Spec.Containers).Name
+	switch rt.n("edit", 0, 3) {
+	case 0:
+		s.change(func(p *v1.Pod) {
+			pod.ContainerNamed(p, c).Image = oneOf(rt, "image", []string{"x", "y"})
+		})
+	case 1:
+		s.change(func(p *v1.Pod) {
+			r := &pod.ContainerNamed(p, c).Resources
+			r.Requests = v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(int64(rt.n("cpu", 1, 9)), resource.DecimalSI)}
+		})
+	case 2:
+		if len(s.pod.Spec.EphemeralContainers) == 0 {
+			s.change(func(p *v1.Pod) {
+				p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "x"}, TargetContainerName: c}}
+			})
+		}
+	default:
+		s.change(func(p *v1.Pod) { p.Labels = map[string]string{"a": "b"} })
+	}
+	return "edit"
 }
 
 // settle lets everything succeed and finds the pod at rest: stopped and gone, or
-// finished, or up.
-func settle(rt *rapid.T, s *sim) {
-	for range 500 {
+// finished, or up and ready.
+func settle(rt dice, s *sim) {
+	clear(s.probes)
+	for range 2000 {
 		s.decide()
-		if len(s.problems) > 0 {
-			rt.Fatal(s.problems)
+		if len(s.laws.problems) > 0 {
+			rt.Fatalf("%v", s.laws.problems)
+		}
+		news := false
+		for _, p := range s.last.Probes {
+			if _, ok := s.probes[p]; !ok {
+				s.probes[p], news = pod.ProbeResult{Probe: p, OK: true, At: s.now}, true
+			}
 		}
 		switch {
+		case news:
 		case len(s.inFlight) > 0:
 			a := s.inFlight[0]
 			s.inFlight = s.inFlight[1:]
 			s.succeed(a)
-		case !s.last.Wake.IsZero():
-			s.now = s.last.Wake
 		case s.initRunning() != nil:
 			s.exit(s.initRunning(), 0)
+		case !s.last.Wake.IsZero() && s.pod.Spec.ActiveDeadlineSeconds == nil:
+			s.now = s.last.Wake
+		case !s.last.Wake.IsZero() && !atRest(s):
+			s.now = s.last.Wake
 		default:
-			if s.stop != nil && (!s.last.Done || !s.obs.Empty()) {
-				rt.Fatalf("a stopped pod isn't gone: %s", s.describe(s.last))
-			}
-			if ph := s.last.Status.Phase; s.stop == nil && ph == v1.PodPending {
-				rt.Fatalf("at rest while pending: %s", s.describe(s.last))
+			if !atRest(s) {
+				rt.Fatalf("at rest, but not up, ended or gone: %v, because %v", s.last.Status.Phase, s.last.Reasons)
 			}
 			return
 		}
 	}
-	rt.Fatalf("never comes to rest: %s", s.describe(s.last))
+	rt.Fatalf("never comes to rest: %v, because %v", s.last.Status, s.last.Reasons)
+}
+
+// atRest reports whether the pod has come to where it should.
+func atRest(s *sim) bool {
+	if s.stop != nil {
+		return s.last.Done && s.obs.Empty()
+	}
+	if ph := s.last.Status.Phase; ph == v1.PodSucceeded || ph == v1.PodFailed {
+		return true
+	}
+	for _, c := range s.last.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
+			return true
+		}
+	}
+	// A container that has ended for good keeps its pod from being ready.
+	return s.last.Status.Phase == v1.PodRunning && !slices.ContainsFunc(s.last.Reasons, func(r pod.Reason) bool {
+		return !strings.Contains(r.Text, "isn't started again") && !strings.Contains(r.Text, "waits for its target")
+	})
 }
 
 func (s *sim) initRunning() *pod.Container {
 	for i := range s.pod.Spec.InitContainers {
 		c := &s.pod.Spec.InitContainers[i]
-		if inst := s.obs.Newest(c.Name); roleOf(c) == roleInit && inst != nil && inst.State == pod.ContainerRunning {
+		if inst := s.obs.Newest(c.Name); !pod.IsSidecar(c) && inst != nil && inst.State == pod.ContainerRunning {
 			return s.byID(inst.ID)
 		}
 	}

@@ -1,65 +1,84 @@
-package lifecycle
+package lifecycle_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // epoch is when every simulated pod is first seen.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// sim is a runtime and a worker in memory: it holds what the core is told and
-// changes it as effects end and containers die.
+// sim is a runtime, a disk, probes and a worker in memory: it holds what the core
+// is told and changes it as effects end and containers die.
 type sim struct {
 	now      time.Time
 	pod      *v1.Pod
-	stop     *Stop
+	stop     *lifecycle.Stop
+	ending   *pod.Ending
+	node     lifecycle.Node
 	obs      pod.Observed
 	inFlight []pod.Action
 	results  []pod.Result
-	mem      Memory
-	last     Decision
+	mem      lifecycle.Memory
+	last     lifecycle.Decision
 	nextID   int
+	// probes are the results that probes have come to.
+	probes map[pod.Probe]pod.ProbeResult
+	// allocation and disk outlive the agent, disk[0] is what was kept last.
+	allocation *pod.Allocation
+	disk       *pod.Kept
 	// cancelled holds targets whose action the core no longer wants.
 	cancelled map[string]bool
-	// problems are broken laws, found after each step.
-	problems []string
-	// imagesAt is when an image archive was imported.
-	imagesAt time.Time
+	// record, if set, is told of every decision.
+	record func(lifecycle.Input, lifecycle.Decision)
+	laws   laws
+	// decided counts decisions.
+	decided int
 }
 
 func newSim(p *v1.Pod) *sim {
-	return &sim{now: epoch, pod: p, cancelled: map[string]bool{}}
+	if p.Generation == 0 {
+		p.Generation = 1
+	}
+	return &sim{now: epoch, pod: p, cancelled: map[string]bool{}, probes: map[pod.Probe]pod.ProbeResult{},
+		node: lifecycle.Node{HostIPs: []string{"192.0.2.1"}, RuntimeName: "containerd"}, laws: newLaws()}
 }
 
 // decide makes one decision and begins its actions.
-func (s *sim) decide() Decision {
+func (s *sim) decide() lifecycle.Decision {
 	obs := s.obs
 	obs.Sandboxes = slices.Clone(s.obs.Sandboxes)
 	obs.Containers = slices.Clone(s.obs.Containers)
-	in := Input{Now: s.now, Pod: s.pod, Stop: s.stop, Observed: &obs, InFlight: slices.Clone(s.inFlight),
-		Results: s.results, Memory: s.mem, Node: Node{HostIPs: []string{"192.0.2.1"}, RuntimeName: "containerd", ImagesAt: s.imagesAt}}
-	d := Decide(in)
-	s.results, s.mem, s.last = nil, d.Memory, d
-	for _, a := range d.Actions {
-		for _, b := range s.inFlight {
-			if a.Target() == b.Target() {
-				s.problems = append(s.problems, fmt.Sprintf("%s begun while %s is under way on %s", a.Kind, b.Kind, a.Target()))
-			}
+	in := lifecycle.Input{Now: s.now, Pod: s.pod, Stop: s.stop, Ending: s.ending, Observed: &obs, InFlight: slices.Clone(s.inFlight),
+		Results: s.results, Memory: s.mem, Node: s.node, Allocation: s.allocation}
+	for _, p := range s.last.Probes {
+		if r, ok := s.probes[p]; ok {
+			in.Probes = append(in.Probes, r)
 		}
-		s.inFlight = append(s.inFlight, a)
 	}
+	d := lifecycle.Decide(in)
+	s.decided++
+	if s.record != nil {
+		s.record(in, d)
+	}
+	s.results, s.mem, s.last = nil, d.Memory, d
+	s.laws.recall(s, d)
+	s.laws.begun(s, d)
+	s.inFlight = append(s.inFlight, d.Actions...)
 	for _, t := range d.Cancel {
 		s.cancelled[t] = true
 	}
-	s.checkLaws()
+	maps.DeleteFunc(s.probes, func(p pod.Probe, _ pod.ProbeResult) bool { return !slices.Contains(d.Probes, p) })
+	s.laws.check(s)
 	return d
 }
 
@@ -78,6 +97,16 @@ func (s *sim) take(kind pod.ActionKind, name string) (pod.Action, error) {
 func (s *sim) succeed(a pod.Action) {
 	r := pod.Result{Action: a, At: s.now}
 	switch a.Kind {
+	case pod.PreparePod:
+		if s.allocation == nil {
+			s.allocation = grant.Of(s.pod)
+		}
+	case pod.Allocate:
+		s.allocation = grant.Of(s.pod)
+	case pod.Keep:
+		s.disk = a.Kept
+	case pod.CleanPod:
+		s.disk, s.allocation = nil, nil
 	case pod.EnsureImage:
 		r.ID = "sha256:" + a.Container
 	case pod.CreateSandbox:
@@ -85,11 +114,7 @@ func (s *sim) succeed(a pod.Action) {
 		r.ID = fmt.Sprintf("sb%d", s.nextID)
 		s.obs.Sandboxes = slices.Insert(s.obs.Sandboxes, 0, pod.Sandbox{ID: r.ID, State: pod.SandboxReady, Attempt: uint32(a.Attempt), CreatedAt: s.now, IPs: []string{fmt.Sprintf("10.0.0.%d", s.nextID)}})
 	case pod.CreateContainer:
-		s.nextID++
-		r.ID = fmt.Sprintf("%s%d", a.Container, s.nextID)
-		s.obs.Containers = append(s.obs.Containers, pod.Container{ID: r.ID, Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt,
-			State: pod.ContainerCreated, CreatedAt: s.now, ImageRef: a.ImageRef, Backoff: a.Backoff})
-		sort.SliceStable(s.obs.Containers, func(i, j int) bool { return s.obs.Containers[i].Attempt > s.obs.Containers[j].Attempt })
+		r.ID = s.create(a)
 	case pod.StartContainer:
 		if c := s.byID(a.ID); c != nil && c.State == pod.ContainerCreated {
 			c.State, c.StartedAt = pod.ContainerRunning, s.now
@@ -108,6 +133,28 @@ func (s *sim) succeed(a pod.Action) {
 		s.obs.Containers = slices.DeleteFunc(s.obs.Containers, func(c pod.Container) bool { return c.ID == a.ID })
 	}
 	s.results = append(s.results, r)
+}
+
+func (s *sim) create(a pod.Action) string {
+	s.nextID++
+	c := pod.Container{ID: fmt.Sprintf("%s%d", a.Container, s.nextID), Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt,
+		State: pod.ContainerCreated, CreatedAt: s.now, ImageRef: a.ImageRef, Backoff: a.Backoff}
+	made := &pod.Made{}
+	if spec := pod.ContainerNamed(s.pod, a.Container); spec != nil {
+		c.Image, made.Resources = spec.Image, spec.Resources
+		if spec.Lifecycle != nil {
+			made.PreStop = spec.Lifecycle.PreStop
+		}
+	}
+	if a.Resources != nil {
+		made.Resources = *a.Resources
+	}
+	if len(made.Resources.Requests)+len(made.Resources.Limits) > 0 || made.PreStop != nil {
+		c.Made = made
+	}
+	s.obs.Containers = append(s.obs.Containers, c)
+	sort.SliceStable(s.obs.Containers, func(i, j int) bool { return s.obs.Containers[i].Attempt > s.obs.Containers[j].Attempt })
+	return c.ID
 }
 
 func (s *sim) fail(a pod.Action, reason, message string) {
@@ -154,111 +201,42 @@ func (s *sim) endSandbox(id string, code int32) {
 // restartAgent loses what the agent held in memory. Actions under way are lost
 // too: whether they had an effect is for the caller to say first.
 func (s *sim) restartAgent() {
-	s.mem, s.inFlight, s.results = Memory{}, nil, nil
-	s.cancelled = map[string]bool{}
+	s.mem, s.inFlight, s.results = lifecycle.Memory{Kept: s.disk, Saved: s.disk}, nil, nil
+	s.last.Probes = nil
+	clear(s.cancelled)
+	clear(s.probes)
+	s.laws.restarted()
 }
 
-// checkLaws looks for what must never be.
-func (s *sim) checkLaws() {
-	running := map[string]int{}
-	for _, c := range s.obs.Containers {
-		if c.State == pod.ContainerRunning {
-			running[c.Name]++
-		}
-	}
-	for name, n := range running {
-		if n > 1 {
-			s.problems = append(s.problems, fmt.Sprintf("%d running instances of %s", n, name))
-		}
-	}
-	live := 0
-	for _, b := range s.obs.Sandboxes {
-		if b.State == pod.SandboxReady {
-			live++
-		}
-	}
-	if live > 1 {
-		s.problems = append(s.problems, fmt.Sprintf("%d live sandboxes", live))
-	}
-	d := s.last
-	if !d.Done && len(s.inFlight) == 0 && d.Wake.IsZero() && s.stop != nil {
-		s.problems = append(s.problems, "a stopping pod waits for nothing")
-	}
-	if d.Status == nil {
-		return
-	}
-	for _, st := range d.Status.ContainerStatuses {
-		if st.Ready && st.State.Running == nil {
-			s.problems = append(s.problems, st.Name+" is ready and not running")
-		}
-	}
+// change edits the pod's spec in place.
+func (s *sim) change(edit func(*v1.Pod)) {
+	s.pod = s.pod.DeepCopy()
+	edit(s.pod)
+	s.pod.Generation++
 }
 
-// describe prints a decision as the transcripts show it.
-func (s *sim) describe(d Decision) string {
-	var b strings.Builder
-	for _, t := range d.Cancel {
-		fmt.Fprintf(&b, "  cancel %s\n", t)
+// exitNamed ends the running instance of a container.
+func (s *sim) exitNamed(name string, code int32) error {
+	for i := range s.obs.Containers {
+		if c := &s.obs.Containers[i]; c.Name == name && c.State == pod.ContainerRunning {
+			s.exit(c, code)
+			return nil
+		}
 	}
-	for _, a := range d.Actions {
-		fmt.Fprintf(&b, "  do %s\n", describeAction(a))
-	}
-	for _, e := range d.Events {
-		fmt.Fprintf(&b, "  event %s %s: %s\n", e.Type, e.Reason, e.Message)
-	}
-	for _, r := range d.Reasons {
-		fmt.Fprintf(&b, "  because %s\n", r)
-	}
-	if st := d.Status; st != nil {
-		fmt.Fprintf(&b, "  status %s\n", describeStatus(st))
-	}
-	if !d.Wake.IsZero() {
-		fmt.Fprintf(&b, "  wake in %s\n", d.Wake.Sub(s.now))
-	}
-	if d.Done {
-		b.WriteString("  done\n")
-	}
-	return b.String()
+	return fmt.Errorf("%s isn't running", name)
 }
 
-func describeAction(a pod.Action) string {
-	parts := []string{string(a.Kind)}
-	add := func(format string, v any, show bool) {
-		if show {
-			parts = append(parts, fmt.Sprintf(format, v))
+// bringUp lets every action succeed until the core has nothing more to do.
+func (s *sim) bringUp() error {
+	for range 1000 {
+		s.decide()
+		if len(s.inFlight) == 0 {
+			return nil
+		}
+		for _, a := range slices.Clone(s.inFlight) {
+			s.inFlight = s.inFlight[1:]
+			s.succeed(a)
 		}
 	}
-	add("%s", a.Container, a.Container != "")
-	add("id=%s", a.ID, a.ID != "")
-	add("sandbox=%s", a.SandboxID, a.SandboxID != "")
-	add("attempt=%d", a.Attempt, a.Kind == pod.CreateSandbox || a.Kind == pod.CreateContainer)
-	add("grace=%s", a.Grace, a.Kind == pod.StopContainer)
-	add("backoff=%s", a.Backoff, a.Backoff > 0)
-	add("(%s)", a.Why, a.Why != "")
-	return strings.Join(parts, " ")
-}
-
-func describeStatus(st *v1.PodStatus) string {
-	parts := []string{string(st.Phase)}
-	for _, c := range st.Conditions {
-		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
-			parts = append(parts, "Ready")
-		}
-	}
-	for _, c := range append(slices.Clone(st.InitContainerStatuses), st.ContainerStatuses...) {
-		state := ""
-		switch {
-		case c.State.Running != nil:
-			state = "Running"
-		case c.State.Terminated != nil:
-			state = fmt.Sprintf("%s(%d)", c.State.Terminated.Reason, c.State.Terminated.ExitCode)
-		case c.State.Waiting != nil:
-			state = c.State.Waiting.Reason
-		}
-		if c.RestartCount > 0 {
-			state += fmt.Sprintf("#%d", c.RestartCount)
-		}
-		parts = append(parts, c.Name+"="+state)
-	}
-	return strings.Join(parts, " ")
+	return fmt.Errorf("never comes to rest")
 }

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -20,40 +22,69 @@ const (
 
 // status builds the pod's API status from this decision.
 func (d *decider) status() *v1.PodStatus {
-	p := d.in.Pod
-	if d.mem.StartTime.IsZero() {
-		d.mem.StartTime = d.startTime()
+	f := &apistatus.Facts{
+		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,
+		StartTime: d.startTime(), Initialized: d.initialized(), Stopping: d.in.Stop != nil,
+		Terminal: d.kept().Terminal, Ended: !d.runsAny(), Ending: d.kept().Ending, Last: d.mem.Status,
 	}
-	start := metav1.NewTime(d.mem.StartTime)
-	st := &v1.PodStatus{
-		StartTime:          &start,
-		ObservedGeneration: p.Generation,
-		QOSClass:           p.Status.QOSClass,
+	if d.sandbox != nil && !d.mem.Stopped[d.sandbox.ID] {
+		f.Sandbox = d.sandbox
 	}
-	for _, ip := range d.in.Node.HostIPs {
-		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
+	f.AllRestarting, _, _ = d.allRestarting()
+	d.resizeConditions(f)
+	f.Members = make([]apistatus.Container, len(d.members))
+	for i := range d.members {
+		f.Members[i] = d.facts(&d.members[i], f.Initialized)
 	}
-	if len(st.HostIPs) > 0 {
-		st.HostIP = st.HostIPs[0].IP
-	}
-	d.podIPs(st)
-	initialized := d.initialized()
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		st.InitContainerStatuses = append(st.InitContainerStatuses, d.containerStatus(c, roleOf(c), initialized))
-	}
-	for i := range p.Spec.Containers {
-		st.ContainerStatuses = append(st.ContainerStatuses, d.containerStatus(&p.Spec.Containers[i], roleMain, initialized))
-	}
-	st.Phase = d.phase(st, initialized)
-	d.conditions(st, initialized)
+	st := apistatus.Build(f)
 	d.mem.Status = st
 	return st
 }
 
-// startTime is when this node first saw the pod. A static pod carries that in an
-// annotation, so it stays the same across restarts of the agent.
+// runsAny reports whether anything runs but ephemeral containers, which don't
+// count in the pod's phase.
+func (d *decider) runsAny() bool {
+	for i := range d.instances() {
+		c := &d.instances()[i]
+		if m := d.named(c.Name); c.State == pod.ContainerRunning && (m == nil || m.Role != member.Ephemeral) {
+			return true
+		}
+	}
+	return false
+}
+
+// facts are what the status says of one member.
+func (d *decider) facts(m *member.Member, initialized bool) apistatus.Container {
+	c := apistatus.Container{Member: m, Restarts: d.mem.Attempts[m.Spec.Name], Waiting: d.waitingOf(m, initialized)}
+	if carried, ok := d.kept().Carried[m.Spec.Name]; ok && m.Newest == nil {
+		c.Carried = carried.Last
+	}
+	if d.in.Stop != nil && !m.Runs() {
+		m.Ready = false
+	}
+	if m.Role == member.Ephemeral {
+		return c
+	}
+	if a := d.in.Allocation; a != nil {
+		if r, ok := a.Containers[m.Spec.Name]; ok {
+			c.Granted = &r
+		}
+	}
+	if m.Newest != nil && m.Newest.State == pod.ContainerRunning {
+		r := d.actual(m.Newest)
+		c.Actual = &r
+	} else if c.Granted != nil {
+		c.Actual = c.Granted
+	}
+	return c
+}
+
+// startTime is when this node first saw the pod (API: PodStatus.startTime). A
+// static pod carries that in an annotation; that of others is kept.
 func (d *decider) startTime() time.Time {
+	if k := d.kept(); !k.StartTime.IsZero() {
+		return k.StartTime
+	}
 	if seen, ok := d.in.Pod.Annotations[pod.AnnotationConfigSeen]; ok {
 		if t, err := time.Parse(time.RFC3339, seen); err == nil {
 			return t
@@ -65,139 +96,127 @@ func (d *decider) startTime() time.Time {
 			t = sb.CreatedAt
 		}
 	}
+	d.keep(func(k *pod.Kept) { k.StartTime = t })
 	return t
 }
 
-func (d *decider) podIPs(st *v1.PodStatus) {
-	if d.in.Pod.Spec.HostNetwork {
-		for _, ip := range st.HostIPs {
-			st.PodIPs = append(st.PodIPs, v1.PodIP(ip))
-		}
-	} else if d.sandbox != nil && !d.mem.Stopped[d.sandbox.ID] {
-		for _, ip := range d.sandbox.IPs {
-			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
-		}
-	}
-	if len(st.PodIPs) > 0 {
-		st.PodIP = st.PodIPs[0].IP
-	}
-}
-
 // initialized reports whether every init container has succeeded (in this
-// sandbox, or for good) and every sidecar before it started.
+// sandbox, or for good) and every sidecar before the main containers started.
 func (d *decider) initialized() bool {
-	if d.mem.Terminal == v1.PodSucceeded || d.sandbox != nil && d.pastInit() {
+	if d.kept().Terminal == v1.PodSucceeded || d.sandbox != nil && d.pastInit() {
 		return true
 	}
-	for i := range d.in.Pod.Spec.InitContainers {
-		c := &d.in.Pod.Spec.InitContainers[i]
-		inst := d.current(c.Name)
-		if inst == nil {
-			return false
+	if d.finished {
+		for i := range d.members {
+			if m := &d.members[i]; m.Role == member.Main && m.Newest != nil {
+				return true
+			}
 		}
-		if roleOf(c) == roleSidecar && inst.State != pod.ContainerRunning ||
-			roleOf(c) == roleInit && !(inst.Ended() && exitCode(inst) == 0) {
+	}
+	for i := range d.members {
+		m := &d.members[i]
+		if m.Role == member.Sidecar && !m.Started || m.Role == member.Init && !m.Succeeded() {
 			return false
 		}
 	}
 	return true
 }
 
-// phase follows the API's description of PodPhase.
-func (d *decider) phase(st *v1.PodStatus, initialized bool) v1.PodPhase {
-	if d.finished {
-		return d.terminal
+// waitingOf says why a container doesn't run; nil for one that runs or has ended
+// for good.
+func (d *decider) waitingOf(m *member.Member, initialized bool) *v1.ContainerStateWaiting {
+	inst := m.Newest
+	if inst == nil && m.Role == member.Ephemeral && !d.mayStart(m) {
+		return nil
 	}
-	if d.in.Stop != nil {
-		if last := d.mem.Status; last != nil && (last.Phase == v1.PodSucceeded || last.Phase == v1.PodFailed) {
-			return last.Phase
+	if inst == nil || inst.State == pod.ContainerCreated {
+		if c, ok := d.kept().Carried[m.Spec.Name]; ok && inst == nil && d.in.Now.Before(c.NotBefore) {
+			return d.crashLoop(m, c.Backoff)
 		}
-		if ph, ok := d.endPhase(st); ok {
-			return ph
-		}
+		return d.waiting(m, initialized)
 	}
-	if !initialized {
-		return v1.PodPending
+	if !inst.Ended() || !d.startsAgain(m, initialized) {
+		return nil
 	}
-	for i := range st.ContainerStatuses {
-		s := &st.ContainerStatuses[i]
-		if s.State.Waiting != nil && s.LastTerminationState.Terminated == nil {
-			return v1.PodPending
-		}
+	if wait := restart.Delay(inst); wait > 0 && d.in.Now.Before(d.due(inst)) {
+		return d.crashLoop(m, wait)
 	}
-	return v1.PodRunning
+	return d.waiting(m, initialized)
 }
 
-// endPhase is that of a pod that was stopped and has no running container left.
-func (d *decider) endPhase(st *v1.PodStatus) (v1.PodPhase, bool) {
-	phase := v1.PodSucceeded
-	for i := range st.InitContainerStatuses {
-		if st.InitContainerStatuses[i].State.Running != nil {
-			return "", false
-		}
-	}
-	for i := range st.ContainerStatuses {
-		s := &st.ContainerStatuses[i]
-		if s.State.Terminated == nil {
-			return "", false
-		}
-		if s.State.Terminated.ExitCode != 0 {
-			phase = v1.PodFailed
-		}
-	}
-	return phase, true
+func (d *decider) crashLoop(m *member.Member, wait time.Duration) *v1.ContainerStateWaiting {
+	p := d.in.Pod
+	return &v1.ContainerStateWaiting{Reason: waitingCrashLoop,
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", wait, m.Spec.Name, p.Name, p.Namespace, p.UID)}
 }
 
-func (d *decider) conditions(st *v1.PodStatus, initialized bool) {
-	var notReady []string
-	for i := range st.ContainerStatuses {
-		if !st.ContainerStatuses[i].Ready {
-			notReady = append(notReady, st.ContainerStatuses[i].Name)
+// startsAgain reports whether an ended instance will get a successor.
+func (d *decider) startsAgain(m *member.Member, initialized bool) bool {
+	if d.finished || d.in.Stop != nil || d.kept().Ending != nil || m.Role == member.Ephemeral {
+		return false
+	}
+	if d.kept().RestartAll != nil {
+		return true
+	}
+	if m.Role == member.Init {
+		if initialized {
+			return false
+		}
+		if m.Current == nil {
+			return true
 		}
 	}
-	for i := range st.InitContainerStatuses {
-		if c := &d.in.Pod.Spec.InitContainers[i]; roleOf(c) == roleSidecar && !st.InitContainerStatuses[i].Ready {
-			notReady = append(notReady, c.Name)
-		}
-	}
-	network := v1.ConditionFalse
-	if d.sandbox != nil && !d.mem.Stopped[d.sandbox.ID] {
-		network = v1.ConditionTrue
-	}
-	d.condition(st, v1.PodReadyToStartContainers, network, "", "")
-	if initialized {
-		reason := ""
-		if st.Phase == v1.PodSucceeded {
-			reason = "PodCompleted"
-		}
-		d.condition(st, v1.PodInitialized, v1.ConditionTrue, reason, "")
-	} else {
-		d.condition(st, v1.PodInitialized, v1.ConditionFalse, "ContainersNotInitialized", "containers with incomplete status")
-	}
-	ready, reason, message := v1.ConditionTrue, "", ""
-	switch {
-	case st.Phase == v1.PodSucceeded:
-		ready, reason = v1.ConditionFalse, "PodCompleted"
-	case st.Phase == v1.PodFailed:
-		ready, reason = v1.ConditionFalse, "PodFailed"
-	case len(notReady) > 0:
-		ready, reason, message = v1.ConditionFalse, "ContainersNotReady", fmt.Sprintf("containers with unready status: %v", notReady)
-	}
-	d.condition(st, v1.PodReady, ready, reason, message)
-	d.condition(st, v1.ContainersReady, ready, reason, message)
-	d.condition(st, v1.PodScheduled, v1.ConditionTrue, "", "")
+	return d.again(m)
 }
 
-// condition adds a condition, keeping its transition time while its status stays.
-func (d *decider) condition(st *v1.PodStatus, typ v1.PodConditionType, status v1.ConditionStatus, reason, message string) {
-	c := v1.PodCondition{Type: typ, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: st.ObservedGeneration, LastTransitionTime: metav1.NewTime(d.in.Now)}
-	if last := d.mem.Status; last != nil {
-		for i := range last.Conditions {
-			if old := &last.Conditions[i]; old.Type == typ && old.Status == status {
-				c.LastTransitionTime = old.LastTransitionTime
-			}
+// waiting says why a container isn't running (again) yet.
+func (d *decider) waiting(m *member.Member, initialized bool) *v1.ContainerStateWaiting {
+	if w := d.waitingFailure(m); w != nil {
+		return w
+	}
+	if m.Role == member.Main && !initialized && len(d.in.Pod.Spec.InitContainers) > 0 || m.Role == member.Init && m.Newest != nil {
+		return &v1.ContainerStateWaiting{Reason: waitingPodInitializing}
+	}
+	return &v1.ContainerStateWaiting{Reason: waitingContainerCreating}
+}
+
+// waitingFailure is the failed effect that a container waits to see tried again.
+func (d *decider) waitingFailure(m *member.Member) *v1.ContainerStateWaiting {
+	name := m.Spec.Name
+	if r, ok := d.mem.Retries["start/"+name]; ok {
+		return &v1.ContainerStateWaiting{Reason: r.Failure.Reason, Message: r.Failure.Message}
+	}
+	r, ok := d.retrying(pod.Action{Kind: pod.EnsureImage, Container: name})
+	if !ok {
+		return nil
+	}
+	if _, pulling := d.busy["container/"+name]; r.Failure.Reason == "ErrImagePull" && !pulling {
+		return &v1.ContainerStateWaiting{Reason: waitingImagePullBackOff,
+			Message: fmt.Sprintf("Back-off pulling image %q: %s", m.Spec.Image, r.Failure.Message)}
+	}
+	return &v1.ContainerStateWaiting{Reason: r.Failure.Reason, Message: r.Failure.Message}
+}
+
+// resizeConditions are those of a resize that waits or is under way (KEP-1287).
+func (d *decider) resizeConditions(f *apistatus.Facts) {
+	a := d.in.Allocation
+	if a == nil {
+		return
+	}
+	if p := d.in.Pod.Spec.Resources; p != nil {
+		f.Resources = a.Pod
+		if d.mem.Granted != nil {
+			f.Resources = d.mem.Granted.Pod
 		}
 	}
-	st.Conditions = append(st.Conditions, c)
+	f.Requests = a.Total
+	if r, ok := d.retrying(pod.Action{Kind: pod.Allocate}); ok && d.resizing.wanted {
+		f.ResizePending = &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: r.Failure.Reason, Message: r.Failure.Message}
+	}
+	if d.resizing.underWay() {
+		f.ResizeInProgress = &v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}
+		if r, ok := d.resizeTrouble(); ok {
+			f.ResizeInProgress.Reason, f.ResizeInProgress.Message = "Error", failureText(r)
+		}
+	}
 }

@@ -9,29 +9,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// defaultGrace is the API's default of terminationGracePeriodSeconds, for pods whose spec is unknown.
-const defaultGrace = 30 * time.Second
-
 // stop takes the pod down: containers, sandboxes, then everything that was
 // prepared for it. Once begun it is never turned back.
 func (d *decider) stop() {
 	s := d.in.Stop
-	for _, a := range d.in.InFlight {
-		if a.Kind == pod.EnsureImage || makes(a.Kind) {
-			d.out.Cancel = append(d.out.Cancel, a.Target())
-		}
-	}
-	end := d.graceEnd(s.At, s.Grace)
-	if !d.stopContainers(end, s.Why) {
-		d.because(fmt.Sprintf("stopping (%s), killed at %s", s.Why, end.UTC().Format(time.RFC3339)))
+	if !d.wind(d.termOf(s.At, s.Grace, s.Why)) {
 		return
-	}
-	// Something that is being made now has to be known before it can be removed.
-	for _, a := range d.in.InFlight {
-		if makes(a.Kind) {
-			d.because(fmt.Sprintf("stopping (%s), waiting for %s to end", s.Why, a.Kind))
-			return
-		}
 	}
 	gone := true
 	for i := range d.sandboxes() {
@@ -44,10 +27,11 @@ func (d *decider) stop() {
 	if !gone {
 		// One that came late may have brought back what was cleaned.
 		d.mem.Cleaned = false
-		d.because("the sandbox is being removed")
+		d.because(waiting{text: "the sandbox is being removed"})
 		return
 	}
 	if list := d.instances(); len(list) > 0 {
+		d.because(waiting{text: "its containers are being removed"})
 		for i := range list {
 			d.do(pod.Action{Kind: pod.RemoveContainer, Container: list[i].Name, ID: list[i].ID, Attempt: list[i].Attempt, Why: s.Why})
 		}
@@ -55,7 +39,7 @@ func (d *decider) stop() {
 	}
 	if !d.mem.Cleaned {
 		a := pod.Action{Kind: pod.CleanPod, Why: s.Why}
-		d.because("its folders, cgroup and logs are being removed")
+		d.because(waiting{text: "its folders, cgroup and logs are being removed"})
 		d.tellRetry(a)
 		d.do(a)
 		return
@@ -63,99 +47,102 @@ func (d *decider) stop() {
 	d.out.Done = true
 }
 
+// wind stops what the pod runs and gives up what is being made. It reports
+// whether that is done.
+func (d *decider) wind(t term) bool {
+	for _, a := range d.in.InFlight {
+		if a.Kind == pod.EnsureImage || makes(a.Kind) && a.Kind != pod.Keep {
+			d.cancel(a.Target())
+		}
+	}
+	if !d.stopContainers(t) {
+		d.because(waiting{text: fmt.Sprintf("stopping (%s)", t.why), next: d.lastKill()})
+		return false
+	}
+	// Something that is being made now has to be known before it can be removed.
+	for _, a := range d.in.InFlight {
+		if makes(a.Kind) {
+			d.because(waiting{text: fmt.Sprintf("stopping (%s), waiting for %s to end", t.why, a.Kind)})
+			return false
+		}
+	}
+	return true
+}
+
+// lastKill is when the last of what has to end is killed; zero if that is due.
+func (d *decider) lastKill() (at time.Time) {
+	for _, k := range d.mem.Kills {
+		if k.By.After(at) && k.By.After(d.in.Now) {
+			at = k.By
+		}
+	}
+	return at
+}
+
 // makes reports whether an action brings about something that has to be taken
 // down again.
 func makes(kind pod.ActionKind) bool {
 	switch kind {
-	case pod.PreparePod, pod.CreateSandbox, pod.CreateContainer, pod.StartContainer:
+	case pod.PreparePod, pod.CreateSandbox, pod.CreateContainer, pod.StartContainer, pod.PostStart,
+		pod.Keep, pod.Allocate, pod.ResizePod, pod.ResizeContainer:
 		return true
 	}
 	return false
 }
 
-// graceEnd is when containers are killed that were asked to stop at `at`. The
-// grace is the override's, the pod's, or what the containers were made with.
-func (d *decider) graceEnd(at time.Time, override *time.Duration) time.Time {
-	if override != nil {
-		return at.Add(*override)
+// Reason and message of a pod that was active for longer than it may
+// (API: activeDeadlineSeconds).
+const (
+	deadlineExceeded = "DeadlineExceeded"
+	deadlineMessage  = "Pod was active on the node longer than the specified deadline"
+)
+
+// ending reports whether the pod has to end though it is wanted: by a verdict, or
+// because its deadline has passed. That is kept: it isn't started again.
+func (d *decider) ending() bool {
+	if d.kept().Ending == nil && d.in.Ending != nil {
+		e := *d.in.Ending
+		d.keep(func(k *pod.Kept) { k.Ending = &e })
 	}
-	if p := d.in.Pod; p != nil && p.Spec.TerminationGracePeriodSeconds != nil {
-		return at.Add(time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second)
-	}
-	for _, c := range d.instances() {
-		if c.Grace != nil {
-			return at.Add(time.Duration(*c.Grace) * time.Second)
+	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.kept().Ending == nil {
+		at := d.startTime().Add(time.Duration(*s) * time.Second)
+		if d.in.Now.Before(at) {
+			d.wakeAt(at)
+		} else {
+			d.event(v1.EventTypeNormal, deadlineExceeded, "", deadlineMessage)
+			d.keep(func(k *pod.Kept) {
+				k.Ending = &pod.Ending{At: d.in.Now, Reason: deadlineExceeded, Message: deadlineMessage}
+			})
 		}
 	}
-	return at.Add(defaultGrace)
+	return d.kept().Ending != nil
 }
 
-// stopContainers stops every running instance: init and main containers at once,
-// then the sidecars one by one from the last (KEP-753). It reports whether
-// nothing runs any more.
-func (d *decider) stopContainers(end time.Time, why string) bool {
-	running := map[string][]*pod.Container{}
-	none := true
-	list := d.instances()
-	for i := range list {
-		if list[i].State == pod.ContainerRunning {
-			running[list[i].Name] = append(running[list[i].Name], &list[i])
-			none = false
+// end stops a pod that has to end; it stays as failed.
+func (d *decider) end() {
+	e := d.kept().Ending
+	t := d.termOf(e.At, e.Grace, e.Reason)
+	if later := d.in.Ending; later != nil && later.Grace != nil {
+		if by := later.At.Add(*later.Grace); by.Before(t.by) {
+			t.by, t.gentle = by, *later.Grace > 0
 		}
 	}
-	if none {
-		return true
-	}
-	var sidecars []string
-	if d.in.Pod != nil {
-		for i := range d.in.Pod.Spec.InitContainers {
-			if c := &d.in.Pod.Spec.InitContainers[i]; roleOf(c) == roleSidecar && len(running[c.Name]) > 0 {
-				sidecars = append(sidecars, c.Name)
-			}
-		}
-	}
-	isSidecar := map[string]bool{}
-	for _, name := range sidecars {
-		isSidecar[name] = true
-	}
-	others := false
-	for i := range list {
-		if c := &list[i]; c.State == pod.ContainerRunning && !isSidecar[c.Name] {
-			others = true
-			d.stopInstance(c, end, why)
-		}
-	}
-	if !others && len(sidecars) > 0 {
-		for _, c := range running[sidecars[len(sidecars)-1]] {
-			d.stopInstance(c, end, why)
-		}
-	}
-	return false
-}
-
-func (d *decider) stopInstance(c *pod.Container, end time.Time, why string) {
-	grace := max(end.Sub(d.in.Now), 0)
-	a := pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: grace, Why: why}
-	d.tellRetry(a)
-	if d.do(a) {
-		d.event(v1.EventTypeNormal, "Killing", c.Name, fmt.Sprintf("Stopping container %s: %s", c.Name, why))
+	if d.wind(t) {
+		d.keep(func(k *pod.Kept) { k.Terminal = v1.PodFailed })
+		d.finished = true
+		d.finish()
 	}
 }
 
-// stopSandbox reports whether the sandbox is stopped, and works towards that.
-func (d *decider) stopSandbox(sb *pod.Sandbox, why string) bool {
-	if d.mem.Stopped[sb.ID] {
-		return true
+// finish ends what a finished pod still holds: sidecars, then the sandbox. Its
+// containers stay, for their logs and exit codes.
+func (d *decider) finish() {
+	const why = "the pod has run to its end"
+	if !d.stopContainers(d.termOf(d.in.Now, nil, why)) {
+		d.because(waiting{text: "its last containers are being stopped"})
+		return
 	}
-	a := pod.Action{Kind: pod.StopSandbox, ID: sb.ID, Why: why}
-	d.tellRetry(a)
-	d.do(a)
-	return false
-}
-
-// tellRetry gives the failure of an action that is to be tried again as a reason.
-func (d *decider) tellRetry(a pod.Action) {
-	if r, ok := d.retrying(a); ok {
-		d.because(fmt.Sprintf("%s: %s", r.Failure.Reason, r.Failure.Message))
+	for i := range d.sandboxes() {
+		d.stopSandbox(&d.sandboxes()[i], why)
 	}
 }

@@ -22,7 +22,8 @@ func (d *decider) tidy() {
 		switch {
 		case c.State == pod.ContainerRunning:
 			inUse[c.SandboxID] = true
-			d.stopInstance(c, d.graceEnd(d.in.Now, nil), "a newer instance has taken its place")
+			t := d.termOf(d.in.Now, nil, "a newer instance has taken its place")
+			d.kill(c, t.by, t.gentle, false, t.why)
 		default:
 			d.do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: "only the last two instances are kept"})
 		}

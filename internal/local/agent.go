@@ -15,13 +15,24 @@ type Agent interface {
 	Snapshot(ctx context.Context) (Snapshot, error)
 	// Pod returns one pod, or false if there is none of that name.
 	Pod(namespace, name string) (PodView, bool)
+	// Details returns what is known of a pod beyond its PodView.
+	Details(uid types.UID) Details
+	// Journal returns what was decided about a pod lately, as a transcript: by this
+	// agent or, if previous is set, by the one before. It returns false if there is none.
+	Journal(uid types.UID, previous bool) ([]byte, bool)
 	// Changed returns a one-slot channel that is filled whenever Snapshot or Pod
 	// may answer differently, until cancel is called.
 	Changed() (wake <-chan struct{}, cancel func())
 	// Images lists the runtime's images.
 	Images(ctx context.Context) ([]Image, error)
-	// Events returns what happened lately, oldest first.
+	// Events returns what happened lately, in the order in which it was seen last: the
+	// newest last.
 	Events() []Event
+	// EventsSince returns what was told after the event of this Seq, in that order.
+	EventsSince(seq uint64) []Event
+	// EventsChanged returns a one-slot channel that is filled whenever EventsSince has
+	// more to return, until cancel is called.
+	EventsChanged() (wake <-chan struct{}, cancel func())
 	// Run adds the pods of a manifest until the Run is closed. Where the manifest
 	// is at fault the error should be a *StatusError with 422, or 409 for names in use.
 	Run(ctx context.Context, origin string, manifest []byte) (Run, error)

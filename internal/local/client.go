@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"syscall"
 )
 
@@ -59,9 +60,18 @@ func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	return get[[]Image](ctx, c, "/v1/images", nil)
 }
 
-// Events returns what happened lately, oldest first.
+// Events returns what happened lately, the newest last.
 func (c *Client) Events(ctx context.Context) ([]Event, error) {
 	return get[[]Event](ctx, c, "/v1/events", nil)
+}
+
+// WatchEvents yields what happened lately, and then what is new or has happened
+// again since, until ctx ends, the loop is left or an error was yielded. It is
+// ErrStopped when the agent ended it.
+func (c *Client) WatchEvents(ctx context.Context) iter.Seq2[[]Event, error] {
+	return stream[[]Event](func() (*http.Response, error) {
+		return c.do(ctx, http.MethodGet, "/v1/events/watch", nil, nil)
+	})
 }
 
 // Watch yields a snapshot now and after changes, until ctx ends, the loop is left
@@ -108,6 +118,22 @@ func (l *logBody) Read(b []byte) (int, error) {
 }
 
 func (l *logBody) Close() error { return l.response.Body.Close() }
+
+// Why returns what may tell why a pod is as it is.
+func (c *Client) Why(ctx context.Context, namespace, pod string) (Explanation, error) {
+	return get[Explanation](ctx, c, "/v1/why", url.Values{"namespace": {namespace}, "pod": {pod}})
+}
+
+// Journal returns the transcript of what was decided about a pod lately: by this
+// agent or, if previous is set, by the one before. The caller closes it.
+func (c *Client) Journal(ctx context.Context, namespace, pod string, previous bool) (io.ReadCloser, error) {
+	query := url.Values{"namespace": {namespace}, "pod": {pod}, "previous": {strconv.FormatBool(previous)}}
+	response, err := c.do(ctx, http.MethodGet, "/v1/journal", query, nil)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
 
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
 	var body T

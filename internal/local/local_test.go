@@ -60,7 +60,8 @@ func TestAnswersComeAcrossWhole(t *testing.T) {
 		want = *s
 	})
 	agent.SetImages([]local.Image{{ID: "sha256:1", Refs: []string{"r:1"}, Digests: []string{"r@sha256:1"}, Size: 5, Pinned: true, UsedBy: []string{"default/a"}}})
-	agent.SetEvents([]local.Event{{Time: at, Type: "Warning", Reason: "BackOff", Object: "pod/default/a", Message: "m", Count: 2}})
+	agent.SetEvents([]local.Event{{Seq: 1, Time: at, First: at, Type: "Warning", Reason: "BackOff", Namespace: "default", Object: "pod/a",
+		UID: "u", Part: "spec.containers{main}", Component: "deckhand", Message: "m", Count: 2}})
 	client, _ := serve(t, agent)
 	got, err := client.Snapshot(t.Context())
 	if err != nil {
@@ -74,9 +75,49 @@ func TestAnswersComeAcrossWhole(t *testing.T) {
 		t.Errorf("images: %+v, %v", images, err)
 	}
 	events, err := client.Events(t.Context())
-	if err != nil || len(events) != 1 || !events[0].Time.Equal(at) {
+	if err != nil || !cmp.Equal(events, agent.Events()) {
 		t.Errorf("events: %+v, %v", events, err)
 	}
+}
+
+func TestPodNameOfAnEvent(t *testing.T) {
+	for _, c := range []struct {
+		event local.Event
+		name  string
+		ok    bool
+	}{
+		{local.Event{Namespace: "default", Object: "pod/a"}, "a", true},
+		{local.Event{Namespace: "default", Object: "secret/a"}, "secret/a", false},
+		{local.Event{Object: "pod/a"}, "a", false}, // a manifest's path
+	} {
+		if name, ok := c.event.PodName(); ok != c.ok || ok && name != c.name {
+			t.Errorf("%+v: %q, %v", c.event, name, ok)
+		}
+	}
+}
+
+func TestWatchEventsTellsOnlyWhatIsNew(t *testing.T) {
+	agent := localtest.New()
+	agent.SetEvents([]local.Event{{Seq: 7, Reason: "B"}, {Seq: 3, Reason: "A"}}) // A was seen last, but B was told last
+	client, _ := serve(t, agent)
+	var got [][]local.Event
+	for events, err := range client.WatchEvents(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events) == 0 {
+			continue // woken for nothing
+		}
+		if got = append(got, events); len(got) == 2 {
+			break
+		}
+		agent.SetEvents([]local.Event{{Seq: 7, Reason: "B"}, {Seq: 3, Reason: "A"}, {Seq: 8, Reason: "C"}})
+	}
+	want := [][]local.Event{{{Seq: 7, Reason: "B"}, {Seq: 3, Reason: "A"}}, {{Seq: 8, Reason: "C"}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lists (-want +got):\n%s", diff)
+	}
+	awaitNoWatchers(t, agent)
 }
 
 func TestEmptySnapshot(t *testing.T) {

@@ -23,7 +23,7 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	view, ok := s.agent.Pod(request.Namespace, request.Pod)
 	if !ok {
-		return &StatusError{http.StatusNotFound, fmt.Errorf("pod %s/%s not found", request.Namespace, request.Pod)}
+		return notFound(request.Namespace, request.Pod)
 	}
 	status := containerStatus(view.Pod, request.Container)
 	if status == nil {

@@ -82,12 +82,15 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /v1/snapshot": s.snapshot,
-		"GET /v1/watch":    s.watch,
-		"GET /v1/images":   s.images,
-		"GET /v1/events":   s.events,
-		"GET /v1/logs":     s.podLogs,
-		"POST /v1/run":     s.run,
+		"GET /v1/snapshot":     s.snapshot,
+		"GET /v1/watch":        s.watch,
+		"GET /v1/images":       s.images,
+		"GET /v1/events":       s.events,
+		"GET /v1/events/watch": s.watchEvents,
+		"GET /v1/logs":         s.podLogs,
+		"GET /v1/why":          s.why,
+		"GET /v1/journal":      s.journal,
+		"POST /v1/run":         s.run,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := handle(w, r); err != nil {

@@ -93,6 +93,23 @@ func (s *Server) events(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, s.agent.Events())
 }
 
+// watchEvents sends a list of all events, and then lists of those that are new.
+func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) error {
+	wake, cancel := s.agent.EventsChanged()
+	defer cancel()
+	w.Header().Set("Content-Type", ndjson)
+	news := func(uint64) []Event { return s.agent.Events() }
+	var seq uint64
+	return s.stream(w, r, wake, func() error {
+		events := news(seq)
+		news = s.agent.EventsSince
+		for i := range events {
+			seq = max(seq, events[i].Seq)
+		}
+		return json.NewEncoder(w).Encode(events)
+	})
+}
+
 // encodeSnapshot writes a snapshot as one line of JSON, pod by pod: with
 // thousands of pods the whole would be many megabytes.
 func encodeSnapshot(w io.Writer, snapshot Snapshot) error {

@@ -5,6 +5,7 @@ package local
 
 import (
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -66,15 +67,31 @@ type Image struct {
 	UsedBy []string `json:"usedBy,omitempty"`
 }
 
-// Event is something that happened, newest Time first seen Count times.
+// Event is something that happened Count times, from First to Time.
 type Event struct {
+	// Seq orders events by when they were told last.
+	Seq    uint64        `json:"seq"`
 	Time   time.Time     `json:"time"`
+	First  time.Time     `json:"first,omitzero"`
 	Type   pod.EventType `json:"type"`
 	Reason string        `json:"reason"`
-	// Object is such as "pod/default/web-node1".
-	Object  string `json:"object"`
-	Message string `json:"message"`
-	Count   int    `json:"count,omitempty"`
+	// Namespace is empty for what isn't in one.
+	Namespace string `json:"namespace,omitempty"`
+	// Object is such as "pod/web-node1", or a manifest's path or URL.
+	Object string `json:"object"`
+	// UID is the object's, Part the part of it that is meant, such as "spec.containers{web}".
+	UID  types.UID `json:"uid,omitempty"`
+	Part string    `json:"part,omitempty"`
+	// Component is who reports it.
+	Component string `json:"component,omitempty"`
+	Message   string `json:"message"`
+	Count     int    `json:"count,omitempty"`
+}
+
+// PodName returns the name of the pod that the event is about, or false.
+func (e *Event) PodName() (string, bool) {
+	name, ok := strings.CutPrefix(e.Object, "pod/")
+	return name, ok && e.Namespace != ""
 }
 
 // RunUpdate is one line of a foreground run's progress.

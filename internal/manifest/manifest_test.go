@@ -184,6 +184,8 @@ func TestDecodeValues(t *testing.T) {
     readinessProbe: {tcpSocket: {port: 80}}
     stdin: null
   - {<<: *c, name: d}
+  ephemeralContainers:
+  - {<<: *c, name: e, targetContainerName: c}
   volumes:
   - {name: v, configMap: {defaultMode: 0644, items: [{mode: 0o600}]}}
 `)))
@@ -198,11 +200,12 @@ func TestDecodeValues(t *testing.T) {
 		c.LivenessProbe.HTTPGet.Port.String(), c.LivenessProbe.PeriodSeconds, c.ReadinessProbe.TCPSocket.Port.IntValue(),
 		*p.Spec.Volumes[0].ConfigMap.DefaultMode, *p.Spec.Volumes[0].ConfigMap.Items[0].Mode,
 		p.Spec.Containers[1].Name, p.Spec.Containers[1].LivenessProbe.PeriodSeconds,
+		p.Spec.EphemeralContainers[0].Name, p.Spec.EphemeralContainers[0].TargetContainerName, p.Spec.EphemeralContainers[0].LivenessProbe.PeriodSeconds,
 		p.Spec.RestartPolicy,
 	}
 	want := []any{
 		"Pod", "v1", "2", "2001-01-01", true, false, int64(100), "500m", "1G", "http", int32(16), 80,
-		int32(0o644), int32(0o600), "d", int32(16), v1.RestartPolicy(""),
+		int32(0o644), int32(0o600), "d", int32(16), "e", "c", int32(16), v1.RestartPolicy(""),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("wrong values (-want +got):\n%s", diff)

@@ -31,6 +31,7 @@ type Metrics struct {
 	Runtime *Runtime
 	PLEG    *PLEG
 	Pods    *Pods
+	Probes  *Probes
 
 	registry *prometheus.Registry
 }
@@ -41,6 +42,7 @@ func New(info Info) *Metrics {
 		Runtime:  newRuntime(),
 		PLEG:     newPLEG(),
 		Pods:     newPods(),
+		Probes:   newProbes(),
 		registry: prometheus.NewRegistry(),
 	}
 	m.registry.MustRegister(
@@ -53,6 +55,7 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(m.Runtime.collectors()...)
 	m.registry.MustRegister(m.PLEG.collectors()...)
 	m.registry.MustRegister(m.Pods.collectors()...)
+	m.registry.MustRegister(m.Probes.collectors()...)
 	return m
 }
 

@@ -76,7 +76,7 @@ func (l *listing) container(item *runtimeapi.Container) {
 	}
 	l.fetches = append(l.fetches, func(ctx context.Context) error {
 		st, err := l.rt.ContainerStatus(ctx, c.ID)
-		_, full, ok := translate.ContainerStatus(st, c.SandboxID)
+		_, full, ok := translate.ContainerUpdate(st, c.SandboxID, k.Instance)
 		if err == nil && ok {
 			l.addContainer(podcache.Container{Pod: who, Container: full, Detailed: true})
 			return nil

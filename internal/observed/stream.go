@@ -109,11 +109,12 @@ func (s *Store) reading(e *runtimeapi.ContainerEventResponse, at time.Time) (rd 
 		}
 	}
 	for _, st := range e.GetContainersStatuses() {
-		who, c, ok := translate.ContainerStatus(st, sandboxID)
+		k := s.cache.Know(st.GetId())
+		who, c, ok := translate.ContainerUpdate(st, sandboxID, k.Instance)
 		if !ok {
 			continue
 		}
-		if k := s.cache.Know(c.ID); k.UID == "" && !k.Gone && (stale || sandboxID == "") {
+		if k.UID == "" && !k.Gone && (stale || sandboxID == "") {
 			lacking = append(lacking, who.UID)
 			continue
 		}

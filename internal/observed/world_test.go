@@ -18,6 +18,7 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,6 +81,12 @@ func (w *world) addContainer(sandbox, id, name string, attempt uint32) *runtimea
 		Id: id, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: time.Now().UnixNano(), Labels: labels,
 		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt}, LogPath: "/logs/" + id, ImageRef: "sha256:1",
 		Image: &runtimeapi.ImageSpec{Image: "img"},
+		Annotations: map[string]string{
+			translate.AnnotationHash: "1", translate.AnnotationResources: `{"requests":{"cpu":"1"}}`, translate.AnnotationPorts: `[{"containerPort":80}]`,
+		},
+		User:       &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: 1, SupplementalGroups: []int64{2}}},
+		StopSignal: runtimeapi.Signal_SIGTERM,
+		Mounts:     []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/x", Readonly: true}},
 	}}
 	return w.event(id, sandbox, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 }

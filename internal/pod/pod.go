@@ -44,6 +44,12 @@ type Desired struct {
 	// Stale is empty while the newest text of the manifest is what Pod says.
 	// Otherwise it tells a person why an older, good version is kept.
 	Stale string
+	// Base is the content hash of the version that the pod was created from: edits
+	// that are applied in place (image, resources, labels, annotations) leave it.
+	Base string
+	// Replaces says why the pod of this name before couldn't become this one by an
+	// edit in place; empty if there was none.
+	Replaces string
 }
 
 // Problem is something wrong with what a source says, told to a person.
@@ -122,6 +128,28 @@ type Container struct {
 	Grace *int64
 	// TerminationMessagePath is the host path of the file mounted for the message; empty if none.
 	TerminationMessagePath string
+	// Made is what it was made with beyond that, Told what the runtime says of it
+	// beyond that; nil where unknown. Both are immutable.
+	Made *Made
+	Told *Told
+}
+
+// Made is what a container was created with, recorded on the container itself.
+type Made struct {
+	// Resources are requests and limits. A resize doesn't change them: see Kept.Resized.
+	Resources v1.ResourceRequirements
+	// PreStop and Ports are for pods whose spec is gone.
+	PreStop *v1.LifecycleHandler
+	Ports   []v1.ContainerPort
+}
+
+// Told is what the runtime says of a container once it is created, in the API's terms.
+type Told struct {
+	// User is who its first process runs as; nil if the runtime doesn't say.
+	User         *v1.ContainerUser
+	VolumeMounts []v1.VolumeMountStatus
+	// StopSignal is what it is asked to stop with; empty if the runtime doesn't say.
+	StopSignal v1.Signal
 }
 
 // Ended reports whether the instance will never run again.
@@ -158,88 +186,6 @@ func (o *Observed) Newest(name string) *Container {
 	return nil
 }
 
-// ActionKind names an effect on the world.
-type ActionKind string
-
-const (
-	// PreparePod makes the pod's folders, cgroup and volumes.
-	PreparePod ActionKind = "PreparePod"
-	// CreateSandbox makes and starts a sandbox with Attempt.
-	CreateSandbox ActionKind = "CreateSandbox"
-	// StopSandbox stops sandbox ID, and with it its network.
-	StopSandbox ActionKind = "StopSandbox"
-	// RemoveSandbox removes sandbox ID and every container in it.
-	RemoveSandbox ActionKind = "RemoveSandbox"
-	// EnsureImage makes the image of Container present, by its pull policy.
-	EnsureImage ActionKind = "EnsureImage"
-	// CreateContainer makes the instance Attempt of Container in sandbox SandboxID.
-	CreateContainer ActionKind = "CreateContainer"
-	// StartContainer starts the created instance ID of Container.
-	StartContainer ActionKind = "StartContainer"
-	// StopContainer stops instance ID of Container within Grace.
-	StopContainer ActionKind = "StopContainer"
-	// RemoveContainer removes the ended instance ID and its log.
-	RemoveContainer ActionKind = "RemoveContainer"
-	// CleanPod takes down what PreparePod made, and the pod's logs.
-	CleanPod ActionKind = "CleanPod"
-)
-
-// Action is one effect the core asks for. Which fields count depends on Kind.
-type Action struct {
-	Kind      ActionKind `json:"kind"`
-	Container string     `json:"container,omitempty"`
-	ID        string     `json:"id,omitempty"`
-	SandboxID string     `json:"sandboxID,omitempty"`
-	Attempt   int        `json:"attempt,omitempty"`
-	// ImageRef is the resolved image for CreateContainer.
-	ImageRef string `json:"imageRef,omitempty"`
-	// Grace is how long a stopped container may take before it is killed.
-	Grace time.Duration `json:"grace,omitempty"`
-	// Backoff is recorded on the container that CreateContainer makes.
-	Backoff time.Duration `json:"backoff,omitempty"`
-	// Why is the reason, in words, for logs, events and `deckhand why`.
-	Why string `json:"why,omitempty"`
-}
-
-// Target names what the action works on. At most one action per target is under way.
-func (a Action) Target() string {
-	switch a.Kind {
-	case EnsureImage, CreateContainer, StartContainer:
-		return "container/" + a.Container
-	case StopContainer, RemoveContainer:
-		return "instance/" + a.ID
-	case StopSandbox, RemoveSandbox:
-		return "sandbox/" + a.ID
-	case CreateSandbox:
-		return "sandbox"
-	default:
-		return "pod"
-	}
-}
-
-// Failure is why an action did not succeed. Reason is one of Kubernetes'
-// waiting reasons (ErrImagePull, CreateContainerError, ...).
-type Failure struct {
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-	// Permanent says that trying again the same way can't help.
-	Permanent bool `json:"permanent,omitempty"`
-}
-
-func (f *Failure) Error() string { return f.Reason + ": " + f.Message }
-
-// Result is what came of an action.
-type Result struct {
-	Action Action `json:"action"`
-	// ID is what the action made: a sandbox's or container's ID, an image's reference.
-	ID      string   `json:"id,omitempty"`
-	Failure *Failure `json:"failure,omitempty"`
-	// Cancelled says that the action was given up because the core asked for that.
-	Cancelled bool `json:"cancelled,omitempty"`
-	// At is when it ended.
-	At time.Time `json:"at"`
-}
-
 // EventType is v1.Event's type.
 type EventType = string
 
@@ -252,12 +198,25 @@ type Event struct {
 	Container string
 }
 
+// Reason is one thing that a pod waits for, in words for a person.
+type Reason struct {
+	// Container is the one that waits; empty for the pod as a whole.
+	Container string `json:"container,omitempty"`
+	Text      string `json:"text"`
+	// Since is when this wait began.
+	Since time.Time `json:"since"`
+	// Next is when something is tried next; zero if only an event can end the wait.
+	Next time.Time `json:"next,omitzero"`
+	// Advice is what a person could do about it; empty if nothing needs to be done.
+	Advice string `json:"advice,omitempty"`
+}
+
 // Report is what a worker tells of its pod: the one source of its status.
 type Report struct {
 	Desired *Desired
 	Status  *v1.PodStatus
-	// Reasons say in words what the pod waits for; Wake is when it is looked at next, if that is known.
-	Reasons []string
+	// Reasons say what the pod waits for; Wake is when it is looked at next, if that is known.
+	Reasons []Reason
 	Wake    time.Time
 	// Stopping says why the pod has to end, StoppingAt since when; empty while it need not.
 	Stopping   string

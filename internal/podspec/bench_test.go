@@ -1,22 +1,9 @@
 package podspec
 
-import (
-	"os"
-	"testing"
-
-	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
-)
+import "testing"
 
 func BenchmarkValidate(b *testing.B) {
-	data, err := os.ReadFile("testdata/everything.yaml")
-	if err != nil {
-		b.Fatal(err)
-	}
-	p := &v1.Pod{}
-	if err := yaml.UnmarshalStrict(data, p); err != nil {
-		b.Fatal(err)
-	}
+	p := everything(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		SetDefaults(p)

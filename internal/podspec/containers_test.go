@@ -128,7 +128,7 @@ func TestLifecycleRules(t *testing.T) {
 	runRules(t, []ruleCase{
 		{c("lifecycle: {postStart: {}, preStop: {}}"), "Required " + l + ".postStart\nRequired " + l + ".preStop"},
 		{c("lifecycle: {postStart: {exec: {}}, preStop: {httpGet: {port: 0}}}"), "Required " + l + ".postStart.exec.command\nInvalid " + l + ".preStop.httpGet.port"},
-		{c("lifecycle: {preStop: {sleep: {seconds: 30}, tcpSocket: {port: 0}}}"), "Invalid " + l + ".preStop.tcpSocket.port\nForbidden " + l + ".preStop.sleep"},
+		{c("lifecycle: {preStop: {sleep: {seconds: 30}, tcpSocket: {port: 0}}}"), "Forbidden " + l + ".preStop.tcpSocket"},
 		{c("lifecycle: {preStop: {sleep: {seconds: 30}}}"), ""},
 		{c("lifecycle: {preStop: {sleep: {seconds: 31}}}"), "Invalid " + l + ".preStop.sleep.seconds"},
 		{c("lifecycle: {preStop: {sleep: {seconds: -1}}}"), "Invalid " + l + ".preStop.sleep.seconds"},

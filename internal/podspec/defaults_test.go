@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -144,6 +145,21 @@ func TestContainerDefaults(t *testing.T) {
 		}
 		if diff := cmp.Diff(containerDefaults, string(got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", where, diff)
+		}
+	}
+}
+
+// An API server stopped filling in resize policies in 1.33; what isn't listed is
+// resized without a restart. Nor does a container get a restart policy: without
+// one, its pod's counts.
+func TestNotFilledIn(t *testing.T) {
+	for _, spec := range []string{
+		c("resources: {limits: {cpu: 1, memory: 1Gi}}"),
+		c("resources: {limits: {cpu: 1, memory: 1Gi}}, resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]"),
+	} {
+		given := podOf(t, spec).Spec.Containers[0]
+		if want := strings.Count(spec, "resourceName"); len(given.ResizePolicy) != want || given.RestartPolicy != nil {
+			t.Errorf("%s: resize policies %v and restart policy %v were filled in", spec, given.ResizePolicy, given.RestartPolicy)
 		}
 	}
 }

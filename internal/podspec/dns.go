@@ -55,7 +55,7 @@ func dnsConfig(c *v1.PodDNSConfig, at *field.Path) field.ErrorList {
 		errs = append(errs, search(s, searches.Index(i))...)
 	}
 	for i, o := range c.Options {
-		errs = append(errs, rule.Required(at.Child("options").Index(i).Child("name"), o.Name, "")...)
+		errs = append(errs, rule.Required(at.Child("options").Index(i).Child("name"), o.Name, "must name a resolver option, such as \"ndots\"")...)
 	}
 	return errs
 }

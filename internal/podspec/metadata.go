@@ -12,6 +12,11 @@ import (
 
 func metadata(p *v1.Pod, at *field.Path) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&p.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, at)
+	for _, e := range errs {
+		if e.Detail == "" {
+			e.Detail = "must be set" // apimachinery says no more than "Required value"
+		}
+	}
 	annotations := at.Child("annotations")
 	if cost, ok := p.Annotations[v1.PodDeletionCost]; ok {
 		if _, err := strconv.ParseInt(cost, 10, 32); err != nil || cost[0] == '+' {

@@ -13,7 +13,7 @@ import (
 func life(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	errs := rule.OneOf(at.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
 	if t := s.TerminationGracePeriodSeconds; t != nil {
-		errs = append(errs, rule.NotNegative(at.Child("terminationGracePeriodSeconds"), *t)...)
+		errs = append(errs, rule.AtLeast(at.Child("terminationGracePeriodSeconds"), *t, 0)...)
 	}
 	if t := s.ActiveDeadlineSeconds; t != nil {
 		errs = append(errs, rule.Range(at.Child("activeDeadlineSeconds"), *t, 1, math.MaxInt32)...)
@@ -32,7 +32,7 @@ func names(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, rule.Subdomain(at.Child("runtimeClassName"), *s.RuntimeClassName)...)
 	}
 	for i, secret := range s.ImagePullSecrets {
-		errs = append(errs, rule.Required(at.Child("imagePullSecrets").Index(i).Child("name"), secret.Name, "")...)
+		errs = append(errs, rule.Required(at.Child("imagePullSecrets").Index(i).Child("name"), secret.Name, "must name a Secret")...)
 	}
 	return errs
 }

@@ -75,7 +75,7 @@ func TestPodRules(t *testing.T) {
 		{"{hostnameOverride: a.b, setHostnameAsFQDN: false}", ""},
 		{"{hostAliases: [{ip: 10.0.0.1, hostnames: [a, b.c, A]}, {ip: x}, {ip: ''}]}",
 			"Invalid spec.hostAliases[0].hostnames[2]\nInvalid spec.hostAliases[1].ip\nInvalid spec.hostAliases[2].ip"},
-		{"{ephemeralContainers: [{name: e, image: i}]}", "Forbidden spec.ephemeralContainers"},
+		{"{ephemeralContainers: [{name: e, image: i}]}", ""},
 		{"{overhead: {cpu: -1}}", "Invalid spec.overhead[cpu]"},
 	})
 }

@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"math"
 	"math/rand/v2"
 	"os"
 	"reflect"
@@ -9,12 +10,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"pgregory.net/rapid"
 
 	"github.com/deckhand-node/deckhand/internal/manifest"
 )
 
+// reporter is what checkAny needs of a test, be it testing's or rapid's.
+type reporter interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
 // checkAny is what must hold for any pod whatsoever.
-func checkAny(t *testing.T, p *v1.Pod) {
+func checkAny(t reporter, p *v1.Pod) {
 	t.Helper()
 	Validate(p) // never panics, defaulted or not
 	SetDefaults(p)
@@ -23,7 +31,13 @@ func checkAny(t *testing.T, p *v1.Pod) {
 	if diff := cmp.Diff(once, p); diff != "" {
 		t.Errorf("SetDefaults changed a pod it had defaulted:\n%s", diff)
 	}
-	first := describe(Validate(p))
+	errs := Validate(p)
+	for _, e := range errs {
+		if e.Field == "" || e.Detail == "" {
+			t.Errorf("%v doesn't say where it is wrong and what would be valid", e)
+		}
+	}
+	first := describe(errs)
 	if diff := cmp.Diff(once, p); diff != "" {
 		t.Errorf("Validate changed the pod:\n%s", diff)
 	}
@@ -88,14 +102,92 @@ func TestAnyPod(t *testing.T) {
 	}
 }
 
+// leaves collects every value of a pod that can be changed by itself, and the
+// pointers, lists and maps on the way to them.
+func leaves(v reflect.Value, found []reflect.Value) []reflect.Value {
+	if _, ok := v.Addr().Interface().(*resource.Quantity); ok {
+		return append(found, v)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		found = append(found, v)
+		if !v.IsNil() {
+			found = leaves(v.Elem(), found)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				found = leaves(v.Field(i), found)
+			}
+		}
+	case reflect.Slice:
+		found = append(found, v)
+		for i := range v.Len() {
+			found = leaves(v.Index(i), found)
+		}
+	default:
+		found = append(found, v)
+	}
+	return found
+}
+
+// mutate changes one value of a pod: to nothing, to an extreme, to a word that
+// means something elsewhere, or, where it is a list, to one with an item less or twice.
+func mutate(t *rapid.T, v reflect.Value) {
+	if q, ok := v.Addr().Interface().(*resource.Quantity); ok {
+		*q = *resource.NewMilliQuantity(rapid.Int64().Draw(t, "thousandths"), resource.DecimalSI)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		} else {
+			v.SetZero()
+		}
+	case reflect.Slice:
+		if n := v.Len(); n > 0 && rapid.Bool().Draw(t, "twice") {
+			v.Set(reflect.Append(v, v.Index(rapid.IntRange(0, n-1).Draw(t, "item"))))
+		} else if n > 0 {
+			v.SetLen(n - 1)
+		} else {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		}
+	case reflect.Map:
+		v.SetZero()
+	case reflect.String:
+		words := []string{"", "x", "http", "A b", "8080", "main", "sidecar", "Always", "Never", "OnFailure", "Restart", "RestartContainer", "windows", "SIGTERM", "cpu", "../x", "[::1]", "\x00é"}
+		v.SetString(rapid.SampledFrom(words).Draw(t, "word"))
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Int32, reflect.Int64:
+		v.SetInt(rapid.SampledFrom([]int64{-1, 0, 1, 30, 31, 255, 256, 65535, 65536, math.MaxInt32, math.MinInt32}).Draw(t, "number"))
+	}
+}
+
+// A good pod stays a pod that can be judged, however it is changed: what goes
+// wrong near what is right is what people write.
+func TestMutatedPod(t *testing.T) {
+	good := everything(t)
+	rapid.Check(t, func(t *rapid.T) {
+		p := good.DeepCopy()
+		for range rapid.IntRange(1, 6).Draw(t, "changes") {
+			// Changing one thing can add or remove others.
+			found := leaves(reflect.ValueOf(&p.Spec).Elem(), nil)
+			mutate(t, found[rapid.IntRange(0, len(found)-1).Draw(t, "where")])
+		}
+		checkAny(t, p)
+	})
+}
+
 // FuzzPod reads pods as the agent does: what package manifest lets through must
 // be safe here.
 func FuzzPod(f *testing.F) {
-	everything, err := os.ReadFile("testdata/everything.yaml")
+	text, err := os.ReadFile("testdata/everything.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(everything)
+	f.Add(text)
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod"}`))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{}],"initContainers":[{}],"volumes":[{}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

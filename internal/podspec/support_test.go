@@ -68,6 +68,11 @@ func runRules(t *testing.T, cases []ruleCase) {
 		if diff := cmp.Diff(tc.want, describe(errs)); diff != "" {
 			t.Errorf("%s\n(-want +got):\n%s%v", tc.spec, diff, errs.ToAggregate())
 		}
+		for _, e := range errs {
+			if e.Detail == "" {
+				t.Errorf("%s\n%v doesn't say what would be valid", tc.spec, e)
+			}
+		}
 		if diff := cmp.Diff(before, p); diff != "" {
 			t.Errorf("%s\nValidate changed the pod:\n%s", tc.spec, diff)
 		}

@@ -8,8 +8,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A pod that uses every field there is, but for those that exclude each other.
-func TestEverythingValid(t *testing.T) {
+// everything is a pod that uses every field there is, but for those that exclude
+// each other, before defaults.
+func everything(t testing.TB) *v1.Pod {
+	t.Helper()
 	data, err := os.ReadFile("testdata/everything.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -18,6 +20,11 @@ func TestEverythingValid(t *testing.T) {
 	if err := yaml.UnmarshalStrict(data, p); err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+func TestEverythingValid(t *testing.T) {
+	p := everything(t)
 	SetDefaults(p)
 	if errs := Validate(p); len(errs) > 0 {
 		t.Error(errs.ToAggregate())

@@ -1,93 +1,71 @@
 package resources
 
 import (
-	"iter"
 	"strconv"
 
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
-	helpers "k8s.io/component-helpers/resource"
 
 	"github.com/deckhand-node/deckhand/internal/cpuunits"
+	"github.com/deckhand-node/deckhand/internal/grant"
 )
 
-// limits is what a pod as a whole asks for and may use.
-type limits struct {
-	// milliCPU is the sum of CPU requests, in thousandths of a CPU.
-	milliCPU int64
-	// milliCPULimit and memoryLimit (bytes) are 0 unless everything in the pod is limited.
-	milliCPULimit, memoryLimit int64
-}
-
-func limitsOf(p *v1.Pod) limits {
-	requests := helpers.PodRequests(p, helpers.PodResourcesOptions{})
-	l := limits{milliCPU: requests.Cpu().MilliValue()}
-	total := helpers.PodLimits(p, helpers.PodResourcesOptions{})
-	if limited(p, v1.ResourceCPU) {
-		l.milliCPULimit = total.Cpu().MilliValue()
-	}
-	if limited(p, v1.ResourceMemory) {
-		l.memoryLimit = total.Memory().Value()
-	}
-	return l
-}
-
-// MemoryLimit is how much memory the pod may use, in bytes; not ok if there is no limit.
+// MemoryLimit is how much memory the pod may use by its spec, in bytes; not ok if there is no limit.
 func MemoryLimit(p *v1.Pod) (bytes int64, ok bool) {
-	l := limitsOf(p)
-	return l.memoryLimit, l.memoryLimit > 0
-}
-
-// limited reports whether a limit holds for everything in the pod.
-func limited(p *v1.Pod, name v1.ResourceName) bool {
-	if r := p.Spec.Resources; r != nil {
-		if limit, ok := r.Limits[name]; ok && limit.Sign() > 0 {
-			return true
-		}
-	}
-	for r := range allResources(p) {
-		if limit := r.Limits[name]; limit.Sign() <= 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// allResources goes through the resources of every container, init containers too.
-func allResources(p *v1.Pod) iter.Seq[v1.ResourceRequirements] {
-	return func(yield func(v1.ResourceRequirements) bool) {
-		for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-			for i := range list {
-				if !yield(list[i].Resources) {
-					return
-				}
-			}
-		}
-	}
+	l := grant.PodLimits(p, nil)
+	return l.MemoryLimit, l.MemoryLimit > 0
 }
 
 // setting is a value to write to a file of a controller.
-type setting struct{ controller, file, value string }
+type setting struct {
+	controller, file, value string
+	// lifts says that the value is no bound: a kernel without the file has none anyway.
+	lifts bool
+}
 
-func (l limits) settings(v2 bool, c Config) []setting {
-	s := append(make([]setting, 0, 4), sharesSetting(v2, cpuunits.Shares(l.milliCPU)))
-	if l.milliCPULimit > 0 && !c.NoCPUQuota {
-		period := c.CPUPeriod.Microseconds()
-		quota := strconv.FormatInt(cpuunits.Quota(l.milliCPULimit, period), 10)
-		if v2 {
-			s = append(s, setting{"cpu", "cpu.max", quota + " " + strconv.FormatInt(period, 10)})
-		} else {
-			s = append(s,
-				setting{"cpu", "cpu.cfs_period_us", strconv.FormatInt(period, 10)},
-				setting{"cpu", "cpu.cfs_quota_us", quota})
-		}
+// Files that take care, when they are written.
+const (
+	cpuPeriod   = "cpu.cfs_period_us" // judged together with the quota
+	cpuQuota    = "cpu.cfs_quota_us"
+	memoryLimit = "memory.limit_in_bytes"
+)
+
+// settings are the values of the group of a pod. What isn't limited is set, too:
+// the group may be there already, with limits of before.
+func settings(l grant.Limits, v2 bool, c Config) []setting {
+	s := append(make([]setting, 0, 4), sharesSetting(v2, cpuunits.Shares(l.CPUMilli)))
+	milli := l.CPULimitMilli
+	if c.NoCPUQuota {
+		milli = 0
 	}
-	if l.memoryLimit > 0 {
-		file := "memory.limit_in_bytes"
-		if v2 {
-			file = "memory.max"
-		}
-		s = append(s, setting{"memory", file, strconv.FormatInt(l.memoryLimit, 10)})
+	period := c.CPUPeriod.Microseconds()
+	return append(append(s, quotaSettings(v2, cpuunits.Quota(milli, period), period)...), memorySetting(v2, l.MemoryLimit))
+}
+
+// quotaSettings bound the CPU; quota (microseconds in each period) is 0 for no bound.
+func quotaSettings(v2 bool, quota, period int64) []setting {
+	each := strconv.FormatInt(period, 10)
+	value := strconv.FormatInt(quota, 10)
+	switch {
+	case v2 && quota == 0:
+		return []setting{{controller: "cpu", file: "cpu.max", value: "max " + each, lifts: true}}
+	case v2:
+		return []setting{{controller: "cpu", file: "cpu.max", value: value + " " + each}}
+	case quota == 0:
+		return []setting{{controller: "cpu", file: cpuQuota, value: "-1", lifts: true}}
+	default:
+		return []setting{{controller: "cpu", file: cpuPeriod, value: each}, {controller: "cpu", file: cpuQuota, value: value}}
+	}
+}
+
+// memorySetting bounds the memory (bytes); 0 is no bound.
+func memorySetting(v2 bool, limit int64) setting {
+	s := setting{controller: "memory", file: memoryLimit, value: "-1"}
+	if v2 {
+		s.file, s.value = "memory.max", "max"
+	}
+	if limit > 0 {
+		s.value = strconv.FormatInt(limit, 10)
 	}
 	return s
 }
@@ -96,7 +74,8 @@ func (l limits) settings(v2 bool, c Config) []setting {
 func sharesSetting(v2 bool, shares int64) setting {
 	if v2 {
 		// The conversion of the OCI runtimes, so that pods and containers are weighed alike.
-		return setting{"cpu", "cpu.weight", strconv.FormatUint(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares)), 10)}
+		weight := cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))
+		return setting{controller: "cpu", file: "cpu.weight", value: strconv.FormatUint(weight, 10)}
 	}
-	return setting{"cpu", "cpu.shares", strconv.FormatInt(shares, 10)}
+	return setting{controller: "cpu", file: "cpu.shares", value: strconv.FormatInt(shares, 10)}
 }

@@ -1,6 +1,10 @@
 package resources
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"iter"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // QOSClass is the pod's quality of service class, from its spec alone
 // (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/): only CPU and
@@ -53,4 +57,17 @@ func guaranteed(r v1.ResourceRequirements) bool {
 		}
 	}
 	return true
+}
+
+// allResources goes through the resources of every container, init containers too.
+func allResources(p *v1.Pod) iter.Seq[v1.ResourceRequirements] {
+	return func(yield func(v1.ResourceRequirements) bool) {
+		for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range list {
+				if !yield(list[i].Resources) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -20,12 +20,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/cpuunits"
+	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/pathelement"
 )
 
@@ -92,19 +92,31 @@ func (m *Manager) CgroupParent(p *v1.Pod) string {
 	return m.name(QOSClass(p), p.UID)
 }
 
-// Ensure makes the pod's group and sets what holds for the pod as a whole. It
-// may be called again.
+// Ensure makes the pod's group and has it allow what l says. It may be called
+// again, and then is Resize.
 //
 // It does no more than it must: only the cpu and memory groups are made here,
 // the other cgroup v1 controllers' come into being with the first container.
-func (m *Manager) Ensure(ctx context.Context, p *v1.Pod) error {
-	if err := m.ensure(ctx, p); err != nil {
+func (m *Manager) Ensure(ctx context.Context, p *v1.Pod, l grant.Limits) error {
+	return named(p, m.ensure(ctx, p, l))
+}
+
+// Resize has the pod's group, which has to be there, allow what l says (KEP-1287).
+// Limits of the pod's containers must never be above the pod's, which cgroup v1
+// refuses for CPU: raise the pod first, and lower it last. A memory limit below
+// what the pod uses is refused (unix.EBUSY), whatever else l says.
+func (m *Manager) Resize(ctx context.Context, p *v1.Pod, l grant.Limits) error {
+	return named(p, m.resize(ctx, p, l))
+}
+
+func named(p *v1.Pod, err error) error {
+	if err != nil {
 		return fmt.Errorf("cgroup of pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	return nil
 }
 
-func (m *Manager) ensure(ctx context.Context, p *v1.Pod) error {
+func (m *Manager) ensure(ctx context.Context, p *v1.Pod, lim grant.Limits) error {
 	if err := pathelement.Check("pod UID", string(p.UID)); err != nil {
 		return err
 	}
@@ -115,19 +127,26 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod) error {
 	if err := m.ensureTiers(l); err != nil {
 		return err
 	}
-	name, lim := m.CgroupParent(p), limitsOf(p)
-	err = m.makePod(l, name, lim)
+	err = m.makePod(l, p, lim)
 	if errors.Is(err, unix.ENOENT) {
 		// Somebody removed the groups above: make them again, once.
 		m.forgetTiers()
 		if err = m.ensureTiers(l); err == nil {
-			err = m.makePod(l, name, lim)
+			err = m.makePod(l, p, lim)
 		}
 	}
-	if err != nil || QOSClass(p) != v1.PodQOSBurstable {
+	return err
+}
+
+func (m *Manager) resize(ctx context.Context, p *v1.Pod, lim grant.Limits) error {
+	if err := pathelement.Check("pod UID", string(p.UID)); err != nil {
 		return err
 	}
-	return m.weigh(l, func() { m.burstable[p.UID] = lim.milliCPU })
+	l, err := m.usable(ctx)
+	if err != nil {
+		return err
+	}
+	return m.allow(l, p, lim)
 }
 
 // usable is what every operation needs first.
@@ -141,13 +160,29 @@ func (m *Manager) usable(ctx context.Context) (layout, error) {
 	return m.layout()
 }
 
-func (m *Manager) makePod(l layout, name string, lim limits) error {
+func (m *Manager) makePod(l layout, p *v1.Pod, lim grant.Limits) error {
+	name := m.CgroupParent(p)
 	for _, mount := range l.limited() {
 		if err := makeGroup(filepath.Join(mount, name)); err != nil {
 			return err
 		}
 	}
-	return write(l, name, lim.settings(l.v2, m.conf))
+	return m.allow(l, p, lim)
+}
+
+// allow sets what the pod's group allows, and its part of its tier's weight.
+func (m *Manager) allow(l layout, p *v1.Pod, lim grant.Limits) error {
+	name := m.CgroupParent(p)
+	if err := l.spare(name, lim.MemoryLimit); err != nil {
+		return err
+	}
+	if err := write(l, name, settings(lim, l.v2, m.conf)); err != nil {
+		return err
+	}
+	if QOSClass(p) != v1.PodQOSBurstable {
+		return nil
+	}
+	return m.weigh(l, func() { m.burstable[p.UID] = lim.CPUMilli })
 }
 
 // weigh changes what the Burstable tier is made of and sets its weight to match.
@@ -167,16 +202,5 @@ func (m *Manager) weigh(l layout, change func()) error {
 		return fmt.Errorf("weight of the Burstable tier: %w", err)
 	}
 	m.written = shares
-	return nil
-}
-
-// write sets values in the named group.
-func write(l layout, name string, settings []setting) error {
-	for _, s := range settings {
-		dir := filepath.Join(l.mounts[s.controller], name)
-		if err := cgroups.WriteFile(dir, s.file, s.value); err != nil {
-			return fmt.Errorf("set %s to %s in %s: %w", s.file, s.value, dir, err)
-		}
-	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package resources
 
 import (
+	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/grant"
 )
 
 // need is "cpu request, cpu limit, memory request, memory limit"; "" leaves one out.
@@ -115,7 +119,7 @@ func TestSettings(t *testing.T) {
 		conf   Config
 		v1, v2 string
 	}{
-		{"best effort", makePod("u", nothing), Config{}, "cpu.shares=2", "cpu.weight=1"},
+		{"best effort", makePod("u", nothing), Config{}, "cpu.shares=2 cpu.cfs_quota_us=-1 memory.limit_in_bytes=-1", "cpu.weight=1 cpu.max=max 100000 memory.max=max"},
 		{
 			"guaranteed", makePod("u", exact, exact), Config{},
 			"cpu.shares=1024 cpu.cfs_period_us=100000 cpu.cfs_quota_us=100000 memory.limit_in_bytes=134217728",
@@ -123,15 +127,15 @@ func TestSettings(t *testing.T) {
 		},
 		{
 			"one container has no limits: none for the pod", makePod("u", loose, need{"100m", "", "", ""}), Config{},
-			"cpu.shares=204", "cpu.weight=29",
+			"cpu.shares=204 cpu.cfs_quota_us=-1 memory.limit_in_bytes=-1", "cpu.weight=29 cpu.max=max 100000 memory.max=max",
 		},
 		{
 			"limits are independent", makePod("u", need{"", "1", "", ""}, need{"", "1", "", "1Mi"}), Config{},
-			"cpu.shares=2 cpu.cfs_period_us=100000 cpu.cfs_quota_us=200000", "cpu.weight=1 cpu.max=200000 100000",
+			"cpu.shares=2 cpu.cfs_period_us=100000 cpu.cfs_quota_us=200000 memory.limit_in_bytes=-1", "cpu.weight=1 cpu.max=200000 100000 memory.max=max",
 		},
 		{
 			"no quota wanted, other period", makePod("u", exact), Config{NoCPUQuota: true},
-			"cpu.shares=512 memory.limit_in_bytes=67108864", "cpu.weight=59 memory.max=67108864",
+			"cpu.shares=512 cpu.cfs_quota_us=-1 memory.limit_in_bytes=67108864", "cpu.weight=59 cpu.max=max 100000 memory.max=67108864",
 		},
 		{
 			"short period", makePod("u", exact), Config{CPUPeriod: 10 * time.Millisecond},
@@ -140,7 +144,7 @@ func TestSettings(t *testing.T) {
 		},
 		{
 			"the least quota", makePod("u", need{"1m", "1m", "", ""}), Config{},
-			"cpu.shares=2 cpu.cfs_period_us=100000 cpu.cfs_quota_us=1000", "cpu.weight=1 cpu.max=1000 100000",
+			"cpu.shares=2 cpu.cfs_period_us=100000 cpu.cfs_quota_us=1000 memory.limit_in_bytes=-1", "cpu.weight=1 cpu.max=1000 100000 memory.max=max",
 		},
 		{
 			"a bigger init container", withInit(makePod("u", exact), need{"2", "2", "1Gi", "1Gi"}, false), Config{},
@@ -149,17 +153,17 @@ func TestSettings(t *testing.T) {
 		},
 		{
 			"a sidecar adds up", withInit(makePod("u", exact), exact, true), Config{NoCPUQuota: true},
-			"cpu.shares=1024 memory.limit_in_bytes=134217728", "cpu.weight=100 memory.max=134217728",
+			"cpu.shares=1024 cpu.cfs_quota_us=-1 memory.limit_in_bytes=134217728", "cpu.weight=100 cpu.max=max 100000 memory.max=134217728",
 		},
 		{
 			"the pod's own limit", withPodLevel(makePod("u", nothing), need{"", "", "64Mi", "128Mi"}), Config{},
-			"cpu.shares=2 memory.limit_in_bytes=134217728", "cpu.weight=1 memory.max=134217728",
+			"cpu.shares=2 cpu.cfs_quota_us=-1 memory.limit_in_bytes=134217728", "cpu.weight=1 cpu.max=max 100000 memory.max=134217728",
 		},
 	} {
 		conf := New(c.conf, logr.Discard()).conf
 		for v2, want := range map[bool]string{false: c.v1, true: c.v2} {
 			var got []string
-			for _, s := range limitsOf(c.pod).settings(v2, conf) {
+			for _, s := range settings(grant.PodLimits(c.pod, nil), v2, conf) {
 				got = append(got, s.file+"="+s.value)
 			}
 			if strings.Join(got, " ") != want {
@@ -192,8 +196,14 @@ func TestCheckSaysWhatIsMissing(t *testing.T) {
 func TestBadUIDsAreRefused(t *testing.T) {
 	m := New(Config{CgroupRoot: "/deckhand-test-never-made"}, logr.Discard())
 	for _, uid := range []string{"", ".", "..", "a/b", "../../memory", "/"} {
-		if err := m.Ensure(t.Context(), makePod(uid, nothing)); err == nil {
+		if err := m.Ensure(t.Context(), makePod(uid, nothing), grant.Limits{}); err == nil {
 			t.Errorf("Ensure took UID %q", uid)
+		}
+		if err := m.Resize(t.Context(), makePod(uid, nothing), grant.Limits{}); err == nil {
+			t.Errorf("Resize took UID %q", uid)
+		}
+		if _, err := m.Usage(t.Context(), types.UID(uid)); err == nil || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Usage took UID %q: %v", uid, err)
 		}
 		if err := m.Remove(t.Context(), types.UID(uid)); err == nil {
 			t.Errorf("Remove took UID %q", uid)

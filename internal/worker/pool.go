@@ -42,10 +42,42 @@ type Effects interface {
 	// Do blocks until the action has ended, or ctx has. Whatever it changed in the
 	// runtime is visible in Observed before it returns. p is nil for a pod nobody wants.
 	Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result
+	// Kept reads what an earlier agent kept of the pod; nil if nothing.
+	Kept(p *v1.Pod) *pod.Kept
 	// LoggedAttempts tells, by container, the least attempt a new instance may have by the logs on disk.
 	LoggedAttempts(p *v1.Pod) map[string]int
 	// Leftovers lists the pods that still have folders or cgroups on this node.
 	Leftovers() ([]types.UID, error)
+}
+
+// Probes runs probes. Its methods don't block.
+type Probes interface {
+	// Want replaces the set of probes that run for a pod, which it is told as it is now.
+	Want(uid types.UID, p *v1.Pod, o *pod.Observed, podIP string, probes []pod.Probe)
+	// Results returns what the pod's probes have come to.
+	Results(types.UID) []pod.ProbeResult
+	Forget(types.UID)
+}
+
+// Allocations knows what resources were granted to pods.
+type Allocations interface {
+	// Get returns what the pod was granted; nil before PreparePod.
+	Get(types.UID) *pod.Allocation
+}
+
+// Journal takes down decisions.
+type Journal interface {
+	// Open begins, or goes on with, the record of a pod.
+	Open(uid types.UID, name string) Record
+	// Close says that nothing is left of the pod.
+	Close(types.UID)
+}
+
+// Record is one pod's part of the journal. Its worker is the only one to call it.
+type Record interface {
+	Decision(in lifecycle.Input, d lifecycle.Decision)
+	// Failed takes down what the core failed on, and returns where a person finds it.
+	Failed(in lifecycle.Input, err error) string
 }
 
 // Statuses takes in what workers tell. There is one writer per pod: its worker.
@@ -72,9 +104,13 @@ type Config struct {
 	Desired  Desired
 	Observed Observed
 	Effects  Effects
-	Statuses Statuses
-	Recorder Recorder
-	Meter    Meter
+	Probes   Probes
+	// Allocations tells what resources pods have, Journal takes down why.
+	Allocations Allocations
+	Journal     Journal
+	Statuses    Statuses
+	Recorder    Recorder
+	Meter       Meter
 	// Node is asked at each decision for what the core has to know of the node.
 	Node func() lifecycle.Node
 	// Resync is how often every worker looks again without being woken, as a safety net.
@@ -100,11 +136,13 @@ type Pool struct {
 	// waiting has the names of wanted pods that can't begin before another one has
 	// ended. The loop alone touches it.
 	waiting map[string]bool
+	// core is lifecycle.Decide; a test makes it fail.
+	core func(lifecycle.Input) lifecycle.Decision
 }
 
 // New constructs a pool; Run starts it.
 func New(cfg Config) *Pool {
-	return &Pool{cfg: cfg, workers: map[types.UID]*worker{}, look: make(chan struct{}, 1), ended: make(chan *worker)}
+	return &Pool{cfg: cfg, workers: map[types.UID]*worker{}, look: make(chan struct{}, 1), ended: make(chan *worker), core: lifecycle.Decide}
 }
 
 // Wake has the pod looked at again. It never blocks and may be called from anywhere.
@@ -189,6 +227,8 @@ func (p *Pool) remove(w *worker) bool {
 	delete(p.workers, w.uid)
 	p.mu.Unlock()
 	p.cfg.Statuses.Forget(w.uid)
+	p.cfg.Probes.Forget(w.uid)
+	p.cfg.Journal.Close(w.uid)
 	// A late wake-up may have gone to the worker that had ended already.
 	return p.waiting[w.name] || !p.cfg.Observed.Get(w.uid).Empty()
 }
@@ -259,17 +299,13 @@ func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 // stopUnwanted ends the workers of pods that are no longer wanted, and takes
 // down what nobody wants and no worker has: orphans in the runtime and on disk.
 func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, held map[string]types.UID, leftovers []types.UID) {
-	names := make(map[string]bool, len(wanted))
+	successors := make(map[string]*pod.Desired, len(wanted))
 	for _, d := range wanted {
-		names[pod.FullName(d.Pod)] = true
+		successors[pod.FullName(d.Pod)] = d
 	}
 	for uid, w := range p.workers {
 		if wanted[uid] == nil {
-			why := "its manifest is gone"
-			if names[w.name] {
-				why = "its manifest has changed"
-			}
-			w.end(why)
+			w.end(whyReplaced(successors[w.name]))
 		}
 	}
 	orphan := func(uid types.UID, name string) {
@@ -282,6 +318,18 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 	}
 	for _, uid := range leftovers {
 		orphan(uid, "")
+	}
+}
+
+// whyReplaced says why a pod has to go; d is its successor, nil if it has none.
+func whyReplaced(d *pod.Desired) string {
+	switch {
+	case d == nil:
+		return "its manifest is gone"
+	case d.Replaces == "":
+		return "its manifest has changed"
+	default:
+		return "its manifest has changed: " + d.Replaces
 	}
 }
 

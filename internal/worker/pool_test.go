@@ -38,6 +38,74 @@ type world struct {
 	late *pod.Observed
 	// looks counts how often the wanted set was read.
 	looks int
+	// kept is what pods' workers had written, results what their probes came to.
+	kept    map[types.UID]*pod.Kept
+	results map[types.UID][]pod.ProbeResult
+	// asked has each set of probes that was asked for, journal each record.
+	asked   []string
+	journal []string
+	// core, if set, takes the place of the core.
+	core func(lifecycle.Input) lifecycle.Decision
+}
+
+// prober, grants and diary are the world's probes, allocations and journal.
+type prober struct{ *world }
+
+func (w prober) Want(uid types.UID, p *v1.Pod, _ *pod.Observed, ip string, probes []pod.Probe) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = append(w.asked, fmt.Sprintf("%s %s %s %v", uid, p.Labels["v"], ip, probes))
+}
+
+func (w prober) Results(uid types.UID) []pod.ProbeResult {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.world.results[uid]
+}
+
+func (w prober) Forget(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = append(w.asked, string(uid)+" forgotten")
+}
+
+type grants struct{}
+
+func (grants) Get(types.UID) *pod.Allocation { return nil }
+
+type diary struct{ *world }
+
+func (w diary) Open(uid types.UID, _ string) Record { return page{w.world, uid} }
+func (w diary) Close(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.journal = append(w.journal, string(uid)+" closed")
+}
+
+type page struct {
+	*world
+	uid types.UID
+}
+
+func (p page) Decision(_ lifecycle.Input, d lifecycle.Decision) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range d.Actions {
+		p.journal = append(p.journal, fmt.Sprintf("%s %s", p.uid, a.Kind))
+	}
+}
+
+func (p page) Failed(lifecycle.Input, error) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.journal = append(p.journal, string(p.uid)+" failed")
+	return "there"
+}
+
+func (w *world) Kept(p *v1.Pod) *pod.Kept {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.kept[p.UID]
 }
 
 func newWorld(t *testing.T) *world {
@@ -50,12 +118,15 @@ func newWorld(t *testing.T) *world {
 // bareWorld has no pool yet, and a runtime that isn't known yet.
 func bareWorld() *world {
 	return &world{synced: true, changed: make(chan struct{}, 1), known: make(chan struct{}), runtime: map[types.UID]*pod.Observed{},
-		hold: map[string]chan struct{}{}, reports: map[types.UID]pod.Report{}}
+		hold: map[string]chan struct{}{}, reports: map[types.UID]pod.Report{}, kept: map[types.UID]*pod.Kept{}, results: map[types.UID][]pod.ProbeResult{}}
 }
 
 // start runs a pool on the world until the test ends or stop is called.
 func (w *world) start(t *testing.T) (stop func()) {
-	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, Resync: time.Hour, Log: logr.Discard()})
+	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, Resync: time.Hour, Log: logr.Discard()})
+	if w.core != nil {
+		w.pool.core = w.core
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { _ = w.pool.Run(ctx); close(done) }()
@@ -147,7 +218,7 @@ func (w *world) effect(p *v1.Pod, uid types.UID, a pod.Action) string {
 		w.runtime[uid] = &pod.Observed{UID: uid, Name: p.Name, Namespace: p.Namespace,
 			Sandboxes: []pod.Sandbox{{ID: id, State: pod.SandboxReady, CreatedAt: time.Now(), IPs: []string{"10.0.0.1"}}}}
 	case pod.CreateContainer:
-		o.Containers = slices.Insert(o.Containers, 0, pod.Container{ID: id, Name: a.Container, SandboxID: a.SandboxID, State: pod.ContainerCreated, Attempt: a.Attempt})
+		o.Containers = slices.Insert(o.Containers, 0, pod.Container{ID: id, Name: a.Container, SandboxID: a.SandboxID, State: pod.ContainerCreated, Attempt: a.Attempt, Image: pod.ContainerNamed(p, a.Container).Image})
 	case pod.StartContainer:
 		o.Containers[0].State, o.Containers[0].StartedAt = pod.ContainerRunning, time.Now()
 	case pod.StopContainer:
@@ -156,6 +227,8 @@ func (w *world) effect(p *v1.Pod, uid types.UID, a pod.Action) string {
 		}
 	case pod.RemoveSandbox:
 		delete(w.runtime, uid)
+	case pod.Keep:
+		w.kept[uid] = a.Kept
 	}
 	return id
 }
@@ -188,7 +261,10 @@ func TestPodComesAndGoes(t *testing.T) {
 		if !w.running("a1") || !w.running("b1") {
 			t.Fatal("the pods don't run")
 		}
-		if ph := w.reports["a1"].Status.Phase; ph != v1.PodRunning {
+		w.mu.Lock()
+		ph := w.reports["a1"].Status.Phase
+		w.mu.Unlock()
+		if ph != v1.PodRunning {
 			t.Fatalf("phase %s is told", ph)
 		}
 		w.set(newPod("b", "b1"))

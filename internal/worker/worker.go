@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -32,6 +34,19 @@ type worker struct {
 	flights  []flight
 	reported pod.Report
 	wasUp    bool
+	// asked are the probes that were asked for last, for which pod at which address.
+	asked asked
+	// record takes down every decision.
+	record Record
+	// broken is when the core failed last: a bug, see blunder.
+	broken time.Time
+}
+
+// asked is what a pod's probes depend on.
+type asked struct {
+	pod    *v1.Pod
+	ip     string
+	probes []pod.Probe
 }
 
 // flight is an action under way.
@@ -41,7 +56,7 @@ type flight struct {
 }
 
 func newWorker(p *Pool, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) *worker {
-	w := &worker{pool: p, uid: uid, name: name, desired: d, stop: stop, signal: make(chan struct{}, 1)}
+	w := &worker{pool: p, uid: uid, name: name, desired: d, stop: stop, signal: make(chan struct{}, 1), record: p.cfg.Journal.Open(uid, name)}
 	w.poke()
 	return w
 }
@@ -65,10 +80,11 @@ func (w *worker) want(d *pod.Desired) bool {
 	if w.desired == d {
 		return true
 	}
-	if w.desired != nil && w.desired.Pod.Annotations[pod.AnnotationConfigHash] != d.Pod.Annotations[pod.AnnotationConfigHash] {
-		// Other content under the same UID, which the manifest gave: it takes another
+	if old := w.desired; old != nil && (old.Base != d.Base || d.Pod.Generation < old.Pod.Generation) {
+		// Not an edit in place, but another pod under the same UID, because the manifest
+		// gives it or another source says what this one said first: it takes another
 		// worker, once this one's pod is gone.
-		w.stop = &lifecycle.Stop{At: time.Now(), Why: "its manifest has changed"}
+		w.stop = &lifecycle.Stop{At: time.Now(), Why: whyReplaced(d)}
 		w.poke()
 		return false
 	}
@@ -123,17 +139,17 @@ func (w *worker) adopt() {
 	if d == nil {
 		return
 	}
+	w.mem.Kept = w.pool.cfg.Effects.Kept(d.Pod)
+	w.mem.Saved = w.mem.Kept
 	o := w.pool.cfg.Observed.Get(w.uid)
 	// A pod that is adopted came up long ago: that isn't measured again.
 	w.wasUp = !o.Empty()
 	// Containers that the runtime has nothing of any more are counted on from their
 	// logs, even if it has a sandbox, which may be newer than they were.
-	for _, list := range [][]v1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
-		for i := range list {
-			if o.Newest(list[i].Name) == nil {
-				w.mem.Attempts = w.pool.cfg.Effects.LoggedAttempts(d.Pod)
-				return
-			}
+	for name := range pod.ContainerNames(d.Pod) {
+		if o.Newest(name) == nil {
+			w.mem.Attempts = w.pool.cfg.Effects.LoggedAttempts(d.Pod)
+			return
 		}
 	}
 }
@@ -148,8 +164,10 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.land(results)
 	in := lifecycle.Input{
 		Now: begun, Stop: stop, Results: results, Memory: w.mem, Node: w.pool.cfg.Node(),
-		// Read after the results were taken: the snapshot knows all they brought about.
-		Observed: w.pool.cfg.Observed.Get(w.uid),
+		// Read after the results were taken: what is read knows all they brought about.
+		Observed:   w.pool.cfg.Observed.Get(w.uid),
+		Probes:     w.pool.cfg.Probes.Results(w.uid),
+		Allocation: w.pool.cfg.Allocations.Get(w.uid),
 	}
 	if desired != nil {
 		in.Pod = desired.Pod
@@ -157,9 +175,14 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	for i := range w.flights {
 		in.InFlight = append(in.InFlight, w.flights[i].action)
 	}
-	d := lifecycle.Decide(in)
+	d, err := w.decide(in)
+	if err != nil {
+		return w.blunder(in, results, err)
+	}
 	w.mem = d.Memory
+	w.record.Decision(in, d)
 	w.tell(desired, stop, d)
+	w.ask(in, d)
 	for _, target := range d.Cancel {
 		for i := range w.flights {
 			if w.flights[i].action.Target() == target {
@@ -172,6 +195,50 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	}
 	w.pool.cfg.Meter.Decided(time.Since(begun))
 	return d
+}
+
+// decide calls the core. It is pure, so that one that fails has changed nothing;
+// its error holds the stack.
+func (w *worker) decide(in lifecycle.Input) (d lifecycle.Decision, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v\n%s", r, debug.Stack())
+		}
+	}()
+	return w.pool.core(in), nil
+}
+
+// afterBlunder is how long a pod is left as it is after the core failed on it.
+const afterBlunder = 30 * time.Second
+
+// blunder is what follows when the core fails on one pod, which is a bug: the pod
+// is left as it is and looked at again later, other pods don't notice, and what
+// the core was told goes to disk for a report.
+func (w *worker) blunder(in lifecycle.Input, results []pod.Result, err error) lifecycle.Decision {
+	w.mu.Lock()
+	w.results = append(results[:len(results):len(results)], w.results...)
+	w.mu.Unlock()
+	if since := time.Since(w.broken); since >= afterBlunder {
+		w.broken = time.Now()
+		w.pool.cfg.Log.Error(err, "Deciding for this pod failed, which is a bug: it is left as it is and looked at again later; please report it with the journal", "pod", w.name, "podUID", w.uid, "journal", w.record.Failed(in, err))
+	}
+	return lifecycle.Decision{Wake: w.broken.Add(afterBlunder)}
+}
+
+// ask has those probes run that the core wants.
+func (w *worker) ask(in lifecycle.Input, d lifecycle.Decision) {
+	if in.Pod == nil || len(d.Probes) == 0 && len(w.asked.probes) == 0 {
+		return
+	}
+	next := asked{pod: in.Pod, probes: d.Probes}
+	if d.Status != nil {
+		next.ip = d.Status.PodIP
+	}
+	if next.pod == w.asked.pod && next.ip == w.asked.ip && slices.Equal(next.probes, w.asked.probes) {
+		return
+	}
+	w.asked = next
+	w.pool.cfg.Probes.Want(w.uid, in.Pod, in.Observed, next.ip, d.Probes)
 }
 
 // land takes the actions that ended off the list of those under way.

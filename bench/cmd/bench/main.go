@@ -3,6 +3,8 @@
 //	bench pods    against plain CRI calls, on a containerd of its own
 //	bench scale   alone with many pods, on an in-memory runtime
 //	bench memcri  serve that runtime on a socket
+//	bench probes  many HTTP probes, beside bare system calls and net/http
+//	bench probed  serve what those ask
 package main
 
 import (
@@ -18,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/bench/pods"
+	"github.com/deckhand-node/deckhand/bench/probes"
 	"github.com/deckhand-node/deckhand/bench/scale"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 )
@@ -38,7 +41,7 @@ func command() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	bin := root.PersistentFlags().String("bin", "bin", "the `folder` with deckhand, the runtime's programs and its images")
-	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand())
+	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand(), probesCommand(), probedCommand())
 	return root
 }
 
@@ -103,5 +106,34 @@ func memcriCommand() *cobra.Command {
 			s.Close()
 			return nil
 		},
+	}
+}
+
+func probesCommand() *cobra.Command {
+	var o probes.Options
+	cmd := &cobra.Command{
+		Use: "probes", Short: "Try many HTTP probes a second.", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			o.Server = []string{self, "probed"}
+			o.Out = cmd.OutOrStdout()
+			return probes.Run(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Count, "probes", 1000, "the `number` of probes")
+	f.DurationVar(&o.Period, "period", time.Second, "how `often` each is tried")
+	f.DurationVar(&o.For, "for", 10*time.Second, "how `long` each way of probing is looked at")
+	f.IntVar(&o.Rounds, "rounds", 2, "how `often` the ways take turns")
+	return cmd
+}
+
+func probedCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "probed", Short: "Serve what the probes ask, until SIGTERM.", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return probes.Serve(cmd.Context(), cmd.OutOrStdout()) },
 	}
 }

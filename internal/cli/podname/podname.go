@@ -2,6 +2,7 @@
 package podname
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,9 @@ import (
 // defaultContainer is the annotation that names the container meant when none is
 // (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container).
 const defaultContainer = "kubectl.kubernetes.io/default-container"
+
+// ErrNotFound is that there is no pod of a name.
+var ErrNotFound = errors.New("not found")
 
 // Matches reports whether a person who says name may mean this pod: its name, that
 // without the node's, either with the namespace in front, or as kubectl prints it.
@@ -34,7 +38,9 @@ func bareName(p *v1.Pod, name string) string {
 	return ""
 }
 
-// Find returns the one pod that name means, which may also be the beginning of its name.
+// Find returns the one pod that name means, which may also be the beginning of its
+// name. Where one waits for its predecessor of the same name to end, it is the
+// first in the snapshot.
 func Find(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
 	full := func(p *v1.Pod) bool { return bareName(p, name) == p.Name }
 	short := func(p *v1.Pod) bool { return Matches(p, name, s.Node) }
@@ -46,9 +52,9 @@ func Find(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
 		var found []*v1.Pod
 		var names []string
 		for _, view := range s.Pods {
-			if (namespace == "" || view.Pod.Namespace == namespace) && means(view.Pod) {
+			if own := view.Pod.Namespace + "/" + view.Pod.Name; (namespace == "" || view.Pod.Namespace == namespace) && means(view.Pod) && !slices.Contains(names, own) {
 				found = append(found, view.Pod)
-				names = append(names, view.Pod.Namespace+"/"+view.Pod.Name)
+				names = append(names, own)
 			}
 		}
 		switch len(found) {
@@ -60,9 +66,9 @@ func Find(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
 		}
 	}
 	if namespace != "" {
-		return nil, fmt.Errorf("pod %q not found in namespace %s", name, namespace)
+		return nil, fmt.Errorf("pod %q %w in namespace %s", name, ErrNotFound, namespace)
 	}
-	return nil, fmt.Errorf("pod %q not found", name)
+	return nil, fmt.Errorf("pod %q %w", name, ErrNotFound)
 }
 
 // Container returns the container that is meant when name, possibly empty, was given.

@@ -23,6 +23,7 @@ func records(pods ...string) []Record {
 		out = append(out, Record{
 			Origin: "/etc/pods/" + p, Document: 1, Pod: json.RawMessage(`{"metadata":{"name":"` + p + `"},"spec":{"args":["a<b>&c"]}}`),
 			Since: time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.UTC), Seen: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Stale: "why",
+			Base: "abc", Generation: 2, Node: "n",
 		})
 	}
 	return out
@@ -135,7 +136,7 @@ func TestDamageIsSetAside(t *testing.T) {
 func TestNewerVersionIsRefusedAndLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file.json")
-	text := []byte(`{"version": 2, "pods": "in some other form"}`)
+	text := []byte(`{"version": 3, "pods": "in some other form"}`)
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +150,39 @@ func TestNewerVersionIsRefusedAndLeftAlone(t *testing.T) {
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, text) {
 		t.Errorf("the file is %q (%v), want it left alone", after, err)
+	}
+}
+
+// What format 1 looked like, to the byte.
+func TestFormat1IsTakenOver(t *testing.T) {
+	for records, want := range map[string][]Record{
+		"[]": {},
+		`[{"origin":"/etc/pods/a","document":1,"pod":{"metadata":{"name":"a"}},"since":"2026-01-01T00:00:00.123456789Z","seen":"2026-01-02T00:00:00Z","stale":"why"}]`: {{
+			Origin: "/etc/pods/a", Document: 1, Pod: json.RawMessage(`{"metadata":{"name":"a"}}`), Since: time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.UTC),
+			Seen: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Stale: "why", Generation: 1,
+		}},
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "file.json")
+		text := `{"version":1,"source":"file","sum":"` + sumOf([]byte(records)) + `","records":` + records + `}`
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := newStore(dir)
+		got, found, err := s.Load()
+		if diff := cmp.Diff(want, got); diff != "" || !found || err != nil {
+			t.Fatalf("found %v, error %v, differs (-want +got):\n%s", found, err, diff)
+		}
+		if err := s.Save(got); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(after, []byte(`{"version":2,`)) {
+			t.Errorf("saved as %s (%v), want format 2", after, err)
+		}
+		if again, _ := load(t, dir); !cmp.Equal(again, got) {
+			t.Errorf("loaded again it is %+v", again)
+		}
 	}
 }
 

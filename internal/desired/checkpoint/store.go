@@ -19,8 +19,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// version is the format's version. A reader refuses newer ones.
-const version = 1
+// version is the format's version. A reader refuses newer ones, and takes older ones:
+//
+//   - 1 has records without Base, Generation and Node, as each edit made another pod.
+//     Seen is when the record's content was first seen, which comes to the same.
+//   - 2 has them.
+const version = 2
 
 // ErrNewer is in the error of Load and Save when the file on disk was written by a
 // newer deckhand. It is left as it is.
@@ -33,10 +37,16 @@ type Record struct {
 	Document int    `json:"document"`
 	// Pod is the pod before defaults and identity, in canonical form.
 	Pod json.RawMessage `json:"pod"`
-	// Since is when the origin first asked for a pod of this name, Seen when it
-	// first said this content.
+	// Since is when the origin first asked for a pod of this name, Seen when the pod
+	// was first seen.
 	Since time.Time `json:"since"`
 	Seen  time.Time `json:"seen"`
+	// Base and Generation say which version of which pod it is (see static.Version) on
+	// the node of this name. Base and Node are empty in what was format 1: there a pod was
+	// always created from what Pod says.
+	Base       string `json:"base,omitempty"`
+	Generation int64  `json:"generation"`
+	Node       string `json:"node,omitempty"`
 	// Stale is why this version was kept when it was written, if it wasn't the newest.
 	Stale string `json:"stale,omitempty"`
 }
@@ -89,6 +99,8 @@ func (s *Store) Load() (records []Record, found bool, err error) {
 	return records, true, nil
 }
 
+// parse returns the records of a file, and the sum of what was written if that is
+// what Save would write.
 func (s *Store) parse(data []byte) ([]Record, string, error) {
 	var head struct {
 		Version int `json:"version"`
@@ -103,7 +115,7 @@ func (s *Store) parse(data []byte) ([]Record, string, error) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, "", err
 	}
-	if c.Version != version || c.Source != s.source {
+	if c.Version < 1 || c.Source != s.source {
 		return nil, "", fmt.Errorf("it is format %d for source %q", c.Version, c.Source)
 	}
 	if sum := sumOf(c.Records); c.Sum != sum {
@@ -113,7 +125,18 @@ func (s *Store) parse(data []byte) ([]Record, string, error) {
 	if err := json.Unmarshal(c.Records, &records); err != nil {
 		return nil, "", err
 	}
+	if c.Version < version {
+		return migrate(records), "", nil
+	}
 	return records, c.Sum, nil
+}
+
+// migrate makes records of format 1 what they are in the present one.
+func migrate(records []Record) []Record {
+	for i := range records {
+		records[i].Generation = 1
+	}
+	return records
 }
 
 func (s *Store) setAside(why error) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/desired/static"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -22,9 +23,7 @@ func (k *Keeper) Accept(name string, data []byte, now time.Time) {
 		a.document(d)
 	}
 	a.keepOthers()
-	k.unsee(a.prev)
 	k.origins[name] = a.next
-	k.see(a.next)
 }
 
 // acceptance is the work on one text.
@@ -84,7 +83,8 @@ func (a *acceptance) document(d reader.Doc) {
 }
 
 // entry makes the entry of a document without errors, or returns what is wrong with
-// its pod. What the origin said before needs no second look.
+// its pod. What the origin said before needs no second look. Something new is a new pod
+// until it is settled what came of the former.
 func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 	before := a.before[d.Name]
 	if before != nil && before.hash == d.Hash {
@@ -96,11 +96,8 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 		}
 		return e, nil
 	}
-	seen, known := a.keeper.seen[d.Hash]
-	if !known {
-		seen = a.now
-	}
-	p, wrong := a.keeper.reader.Complete(d, seen)
+	v := static.First(d.Hash, a.now)
+	p, wrong := a.keeper.reader.Complete(d, v)
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
@@ -109,8 +106,8 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 		document:  d.Number,
 		hash:      d.Hash,
 		canonical: d.Canonical,
-		seen:      seen,
-		desired:   &pod.Desired{Pod: p, Source: a.keeper.reader.Source(), Origin: a.name},
+		version:   v,
+		desired:   &pod.Desired{Pod: p, Source: a.keeper.reader.Source(), Origin: a.name, Base: v.Base},
 	}
 	if before != nil {
 		e.since = before.since

@@ -5,6 +5,10 @@
 // the origin had, marked stale. As long as one document of a text is bad, no pod
 // the origin had goes away: a text that was cut short looks just like one from which
 // documents were removed.
+//
+// It also knows which version of which pod each is (see static.Version): a good text
+// is compared with what was told of the pod of that name last, to be applied in place if it
+// can be.
 package lastgood
 
 import (
@@ -17,6 +21,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/desired/static"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -27,9 +32,8 @@ type Keeper struct {
 	origins map[string]*origin
 	// notes are problems of the source itself, by what they are about.
 	notes map[string]pod.Problem
-	// seen is when the content with a hash was first seen, for all current pods, so
-	// that moving a manifest to another file changes nothing about its pods.
-	seen map[string]time.Time
+	// told is what was reported last, by name; of several claims to a name the best.
+	told map[string]*entry
 	// newest is the newest time given to a claim.
 	newest time.Time
 }
@@ -50,7 +54,7 @@ type entry struct {
 	hash      string
 	canonical []byte
 	since     time.Time
-	seen      time.Time
+	version   static.Version
 	desired   *pod.Desired
 }
 
@@ -60,7 +64,7 @@ func New(r *reader.Reader) *Keeper {
 		reader:  r,
 		origins: map[string]*origin{},
 		notes:   map[string]pod.Problem{},
-		seen:    map[string]time.Time{},
+		told:    map[string]*entry{},
 	}
 }
 
@@ -76,11 +80,9 @@ func (k *Keeper) Fail(name, why string, now time.Time) {
 	k.origins[name] = next
 }
 
-// Forget tells that an origin is gone for good, and its pods with it.
-func (k *Keeper) Forget(name string) {
-	k.unsee(k.origins[name])
-	delete(k.origins, name)
-}
+// Forget tells that an origin is gone for good, and its pods with it, but for those
+// that another origin claims as well.
+func (k *Keeper) Forget(name string) { delete(k.origins, name) }
 
 // Has reports whether anything is known of an origin.
 func (k *Keeper) Has(name string) bool { return k.origins[name] != nil }
@@ -109,9 +111,10 @@ func (k *Keeper) Note(topic, origin, why string, now time.Time) bool {
 	return true
 }
 
-// Report returns everything the source has to say.
+// Report returns everything the source has to say. It is to be told: what comes later
+// is compared with it.
 func (k *Keeper) Report() desired.Report {
-	r := desired.Report{Source: k.reader.Source()}
+	r := desired.Report{Source: k.reader.Source(), Edits: k.settle()}
 	for _, topic := range slices.Sorted(maps.Keys(k.notes)) {
 		r.Problems = append(r.Problems, k.notes[topic])
 	}
@@ -126,9 +129,10 @@ func (k *Keeper) Report() desired.Report {
 	return r
 }
 
-// Records returns a function that makes the records of the present state. It may
+// Records returns a function that makes the records of what was reported last. It may
 // be called at any later time, from any goroutine.
 func (k *Keeper) Records() func() []checkpoint.Record {
+	node := k.reader.Node()
 	var entries []*entry
 	for _, name := range k.Names() {
 		entries = append(entries, k.origins[name].entries...)
@@ -137,12 +141,15 @@ func (k *Keeper) Records() func() []checkpoint.Record {
 		records := make([]checkpoint.Record, 0, len(entries))
 		for _, e := range entries {
 			records = append(records, checkpoint.Record{
-				Origin:   e.desired.Origin,
-				Document: e.document,
-				Pod:      e.canonical,
-				Since:    e.since,
-				Seen:     e.seen,
-				Stale:    e.desired.Stale,
+				Origin:     e.desired.Origin,
+				Document:   e.document,
+				Pod:        e.canonical,
+				Since:      e.since,
+				Seen:       e.version.Seen,
+				Base:       e.version.Base,
+				Generation: e.version.Generation,
+				Node:       node,
+				Stale:      e.desired.Stale,
 			})
 		}
 		return records
@@ -173,8 +180,8 @@ func (k *Keeper) Restore(records []checkpoint.Record) []error {
 	}
 	for name, o := range restored {
 		k.origins[name] = o
-		k.see(o)
 	}
+	k.told = k.wanted() // by the agent before
 	return failed
 }
 
@@ -183,7 +190,11 @@ func (k *Keeper) restore(r checkpoint.Record) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, wrong := k.reader.Complete(d, r.Seen)
+	v := static.First(d.Hash, r.Seen)
+	if r.Node == k.reader.Node() { // else it has another UID here, as no two nodes may have the same
+		v.Base, v.Generation = r.Base, r.Generation
+	}
+	p, wrong := k.reader.Complete(d, v)
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("pod %s: %s", d.Name, strings.Join(wrong, "; "))
 	}
@@ -196,8 +207,8 @@ func (k *Keeper) restore(r checkpoint.Record) (*entry, error) {
 		hash:      d.Hash,
 		canonical: d.Canonical,
 		since:     r.Since,
-		seen:      r.Seen,
-		desired:   &pod.Desired{Pod: p, Source: k.reader.Source(), Origin: r.Origin, Stale: r.Stale},
+		version:   v,
+		desired:   &pod.Desired{Pod: p, Source: k.reader.Source(), Origin: r.Origin, Stale: r.Stale, Base: v.Base},
 	}, nil
 }
 
@@ -224,21 +235,6 @@ func (k *Keeper) problem(prev *origin, where, podName, message string, now time.
 		}
 	}
 	return p
-}
-
-func (k *Keeper) see(o *origin) {
-	for _, e := range o.entries {
-		k.seen[e.hash] = e.seen
-	}
-}
-
-func (k *Keeper) unsee(o *origin) {
-	if o == nil {
-		return
-	}
-	for _, e := range o.entries {
-		delete(k.seen, e.hash)
-	}
 }
 
 // asStale returns the entry with why it isn't up to date; empty for up to date.

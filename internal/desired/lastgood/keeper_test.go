@@ -129,14 +129,16 @@ func TestStaleSaysWhy(t *testing.T) {
 func TestMovedManifestIsTheSamePod(t *testing.T) {
 	k := newKeeper()
 	k.Accept("a", []byte(web), start)
+	check(t, k, 0, "web-node1=app:1")
 	k.Accept("b", []byte(web), start.Add(time.Hour))
 	k.Forget("a")
 	r := check(t, k, 0, "web-node1=app:1")
 	if got := r.Claims[0].Desired.Pod.Annotations[pod.AnnotationConfigSeen]; got != start.Format(time.RFC3339Nano) {
 		t.Errorf("seen at %s, want %v", got, start)
 	}
-	// Gone and back is new.
+	// Gone and back is new, once that it is gone was told.
 	k.Forget("b")
+	check(t, k, 0)
 	k.Accept("a", []byte(web), start.Add(2*time.Hour))
 	if got := k.Report().Claims[0].Desired.Pod.Annotations[pod.AnnotationConfigSeen]; got != start.Add(2*time.Hour).Format(time.RFC3339Nano) {
 		t.Errorf("seen at %s after it was gone, want the new time", got)

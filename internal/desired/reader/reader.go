@@ -10,23 +10,26 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/deckhand-node/deckhand/internal/desired/edit"
 	"github.com/deckhand-node/deckhand/internal/desired/static"
 	"github.com/deckhand-node/deckhand/internal/manifest"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Rules are what makes a decoded pod complete and judges it.
+// Rules are what makes a decoded pod complete and judges it. They change nothing
+// but the pod that SetDefaults is given.
 type Rules struct {
 	// SetDefaults fills in what the manifest left out, as an API server would.
 	SetDefaults func(*v1.Pod)
 	// Validate returns everything that is wrong with a complete pod.
 	Validate func(*v1.Pod) field.ErrorList
+	// QOSClass is the quality of service class of a pod that has its defaults. An edit
+	// that would change it isn't applied in place.
+	QOSClass func(*v1.Pod) v1.PodQOSClass
 }
 
 // Reader reads manifests for one source on one node. It has no state; safe for
@@ -42,6 +45,9 @@ func New(node string, source pod.Source, rules Rules) *Reader {
 	return &Reader{node: node, source: source, rules: rules}
 }
 
+// Node is the name of the node this reader reads for.
+func (r *Reader) Node() string { return r.node }
+
 // Source is the source this reader reads for.
 func (r *Reader) Source() pod.Source { return r.source }
 
@@ -53,9 +59,8 @@ type Doc struct {
 	// Name is "namespace/name" as written (without the node's name), as far as it
 	// can be read.
 	Name string
-	// UID, Canonical and Hash are the pod's UID, its canonical form (see package
-	// static) and content hash. Empty if the document can't be read as a pod.
-	UID       types.UID
+	// Canonical and Hash are the pod's canonical form (see package static) and
+	// content hash. Empty if the document can't be read as a pod.
 	Canonical []byte
 	Hash      string
 	// Errors is everything that is wrong, one line each; empty for a document that
@@ -85,24 +90,42 @@ func (r *Reader) Read(data []byte) ([]Doc, error) {
 
 // Restore reads a pod back from its canonical form.
 func (r *Reader) Restore(canonical []byte) (Doc, error) {
-	var p v1.Pod
-	if err := json.Unmarshal(canonical, &p); err != nil {
-		return Doc{}, fmt.Errorf("a stored pod can't be read: %w", err)
+	p, err := parse(canonical)
+	if err != nil {
+		return Doc{}, err
 	}
 	d := Doc{Number: 1, lineOf: func(string) int { return 0 }}
-	if err := r.take(&d, &p); err != nil {
+	if err := r.take(&d, p); err != nil {
 		return Doc{}, err
 	}
 	return d, nil
 }
 
+func parse(canonical []byte) (*v1.Pod, error) {
+	p := &v1.Pod{}
+	if err := json.Unmarshal(canonical, p); err != nil {
+		return nil, fmt.Errorf("a stored pod can't be read: %w", err)
+	}
+	return p, nil
+}
+
+// InPlace reports whether the pod that was given in canonical form can become the
+// one that d asks for while it runs. If not, why says what stands in the way: see edit.InPlace.
+// It is for documents without errors.
+func (r *Reader) InPlace(canonical []byte, d Doc) (ok bool, why string) {
+	old, err := parse(canonical)
+	if err != nil {
+		return false, err.Error()
+	}
+	return edit.InPlace(old, d.written, edit.Rules{SetDefaults: r.rules.SetDefaults, QOSClass: r.rules.QOSClass})
+}
+
 // Complete returns the static pod that d asks for, or everything that is wrong
-// with it, one line each. seen is when this content was first seen. To be called at most once,
-// for a document without errors.
-func (r *Reader) Complete(d Doc, seen time.Time) (*v1.Pod, []string) {
-	p := d.written
+// with it, one line each. It is for documents without errors.
+func (r *Reader) Complete(d Doc, v static.Version) (*v1.Pod, []string) {
+	p := d.written.DeepCopy()
 	invalid := static.ValidateUID(p)
-	id := static.Identity{Node: r.node, Source: r.source, Hash: d.Hash, Seen: seen}
+	id := static.Identity{Node: r.node, Source: r.source, Hash: d.Hash, Version: v}
 	id.Apply(p)
 	r.rules.SetDefaults(p)
 	invalid = append(invalid, r.rules.Validate(p)...)
@@ -126,7 +149,7 @@ func (r *Reader) doc(m manifest.Document) Doc {
 	d.Errors = render(wrong)
 	if d.Canonical != nil {
 		// It can't be run, but everything about it shall be told at once.
-		_, invalid := r.Complete(d, time.Time{})
+		_, invalid := r.Complete(d, static.Version{})
 		d.Errors = append(d.Errors, invalid...)
 	}
 	return d
@@ -143,7 +166,6 @@ func (r *Reader) take(d *Doc, p *v1.Pod) error {
 		d.Name = p.Namespace + "/" + p.Name
 	}
 	d.written, d.Canonical, d.Hash = p, canonical, static.Hash(canonical, r.node)
-	d.UID = static.Identity{Hash: d.Hash}.UID(p)
 	return nil
 }
 

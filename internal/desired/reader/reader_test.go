@@ -12,6 +12,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/desired/static"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -34,7 +35,7 @@ func TestEverythingWrongIsToldWithItsLine(t *testing.T) {
 	if err != nil || len(docs) != 1 || len(docs[0].Errors) != 0 {
 		t.Fatalf("documents %+v, error %v", docs, err)
 	}
-	_, wrong := r.Complete(docs[0], time.Now())
+	_, wrong := r.Complete(docs[0], static.First(docs[0].Hash, time.Now()))
 	want := []string{"line 5: metadata.uid: ", "line 8: spec.containers[0].image: Required", "line 9: spec.containers[1].image: Required"}
 	if len(wrong) != len(want) {
 		t.Fatalf("errors %q, want %q", wrong, want)
@@ -81,8 +82,8 @@ func TestOrderOfSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, wrong := r.Complete(docs[0], time.Unix(0, 0))
-		if p == nil || p.UID != docs[0].UID {
+		p, wrong := r.Complete(docs[0], static.First(docs[0].Hash, time.Unix(0, 0)))
+		if p == nil || string(p.UID) != docs[0].Hash {
 			t.Fatalf("pod %v, errors %q", p, wrong)
 		}
 		return p
@@ -105,7 +106,7 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	back, err := r.Restore(docs[0].Canonical)
-	if err != nil || back.Hash != docs[0].Hash || back.Name != "default/web" || back.UID != docs[0].UID {
+	if err != nil || back.Hash != docs[0].Hash || back.Name != "default/web" {
 		t.Errorf("restored %+v (%v), want %+v", back, err, docs[0])
 	}
 	if _, err := r.Restore([]byte("{")); err == nil {

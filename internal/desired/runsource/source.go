@@ -16,6 +16,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/desired/static"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -140,11 +141,12 @@ func (s *Source) pod(d reader.Doc, now time.Time) (*pod.Desired, []string) {
 	if len(d.Errors) > 0 {
 		return nil, d.Errors
 	}
-	p, wrong := s.reader.Complete(d, now)
+	v := static.First(d.Hash, now) // whoever wants another version ends this one first
+	p, wrong := s.reader.Complete(d, v)
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
-	return &pod.Desired{Pod: p, Source: s.reader.Source()}, nil
+	return &pod.Desired{Pod: p, Source: s.reader.Source(), Base: v.Base}, nil
 }
 
 // free reports, as an error, that one of the pods is being run already.

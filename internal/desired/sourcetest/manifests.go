@@ -9,6 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/podspec"
+	"github.com/deckhand-node/deckhand/internal/resources"
 )
 
 // Node is the name of the node that tests run on.
@@ -33,6 +34,10 @@ spec:
 `, name, name, image)
 }
 
+// Otherwise returns a manifest such as Manifest made, with a change that can't be
+// applied in place.
+func Otherwise(manifest string) string { return strings.Replace(manifest, ":8080", ":9090", 1) }
+
 // Broken is a text that is no manifest.
 const Broken = "apiVersion: v1\nkind: Pod\nmetadata: {name: [\n"
 
@@ -43,7 +48,7 @@ func Invalid(name string) string {
 
 // Rules returns the real defaults and validation.
 func Rules() reader.Rules {
-	return reader.Rules{SetDefaults: podspec.SetDefaults, Validate: podspec.Validate}
+	return reader.Rules{SetDefaults: podspec.SetDefaults, Validate: podspec.Validate, QOSClass: resources.QOSClass}
 }
 
 // NewReader returns a reader for a source, with Rules.

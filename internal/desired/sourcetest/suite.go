@@ -51,6 +51,8 @@ func RunLasting(t *testing.T, fixture func(t *testing.T) Fixture) {
 	Run(t, fixture)
 	run(t, fixture, map[string]func(*testing.T, Fixture){
 		"the same text is the same pod":      testSameText,
+		"an edit in place is the same pod":   testInPlace,
+		"an edit in place while not looked":  testInPlaceMeanwhile,
 		"bad text from the start":            testBadFromStart,
 		"a new source knows what was good":   testNewSource,
 		"the place empties while not looked": testRemovedMeanwhile,
@@ -111,9 +113,9 @@ func testIdentity(t *testing.T, f Fixture) {
 		if c.Desired.Source != f.Kind || c.Desired.Origin == "" || c.Since.IsZero() {
 			t.Errorf("claim to %s isn't complete: %+v", p.Name, c)
 		}
-		if p.UID == "" || string(p.UID) != p.Annotations[pod.AnnotationConfigHash] ||
+		if p.UID == "" || string(p.UID) != p.Annotations[pod.AnnotationConfigHash] || string(p.UID) != c.Desired.Base || p.Generation != 1 ||
 			p.Annotations[pod.AnnotationConfigSource] != string(f.Kind) || p.Annotations[pod.AnnotationConfigSeen] == "" {
-			t.Errorf("pod %s: UID %q and annotations %v aren't a static pod's", p.Name, p.UID, p.Annotations)
+			t.Errorf("pod %s: UID %q, base %q, generation %d and annotations %v aren't a static pod's", p.Name, p.UID, c.Desired.Base, p.Generation, p.Annotations)
 		}
 		if p.Spec.NodeName != Node || p.Spec.RestartPolicy == "" {
 			t.Errorf("pod %s isn't complete: node %q, restart policy %q", p.Name, p.Spec.NodeName, p.Spec.RestartPolicy)
@@ -126,10 +128,59 @@ func testChange(t *testing.T, f Fixture) {
 	start(t, f.New(sink))
 	f.Put(Manifest("web", "app:1"))
 	first := sink.Wait(t, "the pod", Has("web-node1=app:1"))
-	f.Put(Manifest("web", "app:2"))
+	f.Put(Otherwise(Manifest("web", "app:2")))
 	second := sink.Wait(t, "the changed pod", Has("web-node1=app:2"))
-	if first.Claims[0].Desired.Pod.UID == second.Claims[0].Desired.Pod.UID {
-		t.Error("the UID is the same after a change of content")
+	a, b := first.Claims[0].Desired, second.Claims[0].Desired
+	if a.Pod.UID == b.Pod.UID || a.Base == b.Base {
+		t.Error("the UID or the base is the same after a change that can't be applied in place")
+	}
+	if b.Pod.Generation != 1 {
+		t.Errorf("the new pod has generation %d, want 1", b.Pod.Generation)
+	}
+}
+
+// edited checks that b is a, edited in place once.
+func edited(t *testing.T, a, b desired.Claim) {
+	t.Helper()
+	x, y := a.Desired.Pod, b.Desired.Pod
+	if x.UID != y.UID || a.Desired.Base != b.Desired.Base || !a.Since.Equal(b.Since) || x.Annotations[pod.AnnotationConfigSeen] != y.Annotations[pod.AnnotationConfigSeen] {
+		t.Error("it has another UID, base, seen or since after an edit that is applied in place")
+	}
+	if y.Generation != x.Generation+1 {
+		t.Errorf("generation %d came after %d", y.Generation, x.Generation)
+	}
+	if x.Annotations[pod.AnnotationConfigHash] == y.Annotations[pod.AnnotationConfigHash] {
+		t.Error("it has the same hash after an edit")
+	}
+}
+
+func testInPlace(t *testing.T, f Fixture) {
+	sink := NewRecorder()
+	start(t, f.New(sink))
+	f.Put(Manifest("web", "app:1"))
+	first := sink.Wait(t, "the pod", Has("web-node1=app:1")).Claims[0]
+	f.Put(Manifest("web", "app:2"))
+	second := sink.Wait(t, "the edited pod", Has("web-node1=app:2")).Claims[0]
+	edited(t, first, second)
+	f.Put(Broken)
+	sink.Wait(t, "a stale pod", Has("web-node1=app:2!"))
+	f.Put(Manifest("web", "app:3"))
+	third := sink.Wait(t, "the pod edited again", Has("web-node1=app:3")).Claims[0]
+	edited(t, second, third)
+}
+
+func testInPlaceMeanwhile(t *testing.T, f Fixture) {
+	var before desired.Claim
+	for i, image := range []string{"app:1", "app:2", "app:3"} {
+		f.Put(Manifest("web", image))
+		sink := NewRecorder()
+		stop := start(t, f.New(sink))
+		now := sink.Wait(t, "the pod", Has("web-node1="+image)).Claims[0]
+		if i > 0 {
+			edited(t, before, now)
+		}
+		before = now
+		stop()
 	}
 }
 

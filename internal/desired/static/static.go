@@ -2,9 +2,9 @@
 // static pods: name, namespace, UID, node, annotations and toleration.
 //
 // The UID is made of what the manifest says and of the node, so that the same
-// text is the same pod wherever it lies, and a changed text is another pod. It is
-// made before defaults are filled in: a release of deckhand with other defaults
-// doesn't recreate the pods of the release before.
+// text is the same pod wherever it lies. It is made before defaults are filled in: a
+// release of deckhand with other defaults doesn't recreate the pods of the release before.
+// A changed text is another pod, unless it is applied in place: see Version.
 package static
 
 import (
@@ -110,25 +110,19 @@ type Identity struct {
 	Source pod.Source
 	// Hash is the content hash.
 	Hash string
-	// Seen is when this content was first seen.
-	Seen time.Time
-}
-
-// UID is the UID of p, a pod as its author wrote it.
-func (id Identity) UID(p *v1.Pod) types.UID {
-	if p.UID != "" {
-		return p.UID
-	}
-	return types.UID(id.Hash)
+	Version
 }
 
 // Apply makes p, a cleaned pod as its author wrote it, a static pod of the node.
-// It changes p, and is to be done once.
+// It changes p, and is to be done once. The UID is Base unless the manifest gives one.
 //
-// The annotation config.hash is the content hash even if the manifest gives a
-// UID, so that it tells a changed text in that case too.
+// The annotation config.hash is the content hash even if that isn't the UID, so
+// that it tells every changed text.
 func (id Identity) Apply(p *v1.Pod) {
-	p.UID = id.UID(p)
+	if p.UID == "" {
+		p.UID = types.UID(id.Base)
+	}
+	p.Generation = id.Generation
 	p.Name = Name(p.Name, id.Node)
 	p.Spec.NodeName = id.Node
 	p.Status = v1.PodStatus{Phase: v1.PodPending}

@@ -78,7 +78,12 @@ func TestWhatTheHashDependsOn(t *testing.T) {
 }
 
 func TestCanonicalCanBeReadBack(t *testing.T) {
-	first := canonical(t, written())
+	w := written()
+	w.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "debug:1"}, TargetContainerName: "main"}}
+	first := canonical(t, w)
+	if want := `"ephemeralContainers":[{"image":"debug:1","name":"debug","targetContainerName":"main"}]`; !strings.Contains(first, want) {
+		t.Errorf("canonical form %s, want %s in it", first, want)
+	}
 	var p v1.Pod
 	if err := json.Unmarshal([]byte(first), &p); err != nil {
 		t.Fatal(err)
@@ -92,9 +97,9 @@ func TestApply(t *testing.T) {
 	seen := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	p := written()
 	p.Spec.NodeName = "elsewhere"
-	Identity{Node: "Node1", Source: pod.SourceFile, Hash: "abc", Seen: seen}.Apply(p)
-	if p.Name != "web-node1" || p.UID != "abc" || p.Spec.NodeName != "Node1" || p.Status.Phase != v1.PodPending {
-		t.Errorf("name %q, UID %q, node %q, phase %q", p.Name, p.UID, p.Spec.NodeName, p.Status.Phase)
+	Identity{Node: "Node1", Source: pod.SourceFile, Hash: "abc", Version: Version{Base: "base", Generation: 3, Seen: seen}}.Apply(p)
+	if p.Name != "web-node1" || p.UID != "base" || p.Generation != 3 || p.Spec.NodeName != "Node1" || p.Status.Phase != v1.PodPending {
+		t.Errorf("name %q, UID %q, generation %d, node %q, phase %q", p.Name, p.UID, p.Generation, p.Spec.NodeName, p.Status.Phase)
 	}
 	for name, want := range map[string]string{
 		pod.AnnotationConfigSource: "file",
@@ -113,7 +118,7 @@ func TestApply(t *testing.T) {
 func TestApplyKeepsGivenUID(t *testing.T) {
 	p := written()
 	p.UID = "given"
-	Identity{Node: "n", Hash: "abc"}.Apply(p)
+	Identity{Node: "n", Hash: "abc", Version: First("abc", time.Time{})}.Apply(p)
 	if p.UID != "given" || p.Annotations[pod.AnnotationConfigHash] != "abc" {
 		t.Errorf("UID %q and hash %q, want the given UID and the content's hash", p.UID, p.Annotations[pod.AnnotationConfigHash])
 	}
@@ -125,6 +130,27 @@ func TestApplyDoesNotRepeatTheToleration(t *testing.T) {
 	Identity{Node: "n"}.Apply(p)
 	if len(p.Spec.Tolerations) != 1 || p.Spec.Tolerations[0].TolerationSeconds != nil {
 		t.Errorf("tolerations %v, want one without a limit", p.Spec.Tolerations)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	first, later := time.Unix(1, 0), time.Unix(2, 0)
+	v := First("a", first)
+	if v != (Version{Base: "a", Generation: 1, Seen: first}) {
+		t.Errorf("a new pod is %+v", v)
+	}
+	if e := v.Edit().Edit(); e != (Version{Base: "a", Generation: 3, Seen: first}) {
+		t.Errorf("edited in place twice it is %+v", e)
+	}
+	if r := v.Edit().Replace("b", later); r != First("b", later) {
+		t.Errorf("another pod is %+v", r)
+	}
+	again := v.Edit().Replace("a", later)
+	if again.Base == "a" || len(again.Base) != 32 || again != First(again.Base, later) {
+		t.Errorf("another pod of the content that the one before was created from is %+v", again)
+	}
+	if back := again.Replace("a", later); back.Base != "a" {
+		t.Errorf("and the next one is %+v", back)
 	}
 }
 

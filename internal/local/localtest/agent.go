@@ -23,6 +23,8 @@ type Agent struct {
 	snapshot local.Snapshot
 	images   []local.Image
 	events   []local.Event
+	details  map[types.UID]local.Details
+	journals map[types.UID][2]string
 	wakes    map[chan struct{}]struct{}
 	// OnRun answers Run; it is set before the agent is used.
 	OnRun func(origin string, manifest []byte) (local.Run, error)
@@ -72,6 +74,10 @@ func (a *Agent) Update(change func(*local.Snapshot)) {
 	slices.SortFunc(a.snapshot.Pods, func(x, y local.PodView) int {
 		return cmp.Or(cmp.Compare(x.Pod.Namespace, y.Pod.Namespace), cmp.Compare(x.Pod.Name, y.Pod.Name))
 	})
+	a.wake()
+}
+
+func (a *Agent) wake() {
 	for wake := range a.wakes {
 		select {
 		case wake <- struct{}{}:
@@ -87,11 +93,30 @@ func (a *Agent) SetImages(images []local.Image) {
 	a.images = images
 }
 
-// SetEvents sets the events.
+// SetEvents sets the events and wakes who waits for that.
 func (a *Agent) SetEvents(events []local.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.events = events
+	a.wake()
+}
+
+// SetDetails sets what is known of pods beyond their views.
+func (a *Agent) SetDetails(details map[types.UID]local.Details) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.details = details
+}
+
+// SetJournal sets a pod's journal, that of this agent and that of the one before;
+// empty for none.
+func (a *Agent) SetJournal(uid types.UID, now, previous string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.journals == nil {
+		a.journals = map[types.UID][2]string{}
+	}
+	a.journals[uid] = [2]string{now, previous}
 }
 
 // Watchers returns how many wait for changes.
@@ -120,6 +145,24 @@ func (a *Agent) Pod(namespace, name string) (local.PodView, bool) {
 	return local.PodView{}, false
 }
 
+// Details implements local.Agent.
+func (a *Agent) Details(uid types.UID) local.Details {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.details[uid]
+}
+
+// Journal implements local.Agent.
+func (a *Agent) Journal(uid types.UID, previous bool) ([]byte, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text := a.journals[uid][0]
+	if previous {
+		text = a.journals[uid][1]
+	}
+	return []byte(text), text != ""
+}
+
 // Changed implements local.Agent.
 func (a *Agent) Changed() (<-chan struct{}, func()) {
 	a.mu.Lock()
@@ -146,6 +189,16 @@ func (a *Agent) Events() []local.Event {
 	defer a.mu.Unlock()
 	return a.events
 }
+
+// EventsSince implements local.Agent.
+func (a *Agent) EventsSince(seq uint64) []local.Event {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(a.events), func(e local.Event) bool { return e.Seq <= seq })
+}
+
+// EventsChanged implements local.Agent. It is filled by other changes, too.
+func (a *Agent) EventsChanged() (<-chan struct{}, func()) { return a.Changed() }
 
 // Run implements local.Agent.
 func (a *Agent) Run(_ context.Context, origin string, manifest []byte) (local.Run, error) {

@@ -104,6 +104,8 @@ type Knowledge struct {
 	// Sandbox and Container are its state; one of them is set for a known instance.
 	Sandbox   pod.SandboxState
 	Container pod.ContainerState
+	// Instance is the container as it is known; nil for what is no known container. It is read-only.
+	Instance *pod.Container
 }
 
 // Know tells how well the sandbox or container with this ID is known.
@@ -122,7 +124,8 @@ func (c *Cache) Know(id string) Knowledge {
 	if i := r.sandbox(id); i >= 0 {
 		k.Sandbox = r.snapshot.Sandboxes[i].State
 	} else {
-		k.Container = r.snapshot.Containers[r.container(id)].State
+		k.Instance = &r.snapshot.Containers[r.container(id)]
+		k.Container = k.Instance.State
 	}
 	return k
 }

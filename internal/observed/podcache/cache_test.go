@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/observed/podcache"
@@ -119,5 +121,40 @@ func TestLaterReadingOfTheSameStateCounts(t *testing.T) {
 	c.Merge(containers(time.Unix(3, 0), lost))
 	if got := c.Get("uid").Containers[0]; got.State != pod.ContainerExited {
 		t.Errorf("a known end became unknown: %+v", got)
+	}
+}
+
+func TestMadeAndTold(t *testing.T) {
+	wakes := 0
+	c := podcache.New(func(types.UID) { wakes++ })
+	of := func(cpu string, uid int64) pod.Container {
+		return pod.Container{ID: "c", Name: "main", State: pod.ContainerRunning,
+			Made: &pod.Made{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}},
+			Told: &pod.Told{User: &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: uid}}, StopSignal: v1.SIGTERM}}
+	}
+	first := of("1", 5)
+	c.Merge(containers(time.Time{}, first))
+	known := func() pod.Container { return c.Get("uid").Containers[0] }
+	if known().Made != first.Made || known().Told != first.Told || wakes != 1 {
+		t.Fatalf("%+v after %d wake-ups", known(), wakes)
+	}
+	now := time.Now()
+	c.Merge(containers(now, pod.Container{ID: "c", Name: "main", State: pod.ContainerRunning})) // doesn't say
+	c.Merge(containers(now, of("1000m", 5)))                                                    // says the same
+	if known().Made != first.Made || known().Told != first.Told || wakes != 1 {
+		t.Errorf("after news that are none: %+v, %d wake-ups", known(), wakes)
+	}
+	c.Merge(containers(now, of("1", 6)))
+	if known().Told.User.Linux.UID != 6 || known().Made != first.Made || wakes != 2 {
+		t.Errorf("after another user: %+v, %d wake-ups", known(), wakes)
+	}
+	c.Merge(containers(now, of("2", 6)))
+	if known().Made.Resources.Requests.Cpu().Value() != 2 || wakes != 3 {
+		t.Errorf("after other resources: %+v, %d wake-ups", known(), wakes)
+	}
+	ended := pod.Container{ID: "c", Name: "main", State: pod.ContainerExited, ExitCode: 1}
+	c.Merge(podcache.Reading{Containers: []podcache.Container{{Pod: who, Container: ended}}}) // an effect, not detailed
+	if known().State != pod.ContainerExited || known().Made == nil || known().Told == nil {
+		t.Errorf("after its end: %+v", known())
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -51,6 +53,7 @@ func completeContainer(next pod.Container, old *pod.Container, detailed bool) po
 	next.SandboxID = cmp.Or(next.SandboxID, old.SandboxID)
 	next.CreatedAt = known(next.CreatedAt, old.CreatedAt)
 	next.StartedAt = known(next.StartedAt, old.StartedAt)
+	next.Made, next.Told = keep(next.Made, old.Made), keep(next.Told, old.Told)
 	if detailed {
 		return next
 	}
@@ -75,11 +78,21 @@ func known(next, old time.Time) time.Time {
 	return next
 }
 
+// keep returns old unless next says something else. So what is the same stays the
+// same pointer, by which sameContainer knows it.
+func keep[T any](next, old *T) *T {
+	if next == nil || next == old || equality.Semantic.DeepEqual(next, old) {
+		return old
+	}
+	return next
+}
+
 func sameSandbox(a, b *pod.Sandbox) bool {
 	return a.ID == b.ID && a.State == b.State && a.Attempt == b.Attempt && a.CreatedAt.Equal(b.CreatedAt) &&
 		a.HostNetwork == b.HostNetwork && slices.Equal(a.IPs, b.IPs)
 }
 
+// sameContainer compares what completeContainer made with what it was made from.
 func sameContainer(a, b *pod.Container) bool {
 	x, y := *a, *b
 	if !x.CreatedAt.Equal(y.CreatedAt) || !x.StartedAt.Equal(y.StartedAt) || !x.FinishedAt.Equal(y.FinishedAt) {

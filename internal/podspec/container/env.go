@@ -58,22 +58,17 @@ func (p Pod) valueFrom(v *v1.EnvVar, at *field.Path) field.ErrorList {
 }
 
 func keyRef(name, key string, at *field.Path) field.ErrorList {
-	errs := rule.Required(at.Child("name"), name, "")
+	errs := rule.Required(at.Child("name"), name, "must name the object that has the key")
 	return append(errs, rule.ConfigKey(at.Child("key"), key)...)
 }
 
 func (p Pod) fileKeyRef(r *v1.FileKeySelector, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	volume := at.Child("volumeName")
-	if r.VolumeName == "" {
-		errs = append(errs, field.Required(volume, ""))
-	} else if p.volumes[r.VolumeName] == nil {
-		errs = append(errs, field.NotFound(volume, r.VolumeName))
-	}
+	errs = append(errs, p.volumeName(r.VolumeName, at.Child("volumeName"))...)
 	errs = append(errs, rule.LocalFile(at.Child("path"), r.Path)...)
 	switch key := at.Child("key"); {
 	case r.Key == "":
-		errs = append(errs, field.Required(key, ""))
+		errs = append(errs, field.Required(key, "must name a variable in the file"))
 	case len(r.Key) > maxFileKey:
 		errs = append(errs, field.TooLong(key, r.Key, maxFileKey))
 	default:
@@ -90,10 +85,10 @@ func envFrom(sources []v1.EnvFromSource, at *field.Path) field.ErrorList {
 			errs = append(errs, rule.Invalid(item.Child("prefix"), s.Prefix, validation.IsRelaxedEnvVarName(s.Prefix))...)
 		}
 		if s.ConfigMapRef != nil {
-			errs = append(errs, rule.Required(item.Child("configMapRef", "name"), s.ConfigMapRef.Name, "")...)
+			errs = append(errs, rule.Required(item.Child("configMapRef", "name"), s.ConfigMapRef.Name, "must name a ConfigMap")...)
 		}
 		if s.SecretRef != nil {
-			errs = append(errs, rule.Required(item.Child("secretRef", "name"), s.SecretRef.Name, "")...)
+			errs = append(errs, rule.Required(item.Child("secretRef", "name"), s.SecretRef.Name, "must name a Secret")...)
 		}
 		switch {
 		case s.ConfigMapRef == nil && s.SecretRef == nil:

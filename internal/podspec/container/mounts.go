@@ -15,7 +15,7 @@ func (p Pod) mounts(c *v1.Container, at *field.Path) field.ErrorList {
 		errs = append(errs, p.volumeName(m.Name, item.Child("name"))...)
 		switch mountPath := item.Child("mountPath"); {
 		case m.MountPath == "":
-			errs = append(errs, field.Required(mountPath, ""))
+			errs = append(errs, field.Required(mountPath, "must be the path in the container to mount the volume at"))
 		case paths[m.MountPath]:
 			errs = append(errs, field.Invalid(mountPath, m.MountPath, "must be unique"))
 		}
@@ -29,13 +29,7 @@ func (p Pod) mounts(c *v1.Container, at *field.Path) field.ErrorList {
 
 // volumeName wants the name of one of the pod's volumes.
 func (p Pod) volumeName(name string, at *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	if p.volumes[name] == nil {
-		return field.ErrorList{field.NotFound(at, name)}
-	}
-	return nil
+	return p.volumeNames.Refer(at, name, "must be one of the pod's volumes")
 }
 
 func subPaths(m *v1.VolumeMount, at *field.Path) field.ErrorList {
@@ -100,7 +94,7 @@ func (p Pod) devices(c *v1.Container, at *field.Path) field.ErrorList {
 		}
 		switch {
 		case d.DevicePath == "":
-			errs = append(errs, field.Required(path, ""))
+			errs = append(errs, field.Required(path, "must be the path of the device in the container"))
 		case paths[d.DevicePath]:
 			errs = append(errs, field.Invalid(path, d.DevicePath, "must be unique"))
 		case mountPaths[d.DevicePath]:

@@ -8,15 +8,15 @@ import (
 )
 
 // PodClaims validates a pod's resource claims and returns their names.
-func PodClaims(claims []v1.PodResourceClaim, at *field.Path) (map[string]bool, field.ErrorList) {
+func PodClaims(claims []v1.PodResourceClaim, at *field.Path) (rule.Names, field.ErrorList) {
 	var errs field.ErrorList
-	names := map[string]bool{}
+	var names rule.Names
 	unique := rule.Unique{}
 	for i, c := range claims {
 		item := at.Index(i)
 		errs = append(errs, rule.Label(item.Child("name"), c.Name)...)
 		errs = append(errs, unique.Check(item.Child("name"), c.Name)...)
-		names[c.Name] = true
+		names.Add(c.Name)
 		claim, template := c.ResourceClaimName, c.ResourceClaimTemplateName
 		switch {
 		case claim == nil && template == nil:
@@ -36,24 +36,23 @@ func PodClaims(claims []v1.PodResourceClaim, at *field.Path) (map[string]bool, f
 
 // claimRefs checks which of the pod's claims a container uses. A claim is used
 // either as a whole or request by request.
-func claimRefs(refs []v1.ResourceClaim, claims map[string]bool, at *field.Path) field.ErrorList {
+func claimRefs(refs []v1.ResourceClaim, claims *rule.Names, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[v1.ResourceClaim]bool{}
 	whole, parts := map[string]bool{}, map[string]bool{}
 	for i, r := range refs {
 		item := at.Index(i)
-		switch {
-		case r.Name == "":
-			errs = append(errs, field.Required(item.Child("name"), ""))
+		errs = append(errs, claims.Refer(item.Child("name"), r.Name, "must be one of the pod's resourceClaims")...)
+		if r.Name == "" {
 			continue
-		case !claims[r.Name]:
-			errs = append(errs, field.NotFound(item.Child("name"), r.Name))
 		}
 		if r.Request != "" {
 			errs = append(errs, rule.Label(item.Child("request"), r.Request)...)
 		}
 		if seen[r] || r.Request == "" && parts[r.Name] || r.Request != "" && whole[r.Name] {
-			errs = append(errs, field.Duplicate(item, r.Name))
+			err := field.Duplicate(item, r.Name)
+			err.Detail = "must be used once as a whole, or once for each of its requests"
+			errs = append(errs, err)
 		}
 		seen[r] = true
 		if r.Request == "" {

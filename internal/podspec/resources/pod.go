@@ -19,18 +19,24 @@ func Pod(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	path := at.Child("resources")
 	errs := requirements(r, path, podName)
 	if len(r.Claims) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("claims"), "claims can't be set for the pod as a whole"))
+		errs = append(errs, field.Forbidden(path.Child("claims"), "may not be set for the pod as a whole: set them for its containers"))
 	}
 	sum := resourcehelper.AggregateContainerRequests(&v1.Pod{Spec: *s}, resourcehelper.PodResourcesOptions{})
 	for _, name := range sorted(sum) {
-		pod, ok := r.Requests[name]
-		if used := sum[name]; ok && used.Cmp(pod) > 0 {
-			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), pod.String(),
-				fmt.Sprintf("must be greater than or equal to the %s the containers request together", used.String())))
-		}
+		errs = append(errs, enough(r.Limits, name, sum[name], path.Child("limits"))...)
+		errs = append(errs, enough(r.Requests, name, sum[name], path.Child("requests"))...)
 	}
 	errs = append(errs, containerLimits(s.InitContainers, r.Limits, at.Child("initContainers"))...)
 	return append(errs, containerLimits(s.Containers, r.Limits, at.Child("containers"))...)
+}
+
+// enough wants no less of a resource for the pod than its containers request.
+func enough(list v1.ResourceList, name v1.ResourceName, used resource.Quantity, at *field.Path) field.ErrorList {
+	q, ok := list[name]
+	if !ok || !exceeds(used, q) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at.Key(string(name)), q.String(), fmt.Sprintf("must be greater than or equal to the %s the containers request together", used.String()))}
 }
 
 func podName(at *field.Path, name v1.ResourceName) field.ErrorList {

@@ -17,7 +17,7 @@ import (
 )
 
 // Container validates a container's resources. claims names the pod's resource claims.
-func Container(r *v1.ResourceRequirements, claims map[string]bool, at *field.Path) field.ErrorList {
+func Container(r *v1.ResourceRequirements, claims *rule.Names, at *field.Path) field.ErrorList {
 	errs := requirements(r, at, containerName)
 	return append(errs, claimRefs(r.Claims, claims, at.Child("claims"))...)
 }

@@ -32,7 +32,7 @@ func FieldRef(at *field.Path, ref *v1.ObjectFieldSelector, allowed []string) fie
 	errs = append(errs, OneOf(at.Child("apiVersion"), ref.APIVersion, "v1")...)
 	fieldPath := at.Child("fieldPath")
 	if ref.FieldPath == "" {
-		return append(errs, field.Required(fieldPath, ""))
+		return append(errs, field.Required(fieldPath, "must be one of "+quoted(allowed)+", metadata.labels['<key>'] or metadata.annotations['<key>']"))
 	}
 	if base, key, ok := subscript(ref.FieldPath); ok {
 		return append(errs, subscripted(fieldPath, ref.FieldPath, base, key)...)
@@ -65,10 +65,10 @@ func subscripted(at *field.Path, whole, base, key string) field.ErrorList {
 func ResourceRef(at *field.Path, ref *v1.ResourceFieldSelector, needsContainer bool) field.ErrorList {
 	var errs field.ErrorList
 	if needsContainer {
-		errs = append(errs, Required(at.Child("containerName"), ref.ContainerName, "")...)
+		errs = append(errs, Required(at.Child("containerName"), ref.ContainerName, "must name a container of the pod")...)
 	}
 	if ref.Resource == "" {
-		return append(errs, field.Required(at.Child("resource"), ""))
+		return append(errs, field.Required(at.Child("resource"), "must name a limit or request, such as \"limits.cpu\" or \"requests.memory\""))
 	}
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	known := slices.Contains([]string{"cpu", "memory", "ephemeral-storage"}, name) || strings.HasPrefix(name, v1.ResourceHugePagesPrefix)

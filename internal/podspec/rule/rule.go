@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -29,7 +29,7 @@ func OneOf[T ~string](at *field.Path, v T, valid ...T) field.ErrorList {
 	case slices.Contains(valid, v):
 		return nil
 	case v == "":
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(at, "must be one of "+quoted(valid))}
 	default:
 		return field.ErrorList{field.NotSupported(at, v, valid)}
 	}
@@ -46,6 +46,15 @@ func OptionalOneOf[T ~string](at *field.Path, v *T, valid ...T) field.ErrorList 
 	return field.ErrorList{field.NotSupported(at, *v, valid)}
 }
 
+// quoted lists values for a person, as NotSupported does.
+func quoted[T ~string](values []T) string {
+	words := make([]string, 0, len(values))
+	for _, v := range values {
+		words = append(words, strconv.Quote(string(v)))
+	}
+	return strings.Join(words, ", ")
+}
+
 // Invalid turns the messages of k8s.io/apimachinery's checks into errors.
 func Invalid(at *field.Path, v any, messages []string) field.ErrorList {
 	var errs field.ErrorList
@@ -55,20 +64,22 @@ func Invalid(at *field.Path, v any, messages []string) field.ErrorList {
 	return errs
 }
 
+// present is Invalid for what can't be empty: then the messages say what is missing.
+func present(at *field.Path, v string, messages []string) field.ErrorList {
+	if v == "" {
+		return field.ErrorList{field.Required(at, strings.Join(messages, "; "))}
+	}
+	return Invalid(at, v, messages)
+}
+
 // Label wants a DNS label (RFC 1123), such as a container's name.
 func Label(at *field.Path, v string) field.ErrorList {
-	if v == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	return Invalid(at, v, validation.IsDNS1123Label(v))
+	return present(at, v, validation.IsDNS1123Label(v))
 }
 
 // Subdomain wants a DNS subdomain (RFC 1123), such as an API object's name.
 func Subdomain(at *field.Path, v string) field.ErrorList {
-	if v == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	return Invalid(at, v, apivalidation.NameIsDNSSubdomain(v, false))
+	return present(at, v, validation.IsDNS1123Subdomain(v))
 }
 
 // OptionalSubdomain is Subdomain where nothing is fine too.
@@ -81,18 +92,12 @@ func OptionalSubdomain(at *field.Path, v string) field.ErrorList {
 
 // QualifiedName wants a name with an optional domain prefix, such as a label's key.
 func QualifiedName(at *field.Path, v string) field.ErrorList {
-	if v == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	return Invalid(at, v, validation.IsQualifiedName(v))
+	return present(at, v, validation.IsQualifiedName(v))
 }
 
 // ConfigKey wants a key of a ConfigMap or Secret.
 func ConfigKey(at *field.Path, v string) field.ErrorList {
-	if v == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	return Invalid(at, v, validation.IsConfigMapKey(v))
+	return present(at, v, validation.IsConfigMapKey(v))
 }
 
 // Range wants low <= v <= high.
@@ -103,9 +108,12 @@ func Range[T cmp.Ordered](at *field.Path, v, low, high T) field.ErrorList {
 	return nil
 }
 
-// NotNegative wants zero or more.
-func NotNegative[T ~int32 | ~int64](at *field.Path, v T) field.ErrorList {
-	return apivalidation.ValidateNonnegativeField(int64(v), at)
+// AtLeast wants low or more.
+func AtLeast[T ~int32 | ~int64](at *field.Path, v, low T) field.ErrorList {
+	if v < low {
+		return field.ErrorList{field.Invalid(at, v, fmt.Sprintf("must be %d or more", low))}
+	}
+	return nil
 }
 
 // FileMode wants the permission bits of a file; nil is fine.
@@ -137,7 +145,7 @@ func LocalPath(at *field.Path, v string) field.ErrorList {
 // volumes keeps for itself.
 func LocalFile(at *field.Path, v string) field.ErrorList {
 	if v == "" {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(at, "must be a relative path, such as \"folder/file\"")}
 	}
 	errs := LocalPath(at, v)
 	if len(errs) == 0 && strings.HasPrefix(v, "..") {
@@ -154,6 +162,9 @@ func Port(at *field.Path, v int32) field.ErrorList {
 // PortOrName wants a port's number or an IANA service name.
 func PortOrName(at *field.Path, v intstr.IntOrString) field.ErrorList {
 	if v.Type == intstr.String {
+		if _, err := strconv.Atoi(v.StrVal); err == nil {
+			return field.ErrorList{field.Invalid(at, v.StrVal, "must be a port's name; a number is written without quotes")}
+		}
 		return Invalid(at, v.StrVal, validation.IsValidPortName(v.StrVal))
 	}
 	return Invalid(at, v.IntVal, validation.IsValidPortNum(int(v.IntVal)))
@@ -164,7 +175,7 @@ func PortOrName(at *field.Path, v intstr.IntOrString) field.ErrorList {
 func Image(at *field.Path, v string) field.ErrorList {
 	switch {
 	case v == "":
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(at, "must be an image reference, such as \"registry.example.com/app:1.2\"")}
 	case strings.TrimSpace(v) != v:
 		return field.ErrorList{field.Invalid(at, v, "must not have leading or trailing whitespace")}
 	}
@@ -174,23 +185,7 @@ func Image(at *field.Path, v string) field.ErrorList {
 // EnvName wants the name of an environment variable: printable ASCII without "=".
 func EnvName(at *field.Path, v string) field.ErrorList {
 	if v == "" {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(at, "must be printable ASCII characters without '='")}
 	}
 	return Invalid(at, v, validation.IsRelaxedEnvVarName(v))
-}
-
-// Unique remembers values and refuses those it has seen.
-type Unique map[string]bool
-
-// Check refuses v if it was checked before. Empty values don't count: that
-// they are missing is told elsewhere.
-func (u Unique) Check(at *field.Path, v string) field.ErrorList {
-	if v == "" {
-		return nil
-	}
-	if u[v] {
-		return field.ErrorList{field.Duplicate(at, v)}
-	}
-	u[v] = true
-	return nil
 }

@@ -23,7 +23,7 @@ func operatingSystem(s *v1.PodSpec, at *field.Path) field.ErrorList {
 }
 
 func linuxFields(s *v1.PodSpec, at *field.Path) field.ErrorList {
-	f := forbidder{why: "windows options cannot be set for a linux pod"}
+	f := forbidder{why: "may not be set for a linux pod: leave it out"}
 	if s.SecurityContext != nil {
 		f.set(s.SecurityContext.WindowsOptions != nil, at.Child("securityContext", "windowsOptions"))
 	}
@@ -34,7 +34,7 @@ func linuxFields(s *v1.PodSpec, at *field.Path) field.ErrorList {
 }
 
 func windowsFields(s *v1.PodSpec, at *field.Path) field.ErrorList {
-	f := forbidder{why: "cannot be set for a windows pod"}
+	f := forbidder{why: "may not be set for a windows pod: leave it out"}
 	f.set(s.HostPID, at.Child("hostPID"))
 	f.set(s.HostIPC, at.Child("hostIPC"))
 	f.set(s.HostUsers != nil, at.Child("hostUsers"))
@@ -93,6 +93,11 @@ func eachContext(s *v1.PodSpec, at *field.Path, do func(*v1.SecurityContext, *fi
 	for i := range s.Containers {
 		if sc := s.Containers[i].SecurityContext; sc != nil {
 			do(sc, at.Child("containers").Index(i).Child("securityContext"))
+		}
+	}
+	for i := range s.EphemeralContainers {
+		if sc := s.EphemeralContainers[i].SecurityContext; sc != nil {
+			do(sc, at.Child("ephemeralContainers").Index(i).Child("securityContext"))
 		}
 	}
 }

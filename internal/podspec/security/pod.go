@@ -53,7 +53,7 @@ func sysctls(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		name := at.Index(i).Child("name")
 		switch {
 		case c.Name == "":
-			errs = append(errs, field.Required(name, ""))
+			errs = append(errs, field.Required(name, "must name a kernel parameter, such as \"net.core.somaxconn\""))
 			continue
 		case len(c.Name) > maxSysctlName || !sysctlName.MatchString(c.Name):
 			errs = append(errs, field.Invalid(name, c.Name, "must have at most 253 characters and match regex "+sysctlName.String()))
@@ -107,19 +107,22 @@ func namespaces(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		name   string
 	}{{s.HostNetwork, "hostNetwork"}, {s.HostPID, "hostPID"}, {s.HostIPC, "hostIPC"}} {
 		if ns.shared {
-			errs = append(errs, field.Forbidden(at.Child(ns.name), "when `hostUsers` is false"))
+			errs = append(errs, field.Forbidden(at.Child(ns.name), "may not be set when `hostUsers` is false"))
 		}
 	}
-	errs = append(errs, devices(s.InitContainers, at.Child("initContainers"))...)
-	return append(errs, devices(s.Containers, at.Child("containers"))...)
+	return append(errs, noDevices(s, at)...)
 }
 
-func devices(containers []v1.Container, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range containers {
-		if len(containers[i].VolumeDevices) > 0 {
-			errs = append(errs, field.Forbidden(at.Index(i).Child("volumeDevices"), "when `hostUsers` is false"))
-		}
+func noDevices(s *v1.PodSpec, at *field.Path) field.ErrorList {
+	f := forbidder{why: "may not be set when `hostUsers` is false"}
+	for i := range s.InitContainers {
+		f.set(len(s.InitContainers[i].VolumeDevices) > 0, at.Child("initContainers").Index(i).Child("volumeDevices"))
 	}
-	return errs
+	for i := range s.Containers {
+		f.set(len(s.Containers[i].VolumeDevices) > 0, at.Child("containers").Index(i).Child("volumeDevices"))
+	}
+	for i := range s.EphemeralContainers {
+		f.set(len(s.EphemeralContainers[i].VolumeDevices) > 0, at.Child("ephemeralContainers").Index(i).Child("volumeDevices"))
+	}
+	return f.errs
 }

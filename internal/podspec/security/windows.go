@@ -68,18 +68,24 @@ func userName(name string, at *field.Path) field.ErrorList {
 func hostProcess(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	podWide := s.SecurityContext != nil && wantsHostProcess(s.SecurityContext.WindowsOptions, false)
 	with, without := 0, 0
+	count := func(sc *v1.SecurityContext) {
+		own := podWide
+		if sc != nil {
+			own = wantsHostProcess(sc.WindowsOptions, podWide)
+		}
+		if own {
+			with++
+		} else {
+			without++
+		}
+	}
 	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
 		for i := range list {
-			own := podWide
-			if sc := list[i].SecurityContext; sc != nil {
-				own = wantsHostProcess(sc.WindowsOptions, podWide)
-			}
-			if own {
-				with++
-			} else {
-				without++
-			}
+			count(list[i].SecurityContext)
 		}
+	}
+	for i := range s.EphemeralContainers {
+		count(s.EphemeralContainers[i].SecurityContext)
 	}
 	var errs field.ErrorList
 	if with > 0 && without > 0 {

@@ -19,7 +19,7 @@ const maxCSIDriverName = 63
 func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := v.PersistentVolumeClaim; s != nil {
-		errs = append(errs, rule.Required(at.Child("persistentVolumeClaim", "claimName"), s.ClaimName, "")...)
+		errs = append(errs, rule.Required(at.Child("persistentVolumeClaim", "claimName"), s.ClaimName, "must name a PersistentVolumeClaim")...)
 	}
 	if s := v.CSI; s != nil {
 		path := at.Child("csi")
@@ -29,7 +29,7 @@ func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList 
 	if s := v.Ephemeral; s != nil {
 		path := at.Child("ephemeral")
 		if s.VolumeClaimTemplate == nil {
-			errs = append(errs, field.Required(path.Child("volumeClaimTemplate"), ""))
+			errs = append(errs, field.Required(path.Child("volumeClaimTemplate"), "must describe the claim to make"))
 		} else {
 			errs = append(errs, template(s.VolumeClaimTemplate, path.Child("volumeClaimTemplate"))...)
 		}
@@ -46,7 +46,7 @@ func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList 
 
 func driver(name string, at *field.Path) field.ErrorList {
 	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(at, "must name a CSI driver, such as \"csi.example.com\"")}
 	}
 	if len(name) > maxCSIDriverName {
 		return field.ErrorList{field.TooLong(at, name, maxCSIDriverName)}
@@ -59,7 +59,7 @@ func secretRef(r *v1.LocalObjectReference, at *field.Path) field.ErrorList {
 	if r == nil {
 		return nil
 	}
-	return rule.Required(at.Child("name"), r.Name, "")
+	return rule.Required(at.Child("name"), r.Name, "must name a Secret")
 }
 
 // template checks the claim of an ephemeral volume (KEP-1698).
@@ -87,7 +87,7 @@ func claimSpec(s *v1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList 
 	}
 	storage := at.Child("resources", "requests").Key(string(v1.ResourceStorage))
 	if q, ok := s.Resources.Requests[v1.ResourceStorage]; !ok {
-		errs = append(errs, field.Required(storage, ""))
+		errs = append(errs, field.Required(storage, "must be the size of the volume, such as \"1Gi\""))
 	} else if q.Sign() <= 0 {
 		errs = append(errs, field.Invalid(storage, q.String(), "must be greater than zero"))
 	}
@@ -109,8 +109,8 @@ func claimSpec(s *v1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList 
 
 // dataSource is another claim, or an object of some other API group.
 func dataSource(kind, name string, group *string, at *field.Path) field.ErrorList {
-	errs := rule.Required(at.Child("name"), name, "")
-	errs = append(errs, rule.Required(at.Child("kind"), kind, "")...)
+	errs := rule.Required(at.Child("name"), name, "must name an object")
+	errs = append(errs, rule.Required(at.Child("kind"), kind, "must be a kind, such as \"VolumeSnapshot\"")...)
 	if (group == nil || *group == "") && kind != "" && kind != "PersistentVolumeClaim" {
 		errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
 	}

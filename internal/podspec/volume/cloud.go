@@ -14,7 +14,7 @@ import (
 func cloudSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	required := func(v string, path ...string) {
-		errs = append(errs, rule.Required(at.Child(path[0], path[1:]...), v, "")...)
+		errs = append(errs, rule.Required(at.Child(path[0], path[1:]...), v, "must be given as the provider has it")...)
 	}
 	if d := s.GCEPersistentDisk; d != nil {
 		required(d.PDName, "gcePersistentDisk", "pdName")
@@ -61,8 +61,8 @@ func cloudSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 }
 
 func azureDisk(d *v1.AzureDiskVolumeSource, at *field.Path) field.ErrorList {
-	errs := rule.Required(at.Child("diskName"), d.DiskName, "")
-	errs = append(errs, rule.Required(at.Child("diskURI"), d.DataDiskURI, "")...)
+	errs := rule.Required(at.Child("diskName"), d.DiskName, "must name a disk")
+	errs = append(errs, rule.Required(at.Child("diskURI"), d.DataDiskURI, "must be the URI of the disk")...)
 	errs = append(errs, rule.OptionalOneOf(at.Child("cachingMode"), d.CachingMode, v1.AzureDataDiskCachingNone, v1.AzureDataDiskCachingReadOnly, v1.AzureDataDiskCachingReadWrite)...)
 	errs = append(errs, rule.OptionalOneOf(at.Child("kind"), d.Kind, v1.AzureSharedBlobDisk, v1.AzureDedicatedBlobDisk, v1.AzureManagedDisk)...)
 	if d.Kind == nil || d.DataDiskURI == "" {

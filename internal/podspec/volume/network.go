@@ -26,12 +26,12 @@ func networkSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 		errs = append(errs, fibreChannel(s.FC, at.Child("fc"))...)
 	}
 	if s.Glusterfs != nil {
-		errs = append(errs, rule.Required(at.Child("glusterfs", "endpoints"), s.Glusterfs.EndpointsName, "")...)
-		errs = append(errs, rule.Required(at.Child("glusterfs", "path"), s.Glusterfs.Path, "")...)
+		errs = append(errs, rule.Required(at.Child("glusterfs", "endpoints"), s.Glusterfs.EndpointsName, "must name an Endpoints object")...)
+		errs = append(errs, rule.Required(at.Child("glusterfs", "path"), s.Glusterfs.Path, "must name a Gluster volume")...)
 	}
 	if s.RBD != nil {
 		errs = append(errs, monitors(s.RBD.CephMonitors, at.Child("rbd", "monitors"))...)
-		errs = append(errs, rule.Required(at.Child("rbd", "image"), s.RBD.RBDImage, "")...)
+		errs = append(errs, rule.Required(at.Child("rbd", "image"), s.RBD.RBDImage, "must name an image of the Ceph pool")...)
 	}
 	if s.CephFS != nil {
 		errs = append(errs, monitors(s.CephFS.Monitors, at.Child("cephfs", "monitors"))...)
@@ -50,15 +50,15 @@ func networkSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 
 func monitors(list []string, at *field.Path) field.ErrorList {
 	if len(list) == 0 {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(at, "must list at least one Ceph monitor")}
 	}
 	return nil
 }
 
 func nfs(s *v1.NFSVolumeSource, at *field.Path) field.ErrorList {
-	errs := rule.Required(at.Child("server"), s.Server, "")
+	errs := rule.Required(at.Child("server"), s.Server, "must be the host name or address of the NFS server")
 	if s.Path == "" {
-		return append(errs, field.Required(at.Child("path"), ""))
+		return append(errs, field.Required(at.Child("path"), "must be an absolute path that the NFS server exports"))
 	}
 	if !strings.HasPrefix(s.Path, "/") {
 		errs = append(errs, field.Invalid(at.Child("path"), s.Path, "must be an absolute path"))
@@ -70,9 +70,9 @@ func nfs(s *v1.NFSVolumeSource, at *field.Path) field.ErrorList {
 var iscsiName = regexp.MustCompile(`^(iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)?|eui\.[[:xdigit:]]{16}|naa\.[[:xdigit:]]{32})$`)
 
 func iscsi(s *v1.ISCSIVolumeSource, at *field.Path) field.ErrorList {
-	errs := rule.Required(at.Child("targetPortal"), s.TargetPortal, "")
+	errs := rule.Required(at.Child("targetPortal"), s.TargetPortal, "must be an address, or an address and a port, such as \"10.0.0.1:3260\"")
 	if s.IQN == "" {
-		errs = append(errs, field.Required(at.Child("iqn"), ""))
+		errs = append(errs, field.Required(at.Child("iqn"), "must be an iSCSI name, such as \"iqn.2001-04.com.example:storage\""))
 	} else {
 		errs = append(errs, iscsiNamed(s.IQN, at.Child("iqn"))...)
 	}
@@ -126,7 +126,7 @@ func quobyte(s *v1.QuobyteVolumeSource, at *field.Path) field.ErrorList {
 	if len(s.Tenant) >= maxQuobyteTenant {
 		errs = append(errs, field.Required(at.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters"))
 	}
-	return append(errs, rule.Required(at.Child("volume"), s.Volume, "")...)
+	return append(errs, rule.Required(at.Child("volume"), s.Volume, "must name a Quobyte volume")...)
 }
 
 func flocker(s *v1.FlockerVolumeSource, at *field.Path) field.ErrorList {
@@ -144,7 +144,7 @@ func flocker(s *v1.FlockerVolumeSource, at *field.Path) field.ErrorList {
 }
 
 func flexVolume(s *v1.FlexVolumeSource, at *field.Path) field.ErrorList {
-	errs := rule.Required(at.Child("driver"), s.Driver, "")
+	errs := rule.Required(at.Child("driver"), s.Driver, "must name a FlexVolume driver")
 	for _, key := range slices.Sorted(maps.Keys(s.Options)) {
 		domain, _, found := strings.Cut(key, "/")
 		if found && (domain == "kubernetes.io" || domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io")) {

@@ -22,7 +22,7 @@ func nodeSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 	}
 	if s.GitRepo != nil {
 		path := at.Child("gitRepo")
-		errs = append(errs, rule.Required(path.Child("repository"), s.GitRepo.Repository, "")...)
+		errs = append(errs, rule.Required(path.Child("repository"), s.GitRepo.Repository, "must be the URL of a repository")...)
 		errs = append(errs, rule.LocalPath(path.Child("directory"), s.GitRepo.Directory)...)
 	}
 	if s.Image != nil {
@@ -32,13 +32,13 @@ func nodeSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 	}
 	if s.Secret != nil {
 		path := at.Child("secret")
-		errs = append(errs, rule.Required(path.Child("secretName"), s.Secret.SecretName, "")...)
+		errs = append(errs, rule.Required(path.Child("secretName"), s.Secret.SecretName, "must name a Secret")...)
 		errs = append(errs, rule.FileMode(path.Child("defaultMode"), s.Secret.DefaultMode)...)
 		errs = append(errs, keys(s.Secret.Items, path.Child("items"))...)
 	}
 	if s.ConfigMap != nil {
 		path := at.Child("configMap")
-		errs = append(errs, rule.Required(path.Child("name"), s.ConfigMap.Name, "")...)
+		errs = append(errs, rule.Required(path.Child("name"), s.ConfigMap.Name, "must name a ConfigMap")...)
 		errs = append(errs, rule.FileMode(path.Child("defaultMode"), s.ConfigMap.DefaultMode)...)
 		errs = append(errs, keys(s.ConfigMap.Items, path.Child("items"))...)
 	}
@@ -77,7 +77,7 @@ func hugePagesMedium(m v1.StorageMedium) bool {
 func hostPath(s *v1.HostPathVolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Path == "" {
-		errs = append(errs, field.Required(at.Child("path"), ""))
+		errs = append(errs, field.Required(at.Child("path"), "must be a path on the node"))
 	} else {
 		errs = append(errs, rule.NoBacksteps(at.Child("path"), s.Path)...)
 	}
@@ -90,7 +90,7 @@ func keys(items []v1.KeyToPath, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range items {
 		item := at.Index(i)
-		errs = append(errs, rule.Required(item.Child("key"), items[i].Key, "")...)
+		errs = append(errs, rule.Required(item.Child("key"), items[i].Key, "must be a key of the object")...)
 		errs = append(errs, rule.LocalFile(item.Child("path"), items[i].Path)...)
 		errs = append(errs, rule.FileMode(item.Child("mode"), items[i].Mode)...)
 	}

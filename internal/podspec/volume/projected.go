@@ -42,11 +42,11 @@ func projected(s *v1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
 func projection(s *v1.VolumeProjection, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Secret != nil {
-		errs = append(errs, rule.Required(at.Child("secret", "name"), s.Secret.Name, "")...)
+		errs = append(errs, rule.Required(at.Child("secret", "name"), s.Secret.Name, "must name a Secret")...)
 		errs = append(errs, keys(s.Secret.Items, at.Child("secret", "items"))...)
 	}
 	if s.ConfigMap != nil {
-		errs = append(errs, rule.Required(at.Child("configMap", "name"), s.ConfigMap.Name, "")...)
+		errs = append(errs, rule.Required(at.Child("configMap", "name"), s.ConfigMap.Name, "must name a ConfigMap")...)
 		errs = append(errs, keys(s.ConfigMap.Items, at.Child("configMap", "items"))...)
 	}
 	if s.DownwardAPI != nil {
@@ -67,7 +67,7 @@ func projection(s *v1.VolumeProjection, at *field.Path) field.ErrorList {
 func token(t *v1.ServiceAccountTokenProjection, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if t.ExpirationSeconds == nil {
-		errs = append(errs, field.Required(at.Child("expirationSeconds"), ""))
+		errs = append(errs, field.Required(at.Child("expirationSeconds"), "must be the lifetime of the token in seconds"))
 	} else {
 		errs = append(errs, rule.Range(at.Child("expirationSeconds"), *t.ExpirationSeconds, minTokenSeconds, maxTokenSeconds)...)
 	}
@@ -98,7 +98,7 @@ func trustBundle(b *v1.ClusterTrustBundleProjection, at *field.Path) field.Error
 // signer wants "domain/path", as a CertificateSigningRequest's signer is called.
 func signer(name string, at *field.Path) field.ErrorList {
 	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
+		return field.ErrorList{field.Required(at, "must be a domain and a path, such as \"example.com/signer\"")}
 	}
 	return validation.IsDomainPrefixedPath(at, name)
 }

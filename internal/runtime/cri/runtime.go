@@ -129,11 +129,21 @@ func (c *Conn) ContainerStatus(ctx context.Context, id string) (out *runtimeapi.
 	return out, err
 }
 
-// UpdateContainerResources changes the resources of a container in place.
-func (c *Conn) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.ContainerResources) error {
+// UpdateContainerResources changes the resources of a container in place. Fields
+// that are 0 stay as they are; -1 takes a CPU quota or a memory limit away.
+func (c *Conn) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	return call(ctx, c, c.runtime, "update_container", id, func(ctx context.Context, s rt) error {
-		return s.UpdateContainerResources(ctx, id, r)
+		return s.UpdateContainerResources(ctx, id, &runtimeapi.ContainerResources{Linux: r})
 	})
+}
+
+// ContainerStats tells what a running container uses.
+func (c *Conn) ContainerStats(ctx context.Context, id string) (out *runtimeapi.ContainerStats, err error) {
+	err = call(ctx, c, c.runtime, "container_stats", id, func(ctx context.Context, s rt) error {
+		out, err = s.ContainerStats(ctx, id)
+		return err
+	})
+	return out, err
 }
 
 // ReopenContainerLog makes the runtime write to a new log file after the old one was moved away.

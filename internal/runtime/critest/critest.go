@@ -22,7 +22,9 @@ type Harness struct {
 	//	exit CODE [D]  end with CODE, after D
 	//	logs N         write N lines, odd ones to stdout and even ones to stderr, and end
 	//	serve          handle SIGTERM, write a line, run until SIGTERM and end with 0
-	//	ignore-term    ignore SIGTERM, write a line and run until SIGKILL
+	//	ignore-term    ignore SIGTERM, write a line and run until SIGKILL (or SIGQUIT)
+	//	burst BYTES    write so many bytes as lines of 100, and end
+	//	cat FILE       write what is in FILE, and end; /dev/zero takes all the memory there is
 	Image string
 	// Program is the command the words above are added to. It may be empty
 	// where Image has an entry point.
@@ -30,6 +32,10 @@ type Harness struct {
 	// CgroupParent gives a pod's cgroup, in the cgroupfs driver's form; nil
 	// leaves that to the runtime.
 	CgroupParent func(podUID string) string
+	// RunsPrograms says that programs really run, so that what they see can be looked at.
+	RunsPrograms bool
+	// Limits tells what a container's control group allows; nil where there is none.
+	Limits func(t *testing.T, podUID, containerID string) (cpuShares, cpuQuota, memory int64)
 	// Crash ends the runtime's process at once; Restart starts it again and
 	// returns when it serves. Without them tests of that are skipped.
 	Crash, Restart func(t *testing.T)
@@ -58,7 +64,9 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"StopGrace", testStopGrace},
 		{"StopKillsAfterGrace", testStopKillsAfterGrace},
 		{"StopShortened", testStopShortened},
+		{"StopNow", testStopNow},
 		{"StopGivenUp", testStopGivenUp},
+		{"StopSignal", testStopSignal},
 		{"RemoveRunning", testRemoveRunning},
 		{"ListSandboxes", testListSandboxes},
 		{"ListContainers", testListContainers},
@@ -69,7 +77,14 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"Logs", testLogs},
 		{"LogReopen", testLogReopen},
 		{"Exec", testExec},
+		{"ExecTimeout", testExecTimeout},
+		{"ExecOutput", testExecOutput},
+		{"ExecEndsWithContainer", testExecEndsWithContainer},
 		{"UpdateResources", testUpdateResources},
+		{"Stats", testStats},
+		{"OutOfMemory", testOutOfMemory},
+		{"Target", testTarget},
+		{"User", testUser},
 		{"RuntimeRestart", testRuntimeRestart},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, newFixture(t, newHarness(t))) })

@@ -173,9 +173,15 @@ func (p *pod) start(t *testing.T, name string, words ...string) string {
 func (p *pod) startReady(t *testing.T, name, word string) string {
 	t.Helper()
 	id := p.start(t, name, word)
+	p.awaitOutput(t, name)
+	return id
+}
+
+// awaitOutput waits until the container has written a line.
+func (p *pod) awaitOutput(t *testing.T, name string) {
+	t.Helper()
 	log := filepath.Join(p.config.GetLogDirectory(), name, "0.log")
 	p.f.eventually(t, "the program says it is ready", func() bool { return countLines(t, log) > 0 })
-	return id
 }
 
 func (f *fixture) startContainer(t *testing.T, id string) {

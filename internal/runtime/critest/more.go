@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -115,45 +114,6 @@ func testLogReopen(t *testing.T, f *fixture) {
 	f.stopContainer(t, id, 0)
 	_, err := f.runtime.ReopenContainerLog(f.ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
 	wantError(t, "ReopenContainerLog of an exited container", err)
-}
-
-func testExec(t *testing.T, f *fixture) {
-	p := f.runPod(t)
-	id := p.start(t, "main", "sleep", "1h")
-	exec := func(timeout int64, words ...string) (*runtimeapi.ExecSyncResponse, error) {
-		return f.runtime.ExecSync(f.ctx, &runtimeapi.ExecSyncRequest{
-			ContainerId: id, Cmd: append(append([]string(nil), f.Program...), words...), Timeout: timeout,
-		})
-	}
-	for _, want := range []int32{0, 7} {
-		r, err := exec(20, "exit", map[int32]string{0: "0", 7: "7"}[want])
-		if err != nil || r.GetExitCode() != want {
-			t.Errorf("a command that exits with %d: code %d (%v)", want, r.GetExitCode(), err)
-		}
-	}
-	_, err := exec(1, "exit", "0", "30s")
-	wantCode(t, "a command that takes longer than its timeout", err, codes.DeadlineExceeded)
-	f.stopContainer(t, id, 0)
-	_, err = exec(1, "exit", "0")
-	wantError(t, "a command in an exited container", err)
-}
-
-func testUpdateResources(t *testing.T, f *fixture) {
-	p := f.runPod(t)
-	id := p.start(t, "main", "sleep", "1h")
-	before := f.containerStatus(t, id).GetResources().GetLinux()
-	if before.GetCpuShares() != 100 {
-		t.Errorf("CPU shares are %d, want 100 as created", before.GetCpuShares())
-	}
-	_, err := f.runtime.UpdateContainerResources(f.ctx, &runtimeapi.UpdateContainerResourcesRequest{
-		ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 200},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := f.containerStatus(t, id).GetResources().GetLinux().GetCpuShares(); got != 200 {
-		t.Errorf("CPU shares are %d after the update, want 200", got)
-	}
 }
 
 // What runs outlives the runtime's own process. Of what ends meanwhile only that

@@ -74,6 +74,26 @@ func testStopShortened(t *testing.T, f *fixture) {
 	wantKilled(t, f, id)
 }
 
+// A second stop without grace ends the first at once.
+func testStopNow(t *testing.T, f *fixture) {
+	p := f.runPod(t)
+	id := p.startReady(t, "main", "ignore-term")
+	first := make(chan error, 1)
+	go func() {
+		_, err := f.runtime.StopContainer(f.ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 60})
+		first <- err
+	}()
+	began := time.Now()
+	f.stopContainer(t, id, 0)
+	if err := <-first; err != nil {
+		t.Errorf("the first stop: %v", err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("both stops together took %s, though the second has no grace", took)
+	}
+	wantKilled(t, f, id)
+}
+
 // A caller that gives up leaves the container running, and can stop it later.
 func testStopGivenUp(t *testing.T, f *fixture) {
 	p := f.runPod(t)
@@ -83,6 +103,10 @@ func testStopGivenUp(t *testing.T, f *fixture) {
 	_, err := f.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 60})
 	wantError(t, "a stop whose caller gives up", err)
 	wantState(t, f.containerStatus(t, id), runtimeapi.ContainerState_CONTAINER_RUNNING)
-	f.stopContainer(t, id, 0)
+	began := time.Now()
+	f.stopContainer(t, id, 1) // its grace counts anew
+	if took := time.Since(began); took < time.Second || took > 10*time.Second {
+		t.Errorf("stopping with a grace of 1s took %s", took)
+	}
 	wantKilled(t, f, id)
 }

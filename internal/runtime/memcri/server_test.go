@@ -296,6 +296,38 @@ func TestExec(t *testing.T) {
 	})
 }
 
+func TestMemory(t *testing.T) {
+	s, cri := serve(t, memcri.Options{})
+	sb, pod := runSandbox(t, cri, "p")
+	id := create(t, cri, sb, pod, "a", 0)
+	if s.SetMemory(id, 1) == nil {
+		t.Error("a container that doesn't run was given memory")
+	}
+	start(t, cri, id)
+	if err := s.SetMemory(id, 50<<20); err != nil {
+		t.Fatal(err)
+	}
+	r, err := cri.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
+	if err != nil || r.GetStats().GetMemory().GetUsageBytes().GetValue() != 50<<20 {
+		t.Errorf("it uses %v (%v), want 50 MiB", r, err)
+	}
+	limit := func(bytes int64) error {
+		_, err := cri.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
+			ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: bytes},
+		})
+		return err
+	}
+	if err := limit(60 << 20); err != nil {
+		t.Error(err)
+	}
+	if err := limit(40 << 20); err == nil || !strings.Contains(err.Error(), "current usage") {
+		t.Errorf("limiting it to less than it uses: %v", err)
+	}
+	if got := containerStatus(t, cri, id).GetResources().GetLinux().GetMemoryLimitInBytes(); got != 60<<20 {
+		t.Errorf("its limit is %d, want the one before", got)
+	}
+}
+
 func TestConditions(t *testing.T) {
 	s, cri := serve(t, memcri.Options{})
 	s.SetCondition(&runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Reason: "NoCNI"})

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -18,7 +17,7 @@ import (
 type ContainerInput struct {
 	// Pod needs Status.QOSClass set: it decides the OOM score.
 	Pod *v1.Pod
-	// Container is one of the pod's containers or init containers.
+	// Container is one of the pod's containers, init containers or ephemeral containers.
 	Container *v1.Container
 	// Attempt counts the instances of this container from 0.
 	Attempt int
@@ -34,6 +33,9 @@ type ContainerInput struct {
 	Mounts []*runtimeapi.Mount
 	// Backoff is how long the next instance waits after this one ended.
 	Backoff time.Duration
+	// TargetID is the running instance that targetContainerName of an ephemeral
+	// container names; empty for none. The two share their processes.
+	TargetID string
 }
 
 // ContainerConfig is the CRI's configuration of one container instance. An
@@ -102,27 +104,8 @@ func containerAnnotations(in ContainerInput) (map[string]string, error) {
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
 		a[AnnotationTerminationGrace] = strconv.FormatInt(*g, 10)
 	}
-	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
-		text, err := json.Marshal(c.Lifecycle.PreStop)
-		if err != nil {
-			return nil, fmt.Errorf("writing lifecycle.preStop as JSON: %w", err)
-		}
-		a[AnnotationPreStopHandler] = string(text)
-	}
-	if len(c.Ports) > 0 {
-		text, err := json.Marshal(c.Ports)
-		if err != nil {
-			return nil, fmt.Errorf("writing ports as JSON: %w", err)
-		}
-		a[AnnotationPorts] = string(text)
+	if err := recordMade(a, c); err != nil {
+		return nil, err
 	}
 	return a, nil
-}
-
-// stopSignal is the signal that StopContainer begins with; the API and the CRI use the same names.
-func stopSignal(c *v1.Container) runtimeapi.Signal {
-	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
-		return runtimeapi.Signal_RUNTIME_DEFAULT
-	}
-	return runtimeapi.Signal(runtimeapi.Signal_value[string(*c.Lifecycle.StopSignal)])
 }

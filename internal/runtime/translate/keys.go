@@ -34,6 +34,8 @@ const (
 	AnnotationBackoff = "deckhand.io/restart-backoff"
 	// AnnotationImage is the image as the pod asked for it: runtimes tell a resolved one instead.
 	AnnotationImage = "deckhand.io/image"
+	// AnnotationResources are the requests and limits it was made with, as JSON; not written if there are none.
+	AnnotationResources = "deckhand.io/resources"
 )
 
 // Identity names a pod among those of all times.

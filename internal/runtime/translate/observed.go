@@ -51,8 +51,9 @@ func SandboxStatus(st *runtimeapi.PodSandboxStatus) (id Identity, out pod.Sandbo
 	return id, out, true
 }
 
-// Container reads a container from a list. Start, end, log path and the
-// termination message's file aren't in lists. ok is as with Sandbox.
+// Container reads a container from a list. Start, end, log path, Told and the
+// termination message's file aren't in lists; Made isn't read from them, for lists
+// are long. ok is as with Sandbox.
 func Container(c *runtimeapi.Container) (id Identity, out pod.Container, ok bool) {
 	id, out, ok = labelled(c.GetId(), c.GetLabels(), c.GetAnnotations(), c.GetMetadata(), c.GetImage())
 	if !ok {
@@ -68,9 +69,23 @@ func Container(c *runtimeapi.Container) (id Identity, out pod.Container, ok bool
 // ContainerStatus reads a container's status; ok is as with Sandbox. The CRI
 // doesn't tell the sandbox with it: the caller has to know.
 func ContainerStatus(st *runtimeapi.ContainerStatus, sandboxID string) (id Identity, out pod.Container, ok bool) {
+	return ContainerUpdate(st, sandboxID, nil)
+}
+
+// ContainerUpdate is ContainerStatus for a container that may be known already:
+// what doesn't change is taken over from known, or shared with it, instead of being
+// read again. known may be nil or another container.
+func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID string, known *pod.Container) (id Identity, out pod.Container, ok bool) {
 	id, out, ok = labelled(st.GetId(), st.GetLabels(), st.GetAnnotations(), st.GetMetadata(), st.GetImage())
 	if !ok {
 		return id, out, false
+	}
+	if known == nil || known.ID != out.ID {
+		known = &pod.Container{}
+	}
+	out.Made, out.Told = known.Made, told(st, known.Told)
+	if out.Made == nil {
+		out.Made = made(st.GetAnnotations())
 	}
 	out.SandboxID = sandboxID
 	out.State = containerState(st.GetState())
@@ -109,8 +124,10 @@ func labelled(cid string, labels, annotations map[string]string, meta *runtimeap
 	if n, err := strconv.ParseInt(annotations[AnnotationRestartCount], 10, 32); err == nil && n >= 0 {
 		out.Attempt = int(n)
 	}
-	if d, err := time.ParseDuration(annotations[AnnotationBackoff]); err == nil && d >= 0 {
-		out.Backoff = d
+	if text := annotations[AnnotationBackoff]; text != "" {
+		if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+			out.Backoff = d
+		}
 	}
 	if g, err := strconv.ParseInt(annotations[AnnotationTerminationGrace], 10, 64); err == nil && g >= 0 {
 		out.Grace = &g

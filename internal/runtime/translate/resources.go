@@ -37,6 +37,27 @@ func containerResources(s *Settings, p *v1.Pod, c *v1.Container) *runtimeapi.Lin
 	return r
 }
 
+// unlimited takes a limit away in an update, where 0 leaves the one there is.
+const unlimited = -1
+
+// ContainerResources is the CRI's update that gives a running container the
+// requests and limits r (UpdateContainerResources). It sets all that a resize may
+// change: limits that r doesn't have are taken away. What can't be resized is left
+// out, which is to say as it is, the OOM score among it (KEP-1287).
+func ContainerResources(s *Settings, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
+	u := quantities(s, r.Requests, r.Limits)
+	if u.CpuPeriod != 0 && u.CpuQuota == 0 {
+		u.CpuQuota = unlimited
+	}
+	if u.MemoryLimitInBytes == 0 {
+		u.MemoryLimitInBytes = unlimited
+	}
+	if s.NoSwap {
+		u.MemorySwapLimitInBytes = u.MemoryLimitInBytes
+	}
+	return u
+}
+
 // quantities turns requests and limits into the kernel's terms. A CPU request
 // that isn't given is taken from the limit (API comment of requests).
 func quantities(s *Settings, requests, limits v1.ResourceList) *runtimeapi.LinuxContainerResources {

@@ -50,6 +50,17 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	return ns
 }
 
+// containerNamespaces are the pod's, except that an ephemeral container may be
+// among the processes of the one it targets (API comment of targetContainerName).
+// Where the pod shares its processes or sees the host's, it sees the target anyway.
+func containerNamespaces(in ContainerInput) *runtimeapi.NamespaceOption {
+	ns := namespaces(in.Pod)
+	if in.TargetID != "" && ns.Pid == runtimeapi.NamespaceMode_CONTAINER {
+		ns.Pid, ns.TargetId = runtimeapi.NamespaceMode_TARGET, in.TargetID
+	}
+	return ns
+}
+
 func sandboxSecurity(p *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	out := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(p),
@@ -73,16 +84,20 @@ func sandboxSecurity(p *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 func anyPrivileged(p *v1.Pod) bool {
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
-			if privileged(&list[i]) {
+			if privileged(list[i].SecurityContext) {
 				return true
 			}
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if privileged(p.Spec.EphemeralContainers[i].SecurityContext) {
+			return true
 		}
 	}
 	return false
 }
 
-func privileged(c *v1.Container) bool {
-	sc := c.SecurityContext
+func privileged(sc *v1.SecurityContext) bool {
 	return sc != nil && sc.Privileged != nil && *sc.Privileged
 }
 
@@ -127,9 +142,9 @@ func containerSecurity(s *Settings, in ContainerInput) (*runtimeapi.LinuxContain
 		return nil, err
 	}
 	out := &runtimeapi.LinuxContainerSecurityContext{
-		Privileged:               privileged(in.Container),
+		Privileged:               privileged(sc),
 		Capabilities:             capabilities(sc.Capabilities),
-		NamespaceOptions:         namespaces(p),
+		NamespaceOptions:         containerNamespaces(in),
 		ReadonlyRootfs:           sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem,
 		NoNewPrivs:               sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		Seccomp:                  profile,

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,9 +45,12 @@ func (n *Node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 	if !ok {
 		return nil, status.Errorf(codes.NotFound, "failed to resolve image %q: not found", config.GetImage().GetImage())
 	}
+	if err := n.checkTarget(s, config); err != nil {
+		return nil, err
+	}
 	n.order++
 	c := &container{
-		name: name, order: n.order, sandbox: s, config: config,
+		name: name, order: n.order, sandbox: s, config: config, memory: defaultMemory,
 		behaviour: n.behaviourOf(config), stopped: make(chan struct{}),
 		status: &runtimeapi.ContainerStatus{Id: id},
 	}
@@ -56,6 +60,34 @@ func (n *Node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 	s.containers[id] = c
 	n.tell(s, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
+}
+
+// processes says whose processes a container's own are among.
+func processes(config *runtimeapi.ContainerConfig) *runtimeapi.NamespaceOption {
+	return config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+}
+
+// targetOf is the container among whose processes a container has its own, or empty.
+func targetOf(config *runtimeapi.ContainerConfig) string {
+	if processes(config).GetPid() != runtimeapi.NamespaceMode_TARGET {
+		return ""
+	}
+	return processes(config).GetTargetId()
+}
+
+func (n *Node) checkTarget(s *sandbox, config *runtimeapi.ContainerConfig) error {
+	if processes(config).GetPid() != runtimeapi.NamespaceMode_TARGET {
+		return nil
+	}
+	id := targetOf(config)
+	target := s.containers[id]
+	if target == nil {
+		return status.Errorf(codes.NotFound, "invalid target container: container %q does not exist in sandbox %s: not found", id, s.id())
+	}
+	if !target.is(runtimeapi.ContainerState_CONTAINER_RUNNING) {
+		return status.Errorf(codes.Unknown, "invalid target container: container %q is not running - in state %s", id, target.status.State)
+	}
+	return nil
 }
 
 // describe fills in the status of a container that was just created.
@@ -79,15 +111,23 @@ func describe(st *runtimeapi.ContainerStatus, r *runtimeapi.CreateContainerReque
 		st.LogPath = dir + "/" + config.GetLogPath()
 	}
 	st.Resources = &runtimeapi.ContainerResources{Linux: config.GetLinux().GetResources()}
-	security := config.GetLinux().GetSecurityContext()
-	st.User = &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{
-		Uid: security.GetRunAsUser().GetValue(), Gid: security.GetRunAsGroup().GetValue(),
-		SupplementalGroups: security.GetSupplementalGroups(),
-	}}
+	st.User = &runtimeapi.ContainerUser{Linux: userOf(config.GetLinux().GetSecurityContext())}
 	st.StopSignal = config.GetStopSignal()
 	if st.StopSignal == runtimeapi.Signal_RUNTIME_DEFAULT {
 		st.StopSignal = runtimeapi.Signal_SIGTERM
 	}
+}
+
+// userOf is root unless told otherwise. Its group is always among its groups.
+func userOf(security *runtimeapi.LinuxContainerSecurityContext) *runtimeapi.LinuxContainerUser {
+	u := &runtimeapi.LinuxContainerUser{Uid: security.GetRunAsUser().GetValue(), Gid: security.GetRunAsGroup().GetValue()}
+	u.SupplementalGroups = []int64{u.Gid}
+	for _, g := range security.GetSupplementalGroups() {
+		if !slices.Contains(u.SupplementalGroups, g) {
+			u.SupplementalGroups = append(u.SupplementalGroups, g)
+		}
+	}
+	return u
 }
 
 // StartContainer starts a created container. One that can't be started has

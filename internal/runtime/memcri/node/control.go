@@ -19,10 +19,18 @@ func (n *Node) Behave(key string, b program.Behaviour) {
 }
 
 // Exit lets a running container end now with code. An empty reason is what
-// follows from the code: Completed or Error.
+// follows from the code: Completed or Error. Running out of memory is 137, "OOMKilled".
 func (n *Node) Exit(containerID string, code int32, reason string) error {
 	return n.withRunning(containerID, func(c *container) error {
 		n.end(c, code, reason)
+		return nil
+	})
+}
+
+// SetMemory says how many bytes of memory a running container uses from now on.
+func (n *Node) SetMemory(containerID string, bytes uint64) error {
+	return n.withRunning(containerID, func(c *container) error {
+		c.memory = bytes
 		return nil
 	})
 }

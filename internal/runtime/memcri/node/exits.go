@@ -48,11 +48,13 @@ func (n *Node) signal(c *container) {
 		return
 	}
 	c.signalled = true
-	switch b := c.behaviour; b.IgnoreTerm {
-	case program.Forever:
-	case 0:
+	b := c.behaviour
+	switch s := c.status.StopSignal; {
+	case s == runtimeapi.Signal_SIGKILL:
+		n.end(c, exitKilled, "")
+	case b.IgnoreTerm == 0, s != runtimeapi.Signal_SIGTERM && s != runtimeapi.Signal_SIGINT:
 		n.end(c, b.TermCode, "")
-	default:
+	case b.IgnoreTerm != program.Forever:
 		n.endLater(c, b.IgnoreTerm, b.TermCode, "")
 	}
 }
@@ -88,6 +90,15 @@ func (n *Node) end(c *container, code int32, reason string) {
 	}
 	n.finish(c, code, reason, "")
 	n.tell(c.sandbox, c.id(), runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	// The kernel kills what is left of a process namespace when its first process ends.
+	if processes(c.config).GetPid() != runtimeapi.NamespaceMode_CONTAINER {
+		return
+	}
+	for _, other := range c.sandbox.inOrder() {
+		if targetOf(other.config) == c.id() {
+			n.end(other, exitKilled, "")
+		}
+	}
 }
 
 // finish makes a container an exited one without telling.

@@ -107,6 +107,7 @@ type container struct {
 	behaviour program.Behaviour
 	status    *runtimeapi.ContainerStatus
 	item      *runtimeapi.Container
+	memory    uint64        // in use while it runs, in bytes
 	signalled bool          // the stop signal was sent
 	exit      *time.Timer   // the next exit by itself, nil if none is due
 	stopped   chan struct{} // closed when it has exited

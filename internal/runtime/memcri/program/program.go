@@ -4,6 +4,7 @@ package program
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -20,7 +21,7 @@ type Behaviour struct {
 	// Reason replaces the reason that follows from the exit code (Completed, Error).
 	Reason string
 	// IgnoreTerm is how long it goes on after the stop signal; Forever lets it
-	// run until it is killed.
+	// run until it is killed. Stop signals other than SIGTERM and SIGINT end it at once.
 	IgnoreTerm time.Duration
 	// TermCode is what it ends with after the stop signal.
 	TermCode int32
@@ -51,6 +52,8 @@ func (l Line) Stream() string {
 //	logs N         write N lines, odd ones to stdout and even ones to stderr, and end
 //	serve          write a line and run until stopped
 //	ignore-term    write a line and run until killed
+//	burst BYTES    write so many bytes as lines of 100, and end
+//	cat /dev/zero  run out of memory
 //
 // Anything else runs until it is stopped.
 func Example(command []string) Behaviour {
@@ -69,11 +72,26 @@ func Example(command []string) Behaviour {
 			return b
 		case "serve":
 			return Behaviour{Output: []Line{{Text: "listens"}}}
+		case "burst":
+			return Behaviour{Exits: true, Output: burst(number(args))}
+		case "cat":
+			if len(args) > 0 && args[0] == "/dev/zero" {
+				return Behaviour{Exits: true, ExitCode: 137, Reason: "OOMKilled"}
+			}
+			return Behaviour{Exits: true}
 		case "ignore-term":
 			return Behaviour{IgnoreTerm: Forever, Output: []Line{{Text: "ignoring SIGTERM"}}}
 		}
 	}
 	return Behaviour{}
+}
+
+func burst(bytes int) (lines []Line) {
+	const length = 100 // with its newline
+	for ; bytes > 0; bytes -= length {
+		lines = append(lines, Line{Text: strings.Repeat("x", min(bytes, length)-1)})
+	}
+	return lines
 }
 
 // number reads the first argument; what is no number counts as 0.

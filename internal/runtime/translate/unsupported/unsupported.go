@@ -27,6 +27,10 @@ func Fields(p *v1.Pod) []string {
 	for i := range p.Spec.Containers {
 		l.container(fmt.Sprintf("spec.containers[%d]", i), &p.Spec.Containers[i])
 	}
+	for i := range p.Spec.EphemeralContainers {
+		c := v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		l.container(fmt.Sprintf("spec.ephemeralContainers[%d]", i), &c)
+	}
 	return l.fields
 }
 
@@ -38,12 +42,19 @@ func Isolation(p *v1.Pod) []string {
 	if sc := p.Spec.SecurityContext; sc != nil {
 		l.add(ownProfile(sc.AppArmorProfile), "spec.securityContext.appArmorProfile")
 	}
-	for kind, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range containers {
-			if sc := containers[i].SecurityContext; sc != nil {
-				l.add(ownProfile(sc.AppArmorProfile), fmt.Sprintf("spec.%s[%d].securityContext.appArmorProfile", [...]string{"initContainers", "containers"}[kind], i))
-			}
+	apparmor := func(at string, i int, sc *v1.SecurityContext) {
+		if sc != nil {
+			l.add(ownProfile(sc.AppArmorProfile), fmt.Sprintf("spec.%s[%d].securityContext.appArmorProfile", at, i))
 		}
+	}
+	for i := range p.Spec.InitContainers {
+		apparmor("initContainers", i, p.Spec.InitContainers[i].SecurityContext)
+	}
+	for i := range p.Spec.Containers {
+		apparmor("containers", i, p.Spec.Containers[i].SecurityContext)
+	}
+	for i := range p.Spec.EphemeralContainers {
+		apparmor("ephemeralContainers", i, p.Spec.EphemeralContainers[i].SecurityContext)
 	}
 	return l.fields
 }
@@ -63,13 +74,10 @@ func (l *list) add(used bool, path string) {
 }
 
 func (l *list) pod(s *v1.PodSpec) {
-	l.add(s.ActiveDeadlineSeconds != nil, "spec.activeDeadlineSeconds")
 	l.add(s.DNSPolicy == v1.DNSNone, "spec.dnsPolicy")
 	l.add(s.DNSConfig != nil, "spec.dnsConfig")
-	l.add(len(s.EphemeralContainers) > 0, "spec.ephemeralContainers")
 	l.add(s.HostUsers != nil && !*s.HostUsers, "spec.hostUsers")
 	l.add(len(s.ImagePullSecrets) > 0, "spec.imagePullSecrets")
-	l.add(len(s.ReadinessGates) > 0, "spec.readinessGates")
 	l.add(len(s.ResourceClaims) > 0, "spec.resourceClaims")
 	l.add(s.OS != nil && s.OS.Name != v1.Linux, "spec.os.name")
 	l.add(s.RuntimeClassName != nil, "spec.runtimeClassName")
@@ -101,18 +109,10 @@ func (l *list) volume(at string, v *v1.Volume) {
 
 func (l *list) container(at string, c *v1.Container) {
 	l.env(at, c)
-	l.add(c.LivenessProbe != nil, at+".livenessProbe")
-	l.add(c.ReadinessProbe != nil, at+".readinessProbe")
-	l.add(c.StartupProbe != nil, at+".startupProbe")
-	if h := c.Lifecycle; h != nil {
-		l.add(h.PostStart != nil, at+".lifecycle.postStart")
-		l.add(h.PreStop != nil, at+".lifecycle.preStop")
-	}
 	// The file is there to be written to, and nobody reads it yet.
 	l.add(c.TerminationMessagePath != "" && c.TerminationMessagePath != v1.TerminationMessagePathDefault, at+".terminationMessagePath")
 	l.add(c.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError, at+".terminationMessagePolicy")
 	l.add(len(c.VolumeDevices) > 0, at+".volumeDevices")
-	l.add(len(c.RestartPolicyRules) > 0, at+".restartPolicyRules")
 	l.claims(at+".resources", &c.Resources)
 	if sc := c.SecurityContext; sc != nil {
 		l.add(sc.SELinuxOptions != nil, at+".securityContext.seLinuxOptions")

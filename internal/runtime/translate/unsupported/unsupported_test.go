@@ -38,15 +38,16 @@ func TestFields(t *testing.T) {
 			Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"cpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi"),
 				"example.com/gpu": resource.MustParse("1")}},
 		}},
+		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", EnvFrom: []v1.EnvFromSource{{}}}}},
 	}}
 	var want []string
 	for _, path := range []string{
-		"spec.activeDeadlineSeconds", "spec.dnsPolicy", "spec.dnsConfig", "spec.hostUsers", "spec.runtimeClassName", "spec.securityContext.seLinuxOptions", "spec.securityContext.appArmorProfile",
+		"spec.dnsPolicy", "spec.dnsConfig", "spec.hostUsers", "spec.runtimeClassName", "spec.securityContext.seLinuxOptions", "spec.securityContext.appArmorProfile",
 		"spec.volumes[2].emptyDir.sizeLimit", "spec.volumes[3] (c, neither emptyDir nor hostPath)", "spec.initContainers[0].volumeDevices", "spec.containers[0].envFrom[0]",
-		"spec.containers[0].env[1].valueFrom.secretKeyRef", "spec.containers[0].livenessProbe", "spec.containers[0].readinessProbe",
-		"spec.containers[0].startupProbe", "spec.containers[0].lifecycle.preStop",
+		"spec.containers[0].env[1].valueFrom.secretKeyRef",
 		"spec.containers[0].terminationMessagePath", "spec.containers[0].terminationMessagePolicy", "spec.containers[0].resources[example.com/gpu]",
 		"spec.containers[0].resources[hugepages-2Mi]", "spec.containers[0].securityContext.appArmorProfile", "spec.containers[0].securityContext.procMount",
+		"spec.ephemeralContainers[0].envFrom[0]",
 	} {
 		want = append(want, path+": not acted on by this build")
 	}
@@ -65,9 +66,12 @@ func TestIsolation(t *testing.T) {
 		SecurityContext: &v1.PodSecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}},
 		InitContainers:  []v1.Container{{SecurityContext: &v1.SecurityContext{AppArmorProfile: local}}},
 		Containers:      []v1.Container{{}, {SecurityContext: &v1.SecurityContext{AppArmorProfile: local}}},
+		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{
+			SecurityContext: &v1.SecurityContext{AppArmorProfile: local}}}},
 	}}
 	want := []string{"spec.hostUsers: not acted on by this build", "spec.initContainers[0].securityContext.appArmorProfile: not acted on by this build",
-		"spec.containers[1].securityContext.appArmorProfile: not acted on by this build"}
+		"spec.containers[1].securityContext.appArmorProfile: not acted on by this build",
+		"spec.ephemeralContainers[0].securityContext.appArmorProfile: not acted on by this build"}
 	if got := unsupported.Isolation(p); !reflect.DeepEqual(got, want) {
 		t.Errorf("have %q\nwant %q", got, want)
 	}

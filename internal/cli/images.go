@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/internal/cli/format"
-	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
 	"github.com/deckhand-node/deckhand/internal/cli/table"
 	"github.com/deckhand-node/deckhand/internal/local"
 )
@@ -73,48 +71,4 @@ func humanSize(bytes uint64) string {
 		return fmt.Sprintf("%.0f%s", size, units[unit])
 	}
 	return fmt.Sprintf("%.1f%s", size, units[unit])
-}
-
-func (a *app) eventsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "events",
-		Aliases: []string{"event", "ev"},
-		GroupID: groupLook,
-		Short:   "List what happened lately",
-		Args:    arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			events, err := a.client(cmd).Events(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if namespace := flagValue(cmd, "namespace"); namespace != "" {
-				events = slices.DeleteFunc(events, func(e local.Event) bool {
-					return !strings.Contains(e.Object, "/"+namespace+"/")
-				})
-			}
-			if done, err := format.As(cmd.OutOrStdout(), flagValue(cmd, "output"), events); done {
-				return err
-			}
-			if len(events) == 0 {
-				none(cmd, "events")
-				return nil
-			}
-			t := table.Table{MaxWidth: terminalWidth(cmd.OutOrStdout())}
-			return t.Write(cmd.OutOrStdout(), eventRows(events, a.deps.Now())...)
-		},
-	}
-	outputFlag(cmd, "json", "yaml")
-	return cmd
-}
-
-func eventRows(events []local.Event, now time.Time) [][]string {
-	rows := [][]string{{"LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"}}
-	for _, e := range events {
-		seen := podstatus.Since(e.Time, now)
-		if e.Count > 1 {
-			seen += fmt.Sprintf(" (x%d)", e.Count)
-		}
-		rows = append(rows, []string{seen, e.Type, e.Reason, e.Object, e.Message})
-	}
-	return rows
 }

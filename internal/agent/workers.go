@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"path/filepath"
+	goruntime "runtime"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/allocation"
+	"github.com/deckhand-node/deckhand/internal/effects"
+	"github.com/deckhand-node/deckhand/internal/handler"
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/journal"
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/observed"
+	"github.com/deckhand-node/deckhand/internal/podlogdirs"
+	"github.com/deckhand-node/deckhand/internal/podstate"
+	"github.com/deckhand-node/deckhand/internal/probe"
+	"github.com/deckhand-node/deckhand/internal/resources"
+	"github.com/deckhand-node/deckhand/internal/resources/capacity"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/emptydir"
+	"github.com/deckhand-node/deckhand/internal/volume/hostpath"
+	"github.com/deckhand-node/deckhand/internal/worker"
+)
+
+// buildWorkers makes the observed state, what comes to verdicts, the effects, and
+// the workers between them.
+func (a *Agent) buildWorkers() error {
+	k := &a.cfg.Kubelet
+	wake := func(uid types.UID) { a.pool.Wake(uid) }
+	a.runtime = newRuntimeState(a.conn)
+	a.observed = observed.New(a.conn, observed.Options{Wake: wake, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG, a.runtime}})
+	hostIPs := make([]string, len(a.cfg.NodeIPs))
+	for i, ip := range a.cfg.NodeIPs {
+		hostIPs[i] = ip.String()
+	}
+	records := podstate.New(filepath.Join(a.cfg.RootDir, "checkpoints", "pods"))
+	allocatable, err := capacity.Allocatable(k, goruntime.NumCPU(), memoryCapacity())
+	if err != nil {
+		return err
+	}
+	a.grants = allocation.New(allocation.Config{Store: records, Allocatable: allocatable, Wake: wake, Log: a.log.WithName("allocation")})
+	handlers := handler.New(handler.Config{Exec: execer{a.conn}, Log: a.log.WithName("handler")})
+	a.probes = probe.New(probe.Options{Handler: tries{handlers}, Recorder: a.events, Meter: probeMeter{a.metrics.Probes}, Wake: wake, Log: a.log.WithName("probe")})
+	a.journal = journal.New(journal.Config{Dir: filepath.Join(a.cfg.RootDir, "journal"), Limit: 0, Version: version(), Log: a.log.WithName("journal")})
+	a.pool = worker.New(worker.Config{
+		Desired: newWanted(a.merger), Observed: a.observed, Effects: a.buildEffects(hostIPs, handlers, records),
+		Probes: a.probes, Allocations: a.grants, Journal: diary{a.journal}, Statuses: a.status, Recorder: a.events,
+		Meter: podMeter{a.metrics.Pods},
+		Node: func() lifecycle.Node {
+			name, _, _, _ := a.runtime.now()
+			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k), ImagesAt: time.Unix(0, a.imagesAt.Load()), RoomAt: a.grants.RoomAt()}
+		},
+		Resync: k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
+	})
+	return nil
+}
+
+func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, records *podstate.Store) *effects.Runner {
+	k := &a.cfg.Kubelet
+	a.logDirs = podlogdirs.New(podlogdirs.Config{PodLogsDir: k.PodLogsDir, LinksDir: a.cfg.ContainerLogLinksDir})
+	return effects.New(effects.Config{
+		Runtime: a.conn,
+		Facts:   a.observed,
+		Volumes: volume.New(volume.Config{RootDir: a.cfg.RootDir, Plugins: []volume.Plugin{emptydir.New(resources.MemoryLimit), hostpath.Plugin{}}, ClusterDomain: k.ClusterDomain}, a.log.WithName("volume")),
+		Cgroups: resources.New(CgroupConfig(a.cfg), a.log.WithName("cgroups")),
+		Images:  image.New(images{a.conn}, image.Options{MaxParallelPulls: parallelPulls(k)}, a.log.WithName("image")),
+		Logs:    a.logDirs,
+		Meter:   startMeter{a.metrics.Pods},
+		Hooks:   handlers, Recorder: a.events, Allocations: a.grants, Records: records,
+		Settings: translate.Settings{
+			PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
+			SeccompRoot: filepath.Join(a.cfg.RootDir, "seccomp"), MemoryCapacity: memoryCapacity(),
+			// The kubelet's default: on cgroup v2 a container dies as a whole when it runs
+			// out of memory; cgroup v1 knows no such thing (singleProcessOOMKill).
+			GroupOOMKill: cgroups.IsCgroup2UnifiedMode(),
+		},
+		HostIPs: hostIPs, Parallel: parallelStarts, Log: a.log.WithName("effects"),
+	})
+}
+
+// restoreGrants reads what resources pods had when the agent last ran. What can't
+// be read is admitted anew: no pod is kept from running for that.
+func (a *Agent) restoreGrants() error {
+	if err := a.grants.Restore(); err != nil {
+		a.log.Error(err, "Some records of granted resources can't be used; those pods are admitted anew")
+	}
+	return nil
+}

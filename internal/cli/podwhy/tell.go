@@ -1,0 +1,233 @@
+package podwhy
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/deckhand-node/deckhand/internal/cli/format"
+	"github.com/deckhand-node/deckhand/internal/cli/plain"
+	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
+	"github.com/deckhand-node/deckhand/internal/cli/table"
+	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// lastEvents is how many events are told of a pod.
+const lastEvents = 5
+
+// Tell prints all there is to say of one pod: in words, or as format has it. It
+// reports whether the pod is fine.
+func Tell(out io.Writer, e *local.Explanation, as string, now time.Time) (fine bool, err error) {
+	v := Of(e, now)
+	if done, err := format.As(out, as, struct {
+		Verdict `json:",inline"`
+		*local.Explanation
+	}{v, e}); done {
+		return v.Fine, err
+	}
+	t := &teller{now: now}
+	t.line("%s %s", e.Pod.Name, v.Text)
+	for i := range e.Reasons {
+		t.reason(&e.Reasons[i])
+	}
+	if e.Successor != "" {
+		t.line("\nA newer pod of this name is to follow: %s", e.Successor)
+	}
+	if e.Runtime != "" {
+		t.line("\nThe runtime isn't ready: %s", e.Runtime)
+	}
+	t.manifest(e)
+	t.containers(e.Pod)
+	t.probes(e.Probes)
+	t.events(e.Events)
+	t.more(e)
+	_, err = io.WriteString(out, t.text.String())
+	return v.Fine, err
+}
+
+// teller gathers the text.
+type teller struct {
+	text strings.Builder
+	now  time.Time
+}
+
+// line adds a line; what is put into it can't break it.
+func (t *teller) line(form string, args ...any) {
+	for i := range args {
+		if s, ok := args[i].(string); ok {
+			args[i] = plain.Keep(s)
+		}
+	}
+	fmt.Fprintf(&t.text, form+"\n", args...)
+}
+
+func (t *teller) reason(r *pod.Reason) {
+	if r.Container != "" {
+		t.line("\nContainer %s: %s", r.Container, r.Text)
+	} else {
+		t.line("\nThe pod: %s", r.Text)
+	}
+	if !r.Since.IsZero() {
+		t.line("  since:   %s ago, at %s", span(t.now.Sub(r.Since)), t.clock(r.Since))
+	}
+	switch {
+	case r.Next.IsZero():
+		t.line("  next:    goes on when something changes")
+	case r.Next.After(t.now):
+		t.line("  next:    in %s, at %s", span(r.Next.Sub(t.now)), t.clock(r.Next))
+	default:
+		t.line("  next:    now")
+	}
+	if r.Advice != "" {
+		t.line("  you can: %s", r.Advice)
+	}
+}
+
+// manifest tells where the pod comes from, and what is wrong with that.
+func (t *teller) manifest(e *local.Explanation) {
+	if e.Stale != "" {
+		t.line("\nThe newest version of its manifest, %s, can't be used, and an older one is kept:", e.Origin)
+		t.block(e.Stale)
+	}
+	t.problems(e.Problems, e.Stale)
+}
+
+// problems tells what is wrong with manifests, but for what has been told.
+func (t *teller) problems(list []pod.Problem, told string) {
+	for i := range list {
+		p := &list[i]
+		if message := strings.TrimSpace(p.Message); told != "" && (strings.Contains(told, message) || strings.Contains(message, told)) {
+			continue
+		}
+		whose := ""
+		if p.Pod != "" {
+			whose = " (pod " + p.Pod + ")"
+		}
+		t.line("\n%s%s is wrong%s:", p.Origin, whose, since(p.Since, t.now))
+		t.block(p.Message)
+	}
+}
+
+// block adds a text of several lines.
+func (t *teller) block(text string) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		t.text.WriteString("  " + plain.Keep(strings.TrimRight(line, "\r\n")) + "\n")
+	}
+}
+
+func (t *teller) containers(p *v1.Pod) {
+	var rows [][]string
+	add := func(list []v1.ContainerStatus, kind string) {
+		for i := range list {
+			s := &list[i]
+			rows = append(rows, []string{"  " + kind + plain.Line(s.Name), plain.Line(podstatus.ContainerWord(s)), t.container(s)})
+		}
+	}
+	add(p.Status.InitContainerStatuses, "init:")
+	add(p.Status.ContainerStatuses, "")
+	add(p.Status.EphemeralContainerStatuses, "debug:")
+	if len(rows) == 0 {
+		return
+	}
+	t.text.WriteString("\nContainers:\n")
+	for _, line := range new(table.Table).Lines(rows...) {
+		t.text.WriteString(line + "\n")
+	}
+}
+
+// container tells a container's state, restarts and last end.
+func (t *teller) container(s *v1.ContainerStatus) string {
+	var parts []string
+	switch {
+	case s.State.Running != nil:
+		state := "not ready"
+		if s.Ready {
+			state = "ready"
+		}
+		parts = append(parts, state+", running"+since(s.State.Running.StartedAt.Time, t.now))
+	case s.State.Terminated != nil:
+		parts = append(parts, "ended"+ago(s.State.Terminated.FinishedAt.Time, t.now)+" with "+ending(s.State.Terminated))
+	case s.State.Waiting != nil && s.State.Waiting.Message != "":
+		parts = append(parts, table.Cut(plain.Line(s.State.Waiting.Message), maxCause))
+	}
+	if s.RestartCount > 0 {
+		parts = append(parts, fmt.Sprintf("restarts: %d", s.RestartCount))
+	}
+	if last := s.LastTerminationState.Terminated; last != nil {
+		parts = append(parts, "last ended"+ago(last.FinishedAt.Time, t.now)+" with "+ending(last))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// probes tells those that fail.
+func (t *teller) probes(list []pod.ProbeResult) {
+	head := "\nProbes that fail:\n"
+	for i := range list {
+		p := &list[i]
+		if p.OK {
+			continue
+		}
+		t.text.WriteString(head)
+		head = ""
+		t.line("  %s of container %s%s%s", string(p.Kind), p.Container, since(p.At, t.now), because(p.Message))
+	}
+}
+
+func (t *teller) events(list []local.Event) {
+	list = list[max(0, len(list)-lastEvents):]
+	if len(list) == 0 {
+		return
+	}
+	rows := make([][]string, len(list))
+	for i := range list {
+		e := &list[i]
+		message := plain.Line(e.Message)
+		if e.Count > 1 {
+			message += fmt.Sprintf(" (%d times)", e.Count)
+		}
+		rows[i] = []string{"  " + span(t.now.Sub(e.Time)) + " ago", plain.Line(e.Type), plain.Line(e.Reason), message}
+	}
+	t.text.WriteString("\nLately:\n")
+	for _, line := range new(table.Table).Lines(rows...) {
+		t.text.WriteString(line + "\n")
+	}
+}
+
+// more says where there is more to see.
+func (t *teller) more(e *local.Explanation) {
+	p := e.Pod
+	name := p.Namespace + "/" + p.Name
+	see := []string{"deckhand journal " + name, "deckhand events --for " + name}
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		if s.RestartCount > 0 || s.LastTerminationState.Terminated != nil {
+			see = append([]string{fmt.Sprintf("deckhand logs --previous %s %s", name, s.Name)}, see...)
+			break
+		}
+		if s.State.Terminated != nil || s.State.Running != nil && !s.Ready {
+			see = append([]string{fmt.Sprintf("deckhand logs %s %s", name, s.Name)}, see...)
+			break
+		}
+	}
+	t.text.WriteString("\nMore:\n")
+	for _, command := range see {
+		t.line("  %s", command)
+	}
+}
+
+// clock is the time of day, with the date where that isn't today.
+func (t *teller) clock(at time.Time) string {
+	at = at.In(t.now.Location())
+	if at.YearDay() == t.now.YearDay() && at.Year() == t.now.Year() {
+		return at.Format(time.TimeOnly)
+	}
+	return at.Format(time.DateTime)
+}
+
+// span is how long something is, in kubectl's words; never less than nothing.
+func span(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }

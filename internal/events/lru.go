@@ -1,0 +1,60 @@
+package events
+
+import (
+	"container/list"
+	"iter"
+)
+
+// lru keeps at most size values, and those used last.
+type lru[V any] struct {
+	size  int
+	index map[uint64]*list.Element
+	order *list.List // of *slot[V], the one used last in front
+}
+
+type slot[V any] struct {
+	key   uint64
+	value V
+}
+
+func newLRU[V any](size int) *lru[V] {
+	return &lru[V]{size: size, index: map[uint64]*list.Element{}, order: list.New()}
+}
+
+func (l *lru[V]) len() int { return l.order.Len() }
+
+// get returns the value of a key, which counts as used by that, or nil.
+func (l *lru[V]) get(key uint64) *V {
+	e, ok := l.index[key]
+	if !ok {
+		return nil
+	}
+	l.order.MoveToFront(e)
+	return valueOf[V](e)
+}
+
+// add puts a value under a key that has none. It returns where the value is and
+// what had to make room for it, if anything.
+func (l *lru[V]) add(key uint64, value V) (added, removed *V) {
+	if l.order.Len() == l.size {
+		oldest := l.order.Back()
+		s := l.order.Remove(oldest).(*slot[V])
+		delete(l.index, s.key)
+		removed = &s.value
+	}
+	s := &slot[V]{key, value}
+	l.index[key] = l.order.PushFront(s)
+	return &s.value, removed
+}
+
+func (l *lru[V]) newestFirst() iter.Seq[*V] {
+	return func(yield func(*V) bool) {
+		for e := l.order.Front(); e != nil; e = e.Next() {
+			if !yield(valueOf[V](e)) {
+				return
+			}
+		}
+	}
+}
+
+func valueOf[V any](e *list.Element) *V { return &e.Value.(*slot[V]).value }

@@ -1,0 +1,199 @@
+package grant_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// need is "cpu request, cpu limit, memory request, memory limit"; "" leaves one out.
+type need [4]string
+
+func (n need) requirements() v1.ResourceRequirements {
+	r := v1.ResourceRequirements{}
+	set := func(l *v1.ResourceList, name v1.ResourceName, value string) {
+		if value == "" {
+			return
+		}
+		if *l == nil {
+			*l = v1.ResourceList{}
+		}
+		(*l)[name] = resource.MustParse(value)
+	}
+	set(&r.Requests, v1.ResourceCPU, n[0])
+	set(&r.Limits, v1.ResourceCPU, n[1])
+	set(&r.Requests, v1.ResourceMemory, n[2])
+	set(&r.Limits, v1.ResourceMemory, n[3])
+	return r
+}
+
+// makePod has the containers a, b, ...
+func makePod(needs ...need) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Generation: 7}}
+	for i, n := range needs {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: string(rune('a' + i)), Resources: n.requirements()})
+	}
+	return p
+}
+
+func withInit(p *v1.Pod, n need, sidecar bool) *v1.Pod {
+	c := v1.Container{Name: "init", Resources: n.requirements()}
+	if sidecar {
+		c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+	}
+	p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+	return p
+}
+
+func withPodLevel(p *v1.Pod, n need) *v1.Pod {
+	p.Spec.Resources = ptr.To(n.requirements())
+	return p
+}
+
+var (
+	nothing = need{}
+	exact   = need{"500m", "500m", "64Mi", "64Mi"}
+	loose   = need{"100m", "1", "32Mi", "64Mi"}
+)
+
+func TestOf(t *testing.T) {
+	p := withPodLevel(withInit(makePod(exact, nothing), loose, true), need{"", "2", "", ""})
+	want := &pod.Allocation{
+		Generation: 7,
+		Containers: map[string]v1.ResourceRequirements{"a": exact.requirements(), "b": {}, "init": loose.requirements()},
+		Pod:        ptr.To(need{"", "2", "", ""}.requirements()),
+	}
+	got := grant.Of(p)
+	if total := got.Total; len(total) != 2 || total.Cpu().MilliValue() != 600 || total.Memory().Value() != 96<<20 {
+		t.Errorf("total: %v, want 600m and 96Mi", total)
+	}
+	got.Total = nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestEqual(t *testing.T) {
+	of := func(p *v1.Pod) *pod.Allocation { return grant.Of(p) }
+	base := of(makePod(exact))
+	later := makePod(exact)
+	later.Generation++
+	claims := makePod(exact)
+	claims.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "gpu"}}
+	for _, c := range []struct {
+		name string
+		a, b *pod.Allocation
+		want bool
+	}{
+		{"itself", base, base, true},
+		{"the same", base, of(makePod(exact)), true},
+		{"written differently", base, of(makePod(need{"0.5", "500m", "65536Ki", "64Mi"})), true},
+		{"another generation", base, of(later), true},
+		{"claims", base, of(claims), true},
+		{"no lists and empty lists", of(makePod(nothing)), &pod.Allocation{Containers: map[string]v1.ResourceRequirements{"a": {Requests: v1.ResourceList{}}}}, true},
+		{"no pod level and an empty one", base, of(withPodLevel(makePod(exact), nothing)), true},
+		{"another request", base, of(makePod(need{"501m", "500m", "64Mi", "64Mi"})), false},
+		{"another limit", base, of(makePod(need{"500m", "500m", "64Mi", "65Mi"})), false},
+		{"a limit less", base, of(makePod(need{"500m", "500m", "64Mi", ""})), false},
+		{"another pod level", base, of(withPodLevel(makePod(exact), exact)), false},
+		{"another container", base, of(makePod(exact, nothing)), false},
+		{"nothing at all", nil, nil, true},
+		{"nothing and something", nil, base, false},
+	} {
+		if grant.Equal(c.a, c.b) != c.want || grant.Equal(c.b, c.a) != c.want {
+			t.Errorf("%s: not %v", c.name, c.want)
+		}
+	}
+}
+
+func TestAllocationSurvivesJSON(t *testing.T) {
+	a := grant.Of(withPodLevel(withInit(makePod(need{"0.1", "1.5", "1e3", "1Gi"}, nothing), loose, false), loose))
+	text, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back pod.Allocation
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if !grant.Equal(a, &back) || back.Generation != a.Generation {
+		t.Errorf("%s came back as %+v", text, back)
+	}
+}
+
+func TestApply(t *testing.T) {
+	p := withInit(makePod(exact, loose), exact, true)
+	p.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "gpu"}}
+	for name, a := range map[string]*pod.Allocation{
+		"nil": nil, "its own": grant.Of(p), "its own, read from disk": grant.Of(withInit(makePod(need{"0.5", "0.5", "64Mi", "64Mi"}, loose), exact, true)),
+	} {
+		if got := grant.Apply(p, a); got != p {
+			t.Errorf("%s: made a copy", name)
+		}
+	}
+	before := p.DeepCopy()
+	granted := withPodLevel(withInit(makePod(loose), nothing, true), loose)
+	got := grant.Apply(p, grant.Of(granted))
+	if !reflect.DeepEqual(p, before) {
+		t.Error("the pod itself was changed")
+	}
+	want := before.DeepCopy()
+	want.Spec.Resources = granted.Spec.Resources
+	want.Spec.Containers[0].Resources.Requests = granted.Spec.Containers[0].Resources.Requests
+	want.Spec.Containers[0].Resources.Limits = granted.Spec.Containers[0].Resources.Limits
+	want.Spec.InitContainers[0].Resources = v1.ResourceRequirements{}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got.Spec, want.Spec)
+	}
+	if again := grant.Apply(got, grant.Of(granted)); again != got {
+		t.Error("applied to itself, it makes a copy")
+	}
+}
+
+func TestPodLevelResourcesMayComeAndGo(t *testing.T) {
+	bare, bounded := makePod(nothing), withPodLevel(makePod(nothing), exact)
+	if got := grant.Apply(bounded, grant.Of(bare)); got.Spec.Resources != nil {
+		t.Errorf("not granted, but applied: %v", got.Spec.Resources)
+	}
+	if got := grant.Apply(bare, grant.Of(bounded)); !reflect.DeepEqual(got.Spec.Resources, bounded.Spec.Resources) {
+		t.Errorf("granted, but not applied: %v", got.Spec.Resources)
+	}
+}
+
+func TestPodLimits(t *testing.T) {
+	const mi = 1 << 20
+	overhead := makePod(exact)
+	overhead.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m"), v1.ResourceMemory: resource.MustParse("8Mi")}
+	for _, c := range []struct {
+		name string
+		pod  *v1.Pod
+		want grant.Limits
+	}{
+		{"nothing", makePod(nothing), grant.Limits{}},
+		{"the sum", makePod(exact, loose), grant.Limits{CPUMilli: 600, CPULimitMilli: 1500, MemoryLimit: 128 * mi}},
+		{"one has no limits", makePod(exact, need{"1", "", "1Mi", ""}), grant.Limits{CPUMilli: 1500}},
+		{"resources are apart", makePod(exact, need{"", "1", "", ""}), grant.Limits{CPUMilli: 500, CPULimitMilli: 1500}},
+		{"zero is no limit", makePod(need{"", "0", "", "0"}), grant.Limits{}},
+		{"a bigger init container", withInit(makePod(exact), need{"2", "2", "1Gi", "1Gi"}, false), grant.Limits{CPUMilli: 2000, CPULimitMilli: 2000, MemoryLimit: 1024 * mi}},
+		{"an init container without limits", withInit(makePod(exact), nothing, false), grant.Limits{CPUMilli: 500}},
+		{"a sidecar", withInit(makePod(exact), exact, true), grant.Limits{CPUMilli: 1000, CPULimitMilli: 1000, MemoryLimit: 128 * mi}},
+		{"the pod's own come first", withPodLevel(makePod(exact, nothing), need{"2", "3", "", "1Gi"}), grant.Limits{CPUMilli: 2000, CPULimitMilli: 3000, MemoryLimit: 1024 * mi}},
+		{"the pod's own, of one resource", withPodLevel(makePod(exact, nothing), need{"", "", "", "1Gi"}), grant.Limits{CPUMilli: 500, MemoryLimit: 1024 * mi}},
+		{"overhead", overhead, grant.Limits{CPUMilli: 750, CPULimitMilli: 750, MemoryLimit: 72 * mi}},
+	} {
+		if got := grant.PodLimits(c.pod, nil); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	if got := grant.PodLimits(makePod(nothing), grant.Of(makePod(exact))); got != (grant.Limits{CPUMilli: 500, CPULimitMilli: 500, MemoryLimit: 64 * mi}) {
+		t.Errorf("what was granted doesn't count: %+v", got)
+	}
+}

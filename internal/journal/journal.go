@@ -1,0 +1,157 @@
+// Package journal keeps the flight recorders of all pods: what was decided about
+// each lately, from what and why. They are in memory; on disk is what has to be
+// found after the agent: everything when it stops, everything with news, a little
+// later, while it is suspected to crash, and at once what the core failed on.
+//
+// The folder holds transcripts (see package transcript):
+//
+//	UID.txtar            of this agent
+//	previous/UID.txtar   of the agent before
+//	failed/UID.txtar     of a pod that the core failed on
+//	.running             marks an agent that runs, or didn't stop in order
+//
+// Nothing depends on it: a journal that can't be written, or is damaged, keeps no
+// agent from starting and no pod from running.
+package journal
+
+import (
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/transcript"
+)
+
+// DefaultLimit is how many bytes are kept of each pod where nothing else is said.
+const DefaultLimit = 64 << 10
+
+// Config is what a Journal is built from.
+type Config struct {
+	// Dir is the journal's folder. The one it is in has to exist when Start is called.
+	Dir string
+	// Limit is how many bytes are kept of each pod; 0 for DefaultLimit, less for none.
+	Limit int
+	// Version is the agent's; it is told in what is recorded.
+	Version string
+	Log     logr.Logger
+}
+
+// Journal keeps a record of each pod. Its methods may be called concurrently.
+type Journal struct {
+	cfg   Config
+	store *store
+	// news has one slot; it wakes Run while rings are kept on disk as well.
+	news chan struct{}
+	// newRecorder makes the recorder of one pod.
+	newRecorder func(limit int) recorder
+
+	mu      sync.Mutex
+	records map[types.UID]*Record
+	// ready says that the folder can be used, crashed that the last agent didn't stop in order.
+	ready, crashed bool
+}
+
+// recorder is what is needed of a transcript.Recorder.
+type recorder interface {
+	Comment(line string)
+	Record(lifecycle.Input, lifecycle.Decision)
+	Bytes() []byte
+}
+
+// New makes a journal. Before Start it is in memory alone.
+func New(cfg Config) *Journal {
+	if cfg.Limit == 0 {
+		cfg.Limit = DefaultLimit
+	}
+	return &Journal{
+		cfg: cfg, store: newStore(cfg.Dir), news: make(chan struct{}, 1), records: map[types.UID]*Record{},
+		newRecorder: func(limit int) recorder { return transcript.NewRecorder(limit) },
+	}
+}
+
+// off reports whether nothing is to be kept.
+func (j *Journal) off() bool { return j.cfg.Limit < 0 }
+
+// Open begins the record of a pod, or goes on with it. Name is for the log.
+func (j *Journal) Open(uid types.UID, name string) *Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r := j.records[uid]
+	if r == nil {
+		r = &Record{journal: j, uid: uid, name: name}
+		j.records[uid] = r
+	}
+	return r
+}
+
+// Close says that nothing is left of the pod: its record is forgotten, in memory
+// and on disk. What the core failed on stays, for whoever looks into it.
+func (j *Journal) Close(uid types.UID) {
+	j.mu.Lock()
+	r, ready := j.records[uid], j.ready
+	delete(j.records, uid)
+	j.mu.Unlock()
+	if r != nil {
+		r.end()
+	}
+	if !ready {
+		return
+	}
+	for _, part := range [...]part{current, previous} {
+		if err := j.store.remove(file{part, uid}); err != nil {
+			j.cfg.Log.Error(err, "Can't remove a pod's journal", "podUID", uid)
+		}
+	}
+}
+
+// Text returns what is recorded of a pod; false if there is nothing.
+func (j *Journal) Text(uid types.UID) ([]byte, bool) {
+	r := j.record(uid)
+	if r == nil {
+		return nil, false
+	}
+	return r.text()
+}
+
+// Previous returns what the agent before this one has left of a pod, or agents
+// before that if it left nothing; false if none did. It may be damaged.
+func (j *Journal) Previous(uid types.UID) ([]byte, bool) {
+	j.mu.Lock()
+	ready := j.ready
+	j.mu.Unlock()
+	if !ready {
+		return nil, false
+	}
+	text, err := j.store.read(file{previous, uid})
+	if err != nil {
+		j.cfg.Log.Error(err, "Can't read a pod's earlier journal", "podUID", uid)
+	}
+	return text, err == nil && text != nil
+}
+
+// CrashedBefore reports whether the agent before this one didn't stop in order, or
+// its host didn't. It is known once Start has been called.
+func (j *Journal) CrashedBefore() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.crashed
+}
+
+func (j *Journal) record(uid types.UID) *Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.records[uid]
+}
+
+// all returns the records of all pods.
+func (j *Journal) all() []*Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	list := make([]*Record, 0, len(j.records))
+	for _, r := range j.records {
+		list = append(list, r)
+	}
+	return list
+}

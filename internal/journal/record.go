@@ -1,0 +1,189 @@
+package journal
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Record is one pod's part of the journal. Decision and Failed are for one
+// goroutine, that of the pod's worker.
+type Record struct {
+	journal *Journal
+	uid     types.UID
+	name    string
+	// last is what the newest decision was made from. The worker alone touches it.
+	last seen
+
+	// saving is held while the record is written.
+	saving sync.Mutex
+
+	mu sync.Mutex
+	// recorder is nil before the first decision, and again if it is broken.
+	recorder recorder
+	// news says that the record holds more than its file.
+	news          bool
+	ended, broken bool
+}
+
+// seen tells a decision that brings news from one that only looks whether all is well.
+type seen struct {
+	pod      *v1.Pod
+	observed *pod.Observed
+	probes   []pod.ProbeResult
+	reasons  []pod.Reason
+}
+
+// Decision takes down a decision and what it was made from, neither of which may
+// be changed afterwards.
+func (r *Record) Decision(in lifecycle.Input, d lifecycle.Decision) {
+	rec := r.open()
+	if rec == nil {
+		return
+	}
+	if err := guard(func() { rec.Record(in, d) }); err != nil {
+		r.giveUp(err)
+		return
+	}
+	if r.brings(in, d) {
+		r.tell()
+	}
+}
+
+// Failed takes down what the core failed on, and has the whole record written at
+// once. It returns where a person finds it, or why it is nowhere.
+func (r *Record) Failed(in lifecycle.Input, failure error) string {
+	rec := r.open()
+	if rec == nil {
+		return "not kept: the journal is switched off"
+	}
+	err := guard(func() {
+		rec.Comment("the core failed on this, which is a bug: " + failure.Error())
+		rec.Record(in, lifecycle.Decision{})
+	})
+	if err != nil {
+		r.giveUp(err)
+		return "not kept: the journal failed, too"
+	}
+	r.tell()
+	if !r.journal.usable() {
+		return "only in memory (`deckhand journal`): the journal's folder can't be used"
+	}
+	text, _ := r.text()
+	f := file{failed, r.uid}
+	if err := r.journal.store.write(f, text); err != nil {
+		return fmt.Sprintf("only in memory (`deckhand journal`): %v", err)
+	}
+	return r.journal.store.path(f)
+}
+
+// open returns the recorder, which is made when it is first needed; nil if there
+// is nothing to be recorded.
+func (r *Record) open() recorder {
+	if r.journal.off() {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recorder == nil && !r.broken {
+		r.recorder = r.journal.newRecorder(r.journal.cfg.Limit)
+	}
+	return r.recorder
+}
+
+// guard turns a panic into an error: what only looks on must not end the agent.
+func guard(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v\n%s", p, debug.Stack())
+		}
+	}()
+	f()
+	return nil
+}
+
+// giveUp ends the record of a pod that can't be recorded.
+func (r *Record) giveUp(err error) {
+	r.mu.Lock()
+	r.recorder, r.broken = nil, true
+	r.mu.Unlock()
+	r.journal.cfg.Log.Error(err, "Recording what is decided about a pod failed, which is a bug: there is no journal of it any more", "pod", r.name, "podUID", r.uid)
+}
+
+// brings reports whether a decision is worth a file to be written. That the next
+// look is at another time isn't.
+func (r *Record) brings(in lifecycle.Input, d lifecycle.Decision) bool {
+	news := len(in.Results)+len(d.Actions)+len(d.Cancel)+len(d.Events) > 0 || in.Pod != r.last.pod || in.Observed != r.last.observed ||
+		!slices.Equal(in.Probes, r.last.probes) || !slices.Equal(d.Reasons, r.last.reasons)
+	r.last = seen{pod: in.Pod, observed: in.Observed, probes: in.Probes, reasons: d.Reasons}
+	return news
+}
+
+// tell says that there is something to write.
+func (r *Record) tell() {
+	r.mu.Lock()
+	r.news = true
+	r.mu.Unlock()
+	if r.journal.CrashedBefore() {
+		select {
+		case r.journal.news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// text returns what is recorded; false if nothing is.
+func (r *Record) text() ([]byte, bool) {
+	r.mu.Lock()
+	rec := r.recorder
+	r.mu.Unlock()
+	if rec == nil {
+		return nil, false
+	}
+	text := fmt.Appendf(nil, "Recorded by deckhand %s.\n", r.journal.cfg.Version)
+	if err := guard(func() { text = append(text, rec.Bytes()...) }); err != nil {
+		r.giveUp(err)
+		return nil, false
+	}
+	return text, true
+}
+
+// save writes the record to its file, if it has news.
+func (r *Record) save() error {
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	r.mu.Lock()
+	news := r.news && !r.ended
+	r.news = false
+	r.mu.Unlock()
+	if !news {
+		return nil
+	}
+	text, ok := r.text()
+	if !ok {
+		return nil
+	}
+	err := r.journal.store.write(file{current, r.uid}, text)
+	if err != nil {
+		r.mu.Lock()
+		r.news = true
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// end waits for what is being written of the record: nothing is from then on.
+func (r *Record) end() {
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+}

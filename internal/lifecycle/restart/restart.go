@@ -1,0 +1,118 @@
+// Package restart knows when a container that ended is started again.
+package restart
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Answer is what follows from a container's end.
+type Answer int
+
+const (
+	// Stay: it has ended for good.
+	Stay Answer = iota
+	// Again: another instance follows.
+	Again
+	// All: every container of the pod is started anew (KEP-5532).
+	All
+)
+
+// OnExit answers a container's exit code by its restartPolicyRules (KEP-5307),
+// the first that fits; then by its own restartPolicy, then by the pod's.
+func OnExit(p *v1.Pod, c *v1.Container, r member.Role, code int32) Answer {
+	if r == member.Ephemeral {
+		return Stay // API: they aren't restarted
+	}
+	for i := range c.RestartPolicyRules {
+		rule := &c.RestartPolicyRules[i]
+		if !fits(rule.ExitCodes, code) {
+			continue
+		}
+		switch rule.Action {
+		case v1.ContainerRestartRuleActionRestartAllContainers:
+			return All
+		case v1.ContainerRestartRuleActionRestart:
+			if r == member.Init && code == 0 {
+				return Stay // an init container has only to succeed once
+			}
+			return Again
+		}
+	}
+	policy := p.Spec.RestartPolicy
+	if c.RestartPolicy != nil {
+		policy = v1.RestartPolicy(*c.RestartPolicy)
+	}
+	again := policy != v1.RestartPolicyNever
+	if r == member.Init || policy == v1.RestartPolicyOnFailure {
+		again = again && code != 0
+	}
+	if again {
+		return Again
+	}
+	return Stay
+}
+
+func fits(codes *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
+	if codes == nil {
+		return false
+	}
+	in := slices.Contains(codes.Values, code)
+	switch codes.Operator {
+	case v1.ContainerRestartRuleOnExitCodesOpIn:
+		return in
+	case v1.ContainerRestartRuleOnExitCodesOpNotIn:
+		return !in
+	}
+	return false
+}
+
+// Crash-loop back-off as documented (Pod lifecycle, "Container restarts"): the
+// first restart is immediate, then 10 s doubling to a cap of 300 s; a container
+// that ran for 10 minutes starts anew.
+const (
+	first = 10 * time.Second
+	// Top is the cap where the configuration gives none.
+	Top   = 300 * time.Second
+	reset = 10 * time.Minute
+	// slack is how far an end may lie ahead of the time of a decision: it may have
+	// come in just after that was taken.
+	slack = time.Minute
+)
+
+// Delay is how long a restart waits after this instance ended.
+func Delay(inst *pod.Container) time.Duration {
+	if !inst.StartedAt.IsZero() && inst.FinishedAt.Sub(inst.StartedAt) >= reset {
+		return 0
+	}
+	return inst.Backoff
+}
+
+// Due is when the instance that follows inst may be started. An end in the
+// future means that the clock was set back: nobody can say then how long ago it was.
+func Due(inst *pod.Container, now time.Time) time.Time {
+	if inst.FinishedAt.Sub(now) > slack {
+		return now
+	}
+	return inst.FinishedAt.Add(Delay(inst))
+}
+
+// Next is the back-off recorded on the instance that replaces inst (nil for
+// none); top caps it, 0 means Top.
+func Next(inst *pod.Container, top time.Duration) time.Duration {
+	if inst == nil {
+		return 0
+	}
+	if top == 0 {
+		top = Top
+	}
+	if now := Delay(inst); now > 0 {
+		return min(2*now, top)
+	}
+	return min(first, top)
+}

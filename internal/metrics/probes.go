@@ -1,0 +1,65 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Probes records what becomes of containers' probes.
+type Probes struct {
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+// The values of the label result of prober_probe_total.
+const (
+	ProbeSuccessful = "successful"
+	ProbeFailed     = "failed"
+	ProbeUnknown    = "unknown"
+)
+
+var probeResults = [...]string{ProbeSuccessful, ProbeFailed, ProbeUnknown}
+
+func newProbes() *Probes {
+	return &Probes{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "prober", Name: "probe_total",
+			Help: "Cumulative number of a liveness, readiness or startup probe for a container by result."},
+			[]string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Subsystem: "prober", Name: "probe_duration_seconds",
+			Help: "Duration in seconds for a probe response.", Buckets: prometheus.DefBuckets},
+			[]string{"probe_type", "container", "pod", "namespace"}),
+	}
+}
+
+func (p *Probes) collectors() []prometheus.Collector {
+	return []prometheus.Collector{p.total, p.duration}
+}
+
+// Tried records one try of a probe and what it came to.
+func (p *Probes) Tried(of *v1.Pod, container string, kind pod.ProbeKind, result string, took time.Duration) {
+	p.total.WithLabelValues(probeType(kind), result, container, of.Name, of.Namespace, string(of.UID)).Inc()
+	p.duration.WithLabelValues(probeType(kind), container, of.Name, of.Namespace).Observe(took.Seconds())
+}
+
+// Dropped forgets a probe of a pod that is gone.
+func (p *Probes) Dropped(of *v1.Pod, container string, kind pod.ProbeKind) {
+	for _, result := range probeResults {
+		p.total.DeleteLabelValues(probeType(kind), result, container, of.Name, of.Namespace, string(of.UID))
+	}
+	p.duration.DeleteLabelValues(probeType(kind), container, of.Name, of.Namespace)
+}
+
+func probeType(kind pod.ProbeKind) string {
+	switch kind {
+	case pod.ProbeLiveness:
+		return "Liveness"
+	case pod.ProbeReadiness:
+		return "Readiness"
+	default:
+		return "Startup"
+	}
+}

@@ -1,0 +1,120 @@
+package pod
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ActionKind names an effect on the world.
+type ActionKind string
+
+const (
+	// PreparePod makes the pod's folders, cgroup and volumes.
+	PreparePod ActionKind = "PreparePod"
+	// CreateSandbox makes and starts a sandbox with Attempt.
+	CreateSandbox ActionKind = "CreateSandbox"
+	// StopSandbox stops sandbox ID, and with it its network.
+	StopSandbox ActionKind = "StopSandbox"
+	// RemoveSandbox removes sandbox ID and every container in it.
+	RemoveSandbox ActionKind = "RemoveSandbox"
+	// EnsureImage makes the image of Container present, by its pull policy.
+	EnsureImage ActionKind = "EnsureImage"
+	// CreateContainer makes the instance Attempt of Container in sandbox SandboxID.
+	CreateContainer ActionKind = "CreateContainer"
+	// StartContainer starts the created instance ID of Container.
+	StartContainer ActionKind = "StartContainer"
+	// StopContainer stops instance ID of Container within Grace.
+	StopContainer ActionKind = "StopContainer"
+	// RemoveContainer removes the ended instance ID and its log.
+	RemoveContainer ActionKind = "RemoveContainer"
+	// CleanPod takes down what PreparePod made, the pod's logs and what was kept of it.
+	CleanPod ActionKind = "CleanPod"
+	// Keep writes Kept to disk.
+	Keep ActionKind = "Keep"
+	// PostStart runs the postStart hook of the running instance ID of Container.
+	PostStart ActionKind = "PostStart"
+	// PreStop runs the preStop hook of instance ID of Container for at most Grace.
+	PreStop ActionKind = "PreStop"
+	// Allocate asks for the resources that the pod's spec wants now.
+	Allocate ActionKind = "Allocate"
+	// ResizePod sets the limits of the pod's control group to those of PodResources.
+	ResizePod ActionKind = "ResizePod"
+	// ResizeContainer gives the running instance ID of Container the Resources.
+	ResizeContainer ActionKind = "ResizeContainer"
+)
+
+// Action is one effect the core asks for. Which fields count depends on Kind.
+type Action struct {
+	Kind      ActionKind `json:"kind"`
+	Container string     `json:"container,omitempty"`
+	ID        string     `json:"id,omitempty"`
+	SandboxID string     `json:"sandboxID,omitempty"`
+	Attempt   int        `json:"attempt,omitempty"`
+	// Image is the image that EnsureImage makes present, as the spec names it.
+	Image string `json:"image,omitempty"`
+	// ImageRef is the resolved image for CreateContainer.
+	ImageRef string `json:"imageRef,omitempty"`
+	// Grace is how long a stopped container may take before it is killed.
+	Grace time.Duration `json:"grace,omitempty"`
+	// Backoff is recorded on the container that CreateContainer makes.
+	Backoff time.Duration `json:"backoff,omitempty"`
+	// Resources are for CreateContainer and ResizeContainer.
+	Resources *v1.ResourceRequirements `json:"resources,omitempty"`
+	// PodResources are for PreparePod and ResizePod: what the pod's control group has to allow.
+	PodResources *Allocation `json:"podResources,omitempty"`
+	// KeepLog leaves the log of a removed instance for `logs --previous`; that of the
+	// instance before it goes.
+	KeepLog bool `json:"keepLog,omitempty"`
+	// Kept is what Keep writes.
+	Kept *Kept `json:"kept,omitempty"`
+	// Why is the reason, in words, for logs, events and `deckhand why`.
+	Why string `json:"why,omitempty"`
+}
+
+// Target names what the action works on. At most one action per target is under way.
+func (a Action) Target() string {
+	switch a.Kind {
+	case EnsureImage, CreateContainer, StartContainer, PostStart:
+		return "container/" + a.Container
+	case StopContainer, RemoveContainer, PreStop:
+		return "instance/" + a.ID
+	case ResizeContainer:
+		return "resources/" + a.ID
+	case Allocate, ResizePod:
+		return "resources"
+	case Keep:
+		return "kept"
+	case StopSandbox, RemoveSandbox:
+		return "sandbox/" + a.ID
+	case CreateSandbox:
+		return "sandbox"
+	default:
+		return "pod"
+	}
+}
+
+// Failure is why an action did not succeed. Reason is one of Kubernetes'
+// waiting reasons (ErrImagePull, CreateContainerError, ...).
+type Failure struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Permanent says that trying again the same way can't help.
+	Permanent bool `json:"permanent,omitempty"`
+}
+
+func (f *Failure) Error() string { return f.Reason + ": " + f.Message }
+
+// Result is what came of an action.
+type Result struct {
+	Action Action `json:"action"`
+	// ID is what the action made: a sandbox's or container's ID, an image's reference.
+	ID string `json:"id,omitempty"`
+	// Message says more about a success ("Successfully pulled image ..."), for an event.
+	Message string   `json:"message,omitempty"`
+	Failure *Failure `json:"failure,omitempty"`
+	// Cancelled says that the action was given up because the core asked for that.
+	Cancelled bool `json:"cancelled,omitempty"`
+	// At is when it ended.
+	At time.Time `json:"at"`
+}

@@ -1,0 +1,106 @@
+package pod
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ProbeKind is one of the three probes of a container.
+type ProbeKind string
+
+const (
+	ProbeStartup   ProbeKind = "startup"
+	ProbeLiveness  ProbeKind = "liveness"
+	ProbeReadiness ProbeKind = "readiness"
+)
+
+// Probe names one probe of one instance of a container.
+type Probe struct {
+	Container string    `json:"container"`
+	ID        string    `json:"id"`
+	Kind      ProbeKind `json:"kind"`
+}
+
+// ProbeResult is what a probe has come to by its thresholds: it changes when
+// failureThreshold or successThreshold is reached, not with every single try.
+type ProbeResult struct {
+	Probe
+	OK bool `json:"ok"`
+	// At is when it came to that.
+	At time.Time `json:"at"`
+	// Message is the last try's output, for a failure.
+	Message string `json:"message,omitempty"`
+}
+
+// Ending is a verdict that a pod has to end while it stays wanted (eviction,
+// node shutdown): it comes to phase Failed and isn't started again.
+type Ending struct {
+	// At is when that was decided; the grace counts from here.
+	At time.Time `json:"at"`
+	// Grace shortens the pod's own termination grace; nil leaves it.
+	Grace *time.Duration `json:"grace,omitempty"`
+	// Reason and Message go into the pod's status ("Evicted", "NodeShutdown", ...).
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+	// Disruption sets the condition DisruptionTarget with reason TerminationByKubelet (KEP-3329).
+	Disruption bool `json:"disruption,omitempty"`
+}
+
+// Allocation is the resources that this node has granted to a pod, which its
+// spec may be ahead of (KEP-1287). It is immutable.
+type Allocation struct {
+	// Generation is that of the spec which was granted.
+	Generation int64 `json:"generation,omitempty"`
+	// Containers holds requests and limits by container name, init containers included.
+	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
+	// Pod is spec.resources (KEP-2837); nil if the pod has none.
+	Pod *v1.ResourceRequirements `json:"pod,omitempty"`
+	// Total is what the pod as a whole requests with that, overhead included.
+	Total v1.ResourceList `json:"total,omitempty"`
+}
+
+// Kept is what has to outlive the agent of one pod and can't be read off its
+// containers. It is immutable: a change makes another one.
+type Kept struct {
+	// StartTime is when this node first saw the pod (PodStatus.startTime).
+	StartTime time.Time `json:"startTime,omitzero"`
+	// Ending is set once the pod has to end though it is wanted.
+	Ending *Ending `json:"ending,omitempty"`
+	// Terminal is the pod's final phase, once reached.
+	Terminal v1.PodPhase `json:"terminal,omitempty"`
+	// Hooked, Started and Ready hold instance IDs whose postStart hook is done, which
+	// have passed their startup probe, which were ready last: only of containers that
+	// have such a hook or probe.
+	Hooked  []string `json:"hooked,omitempty"`
+	Started []string `json:"started,omitempty"`
+	Ready   []string `json:"ready,omitempty"`
+	// Renew holds instance IDs that another instance follows whatever the restart
+	// policy says: they were ended for a new image or for new resources.
+	Renew []string `json:"renew,omitempty"`
+	// Resized holds, by instance ID, the resources it was given after its creation.
+	Resized map[string]v1.ResourceRequirements `json:"resized,omitempty"`
+	// RestartAll is set while all containers are taken down to be started anew (KEP-5532).
+	RestartAll *RestartAll `json:"restartAll,omitempty"`
+	// Carried holds, by container, what its next instance goes on from when its
+	// instances were removed.
+	Carried map[string]Carried `json:"carried,omitempty"`
+}
+
+// RestartAll says why all containers of a pod are started anew.
+type RestartAll struct {
+	At        time.Time `json:"at"`
+	Container string    `json:"container"`
+	ExitCode  int32     `json:"exitCode"`
+}
+
+// Carried is what is known of the last instance of a container after its removal.
+type Carried struct {
+	// Attempt is the next instance's number, Backoff what is recorded on it.
+	Attempt int           `json:"attempt"`
+	Backoff time.Duration `json:"backoff,omitempty"`
+	// NotBefore is when it may start.
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	// Last is how the last instance ended.
+	Last *v1.ContainerStateTerminated `json:"last,omitempty"`
+}

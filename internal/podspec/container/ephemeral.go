@@ -1,0 +1,61 @@
+package container
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/podspec/rule"
+)
+
+// ephemeral checks containers for looking into a pod (KEP-277). Through an API
+// server they are added to a running pod by a subresource, and a pod that is
+// created can't have any. A manifest has no subresource: there, they are written
+// into the list itself, and adding one to a running pod is an edit of the
+// manifest. Beyond that the API's rules hold: such a container has no ports,
+// resources, probes, hooks or restarts, and mounts whole volumes only.
+//
+// names are those of the pod's other containers so far.
+func (p Pod) ephemeral(names rule.Unique, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	targets := p.targets()
+	for i := range p.Spec.EphemeralContainers {
+		e, item := &p.Spec.EphemeralContainers[i], at.Index(i)
+		// The API keeps the two types alike for this conversion.
+		c := (*v1.Container)(&e.EphemeralContainerCommon)
+		errs = append(errs, names.Check(item.Child("name"), c.Name)...)
+		errs = append(errs, p.common(c, item)...)
+		errs = append(errs, notEphemeral(c, item)...)
+		if e.TargetContainerName != "" {
+			errs = append(errs, targets.Refer(item.Child("targetContainerName"), e.TargetContainerName, "must be one of the pod's containers or init containers")...)
+		}
+	}
+	return errs
+}
+
+// targets names the containers whose namespaces an ephemeral one can share.
+func (p Pod) targets() rule.Names {
+	var names rule.Names
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			names.Add(list[i].Name)
+		}
+	}
+	return names
+}
+
+// notEphemeral refuses what the comments of v1.EphemeralContainerCommon rule out.
+func notEphemeral(c *v1.Container, at *field.Path) field.ErrorList {
+	f := forbidden{why: "may not be set for an ephemeral container: leave it out"}
+	f.add(len(c.Ports) > 0, at.Child("ports"))
+	f.add(len(c.Resources.Limits)+len(c.Resources.Requests)+len(c.Resources.Claims) > 0, at.Child("resources"))
+	f.add(len(c.ResizePolicy) > 0, at.Child("resizePolicy"))
+	f.add(c.RestartPolicy != nil, at.Child("restartPolicy"))
+	f.add(len(c.RestartPolicyRules) > 0, at.Child("restartPolicyRules"))
+	f.add(c.Lifecycle != nil, at.Child("lifecycle"))
+	f.probes(c, at)
+	for i, m := range c.VolumeMounts {
+		f.add(m.SubPath != "", at.Child("volumeMounts").Index(i).Child("subPath"))
+		f.add(m.SubPathExpr != "", at.Child("volumeMounts").Index(i).Child("subPathExpr"))
+	}
+	return f.errs
+}

@@ -1,0 +1,111 @@
+package probe
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// phase says where an entry is.
+type phase int
+
+const (
+	// waiting: it has a deadline in the heap.
+	waiting phase = iota
+	// queued: it is due, and its try hasn't begun.
+	queued
+	// running: a try is under way.
+	running
+	// held: it has come to a result after which it isn't tried again.
+	held
+)
+
+// entry is one probe of one container instance. The manager's lock guards it.
+type entry struct {
+	key       pod.Probe
+	owner     *subject
+	container *v1.Container
+	spec      *v1.Probe
+
+	phase  phase
+	wanted bool
+	// due is when the next try should begin, or the one under way should have.
+	due time.Duration
+	// index is its place in the heap while it waits.
+	index int
+	// cancel ends the try under way.
+	cancel context.CancelFunc
+
+	// run counts the last tries that came to the same, lastOK.
+	run    int32
+	lastOK bool
+	result *pod.ProbeResult
+}
+
+// period is the time from one try to the next.
+func period(spec *v1.Probe) time.Duration {
+	return time.Duration(max(spec.PeriodSeconds, 1)) * time.Second
+}
+
+// count takes in the outcome of a try and reports whether the result changed.
+func (e *entry) count(out Outcome) bool {
+	if out.State == Unknown {
+		return false
+	}
+	ok := out.State != Failure
+	if e.run == 0 || e.lastOK != ok {
+		e.run, e.lastOK = 0, ok
+	}
+	threshold := e.spec.FailureThreshold
+	if ok {
+		threshold = e.spec.SuccessThreshold
+	}
+	if threshold = max(threshold, 1); e.run < threshold {
+		e.run++
+	}
+	if e.run < threshold || e.result != nil && e.result.OK == ok {
+		return false
+	}
+	e.result = &pod.ProbeResult{Probe: e.key, OK: ok, At: time.Now()}
+	if !ok {
+		e.result.Message = bounded(out.Message)
+	}
+	return true
+}
+
+// final reports whether the result is one after which trying again is of no use: a
+// container that has started stays started, and one that failed gets killed.
+func (e *entry) final() bool {
+	if e.result == nil {
+		return false
+	}
+	return e.key.Kind == pod.ProbeStartup || e.key.Kind == pod.ProbeLiveness && !e.result.OK
+}
+
+// after returns when the next try is due, following one that took from start to
+// end. Tries that were missed meanwhile aren't made up for, and the next one keeps to
+// the probe's beat, so that probes that were held up together don't stay together.
+func (e *entry) after(start, end time.Duration) time.Duration {
+	return max(end, e.beatAfter(start))
+}
+
+// beatAfter returns the first of its deadlines, counted on from the last, after t.
+func (e *entry) beatAfter(t time.Duration) time.Duration {
+	p := period(e.spec)
+	missed := max(t-e.due, 0) / p
+	return e.due + (missed+1)*p
+}
+
+// collect renews the pod's results from its entries.
+func (s *subject) collect() {
+	var results []pod.ProbeResult
+	for _, e := range s.entries {
+		if e.result != nil {
+			results = append(results, *e.result)
+		}
+	}
+	s.results = results
+}

@@ -1,0 +1,55 @@
+package resources
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+)
+
+// write sets values in the named group.
+func write(l layout, name string, settings []setting) error {
+	var again []setting
+	for _, s := range settings {
+		err := writeOne(l, name, s)
+		switch {
+		case s.lifts && errors.Is(err, unix.ENOENT):
+		case s.file == cpuPeriod && errors.Is(err, unix.EINVAL):
+			// With the quota of before, the new period would leave the group less than a
+			// group in it has. Then it is the longer one, and comes after the new quota.
+			again = append(again, s)
+		case err != nil:
+			return err
+		}
+	}
+	for _, s := range again {
+		if err := writeOne(l, name, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeOne(l layout, name string, s setting) error {
+	dir := filepath.Join(l.mounts[s.controller], name)
+	err := cgroups.WriteFile(dir, s.file, s.value)
+	switch {
+	case err == nil:
+		return nil
+	case s.file == memoryLimit && errors.Is(err, unix.EBUSY):
+		if used, usedErr := workingSet(dir, l.v2); usedErr == nil {
+			err = tooMuch(s.value, used, err)
+		}
+		return err
+	case (s.file == cpuQuota || s.file == cpuPeriod) && errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("set %s to %s in %s: a cgroup in it has a higher CPU limit, or one around it a lower one: %w", s.file, s.value, dir, err)
+	default:
+		return fmt.Errorf("set %s to %s in %s: %w", s.file, s.value, dir, err)
+	}
+}
+
+func tooMuch(limit string, used int64, err error) error {
+	return fmt.Errorf("attempting to set the memory limit (%s) below the current usage (%d): %w; the limit stays as it was until the pod uses less", limit, used, err)
+}

@@ -1,0 +1,89 @@
+package cri_test
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+)
+
+func TestExecResults(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	var asked int64
+	serve(t, socket, &runtimeServer{exec: func(_ context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+		asked = r.Timeout
+		if r.Cmd[0] == "slow" {
+			return nil, status.Error(codes.DeadlineExceeded, "too slow")
+		}
+		return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: 3}, nil
+	}})
+	c := dial(t, socket, nil)
+	r, err := c.ExecSync(t.Context(), "id", []string{"false"}, 300*time.Millisecond)
+	if err != nil || r.ExitCode != 3 || string(r.Stdout) != "out" || string(r.Stderr) != "err" {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	if asked != 1 {
+		t.Errorf("the runtime was given %d s; a part of a second must not become 0, which is no timeout", asked)
+	}
+	if _, err := c.ExecSync(t.Context(), "id", []string{"slow"}, time.Second); !cri.IsExecTimeout(err) {
+		t.Errorf("unexpected error: %v", err)
+	}
+}
+
+func TestExecOutputIsBounded(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	size := 0
+	serve(t, socket, &runtimeServer{exec: func(context.Context, *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+		return &runtimeapi.ExecSyncResponse{Stdout: bytes.Repeat([]byte("x"), size), Stderr: bytes.Repeat([]byte("y"), size/2), ExitCode: 1}, nil
+	}})
+	c := dial(t, socket, nil)
+	for _, tc := range []struct{ size, want int }{{cri.ExecOutputLimit, cri.ExecOutputLimit}, {10 << 20, cri.ExecOutputLimit}} {
+		size = tc.size
+		r, err := c.ExecSync(t.Context(), "id", []string{"yes"}, time.Minute)
+		if err != nil || r.ExitCode != 1 || len(r.Stdout) != tc.want || cap(r.Stdout) > 2*tc.want || len(r.Stderr) != min(tc.want, tc.size/2) {
+			t.Errorf("of %d bytes printed: code %d, %d and %d bytes, %d in memory (%v)", tc.size, r.ExitCode, len(r.Stdout), len(r.Stderr), cap(r.Stdout), err)
+		}
+	}
+	size = 17 << 20
+	if _, err := c.ExecSync(t.Context(), "id", []string{"yes"}, time.Minute); status.Code(err) != codes.ResourceExhausted || cri.IsExecTimeout(err) {
+		t.Errorf("more than a message holds: %v", err)
+	}
+	if _, err := c.Version(t.Context()); err != nil {
+		t.Errorf("the connection suffered: %v", err)
+	}
+}
+
+// A runtime that doesn't answer, since a child of the command still holds the
+// output, doesn't keep the caller for cri-client's two minutes.
+func TestExecHasADeadline(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	var left time.Duration
+	serve(t, socket, &runtimeServer{exec: func(ctx context.Context, _ *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+		left = 0
+		if deadline, ok := ctx.Deadline(); ok {
+			left = time.Until(deadline)
+		}
+		return nil, status.Error(codes.DeadlineExceeded, "as after the deadline")
+	}})
+	c := dial(t, socket, nil)
+	for timeout, want := range map[time.Duration]time.Duration{time.Second: 11 * time.Second, time.Hour: time.Hour + 10*time.Second, 0: 0} {
+		if _, err := c.ExecSync(t.Context(), "id", []string{"sh"}, timeout); !cri.IsExecTimeout(err) {
+			t.Errorf("unexpected error: %v", err)
+		}
+		if left > want || left < want-5*time.Second {
+			t.Errorf("a command with a timeout of %s has %s left when it arrives, want %s", timeout, left, want)
+		}
+	}
+	short, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := c.ExecSync(short, "id", []string{"sh"}, time.Hour); err == nil || left > time.Minute {
+		t.Errorf("the caller's own minute became %s (%v)", left, err)
+	}
+}

@@ -1,0 +1,59 @@
+package transcript
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"sigs.k8s.io/yaml"
+)
+
+// section holds the steps in a file; the others are versions of the pod.
+const section = "transcript"
+
+// Bytes returns the whole as a file, a txtar archive. What isn't needed to decide
+// and may be secret is hidden in it: values of environment variables and of HTTP headers.
+func (r *Recorder) Bytes() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ar := txtar.Archive{Comment: []byte(r.about())}
+	for i := range r.versions.list {
+		v := &r.versions.list[i]
+		ar.Files = append(ar.Files, txtar.File{Name: r.versions.name(v.number), Data: v.file()})
+	}
+	var steps []byte
+	for i := range r.segments {
+		steps = append(steps, r.segments[i].text...)
+	}
+	ar.Files = append(ar.Files, txtar.File{Name: section, Data: r.appendComments(steps)})
+	return txtar.Format(&ar)
+}
+
+func (r *Recorder) about() string {
+	var b strings.Builder
+	if r.last != nil && r.last.in.Pod != nil {
+		p := r.last.in.Pod
+		fmt.Fprintf(&b, "Pod %s/%s, UID %s: what was decided about it, from what and why. Times are in UTC.\n", p.Namespace, p.Name, p.UID)
+	}
+	if r.dropped {
+		fmt.Fprintf(&b, "Earlier steps were dropped: %d bytes are kept.\n", r.limit)
+	}
+	b.WriteString("`deckhand replay FILE` decides it all again and shows what differs.\n")
+	return b.String()
+}
+
+// file returns a version as YAML; one that was cut as comments that hold what there is of it.
+func (v *version) file() []byte {
+	if v.whole > 0 {
+		return fmt.Appendf(nil, "%s the pod takes %d bytes, of which these %d are kept\n# %s\n", cutMark, v.whole, len(v.json), bytes.ToValidUTF8(v.json, nil))
+	}
+	text, err := yaml.JSONToYAML(v.json)
+	if err != nil {
+		return append(v.json, '\n') // JSON is YAML as well
+	}
+	return text
+}
+
+// cutMark begins a section whose pod isn't whole.
+const cutMark = "# cut:"

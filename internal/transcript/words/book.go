@@ -1,0 +1,254 @@
+// Package words writes Go values as words on a line and reads them back. A struct
+// becomes `key=value` for each field that isn't zero, or that differs from an
+// earlier value; lists of things that have a name become a line each. It works by
+// reflection, over plans made once: a new field needs no code here.
+//
+// The values: a true bool is its name alone; strings are bare or quoted as in Go;
+// times are relative to a base (`+1.5s`) or absolute; durations as Go prints them;
+// lists of simple values `[a,b]`; structs inside are spelled out with dotted keys;
+// everything else is JSON. `key=-` unsets, `key=@other` points to what other does. Times are kept to the nanosecond and as
+// instants: locations and monotonic readings are not kept, and an empty list or
+// map comes back as nil.
+package words
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Shape says how a struct type departs from the rule. Fields go by their Go
+// names; names of fields that don't exist are without effect.
+type Shape struct {
+	// Head fields come first and without a key; for an element of a list they are what it is known by.
+	Head []string
+	// Tail comes last, in parentheses.
+	Tail string
+	// Names replaces keys.
+	Names map[string]string
+	// Lists are fields with a line per element; the value is what such a line begins with.
+	Lists map[string]string
+	// Always says when a field is written though it is zero, given a pointer to the struct.
+	Always map[string]func(pointer any) bool
+	// Hidden are string fields whose content is nobody's business.
+	Hidden []string
+	// Drop are fields that aren't written at all; DropKey drops one key of a map.
+	Drop    []string
+	DropKey map[string]string
+}
+
+// hidden is written for a hidden field that isn't empty.
+const hidden = "(hidden)"
+
+type kind uint8
+
+const (
+	other kind = iota // left to encoding/json
+	instant
+	metaTime
+	duration
+	boolean
+	integer
+	unsigned
+	text
+	structure
+	pointer
+	list
+	mapping
+)
+
+// Type is the plan for one Go type. It is immutable.
+type Type struct {
+	rt     reflect.Type
+	size   uintptr
+	kind   kind
+	elem   *Type
+	fields []*Field
+	head   []*Field
+	tail   *Field
+	byName map[string]*Field
+}
+
+// Field is the plan for one field of a struct.
+type Field struct {
+	// Name is the key, GoName the name in Go.
+	Name, GoName string
+	// Type is the plan for its values.
+	Type *Type
+	// Line is what the lines of its elements begin with; empty unless it is written as a list.
+	Line    string
+	json    string
+	index   []int
+	offset  uintptr
+	apart   bool // head, tail or list: not written as key=value
+	hidden  bool
+	dropKey string
+	always  func(any) bool
+}
+
+// set returns the field of a struct for setting it.
+func (f *Field) set(v reflect.Value) reflect.Value {
+	if len(f.index) == 1 {
+		return v.Field(f.index[0])
+	}
+	return v.FieldByIndex(f.index)
+}
+
+// Fields returns the fields in the order of the struct, embedded ones among them.
+func (t *Type) Fields() []*Field { return t.fields }
+
+// Book holds the plans of types and of all that they are made of. It is
+// immutable and may be used concurrently.
+type Book struct {
+	shapes map[reflect.Type]Shape
+	types  map[reflect.Type]*Type
+}
+
+// NewBook makes the plans for the types and what they are made of.
+func NewBook(shapes map[reflect.Type]Shape, types ...reflect.Type) *Book {
+	b := &Book{shapes: shapes, types: map[reflect.Type]*Type{}}
+	for _, t := range types {
+		b.plan(t)
+	}
+	return b
+}
+
+// Type returns the plan for a type that the book was made for or that is part of one; nil for others.
+func (b *Book) Type(rt reflect.Type) *Type { return b.types[rt] }
+
+func (b *Book) plan(rt reflect.Type) *Type {
+	if t := b.types[rt]; t != nil {
+		return t
+	}
+	t := &Type{rt: rt, size: rt.Size(), kind: kindOf(rt)}
+	b.types[rt] = t
+	switch t.kind {
+	case pointer, list, mapping:
+		t.elem = b.plan(rt.Elem())
+	case structure:
+		t.byName = map[string]*Field{}
+		b.addFields(t, rt, nil, 0)
+		b.shape(t, b.shapes[rt])
+	}
+	return t
+}
+
+func kindOf(rt reflect.Type) kind {
+	switch rt {
+	case reflect.TypeFor[time.Time]():
+		return instant
+	case reflect.TypeFor[metav1.Time]():
+		return metaTime
+	case reflect.TypeFor[time.Duration]():
+		return duration
+	}
+	if m := reflect.TypeFor[json.Marshaler](); rt.Kind() != reflect.Pointer && (rt.Implements(m) || reflect.PointerTo(rt).Implements(m)) {
+		return other
+	}
+	switch rt.Kind() {
+	case reflect.Bool:
+		return boolean
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return integer
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return unsigned
+	case reflect.String:
+		return text
+	case reflect.Struct:
+		return structure
+	case reflect.Pointer:
+		return pointer
+	case reflect.Slice:
+		if rt.Elem().Kind() != reflect.Uint8 {
+			return list
+		}
+	case reflect.Map:
+		if rt.Key().Kind() == reflect.String {
+			return mapping
+		}
+	}
+	return other
+}
+
+func (b *Book) addFields(t *Type, rt reflect.Type, at []int, offset uintptr) {
+	for i := range rt.NumField() {
+		sf := rt.Field(i)
+		name, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		index := append(at[:len(at):len(at)], i)
+		if sf.Anonymous && name == "" && kindOf(sf.Type) == structure {
+			b.addFields(t, sf.Type, index, offset+sf.Offset)
+			continue
+		}
+		if !sf.IsExported() || name == "-" {
+			continue
+		}
+		if name == "" {
+			name = lowerCamel(sf.Name)
+		}
+		t.fields = append(t.fields, &Field{Name: name, GoName: sf.Name, json: name, index: index, offset: offset + sf.Offset, Type: b.plan(sf.Type)})
+	}
+}
+
+// shape applies the departures from the rule and indexes the fields.
+func (b *Book) shape(t *Type, s Shape) {
+	byGoName := map[string]*Field{}
+	kept := t.fields[:0]
+	for _, f := range t.fields {
+		if slices.Contains(s.Drop, f.GoName) {
+			continue
+		}
+		kept = append(kept, f)
+		if name := s.Names[f.GoName]; name != "" {
+			f.Name = name
+		}
+		f.Line = s.Lists[f.GoName]
+		f.always, f.dropKey, f.hidden = s.Always[f.GoName], s.DropKey[f.GoName], slices.Contains(s.Hidden, f.GoName)
+		f.apart = f.Line != "" || f.GoName == s.Tail || slices.Contains(s.Head, f.GoName)
+		byGoName[f.GoName] = f
+		t.byName[f.Name] = f
+	}
+	t.fields = kept
+	t.tail = byGoName[s.Tail]
+	for _, name := range s.Head {
+		if f := byGoName[name]; f != nil {
+			t.head = append(t.head, f)
+		}
+	}
+}
+
+// lowerCamel turns SandboxID into sandboxID, ID into id, OOMScore into oomScore.
+func lowerCamel(s string) string {
+	r := []rune(s)
+	for i := range r {
+		if !unicode.IsUpper(r[i]) || i > 0 && i+1 < len(r) && unicode.IsLower(r[i+1]) {
+			break
+		}
+		r[i] = unicode.ToLower(r[i])
+	}
+	return string(r)
+}
+
+// flat reports whether a value is written as one simple word.
+func (t *Type) flat() bool {
+	switch t.kind {
+	case instant, metaTime, duration, boolean, integer, unsigned, text:
+		return true
+	}
+	return false
+}
+
+// nested returns the struct that a value is, or points to; nil for others.
+func (t *Type) nested() *Type {
+	if t.kind == pointer {
+		t = t.elem
+	}
+	if t.kind == structure {
+		return t
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package worker
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// edited is the pod with another image and label; base says which version it began as.
+func edited(d *pod.Desired, image, base string) *pod.Desired {
+	p := d.Pod.DeepCopy()
+	p.Spec.Containers[0].Image, p.Labels, p.Generation = image, map[string]string{"v": image}, p.Generation+1
+	return &pod.Desired{Pod: p, Source: d.Source, Base: base}
+}
+
+func (w *world) image(d *pod.Desired) string {
+	o := w.Get(d.Pod.UID)
+	if o == nil || len(o.Containers) == 0 || o.Containers[0].State != pod.ContainerRunning {
+		return ""
+	}
+	return o.Containers[0].Image
+}
+
+func TestEditInPlaceKeepsTheSandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := newPod("a", "a1")
+		w.set(first)
+		time.Sleep(10 * time.Second)
+		box := w.Get("a1").Sandboxes[0].ID
+		w.set(edited(first, "y", ""))
+		time.Sleep(10 * time.Second)
+		if w.image(first) != "y" || w.Get("a1").Sandboxes[0].ID != box {
+			t.Fatalf("the container wasn't made anew in place: %v", w.log)
+		}
+	})
+}
+
+func TestOtherPodOfTheSameUIDIsMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := newPod("a", "a1")
+		w.set(first)
+		time.Sleep(10 * time.Second)
+		box := w.Get("a1").Sandboxes[0].ID
+		w.set(edited(first, "y", "another"))
+		time.Sleep(20 * time.Second)
+		if w.image(first) != "y" || w.Get("a1").Sandboxes[0].ID == box {
+			t.Fatalf("the pod wasn't made anew: %v", w.log)
+		}
+		if w.position("a1 CleanPod") < 0 {
+			t.Fatalf("its predecessor wasn't cleaned up: %v", w.log)
+		}
+	})
+}
+
+// lines returns what was put down so far.
+func (w *world) lines(list *[]string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(*list)
+}
+
+func last(list []string) string { return list[len(list)-1] }
+
+func TestProbesAreAskedForOnceAndForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := newPod("a", "a1")
+		d.Pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{}
+		w.set(d)
+		time.Sleep(10 * time.Second)
+		id := w.Get("a1").Containers[0].ID
+		probe := pod.Probe{Container: "c", ID: id, Kind: pod.ProbeReadiness}
+		if want := "a1  10.0.0.1 [{c " + id + " readiness}]"; !slices.Equal(w.lines(&w.asked), []string{want}) {
+			t.Fatalf("asked for %q, not once for %q", w.lines(&w.asked), want)
+		}
+		if isReady(w, d) {
+			t.Fatal("ready before its probe said so")
+		}
+		w.mu.Lock()
+		w.results["a1"] = []pod.ProbeResult{{Probe: probe, OK: true}}
+		w.mu.Unlock()
+		w.pool.Wake("a1")
+		synctest.Wait()
+		if !isReady(w, d) {
+			t.Fatal("not ready though its probe says so")
+		}
+		next := edited(d, "x", "")
+		w.set(next)
+		time.Sleep(time.Second)
+		if line := last(w.lines(&w.asked)); !strings.HasPrefix(line, "a1 x ") {
+			t.Fatalf("the probes weren't told of the new spec: %q", w.asked)
+		}
+		w.set()
+		time.Sleep(20 * time.Second)
+		if line := last(w.lines(&w.asked)); line != "a1 forgotten" {
+			t.Fatalf("the probes weren't forgotten: %q", w.asked)
+		}
+		if line := last(w.lines(&w.journal)); line != "a1 closed" {
+			t.Fatalf("the journal wasn't closed: %q", w.journal)
+		}
+	})
+}
+
+func isReady(w *world, d *pod.Desired) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.reports[d.Pod.UID].Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func TestWhatWasKeptIsGoneOnFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		close(w.known)
+		w.kept["a1"] = &pod.Kept{StartTime: time.Now(), Terminal: v1.PodFailed, Ending: &pod.Ending{Reason: "Evicted"}}
+		w.pods = []*pod.Desired{newPod("a", "a1")}
+		w.start(t)
+		time.Sleep(time.Minute)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if st := w.reports["a1"].Status; st.Phase != v1.PodFailed || st.Reason != "Evicted" || len(w.log) != 0 {
+			t.Fatalf("an evicted pod was started again: %s %s %v", st.Phase, st.Reason, w.log)
+		}
+	})
+}
+
+func TestAFailingCoreHarmsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		close(w.known)
+		var mends atomic.Bool
+		w.core = func(in lifecycle.Input) lifecycle.Decision {
+			if in.Pod != nil && in.Pod.Name == "a" && in.Observed != nil && !mends.Load() {
+				var none *lifecycle.Stop
+				_ = none.Why // as a bug would
+			}
+			return lifecycle.Decide(in)
+		}
+		w.start(t)
+		w.set(newPod("a", "a1"), newPod("b", "b1"))
+		time.Sleep(time.Minute)
+		if !w.running("b1") {
+			t.Fatal("the other pod doesn't run")
+		}
+		w.mu.Lock()
+		failed := slices.Contains(w.journal, "a1 failed")
+		w.mu.Unlock()
+		if !failed {
+			t.Fatal("nobody took down what the core failed on")
+		}
+		mends.Store(true)
+		time.Sleep(time.Minute)
+		if !w.running("a1") {
+			t.Fatal("the pod isn't looked at again, or the results of its actions were lost")
+		}
+	})
+}
