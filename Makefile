@@ -122,4 +122,4 @@ $(addprefix $(BIN)/,$(CNI_PLUGINS)): tools/runc/go.mod tools/runc/go.sum
 		github.com/containernetworking/plugins/plugins/$(CNI_$(@F))
 
 $(IMAGES) &: images/pause/pause.c $(wildcard images/web/*.go) images/build/main.go
-	$(GO) run ./images/build -o $(BIN)/images
+	$(GO) run ./images/build -o $(BIN)/images pause web

@@ -1,7 +1,8 @@
-// Command build makes deckhand's own images, pause and the example web server,
-// as archives that need no registry. The same sources give the same bytes.
+// Command build makes images of one static program each as archives that need no
+// registry: pause and the example web server, and tools, which tests run. The same
+// sources give the same bytes.
 //
-//	go run ./images/build -o bin/images
+//	go run ./images/build -o bin/images pause web
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -25,7 +27,9 @@ import (
 
 // product is an image of one static program.
 type product struct {
-	name, ref string
+	name string
+	// refs are what the archive's images are called. Of several, each knows by VERSION which it is.
+	refs []string
 	// compile makes the program at the given path.
 	compile func(out string) *exec.Cmd
 	ports   []string
@@ -35,16 +39,17 @@ func main() {
 	out := flag.String("o", "bin/images", "folder for the archives")
 	source := flag.String("C", ".", "root of the deckhand checkout")
 	flag.Parse()
-	if err := run(*source, *out); err != nil {
+	if err := run(*source, *out, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
 }
 
-func run(source, out string) error {
+func run(source, out string, names []string) error {
 	products := []product{
-		{name: "pause", ref: "deckhand.local/pause:1", compile: func(to string) *exec.Cmd { return compileC(source, to) }},
-		{name: "web", ref: "deckhand.local/web:1", compile: func(to string) *exec.Cmd { return compileGo(source, to) }, ports: []string{"8080/tcp"}},
+		{name: "pause", refs: []string{"deckhand.local/pause:1"}, compile: func(to string) *exec.Cmd { return compileC(source, to) }},
+		{name: "web", refs: []string{"deckhand.local/web:1"}, compile: func(to string) *exec.Cmd { return compileGo(source, to, "web") }, ports: []string{"8080/tcp"}},
+		{name: "tools", refs: []string{"deckhand.local/tools:1", "deckhand.local/tools:2"}, compile: func(to string) *exec.Cmd { return compileGo(source, to, "tools") }},
 	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
@@ -54,9 +59,13 @@ func run(source, out string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	for _, p := range products {
-		if err := p.build(work, filepath.Join(out, p.name+".tar")); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+	for _, name := range names {
+		i := slices.IndexFunc(products, func(p product) bool { return p.name == name })
+		if i < 0 {
+			return fmt.Errorf("there is no image %q", name)
+		}
+		if err := products[i].build(work, filepath.Join(out, name+".tar")); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
@@ -70,8 +79,8 @@ func compileC(source, out string) *exec.Cmd {
 		"-o", out, filepath.Join(source, "images/pause/pause.c"))
 }
 
-func compileGo(source, out string) *exec.Cmd {
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", out, "./images/web")
+func compileGo(source, out, name string) *exec.Cmd {
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", out, "./images/"+name)
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	return cmd
@@ -87,23 +96,25 @@ func (p product) build(work, archive string) error {
 	if err != nil {
 		return err
 	}
-	img, err := p.image(layer)
-	if err != nil {
-		return err
-	}
-	tag, err := name.NewTag(p.ref, name.StrictValidation)
-	if err != nil {
-		return err
+	images := map[name.Tag]v1.Image{}
+	for _, ref := range p.refs {
+		tag, err := name.NewTag(ref, name.StrictValidation)
+		if err != nil {
+			return err
+		}
+		if images[tag], err = p.image(layer, tag); err != nil {
+			return err
+		}
 	}
 	// Written aside and renamed, so that an agent watching the folder never sees half of it.
 	half := filepath.Join(filepath.Dir(archive), "."+filepath.Base(archive)+".new")
-	if err := tarball.WriteToFile(half, tag, img); err != nil {
+	if err := tarball.MultiWriteToFile(half, images); err != nil {
 		return err
 	}
 	return os.Rename(half, archive)
 }
 
-func (p product) image(layer v1.Layer) (v1.Image, error) {
+func (p product) image(layer v1.Layer, tag name.Tag) (v1.Image, error) {
 	img, err := mutate.AppendLayers(empty.Image, layer)
 	if err != nil {
 		return nil, err
@@ -117,6 +128,9 @@ func (p product) image(layer v1.Layer) (v1.Image, error) {
 	file.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
 	file.Config.Entrypoint = []string{"/" + p.name}
 	file.Config.Env = []string{"PATH=/"}
+	if len(p.refs) > 1 {
+		file.Config.Env = append(file.Config.Env, "VERSION="+tag.TagStr())
+	}
 	file.Config.WorkingDir = "/"
 	for _, port := range p.ports {
 		if file.Config.ExposedPorts == nil {

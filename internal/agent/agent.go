@@ -74,11 +74,15 @@ type Agent struct {
 	// imagesAt is when an image archive was last imported, in Unix nanoseconds.
 	imagesAt atomic.Int64
 	modules  []module
+	// between, if not nil, stands between the workers and what they use: a test's.
+	between func(*worker.Config)
 }
 
 // New builds the agent. Nothing runs, and nothing on the host is changed, before Run.
-func New(cfg *config.Config, log logr.Logger) (*Agent, error) {
-	a := &Agent{cfg: cfg, log: log, events: events.New(keptEvents), status: status.New()}
+func New(cfg *config.Config, log logr.Logger) (*Agent, error) { return build(cfg, log, nil) }
+
+func build(cfg *config.Config, log logr.Logger, between func(*worker.Config)) (*Agent, error) {
+	a := &Agent{cfg: cfg, log: log, events: events.New(keptEvents), status: status.New(), between: between}
 	a.metrics = newMetrics(cfg)
 	endpoint, err := a.buildRuntime()
 	if err != nil {

@@ -24,6 +24,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(mortalDir); dir != "" {
+		os.Exit(runMortal(dir))
+	}
 	// cri-client leaves its connection open when the runtime goes away while it
 	// connects, which these tests have happen on purpose.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
@@ -44,6 +47,16 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	r := prepareRig(t, "")
+	if err := r.Start(r.path("cri.sock")); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// prepareRig is a rig whose runtime doesn't serve yet, with more lines of configuration.
+func prepareRig(t *testing.T, settings string) *rig {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("not root: the agent makes cgroups; run the tests as root")
 	}
@@ -60,10 +73,7 @@ func newRig(t *testing.T) *rig {
 	if r.Server, err = memcri.New(memcri.Options{Images: []string{image}, WriteLogs: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Start(r.path("cri.sock")); err != nil {
-		t.Fatal(err)
-	}
-	r.configure()
+	r.configure(settings)
 	t.Cleanup(func() {
 		r.stop()
 		r.Close()
@@ -74,7 +84,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
 
-func (r *rig) configure() {
+func (r *rig) configure(settings string) {
 	r.t.Helper()
 	text := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -84,16 +94,21 @@ cgroupDriver: cgroupfs
 cgroupRoot: /%s
 podLogsDir: %s
 podCIDR: 10.88.0.0/16
-`, filepath.Base(r.dir), r.path("logs"))
+%s`, filepath.Base(r.dir), r.path("logs"), settings)
 	if err := os.WriteFile(r.path("config.yaml"), []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 	var err error
-	r.cfg, err = config.Load(config.Options{ConfigFile: r.path("config.yaml"), RootDir: r.path("root"), PodManifestPath: r.path("manifests"),
-		ContainerRuntimeEndpoint: "unix://" + r.path("cri.sock"), ContainerLogLinksDir: r.path("links"), HostnameOverride: "n", NodeIP: "192.0.2.1"})
-	if err != nil {
+	if r.cfg, err = loadConfig(r.dir); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// loadConfig reads the configuration of the agent that has everything in this folder.
+func loadConfig(dir string) (*config.Config, error) {
+	path := func(name string) string { return filepath.Join(dir, name) }
+	return config.Load(config.Options{ConfigFile: path("config.yaml"), RootDir: path("root"), PodManifestPath: path("manifests"),
+		ContainerRuntimeEndpoint: "unix://" + path("cri.sock"), ContainerLogLinksDir: path("links"), HostnameOverride: "n", NodeIP: "192.0.2.1"})
 }
 
 // cleanUp removes what the agent made on the host. It starts no process: that

@@ -47,7 +47,7 @@ func (a *Agent) buildWorkers() error {
 	handlers := handler.New(handler.Config{Exec: execer{a.conn}, Log: a.log.WithName("handler")})
 	a.probes = probe.New(probe.Options{Handler: tries{handlers}, Recorder: a.events, Meter: probeMeter{a.metrics.Probes}, Wake: wake, Log: a.log.WithName("probe")})
 	a.journal = journal.New(journal.Config{Dir: filepath.Join(a.cfg.RootDir, "journal"), Limit: 0, Version: version(), Log: a.log.WithName("journal")})
-	a.pool = worker.New(worker.Config{
+	c := worker.Config{
 		Desired: newWanted(a.merger), Observed: a.observed, Effects: a.buildEffects(hostIPs, handlers, records),
 		Probes: a.probes, Allocations: a.grants, Journal: diary{a.journal}, Statuses: a.status, Recorder: a.events,
 		Meter: podMeter{a.metrics.Pods},
@@ -56,7 +56,11 @@ func (a *Agent) buildWorkers() error {
 			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k), ImagesAt: time.Unix(0, a.imagesAt.Load()), RoomAt: a.grants.RoomAt()}
 		},
 		Resync: k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
-	})
+	}
+	if a.between != nil {
+		a.between(&c)
+	}
+	a.pool = worker.New(c)
 	return nil
 }
 

@@ -84,6 +84,9 @@ func (d *decider) probe() {
 		if !m.Runs() || !m.Hooked || !m.Probes() {
 			continue
 		}
+		if _, busy := d.busy["container/"+m.Spec.Name]; busy {
+			continue // its start isn't over, and is told first
+		}
 		ask := func(kind pod.ProbeKind, probe *v1.Probe) {
 			if probe != nil {
 				d.out.Probes = append(d.out.Probes, pod.Probe{Container: m.Spec.Name, ID: m.Current.ID, Kind: kind})

@@ -10,7 +10,7 @@ const (
 	// slack is how much too early a try may begin, other than the first. What is due that
 	// soon is dealt with in one go: with 1,000 probes a second, waking up for each by
 	// itself costs more than all the rest.
-	slack = 10 * time.Millisecond
+	slack = 25 * time.Millisecond
 	// idleFor is how long a hand stays without work before it is sent away.
 	idleFor = 10 * time.Second
 )

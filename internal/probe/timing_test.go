@@ -155,8 +155,9 @@ func TestThousands(t *testing.T) {
 		if len(count) != n {
 			t.Errorf("%d of %d probes were tried", len(count), n)
 		}
-		if hands := len(r.idle); hands == 0 || hands > 8 {
-			t.Errorf("there are %d hands for tries that take no time", hands)
+		// What is due within slack is begun at once, each by a hand of its own.
+		if hands, most := len(r.idle), int(slack/(2*time.Millisecond))+3; hands == 0 || hands > most {
+			t.Errorf("there are %d hands for tries that take no time, want at most %d", hands, most)
 		}
 		for i := range n {
 			r.Forget(types.UID(fmt.Sprint(i)))

@@ -15,8 +15,9 @@ import (
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-// binary is the program under test; TestMain builds it before any test runs.
-var binary string
+// binary is the program under test, tools the archive of test images; TestMain
+// builds them before any test runs.
+var binary, tools string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -25,6 +26,9 @@ func run(m *testing.M) int {
 	if err == nil {
 		defer os.RemoveAll(dir)
 		binary, err = node.Build(dir)
+	}
+	if err == nil {
+		tools, err = node.ToolsArchive(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -26,9 +26,10 @@ func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, 
 	}
 	var about, others []pod.Problem
 	for _, p := range s.Problems {
-		if mentions(&p, bare, s.Node) {
+		switch {
+		case mentions(&p, bare, s.Node):
 			about = append(about, p)
-		} else {
+		case !slices.ContainsFunc(s.Pods, func(v local.PodView) bool { return mentions(&p, v.Pod.Name, s.Node) }):
 			others = append(others, p)
 		}
 	}
@@ -73,13 +74,14 @@ func nearby(s *local.Snapshot, name string) []string {
 	return slices.Compact(found)
 }
 
-// mentions reports whether a problem is about a manifest of this name.
+// mentions reports whether a problem is about a manifest of this name, with or
+// without the node's.
 func mentions(p *pod.Problem, name, node string) bool {
 	own := p.Pod[strings.LastIndex(p.Pod, "/")+1:]
 	if own != "" {
 		return own == name || own+"-"+node == name
 	}
-	// "/m/web.yaml, document 2"
+	// The name of the file may tell, as of "/m/web.yaml, document 2".
 	file, _, _ := strings.Cut(path.Base(p.Origin), ",")
 	file = strings.TrimSuffix(file, path.Ext(file))
 	return file == name || file+"-"+node == name

@@ -33,7 +33,7 @@ func Tell(out io.Writer, e *local.Explanation, as string, now time.Time) (fine b
 	t := &teller{now: now}
 	t.line("%s %s", e.Pod.Name, v.Text)
 	for i := range e.Reasons {
-		t.reason(&e.Reasons[i])
+		t.reason(&e.Reasons[i], e.Stopping != "")
 	}
 	if e.Successor != "" {
 		t.line("\nA newer pod of this name is to follow: %s", e.Successor)
@@ -66,7 +66,8 @@ func (t *teller) line(form string, args ...any) {
 	fmt.Fprintf(&t.text, form+"\n", args...)
 }
 
-func (t *teller) reason(r *pod.Reason) {
+// reason tells of one wait. In the end what comes next isn't another try.
+func (t *teller) reason(r *pod.Reason, ending bool) {
 	if r.Container != "" {
 		t.line("\nContainer %s: %s", r.Container, r.Text)
 	} else {
@@ -75,13 +76,17 @@ func (t *teller) reason(r *pod.Reason) {
 	if !r.Since.IsZero() {
 		t.line("  since:   %s ago, at %s", span(t.now.Sub(r.Since)), t.clock(r.Since))
 	}
+	next := "it is tried again"
+	if ending || strings.HasPrefix(r.Text, "stopping ") {
+		next = "what still runs is killed"
+	}
 	switch {
 	case r.Next.IsZero():
-		t.line("  next:    goes on when something changes")
+		t.line("  next:    it goes on when something changes")
 	case r.Next.After(t.now):
-		t.line("  next:    in %s, at %s", span(r.Next.Sub(t.now)), t.clock(r.Next))
+		t.line("  next:    %s in %s, at %s", next, span(r.Next.Sub(t.now)), t.clock(r.Next))
 	default:
-		t.line("  next:    now")
+		t.line("  next:    %s now", next)
 	}
 	if r.Advice != "" {
 		t.line("  you can: %s", r.Advice)

@@ -39,9 +39,7 @@ func Of(e *local.Explanation, now time.Time) Verdict {
 		return Verdict{Text: "has failed" + ago(lastEnd(p), now) + because(failure(p))}
 	case podstatus.Ready(p):
 		text := "runs and is ready" + since(changed(p, v1.PodReady), now)
-		if n := podstatus.RestartCount(p); n > 0 {
-			text += ", restarted " + podstatus.Restarts(p, now)
-		}
+		text += restarts(p)
 		if e.Stale != "" {
 			return Verdict{Text: text + ", but as an older version of its manifest has it"}
 		}
@@ -55,7 +53,23 @@ func stopping(e *local.Explanation, now time.Time) string {
 	if e.Pod.DeletionTimestamp != nil {
 		at = e.Pod.DeletionTimestamp.Time
 	}
-	return "is being stopped" + since(at, now) + because(e.Stopping)
+	why := e.Stopping
+	if why == "" && len(e.Reasons) > 0 {
+		why = e.Reasons[0].Text
+	}
+	return "is being stopped" + since(at, now) + because(why)
+}
+
+// restarts is ", restarted 3 times", or nothing if there were none.
+func restarts(p *v1.Pod) string {
+	switch n := podstatus.RestartCount(p); n {
+	case 0:
+		return ""
+	case 1:
+		return ", restarted once"
+	default:
+		return fmt.Sprintf(", restarted %d times", n)
+	}
 }
 
 // trouble is what most keeps a pod from being ready.

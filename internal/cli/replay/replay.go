@@ -35,11 +35,22 @@ func Read(path string, stdin io.Reader) (*transcript.Transcript, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("%s is longer than %d MiB: no journal is", Name(path), maxFile>>20)
 	}
-	t, err := transcript.Parse(text)
+	t, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", Name(path), plain.Line(err.Error()))
 	}
 	return t, nil
+}
+
+// parse reads a transcript. Where the file comes from isn't known: one that a
+// library below can't cope with is told as any other damaged one.
+func parse(text []byte) (t *transcript.Transcript, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it is damaged: this isn't a transcript (%v)", p)
+		}
+	}()
+	return transcript.Parse(text)
 }
 
 // Name is what a file is called.
@@ -53,7 +64,7 @@ func Name(path string) string {
 // Print decides everything again and prints what differs, and how many steps were
 // decided. It reports whether nothing differs.
 func Print(out io.Writer, name string, t *transcript.Transcript) (same bool, err error) {
-	found, untried := differences(t)
+	found, untried := decider(transcript.Replay).differences(t)
 	var text strings.Builder
 	for i := range found {
 		d := &found[i]
@@ -98,21 +109,24 @@ func steps(n int) string {
 	return fmt.Sprintf("%d steps", n)
 }
 
+// decider decides transcripts again.
+type decider func(*transcript.Transcript) []transcript.Difference
+
 // differences replays a transcript segment by segment: no segment needs those
 // before it. A step on which the core fails, as it may have when it was recorded,
 // is a difference, too, and ends its segment; untried are the steps after such.
-func differences(t *transcript.Transcript) (found []transcript.Difference, untried int) {
+func (decide decider) differences(t *transcript.Transcript) (found []transcript.Difference, untried int) {
 	for begin := 0; begin < len(t.Steps); {
 		end := begin + 1
 		for end < len(t.Steps) && !t.Steps[end].First {
 			end++
 		}
 		segment := t.Steps[begin:end]
-		part, failure := try(segment)
+		part, failure := decide.try(segment)
 		if failure != nil {
 			// The shortest beginning that fails ends with the step that does.
-			at := sort.Search(len(segment), func(n int) bool { _, failure := try(segment[:n+1]); return failure != nil })
-			part, _ = try(segment[:at])
+			at := sort.Search(len(segment), func(n int) bool { _, failure := decide.try(segment[:n+1]); return failure != nil })
+			part, _ = decide.try(segment[:at])
 			part = append(part, transcript.Difference{Step: at, Line: segment[at].Line, Time: segment[at].Input.Now,
 				Recorded: segment[at].Decision, Now: []string{fmt.Sprintf("(the core fails on this, which is a bug: %v)", failure)}})
 			untried += len(segment) - at - 1
@@ -127,7 +141,7 @@ func differences(t *transcript.Transcript) (found []transcript.Difference, untri
 }
 
 // try replays steps and returns what the core failed with, if it did.
-func try(list []transcript.Step) (found []transcript.Difference, failure any) {
+func (decide decider) try(list []transcript.Step) (found []transcript.Difference, failure any) {
 	defer func() { failure = recover() }()
-	return transcript.Replay(&transcript.Transcript{Steps: list}), nil
+	return decide(&transcript.Transcript{Steps: list}), nil
 }

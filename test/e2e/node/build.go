@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // BinaryVariable names the environment variable with a deckhand to test instead
@@ -24,4 +25,20 @@ func Build(dir string) (string, error) {
 		return "", fmt.Errorf("build deckhand: %w\n%s", err, out)
 	}
 	return path, nil
+}
+
+// ToolsArchive builds the archive of the images tools:1 and tools:2 into dir and
+// returns its path: see images/tools/main.go for what they can do.
+func ToolsArchive(dir string) (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the checkout: %w", err)
+	}
+	root := strings.TrimSpace(string(out))
+	cmd := exec.Command("go", "run", "./images/build", "-o", dir, "tools")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the test images: %w\n%s", err, out)
+	}
+	return filepath.Join(dir, "tools.tar"), nil
 }

@@ -35,6 +35,8 @@ type Options struct {
 	Config string
 	// Flags are added to the command line.
 	Flags []string
+	// Archives are imported beside those of pause and web.
+	Archives []string
 }
 
 // Node is one machine with deckhand on it, as far as one test is concerned. Its
@@ -88,7 +90,20 @@ func New(t testing.TB, binary string, options Options) *Node {
 		t.Fatal(err)
 	}
 	n.write(n.configFile(), n.config())
+	for _, archive := range options.Archives {
+		if err := os.Symlink(archive, filepath.Join(n.RootDir, "images", filepath.Base(archive))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return n
+}
+
+// For is the node as a subtest sees it: what fails, fails the subtest. Starting and
+// stopping the agent stays with the node's own test.
+func (n *Node) For(t testing.TB) *Node {
+	sub := *n
+	sub.t = t
+	return &sub
 }
 
 // Port returns one of ten host ports that are this node's alone. 0 and 1 are taken

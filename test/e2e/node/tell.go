@@ -3,10 +3,13 @@ package node
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // tell logs everything that helps to understand a failure.
@@ -36,9 +39,10 @@ func (n *Node) tell() {
 	}
 	for _, v := range s.Pods {
 		fmt.Fprintf(&b, "pod %s %s %s deleted=%v stale=%q reasons=%q\n", v.Pod.Name, v.Pod.UID, v.Pod.Status.Phase, v.Pod.DeletionTimestamp != nil, v.Stale, v.Reasons)
-		for _, c := range v.Pod.Status.ContainerStatuses {
+		for _, c := range append(v.Pod.Status.InitContainerStatuses, v.Pod.Status.ContainerStatuses...) {
 			fmt.Fprintf(&b, "  %s restarts=%d ready=%v %s %+v\n", c.Name, c.RestartCount, c.Ready, c.ContainerID, c.State)
 		}
+		n.tellJournal(ctx, &b, v.Pod)
 	}
 	fmt.Fprintln(&b, "--- what the runtime says:")
 	list, err := n.containers(ctx)
@@ -49,6 +53,21 @@ func (n *Node) tell() {
 		fmt.Fprintf(&b, "%+v\n", c)
 	}
 	n.t.Log(b.String())
+}
+
+// tellJournal writes what was decided about a pod lately.
+func (n *Node) tellJournal(ctx context.Context, w io.Writer, p *v1.Pod) {
+	journal, err := n.client.Journal(ctx, p.Namespace, p.Name, false)
+	if err != nil {
+		fmt.Fprintln(w, "  its journal:", err)
+		return
+	}
+	defer journal.Close()
+	text, err := io.ReadAll(journal)
+	if err != nil {
+		fmt.Fprintln(w, "  its journal:", err)
+	}
+	fmt.Fprintf(w, "  its journal, the end:\n%s\n", tail(string(text), 60))
 }
 
 // tail is the last lines of a text.

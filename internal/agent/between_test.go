@@ -1,0 +1,13 @@
+package agent
+
+import (
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/worker"
+)
+
+// NewBetween is New with a test standing between the workers and what they use.
+func NewBetween(cfg *config.Config, log logr.Logger, between func(*worker.Config)) (*Agent, error) {
+	return build(cfg, log, between)
+}

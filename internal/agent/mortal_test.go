@@ -1,0 +1,116 @@
+package agent_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/go-logr/logr/funcr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/agent"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/worker"
+)
+
+// mortalDir, in the environment, makes the test's binary an agent that can be
+// killed: a process of its own, with everything in that folder.
+const mortalDir = "DECKHAND_TEST_MORTAL"
+
+// runMortal is that process. It ends with its parent at the latest.
+func runMortal(dir string) int {
+	if err := runMortalAgent(dir); err != nil {
+		fmt.Fprintln(os.Stderr, "the agent ended:", err)
+	}
+	return 1 // it wasn't asked to end
+}
+
+func runMortalAgent(dir string) error {
+	cfg, err := loadConfig(dir)
+	if err != nil {
+		return err
+	}
+	// One write a line, as a line of a process that is killed is there or isn't.
+	log := funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{Verbosity: 3, LogTimestamp: true})
+	b := &brink{asked: map[int]chan struct{}{}}
+	a, err := agent.NewBetween(cfg, log, func(c *worker.Config) {
+		c.Effects = brinkEffects{c.Effects, b}
+		c.Statuses = brinkStatuses{c.Statuses, b}
+	})
+	if err != nil {
+		return err
+	}
+	go b.listen()
+	return a.Run(context.Background())
+}
+
+// brink is where the agent waits before and after each effect until it hears from
+// its parent that it may live on. It tells "NUMBER POINT" and hears "NUMBER".
+type brink struct {
+	mu    sync.Mutex
+	last  int
+	asked map[int]chan struct{}
+}
+
+func (b *brink) pass(point string) {
+	b.mu.Lock()
+	b.last++
+	n, answer := b.last, make(chan struct{})
+	b.asked[n] = answer
+	fmt.Printf("%d %s\n", n, point)
+	b.mu.Unlock()
+	<-answer
+}
+
+func (b *brink) listen() {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		n, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			break
+		}
+		b.mu.Lock()
+		answer := b.asked[n]
+		delete(b.asked, n)
+		b.mu.Unlock()
+		close(answer)
+	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // the parent is gone
+}
+
+// brinkEffects puts the brink before and after each action.
+type brinkEffects struct {
+	worker.Effects
+	*brink
+}
+
+func (e brinkEffects) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
+	name := strings.TrimSpace(string(a.Kind) + " " + a.Container)
+	e.pass("before " + name)
+	r := e.Effects.Do(ctx, p, o, uid, a)
+	e.pass("after " + name)
+	return r
+}
+
+// brinkStatuses puts it before and after each status.
+type brinkStatuses struct {
+	worker.Statuses
+	*brink
+}
+
+func (s brinkStatuses) Publish(uid types.UID, r pod.Report) {
+	s.pass("before " + statusPoint)
+	s.Statuses.Publish(uid, r)
+	s.pass("after " + statusPoint)
+}
+
+// statusPoint names the publication of a status among the effects.
+const statusPoint = "Status"
+
+func logOfMortal(dir string) string { return filepath.Join(dir, "agent.log") }
