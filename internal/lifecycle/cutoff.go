@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -41,8 +42,8 @@ func (d *decider) clearAside(name string) bool {
 	for i := range d.aside {
 		if a := &d.aside[i]; a.Name == name {
 			waits = true
-			d.because(waiting{container: name, text: "its start was cut off, it is made anew"})
-			d.do(pod.Action{Kind: pod.RemoveContainer, Container: a.Name, ID: a.ID, Attempt: a.Attempt, Why: "its start was cut off"})
+			d.plan.Because(plan.Wait{Container: name, Text: "its start was cut off, it is made anew"})
+			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: a.Name, ID: a.ID, Attempt: a.Attempt, Why: "its start was cut off"})
 		}
 	}
 	return waits

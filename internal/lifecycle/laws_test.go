@@ -36,9 +36,9 @@ func (l *laws) restarted() {
 	clear(l.recalled)
 }
 
-// twoSeconds is the one extension of a grace that Kubernetes knows: for a
+// extension is the one extension of a grace that Kubernetes knows: for a
 // container whose preStop hook, or whose turn as a sidecar, used it up.
-const twoSeconds = 2 * time.Second
+const extension = 2 * time.Second
 
 // begun looks at what a decision begins.
 func (l *laws) begun(s *sim, d lifecycle.Decision) {
@@ -51,7 +51,7 @@ func (l *laws) begun(s *sim, d lifecycle.Decision) {
 		switch a.Kind {
 		case pod.PreStop, pod.StopContainer:
 			until := s.now.Add(a.Grace)
-			if by, ok := l.by[a.ID]; ok && until.After(by) && a.Grace > twoSeconds {
+			if by, ok := l.by[a.ID]; ok && until.After(by) && a.Grace > extension {
 				l.broken("the grace of %s grew by %s", a.ID, until.Sub(by))
 			}
 			if was, ok := l.recalled[a.ID]; ok && !until.Before(was) {

@@ -15,7 +15,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle/ending"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/kept"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/probing"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/resizing"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -100,7 +105,7 @@ func Decide(in Input) Decision {
 	d := newDecider(in)
 	d.fold(in.Results)
 	d.forget()
-	d.judge()
+	probing.Judge(d.members, in.Probes, &d.book)
 	switch {
 	case in.Stop != nil:
 		d.stop()
@@ -111,39 +116,44 @@ func Decide(in Input) Decision {
 	default:
 		d.run()
 	}
+	out := Decision{Done: d.done}
 	if in.Pod != nil {
-		d.probe()
-		d.out.Status = d.status()
+		out.Probes = d.probes()
+		out.Status = d.status()
 		d.save()
 	}
-	d.date()
-	d.out.Memory = d.mem
-	return d.out
+	d.mem.Since = d.plan.Date(d.mem.Since)
+	d.mem.Kept, d.mem.Saved = d.book.Now, d.book.Disk
+	out.Actions, out.Cancel, out.Events, out.Reasons, out.Wake = d.plan.Actions, d.plan.Cancel, d.plan.Events, d.plan.Reasons, d.plan.Wake
+	out.Memory = d.mem
+	return out
 }
 
 // decider is one decision in the making.
 type decider struct {
 	in   Input
 	mem  Memory
-	out  Decision
-	busy map[string]pod.ActionKind
+	plan *plan.Plan
+	book kept.Book
+	// ender ends containers.
+	ender ending.Ender
 	// sandbox is the one that counts: the newest, if it is ready.
 	sandbox *pod.Sandbox
 	// members are the containers of the spec; none for a pod without one.
-	members []member.Member
+	members member.List
 	// aside are instances whose start was cut off.
 	aside []pod.Container
 	// finished says that no container will be started again: the pod has run to its end.
 	finished bool
 	// resizing says what is still to be done of a resize.
-	resizing resizing
+	resizing resizing.State
+	done     bool
 }
 
 func newDecider(in Input) *decider {
-	d := &decider{in: in, mem: in.Memory.clone(), busy: make(map[string]pod.ActionKind, len(in.InFlight))}
-	for _, a := range in.InFlight {
-		d.busy[a.Target()] = a.Kind
-	}
+	d := &decider{in: in, mem: in.Memory.clone()}
+	d.plan = plan.New(in.Now, in.InFlight, d.mem.Retries, d.sooner)
+	d.book = kept.Book{Now: in.Memory.Kept, Disk: in.Memory.Saved}
 	d.setAside()
 	box := ""
 	if o := d.in.Observed; o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
@@ -153,44 +163,18 @@ func newDecider(in Input) *decider {
 	if in.Pod != nil {
 		d.members = member.Of(in.Pod, d.in.Observed, box)
 	}
+	d.ender = ending.Ender{Plan: d.plan, Kills: d.mem.Kills, Pod: in.Pod, Members: d.members, Instances: d.instances()}
 	return d
 }
 
-// do asks for an action, unless its target is busy or has to wait after a failure.
-// It reports whether the action is begun with this decision.
-func (d *decider) do(a pod.Action) bool {
-	t := a.Target()
-	if _, ok := d.busy[t]; ok {
-		return false
-	}
-	if r, ok := d.waits(a); ok {
-		d.wakeAt(r.At)
-		return false
-	}
-	d.busy[t] = a.Kind
-	d.out.Actions = append(d.out.Actions, a)
-	return true
+// sooner reports whether what failed may be tried again before its time: images
+// were brought since, or room appeared.
+func (d *decider) sooner(a pod.Action, failed time.Time) bool {
+	return a.Kind == pod.EnsureImage && d.in.Node.ImagesAt.After(failed) ||
+		a.Kind == pod.Allocate && d.in.Node.RoomAt.After(d.mem.RoomSeen)
 }
 
-// cancel gives up the action under way on a target.
-func (d *decider) cancel(target string) {
-	for _, t := range d.out.Cancel {
-		if t == target {
-			return
-		}
-	}
-	d.out.Cancel = append(d.out.Cancel, target)
-}
-
-func (d *decider) wakeAt(t time.Time) {
-	if d.out.Wake.IsZero() || t.Before(d.out.Wake) {
-		d.out.Wake = t
-	}
-}
-
-func (d *decider) event(typ, reason, container, message string) {
-	d.out.Events = append(d.out.Events, pod.Event{Type: typ, Reason: reason, Container: container, Message: message})
-}
+func (d *decider) kept() *pod.Kept { return d.book.Get() }
 
 func (d *decider) sandboxes() []pod.Sandbox {
 	if d.in.Observed == nil {
@@ -206,12 +190,11 @@ func (d *decider) instances() []pod.Container {
 	return d.in.Observed.Containers
 }
 
-// named returns the member of this name; nil if the spec has none.
-func (d *decider) named(name string) *member.Member {
-	for i := range d.members {
-		if d.members[i].Spec.Name == name {
-			return &d.members[i]
-		}
-	}
-	return nil
+// probes says which probes are to run.
+func (d *decider) probes() []pod.Probe {
+	ends := d.in.Stop != nil || d.finished || d.kept().Ending != nil
+	return probing.Wanted(d.members, ends, func(name string) bool {
+		_, busy := d.plan.Busy("container/" + name)
+		return busy
+	})
 }

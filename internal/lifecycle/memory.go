@@ -2,11 +2,12 @@ package lifecycle
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle/ending"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -24,8 +25,8 @@ type Memory struct {
 	Generation int64
 	// Images holds, by container, the resolved image that the next instance is made from.
 	Images map[string]string
-	// Retries holds what failed, and when to try again, by retryKey.
-	Retries map[string]Retry
+	// Retries holds what failed, and when to try again, by kind and target.
+	Retries plan.Retries
 	// Stopped holds the IDs of sandboxes that were stopped.
 	Stopped map[string]bool
 	// Attempts is the least attempt of the next instance by container, known from
@@ -33,7 +34,7 @@ type Memory struct {
 	// its records.
 	Attempts map[string]int
 	// Kills holds, by instance ID, what is known of the ending of those that have to end.
-	Kills map[string]Kill
+	Kills map[string]ending.Kill
 	// HookFailed holds, by instance ID, why the postStart hook failed.
 	HookFailed map[string]string
 	// Granted is what the pod's control group allows, as far as set since the agent started.
@@ -49,30 +50,6 @@ type Memory struct {
 	BackoffTold map[string]string
 	// Since holds when each reason was first given, by container and text.
 	Since map[string]time.Time
-}
-
-// Kill is what is known of the ending of one instance.
-type Kill struct {
-	// By is when it is killed if it hasn't ended before. It only ever comes nearer.
-	By time.Time
-	// Asked is the time by which a StopContainer under way would kill it; zero if none is.
-	Asked time.Time
-	// Hooked says that its preStop hook has run, or was given up.
-	Hooked bool
-	// Gentle says that it had a grace at all: then it gets at least minGrace after
-	// its hook or its turn.
-	Gentle bool
-}
-
-// Retry is one failing action's record.
-type Retry struct {
-	// Count is how often it failed in a row.
-	Count int
-	// Failed is when it failed last, At when it may be tried again.
-	Failed, At time.Time
-	// ID is the sandbox or instance that it failed on, if any.
-	ID      string
-	Failure pod.Failure
 }
 
 func (m Memory) clone() Memory {
@@ -93,46 +70,14 @@ func cloneMap[K comparable, V any](m map[K]V) map[K]V {
 	return maps.Clone(m)
 }
 
-// nothing is what is kept of a pod of which nothing is.
-var nothing = &pod.Kept{}
-
-func (d *decider) kept() *pod.Kept {
-	if d.mem.Kept == nil {
-		return nothing
-	}
-	return d.mem.Kept
-}
-
-// keep changes what outlives the agent. save has it written.
-func (d *decider) keep(change func(*pod.Kept)) {
-	k := *d.kept()
-	k.Hooked, k.Started, k.Ready, k.Renew = slices.Clone(k.Hooked), slices.Clone(k.Started), slices.Clone(k.Ready), slices.Clone(k.Renew)
-	k.Resized, k.Carried = maps.Clone(k.Resized), maps.Clone(k.Carried)
-	change(&k)
-	d.mem.Kept = &k
-}
-
-// saved reports whether everything that has to outlive the agent is on disk.
-func (d *decider) saved() bool { return d.mem.Kept == d.mem.Saved }
-
 // save has what is kept written, for a pod that stays.
 func (d *decider) save() {
-	if d.saved() || d.in.Stop != nil {
+	if d.book.Saved() || d.in.Stop != nil {
 		return
 	}
-	a := pod.Action{Kind: pod.Keep, Kept: d.mem.Kept, Why: "it has to outlive the agent"}
-	if r, ok := d.retrying(a); ok {
-		d.because(waiting{text: failureText(r), next: r.At, advice: "make room or mend the disk under the root folder"})
+	a := pod.Action{Kind: pod.Keep, Kept: d.book.Now, Why: "it has to outlive the agent"}
+	if r, ok := d.plan.Retrying(a); ok {
+		d.plan.Because(plan.Wait{Text: r.Text(), Next: r.At, Advice: "make room or mend the disk under the root folder"})
 	}
-	d.do(a)
-}
-
-// gone reports whether the runtime has no instance of this ID that may still run.
-func (d *decider) gone(id string) bool {
-	for i := range d.instances() {
-		if c := &d.instances()[i]; c.ID == id {
-			return c.Ended()
-		}
-	}
-	return true
+	d.plan.Do(a)
 }

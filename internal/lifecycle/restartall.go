@@ -7,7 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/ending"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -22,17 +24,17 @@ func (d *decider) restartAll() bool {
 	}
 	r := d.kept().RestartAll
 	why := fmt.Sprintf("container %s exited with code %d, all containers are started anew", r.Container, r.ExitCode)
-	reason := len(d.out.Reasons)
-	d.because(waiting{text: why})
-	for _, a := range d.in.InFlight {
+	reason := len(d.plan.Reasons)
+	d.plan.Because(plan.Wait{Text: why})
+	for _, a := range d.plan.InFlight() {
 		if a.Kind == pod.EnsureImage || makes(a.Kind) && a.Kind != pod.Keep {
-			d.cancel(a.Target())
+			d.plan.GiveUp(a.Target())
 		}
 	}
 	if d.killAll(why) {
 		return true
 	}
-	for _, a := range d.in.InFlight {
+	for _, a := range d.plan.InFlight() {
 		if makes(a.Kind) && a.Kind != pod.Keep {
 			return true
 		}
@@ -45,14 +47,14 @@ func (d *decider) restartAll() bool {
 		c := &d.instances()[i]
 		if d.remains(c) {
 			left = true
-			d.do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, KeepLog: true, Why: why})
+			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, KeepLog: true, Why: why})
 		}
 	}
 	if left {
 		return true
 	}
-	d.out.Reasons = d.out.Reasons[:reason]
-	d.keep(func(k *pod.Kept) { k.RestartAll = nil })
+	d.plan.Reasons = d.plan.Reasons[:reason]
+	d.book.Change(func(k *pod.Kept) { k.RestartAll = nil })
 	return false
 }
 
@@ -63,7 +65,7 @@ func (d *decider) wantsRestartAll() bool {
 		if m.Current == nil || !m.Current.Ended() || d.onExit(m) != restart.All {
 			continue
 		}
-		d.keep(func(k *pod.Kept) {
+		d.book.Change(func(k *pod.Kept) {
 			k.RestartAll = &pod.RestartAll{At: d.in.Now, Container: m.Spec.Name, ExitCode: member.ExitCode(m.Current)}
 		})
 		return true
@@ -77,7 +79,7 @@ func (d *decider) killAll(why string) bool {
 	for i := range d.instances() {
 		if c := &d.instances()[i]; c.State == pod.ContainerRunning && d.remains(c) {
 			any = true
-			d.kill(c, d.in.Now, false, false, why)
+			d.ender.Stop(c, ending.Term{By: d.in.Now, Why: why})
 		}
 	}
 	return any
@@ -85,7 +87,7 @@ func (d *decider) killAll(why string) bool {
 
 // remains reports whether an instance has to go before the pod begins anew.
 func (d *decider) remains(c *pod.Container) bool {
-	m := d.named(c.Name)
+	m := d.members.Named(c.Name)
 	return m == nil || m.Role != member.Ephemeral
 }
 
@@ -116,7 +118,7 @@ func (d *decider) carry() bool {
 		next[m.Spec.Name] = c
 	}
 	if next != nil {
-		d.keep(func(k *pod.Kept) {
+		d.book.Change(func(k *pod.Kept) {
 			if k.Carried == nil {
 				k.Carried = map[string]pod.Carried{}
 			}
@@ -125,7 +127,7 @@ func (d *decider) carry() bool {
 			}
 		})
 	}
-	return d.saved()
+	return d.book.Saved()
 }
 
 // allRestarting words the condition while all containers are taken down.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/resizing"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -46,7 +47,7 @@ func (d *decider) status() *v1.PodStatus {
 func (d *decider) runsAny() bool {
 	for i := range d.instances() {
 		c := &d.instances()[i]
-		if m := d.named(c.Name); c.State == pod.ContainerRunning && (m == nil || m.Role != member.Ephemeral) {
+		if m := d.members.Named(c.Name); c.State == pod.ContainerRunning && (m == nil || m.Role != member.Ephemeral) {
 			return true
 		}
 	}
@@ -71,7 +72,7 @@ func (d *decider) facts(m *member.Member, initialized bool) apistatus.Container 
 		}
 	}
 	if m.Newest != nil && m.Newest.State == pod.ContainerRunning {
-		r := d.actual(m.Newest)
+		r := resizing.Actual(m.Newest, d.kept())
 		c.Actual = &r
 	} else if c.Granted != nil {
 		c.Actual = c.Granted
@@ -96,7 +97,7 @@ func (d *decider) startTime() time.Time {
 			t = sb.CreatedAt
 		}
 	}
-	d.keep(func(k *pod.Kept) { k.StartTime = t })
+	d.book.Change(func(k *pod.Kept) { k.StartTime = t })
 	return t
 }
 
@@ -183,14 +184,14 @@ func (d *decider) waiting(m *member.Member, initialized bool) *v1.ContainerState
 // waitingFailure is the failed effect that a container waits to see tried again.
 func (d *decider) waitingFailure(m *member.Member) *v1.ContainerStateWaiting {
 	name := m.Spec.Name
-	if r, ok := d.mem.Retries["start/"+name]; ok {
+	if r, ok := d.plan.Retrying(pod.Action{Kind: pod.StartContainer, Container: name}); ok {
 		return &v1.ContainerStateWaiting{Reason: r.Failure.Reason, Message: r.Failure.Message}
 	}
-	r, ok := d.retrying(pod.Action{Kind: pod.EnsureImage, Container: name})
+	r, ok := d.plan.Retrying(pod.Action{Kind: pod.EnsureImage, Container: name})
 	if !ok {
 		return nil
 	}
-	if _, pulling := d.busy["container/"+name]; r.Failure.Reason == "ErrImagePull" && !pulling {
+	if _, pulling := d.plan.Busy("container/" + name); r.Failure.Reason == "ErrImagePull" && !pulling {
 		return &v1.ContainerStateWaiting{Reason: waitingImagePullBackOff,
 			Message: fmt.Sprintf("Back-off pulling image %q: %s", m.Spec.Image, r.Failure.Message)}
 	}
@@ -210,13 +211,13 @@ func (d *decider) resizeConditions(f *apistatus.Facts) {
 		}
 	}
 	f.Requests = a.Total
-	if r, ok := d.retrying(pod.Action{Kind: pod.Allocate}); ok && d.resizing.wanted {
+	if r, ok := d.plan.Retrying(pod.Action{Kind: pod.Allocate}); ok && d.resizing.Wanted {
 		f.ResizePending = &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: r.Failure.Reason, Message: r.Failure.Message}
 	}
-	if d.resizing.underWay() {
+	if d.resizing.UnderWay() {
 		f.ResizeInProgress = &v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}
 		if r, ok := d.resizeTrouble(); ok {
-			f.ResizeInProgress.Reason, f.ResizeInProgress.Message = "Error", failureText(r)
+			f.ResizeInProgress.Reason, f.ResizeInProgress.Message = "Error", r.Text()
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle/ending"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -13,7 +15,7 @@ import (
 // prepared for it. Once begun it is never turned back.
 func (d *decider) stop() {
 	s := d.in.Stop
-	if !d.wind(d.termOf(s.At, s.Grace, s.Why)) {
+	if !d.wind(d.ender.Term(s.At, s.Grace, s.Why)) {
 		return
 	}
 	gone := true
@@ -21,62 +23,52 @@ func (d *decider) stop() {
 		sb := &d.sandboxes()[i]
 		gone = false
 		if d.stopSandbox(sb, s.Why) {
-			d.do(pod.Action{Kind: pod.RemoveSandbox, ID: sb.ID, Why: s.Why})
+			d.plan.Do(pod.Action{Kind: pod.RemoveSandbox, ID: sb.ID, Why: s.Why})
 		}
 	}
 	if !gone {
 		// One that came late may have brought back what was cleaned.
 		d.mem.Cleaned = false
-		d.because(waiting{text: "the sandbox is being removed"})
+		d.plan.Because(plan.Wait{Text: "the sandbox is being removed"})
 		return
 	}
 	if list := d.instances(); len(list) > 0 {
-		d.because(waiting{text: "its containers are being removed"})
+		d.plan.Because(plan.Wait{Text: "its containers are being removed"})
 		for i := range list {
-			d.do(pod.Action{Kind: pod.RemoveContainer, Container: list[i].Name, ID: list[i].ID, Attempt: list[i].Attempt, Why: s.Why})
+			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: list[i].Name, ID: list[i].ID, Attempt: list[i].Attempt, Why: s.Why})
 		}
 		return
 	}
 	if !d.mem.Cleaned {
 		a := pod.Action{Kind: pod.CleanPod, Why: s.Why}
-		d.because(waiting{text: "its folders, cgroup and logs are being removed"})
-		d.tellRetry(a)
-		d.do(a)
+		d.plan.Because(plan.Wait{Text: "its folders, cgroup and logs are being removed"})
+		d.plan.BecauseRetried("", a)
+		d.plan.Do(a)
 		return
 	}
-	d.out.Done = true
+	d.done = true
 }
 
 // wind stops what the pod runs and gives up what is being made. It reports
 // whether that is done.
-func (d *decider) wind(t term) bool {
-	for _, a := range d.in.InFlight {
+func (d *decider) wind(t ending.Term) bool {
+	for _, a := range d.plan.InFlight() {
 		if a.Kind == pod.EnsureImage || makes(a.Kind) && a.Kind != pod.Keep {
-			d.cancel(a.Target())
+			d.plan.GiveUp(a.Target())
 		}
 	}
-	if !d.stopContainers(t) {
-		d.because(waiting{text: fmt.Sprintf("stopping (%s)", t.why), next: d.lastKill()})
+	if !d.ender.StopAll(t) {
+		d.plan.Because(plan.Wait{Text: fmt.Sprintf("stopping (%s)", t.Why), Next: d.ender.Last()})
 		return false
 	}
 	// Something that is being made now has to be known before it can be removed.
-	for _, a := range d.in.InFlight {
+	for _, a := range d.plan.InFlight() {
 		if makes(a.Kind) {
-			d.because(waiting{text: fmt.Sprintf("stopping (%s), waiting for %s to end", t.why, a.Kind)})
+			d.plan.Because(plan.Wait{Text: fmt.Sprintf("stopping (%s), waiting for %s to end", t.Why, a.Kind)})
 			return false
 		}
 	}
 	return true
-}
-
-// lastKill is when the last of what has to end is killed; zero if that is due.
-func (d *decider) lastKill() (at time.Time) {
-	for _, k := range d.mem.Kills {
-		if k.By.After(at) && k.By.After(d.in.Now) {
-			at = k.By
-		}
-	}
-	return at
 }
 
 // makes reports whether an action brings about something that has to be taken
@@ -102,15 +94,15 @@ const (
 func (d *decider) ending() bool {
 	if d.kept().Ending == nil && d.in.Ending != nil {
 		e := *d.in.Ending
-		d.keep(func(k *pod.Kept) { k.Ending = &e })
+		d.book.Change(func(k *pod.Kept) { k.Ending = &e })
 	}
 	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.kept().Ending == nil {
 		at := d.startTime().Add(time.Duration(*s) * time.Second)
 		if d.in.Now.Before(at) {
-			d.wakeAt(at)
+			d.plan.WakeAt(at)
 		} else {
-			d.event(v1.EventTypeNormal, deadlineExceeded, "", deadlineMessage)
-			d.keep(func(k *pod.Kept) {
+			d.plan.Event(v1.EventTypeNormal, deadlineExceeded, "", deadlineMessage)
+			d.book.Change(func(k *pod.Kept) {
 				k.Ending = &pod.Ending{At: d.in.Now, Reason: deadlineExceeded, Message: deadlineMessage}
 			})
 		}
@@ -121,14 +113,14 @@ func (d *decider) ending() bool {
 // end stops a pod that has to end; it stays as failed.
 func (d *decider) end() {
 	e := d.kept().Ending
-	t := d.termOf(e.At, e.Grace, e.Reason)
+	t := d.ender.Term(e.At, e.Grace, e.Reason)
 	if later := d.in.Ending; later != nil && later.Grace != nil {
-		if by := later.At.Add(*later.Grace); by.Before(t.by) {
-			t.by, t.gentle = by, *later.Grace > 0
+		if by := later.At.Add(*later.Grace); by.Before(t.By) {
+			t.By, t.Gentle = by, *later.Grace > 0
 		}
 	}
 	if d.wind(t) {
-		d.keep(func(k *pod.Kept) { k.Terminal = v1.PodFailed })
+		d.book.Change(func(k *pod.Kept) { k.Terminal = v1.PodFailed })
 		d.finished = true
 		d.finish()
 	}
@@ -138,11 +130,22 @@ func (d *decider) end() {
 // containers stay, for their logs and exit codes.
 func (d *decider) finish() {
 	const why = "the pod has run to its end"
-	if !d.stopContainers(d.termOf(d.in.Now, nil, why)) {
-		d.because(waiting{text: "its last containers are being stopped"})
+	if !d.ender.StopAll(d.ender.Term(d.in.Now, nil, why)) {
+		d.plan.Because(plan.Wait{Text: "its last containers are being stopped"})
 		return
 	}
 	for i := range d.sandboxes() {
 		d.stopSandbox(&d.sandboxes()[i], why)
 	}
+}
+
+// stopSandbox reports whether the sandbox is stopped, and works towards that.
+func (d *decider) stopSandbox(sb *pod.Sandbox, why string) bool {
+	if d.mem.Stopped[sb.ID] {
+		return true
+	}
+	a := pod.Action{Kind: pod.StopSandbox, ID: sb.ID, Why: why}
+	d.plan.BecauseRetried("", a)
+	d.plan.Do(a)
+	return false
 }

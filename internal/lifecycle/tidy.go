@@ -22,10 +22,10 @@ func (d *decider) tidy() {
 		switch {
 		case c.State == pod.ContainerRunning:
 			inUse[c.SandboxID] = true
-			t := d.termOf(d.in.Now, nil, "a newer instance has taken its place")
-			d.kill(c, t.by, t.gentle, false, t.why)
+			t := d.ender.Term(d.in.Now, nil, "a newer instance has taken its place")
+			d.ender.Stop(c, t)
 		default:
-			d.do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: "only the last two instances are kept"})
+			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: "only the last two instances are kept"})
 		}
 	}
 	boxes := d.sandboxes()
@@ -34,7 +34,7 @@ func (d *decider) tidy() {
 			continue
 		}
 		if d.stopSandbox(&boxes[i], "a newer sandbox has taken its place") && !inUse[boxes[i].ID] {
-			d.do(pod.Action{Kind: pod.RemoveSandbox, ID: boxes[i].ID, Why: "a newer sandbox has taken its place"})
+			d.plan.Do(pod.Action{Kind: pod.RemoveSandbox, ID: boxes[i].ID, Why: "a newer sandbox has taken its place"})
 		}
 	}
 }

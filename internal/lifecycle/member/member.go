@@ -39,11 +39,24 @@ type Member struct {
 	NotReady string
 }
 
+// List is the members of a pod.
+type List []Member
+
+// Named returns the member of this name; nil if there is none.
+func (l List) Named(name string) *Member {
+	for i := range l {
+		if l[i].Spec.Name == name {
+			return &l[i]
+		}
+	}
+	return nil
+}
+
 // Of lists the members of a pod: init containers and sidecars, main containers,
 // ephemeral ones, each in the order of the spec. sandbox is the live one's ID, or empty.
-func Of(p *v1.Pod, o *pod.Observed, sandbox string) []Member {
+func Of(p *v1.Pod, o *pod.Observed, sandbox string) List {
 	spec := &p.Spec
-	list := make([]Member, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
+	list := make(List, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
 		m := Member{Spec: c, Role: Init}

@@ -1,0 +1,86 @@
+// Package plan collects what a decision asks for: actions, events, reasons and
+// the time of the next one. It knows what is under way already and what has to
+// wait after a failure, so that those who decide may ask for the same thing each time.
+package plan
+
+import (
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Plan is one decision in the making.
+type Plan struct {
+	// Now is the time of the decision.
+	Now time.Time
+	// Actions, Cancel, Events, Reasons and Wake are what was asked for so far (see lifecycle.Decision).
+	Actions []pod.Action
+	Cancel  []string
+	Events  []pod.Event
+	Reasons []pod.Reason
+	Wake    time.Time
+	// Retries holds what failed; the plan changes it.
+	Retries Retries
+
+	inFlight []pod.Action
+	busy     map[string]pod.ActionKind
+	// sooner reports whether something has happened since a failure that is worth
+	// another try before its time.
+	sooner func(a pod.Action, failed time.Time) bool
+}
+
+// New returns an empty plan beside the actions under way.
+func New(now time.Time, inFlight []pod.Action, retries Retries, sooner func(a pod.Action, failed time.Time) bool) *Plan {
+	p := &Plan{Now: now, Retries: retries, inFlight: inFlight, busy: make(map[string]pod.ActionKind, len(inFlight)), sooner: sooner}
+	for _, a := range inFlight {
+		p.busy[a.Target()] = a.Kind
+	}
+	return p
+}
+
+// InFlight lists the actions that were under way before this decision.
+func (p *Plan) InFlight() []pod.Action { return p.inFlight }
+
+// Busy returns what is under way on a target, or is begun with this decision.
+func (p *Plan) Busy(target string) (pod.ActionKind, bool) {
+	kind, ok := p.busy[target]
+	return kind, ok
+}
+
+// Do asks for an action, unless its target is busy or it has to wait after a
+// failure. It reports whether the action is begun with this decision.
+func (p *Plan) Do(a pod.Action) bool {
+	t := a.Target()
+	if _, ok := p.busy[t]; ok {
+		return false
+	}
+	if r, ok := p.Waits(a); ok {
+		p.WakeAt(r.At)
+		return false
+	}
+	p.busy[t] = a.Kind
+	p.Actions = append(p.Actions, a)
+	return true
+}
+
+// GiveUp cancels the action under way on a target.
+func (p *Plan) GiveUp(target string) {
+	for _, t := range p.Cancel {
+		if t == target {
+			return
+		}
+	}
+	p.Cancel = append(p.Cancel, target)
+}
+
+// WakeAt has the next decision made at t at the latest.
+func (p *Plan) WakeAt(t time.Time) {
+	if p.Wake.IsZero() || t.Before(p.Wake) {
+		p.Wake = t
+	}
+}
+
+// Event tells of something once.
+func (p *Plan) Event(typ, reason, container, message string) {
+	p.Events = append(p.Events, pod.Event{Type: typ, Reason: reason, Container: container, Message: message})
+}

@@ -1,0 +1,99 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Retry is one failing action's record.
+type Retry struct {
+	// Count is how often it failed in a row.
+	Count int
+	// Failed is when it failed last, At when it may be tried again.
+	Failed, At time.Time
+	// ID is the sandbox or instance that it failed on, if any.
+	ID      string
+	Failure pod.Failure
+}
+
+// Retries holds the records of what failed, by retryKey.
+type Retries map[string]Retry
+
+// Back-off of failing effects. A pull follows the kubelet's documented image
+// back-off (10 s doubling to 300 s); the rest is local and retried sooner. A
+// resize that waits for room is woken when there is some; the timer is a safety net.
+const (
+	pullBackoff    = 10 * time.Second
+	maxPullBackoff = 300 * time.Second
+	effectBackoff  = time.Second
+	maxEffectRetry = 30 * time.Second
+	roomBackoff    = time.Minute
+	maxRoomBackoff = 5 * time.Minute
+)
+
+// retryKey groups the actions that share a back-off.
+func retryKey(a pod.Action) string {
+	switch a.Kind {
+	case pod.CreateContainer, pod.StartContainer:
+		return "start/" + a.Container
+	default:
+		return string(a.Kind) + "/" + a.Target()
+	}
+}
+
+// Fail takes in that an action failed, and returns its record.
+func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
+	base, top := effectBackoff, maxEffectRetry
+	switch a.Kind {
+	case pod.EnsureImage:
+		base, top = pullBackoff, maxPullBackoff
+	case pod.Allocate:
+		base, top = roomBackoff, maxRoomBackoff
+	}
+	key := retryKey(a)
+	n := rs[key].Count + 1
+	wait := top
+	if n < 16 && !f.Permanent {
+		wait = min(base<<(n-1), top)
+	}
+	rs[key] = Retry{Count: n, Failed: at, At: at.Add(wait), ID: a.ID, Failure: f}
+	return rs[key]
+}
+
+// Forget drops the record of an action.
+func (rs Retries) Forget(a pod.Action) { delete(rs, retryKey(a)) }
+
+// Prune drops the records about sandboxes and instances that aren't known any more.
+func (rs Retries) Prune(known map[string]bool) {
+	for key, r := range rs {
+		if r.ID != "" && !known[r.ID] {
+			delete(rs, key)
+		}
+	}
+}
+
+// ForgetSpec drops the records of what depends on nothing but the spec: images, new
+// instances, resources.
+func (rs Retries) ForgetSpec() {
+	for key, r := range rs {
+		if r.ID == "" {
+			delete(rs, key)
+		}
+	}
+}
+
+// Retrying returns the record of a failed action that is to be tried again.
+func (p *Plan) Retrying(a pod.Action) (Retry, bool) {
+	r, ok := p.Retries[retryKey(a)]
+	return r, ok
+}
+
+// Waits returns the record of a failed action that may not be tried again yet.
+func (p *Plan) Waits(a pod.Action) (Retry, bool) {
+	r, ok := p.Retrying(a)
+	if !ok || !p.Now.Before(r.At) || p.sooner(a, r.Failed) {
+		return Retry{}, false
+	}
+	return r, true
+}

@@ -1,0 +1,118 @@
+// Package resizing compares what a pod asks for, what it was granted and what is
+// in force (KEP-1287).
+package resizing
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// State is what is still to be done until a pod has the resources that its spec
+// asks for.
+type State struct {
+	// Wanted says that the spec is a later version than what was granted for.
+	Wanted bool
+	// InPlace are running containers to be given what is granted, Restart those that
+	// have to be restarted for it, by their resizePolicy.
+	InPlace, Restart []*member.Member
+	// Pod says that the pod's control group allows something else than is granted.
+	Pod bool
+
+	allocation, allowed *pod.Allocation
+	kept                *pod.Kept
+}
+
+// Measure finds out the state. a is what is granted, nil for nothing yet; allowed
+// what the pod's control group allows, nil if that isn't known.
+func Measure(p *v1.Pod, members member.List, a, allowed *pod.Allocation, k *pod.Kept) State {
+	s := State{allocation: a, allowed: allowed, kept: k}
+	if a == nil {
+		return s
+	}
+	// Also a spec that asks again for what is granted is asked about: an earlier
+	// wish may still be waiting for room.
+	s.Wanted = a.Generation != p.Generation
+	for i := range members {
+		m := &members[i]
+		if !m.Runs() || !m.Probes() {
+			continue
+		}
+		granted, ok := a.Containers[m.Spec.Name]
+		if !ok {
+			continue
+		}
+		cpu, memory := grant.Changed(Actual(m.Current, k), granted)
+		switch {
+		case !cpu && !memory:
+		case cpu && restartsFor(m.Spec, v1.ResourceCPU) || memory && restartsFor(m.Spec, v1.ResourceMemory):
+			s.Restart = append(s.Restart, m)
+		default:
+			s.InPlace = append(s.InPlace, m)
+		}
+	}
+	s.Pod = allowed != nil && allowed != a && !grant.Equal(allowed, a)
+	return s
+}
+
+// UnderWay reports whether what is granted isn't in force yet.
+func (s *State) UnderWay() bool { return len(s.InPlace) > 0 || len(s.Restart) > 0 || s.Pod }
+
+// Raised reports whether the pod's control group allows what is granted: it is
+// raised before its containers and lowered after them, so that limits never cross.
+func (s *State) Raised() bool {
+	return s.allowed != nil && grant.Equal(s.Meanwhile(), s.allowed)
+}
+
+// Meanwhile is what the pod's control group allows while containers are on their
+// way from what they had to what is granted.
+func (s *State) Meanwhile() *pod.Allocation { return grant.Most(s.allowed, s.allocation) }
+
+// Restarts reports whether a container has to be restarted to be resized, and may
+// be by now.
+func (s *State) Restarts(m *member.Member) bool {
+	for _, r := range s.Restart {
+		if r == m {
+			return s.Raised()
+		}
+	}
+	return false
+}
+
+// AtFirst is what the control group of a pod has to allow when it is prepared:
+// what is granted, and what its running containers still have.
+func (s *State) AtFirst() *pod.Allocation {
+	if s.allocation == nil || len(s.InPlace)+len(s.Restart) == 0 {
+		return s.allocation
+	}
+	actual := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{}}
+	for _, list := range [...][]*member.Member{s.InPlace, s.Restart} {
+		for _, m := range list {
+			actual.Containers[m.Spec.Name] = Actual(m.Current, s.kept)
+		}
+	}
+	return grant.Most(actual, s.allocation)
+}
+
+// Actual are the resources that an instance has: those it was made with, or was
+// given later.
+func Actual(inst *pod.Container, k *pod.Kept) v1.ResourceRequirements {
+	if r, ok := k.Resized[inst.ID]; ok {
+		return r
+	}
+	if inst.Made == nil {
+		return v1.ResourceRequirements{}
+	}
+	return inst.Made.Resources
+}
+
+func restartsFor(c *v1.Container, name v1.ResourceName) bool {
+	for _, p := range c.ResizePolicy {
+		if p.ResourceName == name {
+			return p.RestartPolicy == v1.RestartContainer
+		}
+	}
+	return false
+}
