@@ -18,7 +18,7 @@ type role struct {
 	name          string
 	diary         diary
 	web, tcp, rpc string
-	well          string
+	well, first   string
 	exit          int
 	after, linger time.Duration
 	eat           int
@@ -34,6 +34,7 @@ func (r *role) flags() *flag.FlagSet {
 	f.StringVar(&r.well, "well", "", "it is well only while this `file` exists")
 	f.IntVar(&r.exit, "exit", 0, "exit code")
 	f.DurationVar(&r.after, "after", 0, "end after a while (0: never)")
+	f.StringVar(&r.first, "first", "", "if this `file` exists, forget -exit and -after; else make it")
 	f.DurationVar(&r.linger, "linger", 0, "go on for a while after a signal")
 	f.IntVar(&r.eat, "eat", 0, "use so many `MiB` of memory")
 	return f
@@ -46,6 +47,9 @@ func act(args []string) error {
 	var r role
 	if err := r.flags().Parse(args); err != nil {
 		return err
+	}
+	if r.first != "" && failOnce(r.first, "1") == nil {
+		r.exit, r.after = 0, 0
 	}
 	// All that a stopSignal may be in these tests. As PID 1 a process without
 	// handlers would ignore them.

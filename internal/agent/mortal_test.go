@@ -38,7 +38,7 @@ func runMortalAgent(dir string) error {
 		return err
 	}
 	// One write a line, as a line of a process that is killed is there or isn't.
-	log := funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{Verbosity: 3, LogTimestamp: true})
+	log := funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{Verbosity: 2, LogTimestamp: true})
 	b := &brink{asked: map[int]chan struct{}{}}
 	a, err := agent.NewBetween(cfg, log, func(c *worker.Config) {
 		c.Effects = brinkEffects{c.Effects, b}

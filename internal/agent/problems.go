@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/events"
@@ -20,12 +21,20 @@ func (a *Agent) tellSets(ctx context.Context) error {
 	defer end()
 	var last *desired.Set
 	problems := map[string]bool{}
+	swept := false
 	for {
 		set := a.merger.Current()
 		changes := desired.Diff(last, set)
 		a.logChanges(changes)
 		for _, d := range changes.Add {
 			a.tellUnsupported(d)
+		}
+		for _, u := range changes.Update {
+			a.tellUnsupported(u.New)
+		}
+		if set.Synced && !swept {
+			swept = true
+			a.sweepJournal(set)
 		}
 		problems = a.tellProblems(set, problems)
 		last = set
@@ -35,6 +44,15 @@ func (a *Agent) tellSets(ctx context.Context) error {
 		case <-changed:
 		}
 	}
+}
+
+// sweepJournal forgets what an earlier agent recorded about pods that nobody wants any more.
+func (a *Agent) sweepJournal(set *desired.Set) {
+	wanted := make(map[types.UID]bool, len(set.Pods))
+	for _, d := range set.Pods {
+		wanted[d.Pod.UID] = true
+	}
+	a.journal.Sweep(func(uid types.UID) bool { return wanted[uid] })
 }
 
 func (a *Agent) logChanges(c desired.Changes) {

@@ -46,7 +46,7 @@ func (a *Agent) buildWorkers() error {
 	a.grants = allocation.New(allocation.Config{Store: records, Allocatable: allocatable, Wake: wake, Log: a.log.WithName("allocation")})
 	handlers := handler.New(handler.Config{Exec: execer{a.conn}, Log: a.log.WithName("handler")})
 	a.probes = probe.New(probe.Options{Handler: tries{handlers}, Recorder: a.events, Meter: probeMeter{a.metrics.Probes}, Wake: wake, Log: a.log.WithName("probe")})
-	a.journal = journal.New(journal.Config{Dir: filepath.Join(a.cfg.RootDir, "journal"), Limit: 0, Version: version(), Log: a.log.WithName("journal")})
+	a.journal = journal.New(journal.Config{Dir: filepath.Join(a.cfg.RootDir, "journal"), Limit: a.cfg.JournalBytes, Version: version(), Log: a.log.WithName("journal")})
 	c := worker.Config{
 		Desired: newWanted(a.merger), Observed: a.observed, Effects: a.buildEffects(hostIPs, handlers, records),
 		Probes: a.probes, Allocations: a.grants, Journal: diary{a.journal}, Statuses: a.status, Recorder: a.events,

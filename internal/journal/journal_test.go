@@ -114,7 +114,8 @@ func TestTextCanBeReplayed(t *testing.T) {
 func TestOpenGoesOnUntilClose(t *testing.T) {
 	j, _ := begin(t, rootDir(t))
 	decide(j, "u1")
-	if j.Open("u1", "web_default") != j.Open("u1", "web_default") {
+	first := j.Open("u1", "web_default")
+	if again := j.Open("u1", "web_default"); again != first {
 		t.Error("a pod has two records")
 	}
 	if err := j.SaveOne("u1"); err != nil {
@@ -222,8 +223,8 @@ func TestSweep(t *testing.T) {
 
 func TestDamageStopsNobody(t *testing.T) {
 	dir := rootDir(t)
-	j, stop := begin(t, dir)
-	stop()
+	_, first := begin(t, dir)
+	first()
 	victim := filepath.Join(t.TempDir(), "victim")
 	for path, text := range map[string]string{"u1.txtar": "\x00\xff", ".u2.txtar.tmp-1": "half", "previous/.u3.txtar.tmp-2": "half", "odd": "x"} {
 		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o644); err != nil {
@@ -242,7 +243,7 @@ func TestDamageStopsNobody(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, marker), []byte("?"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j, stop = begin(t, dir)
+	j, stop := begin(t, dir)
 	if text, ok := j.Previous("u1"); !ok || string(text) != "\x00\xff" {
 		t.Errorf("%v: %q", ok, text)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/txtar"
+	"golang.org/x/tools/txtar"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 

@@ -1,6 +1,7 @@
 package transcript
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -54,10 +55,10 @@ func (r *replayer) step(s *Step) []string {
 	}
 	in.InFlight, in.Results = slices.Clone(in.InFlight), slices.Clone(in.Results)
 	for i := range in.InFlight {
-		r.own(&in.InFlight[i])
+		r.own(&in.InFlight[i], in.Memory.Kept)
 	}
 	for i := range in.Results {
-		r.own(&in.Results[i].Action)
+		r.own(&in.Results[i].Action, in.Memory.Kept)
 	}
 	now := turn{in: in, d: lifecycle.Decide(in)}
 	r.begun = append(landed(r.begun, in.Results), now.d.Actions...)
@@ -67,10 +68,13 @@ func (r *replayer) step(s *Step) []string {
 }
 
 // own replaces a recorded action by today's, where that is the same: the core may
-// know by its pointer what it has put in.
-func (r *replayer) own(a *pod.Action) {
+// know by its pointer what it has put in. Of one begun before the first step only
+// the memory can tell that it writes what is kept now.
+func (r *replayer) own(a *pod.Action, kept *pod.Kept) {
 	if at := find(r.begun, a); at >= 0 {
 		*a = r.begun[at]
+	} else if a.Kept != nil && reflect.DeepEqual(a.Kept, kept) {
+		a.Kept = kept
 	}
 }
 

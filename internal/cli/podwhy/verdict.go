@@ -121,7 +121,7 @@ func failure(p *v1.Pod) string {
 func ending(t *v1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("exit code %d", t.ExitCode)
 	if t.Reason != "" {
-		text += " (" + t.Reason + ")"
+		text += " (" + plain.Line(t.Reason) + ")"
 	}
 	if t.Message != "" {
 		text += ": " + table.Cut(plain.Line(t.Message), maxCause)

@@ -13,12 +13,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/transcript"
 )
 
-// maxFile is how many bytes are read of a file. --journal-bytes may be no more.
-const maxFile = 64 << 20
+// maxFile is how many bytes are read of a file: twice what --journal-bytes may be,
+// since a pod takes more room in a file than in memory.
+const maxFile = 128 << 20
 
 // Read reads a transcript from a file, or from stdin if path is "-". Its errors
 // name the file and, where the text is at fault, the line.
 func Read(path string, stdin io.Reader) (*transcript.Transcript, error) {
+	return read(path, stdin, maxFile)
+}
+
+func read(path string, stdin io.Reader, limit int64) (*transcript.Transcript, error) {
 	in := stdin
 	if path != "-" {
 		f, err := os.Open(path)
@@ -28,12 +33,12 @@ func Read(path string, stdin io.Reader) (*transcript.Transcript, error) {
 		defer f.Close()
 		in = f
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	text, err := io.ReadAll(io.LimitReader(in, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", Name(path), err)
 	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s is longer than %d MiB: no journal is", Name(path), maxFile>>20)
+	if int64(len(text)) > limit {
+		return nil, fmt.Errorf("%s is longer than %d bytes: no journal is", Name(path), limit)
 	}
 	t, err := parse(text)
 	if err != nil {

@@ -133,7 +133,6 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
-
 // Whatever a file says, it is replayed or refused.
 func FuzzReplay(f *testing.F) {
 	f.Add(recorded())

@@ -16,7 +16,7 @@ type Course struct {
 }
 
 // Follow records what word says of a pod with every change the agent tells of, over
-// all the agent's lives, until End.
+// all the agent's lives, until End. What it has nothing to say of is left out.
 func (n *Node) Follow(name string, word func(local.PodView) string) *Course {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -47,7 +47,7 @@ func (n *Node) Follow(name string, word func(local.PodView) string) *Course {
 func (c *Course) add(word string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.seen) == 0 || c.seen[len(c.seen)-1] != word {
+	if word != "" && (len(c.seen) == 0 || c.seen[len(c.seen)-1] != word) {
 		c.seen = append(c.seen, word)
 	}
 }

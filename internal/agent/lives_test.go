@@ -1,0 +1,286 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
+)
+
+// story is a pod's life in phases.
+type story []phase
+
+// phase is one thing that happens to the pod, and what is to come of it.
+type phase struct {
+	name  string
+	begin func(*life)
+	goal  func(*life) string
+	// spared says that no agent is killed in it, as another story has the same.
+	spared bool
+}
+
+// longLife is that of a pod that runs until it isn't wanted any more, shortLife that
+// of one that does its work at the second try.
+var (
+	longLife = story{
+		{"up", func(l *life) { l.policy = "Always"; l.want() }, (*life).ready, false},
+		{"resize", func(l *life) { l.cpu, l.memory = 200, 32; l.want() }, (*life).ready, false},
+		{"image", func(l *life) { l.image = "example.com/app:3"; l.attempts["main"]++; l.want() }, (*life).ready, false},
+		{"crash", func(l *life) { l.attempts["main"]++; l.exit(1) }, (*life).ready, false},
+		{"restart all", (*life).restartAll, (*life).ready, false},
+		{"down", (*life).end, (*life).gone, false},
+	}
+	shortLife = story{
+		{"up", func(l *life) { l.policy = "OnFailure"; l.want() }, (*life).ready, true},
+		{"retry", func(l *life) { l.attempts["main"]++; l.exit(1) }, (*life).ready, false},
+		{"success", func(l *life) { l.exit(0) }, (*life).succeeded, false},
+		{"after it", func(l *life) { l.kill("it rests") }, (*life).succeeded, false},
+		{"down", (*life).end, (*life).gone, false},
+	}
+)
+
+// life is a pod's in a world: an init container, a sidecar with a postStart hook,
+// and a main container with both hooks, a readiness probe and an image to be pulled.
+type life struct {
+	*world
+	policy, image string
+	// cpu in millicores and memory in MiB are the main container's.
+	cpu, memory int
+	attempts    map[string]int
+}
+
+func newLife(w *world) *life {
+	l := &life{world: w, image: "example.com/app:2", cpu: 100, memory: 64, attempts: map[string]int{"setup": 0, "side": 0, "main": 0}}
+	w.SetExec(func(*runtimeapi.ContainerStatus, []string) memcri.ExecResult {
+		return memcri.ExecResult{Takes: 5 * time.Millisecond}
+	})
+	return l
+}
+
+const podName = "a"
+
+func (l *life) want() {
+	l.world.want(podName, fmt.Sprintf(`  terminationGracePeriodSeconds: 5
+  restartPolicy: %[1]s
+  initContainers:
+  - {name: setup, image: "IMAGE", command: [exit, "0"], resources: {limits: {cpu: 10m, memory: 16Mi}}}
+  - name: side
+    image: "IMAGE"
+    restartPolicy: Always
+    resources: {limits: {cpu: 10m, memory: 16Mi}}
+    lifecycle: {postStart: {exec: {command: [poststart]}}}
+  containers:
+  - name: main
+    image: "%[2]s"
+    restartPolicy: %[1]s
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]
+    resources: {limits: {cpu: %[3]dm, memory: %[4]dMi}}
+    lifecycle: {postStart: {exec: {command: [poststart]}}, preStop: {exec: {command: [prestop]}}}
+    readinessProbe: {exec: {command: [ready]}, periodSeconds: 1}
+`, l.policy, l.image, l.cpu, l.memory))
+}
+
+// exit has the main container end.
+func (l *life) exit(code int32) {
+	if err := l.Exit(l.newest(podName+"/main").Id, code, ""); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *life) restartAll() {
+	l.book.killsAtOnce(true)
+	for name := range l.attempts {
+		l.attempts[name]++
+	}
+	l.exit(88)
+}
+
+func (l *life) end() {
+	l.book.killsAtOnce(false)
+	l.unwant(podName)
+}
+
+// ready tells what the pod lacks of being ready with the instances it should have.
+func (l *life) ready() string {
+	if p := l.running(podName+"/side", podName+"/main")(); p != "" {
+		return p
+	}
+	if p := l.instances(); p != "" {
+		return p
+	}
+	p, problem := l.status()
+	if problem != "" {
+		return problem
+	}
+	if p.Status.Phase != v1.PodRunning || !holds(p, v1.PodReady) || p.Status.ObservedGeneration != p.Generation {
+		return fmt.Sprintf("its phase is %s, its conditions %v", p.Status.Phase, p.Status.Conditions)
+	}
+	if holds(p, v1.PodResizeInProgress) || holds(p, v1.PodResizePending) {
+		return "it is being resized"
+	}
+	return l.resources(p)
+}
+
+// instances compares the instances that the runtime has with those there should be.
+func (l *life) instances() string {
+	count := map[string]int{}
+	for _, c := range l.Containers() {
+		count[c.Metadata.Name]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.attempts)) {
+		if c := l.newest(podName + "/" + name); c == nil || int(c.Metadata.Attempt) != l.attempts[name] {
+			return fmt.Sprintf("the newest %s isn't #%d", name, l.attempts[name])
+		}
+		if count[name] > 2 {
+			return fmt.Sprintf("there are %d instances of %s", count[name], name)
+		}
+	}
+	if setup := l.newest(podName + "/setup"); setup.FinishedAt == 0 || setup.ExitCode != 0 {
+		return "setup hasn't ended well"
+	}
+	return ""
+}
+
+// status is what the agent tells of the pod.
+func (l *life) status() (*v1.Pod, string) {
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
+	defer cancel()
+	s, err := local.NewClient(local.SocketPath(l.path("root"))).Snapshot(ctx)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if len(s.Pods) != 1 {
+		return nil, fmt.Sprintf("%d pods are told of", len(s.Pods))
+	}
+	p := s.Pods[0].Pod
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		_, id, _ := strings.Cut(c.ContainerID, "://")
+		if c.Started != nil && *c.Started && c.Name != "setup" && !l.book.hookDone(postStartHook, id) {
+			l.t.Errorf("%s counts as started before its postStart hook has run", c.Name)
+		}
+		if int(c.RestartCount) > l.attempts[c.Name] {
+			l.t.Errorf("%s has a restart count of %d, it was restarted %d times", c.Name, c.RestartCount, l.attempts[c.Name])
+		}
+		if int(c.RestartCount) < l.attempts[c.Name] {
+			return nil, fmt.Sprintf("%s has a restart count of %d", c.Name, c.RestartCount)
+		}
+	}
+	return p, ""
+}
+
+func holds(p *v1.Pod, typ v1.PodConditionType) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == typ && c.Status == v1.ConditionTrue })
+}
+
+// resources compares what the main container and the pod's control group have with
+// what they should have, and with what the status tells.
+func (l *life) resources(p *v1.Pod) string {
+	got := l.newest(podName + "/main").GetResources().GetLinux()
+	if got.GetCpuQuota() != int64(l.cpu)*100 || got.GetMemoryLimitInBytes() != int64(l.memory)<<20 {
+		return fmt.Sprintf("the main container has a quota of %d and %d bytes", got.GetCpuQuota(), got.GetMemoryLimitInBytes())
+	}
+	told := p.Status.ContainerStatuses[0].Resources
+	if told == nil || told.Limits.Cpu().MilliValue() != int64(l.cpu) || told.Limits.Memory().Cmp(*resource.NewQuantity(int64(l.memory)<<20, resource.BinarySI)) != 0 {
+		return fmt.Sprintf("the main container is told to have %v", told)
+	}
+	found := false
+	for _, dir := range l.podCgroups() {
+		for _, file := range []string{"cpu.cfs_quota_us", "cpu.max"} {
+			text, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				continue // the controller's or the version's other file
+			}
+			found = true
+			if want := fmt.Sprint((l.cpu + 10) * 100); strings.Fields(string(text))[0] != want {
+				return fmt.Sprintf("%s/%s is %s, not %s", dir, file, text, want)
+			}
+		}
+	}
+	if !found {
+		return "the pod has no control group with a CPU limit"
+	}
+	return ""
+}
+
+var podCgroup = regexp.MustCompile(`^pod[0-9a-f-]+$`)
+
+// podCgroups lists the pods' control groups, in every hierarchy.
+func (l *life) podCgroups() (dirs []string) {
+	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		tops, err := filepath.Glob(pattern + filepath.Base(l.dir))
+		if err != nil {
+			l.t.Error(err)
+		}
+		for _, top := range tops {
+			_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && podCgroup.MatchString(d.Name()) {
+					dirs = append(dirs, path)
+				}
+				return nil
+			})
+		}
+	}
+	return dirs
+}
+
+// succeeded tells what the pod lacks of having done its work, once.
+func (l *life) succeeded() string {
+	if p := l.running()(); p != "" {
+		return p
+	}
+	if p := l.instances(); p != "" {
+		return p
+	}
+	for _, sb := range l.Sandboxes() {
+		if sb.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			return "its sandbox is up"
+		}
+	}
+	p, problem := l.status()
+	if problem == "" && p.Status.Phase != v1.PodSucceeded {
+		problem = fmt.Sprintf("its phase is %s", p.Status.Phase)
+	}
+	return problem
+}
+
+// gone tells what is left of the pod: in the runtime, on disk, told by the agent.
+func (l *life) gone() string {
+	if p := l.nothing("")(); p != "" {
+		return p
+	}
+	for _, pattern := range []string{"root/pods/*", "root/checkpoints/pods/*", "logs/*", "root/journal/*.txtar", "root/journal/*/*"} {
+		left, err := filepath.Glob(l.path(pattern))
+		if err != nil {
+			l.t.Error(err)
+		}
+		if len(left) > 0 {
+			return fmt.Sprintf("%v are left", left)
+		}
+	}
+	if dirs := l.podCgroups(); len(dirs) > 0 {
+		return fmt.Sprintf("%v are left", dirs)
+	}
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
+	defer cancel()
+	s, err := local.NewClient(local.SocketPath(l.path("root"))).Snapshot(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	if !s.Agent.Synced || len(s.Pods) > 0 {
+		return fmt.Sprintf("%d pods are told of", len(s.Pods))
+	}
+	return ""
+}

@@ -1,0 +1,124 @@
+package podwhy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+var now = time.Date(2026, 1, 2, 0, 30, 0, 0, time.FixedZone("here", 3600))
+
+func told(t *testing.T, e local.Explanation) string {
+	t.Helper()
+	if e.Pod == nil {
+		e.Pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	}
+	var out strings.Builder
+	if _, err := Tell(&out, &e, "", now); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func expect(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("there is no line %q in:\n%s", line, text)
+		}
+	}
+}
+
+// Times are those of the reader's clock, with the date where that isn't today.
+func TestTimesOfDay(t *testing.T) {
+	text := told(t, local.Explanation{Details: local.Details{Reasons: []pod.Reason{
+		{Text: "a", Since: now.Add(-20 * time.Minute).UTC(), Next: now.Add(90 * time.Second).UTC()},
+		{Text: "b", Since: now.Add(-40 * time.Minute).UTC(), Next: now.Add(-time.Second)},
+		{Text: "c", Since: now.Add(time.Minute), Next: now.Add(24 * time.Hour)}, // a clock that was set back
+	}}})
+	expect(t, text,
+		"  since:   20m ago, at 00:10:00", "  next:    it is tried again in 90s, at 00:31:30",
+		"  since:   40m ago, at 2026-01-01 23:50:00", "  next:    it is tried again now",
+		"  since:   0s ago, at 00:31:00", "  next:    it is tried again in 24h, at 2026-01-03 00:30:00")
+}
+
+func TestWhatIsForcedIsNotTriedAgain(t *testing.T) {
+	r := pod.Reason{Text: "stopping (Evicted)", Next: now.Add(time.Minute)}
+	text := told(t, local.Explanation{Details: local.Details{Reasons: []pod.Reason{r}}})
+	expect(t, text, "  next:    what still runs is killed in 60s, at 00:31:00")
+}
+
+func TestAManifestsProblemIsToldOnce(t *testing.T) {
+	e := local.Explanation{Origin: "/m/web.yaml", Stale: "line 3: not YAML", Problems: []pod.Problem{
+		{Origin: "/m/web.yaml", Message: "line 3: not YAML\n"}, {Origin: "/m/b.yaml", Pod: "default/web", Message: "the name is taken\n  by a", Since: now.Add(-time.Minute)}}}
+	text := told(t, e)
+	if n := strings.Count(text, "not YAML"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, text)
+	}
+	expect(t, text, "/m/b.yaml (pod default/web) is wrong since 60s:", "  the name is taken", "    by a")
+}
+
+// What others have written can't steer the terminal or feign lines of ours.
+func TestForeignTextIsTamed(t *testing.T) {
+	const evil = "x\x1b[2J\nMore:\r\n"
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	p.Status.Phase, p.Status.Reason, p.Status.Message = v1.PodFailed, evil, evil
+	end := &v1.ContainerStateTerminated{Reason: evil, Message: evil, ExitCode: 1}
+	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: end}, LastTerminationState: v1.ContainerState{Terminated: end}},
+		{Name: "d", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: evil, Message: evil}}}}
+	e := local.Explanation{Pod: p, Origin: evil, Stale: evil, Successor: evil, Runtime: evil,
+		Problems: []pod.Problem{{Origin: evil, Pod: evil, Message: "other" + evil}}, Events: []local.Event{{Time: now, Type: evil, Reason: evil, Message: evil}}}
+	e.Reasons = []pod.Reason{{Container: evil, Text: evil, Advice: evil}}
+	e.Probes = []pod.ProbeResult{{Probe: pod.Probe{Container: evil, Kind: evil}, Message: evil}}
+	text := told(t, e)
+	if strings.ContainsAny(text, "\x1b\r") || strings.Count(text, "\nMore:\n") != 1 {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	waiting := func(reason string) []v1.ContainerStatus {
+		return []v1.ContainerStatus{{Name: "web", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}}}
+	}
+	at := metav1.NewTime(now.Add(-time.Minute))
+	for want, status := range map[string]v1.PodStatus{
+		"is not ready": {},
+		"is not ready since 60s: container web is in ImagePullBackOff":      {StartTime: &at, ContainerStatuses: waiting("ImagePullBackOff")},
+		"is not ready: container web fails with CreateContainerConfigError": {InitContainerStatuses: waiting("CreateContainerConfigError"), ContainerStatuses: waiting("PodInitializing")},
+		"has failed: DeadlineExceeded":                                      {Phase: v1.PodFailed, Reason: "DeadlineExceeded"},
+		"has failed":                                                        {Phase: v1.PodFailed},
+		"has completed":                                                     {Phase: v1.PodSucceeded},
+		"runs and is ready since 60s":                                       {Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: at}}},
+	} {
+		got := Of(&local.Explanation{Pod: &v1.Pod{Status: status}}, now)
+		fine := strings.HasPrefix(want, "runs") || strings.HasPrefix(want, "has completed")
+		if got.Text != want || got.Fine != fine {
+			t.Errorf("%+v, want %q, fine: %v", got, want, fine)
+		}
+	}
+	got := Of(&local.Explanation{Pod: &v1.Pod{}, Runtime: "no CNI"}, now)
+	if got.Text != "is not ready: the runtime isn't ready: no CNI" {
+		t.Error(got.Text)
+	}
+}
+
+func TestOverviewWhenAllIsWell(t *testing.T) {
+	ready := &v1.Pod{Status: v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}}}
+	for want, s := range map[string]local.Snapshot{
+		"There are no pods.\nThe agent hasn't read all manifests yet: there may be more pods to come.\n": {Agent: local.AgentInfo{RuntimeReady: true}},
+		"All 2 pods are fine.\n":                                   {Agent: local.AgentInfo{RuntimeReady: true, Synced: true}, Pods: []local.PodView{{Pod: ready}, {Pod: ready}}},
+		"The runtime isn't ready: no CNI\nThe only pod is fine.\n": {Agent: local.AgentInfo{RuntimeMessage: "no CNI", Synced: true}, Pods: []local.PodView{{Pod: ready}}},
+	} {
+		var out strings.Builder
+		fine, err := Overview(&out, &s, "", "", now)
+		if err != nil || out.String() != want || fine != s.Agent.RuntimeReady {
+			t.Errorf("%v, %v: got %q, want %q", fine, err, out.String(), want)
+		}
+	}
+}
