@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -77,7 +79,11 @@ func (d *decider) failed(r pod.Result) {
 	if a.Kind == pod.Allocate && record.Count > 1 {
 		return // it is told once
 	}
-	d.plan.Event(v1.EventTypeWarning, failedReason(r), a.Container, record.Text())
+	message := record.Text()
+	if a.Kind == pod.EnsureImage && r.Failure.Reason == errImagePull {
+		message = fmt.Sprintf("Failed to pull image %q: %s", a.Image, r.Failure.Message)
+	}
+	d.plan.Event(v1.EventTypeWarning, failedReason(r), a.Container, message)
 }
 
 // failedReason names the event of a failure as the kubelet does.

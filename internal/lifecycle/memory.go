@@ -46,7 +46,8 @@ type Memory struct {
 	// Status is the last one told: transition times go on from it, and what a
 	// stopping pod's containers came to stays told once they are removed.
 	Status *v1.PodStatus
-	// BackoffTold holds, by container, the instance whose back-off was told in an event.
+	// BackoffTold holds, by container, which back-off was told last in an event: after
+	// which instance, or which failed pull.
 	BackoffTold map[string]string
 	// Since holds when each reason was first given, by container and text.
 	Since map[string]time.Time

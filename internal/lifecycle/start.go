@@ -167,11 +167,22 @@ func (d *decider) nextBackoff(m *member.Member) time.Duration {
 func (d *decider) bring(m *member.Member, a pod.Action) bool {
 	if r, ok := d.plan.Waits(a); ok {
 		d.plan.WakeAt(r.At)
+		d.tellPullBackoff(m, a, r)
 		d.plan.BecauseFailed(m.Spec.Name, r)
 		return false
 	}
 	d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: inWords(a.Kind, m.Spec)})
 	return d.plan.Do(a)
+}
+
+// tellPullBackoff gives the BackOff event of an image, once for each failed pull.
+func (d *decider) tellPullBackoff(m *member.Member, a pod.Action, r plan.Retry) {
+	told := fmt.Sprintf("pull %d", r.Count)
+	if a.Kind != pod.EnsureImage || r.Failure.Reason != errImagePull || d.mem.BackoffTold[m.Spec.Name] == told {
+		return
+	}
+	d.mem.BackoffTold[m.Spec.Name] = told
+	d.plan.Event(v1.EventTypeNormal, "BackOff", m.Spec.Name, fmt.Sprintf("Back-off pulling image %q", m.Spec.Image))
 }
 
 func inWords(kind pod.ActionKind, c *v1.Container) string {

@@ -19,6 +19,7 @@ const (
 	waitingPodInitializing   = "PodInitializing"
 	waitingCrashLoop         = "CrashLoopBackOff"
 	waitingImagePullBackOff  = "ImagePullBackOff"
+	errImagePull             = "ErrImagePull"
 )
 
 // status builds the pod's API status from this decision.
@@ -191,7 +192,7 @@ func (d *decider) waitingFailure(m *member.Member) *v1.ContainerStateWaiting {
 	if !ok {
 		return nil
 	}
-	if _, pulling := d.plan.Busy("container/" + name); r.Failure.Reason == "ErrImagePull" && !pulling {
+	if _, pulling := d.plan.Busy("container/" + name); r.Failure.Reason == errImagePull && !pulling {
 		return &v1.ContainerStateWaiting{Reason: waitingImagePullBackOff,
 			Message: fmt.Sprintf("Back-off pulling image %q: %s", m.Spec.Image, r.Failure.Message)}
 	}
