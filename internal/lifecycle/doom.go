@@ -65,6 +65,6 @@ func (d *decider) endDoomed() {
 			grace = time.Duration(*why.grace) * time.Second
 		}
 		d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: "is being stopped: " + why.why})
-		d.ender.Stop(m.Current, ending.Term{By: d.in.Now.Add(grace), Gentle: grace > 0, Why: why.why})
+		d.ender.Stop(m.Current, ending.Term{By: d.in.Now.Add(grace), Gentle: grace > 0, Why: why.why, Told: why.why})
 	}
 }

@@ -99,6 +99,8 @@ type Term struct {
 	Gentle bool
 	// Why is told to people.
 	Why string
+	// Told is the message of the event Killing; by default it is made from Why.
+	Told string
 }
 
 // Term is that of what has to end since at, with an override of the pod's grace.
@@ -173,7 +175,7 @@ func (e *Ender) kill(c *pod.Container, t Term, held bool) {
 	k, known := e.Kills[c.ID]
 	if !known {
 		k = Kill{By: t.By, Gentle: t.Gentle}
-		e.Plan.Event(v1.EventTypeNormal, "Killing", c.Name, killing(c.Name, t.Why))
+		e.Plan.Event(v1.EventTypeNormal, "Killing", c.Name, t.told(c.Name))
 	}
 	if t.By.Before(k.By) {
 		k.By, k.Gentle = t.By, t.Gentle
@@ -219,12 +221,16 @@ func (e *Ender) left(c *pod.Container, k Kill) time.Duration {
 	return grace
 }
 
-// killing words the event of a container that has to end.
-func killing(name, why string) string {
-	if why == "" {
+// told words the event Killing.
+func (t Term) told(name string) string {
+	switch {
+	case t.Told != "":
+		return t.Told
+	case t.Why == "":
 		return "Stopping container " + name
+	default:
+		return fmt.Sprintf("Stopping container %s: %s", name, t.Why)
 	}
-	return fmt.Sprintf("Stopping container %s: %s", name, why)
 }
 
 // hasPreStop reports whether an instance has a preStop hook: by the spec, or by
