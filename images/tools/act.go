@@ -56,6 +56,7 @@ func act(args []string) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGHUP, unix.SIGQUIT)
 	fmt.Println(r.name, "version", os.Getenv("VERSION"))
+	memory := eat(r.eat)
 	if err := r.diary.add(r.name + " started"); err != nil {
 		return err
 	}
@@ -66,7 +67,6 @@ func act(args []string) error {
 	for _, serve := range []func(context.Context) error{r.serveHTTP, r.serveTCP, r.serveGRPC} {
 		all.Go(func() { served <- serve(ctx) })
 	}
-	memory := eat(r.eat)
 	err := r.live(signals, served)
 	stop()
 	all.Wait()

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
 // Commands of the hooks and the probe of the pods here.
@@ -131,7 +133,8 @@ func (b *book) inBox(container, box string) bool {
 }
 
 // beforeCreate: an instance has the number after that of the last one that was
-// started, so that no restart is counted twice and none is forgotten.
+// started, so that no restart is counted twice and none is forgotten. Only main ever
+// ends by itself, so nothing else waits to be restarted.
 func (b *book) beforeCreate(config *runtimeapi.ContainerConfig) {
 	due := 0
 	if last, ok := b.started[slot(config.Labels)]; ok {
@@ -139,6 +142,9 @@ func (b *book) beforeCreate(config *runtimeapi.ContainerConfig) {
 	}
 	if got := int(config.Metadata.Attempt); got != due {
 		b.blame("%s is made as #%d, its next instance is #%d", config.Metadata.Name, got, due)
+	}
+	if delay := config.Annotations[translate.AnnotationBackoff]; delay != "" && config.Metadata.Name != "main" {
+		b.blame("%s #%d has a back-off of %s: it never failed", config.Metadata.Name, config.Metadata.Attempt, delay)
 	}
 }
 

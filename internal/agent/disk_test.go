@@ -1,9 +1,11 @@
 package agent_test
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -21,26 +23,25 @@ func (w *world) watchDisk() (stop func()) {
 			w.t.Fatal(err)
 		}
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for e := range watcher.Events {
-			point := w.diskPoint(e)
-			if point == "" {
-				continue
-			}
-			if e.Has(fsnotify.Create) {
-				// Most aren't folders, and some are gone by now.
-				_ = watcher.Add(e.Name + "/.")
-			}
-			w.passes(w.pid(), point)
+	var loops sync.WaitGroup
+	loops.Go(func() {
+		for err := range watcher.Errors {
+			w.tell("changes on disk may be missed: %v", err)
 		}
-	}()
+	})
+	loops.Go(func() {
+		for e := range watcher.Events {
+			if e.Has(fsnotify.Create) {
+				w.watchAlso(watcher, e.Name)
+			}
+			w.passes(w.pid(), w.diskPoint(e.Name, e.Has(fsnotify.Create), e.Has(fsnotify.Remove)))
+		}
+	})
 	return func() {
 		if err := watcher.Close(); err != nil {
 			w.t.Error(err)
 		}
-		<-done
+		loops.Wait()
 	}
 }
 
@@ -49,10 +50,24 @@ var (
 	tempSuffix = regexp.MustCompile(`\.tmp-[0-9]+$`)
 )
 
+// watchAlso watches a folder of the agent's that has just been made, and tells what
+// was made in it meanwhile.
+func (w *world) watchAlso(watcher *fsnotify.Watcher, dir string) {
+	if w.diskPoint(dir, true, false) == "" || watcher.Add(dir+"/.") != nil {
+		return // most aren't folders, and some are gone by now
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		w.passes(w.pid(), w.diskPoint(name, true, false))
+		w.watchAlso(watcher, name)
+	}
+}
+
 // diskPoint names a change, without what differs from run to run; empty if it is
 // none of the agent's.
-func (w *world) diskPoint(e fsnotify.Event) string {
-	name, err := filepath.Rel(w.dir, filepath.Clean(e.Name))
+func (w *world) diskPoint(path string, made, removed bool) string {
+	name, err := filepath.Rel(w.dir, filepath.Clean(path))
 	if err != nil {
 		return ""
 	}
@@ -62,9 +77,9 @@ func (w *world) diskPoint(e fsnotify.Event) string {
 	}
 	name = tempSuffix.ReplaceAllString(uidInPath.ReplaceAllString(name, "UID"), ".tmp")
 	switch {
-	case e.Has(fsnotify.Create):
+	case made:
 		return "disk made " + name
-	case e.Has(fsnotify.Remove):
+	case removed:
 		return "disk removed " + name
 	}
 	return ""

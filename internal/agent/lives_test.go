@@ -37,6 +37,7 @@ type phase struct {
 var (
 	longLife = story{
 		{"up", func(l *life) { l.policy = "Always"; l.want() }, (*life).ready, false},
+		{"rest", (*life).rest, (*life).steady, false},
 		{"resize", func(l *life) { l.cpu, l.memory = 200, 32; l.want() }, (*life).ready, false},
 		{"image", func(l *life) { l.image = "example.com/app:3"; l.attempts["main"]++; l.want() }, (*life).ready, false},
 		{"crash", func(l *life) { l.attempts["main"]++; l.exit(1) }, (*life).ready, false},
@@ -45,7 +46,7 @@ var (
 	}
 	shortLife = story{
 		{"up", func(l *life) { l.policy = "OnFailure"; l.want() }, (*life).ready, true},
-		{"retry", func(l *life) { l.attempts["main"]++; l.exit(1) }, (*life).ready, false},
+		{"retry", func(l *life) { l.attempts["main"]++; l.exit(1) }, (*life).ready, true},
 		{"success", func(l *life) { l.exit(0) }, (*life).succeeded, false},
 		{"after it", func(l *life) { l.kill("it rests") }, (*life).succeeded, false},
 		{"down", (*life).end, (*life).gone, false},
@@ -132,6 +133,28 @@ func (l *life) ready() string {
 		return "it is being resized"
 	}
 	return l.resources(p)
+}
+
+// rest kills the agent once nothing is left to be done.
+func (l *life) rest() {
+	l.reach("readiness is on disk", func() string {
+		kept, _ := filepath.Glob(l.path("root/checkpoints/pods/*/kept.json"))
+		if len(kept) == 1 {
+			if text, err := os.ReadFile(kept[0]); err == nil && strings.Contains(string(text), `"ready":[`) {
+				return ""
+			}
+		}
+		return "it isn't"
+	})
+	l.kill("it rests")
+}
+
+// steady is ready, of a pod that may not be told to be anything else meanwhile.
+func (l *life) steady() string {
+	if p, problem := l.status(); problem == "" && len(p.Status.Conditions) > 0 && !holds(p, v1.PodReady) {
+		l.t.Errorf("the pod is told not to be ready any more: %v", p.Status.Conditions)
+	}
+	return l.ready()
 }
 
 // instances compares the instances that the runtime has with those there should be.
@@ -261,7 +284,7 @@ func (l *life) gone() string {
 	if p := l.nothing("")(); p != "" {
 		return p
 	}
-	for _, pattern := range []string{"root/pods/*", "root/checkpoints/pods/*", "logs/*", "root/journal/*.txtar", "root/journal/*/*"} {
+	for _, pattern := range []string{"root/pods/*", "root/checkpoints/pods/*", "logs/*", "links/*", "root/journal/*.txtar", "root/journal/*/*"} {
 		left, err := filepath.Glob(l.path(pattern))
 		if err != nil {
 			l.t.Error(err)

@@ -91,11 +91,23 @@ type brinkEffects struct {
 }
 
 func (e brinkEffects) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
-	name := strings.TrimSpace(string(a.Kind) + " " + a.Container)
+	name := strings.TrimSpace(string(a.Kind) + " " + a.Container + written(a.Kept))
 	e.pass("before " + name)
 	r := e.Effects.Do(ctx, p, o, uid, a)
 	e.pass("after " + name)
 	return r
+}
+
+// written tells what is in a record, to tell the writes of it apart.
+func written(k *pod.Kept) string {
+	if k == nil {
+		return ""
+	}
+	words := fmt.Sprintf("hooked%d ready%d renew%d resized%d carried%d %s", len(k.Hooked), len(k.Ready), len(k.Renew), len(k.Resized), len(k.Carried), k.Terminal)
+	if k.RestartAll != nil {
+		words += "restart-all"
+	}
+	return strings.TrimSpace(words)
 }
 
 // brinkStatuses puts it before and after each status.

@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"os"
 	"sort"
+	"strings"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
@@ -28,13 +31,16 @@ func (a view) Snapshot(context.Context) (local.Snapshot, error) {
 		Agent: local.AgentInfo{Version: version(), PID: os.Getpid(), Started: a.since, Synced: set.Synced,
 			RuntimeName: name, RuntimeVersion: release, RuntimeReady: ready, RuntimeMessage: told},
 	}
-	for _, e := range a.status.List() {
+	list := a.status.List()
+	begun := make(map[types.UID]bool, len(list))
+	for _, e := range list {
 		s.Pods = append(s.Pods, viewOf(e))
+		begun[e.Pod.UID] = true
 	}
 	// A pod that waits for its predecessor, or for the runtime, has no status yet.
 	for _, d := range set.Pods {
-		if a.status.Get(d.Pod.UID) == nil {
-			s.Pods = append(s.Pods, local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale, Reasons: []string{a.whyNotBegun(d, told)}})
+		if !begun[d.Pod.UID] {
+			s.Pods = append(s.Pods, local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale, Reasons: []string{a.whyNotBegun(d, list, told)}})
 		}
 	}
 	sort.SliceStable(s.Pods, func(i, j int) bool {
@@ -44,19 +50,32 @@ func (a view) Snapshot(context.Context) (local.Snapshot, error) {
 	return s, nil
 }
 
-// whyNotBegun says why a wanted pod has no worker that has told of it.
-func (a view) whyNotBegun(d *pod.Desired, told string) string {
+// whyNotBegun says why a wanted pod has no worker that has told of it, as those in
+// list have.
+func (a view) whyNotBegun(d *pod.Desired, list []*status.Entry, told string) string {
 	select {
 	case <-a.observed.Synced():
 	default:
 		return "waits for the runtime: " + told
 	}
-	for _, e := range a.status.List() {
-		if e.Pod.UID != d.Pod.UID && pod.FullName(e.Pod) == pod.FullName(d.Pod) {
-			return "waits for its predecessor of the same name to end"
-		}
+	if len(named(list, d.Pod.Namespace, d.Pod.Name)) > 0 {
+		return "waits for its predecessor of the same name to end"
 	}
 	return "is about to be looked at"
+}
+
+// named returns the pods of this name in a list of status.Store: mostly one, but two
+// while one takes another's place.
+func named(list []*status.Entry, namespace, name string) []*status.Entry {
+	before := func(p *v1.Pod) int {
+		return cmp.Or(strings.Compare(p.Namespace, namespace), strings.Compare(p.Name, name))
+	}
+	begin := sort.Search(len(list), func(i int) bool { return before(list[i].Pod) >= 0 })
+	end := begin
+	for end < len(list) && before(list[end].Pod) == 0 {
+		end++
+	}
+	return list[begin:end]
 }
 
 func viewOf(e *status.Entry) local.PodView {
@@ -87,10 +106,8 @@ func (a view) problems(list []pod.Problem) []pod.Problem {
 
 // Pod returns one pod.
 func (a view) Pod(namespace, name string) (local.PodView, bool) {
-	for _, e := range a.status.List() {
-		if e.Pod.Namespace == namespace && e.Pod.Name == name {
-			return viewOf(e), true
-		}
+	if found := named(a.status.List(), namespace, name); len(found) > 0 {
+		return viewOf(found[0]), true
 	}
 	return local.PodView{}, false
 }

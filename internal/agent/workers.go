@@ -6,21 +6,28 @@ import (
 	"time"
 
 	"github.com/opencontainers/cgroups"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/allocation"
+	"github.com/deckhand-node/deckhand/internal/dns"
 	"github.com/deckhand-node/deckhand/internal/effects"
+	"github.com/deckhand-node/deckhand/internal/events"
 	"github.com/deckhand-node/deckhand/internal/handler"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/journal"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/observed"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
+	"github.com/deckhand-node/deckhand/internal/podlogs"
 	"github.com/deckhand-node/deckhand/internal/podstate"
 	"github.com/deckhand-node/deckhand/internal/probe"
 	"github.com/deckhand-node/deckhand/internal/resources"
 	"github.com/deckhand-node/deckhand/internal/resources/capacity"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/termination"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/emptydir"
 	"github.com/deckhand-node/deckhand/internal/volume/hostpath"
@@ -33,7 +40,8 @@ func (a *Agent) buildWorkers() error {
 	k := &a.cfg.Kubelet
 	wake := func(uid types.UID) { a.pool.Wake(uid) }
 	a.runtime = newRuntimeState(a.conn)
-	a.observed = observed.New(a.conn, observed.Options{Wake: wake, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG, a.runtime}})
+	messages := termination.New(filepath.Join(a.cfg.RootDir, "pods"), podlogs.New(k.PodLogsDir, a.log.WithName("logs")), a.log.WithName("termination"))
+	a.observed = observed.New(a.conn, observed.Options{Wake: wake, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG, a.runtime}, Message: messages.Message})
 	hostIPs := make([]string, len(a.cfg.NodeIPs))
 	for i, ip := range a.cfg.NodeIPs {
 		hostIPs[i] = ip.String()
@@ -47,8 +55,13 @@ func (a *Agent) buildWorkers() error {
 	handlers := handler.New(handler.Config{Exec: execer{a.conn}, Log: a.log.WithName("handler")})
 	a.probes = probe.New(probe.Options{Handler: tries{handlers}, Recorder: a.events, Meter: probeMeter{a.metrics.Probes}, Wake: wake, Log: a.log.WithName("probe")})
 	a.journal = journal.New(journal.Config{Dir: filepath.Join(a.cfg.RootDir, "journal"), Limit: a.cfg.JournalBytes, Version: version(), Log: a.log.WithName("journal")})
+	names, err := dns.New(dns.Config{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: ptr.Deref(k.ResolverConfig, ""),
+		TellNode: a.tellNode, Log: a.log.WithName("dns")})
+	if err != nil {
+		return err
+	}
 	c := worker.Config{
-		Desired: newWanted(a.merger), Observed: a.observed, Effects: a.buildEffects(hostIPs, handlers, records),
+		Desired: newWanted(a.merger), Observed: a.observed, Effects: a.buildEffects(hostIPs, handlers, names, records),
 		Probes: a.probes, Allocations: a.grants, Journal: diary{a.journal}, Statuses: a.status, Recorder: a.events,
 		Meter: podMeter{a.metrics.Pods},
 		Node: func() lifecycle.Node {
@@ -64,7 +77,7 @@ func (a *Agent) buildWorkers() error {
 	return nil
 }
 
-func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, records *podstate.Store) *effects.Runner {
+func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, names *dns.Configurer, records *podstate.Store) *effects.Runner {
 	k := &a.cfg.Kubelet
 	a.logDirs = podlogdirs.New(podlogdirs.Config{PodLogsDir: k.PodLogsDir, LinksDir: a.cfg.ContainerLogLinksDir})
 	return effects.New(effects.Config{
@@ -72,6 +85,7 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, recor
 		Facts:   a.observed,
 		Volumes: volume.New(volume.Config{RootDir: a.cfg.RootDir, Plugins: []volume.Plugin{emptydir.New(resources.MemoryLimit), hostpath.Plugin{}}, ClusterDomain: k.ClusterDomain}, a.log.WithName("volume")),
 		Cgroups: resources.New(CgroupConfig(a.cfg), a.log.WithName("cgroups")),
+		DNS:     names,
 		Images:  image.New(images{a.conn}, image.Options{MaxParallelPulls: parallelPulls(k)}, a.log.WithName("image")),
 		Logs:    a.logDirs,
 		Meter:   startMeter{a.metrics.Pods},
@@ -85,6 +99,12 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, recor
 		},
 		HostIPs: hostIPs, Parallel: parallelStarts, Log: a.log.WithName("effects"),
 	})
+}
+
+// tellNode records an event about the node.
+func (a *Agent) tellNode(e pod.Event) {
+	a.events.Add(events.Entry{Type: e.Type, Reason: e.Reason, Message: e.Message,
+		Object: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.cfg.NodeName, UID: types.UID(a.cfg.NodeName)}})
 }
 
 // restoreGrants reads what resources pods had when the agent last ran. What can't

@@ -44,6 +44,7 @@ type world struct {
 	agent  *mortal // nil while none lives
 	calls  sync.WaitGroup
 	lethal func(point string) bool
+	held   bool // an effect is held, and a kill is due
 	deaths []string
 	passed []string // since the last forgetPassed
 	story  []string
@@ -100,7 +101,7 @@ func (w *world) start() {
 	}
 	defer logs.Close()
 	m := &mortal{cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
-	m.cmd.Env = append(os.Environ(), mortalDir+"="+w.dir)
+	m.cmd.Env = append(os.Environ(), mortalDir+"="+w.dir, "GOGC=off") // it dies young
 	m.cmd.Stderr = logs
 	m.stdin, err = m.cmd.StdinPipe()
 	if err != nil {
@@ -140,6 +141,9 @@ func (w *world) attend(m *mortal, stdout io.Reader) {
 
 // passes notes that an agent passes a point. It reports whether that agent is dead.
 func (w *world) passes(pid int, point string) bool {
+	if point == "" {
+		return false
+	}
 	w.mu.Lock()
 	if !w.lives(pid) {
 		w.mu.Unlock()
@@ -164,6 +168,7 @@ func (w *world) holds(pid int, point string) bool {
 	defer w.mu.Unlock()
 	held := w.lives(pid) && w.lethal != nil && w.lethal("held "+point)
 	if held {
+		w.held = true
 		w.note("held: " + point)
 		w.calls.Go(func() {
 			time.Sleep(holdFor) // it may do what it likes
@@ -200,7 +205,7 @@ func (w *world) killAt(pid int, point string) {
 		w.mu.Unlock()
 		return
 	}
-	w.agent = nil
+	w.agent, w.held = nil, false
 	w.deaths = append(w.deaths, point)
 	err := m.cmd.Process.Kill()
 	_ = m.cmd.Wait() // it was killed

@@ -215,11 +215,17 @@ func (m *Manager) tooFull(need, used amount, over []int) string {
 // write puts on disk what has been asked for, and then makes it the allocation.
 func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*pod.Allocation, error) {
 	err := m.conf.Store.Save(p.UID, kind, a, durable)
+	if err != nil && !durable {
+		// What isn't durable can be found out again: no pod is kept from running for that.
+		m.conf.Log.Error(err, "Can't keep what a pod was granted: if the agent restarts, it is granted anew", "pod", p.Namespace+"/"+p.Name)
+		err = nil
+	}
 	m.mu.Lock()
 	before := e.takes()
 	e.asked = amount{}
 	if err == nil {
-		e.granted, e.holds = a, amountOf(a.Total)
+		// What it had stays taken until the less that it has now is in force (Settled).
+		e.granted, e.holds = a, amountOf(a.Total).atLeast(e.holds)
 		m.line.drop(p.UID)
 	}
 	room := before.minus(e.takes())
@@ -232,26 +238,43 @@ func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*
 	return a, nil
 }
 
+// Settled says that what the pod was granted is in force: what it had beyond that
+// is free for others.
+func (m *Manager) Settled(uid types.UID) {
+	if granted := m.Get(uid); granted != nil {
+		m.free(uid, func(e *entry) { e.holds = amountOf(e.granted.Total) })
+	}
+}
+
 // Release gives back what a pod takes that has ended for good, while what it was
 // granted stays known, for its status. It holds until the agent's end.
 func (m *Manager) Release(uid types.UID) {
-	m.free(uid, func(e *entry) { e.ended = true })
+	m.free(uid, func(e *entry) {
+		m.line.drop(uid)
+		e.ended = true
+	})
 }
 
 // Forget releases all that the pod was granted, and forgets the pod. Its record on
 // disk is the caller's to remove, with all others of the pod, before that.
 func (m *Manager) Forget(uid types.UID) {
-	m.free(uid, func(*entry) { delete(m.pods, uid) })
+	m.free(uid, func(*entry) {
+		m.line.drop(uid)
+		delete(m.pods, uid)
+	})
 }
 
 func (m *Manager) free(uid types.UID, how func(*entry)) {
 	e, done := m.hold(uid)
 	defer done()
 	m.mu.Lock()
-	room := e.takes() != amount{}
-	m.line.drop(uid)
+	before, after := e.takes(), amount{}
 	how(e)
-	woken := m.offer(room)
+	if m.pods[uid] == e {
+		after = e.takes()
+	}
+	room := before.minus(after)
+	woken := m.offer(room[cpu] > 0 || room[memory] > 0)
 	m.mu.Unlock()
 	m.wake(woken)
 }

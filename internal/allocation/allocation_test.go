@@ -130,6 +130,13 @@ func (n *node) granted(p *v1.Pod) {
 }
 
 // refused checks the failure's reason, and its message if that is given.
+// shrunk grants less, which is in force then.
+func (n *node) shrunk(p *v1.Pod) {
+	n.t.Helper()
+	n.granted(p)
+	n.Settled(p.UID)
+}
+
 func (n *node) refused(p *v1.Pod, reason, message string) {
 	n.t.Helper()
 	before := n.Get(p.UID)
@@ -232,8 +239,8 @@ func TestOverheadAndPodLevelCount(t *testing.T) {
 func TestWhatDoesNotGrowIsNeverRefused(t *testing.T) {
 	n := newNode(t)
 	n.admit(makePod("over", 6000, 500), makePod("other", 1000, 600)) // more than there is
-	n.granted(makePod("over", 5000, 500))
-	n.granted(makePod("over", 5000, 400))
+	n.shrunk(makePod("over", 5000, 500))
+	n.shrunk(makePod("over", 5000, 400))
 	n.refused(makePod("over", 5000, 401), "Deferred", "Node didn't have enough resource: memory, requested: 420478976, used: 629145600, capacity: 1048576000")
 	n.refused(makePod("over", 5001, 300), "Infeasible", "")
 	n.refused(makePod("other", 1001, 100), "Deferred", "")
@@ -273,7 +280,9 @@ func TestRoomWakesWhoFitsInOrder(t *testing.T) {
 	n.woken("besteffort")
 	n.granted(pods["besteffort"])
 	n.woken()
-	n.granted(makePod("early", 500, 10)) // shrinks
+	n.granted(makePod("early", 500, 10)) // shrinks, but what it had isn't free yet
+	n.woken()
+	n.Settled("early")
 	n.woken("low")
 	n.granted(pods["low"])
 	n.woken()
@@ -292,7 +301,7 @@ func TestNewcomersGoBehindWhoFitsBeforeThem(t *testing.T) {
 	n.granted(high)
 	n.refused(low, "Deferred", "")
 	// One of high rank that doesn't fit keeps nobody from growing.
-	n.granted(ranked(makePod("high", 2000, 10), 10, v1.PodQOSBurstable))
+	n.shrunk(ranked(makePod("high", 2000, 10), 10, v1.PodQOSBurstable))
 	n.woken("low")
 	n.refused(ranked(makePod("high", 3500, 10), 10, v1.PodQOSBurstable), "Deferred", "")
 	n.granted(low)
@@ -360,7 +369,9 @@ func TestRoomAtMovesOnlyWhenThereIsRoom(t *testing.T) {
 	n.room(false, func() { n.granted(makePod("a", 1000, 20)) })
 	n.room(false, func() { n.refused(makePod("a", 4000, 20), "Deferred", "") })
 	n.room(false, func() { n.Forget("none"); n.Forget("unknown") })
-	n.room(true, func() { n.granted(makePod("a", 2000, 19)) })
+	n.room(false, func() { n.granted(makePod("a", 2000, 19)) })
+	n.room(true, func() { n.Settled("a") })
+	n.room(false, func() { n.Settled("a"); n.Settled("unknown") })
 	for range 100 { // faster than any clock
 		n.admit(makePod("b", 500, 10))
 		n.room(true, func() { n.Forget("b") })
@@ -375,9 +386,10 @@ func TestNothingChangesUnlessWritten(t *testing.T) {
 	if _, err := n.Resize(makePod("a", 4000, 100)); !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "default/pod-a") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := n.Admit(makePod("new", 4000, 100)); !errors.Is(err, errDisk) || n.Get("new") != nil {
-		t.Errorf("admitted: %v", err)
+	if _, err := n.Admit(makePod("new", 100, 10)); err != nil || n.Get("new") == nil {
+		t.Errorf("a full disk keeps a pod from running: %v", err)
 	}
+	n.Forget("new")
 	n.disk.fail(false)
 	n.granted(makePod("b", 3500, 10)) // nothing was taken
 	n.has(old)

@@ -71,7 +71,7 @@ func (a *app) listEvents(cmd *cobra.Command, about string, kinds []string, watch
 	}
 	list := eventlist.New(opts)
 	if watch {
-		return list.Watch(cmd.OutOrStdout(), client.WatchEvents(ctx))
+		return list.Watch(textTo(cmd), client.WatchEvents(ctx))
 	}
 	events, err := client.Events(ctx)
 	if err != nil {
@@ -82,5 +82,5 @@ func (a *app) listEvents(cmd *cobra.Command, about string, kinds []string, watch
 		none(cmd, what)
 		return nil
 	}
-	return list.Print(cmd.OutOrStdout(), events)
+	return list.Print(textTo(cmd), events)
 }

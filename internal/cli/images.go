@@ -24,7 +24,7 @@ func (a *app) imagesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if done, err := format.As(cmd.OutOrStdout(), flagValue(cmd, "output"), images); done {
+			if done, err := format.As(textTo(cmd), flagValue(cmd, "output"), images); done {
 				return err
 			}
 			if len(images) == 0 {
@@ -32,7 +32,7 @@ func (a *app) imagesCommand() *cobra.Command {
 				return nil
 			}
 			t := table.Table{MaxWidth: terminalWidth(cmd.OutOrStdout())}
-			return t.Write(cmd.OutOrStdout(), imageRows(images)...)
+			return t.Write(textTo(cmd), imageRows(images)...)
 		},
 	}
 	outputFlag(cmd, "json", "yaml")

@@ -59,7 +59,7 @@ func (a *app) printJournal(cmd *cobra.Command, name string, previous bool) error
 		return err
 	}
 	defer text.Close()
-	if _, err := io.Copy(cmd.OutOrStdout(), text); err != nil {
+	if _, err := io.Copy(textTo(cmd), text); err != nil {
 		return fmt.Errorf("read the journal of %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	return nil
@@ -92,7 +92,7 @@ func replayFiles(cmd *cobra.Command, paths []string) error {
 			broken = append(broken, err)
 			continue
 		}
-		same, err := replay.Print(cmd.OutOrStdout(), replay.Name(path), t)
+		same, err := replay.Print(textTo(cmd), replay.Name(path), t)
 		if err != nil {
 			return err
 		}

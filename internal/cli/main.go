@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // Exit codes.
@@ -63,14 +65,15 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 }
 
 // errorLines marks each error in a text: joined errors take a line each, and
-// indented lines go on with the error above.
+// indented lines go on with the error above. What an error tells may be somebody
+// else's words.
 func errorLines(err error) string {
 	var text strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
 		if !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") {
 			text.WriteString("error: ")
 		}
-		text.WriteString(strings.TrimRight(line, "\n") + "\n")
+		text.WriteString(plaintext.Keep(strings.TrimRight(line, "\n")) + "\n")
 	}
 	return text.String()
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // outputFlag adds -o for a command that knows these formats beside its table.
@@ -25,6 +27,16 @@ func outputFlag(cmd *cobra.Command, formats ...string) {
 		}
 		return nil
 	}
+}
+
+// textTo returns where a command writes text that may hold what somebody else has
+// written: the standard output, filtered if that is a terminal, which would obey it.
+func textTo(cmd *cobra.Command) io.Writer {
+	out := cmd.OutOrStdout()
+	if terminalOf(out) != nil {
+		return plaintext.NewWriter(out)
+	}
+	return out
 }
 
 // terminalOf returns the file behind w if that is a terminal, else nil.

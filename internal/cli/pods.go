@@ -27,13 +27,13 @@ ready, and what is wrong with manifests.`,
 			})
 			client := a.client(cmd)
 			if watch {
-				return list.Watch(cmd.OutOrStdout(), client.Watch(cmd.Context()))
+				return list.Watch(textTo(cmd), client.Watch(cmd.Context()))
 			}
 			snapshot, err := client.Snapshot(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return list.Print(cmd.OutOrStdout(), cmd.ErrOrStderr(), snapshot)
+			return list.Print(textTo(cmd), cmd.ErrOrStderr(), snapshot)
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and show changes")

@@ -10,6 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cli/format"
 	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
 	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // versions is what `deckhand version -o json` prints.
@@ -36,15 +37,15 @@ func (a *app) versionCommand() *cobra.Command {
 					v.Agent, v.Node = &snapshot.Agent, snapshot.Node
 				}
 			}
-			if done, err := format.As(cmd.OutOrStdout(), flagValue(cmd, "output"), v); done {
+			if done, err := format.As(textTo(cmd), flagValue(cmd, "output"), v); done {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "Client: ", v.Client)
+			fmt.Fprintln(textTo(cmd), "Client: ", v.Client)
 			switch {
 			case v.Agent != nil:
-				fmt.Fprintln(cmd.OutOrStdout(), "Agent:  ", a.describeAgent(v))
+				fmt.Fprintln(textTo(cmd), "Agent:  ", a.describeAgent(v))
 			case errors.As(agentErr, new(*local.NoAgentError)):
-				fmt.Fprintln(cmd.OutOrStdout(), "Agent:   none running at", a.client(cmd).Path())
+				fmt.Fprintln(textTo(cmd), "Agent:   none running at", a.client(cmd).Path())
 			case agentErr != nil:
 				return agentErr
 			}
@@ -61,11 +62,11 @@ func (a *app) describeAgent(v versions) string {
 	if v.Agent.RuntimeName == "" {
 		return text + "\nRuntime: not reached yet"
 	}
-	text += fmt.Sprintf("\nRuntime: %s %s", v.Agent.RuntimeName, v.Agent.RuntimeVersion)
+	text += fmt.Sprintf("\nRuntime: %s %s", plaintext.Line(v.Agent.RuntimeName), plaintext.Line(v.Agent.RuntimeVersion))
 	if !v.Agent.RuntimeReady {
 		text += ", not ready"
 		if v.Agent.RuntimeMessage != "" {
-			text += ": " + v.Agent.RuntimeMessage
+			text += ": " + plaintext.Line(v.Agent.RuntimeMessage)
 		}
 	}
 	return text

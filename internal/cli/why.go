@@ -41,7 +41,7 @@ manifest has it, or completed. It is 1 if not, and 2 for wrong usage.`,
 }
 
 func (a *app) why(cmd *cobra.Command, args []string) (fine bool, err error) {
-	ctx, client, out, now := cmd.Context(), a.client(cmd), cmd.OutOrStdout(), a.deps.Now()
+	ctx, client, out, now := cmd.Context(), a.client(cmd), textTo(cmd), a.deps.Now()
 	namespace, as := flagValue(cmd, "namespace"), flagValue(cmd, "output")
 	snapshot, err := client.Snapshot(ctx)
 	if err != nil {

@@ -156,18 +156,15 @@ func (r *Runner) removeContainer(ctx context.Context, o *pod.Observed, a pod.Act
 		return nil
 	}
 	for i := range o.Containers {
-		c := o.Containers[i]
+		c := &o.Containers[i]
 		if c.ID != a.ID {
 			continue
 		}
 		if a.KeepLog {
-			// The log before it is the one that goes: by its number, its container is gone.
-			c.Attempt--
+			return r.cfg.Logs.Retire(podlogdirs.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+				podlogdirs.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
 		}
-		if c.Attempt < 0 {
-			return nil
-		}
-		return r.removeLog(o, &c)
+		return r.removeLog(o, c)
 	}
 	return nil
 }

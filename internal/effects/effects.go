@@ -75,9 +75,12 @@ type Cgroups interface {
 
 // Allocations grants resources to pods.
 type Allocations interface {
+	Get(types.UID) *pod.Allocation
 	Admit(p *v1.Pod) (*pod.Allocation, error)
 	// Resize refuses with a *pod.Failure.
 	Resize(p *v1.Pod) (*pod.Allocation, error)
+	// Settled says that what the pod was granted is in force.
+	Settled(types.UID)
 	// Release gives back what a pod has that has ended for good, Forget also forgets the pod.
 	Release(types.UID)
 	Forget(types.UID)
@@ -97,6 +100,12 @@ type Hooks interface {
 	Hook(ctx context.Context, t handler.Target, hook *v1.LifecycleHandler, timeout time.Duration) error
 }
 
+// DNS knows how pods resolve names.
+type DNS interface {
+	// For also returns what is to be told of it when the pod gets a sandbox.
+	For(p *v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error)
+}
+
 // Recorder takes in events.
 type Recorder interface {
 	Event(p *v1.Pod, e pod.Event)
@@ -111,6 +120,8 @@ type Images interface {
 type Logs interface {
 	Create(p podlogdirs.Pod, container string) error
 	Link(p podlogdirs.Pod, i podlogdirs.Instance) error
+	// Retire leaves the log of an instance that is gone, and removes those before it.
+	Retire(p podlogdirs.Pod, i podlogdirs.Instance) error
 	Remove(p podlogdirs.Pod, i podlogdirs.Instance) error
 	RemovePod(p podlogdirs.Pod) error
 	Attempts(p podlogdirs.Pod) (map[string]int, error)
@@ -130,6 +141,7 @@ type Config struct {
 	Facts    Facts
 	Volumes  Volumes
 	Cgroups  Cgroups
+	DNS      DNS
 	Images   Images
 	Logs     Logs
 	Meter    Meter
@@ -205,7 +217,7 @@ func (r *Runner) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.U
 	case pod.Allocate:
 		_, err = r.cfg.Allocations.Resize(p)
 	case pod.ResizePod:
-		err = r.cfg.Cgroups.Resize(ctx, p, grant.PodLimits(p, a.PodResources))
+		err = r.resizePod(ctx, p, a)
 	case pod.ResizeContainer:
 		err = r.resizeContainer(ctx, a)
 	case pod.Keep:

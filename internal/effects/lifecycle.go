@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/handler"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -51,6 +52,18 @@ func (r *Runner) hook(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Act
 		return fmt.Errorf("container %s has no such hook", a.Container)
 	}
 	return r.cfg.Hooks.Hook(ctx, t, hook, a.Grace)
+}
+
+// resizePod sets what the pod's control group allows. When that is what it was
+// granted, and no more, the resize is over.
+func (r *Runner) resizePod(ctx context.Context, p *v1.Pod, a pod.Action) error {
+	if err := r.cfg.Cgroups.Resize(ctx, p, grant.PodLimits(p, a.PodResources)); err != nil {
+		return err
+	}
+	if granted := r.cfg.Allocations.Get(p.UID); granted != nil && grant.Equal(granted, a.PodResources) {
+		r.cfg.Allocations.Settled(p.UID)
+	}
+	return nil
 }
 
 // resizeContainer gives a running container other resources. A memory limit below

@@ -11,15 +11,29 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// sandboxConfig is the configuration of the pod's sandbox: also needed, unchanged, for each container in it.
+// sandboxConfig is the configuration of the pod's sandbox that is there, which each container in it is made with.
 func (r *Runner) sandboxConfig(p *v1.Pod, attempt int) (*runtimeapi.PodSandboxConfig, error) {
+	dns, _, err := r.cfg.DNS.For(p)
+	if err != nil {
+		// The containers' resolv.conf was made with the sandbox: a node's that can't be
+		// read now is no reason to keep one from starting.
+		r.cfg.Log.V(2).Info("Can't tell the runtime the pod's DNS configuration again", "pod", pod.FullName(p), "err", err)
+	}
+	return r.sandboxConfigWith(p, attempt, dns)
+}
+
+func (r *Runner) sandboxConfigWith(p *v1.Pod, attempt int, dns *runtimeapi.DNSConfig) (*runtimeapi.PodSandboxConfig, error) {
 	return translate.SandboxConfig(&r.cfg.Settings, translate.SandboxInput{
-		Pod: p, Attempt: uint32(attempt), CgroupParent: r.cfg.Cgroups.CgroupParent(p),
+		Pod: p, Attempt: uint32(attempt), DNS: dns, CgroupParent: r.cfg.Cgroups.CgroupParent(p),
 	})
 }
 
 func (r *Runner) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (string, error) {
-	config, err := r.sandboxConfig(p, a.Attempt)
+	dns, news, err := r.cfg.DNS.For(p)
+	if err != nil {
+		return "", err
+	}
+	config, err := r.sandboxConfigWith(p, a.Attempt, dns)
 	if err != nil {
 		return "", err
 	}
@@ -34,6 +48,10 @@ func (r *Runner) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (st
 	r.cfg.Meter.SandboxStarted(err != nil)
 	if err != nil {
 		return "", err
+	}
+	// Now, so that it is told once however often the runtime failed.
+	for _, e := range news {
+		r.cfg.Recorder.Event(p, e)
 	}
 	// The answer to RunPodSandbox has no address in it, and containers need it.
 	st, err := r.cfg.Runtime.PodSandboxStatus(ctx, id)

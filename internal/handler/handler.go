@@ -29,9 +29,14 @@ const defaultTimeout = time.Second
 // its time was over.
 var ErrTimeout = errors.New("the command's time is over")
 
+// ErrTooMuchOutput is what an Execer's error wraps if the command printed more than
+// the runtime can tell, so that how it ended isn't known.
+var ErrTooMuchOutput = errors.New("the command printed more than 16 MiB")
+
 // Execer runs a command in container id and waits for it. A command that ends with
 // a code other than 0 is no error. timeout 0 means none; an error for a command that
-// took longer wraps ErrTimeout. It returns soon after ctx ends.
+// took longer wraps ErrTimeout, for one that printed too much ErrTooMuchOutput. It
+// returns soon after ctx ends.
 type Execer interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int, err error)
 }

@@ -76,6 +76,7 @@ func TestExecProbe(t *testing.T) {
 		"runtime error": {err: errors.New("no such container"), state: handler.Unknown, message: `run "true $x" in the container: no such container`},
 		"too long": {err: fmt.Errorf("rpc: %w", handler.ErrTimeout), state: handler.Failure,
 			message: `command timed out: "true $x" timed out after 3s`},
+		"too much": {err: fmt.Errorf("rpc: %w", handler.ErrTooMuchOutput), state: handler.Failure, message: "the command printed more than 16 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := handlers(func(_ context.Context, id string, cmd []string, timeout time.Duration) (string, string, int, error) {
@@ -179,6 +180,7 @@ func TestExecHook(t *testing.T) {
 		"exits":         {code: 2, want: `command "x" exited with 2: outerr`},
 		"too long":      {err: handler.ErrTimeout, want: `command timed out: "x" timed out after 1m0s`},
 		"runtime error": {err: errors.New("gone"), want: `run "x" in the container: gone`},
+		"too much":      {err: fmt.Errorf("rpc: %w", handler.ErrTooMuchOutput), want: `run "x" in the container: the command printed more than 16 MiB`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := handlers(func(_ context.Context, _ string, _ []string, timeout time.Duration) (string, string, int, error) {

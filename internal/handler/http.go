@@ -47,7 +47,8 @@ func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAc
 // API says nothing about it, and pods rely on that (kubernetes/kubernetes#56963).
 //
 // A server that doesn't speak TLS is asked again without: hooks ignored the scheme
-// before Kubernetes 1.26, and what worked by mistake goes on working.
+// before Kubernetes 1.26, and what worked by mistake goes on working. The headers
+// that the pod gives were meant for TLS only, and aren't sent then: any may be secret.
 func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAction, timeout time.Duration) error {
 	request, err := newRequest(t, action, hookAgent)
 	if err != nil {

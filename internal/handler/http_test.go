@@ -230,7 +230,7 @@ func TestHTTPHook(t *testing.T) {
 				timeout = 100 * time.Millisecond
 			}
 			hook := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: c.path, Port: intstr.FromString("web"), Scheme: c.scheme,
-				HTTPHeaders: []v1.HTTPHeader{{Name: "Authorization", Value: "hush"}}}}
+				HTTPHeaders: []v1.HTTPHeader{{Name: "X-Api-Key", Value: "hush"}, {Name: "Host", Value: "given.example"}, {Name: "Accept", Value: "a/b"}}}}
 			var log bytes.Buffer
 			h := handler.New(handler.Config{Log: funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{Verbosity: 10})})
 			err := h.Hook(t.Context(), c.server.target(t), hook, timeout)
@@ -247,8 +247,9 @@ func TestHTTPHook(t *testing.T) {
 				t.Errorf("User-Agent %q", c.server.last().UserAgent())
 			}
 			inTheClear := c.scheme == "HTTPS" && c.server == plain
-			if (c.server.last().Header.Get("Authorization") == "") != inTheClear {
-				t.Errorf("Authorization %q", c.server.last().Header.Get("Authorization"))
+			got := c.server.last()
+			if (got.Header.Get("X-Api-Key") == "") != inTheClear || got.Host != "given.example" || got.Header.Get("Accept") != "a/b" {
+				t.Errorf("host %s, headers %v", got.Host, got.Header)
 			}
 			if inTheClear != strings.Contains(log.String(), "Set the hook's scheme to HTTP") {
 				t.Errorf("log: %s", log.String())

@@ -10,6 +10,9 @@
 //	failed/UID.txtar     of a pod that the core failed on
 //	.running             marks an agent that runs, or didn't stop in order
 //
+// All files together take at most 64 MiB, or twice what is kept of all pods in memory
+// where that is more. What is too much goes, first of what the previous agent left.
+//
 // Nothing depends on it: a journal that can't be written, or is damaged, keeps no
 // agent from starting and no pod from running.
 package journal
@@ -42,13 +45,18 @@ type Config struct {
 type Journal struct {
 	cfg   Config
 	store *store
-	// news has one slot; it wakes Run while rings are kept on disk as well.
-	news chan struct{}
+	// news has one slot; it wakes Run while rings are kept on disk as well. closing has
+	// one, too, and wakes it when closed has more.
+	news, closing chan struct{}
+	// failures has a slot for each failure of the core that may be written at a time.
+	failures chan struct{}
 	// newRecorder makes the recorder of one pod.
 	newRecorder func(limit int) recorder
 
 	mu      sync.Mutex
 	records map[types.UID]*Record
+	// closed are the pods whose files Run has to remove.
+	closed map[types.UID]bool
 	// ready says that the folder can be used, crashed that the last agent didn't stop in order.
 	ready, crashed bool
 }
@@ -65,10 +73,13 @@ func New(cfg Config) *Journal {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
 	}
-	return &Journal{
-		cfg: cfg, store: newStore(cfg.Dir), news: make(chan struct{}, 1), records: map[types.UID]*Record{},
+	j := &Journal{
+		cfg: cfg, news: make(chan struct{}, 1), closing: make(chan struct{}, 1), failures: make(chan struct{}, writers),
+		records: map[types.UID]*Record{}, closed: map[types.UID]bool{},
 		newRecorder: func(limit int) recorder { return transcript.NewRecorder(limit) },
 	}
+	j.store = newStore(cfg.Dir, cfg.Limit, j.count)
+	return j
 }
 
 // off reports whether nothing is to be kept.
@@ -86,21 +97,37 @@ func (j *Journal) Open(uid types.UID, name string) *Record {
 	return r
 }
 
-// Close says that nothing is left of the pod: its record is forgotten, in memory
-// and on disk. What the core failed on stays, for whoever looks into it.
+// Close says that nothing is left of the pod: its record is forgotten, in memory and,
+// a little later, on disk. It waits for no disk: Run removes the files, and Sweep what
+// a killed agent has left of them. What the core failed on stays, for whoever looks
+// into it.
 func (j *Journal) Close(uid types.UID) {
 	j.mu.Lock()
 	r, ready := j.records[uid], j.ready
 	delete(j.records, uid)
+	if ready {
+		j.closed[uid] = true
+	}
 	j.mu.Unlock()
 	if r != nil {
 		r.end()
 	}
-	if !ready {
-		return
+	if ready {
+		select {
+		case j.closing <- struct{}{}:
+		default:
+		}
 	}
-	for _, part := range [...]part{current, previous} {
-		if err := j.store.remove(file{part, uid}); err != nil {
+}
+
+// removeClosed removes the files of the pods that were closed.
+func (j *Journal) removeClosed() {
+	j.mu.Lock()
+	closed := j.closed
+	j.closed = map[types.UID]bool{}
+	j.mu.Unlock()
+	for uid := range closed {
+		if err := j.store.remove(uid); err != nil {
 			j.cfg.Log.Error(err, "Can't remove a pod's journal", "podUID", uid)
 		}
 	}
@@ -137,6 +164,13 @@ func (j *Journal) CrashedBefore() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.crashed
+}
+
+// count returns how many pods there are.
+func (j *Journal) count() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.records)
 }
 
 func (j *Journal) record(uid types.UID) *Record {

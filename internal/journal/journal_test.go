@@ -3,13 +3,13 @@ package journal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -112,7 +112,12 @@ func TestTextCanBeReplayed(t *testing.T) {
 }
 
 func TestOpenGoesOnUntilClose(t *testing.T) {
-	j, _ := begin(t, rootDir(t))
+	dir := rootDir(t)
+	synctest.Test(t, func(t *testing.T) { opensAndCloses(t, dir) })
+}
+
+func opensAndCloses(t *testing.T, dir string) {
+	j, stop := begin(t, dir)
 	decide(j, "u1")
 	first := j.Open("u1", "web_default")
 	if again := j.Open("u1", "web_default"); again != first {
@@ -126,6 +131,7 @@ func TestOpenGoesOnUntilClose(t *testing.T) {
 	}
 	late := j.Open("u1", "web_default")
 	j.Close("u1")
+	synctest.Wait()
 	if _, ok := j.Text("u1"); ok || exists(t, j.cfg.Dir, "u1.txtar") {
 		t.Error("something is left of the record")
 	}
@@ -134,6 +140,7 @@ func TestOpenGoesOnUntilClose(t *testing.T) {
 		t.Errorf("a closed record was written: %v", err)
 	}
 	j.Close("never opened")
+	stop()
 }
 
 func TestOrderlyStopSavesEverything(t *testing.T) {
@@ -314,32 +321,6 @@ func TestOff(t *testing.T) {
 	stop()
 	if exists(t, dir) {
 		t.Error("there is a folder")
-	}
-}
-
-func TestTheOldestGoFirst(t *testing.T) {
-	dir := rootDir(t)
-	j, stop := begin(t, dir)
-	decide(j, "u")
-	text, _ := j.Text("u")
-	stop()
-	size := int64(len(text))
-	j, _ = begin(t, dir, func(j *Journal) { j.store.max = 8 * size })
-	for i := range 9 {
-		uid := types.UID(fmt.Sprint("u", i))
-		decide(j, uid)
-		if err := j.SaveOne(uid); err != nil {
-			t.Fatal(err)
-		}
-		if j.store.total > j.store.max {
-			t.Errorf("%d bytes are on disk, more than %d", j.store.total, j.store.max)
-		}
-	}
-	if exists(t, dir, "previous", "u.txtar") || exists(t, dir, "u0.txtar") {
-		t.Error("the oldest are still there")
-	}
-	if !exists(t, dir, "u8.txtar") {
-		t.Error("the newest is gone")
 	}
 }
 

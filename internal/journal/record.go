@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,7 +59,9 @@ func (r *Record) Decision(in lifecycle.Input, d lifecycle.Decision) {
 }
 
 // Failed takes down what the core failed on, and has the whole record written at
-// once. It returns where a person finds it, or why it is nowhere.
+// once: the agent may not live long. It returns where a person finds it, or why it is
+// nowhere. Where the core fails on many pods, few are written at a time, and what
+// can't be begun within failedWait isn't.
 func (r *Record) Failed(in lifecycle.Input, failure error) string {
 	rec := r.open()
 	if rec == nil {
@@ -76,9 +79,17 @@ func (r *Record) Failed(in lifecycle.Input, failure error) string {
 	if !r.journal.usable() {
 		return "only in memory (`deckhand journal`): the journal's folder can't be used"
 	}
+	wait := time.NewTimer(failedWait)
+	defer wait.Stop()
+	select {
+	case r.journal.failures <- struct{}{}:
+		defer func() { <-r.journal.failures }()
+	case <-wait.C:
+		return "only in memory (`deckhand journal`): the core fails on too many pods at once"
+	}
 	text, _ := r.text()
 	f := file{failed, r.uid}
-	if err := r.journal.store.write(f, text); err != nil {
+	if err := r.journal.store.write(f, text, nil); err != nil {
 		return fmt.Sprintf("only in memory (`deckhand journal`): %v", err)
 	}
 	return r.journal.store.path(f)
@@ -170,7 +181,7 @@ func (r *Record) save() error {
 	if !ok {
 		return nil
 	}
-	err := r.journal.store.write(file{current, r.uid}, text)
+	err := r.journal.store.write(file{current, r.uid}, text, r)
 	if err != nil {
 		r.mu.Lock()
 		r.news = true
@@ -179,11 +190,20 @@ func (r *Record) save() error {
 	return err
 }
 
-// end waits for what is being written of the record: nothing is from then on.
+// end has nothing written of the record any more: what is being written goes again.
+// It waits for nothing.
 func (r *Record) end() {
-	r.saving.Lock()
-	defer r.saving.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
+}
+
+// hasEnded reports whether nothing is left of the pod; no record never ends.
+func (r *Record) hasEnded() bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
 }

@@ -8,21 +8,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pathelement"
 )
 
 const (
-	// maxTotal is how many bytes all files may take. What hasn't been written for
-	// longest goes first, so much at a time that not every file calls for that.
-	maxTotal = 64 << 20
+	// leastTotal is how many bytes all files may take on a node with few pods; see store.bound.
+	leastTotal = 64 << 20
 	// marker is the file of an agent that runs.
 	marker    = ".running"
 	extension = ".txtar"
@@ -47,136 +44,109 @@ type file struct {
 type entry struct {
 	size    int64
 	written time.Time
+	// by is the record that was written; nil where that doesn't matter.
+	by *Record
 }
 
 // store is the folder on disk. It knows what is in it, so that a pod of which
 // there is nothing costs no system call.
 type store struct {
 	dir string
-	max int64
+	// limit is how many bytes are kept of a pod, pods tells how many there are.
+	limit int64
+	pods  func() int
+	// least is leastTotal, but in tests.
+	least int64
 
+	// mu guards what follows, and is held while a file gets its name or goes, so that
+	// the books are true. It isn't held while anything is written.
 	mu    sync.Mutex
 	files map[file]entry
 	total int64
+	// earlier is how many files are in previous.
+	earlier int
+	// lost are the pods whose file of this agent had to go for want of room.
+	lost map[types.UID]bool
 }
 
-func newStore(dir string) *store {
-	return &store{dir: dir, max: maxTotal, files: map[file]entry{}}
+func newStore(dir string, limit int, pods func() int) *store {
+	return &store{dir: dir, limit: int64(limit), pods: pods, least: leastTotal, files: map[file]entry{}, lost: map[types.UID]bool{}}
 }
 
 func (s *store) path(f file) string {
 	return filepath.Join(s.dir, string(f.part), string(f.uid)+extension)
 }
 
-// open makes the folders and takes stock. What was there of an agent is the
-// previous one's from now on.
-func (s *store) open() error {
-	for _, p := range [...]part{current, previous, failed} {
-		dir := filepath.Join(s.dir, string(p))
-		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		if err := os.Chmod(dir, 0o700); err != nil {
-			return err
-		}
-	}
-	if err := s.turn(); err != nil {
-		return err
-	}
-	for _, p := range [...]part{previous, failed} {
-		list, err := os.ReadDir(filepath.Join(s.dir, string(p)))
-		if err != nil {
-			return err
-		}
-		for _, e := range list {
-			if err := s.takeStock(p, e); err != nil {
-				return err
-			}
-		}
-	}
-	return s.trim()
-}
-
-// turn makes the files of the last agent those of the previous one, and removes
-// what it left half written.
-func (s *store) turn() error {
-	list, err := os.ReadDir(s.dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		path := filepath.Join(s.dir, e.Name())
-		switch {
-		case !e.Type().IsRegular() || e.Name() == marker:
-			continue
-		case strings.HasSuffix(e.Name(), extension):
-			err = os.Rename(path, filepath.Join(s.dir, string(previous), e.Name()))
-		default:
-			err = os.Remove(path)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takeStock notes a file that is there, or removes one that was never finished.
-func (s *store) takeStock(p part, e fs.DirEntry) error {
-	info, err := e.Info()
-	if err != nil {
-		return err
-	}
-	uid, ok := strings.CutSuffix(e.Name(), extension)
-	switch {
-	case !info.Mode().IsRegular():
-	case !ok:
-		return os.Remove(filepath.Join(s.dir, string(p), e.Name()))
-	default:
-		s.note(file{p, types.UID(uid)}, entry{info.Size(), info.ModTime()})
-	}
-	return nil
-}
-
-// mark puts up the marker and reports whether it was there.
-func (s *store) mark() (was bool, err error) {
-	f, err := os.OpenFile(filepath.Join(s.dir, marker), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return false, f.Close()
-}
-
-func (s *store) unmark() error { return os.Remove(filepath.Join(s.dir, marker)) }
-
-// write replaces a file. It isn't waited for the disk: a host that loses power may
-// lose what it did last.
-func (s *store) write(f file, text []byte) error {
+// write replaces a file with what is recorded in by, unless that has ended before
+// the file is whole; by is nil for what is written in any case. It isn't waited for
+// the disk: a host that loses power may lose what it did last.
+func (s *store) write(f file, text []byte, by *Record) error {
 	if err := pathelement.Check("UID", string(f.uid)); err != nil {
 		return err
 	}
-	if err := atomicfile.WriteVolatile(s.path(f), text, 0o600); err != nil {
-		return err
+	tmp, err := s.fill(f, text)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", s.path(f), err)
 	}
+	pods := s.pods()
 	s.mu.Lock()
-	s.note(f, entry{int64(len(text)), time.Now()})
-	s.mu.Unlock()
-	return s.trim()
+	defer s.mu.Unlock()
+	if by.hasEnded() {
+		return os.Remove(tmp)
+	}
+	if err := os.Rename(tmp, s.path(f)); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	s.note(f, entry{int64(len(text)), time.Now(), by})
+	return s.trim(pods, f)
+}
+
+// fill writes a text to a file beside the one that it is to become. What is left of
+// it when the agent dies is removed by the next.
+func (s *store) fill(f file, text []byte) (name string, err error) {
+	// CreateTemp opens with O_EXCL and 0600.
+	out, err := os.CreateTemp(filepath.Join(s.dir, string(f.part)), "."+string(f.uid)+".tmp-*")
+	if err != nil {
+		return "", err
+	}
+	_, err = out.Write(text)
+	if err = errors.Join(err, out.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(out.Name()))
+	}
+	return out.Name(), nil
 }
 
 // note takes a file into the books.
 func (s *store) note(f file, e entry) {
-	s.total += e.size - s.files[f].size
+	s.forget(f)
 	s.files[f] = e
+	s.total += e.size
+	switch f.part {
+	case current:
+		delete(s.lost, f.uid)
+	case previous:
+		s.earlier++
+	}
+}
+
+// forget takes a file out of the books and reports whether it was in them.
+func (s *store) forget(f file) bool {
+	e, ok := s.files[f]
+	if !ok {
+		return false
+	}
+	delete(s.files, f)
+	s.total -= e.size
+	if f.part == previous {
+		s.earlier--
+	}
+	return true
 }
 
 // read returns a file's text; nil if there is none.
 func (s *store) read(f file) ([]byte, error) {
 	s.mu.Lock()
-	_, ok := s.files[f]
+	e, ok := s.files[f]
 	s.mu.Unlock()
 	if !ok {
 		return nil, nil
@@ -189,60 +159,105 @@ func (s *store) read(f file) ([]byte, error) {
 		return nil, err
 	}
 	defer in.Close()
-	return io.ReadAll(io.LimitReader(in, s.max))
+	return io.ReadAll(io.LimitReader(in, e.size))
 }
 
-// remove removes a file, if it is there.
-func (s *store) remove(f file) error {
+// remove removes what there is of a pod of which nothing is left, but not what a
+// record has written since that goes on.
+func (s *store) remove(uid types.UID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.drop(f)
+	delete(s.lost, uid)
+	err := s.drop(file{previous, uid})
+	f := file{current, uid}
+	if by := s.files[f].by; by != nil && !by.hasEnded() {
+		return err
+	}
+	return errors.Join(err, s.drop(f))
 }
 
 func (s *store) drop(f file) error {
-	e, ok := s.files[f]
-	if !ok {
+	if !s.forget(f) {
 		return nil
 	}
-	delete(s.files, f)
-	s.total -= e.size
 	if err := os.Remove(s.path(f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove an old journal: %w", err)
 	}
 	return nil
 }
 
-// sweep removes the files that stale picks.
+// sweep removes the files that stale picks, and lets others go between two of them.
 func (s *store) sweep(stale func(file, entry) bool) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
+	files := make(map[file]entry, len(s.files))
 	for f, e := range s.files {
+		files[f] = e
+	}
+	s.mu.Unlock()
+	var errs []error
+	for f, e := range files {
 		if stale(f, e) {
-			errs = append(errs, s.drop(f))
+			errs = append(errs, s.dropIfStill(f, e))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// trim removes the oldest files where all take too much.
-func (s *store) trim() error {
+func (s *store) dropIfStill(f file, e entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.total <= s.max {
+	if s.files[f] != e {
+		return nil // it was written meanwhile
+	}
+	return s.drop(f)
+}
+
+// bound is how many bytes all files may take. There is always room for the files of
+// all pods, those that are and those that were when the last agent stopped: a file
+// takes up to twice as much as its record does in memory.
+func (s *store) bound(pods int) int64 {
+	return max(s.least, 2*s.limit*int64(max(pods, s.earlier)))
+}
+
+// trim removes files where all take too much, so much at a time that not every file
+// calls for that: first those of the previous agent, then of all others, what hasn't
+// been written for longest; never the one that has just been.
+func (s *store) trim(pods int, written file) error {
+	bound := s.bound(pods)
+	if s.total <= bound {
 		return nil
 	}
 	list := make([]file, 0, len(s.files))
 	for f := range s.files {
-		list = append(list, f)
+		if f != written {
+			list = append(list, f)
+		}
 	}
-	slices.SortFunc(list, func(a, b file) int { return s.files[a].written.Compare(s.files[b].written) })
+	slices.SortFunc(list, func(a, b file) int {
+		if (a.part == previous) != (b.part == previous) {
+			if a.part == previous {
+				return -1
+			}
+			return 1
+		}
+		return s.files[a].written.Compare(s.files[b].written)
+	})
 	var errs []error
 	for _, f := range list {
-		if s.total <= s.max/8*7 {
+		if s.total <= bound/8*7 {
 			break
+		}
+		if f.part == current {
+			s.lost[f.uid] = true
 		}
 		errs = append(errs, s.drop(f))
 	}
 	return errors.Join(errs...)
+}
+
+// missing returns how many pods' files of this agent had to go for want of room.
+func (s *store) missing() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.lost)
 }

@@ -16,163 +16,178 @@ import (
 // command makes one thing happen. Arguments are the words after its name.
 type command func(s *sim, args []string) error
 
-// commands are what the lines of a golden transcript that begin with "#! " may say.
-var commands = map[string]command{
-	"see":   func(*sim, []string) error { return nil },
-	"after": func(s *sim, a []string) error { return s.pass(arg(a, 0), 1) },
-	"wake": func(s *sim, _ []string) error {
-		if s.last.Wake.IsZero() {
-			return fmt.Errorf("no wake-up was asked for")
-		}
-		s.now = s.last.Wake
-		return nil
-	},
-	// ok KIND [NAME]: the first such action ends well.
-	"ok": func(s *sim, a []string) error {
-		return s.end(a, func(act pod.Action) { s.succeed(act) })
-	},
-	// fail KIND NAME REASON MESSAGE...; NAME "-" for an action without a container
-	"fail": func(s *sim, a []string) error {
-		return s.end(a, func(act pod.Action) { s.fail(act, arg(a, 2), strings.Join(a[3:], " ")) })
-	},
-	"fail-for-good": func(s *sim, a []string) error {
-		return s.end(a, func(act pod.Action) {
-			s.fail(act, arg(a, 2), strings.Join(a[3:], " "))
-			s.results[len(s.results)-1].Failure.Permanent = true
-		})
-	},
-	"lost": func(s *sim, a []string) error {
-		return s.end(a, func(act pod.Action) { s.lose(act) })
-	},
-	"cancelled": func(s *sim, a []string) error {
-		return s.end(a, func(act pod.Action) {
-			s.results = append(s.results, pod.Result{Action: act, At: s.now, Cancelled: true})
-		})
-	},
-	// fail-start NAME MESSAGE...: the runtime leaves it as ended with 128.
-	"fail-start": func(s *sim, a []string) error {
-		act, err := s.take(pod.StartContainer, arg(a, 0))
-		if err != nil {
-			return err
-		}
-		c := s.byID(act.ID)
-		s.exit(c, 128)
-		c.Reason = "StartError"
-		s.fail(act, "RunContainerError", strings.Join(a[1:], " "))
-		return nil
-	},
-	"start-cut-off": func(s *sim, a []string) error {
-		act, err := s.take(pod.StartContainer, arg(a, 0))
-		if err != nil {
-			return err
-		}
-		c := s.byID(act.ID)
-		c.State, c.FinishedAt, c.ExitCode, c.Reason, c.Message = pod.ContainerExited, s.now, 128, "StartError", "failed to start: context canceled"
-		s.restartAgent()
-		return nil
-	},
-	"up": func(s *sim, _ []string) error { return s.bringUp() },
-	// exit NAME CODE [REASON]
-	"exit": func(s *sim, a []string) error {
-		code, err := strconv.Atoi(arg(a, 1))
-		if err != nil {
-			return err
-		}
-		inst := s.obs.Newest(arg(a, 0))
-		if err := s.exitNamed(arg(a, 0), int32(code)); err != nil {
-			return err
-		}
-		if r := arg(a, 2); r != "" {
-			s.byID(inst.ID).Reason = r
-		}
-		return nil
-	},
-	// probe NAME KIND ok|fail [MESSAGE...]
-	"probe": func(s *sim, a []string) error {
-		for _, p := range s.last.Probes {
-			if p.Container == arg(a, 0) && string(p.Kind) == arg(a, 1) {
-				s.probes[p] = pod.ProbeResult{Probe: p, OK: arg(a, 2) == "ok", At: s.now, Message: strings.Join(a[3:], " ")}
-				return nil
+// newCommands are what the lines of a golden transcript that begin with "#! " may say.
+func newCommands() map[string]command {
+	return map[string]command{
+		"see":   func(*sim, []string) error { return nil },
+		"after": func(s *sim, a []string) error { return s.pass(arg(a, 0), 1) },
+		"wake": func(s *sim, _ []string) error {
+			if s.last.Wake.IsZero() {
+				return fmt.Errorf("no wake-up was asked for")
 			}
-		}
-		return fmt.Errorf("no such probe is wanted")
-	},
-	"clock-set-back": func(s *sim, a []string) error { return s.pass(arg(a, 0), -1) },
-	"images-arrive":  func(s *sim, _ []string) error { s.node.ImagesAt = s.now; return nil },
-	"room-appears":   func(s *sim, _ []string) error { s.node.RoomAt = s.now; return nil },
-	"max-backoff": func(s *sim, a []string) (err error) {
-		s.node.MaxBackoff, err = time.ParseDuration(arg(a, 0))
-		return err
-	},
-	"reboot": func(s *sim, _ []string) error {
-		for _, b := range s.obs.Sandboxes {
-			s.endSandbox(b.ID, 255)
-		}
-		s.restartAgent()
-		return nil
-	},
-	"sandbox-dies":    func(s *sim, _ []string) error { s.obs.Sandboxes[0].State = pod.SandboxNotReady; return nil },
-	"runtime-forgets": func(s *sim, _ []string) error { s.obs = pod.Observed{}; return nil },
-	"runtime-loses": func(s *sim, a []string) error { // NAME: its shim died
-		c := s.byID(s.obs.Newest(arg(a, 0)).ID)
-		c.State, c.FinishedAt = pod.ContainerUnknown, s.now
-		return nil
-	},
-	"logs-on-disk": func(s *sim, a []string) error {
-		n, err := strconv.Atoi(arg(a, 1))
-		s.mem.Attempts = map[string]int{arg(a, 0): n}
-		return err
-	},
-	"agent-restarts": func(s *sim, _ []string) error { s.restartAgent(); return nil },
-	"orphan": func(s *sim, _ []string) error {
-		s.restartAgent()
-		s.pod, s.stop = nil, &lifecycle.Stop{At: s.now, Why: "nobody wants it"}
-		return nil
-	},
-	// stop [GRACE]: again with another grace is another request to delete it.
-	"stop": func(s *sim, a []string) error {
-		s.stop = &lifecycle.Stop{At: s.now, Why: "its manifest is gone"}
-		return optional(&s.stop.Grace, arg(a, 0))
-	},
-	// evict REASON [GRACE]
-	"evict": func(s *sim, a []string) error {
-		s.ending = &pod.Ending{At: s.now, Reason: arg(a, 0), Message: "the node says so", Disruption: true}
-		return optional(&s.ending.Grace, arg(a, 1))
-	},
-	// edit-image NAME IMAGE, edit-label NAME VALUE, edit-resources NAME request:cpu=1 limit:memory=64Mi ...
-	"edit-image": func(s *sim, a []string) error {
-		s.change(func(p *v1.Pod) { pod.ContainerNamed(p, arg(a, 0)).Image = arg(a, 1) })
-		return nil
-	},
-	"edit-label": func(s *sim, a []string) error {
-		s.change(func(p *v1.Pod) { p.Labels = map[string]string{arg(a, 0): arg(a, 1)} })
-		return nil
-	},
-	"edit-resources": func(s *sim, a []string) (err error) {
-		s.change(func(p *v1.Pod) {
-			r := &p.Spec.Resources
-			if name := arg(a, 0); name != "-" {
-				res := &pod.ContainerNamed(p, name).Resources
-				r = &res
+			s.now = s.last.Wake
+			return nil
+		},
+		// ok KIND [NAME]: the first such action ends well.
+		"ok": func(s *sim, a []string) error {
+			return s.end(a, func(act pod.Action) { s.succeed(act) })
+		},
+		// fail KIND NAME REASON MESSAGE...; NAME "-" for an action without a container
+		"fail": func(s *sim, a []string) error {
+			return s.end(a, func(act pod.Action) { s.fail(act, arg(a, 2), strings.Join(a[3:], " ")) })
+		},
+		"fail-for-good": func(s *sim, a []string) error {
+			return s.end(a, func(act pod.Action) {
+				s.fail(act, arg(a, 2), strings.Join(a[3:], " "))
+				s.results[len(s.results)-1].Failure.Permanent = true
+			})
+		},
+		"lost": func(s *sim, a []string) error {
+			return s.end(a, func(act pod.Action) { s.lose(act) })
+		},
+		"cancelled": func(s *sim, a []string) error {
+			return s.end(a, func(act pod.Action) {
+				s.results = append(s.results, pod.Result{Action: act, At: s.now, Cancelled: true})
+			})
+		},
+		// fail-start NAME MESSAGE...: the runtime leaves it as ended with 128.
+		"fail-start": func(s *sim, a []string) error {
+			act, err := s.take(pod.StartContainer, arg(a, 0))
+			if err != nil {
+				return err
 			}
-			err = setResources(*r, a[1:])
-		})
-		return err
-	},
-	// debug IMAGE TARGET: an ephemeral container is added
-	"debug": func(s *sim, a []string) error {
-		s.change(func(p *v1.Pod) {
-			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
-				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: arg(a, 0)}, TargetContainerName: arg(a, 1)})
-		})
-		return nil
-	},
-	// gate TYPE STATUS: somebody sets a condition of the pod
-	"gate": func(s *sim, a []string) error {
-		s.pod = s.pod.DeepCopy()
-		s.pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodConditionType(arg(a, 0)), Status: v1.ConditionStatus(arg(a, 1))}}
-		return nil
-	},
+			c := s.byID(act.ID)
+			s.exit(c, 128)
+			c.Reason = "StartError"
+			s.fail(act, "RunContainerError", strings.Join(a[1:], " "))
+			return nil
+		},
+		"start-cut-off": func(s *sim, a []string) error {
+			act, err := s.take(pod.StartContainer, arg(a, 0))
+			if err != nil {
+				return err
+			}
+			c := s.byID(act.ID)
+			c.State, c.FinishedAt, c.ExitCode, c.Reason, c.Message = pod.ContainerExited, s.now, 128, "StartError", "failed to start: context canceled"
+			s.restartAgent()
+			return nil
+		},
+		"up": func(s *sim, _ []string) error { return s.bringUp() },
+		// exit NAME CODE [REASON]
+		"exit": func(s *sim, a []string) error {
+			code, err := strconv.Atoi(arg(a, 1))
+			if err != nil {
+				return err
+			}
+			inst := s.obs.Newest(arg(a, 0))
+			if err := s.exitNamed(arg(a, 0), int32(code)); err != nil {
+				return err
+			}
+			if r := arg(a, 2); r != "" {
+				s.byID(inst.ID).Reason = r
+			}
+			return nil
+		},
+		// probe NAME KIND ok|fail [MESSAGE...]
+		"probe": func(s *sim, a []string) error {
+			for _, p := range s.last.Probes {
+				if p.Container == arg(a, 0) && string(p.Kind) == arg(a, 1) {
+					s.probes[p] = pod.ProbeResult{Probe: p, OK: arg(a, 2) == "ok", At: s.now, Message: strings.Join(a[3:], " ")}
+					return nil
+				}
+			}
+			return fmt.Errorf("no such probe is wanted")
+		},
+		"clock-set-back": func(s *sim, a []string) error { return s.pass(arg(a, 0), -1) },
+		"images-arrive":  func(s *sim, _ []string) error { s.node.ImagesAt = s.now; return nil },
+		"room-appears":   func(s *sim, _ []string) error { s.node.RoomAt = s.now; return nil },
+		"max-backoff": func(s *sim, a []string) (err error) {
+			s.node.MaxBackoff, err = time.ParseDuration(arg(a, 0))
+			return err
+		},
+		"reboot": func(s *sim, _ []string) error {
+			for _, b := range s.obs.Sandboxes {
+				s.endSandbox(b.ID, 255)
+			}
+			s.restartAgent()
+			return nil
+		},
+		"sandbox-dies":    func(s *sim, _ []string) error { s.obs.Sandboxes[0].State = pod.SandboxNotReady; return nil },
+		"runtime-forgets": func(s *sim, _ []string) error { s.obs = pod.Observed{}; return nil },
+		"runtime-loses": func(s *sim, a []string) error { // NAME: its shim died
+			c := s.byID(s.obs.Newest(arg(a, 0)).ID)
+			c.State, c.FinishedAt = pod.ContainerUnknown, s.now
+			return nil
+		},
+		"made-elsewhere": func(s *sim, a []string) error { s.byID(s.obs.Newest(arg(a, 0)).ID).Made = nil; return nil },
+		// end-together NAME CODE NAME CODE: both before the next decision
+		"end-together": func(s *sim, a []string) error {
+			if err := s.apply("exit " + arg(a, 0) + " " + arg(a, 1)); err != nil {
+				return err
+			}
+			return s.apply("exit " + arg(a, 2) + " " + arg(a, 3))
+		},
+		"sandbox-turns-up": func(s *sim, _ []string) error {
+			s.succeed(pod.Action{Kind: pod.CreateSandbox})
+			s.results = s.results[:len(s.results)-1]
+			return nil
+		},
+		"logs-on-disk": func(s *sim, a []string) error {
+			n, err := strconv.Atoi(arg(a, 1))
+			s.mem.Attempts = map[string]int{arg(a, 0): n}
+			return err
+		},
+		"agent-restarts": func(s *sim, _ []string) error { s.restartAgent(); return nil },
+		"orphan": func(s *sim, _ []string) error {
+			s.restartAgent()
+			s.pod, s.stop = nil, &lifecycle.Stop{At: s.now, Why: "nobody wants it"}
+			return nil
+		},
+		// stop [GRACE]: again with another grace is another request to delete it.
+		"stop": func(s *sim, a []string) error {
+			s.stop = &lifecycle.Stop{At: s.now, Why: "its manifest is gone"}
+			return optional(&s.stop.Grace, arg(a, 0))
+		},
+		// evict REASON [GRACE]
+		"evict": func(s *sim, a []string) error {
+			s.ending = &pod.Ending{At: s.now, Reason: arg(a, 0), Message: "the node says so", Disruption: true}
+			return optional(&s.ending.Grace, arg(a, 1))
+		},
+		// edit-image NAME IMAGE, edit-label NAME VALUE, edit-resources NAME request:cpu=1 limit:memory=64Mi ...
+		"edit-image": func(s *sim, a []string) error {
+			s.change(func(p *v1.Pod) { pod.ContainerNamed(p, arg(a, 0)).Image = arg(a, 1) })
+			return nil
+		},
+		"edit-label": func(s *sim, a []string) error {
+			s.change(func(p *v1.Pod) { p.Labels = map[string]string{arg(a, 0): arg(a, 1)} })
+			return nil
+		},
+		"edit-resources": func(s *sim, a []string) (err error) {
+			s.change(func(p *v1.Pod) {
+				r := &p.Spec.Resources
+				if name := arg(a, 0); name != "-" {
+					res := &pod.ContainerNamed(p, name).Resources
+					r = &res
+				}
+				err = setResources(*r, a[1:])
+			})
+			return err
+		},
+		// debug IMAGE TARGET: an ephemeral container is added
+		"debug": func(s *sim, a []string) error {
+			s.change(func(p *v1.Pod) {
+				p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
+					EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: arg(a, 0)}, TargetContainerName: arg(a, 1)})
+			})
+			return nil
+		},
+		// gate TYPE STATUS: somebody sets a condition of the pod
+		"gate": func(s *sim, a []string) error {
+			s.pod = s.pod.DeepCopy()
+			s.pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodConditionType(arg(a, 0)), Status: v1.ConditionStatus(arg(a, 1))}}
+			return nil
+		},
+	}
 }
 
 func arg(a []string, i int) string {
@@ -228,7 +243,7 @@ func setResources(r *v1.ResourceRequirements, args []string) error {
 // apply makes one line of a transcript happen.
 func (s *sim) apply(line string) error {
 	f := strings.Fields(line)
-	c := commands[f[0]]
+	c := newCommands()[f[0]]
 	if c == nil {
 		return fmt.Errorf("unknown line")
 	}

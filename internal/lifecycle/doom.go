@@ -22,7 +22,7 @@ type doom struct {
 
 // doomOf finds out whether a running container has to end.
 func (d *decider) doomOf(m *member.Member) (doom, bool) {
-	if !m.Runs() || !m.Probes() {
+	if !m.Runs() || !m.LongRunning() {
 		return doom{}, false
 	}
 	if _, failed := d.mem.HookFailed[m.Current.ID]; failed {
@@ -40,6 +40,22 @@ func (d *decider) doomOf(m *member.Member) (doom, bool) {
 	return doom{}, false
 }
 
+// pardon is for a container that need not end (any more): what was begun is carried
+// through, as it may be half dead; what wasn't is forgotten.
+func (d *decider) pardon(m *member.Member) {
+	if !m.Runs() {
+		return
+	}
+	id := m.Current.ID
+	if k, begun := d.mem.Kills[id]; begun {
+		d.ender.Stop(m.Current, ending.Term{By: k.By, Gentle: k.Gentle})
+	} else if slices.Contains(d.kept().Renew, id) {
+		d.book.Change(func(k *pod.Kept) {
+			k.Renew = slices.DeleteFunc(k.Renew, func(s string) bool { return s == id })
+		})
+	}
+}
+
 // otherImage reports whether an instance was made from another image than the
 // spec asks for now.
 func otherImage(m *member.Member, inst *pod.Container) bool {
@@ -52,12 +68,13 @@ func (d *decider) endDoomed() {
 		m := &d.members[i]
 		why, ok := d.doomOf(m)
 		if !ok {
+			d.pardon(m)
 			continue
 		}
 		if id := m.Current.ID; why.renew && !slices.Contains(d.kept().Renew, id) {
 			d.book.Change(func(k *pod.Kept) { k.Renew = append(k.Renew, id) })
 		}
-		if why.renew && !d.book.Saved() {
+		if why.renew && !d.durable() {
 			continue // forgotten, it might never be followed by another
 		}
 		grace := d.ender.Grace()

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -43,7 +44,7 @@ func (d *decider) succeeded(r pod.Result) {
 		d.plan.Event(v1.EventTypeNormal, "Created", a.Container, "Created container "+a.Container)
 	case pod.StartContainer:
 		d.plan.Event(v1.EventTypeNormal, "Started", a.Container, "Started container "+a.Container)
-	case pod.StopSandbox:
+	case pod.StopSandbox, pod.StopContainer:
 		d.mem.Stopped[a.ID] = true
 	case pod.Keep:
 		d.book.Disk = a.Kept
@@ -57,6 +58,7 @@ func (d *decider) succeeded(r pod.Result) {
 				k.Resized = map[string]v1.ResourceRequirements{}
 			}
 			k.Resized[a.ID] = *a.Resources
+			k.Resizing = slices.DeleteFunc(k.Resizing, func(id string) bool { return id == a.ID })
 		})
 	}
 }
@@ -125,8 +127,19 @@ func (d *decider) forget() {
 		} else if c.Ended() {
 			delete(d.mem.Kills, c.ID)
 		}
-		if d.mem.Attempts[c.Name] <= c.Attempt {
-			d.mem.Attempts[c.Name] = c.Attempt + 1
+		if c.State != pod.ContainerCreated {
+			d.mem.Attempts[c.Name] = max(d.mem.Attempts[c.Name], c.Attempt+1)
+		}
+	}
+	for i := range d.aside {
+		// It left a log, but never ran.
+		if c := &d.aside[i]; d.mem.Attempts[c.Name] == c.Attempt+1 {
+			d.mem.Attempts[c.Name] = c.Attempt
+		}
+	}
+	for _, a := range d.plan.InFlight() {
+		if m := d.members.Named(a.Container); a.Kind == pod.PostStart && (m == nil || !m.Runs() || m.Current.ID != a.ID) {
+			d.plan.GiveUp(a.Target()) // its container is gone
 		}
 	}
 	d.mem.Retries.Prune(known)

@@ -2,6 +2,8 @@ package lifecycle_test
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,9 +23,13 @@ type laws struct {
 	// asked again.
 	recalled map[string]time.Time
 	terminal v1.PodPhase
+	// restarts are the restart counts told last.
+	restarts map[string]int32
 }
 
-func newLaws() laws { return laws{by: map[string]time.Time{}, recalled: map[string]time.Time{}} }
+func newLaws() laws {
+	return laws{by: map[string]time.Time{}, recalled: map[string]time.Time{}, restarts: map[string]int32{}}
+}
 
 func (l *laws) broken(format string, args ...any) {
 	l.problems = append(l.problems, fmt.Sprintf(format, args...))
@@ -34,6 +40,7 @@ func (l *laws) broken(format string, args ...any) {
 func (l *laws) restarted() {
 	clear(l.by)
 	clear(l.recalled)
+	clear(l.restarts) // they go on from logs on disk, which aren't played here
 }
 
 // extension is the one extension of a grace that Kubernetes knows: for a
@@ -54,7 +61,7 @@ func (l *laws) begun(s *sim, d lifecycle.Decision) {
 			if by, ok := l.by[a.ID]; ok && until.After(by) && a.Grace > extension {
 				l.broken("the grace of %s grew by %s", a.ID, until.Sub(by))
 			}
-			if was, ok := l.recalled[a.ID]; ok && !until.Before(was) {
+			if was, ok := l.recalled[a.ID]; ok && s.now.Before(was) && !until.Before(was) {
 				l.broken("the stop of %s was given up for one that takes as long", a.ID)
 			}
 			delete(l.recalled, a.ID)
@@ -129,6 +136,8 @@ func (l *laws) check(s *sim) {
 		return
 	}
 	l.statuses(s, d.Status)
+	l.counts(s, d.Status)
+	l.pruned(s)
 	l.progress(s, d)
 }
 
@@ -152,13 +161,37 @@ func (l *laws) statuses(s *sim, st *v1.PodStatus) {
 			l.broken("%s has %d states", c.Name, n)
 		}
 	}
-	if s.stop == nil && (st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed) {
-		if l.terminal != "" && l.terminal != st.Phase {
-			l.broken("phase %s follows %s, which is final", st.Phase, l.terminal)
-		}
-		l.terminal = st.Phase
-	} else if s.stop == nil && l.terminal != "" && s.mem.Saved != nil && s.mem.Saved.Terminal != "" {
+	l.final(s, st)
+}
+
+// final: a terminal phase that was told, and is on disk, never changes while the
+// pod is wanted; and a pod that had to end has failed.
+func (l *laws) final(s *sim, st *v1.PodStatus) {
+	if s.stop != nil {
+		return
+	}
+	if l.terminal != "" && st.Phase != l.terminal {
 		l.broken("phase %s follows %s, which is final", st.Phase, l.terminal)
+	}
+	ended := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
+	if ended && s.disk != nil && s.disk.Terminal != "" {
+		l.terminal = st.Phase
+	}
+	if k := s.mem.Kept; ended && k != nil && k.Ending != nil && st.Phase != v1.PodFailed {
+		l.broken("a pod that had to end is %s", st.Phase)
+	}
+}
+
+// counts: restart counts never fall while a pod is wanted.
+func (l *laws) counts(s *sim, st *v1.PodStatus) {
+	if s.stop != nil {
+		return
+	}
+	for _, c := range append(slices.Clone(st.ContainerStatuses), st.InitContainerStatuses...) {
+		if was := l.restarts[c.Name]; c.RestartCount < was {
+			l.broken("the restart count of %s falls from %d to %d", c.Name, was, c.RestartCount)
+		}
+		l.restarts[c.Name] = c.RestartCount
 	}
 }
 
@@ -170,6 +203,29 @@ func (l *laws) probed(s *sim, name string) bool {
 		return r.OK
 	}
 	return s.mem.Kept != nil && slices.Contains(s.mem.Kept.Ready, inst.ID)
+}
+
+// pruned: nothing is remembered of what isn't there any more.
+func (l *laws) pruned(s *sim) {
+	known := map[string]bool{}
+	for _, b := range s.obs.Sandboxes {
+		known[b.ID] = true
+	}
+	for _, c := range s.obs.Containers {
+		known[c.ID] = true
+	}
+	for _, ids := range []iter.Seq[string]{maps.Keys(s.mem.Stopped), maps.Keys(s.mem.Kills), maps.Keys(s.mem.HookFailed)} {
+		for id := range ids {
+			if !known[id] {
+				l.broken("%s is remembered and isn't there", id)
+			}
+		}
+	}
+	for key, r := range s.mem.Retries {
+		if r.ID != "" && !known[r.ID] {
+			l.broken("the failure of %s is remembered, and %s isn't there", key, r.ID)
+		}
+	}
 }
 
 // progress: a pod that is neither up nor at its end says what it waits for, and

@@ -30,6 +30,8 @@ type Input struct {
 	Now time.Time
 	// Pod is the desired pod; nil for one that is found running but wanted by nobody.
 	Pod *v1.Pod
+	// Base is Desired.Base where the manifest gives the pod's UID; empty otherwise.
+	Base string
 	// Stop is set once the pod has to go, and from then on never nil again.
 	Stop *Stop
 	// Ending is the verdict that the pod has to end though it is wanted; nil if there is none.
@@ -109,6 +111,7 @@ func Decide(in Input) Decision {
 	switch {
 	case in.Stop != nil:
 		d.stop()
+	case in.Pod == nil: // nobody says what should become of it
 	case d.settle():
 		d.finish()
 	case d.ending():
@@ -168,9 +171,9 @@ func newDecider(in Input) *decider {
 }
 
 // sooner reports whether what failed may be tried again before its time: images
-// were brought since, or room appeared.
-func (d *decider) sooner(a pod.Action, failed time.Time) bool {
-	return a.Kind == pod.EnsureImage && d.in.Node.ImagesAt.After(failed) ||
+// were brought since it was begun, or room appeared.
+func (d *decider) sooner(a pod.Action) bool {
+	return a.Kind == pod.EnsureImage && d.in.Node.ImagesAt.After(d.mem.ImagesSeen[a.Container]) ||
 		a.Kind == pod.Allocate && d.in.Node.RoomAt.After(d.mem.RoomSeen)
 }
 

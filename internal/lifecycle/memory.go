@@ -27,7 +27,8 @@ type Memory struct {
 	Images map[string]string
 	// Retries holds what failed, and when to try again, by kind and target.
 	Retries plan.Retries
-	// Stopped holds the IDs of sandboxes that were stopped.
+	// Stopped holds the IDs of sandboxes that were stopped, and of instances whose
+	// state the runtime doesn't know.
 	Stopped map[string]bool
 	// Attempts is the least attempt of the next instance by container, known from
 	// logs on disk and from what ran: restart counts go on when the runtime has lost
@@ -39,10 +40,12 @@ type Memory struct {
 	HookFailed map[string]string
 	// Granted is what the pod's control group allows, as far as set since the agent started.
 	Granted *pod.Allocation
+	// ImagesSeen is, by container, Node.ImagesAt as of its last EnsureImage.
+	ImagesSeen map[string]time.Time
 	// RoomSeen is Node.RoomAt as of the last Allocate.
 	RoomSeen time.Time
-	// Resize is the reason of the resize condition that was told last in an event.
-	Resize string
+	// Resizing says that the beginning of a resize was told in an event, and its end not yet.
+	Resizing bool
 	// Status is the last one told: transition times go on from it, and what a
 	// stopping pod's containers came to stays told once they are removed.
 	Status *v1.PodStatus
@@ -55,6 +58,7 @@ type Memory struct {
 
 func (m Memory) clone() Memory {
 	m.Images = cloneMap(m.Images)
+	m.ImagesSeen = cloneMap(m.ImagesSeen)
 	m.Retries = cloneMap(m.Retries)
 	m.Stopped = cloneMap(m.Stopped)
 	m.Attempts = cloneMap(m.Attempts)
@@ -69,6 +73,13 @@ func cloneMap[K comparable, V any](m map[K]V) map[K]V {
 		return map[K]V{}
 	}
 	return maps.Clone(m)
+}
+
+// durable reports whether what has to outlive the agent is on disk, or can't be
+// brought there: a full disk must not keep a pod down.
+func (d *decider) durable() bool {
+	_, failing := d.plan.Retrying(pod.Action{Kind: pod.Keep})
+	return failing || d.book.Saved()
 }
 
 // save has what is kept written, for a pod that stays.

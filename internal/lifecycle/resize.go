@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -60,6 +61,13 @@ func (d *decider) resize() {
 		return
 	}
 	for _, m := range r.InPlace {
+		// Were the answer lost, or the agent killed, nobody would know what it has.
+		if id := m.Current.ID; !slices.Contains(d.kept().Resizing, id) {
+			d.book.Change(func(k *pod.Kept) { k.Resizing = append(k.Resizing, id) })
+		}
+		if !d.durable() {
+			continue
+		}
 		granted := d.in.Allocation.Containers[m.Spec.Name]
 		a := pod.Action{Kind: pod.ResizeContainer, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt, Resources: &granted, Why: "the spec asks for other resources"}
 		d.plan.BecauseRetried(m.Spec.Name, a)
@@ -73,16 +81,14 @@ func (d *decider) resize() {
 // tellResize gives the events of a resize's beginning and end.
 func (d *decider) tellResize() {
 	switch on := d.resizing.UnderWay(); {
-	case on && d.mem.Resize == "":
-		d.mem.Resize = resizeInProgress
+	case on && !d.mem.Resizing:
+		d.mem.Resizing = true
 		d.plan.Event(v1.EventTypeNormal, "ResizeStarted", "", "Pod resize started")
-	case !on && d.mem.Resize != "":
-		d.mem.Resize = ""
+	case !on && d.mem.Resizing:
+		d.mem.Resizing = false
 		d.plan.Event(v1.EventTypeNormal, "ResizeCompleted", "", "Pod resize completed")
 	}
 }
-
-const resizeInProgress = "InProgress"
 
 // resizeTrouble is the failure of a step of a resize that is under way.
 func (d *decider) resizeTrouble() (plan.Retry, bool) {

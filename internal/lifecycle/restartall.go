@@ -2,9 +2,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"time"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/ending"
@@ -20,42 +17,40 @@ import (
 // containers. It reports whether that is under way.
 func (d *decider) restartAll() bool {
 	if d.kept().RestartAll == nil && !d.wantsRestartAll() {
-		return false
+		return d.closingRestartAll()
 	}
 	r := d.kept().RestartAll
 	why := fmt.Sprintf("container %s exited with code %d, all containers are started anew", r.Container, r.ExitCode)
-	reason := len(d.plan.Reasons)
-	d.plan.Because(plan.Wait{Text: why})
-	for _, a := range d.plan.InFlight() {
-		if a.Kind == pod.EnsureImage || makes(a.Kind) && a.Kind != pod.Keep {
-			d.plan.GiveUp(a.Target())
-		}
-	}
-	if d.killAll(why) {
+	if !d.begunAnew(r, why) {
+		d.plan.Because(plan.Wait{Text: why})
 		return true
 	}
-	for _, a := range d.plan.InFlight() {
-		if makes(a.Kind) && a.Kind != pod.Keep {
-			return true
-		}
-	}
-	if !d.carry() {
-		return true // what isn't on disk would be lost with the containers
-	}
-	left := false
-	for i := range d.instances() {
-		c := &d.instances()[i]
-		if d.remains(c) {
-			left = true
-			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, KeepLog: true, Why: why})
-		}
-	}
-	if left {
-		return true
-	}
-	d.plan.Reasons = d.plan.Reasons[:reason]
 	d.book.Change(func(k *pod.Kept) { k.RestartAll = nil })
-	return false
+	return d.closingRestartAll()
+}
+
+// closingRestartAll reports whether it is yet to be written down that all containers
+// are gone: the next agent would remove the new ones again.
+func (d *decider) closingRestartAll() bool {
+	if disk := d.book.Disk; disk == nil || disk.RestartAll == nil || d.durable() {
+		return false
+	}
+	d.plan.Because(plan.Wait{Text: "begins anew; that is being written down"})
+	return true
+}
+
+// begunAnew reports whether all containers that have to go are gone, and works
+// towards that.
+func (d *decider) begunAnew(r *pod.RestartAll, why string) bool {
+	d.giveUpMaking()
+	if !d.durable() || d.killAll(why) {
+		return false
+	}
+	if _, making := d.making(); making {
+		return false
+	}
+	// What isn't on disk would be lost with the containers.
+	return d.carry() && !d.removeAll(r, why)
 }
 
 // wantsRestartAll looks for a container that asks for it, and remembers that.
@@ -85,6 +80,35 @@ func (d *decider) killAll(why string) bool {
 	return any
 }
 
+// removeAll removes what has to go, and reports whether there was anything. The
+// container that asked for all this goes last: while it is there, an agent that knows
+// of nothing finds out again.
+func (d *decider) removeAll(r *pod.RestartAll, why string) bool {
+	var last []*pod.Container
+	others := false
+	for i := range d.instances() {
+		c := &d.instances()[i]
+		switch {
+		case !d.remains(c):
+		case c.Name == r.Container:
+			last = append(last, c)
+		default:
+			others = true
+			d.removeKeepingLog(c, why)
+		}
+	}
+	if !others {
+		for _, c := range last {
+			d.removeKeepingLog(c, why)
+		}
+	}
+	return others || len(last) > 0
+}
+
+func (d *decider) removeKeepingLog(c *pod.Container, why string) {
+	d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, KeepLog: true, Why: why})
+}
+
 // remains reports whether an instance has to go before the pod begins anew.
 func (d *decider) remains(c *pod.Container) bool {
 	m := d.members.Named(c.Name)
@@ -100,16 +124,16 @@ func (d *decider) carry() bool {
 		if m.Role == member.Ephemeral || m.Newest == nil {
 			continue
 		}
-		if _, ok := d.kept().Carried[m.Spec.Name]; ok {
+		if c, ok := d.kept().Carried[m.Spec.Name]; ok && c.Attempt >= d.nextAttempt(m) {
 			continue
 		}
-		c := pod.Carried{Attempt: d.nextAttempt(m)}
+		c := pod.Carried{Attempt: d.nextAttempt(m), Backoff: m.Newest.Backoff}
 		if m.Newest.Ended() {
-			c.Last = apistatus.Terminated(m.Newest, d.in.Node.RuntimeName)
-			crashed := m.Newest.FinishedAt.Before(d.kept().RestartAll.At) && member.ExitCode(m.Newest) != 0
-			if crashed || m.Spec.Name == d.kept().RestartAll.Container {
+			c.Last, c.Backoff = apistatus.Terminated(m.Newest, d.in.Node.RuntimeName), restart.Delay(m.Newest)
+			r := d.kept().RestartAll
+			if m.Spec.Name == r.Container || m.Newest.FinishedAt.Before(r.At) && member.ExitCode(m.Newest) != 0 {
 				// It ended by itself, and not well: the next one waits as after any crash.
-				c.Backoff, c.NotBefore = restart.Next(m.Newest, d.in.Node.MaxBackoff), restart.Due(m.Newest, d.in.Now)
+				c.Backoff, c.Delay = restart.Next(m.Newest, d.in.Node.MaxBackoff), restart.Delay(m.Newest)
 			}
 		}
 		if next == nil {
@@ -127,24 +151,14 @@ func (d *decider) carry() bool {
 			}
 		})
 	}
-	return d.book.Saved()
+	return d.durable()
 }
 
-// allRestarting words the condition while all containers are taken down.
-func (d *decider) allRestarting() (message string, since time.Time, on bool) {
+// allRestarting words the condition while all containers are taken down; empty if they aren't.
+func (d *decider) allRestarting() string {
 	r := d.kept().RestartAll
 	if r == nil {
-		return "", time.Time{}, false
+		return ""
 	}
-	return fmt.Sprintf("Container %s exited with code %d, triggering pod restart", r.Container, r.ExitCode), r.At, true
-}
-
-// gateOpen reports whether a pod's readiness gate is met (KEP-580).
-func gateOpen(p *v1.Pod, typ v1.PodConditionType) bool {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == typ {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
+	return fmt.Sprintf("Container %s exited with code %d, triggering pod restart", r.Container, r.ExitCode)
 }

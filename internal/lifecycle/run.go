@@ -3,9 +3,11 @@ package lifecycle
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
@@ -26,6 +28,9 @@ func (d *decider) run() {
 		if !up {
 			return
 		}
+	}
+	if !d.identified() {
+		return
 	}
 	d.endDoomed()
 	if up {
@@ -48,7 +53,7 @@ func (d *decider) run() {
 
 // settle finds out whether the pod has run to its end.
 func (d *decider) settle() bool {
-	if d.kept().Terminal == "" && d.in.Pod != nil && d.kept().RestartAll == nil {
+	if k := d.kept(); k.Terminal == "" && k.RestartAll == nil && k.Ending == nil && d.in.Pod != nil {
 		if phase := d.outcome(); phase != "" {
 			d.book.Change(func(k *pod.Kept) { k.Terminal = phase })
 		}
@@ -66,7 +71,7 @@ func (d *decider) outcome() v1.PodPhase {
 		ended := m.Newest != nil && m.Newest.Ended()
 		switch m.Role {
 		case member.Init:
-			if ended && member.ExitCode(m.Newest) != 0 && !d.again(m) {
+			if ended && member.ExitCode(m.Newest) != 0 && !d.again(m) && !d.pastInit() {
 				return v1.PodFailed
 			}
 			if ended && d.onExit(m) == restart.All {
@@ -137,10 +142,24 @@ func (d *decider) whyNotReady() {
 		}
 	}
 	for _, g := range d.in.Pod.Spec.ReadinessGates {
-		if !gateOpen(d.in.Pod, g.ConditionType) {
+		if status, _ := apistatus.Gate(d.in.Pod, g.ConditionType); status != v1.ConditionTrue {
 			d.plan.Because(plan.Wait{Text: fmt.Sprintf("waits for its readiness gate %s", g.ConditionType)})
 		}
 	}
+}
+
+// identified reports whether it is on disk which pod of its UID this is, where the
+// manifest gives the UID. Until then nothing is made that might be taken for
+// another one's after a restart of the agent.
+func (d *decider) identified() bool {
+	if d.kept().Base != d.in.Base {
+		d.book.Change(func(k *pod.Kept) { k.Base = d.in.Base })
+	}
+	if d.in.Base == "" || d.book.Disk != nil && d.book.Disk.Base == d.in.Base {
+		return true
+	}
+	d.plan.Because(plan.Wait{Text: "is being written down"})
+	return false
 }
 
 func (d *decider) prepare(up bool) {
@@ -177,6 +196,13 @@ func (d *decider) haveSandbox() bool {
 			}
 		}
 	}
+	d.tidySandboxes()
+	if due := d.sandboxDue(); d.in.Now.Before(due) {
+		d.plan.WakeAt(due)
+		d.plan.Because(plan.Wait{Text: "its sandbox ended soon after it was made; a wait before the next one", Next: due,
+			Advice: "check the runtime and its network: the runtime's log says why sandboxes end"})
+		return false
+	}
 	a := pod.Action{Kind: pod.CreateSandbox, Attempt: int(attempt), Why: "the pod has no live sandbox"}
 	if r, ok := d.plan.Retrying(a); ok {
 		d.plan.BecauseFailed("", r)
@@ -187,6 +213,23 @@ func (d *decider) haveSandbox() bool {
 		d.plan.Event(v1.EventTypeNormal, "SandboxChanged", "", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	return false
+}
+
+// shortLived is how soon after its making a sandbox's end counts as a failure.
+const shortLived = 30 * time.Second
+
+// sandboxDue is when the next sandbox may be made: at once, unless the last one was
+// made just before.
+func (d *decider) sandboxDue() time.Time {
+	list := d.sandboxes()
+	if len(list) == 0 {
+		return time.Time{}
+	}
+	last := &list[0]
+	if age := d.in.Now.Sub(last.CreatedAt); age < 0 || age >= shortLived {
+		return time.Time{}
+	}
+	return last.CreatedAt.Add(min(time.Second<<min(last.Attempt, 5), shortLived))
 }
 
 // clearElsewhere reports whether nothing runs outside the live sandbox, and works

@@ -33,7 +33,7 @@ type sim struct {
 	nextID   int
 	// probes are the results that probes have come to.
 	probes map[pod.Probe]pod.ProbeResult
-	// allocation and disk outlive the agent, disk[0] is what was kept last.
+	// allocation and disk outlive the agent; disk is what was kept last.
 	allocation *pod.Allocation
 	disk       *pod.Kept
 	// cancelled holds targets whose action the core no longer wants.
@@ -139,18 +139,15 @@ func (s *sim) create(a pod.Action) string {
 	s.nextID++
 	c := pod.Container{ID: fmt.Sprintf("%s%d", a.Container, s.nextID), Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt,
 		State: pod.ContainerCreated, CreatedAt: s.now, ImageRef: a.ImageRef, Backoff: a.Backoff}
-	made := &pod.Made{}
+	c.Made = &pod.Made{Resources: a.Resources}
 	if spec := pod.ContainerNamed(s.pod, a.Container); spec != nil {
-		c.Image, made.Resources = spec.Image, spec.Resources
-		if spec.Lifecycle != nil {
-			made.PreStop = spec.Lifecycle.PreStop
+		c.Image = spec.Image
+		if a.Resources == nil {
+			c.Made.Resources = &spec.Resources
 		}
-	}
-	if a.Resources != nil {
-		made.Resources = *a.Resources
-	}
-	if len(made.Resources.Requests)+len(made.Resources.Limits) > 0 || made.PreStop != nil {
-		c.Made = made
+		if spec.Lifecycle != nil {
+			c.Made.PreStop = spec.Lifecycle.PreStop
+		}
 	}
 	s.obs.Containers = append(s.obs.Containers, c)
 	sort.SliceStable(s.obs.Containers, func(i, j int) bool { return s.obs.Containers[i].Attempt > s.obs.Containers[j].Attempt })

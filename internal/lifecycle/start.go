@@ -44,7 +44,7 @@ func (d *decider) mayStart(m *member.Member) bool {
 	if m.Newest == nil {
 		return d.mem.Attempts[m.Spec.Name] == 0
 	}
-	return m.Current != nil && m.Current.State == pod.ContainerCreated
+	return m.Newest.State == pod.ContainerCreated
 }
 
 // start brings one container nearer to running. It reports whether that is under
@@ -63,51 +63,73 @@ func (d *decider) start(m *member.Member) bool {
 		case pod.ContainerRunning:
 			return d.hook(m)
 		case pod.ContainerCreated:
-			if otherImage(m, cur) {
-				d.plan.Because(plan.Wait{Container: name, Text: "is made anew: the spec asks for another image now"})
-				d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: name, ID: cur.ID, Attempt: cur.Attempt, Why: "the spec asks for another image now"})
-				return true
+			if !otherImage(m, cur) {
+				return d.bring(m, pod.Action{Kind: pod.StartContainer, Container: name, ID: cur.ID, Attempt: cur.Attempt, Why: "it is created and not started"})
 			}
-			return d.bring(m, pod.Action{Kind: pod.StartContainer, Container: name, ID: cur.ID, Attempt: cur.Attempt, Why: "it is created and not started"})
 		}
 	}
-	if m.Newest == nil {
-		if c, ok := d.kept().Carried[name]; ok && d.in.Now.Before(c.NotBefore) {
-			d.backoff(name, "", c.NotBefore)
-			return false
-		}
-		return d.startNew(m)
+	if d.clearNewest(m) {
+		return true
 	}
-	if m.Newest.Ended() {
-		again := d.again(m)
-		if m.Role == member.Init && m.Current == nil {
-			again = true // in a new sandbox, they run again
-		}
-		if !again {
-			return false
-		}
-		if due := d.due(m.Newest); m.Current != nil && d.in.Now.Before(due) {
-			d.tellBackoff(m)
-			d.backoff(name, fmt.Sprintf(" after it ended with code %d", member.ExitCode(m.Newest)), due)
-			return false
-		}
+	if due, waits := d.restartDue(m); waits {
+		d.plan.WakeAt(due)
+		d.plan.Because(plan.Wait{Container: name, Text: "back-off before it is started again", Next: due,
+			Advice: "see why it ended: `deckhand logs --previous`"})
+		return false
+	}
+	if inst := m.Newest; inst != nil && !d.again(m) && !(m.Role == member.Init && m.Current == nil) {
+		return false // ended for good; init containers run again in a new sandbox
 	}
 	return d.startNew(m)
 }
 
-func (d *decider) backoff(name, after string, due time.Time) {
-	d.plan.WakeAt(due)
-	d.plan.Because(plan.Wait{Container: name, Text: "back-off before it is started again" + after, Next: due,
-		Advice: "see why it ended: `deckhand logs --previous`"})
+// clearNewest removes what is in the way of a member's next instance: one that was
+// made and never ran (its number is used again), or one of which the runtime doesn't know
+// whether it still runs. It reports whether that is to be waited for.
+func (d *decider) clearNewest(m *member.Member) bool {
+	inst := m.Newest
+	if inst == nil {
+		return false
+	}
+	a := pod.Action{Container: inst.Name, ID: inst.ID, Attempt: inst.Attempt}
+	switch {
+	case inst.State == pod.ContainerCreated:
+		a.Kind, a.Why = pod.RemoveContainer, "it never ran and can't be used any more"
+	case inst.State == pod.ContainerUnknown && !d.mem.Stopped[inst.ID] && d.mayFollow(m):
+		a.Kind, a.Why = pod.StopContainer, "the runtime doesn't know whether it still runs"
+	default:
+		return false
+	}
+	d.plan.Because(plan.Wait{Container: inst.Name, Text: "its last instance is cleared away: " + a.Why})
+	d.plan.BecauseRetried(inst.Name, a)
+	d.plan.Do(a)
+	return true
 }
 
-// due is when the instance that follows inst may be started: at once if it was
-// ended to be renewed.
-func (d *decider) due(inst *pod.Container) time.Time {
-	if slices.Contains(d.kept().Renew, inst.ID) {
-		return d.in.Now
+// mayFollow reports whether another instance follows a member's newest, which has ended.
+func (d *decider) mayFollow(m *member.Member) bool {
+	return d.again(m) || m.Role == member.Init && m.Current == nil
+}
+
+// restartDue is when a member's next instance may be started, and whether that is
+// still to be waited for. One that was ended to be renewed is followed at once, and so
+// is an init container that has succeeded and runs again in a new sandbox.
+func (d *decider) restartDue(m *member.Member) (due time.Time, waits bool) {
+	inst := m.Newest
+	delay, told := time.Duration(0), ""
+	switch c, carried := d.kept().Carried[m.Spec.Name]; {
+	case inst == nil && carried && c.Last != nil:
+		due, delay, told = restart.After(c.Last.FinishedAt.Time, c.Delay, d.in.Now), c.Delay, fmt.Sprintf("carried %d", c.Attempt)
+	case inst == nil || slices.Contains(d.kept().Renew, inst.ID) || !d.again(m) || m.Role == member.Init && member.ExitCode(inst) == 0:
+		return time.Time{}, false
+	default:
+		due, delay, told = restart.Due(inst, d.in.Now), restart.Delay(inst), inst.ID
 	}
-	return restart.Due(inst, d.in.Now)
+	if !d.in.Now.Before(due) {
+		return time.Time{}, false
+	}
+	d.tellBackoff(m.Spec.Name, told, delay)
+	return due, true
 }
 
 // hook runs the postStart hook of a running container that hasn't had it. It
@@ -136,7 +158,9 @@ func (d *decider) startNew(m *member.Member) bool {
 	}
 	a := pod.Action{Kind: pod.CreateContainer, Container: name, SandboxID: d.sandbox.ID, ImageRef: ref, Attempt: d.nextAttempt(m),
 		Backoff: d.nextBackoff(m), Resources: d.grantedTo(m), Why: "it never ran"}
-	if m.Newest != nil {
+	if c, ok := d.kept().Carried[name]; ok && m.Newest == nil && c.Last != nil {
+		a.Why = fmt.Sprintf("the last instance ended with code %d (%s) and was removed", c.Last.ExitCode, c.Last.Reason)
+	} else if m.Newest != nil {
 		a.Why = fmt.Sprintf("the last instance ended with code %d (%s)", member.ExitCode(m.Newest), m.Newest.Reason)
 	}
 	return d.bring(m, a)
@@ -145,7 +169,7 @@ func (d *decider) startNew(m *member.Member) bool {
 // nextAttempt numbers a member's next instance.
 func (d *decider) nextAttempt(m *member.Member) int {
 	n := d.mem.Attempts[m.Spec.Name]
-	if m.Newest != nil {
+	if m.Newest != nil && m.Newest.State != pod.ContainerCreated {
 		n = max(n, m.Newest.Attempt+1)
 	}
 	return n
@@ -172,7 +196,13 @@ func (d *decider) bring(m *member.Member, a pod.Action) bool {
 		return false
 	}
 	d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: inWords(a.Kind, m.Spec)})
-	return d.plan.Do(a)
+	if !d.plan.Do(a) {
+		return false
+	}
+	if a.Kind == pod.EnsureImage {
+		d.mem.ImagesSeen[m.Spec.Name] = d.in.Node.ImagesAt
+	}
+	return true
 }
 
 // tellPullBackoff gives the BackOff event of an image, once for each failed pull.
@@ -199,12 +229,11 @@ func inWords(kind pod.ActionKind, c *v1.Container) string {
 }
 
 // tellBackoff gives the BackOff event, once for each instance that ended.
-func (d *decider) tellBackoff(m *member.Member) {
-	name, inst := m.Spec.Name, m.Newest
-	if d.mem.BackoffTold[name] == inst.ID {
+func (d *decider) tellBackoff(name, instance string, delay time.Duration) {
+	if d.mem.BackoffTold[name] == instance {
 		return
 	}
-	d.mem.BackoffTold[name] = inst.ID
+	d.mem.BackoffTold[name] = instance
 	d.plan.Event(v1.EventTypeWarning, "BackOff", name, fmt.Sprintf("Back-off %s restarting failed container %s in pod %s_%s(%s)",
-		restart.Delay(inst), name, d.in.Pod.Name, d.in.Pod.Namespace, d.in.Pod.UID))
+		delay, name, d.in.Pod.Name, d.in.Pod.Namespace, d.in.Pod.UID))
 }

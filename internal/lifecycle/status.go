@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,12 +28,12 @@ func (d *decider) status() *v1.PodStatus {
 	f := &apistatus.Facts{
 		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,
 		StartTime: d.startTime(), Initialized: d.initialized(), Stopping: d.in.Stop != nil,
-		Terminal: d.kept().Terminal, Ended: !d.runsAny(), Ending: d.kept().Ending, Last: d.mem.Status,
+		Terminal: d.kept().Terminal, Ended: d.hasEnded(), Ending: d.kept().Ending, Last: d.mem.Status,
 	}
 	if d.sandbox != nil && !d.mem.Stopped[d.sandbox.ID] {
 		f.Sandbox = d.sandbox
 	}
-	f.AllRestarting, _, _ = d.allRestarting()
+	f.AllRestarting = d.allRestarting()
 	d.resizeConditions(f)
 	f.Members = make([]apistatus.Container, len(d.members))
 	for i := range d.members {
@@ -43,26 +44,29 @@ func (d *decider) status() *v1.PodStatus {
 	return st
 }
 
-// runsAny reports whether anything runs but ephemeral containers, which don't
-// count in the pod's phase.
-func (d *decider) runsAny() bool {
+// hasEnded reports whether nothing runs any more or is about to, and never will for
+// a pod that was found ended by this agent. Ephemeral containers don't count.
+func (d *decider) hasEnded() bool {
+	if d.mem.Status == nil && d.book.Disk != nil && d.book.Disk.Terminal != "" {
+		return true // it may have been told, and that is final
+	}
+	if _, making := d.making(); making || !d.durable() {
+		return false // what isn't on disk might be told otherwise by the next agent
+	}
 	for i := range d.instances() {
 		c := &d.instances()[i]
 		if m := d.members.Named(c.Name); c.State == pod.ContainerRunning && (m == nil || m.Role != member.Ephemeral) {
-			return true
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // facts are what the status says of one member.
 func (d *decider) facts(m *member.Member, initialized bool) apistatus.Container {
 	c := apistatus.Container{Member: m, Restarts: d.mem.Attempts[m.Spec.Name], Waiting: d.waitingOf(m, initialized)}
-	if carried, ok := d.kept().Carried[m.Spec.Name]; ok && m.Newest == nil {
+	if carried, ok := d.kept().Carried[m.Spec.Name]; ok && (m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
 		c.Carried = carried.Last
-	}
-	if d.in.Stop != nil && !m.Runs() {
-		m.Ready = false
 	}
 	if m.Role == member.Ephemeral {
 		return c
@@ -73,8 +77,7 @@ func (d *decider) facts(m *member.Member, initialized bool) apistatus.Container 
 		}
 	}
 	if m.Newest != nil && m.Newest.State == pod.ContainerRunning {
-		r := resizing.Actual(m.Newest, d.kept())
-		c.Actual = &r
+		c.Actual = resizing.Actual(m.Newest, d.kept())
 	} else if c.Granted != nil {
 		c.Actual = c.Granted
 	}
@@ -132,18 +135,18 @@ func (d *decider) waitingOf(m *member.Member, initialized bool) *v1.ContainerSta
 		return nil
 	}
 	if inst == nil || inst.State == pod.ContainerCreated {
-		if c, ok := d.kept().Carried[m.Spec.Name]; ok && inst == nil && d.in.Now.Before(c.NotBefore) {
-			return d.crashLoop(m, c.Backoff)
+		if c, ok := d.kept().Carried[m.Spec.Name]; ok && inst == nil && c.Last != nil && d.in.Now.Before(restart.After(c.Last.FinishedAt.Time, c.Delay, d.in.Now)) {
+			return d.crashLoop(m, c.Delay)
 		}
-		return d.waiting(m, initialized)
+		return d.waiting(m)
 	}
 	if !inst.Ended() || !d.startsAgain(m, initialized) {
 		return nil
 	}
-	if wait := restart.Delay(inst); wait > 0 && d.in.Now.Before(d.due(inst)) {
+	if wait := restart.Delay(inst); d.in.Now.Before(restart.Due(inst, d.in.Now)) && !slices.Contains(d.kept().Renew, inst.ID) {
 		return d.crashLoop(m, wait)
 	}
-	return d.waiting(m, initialized)
+	return d.waiting(m)
 }
 
 func (d *decider) crashLoop(m *member.Member, wait time.Duration) *v1.ContainerStateWaiting {
@@ -172,11 +175,12 @@ func (d *decider) startsAgain(m *member.Member, initialized bool) bool {
 }
 
 // waiting says why a container isn't running (again) yet.
-func (d *decider) waiting(m *member.Member, initialized bool) *v1.ContainerStateWaiting {
+func (d *decider) waiting(m *member.Member) *v1.ContainerStateWaiting {
 	if w := d.waitingFailure(m); w != nil {
 		return w
 	}
-	if m.Role == member.Main && !initialized && len(d.in.Pod.Spec.InitContainers) > 0 || m.Role == member.Init && m.Newest != nil {
+	if len(d.in.Pod.Spec.InitContainers) > 0 && m.Role != member.Ephemeral {
+		// The kubelet says so of every container of such a pod, also later.
 		return &v1.ContainerStateWaiting{Reason: waitingPodInitializing}
 	}
 	return &v1.ContainerStateWaiting{Reason: waitingContainerCreating}

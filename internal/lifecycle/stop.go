@@ -18,12 +18,18 @@ func (d *decider) stop() {
 	if !d.wind(d.ender.Term(s.At, s.Grace, s.Why)) {
 		return
 	}
+	if _, keeping := d.plan.Busy("kept"); keeping {
+		d.plan.Because(plan.Wait{Text: fmt.Sprintf("stopping (%s), waiting for %s to end", s.Why, pod.Keep)})
+		return // else it would bring back what is cleaned
+	}
 	gone := true
 	for i := range d.sandboxes() {
 		sb := &d.sandboxes()[i]
 		gone = false
 		if d.stopSandbox(sb, s.Why) {
-			d.plan.Do(pod.Action{Kind: pod.RemoveSandbox, ID: sb.ID, Why: s.Why})
+			a := pod.Action{Kind: pod.RemoveSandbox, ID: sb.ID, Why: s.Why}
+			d.plan.BecauseRetried("", a)
+			d.plan.Do(a)
 		}
 	}
 	if !gone {
@@ -35,7 +41,9 @@ func (d *decider) stop() {
 	if list := d.instances(); len(list) > 0 {
 		d.plan.Because(plan.Wait{Text: "its containers are being removed"})
 		for i := range list {
-			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: list[i].Name, ID: list[i].ID, Attempt: list[i].Attempt, Why: s.Why})
+			a := pod.Action{Kind: pod.RemoveContainer, Container: list[i].Name, ID: list[i].ID, Attempt: list[i].Attempt, Why: s.Why}
+			d.plan.BecauseRetried(list[i].Name, a)
+			d.plan.Do(a)
 		}
 		return
 	}
@@ -52,23 +60,36 @@ func (d *decider) stop() {
 // wind stops what the pod runs and gives up what is being made. It reports
 // whether that is done.
 func (d *decider) wind(t ending.Term) bool {
-	for _, a := range d.plan.InFlight() {
-		if a.Kind == pod.EnsureImage || makes(a.Kind) && a.Kind != pod.Keep {
-			d.plan.GiveUp(a.Target())
-		}
-	}
+	d.giveUpMaking()
 	if !d.ender.StopAll(t) {
 		d.plan.Because(plan.Wait{Text: fmt.Sprintf("stopping (%s)", t.Why), Next: d.ender.Last()})
 		return false
 	}
 	// Something that is being made now has to be known before it can be removed.
-	for _, a := range d.plan.InFlight() {
-		if makes(a.Kind) {
-			d.plan.Because(plan.Wait{Text: fmt.Sprintf("stopping (%s), waiting for %s to end", t.Why, a.Kind)})
-			return false
-		}
+	if kind, making := d.making(); making {
+		d.plan.Because(plan.Wait{Text: fmt.Sprintf("stopping (%s), waiting for %s to end", t.Why, kind)})
+		return false
 	}
 	return true
+}
+
+// giveUpMaking cancels what is being made for a pod that ends, or begins anew.
+func (d *decider) giveUpMaking() {
+	for _, a := range d.plan.InFlight() {
+		if a.Kind == pod.EnsureImage || makes(a.Kind) {
+			d.plan.GiveUp(a.Target())
+		}
+	}
+}
+
+// making returns an action under way that makes something.
+func (d *decider) making() (pod.ActionKind, bool) {
+	for _, a := range d.plan.InFlight() {
+		if makes(a.Kind) {
+			return a.Kind, true
+		}
+	}
+	return "", false
 }
 
 // makes reports whether an action brings about something that has to be taken
@@ -76,7 +97,7 @@ func (d *decider) wind(t ending.Term) bool {
 func makes(kind pod.ActionKind) bool {
 	switch kind {
 	case pod.PreparePod, pod.CreateSandbox, pod.CreateContainer, pod.StartContainer, pod.PostStart,
-		pod.Keep, pod.Allocate, pod.ResizePod, pod.ResizeContainer:
+		pod.Allocate, pod.ResizePod, pod.ResizeContainer:
 		return true
 	}
 	return false
@@ -94,7 +115,7 @@ const (
 func (d *decider) ending() bool {
 	if d.kept().Ending == nil && d.in.Ending != nil {
 		e := *d.in.Ending
-		d.book.Change(func(k *pod.Kept) { k.Ending = &e })
+		d.book.Change(func(k *pod.Kept) { k.Ending, k.RestartAll = &e, nil })
 	}
 	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.kept().Ending == nil {
 		at := d.startTime().Add(time.Duration(*s) * time.Second)
@@ -103,7 +124,7 @@ func (d *decider) ending() bool {
 		} else {
 			d.plan.Event(v1.EventTypeNormal, deadlineExceeded, "", deadlineMessage)
 			d.book.Change(func(k *pod.Kept) {
-				k.Ending = &pod.Ending{At: d.in.Now, Reason: deadlineExceeded, Message: deadlineMessage}
+				k.Ending, k.RestartAll = &pod.Ending{At: d.in.Now, Reason: deadlineExceeded, Message: deadlineMessage}, nil
 			})
 		}
 	}
@@ -130,9 +151,11 @@ func (d *decider) end() {
 // containers stay, for their logs and exit codes.
 func (d *decider) finish() {
 	const why = "the pod has run to its end"
-	if !d.ender.StopAll(d.ender.Term(d.in.Now, nil, why)) {
-		d.plan.Because(plan.Wait{Text: "its last containers are being stopped"})
+	if !d.wind(d.ender.Term(d.in.Now, nil, why)) {
 		return
+	}
+	if !d.durable() {
+		d.plan.Because(plan.Wait{Text: "its end is being written down"})
 	}
 	for i := range d.sandboxes() {
 		d.stopSandbox(&d.sandboxes()[i], why)

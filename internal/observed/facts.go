@@ -26,6 +26,7 @@ func (s *Store) SandboxCreated(uid types.UID, name, namespace string, sb pod.San
 // what the runtime told of the container later, such as how it ended.
 func (s *Store) ContainerCreated(uid types.UID, name, namespace string, c pod.Container) {
 	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
+	s.ends.complete(who, &c, s.cache.Know(c.ID))
 	s.cache.Merge(podcache.Reading{Containers: []podcache.Container{{Pod: who, Container: c}}})
 }
 

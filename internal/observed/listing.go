@@ -26,6 +26,7 @@ type listing struct {
 	rt    Runtime
 	log   logr.Logger
 	cache *podcache.Cache
+	ends  ends
 	begun time.Time
 	// fetches get the details that the list doesn't have.
 	fetches []func(context.Context) error
@@ -78,6 +79,7 @@ func (l *listing) container(item *runtimeapi.Container) {
 		st, err := l.rt.ContainerStatus(ctx, c.ID)
 		_, full, ok := translate.ContainerUpdate(st, c.SandboxID, k.Instance)
 		if err == nil && ok {
+			l.ends.complete(who, &full, k)
 			l.addContainer(podcache.Container{Pod: who, Container: full, Detailed: true})
 			return nil
 		}

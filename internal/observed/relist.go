@@ -115,7 +115,7 @@ func (s *Store) list(ctx context.Context, begun time.Time, uid types.UID) (lacki
 	if err != nil {
 		return false, err
 	}
-	l := &listing{rt: s.rt, log: s.log, cache: s.cache, begun: begun}
+	l := &listing{rt: s.rt, log: s.log, cache: s.cache, ends: s.ends, begun: begun}
 	l.listed = make(map[string]struct{}, len(sandboxes)+len(containers))
 	l.reading.AsOf = begun
 	for _, sb := range sandboxes {

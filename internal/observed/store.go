@@ -18,6 +18,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/observed/podcache"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
 // Runtime is what of the CRI is needed. Errors carry a gRPC status.
@@ -54,6 +55,10 @@ type Options struct {
 	RelistPeriod time.Duration
 	// Observer may be nil.
 	Observer Observer
+	// Message returns what an ended instance left as its termination message; empty
+	// for nothing. It is asked when an end is learnt, outside locks, before anybody
+	// is told of the end. It must not wait for the runtime. nil has no messages read.
+	Message func(translate.Identity, *pod.Container) string
 }
 
 // Store holds a snapshot of every pod the runtime has something of. Its methods
@@ -65,6 +70,7 @@ type Store struct {
 	observer Observer
 	cache    *podcache.Cache
 	refresh  *refresher
+	ends     ends
 	state    state
 
 	// listing has one slot: who holds it may list everything.
@@ -84,6 +90,7 @@ func New(rt Runtime, o Options) *Store {
 		observer: o.Observer,
 		cache:    podcache.New(o.Wake),
 		refresh:  newRefresher(),
+		ends:     ends{message: o.Message},
 		listing:  make(chan struct{}, 1),
 		kick:     make(chan struct{}, 1),
 		synced:   make(chan struct{}),

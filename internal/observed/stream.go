@@ -118,6 +118,7 @@ func (s *Store) reading(e *runtimeapi.ContainerEventResponse, at time.Time) (rd 
 			lacking = append(lacking, who.UID)
 			continue
 		}
+		s.ends.complete(who, &c, k)
 		rd.Containers = append(rd.Containers, podcache.Container{Pod: who, Container: c, Detailed: true})
 	}
 	return rd, lacking, false

@@ -112,8 +112,10 @@ type Container struct {
 	StartedAt  time.Time
 	FinishedAt time.Time
 	ExitCode   int32
-	// Reason and Message are the runtime's: "Completed", "Error", "OOMKilled", ...
-	Reason  string
+	// Reason is the runtime's: "Completed", "Error", "OOMKilled", ...
+	Reason string
+	// Message is what the runtime says of the end, and what the container itself left
+	// as its termination message.
 	Message string
 	// Image is the reference asked for; ImageRef the runtime's resolved reference (digest or ID).
 	Image    string
@@ -128,6 +130,8 @@ type Container struct {
 	Grace *int64
 	// TerminationMessagePath is the host path of the file mounted for the message; empty if none.
 	TerminationMessagePath string
+	// TerminationMessagePolicy is empty for File, the API's default.
+	TerminationMessagePolicy v1.TerminationMessagePolicy
 	// Made is what it was made with beyond that, Told what the runtime says of it
 	// beyond that; nil where unknown. Both are immutable.
 	Made *Made
@@ -136,8 +140,9 @@ type Container struct {
 
 // Made is what a container was created with, recorded on the container itself.
 type Made struct {
-	// Resources are requests and limits. A resize doesn't change them: see Kept.Resized.
-	Resources v1.ResourceRequirements
+	// Resources are requests and limits; nil if another agent made the container. A
+	// resize doesn't change them: see Kept.Resized.
+	Resources *v1.ResourceRequirements
 	// PreStop and Ports are for pods whose spec is gone.
 	PreStop *v1.LifecycleHandler
 	Ports   []v1.ContainerPort

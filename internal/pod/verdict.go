@@ -63,6 +63,9 @@ type Allocation struct {
 // Kept is what has to outlive the agent of one pod and can't be read off its
 // containers. It is immutable: a change makes another one.
 type Kept struct {
+	// Base is Desired.Base of the pod that all this is about, for one whose manifest
+	// gives its UID: another pod may come under the same UID. Empty for others.
+	Base string `json:"base,omitempty"`
 	// StartTime is when this node first saw the pod (PodStatus.startTime).
 	StartTime time.Time `json:"startTime,omitzero"`
 	// Ending is set once the pod has to end though it is wanted.
@@ -78,6 +81,9 @@ type Kept struct {
 	// Renew holds instance IDs that another instance follows whatever the restart
 	// policy says: they were ended for a new image or for new resources.
 	Renew []string `json:"renew,omitempty"`
+	// Resizing holds the IDs of instances that are being resized: what they have isn't
+	// known until that has succeeded.
+	Resizing []string `json:"resizing,omitempty"`
 	// Resized holds, by instance ID, the resources it was given after its creation.
 	Resized map[string]v1.ResourceRequirements `json:"resized,omitempty"`
 	// RestartAll is set while all containers are taken down to be started anew (KEP-5532).
@@ -99,8 +105,8 @@ type Carried struct {
 	// Attempt is the next instance's number, Backoff what is recorded on it.
 	Attempt int           `json:"attempt"`
 	Backoff time.Duration `json:"backoff,omitempty"`
-	// NotBefore is when it may start.
-	NotBefore time.Time `json:"notBefore,omitzero"`
-	// Last is how the last instance ended.
+	// Delay is how long that waits after the last one ended.
+	Delay time.Duration `json:"delay,omitempty"`
+	// Last is how the last one ended; nil if it never ran.
 	Last *v1.ContainerStateTerminated `json:"last,omitempty"`
 }

@@ -85,21 +85,46 @@ func (d *Dirs) Remove(p Pod, i Instance) error {
 	if err := checkInstance(p, i); err != nil {
 		return fmt.Errorf("remove log: %w", err)
 	}
+	if err := d.unlink(p, i); err != nil {
+		return err
+	}
+	return d.removeLogs(p, i.Container, func(attempt int) bool { return attempt == i.Attempt })
+}
+
+// Retire leaves the log of an instance that is gone for `logs --previous`: it removes its
+// link, and the logs of all instances before it. What isn't there is no error.
+func (d *Dirs) Retire(p Pod, i Instance) error {
+	if err := checkInstance(p, i); err != nil {
+		return fmt.Errorf("retire log: %w", err)
+	}
+	if err := d.unlink(p, i); err != nil {
+		return err
+	}
+	return d.removeLogs(p, i.Container, func(attempt int) bool { return attempt < i.Attempt })
+}
+
+func (d *Dirs) unlink(p Pod, i Instance) error {
 	err := within(d.conf.LinksDir, func(links *os.Root) error {
 		return links.Remove(linkName(p, i))
 	})
 	if err != nil {
 		return fmt.Errorf("remove link to log in %s: %w", d.conf.LinksDir, err)
 	}
-	err = within(d.conf.PodLogsDir, func(logs *os.Root) error {
-		dir := filepath.Join(p.folder(), i.Container)
+	return nil
+}
+
+// removeLogs removes those logs of a container, and what was rotated from them,
+// whose number is meant.
+func (d *Dirs) removeLogs(p Pod, container string, meant func(attempt int) bool) error {
+	err := within(d.conf.PodLogsDir, func(logs *os.Root) error {
+		dir := filepath.Join(p.folder(), container)
 		entries, err := fs.ReadDir(logs.FS(), dir)
 		if err != nil {
 			return err
 		}
 		var errs []error
 		for _, e := range entries {
-			if attempt, _, ok := loglayout.ParseFile(e.Name()); ok && attempt == i.Attempt {
+			if attempt, _, ok := loglayout.ParseFile(e.Name()); ok && meant(attempt) {
 				errs = append(errs, logs.Remove(filepath.Join(dir, e.Name())))
 			}
 		}

@@ -1,6 +1,7 @@
 package podlogdirs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -222,5 +223,31 @@ func TestLinksOutAreNotFollowed(t *testing.T) {
 	must(t, d.RemovePod(web))
 	if _, err := os.Stat(precious); err != nil {
 		t.Errorf("removed what is outside: %v", err)
+	}
+}
+
+func TestRetireKeepsOneLog(t *testing.T) {
+	logs, links := t.TempDir(), t.TempDir()
+	d := New(Config{PodLogsDir: logs, LinksDir: links})
+	p := Pod{Namespace: "default", Name: "web", UID: "u1"}
+	if err := d.Create(p, "c"); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 4 {
+		i := Instance{Container: "c", Attempt: n, ID: fmt.Sprint("id", n)}
+		if err := os.WriteFile(filepath.Join(logs, "default_web_u1", "c", fmt.Sprintf("%d.log", n)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Link(p, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Retire(p, Instance{Container: "c", Attempt: 2, ID: "id2"}); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := filepath.Glob(filepath.Join(logs, "*/c/*"))
+	linked, _ := filepath.Glob(filepath.Join(links, "*id2*"))
+	if len(left) != 2 || filepath.Base(left[0]) != "2.log" || filepath.Base(left[1]) != "3.log" || len(linked) != 0 {
+		t.Errorf("left: %v, links %v", left, linked)
 	}
 }

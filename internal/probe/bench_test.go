@@ -66,7 +66,7 @@ func BenchmarkTry(b *testing.B) {
 func underWay(m *Manager) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.network.busy > 0
+	return m.network.busy.len() > 0
 }
 
 // BenchmarkThousandASecond tells how much of one CPU 1,000 probes a second take beside

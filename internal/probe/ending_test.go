@@ -99,10 +99,10 @@ func TestEndCutsShort(t *testing.T) {
 			uid := types.UID(fmt.Sprint(i))
 			r.Want(uid, podOf(uid, v1.Container{LivenessProbe: execProbe(1)}), ran("id1", time.Now()), "", []pod.Probe{liveness1})
 		}
-		r.until(2 * second)
+		r.until(second)
 		r.stop()
-		if took := time.Since(r.start); took != 2*second {
-			t.Errorf("Run returned %v after its end", took-2*second)
+		if took := time.Since(r.start); took != second {
+			t.Errorf("Run returned %v after its end", took-second)
 		}
 		if len(r.tries) != 1 || len(r.events) != 0 || len(r.meter) != 0 || len(r.wakes) != 0 {
 			t.Errorf("%d tries, events %v, metered %v, wake-ups %v", len(r.tries), r.events, r.meter, r.wakes)
@@ -117,21 +117,22 @@ func TestEndCutsShort(t *testing.T) {
 }
 
 // TestLanes: exec tries are bounded on their own, in the order they came due, and
-// keep no http try from its time.
+// keep no http try from its time. They take a little less than patience.
 func TestLanes(t *testing.T) {
+	const n, execTakes = 12, 1900 * time.Millisecond
 	withRig(t, Options{MaxExec: 2, MaxParallel: 3}, func(r *rig) {
 		var exec, network, most, mostNetwork atomic.Int32
 		r.answers(func(_ context.Context, x try) Outcome {
 			now, top, takes := &network, &mostNetwork, 10*time.Millisecond
 			if x.Container.LivenessProbe.Exec != nil {
-				now, top, takes = &exec, &most, 2*second
+				now, top, takes = &exec, &most, execTakes
 			}
 			top.Store(max(top.Load(), now.Add(1)))
 			time.Sleep(takes)
 			now.Add(-1)
 			return Outcome{State: Success}
 		})
-		for i := range 10 {
+		for i := range n {
 			for name, spec := range map[string]*v1.Probe{"e": execProbe(1), "h": httpProbe(1)} {
 				uid := types.UID(fmt.Sprint(name, i))
 				r.Want(uid, podOf(uid, v1.Container{LivenessProbe: spec}), ran(string(uid), time.Now()), "", []pod.Probe{probeOf(string(uid), pod.ProbeLiveness)})
@@ -142,8 +143,8 @@ func TestLanes(t *testing.T) {
 		if most.Load() != 2 || mostNetwork.Load() != 3 {
 			t.Errorf("up to %d exec and %d http tries at once", most.Load(), mostNetwork.Load())
 		}
-		for i := range 10 {
-			if got := r.times(probeOf(fmt.Sprint("e", i), pod.ProbeLiveness)); len(got) != 1 || got[0].Round(time.Millisecond) != time.Duration(i/2*2)*second {
+		for i := range n {
+			if got := r.times(probeOf(fmt.Sprint("e", i), pod.ProbeLiveness)); len(got) != 1 || got[0].Round(time.Millisecond) != time.Duration(i/2)*execTakes {
 				t.Errorf("exec %d was tried at %v", i, got)
 			}
 			got := r.times(probeOf(fmt.Sprint("h", i), pod.ProbeLiveness))

@@ -15,8 +15,10 @@ type phase int
 const (
 	// waiting: it has a deadline in the heap.
 	waiting phase = iota
-	// queued: it is due, and its try hasn't begun.
+	// queued: it is due, and waits in its pod's line.
 	queued
+	// handed: a hand has it, and hasn't begun yet.
+	handed
 	// running: a try is under way.
 	running
 	// held: it has come to a result after which it isn't tried again.
@@ -25,6 +27,8 @@ const (
 
 // entry is one probe of one container instance. The manager's lock guards it.
 type entry struct {
+	// place is that in the heap of deadlines while it waits, in its line while queued.
+	place
 	key       pod.Probe
 	owner     *subject
 	container *v1.Container
@@ -32,10 +36,12 @@ type entry struct {
 
 	phase  phase
 	wanted bool
+	// since and last are the first and the last of its pod's rounds in which it was wanted.
+	since, last uint32
 	// due is when the next try should begin, or the one under way should have.
 	due time.Duration
-	// index is its place in the heap while it waits.
-	index int
+	// line is where it is queued.
+	line *line
 	// cancel ends the try under way.
 	cancel context.CancelFunc
 
@@ -97,15 +103,4 @@ func (e *entry) beatAfter(t time.Duration) time.Duration {
 	p := period(e.spec)
 	missed := max(t-e.due, 0) / p
 	return e.due + (missed+1)*p
-}
-
-// collect renews the pod's results from its entries.
-func (s *subject) collect() {
-	var results []pod.ProbeResult
-	for _, e := range s.entries {
-		if e.result != nil {
-			results = append(results, *e.result)
-		}
-	}
-	s.results = results
 }

@@ -84,14 +84,15 @@ type Options struct {
 	// Wake is called at once when a pod's Results have changed. It must not block.
 	Wake func(types.UID)
 	Log  logr.Logger
-	// MaxParallel bounds the http, tcp and grpc tries under way at once. 0 means 512:
-	// they mostly wait, and many have to fit, so that the pods that hang until their
-	// timeout don't hold up those that answer.
+	// MaxParallel bounds the http, tcp and grpc tries that begin or are under way for up
+	// to 2 s at once. Those that hang for longer count no more, for others' sake; a pod
+	// may have a quarter of the number under way, and the node four times it beside one
+	// for each pod. 0 means 512: they mostly wait, and cost a goroutine each.
 	MaxParallel int
-	// MaxExec bounds the exec tries under way at once. They have a bound of their own,
-	// as each costs the node a process start of tens of milliseconds. 0 means 2 for
-	// each CPU, which is what can start at once at full speed, and 12 for commands
-	// that only wait.
+	// MaxExec bounds the exec tries in the same way. They have a bound of their own, as
+	// each costs the node a process start of tens of milliseconds. 0 means 2 for each
+	// CPU, which is what can start at once at full speed, and 12 for commands that
+	// only wait.
 	MaxExec int
 	// Spread picks a delay in [0, period) for the first try in a container that ran
 	// before the manager was made. nil means at random.

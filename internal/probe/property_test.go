@@ -99,7 +99,8 @@ type life struct {
 
 func (l *life) run(steps []step) {
 	l.rig = &rig{t: l.t, start: time.Now(), count: map[pod.Probe]int{}, answer: l.try}
-	l.Manager = New(Options{Handler: l.rig, Recorder: l.rig, Meter: l.rig, Wake: l.woken, Log: logr.Discard()})
+	// There is room for all that a pod may want; TestAnyCrowd is about what isn't so.
+	l.Manager = New(Options{MaxExec: 4 * 12, Handler: l.rig, Recorder: l.rig, Meter: l.rig, Wake: l.woken, Log: logr.Discard()})
 	ctx, cancel := context.WithCancel(l.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.Run(ctx) }()

@@ -53,26 +53,32 @@ func (x try) key() pod.Probe { return pod.Probe{Container: x.Container.Name, ID:
 func withRig(t *testing.T, o Options, body func(*rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, start: time.Now(), count: map[pod.Probe]int{}}
-		o.Handler, o.Recorder, o.Meter, o.Wake = r, r, r, r.woken
-		if o.Spread == nil {
-			o.Spread = func(p time.Duration) time.Duration { return p / 2 }
-		}
-		o.Log = testr.New(t)
-		r.Manager = New(o)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
-		r.stop = sync.OnceFunc(func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		})
+		r := newRig(t, o)
 		defer r.stop()
-		synctest.Wait()
 		body(r)
 	})
+}
+
+// newRig has a manager running; stop ends it.
+func newRig(t *testing.T, o Options) *rig {
+	r := &rig{t: t, start: time.Now(), count: map[pod.Probe]int{}}
+	o.Handler, o.Recorder, o.Meter, o.Wake = r, r, r, r.woken
+	if o.Spread == nil {
+		o.Spread = func(p time.Duration) time.Duration { return p / 2 }
+	}
+	o.Log = testr.New(t)
+	r.Manager = New(o)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	synctest.Wait()
+	return r
 }
 
 func (r *rig) Probe(ctx context.Context, t Target, p *v1.Probe) Outcome {

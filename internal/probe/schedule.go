@@ -15,20 +15,17 @@ const (
 	idleFor = 10 * time.Second
 )
 
-// lane bounds how many tries of one sort are under way at once.
-type lane struct {
-	limit, busy int
-	// queue has what is due and finds no room, first come first served.
-	queue []*entry
-}
-
 // hand is a goroutine that carries out tries.
 type hand struct {
+	// place is that in busy of the lane while it has a slot.
+	place
 	// jobs has room for one. Closing it sends the hand away.
 	jobs chan *entry
-	// lane is where it works.
-	lane *lane
-	// since is when it became idle.
+	// line is whose try it carries out; nil when idle.
+	line *line
+	// slot says that it has a slot of its lane.
+	slot bool
+	// since is when it began with that try, or became idle.
 	since time.Duration
 }
 
@@ -62,43 +59,48 @@ func (m *Manager) turn(ctx context.Context) time.Duration {
 	defer m.mu.Unlock()
 	now := m.now()
 	for {
-		e := m.due.first()
-		if e == nil || e.due > now+slack {
+		e, due := m.due.first()
+		if e == nil || due > now+slack {
 			break
 		}
-		m.due.remove(e)
+		m.due.remove(e.place)
 		if now-e.due >= period(e.spec) {
 			// The agent stood still for a period or more. All probes are due now: they
 			// go on at their next beat, each at its own time.
 			e.due = e.beatAfter(now)
-			m.due.add(e)
+			m.due.add(e.due, e)
 			continue
 		}
-		m.start(ctx, e)
+		q := m.lineOf(e)
+		q.add(e)
+		m.serve(ctx, q.lane, now)
 	}
-	m.armed = never
-	if e := m.due.first(); e != nil {
-		m.armed = e.due
-	}
+	m.serve(ctx, &m.network, now)
+	m.serve(ctx, &m.exec, now)
+	_, next := m.due.first()
+	m.armed = min(next, m.network.relief(), m.exec.relief())
 	m.reap(now)
 	return m.armed
 }
 
-// start hands a due entry to a hand, or has it wait for room in its lane.
-func (m *Manager) start(ctx context.Context, e *entry) {
-	e.phase = queued
-	l := &m.network
+// lineOf returns where an entry that is due waits.
+func (m *Manager) lineOf(e *entry) *line {
+	l, q := &m.network, &e.owner.network
 	if e.spec.Exec != nil {
-		l = &m.exec
+		l, q = &m.exec, &e.owner.exec
 	}
-	if l.busy == l.limit {
-		l.queue = append(l.queue, e)
-		return
+	if *q == nil {
+		*q = &line{lane: l}
 	}
-	l.busy++
-	h := m.hire(ctx)
-	h.lane = l
-	h.jobs <- e
+	return *q
+}
+
+// serve hands to hands what waits in a lane, as far as there are slots.
+func (m *Manager) serve(ctx context.Context, l *lane, now time.Duration) {
+	for l.waiting() != nil && l.room(now) {
+		h := m.hire(ctx)
+		h.jobs <- l.give(h, now)
+	}
 }
 
 // hire returns a hand without work. It takes the one that worked last, so that those
@@ -125,27 +127,25 @@ func (m *Manager) work(ctx context.Context, h *hand) {
 	}
 }
 
-// next returns what waits for the room of a hand whose try is done; nil gives that
-// room up and makes the hand idle.
+// next returns what a hand whose try is done goes on with; nil makes it idle.
 func (m *Manager) next(h *hand) *entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := h.lane
-	if len(l.queue) > 0 {
-		e := l.queue[0]
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
-		return e
-	}
-	l.busy--
+	now := m.now()
+	l := h.line.lane
+	l.end(h, now)
 	if m.stopped {
 		close(h.jobs)
 		return nil
 	}
-	h.since = m.now()
-	m.idle = append(m.idle, h)
-	m.lookBy(h.since + idleFor)
-	return nil
+	e := l.give(h, now)
+	m.lookBy(l.relief()) // the end of one may have let others in
+	if e == nil {
+		h.since = now
+		m.idle = append(m.idle, h)
+		m.lookBy(now + idleFor)
+	}
+	return e
 }
 
 // reap sends away the hands that have been idle for long.

@@ -66,6 +66,16 @@ func TestReadinessAfterStartup(t *testing.T) {
 	}
 }
 
+// TestStartupBesideReadiness: a startup probe that is only just wanted too has not succeeded.
+func TestStartupBesideReadiness(t *testing.T) {
+	withRig(t, Options{}, func(r *rig) {
+		p := podOf("u", v1.Container{StartupProbe: httpProbe(10), ReadinessProbe: httpProbe(10)})
+		r.Want("u", p, ran("id1", r.start.Add(-time.Hour)), "", []pod.Probe{startup1, readiness1})
+		r.until(6 * second)
+		r.wantTimes(readiness1, 5*second)
+	})
+}
+
 // TestAdoptedAreSpread: after a restart of the agent, a node's probes aren't all
 // tried at once, without a hand in the picking.
 func TestAdoptedAreSpread(t *testing.T) {
@@ -163,8 +173,8 @@ func TestThousands(t *testing.T) {
 			r.Forget(types.UID(fmt.Sprint(i)))
 		}
 		r.until(29*second + idleFor)
-		if len(r.idle)+len(r.pods)+len(r.due.entries)+len(r.late) != 0 || r.armed != never {
-			t.Errorf("left: %d idle hands, %d pods, %d deadlines, %d late, the next at %v", len(r.idle), len(r.pods), len(r.due.entries), len(r.late), r.armed)
+		if len(r.idle)+len(r.pods)+r.due.len()+len(r.late) != 0 || r.armed != never {
+			t.Errorf("left: %d idle hands, %d pods, %d deadlines, %d late, the next at %v", len(r.idle), len(r.pods), r.due.len(), len(r.late), r.armed)
 		}
 	})
 }

@@ -76,7 +76,7 @@ func (m *Manager) finish(ctx context.Context, e *entry, out Outcome, start time.
 	m.opts.Meter.Tried(s.pod, e.key.Container, e.key.Kind, out.State, end-start)
 	changed := e.count(out)
 	if changed {
-		s.collect()
+		s.stale = true
 	}
 	if e.final() {
 		e.phase = held

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/transcript/words"
 )
@@ -121,15 +122,14 @@ func appendBrackets(dst []byte, t *words.Type, v words.Value, base time.Time) []
 	return append(dst, ']')
 }
 
-// appendText appends text as it is, with what would end the line escaped.
+// appendText appends text as it is, escaped if it would end the line or steer the
+// terminal that it is shown on.
 func appendText(dst []byte, s string) []byte {
-	for i := range len(s) {
-		if s[i] < ' ' {
-			quoted := strconv.AppendQuote(nil, s)
-			return append(dst, quoted[1:len(quoted)-1]...)
-		}
+	if plaintext.Is(s) {
+		return append(dst, s...)
 	}
-	return append(dst, s...)
+	quoted := strconv.AppendQuote(nil, s)
+	return append(dst, quoted[1:len(quoted)-1]...)
 }
 
 // appendStatusNews tells, line by line, what a status says that the one before didn't.

@@ -33,5 +33,6 @@
 //
 // Indented lines are the decision: cancel, do, event, because, status, wake in,
 // done. Of the status there is a summary, and indented further what differs from
-// the status before; likewise of the probes. How values look is in package words.
+// the status before; likewise of the probes. How values look is in package words. Nothing
+// in a file steers the terminal that it is shown on: such characters are escaped.
 package transcript

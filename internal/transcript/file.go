@@ -2,17 +2,21 @@ package transcript
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/yaml"
+
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // section holds the steps in a file; the others are versions of the pod.
 const section = "transcript"
 
-// Bytes returns the whole as a file, a txtar archive. What isn't needed to decide
+// Bytes returns the whole as a file, a txtar archive, with nothing in it that would
+// steer a terminal. What isn't needed to decide
 // and may be secret is hidden in it: values of environment variables and of HTTP headers.
 func (r *Recorder) Bytes() []byte {
 	r.mu.Lock()
@@ -34,7 +38,7 @@ func (r *Recorder) about() string {
 	var b strings.Builder
 	if r.last != nil && r.last.in.Pod != nil {
 		p := r.last.in.Pod
-		fmt.Fprintf(&b, "Pod %s/%s, UID %s: what was decided about it, from what and why. Times are in UTC.\n", p.Namespace, p.Name, p.UID)
+		fmt.Fprintf(&b, "Pod %s/%s, UID %s: what was decided about it, from what and why. Times are in UTC.\n", plaintext.Line(p.Namespace), plaintext.Line(p.Name), plaintext.Line(string(p.UID)))
 	}
 	if r.dropped {
 		fmt.Fprintf(&b, "Earlier steps were dropped: %d bytes are kept.\n", r.limit)
@@ -49,10 +53,16 @@ func (v *version) file() []byte {
 		return fmt.Appendf(nil, "%s the pod takes %d bytes, of which these %d are kept\n# %s\n", cutMark, v.whole, len(v.json), bytes.ToValidUTF8(v.json, nil))
 	}
 	text, err := yaml.JSONToYAML(v.json)
-	if err != nil {
-		return append(v.json, '\n') // JSON is YAML as well
+	if err == nil && plaintext.IsBlock(string(text)) {
+		return text
 	}
-	return text
+	// JSON is YAML as well, and all in it that would steer a terminal is escaped.
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, v.json, "", "  "); err != nil {
+		indented.Write(v.json)
+	}
+	indented.WriteByte('\n')
+	return indented.Bytes()
 }
 
 // cutMark begins a section whose pod isn't whole.

@@ -20,7 +20,7 @@ type filler struct {
 	next int
 }
 
-var strange = []string{"web", "", "-", "a b", `say "no"`, "two\nlines", "(x)", "a)", "a=b", "[x,y]", "ok", "place=0", "@kept", "grüße", "{", "failed", "cancelled", "+1s", "none", "gone", "container", "\x00", "of=x", `\`, "a,b", "keepLog", "x.y", "<&>"}
+var strange = []string{"web", "", "-", "a b", `say "no"`, "two\nlines", "(x)", "a)", "a=b", "[x,y]", "ok", "place=0", "@kept", "grüße", "{", "failed", "cancelled", "+1s", "none", "gone", "container", "\x00", "of=x", `\`, "a,b", "keepLog", "x.y", "<&>", "\x1b[2J\x1b]0;owned\x07", "\u009b31m", "a\u202eb", "x\x7f", "\u0085", "\u2066", "\r"}
 
 func (f *filler) fill(v reflect.Value, depth int) {
 	switch p := v.Addr().Interface().(type) {
@@ -31,7 +31,9 @@ func (f *filler) fill(v reflect.Value, depth int) {
 		*p = *resource.NewMilliQuantity(int64(rapid.IntRange(0, 5000).Draw(f.rt, "quantity")), resource.DecimalSI)
 		return
 	case *intstr.IntOrString:
-		*p = intstr.FromInt32(int32(rapid.IntRange(0, 9).Draw(f.rt, "port")))
+		if *p = intstr.FromInt32(int32(rapid.IntRange(0, 9).Draw(f.rt, "port"))); p.IntVal == 0 {
+			*p = intstr.FromString(rapid.SampledFrom(strange).Draw(f.rt, "named port"))
+		}
 		return
 	case *pod.ActionKind:
 		*p = rapid.SampledFrom([]pod.ActionKind{pod.PreparePod, pod.CreateSandbox, pod.StopContainer, pod.EnsureImage, pod.Keep, pod.CreateContainer}).Draw(f.rt, "kind")

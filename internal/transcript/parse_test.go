@@ -35,6 +35,8 @@ func TestParseErrors(t *testing.T) {
 		{top + at + "> sandbox sb1 state=\"Ready\n", "line 6: a quote or bracket isn't closed"},
 		{top + at + "# fine\n\n> sandbox sb1 place=5\n", "line 8: place=5 has to be a number from 0 to 0"},
 		{top + at + "  done\n> sandbox sb1\n", "line 7: what happened has to come before what was decided"},
+		{top + at + "  done\n", "line 5: there is neither a pod nor a stop"},
+		{top + at + "> pod pod.yaml\n  done\n> +1s\n> gone pod\n  done\n", "line 8: there is neither a pod nor a stop"},
 		{top + at + ">  \n", "line 6: nothing follows the >"},
 		{top + at + "  do Keep (because\n", "line 6: a text in parentheses has to go on to the end"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 	"github.com/deckhand-node/deckhand/internal/transcript/words"
 )
 
@@ -51,7 +52,11 @@ func (r *Recorder) Comment(line string) {
 	if !strings.HasPrefix(line, "#") {
 		line = "# " + line
 	}
-	r.comments = append(r.comments, strings.ReplaceAll(line, "\n", "\n# "))
+	list := strings.Split(line, "\n")
+	for i := range list {
+		list[i] = plaintext.Keep(list[i])
+	}
+	r.comments = append(r.comments, strings.Join(list, "\n# "))
 }
 
 // Record takes in a decision and what it was made from, neither of which may be

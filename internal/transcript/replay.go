@@ -54,6 +54,7 @@ func (r *replayer) step(s *Step) []string {
 		in.Memory = r.last.d.Memory
 	}
 	in.InFlight, in.Results = slices.Clone(in.InFlight), slices.Clone(in.Results)
+	r.keep(in)
 	for i := range in.InFlight {
 		r.own(&in.InFlight[i], in.Memory.Kept)
 	}
@@ -65,6 +66,14 @@ func (r *replayer) step(s *Step) []string {
 	text, _ := appendDecision(nil, &now, &r.last, s.base)
 	r.last = now
 	return lines(string(text))
+}
+
+// keep forgets actions that are neither under way nor over by the record: an agent
+// that died took them along.
+func (r *replayer) keep(in lifecycle.Input) {
+	r.begun = slices.DeleteFunc(r.begun, func(a pod.Action) bool {
+		return find(in.InFlight, &a) < 0 && !slices.ContainsFunc(in.Results, func(res pod.Result) bool { return find([]pod.Action{a}, &res.Action) >= 0 })
+	})
 }
 
 // own replaces a recorded action by today's, where that is the same: the core may

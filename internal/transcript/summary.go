@@ -10,15 +10,15 @@ import (
 // and each container's state with its restarts. A running container is started
 // and ready and any other neither, unless that is said.
 func appendSummary(dst []byte, st *v1.PodStatus) []byte {
-	dst = append(dst, st.Phase...)
+	dst = appendText(dst, string(st.Phase))
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		if c.Status != v1.ConditionTrue || usual(c.Type) {
 			continue
 		}
-		dst = append(append(dst, ' '), c.Type...)
+		dst = appendText(append(dst, ' '), string(c.Type))
 		if c.Reason != "" {
-			dst = append(append(append(dst, '('), c.Reason...), ')')
+			dst = append(appendText(append(dst, '('), c.Reason), ')')
 		}
 	}
 	if st.Reason != "" {
@@ -42,16 +42,16 @@ func usual(t v1.PodConditionType) bool {
 }
 
 func appendContainer(dst []byte, c *v1.ContainerStatus) []byte {
-	dst = append(append(dst, c.Name...), '=')
+	dst = append(appendText(dst, c.Name), '=')
 	running := c.State.Running != nil
 	switch {
 	case running:
 		dst = append(dst, "Running"...)
 	case c.State.Terminated != nil:
-		dst = append(append(dst, c.State.Terminated.Reason...), '(')
+		dst = append(appendText(dst, c.State.Terminated.Reason), '(')
 		dst = append(strconv.AppendInt(dst, int64(c.State.Terminated.ExitCode), 10), ')')
 	case c.State.Waiting != nil:
-		dst = append(dst, c.State.Waiting.Reason...)
+		dst = appendText(dst, c.State.Waiting.Reason)
 	}
 	if c.RestartCount > 0 {
 		dst = strconv.AppendInt(append(dst, '#'), int64(c.RestartCount), 10)

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -52,6 +53,9 @@ func TestInputsComeBack(t *testing.T) {
 		if err != nil {
 			rt.Fatalf("%v in:\n%s", err, data)
 		}
+		if !plaintext.IsBlock(string(data)) {
+			rt.Fatalf("this would steer a terminal:\n%q", data)
+		}
 		missing := len(turns) - len(tr.Steps) // steps without news, and dropped ones
 		if missing < 0 || len(tr.Steps) == 0 {
 			rt.Fatalf("%d steps of %d:\n%s", len(tr.Steps), len(turns), data)
@@ -84,7 +88,7 @@ func drawTurns(rt *rapid.T) []turn {
 	f := &filler{rt: rt}
 	pods := []*v1.Pod{nil, {}, {}}
 	pods[1].Name, pods[1].Spec.Containers = "a", []v1.Container{{Name: "x", Image: "y"}}
-	pods[2].Name = "b"
+	pods[2].Name, pods[2].Annotations = "b", map[string]string{"note": strings.Join(strange, " "), strange[len(strange)-1]: "a\n\tb"}
 	var out []turn
 	for i := range rapid.IntRange(1, 6).Draw(rt, "steps") {
 		var t turn
@@ -102,6 +106,9 @@ func drawTurns(rt *rapid.T) []turn {
 			}
 		}
 		t.in.Pod = rapid.SampledFrom(pods).Draw(rt, "pod")
+		if t.in.Pod == nil && t.in.Stop == nil {
+			t.in.Stop = &lifecycle.Stop{} // there is always one of them
+		}
 		t.in.Now = epoch.Add(time.Duration(i)*time.Second + time.Duration(rapid.IntRange(-1, 1).Draw(rt, "now")))
 		var last turn
 		if i > 0 {
@@ -132,6 +139,33 @@ func drawEnds(f *filler, t, last *turn) {
 	if rapid.IntRange(0, 4).Draw(f.rt, "restart") == 0 {
 		t.in.InFlight, t.in.Memory = nil, lifecycle.Memory{}
 	}
+}
+
+// TestNothingSteersTheTerminal: a transcript is shown to people, whatever runtimes and
+// containers have put into what it tells of.
+func TestNothingSteersTheTerminal(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		f := &filler{rt: rt}
+		turns := drawTurns(rt)
+		r := NewRecorder(rapid.SampledFrom([]int{1 << 30, 2000}).Draw(rt, "limit"))
+		for i := range turns {
+			d := &turns[i].d
+			d.Status = &v1.PodStatus{}
+			f.fill(reflect.ValueOf(d).Elem(), 4)
+			if d.Status != nil {
+				f.fill(reflect.ValueOf(&d.Status.ContainerStatuses).Elem(), 5)
+				f.fill(reflect.ValueOf(&d.Status.Conditions).Elem(), 3)
+			}
+			r.Comment(rapid.SampledFrom(strange).Draw(rt, "comment"))
+			r.Record(turns[i].in, *d)
+			if told := Describe(turns[i].in, *d); !plaintext.IsBlock(told) {
+				rt.Fatalf("this would steer a terminal:\n%q", told)
+			}
+		}
+		if data := r.Bytes(); !plaintext.IsBlock(string(data)) {
+			rt.Fatalf("this would steer a terminal:\n%q", data)
+		}
+	})
 }
 
 // TestReplayAgrees: what was recorded is decided the same again, also when the

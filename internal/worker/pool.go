@@ -185,18 +185,27 @@ func (p *Pool) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	leftovers, err := p.cfg.Effects.Leftovers()
-	if err != nil {
-		p.cfg.Log.Error(err, "Can't list what earlier pods left on disk; it stays until the next start")
-	}
+	leftovers, listed := p.leftovers()
 	tick := time.NewTicker(p.cfg.Resync)
 	defer tick.Stop()
 	for {
+		if !listed {
+			leftovers, listed = p.leftovers()
+		}
 		leftovers = p.reconcile(ctx, leftovers)
 		if !p.await(ctx, tick.C) {
 			return nil
 		}
 	}
+}
+
+// leftovers lists what earlier pods left on disk, and reports whether that is known.
+func (p *Pool) leftovers() ([]types.UID, bool) {
+	list, err := p.cfg.Effects.Leftovers()
+	if err != nil {
+		p.cfg.Log.Error(err, "Can't list what earlier pods left on disk; it stays until that can be done")
+	}
+	return list, err == nil
 }
 
 // await waits until there may be something to reconcile; false means that ctx ended.

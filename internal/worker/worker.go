@@ -139,17 +139,31 @@ func (w *worker) adopt() {
 	if d == nil {
 		return
 	}
-	w.mem.Kept = w.pool.cfg.Effects.Kept(d.Pod)
-	w.mem.Saved = w.mem.Kept
+	if k := w.pool.cfg.Effects.Kept(d.Pod); k != nil && k.Base != "" && k.Base != d.Base {
+		// What there is belongs to another pod of the UID that the manifest gives, which
+		// was edited while no agent ran. The pool begins with this one when that is gone.
+		w.mu.Lock()
+		w.stop = &lifecycle.Stop{At: time.Now(), Why: whyReplaced(d)}
+		w.mu.Unlock()
+	} else {
+		w.mem.Kept, w.mem.Saved = k, k
+	}
 	o := w.pool.cfg.Observed.Get(w.uid)
 	// A pod that is adopted came up long ago: that isn't measured again.
 	w.wasUp = !o.Empty()
 	// Containers that the runtime has nothing of any more are counted on from their
 	// logs, even if it has a sandbox, which may be newer than they were.
+	var logged map[string]int
 	for name := range pod.ContainerNames(d.Pod) {
-		if o.Newest(name) == nil {
-			w.mem.Attempts = w.pool.cfg.Effects.LoggedAttempts(d.Pod)
-			return
+		if o.Newest(name) != nil {
+			continue
+		}
+		if logged == nil {
+			logged = w.pool.cfg.Effects.LoggedAttempts(d.Pod)
+			w.mem.Attempts = make(map[string]int, len(logged))
+		}
+		if n, ok := logged[name]; ok {
+			w.mem.Attempts[name] = n
 		}
 	}
 }
@@ -171,6 +185,9 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	}
 	if desired != nil {
 		in.Pod = desired.Pod
+		if string(w.uid) != desired.Base {
+			in.Base = desired.Base
+		}
 	}
 	for i := range w.flights {
 		in.InFlight = append(in.InFlight, w.flights[i].action)

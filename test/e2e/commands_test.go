@@ -51,6 +51,7 @@ func TestRunInTheForeground(t *testing.T) {
 	}
 	interrupt := n.Foreground(file)
 	n.Await("the pod in the foreground runs", node.Ready("a", "r"), node.Only("a", "r"))
+	n.Eventually("it has said something", logs(n, "r", "web", "line 1\n"))
 	if out := interrupt(); !strings.Contains(out, "line 1") {
 		t.Errorf("deckhand run printed no log: %q", out)
 	}

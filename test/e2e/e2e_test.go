@@ -84,14 +84,11 @@ func view(t *testing.T, s local.Snapshot, name string) local.PodView {
 // containerID is the runtime's ID of a container in a snapshot.
 func containerID(t *testing.T, s local.Snapshot, pod, container string) string {
 	t.Helper()
-	for _, c := range view(t, s, pod).Pod.Status.ContainerStatuses {
-		if c.Name == container {
-			_, id, _ := strings.Cut(c.ContainerID, "://")
-			return id
-		}
+	_, id, ok := strings.Cut(status(t, s, pod, container).ContainerID, "://")
+	if !ok {
+		t.Fatalf("container %s of pod %s has no ID", container, pod)
 	}
-	t.Fatalf("pod %s has no container %s", pod, container)
-	return ""
+	return id
 }
 
 // get fetches a page.

@@ -14,7 +14,8 @@ func TestEdits(t *testing.T) {
 	t.Parallel()
 	n := startTools(t)
 	for name, test := range map[string]func(*testing.T, *node.Node){
-		"image": testEditImage, "labels": testEditLabels, "command": testEditCommand, "ephemeral container": testEphemeral,
+		"image": testEditImage, "image of a container that has ended": testEditEnded, "image that can't be had": testEditToNothing,
+		"labels": testEditLabels, "command": testEditCommand, "ephemeral container": testEphemeral,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,6 +69,31 @@ func testEditImage(t *testing.T, n *node.Node) {
 	inOrder(t, n, "i", "main started", "main got SIGTERM", "main ended", "main started")
 	n.AwaitEvent("i", "Killing", "{main}", "definition changed, will be restarted")
 	remove(t, n, "i")
+}
+
+// Another image starts a container again that its pod wouldn't restart.
+func testEditEnded(t *testing.T, n *node.Node) {
+	text := toolPod(n, "v", "restartPolicy: Never", containers(tool("main", "act -exit 3"), tool("other", "act")))
+	n.Write("v.yaml", text)
+	before := n.Await("it runs", node.Ready("v"))
+	inOrder(t, n, "v", "main started")
+	n.Write("v.yaml", strings.Replace(text, tools1, tools2, 1))
+	after := n.Await("the other image runs", node.Ready("v"), runs("v", "main", 1), observes("v", 2), lastEnded("v", "main", 3, "Error"))
+	same(t, before, after, "v", "main")
+	remove(t, n, "v")
+}
+
+// An edit that was a mistake is put right by the next one.
+func testEditToNothing(t *testing.T, n *node.Node) {
+	text := toolPod(n, "b", containers(tool("main", "act"), tool("other", "act")))
+	n.Write("b.yaml", text)
+	before := n.Await("it runs", node.Ready("b"))
+	n.Write("b.yaml", strings.Replace(text, tools1, "127.0.0.1:1/nothing:1", 1))
+	n.Await("the image can't be had", waiting("b", "ImagePullBackOff", "127.0.0.1:1/nothing:1"), runs("b", "other", 0))
+	n.Write("b.yaml", strings.Replace(text, tools1, tools2, 1))
+	after := n.Await("another one can", node.Ready("b"), runs("b", "main", 1), observes("b", 3))
+	same(t, before, after, "b", "main")
+	remove(t, n, "b")
 }
 
 // logs looks whether a container's log has the words.

@@ -17,6 +17,7 @@ func TestHooks(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *node.Node){
 		"postStart": testPostStart, "postStart fails": testPostStartFails, "preStop": testPreStop,
 		"preStop is cut off": testPreStopCutOff, "stopSignal": testStopSignal,
+		"removed while starting": testRemovedWhileStarting, "no grace": testNoGrace,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,8 +76,7 @@ func testPostStart(t *testing.T, n *node.Node) {
 	}
 	close(server.answer)
 	n.Await("all is up", node.Ready("p"))
-	inOrder(t, n, "p", "first started", "second started", "third started")
-	inOrder(t, n, "p", "hook of first", "second started")
+	inOrder(t, n, "p", "hook of first", "second started", "third started")
 	remove(t, n, "p")
 }
 
@@ -148,5 +148,37 @@ func testStopSignal(t *testing.T, n *node.Node) {
 	inOrder(t, n, "u", "term got SIGTERM", "term ended")
 	if times(t, n, "u", "usr got SIGTERM") > 0 {
 		t.Error("it got SIGTERM too")
+	}
+}
+
+// A pod that isn't up yet ends as one that is: in its time, and with nothing begun any more.
+func testRemovedWhileStarting(t *testing.T, n *node.Node) {
+	server := serveHooks(t)
+	const grace = "terminationGracePeriodSeconds: 60"
+	n.Write("i.yaml", toolPod(n, "i", grace, initContainers(tool("one", "act"), tool("two", "act")), containers(tool("main", "act"))))
+	n.Write("h.yaml", toolPod(n, "h", grace, containers(tool("main", "act", "lifecycle: {postStart: "+server.hook()+"}"), tool("next", "act"))))
+	server.awaitCall(t)
+	inOrder(t, n, "i", "one started")
+	inOrder(t, n, "h", "main started")
+	remove(t, n, "i")
+	remove(t, n, "h")
+	inOrder(t, n, "i", "one got SIGTERM", "one ended")
+	inOrder(t, n, "h", "main got SIGTERM", "main ended")
+	for pod, never := range map[string]string{"i": "two started", "h": "next started"} {
+		if times(t, n, pod, never) > 0 {
+			t.Errorf("%s of %s, which was removed before", never, pod)
+		}
+	}
+}
+
+// Without a grace there is neither a hook nor a signal to prepare for the end.
+func testNoGrace(t *testing.T, n *node.Node) {
+	n.Write("z.yaml", toolPod(n, "z", "terminationGracePeriodSeconds: 0", containers(
+		tool("main", "act -linger 1h", "lifecycle: {preStop: {exec: {command: [tools, append, /diary/log, hook]}}}"))))
+	n.Await("it runs", node.Ready("z"))
+	inOrder(t, n, "z", "main started")
+	remove(t, n, "z")
+	if lines := diary(t, n, "z"); len(lines) != 1 {
+		t.Errorf("its diary goes on:\n%s", told(lines))
 	}
 }

@@ -68,15 +68,25 @@ func (w *wish) current(s local.Snapshot) error {
 	return nil
 }
 
+// eventful is a pod with something to remember of each container.
+func eventful(n *node.Node, name string) string {
+	const probe = "{exec: {command: [tools, check, /diary/log]}, periodSeconds: 1}"
+	return toolPod(n, name,
+		initContainers(tool("setup", "act -after 1ms"), tool("side", "act", "restartPolicy: Always", "startupProbe: "+probe)),
+		containers(tool("main", "act", "lifecycle: {postStart: {exec: {command: [tools, append, /diary/log, hook]}}, preStop: {sleep: {seconds: 1}}}",
+			"startupProbe: "+probe, "livenessProbe: "+probe, "readinessProbe: "+probe)))
+}
+
 // Whenever the agent is killed, the next one goes on where it was: nothing
 // restarts, nothing runs twice, nothing is orphaned.
 func TestKilledAtRandomMoments(t *testing.T) {
 	t.Parallel()
 	chance := random(t)
-	n := start(t)
+	n := startTools(t)
 	n.Write("s.yaml", pod("s"))
 	n.Write("t.yaml", twoContainers("t"))
-	n.Await("the pods that stay run", node.Ready("s", "t"))
+	n.Write("u.yaml", eventful(n, "u"))
+	n.Await("the pods that stay run", node.Ready("s", "t", "u"))
 	stay, history := n.RunningIDs(), n.Watch()
 	w := &wish{n: n, rand: chance, versions: map[string]int{}}
 	for i := range *kills {
@@ -102,11 +112,14 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		}
 		n.Start()
 	}
-	names, containers := []string{"s", "t"}, []string{"s/web", "t/web", "t/other"}
+	names, containers := []string{"s", "t", "u"}, []string{"s/web", "t/web", "t/other", "u/side", "u/main"}
 	for name := range w.versions {
 		names, containers = append(names, name), append(containers, name+"/web")
 	}
 	n.Await("exactly what is wanted runs", agentIs(n), node.Ready(names...), node.Only(names...), w.current)
+	if count := times(t, n, "u", "hook"); count != 1 {
+		t.Errorf("the hook of a container that runs on was run %d times", count)
+	}
 	n.Eventually("exactly what is wanted runs in the runtime", n.Running(containers...))
 	now := n.RunningIDs()
 	for name, id := range stay {

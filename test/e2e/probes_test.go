@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,7 +13,7 @@ func TestProbes(t *testing.T) {
 	t.Parallel()
 	n := startTools(t)
 	for name, test := range map[string]func(*testing.T, *node.Node){
-		"readiness": testReadiness, "startup and liveness": testStartupAndLiveness,
+		"readiness": testReadiness, "startup and liveness": testStartupAndLiveness, "host network": testHostNetworkProbes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,4 +79,17 @@ func testStartupAndLiveness(t *testing.T, n *node.Node) {
 	n.Await("the next time it waits", waiting("s", "CrashLoopBackOff", "back-off 10s restarting failed container=main"))
 	inOrder(t, n, "s", "main started", "main got SIGTERM", "main started", "main got SIGTERM")
 	n.Remove("s.yaml")
+}
+
+// On the host's network probes and hooks go to the node's address.
+func testHostNetworkProbes(t *testing.T, n *node.Node) {
+	web, rpc := n.Port(7), n.Port(8)
+	n.Write("h.yaml", toolPod(n, "h", "hostNetwork: true", containers(
+		tool("main", fmt.Sprintf("act -http 127.0.0.1:%d -grpc 127.0.0.1:%d", web, rpc),
+			fmt.Sprintf("readinessProbe: {httpGet: {port: %d, path: /healthz}, periodSeconds: 1}", web),
+			fmt.Sprintf("livenessProbe: {grpc: {port: %d}, periodSeconds: 1}", rpc),
+			fmt.Sprintf("lifecycle: {preStop: {httpGet: {port: %d, path: '/append?bye'}}}", web)))))
+	n.Await("it is ready", node.Ready("h"))
+	remove(t, n, "h")
+	inOrder(t, n, "h", "main started", "bye", "main got SIGTERM")
 }

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -18,7 +19,8 @@ func TestResize(t *testing.T) {
 	// Room for one CPU and nothing else that the machine has.
 	n := startTools(t, fmt.Sprintf("systemReserved: {cpu: %q}", strconv.Itoa(runtime.NumCPU()-1)))
 	for name, test := range map[string]func(*testing.T, *node.Node){
-		"in place": testResizeInPlace, "by restart": testResizeByRestart,
+		"in place": testResizeInPlace, "by restart": testResizeByRestart, "memory below use": testMemoryBelowUse,
+		"sidecar": testResizeSidecar, "pod": testResizePod,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,6 +107,62 @@ func testResizeByRestart(t *testing.T, n *node.Node) {
 	inForce(t, n, string(view(t, after, "r").Pod.UID), containerID(t, after, "r", "main"), 120, 128)
 	inOrder(t, n, "r", "main got SIGTERM", "main ended", "main started")
 	remove(t, n, "r")
+}
+
+// A memory limit isn't set below what is in use: that would kill the container.
+func testMemoryBelowUse(t *testing.T, n *node.Node) {
+	write := func(mebi int64) {
+		n.Write("m.yaml", toolPod(n, "m", containers(tool("main", "act -eat 64", size(50, mebi)))))
+	}
+	write(64)
+	before := n.Await("it runs", node.Ready("m"))
+	inOrder(t, n, "m", "main started")
+	write(24)
+	n.Await("the limit stays", hasCondition("m", v1.PodResizeInProgress, v1.ConditionTrue, "Error"), node.Ready("m"))
+	inForce(t, n, string(view(t, before, "m").Pod.UID), containerID(t, before, "m", "main"), 100, 128)
+	write(56)
+	after := n.Await("one that is above is set", append(noResize("m"), hasSize("m", "main", 50, 56), observes("m", 3))...)
+	same(t, before, after, "m")
+	inForce(t, n, string(view(t, after, "m").Pod.UID), containerID(t, after, "m", "main"), 100, 112)
+	remove(t, n, "m")
+}
+
+func testResizeSidecar(t *testing.T, n *node.Node) {
+	write := func(milli int64) {
+		n.Write("s.yaml", toolPod(n, "s", initContainers(tool("side", "act", "restartPolicy: Always", size(milli, 32))), containers(tool("main", "act", size(50, 32)))))
+	}
+	write(50)
+	before := n.Await("it runs", node.Ready("s"))
+	write(70)
+	after := n.Await("it is resized", append(noResize("s"), hasSize("s", "side", 70, 32), runs("s", "side", 0), observes("s", 2))...)
+	same(t, before, after, "s")
+	inForce(t, n, string(view(t, after, "s").Pod.UID), containerID(t, after, "s", "side"), 140, 64)
+	remove(t, n, "s")
+}
+
+// A pod's own limits are its control group's.
+func testResizePod(t *testing.T, n *node.Node) {
+	write := func(milli int64) {
+		n.Write("l.yaml", toolPod(n, "l", fmt.Sprintf("resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: %dm, memory: 128Mi}}", milli),
+			containers(tool("main", "act"), tool("other", "act"))))
+	}
+	write(200)
+	before := n.Await("it runs", node.Ready("l"))
+	uid := string(view(t, before, "l").Pod.UID)
+	inForce(t, n, uid, "", 200, 128)
+	for i, milli := range []int64{400, 150} {
+		write(milli)
+		after := n.Await("it is resized", append(noResize("l"), observes("l", int64(i+2)), node.Each([]string{"l"}, func(v local.PodView) error {
+			if r := v.Pod.Status.Resources; r == nil || r.Limits.Cpu().MilliValue() != milli {
+				return fmt.Errorf("resources %+v", r)
+			}
+			return nil
+		}))...)
+		same(t, before, after, "l")
+		inForce(t, n, uid, "", milli, 128)
+		before = after
+	}
+	remove(t, n, "l")
 }
 
 // What the node can't give waits: for ever if the node is too small, else until

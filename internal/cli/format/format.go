@@ -2,26 +2,44 @@
 package format
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // As writes a value as JSON or YAML. It reports false for other formats.
 func As(w io.Writer, format string, value any) (bool, error) {
 	switch format {
 	case "json":
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "    ")
-		return true, encoder.Encode(value)
+		text, err := marshal(value)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		return true, err
 	case "yaml":
-		text, err := yaml.Marshal(value)
+		text, err := marshal(value)
+		if err == nil {
+			text, err = yaml.JSONToYAML(text)
+		}
 		if err == nil {
 			_, err = w.Write(text)
 		}
 		return true, err
 	}
 	return false, nil
+}
+
+// marshal returns a value as JSON without what would steer a terminal, some of which
+// YAML, too, doesn't take as it is.
+func marshal(value any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "    ")
+	err := encoder.Encode(value)
+	return plaintext.JSON(text.Bytes()), err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cli/podname"
 	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
 	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -143,14 +144,17 @@ func (l *List) problems(out io.Writer, problems []pod.Problem, below bool) error
 	}
 	text.WriteString("Problems:\n")
 	for _, p := range problems {
-		text.WriteString("  " + p.Origin)
+		text.WriteString("  " + plaintext.Line(p.Origin))
 		if p.Pod != "" {
-			text.WriteString(" (pod " + p.Pod + ")")
+			text.WriteString(" (pod " + plaintext.Line(p.Pod) + ")")
 		}
 		if !p.Since.IsZero() {
 			text.WriteString(", for " + podstatus.Since(p.Since, l.rows.now()))
 		}
-		text.WriteString(":\n    " + strings.ReplaceAll(strings.TrimSpace(p.Message), "\n", "\n    ") + "\n")
+		text.WriteString(":\n")
+		for line := range strings.Lines(strings.TrimSpace(p.Message)) {
+			text.WriteString("    " + plaintext.Keep(strings.TrimSuffix(line, "\n")) + "\n")
+		}
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
@@ -158,7 +162,7 @@ func (l *List) problems(out io.Writer, problems []pod.Problem, below bool) error
 
 func writeNames(out io.Writer, views []local.PodView) error {
 	for _, view := range views {
-		if _, err := fmt.Fprintln(out, "pod/"+view.Pod.Name); err != nil {
+		if _, err := fmt.Fprintln(out, "pod/"+plaintext.Line(view.Pod.Name)); err != nil {
 			return err
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/deckhand-node/deckhand/internal/cli/format"
-	"github.com/deckhand-node/deckhand/internal/cli/plain"
 	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
 	"github.com/deckhand-node/deckhand/internal/cli/table"
 	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -60,7 +60,7 @@ type teller struct {
 func (t *teller) line(form string, args ...any) {
 	for i := range args {
 		if s, ok := args[i].(string); ok {
-			args[i] = plain.Keep(s)
+			args[i] = plaintext.Keep(s)
 		}
 	}
 	fmt.Fprintf(&t.text, form+"\n", args...)
@@ -121,7 +121,7 @@ func (t *teller) problems(list []pod.Problem, told string) {
 // block adds a text of several lines.
 func (t *teller) block(text string) {
 	for line := range strings.Lines(strings.TrimSpace(text)) {
-		t.text.WriteString("  " + plain.Keep(strings.TrimRight(line, "\r\n")) + "\n")
+		t.text.WriteString("  " + plaintext.Keep(strings.TrimRight(line, "\r\n")) + "\n")
 	}
 }
 
@@ -130,7 +130,7 @@ func (t *teller) containers(p *v1.Pod) {
 	add := func(list []v1.ContainerStatus, kind string) {
 		for i := range list {
 			s := &list[i]
-			rows = append(rows, []string{"  " + kind + plain.Line(s.Name), plain.Line(podstatus.ContainerWord(s)), t.container(s)})
+			rows = append(rows, []string{"  " + kind + plaintext.Line(s.Name), plaintext.Line(podstatus.ContainerWord(s)), t.container(s)})
 		}
 	}
 	add(p.Status.InitContainerStatuses, "init:")
@@ -158,7 +158,7 @@ func (t *teller) container(s *v1.ContainerStatus) string {
 	case s.State.Terminated != nil:
 		parts = append(parts, "ended"+ago(s.State.Terminated.FinishedAt.Time, t.now)+" with "+ending(s.State.Terminated))
 	case s.State.Waiting != nil && s.State.Waiting.Message != "":
-		parts = append(parts, table.Cut(plain.Line(s.State.Waiting.Message), maxCause))
+		parts = append(parts, table.Cut(plaintext.Line(s.State.Waiting.Message), maxCause))
 	}
 	if s.RestartCount > 0 {
 		parts = append(parts, fmt.Sprintf("restarts: %d", s.RestartCount))
@@ -191,11 +191,11 @@ func (t *teller) events(list []local.Event) {
 	rows := make([][]string, len(list))
 	for i := range list {
 		e := &list[i]
-		message := plain.Line(e.Message)
+		message := plaintext.Line(e.Message)
 		if e.Count > 1 {
 			message += fmt.Sprintf(" (%d times)", e.Count)
 		}
-		rows[i] = []string{"  " + span(t.now.Sub(e.Time)) + " ago", plain.Line(e.Type), plain.Line(e.Reason), message}
+		rows[i] = []string{"  " + span(t.now.Sub(e.Time)) + " ago", plaintext.Line(e.Type), plaintext.Line(e.Reason), message}
 	}
 	t.text.WriteString("\nLately:\n")
 	for _, line := range new(table.Table).Lines(rows...) {

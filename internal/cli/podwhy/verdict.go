@@ -9,10 +9,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/cli/plain"
 	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
 	"github.com/deckhand-node/deckhand/internal/cli/table"
 	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // maxCause is how many characters of a cause fit into a verdict.
@@ -121,10 +121,10 @@ func failure(p *v1.Pod) string {
 func ending(t *v1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("exit code %d", t.ExitCode)
 	if t.Reason != "" {
-		text += " (" + plain.Line(t.Reason) + ")"
+		text += " (" + plaintext.Line(t.Reason) + ")"
 	}
 	if t.Message != "" {
-		text += ": " + table.Cut(plain.Line(t.Message), maxCause)
+		text += ": " + table.Cut(plaintext.Line(t.Message), maxCause)
 	}
 	return text
 }
@@ -166,7 +166,7 @@ func because(cause string) string {
 	if cause == "" {
 		return ""
 	}
-	return ": " + table.Cut(plain.Line(cause), maxCause)
+	return ": " + table.Cut(plaintext.Line(cause), maxCause)
 }
 
 // since is " since 12s", or nothing if the time isn't known.

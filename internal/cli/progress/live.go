@@ -12,6 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
 	"github.com/deckhand-node/deckhand/internal/cli/table"
 	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // The few control sequences of ECMA-48 that redrawing in place needs. A frame is
@@ -78,7 +79,7 @@ func (l *live) frame(s local.Snapshot, width, height int) []line {
 	var problems []line
 	for _, problem := range s.Problems {
 		first, _, _ := strings.Cut(problem.Message, "\n")
-		problems = append(problems, line{table.Cut("problem in "+problem.Origin+": "+first, width), red})
+		problems = append(problems, line{table.Cut(plaintext.Keep("problem in "+problem.Origin+": "+first), width), red})
 	}
 	room := max(0, height-len(lines)-min(len(problems), height/3))
 	lines = append(lines, l.pods(s.Pods, width, room)...)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
 	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // Plain writes a line for each change. It is not safe for concurrent use.
@@ -24,7 +25,11 @@ func (p *Plain) Pods(views []local.PodView) error { return p.show(local.Snapshot
 func (p *Plain) show(s local.Snapshot) error {
 	now := make(map[string]string, len(s.Pods)+len(s.Problems))
 	var lines []string
-	tell := func(key, line string) {
+	tell := func(key string, block ...string) {
+		for i := range block {
+			block[i] = plaintext.Keep(block[i])
+		}
+		line := strings.Join(block, "\n  ")
 		now[key] = line
 		if p.last[key] != line {
 			lines = append(lines, line)
@@ -36,7 +41,7 @@ func (p *Plain) show(s local.Snapshot) error {
 	}
 	for _, problem := range s.Problems {
 		key := fmt.Sprintf("problem %s %s %s", problem.Origin, problem.Pod, problem.Message)
-		tell(key, fmt.Sprintf("problem in %s: %s", problem.Origin, strings.ReplaceAll(problem.Message, "\n", "\n  ")))
+		tell(key, strings.Split(fmt.Sprintf("problem in %s: %s", plaintext.Line(problem.Origin), problem.Message), "\n")...)
 	}
 	p.last = now
 	if len(lines) == 0 {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -205,6 +206,24 @@ func TestLiveTableRunsWithTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestProgressSteersNothing: but for what the table itself needs.
+func TestProgressSteersNothing(t *testing.T) {
+	const evil = "evil\x1b]0;owned\x07\u009b31m\u202e\x7f"
+	s := snapshot(podView("web"+evil, false, evil))
+	s.Problems = []pod.Problem{{Origin: evil, Message: evil + "\n" + evil}}
+	var lines, table strings.Builder
+	l := &live{w: &table, now: func() time.Time { return start }, begun: start, terminal: &Terminal{Size: func() (int, int) { return 80, 24 }}}
+	for out, v := range map[*strings.Builder]view{&lines: NewPlain(&lines), &table: l} {
+		if err := v.show(s); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.NewReplacer(eraseLine, "", eraseDown, "").Replace(out.String())
+		if !strings.Contains(got, "problem in evil") || !plaintext.IsBlock(got) {
+			t.Errorf("%q", got)
+		}
+	}
 }
 
 func TestColours(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/cli/plain"
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 	"github.com/deckhand-node/deckhand/internal/transcript"
 )
 
@@ -42,7 +42,7 @@ func read(path string, stdin io.Reader, limit int64) (*transcript.Transcript, er
 	}
 	t, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", Name(path), plain.Line(err.Error()))
+		return nil, fmt.Errorf("%s: %s", Name(path), plaintext.Line(err.Error()))
 	}
 	return t, nil
 }
@@ -70,15 +70,16 @@ func Name(path string) string {
 // decided. It reports whether nothing differs.
 func Print(out io.Writer, name string, t *transcript.Transcript) (same bool, err error) {
 	found, untried := decider(transcript.Replay).differences(t)
+	name = plaintext.Keep(name)
 	var text strings.Builder
 	for i := range found {
 		d := &found[i]
 		fmt.Fprintf(&text, "%s:%d: step %d, at %s:\n", name, d.Line, d.Step+1, d.Time.UTC().Format(time.RFC3339Nano))
 		for _, line := range d.Recorded {
-			text.WriteString("- " + plain.Keep(line) + "\n")
+			text.WriteString("- " + plaintext.Keep(line) + "\n")
 		}
 		for _, line := range d.Now {
-			text.WriteString("+ " + plain.Keep(line) + "\n")
+			text.WriteString("+ " + plaintext.Keep(line) + "\n")
 		}
 	}
 	incomplete, why := 0, ""
@@ -98,7 +99,7 @@ func Print(out io.Writer, name string, t *transcript.Transcript) (same bool, err
 		fmt.Fprintf(&text, "%d decided otherwise today (- recorded, + today)\n", len(found))
 	}
 	if incomplete > 0 {
-		fmt.Fprintf(&text, "%s: %s could not be replayed: %s\n", name, steps(incomplete), plain.Line(why))
+		fmt.Fprintf(&text, "%s: %s could not be replayed: %s\n", name, steps(incomplete), plaintext.Line(why))
 	}
 	if untried > 0 {
 		fmt.Fprintf(&text, "%s: %s could not be replayed after one that fails\n", name, steps(untried))

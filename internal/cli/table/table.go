@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // gap separates columns.
@@ -20,7 +22,8 @@ type Table struct {
 }
 
 // Write writes rows, without blanks at the end of lines. Line breaks in cells
-// become blanks.
+// become blanks, and what would steer a terminal is replaced: cells may hold what
+// containers have written.
 func (t *Table) Write(w io.Writer, rows ...[]string) error {
 	var out bytes.Buffer
 	for _, line := range t.Lines(rows...) {
@@ -35,7 +38,7 @@ func (t *Table) Write(w io.Writer, rows ...[]string) error {
 func (t *Table) Lines(rows ...[]string) []string {
 	for _, row := range rows {
 		for i, cell := range row {
-			row[i] = strings.Join(strings.Fields(cell), " ")
+			row[i] = plaintext.Line(cell)
 			if strings.HasPrefix(cell, "  ") {
 				row[i] = "  " + row[i] // an indented name
 			}

@@ -41,3 +41,11 @@ func TestCut(t *testing.T) {
 		}
 	}
 }
+
+// TestCellsSteerNothing: what a container has written is shown, not obeyed.
+func TestCellsSteerNothing(t *testing.T) {
+	got := new(Table).Lines([]string{"  a\x1b[2J\u009b\u202e\x7f", "b\rc\x07"})
+	if want := "  a�[2J���   b�c�"; len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

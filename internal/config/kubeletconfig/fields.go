@@ -42,6 +42,7 @@ func honoured() []string {
 		cgroupRoot cgroupDriver
 		containerRuntimeEndpoint imageServiceEndpoint runtimeRequestTimeout
 		podCIDR
+		clusterDNS clusterDomain resolvConf
 		crashLoopBackOff
 		logging.format logging.verbosity`)
 }
@@ -78,10 +79,6 @@ func ignored() []struct{ why, paths string } {
 			cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill memorySwap seccompDefault userNamespaces`},
 		{"this build admits every valid pod", `
 			maxPods podsPerCore allowedUnsafeSysctls`},
-		{"this build doesn't configure DNS of pods", `
-			clusterDNS resolvConf`},
-		{"this build uses it in the full host names of pods, but not in their DNS search", `
-			clusterDomain`},
 		{"this build doesn't rotate container logs", `
 			containerLogMaxSize containerLogMaxFiles containerLogMaxWorkers containerLogMonitorInterval`},
 		{"this build doesn't hold up the node's shutdown", `

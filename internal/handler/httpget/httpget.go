@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -90,12 +91,18 @@ func (r Request) failed(err error) error {
 	return &url.Error{Op: "Get", URL: r.URL.Redacted(), Err: err}
 }
 
-// Plain is the request over http instead of https, without the headers that must
-// not travel in the clear.
+// Plain is the request over http instead of https. Of its headers only Host,
+// User-Agent and Accept travel in the clear: a secret may have any other name.
 func (r Request) Plain() Request {
 	u := *r.URL
 	u.Scheme = "http"
-	r.URL, r.Header = &u, withoutSecrets(r.Header)
+	given := r.Header
+	r.URL, r.Header = &u, make(http.Header, 2)
+	for _, name := range []string{"User-Agent", "Accept"} {
+		if values, ok := given[name]; ok {
+			r.Header[name] = slices.Clone(values)
+		}
+	}
 	return r
 }
 

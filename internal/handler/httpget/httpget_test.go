@@ -289,12 +289,15 @@ func TestTLSToPlainServer(t *testing.T) {
 	defer s.Close()
 	var c httpget.Client
 	r := request(t, strings.Replace(s.URL, "http", "https", 1))
-	r.Header.Set("Authorization", "secret")
+	r.Host = "name"
+	r.Header.Set("X-Api-Key", "secret")
+	r.Header.Set("User-Agent", "a")
+	r.Header.Set("Accept", "b")
 	if _, err := c.Get(t.Context(), r); !errors.Is(err, httpget.ErrPlainHTTP) {
 		t.Fatalf("got %v", err)
 	}
 	p := r.Plain()
-	if p.Header.Get("Authorization") != "" || p.Header.Get("X-Given") != "a" || r.Header.Get("Authorization") == "" || r.URL.Scheme != "https" {
+	if got := fmt.Sprint(p.Header); got != "map[Accept:[b] User-Agent:[a]]" || p.Host != "name" || r.Header.Get("X-Api-Key") == "" || r.URL.Scheme != "https" {
 		t.Errorf("plain request %v, after which the first is %v", p, r)
 	}
 	if a, err := c.Get(t.Context(), p); err != nil || a.Status != 200 {

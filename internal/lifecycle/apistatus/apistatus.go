@@ -81,6 +81,7 @@ func Build(f *Facts) *v1.PodStatus {
 			st.InitContainerStatuses = append(st.InitContainerStatuses, s)
 		}
 	}
+	limitMessages(st)
 	st.Phase = f.phase(st)
 	if f.Ending != nil {
 		st.Reason, st.Message = f.Ending.Reason, f.Ending.Message
@@ -128,11 +129,22 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 	}
 	for i := range st.ContainerStatuses {
 		s := &st.ContainerStatuses[i]
-		if s.State.Waiting != nil && s.LastTerminationState.Terminated == nil {
+		if s.State.Waiting != nil && (s.LastTerminationState.Terminated == nil || f.beginsAnew(s.Name)) {
 			return v1.PodPending
 		}
 	}
 	return v1.PodRunning
+}
+
+// beginsAnew reports whether a container has no instance because all were removed to
+// start the pod anew.
+func (f *Facts) beginsAnew(name string) bool {
+	for i := range f.Members {
+		if c := &f.Members[i]; c.Spec.Name == name {
+			return c.Carried != nil && c.Newest == nil
+		}
+	}
+	return false
 }
 
 // endPhase is that of a pod that was stopped and has no running container left.

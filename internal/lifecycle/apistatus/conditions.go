@@ -52,7 +52,7 @@ func (f *Facts) initialized(st *v1.PodStatus) {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	switch {
 	// Once initialized, a pod stays so while its containers are started anew (KEP-5532).
-	case f.Initialized || f.AllRestarting != "":
+	case f.Initialized || f.wasInitialized():
 		if st.Phase == v1.PodSucceeded {
 			c.Reason = "PodCompleted"
 		}
@@ -68,6 +68,18 @@ func (f *Facts) initialized(st *v1.PodStatus) {
 		c.Message = fmt.Sprintf("containers with incomplete status: [%s]", strings.Join(names, " "))
 	}
 	f.condition(st, c)
+}
+
+// wasInitialized reports whether the containers of a pod that was initialized are
+// being started anew.
+func (f *Facts) wasInitialized() bool {
+	for i := range f.Members {
+		c := &f.Members[i]
+		if c.Role == member.Main && (c.Carried != nil && c.Newest == nil || f.AllRestarting != "" && c.Newest != nil) {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *Facts) containersReady(st *v1.PodStatus) v1.PodCondition {
@@ -114,7 +126,7 @@ func (f *Facts) ready(containers v1.PodCondition) v1.PodCondition {
 	}
 	var closed []string
 	for _, g := range f.Pod.Spec.ReadinessGates {
-		switch status, ok := f.gate(g.ConditionType); {
+		switch status, ok := Gate(f.Pod, g.ConditionType); {
 		case !ok:
 			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
 		case status != v1.ConditionTrue:
@@ -127,9 +139,11 @@ func (f *Facts) ready(containers v1.PodCondition) v1.PodCondition {
 	return c
 }
 
-func (f *Facts) gate(typ v1.PodConditionType) (v1.ConditionStatus, bool) {
-	for i := range f.Pod.Status.Conditions {
-		if c := &f.Pod.Status.Conditions[i]; c.Type == typ {
+// Gate returns the status of the condition that a readiness gate of the pod names
+// (KEP-580), and whether it exists.
+func Gate(p *v1.Pod, typ v1.PodConditionType) (v1.ConditionStatus, bool) {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == typ {
 			return c.Status, true
 		}
 	}

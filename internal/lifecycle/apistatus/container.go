@@ -15,9 +15,19 @@ const (
 	unknownExitCode      = 137
 )
 
-// container is one container's API status: the newest instance's state, its
-// predecessor's end, or what the container waits for.
+// container is one container's API status. Its restart count never falls, whatever
+// the runtime has lost or had removed.
 func (f *Facts) container(c *Container) v1.ContainerStatus {
+	s := f.newest(c)
+	if last := f.last(c); last != nil {
+		s.RestartCount = max(s.RestartCount, last.RestartCount)
+	}
+	return s
+}
+
+// newest is a container's status by its instances: the newest one's state, its
+// predecessor's end, or what the container waits for.
+func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	s := v1.ContainerStatus{Name: c.Spec.Name, Image: c.Spec.Image}
 	f.resources(c, &s)
 	started := false
@@ -32,6 +42,9 @@ func (f *Facts) container(c *Container) v1.ContainerStatus {
 		f.neverRan(c, &s)
 		return s
 	}
+	if told := f.told(c); told != nil && int(told.RestartCount) > inst.Attempt {
+		return *told // a newer instance is removed already
+	}
 	s.RestartCount = int32(inst.Attempt)
 	s.ContainerID = containerID(f.Runtime, inst.ID)
 	s.ImageID = inst.ImageRef
@@ -40,6 +53,8 @@ func (f *Facts) container(c *Container) v1.ContainerStatus {
 	}
 	if p := c.Previous; p != nil && p.Ended() {
 		s.LastTerminationState.Terminated = Terminated(p, f.Runtime)
+	} else if c.Carried != nil {
+		s.LastTerminationState.Terminated = c.Carried
 	} else if inst.Attempt > 0 {
 		s.LastTerminationState.Terminated = f.lastEnd(c)
 	}
@@ -65,7 +80,7 @@ func (f *Facts) container(c *Container) v1.ContainerStatus {
 // neverRan is the state of a container without an instance that ran: what it
 // waits for, or in a pod that has ended after it was initialized, that nobody knows.
 func (f *Facts) neverRan(c *Container, s *v1.ContainerStatus) {
-	if f.Terminal == v1.PodFailed && f.Ended && f.Initialized && c.Role != member.Ephemeral {
+	if f.Terminal != "" && f.Ended && f.Initialized && c.Role != member.Ephemeral {
 		s.State.Terminated = &v1.ContainerStateTerminated{ExitCode: unknownExitCode, Reason: statusUnknown, Message: statusUnknownMessage}
 		return
 	}

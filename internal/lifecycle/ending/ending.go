@@ -22,6 +22,8 @@ type Kill struct {
 	Asked time.Time
 	// Hooked says that its preStop hook has run, or was given up.
 	Hooked bool
+	// Begun says that it was asked to stop: from then on it waits for no turn.
+	Begun bool
 	// Gentle says that it had a grace at all: then it gets at least minGrace after
 	// its hook or its turn.
 	Gentle bool
@@ -145,8 +147,8 @@ func (e *Ender) StopAll(t Term) bool {
 		turn := !e.isSidecar(c.Name) || !others && c.Name == last || late
 		e.kill(c, t, !turn)
 	}
-	if others && !late {
-		e.Plan.WakeAt(t.By)
+	if !late {
+		e.Plan.WakeAt(t.By) // then nobody waits for a turn any more
 	}
 	return false
 }
@@ -201,14 +203,14 @@ func (e *Ender) kill(c *pod.Container, t Term, held bool) {
 		e.Plan.WakeAt(k.By)
 		return
 	}
-	if held {
+	if held && !k.Begun {
 		return
 	}
 	grace := e.left(c, k)
 	a := pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: grace, Why: t.Why}
 	e.Plan.BecauseRetried(c.Name, a)
 	if e.Plan.Do(a) {
-		k.Asked = e.Plan.Now.Add(grace)
+		k.Asked, k.Begun = e.Plan.Now.Add(grace), true
 	}
 }
 
@@ -237,7 +239,7 @@ func (t Term) told(name string) string {
 // its own record where the spec is gone.
 func (e *Ender) hasPreStop(c *pod.Container) bool {
 	if m := e.Members.Named(c.Name); m != nil {
-		return m.Probes() && m.Spec.Lifecycle != nil && m.Spec.Lifecycle.PreStop != nil
+		return m.LongRunning() && m.Spec.Lifecycle != nil && m.Spec.Lifecycle.PreStop != nil
 	}
 	return e.Pod == nil && c.Made != nil && c.Made.PreStop != nil
 }

@@ -26,10 +26,17 @@ func (b *Book) Get() *pod.Kept {
 // Saved reports whether everything that has to outlive the agent is on disk.
 func (b *Book) Saved() bool { return b.Now == b.Disk }
 
+// lists are the lists of instance IDs in k.
+func lists(k *pod.Kept) [5]*[]string {
+	return [...]*[]string{&k.Hooked, &k.Started, &k.Ready, &k.Renew, &k.Resizing}
+}
+
 // Change replaces what is kept by a changed copy.
 func (b *Book) Change(change func(*pod.Kept)) {
 	k := *b.Get()
-	k.Hooked, k.Started, k.Ready, k.Renew = slices.Clone(k.Hooked), slices.Clone(k.Started), slices.Clone(k.Ready), slices.Clone(k.Renew)
+	for _, ids := range lists(&k) {
+		*ids = slices.Clone(*ids)
+	}
 	k.Resized, k.Carried = maps.Clone(k.Resized), maps.Clone(k.Carried)
 	change(&k)
 	b.Now = &k
@@ -41,11 +48,13 @@ func (b *Book) Forget(known map[string]bool, o *pod.Observed) {
 	stale := func(id string) bool { return !known[id] }
 	followed := func(name string, c pod.Carried) bool {
 		inst := o.Newest(name)
-		return inst != nil && inst.Attempt >= c.Attempt
+		return inst != nil && inst.Attempt > c.Attempt
 	}
 	k := b.Get()
-	moot := slices.ContainsFunc(k.Hooked, stale) || slices.ContainsFunc(k.Started, stale) ||
-		slices.ContainsFunc(k.Ready, stale) || slices.ContainsFunc(k.Renew, stale)
+	moot := false
+	for _, ids := range lists(k) {
+		moot = moot || slices.ContainsFunc(*ids, stale)
+	}
 	for id := range k.Resized {
 		moot = moot || stale(id)
 	}
@@ -56,8 +65,9 @@ func (b *Book) Forget(known map[string]bool, o *pod.Observed) {
 		return
 	}
 	b.Change(func(k *pod.Kept) {
-		k.Hooked, k.Started = slices.DeleteFunc(k.Hooked, stale), slices.DeleteFunc(k.Started, stale)
-		k.Ready, k.Renew = slices.DeleteFunc(k.Ready, stale), slices.DeleteFunc(k.Renew, stale)
+		for _, ids := range lists(k) {
+			*ids = slices.DeleteFunc(*ids, stale)
+		}
 		for id := range k.Resized {
 			if stale(id) {
 				delete(k.Resized, id)

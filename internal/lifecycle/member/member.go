@@ -106,8 +106,9 @@ func (m *Member) Succeeded() bool {
 	return m.Current != nil && m.Current.Ended() && ExitCode(m.Current) == 0
 }
 
-// Probes reports whether the container may have probes and hooks.
-func (m *Member) Probes() bool { return m.Role == Main || m.Role == Sidecar }
+// LongRunning reports whether the container is one of those that a pod is there
+// for: only they may have probes and hooks, and be resized.
+func (m *Member) LongRunning() bool { return m.Role == Main || m.Role == Sidecar }
 
 // lostExitCode stands for that of an instance whose end nobody saw: killed.
 const lostExitCode = 137

@@ -24,13 +24,13 @@ type Plan struct {
 
 	inFlight []pod.Action
 	busy     map[string]pod.ActionKind
-	// sooner reports whether something has happened since a failure that is worth
-	// another try before its time.
-	sooner func(a pod.Action, failed time.Time) bool
+	// sooner reports whether something has happened since an action that failed was
+	// begun that is worth another try before its time.
+	sooner func(a pod.Action) bool
 }
 
 // New returns an empty plan beside the actions under way.
-func New(now time.Time, inFlight []pod.Action, retries Retries, sooner func(a pod.Action, failed time.Time) bool) *Plan {
+func New(now time.Time, inFlight []pod.Action, retries Retries, sooner func(a pod.Action) bool) *Plan {
 	p := &Plan{Now: now, Retries: retries, inFlight: inFlight, busy: make(map[string]pod.ActionKind, len(inFlight)), sooner: sooner}
 	for _, a := range inFlight {
 		p.busy[a.Target()] = a.Kind

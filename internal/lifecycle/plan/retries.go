@@ -92,7 +92,7 @@ func (p *Plan) Retrying(a pod.Action) (Retry, bool) {
 // Waits returns the record of a failed action that may not be tried again yet.
 func (p *Plan) Waits(a pod.Action) (Retry, bool) {
 	r, ok := p.Retrying(a)
-	if !ok || !p.Now.Before(r.At) || p.sooner(a, r.Failed) {
+	if !ok || !p.Now.Before(r.At) || p.sooner(a) {
 		return Retry{}, false
 	}
 	return r, true

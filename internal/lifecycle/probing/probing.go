@@ -36,12 +36,12 @@ func Judge(members member.List, results Results, b *kept.Book) {
 			continue
 		}
 		id, k := m.Current.ID, b.Get()
-		m.Hooked = !hasPostStart(m.Spec) || !m.Probes() || slices.Contains(k.Hooked, id)
+		m.Hooked = !hasPostStart(m.Spec) || !m.LongRunning() || slices.Contains(k.Hooked, id)
 		m.Started = m.Hooked
 		switch {
 		case !m.Hooked:
 			m.NotReady = "its postStart hook is running"
-		case m.Probes() && m.Spec.StartupProbe != nil && !slices.Contains(k.Started, id):
+		case m.LongRunning() && m.Spec.StartupProbe != nil && !slices.Contains(k.Started, id):
 			r, ok := results.of(m, pod.ProbeStartup)
 			m.Started = ok && r.OK
 			if m.Started {
@@ -51,7 +51,7 @@ func Judge(members member.List, results Results, b *kept.Book) {
 			}
 		}
 		m.Ready = m.Started && m.Role != member.Init
-		if m.Ready && m.Probes() && m.Spec.ReadinessProbe != nil {
+		if m.Ready && m.LongRunning() && m.Spec.ReadinessProbe != nil {
 			judgeReady(m, results, b)
 		}
 	}
@@ -85,7 +85,7 @@ func judgeReady(m *member.Member, results Results, b *kept.Book) {
 func Wanted(members member.List, ends bool, starting func(name string) bool) (list []pod.Probe) {
 	for i := range members {
 		m := &members[i]
-		if !m.Runs() || !m.Hooked || !m.Probes() || starting(m.Spec.Name) {
+		if !m.Runs() || !m.Hooked || !m.LongRunning() || starting(m.Spec.Name) {
 			continue
 		}
 		ask := func(kind pod.ProbeKind, probe *v1.Probe) {

@@ -3,6 +3,8 @@
 package resizing
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/grant"
@@ -37,16 +39,18 @@ func Measure(p *v1.Pod, members member.List, a, allowed *pod.Allocation, k *pod.
 	s.Wanted = a.Generation != p.Generation
 	for i := range members {
 		m := &members[i]
-		if !m.Runs() || !m.Probes() {
+		if !m.Runs() || !m.LongRunning() {
 			continue
 		}
 		granted, ok := a.Containers[m.Spec.Name]
-		if !ok {
+		actual := Actual(m.Current, k)
+		if !ok || actual == nil {
 			continue
 		}
-		cpu, memory := grant.Changed(Actual(m.Current, k), granted)
+		cpu, memory := grant.Changed(*actual, granted)
+		unknown := slices.Contains(k.Resizing, m.Current.ID)
 		switch {
-		case !cpu && !memory:
+		case !cpu && !memory && !unknown:
 		case cpu && restartsFor(m.Spec, v1.ResourceCPU) || memory && restartsFor(m.Spec, v1.ResourceMemory):
 			s.Restart = append(s.Restart, m)
 		default:
@@ -90,20 +94,20 @@ func (s *State) AtFirst() *pod.Allocation {
 	actual := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{}}
 	for _, list := range [...][]*member.Member{s.InPlace, s.Restart} {
 		for _, m := range list {
-			actual.Containers[m.Spec.Name] = Actual(m.Current, s.kept)
+			actual.Containers[m.Spec.Name] = *Actual(m.Current, s.kept)
 		}
 	}
 	return grant.Most(actual, s.allocation)
 }
 
 // Actual are the resources that an instance has: those it was made with, or was
-// given later.
-func Actual(inst *pod.Container, k *pod.Kept) v1.ResourceRequirements {
+// given later; nil if nobody knows.
+func Actual(inst *pod.Container, k *pod.Kept) *v1.ResourceRequirements {
 	if r, ok := k.Resized[inst.ID]; ok {
-		return r
+		return &r
 	}
 	if inst.Made == nil {
-		return v1.ResourceRequirements{}
+		return nil
 	}
 	return inst.Made.Resources
 }

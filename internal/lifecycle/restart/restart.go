@@ -93,13 +93,18 @@ func Delay(inst *pod.Container) time.Duration {
 	return inst.Backoff
 }
 
-// Due is when the instance that follows inst may be started. An end in the
-// future means that the clock was set back: nobody can say then how long ago it was.
+// Due is when the instance that follows inst may be started.
 func Due(inst *pod.Container, now time.Time) time.Time {
-	if inst.FinishedAt.Sub(now) > slack {
+	return After(inst.FinishedAt, Delay(inst), now)
+}
+
+// After is when something may follow that ended at a time and is waited after. An end in
+// the future means that the clock was set back: nobody can say then how long ago it was.
+func After(ended time.Time, delay time.Duration, now time.Time) time.Time {
+	if ended.Sub(now) > slack {
 		return now
 	}
-	return inst.FinishedAt.Add(Delay(inst))
+	return ended.Add(delay)
 }
 
 // Next is the back-off recorded on the instance that replaces inst (nil for

@@ -129,7 +129,7 @@ func TestMadeAndTold(t *testing.T) {
 	c := podcache.New(func(types.UID) { wakes++ })
 	of := func(cpu string, uid int64) pod.Container {
 		return pod.Container{ID: "c", Name: "main", State: pod.ContainerRunning,
-			Made: &pod.Made{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}},
+			Made: &pod.Made{Resources: &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}},
 			Told: &pod.Told{User: &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: uid}}, StopSignal: v1.SIGTERM}}
 	}
 	first := of("1", 5)

@@ -68,6 +68,7 @@ func completeContainer(next pod.Container, old *pod.Container, detailed bool) po
 	next.Hash = cmp.Or(next.Hash, old.Hash)
 	next.Grace = cmp.Or(next.Grace, old.Grace)
 	next.TerminationMessagePath = cmp.Or(next.TerminationMessagePath, old.TerminationMessagePath)
+	next.TerminationMessagePolicy = cmp.Or(next.TerminationMessagePolicy, old.TerminationMessagePolicy)
 	return next
 }
 

@@ -42,6 +42,9 @@ type Conn struct {
 	observer Observer
 	runtime  *link[internalapi.RuntimeService]
 	image    *link[internalapi.ImageManagerService]
+	exec     *link[*execService]
+	// receivers has a slot for each answer to ExecSync that comes in.
+	receivers chan struct{}
 }
 
 // New checks the options and returns a connection that is made with the first call.
@@ -64,6 +67,9 @@ func New(o Options) (*Conn, error) {
 		observer: o.Observer,
 		runtime:  newLink(dialRuntime(runtimeAt, timeout)),
 		image:    newLink(dialImage(imageAt, timeout)),
+		exec:     newLink(dialExec(runtimeAt)),
+
+		receivers: make(chan struct{}, execReceivers),
 	}, nil
 }
 
@@ -88,6 +94,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 func (c *Conn) Close() {
 	c.runtime.close(context.Background())
 	c.image.close(context.Background())
+	c.exec.close(context.Background())
 }
 
 // call makes one call on a link, measured, and gives its error a name.

@@ -41,7 +41,7 @@ func dialImage(endpoint string, timeout time.Duration) func(context.Context) (in
 // ask the same, but leave a connection behind that goes on dialling for ever when
 // the answer isn't good: so they are only called when it has just been good.
 func ask(ctx context.Context, endpoint string, timeout time.Duration, question func(context.Context, *grpc.ClientConn) error) error {
-	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	conn, err := connect(endpoint)
 	if err != nil {
 		return err
 	}
@@ -50,4 +50,9 @@ func ask(ctx context.Context, endpoint string, timeout time.Duration, question f
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return question(ctx, conn)
+}
+
+// connect returns a connection to a unix socket, which is made with the first call.
+func connect(endpoint string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient(endpoint, append(more, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))...)
 }

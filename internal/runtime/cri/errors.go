@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	criclient "k8s.io/cri-client/pkg"
 )
 
 // Error is a failed call to the runtime, told in the runtime's own words.
@@ -47,7 +46,11 @@ func IsUnavailable(err error) bool {
 }
 
 // IsExecTimeout reports whether a command was given up because its time was over.
-func IsExecTimeout(err error) bool { return errors.Is(err, criclient.ErrCommandTimedOut) }
+func IsExecTimeout(err error) bool { return errors.Is(err, errExecTimeout) }
+
+// IsExecTooMuchOutput reports whether a command printed more than can be told, 16 MiB.
+// How it ended isn't known then.
+func IsExecTooMuchOutput(err error) bool { return errors.Is(err, errExecOutput) }
 
 func code(err error) codes.Code {
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,11 +53,85 @@ func TestExecOutputIsBounded(t *testing.T) {
 		}
 	}
 	size = 17 << 20
-	if _, err := c.ExecSync(t.Context(), "id", []string{"yes"}, time.Minute); status.Code(err) != codes.ResourceExhausted || cri.IsExecTimeout(err) {
+	if _, err := c.ExecSync(t.Context(), "id", []string{"yes"}, time.Minute); !cri.IsExecTooMuchOutput(err) || cri.IsExecTimeout(err) {
 		t.Errorf("more than a message holds: %v", err)
 	}
-	if _, err := c.Version(t.Context()); err != nil {
-		t.Errorf("the connection suffered: %v", err)
+	size = 1
+	if r, err := c.ExecSync(t.Context(), "id", []string{"yes"}, time.Minute); err != nil || string(r.Stdout) != "x" {
+		t.Errorf("the connection suffered: %q %v", r.Stdout, err)
+	}
+}
+
+// What else a runtime may run out of has nothing to do with the command.
+func TestExecErrors(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	serve(t, socket, &runtimeServer{exec: func(context.Context, *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+		return nil, status.Error(codes.ResourceExhausted, "no space left on device")
+	}})
+	c := dial(t, socket, nil)
+	_, err := c.ExecSync(t.Context(), "id", []string{"x"}, time.Minute)
+	if err == nil || cri.IsExecTooMuchOutput(err) || cri.IsExecTimeout(err) || err.Error() != "container runtime: exec sync id: no space left on device" {
+		t.Errorf("unexpected error: %v", err)
+	}
+	c.Close()
+	if _, err := c.ExecSync(t.Context(), "id", []string{"x"}, time.Minute); err == nil || !strings.Contains(err.Error(), "was closed") {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// After the runtime was away, the first call that can be answered is.
+func TestExecReconnects(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	server := &runtimeServer{exec: func(context.Context, *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+		return &runtimeapi.ExecSyncResponse{ExitCode: -7}, nil
+	}}
+	stop := serve(t, socket, server)
+	c := dial(t, socket, nil)
+	exec := func() (cri.ExecResult, error) { return c.ExecSync(t.Context(), "id", []string{"x"}, time.Minute) }
+	if r, err := exec(); err != nil || r.ExitCode != -7 {
+		t.Fatal(r, err)
+	}
+	stop()
+	for range 3 {
+		if _, err := exec(); !cri.IsUnavailable(err) {
+			t.Fatalf("unexpected error: %v", err)
+		}
+	}
+	serve(t, socket, server)
+	if _, err := exec(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Commands that don't end hold up no others, however many they are.
+func TestExecsDontWaitForEachOther(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	arrived, leave := make(chan struct{}), make(chan struct{})
+	serve(t, socket, &runtimeServer{exec: func(_ context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+		if r.Cmd[0] == "hang" {
+			arrived <- struct{}{}
+			<-leave
+		}
+		return &runtimeapi.ExecSyncResponse{}, nil
+	}})
+	c := dial(t, socket, nil)
+	const hanging = 20
+	ended := make(chan error, hanging)
+	for range hanging {
+		go func() {
+			_, err := c.ExecSync(t.Context(), "id", []string{"hang"}, time.Minute)
+			ended <- err
+		}()
+		<-arrived
+	}
+	if _, err := c.ExecSync(t.Context(), "id", []string{"quick"}, 10*time.Second); err != nil {
+		t.Errorf("beside hanging commands: %v", err)
+	}
+	close(leave)
+	for range hanging {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

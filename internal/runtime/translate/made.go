@@ -43,7 +43,11 @@ func made(annotations map[string]string) *pod.Made {
 		return nil
 	}
 	m := &pod.Made{}
-	readBack(annotations[AnnotationResources], &m.Resources)
+	if text, written := annotations[AnnotationResources]; written {
+		readBack(text, &m.Resources)
+	} else if annotations[AnnotationImage] != "" {
+		m.Resources = &v1.ResourceRequirements{} // ours, made with none
+	}
 	readBack(annotations[AnnotationPreStopHandler], &m.PreStop)
 	readBack(annotations[AnnotationPorts], &m.Ports)
 	return m

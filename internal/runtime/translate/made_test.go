@@ -28,7 +28,7 @@ func read(t *testing.T, st *runtimeapi.ContainerStatus, known *pod.Container) po
 
 func TestMade(t *testing.T) {
 	want := pod.Made{
-		Resources: v1.ResourceRequirements{
+		Resources: &v1.ResourceRequirements{
 			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m"), v1.ResourceMemory: resource.MustParse("64Mi")},
 			Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("0.5Gi"), "example.com/gpu": resource.MustParse("1")},
 		},
@@ -36,7 +36,7 @@ func TestMade(t *testing.T) {
 		Ports:   webPod().Spec.Containers[0].Ports,
 	}
 	p := webPod()
-	p.Spec.Containers[0].Resources = want.Resources
+	p.Spec.Containers[0].Resources = *want.Resources
 	p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: want.PreStop}
 	st := statusOf(container(t, p, nil))
 	equal(t, "annotation", st.Annotations[translate.AnnotationResources],
@@ -64,7 +64,9 @@ func TestMadeWithNothing(t *testing.T) {
 	if text, written := st.Annotations[translate.AnnotationResources]; written {
 		t.Errorf("no resources are written as %q", text)
 	}
-	equal(t, "known to be made with nothing", read(t, st, nil).Made, &pod.Made{})
+	equal(t, "known to be made with nothing", read(t, st, nil).Made, &pod.Made{Resources: &v1.ResourceRequirements{}})
+	delete(st.Annotations, translate.AnnotationImage) // as another agent writes it
+	equal(t, "made by another agent", read(t, st, nil).Made, &pod.Made{})
 	for key := range st.Annotations {
 		st.Annotations[key] = "{garbage"
 	}

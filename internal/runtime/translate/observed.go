@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
@@ -120,6 +121,9 @@ func labelled(cid string, labels, annotations map[string]string, meta *runtimeap
 		Attempt: int(meta.GetAttempt()),
 		Hash:    annotations[AnnotationHash],
 		Image:   annotations[AnnotationImage],
+	}
+	if annotations[AnnotationTerminationMessagePolicy] == string(v1.TerminationMessageFallbackToLogsOnError) {
+		out.TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
 	}
 	if n, err := strconv.ParseInt(annotations[AnnotationRestartCount], 10, 32); err == nil && n >= 0 {
 		out.Attempt = int(n)

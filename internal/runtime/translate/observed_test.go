@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -37,6 +38,23 @@ func TestThereAndBack(t *testing.T) {
 	_, listed, _ := translate.Container(&runtimeapi.Container{Id: "c", PodSandboxId: "s", Metadata: cfg.Metadata, State: runtimeapi.ContainerState_CONTAINER_UNKNOWN,
 		CreatedAt: 1, Image: cfg.Image, ImageRef: "ref", Labels: cfg.Labels, Annotations: cfg.Annotations})
 	equal(t, "listed", []any{listed.State, listed.SandboxID, listed.Attempt, listed.Image}, []any{pod.ContainerUnknown, "s", 4, "example/web:1"})
+}
+
+func TestTerminationMessagePolicy(t *testing.T) {
+	for written, want := range map[v1.TerminationMessagePolicy]v1.TerminationMessagePolicy{
+		"":                            "",
+		"garbage":                     "",
+		v1.TerminationMessageReadFile: "",
+		v1.TerminationMessageFallbackToLogsOnError: v1.TerminationMessageFallbackToLogsOnError,
+	} {
+		p := webPod()
+		p.Spec.Containers[0].TerminationMessagePolicy = written
+		cfg := container(t, p, nil)
+		_, c, ok := translate.ContainerStatus(&runtimeapi.ContainerStatus{Id: "c", Metadata: cfg.Metadata, Labels: cfg.Labels, Annotations: cfg.Annotations}, "s")
+		if !ok || c.TerminationMessagePolicy != want {
+			t.Errorf("%q is read back as %q, want %q", written, c.TerminationMessagePolicy, want)
+		}
+	}
 }
 
 func TestSandboxAddresses(t *testing.T) {

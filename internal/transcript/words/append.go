@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // far is from when on a time is written as it is and not by its distance from the base.
@@ -111,21 +113,12 @@ func (t *Type) appendTail(dst []byte, v Value, base time.Time) []byte {
 	if s == "" {
 		return dst
 	}
-	if !oneLine(s) {
+	if !plaintext.Is(s) {
 		return t.tail.append(dst, nil, v, base)
 	}
 	dst = append(dst, " ("...)
 	dst = append(dst, s...)
 	return append(dst, ')')
-}
-
-func oneLine(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] == 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 func (f *Field) append(dst []byte, up *key, v Value, base time.Time) []byte {

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // AppendJSON appends a value as JSON on one line that encoding/json reads back,
 // without what is zero and with times to the nanosecond (the API's own encoding
-// stops at seconds). What a Shape hides or drops is hidden or missing.
+// stops at seconds) and what would steer a terminal escaped. What a Shape hides or drops is hidden or missing.
 func (t *Type) AppendJSON(dst []byte, v Value) []byte {
 	switch t.kind {
 	case boolean:
@@ -109,7 +111,7 @@ func appendOther(dst []byte, pointer any) []byte {
 	if err != nil {
 		return append(dst, "null"...)
 	}
-	return append(dst, data...)
+	return append(dst, plaintext.JSON(data)...)
 }
 
 // appendQuantity works on a copy: String writes to its receiver.
@@ -124,7 +126,7 @@ func appendJSONString(dst []byte, s string) []byte {
 			if err != nil {
 				return append(dst, `""`...)
 			}
-			return append(dst, data...)
+			return append(dst, plaintext.JSON(data)...)
 		}
 	}
 	dst = append(dst, '"')

@@ -74,8 +74,6 @@ func (l *list) add(used bool, path string) {
 }
 
 func (l *list) pod(s *v1.PodSpec) {
-	l.add(s.DNSPolicy == v1.DNSNone, "spec.dnsPolicy")
-	l.add(s.DNSConfig != nil, "spec.dnsConfig")
 	l.add(s.HostUsers != nil && !*s.HostUsers, "spec.hostUsers")
 	l.add(len(s.ImagePullSecrets) > 0, "spec.imagePullSecrets")
 	l.add(len(s.ResourceClaims) > 0, "spec.resourceClaims")
@@ -109,9 +107,6 @@ func (l *list) volume(at string, v *v1.Volume) {
 
 func (l *list) container(at string, c *v1.Container) {
 	l.env(at, c)
-	// The file is there to be written to, and nobody reads it yet.
-	l.add(c.TerminationMessagePath != "" && c.TerminationMessagePath != v1.TerminationMessagePathDefault, at+".terminationMessagePath")
-	l.add(c.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError, at+".terminationMessagePolicy")
 	l.add(len(c.VolumeDevices) > 0, at+".volumeDevices")
 	l.claims(at+".resources", &c.Resources)
 	if sc := c.SecurityContext; sc != nil {

@@ -42,10 +42,10 @@ func TestFields(t *testing.T) {
 	}}
 	var want []string
 	for _, path := range []string{
-		"spec.dnsPolicy", "spec.dnsConfig", "spec.hostUsers", "spec.runtimeClassName", "spec.securityContext.seLinuxOptions", "spec.securityContext.appArmorProfile",
+		"spec.hostUsers", "spec.runtimeClassName", "spec.securityContext.seLinuxOptions", "spec.securityContext.appArmorProfile",
 		"spec.volumes[2].emptyDir.sizeLimit", "spec.volumes[3] (c, neither emptyDir nor hostPath)", "spec.initContainers[0].volumeDevices", "spec.containers[0].envFrom[0]",
 		"spec.containers[0].env[1].valueFrom.secretKeyRef",
-		"spec.containers[0].terminationMessagePath", "spec.containers[0].terminationMessagePolicy", "spec.containers[0].resources[example.com/gpu]",
+		"spec.containers[0].resources[example.com/gpu]",
 		"spec.containers[0].resources[hugepages-2Mi]", "spec.containers[0].securityContext.appArmorProfile", "spec.containers[0].securityContext.procMount",
 		"spec.ephemeralContainers[0].envFrom[0]",
 	} {

@@ -1,0 +1,40 @@
+package apistatus
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// podMessageBytes is how much the termination messages of a pod may take together
+// (v1.Container.TerminationMessagePath).
+const podMessageBytes = 12 << 10
+
+// limitMessages gives every container an equal part of what the termination messages
+// of a pod may take: the kubelet's rule, see "Determine the Reason for Pod Failure"
+// in the documentation. The message of the instance before has a part of its own.
+func limitMessages(st *v1.PodStatus) {
+	lists := [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses}
+	n := 0
+	for _, list := range lists {
+		n += len(list)
+	}
+	for _, list := range lists {
+		for i := range list {
+			s := &list[i]
+			s.State.Terminated = shortened(s.State.Terminated, podMessageBytes/n)
+			s.LastTerminationState.Terminated = shortened(s.LastTerminationState.Terminated, podMessageBytes/n)
+		}
+	}
+}
+
+// shortened is an end with a message of at most limit bytes. What it is given may be
+// shared with others, so it is left as it is.
+func shortened(t *v1.ContainerStateTerminated, limit int) *v1.ContainerStateTerminated {
+	if t == nil || len(t.Message) <= limit {
+		return t
+	}
+	short := *t
+	short.Message = strings.ToValidUTF8(t.Message[:limit], "") // not half a character
+	return &short
+}
