@@ -19,8 +19,11 @@ type execer struct{ conn *cri.Conn }
 
 func (e execer) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int, err error) {
 	r, err := e.conn.ExecSync(ctx, id, cmd, timeout)
-	if cri.IsExecTimeout(err) {
+	switch {
+	case cri.IsExecTimeout(err):
 		err = fmt.Errorf("%w: %w", handler.ErrTimeout, err)
+	case cri.IsExecTooMuchOutput(err):
+		err = fmt.Errorf("%w: %w", handler.ErrTooMuchOutput, err)
 	}
 	return r.Stdout, r.Stderr, r.ExitCode, err
 }

@@ -73,7 +73,11 @@ func (d *decider) start(m *member.Member) bool {
 	}
 	if due, waits := d.restartDue(m); waits {
 		d.plan.WakeAt(due)
-		d.plan.Because(plan.Wait{Container: name, Text: "back-off before it is started again", Next: due,
+		text := "back-off before it is started again"
+		if m.Newest != nil {
+			text += fmt.Sprintf(" after it ended with code %d", member.ExitCode(m.Newest))
+		}
+		d.plan.Because(plan.Wait{Container: name, Text: text, Next: due,
 			Advice: "see why it ended: `deckhand logs --previous`"})
 		return false
 	}

@@ -20,6 +20,9 @@ const (
 	stopIn = time.Minute
 	// abreast is how many pods are stopped at once.
 	abreast = 8
+	// tries is how often a pod is removed: a container whose start the agent's end cut
+	// off may come up in the midst of the first.
+	tries = 3
 )
 
 // stopPods stops and removes all pods by way of the CRI, if containerd answers.
@@ -78,13 +81,35 @@ func (t *taker) stopPod(ctx context.Context, client cri.RuntimeServiceClient, s 
 	}
 	// What doesn't stop is killed with the sandbox.
 	err := group.Wait()
-	if _, stopErr := client.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.GetId()}); stopErr != nil {
-		err = errors.Join(err, stopErr)
+	for try := 1; ; try++ {
+		gone := removePod(ctx, client, s.GetId())
+		if gone == nil {
+			return nil
+		}
+		if try == tries || !rest(ctx, time.Duration(try)*time.Second) {
+			return fmt.Errorf("pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), errors.Join(err, gone))
+		}
 	}
-	if _, rmErr := client.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.GetId()}); rmErr != nil {
-		return fmt.Errorf("pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), errors.Join(err, rmErr))
+}
+
+func removePod(ctx context.Context, client cri.RuntimeServiceClient, id string) error {
+	_, stopErr := client.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
+	if _, err := client.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+		return errors.Join(stopErr, err)
 	}
 	return nil
+}
+
+// rest waits, and reports false if ctx ends before.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (t *taker) stopContainerd(ctx context.Context) error {
