@@ -16,11 +16,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/effects"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/journal"
 	"github.com/deckhand-node/deckhand/internal/metrics"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/tasks"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
@@ -175,3 +178,30 @@ func (a *Agent) counts() metrics.PodCounts {
 type diary struct{ *journal.Journal }
 
 func (d diary) Open(uid podUID, name string) worker.Record { return d.Journal.Open(uid, name) }
+
+// lostTasks clears away what the embedded containerd loses sight of; another runtime
+// looks after itself.
+func (a *Agent) lostTasks() effects.Tasks {
+	if a.embedded == nil {
+		return noTasks{}
+	}
+	return lostTasks{EmbeddedConfig(a.cfg)}
+}
+
+type lostTasks struct{ config embedded.Config }
+
+func (lostTasks) Left(err error) bool { return tasks.Left(err) }
+
+func (l lostTasks) Clear(ctx context.Context, container string) error {
+	conn, err := embedded.Dial(l.config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return tasks.Clear(ctx, conn, container)
+}
+
+type noTasks struct{}
+
+func (noTasks) Left(error) bool                     { return false }
+func (noTasks) Clear(context.Context, string) error { return nil }

@@ -89,6 +89,7 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, names
 		Images:  image.New(images{a.conn}, image.Options{MaxParallelPulls: parallelPulls(k)}, a.log.WithName("image")),
 		Logs:    a.logDirs,
 		Meter:   startMeter{a.metrics.Pods},
+		Tasks:   a.lostTasks(),
 		Hooks:   handlers, Recorder: a.events, Allocations: a.grants, Records: records,
 		Settings: translate.Settings{
 			PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,

@@ -148,7 +148,8 @@ func (r *Runner) stopContainer(ctx context.Context, a pod.Action) error {
 }
 
 func (r *Runner) removeContainer(ctx context.Context, o *pod.Observed, a pod.Action) error {
-	if err := r.cfg.Runtime.RemoveContainer(ctx, a.ID); err != nil {
+	remove := func() error { return r.cfg.Runtime.RemoveContainer(ctx, a.ID) }
+	if err := r.removing(ctx, []string{a.ID}, remove); err != nil {
 		return err
 	}
 	r.cfg.Facts.ContainerRemoved(a.ID)
@@ -167,6 +168,21 @@ func (r *Runner) removeContainer(ctx context.Context, o *pod.Observed, a pod.Act
 		return r.removeLog(o, c)
 	}
 	return nil
+}
+
+// removing calls remove, and again once it is cleared away what the runtime has lost
+// sight of in the containers.
+func (r *Runner) removing(ctx context.Context, containers []string, remove func() error) error {
+	err := remove()
+	if err == nil || !r.cfg.Tasks.Left(err) {
+		return err
+	}
+	for _, id := range containers {
+		if failed := r.cfg.Tasks.Clear(ctx, id); failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	return remove()
 }
 
 // targetOf is the running instance whose processes an ephemeral container wants

@@ -94,6 +94,15 @@ type Records interface {
 	UIDs() ([]types.UID, error)
 }
 
+// Tasks clears away what the runtime has lost sight of and what keeps a container
+// from being removed. A runtime that never does that needs nothing of it.
+type Tasks interface {
+	// Left reports whether a removal failed for that.
+	Left(err error) bool
+	// Clear ends and removes what is left of a container that has ended.
+	Clear(ctx context.Context, container string) error
+}
+
 // Hooks runs lifecycle hooks.
 type Hooks interface {
 	// Hook runs for at most timeout; 0 means no limit.
@@ -146,6 +155,7 @@ type Config struct {
 	Logs     Logs
 	Meter    Meter
 	Hooks    Hooks
+	Tasks    Tasks
 	Recorder Recorder
 	// Allocations grants resources, Records keeps what outlives the agent.
 	Allocations Allocations

@@ -73,7 +73,15 @@ func (r *Runner) stopSandbox(ctx context.Context, a pod.Action) error {
 }
 
 func (r *Runner) removeSandbox(ctx context.Context, o *pod.Observed, a pod.Action) error {
-	if err := r.cfg.Runtime.RemovePodSandbox(ctx, a.ID); err != nil {
+	var ended []string
+	if o != nil {
+		for i := range o.Containers {
+			if c := &o.Containers[i]; c.SandboxID == a.ID && c.Ended() {
+				ended = append(ended, c.ID)
+			}
+		}
+	}
+	if err := r.removing(ctx, ended, func() error { return r.cfg.Runtime.RemovePodSandbox(ctx, a.ID) }); err != nil {
 		return err
 	}
 	r.cfg.Facts.SandboxRemoved(a.ID)

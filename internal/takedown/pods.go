@@ -8,9 +8,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/tasks"
 )
 
 const (
@@ -61,7 +63,7 @@ func (t *taker) stopPods(ctx context.Context, f *found) error {
 		f.containers[s.GetId()] = true
 		f.pods[s.GetMetadata().GetUid()] = true
 		group.Go(func() error {
-			errs[i] = t.stopPod(ctx, client, s, running[s.GetId()])
+			errs[i] = t.stopPod(ctx, conn, s, running[s.GetId()])
 			return nil
 		})
 	}
@@ -69,7 +71,8 @@ func (t *taker) stopPods(ctx context.Context, f *found) error {
 	return errors.Join(errs...)
 }
 
-func (t *taker) stopPod(ctx context.Context, client cri.RuntimeServiceClient, s *cri.PodSandbox, containers []string) error {
+func (t *taker) stopPod(ctx context.Context, conn *grpc.ClientConn, s *cri.PodSandbox, containers []string) error {
+	client := cri.NewRuntimeServiceClient(conn)
 	ctx, cancel := context.WithTimeout(ctx, t.config.Grace+stopIn)
 	defer cancel()
 	var group errgroup.Group
@@ -86,6 +89,9 @@ func (t *taker) stopPod(ctx context.Context, client cri.RuntimeServiceClient, s 
 		if gone == nil {
 			return nil
 		}
+		if tasks.Left(gone) {
+			err = errors.Join(err, clearTasks(ctx, conn, client, s.GetId()))
+		}
 		if try == tries || !rest(ctx, time.Duration(try)*time.Second) {
 			return fmt.Errorf("pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), errors.Join(err, gone))
 		}
@@ -98,6 +104,19 @@ func removePod(ctx context.Context, client cri.RuntimeServiceClient, id string) 
 		return errors.Join(stopErr, err)
 	}
 	return nil
+}
+
+// clearTasks clears away what containerd's CRI has lost sight of in a pod's containers.
+func clearTasks(ctx context.Context, conn *grpc.ClientConn, client cri.RuntimeServiceClient, sandbox string) error {
+	list, err := client.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: sandbox}})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range list.GetContainers() {
+		errs = append(errs, tasks.Clear(ctx, conn, c.GetId()))
+	}
+	return errors.Join(errs...)
 }
 
 // rest waits, and reports false if ctx ends before.
