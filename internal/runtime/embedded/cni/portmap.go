@@ -133,7 +133,16 @@ func removeEmptyTable(ctx context.Context, family knftables.Family) error {
 	}
 	tx := nft.NewTransaction()
 	tx.Delete(&knftables.Table{})
-	return nft.Run(ctx, tx)
+	if err := nft.Run(ctx, tx); err != nil && !goneMeanwhile(ctx, nft) {
+		return err
+	}
+	return nil
+}
+
+// goneMeanwhile reports whether another take-down on this host was faster.
+func goneMeanwhile(ctx context.Context, nft knftables.Interface) bool {
+	_, err := nft.ListRules(ctx, portmapChains[0])
+	return knftables.IsNotFound(err)
 }
 
 // removeEmptyChains does the same for the iptables backend, whose chains are in
