@@ -107,6 +107,9 @@ func Decide(in Input) Decision {
 	d := newDecider(in)
 	d.fold(in.Results)
 	d.forget()
+	if in.Pod != nil {
+		d.dateStart()
+	}
 	probing.Judge(d.members, in.Probes, &d.book)
 	switch {
 	case in.Stop != nil:
@@ -146,6 +149,8 @@ type decider struct {
 	members member.List
 	// aside are instances whose start was cut off.
 	aside []pod.Container
+	// started is when this node first saw the pod.
+	started time.Time
 	// finished says that no container will be started again: the pod has run to its end.
 	finished bool
 	// resizing says what is still to be done of a resize.

@@ -198,7 +198,11 @@ var steps = []struct {
 }
 
 func drawStep(rt dice, s *sim) string {
-	n := rt.n("step", 0, 26)
+	total := 0
+	for _, c := range steps {
+		total += c.weight
+	}
+	n := rt.n("step", 0, total-1)
 	for _, c := range steps {
 		if n -= c.weight; n < 0 {
 			return c.step(rt, s)

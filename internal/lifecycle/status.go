@@ -27,7 +27,7 @@ const (
 func (d *decider) status() *v1.PodStatus {
 	f := &apistatus.Facts{
 		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,
-		StartTime: d.startTime(), Initialized: d.initialized(), Stopping: d.in.Stop != nil,
+		StartTime: d.started, Initialized: d.initialized(), Stopping: d.in.Stop != nil,
 		Terminal: d.kept().Terminal, Ended: d.hasEnded(), Ending: d.kept().Ending, Last: d.mem.Status,
 	}
 	if d.sandbox != nil && !d.mem.Stopped[d.sandbox.ID] {
@@ -84,25 +84,25 @@ func (d *decider) facts(m *member.Member, initialized bool) apistatus.Container 
 	return c
 }
 
-// startTime is when this node first saw the pod (API: PodStatus.startTime). A
-// static pod carries that in an annotation; that of others is kept.
-func (d *decider) startTime() time.Time {
-	if k := d.kept(); !k.StartTime.IsZero() {
-		return k.StartTime
+// dateStart finds out when this node first saw the pod (API: PodStatus.startTime).
+// A static pod carries that in an annotation; that of others is kept.
+func (d *decider) dateStart() {
+	if d.started = d.kept().StartTime; !d.started.IsZero() {
+		return
 	}
 	if seen, ok := d.in.Pod.Annotations[pod.AnnotationConfigSeen]; ok {
 		if t, err := time.Parse(time.RFC3339, seen); err == nil {
-			return t
+			d.started = t
+			return
 		}
 	}
-	t := d.in.Now
+	d.started = d.in.Now
 	for _, sb := range d.sandboxes() {
-		if sb.CreatedAt.Before(t) {
-			t = sb.CreatedAt
+		if sb.CreatedAt.Before(d.started) {
+			d.started = sb.CreatedAt
 		}
 	}
-	d.book.Change(func(k *pod.Kept) { k.StartTime = t })
-	return t
+	d.book.Change(func(k *pod.Kept) { k.StartTime = d.started })
 }
 
 // initialized reports whether every init container has succeeded (in this

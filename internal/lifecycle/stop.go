@@ -118,7 +118,7 @@ func (d *decider) ending() bool {
 		d.book.Change(func(k *pod.Kept) { k.Ending, k.RestartAll = &e, nil })
 	}
 	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.kept().Ending == nil {
-		at := d.startTime().Add(time.Duration(*s) * time.Second)
+		at := d.started.Add(time.Duration(*s) * time.Second)
 		if d.in.Now.Before(at) {
 			d.plan.WakeAt(at)
 		} else {

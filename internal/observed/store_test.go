@@ -135,9 +135,9 @@ func TestFindsWhatHappenedWhileTheStreamWasBroken(t *testing.T) {
 		x := watch(w)
 		x.run(t)
 		time.Sleep(time.Minute)
-		w.set(func() { w.breakStreams() })
-		w.exit("c", 9)
+		w.exit("c", 9) // the events of these two are never sent
 		w.addSandbox("b", "s2", 0)
+		w.set(func() { w.breakStreams() })
 		synctest.Wait() // no time passes: the list follows the break at once
 		if c := x.one(t, "a"); c.ExitCode != 9 || x.Get("b") == nil {
 			t.Fatalf("%+v, %+v", c, x.Get("b"))

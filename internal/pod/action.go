@@ -26,7 +26,7 @@ const (
 	StartContainer ActionKind = "StartContainer"
 	// StopContainer stops instance ID of Container within Grace.
 	StopContainer ActionKind = "StopContainer"
-	// RemoveContainer removes the ended instance ID and its log.
+	// RemoveContainer removes instance ID, which has ended or never ran, and its log.
 	RemoveContainer ActionKind = "RemoveContainer"
 	// CleanPod takes down what PreparePod made, the pod's logs and what was kept of it.
 	CleanPod ActionKind = "CleanPod"
