@@ -213,8 +213,8 @@ func TestRuntimeWithoutEvents(t *testing.T) {
 		if c := x.one(t, "a"); c.ExitCode != 4 {
 			t.Fatalf("%+v", c)
 		}
-		x.SandboxCreated("b", "name-b", "ns", pod.Sandbox{ID: "s2", State: pod.SandboxReady})
 		w.addSandbox("b", "s2", 0)
+		x.SandboxCreated("b", "name-b", "ns", pod.Sandbox{ID: "s2", State: pod.SandboxReady})
 		synctest.Wait()
 		if o := x.Get("b"); len(o.Sandboxes[0].IPs) == 0 {
 			t.Error("without events, a new sandbox's addresses have to be looked up at once")
