@@ -69,6 +69,7 @@ type Agent struct {
 	// grants is what resources pods have.
 	grants   *allocation.Manager
 	logDirs  *podlogdirs.Dirs
+	logs     *podlogs.Reader
 	embedded *embedded.Runtime // nil when another runtime is used
 	runtime  *runtimeState
 	// imagesAt is when an image archive was last imported, in Unix nanoseconds.
@@ -161,7 +162,7 @@ func (a *Agent) rootModule() module {
 
 // localModule serves the commands on this machine.
 func (a *Agent) localModule() module {
-	api := local.NewServer(view{a}, podlogs.New(a.cfg.Kubelet.PodLogsDir, a.log.WithName("logs")), a.log.WithName("local"))
+	api := local.NewServer(view{a}, a.logs, a.log.WithName("local"))
 	var socket net.Listener
 	return module{
 		name: "local API",

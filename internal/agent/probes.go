@@ -33,11 +33,16 @@ type tries struct{ handlers *handler.Handlers }
 
 func (t tries) Probe(ctx context.Context, to probe.Target, p *v1.Probe) probe.Outcome {
 	o := t.handlers.Probe(ctx, handler.Target{Pod: to.Pod, Container: to.Container, ID: to.ID, PodIP: to.PodIP}, p)
-	return probe.Outcome{State: states[o.State], Message: o.Message}
-}
-
-var states = map[handler.State]probe.State{
-	handler.Success: probe.Success, handler.Failure: probe.Failure, handler.Warning: probe.Warning, handler.Unknown: probe.Unknown,
+	out := probe.Outcome{State: probe.Unknown, Message: o.Message}
+	switch o.State {
+	case handler.Success:
+		out.State = probe.Success
+	case handler.Failure:
+		out.State = probe.Failure
+	case handler.Warning:
+		out.State = probe.Warning
+	}
+	return out
 }
 
 // probeMeter offers the probes' metrics to their manager.

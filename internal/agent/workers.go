@@ -40,7 +40,8 @@ func (a *Agent) buildWorkers() error {
 	k := &a.cfg.Kubelet
 	wake := func(uid types.UID) { a.pool.Wake(uid) }
 	a.runtime = newRuntimeState(a.conn)
-	messages := termination.New(filepath.Join(a.cfg.RootDir, "pods"), podlogs.New(k.PodLogsDir, a.log.WithName("logs")), a.log.WithName("termination"))
+	a.logs = podlogs.New(k.PodLogsDir, a.log.WithName("logs"))
+	messages := termination.New(filepath.Join(a.cfg.RootDir, "pods"), a.logs, a.log.WithName("termination"))
 	a.observed = observed.New(a.conn, observed.Options{Wake: wake, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG, a.runtime}, Message: messages.Message})
 	hostIPs := make([]string, len(a.cfg.NodeIPs))
 	for i, ip := range a.cfg.NodeIPs {

@@ -27,8 +27,8 @@ type Memory struct {
 	Images map[string]string
 	// Retries holds what failed, and when to try again, by kind and target.
 	Retries plan.Retries
-	// Stopped holds the IDs of sandboxes that were stopped, and of instances whose
-	// state the runtime doesn't know.
+	// Stopped holds the IDs of sandboxes and instances that were stopped: so it is
+	// known of those whose state the runtime doesn't know.
 	Stopped map[string]bool
 	// Attempts is the least attempt of the next instance by container, known from
 	// logs on disk and from what ran: restart counts go on when the runtime has lost

@@ -239,8 +239,7 @@ func (d *decider) clearElsewhere() bool {
 	list := d.instances()
 	for i := range list {
 		if c := &list[i]; c.State == pod.ContainerRunning && c.SandboxID != d.sandbox.ID {
-			t := d.ender.Term(d.in.Now, nil, "its sandbox was replaced")
-			d.ender.Stop(c, t)
+			d.ender.Stop(c, d.ender.Term(d.in.Now, nil, "its sandbox was replaced"))
 			d.plan.Because(plan.Wait{Container: c.Name, Text: "an instance in an older sandbox is being stopped"})
 			free = false
 		}

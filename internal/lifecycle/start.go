@@ -81,8 +81,8 @@ func (d *decider) start(m *member.Member) bool {
 			Advice: "see why it ended: `deckhand logs --previous`"})
 		return false
 	}
-	if inst := m.Newest; inst != nil && !d.again(m) && !(m.Role == member.Init && m.Current == nil) {
-		return false // ended for good; init containers run again in a new sandbox
+	if m.Newest != nil && !d.mayFollow(m) {
+		return false // ended for good
 	}
 	return d.startNew(m)
 }
@@ -110,30 +110,37 @@ func (d *decider) clearNewest(m *member.Member) bool {
 	return true
 }
 
-// mayFollow reports whether another instance follows a member's newest, which has ended.
+// mayFollow reports whether another instance follows a member's newest, which has
+// ended. Init containers run again in a new sandbox.
 func (d *decider) mayFollow(m *member.Member) bool {
 	return d.again(m) || m.Role == member.Init && m.Current == nil
 }
 
-// restartDue is when a member's next instance may be started, and whether that is
-// still to be waited for. One that was ended to be renewed is followed at once, and so
-// is an init container that has succeeded and runs again in a new sandbox.
+// restartDue is when a member's next instance may be started, if that is still to
+// be waited for.
 func (d *decider) restartDue(m *member.Member) (due time.Time, waits bool) {
-	inst := m.Newest
-	delay, told := time.Duration(0), ""
-	switch c, carried := d.kept().Carried[m.Spec.Name]; {
-	case inst == nil && carried && c.Last != nil:
-		due, delay, told = restart.After(c.Last.FinishedAt.Time, c.Delay, d.in.Now), c.Delay, fmt.Sprintf("carried %d", c.Attempt)
-	case inst == nil || slices.Contains(d.kept().Renew, inst.ID) || !d.again(m) || m.Role == member.Init && member.ExitCode(inst) == 0:
-		return time.Time{}, false
-	default:
-		due, delay, told = restart.Due(inst, d.in.Now), restart.Delay(inst), inst.ID
-	}
+	due, delay, told := d.backoff(m)
 	if !d.in.Now.Before(due) {
 		return time.Time{}, false
 	}
 	d.tellBackoff(m.Spec.Name, told, delay)
 	return due, true
+}
+
+// backoff is when a member's next instance may be started, how long that is after the
+// last one ended, and by what name to tell that once. It is at once for one that never
+// ran, one that was ended to be renewed, and an init container that has succeeded and
+// runs again in a new sandbox.
+func (d *decider) backoff(m *member.Member) (due time.Time, delay time.Duration, told string) {
+	inst := m.Newest
+	switch c, carried := d.kept().Carried[m.Spec.Name]; {
+	case inst == nil && carried && c.Last != nil:
+		return restart.After(c.Last.FinishedAt.Time, c.Delay, d.in.Now), c.Delay, fmt.Sprintf("carried %d", c.Attempt)
+	case inst == nil || slices.Contains(d.kept().Renew, inst.ID) || !d.again(m) || m.Role == member.Init && member.ExitCode(inst) == 0:
+		return time.Time{}, 0, ""
+	default:
+		return restart.Due(inst, d.in.Now), restart.Delay(inst), inst.ID
+	}
 }
 
 // hook runs the postStart hook of a running container that hasn't had it. It

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,7 +9,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/resizing"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -134,17 +132,14 @@ func (d *decider) waitingOf(m *member.Member, initialized bool) *v1.ContainerSta
 	if inst == nil && m.Role == member.Ephemeral && !d.mayStart(m) {
 		return nil
 	}
-	if inst == nil || inst.State == pod.ContainerCreated {
-		if c, ok := d.kept().Carried[m.Spec.Name]; ok && inst == nil && c.Last != nil && d.in.Now.Before(restart.After(c.Last.FinishedAt.Time, c.Delay, d.in.Now)) {
-			return d.crashLoop(m, c.Delay)
-		}
+	if inst != nil && inst.State == pod.ContainerCreated {
 		return d.waiting(m)
 	}
-	if !inst.Ended() || !d.startsAgain(m, initialized) {
+	if inst != nil && (!inst.Ended() || !d.startsAgain(m, initialized)) {
 		return nil
 	}
-	if wait := restart.Delay(inst); d.in.Now.Before(restart.Due(inst, d.in.Now)) && !slices.Contains(d.kept().Renew, inst.ID) {
-		return d.crashLoop(m, wait)
+	if due, delay, _ := d.backoff(m); d.in.Now.Before(due) {
+		return d.crashLoop(m, delay)
 	}
 	return d.waiting(m)
 }

@@ -125,7 +125,8 @@ type Pool struct {
 	mu      sync.Mutex
 	workers map[types.UID]*worker
 
-	// look gets a value when a pod without a worker was seen.
+	// look gets a value when a pod without a worker was seen, or one whose worker
+	// can't do what is wanted.
 	look chan struct{}
 	// ended gets each worker that has nothing left to do.
 	ended chan *worker
@@ -154,6 +155,11 @@ func (p *Pool) Wake(uid types.UID) {
 		w.poke()
 		return
 	}
+	p.lookAgain()
+}
+
+// lookAgain has the loop compare what is wanted with the workers there are. It never blocks.
+func (p *Pool) lookAgain() {
 	select {
 	case p.look <- struct{}{}:
 	default:

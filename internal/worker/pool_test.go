@@ -229,6 +229,8 @@ func (w *world) effect(p *v1.Pod, uid types.UID, a pod.Action) string {
 		delete(w.runtime, uid)
 	case pod.Keep:
 		w.kept[uid] = a.Kept
+	case pod.CleanPod:
+		delete(w.kept, uid)
 	}
 	return id
 }

@@ -145,6 +145,7 @@ func (w *worker) adopt() {
 		w.mu.Lock()
 		w.stop = &lifecycle.Stop{At: time.Now(), Why: whyReplaced(d)}
 		w.mu.Unlock()
+		w.pool.lookAgain()
 	} else {
 		w.mem.Kept, w.mem.Saved = k, k
 	}

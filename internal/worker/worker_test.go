@@ -169,3 +169,51 @@ func TestAFailingCoreHarmsNoOther(t *testing.T) {
 		}
 	})
 }
+
+// TestOtherPodOfAGivenUID: a manifest that gives its pod's UID was edited while no
+// agent ran. What is there belongs to the pod before, and is taken down first.
+func TestOtherPodOfAGivenUID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		close(w.known)
+		first := newPod("a", "given")
+		first.Base = "first"
+		w.pods = []*pod.Desired{first}
+		stop := w.start(t)
+		time.Sleep(10 * time.Second)
+		w.mu.Lock()
+		kept := w.kept["given"]
+		w.mu.Unlock()
+		if kept == nil || kept.Base != "first" || !w.running("given") {
+			t.Fatalf("which pod this is wasn't written down: %+v", kept)
+		}
+		stop()
+		box := w.Get("given").Sandboxes[0].ID
+
+		w2 := bareWorld()
+		close(w2.known)
+		w2.runtime, w2.nextID, w2.kept = w.runtime, 100, w.kept
+		w2.pods = []*pod.Desired{edited(first, "y", "second")}
+		w2.start(t)
+		time.Sleep(time.Minute)
+		if w2.image(first) != "y" || w2.Get("given").Sandboxes[0].ID == box || w2.position("given CleanPod") < 0 {
+			t.Fatalf("the other pod was adopted as if it were this one: %v", w2.log)
+		}
+	})
+}
+
+func TestUIDsMadeOfTheContentNeedNoRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := newPod("a", "hash")
+		d.Base = "hash"
+		d.Pod.Annotations = map[string]string{pod.AnnotationConfigSeen: time.Now().Format(time.RFC3339)}
+		w.set(d)
+		time.Sleep(10 * time.Second)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if k := w.kept["hash"]; k != nil {
+			t.Errorf("%+v was written for nothing", k)
+		}
+	})
+}
