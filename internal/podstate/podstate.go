@@ -8,21 +8,19 @@
 package podstate
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pathelement"
+	"github.com/deckhand-node/deckhand/internal/sealed"
 )
 
 // version is the format's version. A reader refuses newer ones.
@@ -30,7 +28,7 @@ const version = 1
 
 // ErrNewer is in the error of Load and Save where the record on disk was written
 // by a newer deckhand. It is left as it is.
-var ErrNewer = errors.New("it was written by a newer version of deckhand")
+var ErrNewer = sealed.ErrNewer
 
 // Store keeps the records of all pods below one folder. It is safe for concurrent
 // use, for one record by one caller at a time.
@@ -62,7 +60,7 @@ func (s *Store) Load(uid types.UID, kind string, v any) (found bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	sweep(path)
+	sealed.Sweep(path)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -80,15 +78,8 @@ func (s *Store) Load(uid types.UID, kind string, v any) (found bool, err error) 
 }
 
 func parse(text []byte, v any) error {
-	var head struct {
-		Version int `json:"version"`
-	}
-	// The rest of a newer format may be of any shape.
-	if err := json.Unmarshal(text, &head); err != nil {
+	if err := sealed.CheckVersion(text, version); err != nil {
 		return err
-	}
-	if head.Version > version {
-		return fmt.Errorf("%w (format %d, this one knows up to %d)", ErrNewer, head.Version, version)
 	}
 	var c content
 	if err := json.Unmarshal(text, &c); err != nil {
@@ -97,7 +88,7 @@ func parse(text []byte, v any) error {
 	if c.Version != version {
 		return fmt.Errorf("it is of format %d", c.Version)
 	}
-	if c.Sum != sumOf(c.Data) {
+	if c.Sum != sealed.Sum(c.Data) {
 		return errors.New("its checksum doesn't match")
 	}
 	return json.Unmarshal(c.Data, v)
@@ -127,8 +118,8 @@ func (s *Store) refusal(path string) error {
 }
 
 func setAside(path string, why error) error {
-	aside := path + ".corrupt"
-	if err := os.Rename(path, aside); err != nil {
+	aside, err := sealed.SetAside(path)
+	if err != nil {
 		return fmt.Errorf("the pod's record %s is corrupt (%w) and can't be moved aside: %w", path, why, err)
 	}
 	return fmt.Errorf("the pod's record %s is corrupt and isn't used: %w; it was renamed to %s", path, why, aside)
@@ -161,12 +152,7 @@ func encode(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(content{Version: version, Sum: sumOf(data), Data: data})
-}
-
-func sumOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return json.Marshal(content{Version: version, Sum: sealed.Sum(data), Data: data})
 }
 
 func (s *Store) replace(path string, text []byte, durable bool) error {
@@ -236,19 +222,4 @@ func (s *Store) path(uid types.UID, kind string) (string, error) {
 		return "", err
 	}
 	return filepath.Join(dir, kind+".json"), nil
-}
-
-// sweep removes what writes left behind that were cut short. At worst it stays,
-// which harms nothing.
-func sweep(path string) {
-	dir, prefix := filepath.Dir(path), "."+filepath.Base(path)+".tmp-"
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), prefix) {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
-		}
-	}
 }

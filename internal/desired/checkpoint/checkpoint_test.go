@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/sealed"
 )
 
 func records(pods ...string) []Record {
@@ -164,7 +165,7 @@ func TestFormat1IsTakenOver(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "file.json")
-		text := `{"version":1,"source":"file","sum":"` + sumOf([]byte(records)) + `","records":` + records + `}`
+		text := `{"version":1,"source":"file","sum":"` + sealed.Sum([]byte(records)) + `","records":` + records + `}`
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,6 @@ package checkpoint
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/sealed"
 )
 
 // version is the format's version. A reader refuses newer ones, and takes older ones:
@@ -28,7 +27,7 @@ const version = 2
 
 // ErrNewer is in the error of Load and Save when the file on disk was written by a
 // newer deckhand. It is left as it is.
-var ErrNewer = errors.New("it was written by a newer version of deckhand")
+var ErrNewer = sealed.ErrNewer
 
 // Record is one last good pod.
 type Record struct {
@@ -79,7 +78,7 @@ type content struct {
 // be used. Then the error says why, for a person: a file that can't be understood has been renamed to
 // end in ".corrupt" (in place of an older one), one of a newer version (ErrNewer) is left alone.
 func (s *Store) Load() (records []Record, found bool, err error) {
-	s.sweep()
+	sealed.Sweep(s.path)
 	data, err := os.ReadFile(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
@@ -102,14 +101,8 @@ func (s *Store) Load() (records []Record, found bool, err error) {
 // parse returns the records of a file, and the sum of what was written if that is
 // what Save would write.
 func (s *Store) parse(data []byte) ([]Record, string, error) {
-	var head struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(data, &head); err != nil {
+	if err := sealed.CheckVersion(data, version); err != nil {
 		return nil, "", err
-	}
-	if head.Version > version {
-		return nil, "", fmt.Errorf("%w (format %d, this one knows up to %d)", ErrNewer, head.Version, version)
 	}
 	var c content
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -118,7 +111,7 @@ func (s *Store) parse(data []byte) ([]Record, string, error) {
 	if c.Version < 1 || c.Source != s.source {
 		return nil, "", fmt.Errorf("it is format %d for source %q", c.Version, c.Source)
 	}
-	if sum := sumOf(c.Records); c.Sum != sum {
+	if sum := sealed.Sum(c.Records); c.Sum != sum {
 		return nil, "", errors.New("its checksum doesn't match")
 	}
 	var records []Record
@@ -140,8 +133,8 @@ func migrate(records []Record) []Record {
 }
 
 func (s *Store) setAside(why error) error {
-	aside := s.path + ".corrupt"
-	if err := os.Rename(s.path, aside); err != nil {
+	aside, err := sealed.SetAside(s.path)
+	if err != nil {
 		return fmt.Errorf("the last good pods in %s are corrupt (%w) and the file can't be moved aside: %w", s.path, why, err)
 	}
 	return fmt.Errorf("the last good pods in %s are corrupt and aren't used: %w; the file was renamed to %s; nothing needs to be done if all manifests are fine",
@@ -161,7 +154,7 @@ func (s *Store) Save(records []Record) error {
 	if err != nil {
 		return fmt.Errorf("the last good pods of source %q can't be encoded: %w", s.source, err)
 	}
-	sum := sumOf(raw)
+	sum := sealed.Sum(raw)
 	if sum == s.written {
 		return nil
 	}
@@ -189,25 +182,9 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-func sumOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
 func (s *Store) replace(data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
 		return err
 	}
 	return atomicfile.Write(s.path, data, 0o600)
-}
-
-// sweep removes what writes left behind that a crash cut short.
-func (s *Store) sweep() {
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(s.path), "."+filepath.Base(s.path)+".tmp-*"))
-	if err != nil {
-		return
-	}
-	for _, path := range left {
-		_ = os.Remove(path) // at worst it stays, which harms nothing
-	}
 }

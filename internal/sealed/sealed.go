@@ -1,0 +1,60 @@
+// Package sealed knows what files have in common that keep state across restarts:
+// each names its format's version and the sum of its content. One of a newer version is left
+// alone, one that is damaged is moved aside.
+package sealed
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrNewer says that a file was written by a newer deckhand.
+var ErrNewer = errors.New("it was written by a newer version of deckhand")
+
+// CheckVersion reads the version that a file's text names. The error wraps ErrNewer if
+// that is beyond the newest that is known: the rest may be of any shape then.
+func CheckVersion(text []byte, newest int) error {
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return err
+	}
+	if head.Version > newest {
+		return fmt.Errorf("%w (format %d, this one knows up to %d)", ErrNewer, head.Version, newest)
+	}
+	return nil
+}
+
+// Sum is the sum of a file's content.
+func Sum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// SetAside renames a damaged file, in place of an older one, and returns its new path.
+func SetAside(path string) (aside string, err error) {
+	aside = path + ".corrupt"
+	return aside, os.Rename(path, aside)
+}
+
+// Sweep removes what atomicfile's writes of a file left behind that were cut short.
+// At worst it stays, which harms nothing.
+func Sweep(path string) {
+	dir, prefix := filepath.Dir(path), "."+filepath.Base(path)+".tmp-"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
