@@ -48,7 +48,8 @@ func oneOf[T any](d dice, label string, list []T) T { return list[d.n(label, 0, 
 
 var (
 	lawSteps = flag.Int("laws.steps", 20_000, "how many random steps TestLawsManySteps drives the core through")
-	lawSeed  = flag.Uint64("laws.seed", 0, "the seed of the one pod that TestLawsManySteps plays; 0 for many, from a new seed")
+	lawSeed  = flag.Uint64("laws.seed", 0, "the seed of the one pod that TestLawsManySteps plays; 0 for many")
+	lawFrom  = flag.Uint64("laws.from", 0, "the seed of the first pod that TestLawsManySteps plays; 0 for a new one each time")
 )
 
 // TestLaws drives the core with random pods, failures, exits, probe results,
@@ -66,8 +67,11 @@ func TestLawsManySteps(t *testing.T) {
 		playPod(newPlainDice(t, *lawSeed))
 		return
 	}
-	for range runtime.NumCPU() {
-		base := rand.Uint64()
+	for lane := range runtime.NumCPU() {
+		base := *lawFrom + uint64(lane)<<32
+		if *lawFrom == 0 {
+			base = rand.Uint64()
+		}
 		t.Run(fmt.Sprintf("from seed %d", base), func(t *testing.T) {
 			t.Parallel()
 			for played := 0; played < *lawSteps/runtime.NumCPU(); base++ {

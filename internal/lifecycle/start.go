@@ -180,10 +180,14 @@ func (d *decider) startNew(m *member.Member) bool {
 // nextAttempt numbers a member's next instance.
 func (d *decider) nextAttempt(m *member.Member) int {
 	n := d.mem.Attempts[m.Spec.Name]
-	if m.Newest != nil && m.Newest.State != pod.ContainerCreated {
-		n = max(n, m.Newest.Attempt+1)
+	switch {
+	case m.Newest == nil:
+		return n
+	case m.Newest.State == pod.ContainerCreated:
+		// It never ran: the one that takes its place has its number.
+		return max(n, m.Newest.Attempt)
 	}
-	return n
+	return max(n, m.Newest.Attempt+1)
 }
 
 // nextBackoff is recorded on a member's next instance. One that was ended to be
