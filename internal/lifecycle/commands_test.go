@@ -42,6 +42,30 @@ func newCommands() map[string]command {
 				s.results[len(s.results)-1].Failure.Permanent = true
 			})
 		},
+		// fail-awaiting KIND NAME OBJECT REASON MESSAGE...; NAME "-" as for fail
+		"fail-awaiting": func(s *sim, a []string) error {
+			return s.end(a, func(act pod.Action) {
+				s.fail(act, arg(a, 3), strings.Join(a[4:], " "))
+				s.results[len(s.results)-1].Failure.Awaits = arg(a, 2)
+			})
+		},
+		// fail-until KIND NAME DURATION REASON MESSAGE...
+		"fail-until": func(s *sim, a []string) error {
+			wait, err := time.ParseDuration(arg(a, 2))
+			if err != nil {
+				return err
+			}
+			return s.end(a, func(act pod.Action) {
+				s.fail(act, arg(a, 3), strings.Join(a[4:], " "))
+				s.results[len(s.results)-1].Failure.NotBefore = s.now.Add(wait)
+			})
+		},
+		"reject": func(s *sim, a []string) error {
+			return s.end(a, func(act pod.Action) {
+				s.fail(act, arg(a, 2), strings.Join(a[3:], " "))
+				s.results[len(s.results)-1].Failure.Rejected = true
+			})
+		},
 		"lost": func(s *sim, a []string) error {
 			return s.end(a, func(act pod.Action) { s.lose(act) })
 		},
@@ -100,6 +124,7 @@ func newCommands() map[string]command {
 		},
 		"clock-set-back": func(s *sim, a []string) error { return s.pass(arg(a, 0), -1) },
 		"images-arrive":  func(s *sim, _ []string) error { s.node.ImagesAt = s.now; return nil },
+		"objects-change": func(s *sim, _ []string) error { s.node.ObjectsAt = s.now; return nil },
 		"room-appears":   func(s *sim, _ []string) error { s.node.RoomAt = s.now; return nil },
 		"max-backoff": func(s *sim, a []string) (err error) {
 			s.node.MaxBackoff, err = time.ParseDuration(arg(a, 0))

@@ -20,7 +20,7 @@ func (d *decider) fold(results []pod.Result) {
 			d.failed(r)
 			continue
 		}
-		d.mem.Retries.Forget(r.Action)
+		d.plan.Succeeded(r.Action)
 		d.succeeded(r)
 	}
 }
@@ -74,8 +74,17 @@ func (d *decider) failed(r pod.Result) {
 		d.plan.Event(v1.EventTypeWarning, "FailedPostStartHook", a.Container, "PostStartHook failed: "+r.Failure.Message)
 		return
 	case pod.CreateContainer:
-		// The image may have been the cause: look for it again.
-		delete(d.mem.Images, a.Container)
+		if r.Failure.Awaits == "" {
+			// The image may have been the cause: look for it again.
+			delete(d.mem.Images, a.Container)
+		}
+	}
+	if r.Failure.Rejected && d.kept().Ending == nil && d.in.Pod != nil {
+		d.book.Change(func(k *pod.Kept) {
+			k.Ending, k.RestartAll = &pod.Ending{At: d.in.Now, Reason: r.Failure.Reason, Message: r.Failure.Message}, nil
+		})
+		d.plan.Event(v1.EventTypeWarning, r.Failure.Reason, "", r.Failure.Message)
+		return
 	}
 	record := d.mem.Retries.Fail(a, r.At, *r.Failure)
 	if a.Kind == pod.Allocate && record.Count > 1 {
@@ -84,6 +93,10 @@ func (d *decider) failed(r pod.Result) {
 	message := record.Text()
 	if a.Kind == pod.EnsureImage && r.Failure.Reason == errImagePull {
 		message = fmt.Sprintf("Failed to pull image %q: %s", a.Image, r.Failure.Message)
+	}
+	if r.Failure.Reason == waitingImagePullBackOff {
+		d.plan.Event(v1.EventTypeNormal, "BackOff", a.Container, r.Failure.Message)
+		return
 	}
 	d.plan.Event(v1.EventTypeWarning, failedReason(r), a.Container, message)
 }

@@ -75,9 +75,16 @@ type Node struct {
 	// RoomAt is when room for more resources last appeared on the node: a resize
 	// that was deferred before that is tried again at once.
 	RoomAt time.Time
+	// ObjectsAt is when an object that pods refer to (ConfigMaps, Secrets, ...) last
+	// came, changed or went: what waits for one is tried again at once.
+	ObjectsAt time.Time
 	// MaxBackoff caps the crash-loop back-off
 	// (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); 0 means 300 s.
 	MaxBackoff time.Duration
+}
+
+func (n *Node) news() plan.News {
+	return plan.News{Images: n.ImagesAt, Room: n.RoomAt, Objects: n.ObjectsAt}
 }
 
 // Decision is what follows from an Input.
@@ -160,7 +167,7 @@ type decider struct {
 
 func newDecider(in Input) *decider {
 	d := &decider{in: in, mem: in.Memory.clone()}
-	d.plan = plan.New(in.Now, in.InFlight, d.mem.Retries, d.sooner)
+	d.plan = plan.New(in.Now, in.InFlight, d.mem.Retries, d.mem.Asked, in.Node.news())
 	d.book = kept.Book{Now: in.Memory.Kept, Disk: in.Memory.Saved}
 	d.setAside()
 	box := ""
@@ -173,13 +180,6 @@ func newDecider(in Input) *decider {
 	}
 	d.ender = ending.Ender{Plan: d.plan, Kills: d.mem.Kills, Pod: in.Pod, Members: d.members, Instances: d.instances()}
 	return d
-}
-
-// sooner reports whether what failed may be tried again before its time: images
-// were brought since it was begun, or room appeared.
-func (d *decider) sooner(a pod.Action) bool {
-	return a.Kind == pod.EnsureImage && d.in.Node.ImagesAt.After(d.mem.ImagesSeen[a.Container]) ||
-		a.Kind == pod.Allocate && d.in.Node.RoomAt.After(d.mem.RoomSeen)
 }
 
 func (d *decider) kept() *pod.Kept { return d.book.Get() }

@@ -40,10 +40,8 @@ type Memory struct {
 	HookFailed map[string]string
 	// Granted is what the pod's control group allows, as far as set since the agent started.
 	Granted *pod.Allocation
-	// ImagesSeen is, by container, Node.ImagesAt as of its last EnsureImage.
-	ImagesSeen map[string]time.Time
-	// RoomSeen is Node.RoomAt as of the last Allocate.
-	RoomSeen time.Time
+	// Asked holds the node's news as of when each kind of action was begun last.
+	Asked map[string]plan.News
 	// Resizing says that the beginning of a resize was told in an event, and its end not yet.
 	Resizing bool
 	// Status is the last one told: transition times go on from it, and what a
@@ -58,7 +56,7 @@ type Memory struct {
 
 func (m Memory) clone() Memory {
 	m.Images = cloneMap(m.Images)
-	m.ImagesSeen = cloneMap(m.ImagesSeen)
+	m.Asked = cloneMap(m.Asked)
 	m.Retries = cloneMap(m.Retries)
 	m.Stopped = cloneMap(m.Stopped)
 	m.Attempts = cloneMap(m.Attempts)

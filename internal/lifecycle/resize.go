@@ -42,9 +42,7 @@ func (d *decider) resize() {
 		if failed, ok := d.plan.Retrying(a); ok {
 			d.plan.Because(plan.Wait{Text: fmt.Sprintf("a resize waits: %s", failed.Text()), Next: failed.At, Advice: plan.Advice(failed.Failure.Reason)})
 		}
-		if d.plan.Do(a) {
-			d.mem.RoomSeen = d.in.Node.RoomAt
-		}
+		d.plan.Do(a)
 	}
 	d.tellResize()
 	if !r.UnderWay() || d.mem.Granted == nil {

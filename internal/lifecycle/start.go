@@ -211,13 +211,7 @@ func (d *decider) bring(m *member.Member, a pod.Action) bool {
 		return false
 	}
 	d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: inWords(a.Kind, m.Spec)})
-	if !d.plan.Do(a) {
-		return false
-	}
-	if a.Kind == pod.EnsureImage {
-		d.mem.ImagesSeen[m.Spec.Name] = d.in.Node.ImagesAt
-	}
-	return true
+	return d.plan.Do(a)
 }
 
 // tellPullBackoff gives the BackOff event of an image, once for each failed pull.

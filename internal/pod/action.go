@@ -101,6 +101,15 @@ type Failure struct {
 	Message string `json:"message"`
 	// Permanent says that trying again the same way can't help.
 	Permanent bool `json:"permanent,omitempty"`
+	// Rejected says that this node won't run the pod at all: it fails for good, with
+	// Reason and Message in its status.
+	Rejected bool `json:"rejected,omitempty"`
+	// Awaits names the object that is missing, or lacks what is needed of it
+	// ("configmap default/web"): when objects change, it is tried again at once.
+	Awaits string `json:"awaits,omitempty"`
+	// NotBefore is when it is worth another try, known to whoever failed; zero for the
+	// core's own back-off.
+	NotBefore time.Time `json:"notBefore,omitzero"`
 }
 
 func (f *Failure) Error() string { return f.Reason + ": " + f.Message }

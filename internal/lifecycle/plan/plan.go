@@ -21,17 +21,29 @@ type Plan struct {
 	Wake    time.Time
 	// Retries holds what failed; the plan changes it.
 	Retries Retries
+	// Asked holds what was new, by retryKey, when an action was begun last; the plan
+	// changes it.
+	Asked map[string]News
 
+	news     News
 	inFlight []pod.Action
 	busy     map[string]pod.ActionKind
-	// sooner reports whether something has happened since an action that failed was
-	// begun that is worth another try before its time.
-	sooner func(a pod.Action) bool
 }
 
-// New returns an empty plan beside the actions under way.
-func New(now time.Time, inFlight []pod.Action, retries Retries, sooner func(a pod.Action) bool) *Plan {
-	p := &Plan{Now: now, Retries: retries, inFlight: inFlight, busy: make(map[string]pod.ActionKind, len(inFlight)), sooner: sooner}
+// News is what happened last of what makes a failed action worth another try before
+// its time. Each time moves strictly forward.
+type News struct {
+	// Images came to the node by other means than a pull.
+	Images time.Time
+	// Room for more resources appeared on the node.
+	Room time.Time
+	// Objects that pods refer to came, changed or went.
+	Objects time.Time
+}
+
+// New returns an empty plan beside the actions under way. What the maps hold is changed.
+func New(now time.Time, inFlight []pod.Action, retries Retries, asked map[string]News, news News) *Plan {
+	p := &Plan{Now: now, Retries: retries, Asked: asked, news: news, inFlight: inFlight, busy: make(map[string]pod.ActionKind, len(inFlight))}
 	for _, a := range inFlight {
 		p.busy[a.Target()] = a.Kind
 	}
@@ -60,6 +72,9 @@ func (p *Plan) Do(a pod.Action) bool {
 	}
 	p.busy[t] = a.Kind
 	p.Actions = append(p.Actions, a)
+	if a.ID == "" {
+		p.Asked[retryKey(a)] = p.news
+	}
 	return true
 }
 

@@ -57,7 +57,7 @@ func (r Retry) Text() string { return fmt.Sprintf("%s: %s", r.Failure.Reason, r.
 // Advice says what a person can do about a failure, by its reason.
 func Advice(reason string) string {
 	switch reason {
-	case "ErrImagePull":
+	case "ErrImagePull", "ImagePullBackOff":
 		return "check the image's name and tag, and that the registry can be reached and lets this node in; `deckhand images` lists what is here"
 	case "ErrImageNeverPull":
 		return "put an archive of the image into the images folder, or set another imagePullPolicy"

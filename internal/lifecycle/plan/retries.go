@@ -22,14 +22,15 @@ type Retries map[string]Retry
 
 // Back-off of failing effects. A pull follows the kubelet's documented image
 // back-off (10 s doubling to 300 s); the rest is local and retried sooner. A
-// resize that waits for room is woken when there is some; the timer is a safety net.
+// resize that waits for room is woken when there is some, and what waits for an object
+// when that appears; the timer is a safety net.
 const (
 	pullBackoff    = 10 * time.Second
 	maxPullBackoff = 300 * time.Second
 	effectBackoff  = time.Second
 	maxEffectRetry = 30 * time.Second
-	roomBackoff    = time.Minute
-	maxRoomBackoff = 5 * time.Minute
+	newsBackoff    = time.Minute
+	maxNewsBackoff = 5 * time.Minute
 )
 
 // retryKey groups the actions that share a back-off.
@@ -45,11 +46,11 @@ func retryKey(a pod.Action) string {
 // Fail takes in that an action failed, and returns its record.
 func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 	base, top := effectBackoff, maxEffectRetry
-	switch a.Kind {
-	case pod.EnsureImage:
+	switch {
+	case a.Kind == pod.Allocate || f.Awaits != "":
+		base, top = newsBackoff, maxNewsBackoff
+	case a.Kind == pod.EnsureImage:
 		base, top = pullBackoff, maxPullBackoff
-	case pod.Allocate:
-		base, top = roomBackoff, maxRoomBackoff
 	}
 	key := retryKey(a)
 	n := rs[key].Count + 1
@@ -57,7 +58,11 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 	if n < 16 && !f.Permanent {
 		wait = min(base<<(n-1), top)
 	}
-	rs[key] = Retry{Count: n, Failed: at, At: at.Add(wait), ID: a.ID, Failure: f}
+	due := at.Add(wait)
+	if !f.NotBefore.IsZero() {
+		due = f.NotBefore
+	}
+	rs[key] = Retry{Count: n, Failed: at, At: due, ID: a.ID, Failure: f}
 	return rs[key]
 }
 
@@ -83,6 +88,12 @@ func (rs Retries) ForgetSpec() {
 	}
 }
 
+// Succeeded drops what is known of an action's failures.
+func (p *Plan) Succeeded(a pod.Action) {
+	p.Retries.Forget(a)
+	delete(p.Asked, retryKey(a))
+}
+
 // Retrying returns the record of a failed action that is to be tried again.
 func (p *Plan) Retrying(a pod.Action) (Retry, bool) {
 	r, ok := p.Retries[retryKey(a)]
@@ -92,8 +103,23 @@ func (p *Plan) Retrying(a pod.Action) (Retry, bool) {
 // Waits returns the record of a failed action that may not be tried again yet.
 func (p *Plan) Waits(a pod.Action) (Retry, bool) {
 	r, ok := p.Retrying(a)
-	if !ok || !p.Now.Before(r.At) || p.sooner(a) {
+	if !ok || !p.Now.Before(r.At) || p.sooner(a, r) {
 		return Retry{}, false
 	}
 	return r, true
+}
+
+// sooner reports whether something has happened since the action that failed was begun
+// that is worth another try before its time.
+func (p *Plan) sooner(a pod.Action, r Retry) bool {
+	asked := p.Asked[retryKey(a)]
+	switch {
+	case r.Failure.Awaits != "" && p.news.Objects.After(asked.Objects):
+		return true
+	case a.Kind == pod.EnsureImage:
+		return p.news.Images.After(asked.Images)
+	case a.Kind == pod.Allocate:
+		return p.news.Room.After(asked.Room)
+	}
+	return false
 }
