@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"k8s.io/kubelet/config/v1beta1"
 )
@@ -24,6 +25,10 @@ const (
 	DefaultPodCIDR = "10.72.0.0/16"
 	// DefaultReadOnlyPort is served on 127.0.0.1 unless the file sets readOnlyPort.
 	DefaultReadOnlyPort = 10255
+	// DefaultDeadPerContainer and DefaultDeadContainers are the kubelet's: one ended
+	// instance of each container is kept, however many that are.
+	DefaultDeadPerContainer = 1
+	DefaultDeadContainers   = -1
 	// DefaultJournalBytes is how much is kept of each pod in the flight recorder.
 	DefaultJournalBytes = 64 << 10
 )
@@ -61,12 +66,36 @@ type Config struct {
 	// JournalBytes is how much is kept of each pod in the flight recorder, in memory
 	// and on disk; -1 if nothing is.
 	JournalBytes int
+	// CredentialProviders are the plugins that know credentials of registries.
+	CredentialProviders CredentialProviders
+	// DeadContainers says which containers that have ended are kept.
+	DeadContainers DeadContainers
 	// Embedded is about the runtime deckhand brings along. It is used only where
 	// UsesEmbeddedRuntime.
 	Embedded Embedded
 	// NotActedOn lists the fields the file sets without effect in this build,
 	// each with its line and the reason, to be told at start.
 	NotActedOn []string
+}
+
+// CredentialProviders says where plugins for credentials are. Both paths are absolute,
+// or both empty.
+type CredentialProviders struct {
+	// Config is a CredentialProviderConfig file, or a folder of such.
+	Config string
+	// BinDir is the folder of the plugins' programs.
+	BinDir string
+}
+
+// DeadContainers says which containers that have ended are kept.
+type DeadContainers struct {
+	// MinAge is how long each is kept at least after it ended.
+	MinAge time.Duration
+	// PerContainer is how many ended instances of each container are kept beside the
+	// newest; negative for all.
+	PerContainer int
+	// Total is how many are kept on the node; negative for no limit.
+	Total int
 }
 
 // Embedded is what about the embedded runtime would collide between two agents

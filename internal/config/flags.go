@@ -1,6 +1,8 @@
 package config
 
 import (
+	"time"
+
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -22,6 +24,13 @@ type Options struct {
 	NodeIP                   string              // --node-ip
 	Verbosity                uint32              // -v, --v
 	LoggingFormat            string              // --logging-format
+
+	ImageCredentialProviderConfig string // --image-credential-provider-config
+	ImageCredentialProviderBinDir string // --image-credential-provider-bin-dir
+
+	MinimumContainerTTL               time.Duration // --minimum-container-ttl-duration
+	MaximumDeadContainersPerContainer int           // --maximum-dead-containers-per-container
+	MaximumDeadContainers             int           // --maximum-dead-containers
 
 	// The rest has no counterpart in the kubelet.
 	ContainerLogLinksDir string // --container-log-links-dir
@@ -46,6 +55,11 @@ func AddFlags(fs *pflag.FlagSet, o *Options) {
 	fs.StringVar(&o.NodeIP, "node-ip", "", "The node's IP `address`, or one of each family separated by a comma. Unset (or 0.0.0.0, or :: to prefer IPv6): the address of the default route.")
 	fs.Uint32VarP(&o.Verbosity, "v", "v", 0, "How much to log: a higher `number` logs more; 2 tells normal operations, 4 details.")
 	fs.StringVar(&o.LoggingFormat, "logging-format", kubeletconfig.LogFormatText, "Log in this `format`: text or json.")
+	fs.StringVar(&o.ImageCredentialProviderConfig, "image-credential-provider-config", "", "Ask the plugins that this CredentialProviderConfig `file` (or the files of a folder) names for credentials of registries.")
+	fs.StringVar(&o.ImageCredentialProviderBinDir, "image-credential-provider-bin-dir", "", "Look for these plugins in this `folder`.")
+	fs.DurationVar(&o.MinimumContainerTTL, "minimum-container-ttl-duration", 0, "Keep containers that have ended for at least this `duration`.")
+	fs.IntVar(&o.MaximumDeadContainersPerContainer, "maximum-dead-containers-per-container", DefaultDeadPerContainer, "Keep so `many` ended instances of each container; negative for all.")
+	fs.IntVar(&o.MaximumDeadContainers, "maximum-dead-containers", DefaultDeadContainers, "Keep so `many` ended containers on the node; negative for no limit.")
 	fs.StringVar(&o.ContainerLogLinksDir, "container-log-links-dir", DefaultContainerLogLinksDir, "Make links to container logs in this `folder`, where log shippers look for them.")
 	fs.IntVar(&o.JournalBytes, "journal-bytes", DefaultJournalBytes, "Keep so many `bytes` of what was decided about each pod, for `deckhand journal`: 0 for none, or 4096 (4 KiB) to 67108864 (64 MiB).")
 	fs.StringVar(&o.EmbeddedBridge, "embedded-bridge", DefaultBridge, "Embedded runtime: attach pods to the bridge of this `name`.")

@@ -33,6 +33,8 @@ func load(ctx context.Context, o Options, h host) (*Config, error) {
 	l.kubelet()
 	l.folders()
 	l.journal()
+	l.credentialProviders()
+	l.deadContainers()
 	l.endpoints()
 	l.embedded()
 	l.node(ctx)
@@ -140,6 +142,37 @@ func (l *loader) folders() {
 	if l.config.RootDir == "/" {
 		l.fail("--root-dir", "it can't be / itself; the default is %s", DefaultRootDir)
 	}
+}
+
+// credentialProviders settles where plugins for credentials are: what they are is
+// found out when they are first used, and their configuration read at start.
+func (l *loader) credentialProviders() {
+	file, dir := l.options.ImageCredentialProviderConfig, l.options.ImageCredentialProviderBinDir
+	const fileFlag, dirFlag = "--image-credential-provider-config", "--image-credential-provider-bin-dir"
+	switch {
+	case file == "" && dir == "":
+		return
+	case file == "":
+		l.fail(fileFlag, "it is needed beside %s: it says which of its programs are asked for which images", dirFlag)
+		return
+	case dir == "":
+		l.fail(dirFlag, "it is needed beside %s: plugins are programs in that folder", fileFlag)
+		return
+	}
+	l.config.CredentialProviders = CredentialProviders{Config: l.absolute(fileFlag, "", file), BinDir: l.absolute(dirFlag, "", dir)}
+}
+
+// deadContainers settles what is kept of containers that have ended.
+func (l *loader) deadContainers() {
+	o := &l.options
+	d := DeadContainers{MinAge: o.MinimumContainerTTL, PerContainer: o.MaximumDeadContainersPerContainer, Total: o.MaximumDeadContainers}
+	if o.given == nil {
+		d.PerContainer, d.Total = cmp.Or(d.PerContainer, DefaultDeadPerContainer), cmp.Or(d.Total, DefaultDeadContainers)
+	}
+	if d.MinAge < 0 {
+		l.fail("--minimum-container-ttl-duration", "%s is in the past: it must be 0 or more", d.MinAge)
+	}
+	l.config.DeadContainers = d
 }
 
 // journal settles how much of each pod is recorded.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -303,4 +304,37 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestDeadContainers(t *testing.T) {
+	usual := DeadContainers{PerContainer: 1, Total: -1}
+	for _, o := range []Options{{}, parse(t)} {
+		if got := mustLoad(t, o).DeadContainers; got != usual {
+			t.Errorf("without flags: %+v, want %+v", got, usual)
+		}
+	}
+	got := mustLoad(t, parse(t, "--minimum-container-ttl-duration=1m", "--maximum-dead-containers-per-container=0", "--maximum-dead-containers=9")).DeadContainers
+	if want := (DeadContainers{MinAge: time.Minute, Total: 9}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	var invalid *InvalidError
+	if _, err := load(t.Context(), parse(t, "--minimum-container-ttl-duration=-1s"), testHost()); !errors.As(err, &invalid) {
+		t.Errorf("an age in the past: %v", err)
+	}
+}
+
+func TestCredentialProviders(t *testing.T) {
+	got := mustLoad(t, parse(t, "--image-credential-provider-config=conf.yaml", "--image-credential-provider-bin-dir=/opt/plugins/")).CredentialProviders
+	if got.BinDir != "/opt/plugins" || !filepath.IsAbs(got.Config) || filepath.Base(got.Config) != "conf.yaml" {
+		t.Errorf("got %+v", got)
+	}
+	if got := mustLoad(t, parse(t)).CredentialProviders; got != (CredentialProviders{}) {
+		t.Errorf("without flags: %+v", got)
+	}
+	for _, arg := range []string{"--image-credential-provider-config=conf.yaml", "--image-credential-provider-bin-dir=/opt"} {
+		var invalid *InvalidError
+		if _, err := load(t.Context(), parse(t, arg), testHost()); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "is needed beside") {
+			t.Errorf("%s alone: %v", arg, err)
+		}
+	}
 }

@@ -82,7 +82,8 @@ func defaultAuth(c *v1beta1.KubeletConfiguration) {
 func defaultRegistries(c *v1beta1.KubeletConfiguration) {
 	setPtr(&c.RegistryPullQPS, 5)
 	set(&c.RegistryBurst, 10)
-	setPtr(&c.SerializeImagePulls, true)
+	// Who sets a number of parallel pulls doesn't mean one after the other.
+	setPtr(&c.SerializeImagePulls, c.MaxParallelImagePulls == nil || *c.MaxParallelImagePulls == 1)
 	set(&c.ImagePullCredentialsVerificationPolicy, v1beta1.NeverVerifyPreloadedImages)
 	setDuration(&c.ImageMinimumGCAge, 2*time.Minute)
 	setPtr(&c.ImageGCHighThresholdPercent, 85)

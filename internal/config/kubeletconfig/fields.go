@@ -44,6 +44,12 @@ func honoured() []string {
 		podCIDR
 		clusterDNS clusterDomain resolvConf
 		crashLoopBackOff
+		registryPullQPS registryBurst serializeImagePulls maxParallelImagePulls
+		imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist
+		imageMinimumGCAge imageMaximumGCAge imageGCHighThresholdPercent imageGCLowThresholdPercent
+		containerLogMaxSize containerLogMaxFiles containerLogMaxWorkers containerLogMonitorInterval
+		cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill memorySwap seccompDefault userNamespaces
+		podPidsLimit memoryThrottlingFactor memoryReservationPolicy allowedUnsafeSysctls
 		logging.format logging.verbosity`)
 }
 
@@ -59,11 +65,6 @@ func ignored() []struct{ why, paths string } {
 			nodeStatusUpdateFrequency nodeStatusReportFrequency nodeStatusMaxImages nodeLeaseDurationSeconds
 			registerNode registerWithTaints providerID contentType kubeAPIQPS kubeAPIBurst
 			eventRecordQPS eventBurst configMapAndSecretChangeDetectionStrategy`},
-		{"this build neither limits image pulls nor checks who may use a present image", `
-			registryPullQPS registryBurst serializeImagePulls maxParallelImagePulls
-			imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist`},
-		{"this build doesn't collect unused images", `
-			imageMinimumGCAge imageMaximumGCAge imageGCHighThresholdPercent imageGCLowThresholdPercent`},
 		{"this build doesn't evict pods", `
 			evictionHard evictionSoft evictionSoftGracePeriod evictionPressureTransitionPeriod
 			evictionMaxPodGracePeriod evictionMinimumReclaim mergeDefaultEvictionSettings
@@ -71,16 +72,12 @@ func ignored() []struct{ why, paths string } {
 		{"this build has no cgroup tree of its own for pods, QoS classes and system parts", `
 			kubeletCgroups systemCgroups cgroupsPerQOS enforceNodeAllocatable
 			systemReserved kubeReserved systemReservedCgroup kubeReservedCgroup reservedSystemCPUs reservedMemory
-			qosReserved podPidsLimit memoryThrottlingFactor memoryReservationPolicy`},
+			qosReserved`},
 		{"this build doesn't assign CPUs, memory or devices to containers", `
 			cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy
 			topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions`},
-		{"this build always sets container resources in one way", `
-			cpuCFSQuota cpuCFSQuotaPeriod singleProcessOOMKill memorySwap seccompDefault userNamespaces`},
 		{"this build admits every valid pod", `
-			maxPods podsPerCore allowedUnsafeSysctls`},
-		{"this build doesn't rotate container logs", `
-			containerLogMaxSize containerLogMaxFiles containerLogMaxWorkers containerLogMonitorInterval`},
+			maxPods podsPerCore`},
 		{"this build doesn't hold up the node's shutdown", `
 			shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority`},
 		{"this build has no volume statistics and no volume plugins from outside", `

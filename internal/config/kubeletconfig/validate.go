@@ -40,7 +40,9 @@ func Validate(c *v1beta1.KubeletConfiguration) field.ErrorList {
 	errs = append(errs, validateServing(c)...)
 	errs = append(errs, validateRuntime(c)...)
 	errs = append(errs, validateLogs(c)...)
-	return errs
+	errs = append(errs, validateImages(c)...)
+	errs = append(errs, validateContainerLogs(c)...)
+	return append(errs, validateContainerResources(c)...)
 }
 
 func validateSources(c *v1beta1.KubeletConfiguration) field.ErrorList {
