@@ -126,6 +126,17 @@ func newCommands() map[string]command {
 		"images-arrive":  func(s *sim, _ []string) error { s.node.ImagesAt = s.now; return nil },
 		"objects-change": func(s *sim, _ []string) error { s.node.ObjectsAt = s.now; return nil },
 		"room-appears":   func(s *sim, _ []string) error { s.node.RoomAt = s.now; return nil },
+		// keep-dead N [DURATION]: so many beside the newest, each for so long at least
+		"keep-dead": func(s *sim, a []string) (err error) {
+			s.node.Dead = &lifecycle.Dead{}
+			if s.node.Dead.PerContainer, err = strconv.Atoi(arg(a, 0)); err != nil || arg(a, 1) == "" {
+				return err
+			}
+			s.node.Dead.MinAge, err = time.ParseDuration(arg(a, 1))
+			return err
+		},
+		// surplus ID...: the node keeps them no longer
+		"surplus": func(s *sim, a []string) error { s.surplus = a; return nil },
 		"max-backoff": func(s *sim, a []string) (err error) {
 			s.node.MaxBackoff, err = time.ParseDuration(arg(a, 0))
 			return err

@@ -42,6 +42,9 @@ type Input struct {
 	Probes []pod.ProbeResult
 	// Allocation is what the node has granted to the pod; nil before PreparePod.
 	Allocation *pod.Allocation
+	// Surplus holds the IDs of instances that ended and that the node doesn't keep any
+	// longer, whatever Node.Dead says.
+	Surplus []string
 	// InFlight lists the actions begun and not yet ended.
 	InFlight []pod.Action
 	// Results lists what ended since the last decision, oldest first.
@@ -78,9 +81,22 @@ type Node struct {
 	// ObjectsAt is when an object that pods refer to (ConfigMaps, Secrets, ...) last
 	// came, changed or went: what waits for one is tried again at once.
 	ObjectsAt time.Time
+	// Dead says which instances that ended are kept; nil is the default.
+	Dead *Dead
 	// MaxBackoff caps the crash-loop back-off
 	// (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); 0 means 300 s.
 	MaxBackoff time.Duration
+}
+
+// Dead says which instances that have ended are kept beside each container's newest
+// (the kubelet's flags --maximum-dead-containers-per-container and
+// --minimum-container-ttl-duration).
+type Dead struct {
+	// PerContainer is how many; negative for all. The default is one: for
+	// `logs --previous` and lastState.
+	PerContainer int
+	// MinAge is how long each is kept at least after it ended; 0 by default.
+	MinAge time.Duration
 }
 
 func (n *Node) news() plan.News {

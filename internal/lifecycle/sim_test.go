@@ -25,6 +25,7 @@ type sim struct {
 	stop     *lifecycle.Stop
 	ending   *pod.Ending
 	node     lifecycle.Node
+	surplus  []string
 	obs      pod.Observed
 	inFlight []pod.Action
 	results  []pod.Result
@@ -59,7 +60,7 @@ func (s *sim) decide() lifecycle.Decision {
 	obs.Sandboxes = slices.Clone(s.obs.Sandboxes)
 	obs.Containers = slices.Clone(s.obs.Containers)
 	in := lifecycle.Input{Now: s.now, Pod: s.pod, Stop: s.stop, Ending: s.ending, Observed: &obs, InFlight: slices.Clone(s.inFlight),
-		Results: s.results, Memory: s.mem, Node: s.node, Allocation: s.allocation}
+		Results: s.results, Memory: s.mem, Node: s.node, Allocation: s.allocation, Surplus: s.surplus}
 	for _, p := range s.last.Probes {
 		if r, ok := s.probes[p]; ok {
 			in.Probes = append(in.Probes, r)

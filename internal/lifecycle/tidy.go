@@ -1,27 +1,57 @@
 package lifecycle
 
-import "github.com/deckhand-node/deckhand/internal/pod"
+import (
+	"math"
+	"slices"
 
-// keepInstances is how many instances of a container stay in the runtime: the
-// newest, and its predecessor for `logs --previous` and lastState.
-const keepInstances = 2
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
 
-// tidy removes what a living pod no longer needs: older instances, and sandboxes
-// that hold none of those kept.
-func (d *decider) tidy() {
+// instancesKept calls yield for each instance with why it isn't kept, empty for one that is.
+// The newest of each container always is.
+func (d *decider) instancesKept(yield func(c *pod.Container, why string)) {
+	keep := d.in.Node.Dead
+	if keep == nil {
+		keep = &Dead{PerContainer: 1}
+	}
+	most := 1 + keep.PerContainer
+	if keep.PerContainer < 0 {
+		most = math.MaxInt
+	}
 	seen := map[string]int{}
 	list := d.instances()
 	for i := range list {
 		c := &list[i]
 		seen[c.Name]++
+		due := c.FinishedAt.Add(keep.MinAge)
 		switch {
-		case seen[c.Name] <= keepInstances:
-		case c.State == pod.ContainerRunning:
-			d.ender.Stop(c, d.ender.Term(d.in.Now, nil, "a newer instance has taken its place"))
+		case seen[c.Name] == 1:
+			yield(c, "")
+		case c.Ended() && slices.Contains(d.in.Surplus, c.ID):
+			yield(c, "the node keeps no more containers that have ended")
+		case seen[c.Name] <= most:
+			yield(c, "")
+		case c.Ended() && keep.MinAge > 0 && d.in.Now.Before(due):
+			d.plan.WakeAt(due)
+			yield(c, "")
 		default:
-			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: "only the last two instances are kept"})
+			yield(c, "a newer instance has taken its place")
 		}
 	}
+}
+
+// tidy removes what a living pod no longer needs: older instances, and sandboxes
+// that hold none of those kept.
+func (d *decider) tidy() {
+	d.instancesKept(func(c *pod.Container, why string) {
+		switch {
+		case why == "":
+		case c.State == pod.ContainerRunning:
+			d.ender.Stop(c, d.ender.Term(d.in.Now, nil, why))
+		default:
+			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: why})
+		}
+	})
 	d.tidySandboxes()
 }
 
@@ -45,15 +75,12 @@ func (d *decider) tidySandboxes() {
 
 // sandboxesInUse are those that hold instances that are kept or run, or get one now.
 func (d *decider) sandboxesInUse() map[string]bool {
-	seen := map[string]int{}
 	inUse := map[string]bool{}
-	for i := range d.instances() {
-		c := &d.instances()[i]
-		seen[c.Name]++
-		if seen[c.Name] <= keepInstances || c.State == pod.ContainerRunning {
+	d.instancesKept(func(c *pod.Container, why string) {
+		if why == "" || c.State == pod.ContainerRunning {
 			inUse[c.SandboxID] = true
 		}
-	}
+	})
 	for _, a := range d.plan.InFlight() {
 		if a.Kind == pod.CreateContainer {
 			inUse[a.SandboxID] = true
