@@ -43,7 +43,7 @@ func honoured() []string {
 		containerRuntimeEndpoint imageServiceEndpoint runtimeRequestTimeout
 		podCIDR
 		clusterDNS clusterDomain resolvConf
-		crashLoopBackOff
+		crashLoopBackOff featureGates
 		registryPullQPS registryBurst serializeImagePulls maxParallelImagePulls
 		imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist
 		imageMinimumGCAge imageMaximumGCAge imageGCHighThresholdPercent imageGCLowThresholdPercent
@@ -87,22 +87,24 @@ func ignored() []struct{ why, paths string } {
 			makeIPTablesUtilChains hairpinMode`},
 		{"it has no effect in the kubelet either (deprecated)", `
 			iptablesMasqueradeBit iptablesDropBit`},
-		{"this build has one mode of running and no feature gates, hidden metrics or traces", `
-			runOnce featureGates showHiddenMetricsForVersion tracing`},
+		{"this build has one mode of running and no hidden metrics or traces", `
+			runOnce showHiddenMetricsForVersion tracing`},
 		{"this build writes its log unbuffered, all to one place and with one verbosity", `
 			logging.flushFrequency logging.vmodule logging.options`},
 	}
+}
+
+// found is something to tell about a line.
+type found struct {
+	line int
+	text string
 }
 
 // NotActedOn lists the fields the file sets (to something other than zero) on
 // which this build doesn't act, in the file's order, each with its line and the
 // reason.
 func (d *Document) NotActedOn() []string {
-	type found struct {
-		line int
-		text string
-	}
-	var all []found
+	all := d.switchedOff()
 	for _, f := range Fields() {
 		if f.Why == "" || !d.Given(f.Path) || d.isZero(f.Path) {
 			continue

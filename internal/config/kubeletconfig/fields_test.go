@@ -73,6 +73,10 @@ evictionHard:
 cpuManagerReconcilePeriod: 0s
 memorySwap: {}
 clusterDNS: []
+featureGates:
+  MemoryQoS: false
+  Other: true
+memoryThrottlingFactor: 0.5
 logging:
   verbosity: 2
   flushFrequency: 3s
@@ -88,8 +92,10 @@ authentication:
 	}
 	want := []string{
 		"evictionHard (line 4): this build doesn't evict pods",
-		"logging.flushFrequency (line 11): this build writes its log unbuffered, all to one place and with one verbosity",
-		"authentication (line 15): this build has no authenticated HTTPS server",
+		"featureGates[Other] (line 11): this build has no such switch",
+		"memoryThrottlingFactor (line 12): it needs the feature gate MemoryQoS",
+		"logging.flushFrequency (line 15): this build writes its log unbuffered, all to one place and with one verbosity",
+		"authentication (line 19): this build has no authenticated HTTPS server",
 	}
 	if diff := cmp.Diff(want, doc.NotActedOn()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
