@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"math"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -10,18 +9,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/effects"
-	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/journal"
 	"github.com/deckhand-node/deckhand/internal/metrics"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/tasks"
 	"github.com/deckhand-node/deckhand/internal/worker"
@@ -47,21 +43,6 @@ func (w wanted) Changed() <-chan struct{} { return w.changed }
 func (w wanted) Current() ([]*pod.Desired, bool) {
 	set := w.merger.Current()
 	return set.Pods, set.Synced
-}
-
-// images offers the runtime's images to the image manager.
-type images struct{ conn *cri.Conn }
-
-func (i images) ImageStatus(ctx context.Context, name string) (image.Stored, error) {
-	img, err := i.conn.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
-	if err != nil || img == nil {
-		return image.Stored{}, err
-	}
-	return image.Stored{Ref: img.Id, Size: int64(min(img.Size, math.MaxInt64))}, nil
-}
-
-func (i images) PullImage(ctx context.Context, name string) (string, error) {
-	return i.conn.PullImage(ctx, &runtimeapi.ImageSpec{Image: name}, nil, nil)
 }
 
 // plegMeter offers the PLEG's metrics, and the runtime's state, to the observed state.
@@ -145,14 +126,22 @@ func maxBackoff(k *v1beta1.KubeletConfiguration) time.Duration {
 	return 0
 }
 
+// allObserved lists what the runtime has of every pod.
+func (a *Agent) allObserved() []*pod.Observed {
+	uids := a.observed.UIDs()
+	list := make([]*pod.Observed, 0, len(uids))
+	for _, uid := range uids {
+		if o := a.observed.Get(uid); o != nil {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
 // counts are the numbers behind the gauges.
 func (a *Agent) counts() metrics.PodCounts {
 	c := metrics.PodCounts{Desired: len(a.merger.Current().Pods), Containers: map[pod.ContainerState]int{}}
-	for _, uid := range a.observed.UIDs() {
-		o := a.observed.Get(uid)
-		if o == nil {
-			continue
-		}
+	for _, o := range a.allObserved() {
 		if len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
 			c.RunningPods++
 		}

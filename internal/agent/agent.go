@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/allocation"
@@ -27,6 +26,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/lockfile"
 	"github.com/deckhand-node/deckhand/internal/metrics"
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/observed"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
@@ -66,6 +66,9 @@ type Agent struct {
 	pool     *worker.Pool
 	probes   *probe.Manager
 	journal  *journal.Journal
+	node     *node
+	objects  *objects.Live
+	images   *imageSide
 	// grants is what resources pods have.
 	grants   *allocation.Manager
 	logDirs  *podlogdirs.Dirs
@@ -74,7 +77,9 @@ type Agent struct {
 	runtime  *runtimeState
 	// imagesAt is when an image archive was last imported, in Unix nanoseconds.
 	imagesAt atomic.Int64
-	modules  []module
+	// objectsAt is when objects that pods refer to changed last, in Unix nanoseconds.
+	objectsAt atomic.Int64
+	modules   []module
 	// between, if not nil, stands between the workers and what they use: a test's.
 	between func(*worker.Config)
 }
@@ -94,14 +99,22 @@ func build(cfg *config.Config, log logr.Logger, between func(*worker.Config)) (*
 	if err != nil {
 		return nil, err
 	}
+	if a.node, err = a.newNode(); err != nil {
+		return nil, err
+	}
 	sources, err := a.buildSources()
 	if err != nil {
+		return nil, err
+	}
+	a.objects = objects.NewLive(func() *objects.Set { return a.merger.Current().Objects })
+	if a.images, err = a.newImageSide(a.objects); err != nil {
 		return nil, err
 	}
 	if err := a.buildWorkers(); err != nil {
 		return nil, err
 	}
 	a.metrics.CollectPods(a.counts)
+	a.metrics.CollectEvents(func() metrics.EventStats { return metrics.EventStats(a.events.Stats()) })
 	a.modules = a.list(sources)
 	return a, nil
 }
@@ -117,9 +130,14 @@ func (a *Agent) list(sources []module) []module {
 		list = append(list, module{name: "embedded runtime", start: a.startEmbedded, run: a.embedded.Run})
 	}
 	list = append(list,
+		module{name: "control groups", start: a.startCgroups},
+		module{name: "user IDs", start: a.startUsers},
 		module{name: "log links", start: a.tidyLogLinks},
 		module{name: "runtime state", run: a.runtime.run},
 		module{name: "observed state", run: a.observed.Run},
+		module{name: "image records", start: a.images.start},
+		module{name: "imported images", run: a.images.run},
+		module{name: "image collection", run: a.images.gc.Run},
 		module{name: "allocations", start: func(context.Context) error { return a.restoreGrants() }},
 		module{name: "journal", start: a.journal.Start, run: a.journal.Run},
 		module{name: "probes", run: a.probes.Run},
@@ -162,7 +180,7 @@ func (a *Agent) rootModule() module {
 
 // localModule serves the commands on this machine.
 func (a *Agent) localModule() module {
-	api := local.NewServer(view{a}, a.logs, a.log.WithName("local"))
+	api := local.NewServer(view{a}, imagesView{a.images}, a.logs, a.log.WithName("local"))
 	var socket net.Listener
 	return module{
 		name: "local API",
@@ -190,11 +208,8 @@ func (a *Agent) buildRuntime() (endpoint string, err error) {
 	return a.embedded.Endpoint(), nil
 }
 
-// imported has the pods that wait for an image look again.
-func (a *Agent) imported([]string) {
-	a.imagesAt.Store(time.Now().UnixNano())
-	a.pool.WakeAll()
-}
+// imported takes in images that came in an archive.
+func (a *Agent) imported(names []string) { a.images.arrivals.add(names) }
 
 func (a *Agent) startEmbedded(ctx context.Context) error {
 	a.runtime.say("the embedded runtime is starting")
@@ -245,15 +260,6 @@ func (a *Agent) buildSources() ([]module, error) {
 	return modules, nil
 }
 
-// memoryCapacity is the host's memory in bytes.
-func memoryCapacity() int64 {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return 0
-	}
-	return int64(info.Totalram) * int64(info.Unit)
-}
-
 // EmbeddedConfig is the embedded runtime's part of the configuration.
 func EmbeddedConfig(cfg *config.Config) embedded.Config {
 	c := embedded.Config{RootDir: cfg.RootDir, Bridge: cfg.Embedded.Bridge, BinDirs: binDirs(cfg)}
@@ -264,9 +270,4 @@ func EmbeddedConfig(cfg *config.Config) embedded.Config {
 		c.PodCIDR += p.String()
 	}
 	return c.WithDefaults()
-}
-
-// CgroupConfig is the control groups' part of the configuration.
-func CgroupConfig(cfg *config.Config) resources.Config {
-	return resources.Config{Driver: resources.Driver(cfg.Kubelet.CgroupDriver), CgroupRoot: cfg.Kubelet.CgroupRoot}
 }

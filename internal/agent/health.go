@@ -9,6 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/observed"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/server"
 	"github.com/deckhand-node/deckhand/internal/server/machineinfo"
 )
@@ -25,6 +26,7 @@ type runtimeState struct {
 
 	mu            sync.Mutex
 	name, version string
+	can           *translate.Features
 	ready         bool
 	told          string
 }
@@ -45,8 +47,12 @@ func (r *runtimeState) run(ctx context.Context) error {
 		if err != nil {
 			continue // the next list tells
 		}
+		st, err := r.conn.Status(ctx)
+		if err != nil {
+			continue
+		}
 		r.mu.Lock()
-		r.name, r.version = v.RuntimeName, v.RuntimeVersion
+		r.name, r.version, r.can = v.RuntimeName, v.RuntimeVersion, translate.FeaturesOf(st)
 		r.mu.Unlock()
 	}
 }
@@ -74,6 +80,13 @@ func (r *runtimeState) say(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.told = what
+}
+
+// features are what the runtime can do; nil as long as it hasn't told.
+func (r *runtimeState) features() *translate.Features {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.can
 }
 
 // now returns the runtime's name and version, whether it is ready, and why not.

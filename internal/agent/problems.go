@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,9 @@ func (a *Agent) tellSets(ctx context.Context) error {
 	swept := false
 	for {
 		set := a.merger.Current()
+		if last == nil || last.Objects != set.Objects || last.Synced != set.Synced {
+			a.objectsChanged()
+		}
 		changes := desired.Diff(last, set)
 		a.logChanges(changes)
 		for _, d := range changes.Add {
@@ -44,6 +48,12 @@ func (a *Agent) tellSets(ctx context.Context) error {
 		case <-changed:
 		}
 	}
+}
+
+// objectsChanged has the pods that wait for an object look again.
+func (a *Agent) objectsChanged() {
+	a.objectsAt.Store(time.Now().UnixNano())
+	a.pool.WakeAll()
 }
 
 // sweepJournal forgets what an earlier agent recorded about pods that nobody wants any more.

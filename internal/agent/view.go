@@ -157,38 +157,6 @@ func (a view) Changed() (<-chan struct{}, func()) {
 	}
 }
 
-// Images lists the runtime's images with the pods that use them.
-func (a view) Images(ctx context.Context) ([]local.Image, error) {
-	list, err := a.conn.ListImages(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	users := map[string][]string{}
-	for _, uid := range a.observed.UIDs() {
-		o := a.observed.Get(uid)
-		if o == nil {
-			continue
-		}
-		seen := map[string]bool{}
-		for i := range o.Containers {
-			if ref := o.Containers[i].ImageRef; !seen[ref] {
-				seen[ref] = true
-				users[ref] = append(users[ref], o.Namespace+"/"+o.Name)
-			}
-		}
-	}
-	out := make([]local.Image, 0, len(list))
-	for _, img := range list {
-		i := local.Image{ID: img.Id, Refs: img.RepoTags, Digests: img.RepoDigests, Size: img.Size, Pinned: img.Pinned}
-		for _, ref := range append([]string{img.Id}, img.RepoDigests...) {
-			i.UsedBy = append(i.UsedBy, users[ref]...)
-		}
-		sort.Strings(i.UsedBy)
-		out = append(out, i)
-	}
-	return out, nil
-}
-
 // Run has the pods of a manifest run until the returned value is closed.
 func (a view) Run(_ context.Context, origin string, manifest []byte) (local.Run, error) {
 	add, err := a.runs.Add(origin, manifest)

@@ -2,10 +2,8 @@ package agent
 
 import (
 	"path/filepath"
-	goruntime "runtime"
 	"time"
 
-	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -15,7 +13,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/effects"
 	"github.com/deckhand-node/deckhand/internal/events"
 	"github.com/deckhand-node/deckhand/internal/handler"
-	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/journal"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/observed"
@@ -25,8 +22,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/podstate"
 	"github.com/deckhand-node/deckhand/internal/probe"
 	"github.com/deckhand-node/deckhand/internal/resources"
-	"github.com/deckhand-node/deckhand/internal/resources/capacity"
-	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/termination"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/emptydir"
@@ -48,11 +43,7 @@ func (a *Agent) buildWorkers() error {
 		hostIPs[i] = ip.String()
 	}
 	records := podstate.New(filepath.Join(a.cfg.RootDir, "checkpoints", "pods"))
-	allocatable, err := capacity.Allocatable(k, goruntime.NumCPU(), memoryCapacity())
-	if err != nil {
-		return err
-	}
-	a.grants = allocation.New(allocation.Config{Store: records, Allocatable: allocatable, Wake: wake, Log: a.log.WithName("allocation")})
+	a.grants = allocation.New(allocation.Config{Store: records, Allocatable: a.node.allocatable, Wake: wake, Log: a.log.WithName("allocation")})
 	handlers := handler.New(handler.Config{Exec: execer{a.conn}, Log: a.log.WithName("handler")})
 	a.probes = probe.New(probe.Options{Handler: tries{handlers}, Recorder: a.events, Meter: probeMeter{a.metrics.Probes}, Wake: wake, Log: a.log.WithName("probe")})
 	a.journal = journal.New(journal.Config{Dir: filepath.Join(a.cfg.RootDir, "journal"), Limit: a.cfg.JournalBytes, Version: version(), Log: a.log.WithName("journal")})
@@ -61,13 +52,15 @@ func (a *Agent) buildWorkers() error {
 	if err != nil {
 		return err
 	}
+	dead := &lifecycle.Dead{PerContainer: a.cfg.DeadContainers.PerContainer, MinAge: a.cfg.DeadContainers.MinAge}
 	c := worker.Config{
 		Desired: newWanted(a.merger), Observed: a.observed, Effects: a.buildEffects(hostIPs, handlers, names, records),
 		Probes: a.probes, Allocations: a.grants, Journal: diary{a.journal}, Statuses: a.status, Recorder: a.events,
 		Meter: podMeter{a.metrics.Pods},
 		Node: func() lifecycle.Node {
 			name, _, _, _ := a.runtime.now()
-			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k), ImagesAt: time.Unix(0, a.imagesAt.Load()), RoomAt: a.grants.RoomAt()}
+			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k), Dead: dead,
+				ImagesAt: time.Unix(0, a.imagesAt.Load()), RoomAt: a.grants.RoomAt(), ObjectsAt: time.Unix(0, a.objectsAt.Load())}
 		},
 		Resync: k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
 	}
@@ -85,21 +78,17 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, names
 		Runtime: a.conn,
 		Facts:   a.observed,
 		Volumes: volume.New(volume.Config{RootDir: a.cfg.RootDir, Plugins: []volume.Plugin{emptydir.New(resources.MemoryLimit), hostpath.Plugin{}}, ClusterDomain: k.ClusterDomain}, a.log.WithName("volume")),
-		Cgroups: resources.New(CgroupConfig(a.cfg), a.log.WithName("cgroups")),
+		Cgroups: a.node.cgroups,
+		Users:   a.node.users,
+		Objects: a.objects,
 		DNS:     names,
-		Images:  image.New(images{a.conn}, image.Options{MaxParallelPulls: parallelPulls(k)}, a.log.WithName("image")),
+		Images:  a.images,
 		Logs:    a.logDirs,
 		Meter:   startMeter{a.metrics.Pods},
 		Tasks:   a.lostTasks(),
 		Hooks:   handlers, Recorder: a.events, Allocations: a.grants, Records: records,
-		Settings: translate.Settings{
-			PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
-			SeccompRoot: filepath.Join(a.cfg.RootDir, "seccomp"), MemoryCapacity: memoryCapacity(),
-			// The kubelet's default: on cgroup v2 a container dies as a whole when it runs
-			// out of memory; cgroup v1 knows no such thing (singleProcessOOMKill).
-			GroupOOMKill: cgroups.IsCgroup2UnifiedMode(),
-		},
-		HostIPs: hostIPs, Parallel: parallelStarts, Log: a.log.WithName("effects"),
+		Settings: a.node.settings, Features: a.runtime.features,
+		HostIPs: hostIPs, Allocatable: a.node.allocatable, Parallel: parallelStarts, Log: a.log.WithName("effects"),
 	})
 }
 

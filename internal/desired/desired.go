@@ -1,4 +1,5 @@
-// Package desired is the set of pods that should run on this node.
+// Package desired is the set of pods that should run on this node, and of the objects
+// that they refer to by name.
 //
 // Each source (a folder, a URL, a person's command; one package each) reports
 // its whole state to a Merger whenever it changes. The Merger makes one immutable
@@ -9,6 +10,7 @@ package desired
 import (
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -26,6 +28,13 @@ type Claim struct {
 	Since time.Time
 }
 
+// ObjectClaim is one object that a source defines. Its fields are as a Claim's.
+type ObjectClaim struct {
+	Object   *objects.Desired
+	Document int
+	Since    time.Time
+}
+
 // Edit is a change of the manifest of a pod that was wanted before, under this name.
 type Edit struct {
 	New *pod.Desired
@@ -39,6 +48,7 @@ type Edit struct {
 type Report struct {
 	Source   pod.Source
 	Claims   []Claim
+	Objects  []ObjectClaim
 	Problems []pod.Problem
 	// Edits are what was edited since the report before.
 	Edits []Edit

@@ -8,18 +8,30 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // merge makes one set of what the sources say. It is a pure function: who wins a
 // contested name follows from the claims alone, whatever the order the reports
-// came in. Sources are ranked by their position in order.
-func merge(order []pod.Source, reports map[pod.Source]Report) *Set {
+// came in. Sources are ranked by their position in order. What is as in old, which may be
+// nil, has the pointers it has there.
+func merge(order []pod.Source, reports map[pod.Source]Report, old *Set) *Set {
+	if old == nil {
+		old = &Set{}
+	}
 	claims, problems, synced := gather(order, reports)
+	defined, more := mergeObjects(order, reports)
+	problems = append(problems, more...)
 	set := &Set{
-		Pods:   make([]*pod.Desired, 0, len(claims)),
-		Synced: synced,
-		byUID:  make(map[types.UID]*pod.Desired, len(claims)),
+		Pods:     make([]*pod.Desired, 0, len(claims)),
+		Objects:  objects.NewSet(defined, synced),
+		Synced:   synced,
+		byUID:    make(map[types.UID]*pod.Desired, len(claims)),
+		admitted: map[*pod.Desired]admission{},
+	}
+	if old.Objects != nil && old.Objects.Equal(set.Objects) {
+		set.Objects = old.Objects
 	}
 	holders := make(map[string]Claim, len(claims))
 	uids := make(map[types.UID]Claim, len(claims))
@@ -34,8 +46,13 @@ func merge(order []pod.Source, reports map[pod.Source]Report) *Set {
 			continue
 		}
 		holders[name], uids[uid] = c, c
-		set.byUID[uid] = c.Desired
-		set.Pods = append(set.Pods, c.Desired)
+		a := set.admit(c.Desired, old)
+		if a.refused != "" {
+			problems = append(problems, refused(c, a.refused))
+			continue
+		}
+		set.byUID[uid] = a.made
+		set.Pods = append(set.Pods, a.made)
 	}
 	slices.SortFunc(set.Pods, func(a, b *pod.Desired) int {
 		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))

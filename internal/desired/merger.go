@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -33,7 +34,7 @@ func New(log logr.Logger, sources ...pod.Source) *Merger {
 		reports:     map[pod.Source]Report{},
 		subscribers: map[chan struct{}]struct{}{},
 	}
-	m.current.Store(merge(m.order, m.reports))
+	m.current.Store(merge(m.order, m.reports, nil))
 	return m
 }
 
@@ -68,7 +69,8 @@ func (m *Merger) Report(r Report) {
 	m.tellEdits(r.Edits)
 	r.Edits = nil
 	m.reports[r.Source] = r
-	old, new := m.current.Load(), merge(m.order, m.reports)
+	old := m.current.Load()
+	new := merge(m.order, m.reports, old)
 	if same(old, new) {
 		return
 	}
@@ -103,7 +105,29 @@ func (m *Merger) tell(old, new *Set) {
 		m.log.V(2).Info("Problem with a manifest is gone", "source", p.Source, "origin", p.Origin, "pod", p.Pod)
 	}
 	if new.Synced && !old.Synced {
-		m.log.V(2).Info("All sources of pods have reported", "pods", len(new.Pods))
+		m.log.V(2).Info("All sources of pods have reported", "pods", len(new.Pods), "objects", len(new.Objects.List()))
+	}
+	m.tellObjects(old.Objects, new.Objects)
+}
+
+// tellObjects logs objects that came, changed and went.
+func (m *Merger) tellObjects(old, new *objects.Set) {
+	if old == new {
+		return
+	}
+	log := m.log.V(2)
+	for _, d := range new.List() {
+		switch before := old.Get(d.Key()); {
+		case before == nil:
+			log.Info("Object defined", "object", d.Key(), "origin", d.Origin)
+		case before.Object() != d.Object():
+			log.Info("Object changed", "object", d.Key(), "origin", d.Origin, "resourceVersion", d.Object().GetResourceVersion())
+		}
+	}
+	for _, d := range old.List() {
+		if new.Get(d.Key()) == nil {
+			log.Info("Object not defined any more", "object", d.Key(), "origin", d.Origin)
+		}
 	}
 }
 
@@ -123,5 +147,5 @@ func without(a, b []pod.Problem) []pod.Problem {
 }
 
 func same(a, b *Set) bool {
-	return a.Synced == b.Synced && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.Problems, b.Problems)
+	return a.Synced == b.Synced && a.Objects.Equal(b.Objects) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.Problems, b.Problems)
 }

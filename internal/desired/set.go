@@ -3,13 +3,17 @@ package desired
 import (
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Set is what should run on this node at one time. It is immutable.
+// Set is what should run on this node at one time, and what it refers to. It is immutable.
 type Set struct {
 	// Pods are sorted by namespace and name. Names and UIDs are unique.
 	Pods []*pod.Desired
+	// Objects are what manifests define beside pods. It is the same pointer as in the
+	// set before as long as nothing about them changed. It is never nil in a Merger's sets.
+	Objects *objects.Set
 	// Problems are everything wrong with what the sources say, sorted by source
 	// and origin.
 	Problems []pod.Problem
@@ -19,6 +23,8 @@ type Set struct {
 	Synced bool
 
 	byUID map[types.UID]*pod.Desired
+	// admitted is what RuntimeClasses made of pods, by the pods that sources claim.
+	admitted map[*pod.Desired]admission
 }
 
 // Get returns the pod with this UID, or nil.

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
@@ -22,7 +23,7 @@ func (r *Runner) ensureImage(ctx context.Context, p *v1.Pod, a pod.Action) (ref,
 	if err != nil {
 		return "", "", err
 	}
-	img, err := r.cfg.Images.Ensure(ctx, image.Request{Image: a.Image, Policy: c.ImagePullPolicy, Pod: p.Namespace + "/" + p.Name, Pulling: func() {
+	img, err := r.cfg.Images.Ensure(ctx, image.Request{Image: a.Image, Policy: c.ImagePullPolicy, Pod: p, Pulling: func() {
 		r.cfg.Recorder.Event(p, pod.Event{Type: v1.EventTypeNormal, Reason: "Pulling", Container: a.Container, Message: fmt.Sprintf("Pulling image %q", a.Image)})
 	}})
 	if err != nil {
@@ -40,16 +41,13 @@ func (r *Runner) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observed
 	if err != nil {
 		return "", err
 	}
+	p = grant.Apply(p, r.cfg.Allocations.Get(p.UID))
 	if a.Resources != nil {
 		p = withResources(p, a.Container, *a.Resources)
 	}
 	config, message, err := r.containerConfig(ctx, p, o, sb, a)
 	if err != nil {
-		var f *pod.Failure
-		if !errors.As(err, &f) {
-			err = &pod.Failure{Reason: "CreateContainerConfigError", Message: err.Error()}
-		}
-		return "", err
+		return "", configFailure(err)
 	}
 	release, err := r.gate.Acquire(ctx, priorityCreate)
 	if err != nil {
@@ -84,24 +82,31 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	if err != nil {
 		return nil, "", err
 	}
-	vars, err := env.Resolve(p, c, env.Facts{PodIPs: podIPs, HostIPs: r.cfg.HostIPs})
+	facts := env.Facts{PodIPs: podIPs, HostIPs: r.cfg.HostIPs, Allocatable: r.cfg.Allocatable}
+	vars, news, err := env.Resolve(ctx, p, c, facts, env.Sources{Objects: r.cfg.Objects, Files: envFiles{r.cfg.Volumes, p}})
 	if err != nil {
 		return nil, "", err
+	}
+	for _, e := range news {
+		r.cfg.Recorder.Event(p, e)
 	}
 	target, err := targetOf(p, o, a.Container)
 	if err != nil {
 		return nil, "", err
 	}
-	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Backoff: a.Backoff}
-	if mustNotBeRoot(p, c) {
-		// Only this check needs to know who the image runs as.
+	users, err := usersOf(p, r.cfg.Users.Get)
+	if err != nil {
+		return nil, "", err
+	}
+	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Users: users, Backoff: a.Backoff}
+	if translate.NeedsImageUser(p, c) {
 		img, err := r.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: a.ImageRef})
 		if err != nil {
 			return nil, "", fmt.Errorf("can't tell who image %s runs as: %w", c.Image, err)
 		}
 		in.ImageUser = translate.ImageUserOf(img)
 	}
-	config, err := translate.ContainerConfig(&r.cfg.Settings, in)
+	config, err := translate.ContainerConfig(r.cfg.Settings, in)
 	return config, message, err
 }
 
@@ -229,12 +234,4 @@ func sandboxOf(o *pod.Observed, id string) *pod.Sandbox {
 		}
 	}
 	return nil
-}
-
-func mustNotBeRoot(p *v1.Pod, c *v1.Container) bool {
-	if sc := c.SecurityContext; sc != nil && sc.RunAsNonRoot != nil {
-		return *sc.RunAsNonRoot
-	}
-	sc := p.Spec.SecurityContext
-	return sc != nil && sc.RunAsNonRoot != nil && *sc.RunAsNonRoot
 }

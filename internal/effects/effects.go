@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,7 +23,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
-	"github.com/deckhand-node/deckhand/internal/runtime/translate/unsupported"
+	"github.com/deckhand-node/deckhand/internal/userns"
 )
 
 // Runtime is what effects ask of the container runtime.
@@ -61,6 +60,8 @@ type Volumes interface {
 	Prepare(ctx context.Context, p *v1.Pod) error
 	// Mounts returns the container's mounts and the host path of its termination message file.
 	Mounts(p *v1.Pod, container string, podIPs []string, attempt int) (mounts []*runtimeapi.Mount, message string, err error)
+	// EmptyDir returns the host path of an emptyDir of the pod's.
+	EmptyDir(p *v1.Pod, name string) (string, error)
 	Clean(ctx context.Context, uid types.UID) error
 	Orphans() ([]types.UID, error)
 }
@@ -71,6 +72,14 @@ type Cgroups interface {
 	Ensure(ctx context.Context, p *v1.Pod, l grant.Limits) error
 	Resize(ctx context.Context, p *v1.Pod, l grant.Limits) error
 	Remove(ctx context.Context, uid types.UID) error
+}
+
+// Users hands out ranges of the host's user IDs to pods with users of their own (KEP-127).
+type Users interface {
+	// Ensure gives the pod a range if it has none, Get returns what it has.
+	Ensure(types.UID) (userns.Range, error)
+	Get(types.UID) (userns.Range, error)
+	Release(types.UID) error
 }
 
 // Allocations grants resources to pods.
@@ -152,6 +161,7 @@ type Config struct {
 	Cgroups  Cgroups
 	DNS      DNS
 	Images   Images
+	Objects  Objects
 	Logs     Logs
 	Meter    Meter
 	Hooks    Hooks
@@ -160,9 +170,15 @@ type Config struct {
 	// Allocations grants resources, Records keeps what outlives the agent.
 	Allocations Allocations
 	Records     Records
-	Settings    translate.Settings
+	// Settings have to be complete before the first action.
+	Settings *translate.Settings
+	// Features tells what the runtime can do; nil while that isn't known.
+	Features func() *translate.Features
+	Users    Users
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
+	// Allocatable is what the node has for pods.
+	Allocatable v1.ResourceList
 	// Parallel limits how many sandboxes and containers are made or started at
 	// once: more only makes each of them slower.
 	Parallel int
@@ -229,7 +245,7 @@ func (r *Runner) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.U
 	case pod.ResizePod:
 		err = r.resizePod(ctx, p, a)
 	case pod.ResizeContainer:
-		err = r.resizeContainer(ctx, a)
+		err = r.resizeContainer(ctx, p, a)
 	case pod.Keep:
 		err = r.keep(uid, a.Kept)
 	case pod.CleanPod:
@@ -239,6 +255,8 @@ func (r *Runner) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.U
 	}
 	return id, message, err
 }
+
+const reasonSandbox = "FailedCreatePodSandBox"
 
 // failure names an error as the API does. What already has a name keeps it.
 func failure(a pod.Action, err error) *pod.Failure {
@@ -251,7 +269,7 @@ func failure(a pod.Action, err error) *pod.Failure {
 	case pod.PreparePod:
 		reason = "FailedMount"
 	case pod.CreateSandbox:
-		reason = "FailedCreatePodSandBox"
+		reason = reasonSandbox
 	case pod.EnsureImage:
 		reason = "ErrImagePull"
 	case pod.CreateContainer:
@@ -295,10 +313,6 @@ func (r *Runner) Leftovers() ([]types.UID, error) {
 }
 
 func (r *Runner) prepare(ctx context.Context, p *v1.Pod, a pod.Action) error {
-	if fields := unsupported.Isolation(p); len(fields) > 0 {
-		return &pod.Failure{Reason: "UnsupportedIsolation", Permanent: true,
-			Message: "the pod asks for more isolation than this build gives, and is not run with less: " + strings.Join(fields, "; ")}
-	}
 	if err := r.cfg.Volumes.Prepare(ctx, p); err != nil {
 		return err
 	}
@@ -327,6 +341,9 @@ func (r *Runner) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
 		return err
 	}
 	r.cfg.Allocations.Forget(uid)
+	if err := r.cfg.Users.Release(uid); err != nil {
+		return err
+	}
 	return r.cfg.Volumes.Clean(ctx, uid)
 }
 

@@ -68,8 +68,12 @@ func (r *Runner) resizePod(ctx context.Context, p *v1.Pod, a pod.Action) error {
 
 // resizeContainer gives a running container other resources. A memory limit below
 // what it uses would have the kernel kill it: that is refused, and tried again.
-func (r *Runner) resizeContainer(ctx context.Context, a pod.Action) error {
-	next := translate.ContainerResources(&r.cfg.Settings, *a.Resources)
+func (r *Runner) resizeContainer(ctx context.Context, p *v1.Pod, a pod.Action) error {
+	c, err := containerSpec(p, a.Container)
+	if err != nil {
+		return err
+	}
+	next := translate.ResizedResources(r.cfg.Settings, grant.Apply(p, r.cfg.Allocations.Get(p.UID)), c, *a.Resources)
 	if next.MemoryLimitInBytes > 0 {
 		stats, err := r.cfg.Runtime.ContainerStats(ctx, a.ID)
 		if err != nil {

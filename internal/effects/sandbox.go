@@ -5,10 +5,12 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/userns"
 )
 
 // sandboxConfig is the configuration of the pod's sandbox that is there, which each container in it is made with.
@@ -19,13 +21,25 @@ func (r *Runner) sandboxConfig(p *v1.Pod, attempt int) (*runtimeapi.PodSandboxCo
 		// read now is no reason to keep one from starting.
 		r.cfg.Log.V(2).Info("Can't tell the runtime the pod's DNS configuration again", "pod", pod.FullName(p), "err", err)
 	}
-	return r.sandboxConfigWith(p, attempt, dns)
+	users, err := usersOf(p, r.cfg.Users.Get)
+	if err != nil {
+		return nil, err
+	}
+	return translate.SandboxConfig(r.cfg.Settings, translate.SandboxInput{
+		Pod: p, Attempt: uint32(attempt), DNS: dns, CgroupParent: r.cfg.Cgroups.CgroupParent(p), Users: users, Made: true,
+	})
 }
 
-func (r *Runner) sandboxConfigWith(p *v1.Pod, attempt int, dns *runtimeapi.DNSConfig) (*runtimeapi.PodSandboxConfig, error) {
-	return translate.SandboxConfig(&r.cfg.Settings, translate.SandboxInput{
-		Pod: p, Attempt: uint32(attempt), DNS: dns, CgroupParent: r.cfg.Cgroups.CgroupParent(p),
-	})
+// usersOf is what the pod gets of the host's user IDs; nil for the host's own users.
+func usersOf(p *v1.Pod, get func(types.UID) (userns.Range, error)) (*userns.Range, error) {
+	if p.Spec.HostUsers == nil || *p.Spec.HostUsers {
+		return nil, nil
+	}
+	users, err := get(p.UID)
+	if err != nil {
+		return nil, err
+	}
+	return &users, nil
 }
 
 func (r *Runner) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (string, error) {
@@ -33,7 +47,20 @@ func (r *Runner) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (st
 	if err != nil {
 		return "", err
 	}
-	config, err := r.sandboxConfigWith(p, a.Attempt, dns)
+	handler, err := r.runtimeHandler(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	if err := translate.Admit(r.cfg.Settings, r.cfg.Features(), handler, p); err != nil {
+		return "", err
+	}
+	users, err := usersOf(p, r.cfg.Users.Ensure)
+	if err != nil {
+		return "", err
+	}
+	config, err := translate.SandboxConfig(r.cfg.Settings, translate.SandboxInput{
+		Pod: p, Attempt: uint32(a.Attempt), DNS: dns, CgroupParent: r.cfg.Cgroups.CgroupParent(p), Users: users,
+	})
 	if err != nil {
 		return "", err
 	}
@@ -44,7 +71,7 @@ func (r *Runner) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (st
 	defer release()
 	ctx, done := finishing(ctx)
 	defer done()
-	id, err := r.cfg.Runtime.RunPodSandbox(ctx, config, "")
+	id, err := r.cfg.Runtime.RunPodSandbox(ctx, config, handler)
 	r.cfg.Meter.SandboxStarted(err != nil)
 	if err != nil {
 		return "", err

@@ -169,31 +169,40 @@ func TestPodLevelResourcesMayComeAndGo(t *testing.T) {
 }
 
 func TestPodLimits(t *testing.T) {
-	const mi = 1 << 20
 	overhead := makePod(exact)
 	overhead.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m"), v1.ResourceMemory: resource.MustParse("8Mi")}
+	critical := makePod(loose)
+	critical.Spec.PriorityClassName = "system-node-critical"
+	// limits are a pod's requests and limits of CPU and memory (MiB), and what it may swap by (MiB).
+	limits := func(cpu, cpuLimit, memory, memoryLimit, swap int64) grant.Limits {
+		return grant.Limits{CPUMilli: cpu, CPULimitMilli: cpuLimit, MemoryRequest: memory * mi, MemoryLimit: memoryLimit * mi, SwapRequest: swap * mi}
+	}
 	for _, c := range []struct {
 		name string
 		pod  *v1.Pod
 		want grant.Limits
 	}{
 		{"nothing", makePod(nothing), grant.Limits{}},
-		{"the sum", makePod(exact, loose), grant.Limits{CPUMilli: 600, CPULimitMilli: 1500, MemoryLimit: 128 * mi}},
-		{"one has no limits", makePod(exact, need{"1", "", "1Mi", ""}), grant.Limits{CPUMilli: 1500}},
-		{"resources are apart", makePod(exact, need{"", "1", "", ""}), grant.Limits{CPUMilli: 500, CPULimitMilli: 1500}},
+		{"the sum", makePod(exact, loose), limits(600, 1500, 96, 128, 32)},
+		{"one has no limits", makePod(exact, need{"1", "", "1Mi", ""}), limits(1500, 0, 65, 0, 1)},
+		{"resources are apart", makePod(exact, need{"", "1", "", ""}), limits(500, 1500, 64, 0, 0)},
 		{"zero is no limit", makePod(need{"", "0", "", "0"}), grant.Limits{}},
-		{"a bigger init container", withInit(makePod(exact), need{"2", "2", "1Gi", "1Gi"}, false), grant.Limits{CPUMilli: 2000, CPULimitMilli: 2000, MemoryLimit: 1024 * mi}},
-		{"an init container without limits", withInit(makePod(exact), nothing, false), grant.Limits{CPUMilli: 500}},
-		{"a sidecar", withInit(makePod(exact), exact, true), grant.Limits{CPUMilli: 1000, CPULimitMilli: 1000, MemoryLimit: 128 * mi}},
-		{"the pod's own come first", withPodLevel(makePod(exact, nothing), need{"2", "3", "", "1Gi"}), grant.Limits{CPUMilli: 2000, CPULimitMilli: 3000, MemoryLimit: 1024 * mi}},
-		{"the pod's own, of one resource", withPodLevel(makePod(exact, nothing), need{"", "", "", "1Gi"}), grant.Limits{CPUMilli: 500, MemoryLimit: 1024 * mi}},
-		{"overhead", overhead, grant.Limits{CPUMilli: 750, CPULimitMilli: 750, MemoryLimit: 72 * mi}},
+		{"a bigger init container", withInit(makePod(exact), need{"2", "2", "1Gi", "1Gi"}, false), limits(2000, 2000, 1024, 1024, 0)},
+		{"an init container without limits", withInit(makePod(exact), nothing, false), limits(500, 0, 64, 0, 0)},
+		{"an init container that swaps", withInit(makePod(loose), need{"", "", "48Mi", ""}, false), limits(100, 0, 48, 0, 48)},
+		{"a sidecar", withInit(makePod(exact), exact, true), limits(1000, 1000, 128, 128, 0)},
+		{"a sidecar that swaps", withInit(makePod(loose), loose, true), limits(200, 2000, 64, 128, 64)},
+		{"init after a sidecar", withInit(withInit(makePod(nothing), loose, true), loose, false), limits(200, 0, 64, 0, 64)},
+		{"the pod's own come first", withPodLevel(makePod(exact, nothing), need{"2", "3", "", "1Gi"}), limits(2000, 3000, 64, 1024, 0)},
+		{"the pod's own, of one resource", withPodLevel(makePod(exact, nothing), need{"", "", "", "1Gi"}), limits(500, 0, 64, 1024, 0)},
+		{"overhead", overhead, limits(750, 750, 72, 72, 0)},
+		{"critical", critical, limits(100, 1000, 32, 64, 0)},
 	} {
 		if got := grant.PodLimits(c.pod, nil); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
-	if got := grant.PodLimits(makePod(nothing), grant.Of(makePod(exact))); got != (grant.Limits{CPUMilli: 500, CPULimitMilli: 500, MemoryLimit: 64 * mi}) {
+	if got := grant.PodLimits(makePod(nothing), grant.Of(makePod(exact))); got != limits(500, 500, 64, 64, 0) {
 		t.Errorf("what was granted doesn't count: %+v", got)
 	}
 }

@@ -13,6 +13,11 @@ type Limits struct {
 	CPUMilli int64
 	// CPULimitMilli (thousandths of a CPU) and MemoryLimit (bytes) bound the group; 0 is no bound.
 	CPULimitMilli, MemoryLimit int64
+	// MemoryRequest is the memory requested, in bytes: what may be protected from reclaim (KEP-2570).
+	MemoryRequest int64
+	// SwapRequest is the most memory, in bytes, that is requested at one time by
+	// containers that may swap (SwapRequest): swap is shared out by it.
+	SwapRequest int64
 }
 
 // PodLimits is what the pod's control group has to allow when the pod has what a
@@ -23,7 +28,7 @@ func PodLimits(p *v1.Pod, a *pod.Allocation) Limits {
 	p = Apply(p, a)
 	requests := helpers.PodRequests(p, helpers.PodResourcesOptions{})
 	limits := helpers.PodLimits(p, helpers.PodResourcesOptions{})
-	l := Limits{CPUMilli: requests.Cpu().MilliValue()}
+	l := Limits{CPUMilli: requests.Cpu().MilliValue(), MemoryRequest: requests.Memory().Value(), SwapRequest: podSwapRequest(p)}
 	if limited(p, v1.ResourceCPU) {
 		l.CPULimitMilli = limits.Cpu().MilliValue()
 	}

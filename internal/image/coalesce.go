@@ -10,9 +10,9 @@ import (
 //
 // The call belongs to its waiters together: it goes on while one of them is left
 // and is cancelled when the last one gives up, who then waits until it has ended.
-type shared[T any] struct {
+type shared[K comparable, T any] struct {
 	mu    sync.Mutex
-	calls map[string]*call[T]
+	calls map[K]*call[T]
 }
 
 type call[T any] struct {
@@ -26,7 +26,7 @@ type call[T any] struct {
 
 // do returns what f returns for this key, joining a call under way. When ctx ends
 // first, its error is returned.
-func (s *shared[T]) do(ctx context.Context, key string, f func(context.Context) (T, error)) (T, error) {
+func (s *shared[K, T]) do(ctx context.Context, key K, f func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
 		return none, err
@@ -41,7 +41,7 @@ func (s *shared[T]) do(ctx context.Context, key string, f func(context.Context) 
 	}
 }
 
-func (s *shared[T]) join(ctx context.Context, key string, f func(context.Context) (T, error)) *call[T] {
+func (s *shared[K, T]) join(ctx context.Context, key K, f func(context.Context) (T, error)) *call[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c, ok := s.calls[key]; ok {
@@ -52,7 +52,7 @@ func (s *shared[T]) join(ctx context.Context, key string, f func(context.Context
 	callCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &call[T]{cancel: cancel, waiters: 1, done: make(chan struct{})}
 	if s.calls == nil {
-		s.calls = map[string]*call[T]{}
+		s.calls = map[K]*call[T]{}
 	}
 	s.calls[key] = c
 	go func() {
@@ -68,7 +68,7 @@ func (s *shared[T]) join(ctx context.Context, key string, f func(context.Context
 
 // leave gives up waiting. Once a call is cancelled nobody can join it any more:
 // who comes next begins a new one.
-func (s *shared[T]) leave(key string, c *call[T]) {
+func (s *shared[K, T]) leave(key K, c *call[T]) {
 	s.mu.Lock()
 	c.waiters--
 	last := c.waiters == 0
@@ -82,7 +82,7 @@ func (s *shared[T]) leave(key string, c *call[T]) {
 	}
 }
 
-func (s *shared[T]) forget(key string, c *call[T]) {
+func (s *shared[K, T]) forget(key K, c *call[T]) {
 	if s.calls[key] == c {
 		delete(s.calls, key)
 	}

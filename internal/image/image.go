@@ -1,4 +1,5 @@
-// Package image makes container images present on the node, by their pull policy.
+// Package image makes container images present on the node, by their pull policy, for
+// pods that may use them.
 package image
 
 import (
@@ -7,20 +8,63 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/semaphore"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/credentials"
 )
 
 // Runtime is what the manager needs of the container runtime. Calls come
-// concurrently, but never two at once of one kind for one reference.
+// concurrently, also for one reference with different credentials.
 type Runtime interface {
 	// ImageStatus returns what the runtime has under a name or reference, and the zero
 	// Stored without an error if it has nothing.
 	ImageStatus(ctx context.Context, image string) (Stored, error)
-	// PullImage fetches the image and returns the runtime's own reference for it.
-	PullImage(ctx context.Context, image string) (ref string, err error)
+	// PullImage fetches the image, logging in with login unless that is nil, and returns
+	// the runtime's own reference for it, which ImageStatus understands.
+	PullImage(ctx context.Context, image string, login *credentials.Credential) (ref string, err error)
+}
+
+// Keyring knows what pods may log in with.
+type Keyring interface {
+	// For returns the credentials for an image, the best first; none for a pull without.
+	// The pod is nil where the node itself wants the image.
+	For(ctx context.Context, p *v1.Pod, image string) ([]credentials.Credential, error)
+}
+
+// Access knows who may use an image that is on the node; package access has it.
+type Access interface {
+	// MayUse reports whether whoever has the credentials may use the image, which the
+	// runtime has under ref, without a pull. An error is that of have.
+	MayUse(image, ref string, have func() ([]credentials.Credential, error)) (bool, error)
+	// Intend comes before a pull; after an error there must be none.
+	Intend(image string) error
+	// Pulled and NotPulled come after it. login is what opened the image, nil for nothing;
+	// known is false if the runtime may have pulled the image all the same.
+	Pulled(image, ref string, login *credentials.Credential) error
+	NotPulled(image string, known bool)
+}
+
+// Meter takes in measurements.
+type Meter interface {
+	// Asked counts requests (kubelet_image_manager_ensure_image_requests_total), with its
+	// labels: policy always, ifnotpresent or never; present and pull true, false or unknown.
+	Asked(policy, present, pull string)
+	// Pulled measures pulls that succeeded (kubelet_image_pull_duration_seconds); size is
+	// in bytes, 0 if unknown.
+	Pulled(took time.Duration, size int64)
+}
+
+// Transfers tells how far pulls are, where the runtime tells.
+type Transfers interface {
+	Transfer(ctx context.Context, image string) (Transfer, bool)
+}
+
+// Transfer is how far a pull is.
+type Transfer struct {
+	// Layers is how many there are to fetch, LayersDone how many are here.
+	Layers, LayersDone int
+	// Bytes is how much there is to fetch, as far as that is known, BytesDone how much is here.
+	Bytes, BytesDone int64
 }
 
 // Stored is an image as the runtime has it.
@@ -31,11 +75,22 @@ type Stored struct {
 	Size int64
 }
 
-// Options are the manager's settings.
-type Options struct {
+// Config is what a Manager is built from.
+type Config struct {
+	Runtime Runtime
+	Keyring Keyring
+	Access  Access
+	Meter   Meter
+	// Transfers may be nil: then nobody tells how far pulls are.
+	Transfers Transfers
 	// MaxParallelPulls limits how many images are pulled at once; 0 is no limit.
 	// (KubeletConfiguration maxParallelImagePulls; serializeImagePulls is 1.)
 	MaxParallelPulls int
+	// PullsPerSecond limits how many pulls are begun; 0 is no limit. Burst is how many
+	// more may be begun at once after a while with fewer.
+	// (KubeletConfiguration registryPullQPS, registryBurst.)
+	PullsPerSecond, Burst int
+	Log                   logr.Logger
 }
 
 // Request asks for one image.
@@ -44,8 +99,8 @@ type Request struct {
 	Image string
 	// Policy is Always, Never or IfNotPresent; empty counts as IfNotPresent.
 	Policy v1.PullPolicy
-	// Pod is who wants it, "namespace/name", for the log.
-	Pod string
+	// Pod is who wants it; nil for the node itself.
+	Pod *v1.Pod
 	// Pulling, unless nil, is called once before a pull begins that this request waits
 	// for, also if that is under way for others or has to wait for other pulls. It isn't
 	// called where no pull is needed.
@@ -68,130 +123,11 @@ type Image struct {
 // event Pulled. The name is that which the request had.
 func (i Image) Message(name string) string {
 	if !i.Pulled {
-		return fmt.Sprintf("Container image %q already present on machine", name)
+		return fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", name)
 	}
 	text := fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting).", name, i.Took.Truncate(time.Millisecond), i.Waited.Truncate(time.Millisecond))
 	if i.Size > 0 {
 		text += fmt.Sprintf(" Image size: %d bytes.", i.Size)
 	}
 	return text
-}
-
-// Manager makes images present. It is safe for concurrent use, holds no
-// goroutine while nobody waits for it, and doesn't back off: whoever calls it
-// again at once tries again at once.
-type Manager struct {
-	rt     Runtime
-	log    logr.Logger
-	pulls  *semaphore.Weighted // nil for no limit
-	status shared[Stored]
-	pull   shared[pulled]
-}
-
-// New makes a manager.
-func New(rt Runtime, o Options, log logr.Logger) *Manager {
-	m := &Manager{rt: rt, log: log}
-	if o.MaxParallelPulls > 0 {
-		m.pulls = semaphore.NewWeighted(int64(o.MaxParallelPulls))
-	}
-	return m
-}
-
-// Ensure makes the image present. Requests for one image at the same time share
-// one look and one pull; a pull goes on while anybody waits for it.
-//
-// The error is a *pod.Failure with one of the kubelet's waiting reasons, or the
-// context's error if that ended first.
-func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
-	name, err := withTag(r.Image)
-	if err != nil {
-		return Image{}, err
-	}
-	if r.Policy == v1.PullAlways {
-		return m.fetch(ctx, name, r)
-	}
-	stored, err := m.lookUp(ctx, name)
-	switch {
-	case ctx.Err() != nil:
-		return Image{}, ctx.Err()
-	case err != nil:
-		return Image{}, &pod.Failure{
-			Reason:  reasonInspect,
-			Message: fmt.Sprintf("can't ask the runtime whether it has image %q: %s", name, runtimeMessage(err)),
-		}
-	case stored.Ref != "":
-		return Image{Stored: stored}, nil
-	case r.Policy == v1.PullNever:
-		return Image{}, &pod.Failure{
-			Reason:  reasonNever,
-			Message: fmt.Sprintf("image %q is not on this node, and imagePullPolicy Never forbids to pull it; import it, or use IfNotPresent", name),
-		}
-	}
-	return m.fetch(ctx, name, r)
-}
-
-func (m *Manager) lookUp(ctx context.Context, name string) (Stored, error) {
-	return m.status.do(ctx, name, func(ctx context.Context) (Stored, error) {
-		return m.rt.ImageStatus(ctx, name)
-	})
-}
-
-// pulled is what came of a pull that took so long.
-type pulled struct {
-	Stored
-	took time.Duration
-}
-
-func (m *Manager) fetch(ctx context.Context, name string, r Request) (Image, error) {
-	if err := ctx.Err(); err != nil {
-		return Image{}, err
-	}
-	if r.Pulling != nil {
-		r.Pulling()
-	}
-	began := time.Now()
-	p, err := m.pull.do(ctx, name, func(ctx context.Context) (pulled, error) {
-		if m.pulls != nil {
-			if err := m.pulls.Acquire(ctx, 1); err != nil {
-				return pulled{}, err
-			}
-			defer m.pulls.Release(1)
-		}
-		m.log.V(2).Info("pulling image", "image", name, "pod", r.Pod)
-		return m.pullNow(ctx, name)
-	})
-	if ctx.Err() != nil {
-		return Image{}, ctx.Err()
-	}
-	if err != nil {
-		return Image{}, m.pullFailure(ctx, name, r, err)
-	}
-	waited := time.Since(began)
-	return Image{Stored: p.Stored, Pulled: true, Took: min(p.took, waited), Waited: waited}, nil
-}
-
-func (m *Manager) pullNow(ctx context.Context, name string) (pulled, error) {
-	began := time.Now()
-	ref, err := m.rt.PullImage(ctx, name)
-	if err != nil {
-		return pulled{}, err
-	}
-	p := pulled{Stored: Stored{Ref: ref}, took: time.Since(began)}
-	// The size is only told: an image whose size isn't known is as good.
-	if stored, err := m.rt.ImageStatus(ctx, ref); err == nil {
-		p.Size = stored.Size
-	}
-	return p, nil
-}
-
-// pullFailure explains why a pull failed. Whoever asks for Always with an image
-// that was only ever imported gets told the way out.
-func (m *Manager) pullFailure(ctx context.Context, name string, r Request, err error) error {
-	message := fmt.Sprintf("failed to pull image %q: %s", name, runtimeMessage(err))
-	if r.Policy == v1.PullAlways {
-		if stored, err := m.lookUp(ctx, name); err == nil && stored.Ref != "" {
-			message += "; the image is on this node, but imagePullPolicy Always asks its registry each time: IfNotPresent or Never would use it as it is"
-		}
-	}
-	return &pod.Failure{Reason: pullReason(err), Message: message}
 }

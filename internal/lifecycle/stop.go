@@ -154,12 +154,14 @@ func (d *decider) finish() {
 	if !d.wind(d.ender.Term(d.in.Now, nil, why)) {
 		return
 	}
-	if !d.durable() {
-		d.plan.Because(plan.Wait{Text: "its end is being written down"})
-	}
 	for i := range d.sandboxes() {
 		d.stopSandbox(&d.sandboxes()[i], why)
 	}
+	if !d.durable() {
+		d.plan.Because(plan.Wait{Text: "its end is being written down"})
+		return
+	}
+	d.tidy()
 }
 
 // stopSandbox reports whether the sandbox is stopped, and works towards that.

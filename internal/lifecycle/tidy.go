@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"math"
 	"slices"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -14,10 +13,6 @@ func (d *decider) instancesKept(yield func(c *pod.Container, why string)) {
 	if keep == nil {
 		keep = &Dead{PerContainer: 1}
 	}
-	most := 1 + keep.PerContainer
-	if keep.PerContainer < 0 {
-		most = math.MaxInt
-	}
 	seen := map[string]int{}
 	list := d.instances()
 	for i := range list {
@@ -29,7 +24,7 @@ func (d *decider) instancesKept(yield func(c *pod.Container, why string)) {
 			yield(c, "")
 		case c.Ended() && slices.Contains(d.in.Surplus, c.ID):
 			yield(c, "the node keeps no more containers that have ended")
-		case seen[c.Name] <= most:
+		case keep.PerContainer < 0 || seen[c.Name] <= 1+keep.PerContainer:
 			yield(c, "")
 		case c.Ended() && keep.MinAge > 0 && d.in.Now.Before(due):
 			d.plan.WakeAt(due)

@@ -23,8 +23,6 @@ type Agent interface {
 	// Changed returns a one-slot channel that is filled whenever Snapshot or Pod
 	// may answer differently, until cancel is called.
 	Changed() (wake <-chan struct{}, cancel func())
-	// Images lists the runtime's images.
-	Images(ctx context.Context) ([]Image, error)
 	// Events returns what happened lately, in the order in which it was seen last: the
 	// newest last.
 	Events() []Event

@@ -55,11 +55,6 @@ func (c *Client) Snapshot(ctx context.Context) (Snapshot, error) {
 	return get[Snapshot](ctx, c, "/v1/snapshot", nil)
 }
 
-// Images lists the runtime's images.
-func (c *Client) Images(ctx context.Context) ([]Image, error) {
-	return get[[]Image](ctx, c, "/v1/images", nil)
-}
-
 // Events returns what happened lately, the newest last.
 func (c *Client) Events(ctx context.Context) ([]Event, error) {
 	return get[[]Event](ctx, c, "/v1/events", nil)
@@ -87,7 +82,7 @@ func (c *Client) Watch(ctx context.Context) iter.Seq2[Snapshot, error] {
 // Watch does.
 func (c *Client) Run(ctx context.Context, origin string, manifest []byte) iter.Seq2[RunUpdate, error] {
 	return stream[RunUpdate](func() (*http.Response, error) {
-		return c.do(ctx, http.MethodPost, "/v1/run", url.Values{"origin": {origin}}, manifest)
+		return c.do(ctx, http.MethodPost, "/v1/run", url.Values{"origin": {origin}}, bytes.NewReader(manifest))
 	})
 }
 
@@ -136,16 +131,20 @@ func (c *Client) Journal(ctx context.Context, namespace, pod string, previous bo
 }
 
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
-	var body T
-	response, err := c.do(ctx, http.MethodGet, path, query, nil)
+	return ask[T](ctx, c, http.MethodGet, path, query, nil)
+}
+
+func ask[T any](ctx context.Context, c *Client, method, path string, query url.Values, body io.Reader) (T, error) {
+	var told T
+	response, err := c.do(ctx, method, path, query, body)
 	if err != nil {
-		return body, err
+		return told, err
 	}
 	defer response.Body.Close()
-	if err := json.NewDecoder(response.Body).Decode(&body); err != nil {
-		return body, fmt.Errorf("read the agent's answer: %w", err)
+	if err := json.NewDecoder(response.Body).Decode(&told); err != nil {
+		return told, fmt.Errorf("read the agent's answer: %w", err)
 	}
-	return body, nil
+	return told, nil
 }
 
 func stream[T any](open func() (*http.Response, error)) iter.Seq2[T, error] {
@@ -171,9 +170,9 @@ func stream[T any](open func() (*http.Response, error)) iter.Seq2[T, error] {
 	}
 }
 
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
 	target := url.URL{Scheme: "http", Host: "deckhand", Path: path, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), body)
 	if err != nil {
 		return nil, err
 	}

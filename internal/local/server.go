@@ -27,16 +27,17 @@ const (
 
 // Server answers the local API.
 type Server struct {
-	agent Agent
-	logs  *podlogs.Reader
-	log   logr.Logger
+	agent  Agent
+	images Images
+	logs   *podlogs.Reader
+	log    logr.Logger
 	// ownUID may use the API beside root.
 	ownUID uint32
 }
 
-// NewServer returns a server for agent that reads container logs through logs.
-func NewServer(agent Agent, logs *podlogs.Reader, log logr.Logger) *Server {
-	return &Server{agent: agent, logs: logs, log: log, ownUID: uint32(os.Geteuid())}
+// NewServer returns a server for agent and its images that reads container logs through logs.
+func NewServer(agent Agent, images Images, logs *podlogs.Reader, log logr.Logger) *Server {
+	return &Server{agent: agent, images: images, logs: logs, log: log, ownUID: uint32(os.Geteuid())}
 }
 
 // Serve answers on a listener from [Listen] until ctx ends, and then waits for
@@ -82,15 +83,19 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /v1/snapshot":     s.snapshot,
-		"GET /v1/watch":        s.watch,
-		"GET /v1/images":       s.images,
-		"GET /v1/events":       s.events,
-		"GET /v1/events/watch": s.watchEvents,
-		"GET /v1/logs":         s.podLogs,
-		"GET /v1/why":          s.why,
-		"GET /v1/journal":      s.journal,
-		"POST /v1/run":         s.run,
+		"GET /v1/snapshot":       s.snapshot,
+		"GET /v1/watch":          s.watch,
+		"GET /v1/images":         s.listImages,
+		"POST /v1/images/pull":   s.pullImage,
+		"POST /v1/images/import": s.importImages,
+		"POST /v1/images/remove": s.removeImage,
+		"POST /v1/images/prune":  s.pruneImages,
+		"GET /v1/events":         s.events,
+		"GET /v1/events/watch":   s.watchEvents,
+		"GET /v1/logs":           s.podLogs,
+		"GET /v1/why":            s.why,
+		"GET /v1/journal":        s.journal,
+		"POST /v1/run":           s.run,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := handle(w, r); err != nil {

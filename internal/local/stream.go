@@ -81,14 +81,6 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, wake <-chan stru
 	}
 }
 
-func (s *Server) images(w http.ResponseWriter, r *http.Request) error {
-	images, err := s.agent.Images(r.Context())
-	if err != nil {
-		return err
-	}
-	return answer(w, images)
-}
-
 func (s *Server) events(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, s.agent.Events())
 }

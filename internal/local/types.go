@@ -54,19 +54,6 @@ type AgentInfo struct {
 	RuntimeMessage string `json:"runtimeMessage,omitempty"`
 }
 
-// Image is one image in the runtime's store.
-type Image struct {
-	ID string `json:"id"`
-	// Refs are its names with tags, Digests those with digests.
-	Refs    []string `json:"refs,omitempty"`
-	Digests []string `json:"digests,omitempty"`
-	// Size is in bytes.
-	Size   uint64 `json:"size"`
-	Pinned bool   `json:"pinned,omitempty"`
-	// UsedBy names pods as namespace/name.
-	UsedBy []string `json:"usedBy,omitempty"`
-}
-
 // Event is something that happened Count times, from First to Time.
 type Event struct {
 	// Seq orders events by when they were told last.

@@ -23,6 +23,8 @@ type checker struct {
 	// fatal is set once something was found that keeps the JSON from being read
 	// as a pod; unknown and repeated fields don't: they are left out of it.
 	fatal bool
+	// secret says that no error may hold a value, as the document is a Secret.
+	secret bool
 	// active holds the alias targets being expanded, to find those that contain themselves.
 	active []*yaml.Node
 	// aliasCost is what following aliases has added so far, in all pods of a list.
@@ -67,10 +69,12 @@ func (c *checker) value(n *yaml.Node, s *schema, path string, depth int) {
 		c.alias(n, s, path, depth)
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == tagNull:
 		c.out.WriteString("null")
+	case s != nil && s.bytes:
+		c.base64(n, path)
 	case s != nil && s.custom != nil:
 		c.custom(n, s, path, depth)
 	case s != nil && !s.accepts(n):
-		c.fail(n, path, "is %s, but must be %s", describe(n), s.want(n))
+		c.fail(n, path, "is %s, but must be %s", c.describe(n), s.want(n))
 	case n.Kind == yaml.MappingNode:
 		c.mapping(n, s, path, depth)
 	case n.Kind == yaml.SequenceNode:
@@ -130,12 +134,12 @@ func (c *checker) key(n *yaml.Node, path string) (string, bool) {
 	}
 	if n.Kind != yaml.ScalarNode {
 		c.fatal = true
-		c.note(n, path, "a field's name is %s, but must be a string", describe(n))
+		c.note(n, path, "a field's name is %s, but must be a string", c.describe(n))
 		return "", false
 	}
 	if tag := n.ShortTag(); tag == tagNull || tag == tagBool || tag == tagBinary || saysBool(n) {
 		c.fatal = true
-		c.note(n, path, "the field's name %s is %s: put it in quotes", n.Value, describe(n))
+		c.note(n, path, "the field's name %s is %s: put it in quotes", n.Value, c.describe(n))
 		return "", false
 	}
 	return n.Value, true
@@ -150,13 +154,17 @@ func (c *checker) custom(n *yaml.Node, s *schema, path string, depth int) {
 	}
 	if s.custom == quantityType && !sane(n) {
 		c.out.Truncate(start)
-		c.fail(n, path, "%s is too long or has too large an exponent for a quantity", quoteShort(n))
+		c.fail(n, path, "%s is too long or has too large an exponent for a quantity", c.quote(n))
 		return
 	}
 	into := reflect.New(s.custom).Interface()
 	if err := json.Unmarshal(c.out.Bytes()[start:], into); err != nil {
 		c.out.Truncate(start)
-		c.fail(n, path, "%s is not a valid %s: %s", quoteShort(n), customName(s.custom), err)
+		if c.secret {
+			c.fail(n, path, "%s is not a valid %s", c.quote(n), customName(s.custom))
+			return
+		}
+		c.fail(n, path, "%s is not a valid %s: %s", c.quote(n), customName(s.custom), err)
 	}
 }
 

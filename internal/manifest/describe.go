@@ -2,6 +2,8 @@ package manifest
 
 import (
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,6 +85,18 @@ func describe(n *yaml.Node) string {
 	}
 }
 
+// describe says what a node is, with its article, and of a Secret's no more than that.
+func (c *checker) describe(n *yaml.Node) string {
+	if !c.secret || n.Kind != yaml.ScalarNode {
+		return describe(n)
+	}
+	if !slices.Contains(plainTags, n.ShortTag()) {
+		return "of an unknown YAML type" // whose name may be a value that begins with "!"
+	}
+	what, _, _ := strings.Cut(describe(n), " (")
+	return what
+}
+
 // want says what a field must be instead of n, with its article and advice.
 func (s *schema) want(n *yaml.Node) string {
 	switch s.kind {
@@ -113,6 +127,25 @@ func quoteShort(n *yaml.Node) string {
 	}
 	return strconv.Quote(shorten(n.Value, most))
 }
+
+// plainTags are the tags of scalars whose names say no more than their type.
+var plainTags = []string{tagNull, tagBool, tagString, tagInt, tagFloat, tagTimestamp, tagBinary}
+
+// quote is a node's text, cut to what fits in a message, and nothing of a Secret's.
+func (c *checker) quote(n *yaml.Node) string {
+	if c.secret {
+		return "the value"
+	}
+	return quoteShort(n)
+}
+
+// anchor is an anchor's name as the YAML parser tells it. It may be a value that begins
+// with a star and isn't in quotes.
+var anchor = regexp.MustCompile(`anchor '[^']*'`)
+
+// withoutAnchors is what the parser says of a text, without the only thing in it that
+// is from the text.
+func withoutAnchors(message string) string { return anchor.ReplaceAllString(message, "anchor") }
 
 // customName is what a person calls a type with its own JSON form.
 func customName(t reflect.Type) string {

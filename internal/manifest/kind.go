@@ -3,92 +3,136 @@ package manifest
 import (
 	"fmt"
 	"reflect"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
 const (
-	apiVersion  = "v1"
-	kindPod     = "Pod"
-	kindList    = "List"
-	kindPodList = "PodList"
+	apiVersion = "v1"
+	kindPod    = "Pod"
+	kindList   = "List"
 )
 
-// root reads one parsed document: a Pod, or a list of them.
+// supported says which kinds a manifest may hold.
+const supported = "a manifest may hold Pod, ConfigMap, Secret, Service and ServiceAccount (v1), and RuntimeClass (node.k8s.io/v1)"
+
+// objectKind is the kind of an object that isn't a pod; "" if there is no such kind.
+func objectKind(kind string) objects.Kind {
+	if k := objects.Kind(kind); k.Known() {
+		return k
+	}
+	return ""
+}
+
+// versionOf is the apiVersion of a kind; "" for a kind that no manifest may hold.
+func versionOf(kind string) string {
+	if kind == kindPod {
+		return apiVersion
+	}
+	if k := objectKind(kind); k != "" {
+		return k.APIVersion()
+	}
+	return ""
+}
+
+// root reads one parsed document: a pod, another object, or a list of them.
 func (d *decoder) root(t *tree) {
 	d.aliasCost = 0
 	n := yamltext.Deref(t.node)
-	kind := text(n, "kind")
 	if n.Kind != yaml.MappingNode {
-		d.refuse(t, "", fmt.Sprintf("the document is %s, but must be an object of kind Pod", describe(n)))
+		d.refuse(t, "", "", fmt.Sprintf("the document is %s, but must be an object, such as a Pod", describe(n)))
 		return
 	}
-	if text(n, "apiVersion") == apiVersion && (kind == kindList || kind == kindPodList) {
-		d.list(t, kind)
-		return
+	kind, version := text(n, "kind"), text(n, "apiVersion")
+	items, isList := strings.CutSuffix(kind, kindList)
+	switch {
+	case kind == kindList && version == apiVersion:
+		d.list(t, "")
+	case isList && version != "" && version == versionOf(items):
+		d.list(t, items)
+	default:
+		d.item(t, "")
 	}
-	d.pod(t, "")
 }
 
-func (d *decoder) refuse(t *tree, path, message string) {
+func (d *decoder) refuse(t *tree, kind objects.Kind, path, message string) {
 	line := t.lineOf(path)
 	d.add(Document{
-		Line: t.line(t.node), Name: nameOf(t.node), root: t,
+		Line: t.line(t.node), Kind: kind, Name: nameOf(kind, t.node), root: t,
 		Errors: []Error{{Line: line, Path: path, Message: shorten(message, maxMessage)}},
 	})
 }
 
-// pod reads one pod. defaultKind is the kind of one that doesn't name its own,
+// item reads one object. defaultKind is the kind of one that doesn't name its own,
 // as the items of a PodList needn't.
-func (d *decoder) pod(t *tree, defaultKind string) {
-	if problem, path := wrongKind(t.node, defaultKind); problem != "" {
-		d.refuse(t, path, problem)
+func (d *decoder) item(t *tree, defaultKind string) {
+	n := yamltext.Deref(t.node)
+	kind := text(n, "kind")
+	if kind == "" && text(n, "apiVersion") == "" {
+		kind = defaultKind
+	}
+	if problem, path := wrongKind(n, kind); problem != "" {
+		d.refuse(t, objectKind(kind), path, problem)
 		return
 	}
-	c := checker{tree: t, aliasCost: &d.aliasCost}
-	c.check(podSchema())
-	doc := Document{Line: t.line(t.node), Name: nameOf(t.node), Errors: c.errors, root: t}
-	if !c.fatal {
-		doc.Pod = decodePod(c.out.Bytes(), &doc)
+	object := objectKind(kind)
+	c := checker{tree: t, aliasCost: &d.aliasCost, secret: object == objects.Secret}
+	c.check(schemas()[kind])
+	doc := Document{Line: t.line(t.node), Kind: object, Name: nameOf(object, t.node), Errors: c.errors, root: t}
+	switch {
+	case c.fatal:
+	case object == "":
+		pod := &v1.Pod{}
+		if doc.read(c.out.Bytes(), kind, pod) {
+			pod.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: kindPod}
+			doc.Pod = pod
+		}
+	default:
+		if o := object.New(); doc.read(c.out.Bytes(), kind, o) {
+			o.GetObjectKind().SetGroupVersionKind(object.GroupVersionKind())
+			doc.Object = o
+		}
 	}
 	d.add(doc)
 }
 
-func decodePod(data []byte, doc *Document) *v1.Pod {
-	pod := &v1.Pod{}
-	strict, err := kjson.UnmarshalStrict(data, pod)
+// read reads an object, and reports whether that worked; else it notes why.
+func (d *Document) read(data []byte, kind string, into objects.Object) bool {
+	strict, err := kjson.UnmarshalStrict(data, into)
 	if err != nil {
-		doc.Errors = append(doc.Errors, Error{Line: doc.Line, Message: "it can't be read as a Pod: " + err.Error()})
-		return nil
+		why := ": " + err.Error()
+		if d.Kind == objects.Secret {
+			why = "" // it may quote a value
+		}
+		d.Errors = append(d.Errors, Error{Line: d.Line, Message: "it can't be read as a " + kind + why})
+		return false
 	}
 	for _, e := range strict {
-		doc.Errors = append(doc.Errors, Error{Line: doc.Line, Message: e.Error()})
+		d.Errors = append(d.Errors, Error{Line: d.Line, Message: e.Error()})
 	}
-	pod.APIVersion, pod.Kind = apiVersion, kindPod
-	return pod
+	return true
 }
 
-// wrongKind says why a node isn't a v1 Pod, and at which field; "" if it is one.
-func wrongKind(n *yaml.Node, defaultKind string) (problem, path string) {
-	n = yamltext.Deref(n)
+// wrongKind says why a node isn't what a manifest may hold, and at which field; "" if it is.
+func wrongKind(n *yaml.Node, kind string) (problem, path string) {
 	if n.Kind != yaml.MappingNode {
-		return fmt.Sprintf("is %s, but must be an object of kind Pod", describe(n)), ""
+		return fmt.Sprintf("is %s, but must be an object, such as a Pod", describe(n)), ""
 	}
-	kind, version := text(n, "kind"), text(n, "apiVersion")
-	if kind == "" && version == "" && defaultKind != "" {
-		return "", ""
-	}
+	version, want := text(n, "apiVersion"), versionOf(kind)
 	switch {
 	case kind == "":
-		return `kind is missing: a manifest begins with "apiVersion: v1" and "kind: Pod"`, "kind"
-	case kind != kindPod:
-		return fmt.Sprintf("kind %s (apiVersion %s) can't be run: this build runs Pods only", kind, orMissing(version)), "kind"
-	case version != apiVersion:
-		return fmt.Sprintf("apiVersion is %s, but must be v1 for a Pod", orMissing(version)), "apiVersion"
+		return `kind is missing: the manifest of a pod begins with "apiVersion: v1" and "kind: Pod"`, "kind"
+	case want == "":
+		return fmt.Sprintf("kind %s (apiVersion %s) can't be used: %s", kind, orMissing(version), supported), "kind"
+	case version != want && (version != "" || text(n, "kind") != ""):
+		return fmt.Sprintf("apiVersion is %s, but must be %s for a %s", orMissing(version), want, kind), "apiVersion"
 	}
 	return "", ""
 }
@@ -100,20 +144,16 @@ func orMissing(s string) string {
 	return s
 }
 
-// list reads the items of a List or PodList, and what is wrong with the list
-// itself as a document of its own.
-func (d *decoder) list(t *tree, kind string) {
+// list reads the items of a list, and what is wrong with the list itself as a
+// document of its own. itemKind is the kind of those that don't name theirs; "" if they must.
+func (d *decoder) list(t *tree, itemKind string) {
 	c := checker{tree: t, aliasCost: &d.aliasCost}
 	items := c.listItems(yamltext.Deref(t.node))
 	if len(c.errors) > 0 {
 		d.add(Document{Line: t.line(t.node), Errors: c.errors, root: t})
 	}
-	itemKind := ""
-	if kind == kindPodList {
-		itemKind = kindPod
-	}
 	for _, item := range items {
-		d.pod(&tree{node: item, offset: t.offset}, itemKind)
+		d.item(&tree{node: item, offset: t.offset}, itemKind)
 	}
 }
 

@@ -1,39 +1,46 @@
-// Package manifest reads pod manifests: text, YAML or JSON, with one or many
-// documents in it. It is strict: unknown fields, fields given twice and wrong
-// types are errors, and all of them are told at once, each with its line.
+// Package manifest reads manifests of pods, and of the objects that pods refer to:
+// text, YAML or JSON, with one or many documents in it. It is strict: unknown fields, fields
+// given twice and wrong types are errors, and all of them are told at once, each with its
+// line. No error holds a value of a Secret.
 //
 // A broken document doesn't spoil its neighbours: the text is cut at the
 // document separators first, and each piece is read on its own. Work and memory
 // are bounded for any input (see the limits in limits.go).
 //
 // The package says what a manifest says, no more: it neither fills in defaults
-// nor judges values. That is the work of package podspec.
+// nor judges values. That is the work of packages podspec and objectspec.
 package manifest
 
 import (
+	"bytes"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
-// Document is one pod of a manifest, or what was found in its place.
-// A v1 List or PodList yields one Document for each of its items.
+// Document is one pod or other object of a manifest, or what was found in its place.
+// A List, PodList, ConfigMapList and so on yields one Document for each of its items.
 type Document struct {
 	// Index is the position among the documents of the text, from 1. Empty
 	// documents and those of comments alone don't count.
 	Index int
 	// Line is the first line of the document in the text, from 1.
 	Line int
-	// Pod is what the document says, without any defaults. It is nil when the
-	// document can't be read as a pod at all. Where Errors holds nothing worse
-	// than unknown or repeated fields, Pod is set beside them, so that it can be
+	// Pod or Object is what the document says, without any defaults. Both are nil
+	// when the document can't be read as anything at all. Where Errors holds nothing
+	// worse than unknown or repeated fields, one is set beside them, so that it can be
 	// validated too and a person is told everything at once.
-	Pod *v1.Pod
-	// Name is "namespace/name" as far as it can be read, even from a broken
-	// document. The namespace is "default" where none is given. It is empty when
-	// no name can be found.
+	Pod    *v1.Pod
+	Object objects.Object
+	// Kind is the kind of what isn't a pod, as far as it can be read, even from a broken
+	// document. It is empty for a pod, an unknown kind and where no kind can be found.
+	Kind objects.Kind
+	// Name is "namespace/name", or "name" where the kind has no namespace, as far as
+	// that can be read. The namespace is "default" where none is given. It is empty
+	// when no name can be found.
 	Name string
 	// Errors holds everything that is wrong, by line. A document with errors
 	// must not be run.
@@ -109,5 +116,9 @@ func (d *decoder) chunk(c chunk) {
 	if err == nil {
 		return
 	}
-	d.add(Document{Line: c.firstLine(), Name: guessName(c.text), Errors: []Error{*err}})
+	kind := guessKind(c.text)
+	if bytes.Contains(c.text, []byte(objects.Secret)) {
+		err.Message = withoutAnchors(err.Message)
+	}
+	d.add(Document{Line: c.firstLine(), Kind: kind, Name: guessName(kind, c.text), Errors: []Error{*err}})
 }

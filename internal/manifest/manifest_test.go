@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,11 @@ spec:
 // summary is a document as the tests write it down.
 func summary(d Document) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d line %d name=%q pod=%t", d.Index, d.Line, d.Name, d.Pod != nil)
+	if d.Kind == "" {
+		fmt.Fprintf(&b, "%d line %d name=%q pod=%t", d.Index, d.Line, d.Name, d.Pod != nil)
+	} else {
+		fmt.Fprintf(&b, "%d line %d %s=%q object=%t", d.Index, d.Line, d.Kind, d.Name, d.Object != nil)
+	}
 	for _, e := range d.Errors {
 		b.WriteString("\n  " + e.Error())
 	}
@@ -51,9 +56,9 @@ func pod(metadata, spec string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: " + metadata + "\nspec:\n" + spec
 }
 
-var decodeCases = []struct {
-	name, text, want string
-}{
+type decodeCase struct{ name, text, want string }
+
+var decodeCases = []decodeCase{
 	{"empty", "", ""},
 	{"blank", " \n\t\n", ""},
 	{"comments and separators", "# a\n---\n# b\n--- # c\n...\n%YAML 1.2\n---\n", ""},
@@ -76,11 +81,11 @@ var decodeCases = []struct {
 	{"JSON stream", "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}}\n{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}",
 		"1 line 1 name=\"default/a\" pod=true\n2 line 2 name=\"default/b\" pod=true"},
 	{"flow YAML", `{apiVersion: v1, kind: Pod, metadata: {name: a}}`, `1 line 1 name="default/a" pod=true`},
-	{"scalar", "hello", "1 line 1 name=\"\" pod=false\n  line 1: the document is a string (\"hello\"), but must be an object of kind Pod"},
-	{"list at the top", "- a\n", "1 line 1 name=\"\" pod=false\n  line 1: the document is a list, but must be an object of kind Pod"},
-	{"no kind", "metadata: {name: a}\n", "1 line 1 name=\"default/a\" pod=false\n  line 1: kind: kind is missing: a manifest begins with \"apiVersion: v1\" and \"kind: Pod\""},
+	{"scalar", "hello", "1 line 1 name=\"\" pod=false\n  line 1: the document is a string (\"hello\"), but must be an object, such as a Pod"},
+	{"list at the top", "- a\n", "1 line 1 name=\"\" pod=false\n  line 1: the document is a list, but must be an object, such as a Pod"},
+	{"no kind", "metadata: {name: a}\n", "1 line 1 name=\"default/a\" pod=false\n  line 1: kind: kind is missing: the manifest of a pod begins with \"apiVersion: v1\" and \"kind: Pod\""},
 	{"other kind, others go on", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n" + good,
-		"1 line 1 name=\"default/d\" pod=false\n  line 2: kind: kind Deployment (apiVersion apps/v1) can't be run: this build runs Pods only\n2 line 5 name=\"default/web\" pod=true"},
+		"1 line 1 name=\"default/d\" pod=false\n  line 2: kind: kind Deployment (apiVersion apps/v1) can't be used: a manifest may hold Pod, ConfigMap, Secret, Service and ServiceAccount (v1), and RuntimeClass (node.k8s.io/v1)\n2 line 5 name=\"default/web\" pod=true"},
 	{"other version", "apiVersion: v2\nkind: Pod\n", "1 line 1 name=\"\" pod=false\n  line 1: apiVersion: apiVersion is v2, but must be v1 for a Pod"},
 	{"unknown fields keep the pod", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  contianers: []\n  zzzqqq: 1\n",
 		"1 line 1 name=\"default/a\" pod=true\n  line 5: spec.contianers: unknown field; did you mean \"containers\"?\n  line 6: spec.zzzqqq: unknown field"},
@@ -145,24 +150,23 @@ var decodeCases = []struct {
 	{"List", "apiVersion: v1\nkind: List\nmetadata: {resourceVersion: \"\"}\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: a}\n  spec: {hostnam: x}\n- kind: Service\n  apiVersion: v1\n- word\n- {}\n",
 		`1 line 5 name="default/a" pod=true
   line 8: spec.hostnam: unknown field; did you mean "hostname"?
-2 line 9 name="" pod=false
-  line 9: kind: kind Service (apiVersion v1) can't be run: this build runs Pods only
+2 line 9 Service="" object=true
 3 line 11 name="" pod=false
-  line 11: is a string ("word"), but must be an object of kind Pod
+  line 11: is a string ("word"), but must be an object, such as a Pod
 4 line 12 name="" pod=false
-  line 12: kind: kind is missing: a manifest begins with "apiVersion: v1" and "kind: Pod"`},
+  line 12: kind: kind is missing: the manifest of a pod begins with "apiVersion: v1" and "kind: Pod"`},
 	{"PodList", "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n- {kind: Service}\n",
 		`1 line 4 name="default/a" pod=true
 2 line 5 name="default/b" pod=true
-3 line 6 name="" pod=false
-  line 6: kind: kind Service (apiVersion missing) can't be run: this build runs Pods only`},
+3 line 6 Service="" object=false
+  line 6: apiVersion: apiVersion is missing, but must be v1 for a Service`},
 	{"empty PodList", "apiVersion: v1\nkind: PodList\nitems: []\n", ""},
 	{"List with mistakes", "apiVersion: v1\nkind: List\nitem: []\nitems: 5\nitems: []\n",
 		"1 line 1 name=\"\" pod=false\n  line 3: item: unknown field; did you mean \"items\"?\n  line 4: items: is a number (\"5\"), but must be a list\n  line 5: items: is given twice (first on line 4)"},
 }
 
 func TestDecode(t *testing.T) {
-	for _, tc := range decodeCases {
+	for _, tc := range append(slices.Clone(decodeCases), objectCases...) {
 		t.Run(tc.name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, summaries(Decode([]byte(tc.text)))); diff != "" {
 				t.Errorf("wrong documents (-want +got):\n%s", diff)
@@ -337,7 +341,7 @@ func TestDecodeDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, d := range Decode(data) {
-			if d.Pod == nil || len(d.Errors) > 0 {
+			if d.Pod == nil && d.Object == nil || len(d.Errors) > 0 {
 				t.Errorf("%s: %s", f, summary(d))
 			}
 		}
@@ -345,7 +349,7 @@ func TestDecodeDirectory(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, tc := range decodeCases {
+	for _, tc := range append(slices.Clone(decodeCases), objectCases...) {
 		f.Add([]byte(tc.text))
 	}
 	for _, text := range hostile() {
@@ -358,8 +362,8 @@ func FuzzDecode(f *testing.F) {
 			if d.Index != i+1 {
 				t.Errorf("document %d has index %d", i+1, d.Index)
 			}
-			if d.Pod == nil && len(d.Errors) == 0 {
-				t.Error("neither a pod nor an error")
+			if d.Pod == nil && d.Object == nil && len(d.Errors) == 0 {
+				t.Error("neither a pod, nor an object, nor an error")
 			}
 			if d.Line < 1 {
 				t.Errorf("document %d begins on line %d", i+1, d.Line)

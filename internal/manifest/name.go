@@ -5,18 +5,21 @@ import (
 	"regexp"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/deckhand-node/deckhand/internal/objects"
 )
 
 const defaultNamespace = "default"
 
-// nameOf is the "namespace/name" a node's metadata gives; "" without a name.
-func nameOf(n *yaml.Node) string {
-	return fullName(text(n, "metadata", "namespace"), text(n, "metadata", "name"))
+// nameOf is the "namespace/name" the metadata of something of this kind gives; ""
+// without a name.
+func nameOf(kind objects.Kind, n *yaml.Node) string {
+	return fullName(kind, text(n, "metadata", "namespace"), text(n, "metadata", "name"))
 }
 
-func fullName(namespace, name string) string {
-	if name == "" {
-		return ""
+func fullName(kind objects.Kind, namespace, name string) string {
+	if name == "" || !kind.Namespaced() {
+		return name
 	}
 	if namespace == "" {
 		namespace = defaultNamespace
@@ -25,15 +28,26 @@ func fullName(namespace, name string) string {
 }
 
 var (
+	kindField = regexp.MustCompile(`(?m)(?:^|[{,])[ \t]*"?kind"?[ \t]*:[ \t]*["']?([a-zA-Z]+)`)
+
 	metadataKey = regexp.MustCompile(`(?m)(?:^|[{,])[ \t]*"?metadata"?[ \t]*:`)
 	// metadataField is a simple field as YAML or JSON write it.
 	metadataField = regexp.MustCompile(`(?:^|[{,])\s*"?(name|namespace)"?\s*:\s*["']?([-a-zA-Z0-9.]+)`)
 )
 
-// guessName finds the pod's name in text that can't be parsed, so that a
+// guessKind finds the kind in text that can't be parsed; "" for a pod or none.
+func guessKind(text []byte) objects.Kind {
+	m := kindField.FindSubmatch(text)
+	if m == nil {
+		return ""
+	}
+	return objectKind(string(m[1]))
+}
+
+// guessName finds the name in text that can't be parsed, so that a
 // person is told which pod has the broken manifest. It looks at what follows
 // "metadata:", on the same line or on lines indented alike.
-func guessName(text []byte) string {
+func guessName(kind objects.Kind, text []byte) string {
 	at := metadataKey.FindIndex(text)
 	if at == nil {
 		return ""
@@ -49,7 +63,7 @@ func guessName(text []byte) string {
 		case indent < 0:
 			indent = in
 		case in < indent:
-			return fullName(found["namespace"], found["name"])
+			return fullName(kind, found["namespace"], found["name"])
 		case in > indent:
 			continue
 		}
@@ -59,5 +73,5 @@ func guessName(text []byte) string {
 			}
 		}
 	}
-	return fullName(found["namespace"], found["name"])
+	return fullName(kind, found["namespace"], found["name"])
 }

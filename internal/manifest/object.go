@@ -93,6 +93,6 @@ func (c *checker) merge(o *object, n *yaml.Node) {
 		}
 	default:
 		c.fatal = true
-		c.note(n, o.path, `"<<" wants an object to merge, but has %s`, describe(n))
+		c.note(n, o.path, `"<<" wants an object to merge, but has %s`, c.describe(n))
 	}
 }

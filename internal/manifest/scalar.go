@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/base64"
 	"fmt"
 	"math"
 	"reflect"
@@ -82,19 +83,44 @@ func (c *checker) scalar(n *yaml.Node, s *schema, path string) {
 	case tagString, tagTimestamp:
 		writeJSON(&c.out, n.Value)
 	default:
+		if c.secret {
+			tag = "of a Secret's value"
+		}
 		c.fail(n, path, "the YAML tag %s is not supported", tag)
 	}
+}
+
+// base64 writes bytes, which stand in a manifest as base64 text.
+func (c *checker) base64(n *yaml.Node, path string) {
+	tag := n.ShortTag()
+	if n.Kind != yaml.ScalarNode || tag != tagString && tag != tagTimestamp || saysBool(n) {
+		c.fail(n, path, "is %s, but must be a string of base64 text", c.describe(n))
+		return
+	}
+	if _, err := base64.StdEncoding.DecodeString(n.Value); err != nil {
+		c.fail(n, path, "is no base64 text: %v; plain text goes into %s", err, c.plainField())
+		return
+	}
+	writeJSON(&c.out, n.Value)
+}
+
+// plainField is where plain text goes in place of base64.
+func (c *checker) plainField() string {
+	if c.secret {
+		return "stringData"
+	}
+	return "data"
 }
 
 func (c *checker) number(n *yaml.Node, s *schema, path string) {
 	var v any
 	if err := n.Decode(&v); err != nil {
-		c.fail(n, path, "%s is not a number that can be read", quoteShort(n))
+		c.fail(n, path, "%s is not a number that can be read", c.quote(n))
 		return
 	}
 	if f, ok := v.(float64); ok {
 		if math.IsInf(f, 0) || math.IsNaN(f) {
-			c.fail(n, path, "%s is not a number", quoteShort(n))
+			c.fail(n, path, "%s is not a number", c.quote(n))
 			return
 		}
 		if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
@@ -102,7 +128,7 @@ func (c *checker) number(n *yaml.Node, s *schema, path string) {
 		}
 	}
 	if why := s.misfit(v); why != "" {
-		c.fail(n, path, "%s %s", quoteShort(n), why)
+		c.fail(n, path, "%s %s", c.quote(n), why)
 		return
 	}
 	writeJSON(&c.out, v)

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/objects"
 )
 
 // schema is what the Go type of a field allows in a manifest.
@@ -16,14 +18,21 @@ type schema struct {
 	fields map[string]*schema
 	// elem is the schema of a list's or map's values.
 	elem *schema
+	// bytes is set for bytes, which are base64 text in a manifest.
+	bytes bool
 	// custom is set for a type with its own JSON form (quantities, times,
 	// number-or-name); only the type itself can judge a value.
 	custom reflect.Type
 }
 
-// podSchema is derived from the API type, once, and never changed.
-var podSchema = sync.OnceValue(func() *schema {
-	return schemaOf(reflect.TypeFor[v1.Pod](), map[reflect.Type]*schema{})
+// schemas are derived from the API types of the kinds, once, and never changed.
+var schemas = sync.OnceValue(func() map[string]*schema {
+	done := map[reflect.Type]*schema{}
+	of := map[string]*schema{kindPod: schemaOf(reflect.TypeFor[v1.Pod](), done)}
+	for _, kind := range objects.Kinds() {
+		of[string(kind)] = schemaOf(reflect.TypeOf(kind.New()), done)
+	}
+	return of
 })
 
 // schemaOf builds the schema of t. done holds those begun, so that a type used
@@ -41,6 +50,7 @@ func schemaOf(t reflect.Type, done map[reflect.Type]*schema) *schema {
 		s.custom = t
 		return s
 	}
+	s.bytes = t == reflect.TypeFor[[]byte]()
 	switch t.Kind() {
 	case reflect.Struct:
 		s.fields = map[string]*schema{}

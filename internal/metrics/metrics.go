@@ -28,10 +28,13 @@ type Info struct {
 
 // Metrics is all the agent's metrics.
 type Metrics struct {
-	Runtime *Runtime
-	PLEG    *PLEG
-	Pods    *Pods
-	Probes  *Probes
+	Runtime     *Runtime
+	PLEG        *PLEG
+	Pods        *Pods
+	Probes      *Probes
+	Images      *Images
+	Credentials *Credentials
+	Garbage     *Garbage
 
 	registry *prometheus.Registry
 }
@@ -39,11 +42,14 @@ type Metrics struct {
 // New makes the metrics; they start from zero.
 func New(info Info) *Metrics {
 	m := &Metrics{
-		Runtime:  newRuntime(),
-		PLEG:     newPLEG(),
-		Pods:     newPods(),
-		Probes:   newProbes(),
-		registry: prometheus.NewRegistry(),
+		Runtime:     newRuntime(),
+		PLEG:        newPLEG(),
+		Pods:        newPods(),
+		Probes:      newProbes(),
+		Images:      newImages(),
+		Credentials: newCredentials(),
+		Garbage:     newGarbage(),
+		registry:    prometheus.NewRegistry(),
 	}
 	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -56,6 +62,9 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(m.PLEG.collectors()...)
 	m.registry.MustRegister(m.Pods.collectors()...)
 	m.registry.MustRegister(m.Probes.collectors()...)
+	m.registry.MustRegister(m.Images.collectors()...)
+	m.registry.MustRegister(m.Credentials.collectors()...)
+	m.registry.MustRegister(m.Garbage.collectors()...)
 	return m
 }
 
@@ -71,6 +80,27 @@ func constant(name, help string, labels prometheus.Labels) prometheus.Collector 
 // containers. It is to be called at most once, and count must not block.
 func (m *Metrics) CollectPods(count func() PodCounts) {
 	m.registry.MustRegister(newPodCollector(count))
+}
+
+// CollectPullRecords has count called at each scrape for how many intents to pull
+// and records of pulled images are on disk (KEP-2535). It is to be called at most once, and
+// not at all where none are kept; count must not block.
+func (m *Metrics) CollectPullRecords(count func() (intents, records int)) {
+	m.registry.MustRegister(newPullRecords(count))
+}
+
+// CollectEvents has stats called at each scrape for what became of events. It is to
+// be called at most once, and stats must not block.
+func (m *Metrics) CollectEvents(stats func() EventStats) {
+	m.registry.MustRegister(newEvents(stats))
+}
+
+// CredentialConfig tells which configuration of credential provider plugins is in
+// effect, by a hash of it such as "sha256:...". It is to be called at most once, and not at
+// all where there is none.
+func (m *Metrics) CredentialConfig(hash string) {
+	m.registry.MustRegister(constant("kubelet_credential_provider_config_info",
+		"Information about the last applied credential provider configuration with hash as label", prometheus.Labels{"hash": hash}))
 }
 
 // Handler serves the metrics in the text format.

@@ -75,7 +75,29 @@ func filled() *metrics.Metrics {
 	m.Pods.ContainerStarted(metrics.TypeInitContainer, "")
 	m.Pods.ContainerStarted(metrics.TypeContainer, "ErrImagePull")
 	m.Pods.Restarted(true)
+	fillImages(m)
 	return m
+}
+
+func fillImages(m *metrics.Metrics) {
+	m.Images.Asked("ifnotpresent", "false", "true")
+	m.Images.Asked("never", "unknown", "unknown")
+	m.Images.Pulled(1500*time.Millisecond, 42_000_000)
+	m.Images.Pulled(90*time.Second, 42_000_000)
+	m.Images.Pulled(time.Second, 0)
+	m.Images.Checked("credentialRecordFound")
+	m.Images.Checked("mustAuthenticate")
+	m.CollectPullRecords(func() (intents, records int) { return 1, 2 })
+	m.Credentials.PluginCalled("ecr", 30*time.Millisecond, false)
+	m.Credentials.PluginCalled("ecr", 3*time.Second, true)
+	m.CredentialConfig("sha256:abc")
+	m.Garbage.ImageCollected("age")
+	m.Garbage.ImageCollected("space")
+	m.Garbage.ImageCollected("space")
+	m.Garbage.LogFoldersRemoved(3)
+	m.CollectEvents(func() metrics.EventStats {
+		return metrics.EventStats{Taken: 60, Repeated: 5, Combined: 4, Withheld: 3, Dropped: 2, Forgotten: 1}
+	})
 }
 
 // The golden file is the contract with dashboards: names, help, types, labels
@@ -122,6 +144,8 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		m.PLEG.Relisted(time.Millisecond, time.Second)
 		m.Pods.WorkerRan(metrics.OperationSync, time.Millisecond)
 		m.Pods.ContainerStarted(metrics.TypeContainer, "ErrImagePull")
+		m.Images.Asked("always", "true", "true")
+		m.Images.Checked("mustAuthenticate")
 	})
 	if n > 0 {
 		t.Errorf("%v allocations for each round of recording", n)

@@ -14,6 +14,7 @@ func TestSecurityContextRules(t *testing.T) {
 		{sc("runAsUser: -1, runAsGroup: 2147483648"), "Invalid " + s + ".runAsUser\nInvalid " + s + ".runAsGroup"},
 		{sc("privileged: true, allowPrivilegeEscalation: false"), "Invalid " + s},
 		{sc("allowPrivilegeEscalation: false, capabilities: {add: [CAP_SYS_ADMIN]}"), "Invalid " + s},
+		{sc("allowPrivilegeEscalation: false, capabilities: {add: [SYS_ADMIN]}"), ""},
 		{sc("allowPrivilegeEscalation: false, capabilities: {add: [NET_ADMIN], drop: [SYS_ADMIN]}"), ""},
 		{sc("procMount: Some"), "NotSupported " + s + ".procMount"},
 		{sc("procMount: Unmasked"), "Invalid " + s + ".procMount"},

@@ -41,6 +41,24 @@ func (w want) files() map[string]string {
 	return map[string]string{"cpu/cpu.cfs_quota_us": quota, "memory/memory.limit_in_bytes": bytes}
 }
 
+// own are what only the container's group shows: that it is kept off swap, where
+// the host can, and not slowed down.
+func (w want) own(s resources.Support) map[string]string {
+	files := map[string]string{}
+	if s.V2 {
+		files["memory.high"] = "max"
+	}
+	switch {
+	case s.V2 && s.Swap:
+		files["memory.swap.max"] = "0"
+	case s.Swap && w.bytes == "max":
+		files["memory/memory.memsw.limit_in_bytes"] = "9223372036854771712"
+	case s.Swap:
+		files["memory/memory.memsw.limit_in_bytes"] = w.bytes
+	}
+	return files
+}
+
 func (w want) pod() *v1.Pod {
 	list := func(cpu, memory string) v1.ResourceList {
 		l := v1.ResourceList{}
@@ -72,6 +90,11 @@ func TestRealContainersAreResized(t *testing.T) {
 	}
 	// The runtime's test pod has the group of a Guaranteed pod. That class stays, whatever the steps say.
 	place := want{cpuLimit: "1", memoryLimit: "1Gi"}.pod()
+	host, err := m.Support()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := &translate.Settings{CgroupV2: host.V2, BoundSwap: host.Swap, HugePageSizes: host.HugePages}
 	old := grant.Of(steps[0].pod())
 	if err := m.Ensure(t.Context(), place, grant.PodLimits(steps[0].pod(), old)); err != nil { // it goes when the instance is taken down
 		t.Fatal(err)
@@ -87,7 +110,7 @@ func TestRealContainersAreResized(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := client.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{
 			ContainerId: running.Container,
-			Linux:       translate.ContainerResources(&translate.Settings{}, p.Spec.Containers[0].Resources),
+			Linux:       translate.ResizedResources(settings, p, &p.Spec.Containers[0], p.Spec.Containers[0].Resources),
 		})
 		cancel()
 		if err != nil {
@@ -97,14 +120,20 @@ func TestRealContainersAreResized(t *testing.T) {
 			t.Fatal(err)
 		}
 		old = next
-		for _, group := range []string{m.CgroupParent(place), filepath.Join(m.CgroupParent(place), running.Container)} {
-			for file, value := range w.files() {
-				controller, name := filepath.Split(file)
-				got, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", controller, group, name))
-				if err != nil || strings.TrimSpace(string(got)) != value {
-					t.Errorf("%+v: %s of %s is %q (%v)", w, file, group, got, err)
-				}
-			}
+		container := filepath.Join(m.CgroupParent(place), running.Container)
+		shows(t, w, m.CgroupParent(place), w.files())
+		shows(t, w, container, w.files())
+		shows(t, w, container, w.own(host))
+	}
+}
+
+func shows(t *testing.T, w want, group string, files map[string]string) {
+	t.Helper()
+	for file, value := range files {
+		controller, name := filepath.Split(file)
+		got, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", controller, group, name))
+		if err != nil || strings.TrimSpace(string(got)) != value {
+			t.Errorf("%+v: %s of %s is %q (%v), want %s", w, file, group, got, err, value)
 		}
 	}
 }

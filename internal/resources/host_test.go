@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,18 +19,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/resources/knob"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // onHost makes a manager with a cgroup root of its own on the real host, and
 // checks at the end that nothing of it is left.
-func onHost(t testing.TB) *Manager {
+func onHost(t testing.TB) *Manager { return onHostWith(t, Config{}) }
+
+// onHostWith takes all but the cgroup root from c.
+func onHostWith(t testing.TB, c Config) *Manager {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes real cgroups: run it as root")
 	}
-	m := New(Config{CgroupRoot: fmt.Sprintf("/deckhand-resources-test-%d/%s", os.Getpid(), strings.ToLower(t.Name()))}, logr.Discard())
+	c.CgroupRoot = fmt.Sprintf("/deckhand-resources-test-%d/%s", os.Getpid(), strings.ToLower(t.Name()))
+	m := New(c, logr.Discard())
 	if err := m.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -57,25 +63,36 @@ func onHost(t testing.TB) *Manager {
 	return m
 }
 
-func exists(dir string) bool {
-	_, err := os.Lstat(dir)
-	return err == nil
+// podSettings are the values of the pod's group.
+func (m *Manager) podSettings(p *v1.Pod, lim grant.Limits) []knob.Setting {
+	l, _ := m.layout()
+	return m.rules(l).Pod(QOSClass(p), lim, hugePages(p))
+}
+
+// burstableWeighs checks the tier's weight.
+func (m *Manager) burstableWeighs(t *testing.T, shares int64) {
+	t.Helper()
+	l, _ := m.layout()
+	m.reads(t, m.tier(v1.PodQOSBurstable), []knob.Setting{m.rules(l).Shares(shares)})
 }
 
 // reads checks values of the group against what its settings say.
-func (m *Manager) reads(t *testing.T, name string, want []setting) {
+func (m *Manager) reads(t *testing.T, name string, want []knob.Setting) {
 	t.Helper()
 	l, err := m.layout()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range want {
-		if s.file == memoryLimit && s.value == "-1" {
-			s.value = "9223372036854771712" // as cgroup v1 shows it: the greatest number of whole pages
+		if s.File == knob.MemoryLimit && s.Value == "-1" {
+			s.Value = "9223372036854771712" // as cgroup v1 shows it: the greatest number of whole pages
 		}
-		got, err := os.ReadFile(filepath.Join(l.mounts[s.controller], name, s.file))
-		if err != nil || strings.TrimSpace(string(got)) != s.value {
-			t.Errorf("%s of %s is %q (%v), want %s", s.file, name, got, err, s.value)
+		got, err := os.ReadFile(filepath.Join(l.mounts[s.Controller], name, s.File))
+		if s.Optional && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || strings.TrimSpace(string(got)) != s.Value {
+			t.Errorf("%s of %s is %q (%v), want %s", s.File, name, got, err, s.Value)
 		}
 	}
 }
@@ -89,11 +106,11 @@ func TestEnsureAndRemoveOnTheHost(t *testing.T) {
 			if err := m.Ensure(t.Context(), p, grant.PodLimits(p, nil)); err != nil {
 				t.Fatal(err)
 			}
-			m.reads(t, m.CgroupParent(p), settings(grant.PodLimits(p, nil), l.v2, m.conf))
+			m.reads(t, m.CgroupParent(p), m.podSettings(p, grant.PodLimits(p, nil)))
 		}
 	}
-	m.reads(t, m.tier(v1.PodQOSBestEffort), []setting{sharesSetting(l.v2, 2)})
-	m.reads(t, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, 102)})
+	m.reads(t, m.tier(v1.PodQOSBestEffort), []knob.Setting{m.rules(l).Shares(2)})
+	m.burstableWeighs(t, 102)
 	if got, err := m.Orphans(); err != nil || !slices.Equal(got, []types.UID{"b", "e", "g"}) {
 		t.Errorf("Orphans: %v, %v", got, err)
 	}
@@ -122,10 +139,9 @@ func TestEnsureAndRemoveOnTheHost(t *testing.T) {
 
 func TestBurstableTierWeighsWhatItsPodsAskFor(t *testing.T) {
 	m := onHost(t)
-	l, _ := m.layout()
 	weighs := func(shares int64) {
 		t.Helper()
-		m.reads(t, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, shares)})
+		m.burstableWeighs(t, shares)
 	}
 	half := need{"500m", "", "", ""}
 	for _, p := range []*v1.Pod{makePod("running", half), makePod("guaranteed", exact), makePod("best", nothing)} {
@@ -163,8 +179,7 @@ func TestTiersRemovedBehindOurBackAreMadeAgain(t *testing.T) {
 	if err := m.Ensure(t.Context(), p, grant.PodLimits(p, nil)); err != nil {
 		t.Fatal(err)
 	}
-	l, _ := m.layout()
-	m.reads(t, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, 102)})
+	m.burstableWeighs(t, 102)
 }
 
 // start runs a process in the pod's nested group, in one hierarchy.

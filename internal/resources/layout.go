@@ -26,9 +26,27 @@ type layout struct {
 	mounts map[string]string
 	// all has every hierarchy's folder once: pods' groups come into being in all of them.
 	all []string
+	// used are the controllers that this agent sets values of.
+	used []string
 }
 
-// findLayout reads the mount table: it can't change while pods run.
+// find reads the mount table, once and for all that this manager does: it can't
+// change while pods run.
+func (m *Manager) find() (layout, error) {
+	l, err := findLayout()
+	if err != nil {
+		return layout{}, err
+	}
+	l.used = needed[:]
+	if _, ok := l.mounts["pids"]; ok && m.conf.PIDsLimit > 0 {
+		l.used = append(l.used[:len(l.used):len(l.used)], "pids")
+	}
+	if _, ok := l.mounts["hugetlb"]; ok {
+		l.used = append(l.used[:len(l.used):len(l.used)], "hugetlb")
+	}
+	return l, nil
+}
+
 func findLayout() (layout, error) {
 	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
 		here := i.Mountpoint == cgroupfs || filepath.Dir(i.Mountpoint) == cgroupfs
@@ -89,8 +107,8 @@ func (l layout) limited() []string {
 	if l.v2 {
 		return l.all
 	}
-	dirs := make([]string, 0, len(needed))
-	for _, controller := range needed {
+	dirs := make([]string, 0, len(l.used))
+	for _, controller := range l.used {
 		if dir := l.mounts[controller]; dir != "" && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}

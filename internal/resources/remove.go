@@ -60,21 +60,6 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// discount takes a removed pod out of its tier's weight.
-func (m *Manager) discount(l layout, uid types.UID) error {
-	m.mu.Lock()
-	_, counted := m.burstable[uid]
-	m.mu.Unlock()
-	if !counted {
-		return nil
-	}
-	err := m.weigh(l, func() { delete(m.burstable, uid) })
-	if errors.Is(err, unix.ENOENT) {
-		return nil // the tier itself is gone
-	}
-	return err
-}
-
 func (m *Manager) removeOnce(l layout, uid types.UID) error {
 	var errs []error
 	for _, class := range classes {

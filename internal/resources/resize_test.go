@@ -32,7 +32,6 @@ func (m *Manager) mustEnsure(t *testing.T, p *v1.Pod, l grant.Limits) {
 
 func TestResizeSetsAndLiftsLimits(t *testing.T) {
 	m := onHost(t)
-	l, _ := m.layout()
 	p := makePod("a", loose)
 	for i, lim := range []grant.Limits{
 		{CPUMilli: 100, CPULimitMilli: 1000, MemoryLimit: 64 * mi},
@@ -49,8 +48,8 @@ func TestResizeSetsAndLiftsLimits(t *testing.T) {
 		if err := set(t.Context(), p, lim); err != nil {
 			t.Fatal(err)
 		}
-		m.reads(t, m.CgroupParent(p), settings(lim, l.v2, m.conf))
-		m.reads(t, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, max(lim.CPUMilli*1024/1000, 2))})
+		m.reads(t, m.CgroupParent(p), m.podSettings(p, lim))
+		m.burstableWeighs(t, max(lim.CPUMilli*1024/1000, 2))
 	}
 }
 
@@ -69,7 +68,7 @@ func (m *Manager) container(t *testing.T, p *v1.Pod, name string) string {
 	t.Helper()
 	l, _ := m.layout()
 	if l.v2 {
-		if err := handDown(filepath.Join(cgroupfs, m.CgroupParent(p))); err != nil {
+		if err := l.handDown(filepath.Join(cgroupfs, m.CgroupParent(p))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,7 +115,7 @@ func TestLimitsNeverCross(t *testing.T) {
 			t.Fatalf("raise for %+v to %+v: %v", old, next, err)
 		}
 		for _, i := range rnd.Perm(2) {
-			if err := write(l, groups[i], settings(containers[i], l.v2, m.conf)); err != nil {
+			if err := write(l, groups[i], m.podSettings(p, containers[i])); err != nil {
 				t.Fatalf("container from %+v to %+v: %v", old, containers[i], err)
 			}
 		}
@@ -136,7 +135,7 @@ func TestLoweringThePodFirstIsToldClearly(t *testing.T) {
 	p := makePod("a", exact)
 	m.mustEnsure(t, p, grant.Limits{CPULimitMilli: 2000})
 	c := m.container(t, p, "c")
-	if err := write(l, c, settings(grant.Limits{CPULimitMilli: 2000}, false, m.conf)); err != nil {
+	if err := write(l, c, m.podSettings(p, grant.Limits{CPULimitMilli: 2000})); err != nil {
 		t.Fatal(err)
 	}
 	err := m.Resize(t.Context(), p, grant.Limits{CPULimitMilli: 1000})
@@ -153,14 +152,14 @@ func TestPeriodsMayChange(t *testing.T) {
 	lim := grant.Limits{CPUMilli: 500, CPULimitMilli: 500}
 	m.mustEnsure(t, p, lim)
 	c := m.container(t, p, "c")
-	if err := write(l, c, settings(lim, l.v2, m.conf)); err != nil {
+	if err := write(l, c, m.podSettings(p, lim)); err != nil {
 		t.Fatal(err)
 	}
 	for _, period := range []time.Duration{10 * time.Millisecond, time.Second, 100 * time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond} {
 		later := New(m.conf, logr.Discard())
 		later.conf.CPUPeriod = period
 		later.mustEnsure(t, p, lim)
-		later.reads(t, later.CgroupParent(p), settings(lim, l.v2, later.conf))
+		later.reads(t, later.CgroupParent(p), later.podSettings(p, lim))
 	}
 }
 
@@ -225,7 +224,7 @@ func TestMemoryInUseIsNotTaken(t *testing.T) {
 	}
 	for _, lim := range []grant.Limits{{CPUMilli: 500, MemoryLimit: 128 * mi}, {CPUMilli: 500, MemoryLimit: 512 * mi}, {CPUMilli: 500}} {
 		m.mustEnsure(t, p, lim)
-		m.reads(t, m.CgroupParent(p), settings(lim, l.v2, m.conf))
+		m.reads(t, m.CgroupParent(p), m.podSettings(p, lim))
 	}
 }
 

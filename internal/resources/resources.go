@@ -24,7 +24,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/cpuunits"
 	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/pathelement"
 )
@@ -39,6 +38,18 @@ type Config struct {
 	NoCPUQuota bool
 	// CPUPeriod is the CFS period (KubeletConfiguration cpuCFSQuotaPeriod); 0 counts as 100 ms.
 	CPUPeriod time.Duration
+	// PIDsLimit is how many processes a pod may have (KubeletConfiguration
+	// podPidsLimit); any number if it isn't above 0. No pod gets more than the node has.
+	PIDsLimit int64
+	// Swap is how much swap pods may share (memorySwap.swapBehavior LimitedSwap), in
+	// bytes; 0 is for NoSwap. Without cgroup v2 it counts as 0 (KEP-2400).
+	Swap int64
+	// Memory is what the node has of it, in bytes: pods get Swap in proportion.
+	Memory int64
+	// ReserveMemory protects what pods request from reclaim (memoryReservationPolicy
+	// TieredReservation, with the feature gate MemoryQoS; KEP-2570). It needs cgroup v2.
+	// With a CgroupRoot the groups around kubepods have to protect as much themselves.
+	ReserveMemory bool
 }
 
 // Manager makes and removes pods' groups. It is safe for concurrent use, for one
@@ -47,14 +58,14 @@ type Manager struct {
 	conf   Config
 	log    logr.Logger
 	layout func() (layout, error)
+	kernel func() kernel
 
 	mu sync.Mutex
 	// tiers says that the folders above the pods have been made.
 	tiers bool
-	// burstable is what each Burstable pod asks for, in thousandths of a CPU: the
-	// tier's weight is their sum.
-	burstable map[types.UID]int64
-	written   int64 // the tier's CPU shares as last written
+	// asked is what pods ask for that the groups above them have to have: the tiers get their sums.
+	asked   map[types.UID]sums
+	written sums // the tiers' as last written
 }
 
 // New makes a manager. It looks at nothing before it is used.
@@ -66,12 +77,10 @@ func New(c Config, log logr.Logger) *Manager {
 		c.CPUPeriod = 100 * time.Millisecond
 	}
 	c.CgroupRoot = path.Clean("/" + c.CgroupRoot)
-	return &Manager{
-		conf:      c,
-		log:       log,
-		layout:    sync.OnceValues(findLayout),
-		burstable: map[types.UID]int64{},
-	}
+	m := &Manager{conf: c, log: log, asked: map[types.UID]sums{}}
+	m.layout = sync.OnceValues(m.find)
+	m.kernel = sync.OnceValue(readKernel)
+	return m
 }
 
 // Check tells in one line what this host lacks, or nil.
@@ -176,31 +185,9 @@ func (m *Manager) allow(l layout, p *v1.Pod, lim grant.Limits) error {
 	if err := l.spare(name, lim.MemoryLimit); err != nil {
 		return err
 	}
-	if err := write(l, name, settings(lim, l.v2, m.conf)); err != nil {
+	class := QOSClass(p)
+	if err := write(l, name, m.rules(l).Pod(class, lim, hugePages(p))); err != nil {
 		return err
 	}
-	if QOSClass(p) != v1.PodQOSBurstable {
-		return nil
-	}
-	return m.weigh(l, func() { m.burstable[p.UID] = lim.CPUMilli })
-}
-
-// weigh changes what the Burstable tier is made of and sets its weight to match.
-func (m *Manager) weigh(l layout, change func()) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	change()
-	var sum int64
-	for _, milli := range m.burstable {
-		sum += milli
-	}
-	shares := cpuunits.Shares(sum)
-	if shares == m.written {
-		return nil
-	}
-	if err := write(l, m.tier(v1.PodQOSBurstable), []setting{sharesSetting(l.v2, shares)}); err != nil {
-		return fmt.Errorf("weight of the Burstable tier: %w", err)
-	}
-	m.written = shares
-	return nil
+	return m.count(l, p.UID, class, lim)
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -112,67 +111,6 @@ func TestCgroupParent(t *testing.T) {
 	}
 }
 
-func TestSettings(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		pod    *v1.Pod
-		conf   Config
-		v1, v2 string
-	}{
-		{"best effort", makePod("u", nothing), Config{}, "cpu.shares=2 cpu.cfs_quota_us=-1 memory.limit_in_bytes=-1", "cpu.weight=1 cpu.max=max 100000 memory.max=max"},
-		{
-			"guaranteed", makePod("u", exact, exact), Config{},
-			"cpu.shares=1024 cpu.cfs_period_us=100000 cpu.cfs_quota_us=100000 memory.limit_in_bytes=134217728",
-			"cpu.weight=100 cpu.max=100000 100000 memory.max=134217728",
-		},
-		{
-			"one container has no limits: none for the pod", makePod("u", loose, need{"100m", "", "", ""}), Config{},
-			"cpu.shares=204 cpu.cfs_quota_us=-1 memory.limit_in_bytes=-1", "cpu.weight=29 cpu.max=max 100000 memory.max=max",
-		},
-		{
-			"limits are independent", makePod("u", need{"", "1", "", ""}, need{"", "1", "", "1Mi"}), Config{},
-			"cpu.shares=2 cpu.cfs_period_us=100000 cpu.cfs_quota_us=200000 memory.limit_in_bytes=-1", "cpu.weight=1 cpu.max=200000 100000 memory.max=max",
-		},
-		{
-			"no quota wanted, other period", makePod("u", exact), Config{NoCPUQuota: true},
-			"cpu.shares=512 cpu.cfs_quota_us=-1 memory.limit_in_bytes=67108864", "cpu.weight=59 cpu.max=max 100000 memory.max=67108864",
-		},
-		{
-			"short period", makePod("u", exact), Config{CPUPeriod: 10 * time.Millisecond},
-			"cpu.shares=512 cpu.cfs_period_us=10000 cpu.cfs_quota_us=5000 memory.limit_in_bytes=67108864",
-			"cpu.weight=59 cpu.max=5000 10000 memory.max=67108864",
-		},
-		{
-			"the least quota", makePod("u", need{"1m", "1m", "", ""}), Config{},
-			"cpu.shares=2 cpu.cfs_period_us=100000 cpu.cfs_quota_us=1000 memory.limit_in_bytes=-1", "cpu.weight=1 cpu.max=1000 100000 memory.max=max",
-		},
-		{
-			"a bigger init container", withInit(makePod("u", exact), need{"2", "2", "1Gi", "1Gi"}, false), Config{},
-			"cpu.shares=2048 cpu.cfs_period_us=100000 cpu.cfs_quota_us=200000 memory.limit_in_bytes=1073741824",
-			"cpu.weight=174 cpu.max=200000 100000 memory.max=1073741824",
-		},
-		{
-			"a sidecar adds up", withInit(makePod("u", exact), exact, true), Config{NoCPUQuota: true},
-			"cpu.shares=1024 cpu.cfs_quota_us=-1 memory.limit_in_bytes=134217728", "cpu.weight=100 cpu.max=max 100000 memory.max=134217728",
-		},
-		{
-			"the pod's own limit", withPodLevel(makePod("u", nothing), need{"", "", "64Mi", "128Mi"}), Config{},
-			"cpu.shares=2 cpu.cfs_quota_us=-1 memory.limit_in_bytes=134217728", "cpu.weight=1 cpu.max=max 100000 memory.max=134217728",
-		},
-	} {
-		conf := New(c.conf, logr.Discard()).conf
-		for v2, want := range map[bool]string{false: c.v1, true: c.v2} {
-			var got []string
-			for _, s := range settings(grant.PodLimits(c.pod, nil), v2, conf) {
-				got = append(got, s.file+"="+s.value)
-			}
-			if strings.Join(got, " ") != want {
-				t.Errorf("%s, v2 %v:\n got %s\nwant %s", c.name, v2, strings.Join(got, " "), want)
-			}
-		}
-	}
-}
-
 func TestCheckSaysWhatIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
@@ -212,8 +150,9 @@ func TestBadUIDsAreRefused(t *testing.T) {
 }
 
 func TestLimitedHierarchiesAreListedOnce(t *testing.T) {
-	together := layout{mounts: map[string]string{"cpu": "/c", "memory": "/c"}}
-	apart := layout{mounts: map[string]string{"cpu": "/c", "memory": "/m"}}
+	used := []string{"cpu", "memory", "pids"}
+	together := layout{mounts: map[string]string{"cpu": "/c", "memory": "/c"}, used: used}
+	apart := layout{mounts: map[string]string{"cpu": "/c", "memory": "/m", "pids": "/c", "freezer": "/f"}, used: used}
 	if got := together.limited(); !slices.Equal(got, []string{"/c"}) {
 		t.Errorf("got %v", got)
 	}

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/cpuunits"
+	"github.com/deckhand-node/deckhand/internal/resources/knob"
 )
 
 // ensureTiers makes the groups above the pods' once.
@@ -28,15 +29,21 @@ func (m *Manager) ensureTiers(l layout) error {
 	}
 	for _, class := range classes {
 		for _, mount := range l.limited() {
-			if err := makeDown(mount, m.tier(class), l.v2); err != nil {
+			if err := l.makeDown(mount, m.tier(class)); err != nil {
 				return err
 			}
 		}
 	}
 	// Best-effort pods get what nobody else wants.
-	least := sharesSetting(l.v2, cpuunits.MinShares)
-	if err := write(l, m.tier(v1.PodQOSBestEffort), []setting{least}); err != nil {
+	least := m.rules(l).Shares(cpuunits.MinShares)
+	if err := write(l, m.tier(v1.PodQOSBestEffort), []knob.Setting{least}); err != nil {
 		return err
+	}
+	if !m.conf.ReserveMemory {
+		// An earlier agent may have: what is protected below counts only as far as here.
+		if err := m.protect(l, 0, 0); err != nil {
+			return err
+		}
 	}
 	m.tiers = true
 	return nil
@@ -45,16 +52,16 @@ func (m *Manager) ensureTiers(l layout) error {
 func (m *Manager) forgetTiers() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tiers, m.written = false, 0
+	m.tiers, m.written = false, sums{}
 }
 
 // makeDown makes the group and those it is in. On cgroup v2 it also hands the
-// needed controllers down, which is what makes their files appear below.
-func makeDown(mount, name string, v2 bool) error {
+// used controllers down, which is what makes their files appear below.
+func (l layout) makeDown(mount, name string) error {
 	dir := mount
 	for element := range strings.SplitSeq(strings.Trim(name, "/"), "/") {
-		if v2 {
-			if err := handDown(dir); err != nil {
+		if l.v2 {
+			if err := l.handDown(dir); err != nil {
 				return err
 			}
 		}
@@ -63,20 +70,20 @@ func makeDown(mount, name string, v2 bool) error {
 			return err
 		}
 	}
-	if v2 {
-		return handDown(dir)
+	if l.v2 {
+		return l.handDown(dir)
 	}
 	return nil
 }
 
-func handDown(dir string) error {
+func (l layout) handDown(dir string) error {
 	const file = "cgroup.subtree_control"
 	have, err := cgroups.ReadFile(dir, file)
 	if err != nil {
 		return fmt.Errorf("hand cgroup controllers down from %s: %w", dir, err)
 	}
 	var missing []string
-	for _, controller := range needed {
+	for _, controller := range l.used {
 		if !slices.Contains(strings.Fields(have), controller) {
 			missing = append(missing, "+"+controller)
 		}

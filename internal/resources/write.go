@@ -7,16 +7,18 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/resources/knob"
 )
 
 // write sets values in the named group.
-func write(l layout, name string, settings []setting) error {
-	var again []setting
+func write(l layout, name string, settings []knob.Setting) error {
+	var again []knob.Setting
 	for _, s := range settings {
 		err := writeOne(l, name, s)
 		switch {
-		case s.lifts && errors.Is(err, unix.ENOENT):
-		case s.file == cpuPeriod && errors.Is(err, unix.EINVAL):
+		case s.Optional && errors.Is(err, unix.ENOENT):
+		case s.File == knob.CPUPeriod && errors.Is(err, unix.EINVAL):
 			// With the quota of before, the new period would leave the group less than a
 			// group in it has. Then it is the longer one, and comes after the new quota.
 			again = append(again, s)
@@ -32,21 +34,25 @@ func write(l layout, name string, settings []setting) error {
 	return nil
 }
 
-func writeOne(l layout, name string, s setting) error {
-	dir := filepath.Join(l.mounts[s.controller], name)
-	err := cgroups.WriteFile(dir, s.file, s.value)
+func writeOne(l layout, name string, s knob.Setting) error {
+	mount, ok := l.mounts[s.Controller]
+	if !ok {
+		return fmt.Errorf("set %s to %s in %s: the kernel offers no cgroup controller %q: %w", s.File, s.Value, name, s.Controller, unix.ENOENT)
+	}
+	dir := filepath.Join(mount, name)
+	err := cgroups.WriteFile(dir, s.File, s.Value)
 	switch {
 	case err == nil:
 		return nil
-	case s.file == memoryLimit && errors.Is(err, unix.EBUSY):
+	case s.File == knob.MemoryLimit && errors.Is(err, unix.EBUSY):
 		if used, usedErr := workingSet(dir, l.v2); usedErr == nil {
-			err = tooMuch(s.value, used, err)
+			err = tooMuch(s.Value, used, err)
 		}
 		return err
-	case (s.file == cpuQuota || s.file == cpuPeriod) && errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("set %s to %s in %s: a cgroup in it has a higher CPU limit, or one around it a lower one: %w", s.file, s.value, dir, err)
+	case (s.File == knob.CPUQuota || s.File == knob.CPUPeriod) && errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("set %s to %s in %s: a cgroup in it has a higher CPU limit, or one around it a lower one: %w", s.File, s.Value, dir, err)
 	default:
-		return fmt.Errorf("set %s to %s in %s: %w", s.file, s.value, dir, err)
+		return fmt.Errorf("set %s to %s in %s: %w", s.File, s.Value, dir, err)
 	}
 }
 

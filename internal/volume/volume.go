@@ -88,6 +88,26 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
+// EmptyDir returns the host's path of what containers see of an emptyDir of the pod's,
+// which has to be prepared. Pods can write there: what is in it has to be opened with care.
+func (m *Manager) EmptyDir(p *v1.Pod, name string) (string, error) {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.Name != name {
+			continue
+		}
+		if v.EmptyDir == nil {
+			return "", fmt.Errorf("volume %q is of the kind %s, where an emptyDir is needed", name, Kind(v))
+		}
+		plugin, r, err := m.find(p, v)
+		if err != nil {
+			return "", fmt.Errorf("volume %q: %w", name, err)
+		}
+		return plugin.HostPath(r), nil
+	}
+	return "", fmt.Errorf("the pod has no volume %q", name)
+}
+
 // find returns the volume's plugin and what to ask it.
 func (m *Manager) find(p *v1.Pod, v *v1.Volume) (Plugin, Request, error) {
 	if err := pathelement.Check("volume name", v.Name); err != nil {

@@ -199,3 +199,18 @@ func BenchmarkPodOnDisk(b *testing.B) {
 		must(b, m.Clean(b.Context(), p.UID))
 	}
 }
+
+func TestEmptyDirOfAPod(t *testing.T) {
+	m, _ := newManager(t)
+	p := newPod(emptyDir("scratch", ""), hostPath("host", t.TempDir()))
+	must(t, m.Prepare(t.Context(), p))
+	dir, err := m.EmptyDir(p, "scratch")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "vars"), []byte("A='1'"), 0o600))
+	for name, want := range map[string]string{"host": "of the kind hostPath", "none": `has no volume "none"`} {
+		if dir, err := m.EmptyDir(p, name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v", name, dir, err)
+		}
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+}

@@ -113,6 +113,8 @@ type Config struct {
 	Meter       Meter
 	// Node is asked at each decision for what the core has to know of the node.
 	Node func() lifecycle.Node
+	// Surplus tells which of a pod's ended instances the node keeps no longer; nil for none.
+	Surplus func(types.UID) []string
 	// Resync is how often every worker looks again without being woken, as a safety net.
 	Resync time.Duration
 	Log    logr.Logger

@@ -184,6 +184,9 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 		Probes:     w.pool.cfg.Probes.Results(w.uid),
 		Allocation: w.pool.cfg.Allocations.Get(w.uid),
 	}
+	if surplus := w.pool.cfg.Surplus; surplus != nil {
+		in.Surplus = surplus(w.uid)
+	}
 	if desired != nil {
 		in.Pod = desired.Pod
 		if string(w.uid) != desired.Base {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/sealed"
 )
@@ -22,7 +24,7 @@ func records(pods ...string) []Record {
 	out := []Record{}
 	for _, p := range pods {
 		out = append(out, Record{
-			Origin: "/etc/pods/" + p, Document: 1, Pod: json.RawMessage(`{"metadata":{"name":"` + p + `"},"spec":{"args":["a<b>&c"]}}`),
+			Origin: "/etc/pods/" + p, Document: 1, Content: json.RawMessage(`{"metadata":{"name":"` + p + `"},"spec":{"args":["a<b>&c"]}}`),
 			Since: time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.UTC), Seen: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Stale: "why",
 			Base: "abc", Generation: 2, Node: "n",
 		})
@@ -137,7 +139,7 @@ func TestDamageIsSetAside(t *testing.T) {
 func TestNewerVersionIsRefusedAndLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file.json")
-	text := []byte(`{"version": 3, "pods": "in some other form"}`)
+	text := []byte(`{"version": 4, "pods": "in some other form"}`)
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -154,36 +156,66 @@ func TestNewerVersionIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// What format 1 looked like, to the byte.
-func TestFormat1IsTakenOver(t *testing.T) {
-	for records, want := range map[string][]Record{
-		"[]": {},
-		`[{"origin":"/etc/pods/a","document":1,"pod":{"metadata":{"name":"a"}},"since":"2026-01-01T00:00:00.123456789Z","seen":"2026-01-02T00:00:00Z","stale":"why"}]`: {{
-			Origin: "/etc/pods/a", Document: 1, Pod: json.RawMessage(`{"metadata":{"name":"a"}}`), Since: time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.UTC),
-			Seen: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Stale: "why", Generation: 1,
-		}},
+// What older formats looked like, to the byte.
+func TestOlderFormatsAreTakenOver(t *testing.T) {
+	record := Record{
+		Origin: "/etc/pods/a", Document: 1, Content: json.RawMessage(`{"metadata":{"name":"a"}}`), Since: time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.UTC),
+		Seen: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Stale: "why", Generation: 1,
+	}
+	edited := record
+	edited.Base, edited.Generation, edited.Node = "abc", 3, "n"
+	for _, test := range []struct {
+		version int
+		records string
+		want    []Record
+	}{
+		{1, "[]", []Record{}},
+		{1, `[{"origin":"/etc/pods/a","document":1,"pod":{"metadata":{"name":"a"}},"since":"2026-01-01T00:00:00.123456789Z","seen":"2026-01-02T00:00:00Z","stale":"why"}]`, []Record{record}},
+		{2, `[{"origin":"/etc/pods/a","document":1,"pod":{"metadata":{"name":"a"}},"since":"2026-01-01T00:00:00.123456789Z","seen":"2026-01-02T00:00:00Z","base":"abc","generation":3,"node":"n","stale":"why"}]`, []Record{edited}},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "file.json")
-		text := `{"version":1,"source":"file","sum":"` + sealed.Sum([]byte(records)) + `","records":` + records + `}`
+		text := fmt.Sprintf(`{"version":%d,"source":"file","sum":"%s","records":%s}`, test.version, sealed.Sum([]byte(test.records)), test.records)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		s := newStore(dir)
 		got, found, err := s.Load()
-		if diff := cmp.Diff(want, got); diff != "" || !found || err != nil {
+		if diff := cmp.Diff(test.want, got); diff != "" || !found || err != nil {
 			t.Fatalf("found %v, error %v, differs (-want +got):\n%s", found, err, diff)
 		}
 		if err := s.Save(got); err != nil {
 			t.Fatal(err)
 		}
 		after, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(after, []byte(`{"version":2,`)) {
-			t.Errorf("saved as %s (%v), want format 2", after, err)
+		if err != nil || !bytes.Contains(after, []byte(`{"version":3,`)) {
+			t.Errorf("saved as %s (%v), want format 3", after, err)
 		}
 		if again, _ := load(t, dir); !cmp.Equal(again, got) {
 			t.Errorf("loaded again it is %+v", again)
 		}
+	}
+}
+
+// Secrets are among the records: neither the file nor what prints a record shows them.
+func TestSecretsAreForRootOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "desired")
+	secret := Record{Origin: "/etc/pods/a", Document: 1, Kind: objects.Secret, Content: json.RawMessage(`{"stringData":{"password":"hunter2"}}`), Generation: 0}
+	s := newStore(dir)
+	if err := s.Save([]Record{secret}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "file.json"): 0o600} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: mode %v (%v), want %v", path, info.Mode(), err, want)
+		}
+	}
+	if got, _ := load(t, dir); !cmp.Equal(got, []Record{secret}) {
+		t.Errorf("loaded %v", got)
+	}
+	if text := fmt.Sprintf("%v %+v %s", secret, &secret, []Record{secret}); strings.Contains(text, "hunter2") || !strings.Contains(text, "Secret of /etc/pods/a") {
+		t.Errorf("printed it is %q", text)
 	}
 }
 

@@ -1,6 +1,7 @@
-// Package checkpoint keeps the last good pods of a source on disk, so that they
-// run on after kill -9 or a reboot even if their manifest is bad or out of reach by
-// then. What is kept is what the manifest said, before defaults.
+// Package checkpoint keeps the last good pods and objects of a source on disk, so that
+// they run on, and are there, after kill -9 or a reboot even if their manifest is bad or out of
+// reach by then. What is kept is what the manifest said, before defaults; Secrets too,
+// for which reason only root can read the files.
 package checkpoint
 
 import (
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/sealed"
 )
@@ -22,25 +24,28 @@ import (
 //
 //   - 1 has records without Base, Generation and Node, as each edit made another pod.
 //     Seen is when the record's content was first seen, which comes to the same.
-//   - 2 has them.
-const version = 2
+//   - 2 has them, and a record's content as its pod.
+//   - 3 has other objects beside pods.
+const version = 3
 
 // ErrNewer is in the error of Load and Save when the file on disk was written by a
 // newer deckhand. It is left as it is.
 var ErrNewer = sealed.ErrNewer
 
-// Record is one last good pod.
+// Record is one last good pod or object.
 type Record struct {
-	// Origin is the path or URL the pod came from, Document its position there.
+	// Origin is the path or URL it came from, Document its position there.
 	Origin   string `json:"origin"`
 	Document int    `json:"document"`
-	// Pod is the pod before defaults and identity, in canonical form.
-	Pod json.RawMessage `json:"pod"`
-	// Since is when the origin first asked for a pod of this name, Seen when the pod
-	// was first seen.
+	// Kind is the kind of what isn't a pod.
+	Kind objects.Kind `json:"kind,omitempty"`
+	// Content is the pod or object before defaults and identity, in canonical form.
+	Content json.RawMessage `json:"content"`
+	// Since is when the origin first asked for one of this name, Seen when it was
+	// first seen.
 	Since time.Time `json:"since"`
 	Seen  time.Time `json:"seen"`
-	// Base and Generation say which version of which pod it is (see static.Version) on
+	// Base and Generation say which version of which pod a pod is (see static.Version) on
 	// the node of this name. Base and Node are empty in what was format 1: there a pod was
 	// always created from what Pod says.
 	Base       string `json:"base,omitempty"`
@@ -49,6 +54,17 @@ type Record struct {
 	// Stale is why this version was kept when it was written, if it wasn't the newest.
 	Stale string `json:"stale,omitempty"`
 }
+
+// What says what it is: "pod", "ConfigMap".
+func (r Record) What() string {
+	if r.Kind == "" {
+		return "pod"
+	}
+	return string(r.Kind)
+}
+
+// String is what it is and where from; a record's content may be a Secret's.
+func (r Record) String() string { return r.What() + " of " + r.Origin }
 
 // Store is the checkpoint of one source: one file. It is not safe for
 // concurrent use.
@@ -114,22 +130,38 @@ func (s *Store) parse(data []byte) ([]Record, string, error) {
 	if sum := sealed.Sum(c.Records); c.Sum != sum {
 		return nil, "", errors.New("its checksum doesn't match")
 	}
+	if c.Version < version {
+		records, err := migrate(c)
+		return records, "", err
+	}
 	var records []Record
 	if err := json.Unmarshal(c.Records, &records); err != nil {
 		return nil, "", err
 	}
-	if c.Version < version {
-		return migrate(records), "", nil
-	}
 	return records, c.Sum, nil
 }
 
-// migrate makes records of format 1 what they are in the present one.
-func migrate(records []Record) []Record {
-	for i := range records {
-		records[i].Generation = 1
+// migrate makes records of an older format what they are in the present one.
+func migrate(c content) ([]Record, error) {
+	var old []struct {
+		Record
+		Pod json.RawMessage `json:"pod"`
 	}
-	return records
+	if err := json.Unmarshal(c.Records, &old); err != nil {
+		return nil, err
+	}
+	records := make([]Record, 0, len(old))
+	for _, r := range old {
+		if r.Pod == nil {
+			return nil, errors.New("a record has no pod")
+		}
+		r.Content = r.Pod
+		if c.Version == 1 {
+			r.Generation = 1
+		}
+		records = append(records, r.Record)
+	}
+	return records, nil
 }
 
 func (s *Store) setAside(why error) error {

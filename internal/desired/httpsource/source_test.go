@@ -220,7 +220,7 @@ func TestURLs(t *testing.T) {
 
 func TestDownAtStart(t *testing.T) {
 	p := newPlace(t)
-	p.says(sourcetest.Manifest("web", "app:1"))
+	p.says(sourcetest.Manifest("web", "app:1") + "---\n" + sourcetest.Secret("token", "x"))
 	checkpoints := t.TempDir()
 	sink := sourcetest.NewRecorder()
 	stop := run(t, newSource(t, httpsource.Config{URL: p.URL}, checkpoints, sink))
@@ -232,8 +232,8 @@ func TestDownAtStart(t *testing.T) {
 		sink := sourcetest.NewRecorder()
 		run(t, newSource(t, httpsource.Config{URL: p.URL}, checkpoints, sink))
 		r := sink.Wait(t, "the pod", sourcetest.Has("web-node1=app:1!"))
-		if r.Pending || len(r.Problems) != 1 {
-			t.Errorf("want one problem and a source that counts as having reported: %s", sourcetest.Describe(r))
+		if r.Pending || len(r.Problems) != 1 || !sourcetest.HasObjects("token=x!")(r) {
+			t.Errorf("want the Secret, one problem and a source that counts as having reported: %s", sourcetest.Describe(r))
 		}
 	})
 	t.Run("without a checkpoint", func(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
-	"github.com/deckhand-node/deckhand/internal/desired/static"
-	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Accept takes the newest text of an origin. Good documents replace what the
@@ -34,12 +32,12 @@ type acceptance struct {
 	now        time.Time
 	prev, next *origin
 	// before are prev's entries by name.
-	before map[string]*entry
-	// taken are the numbers of the good documents by their pods' names.
-	taken map[string]int
+	before map[reader.ID]*entry
+	// taken are the numbers of the good documents by what they are about.
+	taken map[reader.ID]int
 	// bad says for each bad document whose name can be read why it is bad,
 	// anyBad that for the first bad document of all.
-	bad    map[string]string
+	bad    map[reader.ID]string
 	anyBad string
 }
 
@@ -51,13 +49,13 @@ func newAcceptance(k *Keeper, name string, documents int, now time.Time) *accept
 		now:    now,
 		prev:   k.origins[name],
 		next:   &origin{},
-		before: map[string]*entry{},
-		taken:  map[string]int{},
-		bad:    map[string]string{},
+		before: map[reader.ID]*entry{},
+		taken:  map[reader.ID]int{},
+		bad:    map[reader.ID]string{},
 	}
 	if a.prev != nil {
 		for _, e := range a.prev.entries {
-			a.before[e.name] = e
+			a.before[e.ID] = e
 		}
 	}
 	return a
@@ -69,8 +67,8 @@ func (a *acceptance) document(d reader.Doc) {
 		a.reject(d, d.Errors)
 		return
 	}
-	if first, taken := a.taken[d.Name]; taken {
-		a.tell(d, fmt.Sprintf("pod %s isn't run from here: document %d has the same name, and stays; rename or remove one of them", d.Name, first))
+	if first, taken := a.taken[d.ID]; taken {
+		a.tell(d, fmt.Sprintf("%s isn't taken from here: document %d has the same name, and stays; rename or remove one of them", d.ID, first))
 		return
 	}
 	e, wrong := a.entry(d)
@@ -78,15 +76,15 @@ func (a *acceptance) document(d reader.Doc) {
 		a.reject(d, wrong)
 		return
 	}
-	a.taken[d.Name] = d.Number
+	a.taken[d.ID] = d.Number
 	a.next.entries = append(a.next.entries, e)
 }
 
 // entry makes the entry of a document without errors, or returns what is wrong with
-// its pod. What the origin said before needs no second look. Something new is a new pod
-// until it is settled what came of the former.
+// its pod or object. What the origin said before needs no second look. Something new is a new
+// pod or object until it is settled what came of the former.
 func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
-	before := a.before[d.Name]
+	before := a.before[d.ID]
 	if before != nil && before.hash == d.Hash {
 		e := before.asStale("")
 		if e.document != d.Number {
@@ -96,25 +94,22 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 		}
 		return e, nil
 	}
-	v := static.First(d.Hash, a.now)
-	p, wrong := a.keeper.reader.Complete(d, v)
+	e := entry{ID: d.ID, origin: a.name, document: d.Number, hash: d.Hash, canonical: d.Canonical}
+	made, wrong := a.keeper.complete(e, d, first(d, a.now), "")
 	if len(wrong) > 0 {
 		return nil, wrong
 	}
-	e := &entry{
-		name:      d.Name,
-		document:  d.Number,
-		hash:      d.Hash,
-		canonical: d.Canonical,
-		version:   v,
-		desired:   &pod.Desired{Pod: p, Source: a.keeper.reader.Source(), Origin: a.name, Base: v.Base},
+	if before == nil {
+		made.since = a.keeper.stamp(a.now)
+		return made, nil
 	}
-	if before != nil {
-		e.since = before.since
-	} else {
-		e.since = a.keeper.stamp(a.now)
+	if before.object != nil {
+		if wrong := a.keeper.reader.Frozen(before.object.Object(), d); len(wrong) > 0 {
+			return nil, wrong
+		}
 	}
-	return e, nil
+	made.since = before.since
+	return made, nil
 }
 
 // reject notes that a document is bad.
@@ -128,8 +123,8 @@ func (a *acceptance) reject(d reader.Doc, wrong []string) {
 			a.anyBad = why
 		}
 	}
-	if d.Name != "" && a.bad[d.Name] == "" {
-		a.bad[d.Name] = why
+	if d.Name != "" && a.bad[d.ID] == "" {
+		a.bad[d.ID] = why
 	}
 }
 
@@ -138,7 +133,24 @@ func (a *acceptance) tell(d reader.Doc, message string) {
 	if a.many {
 		where += fmt.Sprintf(", document %d", d.Number)
 	}
-	a.next.problems = append(a.next.problems, a.keeper.problem(a.prev, where, d.Name, message, a.now))
+	podName := d.Name
+	if d.Kind != "" {
+		podName, message = "", about(d.ID, message)
+	}
+	a.next.problems = append(a.next.problems, a.keeper.problem(a.prev, where, podName, message, a.now))
+}
+
+// about is a message that says which object it is about.
+func about(id reader.ID, message string) string {
+	switch {
+	case strings.HasPrefix(message, id.String()):
+		return message
+	case id.Name == "":
+		return string(id.Kind) + ": " + message
+	case strings.Contains(message, "\n"):
+		return id.String() + ":\n" + message
+	}
+	return id.String() + ": " + message
 }
 
 // keepOthers keeps what the origin had before and doesn't have now, if the text
@@ -148,10 +160,10 @@ func (a *acceptance) keepOthers() {
 		return
 	}
 	for _, e := range a.prev.entries {
-		if _, taken := a.taken[e.name]; taken {
+		if _, taken := a.taken[e.ID]; taken {
 			continue
 		}
-		why := a.bad[e.name]
+		why := a.bad[e.ID]
 		if why == "" {
 			why = a.anyBad
 		}

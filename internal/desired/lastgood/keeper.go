@@ -1,8 +1,8 @@
 // Package lastgood is what one source knows: of each origin (a file, a URL) the
-// newest good version of each pod, and what is wrong with the newest text.
+// newest good version of each pod and other object, and what is wrong with the newest text.
 //
-// Bad input loses nothing. A text that can't be read or used keeps the pods that
-// the origin had, marked stale. As long as one document of a text is bad, no pod
+// Bad input loses nothing. A text that can't be read or used keeps the pods and objects
+// that the origin had, marked stale. As long as one document of a text is bad, nothing
 // the origin had goes away: a text that was cut short looks just like one from which
 // documents were removed.
 //
@@ -12,20 +12,16 @@
 package lastgood
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
-	"github.com/deckhand-node/deckhand/internal/desired/static"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Keeper holds the last good pods of one source. It does no I/O and is not safe
+// Keeper holds the last good pods and objects of one source. It does no I/O and is not safe
 // for concurrent use: its source owns it.
 type Keeper struct {
 	reader  *reader.Reader
@@ -33,7 +29,7 @@ type Keeper struct {
 	// notes are problems of the source itself, by what they are about.
 	notes map[string]pod.Problem
 	// told is what was reported last, by name; of several claims to a name the best.
-	told map[string]*entry
+	told map[reader.ID]*entry
 	// newest is the newest time given to a claim.
 	newest time.Time
 }
@@ -46,29 +42,17 @@ type origin struct {
 	bad bool
 }
 
-// entry is one good pod. It is never changed.
-type entry struct {
-	// name is "namespace/name" as written.
-	name      string
-	document  int
-	hash      string
-	canonical []byte
-	since     time.Time
-	version   static.Version
-	desired   *pod.Desired
-}
-
 // New returns a keeper that knows nothing yet.
 func New(r *reader.Reader) *Keeper {
 	return &Keeper{
 		reader:  r,
 		origins: map[string]*origin{},
 		notes:   map[string]pod.Problem{},
-		told:    map[string]*entry{},
+		told:    map[reader.ID]*entry{},
 	}
 }
 
-// Fail tells that an origin's text couldn't be had or used, and why. Its pods stay.
+// Fail tells that an origin's text couldn't be had or used, and why. What it had stays.
 func (k *Keeper) Fail(name, why string, now time.Time) {
 	prev := k.origins[name]
 	next := &origin{bad: true, problems: []pod.Problem{k.problem(prev, name, "", why, now)}}
@@ -80,8 +64,8 @@ func (k *Keeper) Fail(name, why string, now time.Time) {
 	k.origins[name] = next
 }
 
-// Forget tells that an origin is gone for good, and its pods with it, but for those
-// that another origin claims as well.
+// Forget tells that an origin is gone for good, and what it had with it, but for what
+// another origin claims as well.
 func (k *Keeper) Forget(name string) { delete(k.origins, name) }
 
 // Has reports whether anything is known of an origin.
@@ -123,93 +107,14 @@ func (k *Keeper) Report() desired.Report {
 		o := k.origins[name]
 		r.Problems = append(r.Problems, o.problems...)
 		for _, e := range o.entries {
+			if e.object != nil {
+				r.Objects = append(r.Objects, desired.ObjectClaim{Object: e.object, Document: e.document, Since: e.since})
+				continue
+			}
 			r.Claims = append(r.Claims, desired.Claim{Desired: e.desired, Document: e.document, Since: e.since})
 		}
 	}
 	return r
-}
-
-// Records returns a function that makes the records of what was reported last. It may
-// be called at any later time, from any goroutine.
-func (k *Keeper) Records() func() []checkpoint.Record {
-	node := k.reader.Node()
-	var entries []*entry
-	for _, name := range k.Names() {
-		entries = append(entries, k.origins[name].entries...)
-	}
-	return func() []checkpoint.Record {
-		records := make([]checkpoint.Record, 0, len(entries))
-		for _, e := range entries {
-			records = append(records, checkpoint.Record{
-				Origin:     e.desired.Origin,
-				Document:   e.document,
-				Pod:        e.canonical,
-				Since:      e.since,
-				Seen:       e.version.Seen,
-				Base:       e.version.Base,
-				Generation: e.version.Generation,
-				Node:       node,
-				Stale:      e.desired.Stale,
-			})
-		}
-		return records
-	}
-}
-
-// Restore takes over what was kept before the agent started. Origins that are
-// known already are left alone. It returns an error, for a person, for each pod
-// that can't be had back.
-func (k *Keeper) Restore(records []checkpoint.Record) []error {
-	var failed []error
-	restored := map[string]*origin{}
-	for _, r := range records {
-		if k.Has(r.Origin) {
-			continue
-		}
-		e, err := k.restore(r)
-		if err != nil {
-			failed = append(failed, fmt.Errorf("the last good version of a pod of %s can't be used: %w", r.Origin, err))
-			continue
-		}
-		o := restored[r.Origin]
-		if o == nil {
-			o = &origin{}
-			restored[r.Origin] = o
-		}
-		o.entries = append(o.entries, e)
-	}
-	for name, o := range restored {
-		k.origins[name] = o
-	}
-	k.told = k.wanted() // by the agent before
-	return failed
-}
-
-func (k *Keeper) restore(r checkpoint.Record) (*entry, error) {
-	d, err := k.reader.Restore(r.Pod)
-	if err != nil {
-		return nil, err
-	}
-	v := static.First(d.Hash, r.Seen)
-	if r.Node == k.reader.Node() { // else it has another UID here, as no two nodes may have the same
-		v.Base, v.Generation = r.Base, r.Generation
-	}
-	p, wrong := k.reader.Complete(d, v)
-	if len(wrong) > 0 {
-		return nil, fmt.Errorf("pod %s: %s", d.Name, strings.Join(wrong, "; "))
-	}
-	if r.Since.After(k.newest) {
-		k.newest = r.Since
-	}
-	return &entry{
-		name:      d.Name,
-		document:  r.Document,
-		hash:      d.Hash,
-		canonical: d.Canonical,
-		since:     r.Since,
-		version:   v,
-		desired:   &pod.Desired{Pod: p, Source: k.reader.Source(), Origin: r.Origin, Stale: r.Stale, Base: v.Base},
-	}, nil
 }
 
 // stamp is the time for a new claim: now, but never before an earlier claim's, as
@@ -235,16 +140,4 @@ func (k *Keeper) problem(prev *origin, where, podName, message string, now time.
 		}
 	}
 	return p
-}
-
-// asStale returns the entry with why it isn't up to date; empty for up to date.
-// An entry that needs no change is returned as it is, with its pointers.
-func (e *entry) asStale(why string) *entry {
-	if e.desired.Stale == why {
-		return e
-	}
-	next, d := *e, *e.desired
-	d.Stale = why
-	next.desired = &d
-	return &next
 }

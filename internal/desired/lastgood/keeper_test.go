@@ -173,7 +173,7 @@ func TestRestore(t *testing.T) {
 
 	again := newKeeper()
 	again.Accept("g", []byte(cron), start)
-	bad := checkpoint.Record{Origin: "f", Pod: json.RawMessage(`{"metadata":{"name":"x"}}`)}
+	bad := checkpoint.Record{Origin: "f", Content: json.RawMessage(`{"metadata":{"name":"x"}}`)}
 	other := records[0]
 	other.Origin = "g"
 	if failed := again.Restore(append(records, bad, other)); len(failed) != 1 || !strings.Contains(failed[0].Error(), "default/x") {
@@ -237,11 +237,12 @@ func FuzzAccept(f *testing.F) {
 	f.Add(docs(web, db))
 	f.Add([]byte(sourcetest.Broken))
 	f.Add(docs(sourcetest.Invalid("web"), db))
+	f.Add(docs(web, db, settings, token, sourcetest.Immutable(sourcetest.ConfigMap("settings", "b"))))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		k := newKeeper()
-		k.Accept("f", docs(web, db), start)
+		k.Accept("f", docs(web, db, settings), start)
 		k.Accept("f", text, start)
-		if r := k.Report(); !k.Good("f") && (len(r.Claims) < 2 || len(r.Problems) == 0) {
+		if r := k.Report(); !k.Good("f") && (len(r.Claims) < 2 || len(r.Objects) == 0 || len(r.Problems) == 0) {
 			t.Errorf("a bad text left %s", sourcetest.Describe(r))
 		}
 	})

@@ -307,7 +307,7 @@ func TestOneUIDAndBaseIsOnePod(t *testing.T) {
 			var canonical []byte
 			for _, record := range n.Records()() {
 				if now != nil && record.Origin == now.Origin {
-					canonical = record.Pod
+					canonical = record.Content
 				}
 			}
 			if before != nil && now != nil {

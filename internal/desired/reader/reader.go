@@ -1,5 +1,6 @@
-// Package reader turns the text of a manifest into complete static pods: it
-// decodes, gives identity, fills in defaults and validates, in that order.
+// Package reader turns the text of a manifest into complete static pods, and the
+// objects beside them: it decodes, gives identity, fills in defaults and validates, in
+// that order.
 package reader
 
 import (
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/edit"
 	"github.com/deckhand-node/deckhand/internal/desired/static"
 	"github.com/deckhand-node/deckhand/internal/manifest"
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -51,24 +54,41 @@ func (r *Reader) Node() string { return r.node }
 // Source is the source this reader reads for.
 func (r *Reader) Source() pod.Source { return r.source }
 
-// Doc is one document of a manifest: a pod as its author wrote it, or what is
-// wrong with it.
+// Doc is one document of a manifest: a pod or another object as its author wrote it, or
+// what is wrong with it.
 type Doc struct {
 	// Number is the position in the manifest, from 1.
 	Number int
-	// Name is "namespace/name" as written (without the node's name), as far as it
-	// can be read.
-	Name string
-	// Canonical and Hash are the pod's canonical form (see package static) and
-	// content hash. Empty if the document can't be read as a pod.
+	ID
+	// Canonical and Hash are the canonical form (see package static) and content
+	// hash. Empty if the document can't be read.
 	Canonical []byte
 	Hash      string
 	// Errors is everything that is wrong, one line each; empty for a document that
 	// is good as far as is known before Complete.
 	Errors []string
 
+	// written or object is what the author wrote.
 	written *v1.Pod
+	object  objects.Object
 	lineOf  func(path string) int
+}
+
+// ID says what a document is about. No two documents may be about the same.
+type ID struct {
+	// Kind is empty for a pod, and for a document of which it isn't known.
+	Kind objects.Kind
+	// Name is "namespace/name" as written (without the node's name), or "name" where the
+	// kind has no namespace, as far as it can be read.
+	Name string
+}
+
+// String is the ID as a person reads it: "pod default/web", "ConfigMap default/app".
+func (id ID) String() string {
+	if id.Kind == "" {
+		return "pod " + id.Name
+	}
+	return string(id.Kind) + " " + id.Name
 }
 
 // ErrBlank is what Read returns for a text that says nothing. Writing a file often
@@ -94,11 +114,15 @@ func (r *Reader) Restore(canonical []byte) (Doc, error) {
 	if err != nil {
 		return Doc{}, err
 	}
-	d := Doc{Number: 1, lineOf: func(string) int { return 0 }}
+	d := restored()
 	if err := r.take(&d, p); err != nil {
 		return Doc{}, err
 	}
 	return d, nil
+}
+
+func restored() Doc {
+	return Doc{Number: 1, lineOf: func(string) int { return 0 }}
 }
 
 func parse(canonical []byte) (*v1.Pod, error) {
@@ -121,7 +145,7 @@ func (r *Reader) InPlace(canonical []byte, d Doc) (ok bool, why string) {
 }
 
 // Complete returns the static pod that d asks for, or everything that is wrong
-// with it, one line each. It is for documents without errors.
+// with it, one line each. It is for documents of pods without errors.
 func (r *Reader) Complete(d Doc, v static.Version) (*v1.Pod, []string) {
 	p := d.written.DeepCopy()
 	invalid := static.ValidateUID(p)
@@ -136,23 +160,37 @@ func (r *Reader) Complete(d Doc, v static.Version) (*v1.Pod, []string) {
 }
 
 func (r *Reader) doc(m manifest.Document) Doc {
-	d := Doc{Number: m.Index, Name: m.Name, lineOf: m.LineOf}
+	d := Doc{Number: m.Index, ID: ID{m.Kind, m.Name}, lineOf: m.LineOf}
 	wrong := m.Errors
-	if m.Pod != nil {
-		if err := r.take(&d, m.Pod); err != nil {
-			wrong = append(wrong, manifest.Error{Line: m.Line, Message: err.Error()})
-		}
+	var err error
+	switch {
+	case m.Pod != nil:
+		err = r.take(&d, m.Pod)
+	case m.Object != nil:
+		err = r.takeObject(&d, m.Object)
+	}
+	if err != nil {
+		wrong = append(wrong, manifest.Error{Line: m.Line, Message: err.Error()})
 	}
 	if len(wrong) == 0 {
 		return d
 	}
 	d.Errors = render(wrong)
 	if d.Canonical != nil {
-		// It can't be run, but everything about it shall be told at once.
-		_, invalid := r.Complete(d, static.Version{})
-		d.Errors = append(d.Errors, invalid...)
+		// It can't be used, but everything about it shall be told at once.
+		d.Errors = append(d.Errors, r.invalid(d)...)
 	}
 	return d
+}
+
+// invalid returns what is wrong with a document that can be read.
+func (r *Reader) invalid(d Doc) (wrong []string) {
+	if d.object != nil {
+		_, wrong = r.CompleteObject(d, time.Time{})
+		return wrong
+	}
+	_, wrong = r.Complete(d, static.Version{})
+	return wrong
 }
 
 // take makes p the pod that d is about.

@@ -1,5 +1,6 @@
 // Package runsource is the source of pods that a connected person asks for
-// (`deckhand run FILE`). They live as long as the connection does and are kept nowhere.
+// (`deckhand run FILE`), and of the objects that the file defines beside them. They live
+// as long as the connection does and are kept nowhere.
 package runsource
 
 import (
@@ -17,6 +18,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/static"
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -60,30 +62,30 @@ func (s *Source) Run(ctx context.Context) error {
 // Addition is the pods of one manifest that were added together.
 type Addition struct {
 	// Pods are the pods, in the order of the manifest. One that isn't in the set
-	// with this very pointer lost its name to another source's pod: see the set's problems.
+	// lost its name to another source's pod: see the set's problems.
 	Pods []*pod.Desired
+	// Objects are the objects beside them, of which the same is true.
+	Objects []*objects.Desired
 
 	source *Source
 	since  time.Time
 }
 
-// Add has the pods of a manifest run until Remove is called. origin says where the
-// manifest is from. It adds nothing if anything is wrong with any document; the error
-// then tells everything, one line each.
+// Add has the pods of a manifest run, and its objects known, until Remove is called.
+// origin says where the manifest is from. It adds nothing if anything is wrong with any
+// document; the error then tells everything, one line each.
 func (s *Source) Add(origin string, data []byte) (*Addition, error) {
-	now := time.Now()
-	pods, err := s.read(origin, data, now)
-	if err != nil {
+	a := &Addition{source: s, since: time.Now()}
+	if err := a.read(origin, data); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.free(pods); err != nil {
-		return nil, err
+	if err := s.free(a); err != nil {
+		return nil, fmt.Errorf("%s can't be run: %w", origin, err)
 	}
-	a := &Addition{Pods: pods, source: s, since: now}
 	s.added[a] = struct{}{}
-	s.log.V(2).Info("Pods added", "origin", origin, "pods", len(pods))
+	s.log.V(2).Info("Pods added", "origin", origin, "pods", len(a.Pods), "objects", len(a.Objects))
 	s.report()
 	return a, nil
 }
@@ -101,63 +103,70 @@ func (a *Addition) Remove() {
 	s.report()
 }
 
-// read returns the pods of a manifest, or everything that is wrong with it.
-func (s *Source) read(origin string, data []byte, now time.Time) ([]*pod.Desired, error) {
-	docs, err := s.reader.Read(data)
+// read takes the pods and objects of a manifest, or returns everything that is wrong
+// with it.
+func (a *Addition) read(origin string, data []byte) error {
+	docs, err := a.source.reader.Read(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s can't be run: %w", origin, err)
+		return fmt.Errorf("%s can't be run: %w", origin, err)
 	}
-	if len(docs) == 0 {
-		return nil, fmt.Errorf("%s can't be run: it holds no pod", origin)
-	}
-	var pods []*pod.Desired
 	var wrong []string
-	names := map[string]int{}
+	numbers := map[reader.ID]int{}
 	for _, d := range docs {
-		if first, taken := names[d.Name]; taken && d.Name != "" {
-			wrong = append(wrong, fmt.Sprintf("document %d: pod %s has the same name as document %d", d.Number, d.Name, first))
+		if first, taken := numbers[d.ID]; taken && d.Name != "" {
+			wrong = append(wrong, fmt.Sprintf("document %d: %s has the same name as document %d", d.Number, d.ID, first))
 			continue
 		}
-		names[d.Name] = d.Number
-		p, problems := s.pod(d, now)
-		for _, problem := range problems {
+		numbers[d.ID] = d.Number
+		for _, problem := range a.take(origin, d) {
 			if len(docs) > 1 {
 				problem = fmt.Sprintf("document %d: %s", d.Number, problem)
 			}
 			wrong = append(wrong, problem)
 		}
-		if p != nil {
-			p.Origin = origin
-			pods = append(pods, p)
-		}
 	}
 	if len(wrong) > 0 {
-		return nil, fmt.Errorf("%s can't be run:\n%s", origin, strings.Join(wrong, "\n"))
+		return fmt.Errorf("%s can't be run:\n%s", origin, strings.Join(wrong, "\n"))
 	}
-	return pods, nil
+	if len(a.Pods) == 0 {
+		return fmt.Errorf("%s can't be run: it holds no pod", origin)
+	}
+	return nil
 }
 
-func (s *Source) pod(d reader.Doc, now time.Time) (*pod.Desired, []string) {
+// take takes what one document defines, or returns what is wrong with it.
+func (a *Addition) take(origin string, d reader.Doc) (wrong []string) {
+	r := a.source.reader
 	if len(d.Errors) > 0 {
-		return nil, d.Errors
+		return d.Errors
 	}
-	v := static.First(d.Hash, now) // whoever wants another version ends this one first
-	p, wrong := s.reader.Complete(d, v)
-	if len(wrong) > 0 {
-		return nil, wrong
+	if d.Kind != "" {
+		o, wrong := r.CompleteObject(d, a.since)
+		if len(wrong) == 0 {
+			a.Objects = append(a.Objects, objects.NewDesired(o, r.Source(), origin))
+		}
+		return wrong
 	}
-	return &pod.Desired{Pod: p, Source: s.reader.Source(), Base: v.Base}, nil
+	v := static.First(d.Hash, a.since) // whoever wants another version ends this one first
+	p, wrong := r.Complete(d, v)
+	if len(wrong) == 0 {
+		a.Pods = append(a.Pods, &pod.Desired{Pod: p, Source: r.Source(), Origin: origin, Base: v.Base})
+	}
+	return wrong
 }
 
-// free reports, as an error, that one of the pods is being run already.
-func (s *Source) free(pods []*pod.Desired) error {
-	for a := range s.added {
-		for _, running := range a.Pods {
-			for _, p := range pods {
-				if pod.FullName(p.Pod) == pod.FullName(running.Pod) {
-					return fmt.Errorf("%s can't be run: pod %s/%s is already run from %s; end that first",
-						p.Origin, p.Pod.Namespace, p.Pod.Name, running.Origin)
-				}
+// free reports, as an error, that one of the addition's pods is being run already, or
+// one of its objects defined.
+func (s *Source) free(a *Addition) error {
+	for other := range s.added {
+		for _, running := range other.Pods {
+			if slices.ContainsFunc(a.Pods, func(p *pod.Desired) bool { return pod.FullName(p.Pod) == pod.FullName(running.Pod) }) {
+				return fmt.Errorf("pod %s/%s is already run from %s; end that first", running.Pod.Namespace, running.Pod.Name, running.Origin)
+			}
+		}
+		for _, defined := range other.Objects {
+			if slices.ContainsFunc(a.Objects, func(o *objects.Desired) bool { return o.Key() == defined.Key() }) {
+				return fmt.Errorf("%s is already defined by %s; end that first", defined, defined.Origin)
 			}
 		}
 	}
@@ -170,6 +179,9 @@ func (s *Source) report() {
 	for a := range s.added {
 		for i, p := range a.Pods {
 			r.Claims = append(r.Claims, desired.Claim{Desired: p, Document: i + 1, Since: a.since})
+		}
+		for i, o := range a.Objects {
+			r.Objects = append(r.Objects, desired.ObjectClaim{Object: o, Document: i + 1, Since: a.since})
 		}
 	}
 	slices.SortFunc(r.Claims, func(a, b desired.Claim) int {

@@ -98,3 +98,42 @@ func TestFileKeepsItsName(t *testing.T) {
 		t.Errorf("problems %v, want one of the run source", set.Problems)
 	}
 }
+
+func TestObjectsComeWithTheirPods(t *testing.T) {
+	s, sink := newSource()
+	if _, err := s.Add("c.yaml", []byte(sourcetest.ConfigMap("settings", "a"))); err == nil || !strings.Contains(err.Error(), "it holds no pod") {
+		t.Errorf("objects alone are run: error %v", err)
+	}
+	web := sourcetest.Manifest("web", "app:1") + "---\n" + sourcetest.ConfigMap("settings", "a") + "---\n" + sourcetest.Secret("token", "x")
+	a, err := s.Add("a.yaml", []byte(web))
+	if err != nil || len(a.Pods) != 1 || len(a.Objects) != 2 {
+		t.Fatalf("addition %+v, error %v", a, err)
+	}
+	sink.Wait(t, "the objects", sourcetest.HasObjects("settings=a", "token=x"))
+	db := sourcetest.Manifest("db", "app:1") + "---\n" + sourcetest.ConfigMap("settings", "b")
+	if _, err := s.Add("b.yaml", []byte(db)); err == nil || !strings.Contains(err.Error(), "ConfigMap default/settings is already defined by a.yaml") {
+		t.Errorf("error %v doesn't say that a.yaml defines the object", err)
+	}
+	a.Remove()
+	sink.Wait(t, "no objects", sourcetest.HasObjects())
+	if _, err := s.Add("b.yaml", []byte(db)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestErrorsOfObjects(t *testing.T) {
+	s, _ := newSource()
+	_, err := s.Add("x.yaml", []byte(sourcetest.Manifest("web", "app:1")+"---\n"+sourcetest.Secret("A", "hunter2")+"---\n"+
+		strings.Replace(sourcetest.Secret("b", "hunter2"), `"hunter2"`, "5551234", 1)+"---\n"+sourcetest.ConfigMap("c", "a")+"---\n"+sourcetest.ConfigMap("c", "b")))
+	if err == nil {
+		t.Fatal("a manifest with bad documents was added")
+	}
+	for _, want := range []string{"document 2: line ", "metadata.name", "document 3: line ", "stringData[key]", "document 5: ConfigMap default/c has the same name as document 4"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q doesn't say %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "5551234") {
+		t.Errorf("the error shows a Secret: %v", err)
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -46,6 +48,19 @@ func Invalid(name string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: main}]}\n", name)
 }
 
+// ConfigMap returns a good manifest of a ConfigMap with one value, under "key".
+func ConfigMap(name, value string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {key: %q}\n", name, value)
+}
+
+// Immutable returns a manifest such as ConfigMap made, of one that can't be edited.
+func Immutable(manifest string) string { return manifest + "immutable: true\n" }
+
+// Secret returns a good manifest of a Secret with one value, under "key".
+func Secret(name, value string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s}\nstringData: {key: %q}\n", name, value)
+}
+
 // Rules returns the real defaults and validation.
 func Rules() reader.Rules {
 	return reader.Rules{SetDefaults: podspec.SetDefaults, Validate: podspec.Validate, QOSClass: resources.QOSClass}
@@ -68,6 +83,34 @@ func Pods(r desired.Report) []string {
 	return pods
 }
 
+// Objects returns the report's ConfigMaps and Secrets as "name=value", with the value
+// that ConfigMap and Secret gave them, and other objects by their names, sorted; stale ones end
+// in "!".
+func Objects(r desired.Report) []string {
+	list := []string{}
+	for _, c := range r.Objects {
+		s := c.Object.Key().Name
+		switch o := c.Object.Object().(type) {
+		case *v1.ConfigMap:
+			s += "=" + o.Data["key"]
+		case *v1.Secret:
+			s += "=" + string(o.Data["key"])
+		}
+		if c.Object.Stale != "" {
+			s += "!"
+		}
+		list = append(list, s)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// HasObjects returns a condition for Recorder.Wait: that the report's objects are these.
+func HasObjects(list ...string) func(desired.Report) bool {
+	slices.Sort(list)
+	return func(r desired.Report) bool { return slices.Equal(Objects(r), list) }
+}
+
 // Has returns a condition for Recorder.Wait: that the report's pods are these.
 func Has(pods ...string) func(desired.Report) bool {
 	slices.Sort(pods)
@@ -77,7 +120,7 @@ func Has(pods ...string) func(desired.Report) bool {
 // Describe returns a report in words.
 func Describe(r desired.Report) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "pods %q, pending %v", Pods(r), r.Pending)
+	fmt.Fprintf(&b, "pods %q, objects %q, pending %v", Pods(r), Objects(r), r.Pending)
 	for _, p := range r.Problems {
 		fmt.Fprintf(&b, "\n  problem with %s (pod %q): %s", p.Origin, p.Pod, p.Message)
 	}

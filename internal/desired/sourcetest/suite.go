@@ -42,6 +42,8 @@ func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 		"bad text loses nothing":            testBadText,
 		"run again":                         testRunAgain,
 		"run twice at once":                 testRunTwice,
+		"objects have an identity":          testObjects,
+		"bad text loses no object":          testBadObject,
 	})
 }
 
@@ -56,6 +58,10 @@ func RunLasting(t *testing.T, fixture func(t *testing.T) Fixture) {
 		"bad text from the start":            testBadFromStart,
 		"a new source knows what was good":   testNewSource,
 		"the place empties while not looked": testRemovedMeanwhile,
+		"objects without a pod":              testObjectsAlone,
+		"an edited object is the same":       testEditedObject,
+		"an immutable object":                testImmutable,
+		"a new source knows the objects":     testNewSourceObjects,
 	})
 }
 

@@ -5,6 +5,10 @@
 // text is the same pod wherever it lies. It is made before defaults are filled in: a
 // release of deckhand with other defaults doesn't recreate the pods of the release before.
 // A changed text is another pod, unless it is applied in place: see Version.
+//
+// Objects that manifests define beside pods get what an API server would give them: a
+// UID and a creation time that stay while the object does, and a resource version that changes
+// with what it says. They keep their names.
 package static
 
 import (
@@ -41,28 +45,35 @@ func Name(name, node string) string {
 func Clean(p *v1.Pod) {
 	p.TypeMeta = metav1.TypeMeta{}
 	p.Status = v1.PodStatus{}
-	p.ResourceVersion, p.Generation = "", 0
-	//lint:ignore SA1019 deprecated, but old manifests have it, and it must not count in the hash
-	p.SelfLink = ""
-	p.ManagedFields, p.OwnerReferences = nil, nil
-	p.CreationTimestamp = metav1.Time{}
-	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = nil, nil
+	cleanMeta(p)
 	if p.Namespace == "" {
 		p.Namespace = metav1.NamespaceDefault
 	}
 }
 
-// Canonical returns what a cleaned pod says in a form that is the same for the
+// cleanMeta removes what only an API server may say about an object, but for its UID.
+func cleanMeta(o metav1.Object) {
+	o.SetResourceVersion("")
+	o.SetGeneration(0)
+	o.SetSelfLink("") // deprecated, but old manifests have it, and it must not count in the hash
+	o.SetManagedFields(nil)
+	o.SetOwnerReferences(nil)
+	o.SetCreationTimestamp(metav1.Time{})
+	o.SetDeletionTimestamp(nil)
+	o.SetDeletionGracePeriodSeconds(nil)
+}
+
+// Canonical returns what a cleaned pod or object says in a form that is the same for the
 // same meaning: JSON with sorted keys, without fields that say nothing. Parsing it gives
 // the pod back.
 //
 // Fields that are empty but always written by one version of the API types and
 // left out by another (null, "resources": {}) are dropped, so that an upgrade of
 // these types doesn't change any hash.
-func Canonical(p *v1.Pod) ([]byte, error) {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+func Canonical(o metav1.Object) ([]byte, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
-		return nil, fmt.Errorf("pod %s/%s can't be written as JSON: %w", p.Namespace, p.Name, err)
+		return nil, fmt.Errorf("%s/%s can't be written as JSON: %w", o.GetNamespace(), o.GetName(), err)
 	}
 	delete(fields, "status")
 	prune(fields)
@@ -70,7 +81,7 @@ func Canonical(p *v1.Pod) ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(fields); err != nil {
-		return nil, fmt.Errorf("pod %s/%s can't be written as JSON: %w", p.Namespace, p.Name, err)
+		return nil, fmt.Errorf("%s/%s can't be written as JSON: %w", o.GetNamespace(), o.GetName(), err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
@@ -94,7 +105,7 @@ func prune(value any) {
 	}
 }
 
-// Hash returns the content hash of a canonical pod on a node: 32 hexadecimal
+// Hash returns the content hash of a canonical pod or object on a node: 32 hexadecimal
 // digits, as the kubelet's.
 func Hash(canonical []byte, node string) string {
 	h := sha256.New()

@@ -73,7 +73,7 @@ func Advice(reason string) string {
 		return "check the volume that the message names"
 	case "FailedCreatePodSandBox":
 		return "check the runtime and its network: `deckhand pods`, the runtime's log"
-	case "UnsupportedIsolation":
+	case "SysctlForbidden", "AppArmor", "SupplementalGroupsPolicyNotSupported":
 		return "remove these fields from the manifest, or run the pod on another node"
 	case "Deferred":
 		return "shrink or remove another pod, or ask for less"

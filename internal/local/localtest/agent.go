@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/podlogs"
 )
 
-// Agent is a local.Agent that says what a test tells it to say.
+// Agent is a local.Agent, and local.Images, that says what a test tells it to say.
 type Agent struct {
 	mu       sync.Mutex
 	snapshot local.Snapshot
@@ -30,7 +30,10 @@ type Agent struct {
 	OnRun func(origin string, manifest []byte) (local.Run, error)
 }
 
-var _ local.Agent = (*Agent)(nil)
+var (
+	_ local.Agent  = (*Agent)(nil)
+	_ local.Images = (*Agent)(nil)
+)
 
 // New returns an agent with nothing to tell.
 func New() *Agent { return &Agent{wakes: map[chan struct{}]struct{}{}} }
@@ -51,7 +54,7 @@ func Serve(t testing.TB, agent *Agent) (rootDir string) {
 // ServeOn has the agent answer on listener until the test ends, or stop is called.
 func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (stop func()) {
 	t.Helper()
-	server := local.NewServer(agent, podlogs.New(logDir, logr.Discard()), logr.Discard())
+	server := local.NewServer(agent, agent, podlogs.New(logDir, logr.Discard()), logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, listener) }()
@@ -174,13 +177,6 @@ func (a *Agent) Changed() (<-chan struct{}, func()) {
 		defer a.mu.Unlock()
 		delete(a.wakes, wake)
 	}
-}
-
-// Images implements local.Agent.
-func (a *Agent) Images(context.Context) ([]local.Image, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.images, nil
 }
 
 // Events implements local.Agent.

@@ -4,7 +4,6 @@ package security
 
 import (
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -48,7 +47,8 @@ func procMount(p *v1.ProcMountType, hostUsers bool, at *field.Path) field.ErrorL
 	return errs
 }
 
-// escalation can't be denied to who has all privileges anyway.
+// escalation can't be denied to who has all privileges anyway. An API server knows the
+// capability by that one name only, and takes SYS_ADMIN: so does this.
 func escalation(sc *v1.SecurityContext, at *field.Path) field.ErrorList {
 	if sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
 		return nil
@@ -56,12 +56,8 @@ func escalation(sc *v1.SecurityContext, at *field.Path) field.ErrorList {
 	if sc.Privileged != nil && *sc.Privileged {
 		return field.ErrorList{field.Invalid(at, sc.Privileged, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")}
 	}
-	if sc.Capabilities != nil && slices.ContainsFunc(sc.Capabilities.Add, sysAdmin) {
+	if sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN") {
 		return field.ErrorList{field.Invalid(at, "CAP_SYS_ADMIN", "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")}
 	}
 	return nil
-}
-
-func sysAdmin(c v1.Capability) bool {
-	return strings.TrimPrefix(string(c), "CAP_") == "SYS_ADMIN"
 }

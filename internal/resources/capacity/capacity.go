@@ -13,15 +13,23 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// memoryAvailable is the eviction signal that memory is kept free for.
-const memoryAvailable = "memory.available"
+// Eviction signals that something is kept free for.
+const (
+	memoryAvailable = "memory.available"
+	nodefsAvailable = "nodefs.available"
+)
 
-// Allocatable is how much cpu and memory there is for pods on a node with so many
-// CPUs and so much memory (bytes): what is left of its capacity without kubeReserved,
-// systemReserved and the hard eviction threshold
-// (https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/#node-allocatable).
-// CPUs of reservedSystemCPUs stand in for those of the other two. k has its defaults set.
+// Allocatable is Node.Allocatable for a node of which no more than this is known.
 func Allocatable(k *v1beta1.KubeletConfiguration, cpus int, memory int64) (v1.ResourceList, error) {
+	return Node{CPUs: cpus, Memory: memory}.Allocatable(k)
+}
+
+// Allocatable is how much there is for pods: what is left of the node's capacity
+// without kubeReserved, systemReserved and the hard eviction thresholds
+// (https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/#node-allocatable);
+// of memory also without huge pages, which are set aside from it. CPUs of
+// reservedSystemCPUs stand in for those of the other two. k has its defaults set.
+func (n Node) Allocatable(k *v1beta1.KubeletConfiguration) (v1.ResourceList, error) {
 	kube, err := reserved("kubeReserved", k.KubeReserved)
 	if err != nil {
 		return nil, err
@@ -30,36 +38,63 @@ func Allocatable(k *v1beta1.KubeletConfiguration, cpus int, memory int64) (v1.Re
 	if err != nil {
 		return nil, err
 	}
-	evict, err := threshold(k.EvictionHard[memoryAvailable], memory)
-	if err != nil {
+	list := n.Capacity()
+	if list[v1.ResourceCPU], err = n.cpuLeft(k, kube, system); err != nil {
 		return nil, err
 	}
+	if list[v1.ResourceMemory], err = left(k, v1.ResourceMemory, n.Memory, kube, system); err != nil {
+		return nil, err
+	}
+	memory := list[v1.ResourceMemory]
+	for _, b := range n.HugePages {
+		memory.Sub(*resource.NewQuantity(b, resource.BinarySI))
+	}
+	if memory.Sign() < 0 {
+		memory.Set(0)
+	}
+	list[v1.ResourceMemory] = memory
+	if n.Storage == 0 {
+		return list, nil
+	}
+	list[v1.ResourceEphemeralStorage], err = left(k, v1.ResourceEphemeralStorage, n.Storage, kube, system)
+	return list, err
+}
+
+func (n Node) cpuLeft(k *v1beta1.KubeletConfiguration, kube, system v1.ResourceList) (resource.Quantity, error) {
 	milli := kube.Cpu().MilliValue() + system.Cpu().MilliValue()
 	if k.ReservedSystemCPUs != "" {
 		set, err := cpuset.Parse(k.ReservedSystemCPUs)
 		if err != nil {
-			return nil, fmt.Errorf("reservedSystemCPUs %q isn't a list of CPUs such as 0-1,4: %w", k.ReservedSystemCPUs, err)
+			return resource.Quantity{}, fmt.Errorf("reservedSystemCPUs %q isn't a list of CPUs such as 0-1,4: %w", k.ReservedSystemCPUs, err)
 		}
 		milli = int64(set.Size()) * 1000
 	}
-	leftCPU := int64(cpus)*1000 - milli
-	if leftCPU < 0 {
-		return nil, fmt.Errorf("kubeReserved, systemReserved or reservedSystemCPUs take %dm of cpu, more than this node's %d CPUs: reserve less", milli, cpus)
+	rest := int64(n.CPUs)*1000 - milli
+	if rest < 0 {
+		return resource.Quantity{}, fmt.Errorf("kubeReserved, systemReserved or reservedSystemCPUs take %dm of cpu, more than this node's %d CPUs: reserve less", milli, n.CPUs)
 	}
-	taken := kube.Memory().Value() + system.Memory().Value() + evict
-	if taken > memory {
-		return nil, fmt.Errorf("kubeReserved, systemReserved and evictionHard %s take %d bytes of memory, more than this node's %d: reserve less", memoryAvailable, taken, memory)
-	}
-	return v1.ResourceList{
-		v1.ResourceCPU:    *resource.NewMilliQuantity(leftCPU, resource.DecimalSI),
-		v1.ResourceMemory: *resource.NewQuantity(memory-taken, resource.BinarySI),
-	}, nil
+	return *resource.NewMilliQuantity(rest, resource.DecimalSI), nil
 }
 
-// reserved reads the cpu and memory of a setting.
+// left is what is left of a capacity in bytes.
+func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64, kube, system v1.ResourceList) (resource.Quantity, error) {
+	signal := map[v1.ResourceName]string{v1.ResourceMemory: memoryAvailable, v1.ResourceEphemeralStorage: nodefsAvailable}[name]
+	evict, err := threshold(signal, k.EvictionHard[signal], capacity)
+	if err != nil {
+		return resource.Quantity{}, err
+	}
+	ofKube, ofSystem := kube[name], system[name]
+	taken := ofKube.Value() + ofSystem.Value() + evict
+	if taken > capacity {
+		return resource.Quantity{}, fmt.Errorf("kubeReserved, systemReserved and evictionHard %s take %d bytes of %s, more than this node's %d: reserve less", signal, taken, name, capacity)
+	}
+	return *resource.NewQuantity(capacity-taken, resource.BinarySI), nil
+}
+
+// reserved reads what a setting reserves. Process numbers (pid) aren't a resource of pods.
 func reserved(setting string, values map[string]string) (v1.ResourceList, error) {
 	list := v1.ResourceList{}
-	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
 		text, ok := values[string(name)]
 		if !ok {
 			continue
@@ -78,8 +113,8 @@ func reserved(setting string, values map[string]string) (v1.ResourceList, error)
 
 // threshold reads an eviction threshold, an amount or a share of capacity (both in
 // bytes). 0% and 100% switch it off (API comment of evictionHard).
-func threshold(text string, capacity int64) (int64, error) {
-	const setting = "evictionHard " + memoryAvailable
+func threshold(signal, text string, capacity int64) (int64, error) {
+	setting := "evictionHard " + signal
 	if text == "" {
 		return 0, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -65,6 +66,9 @@ func New(config Config, log logr.Logger) (*Runtime, error) {
 // Endpoint is where containerd answers CRI calls, as a URL.
 func (r *Runtime) Endpoint() string { return endpoint(r.layout) }
 
+// StateDir is the folder with the containers that run.
+func (r *Runtime) StateDir() string { return r.layout.State() }
+
 // Start makes containerd run and answer, and imports the archives that are
 // there. A containerd that runs for this root folder is adopted; it is restarted,
 // under its pods, when its program or configuration is another than it ought to
@@ -96,6 +100,12 @@ func (r *Runtime) Run(ctx context.Context) error {
 // Import imports one image archive and returns the references of its images.
 func (r *Runtime) Import(ctx context.Context, path string) ([]string, error) {
 	return r.images.Import(ctx, path)
+}
+
+// ImportFrom imports the images of the archive that archive holds, and returns their
+// references.
+func (r *Runtime) ImportFrom(ctx context.Context, archive io.Reader) ([]string, error) {
+	return r.images.ImportFrom(ctx, archive)
 }
 
 // Problems are the archives that can't be imported, each in a sentence.

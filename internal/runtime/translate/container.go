@@ -11,6 +11,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/loglayout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
+	"github.com/deckhand-node/deckhand/internal/userns"
 )
 
 // ContainerInput is what one instance of a container is made from.
@@ -29,8 +30,16 @@ type ContainerInput struct {
 	RuntimeHandler string
 	// Env is complete and resolved; command and args are expanded with it.
 	Env []*runtimeapi.KeyValue
-	// Mounts are complete: volumes, hosts file, termination message.
+	// Mounts are complete: volumes, hosts file, termination message. They become
+	// part of the configuration, which in a pod with its own users maps their owners.
 	Mounts []*runtimeapi.Mount
+	// Devices and CDIDevices are handed to the runtime as they are.
+	Devices    []*runtimeapi.Device
+	CDIDevices []*runtimeapi.CDIDevice
+	// Annotations are added to those that this agent writes itself.
+	Annotations map[string]string
+	// Users are the host's IDs that the pod has; for hostUsers false only, and needed there.
+	Users *userns.Range
 	// Backoff is how long the next instance waits after this one ended.
 	Backoff time.Duration
 	// TargetID is the running instance that targetContainerName of an ephemeral
@@ -58,6 +67,9 @@ func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfi
 	if err != nil {
 		return nil, fmt.Errorf("container %s: args: %w", c.Name, err)
 	}
+	if ownUsers(in.Pod) {
+		mapMounts(in.Mounts, in.Users)
+	}
 	labels := podLabels(in.Pod)
 	labels[kubelettypes.KubernetesContainerNameLabel] = c.Name
 	return &runtimeapi.ContainerConfig{
@@ -68,6 +80,8 @@ func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfi
 		WorkingDir:  c.WorkingDir,
 		Envs:        in.Env,
 		Mounts:      in.Mounts,
+		Devices:     in.Devices,
+		CDIDevices:  in.CDIDevices,
 		Labels:      labels,
 		Annotations: annotations,
 		LogPath:     loglayout.File(c.Name, in.Attempt),
@@ -107,5 +121,6 @@ func containerAnnotations(in ContainerInput) (map[string]string, error) {
 	if err := recordMade(a, c); err != nil {
 		return nil, err
 	}
+	addAnnotations(a, in.Annotations)
 	return a, nil
 }

@@ -39,11 +39,11 @@ func TestUpdateOfContainerResources(t *testing.T) {
 			&runtimeapi.LinuxContainerResources{CpuShares: 256, MemoryLimitInBytes: 64 << 20}},
 		{"another period", translate.Settings{CPUQuotaPeriod: 10 * time.Millisecond}, both,
 			&runtimeapi.LinuxContainerResources{CpuShares: 256, CpuPeriod: 10_000, CpuQuota: 5_000, MemoryLimitInBytes: 64 << 20}},
-		{"no swap", translate.Settings{NoSwap: true, GroupOOMKill: true, MemoryCapacity: gi}, both,
+		{"no swap", translate.Settings{BoundSwap: true, MemoryCapacity: gi}, both,
 			&runtimeapi.LinuxContainerResources{CpuShares: 256, CpuPeriod: 100_000, CpuQuota: 50_000, MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 64 << 20}},
-		{"no swap, no limit", translate.Settings{NoSwap: true}, v1.ResourceRequirements{},
+		{"no swap, no limit", translate.Settings{BoundSwap: true}, v1.ResourceRequirements{},
 			&runtimeapi.LinuxContainerResources{CpuShares: 2, CpuPeriod: 100_000, CpuQuota: -1, MemoryLimitInBytes: -1, MemorySwapLimitInBytes: -1}},
 	} {
-		equal(t, c.name, translate.ContainerResources(&c.s, c.r).String(), c.want.String())
+		equal(t, c.name, translate.ResizedResources(&c.s, &v1.Pod{}, &v1.Container{}, c.r).String(), c.want.String())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/cpuunits"
+	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -25,49 +26,72 @@ const (
 
 const systemNodeCritical = "system-node-critical"
 
+// containerResources is what an instance of the container is made with.
 func containerResources(s *Settings, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
-	r := quantities(s, c.Resources.Requests, c.Resources.Limits)
+	r := quantities(s, c.Resources, grant.ContainerLimits(p, c.Resources.Limits))
 	r.OomScoreAdj = OOMScoreAdj(p, c, s.MemoryCapacity)
+	r.HugepageLimits = hugePageLimits(s, p, c)
+	s.swap(r, p, c)
+	set := map[string]string{}
 	if s.GroupOOMKill {
-		r.Unified = map[string]string{"memory.oom.group": "1"}
+		set["memory.oom.group"] = "1"
 	}
-	if s.NoSwap {
-		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
-	}
+	s.unified(r, p, c, set)
 	return r
 }
 
 // unlimited takes a limit away in an update, where 0 leaves the one there is.
 const unlimited = -1
 
-// ContainerResources is the CRI's update that gives a running container the
-// requests and limits r (UpdateContainerResources). It sets all that a resize may
-// change: limits that r doesn't have are taken away. What can't be resized is left
-// out, which is to say as it is, the OOM score among it (KEP-1287).
-func ContainerResources(s *Settings, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
-	u := quantities(s, r.Requests, r.Limits)
+// ResizedResources is the CRI's update that gives a running container c of pod p
+// the requests and limits r (UpdateContainerResources). p has what was granted to it
+// as a whole. It sets all that a resize may change: limits that r doesn't have are
+// taken away. What can't be resized is left out, which is to say as it is, the OOM
+// score and huge pages among it (KEP-1287).
+func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
+	u := quantities(s, r, grant.ContainerLimits(p, r.Limits))
 	if u.CpuPeriod != 0 && u.CpuQuota == 0 {
 		u.CpuQuota = unlimited
 	}
 	if u.MemoryLimitInBytes == 0 {
 		u.MemoryLimitInBytes = unlimited
 	}
-	if s.NoSwap {
-		u.MemorySwapLimitInBytes = u.MemoryLimitInBytes
+	resized := *c
+	resized.Resources.Requests, resized.Resources.Limits = r.Requests, r.Limits
+	s.swap(u, p, &resized)
+	// Runtimes keep values of before: those that no longer hold have to be taken back.
+	set := map[string]string{}
+	if s.CgroupV2 {
+		set[memoryHigh] = "max"
+		if s.MemoryQoS.Enabled && s.MemoryQoS.Reserve {
+			set[memoryMin], set[memoryLow] = "0", "0"
+		}
 	}
+	s.unified(u, p, &resized, set)
 	return u
 }
 
+// unified adds values of cgroup v2's files to those in set.
+func (s *Settings) unified(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container, set map[string]string) {
+	if s.CgroupV2 {
+		s.swapMax(p, c, set)
+		s.MemoryQoS.values(p, c, set)
+	}
+	if len(set) > 0 {
+		r.Unified = set
+	}
+}
+
 // quantities turns requests and limits into the kernel's terms. A CPU request
-// that isn't given is taken from the limit (API comment of requests).
-func quantities(s *Settings, requests, limits v1.ResourceList) *runtimeapi.LinuxContainerResources {
-	limit := limits.Cpu().MilliValue()
-	request := limit
-	if q, ok := requests[v1.ResourceCPU]; ok {
-		request = q.MilliValue()
+// that isn't given is taken from the container's own limit (API comment of
+// requests); limits are those that hold, be they its own or its pod's.
+func quantities(s *Settings, own v1.ResourceRequirements, limits v1.ResourceList) *runtimeapi.LinuxContainerResources {
+	request, ok := own.Requests[v1.ResourceCPU]
+	if !ok {
+		request = own.Limits[v1.ResourceCPU]
 	}
 	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          cpuunits.Shares(request),
+		CpuShares:          cpuunits.Shares(request.MilliValue()),
 		MemoryLimitInBytes: limits.Memory().Value(),
 	}
 	if !s.NoCPUQuota {
@@ -76,7 +100,7 @@ func quantities(s *Settings, requests, limits v1.ResourceList) *runtimeapi.Linux
 			period = defaultCPUPeriod
 		}
 		r.CpuPeriod = period.Microseconds()
-		r.CpuQuota = cpuunits.Quota(limit, r.CpuPeriod)
+		r.CpuQuota = cpuunits.Quota(limits.Cpu().MilliValue(), r.CpuPeriod)
 	}
 	return r
 }

@@ -6,10 +6,11 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/sysctls"
+	"github.com/deckhand-node/deckhand/internal/userns"
 )
 
 // Limits of a host name: a label (RFC 1123) for a pod's own, and what Linux takes for a qualified one.
@@ -27,13 +28,23 @@ type SandboxInput struct {
 	DNS *runtimeapi.DNSConfig
 	// CgroupParent is the pod's cgroup in cgroupfs or systemd notation, as the runtime is configured.
 	CgroupParent string
+	// Users are the host's IDs that the pod has; for hostUsers false only, and needed there.
+	Users *userns.Range
+	// Made says that the sandbox is there, and this is to make a container in it:
+	// what it may ask for was decided then.
+	Made bool
 }
 
 // SandboxConfig is the CRI's configuration of a pod sandbox. It fails only if
-// the pod can't have the host name or the sysctls it asks for.
+// the pod can't have the host name, the sysctls or the users it asks for.
 func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	p := in.Pod
-	kernel, err := sysctls(p)
+	if !in.Made {
+		if err := s.sysctlPolicy().Check(p); err != nil {
+			return nil, err
+		}
+	}
+	security, err := sandboxSecurity(p, in.Users)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +62,13 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 		Annotations:  maps.Clone(p.Annotations),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    in.CgroupParent,
-			SecurityContext: sandboxSecurity(p),
-			Sysctls:         kernel,
+			SecurityContext: security,
+			Sysctls:         sysctls.Of(p),
 			Resources:       podResources(s, p),
 		},
 	}
 	if o := p.Spec.Overhead; len(o) > 0 {
-		cfg.Linux.Overhead = quantities(s, o, o)
+		cfg.Linux.Overhead = overhead(s, o)
 	}
 	if p.Spec.HostNetwork {
 		return cfg, nil
@@ -74,7 +85,7 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 // Hostname is the host name inside a pod, by the API comments of hostname,
 // hostnameOverride and setHostnameAsFQDN. clusterDomain may be empty.
 func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
-	if o := p.Spec.HostnameOverride; o != nil {
+	if o := p.Spec.HostnameOverride; o != nil && *o != "" {
 		return *o, nil
 	}
 	name := p.Spec.Hostname
@@ -89,8 +100,8 @@ func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
 	}
 	fqdn := strings.TrimSuffix(fmt.Sprintf("%s.%s.%s.svc.%s", name, p.Spec.Subdomain, p.Namespace, clusterDomain), ".")
 	if len(fqdn) > maxFQDN {
-		return "", fmt.Errorf("pod %s/%s: setHostnameAsFQDN is set, but %q has %d characters and Linux takes %d: shorten hostname, subdomain or namespace",
-			p.Namespace, p.Name, fqdn, len(fqdn), maxFQDN)
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain: setHostnameAsFQDN is set, but %q has %d characters and Linux takes %d: shorten hostname, subdomain or namespace",
+			fqdn, len(fqdn), maxFQDN)
 	}
 	return fqdn, nil
 }
@@ -132,11 +143,4 @@ func protocol(p v1.Protocol) runtimeapi.Protocol {
 	default:
 		return runtimeapi.Protocol_TCP
 	}
-}
-
-// podResources is the sum over the pod's containers, without overhead. Runtimes
-// that run a pod in a virtual machine size it by that.
-func podResources(s *Settings, p *v1.Pod) *runtimeapi.LinuxContainerResources {
-	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
-	return quantities(s, resourcehelper.PodRequests(p, opts), resourcehelper.PodLimits(p, opts))
 }

@@ -2,38 +2,26 @@ package translate
 
 import (
 	"errors"
-	"fmt"
-	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/profiles"
+	"github.com/deckhand-node/deckhand/internal/userns"
 )
 
-// ErrNonRoot says that a container that must not run as root would, or might.
-var ErrNonRoot = errors.New("runAsNonRoot is set")
-
-// ImageUser is who an image's process runs as unless the pod says otherwise:
-// by number, by name, or, if neither is set, root.
-type ImageUser struct {
-	UID  *int64
-	Name string
-}
-
-// ImageUserOf reads the user from an image's status; nil means root.
-func ImageUserOf(img *runtimeapi.Image) ImageUser {
-	if uid := img.GetUid(); uid != nil {
-		v := uid.GetValue()
-		return ImageUser{UID: &v}
-	}
-	return ImageUser{Name: img.GetUsername()}
-}
-
 // namespaces are the same for a sandbox and the containers in it.
-func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
+func namespaces(p *v1.Pod, users *userns.Range) (*runtimeapi.NamespaceOption, error) {
+	own, err := userNamespace(p, users)
+	if err != nil {
+		return nil, err
+	}
 	ns := &runtimeapi.NamespaceOption{
-		Network: runtimeapi.NamespaceMode_POD,
-		Pid:     runtimeapi.NamespaceMode_CONTAINER,
-		Ipc:     runtimeapi.NamespaceMode_POD,
+		Network:       runtimeapi.NamespaceMode_POD,
+		Pid:           runtimeapi.NamespaceMode_CONTAINER,
+		Ipc:           runtimeapi.NamespaceMode_POD,
+		UsernsOptions: own,
 	}
 	if p.Spec.HostNetwork {
 		ns.Network = runtimeapi.NamespaceMode_NODE
@@ -47,23 +35,30 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	case p.Spec.ShareProcessNamespace != nil && *p.Spec.ShareProcessNamespace:
 		ns.Pid = runtimeapi.NamespaceMode_POD
 	}
-	return ns
+	return ns, nil
 }
 
 // containerNamespaces are the pod's, except that an ephemeral container may be
 // among the processes of the one it targets (API comment of targetContainerName).
 // Where the pod shares its processes or sees the host's, it sees the target anyway.
-func containerNamespaces(in ContainerInput) *runtimeapi.NamespaceOption {
-	ns := namespaces(in.Pod)
+func containerNamespaces(in ContainerInput) (*runtimeapi.NamespaceOption, error) {
+	ns, err := namespaces(in.Pod, in.Users)
+	if err != nil {
+		return nil, err
+	}
 	if in.TargetID != "" && ns.Pid == runtimeapi.NamespaceMode_CONTAINER {
 		ns.Pid, ns.TargetId = runtimeapi.NamespaceMode_TARGET, in.TargetID
 	}
-	return ns
+	return ns, nil
 }
 
-func sandboxSecurity(p *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
+func sandboxSecurity(p *v1.Pod, users *userns.Range) (*runtimeapi.LinuxSandboxSecurityContext, error) {
+	ns, err := namespaces(p, users)
+	if err != nil {
+		return nil, err
+	}
 	out := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(p),
+		NamespaceOptions: ns,
 		Privileged:       anyPrivileged(p),
 		// The sandbox's own process does nothing but wait: whatever the pod asks
 		// for, the strictest profile fits it.
@@ -72,13 +67,15 @@ func sandboxSecurity(p *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 		SupplementalGroupsPolicy: groupsPolicy(p),
 	}
 	sc := p.Spec.SecurityContext
-	if sc == nil || sc.RunAsUser == nil {
-		return out
+	if sc == nil {
+		return out, nil
 	}
-	// The CRI takes a group only together with a user.
-	out.RunAsUser = int64Value(sc.RunAsUser)
-	out.RunAsGroup = int64Value(sc.RunAsGroup)
-	return out
+	out.SelinuxOptions = profiles.SELinux(sc.SELinuxOptions)
+	if sc.RunAsUser != nil {
+		// The CRI takes a group only together with a user.
+		out.RunAsUser, out.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
+	}
+	return out, nil
 }
 
 func anyPrivileged(p *v1.Pod) bool {
@@ -101,132 +98,98 @@ func privileged(sc *v1.SecurityContext) bool {
 	return sc != nil && sc.Privileged != nil && *sc.Privileged
 }
 
-func supplementalGroups(p *v1.Pod) []int64 {
-	sc := p.Spec.SecurityContext
+// contexts are the container's security context and the pod's, never nil.
+func contexts(p *v1.Pod, c *v1.Container) (*v1.SecurityContext, *v1.PodSecurityContext) {
+	sc, psc := c.SecurityContext, p.Spec.SecurityContext
 	if sc == nil {
-		return nil
+		sc = &v1.SecurityContext{}
 	}
-	var groups []int64
-	if sc.FSGroup != nil {
-		groups = append(groups, *sc.FSGroup)
+	if psc == nil {
+		psc = &v1.PodSecurityContext{}
 	}
-	return append(groups, sc.SupplementalGroups...)
-}
-
-func groupsPolicy(p *v1.Pod) runtimeapi.SupplementalGroupsPolicy {
-	sc := p.Spec.SecurityContext
-	if sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict {
-		return runtimeapi.SupplementalGroupsPolicy_Strict
-	}
-	return runtimeapi.SupplementalGroupsPolicy_Merge
+	return sc, psc
 }
 
 func containerSecurity(s *Settings, in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	p := in.Pod
-	sc := in.Container.SecurityContext
-	if sc == nil {
-		sc = &v1.SecurityContext{}
-	}
-	psc := p.Spec.SecurityContext
-	if psc == nil {
-		psc = &v1.PodSecurityContext{}
-	}
+	sc, psc := contexts(p, in.Container)
 	user := first(sc.RunAsUser, psc.RunAsUser)
 	if nonRoot := first(sc.RunAsNonRoot, psc.RunAsNonRoot); nonRoot != nil && *nonRoot {
 		if err := checkNonRoot(user, in.ImageUser); err != nil {
 			return nil, err
 		}
 	}
-	profile, err := seccomp(s, first(sc.SeccompProfile, psc.SeccompProfile))
+	ns, err := containerNamespaces(in)
 	if err != nil {
 		return nil, err
 	}
 	out := &runtimeapi.LinuxContainerSecurityContext{
-		Privileged:               privileged(sc),
-		Capabilities:             capabilities(sc.Capabilities),
-		NamespaceOptions:         containerNamespaces(in),
-		ReadonlyRootfs:           sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem,
+		Privileged:       privileged(sc),
+		Capabilities:     capabilities(sc.Capabilities),
+		NamespaceOptions: ns,
+		ReadonlyRootfs:   sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem,
+		// Validation refuses to deny escalation to who has all privileges anyway (API
+		// comment); where that isn't so, it is denied.
 		NoNewPrivs:               sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
-		Seccomp:                  profile,
+		SelinuxOptions:           profiles.SELinux(first(sc.SELinuxOptions, psc.SELinuxOptions)),
 		SupplementalGroups:       supplementalGroups(p),
 		SupplementalGroupsPolicy: groupsPolicy(p),
-		// Whatever procMount says: only in a user namespace of its own may a pod have
-		// /proc unmasked (API comment of procMount), and this build makes none. On the
-		// host's users it could write to the host's kernel.
-		MaskedPaths:   maskedPaths(),
-		ReadonlyPaths: readonlyPaths(),
 	}
 	setUser(out, user, first(sc.RunAsGroup, psc.RunAsGroup), in.ImageUser)
-	return out, nil
+	if ownUsers(p) {
+		if err := checkMapped(out, in.Users); err != nil {
+			return nil, err
+		}
+	}
+	if err := setPaths(s, out, sc.ProcMount, ownUsers(p)); err != nil {
+		return nil, err
+	}
+	return out, setProfiles(s, in, out)
 }
 
-// setUser leaves the user to the image unless the pod names one; but the CRI
-// takes a group only together with a user, so then the image's is named.
-func setUser(out *runtimeapi.LinuxContainerSecurityContext, user, group *int64, image ImageUser) {
-	out.RunAsUser, out.RunAsGroup = int64Value(user), int64Value(group)
-	if user != nil || group == nil {
-		return
+func setProfiles(s *Settings, in ContainerInput, out *runtimeapi.LinuxContainerSecurityContext) (err error) {
+	sc, psc := contexts(in.Pod, in.Container)
+	if out.Apparmor, err = profiles.AppArmor(in.Pod, in.Container, s.AppArmorLoaded); err != nil {
+		return err
 	}
-	switch {
-	case image.UID != nil:
-		out.RunAsUser = int64Value(image.UID)
-	case image.Name != "":
-		out.RunAsUsername = image.Name
-	default:
-		out.RunAsUser = &runtimeapi.Int64Value{}
-	}
-}
-
-func checkNonRoot(user *int64, image ImageUser) error {
-	switch {
-	case user != nil && *user == 0:
-		return fmt.Errorf("%w, but runAsUser is 0 (root)", ErrNonRoot)
-	case user != nil:
+	if out.Privileged {
+		// "Privileged containers always run as Unconfined"
+		// (https://kubernetes.io/docs/tutorials/security/seccomp/).
+		out.Seccomp = profiles.Unconfined()
 		return nil
-	case image.UID == nil && image.Name != "":
-		return fmt.Errorf("%w, but the image names its user %q instead of numbering it, so that it can't be told from root: set runAsUser", ErrNonRoot, image.Name)
-	case image.UID == nil || *image.UID == 0:
-		return fmt.Errorf("%w, but the image runs as root: set runAsUser", ErrNonRoot)
 	}
-	return nil
+	out.Seccomp, err = profiles.Seccomp(first(sc.SeccompProfile, psc.SeccompProfile), s.SeccompRoot, s.SeccompDefault)
+	return err
 }
 
-func seccomp(s *Settings, p *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
-	if p == nil {
-		if s.SeccompDefault {
-			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
-		}
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
-	}
-	switch p.Type {
-	case v1.SeccompProfileTypeRuntimeDefault:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
-	case v1.SeccompProfileTypeUnconfined:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
-	case v1.SeccompProfileTypeLocalhost:
-		if p.LocalhostProfile == nil || !filepath.IsLocal(*p.LocalhostProfile) {
-			return nil, errors.New("seccompProfile of type Localhost needs localhostProfile, a path inside the node's seccomp folder")
-		}
-		return &runtimeapi.SecurityProfile{
-			ProfileType:  runtimeapi.SecurityProfile_Localhost,
-			LocalhostRef: filepath.Join(s.SeccompRoot, *p.LocalhostProfile),
-		}, nil
-	}
-	return nil, fmt.Errorf("seccompProfile has the unknown type %q: use RuntimeDefault, Unconfined or Localhost", p.Type)
-}
-
+// capabilities are named without "CAP_", as in the API's documentation: a runtime
+// would pass over a name that it doesn't know, and not drop what was to be dropped.
 func capabilities(c *v1.Capabilities) *runtimeapi.Capability {
 	if c == nil {
 		return nil
 	}
-	out := &runtimeapi.Capability{}
-	for _, name := range c.Add {
-		out.AddCapabilities = append(out.AddCapabilities, string(name))
+	names := func(list []v1.Capability) (out []string) {
+		for _, name := range list {
+			out = append(out, strings.TrimPrefix(strings.ToUpper(string(name)), "CAP_"))
+		}
+		return out
 	}
-	for _, name := range c.Drop {
-		out.DropCapabilities = append(out.DropCapabilities, string(name))
+	return &runtimeapi.Capability{AddCapabilities: names(c.Add), DropCapabilities: names(c.Drop)}
+}
+
+// setPaths hides parts of /proc and /sys. Empty lists hide nothing: that is for
+// pods with a user namespace only, since others could write to the host's kernel
+// (API comment of procMount, KEP-4265).
+func setPaths(s *Settings, out *runtimeapi.LinuxContainerSecurityContext, mount *v1.ProcMountType, ownUsers bool) error {
+	if mount != nil && *mount == v1.UnmaskedProcMount {
+		if !ownUsers {
+			return errors.New("procMount Unmasked is only for pods with a user namespace of their own: set hostUsers to false")
+		}
+		return nil
 	}
-	return out
+	out.MaskedPaths = append(maskedPaths(), s.MaskedPaths...)
+	out.ReadonlyPaths = readonlyPaths()
+	return nil
 }
 
 // maskedPaths are what a container can't read: the usual
@@ -243,13 +206,6 @@ func maskedPaths() []string {
 // readonlyPaths are what a container can't write.
 func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
-}
-
-func int64Value(v *int64) *runtimeapi.Int64Value {
-	if v == nil {
-		return nil
-	}
-	return &runtimeapi.Int64Value{Value: *v}
 }
 
 // first is the container's setting, or else the pod's.

@@ -15,6 +15,20 @@ type Settings struct {
 	// SeccompDefault gives containers that name no profile RuntimeDefault instead of
 	// Unconfined (KubeletConfiguration seccompDefault).
 	SeccompDefault bool
+	// AppArmor says that the host's kernel enforces AppArmor profiles; a pod that asks for one is refused otherwise.
+	AppArmor bool
+	// AppArmorLoaded reports whether the host has loaded a profile of that name; nil
+	// leaves finding out to the runtime.
+	AppArmorLoaded func(profile string) (bool, error)
+	// AllowedUnsafeSysctls are names, or beginnings that end in "*", of what pods may
+	// set beyond the safe ones (KubeletConfiguration allowedUnsafeSysctls).
+	AllowedUnsafeSysctls []string
+	// KernelVersion is the host's, as uname tells it: some sysctls are safe only since
+	// some version. Empty counts as the newest.
+	KernelVersion string
+	// MaskedPaths are hidden from containers beside the usual ones: what only this
+	// host has, such as the CPUs' thermal_throttle folders.
+	MaskedPaths []string
 	// NoCPUQuota turns CPU limits off (KubeletConfiguration cpuCFSQuota: false).
 	NoCPUQuota bool
 	// CPUQuotaPeriod is the CFS period; 0 means 100 ms (KubeletConfiguration cpuCFSQuotaPeriod).
@@ -24,7 +38,17 @@ type Settings struct {
 	// GroupOOMKill kills all of a container's processes when one runs out of memory.
 	// Only for cgroup v2 (KubeletConfiguration singleProcessOOMKill: false).
 	GroupOOMKill bool
-	// NoSwap keeps containers with a memory limit off swap. Only for hosts with a
-	// swap controller (KubeletConfiguration memorySwap.swapBehavior: NoSwap).
-	NoSwap bool
+	// CgroupV2 says that the host has cgroup v2, whose files can be given values.
+	CgroupV2 bool
+	// BoundSwap keeps containers off swap, but for their share of Swap. Only for hosts
+	// whose control groups can bound swap.
+	BoundSwap bool
+	// Swap is how many bytes of swap containers of Burstable pods share, in proportion
+	// to their part of MemoryCapacity (KubeletConfiguration memorySwap.swapBehavior:
+	// LimitedSwap); 0 is for NoSwap. Without CgroupV2 and BoundSwap it has no effect.
+	Swap int64
+	// HugePageSizes are the sizes of huge pages whose use can be bounded here, as the CRI names them: "2MB".
+	HugePageSizes []string
+	// MemoryQoS makes use of cgroup v2's memory protection and throttling.
+	MemoryQoS MemoryQoS
 }

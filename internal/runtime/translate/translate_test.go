@@ -1,7 +1,6 @@
 package translate_test
 
 import (
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -116,32 +115,6 @@ func TestSandboxOnTheHost(t *testing.T) {
 	equal(t, "resources", []int64{r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes}, []int64{512, 50000, 100000, gi})
 }
 
-func TestSysctls(t *testing.T) {
-	with := func(names ...string) *v1.Pod {
-		p := webPod()
-		p.Spec.SecurityContext = &v1.PodSecurityContext{}
-		for _, name := range names {
-			p.Spec.SecurityContext.Sysctls = append(p.Spec.SecurityContext.Sysctls, v1.Sysctl{Name: name, Value: "1"})
-		}
-		return p
-	}
-	equal(t, "sysctls", sandbox(t, with("net/ipv4/tcp_syncookies", "kernel.shm_rmid_forced")).Linux.Sysctls,
-		map[string]string{"net.ipv4.tcp_syncookies": "1", "kernel.shm_rmid_forced": "1"})
-	refused := map[string]*v1.Pod{
-		"unsafe":       with("net.ipv4.tcp_syncookies", "net.core.somaxconn"),
-		"the node's":   with("kernel.core_pattern"),
-		"host network": with("net.ipv4.tcp_syncookies"),
-		"host IPC":     with("kernel/shm_rmid_forced"),
-	}
-	refused["host network"].Spec.HostNetwork = true
-	refused["host IPC"].Spec.HostIPC = true
-	for name, p := range refused {
-		if _, err := translate.SandboxConfig(settings(), translate.SandboxInput{Pod: p}); err == nil || !strings.Contains(err.Error(), "forbidden") {
-			t.Errorf("%s: unexpected error: %v", name, err)
-		}
-	}
-}
-
 func TestHostname(t *testing.T) {
 	long := strings.Repeat("a", 62) + "-bcd"
 	for _, tc := range []struct {
@@ -152,6 +125,10 @@ func TestHostname(t *testing.T) {
 		{func(p *v1.Pod) { p.Spec.Hostname = "h" }, "h"},
 		{func(p *v1.Pod) { p.Name = long }, strings.Repeat("a", 62)},
 		{func(p *v1.Pod) { p.Spec.HostnameOverride = ptr.To("a.b.c"); p.Spec.Hostname = "h" }, "a.b.c"},
+		{func(p *v1.Pod) { p.Spec.HostnameOverride = ptr.To("a.b.c"); p.Spec.Subdomain = "sub" }, "a.b.c"},
+		{func(p *v1.Pod) { p.Spec.HostnameOverride = ptr.To(""); p.Spec.Hostname = "h" }, "h"},
+		{func(p *v1.Pod) { p.Name = "web.with.dots" }, "web.with.dots"},
+		{func(p *v1.Pod) { p.Spec.Subdomain = "sub" }, "web"},
 		{func(p *v1.Pod) { p.Spec.SetHostnameAsFQDN = ptr.To(true) }, "web"},
 		{func(p *v1.Pod) { p.Spec.SetHostnameAsFQDN, p.Spec.Subdomain = ptr.To(true), "sub" }, "web.sub.default.svc.cluster.local"},
 		{func(p *v1.Pod) { p.Spec.SetHostnameAsFQDN, p.Spec.Subdomain = ptr.To(true), long }, "error"},
@@ -264,7 +241,7 @@ func TestNodeSettingsOfResources(t *testing.T) {
 	p := webPod()
 	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourceCPU: resource.MustParse("1")}
 	s := settings()
-	s.NoCPUQuota, s.GroupOOMKill, s.NoSwap = true, true, true
+	s.NoCPUQuota, s.GroupOOMKill, s.BoundSwap = true, true, true
 	cfg, err := translate.ContainerConfig(s, translate.ContainerInput{Pod: p, Container: &p.Spec.Containers[0]})
 	if err != nil {
 		t.Fatal(err)
@@ -295,88 +272,4 @@ func TestOOMScoreOfSidecarsAndCriticalPods(t *testing.T) {
 	equal(t, "with a pod-level request", translate.OOMScoreAdj(p, &p.Spec.Containers[0], 8*gi), int64(688))
 	p.Spec.PriorityClassName = "system-node-critical"
 	equal(t, "critical", translate.OOMScoreAdj(p, &p.Spec.Containers[0], 4*gi), int64(-997))
-}
-
-func TestContainerSecurity(t *testing.T) {
-	plain := container(t, webPod(), nil).Linux.SecurityContext
-	equal(t, "plain", []any{plain.Privileged, plain.NoNewPrivs, plain.ReadonlyRootfs, plain.RunAsUser, plain.RunAsUsername, plain.Seccomp.ProfileType},
-		[]any{false, false, false, (*runtimeapi.Int64Value)(nil), "", runtimeapi.SecurityProfile_Unconfined})
-	if len(plain.MaskedPaths) == 0 || len(plain.ReadonlyPaths) == 0 {
-		t.Error("an empty list unmasks /proc: the defaults must be sent")
-	}
-
-	p := webPod()
-	p.Spec.ShareProcessNamespace = ptr.To(true)
-	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: ptr.To(int64(1)), RunAsGroup: ptr.To(int64(2)), FSGroup: ptr.To(int64(3)),
-		SeccompProfile:           &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault},
-		SupplementalGroupsPolicy: ptr.To(v1.SupplementalGroupsPolicyStrict)}
-	p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{
-		RunAsUser: ptr.To(int64(5)), Privileged: ptr.To(true), ReadOnlyRootFilesystem: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false),
-		Capabilities:   &v1.Capabilities{Add: []v1.Capability{"NET_ADMIN"}, Drop: []v1.Capability{"ALL"}},
-		SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("p/x.json")},
-		ProcMount:      ptr.To(v1.UnmaskedProcMount),
-	}
-	sc := container(t, p, nil).Linux.SecurityContext
-	equal(t, "full", []any{sc.RunAsUser.Value, sc.RunAsGroup.Value, sc.Privileged, sc.ReadonlyRootfs, sc.NoNewPrivs, sc.SupplementalGroups, sc.SupplementalGroupsPolicy},
-		[]any{int64(5), int64(2), true, true, true, []int64{3}, runtimeapi.SupplementalGroupsPolicy_Strict})
-	equal(t, "capabilities", [][]string{sc.Capabilities.AddCapabilities, sc.Capabilities.DropCapabilities}, [][]string{{"NET_ADMIN"}, {"ALL"}})
-	equal(t, "seccomp", []any{sc.Seccomp.ProfileType, sc.Seccomp.LocalhostRef}, []any{runtimeapi.SecurityProfile_Localhost, "/root/seccomp/p/x.json"})
-	if len(sc.MaskedPaths) == 0 || len(sc.ReadonlyPaths) == 0 {
-		t.Error("/proc is unmasked although the pod has no user namespace of its own")
-	}
-	equal(t, "pid", sc.NamespaceOptions.Pid, runtimeapi.NamespaceMode_POD)
-
-	p.Spec.Containers[0].SecurityContext.SeccompProfile.LocalhostProfile = ptr.To("../../etc/passwd")
-	if _, err := translate.ContainerConfig(settings(), translate.ContainerInput{Pod: p, Container: &p.Spec.Containers[0]}); err == nil {
-		t.Error("a profile outside the seccomp folder was taken")
-	}
-	s := settings()
-	s.SeccompDefault = true
-	q := webPod()
-	cfg, err := translate.ContainerConfig(s, translate.ContainerInput{Pod: q, Container: &q.Spec.Containers[0]})
-	if err != nil || cfg.Linux.SecurityContext.Seccomp.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault {
-		t.Errorf("seccompDefault: %v, %v", cfg.GetLinux().GetSecurityContext().GetSeccomp(), err)
-	}
-}
-
-func TestGroupNeedsAUser(t *testing.T) {
-	for _, tc := range []struct {
-		image translate.ImageUser
-		uid   *runtimeapi.Int64Value
-		name  string
-	}{
-		{translate.ImageUserOf(&runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 33}}), &runtimeapi.Int64Value{Value: 33}, ""},
-		{translate.ImageUserOf(&runtimeapi.Image{Username: "www"}), nil, "www"},
-		{translate.ImageUserOf(nil), &runtimeapi.Int64Value{}, ""},
-	} {
-		p := webPod()
-		p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsGroup: ptr.To(int64(2))}
-		sc := container(t, p, func(in *translate.ContainerInput) { in.ImageUser = tc.image }).Linux.SecurityContext
-		equal(t, "user", []any{sc.RunAsUser.GetValue(), sc.RunAsUser == nil, sc.RunAsUsername}, []any{tc.uid.GetValue(), tc.uid == nil, tc.name})
-		if s := sandbox(t, p).Linux.SecurityContext; s.RunAsGroup != nil {
-			t.Error("the sandbox has a group without a user: runtimes refuse that")
-		}
-	}
-}
-
-func TestRunAsNonRoot(t *testing.T) {
-	for _, tc := range []struct {
-		user  *int64
-		image translate.ImageUser
-		want  string
-	}{
-		{nil, translate.ImageUser{UID: ptr.To(int64(5))}, ""},
-		{ptr.To(int64(5)), translate.ImageUser{}, ""},
-		{ptr.To(int64(0)), translate.ImageUser{UID: ptr.To(int64(5))}, "runAsUser is 0"},
-		{nil, translate.ImageUser{}, "the image runs as root"},
-		{nil, translate.ImageUser{UID: ptr.To(int64(0))}, "the image runs as root"},
-		{nil, translate.ImageUser{Name: "www"}, `names its user "www"`},
-	} {
-		p := webPod()
-		p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: tc.user}
-		_, err := translate.ContainerConfig(settings(), translate.ContainerInput{Pod: p, Container: &p.Spec.Containers[0], ImageUser: tc.image})
-		if tc.want == "" && err != nil || tc.want != "" && (!errors.Is(err, translate.ErrNonRoot) || !strings.Contains(err.Error(), tc.want)) {
-			t.Errorf("user %v, image %+v: error %v, want %q", tc.user, tc.image, err, tc.want)
-		}
-	}
 }

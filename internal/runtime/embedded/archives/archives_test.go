@@ -280,6 +280,40 @@ func TestImportSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestImportFromAReader(t *testing.T) {
+	f := newFolder(t)
+	path := filepath.Join(t.TempDir(), "a.tar")
+	writeArchive(t, path, "example.org/streamed:1")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refs, err := f.ImportFrom(t.Context(), bytes.NewReader(whole[:len(whole)/2])); err == nil || !strings.Contains(err.Error(), "can't import it") {
+		t.Errorf("half an archive: %q, %v", refs, err)
+	}
+	if refs, err := f.ImportFrom(t.Context(), strings.NewReader("")); err == nil {
+		t.Errorf("nothing: %q", refs)
+	}
+	// One that says nothing yet holds up nobody.
+	read, write := io.Pipe()
+	slow := make(chan error, 1)
+	go func() {
+		_, err := f.ImportFrom(t.Context(), read)
+		slow <- err
+	}()
+	refs, err := f.Import(t.Context(), path)
+	if err != nil || !slices.Equal(refs, []string{"example.org/streamed:1"}) || !f.has(t, "example.org/streamed:1") {
+		t.Errorf("imported %q, %v", refs, err)
+	}
+	if _, err := write.Write(whole); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	if err := <-slow; err != nil {
+		t.Error(err)
+	}
+}
+
 // An archive that is copied in slowly, in pieces, is imported when it is whole.
 func TestRunImportsWhatAppears(t *testing.T) {
 	f := newFolder(t)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -23,7 +24,7 @@ import (
 )
 
 // Importer imports the archives (*.tar, docker's or OCI's format) of one folder.
-// Its methods may be called from several goroutines; one import runs at a time.
+// Its methods may be called from several goroutines; one import of a file runs at a time.
 type Importer struct {
 	dir     string
 	record  string
@@ -72,6 +73,17 @@ func (im *Importer) Import(ctx context.Context, path string) ([]string, error) {
 	defer conn.Close()
 	refs, _, err := im.importFile(ctx, conn, path)
 	return refs, err
+}
+
+// ImportFrom imports the archive that r holds, and returns the references of its
+// images. It waits for nothing but r: a slow one holds up no other import.
+func (im *Importer) ImportFrom(ctx context.Context, r io.Reader) ([]string, error) {
+	conn, err := im.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return im.take(ctx, conn, "image archive", r)
 }
 
 // Sync imports the archives of the folder that are new, have changed, or whose
@@ -192,15 +204,21 @@ func (im *Importer) importFile(ctx context.Context, conn *grpc.ClientConn, path 
 	if !info.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("image archive %s: isn't a regular file", path)
 	}
-	refs, err := send(ctx, conn, f)
+	refs, err := im.take(ctx, conn, "image archive "+path, f)
+	return refs, info, err
+}
+
+// take imports an archive, and tells of what came of it.
+func (im *Importer) take(ctx context.Context, conn *grpc.ClientConn, what string, r io.Reader) ([]string, error) {
+	refs, err := send(ctx, conn, r)
 	if err != nil {
-		return nil, nil, fmt.Errorf("image archive %s: containerd can't import it, is it a docker or OCI archive? %w", path, err)
+		return nil, fmt.Errorf("%s: containerd can't import it, is it a docker or OCI archive? %w", what, err)
 	}
 	if len(refs) == 0 {
-		return nil, nil, fmt.Errorf("image archive %s: no image in it has a name; save it by its name instead of its ID", path)
+		return nil, fmt.Errorf("%s: no image in it has a name; save it by its name instead of its ID", what)
 	}
 	im.tell(refs)
-	return refs, info, nil
+	return refs, nil
 }
 
 // references are the names of all images that the CRI knows.

@@ -1,12 +1,18 @@
-// Package env makes a container's environment from its spec, and expands
-// references to it in commands and arguments.
+// Package env makes a container's environment from its spec and from what that
+// refers to, and expands references to it in commands and arguments.
+//
+// It is pure but for what Sources do: it reads neither files nor the clock.
 package env
 
 import (
-	"fmt"
+	"context"
+	"errors"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Facts is what an environment may refer to beyond the pod's spec.
@@ -16,113 +22,136 @@ type Facts struct {
 	PodIPs []string
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
-	// Allocatable stands in for limits that a container doesn't set (API comment of resourceFieldRef).
+	// Allocatable stands in for limits that neither a container nor its pod sets.
 	Allocatable v1.ResourceList
 }
 
-// Error says why a container's environment can't be made. Waiting for the
-// runtime won't help: the pod or what it refers to has to change, so callers
-// report it as CreateContainerConfigError.
-type Error struct {
-	// Container and Variable say where; Variable is empty for envFrom.
-	Container string
-	Variable  string
-	// Problem says what is wrong and what to do.
-	Problem string
+// Objects knows API objects by name. Its errors are shown to people, so they have no
+// part of a Secret's data. What it returns isn't changed.
+type Objects interface {
+	// ConfigMap fails with an error of reason NotFound (apierrors.IsNotFound) if there is none.
+	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	// Secret fails with an error of reason NotFound if there is none.
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// Services lists those of a namespace, in any order. None is no error.
+	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
 }
 
-func (e *Error) Error() string {
-	if e.Variable == "" {
-		return fmt.Sprintf("container %s: envFrom: %s", e.Container, e.Problem)
+// EnvFiles reads env files from the pod's volumes.
+type EnvFiles interface {
+	// EnvFile returns the variables of the file at path in the volume that the pod's
+	// spec names so. It fails with fs.ErrNotExist (wrapped) if there is no such file;
+	// its errors quote nothing of the file.
+	EnvFile(volume, path string) (map[string]string, error)
+}
+
+// Sources is where what a spec refers to comes from.
+type Sources struct {
+	Objects Objects
+	Files   EnvFiles
+}
+
+// Resolve is the container's environment. Of variables with one name that count which
+// comes last: service variables, envFrom in its order, env in its order (API comments of
+// Container.env and envFrom). $(NAME) in a value refers to what NAME is by then.
+//
+// The events tell of what was left out, if the environment can be made. The error is
+// an *Error, also if ctx ended (which it then wraps). Each object and file is looked
+// up once at most, and only if the spec refers to it.
+func Resolve(ctx context.Context, p *v1.Pod, c *v1.Container, facts Facts, from Sources) ([]*runtimeapi.KeyValue, []pod.Event, error) {
+	r := &resolver{
+		pod: p, container: c, facts: &facts, from: from,
+		vars: builder{values: make(map[string]*runtimeapi.KeyValue, len(c.Env))},
 	}
-	return fmt.Sprintf("container %s: environment variable %s: %s", e.Container, e.Variable, e.Problem)
-}
-
-// Resolve is the container's environment in the order of its spec; of two
-// variables with one name, the later counts. An error is an *Error.
-func Resolve(p *v1.Pod, c *v1.Container, facts Facts) ([]*runtimeapi.KeyValue, error) {
-	b := builder{values: make(map[string]*runtimeapi.KeyValue, len(c.Env))}
-	for i := range c.EnvFrom {
-		if problem := envFromProblem(&c.EnvFrom[i]); problem != "" {
-			return nil, &Error{Container: c.Name, Problem: problem}
+	for _, step := range []func(context.Context) error{r.addServices, r.addEnvFrom, r.addEnv} {
+		if err := step(ctx); err != nil {
+			return nil, nil, err
 		}
 	}
-	for i := range c.Env {
-		e := &c.Env[i]
-		if e.ValueFrom == nil {
-			value, ok := Expand(e.Value, b.lookup)
-			if !ok || len(e.Name)+len(value)+len("=") >= maxText {
-				return nil, &Error{Container: c.Name, Variable: e.Name, Problem: "it has " + tooLong}
-			}
-			b.set(e.Name, value)
+	return r.vars.list, r.events, nil
+}
+
+// resolver makes one environment.
+type resolver struct {
+	pod       *v1.Pod
+	container *v1.Container
+	facts     *Facts
+	from      Sources
+
+	objects once[Object, keys]
+	files   once[fileName, map[string]string]
+	vars    builder
+	events  []pod.Event
+}
+
+func (r *resolver) addEnv(ctx context.Context) error {
+	for i := range r.container.Env {
+		e := &r.container.Env[i]
+		where := "environment variable " + e.Name
+		v, err := r.value(ctx, e)
+		if err != nil {
+			return r.failure(where, v.object, err)
+		}
+		if !v.ok {
 			continue
 		}
-		value, ok, err := valueFrom(p, c, e.ValueFrom, &facts)
-		if err != nil {
-			return nil, &Error{Container: c.Name, Variable: e.Name, Problem: err.Error()}
-		}
-		if ok {
-			b.set(e.Name, value)
+		if err := r.vars.set(e.Name, v.text); err != nil {
+			return r.failure(where, v.object, err)
 		}
 	}
-	return b.list, nil
+	return nil
 }
 
+// failure is err as an *Error.
+func (r *resolver) failure(where string, object Object, err error) error {
+	return &Error{Container: r.container.Name, Where: where, Object: object, err: err}
+}
+
+// maxEnvironment is how large Linux lets arguments and environment be together, whatever
+// the limits of the process (execve(2): three quarters of 8 MiB). What is larger can't be run.
+const maxEnvironment = 6 << 20
+
+var (
+	errTooLong  = errors.New("it has " + tooLong)
+	errTooLarge = errors.New("with it the environment has more than the 6 MiB that Linux takes: refer to less, or set enableServiceLinks to false if there are many services")
+	errNUL      = errors.New("its value has a NUL byte, which no environment variable can have: put it into a volume instead")
+)
+
+// builder collects variables in the order in which their names first come.
 type builder struct {
 	list   []*runtimeapi.KeyValue
 	values map[string]*runtimeapi.KeyValue
+	// size is what execve(2) would copy: NAME=VALUE and a NUL each.
+	size int
 }
 
-func (b *builder) set(name, value string) {
-	if kv, ok := b.values[name]; ok {
-		kv.Value = []byte(value)
-		return
+func (b *builder) set(name, value string) error {
+	text := len(name) + len(value) + len("=") + len("\x00")
+	if text > maxText {
+		return errTooLong
 	}
-	kv := &runtimeapi.KeyValue{Key: name, Value: []byte(value)}
+	if strings.IndexByte(value, 0) >= 0 {
+		return errNUL
+	}
+	kv, ok := b.values[name]
+	if ok {
+		text = len(value) - len(kv.Value)
+	}
+	if b.size+text > maxEnvironment {
+		return errTooLarge
+	}
+	b.size += text
+	if ok {
+		kv.Value = []byte(value)
+		return nil
+	}
+	kv = &runtimeapi.KeyValue{Key: name, Value: []byte(value)}
 	b.values[name] = kv
 	b.list = append(b.list, kv)
+	return nil
 }
 
 func (b *builder) lookup(name string) (string, bool) {
 	kv, ok := b.values[name]
 	return string(kv.GetValue()), ok
-}
-
-// valueFrom reports ok=false for an optional reference to what isn't there.
-func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, facts *Facts) (value string, ok bool, err error) {
-	switch {
-	case from.FieldRef != nil:
-		value, err = field(p, from.FieldRef.FieldPath, facts)
-		return value, true, err
-	case from.ResourceFieldRef != nil:
-		value, err = resourceField(p, c, from.ResourceFieldRef, facts)
-		return value, true, err
-	case from.ConfigMapKeyRef != nil:
-		r := from.ConfigMapKeyRef
-		return "", false, missing("ConfigMap", r.Name, r.Key, r.Optional)
-	case from.SecretKeyRef != nil:
-		r := from.SecretKeyRef
-		return "", false, missing("Secret", r.Name, r.Key, r.Optional)
-	case from.FileKeyRef != nil:
-		r := from.FileKeyRef
-		return "", false, missing("env file of volume", r.VolumeName, r.Key, r.Optional)
-	}
-	return "", false, fmt.Errorf("valueFrom names no source: use fieldRef or resourceFieldRef")
-}
-
-func missing(kind, name, key string, optional *bool) error {
-	if optional != nil && *optional {
-		return nil
-	}
-	return fmt.Errorf("key %q of %s %q is needed, but this build has no source of %ss: set a literal value, or mark it optional", key, kind, name, kind)
-}
-
-func envFromProblem(from *v1.EnvFromSource) string {
-	if r := from.ConfigMapRef; r != nil && (r.Optional == nil || !*r.Optional) {
-		return fmt.Sprintf("ConfigMap %q is needed, but this build has no source of ConfigMaps: set literal values, or mark it optional", r.Name)
-	}
-	if r := from.SecretRef; r != nil && (r.Optional == nil || !*r.Optional) {
-		return fmt.Sprintf("Secret %q is needed, but this build has no source of Secrets: set literal values, or mark it optional", r.Name)
-	}
-	return ""
 }

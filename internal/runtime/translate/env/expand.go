@@ -62,24 +62,30 @@ func Expand(s string, lookup func(name string) (string, bool)) (expanded string,
 }
 
 // Strings expands each of list with the environment env. It fails if one becomes
-// too long to be run.
+// too long to be run, or all of them together.
 func Strings(list []string, env []*runtimeapi.KeyValue) ([]string, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
+	var known map[string]string // made when it is needed: most commands refer to nothing
 	lookup := func(name string) (string, bool) {
-		for _, kv := range env {
-			if kv.GetKey() == name {
-				return string(kv.GetValue()), true
+		if known == nil {
+			known = make(map[string]string, len(env))
+			for _, kv := range env {
+				known[kv.GetKey()] = string(kv.GetValue())
 			}
 		}
-		return "", false
+		value, ok := known[name]
+		return value, ok
 	}
-	out := make([]string, len(list))
+	out, size := make([]string, len(list)), 0
 	for i, s := range list {
 		var ok bool
 		if out[i], ok = Expand(s, lookup); !ok {
 			return nil, fmt.Errorf("item %d has %s", i+1, tooLong)
+		}
+		if size += len(out[i]) + len("\x00"); size > maxEnvironment {
+			return nil, fmt.Errorf("item %d and those before it have more than the 6 MiB that Linux takes, with their references replaced: make them shorter", i+1)
 		}
 	}
 	return out, nil

@@ -34,37 +34,6 @@ func Fields(p *v1.Pod) []string {
 	return l.fields
 }
 
-// Isolation lists the fields that ask for more isolation than this build gives.
-// Such a pod must not run: it would have less than its author counts on.
-func Isolation(p *v1.Pod) []string {
-	l := &list{}
-	l.add(p.Spec.HostUsers != nil && !*p.Spec.HostUsers, "spec.hostUsers")
-	if sc := p.Spec.SecurityContext; sc != nil {
-		l.add(ownProfile(sc.AppArmorProfile), "spec.securityContext.appArmorProfile")
-	}
-	apparmor := func(at string, i int, sc *v1.SecurityContext) {
-		if sc != nil {
-			l.add(ownProfile(sc.AppArmorProfile), fmt.Sprintf("spec.%s[%d].securityContext.appArmorProfile", at, i))
-		}
-	}
-	for i := range p.Spec.InitContainers {
-		apparmor("initContainers", i, p.Spec.InitContainers[i].SecurityContext)
-	}
-	for i := range p.Spec.Containers {
-		apparmor("containers", i, p.Spec.Containers[i].SecurityContext)
-	}
-	for i := range p.Spec.EphemeralContainers {
-		apparmor("ephemeralContainers", i, p.Spec.EphemeralContainers[i].SecurityContext)
-	}
-	return l.fields
-}
-
-// ownProfile reports whether an AppArmor profile of the host's is asked for; the
-// runtime's own is what a container gets anyway.
-func ownProfile(p *v1.AppArmorProfile) bool {
-	return p != nil && p.Type == v1.AppArmorProfileTypeLocalhost
-}
-
 type list struct{ fields []string }
 
 func (l *list) add(used bool, path string) {
@@ -74,11 +43,8 @@ func (l *list) add(used bool, path string) {
 }
 
 func (l *list) pod(s *v1.PodSpec) {
-	l.add(s.HostUsers != nil && !*s.HostUsers, "spec.hostUsers")
-	l.add(len(s.ImagePullSecrets) > 0, "spec.imagePullSecrets")
 	l.add(len(s.ResourceClaims) > 0, "spec.resourceClaims")
 	l.add(s.OS != nil && s.OS.Name != v1.Linux, "spec.os.name")
-	l.add(s.RuntimeClassName != nil, "spec.runtimeClassName")
 	if s.Resources != nil {
 		l.claims("spec.resources", s.Resources)
 	}
@@ -88,11 +54,7 @@ func (l *list) podSecurity(sc *v1.PodSecurityContext) {
 	if sc == nil {
 		return
 	}
-	const at = "spec.securityContext"
-	l.add(sc.SELinuxOptions != nil, at+".seLinuxOptions")
-	l.add(sc.SELinuxChangePolicy != nil, at+".seLinuxChangePolicy")
-	l.add(sc.AppArmorProfile != nil, at+".appArmorProfile")
-	l.add(sc.WindowsOptions != nil, at+".windowsOptions")
+	l.add(sc.WindowsOptions != nil, "spec.securityContext.windowsOptions")
 }
 
 // volume reports every kind but those that internal/volume mounts.
@@ -106,41 +68,21 @@ func (l *list) volume(at string, v *v1.Volume) {
 }
 
 func (l *list) container(at string, c *v1.Container) {
-	l.env(at, c)
 	l.add(len(c.VolumeDevices) > 0, at+".volumeDevices")
 	l.claims(at+".resources", &c.Resources)
 	if sc := c.SecurityContext; sc != nil {
-		l.add(sc.SELinuxOptions != nil, at+".securityContext.seLinuxOptions")
-		l.add(sc.AppArmorProfile != nil, at+".securityContext.appArmorProfile")
-		l.add(sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount, at+".securityContext.procMount")
 		l.add(sc.WindowsOptions != nil, at+".securityContext.windowsOptions")
 	}
 }
 
-func (l *list) env(at string, c *v1.Container) {
-	for i := range c.EnvFrom {
-		l.add(true, fmt.Sprintf("%s.envFrom[%d]", at, i))
-	}
-	for i := range c.Env {
-		from := c.Env[i].ValueFrom
-		if from == nil {
-			continue
-		}
-		path := fmt.Sprintf("%s.env[%d].valueFrom", at, i)
-		l.add(from.ConfigMapKeyRef != nil, path+".configMapKeyRef")
-		l.add(from.SecretKeyRef != nil, path+".secretKeyRef")
-		l.add(from.FileKeyRef != nil, path+".fileKeyRef")
-	}
-}
-
-// claims reports resources that no manager hands out or watches: devices, huge
-// pages, DRA claims, ephemeral storage.
+// claims reports resources that no manager hands out or watches: devices, DRA
+// claims, ephemeral storage.
 func (l *list) claims(at string, r *v1.ResourceRequirements) {
 	l.add(len(r.Claims) > 0, at+".claims")
 	names := map[string]bool{}
 	for _, rl := range []v1.ResourceList{r.Requests, r.Limits} {
 		for name := range rl {
-			if name == v1.ResourceEphemeralStorage || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) || strings.Contains(string(name), "/") {
+			if name == v1.ResourceEphemeralStorage || strings.Contains(string(name), "/") {
 				names[string(name)] = true
 			}
 		}

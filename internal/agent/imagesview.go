@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/imagegc"
+	"github.com/deckhand-node/deckhand/internal/imagegc/choice"
+	"github.com/deckhand-node/deckhand/internal/local"
+)
+
+// progressPeriod is how often a person who waits for a pull is told how far it is.
+const progressPeriod = 500 * time.Millisecond
+
+// imagesView is what the local API shows and does about images (local.Images).
+type imagesView struct{ *imageSide }
+
+// List lists the runtime's images, and who uses them.
+func (s imagesView) List(ctx context.Context) ([]local.Image, error) {
+	list, err := s.gc.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]local.Image, len(list))
+	for i := range list {
+		out[i] = viewOfImage(&list[i])
+	}
+	return out, nil
+}
+
+func viewOfImage(i *choice.Image) local.Image {
+	v := local.Image{ID: i.ID, Refs: i.Tags, Digests: i.Digests, Size: i.Size, Pinned: i.Pinned != "", LastUsed: i.Used, Detected: i.Detected}
+	for _, u := range i.Users {
+		if u.Pod != "" {
+			v.UsedBy = append(v.UsedBy, u.Pod)
+		}
+	}
+	slices.Sort(v.UsedBy)
+	v.UsedBy = slices.Compact(v.UsedBy)
+	return v
+}
+
+// Pull fetches an image with the node's own credentials.
+func (s imagesView) Pull(ctx context.Context, name string, tell func(local.PullProgress)) (local.Image, error) {
+	began := time.Now()
+	done := make(chan struct{})
+	var img image.Image
+	var err error
+	go func() {
+		defer close(done)
+		img, err = s.Ensure(ctx, image.Request{Image: name, Policy: v1.PullAlways})
+	}()
+	ticker := time.NewTicker(progressPeriod)
+	defer ticker.Stop()
+	for waits := true; waits; {
+		select {
+		case <-done:
+			waits = false
+		case <-ticker.C:
+			tell(progressOf(s.manager.ProgressOf(ctx, name), began))
+		}
+	}
+	if err != nil {
+		return local.Image{}, err
+	}
+	s.arrived()
+	list, err := s.List(ctx)
+	if err != nil {
+		return local.Image{}, err
+	}
+	if at := slices.IndexFunc(list, func(i local.Image) bool { return i.ID == img.Ref }); at >= 0 {
+		return list[at], nil
+	}
+	return local.Image{ID: img.Ref, Refs: []string{name}, Size: uint64(max(img.Size, 0))}, nil
+}
+
+// progressOf is how far the pull of an image is that was asked for at that time: of several,
+// with other credentials, the one that is furthest.
+func progressOf(list []image.Progress, since time.Time) local.PullProgress {
+	out := local.PullProgress{Since: since, Waiting: len(list) > 0}
+	for _, p := range list {
+		if p.Position > 0 {
+			continue
+		}
+		out.Waiting = false
+		if t := p.Transfer; t != nil && t.BytesDone >= out.Done {
+			out.Done, out.Total, out.LayersDone, out.Layers = t.BytesDone, t.Bytes, t.LayersDone, t.Layers
+		}
+	}
+	return out
+}
+
+// Import takes in an archive.
+func (s imagesView) Import(ctx context.Context, archive io.Reader) ([]string, error) {
+	if s.agent.embedded == nil {
+		return nil, &local.StatusError{Code: http.StatusNotImplemented, Err: errors.New(
+			"only the embedded runtime can be given archives this way; the one in use has a command of its own for it, such as `ctr --namespace k8s.io images import`")}
+	}
+	names, err := s.agent.embedded.ImportFrom(ctx, archive)
+	if err != nil {
+		return nil, &local.StatusError{Code: http.StatusUnprocessableEntity, Err: err}
+	}
+	return names, nil
+}
+
+// Remove removes an image for a person.
+func (s imagesView) Remove(ctx context.Context, name string) (local.RemovedImage, error) {
+	img, err := s.gc.Remove(ctx, name, false)
+	switch {
+	case errors.Is(err, imagegc.ErrUnknown):
+		return local.RemovedImage{}, &local.StatusError{Code: http.StatusNotFound, Err: err}
+	case errors.Is(err, imagegc.ErrKept):
+		return local.RemovedImage{}, &local.StatusError{Code: http.StatusConflict, Err: err}
+	case errors.Is(err, imagegc.ErrUnsettled):
+		return local.RemovedImage{}, &local.StatusError{Code: http.StatusServiceUnavailable, Err: err}
+	case err != nil:
+		return local.RemovedImage{}, err
+	}
+	s.gc.Wake() // so that its records go too
+	return local.RemovedImage{Image: viewOfImage(&img), Removed: true, Why: string(choice.Asked)}, nil
+}
+
+// Prune removes what nothing uses.
+func (s imagesView) Prune(ctx context.Context, dryRun bool) ([]local.RemovedImage, error) {
+	report, err := s.gc.Prune(ctx, dryRun)
+	if errors.Is(err, imagegc.ErrUnsettled) {
+		return nil, &local.StatusError{Code: http.StatusServiceUnavailable, Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []local.RemovedImage
+	for i := range report.Removed {
+		out = append(out, local.RemovedImage{Image: viewOfImage(&report.Removed[i].Image), Removed: true, Why: report.Removed[i].Why})
+	}
+	for i := range report.Failed {
+		out = append(out, local.RemovedImage{Image: viewOfImage(&report.Failed[i].Image), Why: fmt.Sprintf("it can't be removed: %v", report.Failed[i].Err)})
+	}
+	for i := range report.Kept {
+		out = append(out, local.RemovedImage{Image: viewOfImage(&report.Kept[i].Image), Why: report.Kept[i].Why})
+	}
+	return out, nil
+}
+
+// pullWords tells of the pulls under way in a few words each, by image.
+func (s *imageSide) pullWords(ctx context.Context) map[string]string {
+	list := s.manager.Progress(ctx)
+	if len(list) == 0 {
+		return nil
+	}
+	words := make(map[string]string, len(list))
+	for _, p := range list {
+		if words[p.Image] == "" || p.Position == 0 {
+			words[p.Image] = pullText(&p, time.Now())
+		}
+	}
+	return words
+}
+
+func pullText(p *image.Progress, now time.Time) string {
+	var parts []string
+	switch {
+	case p.Position > 0:
+		parts = append(parts, fmt.Sprintf("number %d in the queue", p.Position))
+	case p.Transfer != nil:
+		parts = append(parts, fmt.Sprintf("%d of %d layers, %s of %s", p.Transfer.LayersDone, p.Transfer.Layers,
+			megabytes(p.Transfer.BytesDone), megabytes(p.Transfer.Bytes)))
+	}
+	return strings.Join(append(parts, "since "+now.Sub(p.Since).Truncate(time.Second).String()), ", ")
+}
+
+func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }

@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/apparmor"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/kubeletconfig"
+	"github.com/deckhand-node/deckhand/internal/resources"
+	"github.com/deckhand-node/deckhand/internal/resources/capacity"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/userns"
+)
+
+// node is what the host gives to pods.
+type node struct {
+	capacity    capacity.Node
+	allocatable v1.ResourceList
+	cgroups     *resources.Manager
+	users       *podUsers
+	// settings are complete once the modules of this file have started.
+	settings *translate.Settings
+}
+
+// newNode reads what the host has.
+func (a *Agent) newNode() (*node, error) {
+	k := &a.cfg.Kubelet
+	facts, err := capacity.Read("/", a.cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{capacity: facts, users: &podUsers{}}
+	if n.allocatable, err = facts.Allocatable(k); err != nil {
+		return nil, err
+	}
+	n.cgroups = resources.New(cgroupsFor(a.cfg, facts), a.log.WithName("cgroups"))
+	armor := apparmor.Host{}
+	n.settings = &translate.Settings{
+		PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
+		SeccompRoot: filepath.Join(a.cfg.RootDir, "seccomp"), SeccompDefault: ptr.Deref(k.SeccompDefault, false),
+		AppArmor: armor.Enabled(), AppArmorLoaded: armor.Loaded,
+		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls, KernelVersion: kernelVersion(), MaskedPaths: thermalThrottle(),
+		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUQuotaPeriod: k.CPUCFSQuotaPeriod.Duration,
+		MemoryCapacity: facts.Memory, Swap: swapForPods(k, facts),
+		MemoryQoS: translate.MemoryQoS{
+			Enabled: kubeletconfig.Enabled(k, kubeletconfig.MemoryQoS), ThrottlingFactor: ptr.Deref(k.MemoryThrottlingFactor, 0),
+			Reserve: reservesMemory(k), Allocatable: n.allocatable.Memory().Value(),
+		},
+	}
+	return n, nil
+}
+
+// CgroupConfig is the control groups' part of the configuration, without what depends
+// on the host: enough to find and remove them.
+func CgroupConfig(cfg *config.Config) resources.Config { return cgroupsFor(cfg, capacity.Node{}) }
+
+func cgroupsFor(cfg *config.Config, facts capacity.Node) resources.Config {
+	k := &cfg.Kubelet
+	return resources.Config{
+		Driver: resources.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
+		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
+		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory, ReserveMemory: reservesMemory(k),
+	}
+}
+
+// swapForPods is how much swap pods may share, in bytes.
+func swapForPods(k *v1beta1.KubeletConfiguration, facts capacity.Node) int64 {
+	if k.MemorySwap.SwapBehavior != kubeletconfig.LimitedSwap {
+		return 0
+	}
+	return facts.Swap
+}
+
+func reservesMemory(k *v1beta1.KubeletConfiguration) bool {
+	return kubeletconfig.Enabled(k, kubeletconfig.MemoryQoS) && k.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy
+}
+
+// kernelVersion is uname's; empty if it can't be had.
+func kernelVersion() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// thermalThrottle lists folders that tell what other programs on the host do. Container
+// runtimes mask them by default, but not beside a list of ours.
+func thermalThrottle() []string {
+	paths, _ := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle") // fails for bad patterns only
+	return paths
+}
+
+// startCgroups finds out what the host's control groups can do, and tells what of the
+// configuration they can't.
+func (a *Agent) startCgroups(context.Context) error {
+	support, err := a.node.cgroups.Support()
+	if err != nil {
+		return err
+	}
+	k, s := &a.cfg.Kubelet, a.node.settings
+	s.CgroupV2, s.BoundSwap, s.HugePageSizes = support.V2, support.Swap, support.HugePages
+	// On cgroup v2 a container dies as a whole when it runs out of memory, unless told otherwise.
+	s.GroupOOMKill = support.V2 && !ptr.Deref(k.SingleProcessOOMKill, false)
+	if k.SingleProcessOOMKill != nil && !*k.SingleProcessOOMKill && !support.V2 {
+		return errors.New("invalid configuration: singleProcessOOMKill: false needs cgroup v2, and this host has v1: leave it out")
+	}
+	for _, warning := range a.node.cgroups.Warnings(support, a.node.capacity, s.MemoryQoS.Enabled) {
+		a.log.Info("Not all of the configuration can be had on this host", "warning", warning)
+	}
+	return nil
+}
+
+// startUsers finds out which user IDs pods may have, and reads which they have.
+func (a *Agent) startUsers(ctx context.Context) error {
+	k := &a.cfg.Kubelet
+	perPod := uint32(userns.Block)
+	if u := k.UserNamespaces; u != nil {
+		perPod = uint32(ptr.Deref(u.IDsPerPod, userns.Block))
+	}
+	c := userns.Config{PodsDir: filepath.Join(a.cfg.RootDir, "pods"), PerPod: perPod}
+	c.IDs, c.NoIDs = userns.Finder{MaxPods: k.MaxPods, PerPod: perPod}.Find(ctx)
+	if c.NoIDs == nil && a.embedded != nil {
+		if err := userns.Reach(a.embedded.StateDir()); err != nil {
+			c.NoIDs = fmt.Errorf("containers with users of their own can't be run below %s: %w", a.cfg.RootDir, err)
+		}
+	}
+	users := userns.New(c)
+	if err := users.Restore(); err != nil {
+		a.log.Error(err, "Some pods' ranges of user IDs can't be told; their containers run on")
+	}
+	a.node.users.set(users)
+	return nil
+}
+
+// podUsers offers the ranges of user IDs once they are known.
+type podUsers struct {
+	mu      sync.Mutex
+	manager *userns.Manager
+}
+
+func (u *podUsers) set(m *userns.Manager) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.manager = m
+}
+
+func (u *podUsers) get() *userns.Manager {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.manager
+}
+
+func (u *podUsers) Ensure(uid types.UID) (userns.Range, error) { return u.get().Ensure(uid) }
+func (u *podUsers) Get(uid types.UID) (userns.Range, error)    { return u.get().Get(uid) }
+func (u *podUsers) Release(uid types.UID) error                { return u.get().Release(uid) }

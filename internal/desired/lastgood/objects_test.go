@@ -1,0 +1,154 @@
+package lastgood_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/desired/lastgood"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+var settings, token = sourcetest.ConfigMap("settings", "a"), sourcetest.Secret("token", "hunter2")
+
+func checkObjects(t *testing.T, k *lastgood.Keeper, problems int, list ...string) desired.Report {
+	t.Helper()
+	r := k.Report()
+	if !sourcetest.HasObjects(list...)(r) || len(r.Problems) != problems {
+		t.Errorf("want objects %q and %d problems; got %s", list, problems, sourcetest.Describe(r))
+	}
+	for _, p := range r.Problems {
+		if strings.Contains(p.Message, "hunter2") {
+			t.Errorf("a problem shows a Secret: %s", p.Message)
+		}
+	}
+	return r
+}
+
+func TestBadDocumentsLoseNoObject(t *testing.T) {
+	badSettings := strings.Replace(settings, "metadata:", "metadta: {}\nmetadata:", 1)
+	for name, test := range map[string]struct {
+		next     []byte
+		problems int
+		objects  []string
+		pods     []string
+		told     string
+	}{
+		"an object is invalid": {docs(web, badSettings, token), 1, []string{"settings=a!", "token=hunter2"}, []string{"web-node1=app:1"},
+			"ConfigMap default/settings: line 18: metadta: unknown field"},
+		"a pod is invalid":     {docs(sourcetest.Invalid("web"), token), 1, []string{"settings=a!", "token=hunter2"}, []string{"web-node1=app:1!"}, "spec.containers[0].image"},
+		"an object is removed": {docs(web, token), 0, []string{"token=hunter2"}, []string{"web-node1=app:1"}, ""},
+		"an object is twice":   {docs(web, settings, token, sourcetest.ConfigMap("settings", "b")), 1, []string{"settings=a", "token=hunter2"}, []string{"web-node1=app:1"}, "ConfigMap default/settings isn't taken from here: document 2"},
+		"cut short":            {[]byte(string(docs(web, settings)) + "---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: token\nstringData: {"), 1, []string{"settings=a", "token=hunter2!"}, []string{"web-node1=app:1"}, "Secret default/token: line"},
+		"another kind, the same name": {docs(web, settings, token, sourcetest.Secret("settings", "x"), sourcetest.ConfigMap("web", "y")), 0,
+			[]string{"settings=a", "settings=x", "token=hunter2", "web=y"}, []string{"web-node1=app:1"}, ""},
+		"without a name": {docs(web, settings, token, "apiVersion: v1\nkind: ConfigMap\n"), 1, []string{"settings=a", "token=hunter2"}, []string{"web-node1=app:1"}, "ConfigMap: line"},
+		"several errors": {docs(web, badSettings+"x: y\n", token), 1, []string{"settings=a!", "token=hunter2"}, []string{"web-node1=app:1"},
+			"ConfigMap default/settings:\nline 18: metadta: unknown field"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKeeper()
+			k.Accept("f", docs(web, settings, token), start)
+			checkObjects(t, k, 0, "settings=a", "token=hunter2")
+			k.Accept("f", test.next, start.Add(time.Hour))
+			r := checkObjects(t, k, test.problems, test.objects...)
+			if !sourcetest.Has(test.pods...)(r) {
+				t.Errorf("want pods %q, got %s", test.pods, sourcetest.Describe(r))
+			}
+			for _, p := range r.Problems {
+				if !strings.Contains(p.Message, test.told) {
+					t.Errorf("the problem is %q, want %q in it", p.Message, test.told)
+				}
+			}
+		})
+	}
+}
+
+func onlyObject(t *testing.T, k *lastgood.Keeper) desired.ObjectClaim {
+	t.Helper()
+	r := k.Report()
+	if len(r.Objects) != 1 {
+		t.Fatal(sourcetest.Describe(r))
+	}
+	return r.Objects[0]
+}
+
+// An object goes on when its manifest moves, even with an edit; an immutable one that is
+// edited does so as another.
+func TestMovedObject(t *testing.T) {
+	for name, test := range map[string]struct {
+		first, second string
+		same          bool
+	}{
+		"as it is":          {settings, settings, true},
+		"edited":            {settings, sourcetest.ConfigMap("settings", "b"), true},
+		"immutable":         {sourcetest.Immutable(settings), sourcetest.Immutable(settings), true},
+		"immutable, edited": {sourcetest.Immutable(settings), sourcetest.Immutable(sourcetest.ConfigMap("settings", "b")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKeeper()
+			k.Accept("a", []byte(test.first), start)
+			before := onlyObject(t, k).Object
+			k.Accept("b", []byte(test.second), start.Add(time.Hour))
+			k.Forget("a")
+			after := onlyObject(t, k).Object
+			if same := before.Object().GetUID() == after.Object().GetUID(); same != test.same {
+				t.Errorf("the same object: %v, want %v", same, test.same)
+			}
+			if again := onlyObject(t, k).Object; again != after {
+				t.Error("told again it is another pointer")
+			}
+			if after.Origin != "b" || before.Origin != "a" {
+				t.Errorf("from %s, then %s", before.Origin, after.Origin)
+			}
+		})
+	}
+}
+
+func TestGoneObjectIsAnother(t *testing.T) {
+	k := newKeeper()
+	k.Accept("a", []byte(settings), start)
+	before := onlyObject(t, k).Object.Object()
+	k.Forget("a")
+	checkObjects(t, k, 0)
+	k.Accept("a", []byte(settings), start.Add(time.Hour))
+	after := onlyObject(t, k).Object.Object()
+	if before.GetUID() == after.GetUID() || before.GetResourceVersion() != after.GetResourceVersion() || !after.GetCreationTimestamp().Time.Equal(start.Add(time.Hour)) {
+		t.Errorf("UID %s after %s, version %s after %s, created %v", after.GetUID(), before.GetUID(), after.GetResourceVersion(), before.GetResourceVersion(), after.GetCreationTimestamp())
+	}
+}
+
+func TestRestoreObjects(t *testing.T) {
+	k := newKeeper()
+	k.Accept("f", docs(web, settings, token), start)
+	before := k.Report()
+	records := k.Records()()
+
+	again := newKeeper()
+	unknown := checkpoint.Record{Origin: "f", Kind: "Ingress", Content: []byte("{}")}
+	bad := checkpoint.Record{Origin: "f", Kind: objects.Secret, Content: []byte(`{"metadata":{"name":"x"},"data":{"a/b":"aHVudGVyMg=="}}`)}
+	failed := again.Restore(append(records, unknown, bad))
+	if len(failed) != 2 || !strings.Contains(failed[0].Error(), "Ingress") || !strings.Contains(failed[1].Error(), "default/x") || strings.Contains(failed[1].Error(), "hunter2") {
+		t.Errorf("errors %v, want one about each bad record", failed)
+	}
+	after := checkObjects(t, again, 0, "settings=a", "token=hunter2")
+	for i, c := range after.Objects {
+		x, y := before.Objects[i].Object.Object(), c.Object.Object()
+		if x.GetUID() != y.GetUID() || x.GetResourceVersion() != y.GetResourceVersion() {
+			t.Errorf("%s is another object", c.Object)
+		}
+	}
+
+	other := lastgood.New(reader.New("node2", pod.SourceFile, sourcetest.Rules()))
+	if failed := other.Restore(records); len(failed) > 0 {
+		t.Fatal(failed)
+	}
+	if got := other.Report().Objects[0].Object.Object().GetUID(); got == before.Objects[0].Object.Object().GetUID() {
+		t.Error("an object has the same UID on another node")
+	}
+}

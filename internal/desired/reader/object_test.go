@@ -1,0 +1,87 @@
+package reader_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func readOne(t *testing.T, text string) (*reader.Reader, reader.Doc) {
+	t.Helper()
+	r := sourcetest.NewReader(pod.SourceFile)
+	docs, err := r.Read([]byte(text))
+	if err != nil || len(docs) != 1 {
+		t.Fatalf("documents %+v, error %v", docs, err)
+	}
+	return r, docs[0]
+}
+
+func TestObject(t *testing.T) {
+	r, d := readOne(t, sourcetest.Secret("token", "hunter2"))
+	if d.String() != "Secret default/token" || len(d.Errors) > 0 {
+		t.Fatalf("document %s, errors %q", d, d.Errors)
+	}
+	seen := time.Unix(1, 0)
+	o, wrong := r.CompleteObject(d, seen)
+	s, ok := o.(*v1.Secret)
+	if !ok || len(wrong) > 0 {
+		t.Fatalf("%T, %q", o, wrong)
+	}
+	if string(s.Data["key"]) != "hunter2" || s.StringData != nil || s.Type != v1.SecretTypeOpaque || s.UID == "" || !s.CreationTimestamp.Time.Equal(seen) {
+		t.Error("the Secret isn't complete")
+	}
+	back, err := r.RestoreObject(d.Kind, d.Canonical)
+	if err != nil || back.Hash != d.Hash || back.ID != d.ID {
+		t.Errorf("restored %v (%v), want %v", back, err, d)
+	}
+	again, wrong := r.CompleteObject(back, seen)
+	if len(wrong) > 0 || again.GetUID() != s.UID || again.GetResourceVersion() != s.ResourceVersion {
+		t.Errorf("made again it is another object: %q", wrong)
+	}
+}
+
+func TestObjectsThatCannotBeRestored(t *testing.T) {
+	r := sourcetest.NewReader(pod.SourceFile)
+	for text, kind := range map[string]objects.Kind{"{": objects.Secret, `{"data":{"a":12345}}`: objects.Secret, "{}": "Ingress"} {
+		if _, err := r.RestoreObject(kind, []byte(text)); err == nil || strings.Contains(err.Error(), "12345") {
+			t.Errorf("%s %s: error %v", kind, text, err)
+		}
+	}
+}
+
+func TestEverythingWrongWithAnObjectIsTold(t *testing.T) {
+	r, d := readOne(t, "apiVersion: v1\nkind: Secret\nmetadata:\n  name: A\ntype: kubernetes.io/tls\nstringData:\n  tls.crt: x\n  a/b: hunter2\n")
+	_, wrong := r.CompleteObject(d, time.Now())
+	want := []string{"line 1: data[a/b]: ", "line 1: data[tls.key]: Required", "line 4: metadata.name: Invalid"}
+	if len(wrong) != len(want) || !slices.EqualFunc(wrong, want, strings.HasPrefix) || strings.Contains(strings.Join(wrong, ""), "hunter2") {
+		t.Errorf("errors %q, want %q", wrong, want)
+	}
+	_, d = readOne(t, "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: kata}\nhandlr: x\n")
+	if all := strings.Join(d.Errors, "\n"); !strings.Contains(all, `line 4: handlr: unknown field; did you mean "handler"?`) || !strings.Contains(all, "handler: Required") || d.String() != "RuntimeClass kata" {
+		t.Errorf("errors %q of %s", d.Errors, d)
+	}
+}
+
+func TestFrozen(t *testing.T) {
+	text := sourcetest.Immutable(sourcetest.ConfigMap("c", "a"))
+	r, d := readOne(t, text)
+	old, wrong := r.CompleteObject(d, time.Now())
+	if len(wrong) > 0 {
+		t.Fatal(wrong)
+	}
+	if wrong := r.Frozen(old, d); len(wrong) > 0 {
+		t.Errorf("the same is refused: %q", wrong)
+	}
+	_, d = readOne(t, sourcetest.Immutable(sourcetest.ConfigMap("c", "b")))
+	if wrong := r.Frozen(old, d); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "line 4: data: ") || !strings.Contains(wrong[0], "immutable") {
+		t.Errorf("errors %q", wrong)
+	}
+}

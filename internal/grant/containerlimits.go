@@ -1,0 +1,30 @@
+package grant
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ContainerLimits are the limits that hold for the container: its own, and of
+// what it has none, those of the pod as a whole (KEP-2837, "Comprehensive Tabular
+// View": programs size themselves by their own control group). It may share with the spec.
+func ContainerLimits(p *v1.Pod, own v1.ResourceList) v1.ResourceList {
+	whole := p.Spec.Resources
+	if whole == nil || len(whole.Limits) == 0 {
+		return own
+	}
+	limits := own.DeepCopy()
+	for name, q := range whole.Limits {
+		if have, ok := own[name]; ok && !have.IsZero() || !bounded(name) {
+			continue
+		}
+		limits = set(limits, name, q)
+	}
+	return limits
+}
+
+// bounded reports whether a resource of the pod as a whole bounds its containers.
+func bounded(name v1.ResourceName) bool {
+	return name == v1.ResourceCPU || name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}

@@ -1,0 +1,130 @@
+package access
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/atomicfile"
+)
+
+// The kubelet's layout, below the root folder.
+const (
+	folder  = "image_manager"
+	pulling = "pulling"
+	pulled  = "pulled"
+
+	// keyFile isn't the kubelet's.
+	keyFile = "deckhand.key"
+
+	prefix = "sha256-"
+	// largest is more than any record takes that holds maxEntries of each kind.
+	largest = 1 << 20
+
+	// shortestKey is the length of rand.Text.
+	shortestKey = 26
+
+	kindIntent = "ImagePullIntent"
+	kindRecord = "ImagePulledRecord"
+)
+
+// fileName is where something is kept about an image or a reference.
+func fileName(of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return prefix + hex.EncodeToString(sum[:])
+}
+
+// files is one of the two folders.
+type files struct{ dir string }
+
+func (f files) make() error { return os.MkdirAll(f.dir, 0o700) }
+
+// loadKey reads the key of the hashes, or makes one: then no credential is known by its
+// hash any more, only by where it comes from.
+func loadKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if err == nil && len(key) >= shortestKey {
+		return key, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	key = []byte(rand.Text())
+	return key, atomicfile.Write(path, key, 0o600)
+}
+
+// names are the files of the folder. What a write left behind that was cut short is
+// removed.
+func (f files) names() ([]string, error) {
+	entries, err := os.ReadDir(f.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		switch {
+		case strings.HasPrefix(e.Name(), prefix) && e.Type().IsRegular():
+			names = append(names, e.Name())
+		case strings.HasPrefix(e.Name(), "."+prefix):
+			_ = os.Remove(filepath.Join(f.dir, e.Name())) // at worst it stays, and does no harm
+		}
+	}
+	return names, nil
+}
+
+// read fills v, whose kind has to be the file's.
+func (f files) read(name, kind string, v any) error {
+	file, err := os.Open(filepath.Join(f.dir, name))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, largest))
+	if err != nil {
+		return err
+	}
+	var t metav1.TypeMeta
+	if err := json.Unmarshal(text, &t); err != nil {
+		return err
+	}
+	// All versions so far have the same fields.
+	if group, _, _ := strings.Cut(t.APIVersion, "/"); group != v1beta1.GroupName || t.Kind != kind {
+		return fmt.Errorf("it is a %s of %s instead of a %s of %s", t.Kind, t.APIVersion, kind, v1beta1.GroupName)
+	}
+	return json.Unmarshal(text, v)
+}
+
+// write puts v on disk for good.
+func (f files) write(name string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(f.dir, name), text, 0o600)
+}
+
+// remove removes a file, which may be gone.
+func (f files) remove(name string) error {
+	if err := os.Remove(filepath.Join(f.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: kind}
+}

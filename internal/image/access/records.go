@@ -1,0 +1,303 @@
+package access
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/credentials"
+)
+
+// Result is what came of a question (MayUse), under the kubelet's names.
+type Result string
+
+// The results.
+const (
+	PolicyAllowed    Result = "credentialPolicyAllowed"
+	RecordFound      Result = "credentialRecordFound"
+	MustAuthenticate Result = "mustAuthenticate"
+	Failed           Result = "error"
+)
+
+// Meter counts questions (kubelet_imagemanager_image_mustpull_checks_total).
+type Meter interface {
+	Checked(Result)
+}
+
+// Config is what Records are built from.
+type Config struct {
+	// RootDir is the agent's root folder; the records are in image_manager below it.
+	RootDir string
+	Policy  Policy
+	Meter   Meter
+	Log     logr.Logger
+}
+
+// intent is an image that is, or may have been, pulled without a record of it.
+type intent struct {
+	// image is empty if its file can't be read.
+	image string
+	// running counts pulls under way.
+	running int
+	// open says that what came of an earlier pull isn't known.
+	open bool
+}
+
+// Records knows which images were pulled here, and with what. It keeps everything in
+// memory and on disk; memory only changes once the disk has. It is safe for
+// concurrent use.
+//
+// It fails safe: what can't be read counts as pulled with credentials nobody has shown.
+type Records struct {
+	cfg             Config
+	pulling, pulled files
+
+	mu sync.Mutex
+	// key goes into the hashes of credentials: who gets to see a record can't try passwords.
+	key []byte
+	// blind until the folders were listed: any image may have been pulled.
+	blind   bool
+	intents map[string]*intent                   // by file name
+	records map[string]v1beta1.ImagePulledRecord // by file name; an empty one can't be read
+}
+
+// New makes records that know nothing until they are loaded.
+func New(cfg Config) *Records {
+	dir := filepath.Join(cfg.RootDir, folder)
+	return &Records{
+		cfg: cfg, pulling: files{filepath.Join(dir, pulling)}, pulled: files{filepath.Join(dir, pulled)},
+		key: []byte(rand.Text()), blind: true, intents: map[string]*intent{}, records: map[string]v1beta1.ImagePulledRecord{},
+	}
+}
+
+// Load makes the folders and reads what an earlier agent left. After an error
+// everything may be used all the same; then every image counts as pulled here.
+func (r *Records) Load() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := errors.Join(r.pulling.make(), r.pulled.make()); err != nil {
+		return fmt.Errorf("records of pulled images: %w", err)
+	}
+	key, err := loadKey(filepath.Join(r.cfg.RootDir, folder, keyFile))
+	if err != nil {
+		return fmt.Errorf("records of pulled images: %w", err)
+	}
+	intents, err := r.pulling.names()
+	if err != nil {
+		return fmt.Errorf("records of pulled images: %w", err)
+	}
+	records, err := r.pulled.names()
+	if err != nil {
+		return fmt.Errorf("records of pulled images: %w", err)
+	}
+	for _, name := range intents {
+		var i v1beta1.ImagePullIntent
+		if err := r.pulling.read(name, kindIntent, &i); err != nil || fileName(i.Image) != name {
+			r.damaged(r.pulling, name, err)
+			i.Image = ""
+		}
+		r.intents[name] = &intent{image: i.Image, open: true}
+	}
+	for _, name := range records {
+		var rec v1beta1.ImagePulledRecord
+		if err := r.pulled.read(name, kindRecord, &rec); err != nil || fileName(rec.ImageRef) != name {
+			r.damaged(r.pulled, name, err)
+			rec = v1beta1.ImagePulledRecord{}
+		}
+		r.records[name] = rec
+	}
+	r.key, r.blind = key, false
+	return nil
+}
+
+func (r *Records) damaged(f files, name string, err error) {
+	if err == nil {
+		err = errors.New("it is about another image than its name says")
+	}
+	r.cfg.Log.Error(err, "Can't read the record of a pulled image; it is only used again after a pull", "file", filepath.Join(f.dir, name))
+}
+
+// MayUse reports whether whoever has these credentials may use the image, which the
+// runtime has under ref, without asking its registry. The credentials are only asked
+// for where they count; an error is theirs.
+func (r *Records) MayUse(image, ref string, have func() ([]credentials.Credential, error)) (bool, error) {
+	r.mu.Lock()
+	rec, known := r.records[fileName(ref)]
+	_, begun := r.intents[fileName(image)]
+	verify := r.cfg.Policy.verifies(image, r.blind || known || begun)
+	open := rec.CredentialMapping[withoutTag(image)].NodePodsAccessible
+	r.mu.Unlock()
+	switch {
+	case !verify:
+		r.cfg.Meter.Checked(PolicyAllowed)
+		return true, nil
+	case open:
+		r.cfg.Meter.Checked(RecordFound)
+		return true, nil
+	}
+	list, err := have()
+	if err != nil {
+		r.cfg.Meter.Checked(Failed)
+		return false, err
+	}
+	if !r.compare(image, ref, list) {
+		r.cfg.Meter.Checked(MustAuthenticate)
+		return false, nil
+	}
+	r.cfg.Meter.Checked(RecordFound)
+	return true, nil
+}
+
+func (r *Records) compare(image, ref string, list []credentials.Credential) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.records[fileName(ref)].CredentialMapping[withoutTag(image)]
+	proofs := make([]proof, len(list))
+	for i := range list {
+		proofs[i] = proofOf(&list[i], r.key)
+	}
+	learned, ok := shown(known, proofs)
+	if ok && !equal(learned, known) {
+		// Only saves asking the registry the next time.
+		if err := r.keep(image, ref, &learned); err != nil {
+			r.cfg.Log.Error(err, "Can't write down who may use an image", "image", image)
+		}
+	}
+	return ok
+}
+
+// Intend writes down that the image is going to be pulled. After an error it must not be.
+// Each call is to be followed by one of Pulled or NotPulled.
+func (r *Records) Intend(image string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := fileName(image)
+	i := r.intents[name]
+	if i == nil {
+		if err := r.pulling.write(name, v1beta1.ImagePullIntent{TypeMeta: typeMeta(kindIntent), Image: image}); err != nil {
+			return fmt.Errorf("can't write down that image %q is pulled, as long as which others couldn't be kept from it: %w", image, err)
+		}
+		i = &intent{}
+		r.intents[name] = i
+	}
+	i.image = image
+	i.running++
+	return nil
+}
+
+// Pulled writes down that the image was pulled, is now known to the runtime as ref, and
+// what opened it; nil is for nothing. After an error the image counts as pulled with
+// credentials that nobody has shown.
+func (r *Records) Pulled(image, ref string, c *credentials.Credential) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	learned := with(r.records[fileName(ref)].CredentialMapping[withoutTag(image)], proofOf(c, r.key))
+	if err := r.keep(image, ref, &learned); err != nil {
+		r.end(image, false)
+		return fmt.Errorf("can't write down who may use image %q: %w", image, err)
+	}
+	if i := r.intents[fileName(image)]; i != nil {
+		i.open = false
+	}
+	r.end(image, true)
+	return nil
+}
+
+// NotPulled says that a pull failed. known is false if the runtime may have pulled the
+// image all the same: then it counts as pulled until that is Settled.
+func (r *Records) NotPulled(image string, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end(image, known)
+}
+
+// end ends one pull of the image; the caller holds the lock.
+func (r *Records) end(image string, known bool) {
+	name := fileName(image)
+	i := r.intents[name]
+	if i == nil {
+		return
+	}
+	i.running--
+	i.open = i.open || !known
+	if i.running == 0 && !i.open {
+		r.drop(name, image)
+	}
+}
+
+// drop removes an intent; the caller holds the lock.
+func (r *Records) drop(name, image string) {
+	if err := r.pulling.remove(name); err != nil {
+		// It stays known, as it will be after a restart.
+		r.cfg.Log.Error(err, "Can't remove the note that an image is pulled", "image", image)
+		r.intents[name].open = true
+		return
+	}
+	delete(r.intents, name)
+}
+
+// keep writes a record with what is known of the image, nil for nothing; the caller
+// holds the lock.
+func (r *Records) keep(image, ref string, known *v1beta1.ImagePullCredentials) error {
+	name := fileName(ref)
+	rec := r.records[name]
+	rec.TypeMeta, rec.ImageRef = typeMeta(kindRecord), ref
+	rec.LastUpdatedTime = metav1.Now()
+	if known != nil {
+		rec.CredentialMapping = maps.Clone(rec.CredentialMapping)
+		if rec.CredentialMapping == nil {
+			rec.CredentialMapping = map[string]v1beta1.ImagePullCredentials{}
+		}
+		rec.CredentialMapping[withoutTag(image)] = *known
+	}
+	if err := r.pulled.write(name, rec); err != nil {
+		return err
+	}
+	r.records[name] = rec
+	return nil
+}
+
+// Prune removes the records of images that are gone: of those whose reference isn't in
+// present, a list asked for after the time since.
+func (r *Records) Prune(present []string, since time.Time) error {
+	names := make(map[string]bool, len(present))
+	for _, ref := range present {
+		names[fileName(ref)] = true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for name, rec := range r.records {
+		if names[name] || !rec.LastUpdatedTime.Time.Before(since) {
+			continue
+		}
+		if err := r.pulled.remove(name); err != nil {
+			errs = append(errs, fmt.Errorf("remove the record of image %s: %w", rec.ImageRef, err))
+			continue
+		}
+		delete(r.records, name)
+	}
+	return errors.Join(errs...)
+}
+
+// Counts returns how many intents and records are on disk
+// (kubelet_imagemanager_ondisk_pullintents, kubelet_imagemanager_ondisk_pulledrecords).
+func (r *Records) Counts() (intents, records int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.intents), len(r.records)
+}
+
+func equal(a, b v1beta1.ImagePullCredentials) bool {
+	return a.NodePodsAccessible == b.NodePodsAccessible && slices.Equal(a.KubernetesSecrets, b.KubernetesSecrets) &&
+		slices.Equal(a.KubernetesServiceAccounts, b.KubernetesServiceAccounts)
+}

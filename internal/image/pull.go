@@ -1,0 +1,163 @@
+package image
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/backoff"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// settleWithin is how long a pull that failed may still ask what came of it.
+const settleWithin = 5 * time.Second
+
+// pulled is what came of a pull: an image, or a failure and when it is worth another try.
+type pulled struct {
+	Stored
+	// found says that the image had come when the pull's turn came.
+	found   bool
+	took    time.Duration
+	failure *pod.Failure
+	until   time.Time
+}
+
+// pull pulls an image for all who wait for it. The error is the context's: then nobody does.
+func (m *Manager) pull(ctx context.Context, key backoff.Key, logins []credentials.Credential, always bool, p *v1.Pod) (pulled, error) {
+	l := m.join(key)
+	defer m.leave(l)
+	if m.slots != nil {
+		release, err := m.slots.Acquire(ctx, 0)
+		if err != nil {
+			return pulled{}, err
+		}
+		defer release()
+	}
+	m.begin(l)
+	before := m.glance(ctx, key.Image)
+	if !always && m.has(before, key.Image, logins) {
+		return pulled{Stored: before.Stored, found: true}, nil
+	}
+	m.cfg.Log.V(2).Info("Pulling image", "image", key.Image, "pod", fullName(p))
+	out, login, attempts := m.try(ctx, key.Image, logins, before)
+	if out.Ref != "" {
+		m.failures.Succeeded(key)
+		if openToAll(login) {
+			// Now others may use it, too.
+			m.failures.Forget(key.Image)
+		}
+		m.cfg.Meter.Pulled(out.took, out.Size)
+		return out, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return pulled{}, err
+	}
+	f := pullFailure(key.Image, attempts)
+	return pulled{failure: &f, until: m.failures.Failed(key, f)}, nil
+}
+
+// seen is what the runtime said that it has under a name.
+type seen struct {
+	Stored
+	err error
+}
+
+func (m *Manager) glance(ctx context.Context, name string) seen {
+	stored, err := m.cfg.Runtime.ImageStatus(ctx, name)
+	return seen{stored, err}
+}
+
+// has reports whether an image has come that those with these credentials may use.
+func (m *Manager) has(s seen, name string, logins []credentials.Credential) bool {
+	if s.err != nil || s.Ref == "" {
+		return false
+	}
+	usable, err := m.cfg.Access.MayUse(name, s.Ref, func() ([]credentials.Credential, error) { return logins, nil })
+	return err == nil && usable
+}
+
+// attempt is a pull that failed.
+type attempt struct {
+	login *credentials.Credential
+	err   error
+}
+
+// try pulls with one of the credentials after the other until one is good, and keeps
+// Access told. Where there is no image, attempts say why.
+func (m *Manager) try(ctx context.Context, name string, logins []credentials.Credential, before seen) (out pulled, login *credentials.Credential, attempts []attempt) {
+	if err := m.cfg.Access.Intend(name); err != nil {
+		return pulled{}, nil, []attempt{{err: err}}
+	}
+	known, began := true, time.Now()
+	for _, login := range choices(logins) {
+		if err := m.throttle.wait(ctx); err != nil {
+			attempts = append(attempts, attempt{login, err})
+			break
+		}
+		ref, err := m.cfg.Runtime.PullImage(ctx, name, login)
+		if err == nil {
+			out := pulled{took: time.Since(began), Stored: m.stored(ctx, ref)}
+			if err := m.cfg.Access.Pulled(name, out.Ref, login); err != nil {
+				// Who waits for it has just shown that it may have it; the next one has to again.
+				m.cfg.Log.Error(err, "Image pulled, but others will have to pull it again")
+			}
+			return out, login, nil
+		}
+		attempts = append(attempts, attempt{login, err})
+		known = known && !unclear(err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	m.cfg.Access.NotPulled(name, known || m.unchanged(ctx, name, before))
+	return pulled{}, nil, attempts
+}
+
+// stored is an image that was pulled, as later looks at it will see it. One that can't be
+// looked at is as good, only its size isn't known.
+func (m *Manager) stored(ctx context.Context, ref string) Stored {
+	if s := m.glance(ctx, ref); s.err == nil && s.Ref != "" {
+		return s.Stored
+	}
+	return Stored{Ref: ref}
+}
+
+// unchanged reports whether nothing came, and won't come, of a pull whose end wasn't seen.
+func (m *Manager) unchanged(ctx context.Context, name string, before seen) bool {
+	cancelled := ctx.Err() != nil
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer done()
+	now := m.glance(ctx, name)
+	if before.err != nil || now.err != nil || now.Ref != before.Ref {
+		return false
+	}
+	// A pull that was given up may just be about to end well; one that the runtime itself
+	// gave up is not.
+	return now.Ref != "" || !cancelled
+}
+
+// choices are the credentials to try; nil is for a pull without.
+func choices(logins []credentials.Credential) []*credentials.Credential {
+	if len(logins) == 0 {
+		return []*credentials.Credential{nil}
+	}
+	out := make([]*credentials.Credential, len(logins))
+	for i := range logins {
+		out[i] = &logins[i]
+	}
+	return out
+}
+
+// openToAll reports whether what was pulled so may be used by every pod of the node.
+func openToAll(login *credentials.Credential) bool {
+	return login == nil || login.Origin.Kind == credentials.FromNode || login.Origin.Kind == ""
+}
+
+func fullName(p *v1.Pod) string {
+	if p == nil {
+		return ""
+	}
+	return pod.FullName(p)
+}

@@ -1,0 +1,104 @@
+package imagegc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/imagegc/choice"
+)
+
+// List tells of all images on the node, in the order of their names.
+func (c *Collector) List(ctx context.Context) ([]choice.Image, error) {
+	images, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(images, func(a, b choice.Image) int { return cmp.Or(cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.ID, b.ID)) })
+	return images, nil
+}
+
+// Prune removes all images that are neither in use nor pinned, however young, for a person. With
+// dryRun it only says which those are.
+func (c *Collector) Prune(ctx context.Context, dryRun bool) (Report, error) {
+	return c.run(ctx, choice.ByHand, !dryRun)
+}
+
+// Remove removes one image with all its names, for a person, who may give any name of it or
+// the beginning of its ID. Unless forced it refuses one that is in use or pinned, and one that
+// has other tags than the one given. It returns which image was meant, also with an error
+// that wraps ErrKept; with ErrUnknown there is none.
+func (c *Collector) Remove(ctx context.Context, name string, force bool) (choice.Image, error) {
+	if err := c.take(ctx); err != nil {
+		return choice.Image{}, err
+	}
+	defer c.giveBack()
+	images, err := c.look(ctx)
+	if err != nil {
+		return choice.Image{}, err
+	}
+	at := find(images, name)
+	switch {
+	case len(at) == 0:
+		return choice.Image{}, fmt.Errorf("%w: %q isn't on this node; `deckhand images` lists what is", ErrUnknown, name)
+	case len(at) > 1:
+		return choice.Image{}, fmt.Errorf("%w: %q may be any of %s; say which by its ID", ErrUnknown, name, namesOf(images, at))
+	}
+	image := images[at[0]]
+	if !force {
+		if why := refusal(&image, name); why != "" {
+			return image, kept(&image, why)
+		}
+	}
+	stays, err := c.remove(ctx, image, c.askedAgain(force))
+	switch {
+	case err != nil:
+		return image, fmt.Errorf("remove image %s: %w", image.Name(), err)
+	case stays != "":
+		return image, kept(&image, stays)
+	}
+	c.cfg.Log.V(2).Info("Removed image", "image", image.Name(), "id", image.ID, "size", image.Size, "reason", choice.Asked)
+	return image, nil
+}
+
+func kept(i *choice.Image, why string) error {
+	return fmt.Errorf("%w: %s: %s", ErrKept, i.Name(), why)
+}
+
+// askedAgain is the last check before a person's removal. What is just being pulled
+// stays whoever insists.
+func (c *Collector) askedAgain(force bool) func(context.Context, *runtimeapi.Image) (string, error) {
+	if !force {
+		return c.whyStays
+	}
+	return func(_ context.Context, i *runtimeapi.Image) (string, error) {
+		return inUseBy(usersOf(i, c.cfg.Guard.uses())), nil
+	}
+}
+
+// refusal says why an image isn't removed for a person who doesn't insist.
+func refusal(i *choice.Image, name string) string {
+	switch {
+	case len(i.Users) > 0:
+		return inUseBy(i.Users)
+	case i.Pinned != "":
+		return i.Pinned
+	}
+	asTag := slices.ContainsFunc(i.Tags, func(t string) bool { return key(t) == key(name) })
+	if asTag && len(i.Tags) > 1 {
+		return fmt.Sprintf("it has other names, which would go too (%s); give its ID %s, or force it", strings.Join(i.Tags, ", "), i.ID)
+	}
+	return ""
+}
+
+func namesOf(images []choice.Image, at []int) string {
+	var names []string
+	for _, n := range at {
+		names = append(names, images[n].Name()+" ("+images[n].ID+")")
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,131 @@
+package imagegc
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/deckhand-node/deckhand/internal/imagegc/choice"
+)
+
+func id(c string) string { return "sha256:" + strings.Repeat(c, 64) }
+
+func TestList(t *testing.T) {
+	w := newWorld()
+	c := w.collector(t, byDefault)
+	w.add(id("a"), 7, "docker.io/library/web:1").RepoDigests = []string{"docker.io/library/web@" + id("1")}
+	w.add(id("b"), 8, "docker.io/library/app:1").Pinned = true
+	w.add(id("c"), 9, "registry.k8s.io/pause:3.10")
+	w.add("", 9)
+	w.use("web:1", id("b")[len("sha256:"):], "quay.io/other@"+id("1"), "gone:1")
+	images, err := c.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range images {
+		if images[n].Detected.IsZero() || images[n].Used.IsZero() != (len(images[n].Users) == 0) {
+			t.Errorf("times of %+v", images[n])
+		}
+		images[n].Detected, images[n].Used = choice.Image{}.Detected, choice.Image{}.Used
+	}
+	user := choice.User{Pod: "default/web", How: "wanted"}
+	want := []choice.Image{
+		{ID: id("b"), Tags: []string{"docker.io/library/app:1"}, Size: 8, Pinned: "pinned in the runtime", Users: []choice.User{user}},
+		{ID: id("a"), Tags: []string{"docker.io/library/web:1"}, Digests: []string{"docker.io/library/web@" + id("1")}, Size: 7, Users: []choice.User{user, user}},
+		{ID: id("c"), Tags: []string{"registry.k8s.io/pause:3.10"}, Size: 9, Pinned: "the image of the pods' sandboxes"},
+	}
+	if diff := cmp.Diff(want, images); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	w := newWorld()
+	c := w.collector(t, byDefault)
+	w.add("a", mib, "a:1")
+	w.add("used", mib, "used:1")
+	w.use("used:1")
+	for _, dryRun := range []bool{true, true, false} {
+		r, err := c.Prune(t.Context(), dryRun)
+		if err != nil || r.Freed != mib || len(r.Removed) != 1 || r.Removed[0].ID != "a" || len(r.Kept) != 1 || r.Kept[0].Why != "in use by pod default/web (wanted)" {
+			t.Errorf("dry run %v: %+v, %v", dryRun, r, err)
+		}
+		if removed, events := w.taken(); dryRun == (len(removed) == 1) || len(events) > 0 {
+			t.Errorf("dry run %v: removed %v, events %v", dryRun, removed, events)
+		}
+	}
+	if len(w.counts) > 0 {
+		t.Errorf("what a person asked for counts as collected: %v", w.counts)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		force   bool
+		removed string
+		err     string
+	}{
+		{name: "single:1", removed: "a"},
+		{name: "docker.io/library/single:1", removed: "a"},
+		{name: id("a"), removed: "a"},
+		{name: "aaaaaaaa", removed: "a"},
+		{name: "sha256:AAAAAAA", removed: "a"},
+		{name: "aaaaa", err: `no such image: "aaaaa" isn't on this node`},
+		{name: "single", err: `no such image: "single" isn't`},
+		{name: "one:1", err: "other names, which would go too (docker.io/library/one:1, docker.io/library/two:2)"},
+		{name: "one:1", force: true, removed: "b"},
+		{name: id("b"), removed: "b"},
+		{name: "used:1", err: "in use by pod default/web (wanted)"},
+		{name: "used:1", force: true, removed: "c"},
+		{name: "pinned:1", err: "pinned"},
+		{name: "pinned:1", force: true, removed: "d"},
+		{name: "pause:1", err: "sandboxes"},
+		{name: "fail:1", err: "remove image docker.io/library/fail:1: device busy"},
+		{name: "ffffff", err: "may be any of docker.io/library/fail:1"},
+	} {
+		w := newWorld()
+		w.add(id("a"), mib, "docker.io/library/single:1")
+		w.add(id("b"), mib, "docker.io/library/one:1", "docker.io/library/two:2")
+		w.add(id("c"), mib, "docker.io/library/used:1")
+		w.add(id("d"), mib, "docker.io/library/pinned:1").Pinned = true
+		w.add(id("e"), mib, "docker.io/library/pause:1")
+		w.add(id("f"), mib, "docker.io/library/fail:1")
+		w.add("sha256:ffffff0", mib, "docker.io/library/near:1")
+		w.use("used:1")
+		w.failing[id("f")] = true
+		col := w.collector(t, byDefault)
+		col.cfg.Keep = []string{"pause:1"}
+		image, err := col.Remove(t.Context(), c.name, c.force)
+		removed, _ := w.taken()
+		switch {
+		case c.err != "":
+			unknown, failed := image.ID == "", strings.Contains(c.name, "fail")
+			if err == nil || !strings.Contains(err.Error(), c.err) || len(removed) > 0 ||
+				errors.Is(err, ErrUnknown) != unknown || errors.Is(err, ErrKept) == (unknown || failed) {
+				t.Errorf("%s (force %v): removed %v, error %v, want %q", c.name, c.force, removed, err, c.err)
+			}
+		case err != nil || image.ID != id(c.removed) || !slices.Equal(removed, []string{id(c.removed)}):
+			t.Errorf("%s (force %v): removed %v, %+v, error %v", c.name, c.force, removed, image, err)
+		}
+	}
+}
+
+func TestKey(t *testing.T) {
+	for ref, want := range map[string]string{
+		"nginx":                          "docker.io/library/nginx:latest",
+		"docker.io/library/nginx:latest": "docker.io/library/nginx:latest",
+		"quay.io/a/b:1":                  "quay.io/a/b:1",
+		"a/b:1@" + id("1"):               id("1"),
+		id("2"):                          id("2"),
+		id("2")[7:]:                      id("2"),
+		"Not A Name":                     "Not A Name",
+	} {
+		if got := key(ref); got != want {
+			t.Errorf("key of %q is %q, want %q", ref, got, want)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package imagegc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/imagegc/choice"
+)
+
+// Failure is an image that couldn't be removed.
+type Failure struct {
+	choice.Removal
+	Err error
+}
+
+// Report says what came of a run.
+type Report struct {
+	// Removed are the images that are gone, or would be.
+	Removed []choice.Removal
+	// Failed are those that couldn't be removed.
+	Failed []Failure
+	// Kept are the others, with why; also those that came into use meanwhile.
+	Kept []choice.Kept
+	// Freed is what was removed, as the runtime counts it: with images that share
+	// layers, that is more than the disk gains.
+	Freed uint64
+	// Missing is how many bytes are still needed to come down to
+	// imageGCLowThresholdPercent, after a run that was to bring that about.
+	Missing uint64
+}
+
+// collect is one regular run, of which it tells what there is to tell.
+func (c *Collector) collect(ctx context.Context) {
+	_, err := c.run(ctx, choice.Regular, true)
+	switch {
+	case err == nil, ctx.Err() != nil:
+	case errors.Is(err, ErrUnsettled):
+		c.cfg.Log.V(4).Info("No images are collected yet", "why", err.Error())
+	default:
+		c.cfg.Log.Error(err, "Images can't be collected as they should be")
+	}
+}
+
+// run decides and carries it out, if it is to act. The report counts also with an error.
+func (c *Collector) run(ctx context.Context, extent choice.Extent, act bool) (Report, error) {
+	if act {
+		if err := c.take(ctx); err != nil {
+			return Report{}, err
+		}
+		defer c.giveBack()
+	}
+	r, err := c.attempt(ctx, extent, act)
+	if act && extent != choice.ByHand && ctx.Err() == nil && !errors.Is(err, ErrUnsettled) {
+		c.tell(r, err)
+	}
+	return r, err
+}
+
+func (c *Collector) attempt(ctx context.Context, extent choice.Extent, act bool) (Report, error) {
+	began := time.Now()
+	images, err := c.look(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	if act {
+		ids := make([]string, len(images))
+		for n := range images {
+			ids[n] = images[n].ID
+		}
+		c.cfg.Listener.Present(ctx, ids, began)
+	}
+	facts := choice.Facts{Now: time.Now(), Extent: extent, Policy: c.cfg.Policy, Images: images}
+	var errs []error
+	if extent == choice.Regular && c.cfg.Policy.High < 100 {
+		// What is too old goes even if nobody knows how full the disk is.
+		disks, err := c.disks(ctx)
+		facts.Disks, errs = disks, append(errs, err)
+	}
+	plan := choice.Decide(facts)
+	if !act {
+		return Report{Removed: plan.Removals, Kept: plan.Kept, Freed: plan.Freed}, nil
+	}
+	r := Report{Kept: plan.Kept}
+	c.carryOut(ctx, facts.Disks, plan, &r)
+	if r.Missing > 0 {
+		errs = append(errs, c.shortage(r))
+	}
+	return r, errors.Join(append(errs, ctx.Err())...)
+}
+
+// carryOut removes what was planned, one by one, for as long as that is needed.
+func (c *Collector) carryOut(ctx context.Context, disks []choice.Disk, p choice.Plan, r *Report) {
+	for n, removal := range slices.Concat(p.Removals, p.Spares) {
+		spare := n >= len(p.Removals)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case spare && r.Freed >= p.Missing,
+			// Images are often far larger on disk than the runtime says: the disk has the last word.
+			p.Missing > 0 && removal.Reason == choice.Space && c.missing(disks) == 0:
+			r.Kept = append(r.Kept, choice.Kept{Image: removal.Image, Why: "unused, but there is room for it again"})
+		default:
+			c.carryOutOne(ctx, removal, r)
+		}
+	}
+	if p.Missing > r.Freed {
+		r.Missing = min(c.missing(disks), p.Missing-r.Freed)
+	}
+}
+
+func (c *Collector) carryOutOne(ctx context.Context, removal choice.Removal, r *Report) {
+	stays, err := c.remove(ctx, removal.Image, c.whyStays)
+	switch {
+	case err != nil:
+		c.cfg.Log.Error(err, "Image can't be removed", "image", removal.Name(), "id", removal.ID, "reason", removal.Reason)
+		r.Failed = append(r.Failed, Failure{Removal: removal, Err: err})
+	case stays != "":
+		r.Kept = append(r.Kept, choice.Kept{Image: removal.Image, Why: stays})
+	default:
+		c.cfg.Log.V(2).Info("Removed image", "image", removal.Name(), "id", removal.ID, "size", removal.Size, "reason", removal.Reason, "why", removal.Why)
+		if removal.Reason != choice.Asked {
+			c.cfg.Meter.ImageCollected(string(removal.Reason))
+		}
+		r.Removed = append(r.Removed, removal)
+		r.Freed += removal.Size
+	}
+}
+
+// missing is how much the disk that was full still lacks; what can't be measured
+// any more counts as it was.
+func (c *Collector) missing(disks []choice.Disk) uint64 {
+	var most uint64
+	for _, was := range disks {
+		if !c.cfg.Policy.Full(was) {
+			continue
+		}
+		is, err := c.cfg.Measure(was.Path)
+		if err != nil {
+			is = was
+		}
+		most = max(most, c.cfg.Policy.Missing(is))
+	}
+	return most
+}
+
+// remove removes an image, unless somebody needs it by now: then it says who. stays is
+// asked about the image as it is now, when nobody can begin to look for it any more.
+func (c *Collector) remove(ctx context.Context, i choice.Image, stays func(context.Context, *runtimeapi.Image) (string, error)) (string, error) {
+	under, holders := c.cfg.Guard.begin(keys(i.ID, i.Tags, i.Digests))
+	if under == nil {
+		return inUseBy(holders), nil
+	}
+	tried := false
+	defer func() { c.cfg.Guard.end(under, tried) }()
+	spec := &runtimeapi.ImageSpec{Image: i.ID}
+	now, err := c.cfg.Runtime.ImageStatus(ctx, spec)
+	if err != nil {
+		return "", err
+	}
+	if now == nil {
+		return "it is gone already", nil
+	}
+	why, err := stays(ctx, now)
+	if err != nil || why != "" {
+		return why, err
+	}
+	tried = true
+	return "", c.cfg.Runtime.RemoveImage(ctx, spec)
+}
+
+// whyStays says why an image that was to be collected must not be any more; empty if it may.
+func (c *Collector) whyStays(ctx context.Context, i *runtimeapi.Image) (string, error) {
+	if i.GetPinned() {
+		return pinnedByRuntime, nil
+	}
+	uses, err := c.uses(ctx)
+	if err != nil {
+		return "", err
+	}
+	return inUseBy(usersOf(i, uses)), nil
+}
+
+func usersOf(i *runtimeapi.Image, uses []Use) []choice.User {
+	known := keys(i.GetId(), i.GetRepoTags(), i.GetRepoDigests())
+	var users []choice.User
+	for _, use := range uses {
+		if slices.Contains(known, key(use.Image)) {
+			users = append(users, use.User)
+		}
+	}
+	return users
+}
+
+// inUseBy is empty for no users.
+func inUseBy(users []choice.User) string {
+	if len(users) == 0 {
+		return ""
+	}
+	return "in use by " + choice.ListUsers(users)
+}

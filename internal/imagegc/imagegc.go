@@ -1,0 +1,177 @@
+// Package imagegc removes images that nobody needs: when the disk is too full, when they
+// weren't used for too long, and when a person asks for it. What is to go is
+// decided by the package choice below; this one finds the facts, carries it out and tells.
+package imagegc
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/imagegc/choice"
+)
+
+const (
+	// Period is how often the collector looks by itself ("Garbage Collection": "The kubelet
+	// performs garbage collection on unused images every five minutes").
+	Period = 5 * time.Minute
+	// gap is how long after one look the next one comes at the soonest, however often it
+	// is woken.
+	gap = 10 * time.Second
+)
+
+// Runtime is what the collector needs of the container runtime, in the terms of the CRI.
+type Runtime interface {
+	ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
+	// ImageStatus tells of one image; nil without an error means that it isn't there.
+	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
+	// RemoveImage removes an image with all its names. One that is gone is no error.
+	RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// Use is one need of an image.
+type Use struct {
+	// Image is an ID, a name with a digest, or a name as a pod's spec has it.
+	Image string
+	choice.User
+}
+
+// ErrUnsettled is in the error of Users.InUse while it isn't known yet what runs or what
+// should run here.
+var ErrUnsettled = errors.New("it isn't known yet which images are in use")
+
+// What is in the error of Remove.
+var (
+	// ErrUnknown: no image, or more than one, goes by that name.
+	ErrUnknown = errors.New("no such image")
+	// ErrKept: the image is in use, pinned, or has other names.
+	ErrKept = errors.New("image is not removed")
+)
+
+// Users knows who needs which image.
+type Users interface {
+	// InUse lists every need: those of containers that the runtime knows, running or dead, by
+	// the runtime's reference; those of pods that should run here, by the names in their
+	// specs, image volumes included. It has to be complete, and as of now: an image
+	// that isn't listed may be removed. An error means that nothing may be. It is asked
+	// while an image can't be held, so it mustn't wait for whoever holds images.
+	InUse(ctx context.Context) ([]Use, error)
+}
+
+// Listener is told which images there are.
+type Listener interface {
+	// Present comes with each run, not concurrently: these are the IDs of all images on the
+	// node, in a list asked for after a time. What is kept of others from before
+	// that can be forgotten.
+	Present(ctx context.Context, ids []string, since time.Time)
+}
+
+// Events takes what is worth telling about the node. The type is Normal or Warning.
+type Events interface {
+	NodeEvent(eventType, reason, message string)
+}
+
+// Meter counts images that were collected (kubelet_image_garbage_collected_total).
+type Meter interface {
+	ImageCollected(reason string)
+}
+
+// Config is what a collector is made of. All fields but Keep are needed.
+type Config struct {
+	Policy  choice.Policy
+	Runtime Runtime
+	Users   Users
+	Guard   *Guard
+	// Measure tells capacity and room of the file system at a path; usually Statfs.
+	Measure func(path string) (choice.Disk, error)
+	// Records is the file that keeps when images were last used. Its folder is made if
+	// need be (mode 0700).
+	Records string
+	// Keep are names of images that are never collected: that of the sandboxes.
+	Keep     []string
+	Listener Listener
+	Events   Events
+	Meter    Meter
+	Log      logr.Logger
+}
+
+// Collector removes images. Its methods may be called concurrently.
+type Collector struct {
+	cfg  Config
+	wake chan struct{}
+	// turn has one slot: who holds it may remove images.
+	turn chan struct{}
+
+	mu      sync.Mutex // locks records
+	records records
+}
+
+// New makes a collector. It does nothing before Run, FreeNow or a person's question.
+func New(c Config) *Collector {
+	return &Collector{cfg: c, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1), records: records{path: c.Records}}
+}
+
+// Wake has the collector look soon: images were added, or needs have changed. It never blocks.
+func (c *Collector) Wake() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run collects at once, every Period, and after each Wake, until ctx ends. The error is nil.
+func (c *Collector) Run(ctx context.Context) error {
+	for {
+		began := time.Now()
+		c.collect(ctx)
+		if !c.await(ctx, began) {
+			c.save(time.Now(), true)
+			return nil
+		}
+	}
+}
+
+// await waits until it is time for another look; false means that ctx ended.
+func (c *Collector) await(ctx context.Context, began time.Time) bool {
+	period := time.NewTimer(time.Until(began.Add(Period)))
+	defer period.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-period.C:
+		return true
+	case <-c.wake:
+	}
+	soonest := time.NewTimer(time.Until(began.Add(gap)))
+	defer soonest.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-soonest.C:
+		return true
+	}
+}
+
+// FreeNow removes every image that isn't in use, pinned or younger than
+// imageMinimumGCAge, for a node that is out of disk space. The report says what came of
+// it, also with an error.
+func (c *Collector) FreeNow(ctx context.Context) (Report, error) {
+	return c.run(ctx, choice.Pressure, true)
+}
+
+// take takes the turn to remove images.
+func (c *Collector) take(ctx context.Context) error {
+	select {
+	case c.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Collector) giveBack() { <-c.turn }

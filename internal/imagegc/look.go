@@ -1,0 +1,162 @@
+package imagegc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/imagegc/choice"
+)
+
+// Statfs measures the file system at a path of this host.
+func Statfs(path string) (choice.Disk, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return choice.Disk{}, fmt.Errorf("measure the file system at %s: %w", path, err)
+	}
+	block := uint64(max(st.Bsize, 0))
+	return choice.Disk{Path: path, Capacity: st.Blocks * block, Available: st.Bavail * block}, nil
+}
+
+// look finds out about all images, and takes that down.
+func (c *Collector) look(ctx context.Context) ([]choice.Image, error) {
+	listed, err := c.cfg.Runtime.ListImages(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	listed = slices.DeleteFunc(listed, func(i *runtimeapi.Image) bool { return i.GetId() == "" })
+	uses, err := c.uses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	images := make([]choice.Image, len(listed))
+	for n, i := range listed {
+		images[n] = describe(i)
+	}
+	at := newIndex(images)
+	for _, use := range uses {
+		for _, n := range at[key(use.Image)] {
+			images[n].Users = append(images[n].Users, use.User)
+		}
+	}
+	for _, name := range c.cfg.Keep {
+		for _, n := range at[key(name)] {
+			images[n].Pinned = keptForSandboxes
+		}
+	}
+	c.remember(images, at)
+	return images, nil
+}
+
+const (
+	pinnedByRuntime  = "pinned in the runtime"
+	keptForSandboxes = "the image of the pods' sandboxes"
+)
+
+func describe(i *runtimeapi.Image) choice.Image {
+	out := choice.Image{ID: i.GetId(), Tags: i.GetRepoTags(), Digests: i.GetRepoDigests(), Size: i.GetSize()}
+	if i.GetPinned() {
+		out.Pinned = pinnedByRuntime
+	}
+	return out
+}
+
+// uses are all needs of images: those that pods have, and those of the moment.
+func (c *Collector) uses(ctx context.Context) ([]Use, error) {
+	uses, err := c.cfg.Users.InUse(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find out which images are in use: %w", err)
+	}
+	return append(slices.Clip(uses), c.cfg.Guard.uses()...), nil
+}
+
+// remember takes down which images there are and which are in use, and fills in since when.
+func (c *Collector) remember(images []choice.Image, at index) {
+	now := time.Now()
+	seen := make([]sighting, len(images))
+	for n := range images {
+		seen[n] = sighting{id: images[n].ID, inUse: len(images[n].Users) > 0}
+	}
+	for k, used := range c.cfg.Guard.takeFound() {
+		for _, n := range at[k] {
+			if used.After(seen[n].used) {
+				seen[n].used = used
+			}
+		}
+	}
+	c.mu.Lock()
+	if err := c.records.load(now); err != nil {
+		c.cfg.Log.Error(err, "Images may seem to be in use for less long than they are")
+	}
+	c.records.see(now, seen)
+	for n := range images {
+		rec := c.records.byID[images[n].ID]
+		images[n].Detected, images[n].Used = rec.Detected, rec.Used
+	}
+	c.mu.Unlock()
+	c.save(now, false)
+}
+
+// save writes the records if that is due; at the end also what may wait otherwise.
+func (c *Collector) save(now time.Time, last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.records.due(now) && !(last && c.records.loaded && c.records.refused == nil && c.records.anyInUse()) {
+		return
+	}
+	if err := c.records.save(now); err != nil {
+		c.cfg.Log.Error(err, "After a restart images may seem older than they are")
+	}
+}
+
+// disks measures the file systems that hold images. The one that holds only what
+// containers write isn't looked at: removing images wouldn't help it (KEP-4191).
+func (c *Collector) disks(ctx context.Context) ([]choice.Disk, error) {
+	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find out where images are kept: %w", err)
+	}
+	var disks []choice.Disk
+	var errs []error
+	seen := map[string]bool{"": true}
+	for _, fs := range info.GetImageFilesystems() {
+		path := fs.GetFsId().GetMountpoint()
+		if seen[path] {
+			continue
+		}
+		seen[path] = true
+		disk, err := c.cfg.Measure(path)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case disk.Capacity == 0:
+			errs = append(errs, &reasonError{reason: reasonCapacity, err: fmt.Errorf("invalid capacity 0 on the image file system at %s", path)})
+		default:
+			disks = append(disks, disk)
+		}
+	}
+	if len(disks) == 0 && len(errs) == 0 {
+		errs = append(errs, errors.New("the runtime doesn't say on which file system it keeps images: none can be removed for space"))
+	}
+	return disks, errors.Join(errs...)
+}
+
+// find returns the images that a person means by a name or the beginning of an ID.
+func find(images []choice.Image, name string) []int {
+	if named := newIndex(images)[key(name)]; len(named) > 0 {
+		return named
+	}
+	var begun []int
+	for n := range images {
+		if idPrefix(images[n].ID, strings.ToLower(name)) {
+			begun = append(begun, n)
+		}
+	}
+	return begun
+}

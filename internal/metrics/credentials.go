@@ -1,0 +1,33 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Credentials records the calls of credential provider plugins.
+type Credentials struct {
+	duration *prometheus.HistogramVec
+	failed   *prometheus.CounterVec
+}
+
+func newCredentials() *Credentials {
+	const label = "plugin_name"
+	return &Credentials{
+		duration: histogramVec("credential_provider_plugin_duration", "Duration of execution in seconds for credential provider plugin", prometheus.DefBuckets, label),
+		failed:   counterVec("credential_provider_plugin_errors_total", "Number of errors from credential provider plugin", label),
+	}
+}
+
+func (c *Credentials) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.duration, c.failed}
+}
+
+// PluginCalled records a call of a plugin, by its name in the configuration.
+func (c *Credentials) PluginCalled(plugin string, took time.Duration, failed bool) {
+	c.duration.WithLabelValues(plugin).Observe(took.Seconds())
+	if failed {
+		c.failed.WithLabelValues(plugin).Inc()
+	}
+}

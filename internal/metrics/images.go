@@ -1,0 +1,97 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Images records how images come to be on the node, and who may use them.
+type Images struct {
+	requests *prometheus.CounterVec
+	pulls    *prometheus.HistogramVec
+	checks   *prometheus.CounterVec
+}
+
+func newImages() *Images {
+	return &Images{
+		requests: counterVec("image_manager_ensure_image_requests_total", "Number of ensure-image requests processed by the kubelet.",
+			"pull_policy", "present_locally", "pull_required"),
+		// A label value that never comes up costs nothing: its buckets are made with its first pull.
+		pulls: histogramVec("image_pull_duration_seconds", "Duration in seconds to pull an image.",
+			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
+		checks: counterVec("imagemanager_image_mustpull_checks_total",
+			"Counter for how many times kubelet checked whether credentials need to be re-verified to access an image", "result"),
+	}
+}
+
+func (i *Images) collectors() []prometheus.Collector {
+	return []prometheus.Collector{i.requests, i.pulls, i.checks}
+}
+
+// Asked records that an image was asked for: the policy is always, ifnotpresent or
+// never; present says whether the image was on the node, pull whether it had to be
+// pulled, both true, false or unknown.
+func (i *Images) Asked(policy, present, pull string) {
+	i.requests.WithLabelValues(policy, present, pull).Inc()
+}
+
+// Pulled records a pull that succeeded; size is that of the image in bytes, 0 if
+// unknown.
+func (i *Images) Pulled(took time.Duration, size int64) {
+	i.pulls.WithLabelValues(sizeLabel(size)).Observe(took.Seconds())
+}
+
+// Checked records what came of the question whether a pod may use an image that is
+// on the node: credentialPolicyAllowed, credentialRecordFound, mustAuthenticate or
+// error (KEP-2535).
+func (i *Images) Checked(result string) { i.checks.WithLabelValues(result).Inc() }
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// sizes are the values of the label image_size_in_bytes, but for unknown sizes and
+// those above the last.
+var sizes = [...]struct {
+	atMost int64 // in bytes
+	label  string
+}{
+	{10 * mib, "0-10MB"},
+	{100 * mib, "10MB-100MB"},
+	{500 * mib, "100MB-500MB"},
+	{1 * gib, "500MB-1GB"},
+	{5 * gib, "1GB-5GB"},
+	{10 * gib, "5GB-10GB"},
+	{20 * gib, "10GB-20GB"},
+	{30 * gib, "20GB-30GB"},
+	{40 * gib, "30GB-40GB"},
+	{60 * gib, "40GB-60GB"},
+	{100 * gib, "60GB-100GB"},
+}
+
+// sizeLabel tells which sizes of images one in bytes belongs to.
+func sizeLabel(size int64) string {
+	if size <= 0 {
+		return "N/A"
+	}
+	for _, s := range sizes {
+		if size <= s.atMost {
+			return s.label
+		}
+	}
+	return "GT100GB"
+}
+
+// newPullRecords reports how many records of pulls there are.
+func newPullRecords(count func() (intents, records int)) *snapshot {
+	return newSnapshot(prometheus.GaugeValue,
+		func() []float64 {
+			intents, records := count()
+			return []float64{float64(intents), float64(records)}
+		},
+		desc("kubelet_imagemanager_ondisk_pullintents", "Number of ImagePullIntents stored on disk."),
+		desc("kubelet_imagemanager_ondisk_pulledrecords", "Number of ImagePulledRecords stored on disk."),
+	)
+}

@@ -1,0 +1,74 @@
+// Package objectspec does for objects from manifests what an API server does for
+// others: it fills in defaults and judges every field, by the rules of Kubernetes 1.36.
+//
+// No error holds a value of a Secret.
+package objectspec
+
+import (
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/objects"
+)
+
+// SetDefaults fills in what an object leaves out, in place: its namespace too, where
+// its kind has one. It is idempotent and takes any object of objects.Kinds, valid or not.
+func SetDefaults(o objects.Object) {
+	if objects.KindOf(o).Namespaced() && o.GetNamespace() == "" {
+		o.SetNamespace(metav1.NamespaceDefault)
+	}
+	switch o := o.(type) {
+	case *v1.Secret:
+		secretDefaults(o)
+	case *v1.Service:
+		serviceDefaults(&o.Spec)
+	}
+}
+
+// Validate judges an object that has been through SetDefaults. It returns everything
+// that is wrong, at the field paths of the manifest. The object isn't changed.
+func Validate(o objects.Object) field.ErrorList {
+	kind := objects.KindOf(o)
+	name := apivalidation.NameIsDNSSubdomain
+	if kind == objects.Service {
+		name = apivalidation.NameIsDNSLabel // KEP-5311, on by default since 1.36
+	}
+	errs := apivalidation.ValidateObjectMetaAccessor(o, kind.Namespaced(), name, field.NewPath("metadata"))
+	for _, e := range errs {
+		if e.Detail == "" {
+			e.Detail = "must be set" // apimachinery says no more than "Required value"
+		}
+	}
+	switch o := o.(type) {
+	case *v1.ConfigMap:
+		errs = append(errs, configMap(o)...)
+	case *v1.Secret:
+		errs = append(errs, secret(o)...)
+	case *v1.Service:
+		errs = append(errs, service(&o.Spec, field.NewPath("spec"))...)
+	case *nodev1.RuntimeClass:
+		errs = append(errs, runtimeClass(o)...)
+	}
+	return errs
+}
+
+// Frozen returns what stands in the way of making old, which is complete, become
+// new: an immutable ConfigMap or Secret keeps its data, and stays immutable. Other edits
+// that an API server refuses (of a Secret's type, of a RuntimeClass' handler) aren't
+// in the way: there is nobody but the manifest's author whom they could surprise.
+func Frozen(old, new objects.Object) field.ErrorList {
+	switch old := old.(type) {
+	case *v1.ConfigMap:
+		if new, ok := new.(*v1.ConfigMap); ok {
+			return frozenConfigMap(old, new)
+		}
+	case *v1.Secret:
+		if new, ok := new.(*v1.Secret); ok {
+			return frozenSecret(old, new)
+		}
+	}
+	return nil
+}

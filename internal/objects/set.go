@@ -1,0 +1,95 @@
+package objects
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+)
+
+// Set is all objects that manifests define, at one time. It is immutable, and so are
+// the objects it returns. Whoever wants to know whether objects changed compares two sets'
+// pointers: desired.Set holds the same one until an object does, or what is Synced.
+type Set struct {
+	list     []*Desired
+	byKey    map[Key]*Desired
+	services map[string][]*v1.Service
+	synced   bool
+}
+
+// NewSet returns the set of these objects, whose keys differ. synced says that every
+// source of manifests has reported: only then is what isn't there missing.
+func NewSet(list []*Desired, synced bool) *Set {
+	s := &Set{
+		list:     slices.Clone(list),
+		byKey:    make(map[Key]*Desired, len(list)),
+		services: map[string][]*v1.Service{},
+		synced:   synced,
+	}
+	slices.SortFunc(s.list, func(a, b *Desired) int {
+		return cmp.Or(cmp.Compare(a.key.Kind, b.key.Kind), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+	})
+	for _, d := range s.list {
+		s.byKey[d.key] = d
+		if service, ok := d.object.(*v1.Service); ok {
+			s.services[service.Namespace] = append(s.services[service.Namespace], service)
+		}
+	}
+	return s
+}
+
+// List returns all objects, sorted by kind, namespace and name. It is read-only.
+func (s *Set) List() []*Desired { return s.list }
+
+// Get returns the object of this name, or nil.
+func (s *Set) Get(k Key) *Desired { return s.byKey[k] }
+
+// Equal reports whether two sets hold the very same objects.
+func (s *Set) Equal(other *Set) bool {
+	return s == other || s.synced == other.synced && slices.Equal(s.list, other.list)
+}
+
+// ConfigMap returns a ConfigMap. The error of one that isn't there fits
+// k8s.io/apimachinery/pkg/api/errors.IsNotFound; it is ErrReading as long as a manifest
+// that wasn't read yet may define it. So it is for the other kinds.
+func (s *Set) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	return lookUp[*v1.ConfigMap](s, Key{ConfigMap, namespace, name})
+}
+
+// Secret returns a Secret, all of its values in Data.
+func (s *Set) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
+	return lookUp[*v1.Secret](s, Key{Secret, namespace, name})
+}
+
+// ServiceAccount returns a ServiceAccount.
+func (s *Set) ServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	return lookUp[*v1.ServiceAccount](s, Key{ServiceAccount, namespace, name})
+}
+
+// RuntimeClass returns a RuntimeClass.
+func (s *Set) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
+	return lookUp[*nodev1.RuntimeClass](s, Key{Kind: RuntimeClass, Name: name})
+}
+
+// Services returns the services of a namespace, sorted by name, in a slice that is
+// read-only. They are those that are known: a source that can't be reached must not hold pods of
+// others which most likely have nothing to do with its services. What one source
+// defines becomes known at once, with its pods.
+func (s *Set) Services(_ context.Context, namespace string) ([]*v1.Service, error) {
+	return s.services[namespace], nil
+}
+
+func lookUp[T Object](s *Set, k Key) (T, error) {
+	if d := s.byKey[k]; d != nil {
+		if o, ok := d.object.(T); ok {
+			return o, nil
+		}
+	}
+	var none T
+	if !s.synced {
+		return none, &reading{k}
+	}
+	return none, &notFound{k}
+}

@@ -1,0 +1,76 @@
+package translate
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Devices is what those who hand out devices have for one container: device
+// plugins' answers (Allocate), and names of the Container Device Interface.
+type Devices struct {
+	Devices []*runtimeapi.Device
+	// CDI are fully qualified names, "vendor.com/class=name". The runtime resolves them.
+	CDI         []string
+	Env         []*runtimeapi.KeyValue
+	Mounts      []*runtimeapi.Mount
+	Annotations map[string]string
+}
+
+// AddDevices gives the instance the devices and what comes with them. What the pod
+// itself says comes after that, and so wins: its environment and its mounts.
+func (in *ContainerInput) AddDevices(d Devices) {
+	in.Devices = append(in.Devices, d.Devices...)
+	for _, name := range d.CDI {
+		in.CDIDevices = append(in.CDIDevices, &runtimeapi.CDIDevice{Name: name})
+	}
+	in.Env = append(d.Env[:len(d.Env):len(d.Env)], in.Env...)
+	in.Mounts = append(d.Mounts[:len(d.Mounts):len(d.Mounts)], in.Mounts...)
+	if len(d.Annotations) > 0 && in.Annotations == nil {
+		in.Annotations = make(map[string]string, len(d.Annotations))
+	}
+	for k, v := range d.Annotations {
+		in.Annotations[k] = v
+	}
+}
+
+// addAnnotations adds to the agent's own annotations, which nobody else may change.
+func addAnnotations(own, others map[string]string) {
+	for k, v := range others {
+		if _, taken := own[k]; !taken {
+			own[k] = v
+		}
+	}
+}
+
+// BlockVolume is a volume that a pod has as a device, as the volume manager hands it over.
+type BlockVolume struct {
+	// HostPath is the device's file on the host, or a link to it.
+	HostPath string
+	ReadOnly bool
+}
+
+// Permissions of a device in its control group (CRI's Device).
+const (
+	readOnlyDevice = "r"
+	fullDevice     = "mrw"
+)
+
+// BlockDevices are the devices of the container's volumeDevices. volumes has those
+// that are ready, by their name in the pod.
+func BlockDevices(c *v1.Container, volumes map[string]BlockVolume) ([]*runtimeapi.Device, error) {
+	var devices []*runtimeapi.Device
+	for _, d := range c.VolumeDevices {
+		volume, ok := volumes[d.Name]
+		if !ok {
+			return nil, fmt.Errorf("container %s: volumeDevices: volume %q isn't there as a block device: only a claim with volumeMode Block can be", c.Name, d.Name)
+		}
+		permissions := fullDevice
+		if volume.ReadOnly {
+			permissions = readOnlyDevice
+		}
+		devices = append(devices, &runtimeapi.Device{ContainerPath: d.DevicePath, HostPath: volume.HostPath, Permissions: permissions})
+	}
+	return devices, nil
+}

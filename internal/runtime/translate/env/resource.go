@@ -1,0 +1,84 @@
+package env
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// resourceField is the value of a resourceFieldRef in units of its divisor, rounded up
+// (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef).
+func resourceField(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
+	if ref.ContainerName != "" && ref.ContainerName != c.Name {
+		if c = pod.ContainerNamed(p, ref.ContainerName); c == nil {
+			return "", fmt.Errorf("resourceFieldRef names container %q, which the pod doesn't have", ref.ContainerName)
+		}
+	}
+	side, rest, _ := strings.Cut(ref.Resource, ".")
+	name := v1.ResourceName(rest)
+	var q resource.Quantity
+	switch {
+	case side == "limits" && selectable(name):
+		q = limit(p, c, name, allocatable)
+	case side == "requests" && selectable(name):
+		q = c.Resources.Requests[name]
+	default:
+		return "", fmt.Errorf("resourceFieldRef can't select %q: use limits or requests of cpu, memory, ephemeral-storage or hugepages-SIZE", ref.Resource)
+	}
+	inUnits := (*resource.Quantity).Value
+	if name == v1.ResourceCPU {
+		inUnits = (*resource.Quantity).MilliValue
+	}
+	divisor := ref.Divisor // "0" means the default
+	if divisor.IsZero() {
+		divisor = resource.MustParse("1")
+	}
+	unit := inUnits(&divisor)
+	if unit <= 0 {
+		return "", fmt.Errorf("resourceFieldRef has the divisor %s, which is none to divide by: use 1", divisor.String())
+	}
+	return strconv.FormatInt(divideUp(inUnits(&q), unit), 10), nil
+}
+
+func selectable(name v1.ResourceName) bool {
+	switch name {
+	case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage:
+		return true
+	}
+	return isHugePages(name)
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// limit is what a container can't get more of: its own limit, the pod's
+// (kubernetes/kubernetes#132605), or what the node has for pods. Huge pages can't be had
+// without a limit, so the node's don't count.
+func limit(p *v1.Pod, c *v1.Container, name v1.ResourceName, allocatable v1.ResourceList) resource.Quantity {
+	if q := c.Resources.Limits[name]; !q.IsZero() {
+		return q
+	}
+	if p.Spec.Resources != nil {
+		if q := p.Spec.Resources.Limits[name]; !q.IsZero() {
+			return q
+		}
+	}
+	if isHugePages(name) {
+		return resource.Quantity{}
+	}
+	return allocatable[name]
+}
+
+func divideUp(a, b int64) int64 {
+	n := a / b
+	if a%b > 0 {
+		n++
+	}
+	return n
+}

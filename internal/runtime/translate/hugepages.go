@@ -1,0 +1,28 @@
+package translate
+
+import (
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/memunits"
+)
+
+// hugePageLimits bounds the use of every size of huge pages that the node can
+// bound: what wasn't asked for is none.
+func hugePageLimits(s *Settings, p *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
+	if len(s.HugePageSizes) == 0 {
+		return nil
+	}
+	asked := map[string]int64{}
+	for name, q := range grant.ContainerLimits(p, c.Resources.Limits) {
+		if size, ok := memunits.HugePageSize(name); ok {
+			asked[size] = q.Value()
+		}
+	}
+	limits := make([]*runtimeapi.HugepageLimit, len(s.HugePageSizes))
+	for i, size := range s.HugePageSizes {
+		limits[i] = &runtimeapi.HugepageLimit{PageSize: size, Limit: uint64(max(asked[size], 0))}
+	}
+	return limits
+}

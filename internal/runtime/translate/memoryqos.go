@@ -1,0 +1,66 @@
+package translate
+
+import (
+	"os"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/memunits"
+)
+
+// Files of cgroup v2.
+const (
+	memoryHigh = "memory.high"
+	memoryLow  = "memory.low"
+	memoryMin  = "memory.min"
+)
+
+// defaultThrottling is KubeletConfiguration's memoryThrottlingFactor where it isn't set.
+const defaultThrottling = 0.9
+
+// MemoryQoS says how requests and limits of memory guide the kernel's reclaim
+// (KEP-2570, as of v1.36). It takes effect on cgroup v2 only.
+type MemoryQoS struct {
+	// Enabled is the feature gate MemoryQoS, alpha and off by default in v1.36.
+	Enabled bool
+	// ThrottlingFactor is where between request and limit a container begins to be
+	// slowed down, above 0 and up to 1; 0 means 0.9 (KubeletConfiguration memoryThrottlingFactor).
+	ThrottlingFactor float64
+	// Reserve protects what is requested from reclaim (memoryReservationPolicy TieredReservation).
+	Reserve bool
+	// Allocatable is the node's allocatable memory in bytes: the limit of containers that have none.
+	Allocatable int64
+}
+
+// values adds the files' values that are other than the kernel's own.
+func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
+	if !q.Enabled {
+		return
+	}
+	request := c.Resources.Requests.Memory().Value()
+	if q.Reserve && request > 0 {
+		switch p.Status.QOSClass {
+		case v1.PodQOSGuaranteed:
+			set[memoryMin] = strconv.FormatInt(request, 10)
+		case v1.PodQOSBurstable:
+			set[memoryLow] = strconv.FormatInt(request, 10)
+		}
+	}
+	if p.Status.QOSClass == v1.PodQOSGuaranteed {
+		return // may use all it asked for, at full speed
+	}
+	factor := q.ThrottlingFactor
+	if factor == 0 {
+		factor = defaultThrottling
+	}
+	limits := grant.ContainerLimits(p, c.Resources.Limits)
+	limit := limits.Memory().Value()
+	if limit == 0 {
+		limit = q.Allocatable
+	}
+	if high := memunits.High(request, limit, factor, int64(os.Getpagesize())); high > 0 {
+		set[memoryHigh] = strconv.FormatInt(high, 10)
+	}
+}

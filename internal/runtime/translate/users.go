@@ -1,0 +1,142 @@
+package translate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/userns"
+)
+
+// ErrNonRoot says that a container that must not run as root would, or might.
+var ErrNonRoot = errors.New("runAsNonRoot is set")
+
+// ImageUser is who an image's process runs as unless the pod says otherwise:
+// by number, by name, or, if neither is set, root.
+type ImageUser struct {
+	UID  *int64
+	Name string
+}
+
+// ImageUserOf reads the user from an image's status; nil means root.
+func ImageUserOf(img *runtimeapi.Image) ImageUser {
+	if uid := img.GetUid(); uid != nil {
+		v := uid.GetValue()
+		return ImageUser{UID: &v}
+	}
+	return ImageUser{Name: img.GetUsername()}
+}
+
+// NeedsImageUser reports whether ContainerInput.ImageUser has to be known: it is
+// what runAsNonRoot is checked against, and what a runAsGroup goes with.
+func NeedsImageUser(p *v1.Pod, c *v1.Container) bool {
+	sc, psc := contexts(p, c)
+	if first(sc.RunAsUser, psc.RunAsUser) != nil {
+		return false
+	}
+	nonRoot := first(sc.RunAsNonRoot, psc.RunAsNonRoot)
+	return nonRoot != nil && *nonRoot || first(sc.RunAsGroup, psc.RunAsGroup) != nil
+}
+
+// setUser leaves the user to the image unless the pod names one; but the CRI
+// takes a group only together with a user, so then the image's is named.
+func setUser(out *runtimeapi.LinuxContainerSecurityContext, user, group *int64, image ImageUser) {
+	out.RunAsUser, out.RunAsGroup = int64Value(user), int64Value(group)
+	if user != nil || group == nil {
+		return
+	}
+	switch {
+	case image.UID != nil:
+		out.RunAsUser = int64Value(image.UID)
+	case image.Name != "":
+		out.RunAsUsername = image.Name
+	default:
+		out.RunAsUser = &runtimeapi.Int64Value{}
+	}
+}
+
+func checkNonRoot(user *int64, image ImageUser) error {
+	switch {
+	case user != nil && *user == 0:
+		return fmt.Errorf("%w, but runAsUser is 0 (root)", ErrNonRoot)
+	case user != nil:
+		return nil
+	case image.UID == nil && image.Name != "":
+		return fmt.Errorf("%w, but the image names its user %q instead of numbering it, so that it can't be told from root: set runAsUser", ErrNonRoot, image.Name)
+	case image.UID == nil || *image.UID == 0:
+		return fmt.Errorf("%w, but the image runs as root: set runAsUser", ErrNonRoot)
+	}
+	return nil
+}
+
+// supplementalGroups begin with fsGroup: what volumes belong to.
+func supplementalGroups(p *v1.Pod) []int64 {
+	sc := p.Spec.SecurityContext
+	if sc == nil {
+		return nil
+	}
+	var groups []int64
+	if sc.FSGroup != nil {
+		groups = append(groups, *sc.FSGroup)
+	}
+	return append(groups, sc.SupplementalGroups...)
+}
+
+// strictGroups says that the image's /etc/group isn't to add any groups.
+func strictGroups(p *v1.Pod) bool {
+	sc := p.Spec.SecurityContext
+	return sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
+}
+
+func groupsPolicy(p *v1.Pod) runtimeapi.SupplementalGroupsPolicy {
+	if strictGroups(p) {
+		return runtimeapi.SupplementalGroupsPolicy_Strict
+	}
+	return runtimeapi.SupplementalGroupsPolicy_Merge
+}
+
+// ownUsers reports whether the pod has a user namespace of its own (KEP-127).
+func ownUsers(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
+
+// userNamespace is the pod's; users are its IDs if it has one of its own.
+func userNamespace(p *v1.Pod, users *userns.Range) (*runtimeapi.UserNamespace, error) {
+	if !ownUsers(p) {
+		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
+	}
+	if users == nil {
+		return nil, fmt.Errorf("pod %s/%s: hostUsers is false: %w", p.Namespace, p.Name, userns.ErrNone)
+	}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: idMappings(users), Gids: idMappings(users)}, nil
+}
+
+func idMappings(r *userns.Range) []*runtimeapi.IDMapping {
+	return []*runtimeapi.IDMapping{{HostId: r.HostID, Length: r.Length}}
+}
+
+// mapMounts has the runtime show the owners of files as they are on disk, though
+// the pod's own IDs are others on the host (idmapped mounts, KEP-127).
+func mapMounts(mounts []*runtimeapi.Mount, users *userns.Range) {
+	for _, m := range mounts {
+		m.UidMappings, m.GidMappings = idMappings(users), idMappings(users)
+	}
+}
+
+// checkMapped refuses IDs that the pod's user namespace doesn't have: the runtime
+// would fail without saying why.
+func checkMapped(sc *runtimeapi.LinuxContainerSecurityContext, users *userns.Range) error {
+	ids := append([]int64{sc.GetRunAsUser().GetValue(), sc.GetRunAsGroup().GetValue()}, sc.SupplementalGroups...)
+	if id := slices.Max(ids); id >= int64(users.Length) {
+		return fmt.Errorf("user or group %d doesn't exist in the pod's user namespace, which has those below %d: use a lower one, or raise the node's userNamespaces.idsPerPod", id, users.Length)
+	}
+	return nil
+}
+
+func int64Value(v *int64) *runtimeapi.Int64Value {
+	if v == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: *v}
+}

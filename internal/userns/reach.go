@@ -1,0 +1,31 @@
+package userns
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Reach reports why processes with a pod's IDs can't come to the folder dir, an
+// absolute path: all have to be let through every folder on the way. The folder with the
+// runtime's containers has to be within their reach, or else none can be started.
+func Reach(dir string) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	for {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return fmt.Errorf("pods with user namespaces of their own can't be run: they don't get through the folder %s, whose mode is %04o: chmod o+x %[1]s", dir, info.Mode().Perm())
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return nil
+		}
+		dir = parent
+	}
+}
