@@ -8,7 +8,6 @@ package loglayout
 
 import (
 	"math"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -38,20 +37,26 @@ func ParseFolder(folder string) (namespace, name string, uid types.UID, ok bool)
 // File is the log that an instance of a container is writing, below its pod's
 // Folder. Attempt counts the container's instances from 0.
 func File(container string, attempt int) string {
-	return filepath.Join(container, strconv.Itoa(attempt)+Suffix)
+	return Current(attempt).In(container)
 }
 
-// ParseFile reads the attempt from a log's name in its container's folder:
-// N.log, or after rotation N.log.<time> and N.log.<time>.gz.
+// ParseFile reads the attempt from the name of whatever belongs to an instance's log
+// in its container's folder: N.log, and N.log. with anything that rotation, whoever
+// does it, has put behind it. ParseName is strict.
 func ParseFile(name string) (attempt int, rotated, ok bool) {
 	number, rest, _ := strings.Cut(name, ".")
 	rotated = strings.HasPrefix(rest, "log.")
 	if rest != "log" && !rotated {
 		return 0, false, false
 	}
+	attempt, ok = parseAttempt(number)
+	return attempt, ok && rotated, ok
+}
+
+func parseAttempt(number string) (int, bool) {
 	n, err := strconv.ParseUint(number, 10, 31)
 	if err != nil || n == math.MaxInt32 { // the next attempt has to have a number too
-		return 0, false, false
+		return 0, false
 	}
-	return int(n), rotated, true
+	return int(n), true
 }

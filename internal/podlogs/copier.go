@@ -1,29 +1,53 @@
 package podlogs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
-	"os"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout/logfolder"
+	"github.com/deckhand-node/deckhand/internal/podlogs/lines"
+)
+
+const (
+	// letGoTime is how long a reading waits for the runtime to let go of a rotated
+	// file, before it passes to the next. It takes the runtime less than a millisecond
+	// unless the disk holds it up.
+	letGoTime = time.Second
+	// followLetGoTime is longer, because a follower misses what is written there later. Should a
+	// call to reopen the log have failed, it was made again by then.
+	followLetGoTime = 30 * time.Second
+	// guessTime stands in where the kernel can't tell who writes to a file.
+	guessTime = 100 * time.Millisecond
 )
 
 // copier carries out one Request.
 type copier struct {
 	reader *Reader
 	req    Request
-	out    *output
-	// buf holds what was read and not yet passed on: an incomplete entry, between reads.
-	buf []byte
-	// inside is whether buf goes on with an entry whose begin was passed on
-	// already, because it is longer than buf; partial is that entry's tag.
-	inside  bool
-	partial bool
+	lines  *lines.Entries
+	// letGo is letGoTime or followLetGoTime.
+	letGo time.Duration
 }
 
-// existing copies the instances that have a log.
+func newCopier(r *Reader, req Request, w io.Writer) *copier {
+	c := &copier{reader: r, req: req, letGo: letGoTime}
+	if req.Follow {
+		c.letGo = followLetGoTime
+	}
+	c.lines = lines.New(w, lines.Options{
+		Since: req.Since, Timestamps: req.Timestamps, LimitBytes: req.LimitBytes, Stream: req.Stream,
+	}, make([]byte, bufferSize))
+	return c
+}
+
+// existing copies what there is now.
 func (c *copier) existing(ctx context.Context) error {
+	if !c.req.Onward && !c.req.OrLater {
+		return c.once(ctx, c.req.Attempt)
+	}
 	attempts, err := c.reader.Attempts(c.req.Log)
 	if err != nil {
 		return err
@@ -33,120 +57,174 @@ func (c *copier) existing(ctx context.Context) error {
 			continue
 		}
 		// One that was removed since it was listed is not missed.
-		if err := c.once(ctx, attempt); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := c.once(ctx, attempt)
+		if err == nil && !c.req.Onward {
+			return nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return nil
+	if c.req.Onward {
+		return nil
+	}
+	return missing(c.req.Log, c.req.Attempt, 0)
 }
 
 // once copies what the log of an instance holds now.
 func (c *copier) once(ctx context.Context, attempt int) error {
-	f, err := c.reader.open(c.req.Log, attempt)
+	parts, err := c.begin(attempt)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if err := c.start(f); err != nil {
-		return err
-	}
-	if err := c.drain(ctx, f); err != nil {
-		return err
-	}
-	return c.finish()
-}
-
-// start goes to where the copying begins in the first file.
-func (c *copier) start(f *os.File) error {
-	tail := c.req.Tail
-	c.req.Tail = -1
-	if tail < 0 {
-		return nil
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	offset, err := tailOffset(f, info.Size(), tail)
-	if err != nil {
-		return err
-	}
-	_, err = f.Seek(offset, io.SeekStart)
-	return err
-}
-
-// drain passes on every complete entry up to the end of the file.
-func (c *copier) drain(ctx context.Context, f io.Reader) error {
-	for {
-		if err := ctx.Err(); err != nil {
+	defer func() { closeAll(parts) }()
+	for ; len(parts) > 1; parts = parts[1:] {
+		if err := c.whole(ctx, parts[0]); err != nil {
 			return err
 		}
-		n, err := f.Read(c.buf[len(c.buf):cap(c.buf)])
-		c.buf = c.buf[:len(c.buf)+n]
-		if n > 0 {
-			if err := c.entries(); err != nil {
-				return err
-			}
+		parts[0].close()
+	}
+	if len(parts) == 1 {
+		if err := c.drain(ctx, parts[0]); err != nil {
+			return err
 		}
-		if errors.Is(err, io.EOF) {
-			return c.out.flush()
+	}
+	return c.lines.Finish()
+}
+
+// begin opens an instance's log, and goes to where the copying begins.
+func (c *copier) begin(attempt int) ([]*part, error) {
+	parts, err := c.reader.openParts(c.req.Log, attempt, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := c.lines.NextInstance(); err != nil { // of the instance before
+		closeAll(parts)
+		return nil, err
+	}
+	if c.req.Begun != nil {
+		c.req.Begun(attempt)
+	}
+	tail := c.req.Tail
+	c.req.Tail = -1
+	rest, err := c.skip(parts, tail)
+	if err != nil {
+		closeAll(parts)
+		return nil, err
+	}
+	closeAll(parts[:len(parts)-len(rest)])
+	return rest, nil
+}
+
+// skip returns the parts that are to be read, set to where the reading begins.
+func (c *copier) skip(parts []*part, tail int64) ([]*part, error) {
+	for c.tooOld(parts) {
+		parts = parts[1:]
+	}
+	if tail < 0 {
+		return parts, nil
+	}
+	for i := len(parts) - 1; i >= 0; i-- {
+		lines, found, err := parts[i].seekTail(tail)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			return parts[i:], nil
+		}
+		tail -= lines
+	}
+	return parts, nil
+}
+
+// tooOld says that nothing in the first of the parts is as new as was asked for. A
+// follower needs the last one in any case.
+func (c *copier) tooOld(parts []*part) bool {
+	if c.req.Since.IsZero() || len(parts) == 0 || c.req.Follow && len(parts) == 1 {
+		return false
+	}
+	return parts[0].writtenBefore(c.req.Since)
+}
+
+// whole copies a part that others come after.
+func (c *copier) whole(ctx context.Context, p *part) error {
+	if err := c.drain(ctx, p); err != nil {
+		return err
+	}
+	if !p.name.Compressed {
+		if err := c.released(ctx, p); err != nil {
+			return err
+		}
+	}
+	return c.lines.NextFile()
+}
+
+// released copies what is still written to a part that was rotated away, until
+// nobody has it open for writing any more, or letGo has passed.
+func (c *copier) released(ctx context.Context, p *part) error {
+	deadline := time.Now().Add(c.letGo)
+	for pause := time.Millisecond; ; pause = min(2*pause, guessTime) {
+		writing, err := logfolder.Writing(p.file)
+		if errors.Is(err, logfolder.ErrUnknown) {
+			writing, err, deadline, pause = true, nil, time.Now().Add(guessTime/2), guessTime
 		}
 		if err != nil {
 			return err
 		}
+		if !writing || time.Now().After(deadline) {
+			return c.drain(ctx, p)
+		}
+		if err := c.drain(ctx, p); err != nil {
+			return err
+		}
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
 	}
 }
 
-// entries passes on the complete entries in buf, and the begin of one that fills all of it.
-func (c *copier) entries() error {
-	rest := c.buf
-	for {
-		end := bytes.IndexByte(rest, '\n')
-		if end < 0 {
-			break
-		}
-		if err := c.entry(rest[:end+1], true); err != nil {
-			return err
-		}
-		rest = rest[end+1:]
-	}
-	if len(rest) == cap(c.buf) {
-		if err := c.entry(rest, false); err != nil {
-			return err
-		}
-		rest = nil
-	}
-	c.buf = c.buf[:copy(c.buf[:cap(c.buf)], rest)]
-	return nil
-}
-
-// finish passes on an entry that never was completed, as when the node lost power.
-func (c *copier) finish() error {
-	if len(c.buf) == 0 {
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
 		return nil
 	}
-	err := c.entry(c.buf, true)
-	c.buf = c.buf[:0]
-	return err
 }
 
-// entry passes on an entry, or a part of one that is not its end.
-func (c *copier) entry(b []byte, end bool) error {
-	if !c.inside {
-		h, ok := parseHeader(b)
-		if !ok {
-			// Damaged text is shown as it is: it may be what one is looking for.
-			h = header{}
+// drain passes on every complete entry up to the end of what the part holds now.
+func (c *copier) drain(ctx context.Context, p *part) error {
+	if p.text == nil {
+		if err := p.rewind(); err != nil {
+			return c.unreadable(p, err)
 		}
-		if err := c.out.begin(h); err != nil {
+	}
+	for {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-		b = b[h.size:]
-		c.partial = h.partial
+		n, err := p.text.Read(c.lines.Space())
+		if n > 0 {
+			if err := c.lines.Add(n); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return c.lines.Flush()
+		}
+		if err != nil {
+			return c.unreadable(p, err)
+		}
 	}
-	c.inside = !end
-	if end && c.partial {
-		b = bytes.TrimSuffix(b, []byte{'\n'})
+}
+
+// unreadable goes on after what can't be unpacked.
+func (c *copier) unreadable(p *part, err error) error {
+	if !p.name.Compressed {
+		return err
 	}
-	return c.out.text(b)
+	c.reader.log.V(2).Info("The rest of a compressed log is left out", "file", p.file.Name(), "err", err.Error())
+	return c.lines.Flush()
 }

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
+	"slices"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout"
+	"github.com/deckhand-node/deckhand/internal/loglayout/logfolder"
 )
 
 // settleTime is how long after a container's end the runtime may still be
@@ -16,61 +19,66 @@ const settleTime = 100 * time.Millisecond
 // follow copies instance after instance until there is no more to come.
 func (c *copier) follow(ctx context.Context, instances Instances) error {
 	for attempt := c.req.Attempt; ; {
-		f, err := c.reader.open(c.req.Log, attempt)
-		if errors.Is(err, fs.ErrNotExist) && c.req.Onward {
-			now := instances.Current()
-			switch {
-			case now.Attempt > attempt:
-				attempt++ // it came and went; its log is gone
-				continue
-			case now.Final:
-				return nil
+		parts, err := c.begin(attempt)
+		if errors.Is(err, fs.ErrNotExist) {
+			next, err := c.await(ctx, attempt, instances, err)
+			if err != nil || next < 0 {
+				return err
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-instances.Changed():
-			}
+			attempt = next
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if err := c.followFile(ctx, f, attempt, instances); err != nil {
+		f := &pursuit{copier: c, parts: parts, attempt: attempt, instances: instances}
+		if err := f.run(ctx); err != nil || !c.req.Onward {
 			return err
-		}
-		if !c.req.Onward {
-			return nil
 		}
 		attempt++
 	}
 }
 
-// followFile copies one instance's log, and the files that take its place when
-// it is rotated, until the instance has ended. It closes f.
-func (c *copier) followFile(ctx context.Context, f *os.File, attempt int, instances Instances) error {
-	defer func() { f.Close() }()
-	if err := c.start(f); err != nil {
-		return err
+// await waits, where an instance has no log, until there may be one to follow. It
+// returns which; a negative number if none is to come; gone if that is an error.
+func (c *copier) await(ctx context.Context, attempt int, instances Instances, gone error) (int, error) {
+	now := instances.Current()
+	switch {
+	case now.Attempt > attempt && (c.req.Onward || c.req.OrLater):
+		return attempt + 1, nil // it came and went; its log is gone
+	case now.Final && c.req.Onward:
+		return -1, nil
+	case now.Final || now.Attempt > attempt || now.Attempt == attempt && now.Ended:
+		return 0, gone
 	}
-	watch := c.reader.watches.add(c.reader.root+"/"+c.req.dir(), c.reader.log)
-	defer c.reader.watches.remove(watch)
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-instances.Changed():
+		return attempt, nil
+	}
+}
+
+// pursuit copies one instance's log until the instance has ended.
+type pursuit struct {
+	*copier
+	attempt   int
+	instances Instances
+	// parts are those that are open and not yet copied to their end; the last of them
+	// is the newest there was when the folder was last looked at.
+	parts []*part
+}
+
+func (f *pursuit) run(ctx context.Context) error {
+	defer func() { closeAll(f.parts) }()
+	watch := f.reader.watches.add(f.reader.root+"/"+f.req.dir(), f.reader.log)
+	defer f.reader.watches.remove(watch)
 	var settled <-chan time.Time
 	for {
-		now := instances.Current()
-		over := now.Attempt > attempt || now.Ended || now.Final
-		if err := c.drain(ctx, f); err != nil {
+		now := f.instances.Current()
+		over := now.Attempt > f.attempt || now.Ended || now.Final
+		if err := f.catchUp(ctx); err != nil {
 			return err
-		}
-		switch next, err := c.successor(ctx, f, attempt); {
-		case err != nil:
-			return err
-		case next != nil:
-			if next != f {
-				f.Close()
-			}
-			f = next
-			continue
 		}
 		if over && settled == nil {
 			timer := time.NewTimer(settleTime)
@@ -82,70 +90,88 @@ func (c *copier) followFile(ctx context.Context, f *os.File, attempt int, instan
 			return ctx.Err()
 		case <-watch.wake:
 		case <-watch.poll():
-		case <-instances.Changed():
+		case <-f.instances.Changed():
 		case <-settled:
-			if err := c.drain(ctx, f); err != nil {
+			f.letGo = letGoTime
+			if err := f.released(ctx, f.parts[0]); err != nil {
 				return err
 			}
-			return c.finish()
+			if err := f.catchUp(ctx); err != nil {
+				return err
+			}
+			return f.lines.Finish()
 		}
 	}
 }
 
-// successor returns the file that has taken the place of f in a log rotation,
-// having copied the rest of f; f itself, set back to its start, if it was
-// truncated instead; nil if nothing happened.
-func (c *copier) successor(ctx context.Context, f *os.File, attempt int) (*os.File, error) {
-	next, err := c.reader.open(c.req.Log, attempt)
+// catchUp copies all there is now. One part is left then.
+func (f *pursuit) catchUp(ctx context.Context) error {
+	for {
+		for ; len(f.parts) > 1; f.parts = f.parts[1:] {
+			if err := f.whole(ctx, f.parts[0]); err != nil {
+				return err
+			}
+			f.parts[0].close()
+		}
+		if err := f.drain(ctx, f.parts[0]); err != nil {
+			return err
+		}
+		more, err := f.successors()
+		if err != nil {
+			return err
+		}
+		f.parts = append(f.parts, more...)
+		if len(more) > 0 {
+			continue
+		}
+		if again, err := f.truncated(); err != nil || !again {
+			return err
+		}
+	}
+}
+
+// successors opens what has taken the place of the last part in a log rotation:
+// nothing if there was none, or if the runtime hasn't made the new file yet.
+func (f *pursuit) successors() ([]*part, error) {
+	p := f.parts[0]
+	now, removed, err := logfolder.NameOf(p.file)
+	if err != nil {
+		return nil, err
+	}
+	if now == loglayout.Current(f.attempt).String() && !removed {
+		return nil, f.lines.Prompt()
+	}
+	// By now it has the name of its rotation, which tells what comes after it. If somebody
+	// else moved it, all that is newer than the parts before it does.
+	if name, ok := loglayout.ParseName(now); ok && name.Stamp > p.after {
+		p.after = name.Stamp
+	}
+	more, err := f.reader.openParts(f.req.Log, f.attempt, p.after)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // renamed already, and not yet reopened by the runtime
+		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	if err == nil && slices.ContainsFunc(more, p.same) {
+		closeAll(more)
+		return nil, nil // renamed back meanwhile, because the runtime made no new file
 	}
-	same, size, err := compare(f, next)
-	if err == nil && !same {
-		if err = c.rest(ctx, f); err == nil {
-			return next, nil
-		}
-	}
-	next.Close()
-	if err != nil {
-		return nil, err
-	}
-	if offset, err := f.Seek(0, io.SeekCurrent); err != nil || offset <= size {
-		return nil, err
-	}
-	c.buf, c.inside = c.buf[:0], false
-	_, err = f.Seek(0, io.SeekStart)
-	return f, err
+	return more, err
 }
 
-// rest copies what is left of a file that was replaced. The runtime makes the
-// new file a moment before it lets go of the old one.
-func (c *copier) rest(ctx context.Context, f *os.File) error {
-	timer := time.NewTimer(settleTime)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
+// truncated reports that the file is to be read anew, because it is shorter than what was
+// read of it: some rotators copy a file and truncate it.
+func (f *pursuit) truncated() (bool, error) {
+	p := f.parts[0]
+	if p.name.Compressed {
+		return false, nil
 	}
-	if err := c.drain(ctx, f); err != nil {
-		return err
-	}
-	return c.finish()
-}
-
-// compare reports whether two open files are one, and the size of the second.
-func compare(f, next *os.File) (same bool, size int64, err error) {
-	old, err := f.Stat()
+	info, err := p.file.Stat()
 	if err != nil {
-		return false, 0, err
+		return false, err
 	}
-	current, err := next.Stat()
-	if err != nil {
-		return false, 0, err
+	offset, err := p.file.Seek(0, io.SeekCurrent)
+	if err != nil || offset <= info.Size() {
+		return false, err
 	}
-	return os.SameFile(old, current), current.Size(), nil
+	f.lines.Restart()
+	return true, p.rewind()
 }

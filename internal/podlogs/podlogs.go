@@ -2,8 +2,20 @@
 // ROOT/NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log, in the CRI log format
 // ("TIMESTAMP STREAM TAG TEXT", see the CRI's logging design).
 //
-// Only the newest file of an instance is read from the start: as with kubectl,
-// lines that were rotated away before are not shown.
+// An instance's log is read as a whole: what was rotated away, and compressed, comes first.
+// However a log is rotated while it is read, no line is lost or doubled.
+//
+// What isn't in the format is shown rather than lost, and never ends the reading:
+//
+//   - Text without a header (another format, such as Docker's JSON lines; damage; zeros
+//     after a loss of power) is shown as it is, up to the next newline, as if it had been
+//     written to stdout with the entry before it: --since leaves it out with that one.
+//   - A line may be of any length; it is passed on in pieces.
+//   - A line that was split into partial entries (tag P) is put together, also across
+//     files and where entries of the other stream lie in between; one of more than 64 KiB
+//     may have these in its midst.
+//   - An entry without its newline, as a full disk leaves it, ends with its file.
+//   - What can't be unpacked of a compressed file is left out.
 package podlogs
 
 import (
@@ -20,6 +32,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/loglayout"
+	"github.com/deckhand-node/deckhand/internal/loglayout/logfolder"
+	"github.com/deckhand-node/deckhand/internal/podlogs/lines"
 )
 
 // Log names the log folder of one container.
@@ -36,13 +50,13 @@ func (l Log) dir() string {
 }
 
 // Stream says which of a container's outputs to read.
-type Stream string
+type Stream = lines.Stream
 
 // The values are those of v1.PodLogOptions.Stream.
 const (
-	Both   Stream = "All"
-	Stdout Stream = "Stdout"
-	Stderr Stream = "Stderr"
+	Both   = lines.Both
+	Stdout = lines.Stdout
+	Stderr = lines.Stderr
 )
 
 // Options mean what their namesakes in v1.PodLogOptions mean.
@@ -64,11 +78,16 @@ type Options struct {
 // Request says what to read.
 type Request struct {
 	Log
-	// Attempt is the instance to begin with: 0 is the container's first.
+	// Attempt is the instance to begin with: 0 is the container's first. With
+	// Follow, it may be one that is yet to come.
 	Attempt int
+	// OrLater begins with the next instance that has a log if Attempt has none.
+	OrLater bool
 	// Onward goes on to later instances: those that have a log, and with Follow
-	// those to come. Tail counts in the first of them only.
+	// those to come. Tail counts in the first of them only. It implies OrLater.
 	Onward bool
+	// Begun, if not nil, is told of each instance before its log is copied.
+	Begun func(attempt int)
 	Options
 }
 
@@ -105,7 +124,7 @@ func New(root string, log logr.Logger) *Reader {
 // Attempts returns which instances of a container have a log, oldest first. A
 // container without a log folder has none.
 func (r *Reader) Attempts(l Log) ([]int, error) {
-	dir, err := r.openDir(l.dir())
+	dir, err := logfolder.Open(r.root, l.dir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -113,18 +132,18 @@ func (r *Reader) Attempts(l Log) ([]int, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := dir.All()
 	if err != nil {
 		return nil, fmt.Errorf("list the logs of container %s: %w", l.Container, err)
 	}
 	var attempts []int
-	for _, name := range names {
-		if n, rotated, ok := loglayout.ParseFile(name); ok && !rotated {
-			attempts = append(attempts, n)
+	for _, n := range names {
+		if !n.Temp {
+			attempts = append(attempts, n.Attempt)
 		}
 	}
 	slices.Sort(attempts)
-	return attempts, nil
+	return slices.Compact(attempts), nil
 }
 
 // Copy writes the log to w. It returns nil when all was written that was asked
@@ -132,21 +151,21 @@ func (r *Reader) Attempts(l Log) ([]int, error) {
 // has no log, and w's error when w fails. instances is needed with Follow only.
 // Each Write is a batch of lines that is worth sending at once.
 func (r *Reader) Copy(ctx context.Context, w io.Writer, req Request, instances Instances) error {
-	c := &copier{reader: r, req: req, out: newOutput(w, req.Options), buf: make([]byte, 0, bufferSize)}
+	c := newCopier(r, req, w)
 	var err error
-	switch {
-	case req.Follow:
+	if req.Follow {
 		err = c.follow(ctx, instances)
-	case req.Onward:
+	} else {
 		err = c.existing(ctx)
-	default:
-		err = c.once(ctx, req.Attempt)
 	}
-	if flushErr := c.out.flush(); err == nil {
-		err = flushErr
+	if err == nil {
+		err = c.lines.Close()
 	}
-	if errors.Is(err, errLimit) {
-		return nil
+	if errors.Is(err, lines.ErrLimit) {
+		return c.lines.Flush()
+	}
+	if err != nil {
+		_ = c.lines.Flush() // the first error is the one that counts
 	}
 	return err
 }

@@ -21,6 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+var discard = logr.Discard()
+
 var web = Log{Namespace: "default", Pod: "web-n1", UID: "u1", Container: "web"}
 
 // newLog returns a reader and the folder of web's logs.
@@ -31,7 +33,7 @@ func newLog(t testing.TB) (*Reader, string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return New(root, logr.Discard()), dir
+	return New(root, discard), dir
 }
 
 func write(t testing.TB, dir, name, text string) {

@@ -1,20 +1,78 @@
 package podlogs
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"io"
+
+	"github.com/deckhand-node/deckhand/internal/podlogs/lines"
 )
 
-// tailOffset returns where the last n lines of a log begin. Entries that the
-// runtime split a long line into count as one line.
-func tailOffset(f io.ReaderAt, size, n int64) (int64, error) {
-	if n < 0 {
-		return 0, nil
+// seekTail goes to where the last n lines of the part begin, and reports that it
+// has found the place; or how many lines the part has, if there are no more than
+// n: then the first of them may go on with a line that begins in the part before.
+// Entries that the runtime split a long line into count as one line.
+func (p *part) seekTail(n int64) (count int64, found bool, err error) {
+	if p.name.Compressed {
+		return p.unpackTail(n)
 	}
+	info, err := p.file.Stat()
+	if err != nil {
+		return 0, false, err
+	}
+	offset, count, found, err := tailOffset(p.file, info.Size(), n)
+	if errors.Is(err, io.EOF) {
+		offset, found, err = 0, true, nil // truncated meanwhile: all that is there now is new
+	}
+	if err != nil || !found {
+		return count, false, err
+	}
+	p.text = p.file
+	_, err = p.file.Seek(offset, io.SeekStart)
+	return 0, true, err
+}
+
+// unpackTail is seekTail for a compressed part. That has no way back from its end: it
+// is read up to there to count, and again to go to the place. What can't be unpacked ends it.
+func (p *part) unpackTail(n int64) (count int64, found bool, err error) {
+	if count, _ = p.passLines(-1); count <= n {
+		return count, false, nil
+	}
+	_, err = p.passLines(count - n)
+	return 0, true, err
+}
+
+// passLines reads a compressed part from its begin to the end of that many lines; to the
+// end of all if negative. It returns how many there were.
+func (p *part) passLines(n int64) (count int64, err error) {
+	text, err := p.unpack()
+	if err != nil {
+		return 0, err
+	}
+	for begun, counts := false, true; count != n; {
+		piece, err := text.ReadSlice('\n')
+		if !begun {
+			counts = lines.EndsLine(piece)
+		}
+		begun = errors.Is(err, bufio.ErrBufferFull)
+		switch {
+		case err == nil && counts:
+			count++
+		case err != nil && !begun:
+			return count, err
+		}
+	}
+	p.text = text
+	return count, nil
+}
+
+// tailOffset returns where the last n lines of a text begin; found is false if it has
+// no more than that: count then says how many.
+func tailOffset(f io.ReaderAt, size, n int64) (offset, count int64, found bool, err error) {
 	var (
 		block = make([]byte, min(bufferSize, size))
-		head  [maxHeader]byte
-		lines int64
+		head  [lines.MaxHeader]byte
 		// next is where the entry after the one being looked at begins.
 		next = size
 	)
@@ -22,7 +80,7 @@ func tailOffset(f io.ReaderAt, size, n int64) (int64, error) {
 		low := max(0, high-int64(len(block)))
 		b := block[:high-low]
 		if _, err := f.ReadAt(b, low); err != nil {
-			return 0, err
+			return 0, 0, false, err
 		}
 		for len(b) > 0 {
 			newline := bytes.LastIndexByte(b, '\n')
@@ -36,11 +94,11 @@ func tailOffset(f io.ReaderAt, size, n int64) (int64, error) {
 			}
 			ends, err := endsLine(f, head[:], begin, next, size)
 			if err != nil {
-				return 0, err
+				return 0, 0, false, err
 			}
 			if ends {
-				if lines++; lines > n {
-					return next, nil
+				if count++; count > n {
+					return next, count, true, nil
 				}
 			}
 			next = begin
@@ -49,12 +107,12 @@ func tailOffset(f io.ReaderAt, size, n int64) (int64, error) {
 	}
 	ends, err := endsLine(f, head[:], 0, next, size)
 	if err != nil {
-		return 0, err
+		return 0, 0, false, err
 	}
-	if ends && lines >= n {
-		return next, nil
+	if ends {
+		count++
 	}
-	return 0, nil
+	return next, count, count > n, nil
 }
 
 // endsLine reports whether the entry from begin up to next is the last one of
@@ -75,6 +133,5 @@ func endsLine(f io.ReaderAt, head []byte, begin, next, size int64) (bool, error)
 	if _, err := f.ReadAt(head, begin); err != nil {
 		return false, err
 	}
-	h, ok := parseHeader(head)
-	return !ok || !h.partial, nil
+	return lines.EndsLine(head), nil
 }
