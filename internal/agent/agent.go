@@ -69,6 +69,7 @@ type Agent struct {
 	node     *node
 	objects  *objects.Live
 	images   *imageSide
+	remains  *remains
 	// grants is what resources pods have.
 	grants   *allocation.Manager
 	logDirs  *podlogdirs.Dirs
@@ -142,6 +143,8 @@ func (a *Agent) list(sources []module) []module {
 		module{name: "journal", start: a.journal.Start, run: a.journal.Run},
 		module{name: "probes", run: a.probes.Run},
 		module{name: "workers", run: a.pool.Run},
+		module{name: "ended containers", run: a.remains.keeper.Run},
+		module{name: "logs of gone pods", run: a.remains.logs.Run},
 	)
 	list = append(list, sources...)
 	return append(list, module{name: "news of manifests", run: a.tellSets})

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -150,32 +149,3 @@ func (s imagesView) Prune(ctx context.Context, dryRun bool) ([]local.RemovedImag
 	}
 	return out, nil
 }
-
-// pullWords tells of the pulls under way in a few words each, by image.
-func (s *imageSide) pullWords(ctx context.Context) map[string]string {
-	list := s.manager.Progress(ctx)
-	if len(list) == 0 {
-		return nil
-	}
-	words := make(map[string]string, len(list))
-	for _, p := range list {
-		if words[p.Image] == "" || p.Position == 0 {
-			words[p.Image] = pullText(&p, time.Now())
-		}
-	}
-	return words
-}
-
-func pullText(p *image.Progress, now time.Time) string {
-	var parts []string
-	switch {
-	case p.Position > 0:
-		parts = append(parts, fmt.Sprintf("number %d in the queue", p.Position))
-	case p.Transfer != nil:
-		parts = append(parts, fmt.Sprintf("%d of %d layers, %s of %s", p.Transfer.LayersDone, p.Transfer.Layers,
-			megabytes(p.Transfer.BytesDone), megabytes(p.Transfer.Bytes)))
-	}
-	return strings.Join(append(parts, "since "+now.Sub(p.Since).Truncate(time.Second).String()), ", ")
-}
-
-func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }

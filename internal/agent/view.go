@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,7 +23,8 @@ import (
 type view struct{ *Agent }
 
 // Snapshot returns the present state of the agent and its pods.
-func (a view) Snapshot(context.Context) (local.Snapshot, error) {
+func (a view) Snapshot(ctx context.Context) (local.Snapshot, error) {
+	words := sync.OnceValue(func() pullWords { return a.images.pullWords(ctx) })
 	set := a.merger.Current()
 	name, release, ready, told := a.runtime.now()
 	s := local.Snapshot{
@@ -34,7 +36,7 @@ func (a view) Snapshot(context.Context) (local.Snapshot, error) {
 	list := a.status.List()
 	begun := make(map[types.UID]bool, len(list))
 	for _, e := range list {
-		s.Pods = append(s.Pods, viewOf(e))
+		s.Pods = append(s.Pods, viewOf(e, words))
 		begun[e.Pod.UID] = true
 	}
 	// A pod that waits for its predecessor, or for the runtime, has no status yet.
@@ -78,9 +80,9 @@ func named(list []*status.Entry, namespace, name string) []*status.Entry {
 	return list[begin:end]
 }
 
-func viewOf(e *status.Entry) local.PodView {
+func viewOf(e *status.Entry, words func() pullWords) local.PodView {
 	v := local.PodView{Pod: e.Pod}
-	for _, r := range e.Report.Reasons {
+	for _, r := range withPulls(e.Pod, e.Report.Reasons, words) {
 		text := r.Text
 		if r.Container != "" {
 			text = "container " + r.Container + ": " + text
@@ -104,19 +106,20 @@ func (a view) problems(list []pod.Problem) []pod.Problem {
 	return list
 }
 
-// Pod returns one pod.
+// Pod returns one pod, without what pulls are doing.
 func (a view) Pod(namespace, name string) (local.PodView, bool) {
 	if found := named(a.status.List(), namespace, name); len(found) > 0 {
-		return viewOf(found[0]), true
+		return viewOf(found[0], func() pullWords { return nil }), true
 	}
 	return local.PodView{}, false
 }
 
 // Details returns what is known of a pod beyond that.
-func (a view) Details(uid types.UID) local.Details {
+func (a view) Details(ctx context.Context, uid types.UID) local.Details {
 	d := local.Details{Probes: a.probes.Results(uid)}
 	if e := a.status.Get(uid); e != nil {
-		d.Reasons, d.Wake, d.Stopping = e.Report.Reasons, e.Report.Wake, e.Report.Stopping
+		words := sync.OnceValue(func() pullWords { return a.images.pullWords(ctx) })
+		d.Reasons, d.Wake, d.Stopping = withPulls(e.Pod, e.Report.Reasons, words), e.Report.Wake, e.Report.Stopping
 	}
 	return d
 }
@@ -129,31 +132,43 @@ func (a view) Journal(uid types.UID, previous bool) ([]byte, bool) {
 	return a.journal.Text(uid)
 }
 
-// Changed returns a channel that gets a value when a pod or what is wanted has changed.
+// Changed returns a channel that gets a value when a pod or what is wanted has changed, and
+// every second while a pod waits for an image.
 func (a view) Changed() (<-chan struct{}, func()) {
 	ch := make(chan struct{}, 1)
 	statuses, end1 := a.status.Watch()
 	sets, end2 := a.merger.Subscribe()
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-statuses:
-			case <-sets:
-			}
-			select {
-			case ch <- struct{}{}:
-			default:
-			}
-		}
-	})
+	wg.Go(func() { a.passOn(ch, done, statuses, sets) })
 	var once sync.Once
 	return ch, func() {
 		once.Do(func() { end1(); end2(); close(done) })
 		wg.Wait()
+	}
+}
+
+// passOn tells of changes until done is closed. The timer only goes on while there is a pull
+// to tell of: a second after the last change, it looks whether there is.
+func (a view) passOn(changed chan<- struct{}, done, statuses, sets <-chan struct{}) {
+	timer := time.NewTimer(pullPeriod)
+	defer timer.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-statuses:
+		case <-sets:
+		case <-timer.C:
+			if !a.anyAwaitsImage() {
+				continue
+			}
+		}
+		timer.Reset(pullPeriod)
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
 	}
 }
 

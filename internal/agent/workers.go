@@ -34,10 +34,14 @@ import (
 func (a *Agent) buildWorkers() error {
 	k := &a.cfg.Kubelet
 	wake := func(uid types.UID) { a.pool.Wake(uid) }
+	seen := func(uid types.UID) {
+		a.pool.Wake(uid)
+		a.remains.changed()
+	}
 	a.runtime = newRuntimeState(a.conn)
 	a.logs = podlogs.New(k.PodLogsDir, a.log.WithName("logs"))
 	messages := termination.New(filepath.Join(a.cfg.RootDir, "pods"), a.logs, a.log.WithName("termination"))
-	a.observed = observed.New(a.conn, observed.Options{Wake: wake, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG, a.runtime}, Message: messages.Message})
+	a.observed = observed.New(a.conn, observed.Options{Wake: seen, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG, a.runtime}, Message: messages.Message})
 	hostIPs := make([]string, len(a.cfg.NodeIPs))
 	for i, ip := range a.cfg.NodeIPs {
 		hostIPs[i] = ip.String()
@@ -62,12 +66,14 @@ func (a *Agent) buildWorkers() error {
 			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k), Dead: dead,
 				ImagesAt: time.Unix(0, a.imagesAt.Load()), RoomAt: a.grants.RoomAt(), ObjectsAt: time.Unix(0, a.objectsAt.Load())}
 		},
-		Resync: k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
+		Surplus: func(uid types.UID) []string { return a.remains.keeper.Surplus(uid) },
+		Resync:  k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
 	}
 	if a.between != nil {
 		a.between(&c)
 	}
 	a.pool = worker.New(c)
+	a.remains = a.newRemains()
 	return nil
 }
 

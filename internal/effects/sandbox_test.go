@@ -3,26 +3,61 @@ package effects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
+	"github.com/deckhand-node/deckhand/internal/userns"
 )
 
 // sandboxWorld is what the making of a sandbox meets. What it doesn't implement isn't to be asked.
 type sandboxWorld struct {
 	Runtime
 	Facts
-	Cgroups
+	Objects
 	dnsErr, runErr error
 	config         *runtimeapi.PodSandboxConfig
+	handler        string
 	events         []pod.Event
+	classes        map[string]string
+	ranges         map[types.UID]userns.Range
 }
+
+func (w *sandboxWorld) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
+	if handler, ok := w.classes[name]; ok {
+		return &nodev1.RuntimeClass{Handler: handler}, nil
+	}
+	return nil, apierrors.NewNotFound(nodev1.Resource("runtimeclasses"), name)
+}
+
+func (w *sandboxWorld) Ensure(uid types.UID) (userns.Range, error) {
+	if w.ranges == nil {
+		w.ranges = map[types.UID]userns.Range{}
+	}
+	w.ranges[uid] = userns.Range{HostID: userns.Block, Length: userns.Block}
+	return w.ranges[uid], nil
+}
+
+func (w *sandboxWorld) Get(uid types.UID) (userns.Range, error) {
+	if r, ok := w.ranges[uid]; ok {
+		return r, nil
+	}
+	return userns.Range{}, userns.ErrNone
+}
+
+func (w *sandboxWorld) Release(types.UID) error { return nil }
 
 func (w *sandboxWorld) For(*v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error) {
 	if w.dnsErr != nil {
@@ -31,8 +66,8 @@ func (w *sandboxWorld) For(*v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error) 
 	return &runtimeapi.DNSConfig{Servers: []string{"10.0.0.1"}}, []pod.Event{{Reason: "DNSConfigForming"}}, nil
 }
 
-func (w *sandboxWorld) RunPodSandbox(_ context.Context, config *runtimeapi.PodSandboxConfig, _ string) (string, error) {
-	w.config = config
+func (w *sandboxWorld) RunPodSandbox(_ context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	w.config, w.handler = config, handler
 	return "sandbox", w.runErr
 }
 
@@ -40,18 +75,89 @@ func (w *sandboxWorld) PodSandboxStatus(context.Context, string) (*runtimeapi.Po
 	return &runtimeapi.PodSandboxStatus{}, nil
 }
 
-func (w *sandboxWorld) CgroupParent(*v1.Pod) string  { return "" }
 func (w *sandboxWorld) Event(_ *v1.Pod, e pod.Event) { w.events = append(w.events, e) }
 func (w *sandboxWorld) SandboxStarted(bool)          {}
 func (w *sandboxWorld) ContainerStarted(bool)        {}
 func (w *sandboxWorld) Doubt(types.UID)              {}
 func (w *sandboxWorld) runner() *Runner {
-	return New(Config{Runtime: w, Facts: w, Cgroups: w, DNS: w, Meter: w, Recorder: w, Parallel: 1, Log: logr.Discard()})
+	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"": {UserNamespaces: true}}}
+	return New(Config{Runtime: w, Facts: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: w, Users: w,
+		Settings: &translate.Settings{}, Features: func() *translate.Features { return able }, Parallel: 1, Log: logr.Discard()})
 }
 
-func (w *sandboxWorld) create(ctx context.Context) pod.Result {
+// cgroupsOf sets the control groups apart, whose methods have names of the users' too.
+type cgroupsOf struct{ w *sandboxWorld }
+
+func (c cgroupsOf) CgroupParent(*v1.Pod) string                         { return "" }
+func (c cgroupsOf) Ensure(context.Context, *v1.Pod, grant.Limits) error { return nil }
+func (c cgroupsOf) Resize(context.Context, *v1.Pod, grant.Limits) error { return nil }
+func (c cgroupsOf) Remove(context.Context, types.UID) error             { return nil }
+
+func (w *sandboxWorld) create(ctx context.Context, change ...func(*v1.PodSpec)) pod.Result {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}}
+	for _, c := range change {
+		c(&p.Spec)
+	}
 	return w.runner().Do(ctx, p, nil, p.UID, pod.Action{Kind: pod.CreateSandbox})
+}
+
+func TestSandboxGetsItsRuntimeClass(t *testing.T) {
+	w := &sandboxWorld{}
+	class := func(s *v1.PodSpec) { s.RuntimeClassName = ptr.To("strong") }
+	r := w.create(t.Context(), class)
+	if f := r.Failure; f == nil || f.Reason != "FailedCreatePodSandBox" || f.Awaits != "RuntimeClass strong" || w.config != nil {
+		t.Fatalf("without its RuntimeClass: %+v", f)
+	}
+	w.classes = map[string]string{"strong": "kata"}
+	if r := w.create(t.Context(), class); r.Failure != nil || w.handler != "kata" {
+		t.Errorf("%v, made with handler %q", r.Failure, w.handler)
+	}
+}
+
+func TestSandboxGetsItsUsers(t *testing.T) {
+	w := &sandboxWorld{}
+	own := func(s *v1.PodSpec) { s.HostUsers = ptr.To(false) }
+	if r := w.create(t.Context(), own); r.Failure != nil {
+		t.Fatal(r.Failure)
+	}
+	if m := w.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions().GetUids(); len(m) != 1 || m[0].HostId != userns.Block {
+		t.Errorf("mapped %v", m)
+	}
+	// A container never makes users for a sandbox that has none.
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "other"}}
+	own(&p.Spec)
+	if _, err := w.runner().sandboxConfig(p, 0); !errors.Is(err, userns.ErrNone) {
+		t.Errorf("a sandbox without users: %v", err)
+	}
+}
+
+func TestForbiddenSandboxIsRejected(t *testing.T) {
+	w := &sandboxWorld{}
+	r := w.create(t.Context(), func(s *v1.PodSpec) {
+		s.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}}
+	})
+	if f := r.Failure; f == nil || f.Reason != "SysctlForbidden" || !f.Rejected || w.config != nil {
+		t.Errorf("got %+v, made %v", f, w.config)
+	}
+}
+
+func TestConfigFailureNamesWhatIsMissing(t *testing.T) {
+	missing := &env.Error{Container: "web", Where: "environment variable A", Object: env.Object{Kind: "ConfigMap", Namespace: "default", Name: "conf"}}
+	for name, tc := range map[string]struct {
+		err  error
+		want pod.Failure
+	}{
+		"an object":  {fmt.Errorf("wrapped: %w", missing), pod.Failure{Reason: "CreateContainerConfigError", Awaits: "ConfigMap default/conf"}},
+		"no object":  {&env.Error{Container: "web"}, pod.Failure{Reason: "CreateContainerConfigError"}},
+		"has a name": {&pod.Failure{Reason: "Other", Permanent: true}, pod.Failure{Reason: "Other", Permanent: true}},
+		"anything":   {errors.New("bad"), pod.Failure{Reason: "CreateContainerConfigError"}},
+	} {
+		got := *configFailure(tc.err)
+		got.Message = ""
+		if got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
 }
 
 // What is to be told of the pod's DNS is told once it has its sandbox, and not for each try.

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -58,6 +59,13 @@ func (d *decider) succeeded(r pod.Result) {
 				k.Resized = map[string]v1.ResourceRequirements{}
 			}
 			k.Resized[a.ID] = *a.Resources
+			delete(k.ResizedUnder, a.ID)
+			if limits := grant.PodWide(a.PodResources); len(limits) > 0 {
+				if k.ResizedUnder == nil {
+					k.ResizedUnder = map[string]v1.ResourceList{}
+				}
+				k.ResizedUnder[a.ID] = limits
+			}
 			k.Resizing = slices.DeleteFunc(k.Resizing, func(id string) bool { return id == a.ID })
 		})
 	}

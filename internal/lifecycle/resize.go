@@ -68,6 +68,9 @@ func (d *decider) resize() {
 		}
 		granted := d.in.Allocation.Containers[m.Spec.Name]
 		a := pod.Action{Kind: pod.ResizeContainer, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt, Resources: &granted, Why: "the spec asks for other resources"}
+		if len(grant.PodWide(d.in.Allocation)) > 0 {
+			a.PodResources = &pod.Allocation{Pod: d.in.Allocation.Pod}
+		}
 		d.plan.BecauseRetried(m.Spec.Name, a)
 		d.plan.Do(a)
 	}

@@ -140,7 +140,7 @@ func (s *sim) create(a pod.Action) string {
 	s.nextID++
 	c := pod.Container{ID: fmt.Sprintf("%s%d", a.Container, s.nextID), Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt,
 		State: pod.ContainerCreated, CreatedAt: s.now, ImageRef: a.ImageRef, Backoff: a.Backoff}
-	c.Made = &pod.Made{Resources: a.Resources}
+	c.Made = &pod.Made{Resources: a.Resources, PodLimits: grant.PodWide(s.allocation)}
 	if spec := pod.ContainerNamed(s.pod, a.Container); spec != nil {
 		c.Image = spec.Image
 		if a.Resources == nil {

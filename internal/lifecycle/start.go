@@ -224,10 +224,14 @@ func (d *decider) tellPullBackoff(m *member.Member, a pod.Action, r plan.Retry) 
 	d.plan.Event(v1.EventTypeNormal, "BackOff", m.Spec.Name, fmt.Sprintf("Back-off pulling image %q", m.Spec.Image))
 }
 
+// ImageWait is the reason of a container whose image is being made present: who tells
+// reasons may add how far its pull is.
+func ImageWait(image string) string { return "waits for image " + image }
+
 func inWords(kind pod.ActionKind, c *v1.Container) string {
 	switch kind {
 	case pod.EnsureImage:
-		return "waits for image " + c.Image
+		return ImageWait(c.Image)
 	case pod.CreateContainer:
 		return "is being created"
 	case pod.PostStart:

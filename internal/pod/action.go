@@ -61,7 +61,8 @@ type Action struct {
 	Backoff time.Duration `json:"backoff,omitempty"`
 	// Resources are for CreateContainer and ResizeContainer.
 	Resources *v1.ResourceRequirements `json:"resources,omitempty"`
-	// PodResources are for PreparePod and ResizePod: what the pod's control group has to allow.
+	// PodResources are for PreparePod and ResizePod: what the pod's control group has to
+	// allow; and for ResizeContainer, if the pod has limits as a whole, what it was granted.
 	PodResources *Allocation `json:"podResources,omitempty"`
 	// KeepLog leaves the log of a removed instance for `logs --previous`; that of the
 	// instance before it goes.

@@ -143,6 +143,9 @@ type Made struct {
 	// Resources are requests and limits; nil if another agent made the container. A
 	// resize doesn't change them: see Kept.Resized.
 	Resources *v1.ResourceRequirements
+	// PodLimits are those of the pod as a whole at that time: they hold for the container
+	// where it has none of its own (KEP-2837). See Kept.ResizedUnder.
+	PodLimits v1.ResourceList
 	// PreStop and Ports are for pods whose spec is gone.
 	PreStop *v1.LifecycleHandler
 	Ports   []v1.ContainerPort

@@ -86,6 +86,8 @@ type Kept struct {
 	Resizing []string `json:"resizing,omitempty"`
 	// Resized holds, by instance ID, the resources it was given after its creation.
 	Resized map[string]v1.ResourceRequirements `json:"resized,omitempty"`
+	// ResizedUnder holds, by instance ID, the limits of the pod as a whole at that time.
+	ResizedUnder map[string]v1.ResourceList `json:"resizedUnder,omitempty"`
 	// RestartAll is set while all containers are taken down to be started anew (KEP-5532).
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
 	// Carried holds, by container, what its next instance goes on from when its

@@ -37,7 +37,7 @@ func (b *Book) Change(change func(*pod.Kept)) {
 	for _, ids := range lists(&k) {
 		*ids = slices.Clone(*ids)
 	}
-	k.Resized, k.Carried = maps.Clone(k.Resized), maps.Clone(k.Carried)
+	k.Resized, k.ResizedUnder, k.Carried = maps.Clone(k.Resized), maps.Clone(k.ResizedUnder), maps.Clone(k.Carried)
 	change(&k)
 	b.Now = &k
 }
@@ -71,6 +71,7 @@ func (b *Book) Forget(known map[string]bool, o *pod.Observed) {
 		for id := range k.Resized {
 			if stale(id) {
 				delete(k.Resized, id)
+				delete(k.ResizedUnder, id)
 			}
 		}
 		for name, c := range k.Carried {

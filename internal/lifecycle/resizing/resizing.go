@@ -47,7 +47,7 @@ func Measure(p *v1.Pod, members member.List, a, allowed *pod.Allocation, k *pod.
 		if !ok || actual == nil {
 			continue
 		}
-		cpu, memory := grant.Changed(*actual, granted)
+		cpu, memory := grant.Changed(inForce(*actual, under(m.Current, k)), inForce(granted, grant.PodWide(a)))
 		unknown := slices.Contains(k.Resizing, m.Current.ID)
 		switch {
 		case !cpu && !memory && !unknown:
@@ -98,6 +98,23 @@ func (s *State) AtFirst() *pod.Allocation {
 		}
 	}
 	return grant.Most(actual, s.allocation)
+}
+
+// inForce are resources with the limits that hold in a pod with these as a whole.
+func inForce(r v1.ResourceRequirements, whole v1.ResourceList) v1.ResourceRequirements {
+	r.Limits = grant.LimitsUnder(whole, r.Limits)
+	return r
+}
+
+// under are the limits of the pod as a whole that an instance was made or resized under.
+func under(inst *pod.Container, k *pod.Kept) v1.ResourceList {
+	if _, resized := k.Resized[inst.ID]; resized {
+		return k.ResizedUnder[inst.ID]
+	}
+	if inst.Made == nil {
+		return nil
+	}
+	return inst.Made.PodLimits
 }
 
 // Actual are the resources that an instance has: those it was made with, or was

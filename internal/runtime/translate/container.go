@@ -118,7 +118,7 @@ func containerAnnotations(in ContainerInput) (map[string]string, error) {
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
 		a[AnnotationTerminationGrace] = strconv.FormatInt(*g, 10)
 	}
-	if err := recordMade(a, c); err != nil {
+	if err := recordMade(a, p, c); err != nil {
 		return nil, err
 	}
 	addAnnotations(a, in.Annotations)

@@ -36,6 +36,8 @@ const (
 	AnnotationImage = "deckhand.io/image"
 	// AnnotationResources are the requests and limits it was made with, as JSON; not written if there are none.
 	AnnotationResources = "deckhand.io/resources"
+	// AnnotationPodLimits are the limits of the pod as a whole at that time, as JSON; not written if there are none.
+	AnnotationPodLimits = "deckhand.io/pod-limits"
 )
 
 // Identity names a pod among those of all times.

@@ -11,7 +11,7 @@ import (
 
 // recordMade adds what a container is made with, and has to be known as long as
 // it exists, to its annotations.
-func recordMade(annotations map[string]string, c *v1.Container) error {
+func recordMade(annotations map[string]string, p *v1.Pod, c *v1.Container) error {
 	record := func(key, field string, value any) error {
 		text, err := json.Marshal(value)
 		if err != nil {
@@ -22,6 +22,11 @@ func recordMade(annotations map[string]string, c *v1.Container) error {
 	}
 	if r := &c.Resources; len(r.Requests)+len(r.Limits)+len(r.Claims) > 0 {
 		if err := record(AnnotationResources, "resources", r); err != nil {
+			return err
+		}
+	}
+	if r := p.Spec.Resources; r != nil && len(r.Limits) > 0 {
+		if err := record(AnnotationPodLimits, "the pod's limits", r.Limits); err != nil {
 			return err
 		}
 	}
@@ -48,6 +53,7 @@ func made(annotations map[string]string) *pod.Made {
 	} else if annotations[AnnotationImage] != "" {
 		m.Resources = &v1.ResourceRequirements{} // ours, made with none
 	}
+	readBack(annotations[AnnotationPodLimits], &m.PodLimits)
 	readBack(annotations[AnnotationPreStopHandler], &m.PreStop)
 	readBack(annotations[AnnotationPorts], &m.Ports)
 	return m
