@@ -25,6 +25,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/journal"
 	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/lockfile"
+	"github.com/deckhand-node/deckhand/internal/logrotate"
 	"github.com/deckhand-node/deckhand/internal/metrics"
 	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/observed"
@@ -116,12 +117,16 @@ func build(cfg *config.Config, log logr.Logger, between func(*worker.Config)) (*
 	}
 	a.metrics.CollectPods(a.counts)
 	a.metrics.CollectEvents(func() metrics.EventStats { return metrics.EventStats(a.events.Stats()) })
-	a.modules = a.list(sources)
+	rotator, err := a.newRotator()
+	if err != nil {
+		return nil, err
+	}
+	a.modules = a.list(sources, rotator)
 	return a, nil
 }
 
 // list is the order in which the agent comes up; it goes down in reverse.
-func (a *Agent) list(sources []module) []module {
+func (a *Agent) list(sources []module, rotator *logrotate.Rotator) []module {
 	list := []module{
 		a.rootModule(),
 		a.localModule(),
@@ -145,6 +150,7 @@ func (a *Agent) list(sources []module) []module {
 		module{name: "workers", run: a.pool.Run},
 		module{name: "ended containers", run: a.remains.keeper.Run},
 		module{name: "logs of gone pods", run: a.remains.logs.Run},
+		module{name: "log rotation", run: rotator.Run},
 	)
 	list = append(list, sources...)
 	return append(list, module{name: "news of manifests", run: a.tellSets})

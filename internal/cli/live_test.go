@@ -283,6 +283,37 @@ func TestLogsFollowStoppedByItsUser(t *testing.T) {
 	s.ended(0)
 }
 
+// Following goes on with the next instance, and says so where it isn't taken for the log.
+func TestLogsFollowAcrossRestarts(t *testing.T) {
+	again := func(restarts int32, id string, state v1.ContainerState, phase v1.PodPhase) local.PodView {
+		view := jobView(phase, state)
+		status := &view.Pod.Status.ContainerStatuses[0]
+		status.RestartCount, status.ContainerID = restarts, id
+		if state.Waiting != nil {
+			status.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ContainerID: id}
+		}
+		return view
+	}
+	backoff := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	agent := localtest.New()
+	agent.Update(pods(again(0, "x://0", running, v1.PodRunning)))
+	root := localtest.Serve(t, agent)
+	writeLog(t, root, "job", "working")
+	s := begin(t, Deps{RootDir: root}, "", "logs", "-f", "job")
+	s.expect(s.out, "working")
+	agent.Update(pods(again(0, "x://0", backoff, v1.PodRunning)))
+	// Instance 1 comes and goes, and with it its log.
+	log := filepath.Join(root, "logs", "default_job-n1_u1", "job", "2.log")
+	if err := os.WriteFile(log, []byte("2026-01-02T03:04:05Z stdout F working again\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent.Update(pods(again(2, "x://2", running, v1.PodRunning)))
+	s.expect(s.err, "--- container job was restarted (restart count 2) ---")
+	s.expect(s.out, "working again")
+	agent.Update(pods(again(2, "x://2", v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}, v1.PodSucceeded)))
+	s.ended(0)
+}
+
 // An agent that has gone ends what watches it, with an error.
 func TestWatchersEndWithTheAgent(t *testing.T) {
 	agent := localtest.New()

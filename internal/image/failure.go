@@ -45,6 +45,15 @@ func withTag(image string) (string, error) {
 	return image, nil
 }
 
+// Name is the name by which Progress knows an image that a container's spec has: with its
+// tag, which is latest where it has none.
+func Name(image string) string {
+	if name, err := withTag(image); err == nil {
+		return name
+	}
+	return image
+}
+
 // pullFailure explains why a pull failed, with each of the credentials.
 func pullFailure(name string, attempts []attempt) pod.Failure {
 	f := pod.Failure{Reason: pullReason(attempts[0].err)}

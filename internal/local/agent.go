@@ -13,15 +13,17 @@ import (
 type Agent interface {
 	// Snapshot returns the present state.
 	Snapshot(ctx context.Context) (Snapshot, error)
-	// Pod returns one pod, or false if there is none of that name.
+	// Pod returns one pod, or false if there is none of that name. Its Reasons may be shorter
+	// than those of Snapshot.
 	Pod(namespace, name string) (PodView, bool)
 	// Details returns what is known of a pod beyond its PodView.
-	Details(uid types.UID) Details
+	Details(ctx context.Context, uid types.UID) Details
 	// Journal returns what was decided about a pod lately, as a transcript: by this
 	// agent or, if previous is set, by the one before. It returns false if there is none.
 	Journal(uid types.UID, previous bool) ([]byte, bool)
 	// Changed returns a one-slot channel that is filled whenever Snapshot or Pod
-	// may answer differently, until cancel is called.
+	// may answer differently, until cancel is called. What goes on and on, such as a pull,
+	// fills it every second or so.
 	Changed() (wake <-chan struct{}, cancel func())
 	// Events returns what happened lately, in the order in which it was seen last: the
 	// newest last.

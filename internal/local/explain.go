@@ -100,7 +100,7 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 	if i < 0 {
 		return notFound(namespace, name)
 	}
-	return answer(w, Explain(&snapshot, i, s.agent.Details(snapshot.Pods[i].Pod.UID), s.agent.Events()))
+	return answer(w, Explain(&snapshot, i, s.agent.Details(r.Context(), snapshot.Pods[i].Pod.UID), s.agent.Events()))
 }
 
 func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {

@@ -19,6 +19,9 @@ type LogRequest struct {
 	// AllInstances begins with the oldest instance that has a log and goes on with
 	// its successors; kubectl knows no such thing, `deckhand run` needs it.
 	AllInstances bool
+	// AtLeast, unless 0, is the number of the instance to begin with, or to wait for: that
+	// one or, if it has no log, the next that has.
+	AtLeast int
 	podlogs.Options
 }
 
@@ -35,6 +38,9 @@ func (r LogRequest) query() url.Values {
 	}
 	if !r.Since.IsZero() {
 		q.Set("since", r.Since.Format(time.RFC3339Nano))
+	}
+	if r.AtLeast > 0 {
+		q.Set("atLeast", strconv.Itoa(r.AtLeast))
 	}
 	if r.LimitBytes > 0 {
 		q.Set("limitBytes", strconv.FormatInt(r.LimitBytes, 10))
@@ -62,6 +68,9 @@ func parseLogRequest(q url.Values) (LogRequest, error) {
 	if err := parse(q, "limitBytes", &r.LimitBytes, integer); err != nil {
 		return r, err
 	}
+	if err := parse(q, "atLeast", &r.AtLeast, strconv.Atoi); err != nil {
+		return r, err
+	}
 	stamp := func(s string) (time.Time, error) { return time.Parse(time.RFC3339Nano, s) }
 	if err := parse(q, "since", &r.Since, stamp); err != nil {
 		return r, err
@@ -77,6 +86,10 @@ func (r LogRequest) validate() error {
 		return fmt.Errorf("limitBytes must be positive, not %d", r.LimitBytes)
 	case r.Previous && r.AllInstances:
 		return fmt.Errorf("previous and all can't be had together")
+	case r.AtLeast < 0:
+		return fmt.Errorf("atLeast must be positive, not %d", r.AtLeast)
+	case r.AtLeast > 0 && (r.Previous || r.AllInstances):
+		return fmt.Errorf("atLeast can't be had together with previous or all")
 	case r.Stream != "" && r.Stream != podlogs.Both && r.Stream != podlogs.Stdout && r.Stream != podlogs.Stderr:
 		return fmt.Errorf("stream must be one of All, Stdout and Stderr, not %q", r.Stream)
 	case r.Tail >= 0 && (r.Stream == podlogs.Stdout || r.Stream == podlogs.Stderr):

@@ -7,14 +7,22 @@ import (
 	"io/fs"
 	"net/http"
 	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/podlogs"
 )
 
-// errorTrailer is the HTTP trailer that tells of an error after text was sent.
-const errorTrailer = "Deckhand-Error"
+const (
+	// errorTrailer is the HTTP trailer that tells of an error after text was sent.
+	errorTrailer = "Deckhand-Error"
+	// nextTrailer tells, after a followed instance has ended, what LogRequest.AtLeast
+	// has to be to go on with the next one. There is none if none is to come.
+	nextTrailer = "Deckhand-Next-Instance"
+	// instanceHeader tells which instance's log follows.
+	instanceHeader = "Deckhand-Instance"
+)
 
 func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	request, err := parseLogRequest(r.URL.Query())
@@ -42,15 +50,23 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	followed := &instances{agent: s.agent, log: log, changed: wake}
 	text := &logWriter{w: w, flusher: http.NewResponseController(w)}
-	err = s.logs.Copy(r.Context(), text, podlogs.Request{
-		Log: log, Attempt: attempt, Onward: request.AllInstances, Options: request.Options,
-	}, followed)
+	copied := podlogs.Request{
+		Log: log, Attempt: attempt, OrLater: request.AtLeast > 0, Onward: request.AllInstances, Options: request.Options,
+		Begun: func(n int) {
+			attempt = n
+			text.instance(n)
+		},
+	}
+	err = s.logs.Copy(r.Context(), text, copied, followed)
 	if r.Context().Err() != nil {
 		err = errors.New("the agent stopped") // or the client went, and doesn't hear this
 		text.begin()
 	}
 	if err == nil {
 		text.begin()
+		if now := followed.Current(); request.Follow && (!now.Final || now.Attempt > attempt) {
+			w.Header().Set(nextTrailer, strconv.Itoa(attempt+1))
+		}
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,6 +89,8 @@ func chooseAttempt(request LogRequest, status *v1.ContainerStatus, attempts []in
 		return 0, &StatusError{http.StatusBadRequest, fmt.Errorf(format, args...)}
 	}
 	switch {
+	case request.AtLeast > 0:
+		return request.AtLeast, nil
 	case request.AllInstances:
 		if len(attempts) > 0 {
 			return attempts[0], nil
@@ -152,7 +170,18 @@ func (l *logWriter) begin() {
 	}
 	l.begun = true
 	l.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	l.w.Header().Set("Trailer", errorTrailer)
+	l.w.Header().Set("Trailer", errorTrailer+", "+nextTrailer)
+}
+
+// instance tells at once, before there is any text, which instance it is going to be of.
+func (l *logWriter) instance(n int) {
+	if l.begun {
+		return
+	}
+	l.w.Header().Set(instanceHeader, strconv.Itoa(n))
+	l.begin()
+	// If the client has gone, writing to it fails too.
+	_ = l.flusher.Flush()
 }
 
 func (l *logWriter) Write(b []byte) (int, error) {

@@ -66,18 +66,21 @@ func TestLogsOfTheRightInstance(t *testing.T) {
 		want    string
 		wantErr string
 	}{
-		"running":                     {runningAfter(1), nil, "log 1\n", ""},
-		"before the running one":      {runningAfter(1), previous, "log 0\n", ""},
-		"in back-off":                 {waiting(1, "x://1", "x://1"), nil, "log 1\n", ""},
-		"previous in back-off":        {waiting(1, "x://1", "x://1"), previous, "log 1\n", ""},
-		"made but not started":        {waiting(2, "x://2", "x://1"), nil, "log 1\n", ""},
-		"never started":               {waiting(2, "", ""), nil, "", `container "c" in pod "a" is waiting to start: CrashLoopBackOff`},
-		"no previous":                 {running(0), previous, "", `previous terminated container "c" in pod "a" not found`},
-		"log removed":                 {running(7), nil, "", "the log of container c in pod a is gone"},
-		"all":                         {runningAfter(1), func(r *local.LogRequest) { r.AllInstances = true }, "log 0\nlog 1\n", ""},
-		"no such container":           {running(0), func(r *local.LogRequest) { r.Container = "x" }, "", `pod a has no container "x"`},
-		"options come across":         {running(1), func(r *local.LogRequest) { r.Tail, r.LimitBytes, r.Timestamps = 1, 10, true }, "2026-01-02", ""},
-		"previous and all contradict": {running(0), func(r *local.LogRequest) { r.Previous, r.AllInstances = true, true }, "", "can't be had together"},
+		"running":                      {runningAfter(1), nil, "log 1\n", ""},
+		"before the running one":       {runningAfter(1), previous, "log 0\n", ""},
+		"in back-off":                  {waiting(1, "x://1", "x://1"), nil, "log 1\n", ""},
+		"previous in back-off":         {waiting(1, "x://1", "x://1"), previous, "log 1\n", ""},
+		"made but not started":         {waiting(2, "x://2", "x://1"), nil, "log 1\n", ""},
+		"never started":                {waiting(2, "", ""), nil, "", `container "c" in pod "a" is waiting to start: CrashLoopBackOff`},
+		"no previous":                  {running(0), previous, "", `previous terminated container "c" in pod "a" not found`},
+		"log removed":                  {running(7), nil, "", "the log of container c in pod a is gone"},
+		"all":                          {runningAfter(1), func(r *local.LogRequest) { r.AllInstances = true }, "log 0\nlog 1\n", ""},
+		"of a number":                  {runningAfter(1), func(r *local.LogRequest) { r.AtLeast = 1 }, "log 1\n", ""},
+		"of a number that is too high": {runningAfter(1), func(r *local.LogRequest) { r.AtLeast = 2 }, "", "is gone"},
+		"a number and previous":        {runningAfter(1), func(r *local.LogRequest) { r.AtLeast, r.Previous = 1, true }, "", "can't be had together"},
+		"no such container":            {running(0), func(r *local.LogRequest) { r.Container = "x" }, "", `pod a has no container "x"`},
+		"options come across":          {running(1), func(r *local.LogRequest) { r.Tail, r.LimitBytes, r.Timestamps = 1, 10, true }, "2026-01-02", ""},
+		"previous and all contradict":  {running(0), func(r *local.LogRequest) { r.Previous, r.AllInstances = true, true }, "", "can't be had together"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			agent := localtest.New()
@@ -175,5 +178,75 @@ func expectEnd(t *testing.T, text io.Reader) {
 	t.Helper()
 	if rest, err := io.ReadAll(text); err != nil || len(rest) > 0 {
 		t.Fatalf("got %q, %v, want the end", rest, err)
+	}
+}
+
+// follow copies a followed log, and tells what was restarted.
+func follow(t *testing.T, client *local.Client, r local.LogRequest) (out *io.PipeReader, restarted chan int, done chan error) {
+	out, w := io.Pipe()
+	restarted, done = make(chan int, 9), make(chan error, 1)
+	go func() {
+		done <- client.FollowLogs(t.Context(), r, w, func(instance int) { restarted <- instance })
+		w.Close()
+	}()
+	t.Cleanup(func() { out.Close() })
+	return out, restarted, done
+}
+
+func TestFollowingARestartingContainer(t *testing.T) {
+	agent := localtest.New()
+	agent.Update(set(view("a", running(0))))
+	client, root := serve(t, agent)
+	writeLog(t, root, "0.log", "first")
+	out, restarted, done := follow(t, client, request(func(r *local.LogRequest) { r.LimitBytes = 15; r.Tail = 1 }))
+	expect(t, out, "first\n")
+	agent.Update(set(view("a", waiting(0, "x://0", "x://0"))))
+	writeLog(t, root, "1.log", "second", "third")
+	agent.Update(set(view("a", runningAfter(1))))
+	expect(t, out, "second\nth")
+	if n := <-restarted; n != 1 {
+		t.Errorf("restarted as %d, want 1", n)
+	}
+	expectEnd(t, out)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	awaitNoWatchers(t, agent)
+}
+
+func TestFollowingEndsWithThePod(t *testing.T) {
+	for name, end := range map[string]func(agent *localtest.Agent){
+		"removed between two instances": func(agent *localtest.Agent) {
+			agent.Update(set(view("a", waiting(0, "x://0", "x://0"))))
+			agent.Update(set())
+		},
+		"removed while it runs": func(agent *localtest.Agent) { agent.Update(set()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			agent := localtest.New()
+			agent.Update(set(view("a", running(0))))
+			client, root := serve(t, agent)
+			writeLog(t, root, "0.log", "first")
+			out, _, done := follow(t, client, request(nil))
+			expect(t, out, "first\n")
+			end(agent)
+			expectEnd(t, out)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestFollowingAPreviousInstanceEnds(t *testing.T) {
+	agent := localtest.New()
+	agent.Update(set(view("a", runningAfter(1))))
+	client, root := serve(t, agent)
+	writeLog(t, root, "0.log", "first")
+	out, restarted, done := follow(t, client, request(previous))
+	expect(t, out, "first\n")
+	expectEnd(t, out)
+	if err := <-done; err != nil || len(restarted) > 0 {
+		t.Errorf("%v, restarted %d times", err, len(restarted))
 	}
 }

@@ -42,13 +42,13 @@ func (c *copier) follow(ctx context.Context, instances Instances) error {
 // await waits, where an instance has no log, until there may be one to follow. It
 // returns which; a negative number if none is to come; gone if that is an error.
 func (c *copier) await(ctx context.Context, attempt int, instances Instances, gone error) (int, error) {
-	now := instances.Current()
+	now, later := instances.Current(), c.req.Onward || c.req.OrLater
 	switch {
-	case now.Attempt > attempt && (c.req.Onward || c.req.OrLater):
+	case now.Attempt > attempt && later:
 		return attempt + 1, nil // it came and went; its log is gone
 	case now.Final && c.req.Onward:
 		return -1, nil
-	case now.Final || now.Attempt > attempt || now.Attempt == attempt && now.Ended:
+	case now.Final, !later && (now.Attempt > attempt || now.Attempt == attempt && now.Ended):
 		return 0, gone
 	}
 	select {

@@ -149,7 +149,7 @@ func (a *Agent) Pod(namespace, name string) (local.PodView, bool) {
 }
 
 // Details implements local.Agent.
-func (a *Agent) Details(uid types.UID) local.Details {
+func (a *Agent) Details(_ context.Context, uid types.UID) local.Details {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.details[uid]

@@ -16,7 +16,10 @@ type host struct {
 	// MayLowerOOMScore is false without CAP_SYS_RESOURCE; runc then fails on every
 	// sandbox unless containerd leaves oom_score_adj as it is.
 	MayLowerOOMScore bool
-	Platform         string
+	// HugePages says that their use can be bounded here. Containerd passes over such
+	// bounds unless it is told to heed them.
+	HugePages bool
+	Platform  string
 }
 
 // containerdConf is configuration version 3, which containerd reads since 2.0.
@@ -87,6 +90,7 @@ disabled_plugins = [
 
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = {{not .Host.MayLowerOOMScore}}
+  disable_hugetlb_controller = {{not .Host.HugePages}}
   netns_mounts_under_state_dir = true
   stats_collect_period = "1h"
   stats_retention_period = "2h"

@@ -2,7 +2,11 @@ package embedded
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,7 +14,7 @@ import (
 // lookAtHost finds out what containerd's configuration depends on. dir is on the
 // disk where snapshots will be.
 func lookAtHost(dir string) (host, error) {
-	h := host{Snapshotter: "overlayfs", Platform: "linux/" + runtime.GOARCH}
+	h := host{Snapshotter: "overlayfs", Platform: "linux/" + runtime.GOARCH, HugePages: boundsHugePages("/sys/fs/cgroup")}
 	may, err := HasCapability(unix.CAP_SYS_RESOURCE)
 	if err != nil {
 		return host{}, err
@@ -20,6 +24,17 @@ func lookAtHost(dir string) (host, error) {
 		h.Snapshotter = "native"
 	}
 	return h, nil
+}
+
+// boundsHugePages reports whether control groups, mounted at dir, can bound the use of
+// huge pages: where containerd looks for that itself.
+func boundsHugePages(dir string) bool {
+	controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err == nil {
+		return slices.Contains(strings.Fields(string(controllers)), "hugetlb")
+	}
+	info, err := os.Stat(filepath.Join(dir, "hugetlb")) // cgroup v1
+	return err == nil && info.IsDir()
 }
 
 // HasCapability reports whether this process has the capability in effect.

@@ -40,6 +40,7 @@ func TestRender(t *testing.T) {
 	for _, want := range []string{
 		`root = "/var/lib/it's \"quoted\" \u003c\u0026\u003e/containerd/root"`,
 		`restrict_oom_score_adj = true`,
+		`disable_hugetlb_controller = true`,
 		`oom_score = 0`,
 		`snapshotter = "native"`,
 		`bin_dirs = ["/a b", "/c", ]`,
@@ -56,5 +57,9 @@ func TestRender(t *testing.T) {
 	lower, err := render(Config{}.WithDefaults(), l, p, host{MayLowerOOMScore: true})
 	if err != nil || !strings.Contains(string(lower), "restrict_oom_score_adj = false") || !strings.Contains(string(lower), "oom_score = -999") {
 		t.Errorf("with CAP_SYS_RESOURCE it is\n%s", lower)
+	}
+	pages, err := render(Config{}.WithDefaults(), l, p, host{HugePages: true})
+	if err != nil || !strings.Contains(string(pages), "disable_hugetlb_controller = false") {
+		t.Errorf("where huge pages can be bounded it is\n%s", pages)
 	}
 }

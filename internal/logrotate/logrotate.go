@@ -1,0 +1,156 @@
+// Package logrotate keeps the logs of running containers within bounds: a log that
+// has grown too large is moved aside, the runtime is told to begin a new one, and what was moved
+// aside is compressed, and in the end removed. The files are those of the kubelet:
+//
+//	N.log                what the runtime writes
+//	N.log.STAMP          rotated away last; left as it is, for the runtime may still be writing to it
+//	N.log.STAMP.gz       rotated away before that
+//
+// Whatever the log's writer is doing, no line is lost or doubled: a file is only ever
+// renamed, and it is compressed once the kernel says that nobody has it open for writing.
+// All that is known is on disk. If the agent dies between two steps, the next
+// look at the container finishes what was begun.
+//
+// Nothing tells when a log grows but looking at it: there is one lstat(2) per running
+// container and interval. Logs of containers that have ended are left as they are.
+package logrotate
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout/logfolder"
+)
+
+// Config is how much of a log is kept. The fields mean what their namesakes in
+// the kubelet's configuration mean.
+type Config struct {
+	// Root is the folder of all pods' logs, by convention /var/log/pods. Logs elsewhere are left alone.
+	Root string
+	// MaxSize is how large a log grows, in bytes, before it is rotated
+	// (containerLogMaxSize). 0 or less turns rotation off, as it does with the kubelet.
+	MaxSize int64
+	// MaxFiles is how many files of an instance there are at most, the one being written
+	// among them; at least 2 (containerLogMaxFiles).
+	MaxFiles int
+	// Interval is the time between two looks (containerLogMonitorInterval).
+	Interval time.Duration
+	// Workers is how many containers' logs are rotated at once; at least 1 (containerLogMaxWorkers).
+	Workers int
+}
+
+// Container is one that runs.
+type Container struct {
+	// ID is the runtime's.
+	ID string
+	// Pod and Name are for messages.
+	Pod, Name string
+	// Path is where the runtime writes the log.
+	Path string
+}
+
+// Containers knows which containers run.
+type Containers interface {
+	// Running returns the containers that run now.
+	Running() []Container
+}
+
+// Runtime writes the logs.
+type Runtime interface {
+	// ReopenContainerLog has the runtime go on in a new file at the log's path. It may
+	// have failed because the container has ended.
+	ReopenContainerLog(ctx context.Context, id string) error
+}
+
+// Rotator rotates the logs of running containers.
+type Rotator struct {
+	conf       Config
+	containers Containers
+	runtime    Runtime
+	log        logr.Logger
+	open       func(root, name string) (folder, error)
+	queue      *queue
+	// known are the containers that ran at the last look, by ID. Only look uses it.
+	known map[string]*container
+}
+
+// New returns a rotator.
+func New(conf Config, containers Containers, runtime Runtime, log logr.Logger) *Rotator {
+	return &Rotator{
+		conf: conf, containers: containers, runtime: runtime, log: log,
+		open:  func(root, name string) (folder, error) { return logfolder.Open(root, name) },
+		queue: newQueue(), known: map[string]*container{},
+	}
+}
+
+// Run rotates logs until ctx ends. It may be called once. It returns ctx's error.
+func (r *Rotator) Run(ctx context.Context) error {
+	if r.conf.MaxSize <= 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for range max(1, r.conf.Workers) {
+		group.Go(func() error { return r.work(ctx) })
+	}
+	group.Go(func() error { return r.watch(ctx) })
+	return group.Wait()
+}
+
+// watch looks at all running containers, now and once in an interval.
+func (r *Rotator) watch(ctx context.Context) error {
+	ticker := time.NewTicker(r.conf.Interval)
+	defer ticker.Stop()
+	for {
+		r.look()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// look queues the containers that something is to be done for.
+func (r *Rotator) look() {
+	now := time.Now()
+	running := r.containers.Running()
+	known := make(map[string]*container, len(running))
+	for _, c := range running {
+		k := r.known[c.ID]
+		if k == nil {
+			k = r.newContainer(c)
+		}
+		known[c.ID] = k
+		if !k.foreign && !r.queue.has(k) && k.due(now, r.conf.MaxSize) {
+			r.queue.add(k)
+		}
+	}
+	r.known = known
+}
+
+// work rotates the queued logs, and then tidies up after that: a log that
+// grows fast doesn't wait until another's files are compressed.
+func (r *Rotator) work(ctx context.Context) error {
+	for {
+		c, tidy, err := r.queue.next(ctx)
+		if err != nil {
+			return err
+		}
+		if !tidy && !time.Now().Before(c.rotating.retry) {
+			r.settle(c, &c.rotating, r.rotate(ctx, c))
+		}
+		switch {
+		case tidy:
+			r.settle(c, &c.tidying, r.tidy(ctx, c))
+			r.queue.done(c)
+		case c.untidy && !time.Now().Before(c.tidying.retry):
+			r.queue.later(c)
+		default:
+			r.queue.done(c)
+		}
+	}
+}

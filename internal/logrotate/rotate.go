@@ -1,0 +1,159 @@
+package logrotate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout"
+	"github.com/deckhand-node/deckhand/internal/loglayout/logfolder"
+)
+
+// folder is a container's log folder; logfolder.Folder is one.
+type folder interface {
+	Files(attempt int) ([]loglayout.Name, error)
+	Open(loglayout.Name) (*os.File, error)
+	Create(loglayout.Name) (*os.File, error)
+	Rename(from, to loglayout.Name) error
+	Remove(loglayout.Name) error
+	Sync() error
+	Close() error
+}
+
+// rotate moves the log aside if it is too large, and has the runtime begin a new one. If
+// there is no log, because an agent died between these two, the second is done.
+func (r *Rotator) rotate(ctx context.Context, c *container) error {
+	dir, err := r.open(r.conf.Root, c.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	files, err := rotated(dir, c.file.Attempt)
+	if err != nil {
+		return err
+	}
+	size, err := sizeOf(dir, c.file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		r.log.V(2).Info("A running container's log is missing, so the runtime is asked to make a new one", "pod", c.Pod, "container", c.Name)
+		return r.reopen(ctx, dir, c, newestPlain(files))
+	case err != nil:
+		return err
+	case size < r.conf.MaxSize:
+		return nil
+	}
+	// What can't be removed must not keep the log from being rotated: tidy tells of it.
+	_ = removeExcess(dir, files, r.conf.MaxFiles-2)
+	aside, err := asideName(c.file, files)
+	if err != nil {
+		return err
+	}
+	if err := dir.Rename(c.file, aside); err != nil {
+		return err
+	}
+	c.untidy = true
+	if err := r.reopen(ctx, dir, c, aside); err != nil {
+		return err
+	}
+	r.log.V(2).Info("Rotated a container's log", "pod", c.Pod, "container", c.Name, "size", size, "file", aside.String())
+	return nil
+}
+
+// reopen has the runtime begin a new log, where the one it writes was renamed to aside. If
+// it doesn't, the old one gets its name back.
+func (r *Rotator) reopen(ctx context.Context, dir folder, c *container, aside loglayout.Name) error {
+	err := r.runtime.ReopenContainerLog(ctx, c.ID)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("have the runtime reopen the log of container %s in pod %s: %w", c.Name, c.Pod, err)
+	if aside == (loglayout.Name{}) {
+		return err
+	}
+	// If the runtime has made a new file in spite of its error, that one stays: whether it
+	// is being written shows at the next look.
+	if back := dir.Rename(aside, c.file); back != nil && !errors.Is(back, fs.ErrExist) {
+		err = errors.Join(err, back)
+	}
+	return err
+}
+
+// rotated lists what was rotated from an instance's log, the oldest first, but no
+// unfinished files.
+func rotated(dir folder, attempt int) ([]loglayout.Name, error) {
+	files, err := dir.Files(attempt)
+	return slices.DeleteFunc(files, func(n loglayout.Name) bool { return n.Stamp == "" || n.Temp }), err
+}
+
+// newestPlain returns the newest file if it is as the runtime wrote it, else none.
+func newestPlain(files []loglayout.Name) loglayout.Name {
+	if len(files) == 0 || files[len(files)-1].Compressed {
+		return loglayout.Name{}
+	}
+	return files[len(files)-1]
+}
+
+// removeExcess removes the oldest rotations so that no more than that many are left.
+func removeExcess(dir folder, files []loglayout.Name, keep int) error {
+	var errs []error
+	for excess := countStamps(files) - max(0, keep); excess > 0; excess-- {
+		for oldest := files[0].Stamp; len(files) > 0 && files[0].Stamp == oldest; files = files[1:] {
+			errs = append(errs, dir.Remove(files[0]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// countStamps counts the rotations that files, in order, come from.
+func countStamps(files []loglayout.Name) int {
+	n, last := 0, ""
+	for _, f := range files {
+		if f.Stamp != last {
+			n, last = n+1, f.Stamp
+		}
+	}
+	return n
+}
+
+// asideName names what the log is going to be renamed to.
+func asideName(file loglayout.Name, files []loglayout.Name) (loglayout.Name, error) {
+	newest := ""
+	if len(files) > 0 {
+		newest = files[len(files)-1].Stamp
+	}
+	stamp, err := loglayout.NextStamp(time.Now(), newest)
+	file.Stamp = stamp
+	return file, err
+}
+
+func sizeOf(dir folder, file loglayout.Name) (int64, error) {
+	f, err := dir.Open(file)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// isWritten reports whether somebody may still be writing to a rotated file. Where the kernel can't
+// tell, the age of the file has to do: nobody is taken to write to it.
+func isWritten(dir folder, file loglayout.Name) (bool, error) {
+	f, err := dir.Open(file)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	written, err := logfolder.Writing(f)
+	if errors.Is(err, logfolder.ErrUnknown) {
+		return false, nil
+	}
+	return written, err
+}
