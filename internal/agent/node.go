@@ -143,6 +143,13 @@ func (a *Agent) startUsers(ctx context.Context) error {
 	return nil
 }
 
+// noDevices stands where rooms that hand out devices will: there is none yet.
+type noDevices struct{}
+
+func (noDevices) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
+	return translate.Devices{}, nil
+}
+
 // podUsers offers the ranges of user IDs once they are known.
 type podUsers struct {
 	mu      sync.Mutex

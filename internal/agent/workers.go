@@ -86,6 +86,7 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, names
 		Volumes: volume.New(volume.Config{RootDir: a.cfg.RootDir, Plugins: []volume.Plugin{emptydir.New(resources.MemoryLimit), hostpath.Plugin{}}, ClusterDomain: k.ClusterDomain}, a.log.WithName("volume")),
 		Cgroups: a.node.cgroups,
 		Users:   a.node.users,
+		Devices: noDevices{},
 		Objects: a.objects,
 		DNS:     names,
 		Images:  a.images,

@@ -99,6 +99,9 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 		return nil, "", err
 	}
 	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Users: users, Backoff: a.Backoff}
+	if err := r.addDevices(ctx, p, c, &in); err != nil {
+		return nil, "", err
+	}
 	if translate.NeedsImageUser(p, c) {
 		img, err := r.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: a.ImageRef})
 		if err != nil {
@@ -108,6 +111,25 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	}
 	config, err := translate.ContainerConfig(r.cfg.Settings, in)
 	return config, message, err
+}
+
+// addDevices gives the instance the devices that it was promised, and its volumes that are devices.
+func (r *Runner) addDevices(ctx context.Context, p *v1.Pod, c *v1.Container, in *translate.ContainerInput) error {
+	granted, err := r.cfg.Devices.For(ctx, p, c)
+	if err != nil {
+		return err
+	}
+	in.AddDevices(granted)
+	volumes, err := r.cfg.Volumes.BlockVolumes(p, c)
+	if err != nil {
+		return err
+	}
+	blocks, err := translate.BlockDevices(c, volumes)
+	if err != nil {
+		return err
+	}
+	in.Devices = append(in.Devices, blocks...)
+	return nil
 }
 
 func (r *Runner) startContainer(ctx context.Context, p *v1.Pod, a pod.Action) error {

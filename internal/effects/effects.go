@@ -60,6 +60,8 @@ type Volumes interface {
 	Prepare(ctx context.Context, p *v1.Pod) error
 	// Mounts returns the container's mounts and the host path of its termination message file.
 	Mounts(p *v1.Pod, container string, podIPs []string, attempt int) (mounts []*runtimeapi.Mount, message string, err error)
+	// BlockVolumes returns what the container has as devices, by the volumes' names.
+	BlockVolumes(p *v1.Pod, c *v1.Container) (map[string]translate.BlockVolume, error)
 	// EmptyDir returns the host path of an emptyDir of the pod's.
 	EmptyDir(p *v1.Pod, name string) (string, error)
 	Clean(ctx context.Context, uid types.UID) error
@@ -72,6 +74,12 @@ type Cgroups interface {
 	Ensure(ctx context.Context, p *v1.Pod, l grant.Limits) error
 	Resize(ctx context.Context, p *v1.Pod, l grant.Limits) error
 	Remove(ctx context.Context, uid types.UID) error
+}
+
+// Devices hands out devices to containers.
+type Devices interface {
+	// For returns what the container has, which stays the same for its next instances.
+	For(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error)
 }
 
 // Users hands out ranges of the host's user IDs to pods with users of their own (KEP-127).
@@ -175,6 +183,7 @@ type Config struct {
 	// Features tells what the runtime can do; nil while that isn't known.
 	Features func() *translate.Features
 	Users    Users
+	Devices  Devices
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
 	// Allocatable is what the node has for pods.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pathelement"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
 // hostsPath is where containers have their hosts file.
@@ -54,9 +55,6 @@ func (m *Manager) mounts(p *v1.Pod, name string, podIPs []string, attempt int) (
 		mounts = append(mounts, mount)
 		ownHosts = ownHosts || mount.ContainerPath == hostsPath
 	}
-	if len(c.VolumeDevices) > 0 {
-		return nil, "", refuse(c, "volumeDevices (block volumes) are not supported by this build")
-	}
 	if !ownHosts && (p.Spec.HostNetwork || len(podIPs) > 0) {
 		file, err := m.writeHosts(p, podIPs)
 		if err != nil {
@@ -72,6 +70,15 @@ func (m *Manager) mounts(p *v1.Pod, name string, podIPs []string, attempt int) (
 		return nil, "", err
 	}
 	return append(mounts, &runtimeapi.Mount{HostPath: message, ContainerPath: c.TerminationMessagePath}), message, nil
+}
+
+// BlockVolumes returns the volumes that the container has as devices, by their names in
+// the pod. None of the plugins makes such volumes yet. The error is a *pod.Failure.
+func (m *Manager) BlockVolumes(_ *v1.Pod, c *v1.Container) (map[string]translate.BlockVolume, error) {
+	if len(c.VolumeDevices) > 0 {
+		return nil, refuse(c, "volumeDevices (block volumes) are not supported by this build")
+	}
+	return nil, nil
 }
 
 // refuse is the failure for what this build can't do.

@@ -63,7 +63,6 @@ func TestMountsThatAreRefused(t *testing.T) {
 		"recursiveReadOnly": {
 			func(c *v1.Container) { c.VolumeMounts[0].RecursiveReadOnly = ptr.To(v1.RecursiveReadOnlyEnabled) }, "recursiveReadOnly",
 		},
-		"block device":        {func(c *v1.Container) { c.VolumeDevices = []v1.VolumeDevice{{Name: "data"}} }, "volumeDevices"},
 		"missing volume":      {func(c *v1.Container) { c.VolumeMounts[0].Name = "other" }, `no volume "other"`},
 		"unknown propagation": {func(c *v1.Container) { c.VolumeMounts[0].MountPropagation = ptr.To(v1.MountPropagationMode("Up")) }, `"Up"`},
 	} {
@@ -233,5 +232,18 @@ func TestHostsFileThatAContainerMadeHuge(t *testing.T) {
 	must(t, err)
 	if st.Size() != int64(len(want)) {
 		t.Fatalf("the hosts file has %d bytes, want %d", st.Size(), len(want))
+	}
+}
+
+func TestBlockVolumesAreRefused(t *testing.T) {
+	m, _ := newManager(t)
+	c := &v1.Container{Name: "main"}
+	if volumes, err := m.BlockVolumes(newPod(), c); err != nil || len(volumes) > 0 {
+		t.Errorf("none asked for: %v, %v", volumes, err)
+	}
+	c.VolumeDevices = []v1.VolumeDevice{{Name: "data"}}
+	_, err := m.BlockVolumes(newPod(), c)
+	if f := failure(t, err); !strings.Contains(f.Message, "volumeDevices") || !f.Permanent {
+		t.Errorf("got %+v", f)
 	}
 }
