@@ -86,6 +86,10 @@ bench-scale: build ## Measure deckhand alone with 500 and 2,000 pods on an in-me
 bench-probes: ## Measure 1,000 HTTP probes a second beside bare system calls and net/http.
 	$(GO) run ./bench/cmd/bench probes
 
+.PHONY: bench-logs
+bench-logs: ## Measure reading and rotating container logs beside plain scans and copies.
+	$(GO) test -run '^$$' -bench . -benchtime 20x ./internal/podlogs ./internal/logrotate
+
 ##@ Parts
 
 .PHONY: deckhand

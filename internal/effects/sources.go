@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -45,6 +46,7 @@ func configFailure(err error) *pod.Failure {
 	f := &pod.Failure{Reason: "CreateContainerConfigError", Message: err.Error()}
 	var environment *env.Error
 	if errors.As(err, &environment) {
+		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ") // whoever tells it says so
 		if object, waits := environment.WaitsFor(); waits {
 			f.Awaits = object.String()
 		}

@@ -53,6 +53,8 @@ func used(image *local.Image, now time.Time) string {
 	switch {
 	case len(image.UsedBy) > 0:
 		return "now"
+	case image.Pinned:
+		return "kept"
 	case !image.LastUsed.IsZero():
 		return duration.HumanDuration(max(now.Sub(image.LastUsed), 0)) + " ago"
 	case !image.Detected.IsZero():

@@ -68,7 +68,6 @@ func Build(f *Facts) *v1.PodStatus {
 		AllocatedResources: f.Requests,
 		Resources:          f.Resources,
 	}
-	f.addresses(st)
 	for i := range f.Members {
 		c := &f.Members[i]
 		s := f.container(c)
@@ -83,6 +82,7 @@ func Build(f *Facts) *v1.PodStatus {
 	}
 	limitMessages(st)
 	st.Phase = f.phase(st)
+	f.addresses(st)
 	if f.Ending != nil {
 		st.Reason, st.Message = f.Ending.Reason, f.Ending.Message
 	}
@@ -90,6 +90,9 @@ func Build(f *Facts) *v1.PodStatus {
 	return st
 }
 
+// addresses fills in the node's addresses, and the pod's. A pod that is over keeps those it
+// had, as with the kubelet (kubernetes/kubernetes#47806, #125404): they tell whose traffic
+// was whose.
 func (f *Facts) addresses(st *v1.PodStatus) {
 	for _, ip := range f.HostIPs {
 		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
@@ -105,6 +108,9 @@ func (f *Facts) addresses(st *v1.PodStatus) {
 		for _, ip := range f.Sandbox.IPs {
 			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
 		}
+	}
+	if over := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed; over && len(st.PodIPs) == 0 && f.Last != nil {
+		st.PodIPs = f.Last.PodIPs
 	}
 	if len(st.PodIPs) > 0 {
 		st.PodIP = st.PodIPs[0].IP

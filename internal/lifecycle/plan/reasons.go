@@ -22,7 +22,11 @@ func (p *Plan) Because(w Wait) {
 
 // BecauseFailed tells of an action that failed and is to be tried again.
 func (p *Plan) BecauseFailed(container string, r Retry) {
-	p.Because(Wait{Container: container, Text: r.Text(), Next: r.At, Advice: Advice(r.Failure.Reason)})
+	advice := Advice(r.Failure.Reason)
+	if r.Failure.Awaits != "" {
+		advice = fmt.Sprintf("define %s in a manifest, or change it: this is tried again as soon as that is done", r.Failure.Awaits)
+	}
+	p.Because(Wait{Container: container, Text: r.Text(), Next: r.At, Advice: advice})
 }
 
 // BecauseRetried tells of the action if it failed and is to be tried again.
