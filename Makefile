@@ -90,6 +90,10 @@ bench-probes: ## Measure 1,000 HTTP probes a second beside bare system calls and
 bench-logs: ## Measure reading and rotating container logs beside plain scans and copies.
 	$(GO) test -run '^$$' -bench . -benchtime 20x ./internal/podlogs ./internal/logrotate
 
+.PHONY: bench-images
+bench-images: deps build ## Compare pulls with plain CRI calls, and count those that 100 pods of one image cause.
+	$(GO) run ./bench/cmd/bench images
+
 ##@ Parts
 
 .PHONY: deckhand

@@ -13,10 +13,13 @@ import (
 const usage = `tools COMMAND
 
   act [FLAG...]         live until a signal comes; see tools act -h
+  look [FLAG...] FILE...  tell as JSON what it finds out about itself; see tools look -h
   check FILE            exit 0 if FILE exists, else 1
   append FILE TEXT      add a line with the time and TEXT to FILE
+  write FILE TEXT       make FILE hold TEXT and nothing else
   fail-once FILE CODE   exit with CODE if FILE doesn't exist, and make it; else exit 0
   cat FILE              print FILE, with newlines for the zero bytes in it
+  tell [ARG...]         tell as JSON what it was started with, and its host name
 `
 
 func main() {
@@ -38,10 +41,15 @@ type exitCode int
 func (c exitCode) Error() string { return "exit " + strconv.Itoa(int(c)) }
 
 func run(args []string) error {
-	if len(args) > 0 && args[0] == "act" {
-		return act(args[1:])
-	}
 	switch {
+	case len(args) > 0 && args[0] == "act":
+		return act(args[1:])
+	case len(args) > 0 && args[0] == "look":
+		return look(args[1:])
+	case len(args) > 0 && args[0] == "tell":
+		return tell(args[1:])
+	case len(args) == 3 && args[0] == "write":
+		return os.WriteFile(args[1], []byte(args[2]), 0o644)
 	case len(args) == 2 && args[0] == "check":
 		return check(args[1])
 	case len(args) == 3 && args[0] == "append":

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -77,11 +76,10 @@ type Agent struct {
 	logs     *podlogs.Reader
 	embedded *embedded.Runtime // nil when another runtime is used
 	runtime  *runtimeState
-	// imagesAt is when an image archive was last imported, in Unix nanoseconds.
-	imagesAt atomic.Int64
-	// objectsAt is when objects that pods refer to changed last, in Unix nanoseconds.
-	objectsAt atomic.Int64
-	modules   []module
+	// imagesAt is when an image archive was last imported, objectsAt when objects that
+	// pods refer to changed last.
+	imagesAt, objectsAt moment
+	modules             []module
 	// between, if not nil, stands between the workers and what they use: a test's.
 	between func(*worker.Config)
 }

@@ -39,7 +39,9 @@ type imageSide struct {
 	guard    *imagegc.Guard
 	gc       *imagegc.Collector
 	arrivals *arrivals
-	log      logr.Logger
+	// started is closed when images may be asked for.
+	started chan struct{}
+	log     logr.Logger
 }
 
 // newImageSide makes what pulls, keeps and removes images. live are the objects that
@@ -55,7 +57,7 @@ func (a *Agent) newImageSide(live *objects.Live) (*imageSide, error) {
 		return nil, err
 	}
 	log := a.log.WithName("image")
-	s := &imageSide{agent: a, guard: imagegc.NewGuard(), arrivals: newArrivals(), log: log}
+	s := &imageSide{agent: a, guard: imagegc.NewGuard(), arrivals: newArrivals(), started: make(chan struct{}), log: log}
 	s.records = access.New(access.Config{RootDir: a.cfg.RootDir, Policy: policy, Meter: checkMeter{a.metrics.Images}, Log: log})
 	a.metrics.CollectPullRecords(s.records.Counts)
 	keyring := credentials.NewKeyring(credentials.Options{
@@ -91,8 +93,10 @@ func nodeFiles(root string, log logr.Logger) *credentials.NodeFiles {
 	return credentials.NewNodeFiles(root, dir, home, log)
 }
 
-// start reads who may use which image.
+// start reads who may use which image. Until then nobody may ask for one: what is written
+// down of a pull would be lost.
 func (s *imageSide) start(context.Context) error {
+	defer close(s.started)
 	if err := s.records.Load(); err != nil {
 		s.log.Error(err, "It isn't known who may use the images on this node: pods have to show credentials for each")
 	}
@@ -101,7 +105,7 @@ func (s *imageSide) start(context.Context) error {
 
 // Ensure makes an image present, and keeps it from being collected meanwhile.
 func (s *imageSide) Ensure(ctx context.Context, r image.Request) (image.Image, error) {
-	user := choice.User{How: "being pulled by hand"}
+	user := choice.User{How: "a pull by hand"}
 	if r.Pod != nil {
 		user = choice.User{Pod: r.Pod.Namespace + "/" + r.Pod.Name, How: "about to start"}
 	}
@@ -126,17 +130,16 @@ func (s *imageSide) Ensure(ctx context.Context, r image.Request) (image.Image, e
 }
 
 // InUse lists who needs which image: what the runtime has, and what should run.
-func (s *imageSide) InUse(context.Context) ([]imagegc.Use, error) {
+func (s *imageSide) InUse(context.Context) (uses []imagegc.Use, err error) {
 	set := s.agent.merger.Current()
 	if !set.Synced {
-		return nil, fmt.Errorf("%w: not all sources of pods have reported", imagegc.ErrUnsettled)
+		err = fmt.Errorf("%w: not all sources of pods have reported", imagegc.ErrUnsettled)
 	}
 	select {
 	case <-s.agent.observed.Synced():
 	default:
-		return nil, fmt.Errorf("%w: the runtime's containers aren't known", imagegc.ErrUnsettled)
+		err = fmt.Errorf("%w: the runtime's containers aren't known", imagegc.ErrUnsettled)
 	}
-	var uses []imagegc.Use
 	for _, o := range s.agent.allObserved() {
 		for i := range o.Containers {
 			c := &o.Containers[i]
@@ -150,7 +153,7 @@ func (s *imageSide) InUse(context.Context) ([]imagegc.Use, error) {
 	for _, d := range set.Pods {
 		uses = append(uses, wantedImages(d.Pod)...)
 	}
-	return uses, nil
+	return uses, err
 }
 
 // wantedImages lists the images that a pod's spec names.
@@ -207,7 +210,7 @@ func (s *imageSide) run(ctx context.Context) error {
 // arrived has the pods that wait for an image look again.
 func (s *imageSide) arrived() {
 	s.manager.RetryAll()
-	s.agent.imagesAt.Store(time.Now().UnixNano())
+	s.agent.imagesAt.now()
 	s.agent.pool.WakeAll()
 	s.gc.Wake()
 }
@@ -247,7 +250,7 @@ type images struct{ conn *cri.Conn }
 func (i images) ImageStatus(ctx context.Context, name string) (image.Stored, error) {
 	img, err := i.conn.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
 	if err != nil || img == nil {
-		return image.Stored{}, err
+		return image.Stored{}, inOwnWords(err)
 	}
 	return image.Stored{Ref: img.Id, Size: int64(min(img.Size, math.MaxInt64))}, nil
 }
@@ -258,7 +261,17 @@ func (i images) PullImage(ctx context.Context, name string, login *credentials.C
 		// Not its ServerAddress: containerd drops the rest where that isn't the URL of the host it asks.
 		auth = &runtimeapi.AuthConfig{Username: login.Username, Password: login.Password, IdentityToken: login.IdentityToken, RegistryToken: login.RegistryToken}
 	}
-	return i.conn.PullImage(ctx, &runtimeapi.ImageSpec{Image: name}, auth, nil)
+	ref, err := i.conn.PullImage(ctx, &runtimeapi.ImageSpec{Image: name}, auth, nil)
+	return ref, inOwnWords(err)
+}
+
+// inOwnWords is what the runtime said, without the connection's words in front: runtimes begin
+// with the reason (k8s.io/cri-api/pkg/errors), and which image it is about the manager says.
+func inOwnWords(err error) error {
+	if told := (*cri.Error)(nil); errors.As(err, &told) {
+		return told.Unwrap()
+	}
+	return err
 }
 
 // transfers tells how far the embedded containerd's pulls are.

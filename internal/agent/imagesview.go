@@ -20,11 +20,31 @@ import (
 // progressPeriod is how often a person who waits for a pull is told how far it is.
 const progressPeriod = 500 * time.Millisecond
 
+// startPatience is how long a person waits for an agent that is just starting.
+const startPatience = 10 * time.Second
+
 // imagesView is what the local API shows and does about images (local.Images).
 type imagesView struct{ *imageSide }
 
+// ready waits until images may be asked for: commands are answered from the beginning.
+func (s imagesView) ready(ctx context.Context) error {
+	patience := time.NewTimer(startPatience)
+	defer patience.Stop()
+	select {
+	case <-s.started:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-patience.C:
+		return &local.StatusError{Code: http.StatusServiceUnavailable, Err: errors.New("the agent is still starting; `deckhand version` tells what it waits for")}
+	}
+}
+
 // List lists the runtime's images, and who uses them.
 func (s imagesView) List(ctx context.Context) ([]local.Image, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
 	list, err := s.gc.List(ctx)
 	if err != nil {
 		return nil, err
@@ -50,13 +70,16 @@ func viewOfImage(i *choice.Image) local.Image {
 
 // Pull fetches an image with the node's own credentials.
 func (s imagesView) Pull(ctx context.Context, name string, tell func(local.PullProgress)) (local.Image, error) {
+	if err := s.ready(ctx); err != nil {
+		return local.Image{}, err
+	}
 	began := time.Now()
 	done := make(chan struct{})
 	var img image.Image
 	var err error
 	go func() {
 		defer close(done)
-		img, err = s.Ensure(ctx, image.Request{Image: name, Policy: v1.PullAlways})
+		img, err = s.Ensure(ctx, image.Request{Image: name, Policy: v1.PullAlways, Now: true})
 	}()
 	ticker := time.NewTicker(progressPeriod)
 	defer ticker.Stop()
@@ -72,9 +95,10 @@ func (s imagesView) Pull(ctx context.Context, name string, tell func(local.PullP
 		return local.Image{}, err
 	}
 	s.arrived()
+	// What else there is to know of it isn't worth failing for.
 	list, err := s.List(ctx)
 	if err != nil {
-		return local.Image{}, err
+		s.log.Error(err, "Can't list the images after a pull", "image", name)
 	}
 	if at := slices.IndexFunc(list, func(i local.Image) bool { return i.ID == img.Ref }); at >= 0 {
 		return list[at], nil
@@ -104,6 +128,9 @@ func (s imagesView) Import(ctx context.Context, archive io.Reader) ([]string, er
 		return nil, &local.StatusError{Code: http.StatusNotImplemented, Err: errors.New(
 			"only the embedded runtime can be given archives this way; the one in use has a command of its own for it, such as `ctr --namespace k8s.io images import`")}
 	}
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
 	names, err := s.agent.embedded.ImportFrom(ctx, archive)
 	if err != nil {
 		return nil, &local.StatusError{Code: http.StatusUnprocessableEntity, Err: err}
@@ -113,7 +140,10 @@ func (s imagesView) Import(ctx context.Context, archive io.Reader) ([]string, er
 
 // Remove removes an image for a person.
 func (s imagesView) Remove(ctx context.Context, name string) (local.RemovedImage, error) {
-	img, err := s.gc.Remove(ctx, name, false)
+	if err := s.ready(ctx); err != nil {
+		return local.RemovedImage{}, err
+	}
+	img, err := s.gc.Remove(ctx, name)
 	switch {
 	case errors.Is(err, imagegc.ErrUnknown):
 		return local.RemovedImage{}, &local.StatusError{Code: http.StatusNotFound, Err: err}
@@ -130,6 +160,9 @@ func (s imagesView) Remove(ctx context.Context, name string) (local.RemovedImage
 
 // Prune removes what nothing uses.
 func (s imagesView) Prune(ctx context.Context, dryRun bool) ([]local.RemovedImage, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
 	report, err := s.gc.Prune(ctx, dryRun)
 	if errors.Is(err, imagegc.ErrUnsettled) {
 		return nil, &local.StatusError{Code: http.StatusServiceUnavailable, Err: err}
@@ -137,7 +170,7 @@ func (s imagesView) Prune(ctx context.Context, dryRun bool) ([]local.RemovedImag
 	if err != nil {
 		return nil, err
 	}
-	var out []local.RemovedImage
+	out := []local.RemovedImage{}
 	for i := range report.Removed {
 		out = append(out, local.RemovedImage{Image: viewOfImage(&report.Removed[i].Image), Removed: true, Why: report.Removed[i].Why})
 	}

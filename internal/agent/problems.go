@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +38,7 @@ func (a *Agent) tellSets(ctx context.Context) error {
 		if set.Synced && !swept {
 			swept = true
 			a.sweepJournal(set)
+			a.images.gc.Wake() // before, it couldn't tell which images are wanted
 		}
 		problems = a.tellProblems(set, problems)
 		last = set
@@ -52,8 +52,8 @@ func (a *Agent) tellSets(ctx context.Context) error {
 
 // objectsChanged has the pods that wait for an object look again.
 func (a *Agent) objectsChanged() {
-	a.objectsAt.Store(time.Now().UnixNano())
-	a.pool.WakeAll()
+	a.objectsAt.now()
+	a.pool.WakeAwaiting()
 }
 
 // sweepJournal forgets what an earlier agent recorded about pods that nobody wants any more.

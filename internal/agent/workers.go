@@ -2,7 +2,6 @@ package agent
 
 import (
 	"path/filepath"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,7 +63,7 @@ func (a *Agent) buildWorkers() error {
 		Node: func() lifecycle.Node {
 			name, _, _, _ := a.runtime.now()
 			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k), Dead: dead,
-				ImagesAt: time.Unix(0, a.imagesAt.Load()), RoomAt: a.grants.RoomAt(), ObjectsAt: time.Unix(0, a.objectsAt.Load())}
+				ImagesAt: a.imagesAt.time(), RoomAt: a.grants.RoomAt(), ObjectsAt: a.objectsAt.time()}
 		},
 		Surplus: func(uid types.UID) []string { return a.remains.keeper.Surplus(uid) },
 		Resync:  k.SyncFrequency.Duration, Log: a.log.WithName("worker"),

@@ -122,7 +122,8 @@ func (m *Manager) RoomAt() time.Time {
 }
 
 // Admit grants a new pod what its spec asks for. A pod that has an allocation
-// keeps it, whatever its spec says by now.
+// keeps it, whatever its spec says by now; only what it takes beside its containers
+// (spec.overhead, which its RuntimeClass gives it) counts as it is by now.
 //
 // The record isn't durable: should it be lost with the power, then no container
 // of the pod runs any more either, and the pod is admitted anew.
@@ -133,10 +134,17 @@ func (m *Manager) Admit(p *v1.Pod) (*pod.Allocation, error) {
 }
 
 func (m *Manager) admit(e *entry, p *v1.Pod) (*pod.Allocation, error) {
-	if a := m.Get(p.UID); a != nil {
-		return a, nil
+	a := m.Get(p.UID)
+	if a != nil {
+		now := grant.Of(grant.Apply(p, a))
+		if grant.SameList(now.Total, a.Total) && grant.SameList(now.Overhead, a.Overhead) {
+			return a, nil
+		}
+		next := *a
+		next.Total, next.Overhead, a = now.Total, now.Overhead, &next
+	} else {
+		a = grant.Of(p)
 	}
-	a := grant.Of(p)
 	m.mu.Lock()
 	e.asked = amountOf(a.Total)
 	m.mu.Unlock()
@@ -156,7 +164,7 @@ func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	if had == nil {
 		return m.admit(e, p)
 	}
-	asks := grant.Of(p)
+	asks := grant.Of(grant.KeepOverhead(p, had))
 	if grant.Equal(had, asks) {
 		return m.write(e, p, asks, false) // for another generation
 	}

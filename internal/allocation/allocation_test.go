@@ -236,6 +236,48 @@ func TestOverheadAndPodLevelCount(t *testing.T) {
 	n.has(p)
 }
 
+// A RuntimeClass may give a pod its overhead after it was admitted.
+func TestOverheadThatComesLateCounts(t *testing.T) {
+	n := newNode(t)
+	p := makePod("a", 500, 100)
+	n.admit(p, makePod("b", 500, 100))
+	p = p.DeepCopy()
+	p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2500m")}
+	const refusal = "Node didn't have enough resource: cpu, requested: 1001, used: 3000, capacity: 4000"
+	for range 2 {
+		n.admit(p)
+		n.refused(makePod("b", 1001, 100), "Deferred", refusal)
+		n.restart()
+	}
+	// Its spec as a whole is asked for by a resize, not by this.
+	p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("600m")
+	n.admit(p)
+	n.refused(makePod("b", 1001, 100), "Deferred", refusal)
+}
+
+// A pod whose RuntimeClass is gone, or not read yet after a restart, takes what it took.
+func TestOverheadOutlivesItsClass(t *testing.T) {
+	n := newNode(t)
+	p := makePod("a", 500, 100)
+	p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2500m"), v1.ResourceMemory: resource.MustParse("10")}
+	n.admit(p, makePod("b", 500, 100))
+	p = p.DeepCopy()
+	p.Spec.Overhead = nil
+	const refusal = "Node didn't have enough resource: cpu, requested: 1001, used: 3000, capacity: 4000"
+	for range 2 {
+		n.restart()
+		n.admit(p)
+		n.refused(makePod("b", 1001, 100), "Deferred", refusal)
+		if l := grant.PodLimits(p, n.Get("a")); l.CPUMilli != 3000 {
+			t.Errorf("its control group has %+v", l)
+		}
+	}
+	p.Generation, p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = 2, resource.MustParse("101")
+	if a, err := n.Resize(p); err != nil || a.Generation != 2 || a.Total.Cpu().MilliValue() != 3000 || a.Total.Memory().Value() != 111 {
+		t.Errorf("resized to %+v, error %v", a, err)
+	}
+}
+
 func TestWhatDoesNotGrowIsNeverRefused(t *testing.T) {
 	n := newNode(t)
 	n.admit(makePod("over", 6000, 500), makePod("other", 1000, 600)) // more than there is

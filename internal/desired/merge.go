@@ -47,9 +47,8 @@ func merge(order []pod.Source, reports map[pod.Source]Report, old *Set) *Set {
 		}
 		holders[name], uids[uid] = c, c
 		a := set.admit(c.Desired, old)
-		if a.refused != "" {
-			problems = append(problems, refused(c, a.refused))
-			continue
+		if a.conflict != "" {
+			problems = append(problems, conflicting(c, a.conflict))
 		}
 		set.byUID[uid] = a.made
 		set.Pods = append(set.Pods, a.made)

@@ -42,18 +42,18 @@ func TestRuntimeClassAdmission(t *testing.T) {
 	near := v1.Toleration{Key: "kata", Operator: v1.TolerationOpExists}
 	far := v1.Toleration{Key: "far", Operator: v1.TolerationOpExists}
 	tests := map[string]struct {
-		pod     func(*v1.PodSpec)
-		class   []ObjectClaim
-		want    func(*v1.PodSpec)
-		refused string
+		pod      func(*v1.PodSpec)
+		class    []ObjectClaim
+		want     func(*v1.PodSpec)
+		conflict string
 	}{
 		"no class is defined":      {},
 		"a class without overhead": {class: []ObjectClaim{class(nil, nil)}},
 		"overhead":                 {class: []ObjectClaim{class(amount("250m"), nil)}, want: func(s *v1.PodSpec) { s.Overhead = amount("250m") }},
 		"the same overhead": {pod: func(s *v1.PodSpec) { s.Overhead = amount("0.25") }, class: []ObjectClaim{class(amount("250m"), nil)},
 			want: func(s *v1.PodSpec) { s.Overhead = amount("0.25") }},
-		"other overhead":                  {pod: func(s *v1.PodSpec) { s.Overhead = amount("1") }, class: []ObjectClaim{class(amount("250m"), nil)}, refused: "spec.overhead isn't that of RuntimeClass kata"},
-		"overhead the class doesn't have": {pod: func(s *v1.PodSpec) { s.Overhead = amount("1") }, class: []ObjectClaim{class(nil, nil)}, refused: "spec.overhead"},
+		"other overhead":                  {pod: func(s *v1.PodSpec) { s.Overhead = amount("1") }, class: []ObjectClaim{class(amount("250m"), nil)}, conflict: "spec.overhead isn't that of RuntimeClass kata"},
+		"overhead the class doesn't have": {pod: func(s *v1.PodSpec) { s.Overhead = amount("1") }, class: []ObjectClaim{class(nil, nil)}, conflict: "spec.overhead"},
 		"overhead, and no class is there": {pod: func(s *v1.PodSpec) { s.Overhead = amount("1") }, want: func(s *v1.PodSpec) { s.Overhead = amount("1") }},
 		"overhead of a pod without class": {pod: func(s *v1.PodSpec) { s.RuntimeClassName, s.Overhead = nil, amount("1") }, class: []ObjectClaim{class(amount("2"), nil)}, want: func(s *v1.PodSpec) { s.RuntimeClassName, s.Overhead = nil, amount("1") }},
 		"a class of another name":         {pod: func(s *v1.PodSpec) { s.RuntimeClassName = ptr.To("gvisor") }, class: []ObjectClaim{class(amount("2"), nil)}, want: func(s *v1.PodSpec) { s.RuntimeClassName = ptr.To("gvisor") }},
@@ -69,7 +69,7 @@ func TestRuntimeClassAdmission(t *testing.T) {
 		"a selector of none": {class: []ObjectClaim{class(nil, &nodev1.Scheduling{NodeSelector: map[string]string{"e": "f"}})},
 			want: func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"e": "f"} }},
 		"a selector that contradicts": {pod: func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"a": "b"} },
-			class: []ObjectClaim{class(nil, &nodev1.Scheduling{NodeSelector: map[string]string{"a": "c"}})}, refused: `spec.nodeSelector[a] is "b", but RuntimeClass kata wants "c"`},
+			class: []ObjectClaim{class(nil, &nodev1.Scheduling{NodeSelector: map[string]string{"a": "c"}})}, conflict: `spec.nodeSelector[a] is "b", but RuntimeClass kata wants "c"`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -81,10 +81,10 @@ func TestRuntimeClassAdmission(t *testing.T) {
 			if diff := cmp.Diff(written, c.Desired.Pod); diff != "" {
 				t.Errorf("the source's pod was changed:\n%s", diff)
 			}
-			if test.refused != "" {
-				if len(set.Pods) != 0 || set.Get("1") != nil || len(set.Problems) != 1 || !strings.Contains(set.Problems[0].Message, test.refused) ||
+			if test.conflict != "" {
+				if len(set.Pods) != 1 || set.Get("1") != c.Desired || len(set.Problems) != 1 || !strings.Contains(set.Problems[0].Message, test.conflict) ||
 					set.Problems[0].Pod != "default/web" || set.Problems[0].Origin != "web.yaml" {
-					t.Errorf("pods %v, problems %v; want none and %q", set.Pods, set.Problems, test.refused)
+					t.Errorf("pods %v, problems %v; want the pod as it is, and %q", set.Pods, set.Problems, test.conflict)
 				}
 				return
 			}
@@ -126,6 +126,11 @@ func TestAdmittedPodKeepsItsPointer(t *testing.T) {
 	if before := m.Current(); report([]Claim{c, other}, small, m.reports[pod.SourceFile].Objects[1]) != first || m.Current() != before {
 		t.Error("a report that says the same changed the set")
 	}
+	stale := small
+	stale.Object = small.Object.WithStale("its manifest is bad")
+	if again := report([]Claim{c, other}, stale, m.reports[pod.SourceFile].Objects[1]); again != first {
+		t.Error("a class that is kept for another reason made it another pod")
+	}
 	old := m.Current()
 	second := report([]Claim{c, other}, large, m.reports[pod.SourceFile].Objects[1])
 	if second.Pod.Spec.Overhead.Cpu().Value() != 2 || second.Pod.UID != first.Pod.UID {
@@ -136,5 +141,20 @@ func TestAdmittedPodKeepsItsPointer(t *testing.T) {
 	}
 	if gone := report([]Claim{c, other}); gone != c.Desired {
 		t.Error("without the class it isn't the pod of its manifest")
+	}
+}
+
+// A class that comes to contradict a pod must not have it taken down, nor one that is gone.
+func TestPodOutlivesItsRuntimeClass(t *testing.T) {
+	m := New(logr.Discard(), pod.SourceFile)
+	c := classy(func(s *v1.PodSpec) { s.Overhead = amount("1") })
+	for _, list := range [][]ObjectClaim{{class(amount("1"), nil)}, {class(amount("2"), nil)}, {class(nil, nil)}, nil} {
+		m.Report(Report{Source: pod.SourceFile, Claims: []Claim{c}, Objects: list})
+		if got := m.Current().Get("1"); got != c.Desired {
+			t.Errorf("objects %v: the pod is %v", list, got)
+		}
+	}
+	if problems := m.Current().Problems; len(problems) > 0 {
+		t.Errorf("without a class: problems %v", problems)
 	}
 }

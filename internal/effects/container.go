@@ -148,6 +148,9 @@ func (r *Runner) startContainer(ctx context.Context, p *v1.Pod, a pod.Action) er
 	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
 	r.cfg.Meter.ContainerStarted(err != nil)
 	if err != nil {
+		if c := pod.ContainerNamed(p, a.Container); c != nil && translate.Hushed(c) {
+			err = translate.ErrHushed
+		}
 		// How it ended (StartError, exit code) is known to the runtime alone.
 		return errors.Join(err, r.refresh(ctx, a))
 	}

@@ -325,12 +325,12 @@ func (r *Runner) prepare(ctx context.Context, p *v1.Pod, a pod.Action) error {
 	if err := r.cfg.Volumes.Prepare(ctx, p); err != nil {
 		return err
 	}
-	allowed := a.PodResources
-	if allowed == nil {
-		var err error
-		if allowed, err = r.cfg.Allocations.Admit(p); err != nil {
-			return err
-		}
+	allowed, err := r.cfg.Allocations.Admit(p)
+	if err != nil {
+		return err
+	}
+	if a.PodResources != nil {
+		allowed = a.PodResources
 	}
 	if err := r.cfg.Cgroups.Ensure(ctx, p, grant.PodLimits(p, allowed)); err != nil {
 		return &pod.Failure{Reason: "FailedCreatePodContainer", Message: err.Error()}

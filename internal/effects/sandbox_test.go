@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -32,12 +34,17 @@ type sandboxWorld struct {
 	handler        string
 	events         []pod.Event
 	classes        map[string]string
+	overhead       v1.ResourceList
 	ranges         map[types.UID]userns.Range
 }
 
 func (w *sandboxWorld) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
 	if handler, ok := w.classes[name]; ok {
-		return &nodev1.RuntimeClass{Handler: handler}, nil
+		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
+		if w.overhead != nil {
+			class.Overhead = &nodev1.Overhead{PodFixed: w.overhead}
+		}
+		return class, nil
 	}
 	return nil, apierrors.NewNotFound(nodev1.Resource("runtimeclasses"), name)
 }
@@ -111,6 +118,22 @@ func TestSandboxGetsItsRuntimeClass(t *testing.T) {
 	w.classes = map[string]string{"strong": "kata"}
 	if r := w.create(t.Context(), class); r.Failure != nil || w.handler != "kata" {
 		t.Errorf("%v, made with handler %q", r.Failure, w.handler)
+	}
+	// A class that is newer than what is known of the pod: no sandbox is made without its overhead.
+	w.config, w.overhead = nil, v1.ResourceList{v1.ResourceCPU: resource.MustParse("50m")}
+	if f := w.create(t.Context(), class).Failure; f == nil || f.Awaits != "" || !strings.Contains(f.Message, "overhead") || w.config != nil {
+		t.Errorf("without the overhead of its RuntimeClass: %+v", f)
+	}
+	other := func(s *v1.PodSpec) {
+		class(s)
+		s.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	}
+	if f := w.create(t.Context(), other).Failure; f == nil || f.Awaits != "RuntimeClass strong" || !strings.Contains(f.Message, "spec.overhead") || w.config != nil {
+		t.Errorf("with other overhead than its RuntimeClass: %+v", f)
+	}
+	known := func(s *v1.PodSpec) { class(s); s.Overhead = w.overhead.DeepCopy() }
+	if r := w.create(t.Context(), known); r.Failure != nil || w.config.GetLinux().GetOverhead().GetCpuShares() == 0 {
+		t.Errorf("%v, made with %v", r.Failure, w.config.GetLinux().GetOverhead())
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/deckhand-node/deckhand/internal/envfile"
+	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/objects/objectspec"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
@@ -62,6 +64,9 @@ func (r *Runner) runtimeHandler(ctx context.Context, p *v1.Pod) (string, error) 
 	name := *p.Spec.RuntimeClassName
 	class, err := r.cfg.Objects.RuntimeClass(ctx, name)
 	if err == nil {
+		if err := checkClass(p, class); err != nil {
+			return "", err
+		}
 		return class.Handler, nil
 	}
 	f := &pod.Failure{Reason: reasonSandbox, Message: fmt.Sprintf("RuntimeClass %q: %v", name, err), Awaits: "RuntimeClass " + name}
@@ -69,4 +74,19 @@ func (r *Runner) runtimeHandler(ctx context.Context, p *v1.Pod) (string, error) 
 		f.Message = fmt.Sprintf("RuntimeClass %q isn't there: make it, or remove runtimeClassName", name)
 	}
 	return "", f
+}
+
+// checkClass fails for a pod that isn't as its RuntimeClass has it. That concerns the next
+// sandbox alone: what runs doesn't depend on its class any more.
+func checkClass(p *v1.Pod, class *nodev1.RuntimeClass) error {
+	made := p.Spec.DeepCopy()
+	if conflict := objectspec.Admit(made, class); conflict != "" {
+		return &pod.Failure{Reason: reasonSandbox, Message: fmt.Sprintf("RuntimeClass %q refuses the pod: %s", class.Name, conflict), Awaits: "RuntimeClass " + class.Name}
+	}
+	// The class may have been defined, or edited, since this version of the pod was made: another
+	// one is on its way.
+	if !grant.SameList(made.Overhead, p.Spec.Overhead) {
+		return fmt.Errorf("the pod isn't known yet with the overhead of RuntimeClass %q", class.Name)
+	}
+	return nil
 }

@@ -15,6 +15,7 @@ func Of(p *v1.Pod) *pod.Allocation {
 		Generation: p.Generation,
 		Containers: make(map[string]v1.ResourceRequirements, len(p.Spec.InitContainers)+len(p.Spec.Containers)),
 		Pod:        p.Spec.Resources,
+		Overhead:   p.Spec.Overhead,
 		Total:      helpers.PodRequests(p, helpers.PodResourcesOptions{}),
 	}
 	for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -27,7 +28,7 @@ func Of(p *v1.Pod) *pod.Allocation {
 
 // Equal reports whether two allocations grant the same amounts, however they are
 // written, be it for different generations. Only requests and limits count:
-// claims can't be resized, and the total follows. Pod-level resources without any amount are as good as none.
+// claims can't be resized, and overhead and total follow. Pod-level resources without any amount are as good as none.
 func Equal(a, b *pod.Allocation) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -46,9 +47,14 @@ func Equal(a, b *pod.Allocation) bool {
 
 // Apply is the pod with the resources that it was granted: p itself where these
 // are what its spec says, or a is nil, otherwise a copy that shares with p whatever
-// is not resources. Containers that a doesn't know keep what their spec says.
+// is not resources. Containers that a doesn't know keep what their spec says. For overhead see
+// KeepOverhead.
 func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
-	if a == nil || has(p, a) {
+	if a == nil {
+		return p
+	}
+	p = KeepOverhead(p, a)
+	if has(p, a) {
 		return p
 	}
 	applied := *p
@@ -56,6 +62,18 @@ func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	applied.Spec.InitContainers = withGranted(p.Spec.InitContainers, a)
 	applied.Spec.Containers = withGranted(p.Spec.Containers, a)
 	return &applied
+}
+
+// KeepOverhead is the pod with the overhead that it was granted if its spec says nothing of
+// that, as its RuntimeClass isn't defined any more, or not yet after a restart: what runs
+// goes on taking it. In a cluster, too, no pod loses its overhead with its class.
+func KeepOverhead(p *v1.Pod, a *pod.Allocation) *v1.Pod {
+	if len(p.Spec.Overhead) > 0 || len(a.Overhead) == 0 {
+		return p
+	}
+	keeping := *p
+	keeping.Spec.Overhead = a.Overhead
+	return &keeping
 }
 
 // has reports whether the spec says what was granted.
@@ -95,10 +113,11 @@ func samePod(a, b *v1.ResourceRequirements) bool {
 }
 
 func same(a, b *v1.ResourceRequirements) bool {
-	return sameList(a.Requests, b.Requests) && sameList(a.Limits, b.Limits)
+	return SameList(a.Requests, b.Requests) && SameList(a.Limits, b.Limits)
 }
 
-func sameList(a, b v1.ResourceList) bool {
+// SameList reports whether two lists have the same amounts, however they are written.
+func SameList(a, b v1.ResourceList) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -206,3 +206,29 @@ func TestPodLimits(t *testing.T) {
 		t.Errorf("what was granted doesn't count: %+v", got)
 	}
 }
+
+// What is known of a pod's overhead counts; what isn't is what it was granted.
+func TestOverhead(t *testing.T) {
+	with := func(cpu string) *v1.Pod {
+		p := makePod(exact)
+		if cpu != "" {
+			p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}
+		}
+		return p
+	}
+	for _, test := range []struct {
+		granted, spec string
+		milli         int64
+	}{{"", "", 500}, {"100m", "100m", 600}, {"100m", "", 600}, {"", "100m", 600}, {"100m", "50m", 550}} {
+		p, a := with(test.spec), grant.Of(with(test.granted))
+		before := p.DeepCopy()
+		for what, a := range map[string]*pod.Allocation{"granted": a, "on the way": grant.Most(grant.Of(with("")), a)} {
+			if l := grant.PodLimits(p, a); l.CPUMilli != test.milli || l.CPULimitMilli != test.milli {
+				t.Errorf("granted %q, spec %q: %s it has %+v, want %d", test.granted, test.spec, what, l, test.milli)
+			}
+		}
+		if applied := grant.Apply(p, a); applied.Spec.Overhead.Cpu().MilliValue() != test.milli-500 || !reflect.DeepEqual(p, before) {
+			t.Errorf("granted %q, spec %q: applied %v, pod %v", test.granted, test.spec, applied.Spec.Overhead, p.Spec.Overhead)
+		}
+	}
+}

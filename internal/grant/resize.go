@@ -34,15 +34,19 @@ func equal(a, b v1.ResourceList, name v1.ResourceName) bool {
 // Most allows what either a or b allows: of each request and limit the greater
 // one, where no limit is the greatest.
 func Most(a, b *pod.Allocation) *pod.Allocation {
-	m := &pod.Allocation{Generation: b.Generation, Containers: make(map[string]v1.ResourceRequirements, len(b.Containers)), Pod: b.Pod}
+	m := &pod.Allocation{Generation: b.Generation, Containers: make(map[string]v1.ResourceRequirements, len(b.Containers)), Pod: b.Pod, Overhead: b.Overhead}
 	for name, r := range b.Containers {
 		if s, ok := a.Containers[name]; ok {
 			r = most(s, r)
 		}
 		m.Containers[name] = r
 	}
-	if a.Pod != nil && b.Pod != nil {
-		whole := most(*a.Pod, *b.Pod)
+	if b.Pod != nil {
+		var before v1.ResourceRequirements // a pod may come to have some as a whole
+		if a.Pod != nil {
+			before = *a.Pod
+		}
+		whole := most(before, *b.Pod)
 		m.Pod = &whole
 	}
 	return m
@@ -54,16 +58,26 @@ func most(a, b v1.ResourceRequirements) v1.ResourceRequirements {
 		if q, ok := greater(a.Requests, b.Requests, name); ok {
 			r.Requests = set(r.Requests, name, q)
 		}
-		x, inA := a.Limits[name]
-		y, inB := b.Limits[name]
+	}
+	r.Limits = MostLimits(a.Limits, r.Limits)
+	return r
+}
+
+// MostLimits are the limits b, but of the two resources that can be resized the
+// greater of both: none where either has none.
+func MostLimits(a, b v1.ResourceList) v1.ResourceList {
+	l := b.DeepCopy()
+	for _, name := range resizable {
+		x, inA := a[name]
+		y, inB := b[name]
 		switch {
 		case inA && inB && x.Cmp(y) > 0:
-			r.Limits = set(r.Limits, name, x)
+			l[name] = x
 		case !inA && inB:
-			delete(r.Limits, name)
+			delete(l, name)
 		}
 	}
-	return r
+	return l
 }
 
 func greater(a, b v1.ResourceList, name v1.ResourceName) (resource.Quantity, bool) {

@@ -67,6 +67,12 @@ func TestMostAllowsBoth(t *testing.T) {
 			t.Error("its operands were changed")
 		}
 	}
+	// A pod that had nothing as a whole, and is given a limit below what a container had.
+	before := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{"c": amounts("1", "2")}}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	if got := grant.PodLimits(p, grant.Most(before, allocation(amounts("1", "1")))); got.CPULimitMilli != 2000 {
+		t.Errorf("the pod's group would allow %dm of CPU, where a container in it has 2000m", got.CPULimitMilli)
+	}
 	only := grant.Most(&pod.Allocation{Containers: map[string]v1.ResourceRequirements{"gone": amounts("1", "1")}}, allocation(amounts("1", "2")))
 	if len(only.Containers) != 1 {
 		t.Errorf("a container that isn't granted anything any more counts: %v", only.Containers)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
@@ -65,6 +67,7 @@ func Check(ctx context.Context, config Config) []Problem {
 	if err := checkTools(config.Runtime.BinDirs); err != nil {
 		problems = append(problems, fatal(err)...)
 	}
+	problems = append(problems, fatal(checkKernel())...)
 	problems = append(problems, fatal(checkCgroups())...)
 	problems = append(problems, checkRootDir(config)...)
 	problems = append(problems, checkNetwork(ctx, config.Runtime)...)
@@ -72,6 +75,16 @@ func Check(ctx context.Context, config Config) []Problem {
 		problems = append(problems, fatal(checkAddress(ctx, address))...)
 	}
 	return problems
+}
+
+// checkKernel tries the system call that opens files below folders which pods can
+// write to: without it logs can't be read nor rotated.
+func checkKernel() error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
+	if err != nil {
+		return fmt.Errorf("the system call openat2 can't be used (%w): it takes Linux 5.6 or newer, and a sandbox around this program must let it through", err)
+	}
+	return unix.Close(fd)
 }
 
 // fatal makes one problem of every error that is joined in err.

@@ -61,7 +61,11 @@ func pullFailure(name string, attempts []attempt) pod.Failure {
 	for _, a := range attempts {
 		text := runtimeMessage(a.err)
 		if a.login != nil {
-			text = "with " + a.login.Origin.String() + ": " + withoutSecrets(text, a.login)
+			text = "with " + a.login.Origin.String() + ": " + text
+		}
+		// A registry may also repeat what it was shown in an earlier attempt.
+		for _, other := range attempts {
+			text = withoutSecrets(text, other.login)
 		}
 		said = append(said, text)
 		if pullReason(a.err) != f.Reason {
@@ -99,6 +103,9 @@ const shortest = 4
 
 // withoutSecrets takes out of a registry's or runtime's words what it shouldn't have repeated.
 func withoutSecrets(text string, c *credentials.Credential) string {
+	if c == nil {
+		return text
+	}
 	basic := base64.StdEncoding.EncodeToString([]byte(c.Username + ":" + c.Password))
 	for _, secret := range []string{basic, c.Password, c.IdentityToken, c.RegistryToken} {
 		if len(secret) >= shortest {
@@ -115,7 +122,8 @@ func unclear(err error) bool {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
 		return true
 	case codes.Unknown:
-		// Without a status it isn't the runtime's answer.
+		// Without a status it may not be the runtime's answer. It often is: cri-client takes
+		// this code off.
 		var g interface{ GRPCStatus() *status.Status }
 		return !errors.As(err, &g)
 	default:

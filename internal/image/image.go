@@ -105,6 +105,8 @@ type Request struct {
 	// for, also if that is under way for others or has to wait for other pulls. It isn't
 	// called where no pull is needed.
 	Pulling func()
+	// Now has it pulled also while a failure is waited out: for a person who asks for it.
+	Now bool
 }
 
 // Image is one that is present.

@@ -47,7 +47,7 @@ func New(c Config) *Manager {
 //
 // After a failure an image isn't pulled again for a while: 10 s, then twice as long
 // after each further one, up to 5 minutes. Requests with the same credentials fail at
-// once then.
+// once then, but for those that want it Now.
 //
 // The error is a *pod.Failure with one of the kubelet's waiting reasons, or the
 // context's error if that ended first.
@@ -182,7 +182,7 @@ func (m *Manager) fetch(ctx context.Context, w *wish) (Image, error) {
 		return Image{}, keyringFailure(w.name, err)
 	}
 	failures := backoff.Key{Image: w.name, Login: m.names(logins)}
-	if s, ok := m.failures.Get(failures); ok && time.Now().Before(s.Until) {
+	if s, ok := m.failures.Get(failures); ok && !w.Now && time.Now().Before(s.Until) {
 		return Image{}, backoffFailure(w.name, s)
 	}
 	if w.Pulling != nil {

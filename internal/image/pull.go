@@ -98,12 +98,8 @@ func (m *Manager) try(ctx context.Context, name string, logins []credentials.Cre
 		}
 		ref, err := m.cfg.Runtime.PullImage(ctx, name, login)
 		if err == nil {
-			out := pulled{took: time.Since(began), Stored: m.stored(ctx, ref)}
-			if err := m.cfg.Access.Pulled(name, out.Ref, login); err != nil {
-				// Who waits for it has just shown that it may have it; the next one has to again.
-				m.cfg.Log.Error(err, "Image pulled, but others will have to pull it again")
-			}
-			return out, login, nil
+			took := time.Since(began)
+			return pulled{took: took, Stored: m.keep(ctx, name, ref, login)}, login, nil
 		}
 		attempts = append(attempts, attempt{login, err})
 		known = known && !unclear(err)
@@ -115,13 +111,25 @@ func (m *Manager) try(ctx context.Context, name string, logins []credentials.Cre
 	return pulled{}, nil, attempts
 }
 
-// stored is an image that was pulled, as later looks at it will see it. One that can't be
-// looked at is as good, only its size isn't known.
-func (m *Manager) stored(ctx context.Context, ref string) Stored {
-	if s := m.glance(ctx, ref); s.err == nil && s.Ref != "" {
-		return s.Stored
+// keep has it written down who pulled an image, and returns that as later looks at it will
+// see it. Where this fails, those who wait for it have shown all the same that they may
+// have it; who comes next has to again.
+func (m *Manager) keep(ctx context.Context, name, ref string, login *credentials.Credential) Stored {
+	// The image is here whether somebody still waits or not.
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer done()
+	s := m.glance(ctx, ref)
+	if s.err != nil || s.Ref == "" {
+		// Under the reference that it was pulled by it may not be found again: a note under
+		// that would leave it open to all.
+		m.cfg.Access.NotPulled(name, false)
+		m.cfg.Log.Error(s.err, "Image pulled, but the runtime doesn't say what it has; others will have to pull it again", "image", name, "ref", ref)
+		return Stored{Ref: ref}
 	}
-	return Stored{Ref: ref}
+	if err := m.cfg.Access.Pulled(name, s.Ref, login); err != nil {
+		m.cfg.Log.Error(err, "Image pulled, but others will have to pull it again")
+	}
+	return s.Stored
 }
 
 // unchanged reports whether nothing came, and won't come, of a pull whose end wasn't seen.

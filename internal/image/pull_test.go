@@ -82,6 +82,22 @@ func TestWhatEndsABackOff(t *testing.T) {
 	}
 }
 
+// TestNowWaitsForNoFailure: who asks by hand has just mended what was wrong.
+func TestNowWaitsForNoFailure(t *testing.T) {
+	rt := &runtime{}
+	m := New(config(rt))
+	request := Request{Image: "a:1", Policy: v1.PullAlways}
+	_, err := m.Ensure(t.Context(), request)
+	wantFailure(t, err, "ErrImagePull")
+	rt.registry = map[string]string{"a:1": "sha256:a"}
+	_, err = m.Ensure(t.Context(), request)
+	wantFailure(t, err, "ImagePullBackOff")
+	request.Now = true
+	if _, err := m.Ensure(t.Context(), request); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOtherCredentialsDontWaitForThoseThatFailed(t *testing.T) {
 	rt := &runtime{registry: map[string]string{"a:1": "sha256:a"}, locked: map[string][]string{"a:1": {"good"}}}
 	cfg := config(rt)
@@ -148,6 +164,16 @@ func TestReasonOfSeveralFailures(t *testing.T) {
 	}
 	if f := pullFailure("a:1", []attempt{{err: down}, {err: no}}); f.Reason != "ErrImagePull" {
 		t.Errorf("got %s", f.Reason)
+	}
+}
+
+// TestNoAttemptTellsAnothersSecret: a registry may remember what it was shown before.
+func TestNoAttemptTellsAnothersSecret(t *testing.T) {
+	first, second := secretLogin("n", "s", "first-password"), secretLogin("n", "t", "second-password")
+	no := status.Error(codes.Unknown, "401 after u:first-password and dTpmaXJzdC1wYXNzd29yZA==, second-password")
+	f := pullFailure("a:1", []attempt{{&first, no}, {&second, no}, {nil, no}})
+	if want := "401 after u:(secret) and (secret), (secret)"; strings.Count(f.Message, want) != 3 || strings.Contains(f.Message, "password") {
+		t.Errorf("got %q, want %q three times", f.Message, want)
 	}
 }
 

@@ -177,6 +177,39 @@ func TestARuntimeThatWentAway(t *testing.T) {
 	wantFailure(t, err, "ErrImageNeverPull")
 }
 
+// TestAnImageThatCantBeLookedAt: a runtime may name what it has pulled otherwise than what it
+// has. As long as it doesn't say what that is, the image is for nobody without a pull.
+func TestAnImageThatCantBeLookedAt(t *testing.T) {
+	rt := privateImage()
+	n := startNode(t, rt, t.TempDir())
+	n.cfg.Runtime = mute{rt}
+	got, err := n.ensure("a:1", "tenant", "")
+	if err != nil || got.Ref != "a@digest" || !got.Pulled {
+		t.Fatalf("who pulled it got %+v, %v", got, err)
+	}
+	rt.lookErr = nil
+	if err := n.records.Settle(t.Context(), func(context.Context, string) (string, error) { return rt.local["a:1"], nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.records.Prune([]string{rt.local["a:1"]}, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = n.ensure("a:1", "guest", v1.PullNever)
+	wantFailure(t, err, "ErrImageNeverPull", "pulled with credentials")
+	if _, err := n.ensure("a:1", "tenant", ""); err != nil {
+		t.Errorf("who has the password got %v", err)
+	}
+}
+
+// mute pulls an image, names it by its digest, and then says no more.
+type mute struct{ *runtime }
+
+func (r mute) PullImage(ctx context.Context, image string, login *credentials.Credential) (string, error) {
+	_, err := r.runtime.PullImage(ctx, image, login)
+	r.lookErr = status.Error(codes.DeadlineExceeded, "no answer")
+	return "a@digest", err
+}
+
 // dying pulls an image and takes the answer with it.
 type dying struct{ *runtime }
 

@@ -3,19 +3,19 @@ package imagegc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
 	"github.com/deckhand-node/deckhand/internal/imagegc/choice"
 )
 
-// List tells of all images on the node, in the order of their names.
+// List tells of all images on the node, in the order of their names. Before all users are
+// known it tells of those that are.
 func (c *Collector) List(ctx context.Context) ([]choice.Image, error) {
 	images, err := c.look(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrUnsettled) {
 		return nil, err
 	}
 	slices.SortFunc(images, func(a, b choice.Image) int { return cmp.Or(cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.ID, b.ID)) })
@@ -29,10 +29,10 @@ func (c *Collector) Prune(ctx context.Context, dryRun bool) (Report, error) {
 }
 
 // Remove removes one image with all its names, for a person, who may give any name of it or
-// the beginning of its ID. Unless forced it refuses one that is in use or pinned, and one that
+// the beginning of its ID. It refuses one that is in use or pinned, and one that
 // has other tags than the one given. It returns which image was meant, also with an error
 // that wraps ErrKept; with ErrUnknown there is none.
-func (c *Collector) Remove(ctx context.Context, name string, force bool) (choice.Image, error) {
+func (c *Collector) Remove(ctx context.Context, name string) (choice.Image, error) {
 	if err := c.take(ctx); err != nil {
 		return choice.Image{}, err
 	}
@@ -49,12 +49,10 @@ func (c *Collector) Remove(ctx context.Context, name string, force bool) (choice
 		return choice.Image{}, fmt.Errorf("%w: %q may be any of %s; say which by its ID", ErrUnknown, name, namesOf(images, at))
 	}
 	image := images[at[0]]
-	if !force {
-		if why := refusal(&image, name); why != "" {
-			return image, kept(&image, why)
-		}
+	if why := refusal(&image, name); why != "" {
+		return image, kept(&image, why)
 	}
-	stays, err := c.remove(ctx, image, c.askedAgain(force))
+	stays, err := c.remove(ctx, image)
 	switch {
 	case err != nil:
 		return image, fmt.Errorf("remove image %s: %w", image.Name(), err)
@@ -69,18 +67,7 @@ func kept(i *choice.Image, why string) error {
 	return fmt.Errorf("%w: %s: %s", ErrKept, i.Name(), why)
 }
 
-// askedAgain is the last check before a person's removal. What is just being pulled
-// stays whoever insists.
-func (c *Collector) askedAgain(force bool) func(context.Context, *runtimeapi.Image) (string, error) {
-	if !force {
-		return c.whyStays
-	}
-	return func(_ context.Context, i *runtimeapi.Image) (string, error) {
-		return inUseBy(usersOf(i, c.cfg.Guard.uses())), nil
-	}
-}
-
-// refusal says why an image isn't removed for a person who doesn't insist.
+// refusal says why an image isn't removed for a person.
 func refusal(i *choice.Image, name string) string {
 	switch {
 	case len(i.Users) > 0:
@@ -90,7 +77,7 @@ func refusal(i *choice.Image, name string) string {
 	}
 	asTag := slices.ContainsFunc(i.Tags, func(t string) bool { return key(t) == key(name) })
 	if asTag && len(i.Tags) > 1 {
-		return fmt.Sprintf("it has other names, which would go too (%s); give its ID %s, or force it", strings.Join(i.Tags, ", "), i.ID)
+		return fmt.Sprintf("it has other names, which would go too (%s); to remove it with all of them give its ID %s", strings.Join(i.Tags, ", "), i.ID)
 	}
 	return ""
 }

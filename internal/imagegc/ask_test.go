@@ -2,6 +2,7 @@ package imagegc
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +43,40 @@ func TestList(t *testing.T) {
 	}
 }
 
+// TestListBeforeAllUsersAreKnown: a person sees what there is. What isn't known to be in use
+// is neither taken for unused from now on, nor removed.
+func TestListBeforeAllUsersAreKnown(t *testing.T) {
+	w := newWorld()
+	c := w.collector(t, byDefault)
+	w.add("a", mib, "a:1")
+	w.add("b", mib, "b:1")
+	w.use("a:1", "b:1")
+	before, err := c.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.add("new", mib, "new:1")
+	w.use("a:1")
+	w.fail("uses", fmt.Errorf("%w: a source is silent", ErrUnsettled))
+	images, err := c.List(t.Context())
+	if err != nil || len(images) != 3 || len(images[0].Users) != 1 || len(images[1].Users) != 0 || images[1].Used != before[1].Used || !images[2].Detected.IsZero() {
+		t.Errorf("%+v, %v", images, err)
+	}
+	if !c.records.byID["b"].inUse {
+		t.Error("what isn't known to be in use counts as unused")
+	}
+	want := "it isn't known yet which images are in use: a source is silent"
+	if _, err := c.Remove(t.Context(), "b:1"); err == nil || err.Error() != want {
+		t.Errorf("removing one: %v, want %s", err, want)
+	}
+	if _, err := c.Prune(t.Context(), false); err == nil || err.Error() != want {
+		t.Errorf("pruning: %v, want %s", err, want)
+	}
+	if removed, _ := w.taken(); len(removed) > 0 {
+		t.Errorf("removed %v", removed)
+	}
+}
+
 func TestPrune(t *testing.T) {
 	w := newWorld()
 	c := w.collector(t, byDefault)
@@ -65,7 +100,6 @@ func TestPrune(t *testing.T) {
 func TestRemove(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		force   bool
 		removed string
 		err     string
 	}{
@@ -77,12 +111,9 @@ func TestRemove(t *testing.T) {
 		{name: "aaaaa", err: `no such image: "aaaaa" isn't on this node`},
 		{name: "single", err: `no such image: "single" isn't`},
 		{name: "one:1", err: "other names, which would go too (docker.io/library/one:1, docker.io/library/two:2)"},
-		{name: "one:1", force: true, removed: "b"},
 		{name: id("b"), removed: "b"},
 		{name: "used:1", err: "in use by pod default/web (wanted)"},
-		{name: "used:1", force: true, removed: "c"},
 		{name: "pinned:1", err: "pinned"},
-		{name: "pinned:1", force: true, removed: "d"},
 		{name: "pause:1", err: "sandboxes"},
 		{name: "fail:1", err: "remove image docker.io/library/fail:1: device busy"},
 		{name: "ffffff", err: "may be any of docker.io/library/fail:1"},
@@ -99,17 +130,17 @@ func TestRemove(t *testing.T) {
 		w.failing[id("f")] = true
 		col := w.collector(t, byDefault)
 		col.cfg.Keep = []string{"pause:1"}
-		image, err := col.Remove(t.Context(), c.name, c.force)
+		image, err := col.Remove(t.Context(), c.name)
 		removed, _ := w.taken()
 		switch {
 		case c.err != "":
 			unknown, failed := image.ID == "", strings.Contains(c.name, "fail")
 			if err == nil || !strings.Contains(err.Error(), c.err) || len(removed) > 0 ||
 				errors.Is(err, ErrUnknown) != unknown || errors.Is(err, ErrKept) == (unknown || failed) {
-				t.Errorf("%s (force %v): removed %v, error %v, want %q", c.name, c.force, removed, err, c.err)
+				t.Errorf("%s: removed %v, error %v, want %q", c.name, removed, err, c.err)
 			}
 		case err != nil || image.ID != id(c.removed) || !slices.Equal(removed, []string{id(c.removed)}):
-			t.Errorf("%s (force %v): removed %v, %+v, error %v", c.name, c.force, removed, image, err)
+			t.Errorf("%s: removed %v, %+v, error %v", c.name, removed, image, err)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func (c *Collector) carryOut(ctx context.Context, disks []choice.Disk, p choice.
 }
 
 func (c *Collector) carryOutOne(ctx context.Context, removal choice.Removal, r *Report) {
-	stays, err := c.remove(ctx, removal.Image, c.whyStays)
+	stays, err := c.remove(ctx, removal.Image)
 	switch {
 	case err != nil:
 		c.cfg.Log.Error(err, "Image can't be removed", "image", removal.Name(), "id", removal.ID, "reason", removal.Reason)
@@ -147,9 +147,9 @@ func (c *Collector) missing(disks []choice.Disk) uint64 {
 	return most
 }
 
-// remove removes an image, unless somebody needs it by now: then it says who. stays is
-// asked about the image as it is now, when nobody can begin to look for it any more.
-func (c *Collector) remove(ctx context.Context, i choice.Image, stays func(context.Context, *runtimeapi.Image) (string, error)) (string, error) {
+// remove removes an image, unless somebody needs it by now: then it says who. It looks for
+// them when nobody can begin to look for the image any more.
+func (c *Collector) remove(ctx context.Context, i choice.Image) (stays string, err error) {
 	under, holders := c.cfg.Guard.begin(keys(i.ID, i.Tags, i.Digests))
 	if under == nil {
 		return inUseBy(holders), nil
@@ -164,9 +164,8 @@ func (c *Collector) remove(ctx context.Context, i choice.Image, stays func(conte
 	if now == nil {
 		return "it is gone already", nil
 	}
-	why, err := stays(ctx, now)
-	if err != nil || why != "" {
-		return why, err
+	if stays, err = c.whyStays(ctx, now); err != nil || stays != "" {
+		return stays, err
 	}
 	tried = true
 	return "", c.cfg.Runtime.RemoveImage(ctx, spec)
@@ -187,8 +186,9 @@ func (c *Collector) whyStays(ctx context.Context, i *runtimeapi.Image) (string, 
 func usersOf(i *runtimeapi.Image, uses []Use) []choice.User {
 	known := keys(i.GetId(), i.GetRepoTags(), i.GetRepoDigests())
 	var users []choice.User
+	read := reading{}
 	for _, use := range uses {
-		if slices.Contains(known, key(use.Image)) {
+		if slices.Contains(known, read.key(use.Image)) {
 			users = append(users, use.User)
 		}
 	}

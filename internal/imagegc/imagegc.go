@@ -58,7 +58,8 @@ type Users interface {
 	// InUse lists every need: those of containers that the runtime knows, running or dead, by
 	// the runtime's reference; those of pods that should run here, by the names in their
 	// specs, image volumes included. It has to be complete, and as of now: an image
-	// that isn't listed may be removed. An error means that nothing may be. It is asked
+	// that isn't listed may be removed. An error means that nothing may be; with
+	// ErrUnsettled it lists what is known, for people. It is asked
 	// while an image can't be held, so it mustn't wait for whoever holds images.
 	InUse(ctx context.Context) ([]Use, error)
 }

@@ -24,24 +24,25 @@ func Statfs(path string) (choice.Disk, error) {
 	return choice.Disk{Path: path, Capacity: st.Blocks * block, Available: st.Bavail * block}, nil
 }
 
-// look finds out about all images, and takes that down.
+// look finds out about all images, and takes that down. With ErrUnsettled it tells what is
+// known, and takes nothing down: an image without users may have some.
 func (c *Collector) look(ctx context.Context) ([]choice.Image, error) {
 	listed, err := c.cfg.Runtime.ListImages(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
 	listed = slices.DeleteFunc(listed, func(i *runtimeapi.Image) bool { return i.GetId() == "" })
-	uses, err := c.uses(ctx)
-	if err != nil {
-		return nil, err
+	uses, unsettled := c.uses(ctx)
+	if unsettled != nil && !errors.Is(unsettled, ErrUnsettled) {
+		return nil, unsettled
 	}
 	images := make([]choice.Image, len(listed))
 	for n, i := range listed {
 		images[n] = describe(i)
 	}
-	at := newIndex(images)
+	at, read := newIndex(images), reading{}
 	for _, use := range uses {
-		for _, n := range at[key(use.Image)] {
+		for _, n := range at[read.key(use.Image)] {
 			images[n].Users = append(images[n].Users, use.User)
 		}
 	}
@@ -49,6 +50,10 @@ func (c *Collector) look(ctx context.Context) ([]choice.Image, error) {
 		for _, n := range at[key(name)] {
 			images[n].Pinned = keptForSandboxes
 		}
+	}
+	if unsettled != nil {
+		c.recall(images, time.Now())
+		return images, unsettled
 	}
 	c.remember(images, at)
 	return images, nil
@@ -70,10 +75,10 @@ func describe(i *runtimeapi.Image) choice.Image {
 // uses are all needs of images: those that pods have, and those of the moment.
 func (c *Collector) uses(ctx context.Context) ([]Use, error) {
 	uses, err := c.cfg.Users.InUse(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrUnsettled) {
 		return nil, fmt.Errorf("find out which images are in use: %w", err)
 	}
-	return append(slices.Clip(uses), c.cfg.Guard.uses()...), nil
+	return append(slices.Clip(uses), c.cfg.Guard.uses()...), err
 }
 
 // remember takes down which images there are and which are in use, and fills in since when.
@@ -91,16 +96,29 @@ func (c *Collector) remember(images []choice.Image, at index) {
 		}
 	}
 	c.mu.Lock()
-	if err := c.records.load(now); err != nil {
-		c.cfg.Log.Error(err, "Images may seem to be in use for less long than they are")
-	}
+	c.load(now)
 	c.records.see(now, seen)
+	c.mu.Unlock()
+	c.recall(images, now)
+	c.save(now, false)
+}
+
+// recall fills in since when images are known and when they were used.
+func (c *Collector) recall(images []choice.Image, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.load(now)
 	for n := range images {
 		rec := c.records.byID[images[n].ID]
 		images[n].Detected, images[n].Used = rec.Detected, rec.Used
 	}
-	c.mu.Unlock()
-	c.save(now, false)
+}
+
+// load reads the records if that wasn't done yet; the caller holds the lock.
+func (c *Collector) load(now time.Time) {
+	if err := c.records.load(now); err != nil {
+		c.cfg.Log.Error(err, "Images may seem to be in use for less long than they are")
+	}
 }
 
 // save writes the records if that is due; at the end also what may wait otherwise.

@@ -25,6 +25,19 @@ func key(ref string) string {
 	return parsed.String()
 }
 
+// reading remembers the keys of names as long as many are read: to read one takes a while,
+// and thousands of pods use few images.
+type reading map[string]string
+
+func (r reading) key(ref string) string {
+	k, known := r[ref]
+	if !known {
+		k = key(ref)
+		r[ref] = k
+	}
+	return k
+}
+
 // keys are all that an image is known by, the ID's first.
 func keys(id string, tags, digests []string) []string {
 	out := make([]string, 0, 1+len(tags)+len(digests))

@@ -200,12 +200,14 @@ func newCommands() map[string]command {
 		},
 		"edit-resources": func(s *sim, a []string) (err error) {
 			s.change(func(p *v1.Pod) {
-				r := &p.Spec.Resources
 				if name := arg(a, 0); name != "-" {
-					res := &pod.ContainerNamed(p, name).Resources
-					r = &res
+					err = setResources(&pod.ContainerNamed(p, name).Resources, a[1:])
+					return
 				}
-				err = setResources(*r, a[1:])
+				if p.Spec.Resources == nil {
+					p.Spec.Resources = &v1.ResourceRequirements{}
+				}
+				err = setResources(p.Spec.Resources, a[1:])
 			})
 			return err
 		},
@@ -216,6 +218,17 @@ func newCommands() map[string]command {
 					EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: arg(a, 0)}, TargetContainerName: arg(a, 1)})
 			})
 			return nil
+		},
+		// overhead cpu=1 ...: the pod's RuntimeClass is defined, or edited, which makes no other generation
+		"overhead": func(s *sim, a []string) error {
+			var r v1.ResourceRequirements
+			for i := range a {
+				a[i] = "request:" + a[i]
+			}
+			err := setResources(&r, a)
+			s.pod = s.pod.DeepCopy()
+			s.pod.Spec.Overhead = r.Requests
+			return err
 		},
 		// gate TYPE STATUS: somebody sets a condition of the pod
 		"gate": func(s *sim, a []string) error {

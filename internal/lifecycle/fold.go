@@ -89,7 +89,7 @@ func (d *decider) failed(r pod.Result) {
 	}
 	if r.Failure.Rejected && d.kept().Ending == nil && d.in.Pod != nil {
 		d.book.Change(func(k *pod.Kept) {
-			k.Ending, k.RestartAll = &pod.Ending{At: d.in.Now, Reason: r.Failure.Reason, Message: r.Failure.Message}, nil
+			k.Ending, k.RestartAll = &pod.Ending{At: d.in.Now, Reason: r.Failure.Reason, Message: "Pod was rejected: " + r.Failure.Message}, nil
 		})
 		d.plan.Event(v1.EventTypeWarning, r.Failure.Reason, "", r.Failure.Message)
 		return
@@ -136,6 +136,7 @@ func (d *decider) forget() {
 		d.mem.Retries.Forget(pod.Action{Kind: pod.CreateSandbox})
 	}
 	d.takeSpec()
+	d.takeOverhead()
 	known := make(map[string]bool, len(d.sandboxes())+len(d.instances()))
 	for i := range d.sandboxes() {
 		known[d.sandboxes()[i].ID] = true
@@ -179,6 +180,18 @@ func prune[V any](m map[string]V, known map[string]bool) {
 			delete(m, id)
 		}
 	}
+}
+
+// takeOverhead has the pod prepared anew when it takes more or less beside its containers
+// than what it was prepared with, as its control group has to allow that: its RuntimeClass
+// was defined late, or edited.
+func (d *decider) takeOverhead() {
+	p := d.in.Pod
+	if p == nil || !d.mem.Prepared || grant.SameList(p.Spec.Overhead, d.mem.Overhead) {
+		return
+	}
+	d.mem.Prepared = false
+	d.mem.Retries.ForgetSpec()
 }
 
 // takeSpec forgets what was about an earlier version of the spec: failures, images.

@@ -23,6 +23,8 @@ type Memory struct {
 	Cleaned bool
 	// Generation is that of the spec which the last decision was about.
 	Generation int64
+	// Overhead is what the pod took beside its containers when PreparePod was begun last.
+	Overhead v1.ResourceList
 	// Images holds, by container, the resolved image that the next instance is made from.
 	Images map[string]string
 	// Retries holds what failed, and when to try again, by kind and target.

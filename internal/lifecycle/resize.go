@@ -68,7 +68,8 @@ func (d *decider) resize() {
 		}
 		granted := d.in.Allocation.Containers[m.Spec.Name]
 		a := pod.Action{Kind: pod.ResizeContainer, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt, Resources: &granted, Why: "the spec asks for other resources"}
-		if len(grant.PodWide(d.in.Allocation)) > 0 {
+		if d.in.Allocation.Pod != nil || d.in.Pod.Spec.Resources != nil {
+			// What the spec says may not be granted yet.
 			a.PodResources = &pod.Allocation{Pod: d.in.Allocation.Pod}
 		}
 		d.plan.BecauseRetried(m.Spec.Name, a)

@@ -169,7 +169,9 @@ func (d *decider) prepare(up bool) {
 	} else if !up {
 		d.plan.Because(plan.Wait{Text: "folders, cgroup and volumes are being prepared"})
 	}
-	d.plan.Do(a)
+	if d.plan.Do(a) {
+		d.mem.Overhead = d.in.Pod.Spec.Overhead
+	}
 }
 
 // haveSandbox reports whether there is a live sandbox, and works towards one if not.

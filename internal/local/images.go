@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -39,8 +40,8 @@ type Image struct {
 	Pinned bool   `json:"pinned,omitempty"`
 	// UsedBy names pods as namespace/name.
 	UsedBy []string `json:"usedBy,omitempty"`
-	// LastUsed is when a container that uses it was last there; zero if none was since
-	// the agent knows of the image, which is since Detected.
+	// LastUsed is when a pod last needed it, or somebody pulled it by hand; zero if none did
+	// since the agent knows of the image, which is since Detected.
 	LastUsed time.Time `json:"lastUsed,omitzero"`
 	Detected time.Time `json:"detected,omitzero"`
 }
@@ -102,6 +103,9 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 	}
 	image, err := s.images.Pull(r.Context(), name, func(p PullProgress) { send(PullUpdate{Progress: &p}) })
 	if err != nil {
+		if r.Context().Err() != nil {
+			err = errors.New("the agent is stopping; the pull was given up")
+		}
 		send(PullUpdate{Error: err.Error()})
 		return nil
 	}

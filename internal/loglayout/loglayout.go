@@ -55,7 +55,8 @@ func ParseFile(name string) (attempt int, rotated, ok bool) {
 
 func parseAttempt(number string) (int, bool) {
 	n, err := strconv.ParseUint(number, 10, 31)
-	if err != nil || n == math.MaxInt32 { // the next attempt has to have a number too
+	// The next attempt has to have a number too, and nobody writes 007.log.
+	if err != nil || n == math.MaxInt32 || number != "0" && number[0] == '0' {
 		return 0, false
 	}
 	return int(n), true

@@ -36,7 +36,8 @@ type Name struct {
 // Current is the name of what an instance's runtime writes.
 func Current(attempt int) Name { return Name{Attempt: attempt} }
 
-// ParseName reads the name of a file, without its folder; false if it isn't one of the forms.
+// ParseName reads the name of a file, without its folder; false if it isn't one of the
+// forms. String gives back what was read.
 func ParseName(name string) (Name, bool) {
 	number, rest, _ := strings.Cut(name, ".")
 	attempt, ok := parseAttempt(number)
@@ -54,7 +55,8 @@ func ParseName(name string) (Name, bool) {
 	if stamp, n.Compressed = strings.CutSuffix(stamp, compressedSuffix); !n.Compressed {
 		stamp, n.Temp = strings.CutSuffix(stamp, tempSuffix)
 	}
-	if _, err := time.Parse(stampFormat, stamp); err != nil {
+	// Parse alone would also take fractions of a second.
+	if _, err := time.Parse(stampFormat, stamp); err != nil || len(stamp) != len(stampFormat) {
 		return Name{}, false
 	}
 	n.Stamp = stamp

@@ -24,7 +24,8 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "log", "0.logs", "0.log.", "0.log.1", "0.log.20260102", "0.log.20261302-030405", "0.log.20260102-030405.gz.tmp",
-		"0.log.20260102-030405.bz2", "0.log.gz", "x.log", "-1.log", "2147483647.log"} {
+		"0.log.20260102-030405.bz2", "0.log.gz", "x.log", "-1.log", "2147483647.log",
+		"00.log", "007.log.20260102-030405", "0.log.20260102-030405.5", "0.log.20260102-030405,5.gz"} {
 		if got, ok := loglayout.ParseName(name); ok {
 			t.Errorf("%q is taken for %+v", name, got)
 		}

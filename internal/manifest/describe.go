@@ -87,7 +87,16 @@ func describe(n *yaml.Node) string {
 
 // describe says what a node is, with its article, and of a Secret's no more than that.
 func (c *checker) describe(n *yaml.Node) string {
-	if !c.secret || n.Kind != yaml.ScalarNode {
+	if c.secret {
+		return typeOf(n)
+	}
+	return describe(n)
+}
+
+// typeOf says what a node is, with its article, and no more than that: where no object is
+// around it, nobody can tell whether it is a Secret's, or not even meant as a manifest.
+func typeOf(n *yaml.Node) string {
+	if n.Kind != yaml.ScalarNode {
 		return describe(n)
 	}
 	if !slices.Contains(plainTags, n.ShortTag()) {

@@ -47,7 +47,7 @@ func (d *decoder) root(t *tree) {
 	d.aliasCost = 0
 	n := yamltext.Deref(t.node)
 	if n.Kind != yaml.MappingNode {
-		d.refuse(t, "", "", fmt.Sprintf("the document is %s, but must be an object, such as a Pod", describe(n)))
+		d.refuse(t, "", "", fmt.Sprintf("the document is %s, but must be an object, such as a Pod", typeOf(n)))
 		return
 	}
 	kind, version := text(n, "kind"), text(n, "apiVersion")
@@ -123,7 +123,7 @@ func (d *Document) read(data []byte, kind string, into objects.Object) bool {
 // wrongKind says why a node isn't what a manifest may hold, and at which field; "" if it is.
 func wrongKind(n *yaml.Node, kind string) (problem, path string) {
 	if n.Kind != yaml.MappingNode {
-		return fmt.Sprintf("is %s, but must be an object, such as a Pod", describe(n)), ""
+		return fmt.Sprintf("is %s, but must be an object, such as a Pod", typeOf(n)), ""
 	}
 	version, want := text(n, "apiVersion"), versionOf(kind)
 	switch {
@@ -180,7 +180,7 @@ func (c *checker) listItems(n *yaml.Node) []*yaml.Node {
 		case value.Kind == yaml.SequenceNode:
 			items = value.Content
 		case value.ShortTag() != tagNull:
-			c.note(value, key, "is %s, but must be a list", describe(value))
+			c.note(value, key, "is %s, but must be a list", typeOf(value))
 		}
 	}
 	return items

@@ -81,7 +81,7 @@ var decodeCases = []decodeCase{
 	{"JSON stream", "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}}\n{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}",
 		"1 line 1 name=\"default/a\" pod=true\n2 line 2 name=\"default/b\" pod=true"},
 	{"flow YAML", `{apiVersion: v1, kind: Pod, metadata: {name: a}}`, `1 line 1 name="default/a" pod=true`},
-	{"scalar", "hello", "1 line 1 name=\"\" pod=false\n  line 1: the document is a string (\"hello\"), but must be an object, such as a Pod"},
+	{"scalar", "hello", "1 line 1 name=\"\" pod=false\n  line 1: the document is a string, but must be an object, such as a Pod"},
 	{"list at the top", "- a\n", "1 line 1 name=\"\" pod=false\n  line 1: the document is a list, but must be an object, such as a Pod"},
 	{"no kind", "metadata: {name: a}\n", "1 line 1 name=\"default/a\" pod=false\n  line 1: kind: kind is missing: the manifest of a pod begins with \"apiVersion: v1\" and \"kind: Pod\""},
 	{"other kind, others go on", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n" + good,
@@ -152,7 +152,7 @@ var decodeCases = []decodeCase{
   line 8: spec.hostnam: unknown field; did you mean "hostname"?
 2 line 9 Service="" object=true
 3 line 11 name="" pod=false
-  line 11: is a string ("word"), but must be an object, such as a Pod
+  line 11: is a string, but must be an object, such as a Pod
 4 line 12 name="" pod=false
   line 12: kind: kind is missing: the manifest of a pod begins with "apiVersion: v1" and "kind: Pod"`},
 	{"PodList", "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n- {kind: Service}\n",
@@ -162,7 +162,7 @@ var decodeCases = []decodeCase{
   line 6: apiVersion: apiVersion is missing, but must be v1 for a Service`},
 	{"empty PodList", "apiVersion: v1\nkind: PodList\nitems: []\n", ""},
 	{"List with mistakes", "apiVersion: v1\nkind: List\nitem: []\nitems: 5\nitems: []\n",
-		"1 line 1 name=\"\" pod=false\n  line 3: item: unknown field; did you mean \"items\"?\n  line 4: items: is a number (\"5\"), but must be a list\n  line 5: items: is given twice (first on line 4)"},
+		"1 line 1 name=\"\" pod=false\n  line 3: item: unknown field; did you mean \"items\"?\n  line 4: items: is a number, but must be a list\n  line 5: items: is given twice (first on line 4)"},
 }
 
 func TestDecode(t *testing.T) {

@@ -109,6 +109,22 @@ func TestErrorsHoldNothingOfASecret(t *testing.T) {
 	}
 }
 
+// What isn't an object may be a part of a Secret that came apart, or another file that got
+// among the manifests.
+func TestErrorsHoldNoTextOutsideOfObjects(t *testing.T) {
+	for _, text := range []string{
+		"PASSWORD=hunter2\n",
+		objectText("Secret", "stringData:\n  a: |\n---\nhunter2\n"),
+		"!hunter2 x\n",
+		"apiVersion: v1\nkind: List\nitems: hunter2\n",
+		"apiVersion: v1\nkind: SecretList\nitems: [hunter2, !hunter2 x]\n",
+	} {
+		if told := summaries(Decode([]byte(text))); !strings.Contains(told, "but must be") || strings.Contains(told, "hunter2") {
+			t.Errorf("%q: %s", text, told)
+		}
+	}
+}
+
 func TestObjectSaysWhatTheTextSays(t *testing.T) {
 	docs := Decode([]byte(objectText("Secret", "metadata: {name: s}\ndata: {a: aGk=, none: null}\nstringData: {b: \"y\"}\n")))
 	s, ok := docs[0].Object.(*v1.Secret)

@@ -56,6 +56,8 @@ type Allocation struct {
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
 	// Pod is spec.resources (KEP-2837); nil if the pod has none.
 	Pod *v1.ResourceRequirements `json:"pod,omitempty"`
+	// Overhead is what the pod takes beside its containers (spec.overhead).
+	Overhead v1.ResourceList `json:"overhead,omitempty"`
 	// Total is what the pod as a whole requests with that, overhead included.
 	Total v1.ResourceList `json:"total,omitempty"`
 }

@@ -73,7 +73,7 @@ func (c *copier) existing(ctx context.Context) error {
 
 // once copies what the log of an instance holds now.
 func (c *copier) once(ctx context.Context, attempt int) error {
-	parts, err := c.begin(attempt)
+	parts, err := c.begin(ctx, attempt)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c *copier) once(ctx context.Context, attempt int) error {
 }
 
 // begin opens an instance's log, and goes to where the copying begins.
-func (c *copier) begin(attempt int) ([]*part, error) {
+func (c *copier) begin(ctx context.Context, attempt int) ([]*part, error) {
 	parts, err := c.reader.openParts(c.req.Log, attempt, "")
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (c *copier) begin(attempt int) ([]*part, error) {
 	}
 	tail := c.req.Tail
 	c.req.Tail = -1
-	rest, err := c.skip(parts, tail)
+	rest, err := c.skip(ctx, parts, tail)
 	if err != nil {
 		closeAll(parts)
 		return nil, err
@@ -117,7 +117,7 @@ func (c *copier) begin(attempt int) ([]*part, error) {
 }
 
 // skip returns the parts that are to be read, set to where the reading begins.
-func (c *copier) skip(parts []*part, tail int64) ([]*part, error) {
+func (c *copier) skip(ctx context.Context, parts []*part, tail int64) ([]*part, error) {
 	for c.tooOld(parts) {
 		parts = parts[1:]
 	}
@@ -125,7 +125,7 @@ func (c *copier) skip(parts []*part, tail int64) ([]*part, error) {
 		return parts, nil
 	}
 	for i := len(parts) - 1; i >= 0; i-- {
-		lines, found, err := parts[i].seekTail(tail)
+		lines, found, err := parts[i].seekTail(ctx, tail)
 		if err != nil {
 			return nil, err
 		}
@@ -160,18 +160,21 @@ func (c *copier) whole(ctx context.Context, p *part) error {
 }
 
 // released copies what is still written to a part that was rotated away, until
-// nobody has it open for writing any more, or letGo has passed.
+// nobody has it open for writing any more, or letGo has passed; where the kernel can't
+// tell, for guessTime.
 func (c *copier) released(ctx context.Context, p *part) error {
 	deadline := time.Now().Add(c.letGo)
 	for pause := time.Millisecond; ; pause = min(2*pause, guessTime) {
 		writing, err := logfolder.Writing(p.file)
-		if errors.Is(err, logfolder.ErrUnknown) {
-			writing, err, deadline, pause = true, nil, time.Now().Add(guessTime/2), guessTime
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, logfolder.ErrUnknown):
+			if err := wait(ctx, guessTime); err != nil {
+				return err
+			}
+			return c.drain(ctx, p)
+		case err != nil:
 			return err
-		}
-		if !writing || time.Now().After(deadline) {
+		case !writing || time.Now().After(deadline):
 			return c.drain(ctx, p)
 		}
 		if err := c.drain(ctx, p); err != nil {

@@ -19,7 +19,7 @@ const settleTime = 100 * time.Millisecond
 // follow copies instance after instance until there is no more to come.
 func (c *copier) follow(ctx context.Context, instances Instances) error {
 	for attempt := c.req.Attempt; ; {
-		parts, err := c.begin(attempt)
+		parts, err := c.begin(ctx, attempt)
 		if errors.Is(err, fs.ErrNotExist) {
 			next, err := c.await(ctx, attempt, instances, err)
 			if err != nil || next < 0 {

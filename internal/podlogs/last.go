@@ -2,6 +2,7 @@ package podlogs
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 
@@ -22,7 +23,7 @@ func (r *Reader) Last(l Log, attempt, count, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	offset, _, found, err := tailOffset(bytes.NewReader(window), int64(len(window)), int64(count))
+	offset, _, found, err := tailOffset(context.Background(), bytes.NewReader(window), int64(len(window)), int64(count))
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -257,5 +258,34 @@ func TestLastAcrossRotation(t *testing.T) {
 				t.Errorf("got %q, %v, want %q", got, err, tc.want)
 			}
 		})
+	}
+}
+
+func TestAnInstanceThatEndsWithABufferfulWithoutNewline(t *testing.T) {
+	r, dir := newLog(t)
+	zeros := strings.Repeat("\x00", bufferSize) // as a loss of power leaves them
+	write(t, dir, "0.log", zeros)
+	write(t, dir, "1.log", line("next"))
+	if got := copied(t, r, Request{Onward: true, Options: Options{Tail: -1}}); got != zeros+"\nnext\n" {
+		t.Errorf("after the zeros comes %q", got[bufferSize:])
+	}
+}
+
+// Counting the lines of a long log takes a while, in which whoever asked may have gone.
+func TestLookingForATailEndsWithTheContext(t *testing.T) {
+	r, dir := newLog(t)
+	pack(t, dir, oldest, line("1")+line("2"))
+	write(t, dir, "0.log", line("3")+line("4"))
+	parts, err := r.openParts(web, 0, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(parts)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, p := range parts {
+		if _, found, err := p.seekTail(ctx, 1); found || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: found is %v, error %v, want that the context ended", p.name, found, err)
+		}
 	}
 }

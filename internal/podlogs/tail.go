@@ -3,6 +3,7 @@ package podlogs
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 
@@ -13,15 +14,15 @@ import (
 // has found the place; or how many lines the part has, if there are no more than
 // n: then the first of them may go on with a line that begins in the part before.
 // Entries that the runtime split a long line into count as one line.
-func (p *part) seekTail(n int64) (count int64, found bool, err error) {
+func (p *part) seekTail(ctx context.Context, n int64) (count int64, found bool, err error) {
 	if p.name.Compressed {
-		return p.unpackTail(n)
+		return p.unpackTail(ctx, n)
 	}
 	info, err := p.file.Stat()
 	if err != nil {
 		return 0, false, err
 	}
-	offset, count, found, err := tailOffset(p.file, info.Size(), n)
+	offset, count, found, err := tailOffset(ctx, p.file, info.Size(), n)
 	if errors.Is(err, io.EOF) {
 		offset, found, err = 0, true, nil // truncated meanwhile: all that is there now is new
 	}
@@ -35,22 +36,26 @@ func (p *part) seekTail(n int64) (count int64, found bool, err error) {
 
 // unpackTail is seekTail for a compressed part. That has no way back from its end: it
 // is read up to there to count, and again to go to the place. What can't be unpacked ends it.
-func (p *part) unpackTail(n int64) (count int64, found bool, err error) {
-	if count, _ = p.passLines(-1); count <= n {
-		return count, false, nil
+func (p *part) unpackTail(ctx context.Context, n int64) (count int64, found bool, err error) {
+	count, _ = p.passLines(ctx, -1)
+	if err := ctx.Err(); err != nil || count <= n {
+		return count, false, err
 	}
-	_, err = p.passLines(count - n)
+	_, err = p.passLines(ctx, count-n)
 	return 0, true, err
 }
 
 // passLines reads a compressed part from its begin to the end of that many lines; to the
 // end of all if negative. It returns how many there were.
-func (p *part) passLines(n int64) (count int64, err error) {
+func (p *part) passLines(ctx context.Context, n int64) (count int64, err error) {
 	text, err := p.unpack()
 	if err != nil {
 		return 0, err
 	}
 	for begun, counts := false, true; count != n; {
+		if err := ctx.Err(); err != nil {
+			return count, err
+		}
 		piece, err := text.ReadSlice('\n')
 		if !begun {
 			counts = lines.EndsLine(piece)
@@ -69,7 +74,7 @@ func (p *part) passLines(n int64) (count int64, err error) {
 
 // tailOffset returns where the last n lines of a text begin; found is false if it has
 // no more than that: count then says how many.
-func tailOffset(f io.ReaderAt, size, n int64) (offset, count int64, found bool, err error) {
+func tailOffset(ctx context.Context, f io.ReaderAt, size, n int64) (offset, count int64, found bool, err error) {
 	var (
 		block = make([]byte, min(bufferSize, size))
 		head  [lines.MaxHeader]byte
@@ -77,6 +82,9 @@ func tailOffset(f io.ReaderAt, size, n int64) (offset, count int64, found bool, 
 		next = size
 	)
 	for high := size; high > 0; {
+		if err := ctx.Err(); err != nil {
+			return 0, 0, false, err
+		}
 		low := max(0, high-int64(len(block)))
 		b := block[:high-low]
 		if _, err := f.ReadAt(b, low); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/knob"
 )
 
-// ensureTiers makes the groups above the pods' once.
+// ensureTiers makes the groups above the pods' once, and counts the pods in them.
 func (m *Manager) ensureTiers(l layout) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,6 +45,7 @@ func (m *Manager) ensureTiers(l layout) error {
 			return err
 		}
 	}
+	m.recall(l)
 	m.tiers = true
 	return nil
 }

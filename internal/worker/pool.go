@@ -7,6 +7,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -259,6 +260,18 @@ func (p *Pool) WakeAll() {
 	}
 }
 
+// WakeAwaiting has those pods looked at again that wait for an object (pod.Failure.Awaits):
+// to be called after Config.Node tells that objects changed. It never blocks.
+func (p *Pool) WakeAwaiting() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.workers {
+		if w.awaits.Load() {
+			w.poke()
+		}
+	}
+}
+
 // reconcile makes the workers fit the desired set. It returns the leftovers that
 // it could not judge yet.
 func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID {
@@ -272,7 +285,7 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 	p.beat = time.Now()
 	held := p.holders(wanted)
 	if synced {
-		p.stopUnwanted(ctx, wanted, held, leftovers)
+		p.stopUnwanted(ctx, wanted, leftovers)
 		leftovers = nil
 	}
 	p.waiting = map[string]bool{}
@@ -284,8 +297,9 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 			continue
 		}
 		// A static pod's successor has its name and another UID: it waits until
-		// the old one is gone, so that two of them never run at once.
-		if holder, ok := held[pod.FullName(d.Pod)]; ok && holder != d.Pod.UID {
+		// the old one is gone, so that two of them never run at once. One that runs
+		// already, found beside another agent's remains, is looked after at once.
+		if holder, ok := held[pod.FullName(d.Pod)]; ok && holder != d.Pod.UID && !p.runs(d.Pod.UID) {
 			p.waiting[pod.FullName(d.Pod)] = true
 			p.cfg.Log.V(3).Info("Pod waits for its predecessor to end", "pod", pod.FullName(d.Pod), "predecessor", holder)
 			continue
@@ -294,6 +308,12 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 		held[pod.FullName(d.Pod)] = d.Pod.UID
 	}
 	return leftovers
+}
+
+// runs reports whether the runtime has a live sandbox of the pod.
+func (p *Pool) runs(uid types.UID) bool {
+	o := p.cfg.Observed.Get(uid)
+	return o != nil && slices.ContainsFunc(o.Sandboxes, func(s pod.Sandbox) bool { return s.State == pod.SandboxReady })
 }
 
 // holders maps full names to the UID that has them on this node now. A worker
@@ -315,7 +335,7 @@ func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 
 // stopUnwanted ends the workers of pods that are no longer wanted, and takes
 // down what nobody wants and no worker has: orphans in the runtime and on disk.
-func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, held map[string]types.UID, leftovers []types.UID) {
+func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, leftovers []types.UID) {
 	successors := make(map[string]*pod.Desired, len(wanted))
 	for _, d := range wanted {
 		successors[pod.FullName(d.Pod)] = d
@@ -330,8 +350,13 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 			p.begin(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: "no source wants it"})
 		}
 	}
-	for name, uid := range held {
-		orphan(uid, name)
+	for _, uid := range p.cfg.Observed.UIDs() {
+		if wanted[uid] != nil {
+			continue
+		}
+		if o := p.cfg.Observed.Get(uid); !o.Empty() {
+			orphan(uid, o.Name+"_"+o.Namespace)
+		}
 	}
 	for _, uid := range leftovers {
 		orphan(uid, "")

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,6 +25,9 @@ type worker struct {
 	// signal has one slot: being woken twice is being woken once.
 	signal chan struct{}
 	wg     sync.WaitGroup
+	// awaits says that the pod waits for an object, or that this is being found out:
+	// see Pool.WakeAwaiting.
+	awaits atomic.Bool
 
 	mu      sync.Mutex
 	desired *pod.Desired
@@ -177,6 +181,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.results = nil
 	w.mu.Unlock()
 	w.land(results)
+	w.awaits.Store(true) // before the node's news are read, so that none is missed
 	in := lifecycle.Input{
 		Now: begun, Stop: stop, Results: results, Memory: w.mem, Node: w.pool.cfg.Node(),
 		// Read after the results were taken: what is read knows all they brought about.
@@ -201,6 +206,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 		return w.blunder(in, results, err)
 	}
 	w.mem = d.Memory
+	w.awaits.Store(d.Memory.Retries.Awaiting())
 	w.record.Decision(in, d)
 	w.tell(desired, stop, d)
 	w.ask(in, d)

@@ -24,15 +24,24 @@ var want = map[string]string{
 
 	"besteffort tier cpu.weight": "1",
 	"burstable tier cpu.weight":  "17",
+	// What pods request is protected as far as those around them allow (MemoryQoS).
+	"kubepods memory.min":       "83886080",
+	"burstable tier memory.low": "16777216",
 
 	"guaranteed qosClass":                   "Guaranteed",
 	"guaranteed pod cpu.max":                "50000 100000",
 	"guaranteed pod cpu.weight":             "59",
 	"guaranteed pod memory.max":             "67108864",
+	"guaranteed pod memory.min":             "67108864",
+	"guaranteed pod memory.swap.max":        "0",
+	"guaranteed pod pids.max":               "128",
 	"guaranteed container memory.oom.group": "1",
 	"guaranteed container cpu.max":          "50000 100000",
 	"guaranteed container cpu.weight":       "59",
 	"guaranteed container memory.max":       "67108864",
+	"guaranteed container memory.min":       "67108864",
+	"guaranteed container memory.high":      "max",
+	"guaranteed container memory.swap.max":  "0",
 	"guaranteed container processes":        "web",
 	"guaranteed restarts":                   "0",
 	"guaranteed at pod IP":                  "guaranteed is here",
@@ -42,15 +51,22 @@ var want = map[string]string{
 	"burstable pod cpu.max":                "max 100000",
 	"burstable pod cpu.weight":             "17",
 	"burstable pod memory.max":             "50331648",
+	"burstable pod memory.low":             "16777216",
+	"burstable pod memory.swap.max":        "0",
+	"burstable pod pids.max":               "128",
 	"burstable container memory.oom.group": "1",
 	"burstable container cpu.max":          "max 100000",
 	"burstable container cpu.weight":       "17",
 	"burstable container memory.max":       "50331648",
+	"burstable container memory.low":       "16777216",
+	"burstable container memory.high":      "46972928", // 0.9 of the way from request to limit, in whole pages
+	"burstable container memory.swap.max":  "0",
 	"burstable container processes":        "web",
 	"burstable restarts":                   "0",
 	"burstable at pod IP":                  "burstable is here",
 
 	"burstable tier cpu.weight after kill -9": "17",
+	"kubepods memory.min after kill -9":       "83886080",
 	"guaranteed at pod IP after kill -9":      "guaranteed is here",
 	"guaranteed at host port after kill -9":   "guaranteed is here",
 	"burstable at pod IP after kill -9":       "burstable is here",
@@ -128,7 +144,7 @@ func stage(t *testing.T, k kernel) string {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"guaranteed.yaml", "burstable.yaml"} {
+	for _, name := range []string{"guaranteed.yaml", "burstable.yaml", "config.yaml"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			t.Fatal(err)

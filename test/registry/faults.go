@@ -32,6 +32,13 @@ func (r *Registry) Fail(f Failure) {
 	r.failures = append(r.failures, &f)
 }
 
+// Recover ends all failures. What is stopped, cut off or slow stays so.
+func (r *Registry) Recover() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = nil
+}
+
 // fail lets a request fail if it is to.
 func (r *Registry) fail(w http.ResponseWriter, about Request) bool {
 	r.mu.Lock()

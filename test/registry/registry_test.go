@@ -217,6 +217,11 @@ func TestFaults(t *testing.T) {
 	if fmt.Sprint(got) != "[429:2 429:2 500: 200:]" || r.PullCount("app:1") != 1 || r.Refused(429) != 2 {
 		t.Errorf("the answers are %v, %d pulls, %d refused", got, r.PullCount("app:1"), r.Refused(429))
 	}
+	r.Fail(Failure{Status: 500, Times: 1000})
+	r.Recover()
+	if answer := c.do(http.MethodGet, "/v2/app/manifests/1"); answer.StatusCode != http.StatusOK {
+		t.Errorf("when it has recovered, the answer is %s", answer.Status)
+	}
 
 	r.CutBlob(layer, 500, 2)
 	for range 2 {

@@ -5,6 +5,7 @@
 //	bench memcri  serve that runtime on a socket
 //	bench probes  many HTTP probes, beside bare system calls and net/http
 //	bench probed  serve what those ask
+//	bench images  pulls, beside plain CRI calls, from a registry of its own
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/bench/images"
 	"github.com/deckhand-node/deckhand/bench/pods"
 	"github.com/deckhand-node/deckhand/bench/probes"
 	"github.com/deckhand-node/deckhand/bench/scale"
@@ -41,7 +43,7 @@ func command() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	bin := root.PersistentFlags().String("bin", "bin", "the `folder` with deckhand, the runtime's programs and its images")
-	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand(), probesCommand(), probedCommand())
+	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand(), probesCommand(), probedCommand(), imagesCommand(bin))
 	return root
 }
 
@@ -136,4 +138,26 @@ func probedCommand() *cobra.Command {
 		Use: "probed", Short: "Serve what the probes ask, until SIGTERM.", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return probes.Serve(cmd.Context(), cmd.OutOrStdout()) },
 	}
+}
+
+func imagesCommand(bin *string) *cobra.Command {
+	var o images.Options
+	cmd := &cobra.Command{
+		Use: "images", Short: "Pull images, beside plain CRI calls for the same.", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.BinDir, err = filepath.Abs(*bin); err != nil {
+				return err
+			}
+			o.Out = cmd.OutOrStdout()
+			return images.Run(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Layers, "layers", 4, "the `number` of layers to pull")
+	f.Int64Var(&o.LayerSize, "layer-size", 8<<20, "how many random `bytes` each has")
+	f.IntVar(&o.Rounds, "rounds", 9, "how `often` floor and deckhand take turns to pull")
+	f.IntVar(&o.Pods, "pods", 100, "the `number` of pods that want one image")
+	f.IntVar(&o.PodRounds, "pod-rounds", 1, "how `often` they are started")
+	f.BoolVar(&o.FloorOnly, "floor-only", false, "measure the floor alone")
+	return cmd
 }

@@ -155,3 +155,19 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// Headers to the manifest's URL are secrets (Authorization), however they are written.
+func TestErrorsHoldNoHeader(t *testing.T) {
+	for _, text := range []string{
+		"staticPodURLHeader: {Authorization: Bearer hunter2}\n",
+		"staticPodURLHeader: 'Authorization: Bearer hunter2'\n",
+		"staticPodURLHeader: [hunter2]\n",
+		"staticPodURLHeader: {Authorization: [[hunter2], {hunter2: x}]}\n",
+		"staticPodURLHeader: {Authorization: [!!int hunter2]}\n",
+		"staticPodURLHeader: {Authorization: [\"hunter2\\n\"]}\n",
+	} {
+		if told := report([]byte(head + text)); told == "" || strings.Contains(told, "hunter2") {
+			t.Errorf("%s: the errors are %q", text, told)
+		}
+	}
+}

@@ -93,7 +93,7 @@ func (d *decoder) mapping(path string, n *yaml.Node, v reflect.Value) {
 // there before.
 func (d *decoder) entries(n *yaml.Node, path string, child func(key string) string, do func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		d.fail(n, path, "%s is not a mapping of names to values", show(n))
+		d.fail(n, path, "%s is not a mapping of names to values", shown(path, n))
 		return
 	}
 	seen := map[string]int{}
@@ -114,7 +114,7 @@ func (d *decoder) entries(n *yaml.Node, path string, child func(key string) stri
 
 func (d *decoder) list(path string, n *yaml.Node, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
-		d.fail(n, path, "%s is not a list", show(n))
+		d.fail(n, path, "%s is not a list", shown(path, n))
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), 0, min(len(n.Content), maxNodes)))
@@ -133,12 +133,12 @@ func (d *decoder) leaf(path string, n *yaml.Node, v reflect.Value) {
 	plain, ok := scalar(n, v.Kind() == reflect.Bool)
 	text, err := json.Marshal(plain) // fails for infinity and NaN
 	if !ok || err != nil {
-		d.fail(n, path, "%s is not %s", show(n), expected(v.Type()))
+		d.fail(n, path, "%s is not %s", shown(path, n), expected(v.Type()))
 		return
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, v.Addr().Interface()); err != nil {
 		v.SetZero() // it may be half filled
-		d.fail(n, path, "%s is not %s", show(n), expected(v.Type()))
+		d.fail(n, path, "%s is not %s", shown(path, n), expected(v.Type()))
 	}
 }
 
@@ -185,6 +185,17 @@ func scalar(n *yaml.Node, asBool bool) (any, bool) {
 		return b, true
 	}
 	return n.Value, true
+}
+
+// secretField is the field whose values are secret: an Authorization header, for one.
+const secretField = "staticPodURLHeader"
+
+// shown is the value at path as a message names it, and nothing of one that is secret.
+func shown(path string, n *yaml.Node) string {
+	if strings.HasPrefix(path, secretField) && n.Kind == yaml.ScalarNode {
+		return "the value"
+	}
+	return show(n)
 }
 
 // show is a value as a message names it: short, and on one line.

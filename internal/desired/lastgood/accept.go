@@ -116,16 +116,23 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 func (a *acceptance) reject(d reader.Doc, wrong []string) {
 	a.tell(d, strings.Join(wrong, "\n"))
 	a.next.bad = true
-	why := strings.Join(wrong, "; ")
 	if a.anyBad == "" {
-		a.anyBad = fmt.Sprintf("nothing is removed while a document of the manifest is bad: document %d: %s", d.Number, why)
-		if !a.many {
-			a.anyBad = why
+		a.anyBad = inBrief(wrong)
+		if a.many {
+			a.anyBad = fmt.Sprintf("nothing is removed while a document of the manifest is bad: document %d: %s", d.Number, a.anyBad)
 		}
 	}
 	if d.Name != "" && a.bad[d.ID] == "" {
-		a.bad[d.ID] = why
+		a.bad[d.ID] = strings.Join(wrong, "; ")
 	}
+}
+
+// inBrief is what is wrong in short, as it is kept with everything else of the manifest.
+func inBrief(wrong []string) string {
+	if len(wrong) == 1 {
+		return wrong[0]
+	}
+	return fmt.Sprintf("%s; and %d more", wrong[0], len(wrong)-1)
 }
 
 func (a *acceptance) tell(d reader.Doc, message string) {

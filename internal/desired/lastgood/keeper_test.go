@@ -78,6 +78,26 @@ func TestBadDocuments(t *testing.T) {
 	}
 }
 
+// Thousands of pods may be kept for one bad document, each with the reason: that is short,
+// while the problem tells everything.
+func TestReasonOfWhatIsKeptIsShort(t *testing.T) {
+	bad := "apiVersion: v1\nkind: Pod\nmetadata: {name: db}\nspec: {containers: [{name: a, imagee: x}, {name: b, imagee: x}]}\n"
+	k := newKeeper()
+	k.Accept("f", docs(web, db), start)
+	for _, text := range [][]byte{docs(bad, sourcetest.Invalid("tick")), []byte(strings.ReplaceAll(bad, "name: db", "name: tick"))} {
+		k.Accept("f", text, start)
+		r := check(t, k, strings.Count(string(text), "kind: Pod"), "web-node1=app:1!", "db-node1=app:1!")
+		for _, c := range r.Claims {
+			if why := c.Desired.Stale; c.Desired.Pod.Name == "web-node1" && (!strings.Contains(why, "containers[0].imagee") || strings.Contains(why, "containers[1]") || !strings.HasSuffix(why, " more")) {
+				t.Errorf("stale because %q", why)
+			}
+		}
+		if !strings.Contains(r.Problems[0].Message, "containers[1].imagee") {
+			t.Errorf("problem %q", r.Problems[0].Message)
+		}
+	}
+}
+
 func TestUnchangedPodsKeepTheirPointer(t *testing.T) {
 	k := newKeeper()
 	k.Accept("f", docs(web, db), start)

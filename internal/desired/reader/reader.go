@@ -207,13 +207,21 @@ func (r *Reader) take(d *Doc, p *v1.Pod) error {
 	return nil
 }
 
+// maxErrors is how many errors of one document are told. To find the line of each of
+// hundreds of thousands would take minutes.
+const maxErrors = 100
+
 // locate finds the lines where fields stand.
 func (d Doc) locate(invalid field.ErrorList) []manifest.Error {
-	out := make([]manifest.Error, 0, len(invalid))
-	for _, e := range invalid {
+	told := invalid[:min(len(invalid), maxErrors)]
+	out := make([]manifest.Error, 0, len(told)+1)
+	for _, e := range told {
 		out = append(out, manifest.Error{Line: d.lineOf(e.Field), Path: e.Field, Message: e.ErrorBody()})
 	}
 	slices.SortStableFunc(out, func(a, b manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
+	if more := len(invalid) - len(told); more > 0 {
+		out = append(out, manifest.Error{Message: fmt.Sprintf("there is more wrong with this document (%d fields); only the beginning is told", more)})
+	}
 	return out
 }
 

@@ -2,6 +2,7 @@ package reader_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +45,25 @@ func TestEverythingWrongIsToldWithItsLine(t *testing.T) {
 		if !strings.HasPrefix(wrong[i], want[i]) {
 			t.Errorf("error %q, want %q...", wrong[i], want[i])
 		}
+	}
+}
+
+// A text from elsewhere can be wrong in half a million places, and to find the line of each
+// takes as many steps as there are lines: the errors that are told are few, whatever it says.
+func TestFewOfManyErrorsAreTold(t *testing.T) {
+	text := strings.Builder{}
+	text.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: app}\ndata:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&text, "  no key %03d: x\n", i)
+	}
+	r := sourcetest.NewReader(pod.SourceFile)
+	docs, err := r.Read([]byte(text.String()))
+	if err != nil || len(docs) != 1 || len(docs[0].Errors) > 0 {
+		t.Fatalf("documents %+v, error %v", docs, err)
+	}
+	_, wrong := r.CompleteObject(docs[0], time.Now())
+	if n := len(wrong); n != 101 || !strings.HasPrefix(wrong[0], "line 5: data[no key 000]: ") || !strings.Contains(wrong[100], "(900 fields)") {
+		t.Errorf("%d errors, from %q to %q", n, wrong[0], wrong[n-1])
 	}
 }
 

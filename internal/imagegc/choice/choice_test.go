@@ -133,6 +133,9 @@ func TestWords(t *testing.T) {
 	if got, want := choice.ListUsers(many), "container c of pod a (ended), pod b and 2 more"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	if got, want := choice.ListUsers([]choice.User{{How: "a pull by hand"}}), "a pull by hand"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	for want, i := range map[string]choice.Image{"t": {ID: "i", Tags: []string{"t"}, Digests: []string{"d"}}, "d": {ID: "i", Digests: []string{"d"}}, "i": {ID: "i"}} {
 		if got := i.Name(); got != want {
 			t.Errorf("name %q, want %q", got, want)

@@ -29,7 +29,7 @@ type Image struct {
 
 // User is who needs an image.
 type User struct {
-	// Pod is "namespace/name".
+	// Pod is "namespace/name"; empty for a person.
 	Pod string
 	// Container is the container's name in it; empty for the pod as a whole.
 	Container string
@@ -38,6 +38,9 @@ type User struct {
 }
 
 func (u User) String() string {
+	if u.Pod == "" {
+		return u.How
+	}
 	text := "pod " + u.Pod
 	if u.Container != "" {
 		text = "container " + u.Container + " of " + text

@@ -69,6 +69,16 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 // Forget drops the record of an action.
 func (rs Retries) Forget(a pod.Action) { delete(rs, retryKey(a)) }
 
+// Awaiting reports whether any action failed for an object that is missing.
+func (rs Retries) Awaiting() bool {
+	for _, r := range rs {
+		if r.Failure.Awaits != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // Prune drops the records about sandboxes and instances that aren't known any more.
 func (rs Retries) Prune(known map[string]bool) {
 	for key, r := range rs {

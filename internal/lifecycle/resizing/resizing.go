@@ -23,6 +23,9 @@ type State struct {
 	// Pod says that the pod's control group allows something else than is granted.
 	Pod bool
 
+	// unmoved are running containers that aren't resized and go by other limits of the
+	// pod as a whole than are granted now: init and ephemeral ones.
+	unmoved             []*member.Member
 	allocation, allowed *pod.Allocation
 	kept                *pod.Kept
 }
@@ -39,18 +42,20 @@ func Measure(p *v1.Pod, members member.List, a, allowed *pod.Allocation, k *pod.
 	s.Wanted = a.Generation != p.Generation
 	for i := range members {
 		m := &members[i]
-		if !m.Runs() || !m.LongRunning() {
+		if !m.Runs() {
 			continue
 		}
 		granted, ok := a.Containers[m.Spec.Name]
 		actual := Actual(m.Current, k)
-		if !ok || actual == nil {
+		if actual == nil {
 			continue
 		}
 		cpu, memory := grant.Changed(inForce(*actual, under(m.Current, k)), inForce(granted, grant.PodWide(a)))
 		unknown := slices.Contains(k.Resizing, m.Current.ID)
 		switch {
 		case !cpu && !memory && !unknown:
+		case !ok || !m.LongRunning():
+			s.unmoved = append(s.unmoved, m)
 		case cpu && restartsFor(m.Spec, v1.ResourceCPU) || memory && restartsFor(m.Spec, v1.ResourceMemory):
 			s.Restart = append(s.Restart, m)
 		default:
@@ -88,14 +93,18 @@ func (s *State) Restarts(m *member.Member) bool {
 // AtFirst is what the control group of a pod has to allow when it is prepared:
 // what is granted, and what its running containers still have.
 func (s *State) AtFirst() *pod.Allocation {
-	if s.allocation == nil || len(s.InPlace)+len(s.Restart) == 0 {
+	others := slices.Concat(s.InPlace, s.Restart, s.unmoved)
+	if len(others) == 0 {
 		return s.allocation
 	}
 	actual := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{}}
-	for _, list := range [...][]*member.Member{s.InPlace, s.Restart} {
-		for _, m := range list {
-			actual.Containers[m.Spec.Name] = *Actual(m.Current, s.kept)
-		}
+	whole := under(others[0].Current, s.kept)
+	for _, m := range others {
+		actual.Containers[m.Spec.Name] = *Actual(m.Current, s.kept)
+		whole = grant.MostLimits(under(m.Current, s.kept), whole)
+	}
+	if len(whole) > 0 {
+		actual.Pod = &v1.ResourceRequirements{Limits: whole}
 	}
 	return grant.Most(actual, s.allocation)
 }

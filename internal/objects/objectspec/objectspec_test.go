@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
@@ -269,4 +272,28 @@ func FuzzObject(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A pod that was admitted is admitted as it is: whoever finds out that the class was edited
+// since relies on that.
+func TestAdmissionIsIdempotent(t *testing.T) {
+	class := &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Overhead: &nodev1.Overhead{PodFixed: v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m")}},
+		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"a": "b"}, Tolerations: []v1.Toleration{{Key: "kata", Operator: v1.TolerationOpExists}}},
+	}
+	spec := &v1.PodSpec{}
+	if why := objectspec.Admit(spec, class); why != "" || len(spec.Overhead)+len(spec.NodeSelector)+len(spec.Tolerations) != 3 {
+		t.Fatalf("%s: %+v", why, spec)
+	}
+	again := spec.DeepCopy()
+	if why := objectspec.Admit(again, class); why != "" || !reflect.DeepEqual(again, spec) {
+		t.Errorf("%s: %+v", why, again)
+	}
+	class.Overhead.PodFixed[v1.ResourceCPU] = resource.MustParse("1")
+	if spec.Overhead.Cpu().MilliValue() != 250 {
+		t.Error("the pod shares its overhead with the class")
+	}
+	if why := objectspec.Admit(again, class); !strings.Contains(why, "RuntimeClass kata") {
+		t.Errorf("after the class was edited: %q", why)
+	}
 }

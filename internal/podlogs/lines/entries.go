@@ -65,11 +65,11 @@ func (e *Entries) Prompt() error { return e.out.prompt() }
 // Finish passes on an entry that never was completed, as when the node lost power: no
 // more of the instance will be read.
 func (e *Entries) Finish() error {
-	if len(e.buf) == 0 {
-		return nil
+	var err error
+	if len(e.buf) > 0 {
+		err = e.entry(e.buf, true)
 	}
-	err := e.entry(e.buf, true)
-	e.buf = e.buf[:0]
+	e.buf, e.inside = e.buf[:0], false
 	return err
 }
 
@@ -85,7 +85,6 @@ func (e *Entries) NextFile() error {
 	if err := e.Finish(); err != nil {
 		return err
 	}
-	e.inside = false
 	if cut && !e.partial {
 		return e.out.endLines()
 	}

@@ -94,7 +94,7 @@ func TestReadSaysWhatItCantFindOut(t *testing.T) {
 		"no total":      {map[string]string{"proc/meminfo": "MemFree: 1 kB\n"}, "", "no MemTotal"},
 		"not a number":  {map[string]string{"proc/meminfo": "MemTotal: much kB\n"}, "", "MemTotal of /proc/meminfo"},
 		"no page count": {map[string]string{"proc/meminfo": "MemTotal: 1 kB\n", "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "few\n"}, "", "nr_hugepages of hugepages-2048kB"},
-		"no disk":       {ok, "/gone/for/good", "file system of /gone/for/good"},
+		"no disk":       {ok, "/dev/null/gone", "file system of /dev/null/gone"},
 	} {
 		if _, err := capacity.Read(tree(t, c.files), c.storage); err == nil || !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, want an error with %q", name, err, c.err)

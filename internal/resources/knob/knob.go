@@ -3,6 +3,7 @@
 package knob
 
 import (
+	"sort"
 	"strconv"
 	"time"
 
@@ -149,12 +150,27 @@ func (r Rules) hugePages(size string, bytes int64) []Setting {
 
 // Shares weighs a group by cgroup v1's shares.
 func (r Rules) Shares(shares int64) Setting {
+	s := Setting{Controller: "cpu", File: "cpu.shares", Value: strconv.FormatInt(r.weight(shares), 10)}
 	if r.V2 {
-		// The conversion of the OCI runtimes, so that pods and containers are weighed alike.
-		weight := cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))
-		return Setting{Controller: "cpu", File: "cpu.weight", Value: strconv.FormatUint(weight, 10)}
+		s.File = "cpu.weight"
 	}
-	return Setting{Controller: "cpu", File: "cpu.shares", Value: strconv.FormatInt(shares, 10)}
+	return s
+}
+
+// weight is what stands for the shares on this host. On cgroup v2 it is by the conversion of
+// the OCI runtimes, so that pods and containers are weighed alike.
+func (r Rules) weight(shares int64) int64 {
+	if !r.V2 {
+		return shares
+	}
+	return int64(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares)))
+}
+
+// CPUMilli is the least request, in thousandths of a CPU, that a group of this weight
+// was made for; the most the kernel can tell apart if it is of none.
+func (r Rules) CPUMilli(weight int64) int64 {
+	const most = cpuunits.MaxShares * 1000 / 1024
+	return int64(sort.Search(most, func(milli int) bool { return r.weight(cpuunits.Shares(int64(milli))) >= weight }))
 }
 
 // Protected is what the groups above the pods protect, for their pods to be able

@@ -1,12 +1,14 @@
 package knob_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/cpuunits"
 	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/resources/knob"
 )
@@ -106,5 +108,25 @@ func TestProtected(t *testing.T) {
 	pods, tier = knob.Rules{V2: true}.Protected(0, 0)
 	if got, want := show(pods)+" | "+show(tier), "memory.min=0? memory.low=0? | memory.low=0?"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// What a group's weight stands for weighs the same again.
+func TestCPUMilli(t *testing.T) {
+	for _, r := range []knob.Rules{{}, {V2: true}} {
+		for _, milli := range []int64{0, 1, 2, 10, 100, 250, 1000, 3999, 64000, 255999, 1 << 40} {
+			weight := r.Shares(cpuunits.Shares(milli)).Value
+			n, err := strconv.ParseInt(weight, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back := r.CPUMilli(n)
+			if again := r.Shares(cpuunits.Shares(back)).Value; again != weight || back > milli {
+				t.Errorf("%+v: %dm weighs %s, taken for %dm, which weighs %s", r, milli, weight, back, again)
+			}
+		}
+		if got := r.CPUMilli(1 << 40); got != 256000 {
+			t.Errorf("%+v: a weight that no group has stands for %dm", r, got)
+		}
 	}
 }

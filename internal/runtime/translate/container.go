@@ -118,6 +118,9 @@ func containerAnnotations(in ContainerInput) (map[string]string, error) {
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
 		a[AnnotationTerminationGrace] = strconv.FormatInt(*g, 10)
 	}
+	if Hushed(c) {
+		a[AnnotationHushed] = ""
+	}
 	if err := recordMade(a, p, c); err != nil {
 		return nil, err
 	}

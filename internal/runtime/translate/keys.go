@@ -38,6 +38,8 @@ const (
 	AnnotationResources = "deckhand.io/resources"
 	// AnnotationPodLimits are the limits of the pod as a whole at that time, as JSON; not written if there are none.
 	AnnotationPodLimits = "deckhand.io/pod-limits"
+	// AnnotationHushed is on containers of which Hushed is true, with an empty value.
+	AnnotationHushed = "deckhand.io/hushed"
 )
 
 // Identity names a pod among those of all times.

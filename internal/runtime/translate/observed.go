@@ -94,7 +94,7 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID string, known *po
 	out.StartedAt = nanoTime(st.GetStartedAt())
 	out.FinishedAt = nanoTime(st.GetFinishedAt())
 	out.ExitCode = st.GetExitCode()
-	out.Reason, out.Message = st.GetReason(), st.GetMessage()
+	out.Reason, out.Message = st.GetReason(), runtimeMessage(st)
 	out.ImageRef = st.GetImageRef()
 	out.LogPath = st.GetLogPath()
 	if inside := st.GetAnnotations()[AnnotationTerminationMessagePath]; inside != "" {

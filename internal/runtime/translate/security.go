@@ -66,16 +66,17 @@ func sandboxSecurity(p *v1.Pod, users *userns.Range) (*runtimeapi.LinuxSandboxSe
 		SupplementalGroups:       supplementalGroups(p),
 		SupplementalGroupsPolicy: groupsPolicy(p),
 	}
-	sc := p.Spec.SecurityContext
-	if sc == nil {
-		return out, nil
+	if sc := p.Spec.SecurityContext; sc != nil {
+		out.SelinuxOptions = profiles.SELinux(sc.SELinuxOptions)
+		if sc.RunAsUser != nil {
+			// The CRI takes a group only together with a user.
+			out.RunAsUser, out.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
+		}
 	}
-	out.SelinuxOptions = profiles.SELinux(sc.SELinuxOptions)
-	if sc.RunAsUser != nil {
-		// The CRI takes a group only together with a user.
-		out.RunAsUser, out.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
+	if ownUsers(p) {
+		err = checkMapped(out, users)
 	}
-	return out, nil
+	return out, err
 }
 
 func anyPrivileged(p *v1.Pod) bool {

@@ -124,10 +124,17 @@ func mapMounts(mounts []*runtimeapi.Mount, users *userns.Range) {
 	}
 }
 
+// identities are a sandbox's or a container's security context.
+type identities interface {
+	GetRunAsUser() *runtimeapi.Int64Value
+	GetRunAsGroup() *runtimeapi.Int64Value
+	GetSupplementalGroups() []int64
+}
+
 // checkMapped refuses IDs that the pod's user namespace doesn't have: the runtime
 // would fail without saying why.
-func checkMapped(sc *runtimeapi.LinuxContainerSecurityContext, users *userns.Range) error {
-	ids := append([]int64{sc.GetRunAsUser().GetValue(), sc.GetRunAsGroup().GetValue()}, sc.SupplementalGroups...)
+func checkMapped(sc identities, users *userns.Range) error {
+	ids := append([]int64{sc.GetRunAsUser().GetValue(), sc.GetRunAsGroup().GetValue()}, sc.GetSupplementalGroups()...)
 	if id := slices.Max(ids); id >= int64(users.Length) {
 		return fmt.Errorf("user or group %d doesn't exist in the pod's user namespace, which has those below %d: use a lower one, or raise the node's userNamespaces.idsPerPod", id, users.Length)
 	}

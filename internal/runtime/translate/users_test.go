@@ -2,12 +2,14 @@ package translate_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/userns"
 )
 
 func TestNeedsImageUser(t *testing.T) {
@@ -39,5 +41,26 @@ func TestNonRootIsTold(t *testing.T) {
 	_, err := translate.ContainerConfig(settings(), translate.ContainerInput{Pod: p, Container: &p.Spec.Containers[0]})
 	if !errors.Is(err, translate.ErrNonRoot) {
 		t.Errorf("unexpected error: %v", err)
+	}
+}
+
+// The pod's own IDs reach the runtime with the sandbox, before any container's.
+func TestSandboxUsersAreMapped(t *testing.T) {
+	for _, sc := range []v1.PodSecurityContext{
+		{RunAsUser: ptr.To(int64(70000))},
+		{RunAsUser: ptr.To(int64(7)), RunAsGroup: ptr.To(int64(70000))},
+		{SupplementalGroups: []int64{3, 70000}},
+		{FSGroup: ptr.To(int64(70000))},
+	} {
+		p := webPod()
+		p.Spec.SecurityContext = &sc
+		in := translate.SandboxInput{Pod: p}
+		if _, err := translate.SandboxConfig(settings(), in); err != nil {
+			t.Errorf("%v among the host's users: %v", sc, err)
+		}
+		p.Spec.HostUsers, in.Users = ptr.To(false), &userns.Range{HostID: userns.Block, Length: userns.Block}
+		if _, err := translate.SandboxConfig(settings(), in); err == nil || !strings.Contains(err.Error(), "70000 doesn't exist") {
+			t.Errorf("%v: got %v, want that 70000 doesn't exist", sc, err)
+		}
 	}
 }

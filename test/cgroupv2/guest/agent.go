@@ -44,6 +44,7 @@ func (a *agent) start() error {
 	}
 	defer log.Close()
 	cmd := exec.Command(guestDir+"/deckhand", "agent",
+		"--config", guestDir+"/config.yaml",
 		"--root-dir", rootDir,
 		"--pod-manifest-path", manifestDir,
 		"--embedded-bin-dir", binDir,

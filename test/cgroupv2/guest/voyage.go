@@ -53,6 +53,7 @@ func sail(ctx context.Context, a *agent) error {
 	tellPods(after, " after kill -9")
 	tellAnswers(ctx, after, " after kill -9")
 	tellFile("burstable tier cpu.weight after kill -9", kubepods+"/burstable/cpu.weight")
+	tellFile("kubepods memory.min after kill -9", kubepods+"/memory.min")
 
 	return clearAway(ctx, a, names)
 }
@@ -142,13 +143,15 @@ func tellGroups(pods []v1.Pod) {
 	for _, tier := range []string{"burstable", "besteffort"} {
 		tellFile(tier+" tier cpu.weight", filepath.Join(kubepods, tier, "cpu.weight"))
 	}
+	tellFile("kubepods memory.min", filepath.Join(kubepods, "memory.min"))
+	tellFile("burstable tier memory.low", filepath.Join(kubepods, "burstable", "memory.low"))
 	for _, p := range pods {
 		dir := podGroup(p)
-		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max"} {
+		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max", "memory.min", "memory.low", "memory.swap.max", "pids.max"} {
 			tellFile(fmt.Sprintf("%s pod %s", short(p), file), filepath.Join(dir, file))
 		}
 		_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max", "memory.oom.group", "cgroup.controllers"} {
+		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max", "memory.min", "memory.low", "memory.high", "memory.swap.max", "memory.oom.group", "cgroup.controllers"} {
 			tellFile(fmt.Sprintf("%s container %s", short(p), file), filepath.Join(dir, id, file))
 		}
 		tell(commands(filepath.Join(dir, id)), "%s container processes", short(p))

@@ -23,7 +23,7 @@ func (n *Node) leftovers(attached []string) []string {
 	n.t.Helper()
 	left := n.leftProcesses()
 	left = append(left, n.leftMounts()...)
-	left = append(left, n.leftNetfilter(n.in.Config.Bridge, n.subnet())...)
+	left = append(left, n.leftNetfilter(append(n.subnets(), n.in.Config.Bridge)...)...)
 	for _, name := range append(attached, n.in.Config.Bridge) {
 		if _, err := net.InterfaceByName(name); err == nil {
 			left = append(left, "network interface "+name)
@@ -134,9 +134,13 @@ func (n *Node) leftMounts() []string {
 	return left
 }
 
-// subnet is how every address of a pod begins in a rule.
-func (n *Node) subnet() string {
-	return strings.TrimSuffix(n.in.Config.PodCIDR, "0/24")
+// subnets are how the addresses of pods begin in a rule, for each family.
+func (n *Node) subnets() []string {
+	cidrs := strings.Split(n.in.Config.PodCIDR, ",")
+	for i, cidr := range cidrs {
+		cidrs[i] = strings.TrimSuffix(strings.TrimSuffix(cidr, "0/24"), "/112")
+	}
+	return cidrs
 }
 
 // leftNetfilter lists netfilter rules with any of the words.

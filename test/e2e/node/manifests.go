@@ -11,7 +11,7 @@ func (n *Node) Path(file string) string { return filepath.Join(n.Manifests, file
 // Write puts a manifest into the folder at one stroke, as careful writers do.
 func (n *Node) Write(file, text string) {
 	n.t.Helper()
-	part := filepath.Join(n.Base, "part")
+	part := filepath.Join(n.Base, "part-of-"+file) // subtests write at the same time
 	n.write(part, text)
 	if err := os.Rename(part, n.Path(file)); err != nil {
 		n.t.Fatal(err)

@@ -37,6 +37,8 @@ type Options struct {
 	Flags []string
 	// Archives are imported beside those of pause and web.
 	Archives []string
+	// DualStack gives the node and its pods IPv6 addresses, too.
+	DualStack bool
 }
 
 // Node is one machine with deckhand on it, as far as one test is concerned. Its
@@ -76,6 +78,9 @@ func New(t testing.TB, binary string, options Options) *Node {
 		t: t, binary: binary, options: options, in: in,
 		client: local.NewClient(local.SocketPath(in.Config.RootDir)),
 		slot:   int(netip.MustParsePrefix(in.Config.PodCIDR).Addr().As4()[2]),
+	}
+	if options.DualStack {
+		in.Config.PodCIDR += fmt.Sprintf(",fd00:dec:%x::/112", n.slot)
 	}
 	// Before the instance's own end, so while its names are still ours.
 	t.Cleanup(n.finish)
@@ -136,17 +141,29 @@ cgroupRoot: %s
 }
 
 func (n *Node) flags() []string {
+	addresses := "127.0.0.1"
+	if n.options.DualStack {
+		addresses += ",::1"
+	}
 	return append([]string{"agent",
 		"--config", n.configFile(),
 		"--root-dir", n.RootDir,
 		"--pod-manifest-path", n.Manifests,
 		"--hostname-override", Name,
-		"--node-ip", "127.0.0.1",
+		"--node-ip", addresses,
 		"--embedded-bridge", n.in.Config.Bridge,
 		"--embedded-bin-dir", strings.Join(n.in.Config.BinDirs, ""),
 		"--container-log-links-dir", n.LogLinks,
 		"-v", "3",
 	}, n.options.Flags...)
+}
+
+// Configure adds this to the KubeletConfiguration in place of what Options or an earlier
+// call said, for the next Start.
+func (n *Node) Configure(config string) {
+	n.t.Helper()
+	n.options.Config = config
+	n.write(n.configFile(), n.config())
 }
 
 // AddFlags adds flags for the next Start.

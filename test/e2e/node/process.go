@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -137,22 +138,28 @@ func (n *Node) mustRun() {
 // and its exit code once it has ended.
 func (n *Node) RunSecond() (output string, code int) {
 	n.t.Helper()
-	return n.run(n.flags()...)
+	return n.run(nil, n.flags()...)
 }
 
 // Deckhand runs one of the program's other commands on this node and returns what
 // it said and its exit code.
 func (n *Node) Deckhand(args ...string) (output string, code int) {
 	n.t.Helper()
-	return n.run(append([]string{"--root-dir", n.RootDir}, args...)...)
+	return n.Fed(nil, args...)
 }
 
-func (n *Node) run(args ...string) (output string, code int) {
+// Fed is Deckhand with something to read on its standard input.
+func (n *Node) Fed(stdin io.Reader, args ...string) (output string, code int) {
+	n.t.Helper()
+	return n.run(stdin, append([]string{"--root-dir", n.RootDir}, args...)...)
+}
+
+func (n *Node) run(stdin io.Reader, args ...string) (output string, code int) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, n.binary, args...)
-	cmd.Env = environment()
+	cmd.Stdin, cmd.Env = stdin, environment()
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -30,6 +30,9 @@ const (
 	ingest = "layer-"
 	// largest is more than a manifest may take (registries refuse larger ones than 4 MiB).
 	largest = 4 << 20
+	// most is more layers than any image has that can be run: each costs containerd a look
+	// at all it has, and a manifest has room for tens of thousands.
+	most = 1000
 )
 
 // Transfer is how far a pull is.
@@ -147,6 +150,9 @@ func (s store) manifest(ctx context.Context, info *content.Info, begun map[strin
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
 		return Transfer{}, fmt.Errorf("manifest %s: %w", info.GetDigest(), err)
+	}
+	if len(m.Layers) > most {
+		return Transfer{}, fmt.Errorf("manifest %s has %d layers", info.GetDigest(), len(m.Layers))
 	}
 	var filters []string
 	for _, l := range m.Layers {

@@ -42,8 +42,9 @@ func Expand(s string, lookup func(name string) (string, bool)) (expanded string,
 		case '(':
 			end := strings.IndexByte(rest, ')')
 			if end < 0 {
-				b.WriteString(s[i:])
-				return b.String(), b.Len() < maxText
+				b.WriteString("$(") // which refers to nothing, and what follows may have a $$ yet
+				s = rest[1:]
+				continue
 			}
 			if v, ok := lookup(rest[1:end]); ok {
 				if b.Len()+len(v) >= maxText {
