@@ -74,7 +74,12 @@ type podMeter struct{ m *metrics.Pods }
 func (p podMeter) Decided(d time.Duration)         { p.m.WorkerRan(metrics.OperationSync, d) }
 func (p podMeter) Running(sinceSeen time.Duration) { p.m.Started(sinceSeen, sinceSeen) }
 
-type startMeter struct{ m *metrics.Pods }
+type startMeter struct {
+	m       *metrics.Pods
+	garbage *metrics.Garbage
+}
+
+func (s startMeter) RemovedContainer() { s.garbage.ContainerRemoved() }
 
 func (s startMeter) SandboxStarted(failed bool) {
 	s.m.SandboxStarted(reasonIf(failed, "CreatePodSandboxError"))

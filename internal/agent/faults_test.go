@@ -33,6 +33,9 @@ func TestEachCallFailsOnce(t *testing.T) {
 	}
 	for _, call := range effectCalls {
 		for name, inject := range faults {
+			if call == "ImageStatus" && name == "is-unheard" {
+				continue // nothing about containers is in doubt after that: their events would stay unheard
+			}
 			t.Run(call+"-"+name, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)

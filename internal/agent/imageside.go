@@ -68,10 +68,11 @@ func (a *Agent) newImageSide(live *objects.Live) (*imageSide, error) {
 		Runtime: images{a.conn}, Keyring: keyring, Access: s.records, Meter: a.metrics.Images,
 		MaxParallelPulls: parallelPulls(k), PullsPerSecond: int(ptr.Deref(k.RegistryPullQPS, 0)), Burst: int(k.RegistryBurst), Log: log,
 	}
-	var keep []string
+	var keep func() map[string]string
 	if a.embedded != nil {
 		own := EmbeddedConfig(a.cfg)
-		c.Transfers, keep = transfers{own}, []string{own.PauseImage}
+		c.Transfers = transfers{own}
+		keep = func() map[string]string { return s.brought(own.PauseImage) }
 	}
 	s.manager = image.New(c)
 	s.gc = imagegc.New(imagegc.Config{
@@ -81,6 +82,17 @@ func (a *Agent) newImageSide(live *objects.Live) (*imageSide, error) {
 		Keep: keep, Listener: s, Events: nodeEvents{a}, Meter: a.metrics.Garbage, Log: a.log.WithName("imagegc"),
 	})
 	return s, nil
+}
+
+// brought are the images that came with deckhand or that a person has put beside it, and why
+// each stays: with no registry to pull them from, they would be gone for good.
+func (s *imageSide) brought(pause string) map[string]string {
+	keep := map[string]string{}
+	for _, name := range s.agent.embedded.Archived() {
+		keep[name] = "its archive is in the images folder"
+	}
+	keep[pause] = "the image of the pods' sandboxes"
+	return keep
 }
 
 // nodeFiles are the docker configurations of the node itself.
@@ -117,7 +129,7 @@ func (s *imageSide) Ensure(ctx context.Context, r image.Request) (image.Image, e
 	for {
 		img, err := s.manager.Ensure(ctx, r)
 		if err != nil {
-			return image.Image{}, err
+			return image.Image{}, awaitingLogin(r, err)
 		}
 		if img.Pulled {
 			s.gc.Wake()
@@ -127,6 +139,18 @@ func (s *imageSide) Ensure(ctx context.Context, r image.Request) (image.Image, e
 			return img, err
 		}
 	}
+}
+
+// awaitingLogin has a pod's pull that failed tried again when objects change: a pull
+// secret may come, or be mended. Without other credentials that costs no pull.
+func awaitingLogin(r image.Request, err error) error {
+	var f *pod.Failure
+	if r.Pod == nil || !errors.As(err, &f) || f.NotBefore.IsZero() {
+		return err
+	}
+	awaiting := *f
+	awaiting.Awaits = "credentials for " + r.Image
+	return &awaiting
 }
 
 // InUse lists who needs which image: what the runtime has, and what should run.

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	}
 	// cri-client leaves its connection open when the runtime goes away while it
 	// connects, which these tests have happen on purpose.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"),
+		goleak.IgnoreAnyFunction("google.golang.org/grpc.(*addrConn).resetTransportAndUnlock"))
 }
 
 const image = "example.com/app:1"

@@ -90,7 +90,7 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, names
 		DNS:     names,
 		Images:  a.images,
 		Logs:    a.logDirs,
-		Meter:   startMeter{a.metrics.Pods},
+		Meter:   startMeter{a.metrics.Pods, a.metrics.Garbage},
 		Tasks:   a.lostTasks(),
 		Hooks:   handlers, Recorder: a.events, Allocations: a.grants, Records: records,
 		Settings: a.node.settings, Features: a.runtime.features,

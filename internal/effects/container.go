@@ -183,6 +183,7 @@ func (r *Runner) removeContainer(ctx context.Context, o *pod.Observed, a pod.Act
 		return err
 	}
 	r.cfg.Facts.ContainerRemoved(a.ID)
+	r.cfg.Meter.RemovedContainer()
 	if o == nil {
 		return nil
 	}

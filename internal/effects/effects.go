@@ -159,6 +159,8 @@ type Logs interface {
 type Meter interface {
 	SandboxStarted(failed bool)
 	ContainerStarted(failed bool)
+	// RemovedContainer counts containers that were removed by themselves, not with their sandbox.
+	RemovedContainer()
 }
 
 // Config is what a Runner is built from. Every field is needed.

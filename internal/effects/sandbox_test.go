@@ -85,6 +85,7 @@ func (w *sandboxWorld) PodSandboxStatus(context.Context, string) (*runtimeapi.Po
 func (w *sandboxWorld) Event(_ *v1.Pod, e pod.Event) { w.events = append(w.events, e) }
 func (w *sandboxWorld) SandboxStarted(bool)          {}
 func (w *sandboxWorld) ContainerStarted(bool)        {}
+func (w *sandboxWorld) RemovedContainer()            {}
 func (w *sandboxWorld) Doubt(types.UID)              {}
 func (w *sandboxWorld) runner() *Runner {
 	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"": {UserNamespaces: true}}}

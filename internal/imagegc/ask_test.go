@@ -129,7 +129,7 @@ func TestRemove(t *testing.T) {
 		w.use("used:1")
 		w.failing[id("f")] = true
 		col := w.collector(t, byDefault)
-		col.cfg.Keep = []string{"pause:1"}
+		col.cfg.Keep = func() map[string]string { return map[string]string{"pause:1": "the image of the pods' sandboxes"} }
 		image, err := col.Remove(t.Context(), c.name)
 		removed, _ := w.taken()
 		switch {

@@ -123,7 +123,7 @@ func (c *Collector) carryOutOne(ctx context.Context, removal choice.Removal, r *
 	default:
 		c.cfg.Log.V(2).Info("Removed image", "image", removal.Name(), "id", removal.ID, "size", removal.Size, "reason", removal.Reason, "why", removal.Why)
 		if removal.Reason != choice.Asked {
-			c.cfg.Meter.ImageCollected(string(removal.Reason))
+			c.cfg.Meter.ImageCollected(string(removal.Reason), removal.Size)
 		}
 		r.Removed = append(r.Removed, removal)
 		r.Freed += removal.Size

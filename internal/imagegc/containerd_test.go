@@ -56,7 +56,9 @@ func TestContainerd(t *testing.T) {
 	c := New(Config{
 		// Full at any use: what is removed is only up to the other rules.
 		Policy: choice.Policy{High: 0, Low: 0}, Runtime: conn, Users: users, Guard: NewGuard(), Measure: Statfs, Listener: w, Events: w, Meter: w,
-		Records: filepath.Join(in.Config.RootDir, "checkpoints", "images.json"), Keep: []string{embeddedtest.PauseImage}, Log: logger(t),
+		Records: filepath.Join(in.Config.RootDir, "checkpoints", "images.json"), Keep: func() map[string]string {
+			return map[string]string{embeddedtest.PauseImage: "the image of the pods' sandboxes"}
+		}, Log: logger(t),
 	})
 	pod := in.RunPod(t, "web", nil, "sleep", "1h")
 	for _, users.byStatus = range []bool{false, true} {

@@ -161,7 +161,7 @@ func (w *world) Present(_ context.Context, ids []string, since time.Time) {
 	w.lists = append(w.lists, since)
 }
 
-func (w *world) ImageCollected(reason string) {
+func (w *world) ImageCollected(reason string, _ uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.counts[reason]++
@@ -179,7 +179,9 @@ func (w *world) taken() (removed, events []string) {
 func (w *world) collector(t testing.TB, p choice.Policy) *Collector {
 	return New(Config{
 		Policy: p, Runtime: w, Users: w, Guard: NewGuard(), Measure: w.measure, Listener: w, Events: w, Meter: w,
-		Records: filepath.Join(t.TempDir(), "checkpoints", "images.json"), Keep: []string{"registry.k8s.io/pause:3.10"}, Log: logger(t),
+		Records: filepath.Join(t.TempDir(), "checkpoints", "images.json"), Keep: func() map[string]string {
+			return map[string]string{"registry.k8s.io/pause:3.10": "the image of the pods' sandboxes"}
+		}, Log: logger(t),
 	})
 }
 

@@ -79,7 +79,7 @@ type Events interface {
 
 // Meter counts images that were collected (kubelet_image_garbage_collected_total).
 type Meter interface {
-	ImageCollected(reason string)
+	ImageCollected(reason string, bytes uint64)
 }
 
 // Config is what a collector is made of. All fields but Keep are needed.
@@ -93,8 +93,8 @@ type Config struct {
 	// Records is the file that keeps when images were last used. Its folder is made if
 	// need be (mode 0700).
 	Records string
-	// Keep are names of images that are never collected: that of the sandboxes.
-	Keep     []string
+	// Keep returns images that aren't removed, by name, with why; it may be nil.
+	Keep     func() map[string]string
 	Listener Listener
 	Events   Events
 	Meter    Meter

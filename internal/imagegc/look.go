@@ -46,9 +46,11 @@ func (c *Collector) look(ctx context.Context) ([]choice.Image, error) {
 			images[n].Users = append(images[n].Users, use.User)
 		}
 	}
-	for _, name := range c.cfg.Keep {
-		for _, n := range at[key(name)] {
-			images[n].Pinned = keptForSandboxes
+	if c.cfg.Keep != nil {
+		for name, why := range c.cfg.Keep() {
+			for _, n := range at[key(name)] {
+				images[n].Pinned = why
+			}
 		}
 	}
 	if unsettled != nil {
@@ -59,10 +61,7 @@ func (c *Collector) look(ctx context.Context) ([]choice.Image, error) {
 	return images, nil
 }
 
-const (
-	pinnedByRuntime  = "pinned in the runtime"
-	keptForSandboxes = "the image of the pods' sandboxes"
-)
+const pinnedByRuntime = "pinned in the runtime"
 
 func describe(i *runtimeapi.Image) choice.Image {
 	out := choice.Image{ID: i.GetId(), Tags: i.GetRepoTags(), Digests: i.GetRepoDigests(), Size: i.GetSize()}

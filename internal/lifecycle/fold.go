@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -101,6 +102,9 @@ func (d *decider) failed(r pod.Result) {
 	message := record.Text()
 	if a.Kind == pod.EnsureImage && r.Failure.Reason == errImagePull {
 		message = fmt.Sprintf("Failed to pull image %q: %s", a.Image, r.Failure.Message)
+		if rest, said := strings.CutPrefix(r.Failure.Message, "failed to pull image "); said {
+			message = "Failed to pull image " + rest
+		}
 	}
 	if r.Failure.Reason == waitingImagePullBackOff {
 		d.plan.Event(v1.EventTypeNormal, "BackOff", a.Container, r.Failure.Message)

@@ -4,14 +4,20 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Garbage records what was removed from the node because nobody needs it.
 type Garbage struct {
-	images     *prometheus.CounterVec
-	logFolders prometheus.Counter
+	images, freed          *prometheus.CounterVec
+	containers, logFolders prometheus.Counter
 }
 
 func newGarbage() *Garbage {
 	return &Garbage{
 		images: counterVec("image_garbage_collected_total",
 			"Total number of images garbage collected by the kubelet, whether through disk usage or image age.", "reason"),
+		freed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "deckhand_image_garbage_collected_bytes_total", Help: "Size of the images garbage collected, as the runtime counts it.",
+		}, []string{"reason"}),
+		containers: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "deckhand_ended_containers_removed_total", Help: "Number of ended containers removed by themselves, not with their sandbox.",
+		}),
 		logFolders: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "deckhand_log_folders_removed_total", Help: "Number of log folders removed because their pods are gone.",
 		}),
@@ -19,11 +25,17 @@ func newGarbage() *Garbage {
 }
 
 func (g *Garbage) collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.images, g.logFolders}
+	return []prometheus.Collector{g.images, g.freed, g.containers, g.logFolders}
 }
 
-// ImageCollected records that an image was removed; the reason is space or age.
-func (g *Garbage) ImageCollected(reason string) { g.images.WithLabelValues(reason).Inc() }
+// ImageCollected records that an image of so many bytes was removed; the reason is space or age.
+func (g *Garbage) ImageCollected(reason string, bytes uint64) {
+	g.images.WithLabelValues(reason).Inc()
+	g.freed.WithLabelValues(reason).Add(float64(bytes))
+}
+
+// ContainerRemoved records that a container that had ended was removed.
+func (g *Garbage) ContainerRemoved() { g.containers.Inc() }
 
 // LogFoldersRemoved records that n folders of logs were removed whose pods are gone.
 func (g *Garbage) LogFoldersRemoved(n int) { g.logFolders.Add(float64(n)) }

@@ -91,9 +91,10 @@ func fillImages(m *metrics.Metrics) {
 	m.Credentials.PluginCalled("ecr", 30*time.Millisecond, false)
 	m.Credentials.PluginCalled("ecr", 3*time.Second, true)
 	m.CredentialConfig("sha256:abc")
-	m.Garbage.ImageCollected("age")
-	m.Garbage.ImageCollected("space")
-	m.Garbage.ImageCollected("space")
+	m.Garbage.ImageCollected("age", 1)
+	m.Garbage.ImageCollected("space", 10)
+	m.Garbage.ImageCollected("space", 20)
+	m.Garbage.ContainerRemoved()
 	m.Garbage.LogFoldersRemoved(3)
 	m.CollectEvents(func() metrics.EventStats {
 		return metrics.EventStats{Taken: 60, Repeated: 5, Combined: 4, Withheld: 3, Dropped: 2, Forgotten: 1}

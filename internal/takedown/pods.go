@@ -24,7 +24,7 @@ const (
 	abreast = 8
 	// tries is how often a pod is removed: a container whose start the agent's end cut
 	// off may come up in the midst of the first.
-	tries = 3
+	tries = 6
 )
 
 // stopPods stops and removes all pods by way of the CRI, if containerd answers.

@@ -71,7 +71,7 @@ func TestManifestURL(t *testing.T) {
 	n.Kill()
 	n.Start()
 	n.Await("the URL is down while the agent starts", append(stay, agentIs(n), node.Problem(server.address, "connection refused"))...)
-	const garbage = "html"
+	const garbage = "must be an object"
 	server.say("<html>we are moving</html>")
 	server.up()
 	n.Await("the URL serves garbage", append(stay, node.Stale("h", garbage), node.Problem(server.address, garbage))...)

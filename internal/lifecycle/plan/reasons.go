@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -23,8 +24,9 @@ func (p *Plan) Because(w Wait) {
 // BecauseFailed tells of an action that failed and is to be tried again.
 func (p *Plan) BecauseFailed(container string, r Retry) {
 	advice := Advice(r.Failure.Reason)
-	if r.Failure.Awaits != "" {
-		advice = fmt.Sprintf("define %s in a manifest, or change it: this is tried again as soon as that is done", r.Failure.Awaits)
+	// A pull may fail for many reasons beside the credentials that it awaits.
+	if w := r.Failure.Awaits; w != "" && !strings.Contains(r.Failure.Reason, "ImagePull") {
+		advice = fmt.Sprintf("define %s in a manifest, or change it: this is tried again as soon as that is done", w)
 	}
 	p.Because(Wait{Container: container, Text: r.Text(), Next: r.At, Advice: advice})
 }

@@ -33,6 +33,10 @@ const (
 	maxNewsBackoff = 5 * time.Minute
 )
 
+// imageInspect is the reason of a pull that failed before it began, as the runtime
+// didn't answer: no registry is spared by a long wait.
+const imageInspect = "ImageInspectError"
+
 // retryKey groups the actions that share a back-off.
 func retryKey(a pod.Action) string {
 	switch a.Kind {
@@ -49,7 +53,7 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 	switch {
 	case a.Kind == pod.Allocate || f.Awaits != "":
 		base, top = newsBackoff, maxNewsBackoff
-	case a.Kind == pod.EnsureImage:
+	case a.Kind == pod.EnsureImage && f.Reason != imageInspect:
 		base, top = pullBackoff, maxPullBackoff
 	}
 	key := retryKey(a)

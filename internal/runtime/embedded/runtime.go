@@ -108,6 +108,9 @@ func (r *Runtime) ImportFrom(ctx context.Context, archive io.Reader) ([]string, 
 	return r.images.ImportFrom(ctx, archive)
 }
 
+// Archived lists the images whose archives are in the images folder.
+func (r *Runtime) Archived() []string { return r.images.Archived() }
+
 // Problems are the archives that can't be imported, each in a sentence.
 func (r *Runtime) Problems() []string { return r.images.Problems() }
 

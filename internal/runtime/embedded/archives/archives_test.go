@@ -280,6 +280,23 @@ func TestImportSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestArchived(t *testing.T) {
+	f := newFolder(t)
+	writeArchive(t, filepath.Join(f.dir, "a.tar"), "example.org/kept:1")
+	if err := f.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if names := f.Archived(); !slices.Equal(names, []string{"example.org/kept:1"}) {
+		t.Errorf("with its archive: %q", names)
+	}
+	if err := os.Remove(filepath.Join(f.dir, "a.tar")); err != nil {
+		t.Fatal(err)
+	}
+	if names := f.Archived(); len(names) > 0 {
+		t.Errorf("without its archive: %q", names)
+	}
+}
+
 func TestImportFromAReader(t *testing.T) {
 	f := newFolder(t)
 	path := filepath.Join(t.TempDir(), "a.tar")

@@ -86,6 +86,17 @@ func (im *Importer) ImportFrom(ctx context.Context, r io.Reader) ([]string, erro
 	return im.take(ctx, conn, "image archive", r)
 }
 
+// Archived lists the images that archives in the folder hold, as of the last Sync.
+func (im *Importer) Archived() []string {
+	var names []string
+	for file, e := range readRecord(im.record, im.log) {
+		if _, err := os.Stat(filepath.Join(im.dir, file)); err == nil {
+			names = append(names, e.Images...)
+		}
+	}
+	return names
+}
+
 // Sync imports the archives of the folder that are new, have changed, or whose
 // images are gone. A bad archive is a Problem, not an error.
 func (im *Importer) Sync(ctx context.Context) error {
