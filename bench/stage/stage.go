@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -45,27 +46,46 @@ type Stage struct {
 	config embedded.Config
 	stop   context.CancelFunc
 	ended  chan error
+	// turn is locked while the stage is up: two of them would measure each other.
+	turn *os.File
 }
 
-// Start starts containerd with the programs and images in binDir. It needs root.
+// Start starts containerd with the programs and images in binDir, once no other stage is
+// up on this host. It needs root.
 // Close takes down what it made, after an error of Start too.
 func Start(ctx context.Context, binDir string) (*Stage, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("real containers need root: run this as root")
 	}
-	root, err := os.MkdirTemp("", "deckhand-bench-")
+	turn, err := takeTurn()
 	if err != nil {
 		return nil, err
+	}
+	root, err := os.MkdirTemp("", "deckhand-bench-")
+	if err != nil {
+		return nil, errors.Join(err, turn.Close())
 	}
 	s := &Stage{
 		CgroupRoot: cgroupRoot, PodCIDR: podCIDR, Dir: filepath.Join(root, "work"), root: root,
 		config: embedded.Config{RootDir: filepath.Join(root, "runtime"), BinDirs: []string{binDir}, PodCIDR: podCIDR, Bridge: bridge},
-		stop:   func() {},
+		stop:   func() {}, turn: turn,
 	}
 	if err := s.start(ctx, binDir); err != nil {
 		return nil, errors.Join(fmt.Errorf("start containerd to measure with: %w", err), s.Close())
 	}
 	return s, nil
+}
+
+// takeTurn waits until no other stage is up. Closing the file ends the turn.
+func takeTurn() (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "deckhand-bench.lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("wait for the turn to measure: %w", err), f.Close())
+	}
+	return f, nil
 }
 
 func (s *Stage) start(ctx context.Context, binDir string) error {
@@ -117,5 +137,5 @@ func (s *Stage) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	errs = append(errs, takedown.Down(ctx, takedown.Config{Runtime: s.config, CgroupRoot: cgroupRoot}, logr.Discard()))
-	return errors.Join(append(errs, os.RemoveAll(s.root))...)
+	return errors.Join(append(errs, os.RemoveAll(s.root), s.turn.Close())...)
 }
