@@ -112,18 +112,6 @@ func binDirs(cfg *config.Config) []string {
 	return nil
 }
 
-// parallelPulls is how many images are pulled at once; 0 for any number
-// (KubeletConfiguration serializeImagePulls, maxParallelImagePulls).
-func parallelPulls(k *v1beta1.KubeletConfiguration) int {
-	if k.MaxParallelImagePulls != nil {
-		return int(*k.MaxParallelImagePulls)
-	}
-	if k.SerializeImagePulls == nil || *k.SerializeImagePulls {
-		return 1
-	}
-	return 0
-}
-
 func maxBackoff(k *v1beta1.KubeletConfiguration) time.Duration {
 	if m := k.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
 		return m.Duration
@@ -131,22 +119,17 @@ func maxBackoff(k *v1beta1.KubeletConfiguration) time.Duration {
 	return 0
 }
 
-// allObserved lists what the runtime has of every pod.
-func (a *Agent) allObserved() []*pod.Observed {
-	uids := a.observed.UIDs()
-	list := make([]*pod.Observed, 0, len(uids))
-	for _, uid := range uids {
-		if o := a.observed.Get(uid); o != nil {
-			list = append(list, o)
-		}
-	}
-	return list
+// nodeEvents offers the recorder to who tells of the node.
+type nodeEvents struct{ *Agent }
+
+func (n nodeEvents) NodeEvent(eventType, reason, message string) {
+	n.tellNode(pod.Event{Type: pod.EventType(eventType), Reason: reason, Message: message})
 }
 
 // counts are the numbers behind the gauges.
 func (a *Agent) counts() metrics.PodCounts {
 	c := metrics.PodCounts{Desired: len(a.merger.Current().Pods), Containers: map[pod.ContainerState]int{}}
-	for _, o := range a.allObserved() {
+	for _, o := range (everyPod{a}).All() {
 		if len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
 			c.RunningPods++
 		}

@@ -21,11 +21,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
 	"github.com/deckhand-node/deckhand/internal/events"
+	"github.com/deckhand-node/deckhand/internal/imagegc"
 	"github.com/deckhand-node/deckhand/internal/journal"
 	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/lockfile"
 	"github.com/deckhand-node/deckhand/internal/logrotate"
 	"github.com/deckhand-node/deckhand/internal/metrics"
+	"github.com/deckhand-node/deckhand/internal/nodeimages"
 	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/observed"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -68,8 +70,10 @@ type Agent struct {
 	journal  *journal.Journal
 	node     *node
 	objects  *objects.Live
-	images   *imageSide
-	remains  *remains
+	images   *nodeimages.Images
+	// collector removes images.
+	collector *imagegc.Collector
+	remains   *remains
 	// grants is what resources pods have.
 	grants   *allocation.Manager
 	logDirs  *podlogdirs.Dirs
@@ -107,7 +111,7 @@ func build(cfg *config.Config, log logr.Logger, between func(*worker.Config)) (*
 		return nil, err
 	}
 	a.objects = objects.NewLive(func() *objects.Set { return a.merger.Current().Objects })
-	if a.images, err = a.newImageSide(a.objects); err != nil {
+	if err := a.buildImages(); err != nil {
 		return nil, err
 	}
 	if err := a.buildWorkers(); err != nil {
@@ -139,9 +143,9 @@ func (a *Agent) list(sources []module, rotator *logrotate.Rotator) []module {
 		module{name: "log links", start: a.tidyLogLinks},
 		module{name: "runtime state", run: a.runtime.run},
 		module{name: "observed state", run: a.observed.Run},
-		module{name: "image records", start: a.images.start},
-		module{name: "imported images", run: a.images.run},
-		module{name: "image collection", run: a.images.gc.Run},
+		module{name: "image records", start: a.images.Start},
+		module{name: "imported images", run: a.images.Run},
+		module{name: "image collection", run: a.collector.Run},
 		module{name: "allocations", start: func(context.Context) error { return a.restoreGrants() }},
 		module{name: "journal", start: a.journal.Start, run: a.journal.Run},
 		module{name: "probes", run: a.probes.Run},
@@ -187,7 +191,7 @@ func (a *Agent) rootModule() module {
 
 // localModule serves the commands on this machine.
 func (a *Agent) localModule() module {
-	api := local.NewServer(view{a}, imagesView{a.images}, a.logs, a.log.WithName("local"))
+	api := local.NewServer(view{a}, a.images, a.logs, a.log.WithName("local"))
 	var socket net.Listener
 	return module{
 		name: "local API",
@@ -207,16 +211,13 @@ func (a *Agent) buildRuntime() (endpoint string, err error) {
 		return a.cfg.Kubelet.ContainerRuntimeEndpoint, nil
 	}
 	c := EmbeddedConfig(a.cfg)
-	c.OnImport = a.imported
+	c.OnImport = func(names []string) { a.images.Imported(names) }
 	a.embedded, err = embedded.New(c, a.log.WithName("runtime"))
 	if err != nil {
 		return "", err
 	}
 	return a.embedded.Endpoint(), nil
 }
-
-// imported takes in images that came in an archive.
-func (a *Agent) imported(names []string) { a.images.arrivals.add(names) }
 
 func (a *Agent) startEmbedded(ctx context.Context) error {
 	a.runtime.say("the embedded runtime is starting")

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/observed"
-	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/server"
@@ -145,21 +143,7 @@ func (a *Agent) listeners() []server.Listener {
 	if a.cfg.ReadOnly.Port() != 0 {
 		list = append(list, server.Listener{Name: "read-only", Addr: a.cfg.ReadOnly, Setting: "readOnlyPort in the file of --config",
 			Handler: server.NewReadOnly(a.log.WithName("server"), server.Sources{
-				Pods: a.status, Running: running{a.observed}, Machine: machineinfo.New("/"), Health: health, Metrics: a.metrics.Handler()})})
+				Pods: a.status, Running: everyPod{a}, Machine: machineinfo.New("/"), Health: health, Metrics: a.metrics.Handler()})})
 	}
 	return list
-}
-
-// running offers the observed state to the server.
-type running struct{ store *observed.Store }
-
-func (r running) Running(context.Context) ([]*pod.Observed, error) {
-	uids := r.store.UIDs()
-	list := make([]*pod.Observed, 0, len(uids))
-	for _, uid := range uids {
-		if o := r.store.Get(uid); o != nil {
-			list = append(list, o)
-		}
-	}
-	return list, nil
 }

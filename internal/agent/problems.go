@@ -38,7 +38,7 @@ func (a *Agent) tellSets(ctx context.Context) error {
 		if set.Synced && !swept {
 			swept = true
 			a.sweepJournal(set)
-			a.images.gc.Wake() // before, it couldn't tell which images are wanted
+			a.collector.Wake() // before, it couldn't tell which images are wanted
 		}
 		problems = a.tellProblems(set, problems)
 		last = set

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -15,16 +16,20 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
 	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/nodeimages/pulls"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/status"
 )
+
+// pullPeriod is how often those who watch pods are told how far pulls are.
+const pullPeriod = time.Second
 
 // view is what the local API shows of the agent (local.Agent).
 type view struct{ *Agent }
 
 // Snapshot returns the present state of the agent and its pods.
 func (a view) Snapshot(ctx context.Context) (local.Snapshot, error) {
-	words := sync.OnceValue(func() pullWords { return a.images.pullWords(ctx) })
+	words := a.images.Pulls(ctx)
 	set := a.merger.Current()
 	name, release, ready, told := a.runtime.now()
 	s := local.Snapshot{
@@ -36,7 +41,7 @@ func (a view) Snapshot(ctx context.Context) (local.Snapshot, error) {
 	list := a.status.List()
 	begun := make(map[types.UID]bool, len(list))
 	for _, e := range list {
-		s.Pods = append(s.Pods, viewOf(e, words))
+		s.Pods = append(s.Pods, viewOf(e, words.Explain(e.Pod, e.Report.Reasons)))
 		begun[e.Pod.UID] = true
 	}
 	// A pod that waits for its predecessor, or for the runtime, has no status yet.
@@ -55,9 +60,7 @@ func (a view) Snapshot(ctx context.Context) (local.Snapshot, error) {
 // whyNotBegun says why a wanted pod has no worker that has told of it, as those in
 // list have.
 func (a view) whyNotBegun(d *pod.Desired, list []*status.Entry, told string) string {
-	select {
-	case <-a.observed.Synced():
-	default:
+	if !a.listed() {
 		return "waits for the runtime: " + told
 	}
 	if len(named(list, d.Pod.Namespace, d.Pod.Name)) > 0 {
@@ -80,9 +83,10 @@ func named(list []*status.Entry, namespace, name string) []*status.Entry {
 	return list[begin:end]
 }
 
-func viewOf(e *status.Entry, words func() pullWords) local.PodView {
+// viewOf is how a pod looks with these reasons, its own or those with more to say.
+func viewOf(e *status.Entry, reasons []pod.Reason) local.PodView {
 	v := local.PodView{Pod: e.Pod}
-	for _, r := range withPulls(e.Pod, e.Report.Reasons, words) {
+	for _, r := range reasons {
 		text := r.Text
 		if r.Container != "" {
 			text = "container " + r.Container + ": " + text
@@ -109,7 +113,7 @@ func (a view) problems(list []pod.Problem) []pod.Problem {
 // Pod returns one pod, without what pulls are doing.
 func (a view) Pod(namespace, name string) (local.PodView, bool) {
 	if found := named(a.status.List(), namespace, name); len(found) > 0 {
-		return viewOf(found[0], func() pullWords { return nil }), true
+		return viewOf(found[0], found[0].Report.Reasons), true
 	}
 	return local.PodView{}, false
 }
@@ -118,8 +122,7 @@ func (a view) Pod(namespace, name string) (local.PodView, bool) {
 func (a view) Details(ctx context.Context, uid types.UID) local.Details {
 	d := local.Details{Probes: a.probes.Results(uid)}
 	if e := a.status.Get(uid); e != nil {
-		words := sync.OnceValue(func() pullWords { return a.images.pullWords(ctx) })
-		d.Reasons, d.Wake, d.Stopping = withPulls(e.Pod, e.Report.Reasons, words), e.Report.Wake, e.Report.Stopping
+		d.Reasons, d.Wake, d.Stopping = a.images.Pulls(ctx).Explain(e.Pod, e.Report.Reasons), e.Report.Wake, e.Report.Stopping
 	}
 	return d
 }
@@ -170,6 +173,11 @@ func (a view) passOn(changed chan<- struct{}, done, statuses, sets <-chan struct
 		default:
 		}
 	}
+}
+
+// anyAwaitsImage reports whether a pod of this node waits for an image.
+func (a view) anyAwaitsImage() bool {
+	return slices.ContainsFunc(a.status.List(), func(e *status.Entry) bool { return pulls.Awaited(e.Pod, e.Report.Reasons) })
 }
 
 // Run has the pods of a manifest run until the returned value is closed.

@@ -28,7 +28,7 @@ var floors = []string{
 	"internal/runtime/critest",
 	"internal/effects internal/takedown internal/hostcheck internal/server internal/local",
 	"internal/runtime/embedded/embeddedtest", // takes down what a test made
-	"internal/worker",
+	"internal/worker internal/nodeimages",
 	"internal/cli",
 	"internal/agent",
 	"cmd",

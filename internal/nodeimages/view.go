@@ -1,4 +1,4 @@
-package agent
+package nodeimages
 
 import (
 	"context"
@@ -23,15 +23,15 @@ const progressPeriod = 500 * time.Millisecond
 // startPatience is how long a person waits for an agent that is just starting.
 const startPatience = 10 * time.Second
 
-// imagesView is what the local API shows and does about images (local.Images).
-type imagesView struct{ *imageSide }
+// What the local API shows and does about images.
+var _ local.Images = (*Images)(nil)
 
 // ready waits until images may be asked for: commands are answered from the beginning.
-func (s imagesView) ready(ctx context.Context) error {
+func (in *Images) ready(ctx context.Context) error {
 	patience := time.NewTimer(startPatience)
 	defer patience.Stop()
 	select {
-	case <-s.started:
+	case <-in.started:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -41,11 +41,11 @@ func (s imagesView) ready(ctx context.Context) error {
 }
 
 // List lists the runtime's images, and who uses them.
-func (s imagesView) List(ctx context.Context) ([]local.Image, error) {
-	if err := s.ready(ctx); err != nil {
+func (in *Images) List(ctx context.Context) ([]local.Image, error) {
+	if err := in.ready(ctx); err != nil {
 		return nil, err
 	}
-	list, err := s.gc.List(ctx)
+	list, err := in.cfg.Collector.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func viewOfImage(i *choice.Image) local.Image {
 }
 
 // Pull fetches an image with the node's own credentials.
-func (s imagesView) Pull(ctx context.Context, name string, tell func(local.PullProgress)) (local.Image, error) {
-	if err := s.ready(ctx); err != nil {
+func (in *Images) Pull(ctx context.Context, name string, tell func(local.PullProgress)) (local.Image, error) {
+	if err := in.ready(ctx); err != nil {
 		return local.Image{}, err
 	}
 	began := time.Now()
@@ -79,7 +79,7 @@ func (s imagesView) Pull(ctx context.Context, name string, tell func(local.PullP
 	var err error
 	go func() {
 		defer close(done)
-		img, err = s.Ensure(ctx, image.Request{Image: name, Policy: v1.PullAlways, Now: true})
+		img, err = in.Ensure(ctx, image.Request{Image: name, Policy: v1.PullAlways, Now: true})
 	}()
 	ticker := time.NewTicker(progressPeriod)
 	defer ticker.Stop()
@@ -88,17 +88,17 @@ func (s imagesView) Pull(ctx context.Context, name string, tell func(local.PullP
 		case <-done:
 			waits = false
 		case <-ticker.C:
-			tell(progressOf(s.manager.ProgressOf(ctx, name), began))
+			tell(progressOf(in.cfg.Manager.ProgressOf(ctx, name), began))
 		}
 	}
 	if err != nil {
 		return local.Image{}, err
 	}
-	s.arrived()
+	in.arrived()
 	// What else there is to know of it isn't worth failing for.
-	list, err := s.List(ctx)
+	list, err := in.List(ctx)
 	if err != nil {
-		s.log.Error(err, "Can't list the images after a pull", "image", name)
+		in.cfg.Log.Error(err, "Can't list the images after a pull", "image", name)
 	}
 	if at := slices.IndexFunc(list, func(i local.Image) bool { return i.ID == img.Ref }); at >= 0 {
 		return list[at], nil
@@ -123,15 +123,15 @@ func progressOf(list []image.Progress, since time.Time) local.PullProgress {
 }
 
 // Import takes in an archive.
-func (s imagesView) Import(ctx context.Context, archive io.Reader) ([]string, error) {
-	if s.agent.embedded == nil {
-		return nil, &local.StatusError{Code: http.StatusNotImplemented, Err: errors.New(
-			"only the embedded runtime can be given archives this way; the one in use has a command of its own for it, such as `ctr --namespace k8s.io images import`")}
-	}
-	if err := s.ready(ctx); err != nil {
+func (in *Images) Import(ctx context.Context, archive io.Reader) ([]string, error) {
+	archives, err := in.cfg.Own.Archives()
+	if err != nil {
 		return nil, err
 	}
-	names, err := s.agent.embedded.ImportFrom(ctx, archive)
+	if err := in.ready(ctx); err != nil {
+		return nil, err
+	}
+	names, err := archives.ImportFrom(ctx, archive)
 	if err != nil {
 		return nil, &local.StatusError{Code: http.StatusUnprocessableEntity, Err: err}
 	}
@@ -139,11 +139,11 @@ func (s imagesView) Import(ctx context.Context, archive io.Reader) ([]string, er
 }
 
 // Remove removes an image for a person.
-func (s imagesView) Remove(ctx context.Context, name string) (local.RemovedImage, error) {
-	if err := s.ready(ctx); err != nil {
+func (in *Images) Remove(ctx context.Context, name string) (local.RemovedImage, error) {
+	if err := in.ready(ctx); err != nil {
 		return local.RemovedImage{}, err
 	}
-	img, err := s.gc.Remove(ctx, name)
+	img, err := in.cfg.Collector.Remove(ctx, name)
 	switch {
 	case errors.Is(err, imagegc.ErrUnknown):
 		return local.RemovedImage{}, &local.StatusError{Code: http.StatusNotFound, Err: err}
@@ -154,16 +154,16 @@ func (s imagesView) Remove(ctx context.Context, name string) (local.RemovedImage
 	case err != nil:
 		return local.RemovedImage{}, err
 	}
-	s.gc.Wake() // so that its records go too
+	in.cfg.Collector.Wake() // so that its records go too
 	return local.RemovedImage{Image: viewOfImage(&img), Removed: true, Why: string(choice.Asked)}, nil
 }
 
 // Prune removes what nothing uses.
-func (s imagesView) Prune(ctx context.Context, dryRun bool) ([]local.RemovedImage, error) {
-	if err := s.ready(ctx); err != nil {
+func (in *Images) Prune(ctx context.Context, dryRun bool) ([]local.RemovedImage, error) {
+	if err := in.ready(ctx); err != nil {
 		return nil, err
 	}
-	report, err := s.gc.Prune(ctx, dryRun)
+	report, err := in.cfg.Collector.Prune(ctx, dryRun)
 	if errors.Is(err, imagegc.ErrUnsettled) {
 		return nil, &local.StatusError{Code: http.StatusServiceUnavailable, Err: err}
 	}

@@ -1,0 +1,127 @@
+package nodeimages
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/credentials"
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/image/access"
+	"github.com/deckhand-node/deckhand/internal/imagegc"
+	"github.com/deckhand-node/deckhand/internal/imagegc/choice"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig are a node's images on an in-memory runtime, with all that they are made of. It also
+// is the node's pods, a keyring without keys, and whoever is told and measures.
+type rig struct {
+	*Images
+	runtime *memcri.Server
+	access  *access.Records
+	// arrived has a value for each time that pods which wait were told.
+	arrived chan struct{}
+
+	mu              sync.Mutex
+	wanted          []*pod.Desired
+	observed        []*pod.Observed
+	silent, unknown bool
+}
+
+func newRig(t *testing.T, own Own) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dh") // t.TempDir's path may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r := &rig{arrived: make(chan struct{}, 10)}
+	if r.runtime, err = memcri.New(memcri.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.runtime.Close)
+	if err := r.runtime.Start(filepath.Join(dir, "cri.sock")); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := cri.New(cri.Options{Endpoint: "unix://" + filepath.Join(dir, "cri.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	policy, err := access.NewPolicy(v1beta1.NeverVerifyPreloadedImages, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := testr.New(t)
+	r.access = access.New(access.Config{RootDir: dir, Policy: policy, Meter: r, Log: log})
+	r.Images = r.compose(conn, own, filepath.Join(dir, "images.json"), log)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) compose(conn *cri.Conn, own Own, file string, log logr.Logger) *Images {
+	runtime, guard := Runtime{Conn: conn}, imagegc.NewGuard()
+	records := &Records{Access: r.access, Runtime: runtime, Log: log}
+	return New(Config{
+		Manager: image.New(image.Config{Runtime: runtime, Keyring: r, Access: r.access, Meter: r, Transfers: own, Log: log}),
+		Collector: imagegc.New(imagegc.Config{Policy: choice.Policy{High: 100}, Runtime: conn, Users: Users{r}, Guard: guard, Measure: r.measure,
+			Records: file, Keep: own.Keep, Listener: records, Events: r, Meter: r, Log: log}),
+		Guard: guard, Records: records, Own: own, Arrived: func() { r.arrived <- struct{}{} }, Log: log,
+	})
+}
+
+func (r *rig) Wanted() ([]*pod.Desired, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wanted, !r.silent
+}
+
+func (r *rig) Observed() ([]*pod.Observed, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.observed, !r.unknown
+}
+
+func (r *rig) set(change func(*rig)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r)
+}
+
+func (r *rig) For(context.Context, *v1.Pod, string) ([]credentials.Credential, error) {
+	return nil, nil
+}
+
+func (r *rig) measure(path string) (choice.Disk, error) {
+	return choice.Disk{Path: path, Capacity: 100, Available: 100}, nil
+}
+
+func (r *rig) Checked(access.Result)         {}
+func (r *rig) Asked(_, _, _ string)          {}
+func (r *rig) Pulled(time.Duration, int64)   {}
+func (r *rig) ImageCollected(string, uint64) {}
+func (r *rig) NodeEvent(_, _, _ string)      {}
+
+func podOf(name string, images ...string) *v1.Pod {
+	p := &v1.Pod{}
+	p.Namespace, p.Name = "default", name
+	for i, image := range images {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: string(rune('a' + i)), Image: image})
+	}
+	return p
+}
