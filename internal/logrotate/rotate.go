@@ -40,7 +40,14 @@ func (r *Rotator) rotate(ctx context.Context, c *container) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		r.log.V(2).Info("A running container's log is missing, so the runtime is asked to make a new one", "pod", c.Pod, "container", c.Name)
-		return r.reopen(ctx, dir, c, newestPlain(files))
+		if err := r.reopen(ctx, dir, c, newestPlain(files)); err != nil {
+			return err
+		}
+		if _, err := sizeOf(dir, c.file); err != nil {
+			// Else it would be asked again and again.
+			return fmt.Errorf("the runtime was told to make a new log, and has not: %w", err)
+		}
+		return nil
 	case err != nil:
 		return err
 	case size < r.conf.MaxSize:

@@ -34,11 +34,13 @@ type house struct {
 	path    string
 	rotator *Rotator
 	written *os.File
-	// reopens counts calls; fail makes them fail, before or after a new file was made.
+	// reopens counts calls; fail makes them fail, before or after a new file was made; deaf
+	// makes them succeed without one.
 	mu             sync.Mutex
 	reopens        int
 	fail           error
 	failHaving     bool
+	deaf           bool
 	messages       []string
 	running        *containers
 	folders, lines int
@@ -83,6 +85,9 @@ func (h *house) ReopenContainerLog(context.Context, string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reopens++
+	if h.deaf {
+		return nil
+	}
 	if h.fail == nil {
 		h.open()
 		return nil
@@ -566,6 +571,21 @@ func TestAMissingLogIsMadeAnew(t *testing.T) {
 		h.expectLines(1)
 		if _, err := os.Stat(h.path); errors.Is(err, fs.ErrNotExist) || !slices.Equal(names(t, h.path), []string{"0.log"}) {
 			t.Error("the log wasn't made anew")
+		}
+	})
+}
+
+// A runtime that makes no log, whatever it is told, isn't told so at every look.
+func TestAMissingLogThatIsNeverMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		h.deaf = true
+		if err := os.Remove(h.path); err != nil {
+			t.Fatal(err)
+		}
+		h.run(time.Minute)
+		if h.reopens != 3 {
+			t.Errorf("asked for a new log %d times in a minute, want 3: now, after 10 s, and after 20 s more", h.reopens)
 		}
 	})
 }

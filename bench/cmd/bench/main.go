@@ -96,7 +96,8 @@ func memcriCommand() *cobra.Command {
 		Use: "memcri SOCKET", Short: "Serve an in-memory runtime until SIGTERM.", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := memcri.New(memcri.Options{
-				Images: []string{scale.Image}, EventQueue: 200_000, CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS,
+				WriteLogs: true, // whose sizes the agent looks at
+				Images:    []string{scale.Image}, EventQueue: 200_000, CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS,
 			})
 			if err != nil {
 				return err
