@@ -93,7 +93,8 @@ func (a *Agent) tellProblems(set *desired.Set, known map[string]bool) map[string
 
 // tellUnsupported tells what a new pod asks for in vain.
 func (a *Agent) tellUnsupported(d *pod.Desired) {
-	fields := unsupported.Fields(d.Pod)
+	// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
+	fields := unsupported.Fields(d.Pod, unsupported.Runtime{NoSELinux: a.embedded != nil})
 	if len(fields) == 0 {
 		return
 	}

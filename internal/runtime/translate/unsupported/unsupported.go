@@ -12,10 +12,16 @@ import (
 
 const notActedOn = "not acted on by this build"
 
+// Runtime is what the runtime leaves out. Its zero value leaves out nothing.
+type Runtime struct {
+	// NoSELinux is one that labels nothing, whatever the host does.
+	NoSELinux bool
+}
+
 // Fields lists the fields of the pod that have no effect, each as
 // "spec.path: not acted on by this build", in the order of the spec.
-func Fields(p *v1.Pod) []string {
-	l := &list{}
+func Fields(p *v1.Pod, r Runtime) []string {
+	l := &list{runtime: r}
 	l.pod(&p.Spec)
 	l.podSecurity(p.Spec.SecurityContext)
 	for i := range p.Spec.Volumes {
@@ -34,7 +40,10 @@ func Fields(p *v1.Pod) []string {
 	return l.fields
 }
 
-type list struct{ fields []string }
+type list struct {
+	runtime Runtime
+	fields  []string
+}
 
 func (l *list) add(used bool, path string) {
 	if used {
@@ -54,6 +63,7 @@ func (l *list) podSecurity(sc *v1.PodSecurityContext) {
 	if sc == nil {
 		return
 	}
+	l.add(sc.SELinuxOptions != nil && l.runtime.NoSELinux, "spec.securityContext.seLinuxOptions")
 	l.add(sc.WindowsOptions != nil, "spec.securityContext.windowsOptions")
 }
 
@@ -71,6 +81,7 @@ func (l *list) container(at string, c *v1.Container) {
 	l.add(len(c.VolumeDevices) > 0, at+".volumeDevices")
 	l.claims(at+".resources", &c.Resources)
 	if sc := c.SecurityContext; sc != nil {
+		l.add(sc.SELinuxOptions != nil && l.runtime.NoSELinux, at+".securityContext.seLinuxOptions")
 		l.add(sc.WindowsOptions != nil, at+".securityContext.windowsOptions")
 	}
 }

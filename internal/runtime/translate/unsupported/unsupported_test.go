@@ -51,10 +51,23 @@ func TestFields(t *testing.T) {
 	} {
 		want = append(want, path+": not acted on by this build")
 	}
-	if got := unsupported.Fields(p); !reflect.DeepEqual(got, want) {
+	if got := unsupported.Fields(p, unsupported.Runtime{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("have %q\nwant %q", got, want)
 	}
-	if got := unsupported.Fields(&v1.Pod{Spec: v1.PodSpec{HostUsers: ptr.To(true), Containers: []v1.Container{{Name: "m"}}}}); got != nil {
+	if got := unsupported.Fields(&v1.Pod{Spec: v1.PodSpec{HostUsers: ptr.To(true), Containers: []v1.Container{{Name: "m"}}}}, unsupported.Runtime{}); got != nil {
 		t.Errorf("a plain pod: %q", got)
+	}
+}
+
+func TestRuntimeWithoutSELinux(t *testing.T) {
+	label := &v1.SELinuxOptions{Level: "s0:c1,c2"}
+	p := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxOptions: label},
+		Containers: []v1.Container{{Name: "m"}, {Name: "n", SecurityContext: &v1.SecurityContext{SELinuxOptions: label}}}}}
+	want := []string{"spec.securityContext.seLinuxOptions: not acted on by this build", "spec.containers[1].securityContext.seLinuxOptions: not acted on by this build"}
+	if got := unsupported.Fields(p, unsupported.Runtime{NoSELinux: true}); !reflect.DeepEqual(got, want) {
+		t.Errorf("have %q\nwant %q", got, want)
+	}
+	if got := unsupported.Fields(p, unsupported.Runtime{}); got != nil {
+		t.Errorf("a runtime that labels: %q", got)
 	}
 }
