@@ -158,7 +158,7 @@ func (n *Node) leftNetfilter(words ...string) []string {
 		}
 		for line := range strings.SplitSeq(string(out), "\n") {
 			for _, word := range words {
-				if strings.Contains(line+" ", word) {
+				if mentions(line, word) {
 					left = append(left, command[0]+" rule "+strings.TrimSpace(line))
 				}
 			}
@@ -166,6 +166,23 @@ func (n *Node) leftNetfilter(words ...string) []string {
 	}
 	return left
 }
+
+// mentions reports whether the word is in the line, and doesn't go on in another digit
+// there: dhtest10 isn't dhtest1.
+func mentions(line, word string) bool {
+	for rest := line; ; {
+		at := strings.Index(rest, word)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(word):]
+		if !digitAt(word, len(word)-1) || !digitAt(rest, 0) {
+			return true
+		}
+	}
+}
+
+func digitAt(s string, i int) bool { return i < len(s) && s[i] >= '0' && s[i] <= '9' }
 
 // cgroupDirs are the folders of a control group in every hierarchy that has it.
 func cgroupDirs(group string) []string {
