@@ -1,7 +1,6 @@
 package imagegc
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -105,28 +104,9 @@ func (r *records) load(now time.Time) error {
 	}
 }
 
-type sealedRecords struct {
-	Version int             `json:"version"`
-	Sum     string          `json:"sum"`
-	Images  json.RawMessage `json:"images"`
-}
-
 func (r *records) parse(text []byte) error {
-	if err := sealed.CheckVersion(text, recordsVersion); err != nil {
-		return err
-	}
-	var s sealedRecords
-	if err := json.Unmarshal(text, &s); err != nil {
-		return err
-	}
-	if s.Version != recordsVersion {
-		return fmt.Errorf("it is of format %d", s.Version)
-	}
-	if s.Sum != sealed.Sum(s.Images) {
-		return errors.New("its checksum doesn't match")
-	}
 	byID := map[string]record{}
-	if err := json.Unmarshal(s.Images, &byID); err != nil {
+	if err := sealed.Open(text, recordsVersion, &byID); err != nil {
 		return err
 	}
 	r.byID = byID
@@ -149,11 +129,7 @@ func (r *records) anyInUse() bool {
 
 // save writes the file. If that fails, the next look tries again.
 func (r *records) save(now time.Time) error {
-	images, err := json.Marshal(r.byID)
-	if err != nil {
-		return fmt.Errorf("encode when images were last used: %w", err)
-	}
-	text, err := json.Marshal(sealedRecords{Version: recordsVersion, Sum: sealed.Sum(images), Images: images})
+	text, err := sealed.Seal(recordsVersion, r.byID)
 	if err != nil {
 		return fmt.Errorf("encode when images were last used: %w", err)
 	}

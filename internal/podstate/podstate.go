@@ -8,7 +8,6 @@
 package podstate
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,12 +43,6 @@ type Store struct {
 // be one Store per dir at a time.
 func New(dir string) *Store { return &Store{dir: dir, refused: map[string]error{}} }
 
-type content struct {
-	Version int             `json:"version"`
-	Sum     string          `json:"sum"`
-	Data    json.RawMessage `json:"data"`
-}
-
 // Load reads what was saved last as the pod's record of this kind into v, a
 // pointer for encoding/json. found is false if there is nothing, or nothing that
 // can be used: then the error says why, for a person, and v may be filled in part.
@@ -68,30 +61,13 @@ func (s *Store) Load(uid types.UID, kind string, v any) (found bool, err error) 
 	if err != nil {
 		return false, fmt.Errorf("the pod's record can't be read: %w", err)
 	}
-	switch err := parse(text, v); {
+	switch err := sealed.Open(text, version, v); {
 	case errors.Is(err, ErrNewer):
 		return false, s.refuse(path, err)
 	case err != nil:
 		return false, setAside(path, err)
 	}
 	return true, nil
-}
-
-func parse(text []byte, v any) error {
-	if err := sealed.CheckVersion(text, version); err != nil {
-		return err
-	}
-	var c content
-	if err := json.Unmarshal(text, &c); err != nil {
-		return err
-	}
-	if c.Version != version {
-		return fmt.Errorf("it is of format %d", c.Version)
-	}
-	if c.Sum != sealed.Sum(c.Data) {
-		return errors.New("its checksum doesn't match")
-	}
-	return json.Unmarshal(c.Data, v)
 }
 
 func (s *Store) refuse(path string, why error) error {
@@ -137,7 +113,7 @@ func (s *Store) Save(uid types.UID, kind string, v any, durable bool) error {
 	if err := s.refusal(path); err != nil {
 		return err
 	}
-	text, err := encode(v)
+	text, err := sealed.Seal(version, v)
 	if err != nil {
 		return fmt.Errorf("the pod's record %s can't be encoded: %w", path, err)
 	}
@@ -145,14 +121,6 @@ func (s *Store) Save(uid types.UID, kind string, v any, durable bool) error {
 		return fmt.Errorf("the pod's record can't be kept on disk: %w", err)
 	}
 	return nil
-}
-
-func encode(v any) ([]byte, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(content{Version: version, Sum: sealed.Sum(data), Data: data})
 }
 
 func (s *Store) replace(path string, text []byte, durable bool) error {

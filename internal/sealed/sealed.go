@@ -38,6 +38,41 @@ func Sum(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
+// content is the text of a file whose content is one value.
+type content struct {
+	Version int             `json:"version"`
+	Sum     string          `json:"sum"`
+	Data    json.RawMessage `json:"data"`
+}
+
+// Seal is the text of a file of this version that holds v, as encoding/json has it.
+func Seal(version int, v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(content{Version: version, Sum: Sum(data), Data: data})
+}
+
+// Open reads what Seal made of a value of the same version into v. The error wraps
+// ErrNewer for one of a newer version; after any error v may be filled in part.
+func Open(text []byte, version int, v any) error {
+	if err := CheckVersion(text, version); err != nil {
+		return err
+	}
+	var c content
+	if err := json.Unmarshal(text, &c); err != nil {
+		return err
+	}
+	if c.Version != version {
+		return fmt.Errorf("it is of format %d", c.Version)
+	}
+	if c.Sum != Sum(c.Data) {
+		return errors.New("its checksum doesn't match")
+	}
+	return json.Unmarshal(c.Data, v)
+}
+
 // SetAside renames a damaged file, in place of an older one, and returns its new path.
 func SetAside(path string) (aside string, err error) {
 	aside = path + ".corrupt"
