@@ -137,13 +137,7 @@ func (s *session) withAgent(ctx context.Context, do func(*agent.Agent) error) (e
 }
 
 func (s *session) await(ctx context.Context, what string, until func(watch.State) bool) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	at, err := s.watch.Await(ctx, until)
-	if err != nil {
-		return at, fmt.Errorf("wait until %s: %w", what, err)
-	}
-	return at, nil
+	return s.watch.AwaitFor(ctx, patience, what, until)
 }
 
 func (s *session) say(format string, args ...any) {

@@ -135,6 +135,17 @@ func (w *Watcher) apply(e *runtimeapi.ContainerEventResponse, now time.Time) {
 	}
 }
 
+// AwaitFor is Await for so long at most; what is waited for is in the error.
+func (w *Watcher) AwaitFor(ctx context.Context, patience time.Duration, what string, until func(State) bool) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	at, err := w.Await(ctx, until)
+	if err != nil {
+		return at, fmt.Errorf("wait until %s: %w", what, err)
+	}
+	return at, nil
+}
+
 // Await waits until the runtime's state is as wanted and returns when the event
 // came that made it so, or now if it is so already. until must be quick.
 func (w *Watcher) Await(ctx context.Context, until func(State) bool) (time.Time, error) {
