@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/pace"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -21,7 +22,7 @@ type Pods interface {
 // Keeper keeps to the limit of the whole node: it tells each pod's worker which ended
 // instances are too many. Its methods may be called concurrently, but Run once only.
 type Keeper struct {
-	pace
+	pace.Pace
 	limits Limits
 	pods   Pods
 	look   func(types.UID)
@@ -33,7 +34,7 @@ type Keeper struct {
 // NewKeeper makes a keeper. look has a pod looked at again, of which more has become
 // surplus; it mustn't block.
 func NewKeeper(l Limits, pods Pods, look func(types.UID), log logr.Logger) *Keeper {
-	return &Keeper{pace: newPace(), limits: l, pods: pods, look: look, log: log}
+	return &Keeper{Pace: pace.New(every), limits: l, pods: pods, look: look, log: log}
 }
 
 // Surplus lists the IDs of the pod's instances that the node keeps no longer, sorted; nil for
@@ -64,7 +65,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			told = c.Over
 			k.log.V(2).Info("Containers that have ended and can't be removed: each is the newest of its kind, or too young", "overLimit", c.Over, "limit", k.limits.Total)
 		}
-		if !k.await(ctx, began, c.Next) {
+		if !k.Await(ctx, began, c.Next) {
 			return nil
 		}
 	}

@@ -10,8 +10,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/pace"
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
 )
+
+// every is how often remains are looked through at most ("Garbage Collection": "The kubelet
+// performs garbage collection [...] on unused containers every minute"), and for how
+// long logs have to be nobody's before they go.
+const every = time.Minute
 
 // resync is when log folders are looked through though nothing is known to have changed.
 const resync = 30 * time.Minute
@@ -67,7 +73,7 @@ type LogsConfig struct {
 // the folder is this agent's alone, only if this agent has known the pod: another one's logs
 // look the same.
 type LogSweep struct {
-	pace
+	pace.Pace
 	cfg LogsConfig
 	// seen has, of the pods that had a folder at the last look, what is known.
 	seen map[types.UID]standing
@@ -80,7 +86,7 @@ type standing struct {
 }
 
 // NewLogSweep makes a sweep.
-func NewLogSweep(c LogsConfig) *LogSweep { return &LogSweep{pace: newPace(), cfg: c} }
+func NewLogSweep(c LogsConfig) *LogSweep { return &LogSweep{Pace: pace.New(every), cfg: c} }
 
 // Run sweeps at once, after a Wake (which whoever sees a pod go has to call), but once a
 // minute at most, and every 30 minutes, until ctx ends. The error is nil.
@@ -91,7 +97,7 @@ func (s *LogSweep) Run(ctx context.Context) error {
 		if s.sweep() {
 			next = began.Add(every)
 		}
-		if !s.await(ctx, began, next) {
+		if !s.Await(ctx, began, next) {
 			return nil
 		}
 	}

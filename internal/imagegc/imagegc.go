@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/imagegc/choice"
+	"github.com/deckhand-node/deckhand/internal/pace"
 )
 
 const (
@@ -103,8 +104,9 @@ type Config struct {
 
 // Collector removes images. Its methods may be called concurrently.
 type Collector struct {
-	cfg  Config
-	wake chan struct{}
+	// Its Wake says that images were added, or needs have changed.
+	pace.Pace
+	cfg Config
 	// turn has one slot: who holds it may remove images.
 	turn chan struct{}
 
@@ -114,15 +116,7 @@ type Collector struct {
 
 // New makes a collector. It does nothing before Run, FreeNow or a person's question.
 func New(c Config) *Collector {
-	return &Collector{cfg: c, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1), records: records{path: c.Records}}
-}
-
-// Wake has the collector look soon: images were added, or needs have changed. It never blocks.
-func (c *Collector) Wake() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	return &Collector{cfg: c, Pace: pace.New(gap), turn: make(chan struct{}, 1), records: records{path: c.Records}}
 }
 
 // Run collects at once, every Period, and after each Wake, until ctx ends. The error is nil.
@@ -130,31 +124,10 @@ func (c *Collector) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		c.collect(ctx)
-		if !c.await(ctx, began) {
+		if !c.Await(ctx, began, began.Add(Period)) {
 			c.save(time.Now(), true)
 			return nil
 		}
-	}
-}
-
-// await waits until it is time for another look; false means that ctx ended.
-func (c *Collector) await(ctx context.Context, began time.Time) bool {
-	period := time.NewTimer(time.Until(began.Add(Period)))
-	defer period.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-period.C:
-		return true
-	case <-c.wake:
-	}
-	soonest := time.NewTimer(time.Until(began.Add(gap)))
-	defer soonest.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-soonest.C:
-		return true
 	}
 }
 
