@@ -29,8 +29,6 @@ type Options struct {
 	Endpoint string
 	// CgroupRoot is the cgroup above the agent's kubepods.
 	CgroupRoot string
-	// PodCIDR is the network pods get addresses from.
-	PodCIDR string
 }
 
 // Agent is one run of the agent.
@@ -79,8 +77,7 @@ readOnlyPort: %d
 cgroupDriver: cgroupfs
 cgroupRoot: %s
 podLogsDir: %s
-podCIDR: %s
-`, healthzPort, readOnlyPort, o.CgroupRoot, filepath.Join(o.Dir, "logs/pods"), o.PodCIDR)
+`, healthzPort, readOnlyPort, o.CgroupRoot, filepath.Join(o.Dir, "logs/pods"))
 }
 
 // Args are the agent's arguments.

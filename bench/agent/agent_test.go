@@ -11,21 +11,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
 )
 
 // The agent's own code has to understand what it is started with.
 func TestArgsAndConfig(t *testing.T) {
-	o := Options{Dir: t.TempDir(), Endpoint: "unix:///run/cri.sock", CgroupRoot: "/bench", PodCIDR: "10.1.0.0/16"}
+	o := Options{Dir: t.TempDir(), Endpoint: "unix:///run/cri.sock", CgroupRoot: "/bench"}
 	if err := os.WriteFile(filepath.Join(o.Dir, "config.yaml"), Config(o, 1248, 1255), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var options config.Options
-	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
-	config.AddFlags(flags, &options)
-	if err := flags.Parse(Args(o)[1:]); err != nil {
+	set := flags.New(config.DefaultRootDir)
+	fs := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	set.AddTo(fs)
+	if err := fs.Parse(Args(o)[1:]); err != nil {
 		t.Fatal(err)
 	}
-	c, err := config.Load(options)
+	c, err := config.Load(t.Context(), set)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func (s *session) withAgent(ctx context.Context, do func(*agent.Agent) error) (e
 		return err
 	}
 	a, err := agent.Start(ctx, agent.Options{Binary: filepath.Join(s.BinDir, "deckhand"), Dir: dir, Endpoint: s.stage.Endpoint,
-		CgroupRoot: s.stage.CgroupRoot, PodCIDR: s.stage.PodCIDR})
+		CgroupRoot: s.stage.CgroupRoot})
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (s *session) startAgent(ctx context.Context) (*agent.Agent, error) {
 	}
 	return agent.Start(ctx, agent.Options{
 		Binary: filepath.Join(s.BinDir, "deckhand"), Dir: dir, Endpoint: s.stage.Endpoint,
-		CgroupRoot: s.stage.CgroupRoot, PodCIDR: s.stage.PodCIDR,
+		CgroupRoot: s.stage.CgroupRoot,
 	})
 }
 

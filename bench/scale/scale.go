@@ -33,9 +33,6 @@ const patience = 5 * time.Minute
 // Image is what the measured pods run; the in-memory runtime has it.
 const Image = "deckhand.local/web:1"
 
-// podCIDR is what the agent is told; no pod here has a network.
-const podCIDR = "10.88.0.0/16"
-
 // Options say what to measure.
 type Options struct {
 	// BinDir has deckhand.
@@ -106,7 +103,7 @@ func (o Options) measure(ctx context.Context, n int) (r result, err error) {
 
 	run := agent.Options{
 		Binary: filepath.Join(o.BinDir, "deckhand"), Dir: filepath.Join(dir, "agent"), Endpoint: "unix://" + socket,
-		CgroupRoot: "/" + filepath.Base(dir), PodCIDR: podCIDR,
+		CgroupRoot: "/" + filepath.Base(dir),
 	}
 	defer func() { err = errors.Join(err, takeDown(run)) }()
 	a, err := agent.Start(ctx, run)
@@ -123,7 +120,7 @@ func takeDown(o agent.Options) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return takedown.Down(ctx, takedown.Config{
-		Runtime:    embedded.Config{RootDir: filepath.Join(o.Dir, "root"), PodCIDR: podCIDR, Bridge: "dhscale0"},
+		Runtime:    embedded.Config{RootDir: filepath.Join(o.Dir, "root"), Bridge: "dhscale0"},
 		CgroupRoot: o.CgroupRoot,
 	}, logr.Discard())
 }

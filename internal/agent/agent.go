@@ -5,7 +5,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
 	"github.com/deckhand-node/deckhand/internal/events"
+	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/imagegc"
 	"github.com/deckhand-node/deckhand/internal/journal"
 	"github.com/deckhand-node/deckhand/internal/local"
@@ -35,11 +38,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/podlogs"
 	"github.com/deckhand-node/deckhand/internal/podspec"
 	"github.com/deckhand-node/deckhand/internal/probe"
+	"github.com/deckhand-node/deckhand/internal/reload"
 	"github.com/deckhand-node/deckhand/internal/resources"
+	"github.com/deckhand-node/deckhand/internal/rootdir"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/server"
 	"github.com/deckhand-node/deckhand/internal/status"
+	"github.com/deckhand-node/deckhand/internal/systemd"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
@@ -52,11 +58,15 @@ const keptEvents = 1000
 
 // Agent is everything that runs on the node, built and not yet started.
 type Agent struct {
-	cfg   *config.Config
-	log   logr.Logger
-	since time.Time
-	// started, if not nil, is called once the local API answers.
-	started func()
+	// cfg is what the agent was started with; reloader.Current what is in force.
+	cfg      *config.Config
+	options  Options
+	reloader *reload.Reloader
+	dirs     rootdir.Layout
+	log      logr.Logger
+	since    time.Time
+	// end ends the agent as ctx of Run would; it is set by Run.
+	end context.CancelFunc
 
 	metrics  *metrics.Metrics
 	events   *events.Recorder
@@ -83,16 +93,57 @@ type Agent struct {
 	// imagesAt is when an image archive was last imported, objectsAt when objects that
 	// pods refer to changed last.
 	imagesAt, objectsAt moment
-	modules             []module
-	// between, if not nil, stands between the workers and what they use: a test's.
+	// pulls pulls images, rotator rotates logs: what a reload changes of them.
+	pulls   *image.Manager
+	rotator *logrotate.Rotator
+	once    *once // nil without --runonce
+	modules []module
+}
+
+// Options are what an agent is built with beside its configuration. Only Log has to be set.
+type Options struct {
+	Log logr.Logger
+	// SetVerbosity changes how much is logged.
+	SetVerbosity func(verbosity uint32, vmodule string) error
+	// Notifier tells a service manager how the agent is doing.
+	Notifier *systemd.Notifier
+	// Reread reads the configuration anew: HangUp asks for that, as do its files if they
+	// are watched.
+	Reread func(ctx context.Context, old *config.Config) (*config.Config, error)
+	HangUp <-chan os.Signal
+	// Lock is given away, and the agent ended, where the configuration says so.
+	Lock *lockfile.Named
+	// Once has the agent end when all pods are up or have failed, and is where it tells that.
+	Once io.Writer
+	// Started is called once the local API answers.
+	Started func()
+
+	// between stands between the workers and what they use: a test's.
 	between func(*worker.Config)
 }
 
-// New builds the agent. Nothing runs, and nothing on the host is changed, before Run.
-func New(cfg *config.Config, log logr.Logger) (*Agent, error) { return build(cfg, log, nil) }
+// withDefaults has everything that may be left out do nothing.
+func (o Options) withDefaults() Options {
+	if o.SetVerbosity == nil {
+		o.SetVerbosity = func(uint32, string) error { return nil }
+	}
+	if o.Notifier == nil {
+		o.Notifier = &systemd.Notifier{}
+	}
+	if o.Started == nil {
+		o.Started = func() {}
+	}
+	return o
+}
 
-func build(cfg *config.Config, log logr.Logger, between func(*worker.Config)) (*Agent, error) {
-	a := &Agent{cfg: cfg, log: log, events: events.New(keptEvents), status: status.New(), between: between}
+// New builds the agent. Nothing runs, and nothing on the host is changed, before Run.
+func New(cfg *config.Config, o Options) (*Agent, error) {
+	dirs, err := rootdir.New(cfg.RootDir, cfg.CertDir)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, options: o.withDefaults(), dirs: dirs, log: o.Log, events: events.New(keptEvents), status: status.New()}
+	a.reloader = a.newReloader()
 	a.metrics = newMetrics(cfg)
 	endpoint, err := a.buildRuntime()
 	if err != nil {
@@ -119,25 +170,34 @@ func build(cfg *config.Config, log logr.Logger, between func(*worker.Config)) (*
 	}
 	a.metrics.CollectPods(a.counts)
 	a.metrics.CollectEvents(func() metrics.EventStats { return metrics.EventStats(a.events.Stats()) })
-	rotator, err := a.newRotator()
-	if err != nil {
-		return nil, err
+	a.rotator = a.newRotator()
+	if o.Once != nil {
+		a.once = &once{view: view{a}, out: o.Once, over: func() { a.end() }}
 	}
-	a.modules = a.list(sources, rotator)
+	a.modules = a.list(sources)
 	return a, nil
 }
 
 // list is the order in which the agent comes up; it goes down in reverse.
-func (a *Agent) list(sources []module, rotator *logrotate.Rotator) []module {
+func (a *Agent) list(sources []module) []module {
 	list := []module{
 		a.rootModule(),
 		a.localModule(),
 		{name: "web server", run: server.New(a.log.WithName("server"), a.listeners()...).Run},
+		{name: "configuration", run: a.reloader.Run},
+		{name: "reload signal", run: a.awaitReloads},
+	}
+	if a.cfg.Watch {
+		list = append(list, module{name: "configuration files", run: a.watchConfig})
+	}
+	if a.options.Lock != nil {
+		list = append(list, module{name: "lock file", run: a.yieldLock})
 	}
 	if a.embedded != nil {
 		list = append(list, module{name: "embedded runtime", start: a.startEmbedded, run: a.embedded.Run})
 	}
 	list = append(list,
+		module{name: "kernel settings", start: a.setKernelFlags},
 		module{name: "control groups", start: a.startCgroups},
 		module{name: "user IDs", start: a.startUsers},
 		module{name: "log links", start: a.tidyLogLinks},
@@ -152,17 +212,30 @@ func (a *Agent) list(sources []module, rotator *logrotate.Rotator) []module {
 		module{name: "workers", run: a.pool.Run},
 		module{name: "ended containers", run: a.remains.keeper.Run},
 		module{name: "logs of gone pods", run: a.remains.logs.Run},
-		module{name: "log rotation", run: rotator.Run},
+		module{name: "log rotation", run: a.rotator.Run},
 	)
 	list = append(list, sources...)
-	return append(list, module{name: "news of manifests", run: a.tellSets})
+	list = append(list, module{name: "news of manifests", run: a.tellSets})
+	if a.once != nil {
+		list = append(list, module{name: "run once", run: a.once.run})
+	}
+	// The last, so that it is told of the end first.
+	return append(list, module{name: "service manager", start: a.tellReady, run: a.attendService})
 }
 
-// Run runs the agent until ctx ends. Pods and the embedded runtime stay when it returns.
+// Run runs the agent until ctx ends, or until it has done what it was started for. Pods and
+// the embedded runtime stay when it returns.
 func (a *Agent) Run(ctx context.Context) error {
+	ctx, a.end = context.WithCancel(ctx)
+	defer a.end()
 	a.since = time.Now()
+	a.metrics.Reloads.Loaded(a.since)
 	defer a.conn.Close()
-	return runModules(ctx, a.log, a.modules)
+	err := runModules(ctx, a.log, a.modules)
+	if a.once != nil && err == nil {
+		return a.once.result
+	}
+	return err
 }
 
 // rootModule makes the root folder and holds its lock while everything else runs.
@@ -177,7 +250,7 @@ func (a *Agent) rootModule() module {
 			if lock, err = lockfile.Acquire(a.cfg.RootDir); err != nil {
 				return err
 			}
-			if err = writeFootprint(a.cfg); err != nil {
+			if err = errors.Join(a.dirs.Make(), writeFootprint(a.cfg)); err != nil {
 				return errors.Join(err, lock.Release())
 			}
 			return nil
@@ -191,14 +264,14 @@ func (a *Agent) rootModule() module {
 
 // localModule serves the commands on this machine.
 func (a *Agent) localModule() module {
-	api := local.NewServer(view{a}, a.images, a.logs, a.log.WithName("local"))
+	api := local.NewServer(view{a}, a.images, a.logs, a.pages(), a.log.WithName("local"))
 	var socket net.Listener
 	return module{
 		name: "local API",
 		start: func(context.Context) (err error) {
 			socket, err = local.Listen(local.SocketPath(a.cfg.RootDir))
-			if err == nil && a.started != nil {
-				a.started()
+			if err == nil {
+				a.options.Started()
 			}
 			return err
 		},
@@ -242,7 +315,7 @@ func (a *Agent) buildSources() ([]module, error) {
 	}, Validate: podspec.Validate, QOSClass: resources.QOSClass}
 	read := func(s pod.Source) *reader.Reader { return reader.New(a.cfg.NodeName, s, rules) }
 	store := func(s pod.Source) *checkpoint.Store {
-		return checkpoint.NewStore(filepath.Join(a.cfg.RootDir, "checkpoints", "desired"), s)
+		return checkpoint.NewStore(filepath.Join(a.dirs.Checkpoints(), "desired"), s)
 	}
 	names := []pod.Source{pod.SourceRun}
 	if k.StaticPodPath != "" {

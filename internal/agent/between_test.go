@@ -9,5 +9,5 @@ import (
 
 // NewBetween is New with a test standing between the workers and what they use.
 func NewBetween(cfg *config.Config, log logr.Logger, between func(*worker.Config)) (*Agent, error) {
-	return build(cfg, log, between)
+	return New(cfg, Options{Log: log, between: between})
 }

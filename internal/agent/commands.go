@@ -13,7 +13,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cli"
 	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/hostcheck"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/lockfile"
 	"github.com/deckhand-node/deckhand/internal/logging"
 	"github.com/deckhand-node/deckhand/internal/takedown"
@@ -29,15 +29,17 @@ const downGrace = 10 * time.Second
 // Commands are the bodies of the commands that run the agent or take it down,
 // for a program called by the name argv0.
 func Commands(argv0 string) cli.Deps {
-	c := &commands{root: DefaultRootDir}
-	if filepath.Base(argv0) == "kubelet" {
-		c.root = config.DefaultRootDir
+	root, kubelet := DefaultRootDir, filepath.Base(argv0) == "kubelet"
+	if kubelet {
+		root = config.DefaultRootDir
 	}
+	c := &commands{agentFlags: flags.New(root), upFlags: flags.New(root)}
 	return cli.Deps{
-		RootDir:    c.root,
-		AgentFlags: c.flags,
+		RootDir:    root,
+		Kubelet:    kubelet,
+		AgentFlags: c.agentFlags,
 		Agent:      c.agent,
-		UpFlags:    c.upFlags,
+		UpFlags:    c.addUpFlags,
 		Up:         c.up,
 		DownFlags:  nil,
 		Down:       down,
@@ -46,36 +48,31 @@ func Commands(argv0 string) cli.Deps {
 
 // commands holds what the flags of the commands are parsed into.
 type commands struct {
-	root                      string
-	agentSettings, upSettings config.Options
+	agentFlags, upFlags *flags.Set
 	// images is the flag --images of up.
 	images string
 }
 
-func (c *commands) flags(fs *pflag.FlagSet) { c.settings(fs, &c.agentSettings) }
-
-func (c *commands) settings(fs *pflag.FlagSet, o *config.Options) {
-	config.AddFlags(fs, o)
-	fs.Lookup("root-dir").DefValue = c.root
-	o.RootDir = c.root
-}
-
-func (c *commands) upFlags(fs *pflag.FlagSet) {
-	c.settings(fs, &c.upSettings)
+func (c *commands) addUpFlags(fs *pflag.FlagSet) {
+	c.upFlags.AddTo(fs)
 	fs.StringVar(&c.images, "images", "", "Copy the image archives (*.tar) in this `folder` to where the embedded runtime imports them from.")
 }
 
 // agent runs the agent with its log on standard error.
-func (c *commands) agent(ctx context.Context, _ *pflag.FlagSet) error {
-	cfg, err := config.Load(c.agentSettings)
+func (c *commands) agent(ctx context.Context, stdout io.Writer) error {
+	host, err := takeOver(c.agentFlags)
 	if err != nil {
 		return err
 	}
-	lacks, err := preflight(ctx, cfg)
+	defer host.close()
+	cfg, err := config.Load(ctx, c.agentFlags)
 	if err != nil {
 		return err
 	}
-	return run(ctx, cfg, os.Stderr, lacks, nil)
+	if cfg.Kubelet.RunOnce {
+		host.once = stdout
+	}
+	return host.run(ctx, cfg, os.Stdout, os.Stderr)
 }
 
 // up runs a standalone agent whose log goes to a file, so that the terminal is
@@ -86,9 +83,12 @@ func (c *commands) up(ctx context.Context, r cli.UpRequest) error {
 			return err
 		}
 	}
-	cfg, err := config.Load(c.upSettings)
+	cfg, err := config.Load(ctx, c.upFlags)
 	if err != nil {
 		return err
+	}
+	if cfg.LockFile != "" || cfg.Kubelet.RunOnce {
+		return errors.New("--lock-file and --runonce are for agents that nobody watches: use them with `deckhand agent`")
 	}
 	lacks, err := preflight(ctx, cfg)
 	if err != nil {
@@ -102,77 +102,18 @@ func (c *commands) up(ctx context.Context, r cli.UpRequest) error {
 			return err
 		}
 	}
-	log, err := openLog(filepath.Join(cfg.RootDir, "deckhand.log"))
+	file, err := openLog(filepath.Join(cfg.RootDir, "deckhand.log"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	log, err := openLogging(cfg, file, file)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	return run(ctx, cfg, log, lacks, r.Started)
-}
-
-// run runs the agent until ctx ends. lacks is what preflight found that the agent
-// gets by without.
-func run(ctx context.Context, cfg *config.Config, logTo io.Writer, lacks []string, started func()) error {
-	log, flush, err := logging.New(cfg.Kubelet.Logging.Format, uint32(cfg.Kubelet.Logging.Verbosity), logTo)
-	if err != nil {
-		return err
-	}
-	defer flush()
-	if err := logging.RedirectLibraries(log, uint32(cfg.Kubelet.Logging.Verbosity)); err != nil {
-		return err
-	}
-	for _, line := range lacks {
-		log.Info("The host lacks something", "problem", line)
-	}
-	for _, line := range cfg.NotActedOn {
-		log.Info("A setting has no effect in this build", "setting", line)
-	}
-	a, err := New(cfg, log)
-	if err != nil {
-		return err
-	}
-	a.started = started
-	log.Info("Agent starts", "version", version(), "rootDir", cfg.RootDir, "node", cfg.NodeName, "embeddedRuntime", cfg.UsesEmbeddedRuntime())
-	err = a.Run(ctx)
-	log.Info("Agent stopped", "err", err)
-	return err
-}
-
-// preflight looks whether the agent can run here, and changes nothing. It returns
-// what the host lacks that the agent gets by without.
-func preflight(ctx context.Context, cfg *config.Config) (lacks []string, err error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("not root: deckhand makes containers, mounts and network interfaces; run it as root")
-	}
-	if _, err := os.Stat(cfg.RootDir); err == nil {
-		lock, err := lockfile.Acquire(cfg.RootDir)
-		if err != nil {
-			return nil, err
-		}
-		if err := lock.Release(); err != nil {
-			return nil, err
-		}
-	}
-	if !cfg.UsesEmbeddedRuntime() {
-		return nil, nil
-	}
-	check := hostcheck.Config{Runtime: EmbeddedConfig(cfg)}
-	if cfg.Healthz.Port() != 0 {
-		check.Listen = append(check.Listen, cfg.Healthz.String())
-	}
-	if cfg.ReadOnly.Port() != 0 {
-		check.Listen = append(check.Listen, cfg.ReadOnly.String())
-	}
-	problems := hostcheck.Check(ctx, check)
-	if err := ctx.Err(); err != nil {
-		return nil, err // checks that were broken off say nothing about the host
-	}
-	for _, p := range problems {
-		if !p.Fatal {
-			lacks = append(lacks, p.Message)
-		}
-	}
-	return lacks, hostcheck.Fatal(problems)
+	host := &process{flags: c.upFlags, started: r.Started}
+	return host.serve(ctx, cfg, lacks, log)
 }
 
 // down takes down what an agent with this root folder made.
@@ -197,12 +138,12 @@ func down(ctx context.Context, r cli.DownRequest) error {
 	if err != nil {
 		return err
 	}
-	log, flush, err := logging.New("text", 0, os.Stderr)
+	log, err := logging.Open(logging.Config{Format: "text", Err: os.Stderr})
 	if err != nil {
 		return err
 	}
-	defer flush()
-	if err := takedown.Down(ctx, footprint, log); err != nil {
+	defer log.Close()
+	if err := takedown.Down(ctx, footprint, log.Logger()); err != nil {
 		return err
 	}
 	r.Tell("Everything deckhand made with " + root + " is gone.")

@@ -50,7 +50,7 @@ func (e everyPod) Knows(uid podUID) bool {
 	if pathelement.Check("pod UID", string(uid)) != nil {
 		return true // whatever that is, it isn't a pod's
 	}
-	_, err := os.Lstat(filepath.Join(e.cfg.RootDir, "pods", string(uid)))
+	_, err := os.Lstat(filepath.Join(e.dirs.Pods(), string(uid)))
 	return err == nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/takedown"
 )
@@ -45,8 +46,8 @@ func writeFootprint(cfg *config.Config) error {
 // readFootprint tells a take-down what to look for. Without a footprint the
 // agent never came far enough to make anything outside its defaults.
 func readFootprint(root string) (takedown.Config, error) {
-	c := takedown.Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR, Bridge: config.DefaultBridge}.WithDefaults(), Grace: downGrace,
-		PodLogs: "/var/log/pods", ContainerLogs: config.DefaultContainerLogLinksDir}
+	c := takedown.Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR, Bridge: flags.DefaultBridge}.WithDefaults(), Grace: downGrace,
+		PodLogs: "/var/log/pods", ContainerLogs: flags.DefaultContainerLogLinksDir}
 	data, err := os.ReadFile(footprintPath(root))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil

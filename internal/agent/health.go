@@ -143,7 +143,7 @@ func (a *Agent) listeners() []server.Listener {
 	if a.cfg.ReadOnly.Port() != 0 {
 		list = append(list, server.Listener{Name: "read-only", Addr: a.cfg.ReadOnly, Setting: "readOnlyPort in the file of --config",
 			Handler: server.NewReadOnly(a.log.WithName("server"), server.Sources{
-				Pods: a.status, Running: everyPod{a}, Machine: machineinfo.New("/"), Health: health, Metrics: a.metrics.Handler()})})
+				Pods: a.status, Running: everyPod{a}, Machine: machineinfo.New("/"), Health: health, Metrics: a.metrics.Handler(), Pages: a.pages()})})
 	}
 	return list
 }

@@ -42,22 +42,22 @@ func (a *Agent) buildImages() error {
 		own = nodeimages.Embedded{Runtime: a.embedded, Config: EmbeddedConfig(a.cfg)}
 	}
 	runtime := nodeimages.Runtime{Conn: a.conn}
-	manager := image.New(image.Config{
+	parallel, perSecond, burst := pullLimits(k)
+	a.pulls = image.New(image.Config{
 		Runtime: runtime, Keyring: keyring, Access: allowed, Meter: a.metrics.Images, Transfers: own,
-		MaxParallelPulls: parallelPulls(k), PullsPerSecond: int(ptr.Deref(k.RegistryPullQPS, 0)), Burst: int(k.RegistryBurst), Log: log,
+		MaxParallelPulls: parallel, PullsPerSecond: perSecond, Burst: burst, Log: log,
 	})
 	records, guard := &nodeimages.Records{Access: allowed, Runtime: runtime, Log: log}, imagegc.NewGuard()
 	a.collector = imagegc.New(imagegc.Config{
-		Policy: choice.Policy{High: int(ptr.Deref(k.ImageGCHighThresholdPercent, 0)), Low: int(ptr.Deref(k.ImageGCLowThresholdPercent, 0)),
-			MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration},
-		Runtime: a.conn, Users: nodeimages.Users{Pods: everyPod{a}}, Guard: guard, Measure: imagegc.Statfs, Records: filepath.Join(a.cfg.RootDir, "checkpoints", "images.json"),
+		Policy:  collectionPolicy(k),
+		Runtime: a.conn, Users: nodeimages.Users{Pods: everyPod{a}}, Guard: guard, Measure: imagegc.Statfs, Records: filepath.Join(a.dirs.Checkpoints(), "images.json"),
 		Keep: own.Keep, Listener: records, Events: nodeEvents{a}, Meter: a.metrics.Garbage, Log: a.log.WithName("imagegc"),
 	})
 	arrived := func() {
 		a.imagesAt.now()
 		a.pool.WakeAll()
 	}
-	a.images = nodeimages.New(nodeimages.Config{Manager: manager, Collector: a.collector, Guard: guard, Records: records, Own: own, Arrived: arrived, Log: log})
+	a.images = nodeimages.New(nodeimages.Config{Manager: a.pulls, Collector: a.collector, Guard: guard, Records: records, Own: own, Arrived: arrived, Log: log})
 	return nil
 }
 
@@ -69,6 +69,15 @@ func nodeFiles(root string, log logr.Logger) *credentials.NodeFiles {
 		log.V(2).Info("Some folders of docker configurations can't be told", "err", err)
 	}
 	return credentials.NewNodeFiles(root, dir, home, log)
+}
+
+func collectionPolicy(k *v1beta1.KubeletConfiguration) choice.Policy {
+	return choice.Policy{High: int(ptr.Deref(k.ImageGCHighThresholdPercent, 0)), Low: int(ptr.Deref(k.ImageGCLowThresholdPercent, 0)),
+		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration}
+}
+
+func pullLimits(k *v1beta1.KubeletConfiguration) (parallel, perSecond, burst int) {
+	return parallelPulls(k), int(ptr.Deref(k.RegistryPullQPS, 0)), int(k.RegistryBurst)
 }
 
 // parallelPulls is how many images are pulled at once; 0 for any number

@@ -15,7 +15,9 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/apparmor"
 	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/config/kubeletconfig"
+	"github.com/deckhand-node/deckhand/internal/config/gates"
+	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/kernelflags"
 	"github.com/deckhand-node/deckhand/internal/resources"
 	"github.com/deckhand-node/deckhand/internal/resources/capacity"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -53,8 +55,8 @@ func (a *Agent) newNode() (*node, error) {
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUQuotaPeriod: k.CPUCFSQuotaPeriod.Duration,
 		MemoryCapacity: facts.Memory, Swap: swapForPods(k, facts),
 		MemoryQoS: translate.MemoryQoS{
-			Enabled: kubeletconfig.Enabled(k, kubeletconfig.MemoryQoS), ThrottlingFactor: ptr.Deref(k.MemoryThrottlingFactor, 0),
-			Reserve: reservesMemory(k), Allocatable: n.allocatable.Memory().Value(),
+			Enabled: a.cfg.Gates.Enabled(gates.MemoryQoS), ThrottlingFactor: ptr.Deref(k.MemoryThrottlingFactor, 0),
+			Reserve: reservesMemory(a.cfg), Allocatable: n.allocatable.Memory().Value(),
 		},
 	}
 	return n, nil
@@ -69,20 +71,20 @@ func cgroupsFor(cfg *config.Config, facts capacity.Node) resources.Config {
 	return resources.Config{
 		Driver: resources.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
-		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory, ReserveMemory: reservesMemory(k),
+		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory, ReserveMemory: reservesMemory(cfg),
 	}
 }
 
 // swapForPods is how much swap pods may share, in bytes.
 func swapForPods(k *v1beta1.KubeletConfiguration, facts capacity.Node) int64 {
-	if k.MemorySwap.SwapBehavior != kubeletconfig.LimitedSwap {
+	if k.MemorySwap.SwapBehavior != validation.LimitedSwap {
 		return 0
 	}
 	return facts.Swap
 }
 
-func reservesMemory(k *v1beta1.KubeletConfiguration) bool {
-	return kubeletconfig.Enabled(k, kubeletconfig.MemoryQoS) && k.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy
+func reservesMemory(cfg *config.Config) bool {
+	return cfg.Gates.Enabled(gates.MemoryQoS) && cfg.Kubelet.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy
 }
 
 // kernelVersion is uname's; empty if it can't be had.
@@ -99,6 +101,23 @@ func kernelVersion() string {
 func thermalThrottle() []string {
 	paths, _ := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle") // fails for bad patterns only
 	return paths
+}
+
+// setKernelFlags makes the kernel as the kubelet wants it, unless it only checks
+// (protectKernelDefaults). A standalone agent leaves a machine that may be there for other
+// things as it is.
+func (a *Agent) setKernelFlags(context.Context) error {
+	if a.cfg.Standalone || a.cfg.Kubelet.ProtectKernelDefaults {
+		return nil
+	}
+	changed, err := kernelflags.Host("/proc/sys").Set()
+	if len(changed) > 0 {
+		a.log.Info("Kernel settings changed to those that the kubelet wants", "changed", changed)
+	}
+	if err != nil {
+		a.log.Error(err, "The kernel isn't set as the kubelet wants it")
+	}
+	return nil
 }
 
 // startCgroups finds out what the host's control groups can do, and tells what of the
@@ -128,7 +147,7 @@ func (a *Agent) startUsers(ctx context.Context) error {
 	if u := k.UserNamespaces; u != nil {
 		perPod = uint32(ptr.Deref(u.IDsPerPod, userns.Block))
 	}
-	c := userns.Config{PodsDir: filepath.Join(a.cfg.RootDir, "pods"), PerPod: perPod}
+	c := userns.Config{PodsDir: a.dirs.Pods(), PerPod: perPod}
 	c.IDs, c.NoIDs = userns.Finder{MaxPods: k.MaxPods, PerPod: perPod}.Find(ctx)
 	if c.NoIDs == nil && a.embedded != nil {
 		if err := userns.Reach(a.embedded.StateDir()); err != nil {

@@ -14,12 +14,14 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
+	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/agent"
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 )
 
@@ -108,8 +110,14 @@ podCIDR: 10.88.0.0/16
 // loadConfig reads the configuration of the agent that has everything in this folder.
 func loadConfig(dir string) (*config.Config, error) {
 	path := func(name string) string { return filepath.Join(dir, name) }
-	return config.Load(config.Options{ConfigFile: path("config.yaml"), RootDir: path("root"), PodManifestPath: path("manifests"),
-		ContainerRuntimeEndpoint: "unix://" + path("cri.sock"), ContainerLogLinksDir: path("links"), HostnameOverride: "n", NodeIP: "192.0.2.1"})
+	set := flags.New(config.DefaultRootDir)
+	fs := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	set.AddTo(fs)
+	if err := fs.Parse([]string{"--config", path("config.yaml"), "--root-dir", path("root"), "--pod-manifest-path", path("manifests"),
+		"--container-runtime-endpoint", "unix://" + path("cri.sock"), "--container-log-links-dir", path("links"), "--hostname-override", "n", "--node-ip", "192.0.2.1"}); err != nil {
+		return nil, err
+	}
+	return config.Load(context.Background(), set)
 }
 
 // cleanUp removes what the agent made on the host. It starts no process: that
@@ -147,7 +155,7 @@ func (r *rig) up() {
 	if testing.Verbose() {
 		log = testr.NewWithOptions(r.t, testr.Options{Verbosity: 3, LogTimestamp: true})
 	}
-	a, err := agent.New(r.cfg, log)
+	a, err := agent.New(r.cfg, agent.Options{Log: log})
 	if err != nil {
 		r.t.Fatal(err)
 	}

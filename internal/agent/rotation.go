@@ -2,23 +2,26 @@ package agent
 
 import (
 	"path/filepath"
+	"time"
 
-	"github.com/deckhand-node/deckhand/internal/config/kubeletconfig"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/config/validation"
 	"github.com/deckhand-node/deckhand/internal/logrotate"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // newRotator makes what rotates the logs of running containers.
-func (a *Agent) newRotator() (*logrotate.Rotator, error) {
-	k := &a.cfg.Kubelet
-	size, err := kubeletconfig.ContainerLogMaxBytes(k)
-	if err != nil {
-		return nil, err
-	}
+func (a *Agent) newRotator() *logrotate.Rotator {
+	size, files, workers, interval := rotationLimits(&a.cfg.Kubelet)
 	return logrotate.New(logrotate.Config{
-		Root: filepath.Clean(k.PodLogsDir), MaxSize: size, MaxFiles: int(*k.ContainerLogMaxFiles),
-		Interval: k.ContainerLogMonitorInterval.Duration, Workers: int(*k.ContainerLogMaxWorkers),
-	}, logged{everyPod{a}}, a.conn, a.log.WithName("logrotate")), nil
+		Root: filepath.Clean(a.cfg.Kubelet.PodLogsDir), MaxSize: size, MaxFiles: files, Interval: interval, Workers: workers,
+	}, logged{everyPod{a}}, a.conn, a.log.WithName("logrotate"))
+}
+
+func rotationLimits(k *v1beta1.KubeletConfiguration) (maxSize int64, maxFiles, workers int, interval time.Duration) {
+	maxSize, _ = validation.ContainerLogMaxBytes(k) // it has been validated
+	return maxSize, int(*k.ContainerLogMaxFiles), int(*k.ContainerLogMaxWorkers), k.ContainerLogMonitorInterval.Duration
 }
 
 // logged lists the containers that write logs.

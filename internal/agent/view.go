@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/config/paths"
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
 	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/nodeimages/pulls"
@@ -178,6 +179,12 @@ func (a view) passOn(changed chan<- struct{}, done, statuses, sets <-chan struct
 // anyAwaitsImage reports whether a pod of this node waits for an image.
 func (a view) anyAwaitsImage() bool {
 	return slices.ContainsFunc(a.status.List(), func(e *status.Entry) bool { return pulls.Awaited(e.Pod, e.Report.Reasons) })
+}
+
+// Configuration returns the configuration in force.
+func (a view) Configuration() local.Configuration {
+	c := a.reloader.Current()
+	return local.Configuration{Kubelet: *paths.Masked(&c.Kubelet), Origins: c.Origins()}
 }
 
 // Run has the pods of a manifest run until the returned value is closed.

@@ -39,13 +39,13 @@ func (a *Agent) buildWorkers() error {
 	}
 	a.runtime = newRuntimeState(a.conn)
 	a.logs = podlogs.New(k.PodLogsDir, a.log.WithName("logs"))
-	messages := termination.New(filepath.Join(a.cfg.RootDir, "pods"), a.logs, a.log.WithName("termination"))
+	messages := termination.New(a.dirs.Pods(), a.logs, a.log.WithName("termination"))
 	a.observed = observed.New(a.conn, observed.Options{Wake: seen, Log: a.log.WithName("observed"), Observer: plegMeter{a.metrics.PLEG, a.runtime}, Message: messages.Message})
 	hostIPs := make([]string, len(a.cfg.NodeIPs))
 	for i, ip := range a.cfg.NodeIPs {
 		hostIPs[i] = ip.String()
 	}
-	records := podstate.New(filepath.Join(a.cfg.RootDir, "checkpoints", "pods"))
+	records := podstate.New(filepath.Join(a.dirs.Checkpoints(), "pods"))
 	a.grants = allocation.New(allocation.Config{Store: records, Allocatable: a.node.allocatable, Wake: wake, Log: a.log.WithName("allocation")})
 	handlers := handler.New(handler.Config{Exec: execer{a.conn}, Log: a.log.WithName("handler")})
 	a.probes = probe.New(probe.Options{Handler: tries{handlers}, Recorder: a.events, Meter: probeMeter{a.metrics.Probes}, Wake: wake, Log: a.log.WithName("probe")})
@@ -62,14 +62,14 @@ func (a *Agent) buildWorkers() error {
 		Meter: podMeter{a.metrics.Pods},
 		Node: func() lifecycle.Node {
 			name, _, _, _ := a.runtime.now()
-			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(k), Dead: dead,
+			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(&a.reloader.Current().Kubelet), Dead: dead,
 				ImagesAt: a.imagesAt.time(), RoomAt: a.grants.RoomAt(), ObjectsAt: a.objectsAt.time()}
 		},
 		Surplus: func(uid types.UID) []string { return a.remains.keeper.Surplus(uid) },
 		Resync:  k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
 	}
-	if a.between != nil {
-		a.between(&c)
+	if a.options.between != nil {
+		a.options.between(&c)
 	}
 	a.pool = worker.New(c)
 	a.remains = a.newRemains()

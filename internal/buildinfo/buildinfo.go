@@ -4,11 +4,16 @@ package buildinfo
 import (
 	"runtime"
 	"runtime/debug"
+	"time"
 )
 
 // version is set by the Makefile:
 // -ldflags "-X github.com/deckhand-node/deckhand/internal/buildinfo.version=v0.1.0".
 var version string
+
+// Kubernetes is the version of the kubelet that this build takes the place of: that of the
+// Kubernetes libraries it is built with.
+const Kubernetes = "v1.36.3"
 
 // Info describes a build.
 type Info struct {
@@ -17,6 +22,8 @@ type Info struct {
 	// Commit is the revision it was built from, with "+dirty" where the tree had
 	// changes; empty if the build didn't record it.
 	Commit string `json:"commit,omitempty"`
+	// Time is when that revision was committed; zero if the build didn't record it.
+	Time time.Time `json:"time,omitzero"`
 	// Go is the toolchain, such as "go1.26.0".
 	Go string `json:"go"`
 	// Platform is GOOS/GOARCH.
@@ -28,7 +35,7 @@ func Get() Info {
 	info := Info{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	build, ok := debug.ReadBuildInfo()
 	if ok {
-		info.Commit = commit(build.Settings)
+		info.Commit, info.Time = commit(build.Settings), committed(build.Settings)
 		if info.Version == "" && build.Main.Version != "(devel)" {
 			info.Version = build.Main.Version
 		}
@@ -62,4 +69,14 @@ func commit(settings []debug.BuildSetting) string {
 		return ""
 	}
 	return revision + dirty
+}
+
+func committed(settings []debug.BuildSetting) time.Time {
+	for _, s := range settings {
+		if s.Key == "vcs.time" {
+			t, _ := time.Parse(time.RFC3339, s.Value) // zero if it isn't one
+			return t
+		}
+	}
+	return time.Time{}
 }

@@ -1,7 +1,9 @@
 package buildinfo
 
 import (
+	"os"
 	"runtime/debug"
+	"strings"
 	"testing"
 )
 
@@ -34,5 +36,16 @@ func TestString(t *testing.T) {
 	info := Info{Version: "v1.2.3", Commit: "abc", Go: "go1.26", Platform: "linux/amd64"}
 	if got, want := info.String(), "v1.2.3 (abc) go1.26 linux/amd64"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The kubelet's version that is told is the one whose libraries are built in.
+func TestKubernetesIsThatOfTheLibraries(t *testing.T) {
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "k8s.io/kubelet v0" + strings.TrimPrefix(Kubernetes, "v1") + "\n"; !strings.Contains(string(mod), want) {
+		t.Errorf("go.mod doesn't say %q", want)
 	}
 }

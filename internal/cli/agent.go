@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,13 +9,17 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/deckhand-node/deckhand/internal/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/cli/podstatus"
 	"github.com/deckhand-node/deckhand/internal/cli/progress"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
 	"github.com/deckhand-node/deckhand/internal/local"
 )
 
@@ -23,25 +28,48 @@ func (a *app) agentCommand() *cobra.Command {
 		Use:     "agent",
 		GroupID: groupRun,
 		Short:   "Run the agent in the foreground",
-		Long: `Run the agent in the foreground. Its flags are named as the kubelet's are.
+		Long: `Run the agent in the foreground. Its flags are the kubelet's.
 
-Without --container-runtime-endpoint the agent runs a containerd of its own.`,
+Without --container-runtime-endpoint the agent runs a containerd of its own, and without
+--kubeconfig it needs no API server. SIGHUP has it read its configuration again.`,
 		Example: `  deckhand agent --pod-manifest-path /etc/deckhand/manifests
   deckhand agent --config /etc/deckhand/config.yaml -v 4`,
-		Args:    arguments(cobra.NoArgs),
-		Version: buildinfo.Get().Version,
+		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.deps.Agent(cmd.Context(), cmd.Flags())
+			if v := a.deps.AgentFlags.Values().Version; v.Print != flagvalue.PrintNothing {
+				return a.printVersion(cmd.OutOrStdout(), v)
+			}
+			return a.deps.Agent(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	cmd.SetVersionTemplate("deckhand {{.Version}}\n")
 	if a.deps.AgentFlags != nil {
-		a.deps.AgentFlags(cmd.Flags())
-	}
-	if cmd.Flags().Lookup("version") == nil {
-		cmd.Flags().Bool("version", false, "print the version")
+		a.deps.AgentFlags.AddTo(cmd.Flags())
+		cmd.SetHelpFunc(a.agentHelp)
 	}
 	return cmd
+}
+
+// agentHelp shows the flags in groups: there are too many for one list.
+func (a *app) agentHelp(cmd *cobra.Command, _ []string) {
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n\nExamples:\n%s\n\n", cmd.Long, cmd.UseLine(), cmd.Example)
+	_ = flags.PrintHelp(out, a.deps.AgentFlags.Groups(), cmp.Or(terminalWidth(out), 100)) // whoever asked has left
+}
+
+// printVersion answers --version. In the kubelet's place that is the kubelet's version
+// which this build stands for, in the form that tools read.
+func (a *app) printVersion(out io.Writer, v flagvalue.Version) error {
+	build, kubernetes := buildinfo.Get(), cmp.Or(v.Reported, buildinfo.Kubernetes)
+	var err error
+	switch {
+	case v.Print == flagvalue.PrintRaw:
+		_, err = fmt.Fprintf(out, "%#v\n", version.Info{GitVersion: kubernetes, GitCommit: build.Commit, GoVersion: build.Go, Compiler: runtime.Compiler, Platform: build.Platform})
+	case a.deps.Kubelet:
+		_, err = fmt.Fprintln(out, "Kubernetes", kubernetes)
+	default:
+		_, err = fmt.Fprintln(out, "deckhand", build.Version)
+	}
+	return err
 }
 
 func (a *app) upCommand() *cobra.Command {

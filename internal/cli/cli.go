@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"io"
 	"os"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/deckhand-node/deckhand/internal/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/local"
 )
 
@@ -22,15 +24,18 @@ const EnvRootDir = "DECKHAND_ROOT_DIR"
 type Deps struct {
 	// RootDir is the agent's root folder where no other is named.
 	RootDir string
+	// Kubelet says that the program was called by the kubelet's name.
+	Kubelet bool
 	// Getenv is os.Getenv if nil.
 	Getenv func(string) string
 	// Now is time.Now if nil.
 	Now func() time.Time
 
-	// AgentFlags adds the flags of `deckhand agent`; --root-dir may be among them.
-	AgentFlags func(*pflag.FlagSet)
-	// Agent runs the agent in the foreground, with the flags that AgentFlags added.
-	Agent func(ctx context.Context, flags *pflag.FlagSet) error
+	// AgentFlags are the flags of `deckhand agent`.
+	AgentFlags *flags.Set
+	// Agent runs the agent in the foreground, with what AgentFlags were given. What
+	// somebody asked it to print goes to out.
+	Agent func(ctx context.Context, out io.Writer) error
 
 	// UpFlags adds flags of `deckhand up` beyond --root-dir, if any.
 	UpFlags func(*pflag.FlagSet)
@@ -112,7 +117,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetCompletionCommandGroupID(groupMore)
 	root.AddCommand(
 		a.agentCommand(), a.upCommand(), a.downCommand(), a.runCommand(),
-		a.podsCommand(), a.whyCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(), a.journalCommand(),
+		a.podsCommand(), a.whyCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(), a.configCommand(), a.journalCommand(),
 		a.replayCommand(), a.versionCommand(),
 	)
 	return root

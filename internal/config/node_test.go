@@ -39,7 +39,7 @@ func TestNodeIPFlag(t *testing.T) {
 		"::":                     {"2001:db8::7"},
 	} {
 		h := fakeHost{name: "n", source: map[bool]string{false: "192.0.2.7", true: "2001:db8::7"}}
-		c, err := load(t.Context(), Options{NodeIP: flag}, h)
+		c, err := load(t.Context(), parse(t, "--node-ip", flag), h)
 		if err != nil {
 			t.Errorf("%s: %v", flag, err)
 			continue
@@ -53,8 +53,13 @@ func TestNodeIPFlag(t *testing.T) {
 		}
 	}
 	for _, flag := range []string{"x", "192.0.2.1,", "192.0.2.1,192.0.2.2", "192.0.2.1,::,::1", "0.0.0.0,::1", "224.0.0.1", "fe80::1", "fe80::1%eth0"} {
-		if _, err := parseNodeIPs(flag); err == nil {
+		if _, err := parseNodeIPs(flag, true); err == nil {
 			t.Errorf("%s was taken", flag)
+		}
+	}
+	for _, flag := range []string{"127.0.0.1", "192.0.2.1,::1"} {
+		if _, err := parseNodeIPs(flag, false); err == nil {
+			t.Errorf("%s was taken in a cluster", flag)
 		}
 	}
 }

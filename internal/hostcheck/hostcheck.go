@@ -1,6 +1,6 @@
-// Package hostcheck looks whether the host has what the agent with its embedded
-// runtime needs, before anything is changed: one clear line for each thing that
-// is wrong. What it tries out leaves nothing behind.
+// Package hostcheck looks whether the host has what the agent needs, before
+// anything is changed: one clear line for each thing that is wrong. What it tries
+// out leaves nothing behind.
 package hostcheck
 
 import (
@@ -9,24 +9,50 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
 
 // Config says what the agent is going to use.
 type Config struct {
+	// RootDir is the agent's root folder; empty means Runtime.RootDir.
+	RootDir string
+	// Endpoint is where the container runtime answers, as a URL or an absolute path.
+	// Empty means the embedded runtime.
+	Endpoint string
+	// Runtime is the embedded runtime. Nothing of it is looked at if there is an Endpoint.
 	Runtime embedded.Config
 	// Listen are the TCP addresses that have to be free, "127.0.0.1:10248". The
 	// caller leaves out those that a running agent of the same root folder holds.
 	Listen []string
-	// MinFree is how many bytes the disk of the root folder has to have free; 0 is DefaultMinFree.
+	// MinFree is how many bytes the disk of the root folder has to have free; 0 is
+	// DefaultMinFree with the embedded runtime, and any number with another.
 	MinFree uint64
+	// Swap is what to do where swap is on (failSwapOn), CgroupV1 where the host has
+	// cgroup v1 only (failCgroupV1).
+	Swap, CgroupV1 Attitude
+	// ProtectKernelDefaults refuses a host whose kernel isn't set as the kubelet wants it.
+	ProtectKernelDefaults bool
+	// BuiltAt is when this program was made, at the latest: no clock that is right shows
+	// an earlier time. Zero if that isn't known.
+	BuiltAt time.Time
 }
+
+// Attitude is what to do about something that a person may have allowed.
+type Attitude int
+
+const (
+	// Accept says nothing about it.
+	Accept Attitude = iota
+	// Warn makes a problem of it that isn't fatal.
+	Warn
+	// Refuse makes a fatal problem of it.
+	Refuse
+)
 
 // DefaultMinFree has room for the images of the examples and some logs.
 const DefaultMinFree = 512 << 20
@@ -56,21 +82,39 @@ func Fatal(problems []Problem) error {
 // Check looks at everything and returns all problems. Without root privileges
 // it returns just that: what else it would find out needs them.
 func Check(ctx context.Context, config Config) []Problem {
-	config.Runtime = config.Runtime.WithDefaults()
 	if os.Geteuid() != 0 {
 		return []Problem{{Message: "this needs root: containers, cgroups and network interfaces are made; try it with sudo", Fatal: true}}
 	}
-	if err := config.Runtime.Validate(); err != nil {
-		return fatal(err)
+	return check(ctx, config, time.Now(), os.ReadFile)
+}
+
+// reader reads a file of the kernel's.
+type reader func(path string) ([]byte, error)
+
+func check(ctx context.Context, config Config, now time.Time, read reader) []Problem {
+	config.Runtime = config.Runtime.WithDefaults()
+	if config.RootDir == "" {
+		config.RootDir = config.Runtime.RootDir
 	}
-	var problems []Problem
-	if err := checkTools(config.Runtime.BinDirs); err != nil {
-		problems = append(problems, fatal(err)...)
+	own := config.Endpoint == ""
+	if own {
+		if err := config.Runtime.Validate(); err != nil {
+			return fatal(err)
+		}
 	}
+	problems := checkClock(now, config.BuiltAt)
 	problems = append(problems, fatal(checkKernel())...)
-	problems = append(problems, fatal(checkCgroups())...)
-	problems = append(problems, checkRootDir(config)...)
-	problems = append(problems, checkNetwork(ctx, config.Runtime)...)
+	if config.ProtectKernelDefaults {
+		problems = append(problems, checkKernelSettings("/proc/sys")...)
+	}
+	problems = append(problems, checkCgroups(config.CgroupV1, read)...)
+	problems = append(problems, checkSwap(config.Swap, read)...)
+	if own {
+		problems = append(problems, checkOwn(ctx, config)...)
+	} else {
+		problems = append(problems, checkRootDir(config.RootDir, config.MinFree)...)
+		problems = append(problems, checkEndpoint(ctx, config.Endpoint)...)
+	}
 	for _, address := range config.Listen {
 		problems = append(problems, fatal(checkAddress(ctx, address))...)
 	}
@@ -99,28 +143,17 @@ func fatal(err error) []Problem {
 	return problems
 }
 
-func checkTools(binDirs []string) error {
-	_, err := embedded.FindPrograms(binDirs)
-	return err
-}
-
-func checkNetwork(ctx context.Context, config embedded.Config) []Problem {
-	var problems []Problem
-	if _, err := cni.Detect(ctx); err != nil {
-		problems = append(problems, Problem{Message: err.Error() + "; install one (apt-get install nftables)", Fatal: true})
+// about makes a problem of what a person may have allowed. allow says how to: that is
+// for who hasn't.
+func (a Attitude) about(message, allow string) []Problem {
+	switch a {
+	case Refuse:
+		return []Problem{{Message: message + ", or allow it with " + allow, Fatal: true}}
+	case Warn:
+		return []Problem{{Message: message}}
+	default:
+		return nil
 	}
-	problems = append(problems, fatal(probeLinks())...)
-	network, err := config.Network()
-	if err != nil {
-		return append(problems, fatal(err)...)
-	}
-	problems = append(problems, fatal(network.CheckBridge())...)
-	problems = append(problems, fatal(network.CheckOverlap())...)
-	if cni.ForwardDropped(ctx) {
-		problems = append(problems, Problem{Message: fmt.Sprintf("the host's firewall drops forwarded packets (iptables FORWARD policy DROP, as Docker sets it), so pods reach only each other and this host; "+
-			"to change that: iptables -I FORWARD -i %[1]s -j ACCEPT; iptables -I FORWARD -o %[1]s -j ACCEPT", network.Bridge)})
-	}
-	return problems
 }
 
 func checkAddress(ctx context.Context, address string) error {
@@ -129,42 +162,4 @@ func checkAddress(ctx context.Context, address string) error {
 		return fmt.Errorf("%s can't be listened on: %w; stop what uses it or choose another port", address, err)
 	}
 	return l.Close()
-}
-
-// neededControllers are what runc and the agent set limits and start containers with.
-var neededControllers = []string{"cpu", "memory", "pids"}
-
-// checkCgroups wants cgroup v2, or every needed controller of cgroup v1.
-func checkCgroups() error {
-	text, err := os.ReadFile("/proc/mounts")
-	if err != nil {
-		return fmt.Errorf("cgroups: %w", err)
-	}
-	return checkControllers(string(text), func(path string) ([]byte, error) { return os.ReadFile(path) })
-}
-
-func checkControllers(mounts string, read func(path string) ([]byte, error)) error {
-	var available []string
-	for line := range strings.Lines(mounts) {
-		f := strings.Fields(line)
-		switch {
-		case len(f) < 4:
-		case f[2] == "cgroup":
-			available = append(available, strings.Split(f[3], ",")...)
-		case f[2] == "cgroup2":
-			if list, err := read(f[1] + "/cgroup.controllers"); err == nil {
-				available = append(available, strings.Fields(string(list))...)
-			}
-		}
-	}
-	var missing []string
-	for _, c := range neededControllers {
-		if !slices.Contains(available, c) {
-			missing = append(missing, c)
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("cgroups: no controller %s: mount cgroup2 on /sys/fs/cgroup, or boot with the controllers enabled", strings.Join(missing, ", "))
-	}
-	return nil
 }

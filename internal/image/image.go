@@ -89,6 +89,7 @@ type Config struct {
 	// PullsPerSecond limits how many pulls are begun; 0 is no limit. Burst is how many
 	// more may be begun at once after a while with fewer.
 	// (KubeletConfiguration registryPullQPS, registryBurst.)
+	// These three can be changed: see SetLimits.
 	PullsPerSecond, Burst int
 	Log                   logr.Logger
 }

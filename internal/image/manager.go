@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/credentials"
-	"github.com/deckhand-node/deckhand/internal/gate"
 	"github.com/deckhand-node/deckhand/internal/image/backoff"
 )
 
@@ -19,8 +18,8 @@ import (
 // goroutine while nobody waits for it.
 type Manager struct {
 	cfg      Config
-	slots    *gate.Gate // nil for no limit
-	throttle throttle
+	slots    slots
+	throttle *throttle
 	// key makes fingerprints of credentials, that stay in memory.
 	key      []byte
 	failures *backoff.Ledger
@@ -34,11 +33,14 @@ type Manager struct {
 
 // New makes a manager.
 func New(c Config) *Manager {
-	m := &Manager{cfg: c, throttle: newThrottle(c.PullsPerSecond, c.Burst), key: []byte(rand.Text()), failures: backoff.New()}
-	if c.MaxParallelPulls > 0 {
-		m.slots = gate.New(c.MaxParallelPulls)
-	}
-	return m
+	return &Manager{cfg: c, slots: slots{limit: c.MaxParallelPulls}, throttle: newThrottle(c.PullsPerSecond, c.Burst), key: []byte(rand.Text()), failures: backoff.New()}
+}
+
+// SetLimits changes what Config has under these names. Pulls that wait go on at once where
+// the new limits let them, and those under way aren't stopped by lower ones.
+func (m *Manager) SetLimits(maxParallelPulls, pullsPerSecond, burst int) {
+	m.slots.setLimit(maxParallelPulls)
+	m.throttle.set(pullsPerSecond, burst)
 }
 
 // Ensure makes the image present. Requests for one image with the same credentials at

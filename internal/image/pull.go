@@ -28,13 +28,10 @@ type pulled struct {
 func (m *Manager) pull(ctx context.Context, key backoff.Key, logins []credentials.Credential, always bool, p *v1.Pod) (pulled, error) {
 	l := m.join(key)
 	defer m.leave(l)
-	if m.slots != nil {
-		release, err := m.slots.Acquire(ctx, 0)
-		if err != nil {
-			return pulled{}, err
-		}
-		defer release()
+	if err := m.slots.acquire(ctx); err != nil {
+		return pulled{}, err
 	}
+	defer m.slots.release()
 	m.begin(l)
 	before := m.glance(ctx, key.Image)
 	if !always && m.has(before, key.Image, logins) {

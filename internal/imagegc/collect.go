@@ -73,9 +73,9 @@ func (c *Collector) attempt(ctx context.Context, extent choice.Extent, act bool)
 		}
 		c.cfg.Listener.Present(ctx, ids, began)
 	}
-	facts := choice.Facts{Now: time.Now(), Extent: extent, Policy: c.cfg.Policy, Images: images}
+	facts := choice.Facts{Now: time.Now(), Extent: extent, Policy: *c.policy.Load(), Images: images}
 	var errs []error
-	if extent == choice.Regular && c.cfg.Policy.High < 100 {
+	if extent == choice.Regular && facts.Policy.High < 100 {
 		// What is too old goes even if nobody knows how full the disk is.
 		disks, err := c.disks(ctx)
 		facts.Disks, errs = disks, append(errs, err)
@@ -85,15 +85,15 @@ func (c *Collector) attempt(ctx context.Context, extent choice.Extent, act bool)
 		return Report{Removed: plan.Removals, Kept: plan.Kept, Freed: plan.Freed}, nil
 	}
 	r := Report{Kept: plan.Kept}
-	c.carryOut(ctx, facts.Disks, plan, &r)
+	c.carryOut(ctx, facts, plan, &r)
 	if r.Missing > 0 {
-		errs = append(errs, c.shortage(r))
+		errs = append(errs, shortage(r, facts.Policy))
 	}
 	return r, errors.Join(append(errs, ctx.Err())...)
 }
 
 // carryOut removes what was planned, one by one, for as long as that is needed.
-func (c *Collector) carryOut(ctx context.Context, disks []choice.Disk, p choice.Plan, r *Report) {
+func (c *Collector) carryOut(ctx context.Context, f choice.Facts, p choice.Plan, r *Report) {
 	for n, removal := range slices.Concat(p.Removals, p.Spares) {
 		spare := n >= len(p.Removals)
 		switch {
@@ -101,14 +101,14 @@ func (c *Collector) carryOut(ctx context.Context, disks []choice.Disk, p choice.
 			return
 		case spare && r.Freed >= p.Missing,
 			// Images are often far larger on disk than the runtime says: the disk has the last word.
-			p.Missing > 0 && removal.Reason == choice.Space && c.missing(disks) == 0:
+			p.Missing > 0 && removal.Reason == choice.Space && c.missing(f) == 0:
 			r.Kept = append(r.Kept, choice.Kept{Image: removal.Image, Why: "unused, but there is room for it again"})
 		default:
 			c.carryOutOne(ctx, removal, r)
 		}
 	}
 	if p.Missing > r.Freed {
-		r.Missing = min(c.missing(disks), p.Missing-r.Freed)
+		r.Missing = min(c.missing(f), p.Missing-r.Freed)
 	}
 }
 
@@ -132,17 +132,17 @@ func (c *Collector) carryOutOne(ctx context.Context, removal choice.Removal, r *
 
 // missing is how much the disk that was full still lacks; what can't be measured
 // any more counts as it was.
-func (c *Collector) missing(disks []choice.Disk) uint64 {
+func (c *Collector) missing(f choice.Facts) uint64 {
 	var most uint64
-	for _, was := range disks {
-		if !c.cfg.Policy.Full(was) {
+	for _, was := range f.Disks {
+		if !f.Policy.Full(was) {
 			continue
 		}
 		is, err := c.cfg.Measure(was.Path)
 		if err != nil {
 			is = was
 		}
-		most = max(most, c.cfg.Policy.Missing(is))
+		most = max(most, f.Policy.Missing(is))
 	}
 	return most
 }

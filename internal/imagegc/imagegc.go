@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -85,6 +86,7 @@ type Meter interface {
 
 // Config is what a collector is made of. All fields but Keep are needed.
 type Config struct {
+	// Policy is the one to begin with: see SetPolicy.
 	Policy  choice.Policy
 	Runtime Runtime
 	Users   Users
@@ -106,7 +108,8 @@ type Config struct {
 type Collector struct {
 	// Its Wake says that images were added, or needs have changed.
 	pace.Pace
-	cfg Config
+	cfg    Config
+	policy atomic.Pointer[choice.Policy]
 	// turn has one slot: who holds it may remove images.
 	turn chan struct{}
 
@@ -116,7 +119,17 @@ type Collector struct {
 
 // New makes a collector. It does nothing before Run, FreeNow or a person's question.
 func New(c Config) *Collector {
-	return &Collector{cfg: c, Pace: pace.New(gap), turn: make(chan struct{}, 1), records: records{path: c.Records}}
+	collector := &Collector{cfg: c, Pace: pace.New(gap), turn: make(chan struct{}, 1), records: records{path: c.Records}}
+	collector.policy.Store(&c.Policy)
+	return collector
+}
+
+// SetPolicy changes what is collected, from the next look on. If more is to go than before,
+// that look comes at once, but no sooner than gap after the last.
+func (c *Collector) SetPolicy(p choice.Policy) {
+	if old := c.policy.Swap(&p); p.StricterThan(*old) {
+		c.Wake()
+	}
 }
 
 // Run collects at once, every Period, and after each Wake, until ctx ends. The error is nil.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,6 +221,61 @@ func TestWakesAreFolded(t *testing.T) {
 		if looks-before != 1 {
 			t.Errorf("%d looks for 100 wake-ups within %s", looks-before, gap)
 		}
+	})
+}
+
+func TestPolicyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		c := w.collector(t, choice.Policy{High: 100, Low: 80})
+		defer start(t, c)()
+		w.add("a", 100*mib, "a:1")
+		w.fill(780 * mib) // 88%
+		time.Sleep(Period + time.Minute)
+		expect := func(when string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if removed, _ := w.taken(); !slices.Equal(removed, want) {
+				t.Errorf("%s: removed %v, want %v", when, removed, want)
+			}
+		}
+		expect("turned off")
+		c.SetPolicy(choice.Policy{High: 85, Low: 80})
+		expect("stricter", "a")
+		w.add("b", 100*mib, "b:1")
+		time.Sleep(time.Minute)
+		c.SetPolicy(choice.Policy{High: 95, Low: 80})
+		expect("less strict")
+		time.Sleep(Period)
+		expect("less strict, at the next look")
+		c.SetPolicy(choice.Policy{High: 95, Low: 80, MaxAge: 30 * time.Second})
+		time.Sleep(gap)
+		expect("an age", "b")
+	})
+}
+
+func TestPolicyChangesWhileItIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		c := w.collector(t, byDefault)
+		defer start(t, c)()
+		var wg sync.WaitGroup
+		for n := range 4 {
+			wg.Go(func() {
+				for i := range 50 {
+					c.SetPolicy(choice.Policy{High: 100 - (n+i)%10, Low: 80})
+					time.Sleep(gap / 10)
+				}
+			})
+		}
+		w.fill(920 * mib)
+		for i := range 30 {
+			w.add(string(rune('A'+i)), mib)
+			if _, err := c.FreeNow(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		wg.Wait()
 	})
 }
 

@@ -156,6 +156,21 @@ func TestDamagedRecordsCountAsNone(t *testing.T) {
 	}
 }
 
+// What an earlier version wrote is read: who changes it makes the next format.
+func TestOlderFormats(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "images.json")
+	const format1 = `{"version":1,"sum":"sha256:7c51515acd93bd1c118f81e44765802e53c035c66c6475eb392826918d8828f2","data":{"a":{"detected":"2026-01-02T03:04:05Z","used":"2026-01-02T03:05:05Z"}}}`
+	if err := os.WriteFile(path, []byte(format1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	detected := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	want := record{Detected: detected, Used: detected.Add(time.Minute)}
+	r := records{path: path}
+	if err := r.load(time.Now()); err != nil || r.byID["a"] != want {
+		t.Errorf("%v, %v", r.byID, err)
+	}
+}
+
 func TestNewerRecordsAreLeftAlone(t *testing.T) {
 	w := newWorld()
 	c := w.collector(t, byDefault)

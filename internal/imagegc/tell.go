@@ -53,7 +53,7 @@ func (c *Collector) tell(r Report, err error) {
 }
 
 // shortage is the error of a run that freed too little.
-func (c *Collector) shortage(r Report) error {
+func shortage(r Report, p choice.Policy) error {
 	inUse := 0
 	for _, k := range r.Kept {
 		if len(k.Users) > 0 {
@@ -62,7 +62,7 @@ func (c *Collector) shortage(r Report) error {
 	}
 	return &reasonError{reason: reasonSpace, err: fmt.Errorf(
 		"the disk needs %s more to come down to imageGCLowThresholdPercent (%d), but %s could be removed: of the other images %d are in use and %d pinned or too young; see `deckhand images`, and what else fills the disk",
-		choice.Bytes(r.Missing), c.cfg.Policy.Low, what(r), inUse, len(r.Kept)-inUse)}
+		choice.Bytes(r.Missing), p.Low, what(r), inUse, len(r.Kept)-inUse)}
 }
 
 // what sums up what was removed.

@@ -33,6 +33,8 @@ type Agent interface {
 	// EventsChanged returns a one-slot channel that is filled whenever EventsSince has
 	// more to return, until cancel is called.
 	EventsChanged() (wake <-chan struct{}, cancel func())
+	// Configuration returns the configuration in force.
+	Configuration() Configuration
 	// Run adds the pods of a manifest until the Run is closed. Where the manifest
 	// is at fault the error should be a *StatusError with 422, or 409 for names in use.
 	Run(ctx context.Context, origin string, manifest []byte) (Run, error)

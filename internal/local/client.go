@@ -55,6 +55,11 @@ func (c *Client) Snapshot(ctx context.Context) (Snapshot, error) {
 	return get[Snapshot](ctx, c, "/v1/snapshot", nil)
 }
 
+// Configuration returns the configuration in force.
+func (c *Client) Configuration(ctx context.Context) (Configuration, error) {
+	return get[Configuration](ctx, c, "/v1/config", nil)
+}
+
 // Events returns what happened lately, the newest last.
 func (c *Client) Events(ctx context.Context) ([]Event, error) {
 	return get[[]Event](ctx, c, "/v1/events", nil)

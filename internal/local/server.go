@@ -30,14 +30,16 @@ type Server struct {
 	agent  Agent
 	images Images
 	logs   *podlogs.Reader
+	pages  map[string]http.Handler
 	log    logr.Logger
 	// ownUID may use the API beside root.
 	ownUID uint32
 }
 
-// NewServer returns a server for agent and its images that reads container logs through logs.
-func NewServer(agent Agent, images Images, logs *podlogs.Reader, log logr.Logger) *Server {
-	return &Server{agent: agent, images: images, logs: logs, log: log, ownUID: uint32(os.Geteuid())}
+// NewServer returns a server for agent and its images that reads container logs through
+// logs. It also serves pages, by path: those of the web server.
+func NewServer(agent Agent, images Images, logs *podlogs.Reader, pages map[string]http.Handler, log logr.Logger) *Server {
+	return &Server{agent: agent, images: images, logs: logs, pages: pages, log: log, ownUID: uint32(os.Geteuid())}
 }
 
 // Serve answers on a listener from [Listen] until ctx ends, and then waits for
@@ -96,12 +98,16 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/why":            s.why,
 		"GET /v1/journal":        s.journal,
 		"POST /v1/run":           s.run,
+		"GET /v1/config":         s.config,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := handle(w, r); err != nil {
 				s.fail(w, r, err)
 			}
 		})
+	}
+	for path, page := range s.pages {
+		mux.Handle("GET "+path, page)
 	}
 	return s.authorize(mux)
 }

@@ -81,6 +81,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, wake <-chan stru
 	}
 }
 
+func (s *Server) config(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, s.agent.Configuration())
+}
+
 func (s *Server) events(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, s.agent.Events())
 }

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -87,4 +88,13 @@ type RunUpdate struct {
 	Pods []types.NamespacedName `json:"pods"`
 	// Views are those of them that the agent knows at the moment.
 	Views []PodView `json:"views,omitempty"`
+}
+
+// Configuration is the configuration in force. Nothing of it is secret.
+type Configuration struct {
+	// Kubelet is complete: file, drop-ins, flags and defaults.
+	Kubelet v1beta1.KubeletConfiguration `json:"kubelet"`
+	// Origins says of each setting that isn't a default, by its path, where it comes
+	// from: "/etc/deckhand/config.yaml:12", "--max-pods".
+	Origins map[string]string `json:"origins,omitempty"`
 }

@@ -1,4 +1,5 @@
-// Package lockfile lets one agent at a time use a root folder.
+// Package lockfile lets one agent at a time use a root folder (Acquire), and hands a
+// node over from one agent to the next by a file that a person names (AcquireNamed).
 package lockfile
 
 import (

@@ -1,63 +1,165 @@
 // Package logging makes the agent's logger: klog's text format, or JSON lines
-// in the shape Kubernetes components write.
+// in the shape Kubernetes components write. How much is logged can be changed while it runs.
 package logging
 
 import (
-	"flag"
 	"fmt"
 	"io"
-	"strconv"
+	"math"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	logsjson "k8s.io/component-base/logs/json"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
 )
 
-// New returns a logger that writes to w what has at most the given verbosity,
-// as "text" (klog's format) or as "json" (one object a line with ts in
-// milliseconds, caller, msg, and v or err). The logger may be used by many
-// goroutines; w is used by one at a time. flush has to be called before the
-// process ends.
-func New(format string, verbosity uint32, w io.Writer) (logger logr.Logger, flush func(), err error) {
-	out := &lockedWriter{w: w}
-	switch format {
-	case logsapi.DefaultLogFormat:
-		c := textlogger.NewConfig(textlogger.Output(out), textlogger.Verbosity(int(verbosity)))
-		return textlogger.NewLogger(c), func() {}, nil
-	case logsapi.JSONLogFormat:
-		log, control := logsjson.NewJSONLogger(logsapi.VerbosityLevel(verbosity), logsjson.AddNopSync(out), nil, nil)
-		return log, control.Flush, nil
-	default:
-		return logr.Logger{}, nil, fmt.Errorf("log format %q is not known: it must be %s or %s", format, logsapi.DefaultLogFormat, logsapi.JSONLogFormat)
+// Config is what a Log is made of: logsapi.LoggingConfiguration in plain values.
+type Config struct {
+	// Format is "text" (klog's format) or "json" (one object a line with ts in
+	// milliseconds, caller, msg, and v or err).
+	Format string
+	// Verbosity is the threshold: what has a higher one isn't logged. Errors always are.
+	Verbosity uint32
+	// VModule gives files a higher threshold, as "pattern=N,...": see CheckVModule.
+	// It has to be empty for JSON.
+	VModule string
+	// SplitStream sends what isn't an error to Out. All else goes to Err, as do
+	// errors (and with text, the libraries' warnings).
+	SplitStream bool
+	// InfoBufferSize is how many bytes of what goes to Out are held back, so that they are
+	// written together; 0 or less for none.
+	InfoBufferSize int64
+	// FlushFrequency is how long they are held back at most; it has to be
+	// positive if there are any.
+	FlushFrequency time.Duration
+	// Out and Err are used by one goroutine at a time, also if they are the same. Out
+	// may be nil without SplitStream.
+	Out, Err io.Writer
+}
+
+// ConfigOf returns what the API type says, for a Log that writes to out and err. Of the
+// options, those of the format count.
+func ConfigOf(c *logsapi.LoggingConfiguration, out, err io.Writer) Config {
+	routing := c.Options.Text.OutputRoutingOptions
+	if c.Format == logsapi.JSONLogFormat {
+		routing = c.Options.JSON.OutputRoutingOptions
+	}
+	return Config{
+		Format: c.Format, Verbosity: uint32(c.Verbosity), VModule: VModuleText(c.VModule),
+		SplitStream: routing.SplitStream, InfoBufferSize: routing.InfoBufferSize.Value(), FlushFrequency: c.FlushFrequency.Duration.Duration,
+		Out: out, Err: err,
 	}
 }
 
-// lockedWriter lets one goroutine write at a time, so that lines stay whole.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+// Log is where the agent, and the libraries it uses, log to. Its methods may be called
+// concurrently.
+type Log struct {
+	logger  logr.Logger
+	streams streams
+	format  string
+	// level is how much is logged, in the way of the format.
+	level level
+
+	// mu lets one change of the level take place at a time, libraries included.
+	mu        sync.Mutex
+	libraries *libraries // nil until they are redirected
+	now       threshold
 }
 
-func (l *lockedWriter) Write(p []byte) (int, error) {
+// level is how much a logger logs.
+type level interface {
+	// set changes it at once and as a whole. The threshold is a valid one.
+	set(threshold)
+}
+
+// threshold says what is logged.
+type threshold struct {
+	verbosity uint32
+	vmodule   string
+}
+
+// Open makes a Log. After Close it goes on, but holds nothing back.
+func Open(c Config) (*Log, error) {
+	l := &Log{streams: newStreams(c), format: c.Format, now: threshold{c.Verbosity, c.VModule}}
+	switch c.Format {
+	case logsapi.DefaultLogFormat:
+		l.logger, l.level = newText(l.streams.router())
+	case logsapi.JSONLogFormat:
+		l.logger, l.level = newJSON(l.streams)
+	default:
+		return nil, fmt.Errorf("log format %q is not known: it must be %s or %s", c.Format, logsapi.DefaultLogFormat, logsapi.JSONLogFormat)
+	}
+	if c.SplitStream && c.InfoBufferSize > 0 && c.FlushFrequency <= 0 {
+		return nil, fmt.Errorf("log flush frequency %s is not possible: it must be more than 0 while lines are held back", c.FlushFrequency)
+	}
+	if err := l.check(l.now); err != nil {
+		return nil, err
+	}
+	l.level.set(l.now)
+	return l, nil
+}
+
+// Logger returns the logger.
+func (l *Log) Logger() logr.Logger { return l.logger }
+
+// SetVerbosity changes how much is logged from now on, by all loggers that were
+// derived from Logger, and by the libraries once they were redirected. After an error
+// nothing has changed. No line is lost that both the old and the new threshold
+// let through; of the libraries' such lines klog may drop one that is
+// logged in this very moment.
+func (l *Log) SetVerbosity(verbosity uint32, vmodule string) error {
+	next := threshold{verbosity, vmodule}
+	if err := l.check(next); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(p)
+	if next == l.now {
+		return nil
+	}
+	if l.libraries != nil {
+		if err := l.libraries.set(next); err != nil {
+			return err
+		}
+	}
+	l.level.set(next)
+	l.now = next
+	return nil
 }
 
-// RedirectLibraries makes the Kubernetes libraries, which log through klog's
-// global logger, log to logger with the given verbosity. It is to be called
-// once, from main, before any other goroutine logs.
-func RedirectLibraries(logger logr.Logger, verbosity uint32) error {
-	// klog decides by its own verbosity what reaches the logger, and lets it be
-	// set through flags only.
-	var fs flag.FlagSet
-	klog.InitFlags(&fs)
-	if err := fs.Set("v", strconv.FormatUint(uint64(verbosity), 10)); err != nil {
-		return fmt.Errorf("setting the libraries' log verbosity to %d: %w", verbosity, err)
+func (l *Log) check(t threshold) error {
+	if t.verbosity > math.MaxInt32 {
+		return fmt.Errorf("log verbosity %d is too high: it must be at most %d", t.verbosity, math.MaxInt32)
 	}
-	klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
-	return nil
+	if t.vmodule != "" && l.format != logsapi.DefaultLogFormat {
+		return fmt.Errorf("vmodule %q can't be used: only the log format %s has verbosities by file", t.vmodule, logsapi.DefaultLogFormat)
+	}
+	return CheckVModule(t.vmodule)
+}
+
+// Flush writes what is held back.
+func (l *Log) Flush() { l.streams.flush() }
+
+// Close writes what is held back. What is logged later is written at once.
+func (l *Log) Close() { l.streams.close() }
+
+// jsonLevel is the threshold of a JSON logger.
+type jsonLevel struct{ control logsapi.RuntimeControl }
+
+// maxJSON is the highest verbosity that zap knows, and zapr logs all that is higher with.
+const maxJSON = math.MaxInt8
+
+func newJSON(s streams) (logr.Logger, level) {
+	errs := logsjson.AddNopSync(s.err)
+	if s.out == nil {
+		logger, control := logsjson.NewJSONLogger(0, errs, nil, nil)
+		return logger, jsonLevel{control}
+	}
+	logger, control := logsjson.NewJSONLogger(0, logsjson.AddNopSync(s.out), errs, nil)
+	return logger, jsonLevel{control}
+}
+
+func (j jsonLevel) set(t threshold) {
+	_ = j.control.SetVerbosityLevel(min(t.verbosity, maxJSON)) // it never fails
 }

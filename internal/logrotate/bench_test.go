@@ -42,10 +42,10 @@ func BenchmarkRotation(b *testing.B) {
 		b.StopTimer()
 		floor += copyAll(b, path, text.Bytes())
 		b.StartTimer()
-		if err := r.rotate(b.Context(), k); err != nil {
+		if err := r.rotate(b.Context(), k, r.conf.Load()); err != nil {
 			b.Fatal(err)
 		}
-		if err := r.tidy(b.Context(), k); err != nil {
+		if err := r.tidy(b.Context(), k, r.conf.Load()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -83,13 +83,13 @@ func BenchmarkLook(b *testing.B) {
 		running.list = append(running.list, Container{ID: fmt.Sprint(i), Path: path})
 	}
 	r := New(Config{Root: root, MaxSize: 1, MaxFiles: 5, Interval: time.Second, Workers: 1}, running, nil, logr.Discard())
-	r.look()
+	r.look(r.conf.Load())
 	for _, k := range r.known {
 		k.untidy = false
 	}
 	clear(r.queue.busy)
 	b.ReportAllocs()
 	for b.Loop() {
-		r.look()
+		r.look(r.conf.Load())
 	}
 }

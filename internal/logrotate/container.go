@@ -35,6 +35,8 @@ type container struct {
 	// not have followed a rotation: so it is at the first look, since nobody
 	// knows what an earlier agent left.
 	untidy bool
+	// files is the MaxFiles that it was tidied up for last.
+	files int
 	// lingering is the newest rotated file if the runtime was still writing to it when
 	// last looked at, since the time at which that was first seen.
 	lingering loglayout.Name
@@ -53,7 +55,7 @@ type tries struct {
 
 func (r *Rotator) newContainer(c Container) *container {
 	k := &container{Container: c, untidy: true}
-	rel, err := filepath.Rel(r.conf.Root, c.Path)
+	rel, err := filepath.Rel(r.conf.Load().Root, c.Path)
 	if err == nil && filepath.IsLocal(rel) {
 		k.dir = filepath.Dir(rel)
 		file, ok := loglayout.ParseName(filepath.Base(rel))
@@ -100,7 +102,7 @@ func (t *tries) note(err error, interval time.Duration) int {
 
 // settle takes note of how a try went, and tells of failures once.
 func (r *Rotator) settle(c *container, t *tries, err error) {
-	failures := t.note(err, r.conf.Interval)
+	failures := t.note(err, r.conf.Load().Interval)
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}

@@ -17,16 +17,17 @@ package logrotate
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/deckhand-node/deckhand/internal/loglayout/logfolder"
 )
 
 // Config is how much of a log is kept. The fields mean what their namesakes in
-// the kubelet's configuration mean.
+// the kubelet's configuration mean. All but Root can be changed: see SetLimits.
 type Config struct {
 	// Root is the folder of all pods' logs, by convention /var/log/pods. Logs elsewhere are left alone.
 	Root string
@@ -67,7 +68,9 @@ type Runtime interface {
 
 // Rotator rotates the logs of running containers.
 type Rotator struct {
-	conf       Config
+	conf atomic.Pointer[Config]
+	// changed is a one-slot channel, filled when conf is another than before.
+	changed    chan struct{}
 	containers Containers
 	runtime    Runtime
 	log        logr.Logger
@@ -79,43 +82,68 @@ type Rotator struct {
 
 // New returns a rotator.
 func New(conf Config, containers Containers, runtime Runtime, log logr.Logger) *Rotator {
-	return &Rotator{
-		conf: conf, containers: containers, runtime: runtime, log: log,
+	r := &Rotator{
+		changed:    make(chan struct{}, 1),
+		containers: containers, runtime: runtime, log: log,
 		open:  func(root, name string) (folder, error) { return logfolder.Open(root, name) },
 		queue: newQueue(), known: map[string]*container{},
+	}
+	r.conf.Store(&conf)
+	return r
+}
+
+// SetLimits changes what Config has under these names. The logs are looked at at once then:
+// those that are too large by now are rotated, and what there is too many of is
+// removed. It may be called at any time.
+func (r *Rotator) SetLimits(maxSize int64, maxFiles, workers int, interval time.Duration) {
+	next := &Config{Root: r.conf.Load().Root, MaxSize: maxSize, MaxFiles: maxFiles, Workers: workers, Interval: interval}
+	if old := r.conf.Swap(next); *old == *next {
+		return
+	}
+	select {
+	case r.changed <- struct{}{}:
+	default:
 	}
 }
 
 // Run rotates logs until ctx ends. It may be called once. It returns ctx's error.
 func (r *Rotator) Run(ctx context.Context) error {
-	if r.conf.MaxSize <= 0 {
-		<-ctx.Done()
-		return ctx.Err()
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	for ctx.Err() == nil {
+		r.watch(ctx, r.conf.Load(), &workers)
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	for range max(1, r.conf.Workers) {
-		group.Go(func() error { return r.work(ctx) })
-	}
-	group.Go(func() error { return r.watch(ctx) })
-	return group.Wait()
+	return ctx.Err()
 }
 
-// watch looks at all running containers, now and once in an interval.
-func (r *Rotator) watch(ctx context.Context) error {
-	ticker := time.NewTicker(r.conf.Interval)
-	defer ticker.Stop()
+// watch looks at all running containers, now and once in an interval, until ctx ends
+// or the limits change.
+func (r *Rotator) watch(ctx context.Context, conf *Config, workers *sync.WaitGroup) {
+	var tick <-chan time.Time
+	if conf.MaxSize > 0 {
+		ticker := time.NewTicker(conf.Interval)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
 	for {
-		r.look()
+		if conf.MaxSize > 0 {
+			r.look(conf)
+			for r.queue.hire(conf.Workers) {
+				workers.Go(func() { r.work(ctx) })
+			}
+		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
+			return
+		case <-r.changed:
+			return
+		case <-tick:
 		}
 	}
 }
 
 // look queues the containers that something is to be done for.
-func (r *Rotator) look() {
+func (r *Rotator) look(conf *Config) {
 	now := time.Now()
 	running := r.containers.Running()
 	known := make(map[string]*container, len(running))
@@ -125,7 +153,11 @@ func (r *Rotator) look() {
 			k = r.newContainer(c)
 		}
 		known[c.ID] = k
-		if !k.foreign && !r.queue.has(k) && k.due(now, r.conf.MaxSize) {
+		if k.foreign || r.queue.has(k) {
+			continue
+		}
+		k.untidy = k.untidy || k.files > conf.MaxFiles
+		if k.due(now, conf.MaxSize) {
 			r.queue.add(k)
 		}
 	}
@@ -133,19 +165,20 @@ func (r *Rotator) look() {
 }
 
 // work rotates the queued logs, and then tidies up after that: a log that
-// grows fast doesn't wait until another's files are compressed.
-func (r *Rotator) work(ctx context.Context) error {
+// grows fast doesn't wait until another's files are compressed. It ends when nothing is left to do.
+func (r *Rotator) work(ctx context.Context) {
 	for {
-		c, tidy, err := r.queue.next(ctx)
-		if err != nil {
-			return err
+		conf := r.conf.Load()
+		c, tidy := r.queue.next(ctx, conf.Workers)
+		if c == nil {
+			return
 		}
 		if !tidy && !time.Now().Before(c.rotating.retry) {
-			r.settle(c, &c.rotating, r.rotate(ctx, c))
+			r.settle(c, &c.rotating, r.rotate(ctx, c, conf))
 		}
 		switch {
 		case tidy:
-			r.settle(c, &c.tidying, r.tidy(ctx, c))
+			r.settle(c, &c.tidying, r.tidy(ctx, c, conf))
 			r.queue.done(c)
 		case c.untidy && !time.Now().Before(c.tidying.retry):
 			r.queue.later(c)

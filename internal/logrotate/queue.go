@@ -13,13 +13,11 @@ type queue struct {
 	rotate, tidy []*container
 	// busy are those that wait or are being worked at.
 	busy map[*container]struct{}
-	// wake is a one-slot channel, filled while there may be something for another worker.
-	wake chan struct{}
+	// workers is how many there are.
+	workers int
 }
 
-func newQueue() *queue {
-	return &queue{busy: map[*container]struct{}{}, wake: make(chan struct{}, 1)}
-}
+func newQueue() *queue { return &queue{busy: map[*container]struct{}{}} }
 
 // has reports whether the container waits or is being worked at.
 func (q *queue) has(c *container) bool {
@@ -35,7 +33,6 @@ func (q *queue) add(c *container) {
 	defer q.mu.Unlock()
 	q.busy[c] = struct{}{}
 	q.rotate = append(q.rotate, c)
-	q.fill()
 }
 
 // later queues a container that a worker has, to be tidied up.
@@ -43,7 +40,6 @@ func (q *queue) later(c *container) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.tidy = append(q.tidy, c)
-	q.fill()
 }
 
 // done ends a worker's hold on a container.
@@ -53,42 +49,31 @@ func (q *queue) done(c *container) {
 	delete(q.busy, c)
 }
 
-// next waits for a container. Only ctx's end is an error.
-func (q *queue) next(ctx context.Context) (c *container, tidy bool, err error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, false, err
-		}
-		if c, tidy := q.pop(); c != nil {
-			return c, tidy, nil
-		}
-		select {
-		case <-ctx.Done():
-		case <-q.wake:
-		}
+// hire reports whether there is work for one worker more, who then has to call next until
+// that sends it away.
+func (q *queue) hire(limit int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.workers >= min(max(1, limit), len(q.busy)) {
+		return false
 	}
+	q.workers++
+	return true
 }
 
-func (q *queue) pop() (c *container, tidy bool) {
+// next returns a container to a worker, or sends it away with nil: there is none left,
+// there are too many workers, or ctx has ended.
+func (q *queue) next(ctx context.Context, limit int) (c *container, tidy bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	from := &q.rotate
 	if len(*from) == 0 {
 		from, tidy = &q.tidy, true
 	}
-	if len(*from) == 0 {
+	if len(*from) == 0 || q.workers > max(1, limit) || ctx.Err() != nil {
+		q.workers--
 		return nil, false
 	}
 	c, *from = (*from)[0], (*from)[1:]
-	if len(q.rotate)+len(q.tidy) > 0 {
-		q.fill()
-	}
 	return c, tidy
-}
-
-func (q *queue) fill() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
 }

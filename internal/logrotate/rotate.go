@@ -26,8 +26,8 @@ type folder interface {
 
 // rotate moves the log aside if it is too large, and has the runtime begin a new one. If
 // there is no log, because an agent died between these two, the second is done.
-func (r *Rotator) rotate(ctx context.Context, c *container) error {
-	dir, err := r.open(r.conf.Root, c.dir)
+func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error {
+	dir, err := r.open(conf.Root, c.dir)
 	if err != nil {
 		return err
 	}
@@ -50,11 +50,11 @@ func (r *Rotator) rotate(ctx context.Context, c *container) error {
 		return nil
 	case err != nil:
 		return err
-	case size < r.conf.MaxSize:
-		return nil
+	case size < conf.MaxSize, conf.MaxSize <= 0:
+		return nil // so it is by now
 	}
 	// What can't be removed must not keep the log from being rotated: tidy tells of it.
-	_ = removeExcess(dir, files, r.conf.MaxFiles-2)
+	_ = removeExcess(dir, files, conf.MaxFiles-2)
 	aside, err := asideName(c.file, files)
 	if err != nil {
 		return err

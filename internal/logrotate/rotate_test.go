@@ -102,9 +102,18 @@ func (h *house) ReopenContainerLog(context.Context, string) error {
 	return h.fail
 }
 
+// rotations is how often the log was reopened.
+func (h *house) rotations() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reopens
+}
+
 // print writes so many numbered lines, of 50 bytes each.
 func (h *house) print(n int) {
 	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	var b bytes.Buffer
 	for range n {
 		text := strings.Repeat("x", 19)
@@ -214,7 +223,7 @@ func TestOneStatIsAllThatAnIdleContainerCosts(t *testing.T) {
 func TestTwoRotationsInOneSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
-		h.rotator.conf.Interval = 100 * time.Millisecond
+		h.rotator.SetLimits(1000, 4, 1, 100*time.Millisecond)
 		for range 3 {
 			h.print(20)
 			h.run(time.Millisecond)
@@ -507,13 +516,24 @@ func TestLinksAreNotFollowed(t *testing.T) {
 type slowRuntime struct {
 	mu        sync.Mutex
 	now, most int
+	calls     int
 	by        map[string]int
 	twice     bool
+}
+
+// seen returns what there is at once now, and the most since it was last asked.
+func (s *slowRuntime) seen() (now, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, most = s.now, s.most
+	s.most = 0
+	return now, most
 }
 
 func (s *slowRuntime) ReopenContainerLog(_ context.Context, id string) error {
 	s.mu.Lock()
 	s.now++
+	s.calls++
 	s.by[id]++
 	s.most, s.twice = max(s.most, s.now), s.twice || s.by[id] > 1
 	s.mu.Unlock()
@@ -525,19 +545,24 @@ func (s *slowRuntime) ReopenContainerLog(_ context.Context, id string) error {
 	return errNotRunning
 }
 
+// fiveLogs makes a rotator of five logs that are too large.
+func fiveLogs(t *testing.T, workers int) (*Rotator, *slowRuntime) {
+	root := t.TempDir()
+	running := &containers{}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		path := filepath.Join(root, "default_web_u1", name, "0.log")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, make([]byte, 2000), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		running.list = append(running.list, Container{ID: name, Path: path})
+	}
+	runtime := &slowRuntime{by: map[string]int{}}
+	return New(Config{Root: root, MaxSize: 1000, MaxFiles: 5, Interval: interval, Workers: workers}, running, runtime, logr.Discard()), runtime
+}
+
 func TestWorkersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root := t.TempDir()
-		running := &containers{}
-		for _, name := range []string{"a", "b", "c", "d", "e"} {
-			path := filepath.Join(root, "default_web_u1", name, "0.log")
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, make([]byte, 2000), 0o600)); err != nil {
-				t.Fatal(err)
-			}
-			running.list = append(running.list, Container{ID: name, Path: path})
-		}
-		runtime := &slowRuntime{by: map[string]int{}}
-		r := New(Config{Root: root, MaxSize: 1000, MaxFiles: 5, Interval: interval, Workers: 3}, running, runtime, logr.Discard())
+		r, runtime := fiveLogs(t, 3)
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
 		if err := r.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -552,7 +577,7 @@ func TestWorkersAreBounded(t *testing.T) {
 func TestRotationCanBeTurnedOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
-		h.rotator.conf.MaxSize = -1
+		h.rotator.SetLimits(-1, 4, 1, interval)
 		h.print(100)
 		h.run(time.Hour)
 		h.expectFiles(`0\.log`)

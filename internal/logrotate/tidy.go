@@ -11,8 +11,8 @@ import (
 
 // tidy finishes what rotations have begun: it removes leftovers and what there is too many of, sees that
 // the runtime has let go of what was moved aside, and compresses all of that but the newest.
-func (r *Rotator) tidy(ctx context.Context, c *container) error {
-	dir, err := r.open(r.conf.Root, c.dir)
+func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) error {
+	dir, err := r.open(conf.Root, c.dir)
 	if err != nil {
 		return err
 	}
@@ -22,14 +22,14 @@ func (r *Rotator) tidy(ctx context.Context, c *container) error {
 	if err != nil {
 		return errors.Join(leftovers, err)
 	}
-	excess := removeExcess(dir, files, r.conf.MaxFiles-1)
+	excess := removeExcess(dir, files, conf.MaxFiles-1)
 	if files, err = rotated(dir, c.file.Attempt); err != nil {
 		return errors.Join(leftovers, excess, err)
 	}
 	followed, err := r.followed(ctx, dir, c, newestPlain(files))
 	left, compressErr := compressOld(ctx, dir, files)
 	err = errors.Join(leftovers, excess, err, compressErr)
-	c.untidy = err != nil || !followed || !left
+	c.untidy, c.files = err != nil || !followed || !left, conf.MaxFiles
 	return err
 }
 

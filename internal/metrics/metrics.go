@@ -35,6 +35,7 @@ type Metrics struct {
 	Images      *Images
 	Credentials *Credentials
 	Garbage     *Garbage
+	Reloads     *Reloads
 
 	registry *prometheus.Registry
 }
@@ -49,6 +50,7 @@ func New(info Info) *Metrics {
 		Images:      newImages(),
 		Credentials: newCredentials(),
 		Garbage:     newGarbage(),
+		Reloads:     newReloads(),
 		registry:    prometheus.NewRegistry(),
 	}
 	m.registry.MustRegister(
@@ -65,6 +67,7 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(m.Images.collectors()...)
 	m.registry.MustRegister(m.Credentials.collectors()...)
 	m.registry.MustRegister(m.Garbage.collectors()...)
+	m.registry.MustRegister(m.Reloads.collectors()...)
 	return m
 }
 
@@ -93,6 +96,12 @@ func (m *Metrics) CollectPullRecords(count func() (intents, records int)) {
 // be called at most once, and stats must not block.
 func (m *Metrics) CollectEvents(stats func() EventStats) {
 	m.registry.MustRegister(newEvents(stats))
+}
+
+// Features tells which feature gates are on. It is to be called at most once; no name may
+// come twice, and features must not change any more.
+func (m *Metrics) Features(features []Feature) {
+	m.registry.MustRegister(newFeatureCollector(features))
 }
 
 // CredentialConfig tells which configuration of credential provider plugins is in

@@ -39,7 +39,7 @@ func scrape(t *testing.T, m *metrics.Metrics) string {
 func only(text string) string {
 	var out []string
 	for line := range strings.Lines(text) {
-		if strings.Contains(line, "kubelet_") || strings.Contains(line, "deckhand_") {
+		if strings.Contains(line, "kubelet_") || strings.Contains(line, "kubernetes_") || strings.Contains(line, "deckhand_") {
 			out = append(out, line)
 		}
 	}
@@ -76,6 +76,7 @@ func filled() *metrics.Metrics {
 	m.Pods.ContainerStarted(metrics.TypeContainer, "ErrImagePull")
 	m.Pods.Restarted(true)
 	fillImages(m)
+	fillConfig(m)
 	return m
 }
 
@@ -99,6 +100,13 @@ func fillImages(m *metrics.Metrics) {
 	m.CollectEvents(func() metrics.EventStats {
 		return metrics.EventStats{Taken: 60, Repeated: 5, Combined: 4, Withheld: 3, Dropped: 2, Forgotten: 1}
 	})
+}
+
+func fillConfig(m *metrics.Metrics) {
+	m.Features([]metrics.Feature{{Name: "EnvFiles", Stage: "BETA", On: true}, {Name: "KMSv1", Stage: "DEPRECATED"}, {Name: "MemoryQoS", Stage: "ALPHA"}, {Name: "SidecarContainers", On: true}})
+	m.Reloads.Loaded(time.Unix(1700000000, 0))
+	m.Reloads.Reloaded(metrics.ReloadApplied, time.Unix(1700000100, 25e7))
+	m.Reloads.Reloaded(metrics.ReloadRefused, time.Unix(1700000200, 0))
 }
 
 // The golden file is the contract with dashboards: names, help, types, labels

@@ -1,6 +1,7 @@
 // Package sealed knows what files have in common that keep state across restarts:
 // each names its format's version and the sum of its content. One of a newer version is left
-// alone, one that is damaged is moved aside.
+// alone, one that is damaged is moved aside, and one of an older version is read: who raises a
+// version goes on reading those before, and UPGRADING.md has a line for each.
 package sealed
 
 import (
@@ -17,19 +18,23 @@ import (
 // ErrNewer says that a file was written by a newer deckhand.
 var ErrNewer = errors.New("it was written by a newer version of deckhand")
 
-// CheckVersion reads the version that a file's text names. The error wraps ErrNewer if
-// that is beyond the newest that is known: the rest may be of any shape then.
-func CheckVersion(text []byte, newest int) error {
+// Version reads the version that a file's text names; 0 for none.
+func Version(text []byte) (int, error) {
 	var head struct {
 		Version int `json:"version"`
 	}
-	if err := json.Unmarshal(text, &head); err != nil {
-		return err
+	err := json.Unmarshal(text, &head)
+	return head.Version, err
+}
+
+// CheckVersion reads the version that a file's text names. The error wraps ErrNewer if
+// that is beyond the newest that is known: the rest may be of any shape then.
+func CheckVersion(text []byte, newest int) error {
+	version, err := Version(text)
+	if err == nil && version > newest {
+		return fmt.Errorf("%w (format %d, this one knows up to %d)", ErrNewer, version, newest)
 	}
-	if head.Version > newest {
-		return fmt.Errorf("%w (format %d, this one knows up to %d)", ErrNewer, head.Version, newest)
-	}
-	return nil
+	return err
 }
 
 // Sum is the sum of a file's content.

@@ -39,10 +39,17 @@ type Sources struct {
 	Machine Machine
 	// Health and Metrics serve /healthz and /metrics.
 	Health, Metrics http.Handler
+	// Pages are what else is served, by path: see zpages.
+	Pages map[string]http.Handler
+}
+
+// Paths are the paths of the read-only API without its Pages, sorted.
+func Paths() []string {
+	return []string{"/healthz", "/metrics", "/pods", "/runningpods/", "/spec/"}
 }
 
 // NewReadOnly makes the handler of the read-only API: /pods, /runningpods/,
-// /spec/, /healthz and /metrics, as on the kubelet's read-only port.
+// /spec/, /healthz and /metrics, as on the kubelet's read-only port, and its Pages.
 func NewReadOnly(log logr.Logger, s Sources) http.Handler {
 	a := &readOnly{log: log, Sources: s}
 	mux := http.NewServeMux()
@@ -55,6 +62,9 @@ func NewReadOnly(log logr.Logger, s Sources) http.Handler {
 	mux.Handle("GET /healthz", s.Health)
 	mux.Handle("GET /healthz/", s.Health)
 	mux.Handle("GET /metrics", s.Metrics)
+	for path, page := range s.Pages {
+		mux.Handle("GET "+path, page)
+	}
 	return mux
 }
 

@@ -1,6 +1,6 @@
 // Package yamltext reads YAML into nodes that know their lines, and tells what is
 // wrong with a text by line. What the nodes have to say is for others to judge:
-// manifests (package manifest) and configuration files (package kubeletconfig).
+// manifests (package manifest) and configuration files (package config/document).
 package yamltext
 
 import (

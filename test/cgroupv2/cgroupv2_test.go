@@ -4,18 +4,18 @@
 package cgroupv2
 
 import (
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
-	"github.com/deckhand-node/deckhand/test/cgroupv2/report"
+	"github.com/deckhand-node/deckhand/test/cgroupv2/vm"
 )
+
+// voyageTime is how long the machine may take from boot to power-off.
+const voyageTime = 5 * time.Minute
 
 // want is what the guest has to tell. Weights are cgroup v2's for the CPU shares
 // of 500m, 100m and none (512, 102 and 2), as the OCI runtimes convert them.
@@ -83,38 +83,25 @@ func TestPodsOnCgroupV2(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test runs real containers and needs root")
 	}
-	k := findKernel(t)
-	dir := stage(t, k)
-	began := time.Now()
-	console := k.run(t, dir)
-	result, err := report.Parse(console)
-	if err != nil {
-		t.Error(err)
-	}
-	for _, failure := range result.Failures {
-		t.Errorf("in the guest: %s", failure)
-	}
-	if t.Failed() {
-		t.Fatalf("the guest's console:\n%s", console)
-	}
-	t.Logf("the virtual machine ran for %v, by its own clock for %v", time.Since(began).Round(10*time.Millisecond), result.Took)
-	check(t, result.Facts)
-	if t.Failed() {
-		for _, fact := range slices.Sorted(maps.Keys(result.Facts)) {
-			t.Logf("%s: %s", fact, result.Facts[fact])
+	k := vm.Find(t)
+	dir := k.Stage(t, "./guest")
+	for _, name := range []string{"guaranteed.yaml", "burstable.yaml", "config.yaml"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
+	result := k.Run(t, dir, voyageTime)
+	check(t, result.Facts)
+	vm.LogIfFailed(t, result.Facts)
 }
 
 func check(t *testing.T, facts map[string]string) {
 	t.Helper()
-	for _, fact := range slices.Sorted(maps.Keys(want)) {
-		if got, told := facts[fact]; !told {
-			t.Errorf("%s: not told", fact)
-		} else if got != want[fact] {
-			t.Errorf("%s is %q, want %q", fact, got, want[fact])
-		}
-	}
+	vm.Check(t, facts, want)
 	for _, fact := range []string{"controllers", "guaranteed container cgroup.controllers"} {
 		for _, controller := range []string{"cpu", "io", "memory", "pids"} {
 			if !slices.Contains(strings.Fields(facts[fact]), controller) {
@@ -129,38 +116,5 @@ func check(t *testing.T, facts map[string]string) {
 				t.Errorf("%s %s was %q and is %q after kill -9", pod, what, before, after)
 			}
 		}
-	}
-}
-
-// stage fills a folder with what the guest needs.
-func stage(t *testing.T, k kernel) string {
-	t.Helper()
-	dir := t.TempDir()
-	build(t, "./guest", filepath.Join(dir, "guest"))
-	build(t, "../../cmd/deckhand", filepath.Join(dir, "deckhand"))
-	links := map[string]string{"bin": embeddedtest.Bin(t), "modules": k.modules}
-	for name, target := range links {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"guaranteed.yaml", "burstable.yaml", "config.yaml"} {
-		text, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-func build(t *testing.T, pkg, to string) {
-	t.Helper()
-	cmd := exec.Command("go", "build", "-trimpath", "-o", to, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", pkg, err, out)
 	}
 }

@@ -11,12 +11,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/sealed"
 )
 
 // The kubelet's layout, below the root folder.
@@ -38,6 +40,9 @@ const (
 	kindIntent = "ImagePullIntent"
 	kindRecord = "ImagePulledRecord"
 )
+
+// versions of the kubelet's format that are known. They have the same fields.
+var versions = []string{"v1alpha1", v1beta1.SchemeGroupVersion.Version}
 
 // fileName is where something is kept about an image or a reference.
 func fileName(of string) string {
@@ -101,9 +106,12 @@ func (f files) read(name, kind string, v any) error {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}
-	// All versions so far have the same fields.
-	if group, _, _ := strings.Cut(t.APIVersion, "/"); group != v1beta1.GroupName || t.Kind != kind {
+	group, version, _ := strings.Cut(t.APIVersion, "/")
+	switch {
+	case group != v1beta1.GroupName || t.Kind != kind:
 		return fmt.Errorf("it is a %s of %s instead of a %s of %s", t.Kind, t.APIVersion, kind, v1beta1.GroupName)
+	case !slices.Contains(versions, version):
+		return fmt.Errorf("%w, or by a newer kubelet: its format is %s", sealed.ErrNewer, t.APIVersion)
 	}
 	return json.Unmarshal(text, v)
 }

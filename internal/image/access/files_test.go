@@ -103,7 +103,8 @@ func put(t testing.TB, dir, sub, of, text string) string {
 }
 
 func TestDamagedFilesFailSafe(t *testing.T) {
-	for _, text := range []string{"", "{", "null", "[]", `{"kind":"ImagePulledRecord","apiVersion":"v1","imageRef":"sha256:a"}`, `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1"}`,
+	for _, text := range []string{"", "{", "null", "[]", `{"kind":"ImagePulledRecord","apiVersion":"v1","imageRef":"sha256:a"}`,
+		`{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v2","imageRef":"sha256:a","credentialMapping":{"a":{"nodePodsAccessible":true}}}`, `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1"}`,
 		`{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","imageRef":"sha256:other","credentialMapping":{"a":{"nodePodsAccessible":true}}}`} {
 		dir := t.TempDir()
 		put(t, dir, "pulled", "sha256:a", text)

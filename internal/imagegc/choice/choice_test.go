@@ -123,6 +123,32 @@ func TestDisk(t *testing.T) {
 	}
 }
 
+func TestStricter(t *testing.T) {
+	p := choice.Policy{High: 85, Low: 80, MinAge: time.Minute, MaxAge: time.Hour}
+	change := func(f func(*choice.Policy)) choice.Policy {
+		q := p
+		f(&q)
+		return q
+	}
+	for name, c := range map[string]struct {
+		next choice.Policy
+		// now and before say which of the two is stricter.
+		now, before bool
+	}{
+		"same":   {p, false, false},
+		"high":   {change(func(p *choice.Policy) { p.High-- }), true, false},
+		"low":    {change(func(p *choice.Policy) { p.Low-- }), true, false},
+		"minAge": {change(func(p *choice.Policy) { p.MinAge = 0 }), true, false},
+		"maxAge": {change(func(p *choice.Policy) { p.MaxAge-- }), true, false},
+		"no age": {change(func(p *choice.Policy) { p.MaxAge = 0 }), false, true},
+		"both":   {change(func(p *choice.Policy) { p.High, p.Low = p.High-1, p.Low+1 }), true, true},
+	} {
+		if now, before := c.next.StricterThan(p), p.StricterThan(c.next); now != c.now || before != c.before {
+			t.Errorf("%s: stricter now %v, before %v", name, now, before)
+		}
+	}
+}
+
 func TestWords(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 1<<20 - 1: "1.0 MiB", 5 << 30: "5.0 GiB", math.MaxUint64: "16.0 EiB"} {
 		if got := choice.Bytes(n); got != want {

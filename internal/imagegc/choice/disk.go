@@ -19,6 +19,13 @@ type Policy struct {
 	MaxAge time.Duration
 }
 
+// StricterThan reports whether there may be images that are to go now and weren't by the
+// other policy.
+func (p Policy) StricterThan(other Policy) bool {
+	aged := p.MaxAge > 0 && (other.MaxAge == 0 || p.MaxAge < other.MaxAge)
+	return aged || p.High < other.High || p.Low < other.Low || p.MinAge < other.MinAge
+}
+
 // Disk is a file system that holds images.
 type Disk struct {
 	// Path is where it is, as the runtime says.

@@ -25,6 +25,7 @@ type Agent struct {
 	events   []local.Event
 	details  map[types.UID]local.Details
 	journals map[types.UID][2]string
+	config   local.Configuration
 	wakes    map[chan struct{}]struct{}
 	// OnRun answers Run; it is set before the agent is used.
 	OnRun func(origin string, manifest []byte) (local.Run, error)
@@ -54,7 +55,7 @@ func Serve(t testing.TB, agent *Agent) (rootDir string) {
 // ServeOn has the agent answer on listener until the test ends, or stop is called.
 func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (stop func()) {
 	t.Helper()
-	server := local.NewServer(agent, agent, podlogs.New(logDir, logr.Discard()), logr.Discard())
+	server := local.NewServer(agent, agent, podlogs.New(logDir, logr.Discard()), nil, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, listener) }()
@@ -120,6 +121,20 @@ func (a *Agent) SetJournal(uid types.UID, now, previous string) {
 		a.journals = map[types.UID][2]string{}
 	}
 	a.journals[uid] = [2]string{now, previous}
+}
+
+// SetConfiguration sets the configuration in force.
+func (a *Agent) SetConfiguration(c local.Configuration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.config = c
+}
+
+// Configuration implements local.Agent.
+func (a *Agent) Configuration() local.Configuration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.config
 }
 
 // Watchers returns how many wait for changes.

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
 )
 
 const (
@@ -23,9 +23,6 @@ const (
 
 // logTail is how much of the agent's log is shown after a failure, in bytes.
 const logTail = 8 << 10
-
-// between is the pause between two looks at something that can't be awaited.
-const between = 100 * time.Millisecond
 
 // leg is how long one step may take. A container takes some seconds to start here.
 const leg = 90 * time.Second
@@ -43,11 +40,11 @@ func (a *agent) start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(guestDir+"/deckhand", "agent",
-		"--config", guestDir+"/config.yaml",
+	cmd := exec.Command(machine.Dir+"/deckhand", "agent",
+		"--config", machine.Dir+"/config.yaml",
 		"--root-dir", rootDir,
 		"--pod-manifest-path", manifestDir,
-		"--embedded-bin-dir", binDir,
+		"--embedded-bin-dir", machine.BinDir,
 		"--hostname-override", "guest",
 		"--node-ip", "127.0.0.1",
 		"-v", "4")
@@ -94,7 +91,7 @@ func (a *agent) printLog() {
 
 // pods asks the agent for its pods, by name without the node's.
 func (a *agent) pods(ctx context.Context) (map[string]v1.Pod, error) {
-	text, err := get(ctx, readOnlyURL+"/pods")
+	text, err := machine.Get(ctx, readOnlyURL+"/pods")
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +109,7 @@ func (a *agent) pods(ctx context.Context) (map[string]v1.Pod, error) {
 // awaitReady waits until each named pod is ready and returns them in that order.
 func (a *agent) awaitReady(ctx context.Context, names []string) ([]v1.Pod, error) {
 	var ready []v1.Pod
-	err := await(ctx, leg, a.ended, func(ctx context.Context) error {
+	err := machine.Await(ctx, leg, a.ended, func(ctx context.Context) error {
 		pods, err := a.pods(ctx)
 		if err != nil {
 			return err
@@ -143,7 +140,7 @@ func notReady(p *v1.Pod) error {
 
 // awaitNone waits until the agent has no pod.
 func (a *agent) awaitNone(ctx context.Context) error {
-	return await(ctx, leg, a.ended, func(ctx context.Context) error {
+	return machine.Await(ctx, leg, a.ended, func(ctx context.Context) error {
 		pods, err := a.pods(ctx)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d pods are there", len(pods))
@@ -159,50 +156,4 @@ func isReady(p *v1.Pod) bool {
 		}
 	}
 	return false
-}
-
-// await tries until there is no error or the agent ended, which is final. When
-// time is up, the last error tells why.
-func await(ctx context.Context, limit time.Duration, ended <-chan error, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	var last error
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err // one that doesn't just say that time is up
-		}
-		select {
-		case end := <-ended:
-			return fmt.Errorf("the agent ended by itself: %v", end)
-		case <-ctx.Done():
-			return fmt.Errorf("waited for %v: %w", limit, last)
-		case <-time.After(between):
-		}
-	}
-}
-
-func get(ctx context.Context, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s: %s", url, resp.Status, text)
-	}
-	return text, nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/test/cgroupv2/report"
+	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
 )
 
 // patience is how long the whole voyage may take in the guest. The host waits longer.
@@ -24,23 +24,20 @@ func main() {
 		return
 	}
 	boot()
-	unix.Sync()
-	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
-		fail(fmt.Errorf("power off: %w", err))
-	}
+	machine.PowerOff()
 }
 
 // boot sets the machine up and has a child do the rest: an init has to reap
 // whatever process ends, which would take the children of os/exec from it.
 func boot() {
-	if err := setUp(); err != nil {
-		fail(err)
+	if err := machine.SetUp(map[string]string{manifestDir + "/": ""}); err != nil {
+		machine.Fail(err)
 		return
 	}
-	cmd := exec.Command(guestDir+"/guest", "voyage")
+	cmd := exec.Command(machine.Dir+"/guest", "voyage")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
-		fail(err)
+		machine.Fail(err)
 		return
 	}
 	for {
@@ -49,7 +46,7 @@ func boot() {
 			continue
 		}
 		if err != nil {
-			fail(fmt.Errorf("wait for processes: %w", err))
+			machine.Fail(fmt.Errorf("wait for processes: %w", err))
 			return
 		}
 		if pid == cmd.Process.Pid {
@@ -63,24 +60,7 @@ func voyage() {
 	defer cancel()
 	a := &agent{}
 	if err := sail(ctx, a); err != nil {
-		fail(err)
+		machine.Fail(err)
 		a.printLog()
-	}
-}
-
-// tell reports one fact.
-func tell(value string, fact string, args ...any) {
-	write(report.Line{Fact: fmt.Sprintf(fact, args...), Value: value})
-}
-
-func fail(err error) { write(report.Line{Failure: err.Error()}) }
-
-func write(l report.Line) {
-	var since unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &since); err == nil {
-		l.Milliseconds = time.Duration(since.Nano()).Milliseconds()
-	}
-	if err := report.Write(os.Stdout, l); err != nil {
-		fmt.Println("can't report:", err)
 	}
 }

@@ -10,21 +10,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
 )
 
 // kubepods is the group that all pods' groups are in.
-const kubepods = cgroupDir + "/kubepods"
-
-// answer is how long a web server may take to answer once its container runs.
-const answer = 15 * time.Second
+const kubepods = machine.CgroupDir + "/kubepods"
 
 // sail is what happens in the guest, from an empty machine to an empty machine.
 func sail(ctx context.Context, a *agent) error {
 	tellHost()
-	tellFile("controllers", cgroupDir+"/cgroup.controllers")
+	machine.TellFile("controllers", machine.CgroupDir+"/cgroup.controllers")
 	names := []string{"guaranteed", "burstable"}
 	if err := placeManifests(names); err != nil {
 		return err
@@ -52,8 +50,8 @@ func sail(ctx context.Context, a *agent) error {
 	}
 	tellPods(after, " after kill -9")
 	tellAnswers(ctx, after, " after kill -9")
-	tellFile("burstable tier cpu.weight after kill -9", kubepods+"/burstable/cpu.weight")
-	tellFile("kubepods memory.min after kill -9", kubepods+"/memory.min")
+	machine.TellFile("burstable tier cpu.weight after kill -9", kubepods+"/burstable/cpu.weight")
+	machine.TellFile("kubepods memory.min after kill -9", kubepods+"/memory.min")
 
 	return clearAway(ctx, a, names)
 }
@@ -62,15 +60,15 @@ func sail(ctx context.Context, a *agent) error {
 func tellHost() {
 	outcome := "written"
 	var refused *fs.PathError
-	if err := os.WriteFile(guestDir+"/guest-was-here", nil, 0o600); errors.As(err, &refused) {
+	if err := os.WriteFile(machine.Dir+"/guest-was-here", nil, 0o600); errors.As(err, &refused) {
 		outcome = refused.Err.Error()
 	}
-	tell(outcome, "a file on the host")
+	machine.Tell(outcome, "a file on the host")
 }
 
 func placeManifests(names []string) error {
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join(guestDir, name+".yaml"))
+		text, err := os.ReadFile(filepath.Join(machine.Dir, name+".yaml"))
 		if err != nil {
 			return err
 		}
@@ -82,7 +80,7 @@ func placeManifests(names []string) error {
 	if err := os.MkdirAll(images, 0o700); err != nil {
 		return err
 	}
-	archives, err := filepath.Glob(binDir + "/images/*.tar")
+	archives, err := filepath.Glob(machine.BinDir + "/images/*.tar")
 	if err != nil || len(archives) == 0 {
 		return errors.Join(err, errors.New("there are no image archives"))
 	}
@@ -100,11 +98,11 @@ func manifest(name string) string { return filepath.Join(manifestDir, name+".yam
 func tellPods(pods []v1.Pod, when string) {
 	for _, p := range pods {
 		name := short(p)
-		tell(string(p.UID), "%s uid%s", name, when)
-		tell(string(p.Status.QOSClass), "%s qosClass%s", name, when)
+		machine.Tell(string(p.UID), "%s uid%s", name, when)
+		machine.Tell(string(p.Status.QOSClass), "%s qosClass%s", name, when)
 		for _, c := range p.Status.ContainerStatuses {
-			tell(c.ContainerID, "%s container id%s", name, when)
-			tell(fmt.Sprint(c.RestartCount), "%s restarts%s", name, when)
+			machine.Tell(c.ContainerID, "%s container id%s", name, when)
+			machine.Tell(fmt.Sprint(c.RestartCount), "%s restarts%s", name, when)
 		}
 	}
 }
@@ -116,45 +114,30 @@ func short(p v1.Pod) string { return strings.TrimSuffix(p.Name, "-guest") }
 func tellAnswers(ctx context.Context, pods []v1.Pod, when string) {
 	for _, p := range pods {
 		port := p.Spec.Containers[0].Ports[0]
-		tellAnswer(ctx, net.JoinHostPort(p.Status.PodIP, fmt.Sprint(port.ContainerPort)), short(p)+" at pod IP"+when)
+		machine.TellAnswer(ctx, net.JoinHostPort(p.Status.PodIP, fmt.Sprint(port.ContainerPort)), short(p)+" at pod IP"+when)
 		if port.HostPort != 0 {
-			tellAnswer(ctx, net.JoinHostPort("127.0.0.1", fmt.Sprint(port.HostPort)), short(p)+" at host port"+when)
+			machine.TellAnswer(ctx, net.JoinHostPort("127.0.0.1", fmt.Sprint(port.HostPort)), short(p)+" at host port"+when)
 		}
 	}
-}
-
-// tellAnswer gives a server time: its container runs before it listens.
-func tellAnswer(ctx context.Context, address, fact string) {
-	var text []byte
-	err := await(ctx, answer, nil, func(ctx context.Context) (err error) {
-		text, err = get(ctx, "http://"+address+"/")
-		return err
-	})
-	if err != nil {
-		tell(err.Error(), "%s", fact)
-		return
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	tell(line, "%s", fact)
 }
 
 // tellGroups tells the limits of tiers, pods and containers.
 func tellGroups(pods []v1.Pod) {
 	for _, tier := range []string{"burstable", "besteffort"} {
-		tellFile(tier+" tier cpu.weight", filepath.Join(kubepods, tier, "cpu.weight"))
+		machine.TellFile(tier+" tier cpu.weight", filepath.Join(kubepods, tier, "cpu.weight"))
 	}
-	tellFile("kubepods memory.min", filepath.Join(kubepods, "memory.min"))
-	tellFile("burstable tier memory.low", filepath.Join(kubepods, "burstable", "memory.low"))
+	machine.TellFile("kubepods memory.min", filepath.Join(kubepods, "memory.min"))
+	machine.TellFile("burstable tier memory.low", filepath.Join(kubepods, "burstable", "memory.low"))
 	for _, p := range pods {
 		dir := podGroup(p)
 		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max", "memory.min", "memory.low", "memory.swap.max", "pids.max"} {
-			tellFile(fmt.Sprintf("%s pod %s", short(p), file), filepath.Join(dir, file))
+			machine.TellFile(fmt.Sprintf("%s pod %s", short(p), file), filepath.Join(dir, file))
 		}
 		_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max", "memory.min", "memory.low", "memory.high", "memory.swap.max", "memory.oom.group", "cgroup.controllers"} {
-			tellFile(fmt.Sprintf("%s container %s", short(p), file), filepath.Join(dir, id, file))
+			machine.TellFile(fmt.Sprintf("%s container %s", short(p), file), filepath.Join(dir, id, file))
 		}
-		tell(commands(filepath.Join(dir, id)), "%s container processes", short(p))
+		machine.Tell(machine.Commands(filepath.Join(dir, id)), "%s container processes", short(p))
 	}
 }
 
@@ -164,32 +147,6 @@ func podGroup(p v1.Pod) string {
 		tier = filepath.Join(tier, strings.ToLower(string(p.Status.QOSClass)))
 	}
 	return filepath.Join(tier, "pod"+string(p.UID))
-}
-
-func tellFile(fact, path string) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		tell(err.Error(), "%s", fact)
-		return
-	}
-	tell(strings.TrimSpace(string(text)), "%s", fact)
-}
-
-// commands are the names of the processes in a group.
-func commands(dir string) string {
-	list, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return err.Error()
-	}
-	var names []string
-	for _, pid := range strings.Fields(string(list)) {
-		name, err := os.ReadFile("/proc/" + pid + "/comm")
-		if err != nil {
-			return err.Error()
-		}
-		names = append(names, strings.TrimSpace(string(name)))
-	}
-	return strings.Join(names, " ")
 }
 
 // clearAway removes the manifests and tells what is left of the pods.
@@ -206,17 +163,17 @@ func clearAway(ctx context.Context, a *agent, names []string) error {
 	if err != nil {
 		return err
 	}
-	tell(strings.Join(groups, " "), "pods' groups left")
+	machine.Tell(strings.Join(groups, " "), "pods' groups left")
 	mounts, err := podMounts()
 	if err != nil {
 		return err
 	}
-	tell(strings.Join(mounts, " "), "pods' mounts left")
+	machine.Tell(strings.Join(mounts, " "), "pods' mounts left")
 	status, err := a.stop()
 	if err != nil {
 		return err
 	}
-	tell(status, "the agent's end")
+	machine.Tell(status, "the agent's end")
 	return nil
 }
 

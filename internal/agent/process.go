@@ -1,0 +1,189 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/hostcheck"
+	"github.com/deckhand-node/deckhand/internal/lockfile"
+	"github.com/deckhand-node/deckhand/internal/logging"
+	"github.com/deckhand-node/deckhand/internal/ownprocess"
+	"github.com/deckhand-node/deckhand/internal/systemd"
+)
+
+// process is what an agent has from the process it runs in.
+type process struct {
+	flags *flags.Set
+	// notifier and hangUp are nil in `deckhand up`: nobody manages it, and it ends with
+	// its terminal.
+	notifier *systemd.Notifier
+	hangUp   chan os.Signal
+	// lock is held while the agent runs; nil without --lock-file.
+	lock *lockfile.Named
+	// once is where --runonce tells its results.
+	once io.Writer
+	// started is called once the local API answers; may be nil.
+	started func()
+}
+
+// takeOver takes the service manager's line out of the environment, before a child could
+// inherit it, and the signal that asks for a reload, which would end the process otherwise.
+func takeOver(set *flags.Set) (*process, error) {
+	p := &process{flags: set, hangUp: make(chan os.Signal, 1)}
+	var err error
+	if p.notifier, err = systemd.New(os.Getenv, os.Unsetenv); err != nil {
+		return nil, err
+	}
+	signal.Notify(p.hangUp, syscall.SIGHUP)
+	return p, nil
+}
+
+func (p *process) close() { signal.Stop(p.hangUp) }
+
+// run runs the agent in this process until ctx ends: once the lock file is free, and if
+// the host has what it needs.
+func (p *process) run(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (err error) {
+	log, err := openLogging(cfg, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if cfg.LockFile != "" {
+		// Before anything is looked at: whoever holds it has the ports, too.
+		if p.lock, err = lockfile.AcquireNamed(ctx, cfg.LockFile, log.Logger()); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.lock.Release()) }()
+	}
+	lacks, err := preflight(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return p.serve(ctx, cfg, lacks, log)
+}
+
+// serve runs the agent on a host that preflight found fit. lacks is what it found that
+// the agent gets by without.
+func (p *process) serve(ctx context.Context, cfg *config.Config, lacks []string, log *logging.Log) error {
+	logger := log.Logger()
+	for _, line := range lacks {
+		logger.Info("The host lacks something", "problem", line)
+	}
+	tellNotes(logger, cfg, nil)
+	adjust(logger, cfg)
+	a, err := New(cfg, Options{
+		Log: logger, SetVerbosity: log.SetVerbosity, Notifier: p.notifier, HangUp: p.hangUp, Once: p.once, Started: p.started, Lock: p.lock,
+		Reread: func(ctx context.Context, old *config.Config) (*config.Config, error) { return old.Reload(ctx, p.flags) },
+	})
+	if err != nil {
+		return err
+	}
+	logger.Info("Agent starts", "version", version(), "rootDir", cfg.RootDir, "node", cfg.NodeName, "embeddedRuntime", cfg.UsesEmbeddedRuntime(), "standalone", cfg.Standalone)
+	err = a.Run(ctx)
+	logger.Info("Agent stopped", "err", err)
+	return err
+}
+
+// openLogging makes the log that the configuration asks for; the libraries log there, too.
+func openLogging(cfg *config.Config, stdout, stderr io.Writer) (*logging.Log, error) {
+	log, err := logging.Open(logging.ConfigOf(&cfg.Kubelet.Logging, stdout, stderr))
+	if err != nil {
+		return nil, err
+	}
+	if err := log.RedirectLibraries(); err != nil {
+		log.Close()
+		return nil, err
+	}
+	return log, nil
+}
+
+// tellNotes tells what of the configuration has no effect, or will go away, but for what
+// was told of the one before; nil if there was none.
+func tellNotes(log logr.Logger, cfg, before *config.Config) {
+	if before == nil {
+		before = &config.Config{}
+	}
+	for _, line := range cfg.NotActedOn {
+		if !slices.Contains(before.NotActedOn, line) {
+			log.Info("A setting has no effect in this build", "setting", line)
+		}
+	}
+	for _, line := range cfg.Deprecated {
+		if !slices.Contains(before.Deprecated, line) {
+			log.Info("A setting is deprecated", "setting", line)
+		}
+	}
+}
+
+// adjust asks the kernel for what the agent wants for itself. It goes on with what it gets.
+func adjust(log logr.Logger, cfg *config.Config) {
+	if err := ownprocess.SetOOMScoreAdj(int(ptr.Deref(cfg.Kubelet.OOMScoreAdj, 0))); err != nil {
+		log.Info("The agent isn't kept from being killed when the host's memory runs out (oomScoreAdj)", "err", err)
+	}
+	if _, err := ownprocess.RaiseOpenFiles(uint64(cfg.Kubelet.MaxOpenFiles)); err != nil {
+		log.Info("The agent can't have as many open files as it was told to (maxOpenFiles)", "err", err)
+	}
+}
+
+// preflight looks whether the agent can run here, and changes nothing. It returns
+// what the host lacks that the agent gets by without.
+func preflight(ctx context.Context, cfg *config.Config) (lacks []string, err error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("not root: deckhand makes containers, mounts and network interfaces; run it as root")
+	}
+	if _, err := os.Stat(cfg.RootDir); err == nil {
+		lock, err := lockfile.Acquire(cfg.RootDir)
+		if err != nil {
+			return nil, err
+		}
+		if err := lock.Release(); err != nil {
+			return nil, err
+		}
+	}
+	problems := hostcheck.Check(ctx, checksFor(cfg))
+	if err := ctx.Err(); err != nil {
+		return nil, err // checks that were broken off say nothing about the host
+	}
+	for _, p := range problems {
+		if !p.Fatal {
+			lacks = append(lacks, p.Message)
+		}
+	}
+	return lacks, hostcheck.Fatal(problems)
+}
+
+func checksFor(cfg *config.Config) hostcheck.Config {
+	k := &cfg.Kubelet
+	c := hostcheck.Config{RootDir: cfg.RootDir, Endpoint: k.ContainerRuntimeEndpoint, ProtectKernelDefaults: k.ProtectKernelDefaults,
+		Swap: attitude(k.FailSwapOn), CgroupV1: attitude(k.FailCgroupV1), BuiltAt: buildinfo.Get().Time}
+	if cfg.UsesEmbeddedRuntime() {
+		c.Runtime = EmbeddedConfig(cfg)
+	}
+	for _, address := range []netip.AddrPort{cfg.Healthz, cfg.ReadOnly} {
+		if address.Port() != 0 {
+			c.Listen = append(c.Listen, address.String())
+		}
+	}
+	return c
+}
+
+// attitude is what to do about something that fail asks to refuse. What is allowed is
+// told all the same: pods fare worse with it.
+func attitude(fail *bool) hostcheck.Attitude {
+	if ptr.Deref(fail, true) {
+		return hostcheck.Refuse
+	}
+	return hostcheck.Warn
+}

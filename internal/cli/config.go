@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config/fields/reference"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/config/paths"
+	"github.com/deckhand-node/deckhand/internal/local"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "config",
+		GroupID: groupLook,
+		Short:   "Show the configuration in force, check files before they are used, explain fields",
+		Example: `  deckhand config view                             what the running agent goes by, and where it comes from
+  deckhand config check /etc/deckhand/config.yaml  all that is wrong with a file
+  deckhand config docs imageGC                     what a field means, and what deckhand does with it`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.viewConfigCommand(), a.checkConfigCommand(), a.explainConfigCommand())
+	return cmd
+}
+
+// agentFlags adds all flags of the agent to a command that computes a configuration, and
+// shows only those in its help that name files.
+func (a *app) agentFlags(cmd *cobra.Command) *flags.Set {
+	set := flags.New(a.deps.RootDir)
+	set.AddTo(cmd.Flags())
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		f.Hidden = f.Name != "config" && f.Name != "config-dir" && f.Name != "root-dir"
+	})
+	return set
+}
+
+func (a *app) viewConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "view",
+		Short: "Print the configuration in force, with where each setting comes from",
+		Long: `Print the configuration that the running agent goes by, complete with defaults. Behind
+each setting that isn't a default stands where it comes from: a file and line, or a flag.
+
+With flags of the agent (--config, --config-dir and all others) it prints what an agent
+started with them would go by, whether one runs or not.`,
+		Example: `  deckhand config view
+  deckhand config view --config /etc/deckhand/config.yaml --config-dir /etc/deckhand/config.d`,
+		Args: arguments(cobra.NoArgs),
+	}
+	set := a.agentFlags(cmd)
+	outputFlag(cmd, "yaml", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		view, err := a.configuration(cmd, set)
+		if err != nil {
+			return err
+		}
+		if flagValue(cmd, "output") == "json" {
+			_, err = textTo(cmd).Write(paths.JSON(&view.Kubelet))
+			return err
+		}
+		_, err = textTo(cmd).Write(paths.YAML(&view.Kubelet, func(path string) string { return view.Origins[path] }))
+		return err
+	}
+	return cmd
+}
+
+// configuration is that of the running agent or, where flags of the agent are given,
+// the one they make.
+func (a *app) configuration(cmd *cobra.Command, set *flags.Set) (local.Configuration, error) {
+	computed := false
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		computed = computed || f.Name != "root-dir" && f.Name != "output" && f.Name != "namespace"
+	})
+	if !computed {
+		view, err := a.client(cmd).Configuration(cmd.Context())
+		if errors.As(err, new(*local.NoAgentError)) {
+			return view, fmt.Errorf("%w; `deckhand config view --config FILE` shows what an agent would go by", err)
+		}
+		return view, err
+	}
+	c, err := config.Load(cmd.Context(), set)
+	if err != nil {
+		return local.Configuration{}, err
+	}
+	return local.Configuration{Kubelet: *paths.Masked(&c.Kubelet), Origins: c.Origins()}, nil
+}
+
+func (a *app) checkConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check [FILE...]",
+		Short: "Check configuration files before an agent uses them",
+		Long: `Check KubeletConfiguration files, each for itself, and tell all that is wrong with them:
+what is unknown, misspelt, given twice or not valid, by file, line and field. What is right
+but has no effect in this build is told, too. It needs no running agent, and no root.
+
+Without files it checks the configuration that flags of the agent make: --config,
+--config-dir and all others. The exit code is 0 if an agent could use all of them, else 1.`,
+		Example: `  deckhand config check new.yaml
+  deckhand config check --config /etc/deckhand/config.yaml --config-dir /etc/deckhand/config.d`,
+		Args: arguments(cobra.ArbitraryArgs),
+	}
+	set := a.agentFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			if set.Values().ConfigFile == "" && set.Values().ConfigDir == "" {
+				return usagef(cmd, "no file to check: name some, or --config or --config-dir")
+			}
+			return a.checkConfig(cmd, "the configuration", set)
+		}
+		bad := 0
+		for _, file := range args {
+			alone := flags.New(a.deps.RootDir)
+			fs := pflag.NewFlagSet("check", pflag.ContinueOnError)
+			alone.AddTo(fs)
+			if err := fs.Set("config", file); err != nil {
+				return err
+			}
+			if a.checkConfig(cmd, file, alone) != nil {
+				bad++
+			}
+		}
+		if bad > 0 {
+			return &exitError{exitFailure}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// checkConfig tells what is wrong with a configuration, and returns an error if that is
+// anything.
+func (a *app) checkConfig(cmd *cobra.Command, what string, set *flags.Set) error {
+	out := textTo(cmd)
+	notes, err := config.Check(cmd.Context(), set)
+	var invalid *config.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		fmt.Fprintf(out, "%s: %s\n", what, count(len(invalid.Problems), "problem"))
+		for _, p := range invalid.Problems {
+			fmt.Fprintln(out, " ", p)
+		}
+	case err != nil:
+		fmt.Fprintf(out, "%s: %v\n", what, err)
+	default:
+		fmt.Fprintf(out, "%s: fine\n", what)
+	}
+	for _, note := range notes {
+		fmt.Fprintln(out, "  note:", note)
+	}
+	if err != nil {
+		return &exitError{exitFailure}
+	}
+	return nil
+}
+
+func (a *app) explainConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "docs [FIELD...]",
+		Short: "Explain the fields of the configuration file, and what deckhand does with each",
+		Long: `Explain fields of a KubeletConfiguration: what they mean, their defaults, what this build does
+with them, and whether a reload is enough for a change or the agent has to be restarted. FIELD
+is a path such as logging.verbosity, or the beginning of one; without any, all are explained.`,
+		Example: `  deckhand config docs evictionHard
+  deckhand config docs logging authentication.webhook
+  deckhand config docs -o markdown > fields.md`,
+	}
+	outputFlag(cmd, "markdown", "json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		entries, err := reference.Select(reference.Entries(defaults.Set), args...)
+		if err != nil {
+			return &usageError{err}
+		}
+		out := cmd.OutOrStdout()
+		switch flagValue(cmd, "output") {
+		case "markdown":
+			return reference.Markdown(out, entries)
+		case "json":
+			return reference.JSON(out, entries)
+		}
+		return reference.Text(out, entries, terminalWidth(out))
+	}
+	return cmd
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

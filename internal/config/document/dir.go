@@ -1,0 +1,114 @@
+package document
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// extension is how the names of drop-ins end.
+const extension = ".conf"
+
+// What bounds the drop-ins: how many there may be, and how large all together, in bytes.
+const (
+	maxFiles = 1000
+	maxTotal = 16 * MaxSize
+)
+
+// DropInFile is a file of the folder of drop-ins.
+type DropInFile struct {
+	Path string
+	Data []byte
+}
+
+// ReadDir reads the files of --config-dir: those in it and in its subfolders whose
+// names end in .conf, in lexical order, folder by folder (the kubelet's --help; see
+// also KEP-3983). Other files are left alone, and so are folders that links lead
+// to. The errors name every file that can't be read; then no file is returned.
+func ReadDir(dir string) ([]DropInFile, error) {
+	r := dirReader{dir: dir}
+	r.fail(fs.WalkDir(os.DirFS(dir), ".", r.visit))
+	if len(r.problems) > 0 {
+		return nil, errors.Join(r.problems...)
+	}
+	return r.files, nil
+}
+
+type dirReader struct {
+	dir      string
+	files    []DropInFile
+	total    int
+	problems []error
+}
+
+func (r *dirReader) fail(err error) {
+	if err != nil {
+		r.problems = append(r.problems, err)
+	}
+}
+
+// visit takes in one file, and goes on if it can't be read.
+func (r *dirReader) visit(name string, e fs.DirEntry, err error) error {
+	path := filepath.Join(r.dir, name)
+	if err != nil {
+		r.fail(fmt.Errorf("the folder of drop-ins %s can't be read: %w", path, reason(err)))
+		return nil
+	}
+	if e.IsDir() || filepath.Ext(name) != extension {
+		return nil
+	}
+	data, err := ReadFile(path)
+	r.fail(err)
+	r.files = append(r.files, DropInFile{Path: path, Data: data})
+	if r.total += len(data); len(r.files) > maxFiles || r.total > maxTotal {
+		return fmt.Errorf("the folder of drop-ins %s holds too much: at most %d files that end in %s, with %d bytes together, are read", r.dir, maxFiles, extension, maxTotal)
+	}
+	return nil
+}
+
+// ReadFile reads a configuration file: a regular one, or a link to one, of at most
+// MaxSize bytes. It doesn't wait for a pipe's other end.
+func ReadFile(path string) ([]byte, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the configuration file %s can't be read: %w", path, reason(err))
+	}
+	return data, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("it has more than %d bytes", MaxSize)
+	}
+	return data, nil
+}
+
+// reason is err without the path in it, which was named before.
+func reason(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}

@@ -1,0 +1,109 @@
+// Package document reads KubeletConfiguration files (kubelet.config.k8s.io/v1beta1)
+// strictly, and lays several over each other: the file of --config, the drop-ins
+// of --config-dir. It knows of each setting where it comes from, and nothing about
+// what its values mean.
+//
+// See https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/ for
+// the fields and https://kubernetes.io/docs/reference/node/kubelet-config-directory-merging/
+// for the laying over each other.
+package document
+
+import (
+	"fmt"
+	"reflect"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/yamltext"
+)
+
+// MaxSize bounds a configuration file, in bytes.
+const MaxSize = 1 << 20
+
+const kindName = "KubeletConfiguration"
+
+// Error is one thing wrong with a configuration file.
+type Error = yamltext.Error
+
+// Document is what a configuration file says, without any defaults.
+type Document struct {
+	Config v1beta1.KubeletConfiguration
+
+	root  *yaml.Node
+	given places
+}
+
+// Decode reads one KubeletConfiguration, YAML or JSON; drop-ins are the same kind
+// of document. It is strict: unknown fields, fields given twice and wrong types
+// are errors, and all of them are returned at once. A field that is null counts
+// as not given. A Document with errors holds what could be read.
+func Decode(data []byte) (*Document, []Error) {
+	doc := &Document{given: places{}}
+	root, err := parse(data)
+	if err != nil {
+		return doc, []Error{*err}
+	}
+	doc.root = root
+	d := decoder{given: doc.given}
+	d.value("", root, root, reflect.ValueOf(&doc.Config).Elem())
+	return doc, append(d.errs, checkType(doc)...)
+}
+
+// Given reports whether the file gives the field at path a value, whatever it is.
+func (d *Document) Given(path string) bool {
+	if d == nil {
+		return false
+	}
+	_, ok := d.given[path]
+	return ok
+}
+
+// LineOf returns the line where the field at path is given, or that of its
+// nearest parent ("logging" for "logging.verbosity"); 0 when the file says
+// nothing about it.
+func (d *Document) LineOf(path string) int {
+	if d == nil {
+		return 0
+	}
+	at, _ := d.given.nearest(path)
+	return at.Line
+}
+
+// parse reads the file's only document, which must be a mapping.
+func parse(data []byte) (*yaml.Node, *Error) {
+	if len(data) > MaxSize {
+		return nil, &Error{Message: fmt.Sprintf("it has %d bytes; at most %d are read", len(data), MaxSize)}
+	}
+	docs, err := yamltext.Parse(fromJSON(data), 2) // the second one is an error
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(docs) == 0:
+		return nil, &Error{Message: fmt.Sprintf("it is empty; it should start with \"apiVersion: %s\" and \"kind: %s\"", v1beta1.SchemeGroupVersion, kindName)}
+	case len(docs) > 1:
+		return nil, &Error{Line: docs[1].Line, Message: "a second document begins here; the file must hold exactly one, so that nothing in it is left out"}
+	case docs[0].Kind != yaml.MappingNode:
+		return nil, &Error{Line: docs[0].Line, Message: "it is not a mapping of fields to values"}
+	}
+	return docs[0], nil
+}
+
+// checkType makes sure that the file is of the kind and version it is read as.
+func checkType(d *Document) []Error {
+	var errs []Error
+	for _, f := range []struct{ path, got, want string }{
+		{"apiVersion", d.Config.APIVersion, v1beta1.SchemeGroupVersion.String()},
+		{"kind", d.Config.Kind, kindName},
+	} {
+		switch {
+		case f.got == f.want:
+		case !d.Given(f.path):
+			errs = append(errs, Error{Path: f.path, Message: fmt.Sprintf("it is missing; it must be %q", f.want)})
+		default:
+			errs = append(errs, Error{Line: d.LineOf(f.path), Path: f.path, Message: fmt.Sprintf("%q is not known here; it must be %q", f.got, f.want)})
+		}
+	}
+	return errs
+}

@@ -1,0 +1,41 @@
+package fields
+
+func apiServer() []Field {
+	return []Field{
+		{Path: "kubeAPIQPS", Live: true, Why: noAPIServer,
+			Doc: "How many requests may go to the API server in a second, on average."},
+		{Path: "kubeAPIBurst", Live: true, Why: noAPIServer,
+			Doc: "How many requests may go to the API server at once if there were none for a while."},
+		{Path: "contentType", Why: noAPIServer,
+			Doc: "The format of requests to the API server, as a media type."},
+		{Path: "eventRecordQPS", Live: true, Why: noAPIServer,
+			Doc: "How many events may be sent to the API server in a second, on average; 0 for any number."},
+		{Path: "eventBurst", Live: true, Why: noAPIServer,
+			Doc: "How many events may be sent at once if there were none for a while. It counts only with eventRecordQPS."},
+		{Path: "configMapAndSecretChangeDetectionStrategy", Why: noAPIServer,
+			Doc: "How changes of ConfigMaps and Secrets are found out: Watch (the API server tells), Cache (asked again after a while) or Get (asked each time)."},
+		{Path: "rotateCertificates", Why: noAPIServer,
+			Doc: "Ask the cluster for a new client certificate before the old one expires."},
+		{Path: "serverTLSBootstrap", Why: noAPIServer, Gate: "RotateKubeletServerCertificate",
+			Doc: "Ask the cluster for the HTTPS server's certificate instead of making one. Somebody has to approve it."},
+	}
+}
+
+func node() []Field {
+	return []Field{
+		{Path: "registerNode", Idle: "false", Why: noAPIServer,
+			Doc: "Make the node's object in the API server."},
+		{Path: "registerWithTaints", Why: noAPIServer, Default: "none",
+			Doc: "The taints of the node's object when it is made: a list of key, value and effect."},
+		{Path: "providerID", Why: noAPIServer, Default: "none",
+			Doc: "By what name the cloud provider knows this machine."},
+		{Path: "nodeStatusUpdateFrequency", Why: noAPIServer,
+			Doc: "How often the node's status is made anew. It is sent if it changed."},
+		{Path: "nodeStatusReportFrequency", Why: noAPIServer, Default: "5m; that of nodeStatusUpdateFrequency, if it is set",
+			Doc: "How often the node's status is sent although it didn't change."},
+		{Path: "nodeStatusMaxImages", Why: noAPIServer,
+			Doc: "How many images the node's status names at most; -1 for all."},
+		{Path: "nodeLeaseDurationSeconds", Why: noAPIServer,
+			Doc: "After how many seconds without a renewal of its lease the node counts as lost, more than 0."},
+	}
+}

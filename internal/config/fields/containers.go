@@ -1,0 +1,35 @@
+package fields
+
+const gateMemoryQoS = "MemoryQoS"
+
+func containers() []Field {
+	return []Field{
+		{Path: "maxPods", Room: "userns", Live: true,
+			Doc:    "How many pods may run on the node.",
+			Partly: "this build admits every valid pod: it only sets at start how many user IDs are set aside for pods with user namespaces"},
+		{Path: "podsPerCore", Live: true, Why: "this build admits every valid pod",
+			Doc: "How many pods may run for each CPU of the node, but never more than maxPods; 0 for any number."},
+		{Path: "podPidsLimit", Room: "resources",
+			Doc: "How many processes and threads a pod may have in all; -1 for as many as the node."},
+		{Path: "crashLoopBackOff.maxContainerRestartPeriod", Room: "lifecycle", Live: true, Gate: "KubeletCrashLoopBackOffMax",
+			Doc: "The longest wait before a container that keeps failing is started again, from 1s to 300s."},
+		{Path: "cpuCFSQuota", Room: "resources",
+			Doc: "Hold containers to their CPU limits. With false the limits aren't enforced."},
+		{Path: "cpuCFSQuotaPeriod", Room: "resources",
+			Doc: "In which period a CPU limit is measured, from 1ms to 1s: short ones share out more evenly and cost more."},
+		{Path: "singleProcessOOMKill", Room: "runtime/translate", Default: "false on cgroup v2, true on v1",
+			Doc: "When a container is out of memory, kill one of its processes rather than all. On cgroup v1 only true is possible."},
+		{Path: "memorySwap.swapBehavior", Room: "resources", Default: "NoSwap",
+			Doc: "What swap containers get: NoSwap (none) or LimitedSwap (a share by their memory request; needs cgroup v2)."},
+		{Path: "memoryThrottlingFactor", Room: "runtime/translate", Gate: gateMemoryQoS,
+			Doc: "At which part of its memory limit a container is slowed down, more than 0 and at most 1. It needs cgroup v2."},
+		{Path: "memoryReservationPolicy", Room: "resources", Gate: gateMemoryQoS,
+			Doc: "Whether memory that pods request is kept from being reclaimed: None, or TieredReservation (that of Guaranteed pods for sure, that of Burstable ones if possible; needs cgroup v2)."},
+		{Path: "seccompDefault", Room: "runtime/translate",
+			Doc: "Give containers that ask for no seccomp profile the runtime's own (RuntimeDefault) instead of none."},
+		{Path: "allowedUnsafeSysctls", Room: "runtime/translate", Default: "none",
+			Doc: `Which sysctls pods may set that can do harm: names, or their beginning before "*". Only kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* and net.* can be given to pods.`},
+		{Path: "userNamespaces.idsPerPod", Room: "userns", Default: "65536",
+			Doc: "How many user and group IDs each pod with a user namespace has: a multiple of 65536, less than 4294967296."},
+	}
+}

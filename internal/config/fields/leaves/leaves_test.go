@@ -1,0 +1,100 @@
+package leaves_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/config/fields/leaves"
+)
+
+func leaf(t *testing.T, path string) leaves.Leaf {
+	t.Helper()
+	for _, l := range leaves.All() {
+		if l.Path == path {
+			return l
+		}
+	}
+	t.Fatalf("there is no %s", path)
+	return leaves.Leaf{}
+}
+
+func TestPathsFollowTheJSONNames(t *testing.T) {
+	for path, name := range map[string]string{
+		"apiVersion":                          "APIVersion", // inlined
+		"resolvConf":                          "ResolverConfig",
+		"authentication.x509.clientCAFile":    "ClientCAFile",
+		"logging.options.json.infoBufferSize": "InfoBufferSize", // inlined, in a struct of a struct
+		"tracing.endpoint":                    "Endpoint",       // behind a pointer
+		"logging.flushFrequency":              "FlushFrequency", // a struct with a form of its own
+	} {
+		if l := leaf(t, path); l.Name != name {
+			t.Errorf("%s: %s, want %s", path, l.Name, name)
+		}
+	}
+}
+
+func TestIn(t *testing.T) {
+	var c v1beta1.KubeletConfiguration
+	ids := leaf(t, "userNamespaces.idsPerPod")
+	if v, ok := ids.In(&c); ok {
+		t.Errorf("%v is in a struct that isn't there", v)
+	}
+	c.UserNamespaces = &v1beta1.UserNamespaces{IDsPerPod: ptr.To[int64](65536)}
+	if v, ok := ids.In(&c); !ok || leaves.Text(v) != "65536" {
+		t.Errorf("got %v, %v", v, ok)
+	}
+	c.Logging.Options.JSON.InfoBufferSize = resource.QuantityValue{Quantity: resource.MustParse("64Ki")}
+	if v, ok := leaf(t, "logging.options.json.infoBufferSize").In(&c); !ok || leaves.Text(v) != "64Ki" {
+		t.Errorf("got %v, %v", v, ok)
+	}
+	if v, ok := leaf(t, "logging.options.text.infoBufferSize").In(&c); !ok || leaves.Text(v) != "0" {
+		t.Errorf("got %v, %v: that of the other format", v, ok)
+	}
+}
+
+func TestValues(t *testing.T) {
+	for _, c := range []struct {
+		value any
+		text  string
+		zero  bool
+		kind  string
+	}{
+		{"", "", true, "text"},
+		{"x", "x", false, "text"},
+		{false, "false", true, "true or false"},
+		{ptr.To(false), "false", false, "true or false"},
+		{(*bool)(nil), "", true, "true or false"},
+		{ptr.To(""), "", false, "text"},
+		{int32(0), "0", true, "whole number"},
+		{ptr.To(0.9), "0.9", false, "number"},
+		{metav1.Duration{}, "0s", true, "duration"},
+		{metav1.Duration{Duration: 4 * time.Hour}, "4h", false, "duration"},
+		{metav1.Duration{Duration: 10 * time.Minute}, "10m", false, "duration"},
+		{metav1.Duration{Duration: 90 * time.Second}, "1m30s", false, "duration"},
+		{metav1.Duration{Duration: time.Hour + time.Second}, "1h0m1s", false, "duration"},
+		{metav1.Duration{Duration: 100 * time.Millisecond}, "100ms", false, "duration"},
+		{logsapi.TimeOrMetaDuration{SerializeAsString: true}, "0s", true, "duration"},
+		{logsapi.TimeOrMetaDuration{Duration: metav1.Duration{Duration: time.Second}}, "1s", false, "duration"},
+		{resource.QuantityValue{}, "0", true, "quantity"},
+		{resource.QuantityValue{Quantity: resource.MustParse("0")}, "0", true, "quantity"},
+		{resource.QuantityValue{Quantity: resource.MustParse("1Ki")}, "1Ki", false, "quantity"},
+		{[]string{}, "", true, "list of texts"},
+		{[]string{"b", "a"}, "b, a", false, "list of texts"},
+		{[]int32(nil), "", true, "list of whole numbers"},
+		{map[string]bool{"b": true, "a": false}, "a: false, b: true", false, "map of names to true or false"},
+		{map[string][]string{}, "", true, "map of names to lists of texts"},
+		{logsapi.VModuleConfiguration{}, "", true, "list of mappings"},
+	} {
+		v := reflect.ValueOf(c.value)
+		if text, zero, kind := leaves.Text(v), leaves.Zero(v), leaves.Kind(v.Type()); text != c.text || zero != c.zero || kind != c.kind {
+			t.Errorf("%#v: %q, zero %v, %s; want %q, zero %v, %s", c.value, text, zero, kind, c.text, c.zero, c.kind)
+		}
+	}
+}

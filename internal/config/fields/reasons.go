@@ -1,0 +1,20 @@
+package fields
+
+// Reasons that several fields share: the start's log has one line for each.
+const (
+	noHTTPS       = "this build has no authenticated HTTPS server"
+	noAPIServer   = "this build talks to no API server"
+	noEviction    = "this build doesn't evict pods"
+	noAssignment  = "this build doesn't assign CPUs, memory or devices to containers"
+	noShutdown    = "this build doesn't hold up the node's shutdown"
+	noSystemGroup = "this build moves no process of the host into a control group"
+	noEnforcing   = "this build sets no limit to all pods together, nor to system parts"
+	deprecated    = "it has no effect in the kubelet either (deprecated)"
+	noTraces      = "this build makes no traces"
+
+	// What is only acted on in part.
+	onlyCounted = "it is taken off what the node has for pods, but nothing keeps pods within that"
+
+	// otherNetwork is told of fields that are Embedded.
+	otherNetwork = "with a runtime of its own (containerRuntimeEndpoint) the node has that runtime's network, which this build doesn't configure"
+)

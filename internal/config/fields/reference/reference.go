@@ -1,0 +1,95 @@
+// Package reference shows the table of configuration fields to people and programs: as
+// text for a terminal, as Markdown, as JSON.
+package reference
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/config/fields"
+	"github.com/deckhand-node/deckhand/internal/config/fields/leaves"
+)
+
+// Entry is one field as the reference has it.
+type Entry struct {
+	Field fields.Field
+	Topic string
+	// Type says in words what values it takes.
+	Type string
+	// Default is what holds where it isn't set, as a value or in words.
+	Default string
+
+	many bool // it is a list or a map
+}
+
+// Entries makes the reference. setDefaults fills in the documented defaults of an empty
+// configuration.
+func Entries(setDefaults func(*v1beta1.KubeletConfiguration)) []Entry {
+	var c v1beta1.KubeletConfiguration
+	setDefaults(&c)
+	byPath := map[string]leaves.Leaf{}
+	for _, l := range leaves.All() {
+		byPath[l.Path] = l
+	}
+	var all []Entry
+	for _, t := range fields.Topics() {
+		for _, f := range t.Fields {
+			l := byPath[f.Path]
+			e := Entry{Field: f, Topic: t.Name, Type: leaves.Kind(l.Type), Default: f.Default}
+			e.many = l.Type.Kind() == reflect.Map || l.Type.Kind() == reflect.Slice
+			if v, ok := l.In(&c); ok && e.Default == "" {
+				e.Default = leaves.Text(v)
+			}
+			e.Default = cmp.Or(e.Default, "none")
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// Select keeps the entries at or below the paths: "logging" is all of logging, an element
+// of a list or map ("evictionHard[memory.available]") its field. No paths are all
+// entries. A path that is no field's is an error, with what may have been meant.
+func Select(all []Entry, paths ...string) ([]Entry, error) {
+	if len(paths) == 0 {
+		return all, nil
+	}
+	var wanted []Entry
+	taken := map[string]bool{}
+	for _, path := range paths {
+		found := at(all, path)
+		if len(found) == 0 {
+			return nil, unknown(all, path)
+		}
+		for _, e := range found {
+			if !taken[e.Field.Path] {
+				taken[e.Field.Path] = true
+				wanted = append(wanted, e)
+			}
+		}
+	}
+	return wanted, nil
+}
+
+func at(all []Entry, path string) []Entry {
+	var found []Entry
+	for _, e := range all {
+		p := e.Field.Path
+		inside := e.many && (strings.HasPrefix(path, p+"[") || strings.HasPrefix(path, p+"."))
+		if p == path || strings.HasPrefix(p, path+".") || inside {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func unknown(all []Entry, path string) error {
+	if near := nearest(all, path); near != "" {
+		return fmt.Errorf("there is no field %q; did you mean %s?", path, near)
+	}
+	return fmt.Errorf("there is no field %q; without a path all fields are listed", path)
+}

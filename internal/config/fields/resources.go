@@ -1,0 +1,58 @@
+package fields
+
+func cgroups() []Field {
+	return []Field{
+		{Path: "cgroupRoot", Room: "resources", Default: "the root of the hierarchy",
+			Doc: "The control group in which that of all pods (kubepods) is made: an absolute name such as /kubelet."},
+		{Path: "cgroupDriver", Room: "resources", Idle: "cgroupfs",
+			Doc:    "Who makes control groups: cgroupfs (the agent, as folders) or systemd. The runtime has to use the same one.",
+			Partly: "this build makes control groups as folders (cgroupfs) only; with systemd it doesn't start"},
+		{Path: "cgroupsPerQOS", Idle: "true", Why: "this build always makes a control group for each QoS class and each pod",
+			Doc: "Make a control group for each QoS class, and in it one for each pod."},
+		{Path: "kubeletCgroups", Why: noSystemGroup,
+			Doc: "The control group that the agent itself moves into: an absolute name."},
+		{Path: "systemCgroups", Why: noSystemGroup,
+			Doc: "The control group that all other processes of the host are moved into, but for the kernel's and containers'. It needs cgroupRoot, and only a reboot turns it back."},
+	}
+}
+
+func reservations() []Field {
+	return []Field{
+		{Path: "systemReserved", Room: "resources/capacity", Partly: onlyCounted, Default: "nothing",
+			Doc: "What the host's own processes need: amounts of cpu, memory, ephemeral-storage and pid, such as cpu: 200m."},
+		{Path: "kubeReserved", Room: "resources/capacity", Partly: onlyCounted, Default: "nothing",
+			Doc: "What the agent and the container runtime need: amounts of cpu, memory, ephemeral-storage and pid."},
+		{Path: "reservedSystemCPUs", Room: "resources/capacity", Default: "none",
+			Doc:    "Which CPUs the host's own processes and the agent have, such as 0-1,4. Their number stands in for the cpu of systemReserved and kubeReserved.",
+			Partly: "the number of these CPUs is taken off what the node has for pods, but containers aren't kept off them"},
+		{Path: "enforceNodeAllocatable", Idle: "none", Why: noEnforcing,
+			Doc: "Who is held to their share: pods, system-reserved and kube-reserved (or their -compressible kinds, for CPU only); or none alone. The reserved ones need the control groups below."},
+		{Path: "systemReservedCgroup", Why: noEnforcing, Default: "none",
+			Doc: "The control group of the host's own processes, to be held to systemReserved: an absolute name."},
+		{Path: "kubeReservedCgroup", Why: noEnforcing, Default: "none",
+			Doc: "The control group of the agent and the runtime, to be held to kubeReserved: an absolute name."},
+		{Path: "qosReserved", Why: noEnforcing, Gate: "QOSReserved", Default: "nothing",
+			Doc: "How much of what Guaranteed pods request other pods can't use, in percent: memory: 50%. Only memory can be kept."},
+	}
+}
+
+func managers() []Field {
+	return []Field{
+		{Path: "cpuManagerPolicy", Idle: "none", Why: noAssignment,
+			Doc: "Whether Guaranteed containers that request whole CPUs have them to themselves: none, or static."},
+		{Path: "cpuManagerPolicyOptions", Why: noAssignment, Default: "none",
+			Doc: `Finer points of the policy static, such as full-pcpus-only: "true".`},
+		{Path: "cpuManagerReconcilePeriod", Why: noAssignment,
+			Doc: "How often it is made sure that containers have the CPUs they were assigned."},
+		{Path: "memoryManagerPolicy", Idle: "None", Why: noAssignment,
+			Doc: "Whether Guaranteed containers get memory of certain NUMA nodes: None, or Static."},
+		{Path: "reservedMemory", Why: noAssignment, Default: "none",
+			Doc: "How much memory of each NUMA node isn't assigned to containers: a list of numaNode and limits (memory, hugepages-SIZE)."},
+		{Path: "topologyManagerPolicy", Idle: "none", Why: noAssignment,
+			Doc: "How much CPUs, memory and devices have to be of the same NUMA node: none, best-effort, restricted or single-numa-node."},
+		{Path: "topologyManagerScope", Why: noAssignment,
+			Doc: "Whether that is decided for each container, or for the pod as a whole: container, or pod."},
+		{Path: "topologyManagerPolicyOptions", Why: noAssignment, Default: "none",
+			Doc: `Finer points of that policy, such as prefer-closest-numa-nodes: "true".`},
+	}
+}

@@ -1,0 +1,74 @@
+package fields
+
+func serving() []Field {
+	return []Field{
+		{Path: "healthzPort", Room: "server",
+			Doc: "The port of /healthz, which tells whether the agent is well; 0 for none."},
+		{Path: "healthzBindAddress", Room: "server",
+			Doc: "The IP address that /healthz is served on. Any other than 127.0.0.1 or ::1 can be reached from outside."},
+		{Path: "readOnlyPort", Room: "server", Default: "0 (none)",
+			Doc:     "The port of the API for looking at the node (/pods, /metrics, ...), for anybody who reaches it; 0 for none.",
+			Departs: "where it isn't set and no kubeconfig is given, it is 10255 on 127.0.0.1, since there is no other way to look at such a node"},
+		{Path: "address", Room: "server",
+			Doc:     "The IP address that the ports of the agent's API are served on, readOnlyPort among them; 0.0.0.0 or :: for all.",
+			Departs: "where neither it nor readOnlyPort is set and no kubeconfig is given, the read-only API is on 127.0.0.1"},
+		{Path: "showHiddenMetricsForVersion", Why: "this build hides no metrics",
+			Doc: "Serve the metrics that were hidden since this release, the one before: 1.35."},
+		{Path: "tracing.endpoint", Why: noTraces, Default: "localhost:4317, if tracing is set",
+			Doc: "Where traces are sent to by OTLP over gRPC, without TLS: host:port."},
+		{Path: "tracing.samplingRatePerMillion", Why: noTraces, Default: "only what a caller has traced",
+			Doc: "How many of a million calls are traced beside those that a caller has traced."},
+	}
+}
+
+func https() []Field {
+	return []Field{
+		{Path: "enableServer", Idle: "false", Why: noHTTPS,
+			Doc: "Serve the authenticated API over HTTPS. The read-only one and /healthz have switches of their own."},
+		{Path: "port", Why: noHTTPS,
+			Doc: "The port of the HTTPS server, from 1 to 65535."},
+		{Path: "tlsCertFile", Why: noHTTPS, Default: "a certificate that the agent makes itself",
+			Doc: "The file with the server's certificate in PEM, those that vouch for it behind it."},
+		{Path: "tlsPrivateKeyFile", Why: noHTTPS, Default: "a key that the agent makes itself",
+			Doc: "The file with the private key of tlsCertFile in PEM."},
+		{Path: "tlsCipherSuites", Why: noHTTPS, Default: "those Go deems safe",
+			Doc: "Which cipher suites clients may choose up to TLS 1.2, by their names in Go's crypto/tls. Those of TLS 1.3 can't be chosen."},
+		{Path: "tlsCurvePreferences", Why: noHTTPS, Default: "those Go prefers",
+			Doc: "Which key exchanges are offered: numbers of crypto/tls.CurveID, in any order."},
+		{Path: "tlsMinVersion", Why: noHTTPS, Default: "that of Go",
+			Doc: "The oldest version of TLS that clients may use: VersionTLS12 or VersionTLS13, say."},
+		{Path: "enableDebuggingHandlers", Idle: "false", Why: noHTTPS,
+			Doc: "Serve what looks into containers: logs, exec, attach and port-forward."},
+		{Path: "enableProfilingHandler", Idle: "false", Why: noHTTPS,
+			Doc: "Serve profiles of the agent under /debug/pprof/."},
+		{Path: "enableContentionProfiling", Why: noHTTPS,
+			Doc: "Measure in profiles who waits for locks, too. It counts only with enableDebuggingHandlers."},
+		{Path: "enableDebugFlagsHandler", Idle: "false", Why: noHTTPS,
+			Doc: "Serve /debug/flags/v, by which the verbosity of the log is changed."},
+		{Path: "enableSystemLogHandler", Idle: "false", Why: noHTTPS,
+			Doc: "Serve the host's logs in /var/log under /logs/."},
+		{Path: "enableSystemLogQuery", Idle: "false", Why: noHTTPS,
+			Doc: "Answer queries for logs of the host's services under /logs/. It needs enableSystemLogHandler, and lets those who may ask read the journal."},
+		{Path: "streamingConnectionIdleTimeout", Why: deprecated,
+			Doc: "Used to be how long exec, attach and port-forward might be silent before they were cut off."},
+	}
+}
+
+func access() []Field {
+	return []Field{
+		{Path: "authentication.anonymous.enabled", Idle: "false", Why: noHTTPS,
+			Doc: "Take in requests that don't say who they are from, as user system:anonymous."},
+		{Path: "authentication.webhook.enabled", Idle: "false", Why: noHTTPS,
+			Doc: "Ask the API server (TokenReview) whose a request's bearer token is."},
+		{Path: "authentication.webhook.cacheTTL", Why: noHTTPS,
+			Doc: "How long the answer of the API server about a token is remembered."},
+		{Path: "authentication.x509.clientCAFile", Why: noHTTPS, Default: "none: no client certificates",
+			Doc: "The file with the certificate authorities, in PEM, that vouch for clients. The name and organisations in a client's certificate are its user and groups."},
+		{Path: "authorization.mode", Why: noHTTPS,
+			Doc: "Who decides what a user may do: Webhook (the API server, by SubjectAccessReview), or AlwaysAllow."},
+		{Path: "authorization.webhook.cacheAuthorizedTTL", Why: noHTTPS,
+			Doc: "How long a permission of the API server is remembered."},
+		{Path: "authorization.webhook.cacheUnauthorizedTTL", Why: noHTTPS,
+			Doc: "How long a refusal of the API server is remembered."},
+	}
+}

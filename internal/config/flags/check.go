@@ -1,0 +1,125 @@
+package flags
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/kubelet/pkg/apis"
+
+	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
+)
+
+// Problem is something wrong with a flag.
+type Problem struct {
+	// Flag is its name, without dashes.
+	Flag string
+	// Message says what is wrong and what would be right. It holds no secrets.
+	Message string
+}
+
+// Check returns everything wrong with the flags that stand for no field, and with the
+// form of those whose error would have told a secret, sorted by flag. --node-ip and
+// --hostname-override are left to who reads them.
+func (s *Set) Check() []Problem {
+	var c checker
+	for name := range s.rows {
+		if d, ok := s.flags.Lookup(name).Value.(*flagvalue.Deferred); ok {
+			for _, message := range d.Problems() {
+				c.add(name, "%s", message)
+			}
+		}
+	}
+	v := &s.values
+	c.process(v)
+	c.nodeLabels(v.NodeLabels)
+	c.credentialProviders(v)
+	c.deckhands(v)
+	if p := v.CloudProvider; p != "" && p != "external" {
+		c.add("cloud-provider", "%q is no provider: those built into the kubelet are gone; it must be external, or left out", p)
+	}
+	if ttl := v.MinimumContainerTTL; ttl < 0 {
+		c.add("minimum-container-ttl-duration", "%s is in the past: it must be 0 or more", ttl)
+	}
+	slices.SortStableFunc(c.problems, func(a, b Problem) int { return cmp.Compare(a.Flag, b.Flag) })
+	return c.problems
+}
+
+// checker collects problems.
+type checker struct{ problems []Problem }
+
+func (c *checker) add(flag, format string, args ...any) {
+	c.problems = append(c.problems, Problem{flag, fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) process(v *Values) {
+	if v.RootDir == "" || filepath.Clean(v.RootDir) == "/" {
+		c.add("root-dir", "%q can't hold the agent's state: it must be a folder of its own", v.RootDir)
+	}
+	if v.ExitOnLockContention && v.LockFile == "" {
+		c.add("exit-on-lock-contention", "it needs --lock-file: without one there is no lock to give away")
+	}
+}
+
+// nodeLabels holds to what a kubelet may say of its own node (KEP-279, Bounding
+// Self-Labeling Kubelets), so that no node draws pods meant for others to itself.
+func (c *checker) nodeLabels(given map[string]string) {
+	const flag = "node-labels"
+	var reserved []string
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if !flagvalue.ValidKey(key) {
+			c.add(flag, "the key %q must be %s", key, flagvalue.KeyRule)
+			continue
+		}
+		if !flagvalue.ValidValue(given[key]) {
+			c.add(flag, "the value %q of %s must be %s", given[key], key, flagvalue.ValueRule)
+		}
+		if ofKubernetes(key) && !apis.IsKubeletLabel(key) {
+			reserved = append(reserved, key)
+		}
+	}
+	if len(reserved) > 0 {
+		c.add(flag, "a kubelet may not set %s: of the labels in kubernetes.io and k8s.io it may set those in %s, and %s",
+			strings.Join(reserved, ", "), strings.Join(apis.KubeletLabelNamespaces(), " and "), strings.Join(apis.KubeletLabels(), ", "))
+	}
+}
+
+// ofKubernetes reports whether a label is in a namespace that Kubernetes keeps for itself.
+func ofKubernetes(key string) bool {
+	namespace, _, prefixed := strings.Cut(key, "/")
+	for _, own := range []string{"kubernetes.io", "k8s.io"} {
+		if prefixed && (namespace == own || strings.HasSuffix(namespace, "."+own)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *checker) credentialProviders(v *Values) {
+	const file, dir = "image-credential-provider-config", "image-credential-provider-bin-dir"
+	switch config, bin := v.ImageCredentialProviderConfig, v.ImageCredentialProviderBinDir; {
+	case config == "" && bin != "":
+		c.add(file, "it is needed beside --%s: it says which of its programs are asked for which images", dir)
+	case config != "" && bin == "":
+		c.add(dir, "it is needed beside --%s: plugins are programs in that folder", file)
+	}
+}
+
+// deckhands are the flags the kubelet doesn't have.
+func (c *checker) deckhands(v *Values) {
+	if n := v.JournalBytes; n != 0 && (n < MinJournalBytes || n > MaxJournalBytes) {
+		c.add("journal-bytes", "%d is neither 0, for no journal, nor in the range from %d (4 KiB) to %d (64 MiB)", n, MinJournalBytes, MaxJournalBytes)
+	}
+	if !validInterface(v.EmbeddedBridge) {
+		c.add("embedded-bridge", "%q is no name for a network interface: 1 to 15 visible ASCII letters without / and :", v.EmbeddedBridge)
+	}
+}
+
+// validInterface holds to the kernel's rules for interface names (dev_valid_name).
+func validInterface(name string) bool {
+	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == ':' }
+	return name != "" && len(name) <= 15 && name != "." && name != ".." && !strings.ContainsFunc(name, bad)
+}

@@ -1,0 +1,81 @@
+// Package flags is the agent's command line: the flags of the kubelet, by its names,
+// with its types, defaults and deprecations, and a few of deckhand's own.
+//
+// Each flag is a row of a table. It stands for a field of the configuration file, or it
+// is one of Values, or it is accepted without effect and the row says why.
+package flags
+
+import (
+	"maps"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
+)
+
+// Set is the flags of one command line and what was given. It is used in this order:
+// AddTo, parsing, and then whatever asks for values, which may be done concurrently.
+type Set struct {
+	tables []table
+	rows   map[string]row
+	flags  *pflag.FlagSet
+	// kubelet and values are what the flags are parsed into.
+	kubelet v1beta1.KubeletConfiguration
+	values  Values
+}
+
+// New returns the flags with nothing given. rootDir is the default of --root-dir.
+func New(rootDir string) *Set {
+	s := &Set{
+		rows:   map[string]row{},
+		flags:  pflag.NewFlagSet("agent", pflag.ContinueOnError),
+		values: Values{NodeLabels: map[string]string{}, Version: flagvalue.NewVersion(buildinfo.Kubernetes)},
+	}
+	s.flags.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	s.kubelet.Logging.FlushFrequency.SerializeAsString = true
+	s.tables = s.allTables(rootDir)
+	for _, t := range s.tables {
+		for _, r := range t.rows {
+			s.rows[r.name] = r
+			define(s.flags, r, t.usage(r), s.target(r))
+		}
+	}
+	return s
+}
+
+// allTables lists the flags in the order help shows them.
+func (s *Set) allTables(rootDir string) []table {
+	v := &s.values
+	return []table{
+		{title: "Configuration", usage: withRemarks, rows: configuration(v)},
+		{title: "Pods", usage: withRemarks, rows: pods(v)},
+		{title: "Node and cluster", usage: withRemarks, rows: node(v, filepath.Join(rootDir, "pki"))},
+		{title: "Container runtime and images", usage: withRemarks, rows: containers(v)},
+		{title: "Logging", usage: withRemarks, rows: logs()},
+		{title: "This process", usage: withRemarks, rows: process(v, rootDir)},
+		{title: "Deprecated: the configuration file has a field for each", sorted: true, usage: fieldFirst, rows: inFile()},
+		{title: "Accepted without effect", sorted: true, usage: plain, rows: withoutEffect()},
+	}
+}
+
+// AddTo adds the flags to those of a command, which then takes "_" for "-" in names.
+// What is parsed there is what s knows of. A deprecated flag prints nothing by itself:
+// see Deprecated.
+func (s *Set) AddTo(fs *pflag.FlagSet) {
+	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	fs.AddFlagSet(s.flags)
+}
+
+// Given reports whether a flag was given, be it with its default.
+func (s *Set) Given(name string) bool { return s.flags.Changed(name) }
+
+// Values returns what the flags say that stand for no field of the configuration file.
+func (s *Set) Values() Values {
+	v := s.values
+	v.NodeLabels = maps.Clone(v.NodeLabels)
+	return v
+}

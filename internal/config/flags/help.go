@@ -1,0 +1,103 @@
+package flags
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/pflag"
+)
+
+// Group is flags that help shows together.
+type Group struct {
+	Title string
+	Flags *pflag.FlagSet
+}
+
+// Groups returns all flags, each in one group, in the order of help.
+func (s *Set) Groups() []Group {
+	groups := make([]Group, 0, len(s.tables))
+	for _, t := range s.tables {
+		fs := pflag.NewFlagSet(t.title, pflag.ContinueOnError)
+		fs.SortFlags = t.sorted
+		for _, r := range t.rows {
+			if f := s.flags.Lookup(r.name); f != nil {
+				fs.AddFlag(f)
+			}
+		}
+		groups = append(groups, Group{t.title, fs})
+	}
+	return groups
+}
+
+// Where help's right column begins, and how narrow that may get before width is ignored.
+const (
+	helpColumn    = 36
+	helpNarrowest = 24
+)
+
+// PrintHelp writes groups of flags in two columns, of lines no longer than width if that
+// leaves room for them.
+func PrintHelp(w io.Writer, groups []Group, width int) error {
+	var b strings.Builder
+	for i, g := range groups {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(g.Title + ":\n")
+		g.Flags.VisitAll(func(f *pflag.Flag) { writeFlag(&b, f, max(width-helpColumn, helpNarrowest)) })
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeFlag(b *strings.Builder, f *pflag.Flag, width int) {
+	argument, text := pflag.UnquoteUsage(f)
+	left := "      --" + f.Name
+	if f.Shorthand != "" {
+		left = "  -" + f.Shorthand + ", --" + f.Name
+	}
+	switch {
+	case f.NoOptDefVal != "" && f.Value.Type() != "bool":
+		left += "[=" + argument + "]"
+	case argument != "":
+		left += " " + argument
+	}
+	if !zeroDefault(f.DefValue) {
+		text += fmt.Sprintf(" (default %s)", f.DefValue)
+	}
+	lines := wrap(text, width)
+	if utf8.RuneCountInString(left) > helpColumn-2 {
+		b.WriteString(left + "\n")
+		left = ""
+	}
+	for _, line := range lines {
+		fmt.Fprintf(b, "%-*s%s\n", helpColumn, left, line)
+		left = ""
+	}
+}
+
+// zeroDefault reports whether a default goes without saying.
+func zeroDefault(text string) bool {
+	switch text {
+	case "", "0", "0s", "false", "[]":
+		return true
+	}
+	return false
+}
+
+// wrap breaks text between words into lines of at most width letters; a longer word
+// has a line to itself.
+func wrap(text string, width int) []string {
+	var lines []string
+	for word := range strings.FieldsSeq(text) {
+		last := len(lines) - 1
+		if last >= 0 && utf8.RuneCountInString(lines[last])+1+utf8.RuneCountInString(word) <= width {
+			lines[last] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
+}

@@ -1,0 +1,151 @@
+package flags
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+var kubeletHelp = flag.String("kubelet-help", "", "make testdata/kubelet-1.36-flags.txt anew from this `file` with the output of kubelet --help")
+
+const kubeletGolden = "testdata/kubelet-1.36-flags.txt"
+
+const kubeletHeader = `# The flags of the kubelet 1.36.3: name, shorthand, type, default, "deprecated"; "-" for none.
+# Facts taken from the output of its --help:
+#	kubelet --help >help.txt && go test ./internal/config/flags -run TestKubeletsFlags -kubelet-help help.txt
+# A default that is its type's zero isn't in that output, and so neither here.
+`
+
+// fact is what the kubelet's help says about a flag, but for its words.
+type fact struct{ name, short, typ, def, deprecated string }
+
+func (f fact) String() string {
+	return strings.Join([]string{f.name, f.short, f.typ, f.def, f.deprecated}, "\t")
+}
+
+var (
+	flagLine    = regexp.MustCompile(`^ +(?:-(\w), )?--([a-z0-9-]+)(?: ([^ ]+))?(?:  +(.*))?$`)
+	continued   = regexp.MustCompile(` *\n {16}`)
+	defaultText = regexp.MustCompile(`\(default (.*?)\)(?: \(DEPRECATED|$)`)
+)
+
+// factsOf reads the list of flags as pflag prints it.
+func factsOf(help string) []fact {
+	var facts []fact
+	for line := range strings.Lines(continued.ReplaceAllString(help, " ")) {
+		m := flagLine.FindStringSubmatch(strings.TrimRight(line, " \n"))
+		if m == nil {
+			continue
+		}
+		f := fact{name: m[2], short: m[1], typ: m[3], deprecated: "-"}
+		// A switch shows no type, or a word of its text.
+		if f.typ == "" || f.typ == "RuntimeDefault" {
+			f.typ = "bool"
+		}
+		if d := defaultText.FindStringSubmatch(m[4]); d != nil {
+			f.def = strings.Trim(d[1], `"`)
+		}
+		if strings.Contains(m[4], "(DEPRECATED: ") {
+			f.deprecated = "deprecated"
+		}
+		for _, text := range []*string{&f.short, &f.def} {
+			if *text == "" {
+				*text = "-"
+			}
+		}
+		facts = append(facts, f)
+	}
+	return facts
+}
+
+// ourFacts are the same of the flags of this package.
+func ourFacts(s *Set) map[string]fact {
+	bare := pflag.NewFlagSet("", pflag.ContinueOnError)
+	s.flags.VisitAll(func(f *pflag.Flag) {
+		c := *f
+		c.Usage = ""
+		bare.AddFlag(&c)
+	})
+	facts := map[string]fact{}
+	for _, f := range factsOf(bare.FlagUsages()) {
+		if s.rows[f.name].deprecated {
+			f.deprecated = "deprecated"
+		}
+		facts[f.name] = f
+	}
+	return facts
+}
+
+// departures are where a flag isn't as the kubelet's, or is missing, and why.
+var departures = map[string]struct{ got, why string }{
+	"container-runtime-endpoint": {"container-runtime-endpoint\t-\tstring\t-\tdeprecated", "unset means the embedded runtime, not a containerd of the host's"},
+	"help":                       {"", "commands have a --help of their own"},
+}
+
+// own are the flags the kubelet doesn't have.
+var own = []string{"container-log-links-dir", "embedded-bin-dir", "embedded-bridge", "journal-bytes", "watch-config"}
+
+// TestKubeletsFlags: a command line written for the kubelet is read as the kubelet reads it.
+func TestKubeletsFlags(t *testing.T) {
+	if *kubeletHelp != "" {
+		help, err := os.ReadFile(*kubeletHelp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, list, _ := strings.Cut(string(help), "\nFlags:\n")
+		text := kubeletHeader
+		for _, f := range factsOf(list) {
+			text += f.String() + "\n"
+		}
+		if err := os.WriteFile(kubeletGolden, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(kubeletGolden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := ourFacts(New("/var/lib/kubelet"))
+	var kubelets []string
+	for line := range strings.Lines(string(golden)) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, _, _ := strings.Cut(line, "\t")
+		kubelets = append(kubelets, name)
+		got := ""
+		if f, ok := ours[name]; ok {
+			got = f.String()
+		}
+		want := line
+		if d, ok := departures[name]; ok {
+			want = d.got
+		}
+		if got != want {
+			t.Errorf("--%s:\ngot  %q\nwant %q", name, got, want)
+		}
+	}
+	if len(kubelets) != 149 {
+		t.Errorf("the golden file has %d flags, want 149", len(kubelets))
+	}
+	for name := range ours {
+		if !slices.Contains(kubelets, name) && !slices.Contains(own, name) {
+			t.Errorf("--%s is neither the kubelet's nor in the list of our own", name)
+		}
+	}
+}
+
+// TestRootDirDecidesDefaults: under its own name deckhand keeps its state elsewhere.
+func TestRootDirDecidesDefaults(t *testing.T) {
+	v := New("/var/lib/deckhand").Values()
+	if got := fmt.Sprint(v.RootDir, " ", v.CertDir); got != "/var/lib/deckhand /var/lib/deckhand/pki" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,71 @@
+package flags
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+)
+
+// DefaultsWithoutFile sets what the kubelet's flags have by default where its
+// configuration file has something else. They count where no --config is given, below
+// drop-ins and flags. c has to be empty.
+func DefaultsWithoutFile(c *v1beta1.KubeletConfiguration) {
+	c.Authentication.Anonymous.Enabled = ptr.To(true)
+	c.Authentication.Webhook.Enabled = ptr.To(false)
+	c.Authorization.Mode = v1beta1.KubeletAuthorizationModeAlwaysAllow
+	c.ReadOnlyPort = 10255
+}
+
+// Overlay writes what was given into a configuration that was read from files. It
+// returns, by the path of each field it wrote, the flag that said so: "evictionHard",
+// "logging.verbosity", "featureGates[MemoryQoS]".
+//
+// A flag takes the place of all the file has in its field, lists and maps too. There
+// are two exceptions: the patterns of --vmodule come after the file's, and the gates of
+// --feature-gates take the place of the same gates only. (The documented "Kubelet
+// configuration merging order" has gates on the command line behind all files; kubelet
+// 1.36 has them before, as all other flags.)
+//
+// It may be called again for another configuration, which shares no memory with s.
+func (s *Set) Overlay(c *v1beta1.KubeletConfiguration) map[string]string {
+	from := map[string]string{}
+	given := s.kubelet.DeepCopy()
+	for name, r := range s.rows {
+		if r.field == "" || !s.says(name) {
+			continue
+		}
+		switch r.field {
+		case "featureGates":
+			overlayGates(c, given.FeatureGates, name, from)
+			continue
+		case "logging.vmodule":
+			c.Logging.VModule = append(slices.Clip(c.Logging.VModule), given.Logging.VModule...)
+		default:
+			fieldOf(c, r.field).Set(fieldOf(given, r.field))
+		}
+		from[r.field] = name
+	}
+	return from
+}
+
+func overlayGates(c *v1beta1.KubeletConfiguration, gates map[string]bool, flag string, from map[string]string) {
+	merged := maps.Clone(c.FeatureGates)
+	if merged == nil {
+		merged = map[string]bool{}
+	}
+	for gate, on := range gates {
+		merged[gate] = on
+		from["featureGates["+gate+"]"] = flag
+	}
+	c.FeatureGates = merged
+}
+
+// says reports whether a flag was given and says something: some do not when empty.
+func (s *Set) says(name string) bool {
+	if v, ok := s.flags.Lookup(name).Value.(interface{ Said() bool }); ok {
+		return v.Said()
+	}
+	return s.Given(name)
+}

@@ -1,0 +1,227 @@
+package flags
+
+import (
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
+)
+
+// table is the flags that help shows together.
+type table struct {
+	title string
+	// sorted has them shown by name instead of in the table's order.
+	sorted bool
+	// usage is what help says of a flag.
+	usage func(row) string
+	rows  []row
+}
+
+// row is one flag.
+type row struct {
+	name, short string
+	// def is the default, as it would be typed; empty for the type's zero.
+	def string
+	// help names the flag's argument in back quotes, as pflag has it.
+	help string
+
+	// field is the field of the configuration file that the flag stands for, as a path
+	// there. Without one, to is what the flag is parsed into.
+	field string
+	to    any
+	// form is the flag's own form of text; nil for the usual one of its type.
+	form func(target any, def string) pflag.Value
+	// bare is the value of the flag without one; empty if it needs one, or is a switch.
+	bare string
+
+	// deprecated says that the kubelet means to remove the flag, and instead what takes
+	// its place; empty for its field.
+	deprecated bool
+	instead    string
+	// why says why giving the flag has no effect; empty if it has one.
+	why string
+	// masked returns a value without what is secret in it; nil if nothing is.
+	masked func(text string) string
+}
+
+// replacement says what to use instead of a deprecated flag.
+func (r row) replacement() string {
+	if r.instead == "" && r.field != "" {
+		return "set " + r.field + " in the configuration file"
+	}
+	return r.instead
+}
+
+// What help says of a flag: withRemarks where flags that are deprecated or have no effect
+// stand among others, fieldFirst and plain where the title says so already.
+
+func withRemarks(r row) string {
+	text := r.help
+	if r.deprecated {
+		text += " (deprecated: " + r.replacement() + ")"
+	}
+	if r.why != "" {
+		text += " (without effect: " + r.why + ")"
+	}
+	return text
+}
+
+func fieldFirst(r row) string { return r.field + ": " + r.help }
+
+func plain(r row) string { return r.help }
+
+// target is a pointer to what the flag is parsed into; nil for a field that there isn't.
+func (s *Set) target(r row) any {
+	if r.field == "" {
+		return r.to
+	}
+	v := fieldOf(&s.kubelet, r.field)
+	switch v.Kind() {
+	case reflect.Invalid:
+		return nil
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return v.Interface()
+	default:
+		return v.Addr().Interface()
+	}
+}
+
+// fieldOf returns a field by its path in the file, such as "logging.verbosity".
+func fieldOf(c *v1beta1.KubeletConfiguration, path string) reflect.Value {
+	v := reflect.ValueOf(c).Elem()
+	for name := range strings.SplitSeq(path, ".") {
+		v = child(v, name)
+	}
+	return v
+}
+
+func child(v reflect.Value, name string) reflect.Value {
+	if v.Kind() != reflect.Struct {
+		return reflect.Value{}
+	}
+	for i := range v.NumField() {
+		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		if tag == name {
+			return v.Field(i)
+		}
+		if v.Type().Field(i).Anonymous && tag == "" {
+			if found := child(v.Field(i), name); found.IsValid() {
+				return found
+			}
+		}
+	}
+	return reflect.Value{}
+}
+
+// define adds a flag to fs that is parsed into target. A type it doesn't know makes no
+// flag; a test holds it complete.
+func define(fs *pflag.FlagSet, r row, usage string, target any) {
+	def := r.def
+	if r.form != nil {
+		target, def = r.form(target, def), ""
+	}
+	switch p := target.(type) {
+	case *resource.QuantityValue:
+		fs.VarP(flagvalue.NewQuantity(p), r.name, r.short, usage)
+	case pflag.Value:
+		fs.VarP(p, r.name, r.short, usage)
+	case *string:
+		fs.StringVarP(p, r.name, r.short, r.def, usage)
+	case *v1beta1.KubeletAuthorizationMode:
+		fs.StringVarP((*string)(p), r.name, r.short, r.def, usage)
+	case *[]string:
+		fs.StringSliceVarP(p, r.name, r.short, strings.Fields(r.def), usage)
+		return // a default that is set would be what is added to
+	case *bool:
+		fs.BoolVarP(p, r.name, r.short, false, usage)
+	case *int:
+		fs.IntVarP(p, r.name, r.short, 0, usage)
+	case *int32:
+		fs.Int32VarP(p, r.name, r.short, 0, usage)
+	case *int64:
+		fs.Int64VarP(p, r.name, r.short, 0, usage)
+	case *time.Duration:
+		fs.DurationVarP(p, r.name, r.short, 0, usage)
+	case *metav1.Duration:
+		fs.DurationVarP(&p.Duration, r.name, r.short, 0, usage)
+	case *logsapi.TimeOrMetaDuration:
+		fs.DurationVarP(&p.Duration.Duration, r.name, r.short, 0, usage)
+	default:
+		if v := mapOrList(target); v != nil {
+			fs.VarP(v, r.name, r.short, usage)
+		}
+	}
+	f := fs.Lookup(r.name)
+	if f == nil {
+		return
+	}
+	if def != "" {
+		_ = f.Value.Set(def) // the tables' defaults are good: a test compares them
+		f.DefValue = f.Value.String()
+	}
+	if r.bare != "" {
+		f.NoOptDefVal = r.bare
+	}
+}
+
+// mapOrList returns a value for what Kubernetes has types of flags for.
+func mapOrList(target any) pflag.Value {
+	switch p := target.(type) {
+	case *map[string]string:
+		return cliflag.NewMapStringString(p)
+	case *map[string]bool:
+		return cliflag.NewMapStringBool(p)
+	case *[]v1beta1.MemoryReservation:
+		return flagvalue.NewReservedMemory(p)
+	case *[]v1.Taint:
+		return &flagvalue.Deferred{Value: flagvalue.NewTaints(p)}
+	case *map[string][]string: // headers, whose values may be secret
+		return &flagvalue.Deferred{
+			Value:   cliflag.NewColonSeparatedMultimapStringString(p),
+			Message: "each header must be name:value, several separated by commas",
+		}
+	case *logsapi.VerbosityLevel:
+		return logsapi.VerbosityLevelPflag(p)
+	case *logsapi.VModuleConfiguration:
+		return logsapi.VModuleConfigurationPflag(p)
+	default:
+		return nil
+	}
+}
+
+// The forms of flags whose type has another as well. Each is for targets of one type.
+
+// address is an IP address.
+func address(target any, def string) pflag.Value {
+	p, _ := target.(*string)
+	*p = def
+	return flagvalue.NewAddress(p)
+}
+
+// thresholds are of the form signal<quantity.
+func thresholds(target any, _ string) pflag.Value {
+	p, _ := target.(*map[string]string)
+	return cliflag.NewLangleSeparatedMapStringString(p)
+}
+
+// unsplit is one key=value, whose value may hold commas.
+func unsplit(target any, _ string) pflag.Value {
+	p, _ := target.(*map[string]string)
+	return cliflag.NewMapStringStringNoSplit(p)
+}
+
+// labels may lack a value.
+func labels(target any, _ string) pflag.Value {
+	p, _ := target.(*map[string]string)
+	return (*cliflag.ConfigurationMap)(p)
+}

@@ -1,0 +1,81 @@
+package flags
+
+import (
+	"strconv"
+
+	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
+)
+
+// noAPIServer is why flags about a cluster have no effect.
+const noAPIServer = "this build talks to no API server"
+
+func configuration(v *Values) []row {
+	return []row{
+		{name: "config", to: &v.ConfigFile, help: "Read a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) from this `file`. Flags overwrite what it says."},
+		{name: "config-dir", to: &v.ConfigDir, help: "Merge the files named *.conf in this `folder` and those below it over --config, in the order of their names."},
+		{name: "watch-config", to: &v.WatchConfig, help: "Reload the configuration when its file changes."},
+		{name: "feature-gates", field: "featureGates", deprecated: true, help: "Switch features on or off: `name=true|false`, several separated by commas."},
+	}
+}
+
+func pods(v *Values) []row {
+	return []row{
+		{name: "pod-manifest-path", field: "staticPodPath", deprecated: true, help: "Run the pods in this `path`: a folder with manifests, or one file."},
+		{name: "manifest-url", field: "staticPodURL", deprecated: true, masked: maskURL, help: "Run the pods this `URL` returns."},
+		{name: "manifest-url-header", field: "staticPodURLHeader", deprecated: true, masked: maskAll, help: "Send these HTTP headers to --manifest-url: `name:value`, several separated by commas. May be repeated; names too."},
+		{name: "seccomp-default", field: "seccompDefault", help: "Give containers that ask for no seccomp profile the runtime's, instead of none."},
+		{name: "container-log-links-dir", to: &v.ContainerLogLinksDir, def: DefaultContainerLogLinksDir, help: "Make links to container logs in this `folder`, where log shippers look for them."},
+		{name: "journal-bytes", to: &v.JournalBytes, def: strconv.Itoa(DefaultJournalBytes), help: "Keep this `number` of bytes of what was decided about each pod, for \"deckhand journal\": 0 for none, or 4096 (4 KiB) to 67108864 (64 MiB)."},
+		{name: "minimum-container-ttl-duration", to: &v.MinimumContainerTTL, deprecated: true, instead: insteadOfDead, help: "Keep containers that have ended for at least this `duration`."},
+		{name: "maximum-dead-containers-per-container", to: &v.MaximumDeadContainersPerContainer, def: strconv.Itoa(DefaultDeadPerContainer), deprecated: true, instead: insteadOfDead, help: "Keep this `number` of ended instances of each container; negative for all."},
+		{name: "maximum-dead-containers", to: &v.MaximumDeadContainers, def: strconv.Itoa(DefaultDeadContainers), deprecated: true, instead: insteadOfDead, help: "Keep at most this `number` of ended containers on the node; negative for no limit."},
+	}
+}
+
+const insteadOfDead = "set evictionHard or evictionSoft in the configuration file"
+
+func node(v *Values, certDir string) []row {
+	return []row{
+		{name: "hostname-override", to: &v.HostnameOverride, help: "Call the node this `name` instead of its host name."},
+		{name: "node-ip", to: &v.NodeIP, help: "The node's IP `address`, or one of each family separated by a comma. Unset (or 0.0.0.0, or :: to prefer IPv6): the address of the default route."},
+		{name: "provider-id", field: "providerID", help: "The node's `ID` in the cloud or the machine database it comes from."},
+		{name: "node-labels", to: &v.NodeLabels, form: labels, why: noAPIServer, help: "Register the node with these labels: `key=value`, several separated by commas."},
+		{name: "kubeconfig", to: &v.Kubeconfig, why: noAPIServer + ": it runs pods from manifests only", help: "Talk to the API server that this `file` names. Unset: run standalone."},
+		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig, why: noAPIServer, help: "Ask for a client certificate with this `file` while that of --kubeconfig doesn't exist."},
+		{name: "cert-dir", to: &v.CertDir, def: certDir, why: "this build has no HTTPS server and no client certificate, and makes none", help: "Keep certificates and their keys in this `folder`."},
+		{name: "cloud-provider", to: &v.CloudProvider, why: noAPIServer + ", and so to no cloud controller", help: "`external` on a node that a cloud controller looks after; unset on any other."},
+	}
+}
+
+func containers(v *Values) []row {
+	return []row{
+		{name: "container-runtime-endpoint", field: "containerRuntimeEndpoint", deprecated: true, help: "Use the container runtime at this `socket` (unix:///path). Empty: run the embedded containerd."},
+		{name: "embedded-bridge", to: &v.EmbeddedBridge, def: DefaultBridge, help: "Embedded runtime: attach pods to the bridge of this `name`."},
+		{name: "embedded-bin-dir", to: &v.EmbeddedBinDir, help: "Embedded runtime: look for its programs in this `folder` first. Unset: beside this program, then in PATH."},
+		{name: "image-credential-provider-config", to: &v.ImageCredentialProviderConfig, help: "Ask the plugins that this CredentialProviderConfig `file` (or the files of a folder) names for credentials of registries."},
+		{name: "image-credential-provider-bin-dir", to: &v.ImageCredentialProviderBinDir, help: "Look for these plugins in this `folder`."},
+	}
+}
+
+func logs() []row {
+	return []row{
+		{name: "v", short: "v", field: "logging.verbosity", help: "How much to log: a higher `number` logs more; 2 tells normal operations, 4 details."},
+		{name: "vmodule", field: "logging.vmodule", help: "Log more or less of single source files: `pattern=number`, several separated by commas. Only in format text."},
+		{name: "logging-format", field: "logging.format", def: "text", deprecated: true, help: "Log in this `format`: text or json."},
+		{name: "log-flush-frequency", field: "logging.flushFrequency", def: "5s", help: "Write out what was logged at least once in this `duration`."},
+		{name: "log-text-split-stream", field: "logging.options.text.splitStream", deprecated: true, help: "In format text, errors go to standard error and all else to standard output."},
+		{name: "log-text-info-buffer-size", field: "logging.options.text.infoBufferSize", deprecated: true, help: "With --log-text-split-stream, collect this `size` before it is written."},
+		{name: "log-json-split-stream", field: "logging.options.json.splitStream", deprecated: true, help: "In format json, errors go to standard error and all else to standard output."},
+		{name: "log-json-info-buffer-size", field: "logging.options.json.infoBufferSize", deprecated: true, help: "With --log-json-split-stream, collect this `size` before it is written."},
+	}
+}
+
+func process(v *Values, rootDir string) []row {
+	return []row{
+		{name: "root-dir", to: &v.RootDir, def: rootDir, help: "Keep the agent's state in this `folder`. One agent at a time can use it."},
+		{name: "lock-file", to: &v.LockFile, help: "Hold a lock on this `file` while running; wait for it at start."},
+		{name: "exit-on-lock-contention", to: &v.ExitOnLockContention, help: "Stop when another process wants the lock on --lock-file."},
+		{name: "fail-cgroupv1", field: "failCgroupV1", def: "true", help: "Refuse to start on a host with cgroup v1."},
+		{name: "version", to: &v.Version, bare: flagvalue.PrintVersion, help: "Print the version and stop: `true` in one line, raw in detail. A version such as v1.36.3-vendor.1 is reported instead of the build's own."},
+	}
+}

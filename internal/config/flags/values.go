@@ -1,0 +1,61 @@
+package flags
+
+import (
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
+)
+
+// Defaults of flags that stand for no field of the configuration file. Those of dead
+// containers are the kubelet's: one ended instance of each container is kept, however
+// many that are.
+const (
+	DefaultContainerLogLinksDir = "/var/log/containers"
+	DefaultBridge               = "deckhand0"
+	DefaultDeadPerContainer     = 1
+	DefaultDeadContainers       = -1
+	DefaultJournalBytes         = 64 << 10
+)
+
+// What --journal-bytes may be, if it isn't 0: less holds no pod's start, and more
+// would be the agent's memory.
+const (
+	MinJournalBytes = 4 << 10
+	MaxJournalBytes = 64 << 20
+)
+
+// Values are the flags that stand for no field of the configuration file, as they were
+// given: paths may be relative, and texts are checked by Set.Check, but for those that
+// name and address the node.
+type Values struct {
+	ConfigFile  string // --config
+	ConfigDir   string // --config-dir
+	WatchConfig bool   // --watch-config
+
+	RootDir              string // --root-dir
+	CertDir              string // --cert-dir
+	LockFile             string // --lock-file
+	ExitOnLockContention bool   // --exit-on-lock-contention
+
+	Kubeconfig          string            // --kubeconfig
+	BootstrapKubeconfig string            // --bootstrap-kubeconfig
+	HostnameOverride    string            // --hostname-override
+	NodeIP              string            // --node-ip: nothing, an address, or two separated by a comma
+	NodeLabels          map[string]string // --node-labels
+	CloudProvider       string            // --cloud-provider: nothing, or "external"
+
+	ImageCredentialProviderConfig string // --image-credential-provider-config
+	ImageCredentialProviderBinDir string // --image-credential-provider-bin-dir
+
+	MinimumContainerTTL               time.Duration // --minimum-container-ttl-duration
+	MaximumDeadContainersPerContainer int32         // --maximum-dead-containers-per-container; negative for all
+	MaximumDeadContainers             int32         // --maximum-dead-containers; negative for no limit
+
+	Version flagvalue.Version // --version
+
+	// The rest has no counterpart in the kubelet.
+	ContainerLogLinksDir string // --container-log-links-dir
+	JournalBytes         int    // --journal-bytes; 0 for no journal
+	EmbeddedBridge       string // --embedded-bridge
+	EmbeddedBinDir       string // --embedded-bin-dir
+}

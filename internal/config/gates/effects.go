@@ -1,0 +1,147 @@
+package gates
+
+import "slices"
+
+// effectGroup is a number of gates of which this build makes the same.
+type effectGroup struct {
+	effect Effect
+	acts   string
+	names  string
+}
+
+// effects says for each gate what it does in this build.
+func effects() []effectGroup {
+	return slices.Concat([]effectGroup{
+		{Switched, "all alpha gates that aren't given themselves", AllAlpha},
+		{Switched, "all beta gates that aren't given themselves", AllBeta},
+		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
+	}, always(), never(), elsewhere())
+}
+
+// always complete the sentence "always on in this build:".
+func always() []effectGroup {
+	return []effectGroup{
+		{AlwaysOn, "/flagz is served", "ComponentFlagz"},
+		{AlwaysOn, "/statusz is served", "ComponentStatusz"},
+		{AlwaysOn, "containers may have restart policies and rules of their own", "ContainerRestartRules"},
+		{AlwaysOn, "containers may name the signal that stops them", "ContainerStopSignals"},
+		{AlwaysOn, "log lines say what they are about", "ContextualLogging"},
+		{AlwaysOn, "cpuCFSQuotaPeriod counts", "CustomCPUCFSQuotaPeriod"},
+		{AlwaysOn, "no node object is written, so none names a version of kube-proxy", "DisableNodeKubeProxyVersion"},
+		{AlwaysOn, "environment variables may come from files that containers write", "EnvFiles"},
+		{AlwaysOn, "the runtime's events are listened to, if it has any", "EventedPLEG"},
+		{AlwaysOn, "exec probes end at their timeout", "ExecProbeTimeout"},
+		{AlwaysOn, "pods may set their host name as a whole", "HostnameOverride"},
+		{AlwaysOn, "imageMaximumGCAge counts", "ImageMaximumGCAge"},
+		{AlwaysOn, "pods are resized in place", "InPlacePodVerticalScaling InPlacePodLevelResourcesVerticalScaling"},
+		{AlwaysOn, "crashLoopBackOff.maxContainerRestartPeriod counts", "KubeletCrashLoopBackOffMax"},
+		{AlwaysOn, "it is known who may use which image", "KubeletEnsureSecretPulledImages"},
+		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},
+		{AlwaysOn, "the log can be written as JSON", "LoggingBetaOptions"},
+		{AlwaysOn, "containers may use swap by memorySwap", "NodeSwap"},
+		{AlwaysOn, "what a call to the runtime came to is known at once", "PLEGOnDemandRelist"},
+		{AlwaysOn, "pods may have resources as a whole", "PodLevelResources"},
+		{AlwaysOn, "hooks may sleep", "PodLifecycleSleepAction PodLifecycleSleepActionAllowZero"},
+		{AlwaysOn, "the status says which generation of the pod it is about", "PodObservedGenerationTracking"},
+		{AlwaysOn, "the status has the condition PodReadyToStartContainers", "PodReadyToStartContainersCondition"},
+		{AlwaysOn, "containers may have /proc unmasked", "ProcMountType"},
+		{AlwaysOn, "mounts may be read-only to their depths", "RecursiveReadOnlyMounts"},
+		{AlwaysOn, "search domains may have underscores", "RelaxedDNSSearchValidation"},
+		{AlwaysOn, "environment variables may have almost any name", "RelaxedEnvironmentVariableValidation"},
+		{AlwaysOn, "services may have names that begin with a digit", "RelaxedServiceNameValidation"},
+		{AlwaysOn, "the end of a container may have all of its pod restarted", "RestartAllContainersOnContainerExits"},
+		{AlwaysOn, "init containers may go on running as sidecars", "SidecarContainers"},
+		{AlwaysOn, "pods may choose how supplemental groups are found", "SupplementalGroupsPolicy"},
+		{AlwaysOn, "its log can be buffered, and split between standard output and standard error", "LoggingAlphaOptions"},
+		{AlwaysOn, "systemd's watchdog is fed where there is one", "SystemdWatchdog"},
+		{AlwaysOn, "tolerations may compare numbers", "TaintTolerationComparisonOperators"},
+		{AlwaysOn, "pods may have users of their own", "UserNamespacesSupport"},
+	}
+}
+
+// never complete the sentence "never on in this build:".
+func never() []effectGroup {
+	return []effectGroup{
+		{NeverOn, "it doesn't assign CPUs, memory or devices to containers", `
+			CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions CPUManagerPolicyOptions DisableCPUQuotaWithExclusiveCPUs
+			InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
+			KubeletPodResourcesDynamicResources KubeletPodResourcesGet KubeletPodResourcesListUseActivePods
+			PodLevelResourceManagers QOSReserved ResourceHealthStatus ResourceHealthStatusMessage
+			TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions TopologyManagerPolicyOptions`},
+		{NeverOn, "it has no dynamic resource allocation", `
+			DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaintRules DRADeviceTaints
+			DRAExtendedResource DRAListTypeAttributes DRANodeAllocatableResources DRAPartitionableDevices DRAPrioritizedList
+			DRAResourceClaimDeviceStatus DRAResourceClaimGranularStatusAuthorization DRAResourcePoolStatus
+			DRASchedulerFilterTimeout DRAWorkloadResourceClaims DynamicResourceAllocation`},
+		{NeverOn, "its volumes are emptyDir and hostPath", `
+			CSIServiceAccountTokenSecrets CSIVolumeHealth ClusterTrustBundleProjection GitRepoVolumeDriver ImageVolume
+			ImageVolumeWithDigest LocalStorageCapacityIsolationFSQuotaMonitoring MutableCSINodeAllocatableCount
+			PodCertificateRequest RecoverVolumeExpansionFailure SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod`},
+		{NeverOn, "it has no authenticated HTTPS server", `
+			ContainerCheckpoint ExtendWebSocketsToKubelet KubeletFineGrainedAuthz NodeLogQuery PodLogsQuerySplitStreams
+			ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RotateKubeletServerCertificate`},
+		{NeverOn, "it talks to no API server", `
+			AtomicFIFO ClientsAllowCARotation ClientsAllowCBOR ClientsAllowTLSCacheGC ClientsPreferCBOR InOrderInformers
+			InOrderInformersBatchProcess InformerResourceVersion KubeletRegistrationGetOnExistsOnly
+			KubeletServiceAccountTokenForCredentialProviders NodeDeclaredFeatures UnlockWhileProcessingFIFO WatchListClient`},
+		{NeverOn, "it doesn't hold up the node's shutdown", "GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority"},
+		{NeverOn, "it has no statistics of pods and containers", "KubeletPSI PodAndContainerStatsFromCRI"},
+		{NeverOn, "a container's grace period isn't overwritten", "AllowOverwriteTerminationGracePeriodSeconds"},
+		{NeverOn, "a restart of the agent changes no container's status", "ChangeContainerStatusOnKubeletRestart"},
+		{NeverOn, "it lists what the runtime has by single answers", "CRIListStreaming"},
+		{NeverOn, "init containers that aren't sidecars can't be resized", "InPlacePodVerticalScalingInitContainers"},
+		{NeverOn, "the cgroup driver is what cgroupDriver says", "KubeletCgroupDriverFromCRI"},
+		{NeverOn, "it needs to be root on the host itself", "KubeletInUserNamespace"},
+		{NeverOn, "it makes no traces", "KubeletTracing"},
+		{NeverOn, "its histograms have fixed buckets", "NativeHistograms"},
+		{NeverOn, "it has no gRPC service about pods", "PodsAPI"},
+		{NeverOn, "pods of manifests may refer to objects, which manifests define as well", "PreventStaticPodAPIReferences"},
+		{NeverOn, "containers that crash are restarted after 10s, doubling to 300s", "ReduceDefaultCrashLoopBackOffDecay"},
+		{NeverOn, "images are the same for all runtime handlers", "RuntimeClassInImageCriApi"},
+		{NeverOn, "IP addresses in pods may be written as they always could", "StrictIPCIDRValidation"},
+		{NeverOn, "pods with users of their own can't share the host's network", "UserNamespacesHostNetworkSupport"},
+	}
+}
+
+// elsewhere name the component.
+func elsewhere() []effectGroup {
+	return []effectGroup{
+		{Elsewhere, "the API server", `
+			APIResponseCompression APIServerIdentity APIServerTracing APIServingWithRoutine AggregatedDiscoveryRemoveBetaType
+			AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests AllowParsingUserUIDFromCertAuth
+			AllowServiceExternalIPs AllowUnsafeMalformedObjectDeletion AnonymousAuthConfigurableEndpoints AnyVolumeDataSource
+			AuthorizeNodeWithSelectors AuthorizePodWebsocketUpgradeCreatePermission AuthorizeWithSelectors BtreeWatchCache
+			CBORServingAndStorage CRDObservedGenerationTracking CRDValidationRatcheting ClearingNominatedNodeNameAfterBinding
+			ClusterTrustBundle ConcurrentWatchObjectDecode ConsistentListFromCache ConstrainedImpersonation
+			CoordinatedLeaderElection CrossNamespaceVolumeDataSource CustomResourceFieldSelectors DeclarativeValidation
+			DeclarativeValidationBeta DeclarativeValidationTakeover DetectCacheInconsistency DisableAllocatorDualWrite
+			ExternalServiceAccountTokenSigner KMSv1 ListFromCacheSnapshot ManifestBasedAdmissionControlConfig
+			MultiCIDRServiceAllocator MutablePVNodeAffinity MutablePodResourcesForSuspendedJobs
+			MutableSchedulingDirectivesForSuspendedJobs MutatingAdmissionPolicy OpenAPIEnums PodTopologyLabelsAdmission
+			PortForwardWebsockets RemoteRequestHeaderUID ResilientWatchCacheInitialization RetryGenerateName
+			SeparateCacheWatchRPC ServiceAccountNodeAudienceRestriction ServiceAccountTokenJTI ServiceAccountTokenNodeBinding
+			ServiceAccountTokenNodeBindingValidation ServiceAccountTokenPodNodeInfo ServiceCIDRStatusFieldWiping
+			ShardedListAndWatch SizeBasedListCostEstimate StorageNamespaceIndex StorageVersionAPI StorageVersionHash
+			StreamingCollectionEncodingToJSON StreamingCollectionEncodingToProtobuf StructuredAuthenticationConfiguration
+			StructuredAuthenticationConfigurationEgressSelector StructuredAuthenticationConfigurationJWKSMetrics
+			TokenRequestServiceAccountUIDValidation TranslateStreamCloseWebsocketRequests UnauthenticatedHTTP2DOSMitigation
+			UnknownVersionInteroperabilityProxy WatchCacheInitializationPostStartHook WatchList`},
+		{Elsewhere, "the controllers", `
+			CloudControllerManagerWatchBasedRoutesReconciliation CloudControllerManagerWebhook
+			ControllerManagerReleaseLeaderElectionLockOnExit DeploymentReplicaSetTerminatingReplicas HPAConfigurableTolerance
+			HPAScaleToZero JobBackoffLimitPerIndex JobManagedBy JobPodReplacementPolicy JobSuccessPolicy LogarithmicScaleDown
+			MaxUnavailableStatefulSet OrderedNamespaceDeletion PersistentVolumeClaimUnusedSinceTime PodDeletionCost
+			SeparateTaintEvictionController StaleControllerConsistencyDaemonSet StaleControllerConsistencyJob
+			StaleControllerConsistencyReplicaSet StaleControllerConsistencyStatefulSet StatefulSetSemanticRevisionComparison
+			StorageVersionMigrator VolumeAttributesClass WorkloadWithJob`},
+		{Elsewhere, "the scheduler", `
+			GangScheduling GenericWorkload MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread
+			MatchLabelKeysInPodTopologySpreadSelectorMerge NodeInclusionPolicyInPodTopologySpread
+			NominatedNodeNameForExpectation OpportunisticBatching PodSchedulingReadiness SchedulerAsyncAPICalls
+			SchedulerAsyncPreemption SchedulerPopFromBackoffQ SchedulerQueueingHints StorageCapacityScoring
+			TopologyAwareWorkloadScheduling VolumeLimitScaling WorkloadAwarePreemption`},
+		{Elsewhere, "kube-proxy", "NFTablesProxyMode PreferSameTrafficDistribution"},
+		{Elsewhere, "nodes with Windows", `
+			WinDSR WinOverlay WindowsCPUAndMemoryAffinity WindowsGracefulNodeShutdown WindowsHostNetwork`},
+	}
+}

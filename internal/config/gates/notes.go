@@ -1,0 +1,69 @@
+package gates
+
+import "fmt"
+
+// Note is something to know about a gate that was given.
+type Note struct {
+	Gate string
+	// Message is for a person, to be put behind the name.
+	Message string
+}
+
+// NotActedOn tells of the gates that were given, but don't do in this build what was
+// asked for, sorted by gate.
+func (s Set) NotActedOn() []Note {
+	var notes []Note
+	for i := range s.states {
+		st := &s.states[i]
+		switch {
+		case !st.Given:
+		case st.Name == AllAlpha || st.Name == AllBeta:
+			if changed, inVain := s.switched(st.Name); inVain > 0 {
+				notes = append(notes, Note{st.Name, fmt.Sprintf("%d of the %d gates that it turns %s change nothing in this build", inVain, changed, onOff(st.On))})
+			}
+		case !st.follows(st.On):
+			notes = append(notes, Note{st.Name, st.why()})
+		}
+	}
+	return notes
+}
+
+// why says why a wish isn't followed.
+func (g *Gate) why() string {
+	switch g.Effect {
+	case AlwaysOn:
+		return "always on in this build: " + g.Acts
+	case NeverOn:
+		return "never on in this build: " + g.Acts
+	default:
+		return "changes nothing in a node agent: it is about " + g.Acts
+	}
+}
+
+// switched counts the gates that AllAlpha or AllBeta changed, and those of them that
+// don't do in this build what they say.
+func (s Set) switched(by string) (changed, inVain int) {
+	for i := range s.states {
+		st := &s.states[i]
+		if st.Given || together(st.Stage) != by || st.On == st.Default {
+			continue
+		}
+		changed++
+		if !st.follows(st.On) {
+			inVain++
+		}
+	}
+	return changed, inVain
+}
+
+// Retiring tells of the gates that were given, but have nothing left to decide: a later
+// release won't know them, and refuse to start. They are sorted by gate.
+func (s Set) Retiring() []Note {
+	var notes []Note
+	for i := range s.states {
+		if st := &s.states[i]; st.Given && (st.Stage == GA || st.Stage == Deprecated) {
+			notes = append(notes, Note{st.Name, fmt.Sprintf("the gate is %s, and a later release will refuse it as unknown: leave it out", st.Stage)})
+		}
+	}
+	return notes
+}

@@ -1,0 +1,150 @@
+package gates
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// State is a gate and whether it is on.
+type State struct {
+	Gate
+	On bool
+	// Given says that somebody asked for this gate by its name.
+	Given bool
+}
+
+// Set says for each gate whether it is on. It never changes, and may be used by many
+// goroutines. In the zero Set all gates are off; Resolve(nil) is the one of defaults.
+type Set struct {
+	states []State // sorted by name
+}
+
+// Enabled reports whether a gate is on. No gate but those of kubelet 1.36 ever is.
+func (s Set) Enabled(name string) bool {
+	st := s.find(name)
+	return st != nil && st.On
+}
+
+// All returns the states of all gates, sorted by name.
+func (s Set) All() []State { return slices.Clone(s.states) }
+
+func (s Set) find(name string) *State {
+	i, ok := slices.BinarySearchFunc(s.states, name, func(st State, name string) int { return strings.Compare(st.Name, name) })
+	if !ok {
+		return nil
+	}
+	return &s.states[i]
+}
+
+// Problem is what is wrong about a gate that was asked for.
+type Problem struct {
+	// Gate is always one that was asked for, so that it can be found in a file.
+	Gate string
+	// Message is for a person, to be put behind the name: "PodsAPi: unknown feature gate...".
+	Message string
+}
+
+// Resolve decides which gates are on where some are asked for by name: AllAlpha and
+// AllBeta go for the gates of their stage that aren't, and defaults for the rest. It
+// returns all that is wrong, sorted by gate; the Set leaves out names that are unknown
+// and wishes that a lock refuses.
+func Resolve(wanted map[string]bool) (Set, []Problem) {
+	all := All()
+	s := Set{states: make([]State, len(all))}
+	for i, g := range all {
+		s.states[i] = State{Gate: g, On: value(&g, wanted)}
+		_, s.states[i].Given = wanted[g.Name]
+	}
+	var problems []Problem
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		switch st := s.find(name); {
+		case st == nil:
+			problems = append(problems, Problem{name, unknown(name, all)})
+		case st.Locked && st.On != st.Default:
+			problems = append(problems, Problem{name, fmt.Sprintf("can't be %t: the gate is %s and locked to %t; leave it out", st.On, st.Stage, st.Default)})
+			st.On = st.Default
+		}
+	}
+	problems = append(problems, s.unmet()...)
+	slices.SortStableFunc(problems, func(a, b Problem) int { return strings.Compare(a.Gate, b.Gate) })
+	return s, problems
+}
+
+// value is what a gate is by what is wanted, locked or not.
+func value(g *Gate, wanted map[string]bool) bool {
+	if on, given := wanted[g.Name]; given {
+		return on
+	}
+	if on, given := wanted[together(g.Stage)]; given && together(g.Stage) != "" {
+		return on
+	}
+	return g.Default
+}
+
+// together is the gate that switches all of a stage; empty for stages without.
+func together(s Stage) string {
+	switch s {
+	case Alpha:
+		return AllAlpha
+	case Beta:
+		return AllBeta
+	default:
+		return ""
+	}
+}
+
+// unmet returns a problem for each gate that is on while one that it needs is off.
+func (s Set) unmet() []Problem {
+	var problems []Problem
+	for i := range s.states {
+		st := &s.states[i]
+		if !st.On {
+			continue
+		}
+		for _, name := range st.Needs {
+			if need := s.find(name); !need.On {
+				problems = append(problems, Problem{s.culprit(st, need), fmt.Sprintf(
+					"%s (%s) needs %s (%s): have both on, or both off", st.Name, s.because(st), need.Name, s.because(need))})
+			}
+		}
+	}
+	return problems
+}
+
+// because says why a gate is on or off.
+func (s Set) because(st *State) string {
+	word := onOff(st.On)
+	if st.Given {
+		return word
+	}
+	if all := s.find(together(st.Stage)); all != nil && all.Given {
+		return word + " with " + all.Name
+	}
+	return word + " by default"
+}
+
+// culprit is the gate that was given, and led to one being on without another.
+func (s Set) culprit(st, need *State) string {
+	for _, by := range []*State{st, need, s.find(together(st.Stage)), s.find(together(need.Stage))} {
+		if by != nil && by.Given {
+			return by.Name
+		}
+	}
+	return st.Name
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+func unknown(name string, all []Gate) string {
+	if like := nearest(name, all); like != "" {
+		return "unknown feature gate; did you mean " + like + "?"
+	}
+	return "unknown feature gate: kubelet 1.36 has none of that name; if it belongs to a feature that has long been stable, leave it out"
+}

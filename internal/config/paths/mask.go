@@ -1,0 +1,101 @@
+package paths
+
+import (
+	"net/url"
+	"reflect"
+	"strings"
+
+	"k8s.io/kubelet/config/v1beta1"
+)
+
+// masked stands for what isn't shown, as in the kubelet's own log.
+const masked = "<masked>"
+
+// Masked returns a deep copy of c without what may be secret: the values of
+// staticPodURLHeader (the names stay), and in every URL the password, a user's
+// name that stands alone (it may be a token) and the values of the query, which
+// may be a signature.
+func Masked(c *v1beta1.KubeletConfiguration) *v1beta1.KubeletConfiguration {
+	c = c.DeepCopy()
+	for name := range c.StaticPodURLHeader {
+		c.StaticPodURLHeader[name] = []string{masked}
+	}
+	maskIn(reflect.ValueOf(c).Elem())
+	return c
+}
+
+// maskIn masks the URLs among all texts of v, which can be set.
+func maskIn(v reflect.Value) {
+	switch {
+	case HasOwnForm(v.Type()):
+	case v.Kind() == reflect.String:
+		v.SetString(maskURL(v.String()))
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		maskIn(v.Elem())
+	case v.Kind() == reflect.Struct:
+		for f := range Fields(v) {
+			maskIn(f.Value)
+		}
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			maskIn(v.Index(i))
+		}
+	case v.Kind() == reflect.Map:
+		for _, key := range v.MapKeys() {
+			elem := reflect.New(v.Type().Elem()).Elem()
+			elem.Set(v.MapIndex(key))
+			maskIn(elem)
+			v.SetMapIndex(key, elem)
+		}
+	}
+}
+
+// maskURL masks text if it is a URL. It works on the text, so that all that isn't
+// secret stays as it was written.
+func maskURL(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return text
+	}
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	// Where the user's part ends is clear in a valid URL only: an unescaped "/" in
+	// a password would end it too early.
+	within := len(rest)
+	if _, err := url.Parse(text); err == nil {
+		if slash := strings.IndexAny(rest, "/#"); slash >= 0 {
+			within = slash
+		}
+	}
+	if at := strings.LastIndex(rest[:within], "@"); at >= 0 {
+		rest = maskUser(rest[:at]) + rest[at:]
+	}
+	if hasQuery {
+		rest += "?" + maskQuery(query)
+	}
+	return scheme + "://" + rest
+}
+
+func maskUser(user string) string {
+	if name, _, ok := strings.Cut(user, ":"); ok {
+		return name + ":" + masked
+	}
+	return masked
+}
+
+func maskQuery(query string) string {
+	query, fragment, hasFragment := strings.Cut(query, "#")
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		switch name, _, ok := strings.Cut(part, "="); {
+		case ok:
+			parts[i] = name + "=" + masked
+		case part != "":
+			parts[i] = masked
+		}
+	}
+	query = strings.Join(parts, "&")
+	if hasFragment {
+		query += "#" + fragment
+	}
+	return query
+}

@@ -1,0 +1,83 @@
+package validation
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
+)
+
+// memoryAvailable is the eviction signal of the node's memory.
+const memoryAvailable = "memory.available"
+
+// signals are the eviction signals (kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction).
+func signals() []string {
+	return []string{
+		memoryAvailable, "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
+		"containerfs.available", "containerfs.inodesFree", "pid.available", "allocatableMemory.available",
+	}
+}
+
+// eviction checks when pods have to go.
+func (k *check) eviction() {
+	k.positive(at("evictionPressureTransitionPeriod"), k.EvictionPressureTransitionPeriod.Duration)
+	k.signalled(at("evictionHard"), k.EvictionHard, func(path *field.Path, _, value string) { k.threshold(path, value) })
+	k.signalled(at("evictionSoft"), k.EvictionSoft, func(path *field.Path, signal, value string) {
+		if k.threshold(path, value) && k.EvictionSoftGracePeriod[signal] == "" {
+			k.required(at("evictionSoftGracePeriod").Key(signal), `is needed beside its evictionSoft: how long that is borne, such as "1m30s"`)
+		}
+	})
+	// One without a threshold does no harm; drop-ins may leave it behind.
+	k.signalled(at("evictionSoftGracePeriod"), k.EvictionSoftGracePeriod, func(path *field.Path, _, value string) {
+		if d, err := time.ParseDuration(value); err != nil || d < 0 {
+			k.invalid(path, value, `must be a duration such as "1m30s", 0 or more`)
+		}
+	})
+	k.signalled(at("evictionMinimumReclaim"), k.EvictionMinimumReclaim, k.reclaim)
+}
+
+// signalled calls do for each entry of values whose signal there is.
+func (k *check) signalled(path *field.Path, values map[string]string, do func(path *field.Path, signal, value string)) {
+	known := signals()
+	for _, signal := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(known, signal) {
+			oneOf(k, path, signal, known...)
+			continue
+		}
+		do(path.Key(signal), signal, values[signal])
+	}
+}
+
+// threshold checks a threshold, and tells whether it is one: 0% and 100% turn it off.
+func (k *check) threshold(path *field.Path, value string) bool {
+	if text, ok := strings.CutSuffix(value, "%"); ok {
+		p, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(p >= 0 && p <= 100) { // so that NaN is refused as well
+			k.invalid(path, value, `must be a percentage from "0%" to "100%", which both turn it off`)
+		}
+		return p > 0 && p < 100
+	}
+	q, err := forms.Quantity(value)
+	if err != nil || q.Sign() <= 0 {
+		k.invalid(path, value, `must be a quantity of more than 0 such as "100Mi", or a percentage such as "10%"`)
+	}
+	return true
+}
+
+// reclaim checks how much is to be won back. The kubelet takes more than 100% too.
+func (k *check) reclaim(path *field.Path, _, value string) {
+	if text, ok := strings.CutSuffix(value, "%"); ok {
+		if p, err := strconv.ParseFloat(text, 64); err != nil || !(p > 0) {
+			k.invalid(path, value, `must be a percentage of more than 0 such as "5%"`)
+		}
+		return
+	}
+	if q, err := forms.Quantity(value); err != nil || q.Sign() < 0 {
+		k.invalid(path, value, `must be a quantity such as "500Mi", 0 or more, or a percentage such as "5%"`)
+	}
+}

@@ -1,0 +1,116 @@
+package validation
+
+import (
+	"path"
+	"strings"
+	"time"
+
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
+)
+
+// MaxContainerRestartPeriod is the longest wait between restarts of a container
+// that keeps failing (KubeletConfiguration.crashLoopBackOff).
+const MaxContainerRestartPeriod = 300 * time.Second
+
+// Swap behaviours (KubeletConfiguration.memorySwap.swapBehavior); none is NoSwap.
+const (
+	NoSwap      = "NoSwap"
+	LimitedSwap = "LimitedSwap"
+)
+
+// idsPerRange is what the IDs of a pod with a user namespace are a multiple of.
+const idsPerRange = 65536
+
+const (
+	minCPUQuotaPeriod = time.Millisecond
+	maxCPUQuotaPeriod = time.Second
+	minRestartPeriod  = time.Second
+)
+
+// Gates that settings of containers need.
+const (
+	crashLoopBackOffMax = "KubeletCrashLoopBackOffMax"
+	memoryQoS           = "MemoryQoS"
+)
+
+// runtime checks how the container runtime is reached.
+func (k *check) runtime() {
+	k.endpoint("containerRuntimeEndpoint", k.ContainerRuntimeEndpoint)
+	k.endpoint("imageServiceEndpoint", k.ImageServiceEndpoint)
+	if k.ImageServiceEndpoint != "" && k.ContainerRuntimeEndpoint == "" {
+		k.forbidden(at("imageServiceEndpoint"), "the embedded runtime serves its own images: set containerRuntimeEndpoint too, or neither")
+	}
+	k.positive(at("runtimeRequestTimeout"), k.RuntimeRequestTimeout.Duration)
+	oneOf(k, at("hairpinMode"), k.HairpinMode, v1beta1.PromiscuousBridge, v1beta1.HairpinVeth, v1beta1.HairpinNone)
+	if _, err := PodCIDRs(k.KubeletConfiguration); err != nil {
+		k.errs = append(k.errs, err)
+	}
+}
+
+// endpoint takes a bare path too, as the kubelet does, though it calls that deprecated.
+func (k *check) endpoint(name, value string) {
+	socket := strings.TrimPrefix(value, "unix://")
+	if value != "" && (!path.IsAbs(socket) || strings.ContainsRune(socket, 0)) {
+		k.invalid(at(name), value, `must be a unix socket such as "unix:///run/containerd/containerd.sock"`)
+	}
+}
+
+// pods checks what pods and their containers get.
+func (k *check) pods() {
+	atLeast(k, "maxPods", k.MaxPods, 0, "must be 0 or more")
+	atLeast(k, "podsPerCore", k.PodsPerCore, 0, "must be 0 (no limit by cores) or more")
+	if p := k.CPUCFSQuotaPeriod.Duration; p < minCPUQuotaPeriod || p > maxCPUQuotaPeriod {
+		k.invalid(at("cpuCFSQuotaPeriod"), p.String(), "must be from 1ms to 1s")
+	}
+	if b := k.MemorySwap.SwapBehavior; b != "" {
+		oneOf(k, at("memorySwap", "swapBehavior"), b, NoSwap, LimitedSwap)
+	}
+	if f := *k.MemoryThrottlingFactor; !(f > 0 && f <= 1) { // so that NaN is refused as well
+		k.invalid(at("memoryThrottlingFactor"), f, "must be more than 0 and at most 1")
+	}
+	policy := at("memoryReservationPolicy")
+	oneOf(k, policy, k.MemoryReservationPolicy, v1beta1.NoneMemoryReservationPolicy, v1beta1.TieredReservationMemoryReservationPolicy)
+	if k.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy {
+		k.needsGate(policy, memoryQoS)
+	}
+	k.userNamespaces()
+	k.restarts()
+}
+
+func (k *check) userNamespaces() {
+	if k.UserNamespaces == nil {
+		return
+	}
+	if n := *k.UserNamespaces.IDsPerPod; n <= 0 || n%idsPerRange != 0 || n >= 1<<32 {
+		k.invalid(at("userNamespaces", "idsPerPod"), n, "must be a multiple of 65536, and less than 4294967296")
+	}
+}
+
+// restarts lets the default stand where the gate is off: it is what counts then.
+func (k *check) restarts() {
+	path := at("crashLoopBackOff", "maxContainerRestartPeriod")
+	p := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	if p < minRestartPeriod || p > MaxContainerRestartPeriod {
+		k.invalid(path, p.String(), "must be from 1s to 300s")
+	}
+	if p != MaxContainerRestartPeriod {
+		k.needsGate(path, crashLoopBackOffMax)
+	}
+}
+
+// sysctls checks what pods may be allowed to set: only what has a namespace of its
+// own can be given to them.
+func (k *check) sysctls() {
+	for i, pattern := range k.AllowedUnsafeSysctls {
+		path := at("allowedUnsafeSysctls").Index(i)
+		name, prefix := strings.CutSuffix(strings.ReplaceAll(pattern, "/", "."), "*")
+		switch {
+		case !forms.IsSysctl(name):
+			k.invalid(path, pattern, `must be a sysctl such as "net.core.somaxconn", or the beginning of one before "*"`)
+		case !forms.IsNamespaced(name, prefix):
+			k.invalid(path, pattern, "can't be given to pods, as it has no namespace: only kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* and net.* can")
+		}
+	}
+}

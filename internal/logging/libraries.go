@@ -1,0 +1,46 @@
+package logging
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+)
+
+// libraries are the Kubernetes libraries that log through klog's global logger. klog
+// decides by thresholds of its own what reaches ours, and lets them be set through flags only.
+type libraries struct{ flags flag.FlagSet }
+
+// RedirectLibraries makes the Kubernetes libraries, which log through klog's global
+// logger, log here, as much as the agent itself. It is to be called once, from
+// main, before any other goroutine logs.
+func (l *Log) RedirectLibraries() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	libs := &libraries{}
+	klog.InitFlags(&libs.flags)
+	if err := libs.set(l.now); err != nil {
+		return err
+	}
+	l.libraries = libs
+	options := []klog.LoggerOption{klog.ContextualLogger(true), klog.FlushLogger(l.Flush)}
+	if l.format == logsapi.DefaultLogFormat {
+		// What isn't structured comes in klog's format already, with its severity.
+		to := l.streams.router()
+		options = append(options, klog.WriteKlogBuffer(func(line []byte) { _, _ = to.Write(line) }))
+	}
+	klog.SetLoggerWithOptions(l.logger, options...)
+	return nil
+}
+
+// set changes how much klog lets through. Nothing passes it for the moment this takes.
+func (l *libraries) set(t threshold) error {
+	for name, value := range map[string]string{"v": strconv.FormatUint(uint64(t.verbosity), 10), "vmodule": t.vmodule} {
+		if err := l.flags.Set(name, value); err != nil {
+			return fmt.Errorf("the libraries' log %s can't be set to %q: %w", name, value, err)
+		}
+	}
+	return nil
+}

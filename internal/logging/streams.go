@@ -1,0 +1,135 @@
+package logging
+
+import (
+	"io"
+	"sync"
+	"time"
+)
+
+// streams are where lines go. Each Write is one whole line.
+type streams struct {
+	// out takes what isn't an error; it is nil if there is one stream only.
+	out, err io.Writer
+	// held is out if that holds lines back.
+	held *buffer
+}
+
+func newStreams(c Config) streams {
+	// One lock for both, which may be the same file.
+	mu := &sync.Mutex{}
+	s := streams{err: &lockedWriter{mu: mu, w: c.Err}}
+	if !c.SplitStream {
+		return s
+	}
+	s.out = &lockedWriter{mu: mu, w: c.Out}
+	if c.InfoBufferSize > 0 {
+		s.held = newBuffer(s.out, c.InfoBufferSize, c.FlushFrequency)
+		s.out = s.held
+	}
+	return s
+}
+
+func (s streams) flush() {
+	if s.held != nil {
+		s.held.flush()
+	}
+}
+
+func (s streams) close() {
+	if s.held != nil {
+		s.held.close()
+	}
+}
+
+// router returns a writer of lines in klog's format.
+func (s streams) router() io.Writer {
+	if s.out == nil {
+		return s.err
+	}
+	return router{s}
+}
+
+// router knows by the first letter of a line, which is that of its severity, where it goes.
+type router struct{ streams }
+
+func (r router) Write(line []byte) (int, error) {
+	if len(line) > 0 && line[0] == 'I' {
+		return r.out.Write(line)
+	}
+	return r.err.Write(line)
+}
+
+// lockedWriter lets one goroutine write at a time, so that lines stay whole.
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// buffer holds lines back until there are too many bytes of them, or the first has waited
+// for long enough. Unlike those of bufio and zap it goes on after a write has failed: a disk
+// that was full for a while must not end logging for good.
+type buffer struct {
+	w     io.Writer
+	size  int64
+	every time.Duration
+	// late runs out when the first of the lines has waited for long enough.
+	late *time.Timer
+
+	mu     sync.Mutex
+	held   []byte
+	closed bool
+}
+
+func newBuffer(w io.Writer, size int64, every time.Duration) *buffer {
+	b := &buffer{w: w, size: size, every: every}
+	b.late = time.AfterFunc(every, b.flush)
+	b.late.Stop() // until there is something to be late with
+	return b
+}
+
+// Write takes a whole line.
+func (b *buffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if int64(len(b.held)+len(line)) > b.size {
+		b.write()
+	}
+	if b.closed || int64(len(line)) > b.size {
+		return b.w.Write(line)
+	}
+	if len(b.held) == 0 {
+		b.late.Reset(b.every)
+	}
+	b.held = append(b.held, line...)
+	return len(line), nil
+}
+
+// write writes what is held; the caller holds the lock. What can't be written is lost, as
+// it is without a buffer.
+func (b *buffer) write() {
+	b.late.Stop()
+	if len(b.held) > 0 {
+		_, _ = b.w.Write(b.held)
+		b.held = b.held[:0]
+	}
+}
+
+func (b *buffer) flush() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.write()
+}
+
+// close ends holding back.
+func (b *buffer) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.write()
+	b.closed = true
+}

@@ -1,0 +1,70 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// ReloadResult is what became of a reload of the configuration.
+type ReloadResult string
+
+// The values of the label result.
+const (
+	// ReloadApplied: the new configuration is in force.
+	ReloadApplied ReloadResult = "applied"
+	// ReloadUnchanged: what was read is in force already.
+	ReloadUnchanged ReloadResult = "unchanged"
+	// ReloadRefused: what was read needs a restart.
+	ReloadRefused ReloadResult = "refused"
+	// ReloadInvalid: what was read can't be used.
+	ReloadInvalid ReloadResult = "invalid"
+)
+
+// Reloads records how the configuration is read again while the agent runs.
+type Reloads struct {
+	total   *prometheus.CounterVec
+	success prometheus.Gauge
+	at      prometheus.Gauge
+}
+
+func newReloads() *Reloads {
+	r := &Reloads{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "deckhand_config_reloads_total",
+			Help: "Number of times the configuration was read again, by what came of it: applied, unchanged, refused (it needs a restart) or invalid.",
+		}, []string{"result"}),
+		success: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "deckhand_config_last_reload_success",
+			Help: "Whether the configuration, when it was last read, is the one in force: 0 after a reload that was refused or invalid.",
+		}),
+		at: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "deckhand_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration was last read and is the one in force since, in seconds since 1970; the start of the agent counts.",
+		}),
+	}
+	r.success.Set(1)
+	return r
+}
+
+func (r *Reloads) collectors() []prometheus.Collector {
+	return []prometheus.Collector{r.total, r.success, r.at}
+}
+
+// Loaded records that the configuration was read at the start of the agent, which is no
+// reload but counts as a success.
+func (r *Reloads) Loaded(at time.Time) {
+	r.success.Set(1)
+	r.at.Set(float64(at.UnixMilli()) / 1e3)
+}
+
+// Reloaded records a reload that ended at that time.
+func (r *Reloads) Reloaded(result ReloadResult, at time.Time) {
+	r.total.WithLabelValues(string(result)).Inc()
+	switch result {
+	case ReloadApplied, ReloadUnchanged:
+		r.Loaded(at)
+	default:
+		r.success.Set(0)
+	}
+}

@@ -1,0 +1,113 @@
+package filewatch
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr"
+)
+
+// listener is a watcher of /etc/c in virtual time, and when it was armed and told.
+type listener struct {
+	events   chan fsnotify.Event
+	failures chan error
+	began    time.Time
+	w        *Watcher
+	done     chan error
+
+	mu    sync.Mutex
+	armed int
+	told  []time.Duration
+}
+
+func listen(t *testing.T) *listener {
+	l := &listener{events: make(chan fsnotify.Event), failures: make(chan error), began: time.Now(), done: make(chan error, 1), w: New(nil, logr.Discard())}
+	l.w.trail = trail{"/etc": {"c": true}}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	go func() { l.done <- l.w.listen(ctx, l.events, l.failures, l.arm) }()
+	go func() {
+		for {
+			select {
+			case <-l.w.Changed():
+				l.mu.Lock()
+				l.told = append(l.told, time.Since(l.began))
+				l.mu.Unlock()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	synctest.Wait()
+	return l
+}
+
+func (l *listener) arm() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.armed++
+}
+
+func (l *listener) expect(t *testing.T, when string, armed int, told ...time.Duration) {
+	t.Helper()
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.armed != armed || !slices.Equal(l.told, told) {
+		t.Errorf("%s: armed %d times, told after %v; want %d and %v", when, l.armed, l.told, armed, told)
+	}
+}
+
+const ms = time.Millisecond
+
+func TestChangesAreToldWhenTheyHaveSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := listen(t)
+		l.expect(t, "at first", 1, 0)
+		for range 10 {
+			l.events <- fsnotify.Event{Name: "/etc/c", Op: fsnotify.Write}
+			time.Sleep(100 * ms)
+		}
+		time.Sleep(10 * time.Second)
+		l.expect(t, "written to for 900 ms", 2, 0, 1150*ms)
+		l.events <- fsnotify.Event{Name: "/etc/other", Op: fsnotify.Create}
+		l.events <- fsnotify.Event{Name: "/c", Op: fsnotify.Create}
+		time.Sleep(9 * time.Second)
+		l.expect(t, "what doesn't concern us", 2, 0, 1150*ms)
+		l.events <- fsnotify.Event{Name: "/etc/c", Op: fsnotify.Create}
+		l.expect(t, "a name came", 3, 0, 1150*ms)
+		time.Sleep(time.Second)
+		l.expect(t, "and settled", 4, 0, 1150*ms, 20250*ms)
+		l.failures <- fsnotify.ErrEventOverflow
+		time.Sleep(time.Second)
+		l.expect(t, "events were lost", 5, 0, 1150*ms, 20250*ms, 21250*ms)
+	})
+}
+
+func TestChangesWithoutEndAreToldToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := listen(t)
+		for range 120 {
+			l.events <- fsnotify.Event{Name: "/etc", Op: fsnotify.Chmod}
+			time.Sleep(100 * ms)
+		}
+		l.expect(t, "12 s of changes", 3, 0, 5*time.Second, 10*time.Second)
+	})
+}
+
+func TestTheEndOfEventsIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := listen(t)
+		close(l.failures)
+		close(l.events)
+		if err := <-l.done; err == nil || errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
