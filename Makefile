@@ -72,7 +72,7 @@ laws: ## Drive the core through millions of random steps. LAW_STEPS=N for more, 
 
 .PHONY: e2e
 e2e: tools images deckhand ## Run the end-to-end tests on a real containerd.
-	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... | $(GO) run ./test/report
+	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... ./test/packaging | $(GO) run ./test/report
 
 .PHONY: bench
 bench: deps build ## Compare pod start, restart and idle cost with plain CRI calls.
@@ -93,6 +93,13 @@ bench-logs: ## Measure reading and rotating container logs beside plain scans an
 .PHONY: bench-images
 bench-images: deps build ## Compare pulls with plain CRI calls, and count those that 100 pods of one image cause.
 	$(GO) run ./bench/cmd/bench images
+
+##@ Packages
+
+.PHONY: dist
+dist: tools images ## Build a Debian package, a tar.gz and their SHA256SUMS into dist/.
+	rm -rf dist
+	packaging/build.sh $(BIN) dist
 
 ##@ Parts
 

@@ -101,13 +101,16 @@ func newMetrics(cfg *config.Config) *metrics.Metrics {
 	return metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: version(), GoVersion: goruntime.Version()})
 }
 
-// binDirs are where the embedded runtime's programs are looked for before PATH.
+// binDirs are where the embedded runtime's programs are looked for before PATH: where the
+// package puts them, whose /usr/bin may have a containerd of the host, and beside the
+// agent's own program.
 func binDirs(cfg *config.Config) []string {
 	if cfg.Embedded.BinDir != "" {
 		return []string{cfg.Embedded.BinDir}
 	}
 	if exe, err := os.Executable(); err == nil {
-		return []string{filepath.Dir(exe)}
+		dir := filepath.Dir(exe)
+		return []string{filepath.Join(filepath.Dir(dir), "libexec", "deckhand"), dir}
 	}
 	return nil
 }

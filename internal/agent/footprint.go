@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,13 +14,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/sealed"
 	"github.com/deckhand-node/deckhand/internal/takedown"
 )
 
-// footprint is what an agent was told about the host-wide things it makes. It is
-// kept in the root folder, so that a take-down needs to be told nothing but that.
+// footprint says whose the root folder is, and what that agent was told about the host-wide
+// things it makes. It is kept in the root folder, so that a take-down needs to be told nothing
+// but that, and an agent that is too old for what is there touches nothing.
 type footprint struct {
-	Version    int    `json:"version"`
+	// Version is the format of the root folder as a whole: see footprintVersion.
+	Version int `json:"version"`
+	// Deckhand is the version of the agent that last ran here.
+	Deckhand   string `json:"deckhand,omitempty"`
 	PodCIDR    string `json:"podCIDR"`
 	Bridge     string `json:"bridge"`
 	CgroupRoot string `json:"cgroupRoot"`
@@ -29,13 +35,50 @@ type footprint struct {
 	BinDirs []string `json:"binDirs"`
 }
 
+// footprintVersion is raised with every format below the root folder that an older agent
+// couldn't read (UPGRADING.md lists them): one refusal before anything is touched, instead of
+// one by each room that meets its own file.
 const footprintVersion = 1
 
 func footprintPath(root string) string { return filepath.Join(root, "footprint.json") }
 
+// checkFootprint refuses a root folder that a newer deckhand has used. It changes nothing.
+func checkFootprint(root string) error {
+	if _, _, err := loadFootprint(root); errors.Is(err, sealed.ErrNewer) {
+		return err
+	}
+	return nil // one that is damaged is made anew
+}
+
+// loadFootprint reads the footprint; found is false if there is none.
+func loadFootprint(root string) (f footprint, found bool, err error) {
+	path := footprintPath(root)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, false, nil
+	}
+	if err != nil {
+		return f, true, err
+	}
+	if err := sealed.CheckVersion(data, footprintVersion); errors.Is(err, sealed.ErrNewer) {
+		var by struct{ Deckhand string }
+		_ = json.Unmarshal(data, &by) // it is only told, if it can be
+		return f, true, fmt.Errorf("the root folder %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install %s or newer again, or have it take everything down (`deckhand down`) before you go back",
+			root, version(), err, cmp.Or(by.Deckhand, "that version"))
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		return f, true, fmt.Errorf("%s can't be understood: %w", path, err)
+	}
+	return f, true, nil
+}
+
+// writeFootprint says that this agent runs here now. The lock has to be held.
 func writeFootprint(cfg *config.Config) error {
+	if err := checkFootprint(cfg.RootDir); err != nil {
+		return err
+	}
 	e := EmbeddedConfig(cfg)
-	data, err := json.MarshalIndent(footprint{Version: footprintVersion, PodCIDR: e.PodCIDR, Bridge: e.Bridge,
+	data, err := json.MarshalIndent(footprint{Version: footprintVersion, Deckhand: version(), PodCIDR: e.PodCIDR, Bridge: e.Bridge,
 		CgroupRoot: cfg.Kubelet.CgroupRoot, PodLogs: cfg.Kubelet.PodLogsDir, LogLinks: cfg.ContainerLogLinksDir, BinDirs: e.BinDirs}, "", "  ")
 	if err != nil {
 		return err
@@ -48,19 +91,9 @@ func writeFootprint(cfg *config.Config) error {
 func readFootprint(root string) (takedown.Config, error) {
 	c := takedown.Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR, Bridge: flags.DefaultBridge}.WithDefaults(), Grace: downGrace,
 		PodLogs: "/var/log/pods", ContainerLogs: flags.DefaultContainerLogLinksDir}
-	data, err := os.ReadFile(footprintPath(root))
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err != nil {
+	f, found, err := loadFootprint(root)
+	if err != nil || !found {
 		return c, err
-	}
-	var f footprint
-	if err := json.Unmarshal(data, &f); err != nil {
-		return c, fmt.Errorf("%s can't be understood: %w", footprintPath(root), err)
-	}
-	if f.Version > footprintVersion {
-		return c, fmt.Errorf("%s was written by a newer deckhand (version %d, this one knows %d): use that one", footprintPath(root), f.Version, footprintVersion)
 	}
 	c.Runtime.PodCIDR, c.Runtime.Bridge, c.CgroupRoot = f.PodCIDR, f.Bridge, f.CgroupRoot
 	c.PodLogs, c.ContainerLogs = f.PodLogs, f.LogLinks

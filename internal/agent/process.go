@@ -148,7 +148,7 @@ func preflight(ctx context.Context, cfg *config.Config) (lacks []string, err err
 		if err != nil {
 			return nil, err
 		}
-		if err := lock.Release(); err != nil {
+		if err := errors.Join(checkFootprint(cfg.RootDir), lock.Release()); err != nil {
 			return nil, err
 		}
 	}

@@ -65,8 +65,9 @@ func (a *Agent) buildWorkers() error {
 			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(&a.reloader.Current().Kubelet), Dead: dead,
 				ImagesAt: a.imagesAt.time(), RoomAt: a.grants.RoomAt(), ObjectsAt: a.objectsAt.time()}
 		},
-		Surplus: func(uid types.UID) []string { return a.remains.keeper.Surplus(uid) },
-		Resync:  k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
+		SparesOthers: !a.cfg.Standalone,
+		Surplus:      func(uid types.UID) []string { return a.remains.keeper.Surplus(uid) },
+		Resync:       k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
 	}
 	if a.options.between != nil {
 		a.options.between(&c)

@@ -116,6 +116,10 @@ type Config struct {
 	Node func() lifecycle.Node
 	// Surplus tells which of a pod's ended instances the node keeps no longer; nil for none.
 	Surplus func(types.UID) []string
+	// SparesOthers leaves pods alone that no source has wanted since the agent started,
+	// unless one wants another pod of that name: they may be an API server's, which isn't
+	// asked.
+	SparesOthers bool
 	// Resync is how often every worker looks again without being woken, as a safety net.
 	Resync time.Duration
 	Log    logr.Logger
@@ -140,13 +144,15 @@ type Pool struct {
 	// waiting has the names of wanted pods that can't begin before another one has
 	// ended. The loop alone touches it.
 	waiting map[string]bool
+	// spared are the pods that were told to be left alone.
+	spared map[types.UID]bool
 	// core is lifecycle.Decide; a test makes it fail.
 	core func(lifecycle.Input) lifecycle.Decision
 }
 
 // New constructs a pool; Run starts it.
 func New(cfg Config) *Pool {
-	return &Pool{cfg: cfg, workers: map[types.UID]*worker{}, look: make(chan struct{}, 1), ended: make(chan *worker), core: lifecycle.Decide}
+	return &Pool{cfg: cfg, workers: map[types.UID]*worker{}, spared: map[types.UID]bool{}, look: make(chan struct{}, 1), ended: make(chan *worker), core: lifecycle.Decide}
 }
 
 // Wake has the pod looked at again. It never blocks and may be called from anywhere.
@@ -346,7 +352,11 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		}
 	}
 	orphan := func(uid types.UID, name string) {
-		if wanted[uid] == nil && p.workers[uid] == nil {
+		switch {
+		case wanted[uid] != nil || p.workers[uid] != nil:
+		case p.cfg.SparesOthers && successors[name] == nil:
+			p.spare(uid, name)
+		default:
 			p.begin(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: "no source wants it"})
 		}
 	}
@@ -359,7 +369,17 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		}
 	}
 	for _, uid := range leftovers {
-		orphan(uid, "")
+		if !p.cfg.SparesOthers { // whose they are can't be told
+			orphan(uid, "")
+		}
+	}
+}
+
+// spare tells once of a pod that is left alone.
+func (p *Pool) spare(uid types.UID, name string) {
+	if !p.spared[uid] {
+		p.spared[uid] = true
+		p.cfg.Log.Info("A pod that no manifest wants is left alone: an API server may want it, and this build asks none", "pod", name, "podUID", uid)
 	}
 }
 

@@ -30,9 +30,10 @@ type world struct {
 	nextID  int
 	log     []string
 	// hold blocks the first effect of a kind on a pod until its channel is closed.
-	hold      map[string]chan struct{}
-	leftovers []types.UID
-	reports   map[types.UID]pod.Report
+	hold         map[string]chan struct{}
+	leftovers    []types.UID
+	sparesOthers bool
+	reports      map[types.UID]pod.Report
 	// late is what the runtime turns out to have of the next pod whose worker has
 	// ended; nobody is woken for it.
 	late *pod.Observed
@@ -123,7 +124,7 @@ func bareWorld() *world {
 
 // start runs a pool on the world until the test ends or stop is called.
 func (w *world) start(t *testing.T) (stop func()) {
-	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, Resync: time.Hour, Log: logr.Discard()})
+	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, SparesOthers: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
 	if w.core != nil {
 		w.pool.core = w.core
 	}
@@ -365,6 +366,35 @@ func TestSuccessorWaitsForAnOrphanOfItsName(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if !w2.running("a2") || w2.position("a1 RemoveSandbox") > w2.position("a2 CreateSandbox") {
 			t.Fatalf("the order is wrong: %v", w2.log)
+		}
+	})
+}
+
+// An agent that asks no API server can't tell whether that wants a pod. One whose name a
+// manifest wants is another agent's static pod, and gives way.
+func TestPodsThatOthersMayWantAreSpared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		close(w.known)
+		stop := w.start(t)
+		w.set(newPod("api", "api1"), newPod("static", "s1"), newPod("mine", "m1"))
+		time.Sleep(10 * time.Second)
+		stop()
+		w2 := bareWorld()
+		close(w2.known)
+		w2.runtime, w2.nextID, w2.sparesOthers = w.runtime, 100, true
+		w2.leftovers = []types.UID{"api1", "gone"}
+		w2.pods = []*pod.Desired{newPod("static", "s2"), newPod("mine", "m1")}
+		w2.start(t)
+		time.Sleep(20 * time.Second)
+		if !w2.running("api1") || w2.running("s1") || !w2.running("s2") || !w2.running("m1") || w2.position("gone CleanPod") >= 0 {
+			t.Fatalf("not what was to be spared: %v", w2.log)
+		}
+		// What was wanted in this agent's life isn't spared.
+		w2.set(newPod("static", "s2"))
+		time.Sleep(20 * time.Second)
+		if !w2.running("api1") || w2.running("m1") {
+			t.Fatalf("not what was to be taken down: %v", w2.log)
 		}
 	})
 }

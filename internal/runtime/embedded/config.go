@@ -39,6 +39,9 @@ type Config struct {
 	PauseImage string
 	// LogLevel is containerd's: trace, debug, info, warn, error, fatal or panic.
 	LogLevel string
+	// SystemdCgroup has runc ask systemd for containers' cgroups, which has to be so if
+	// pods' cgroup parents are slices (KubeletConfiguration cgroupDriver: systemd).
+	SystemdCgroup bool
 	// OnImport, if set, is told the references of each archive's images when it was
 	// imported, not when it was found unchanged. It is called from any goroutine,
 	// also before Start has returned; it must not block, nor import.

@@ -110,7 +110,7 @@ disabled_plugins = [
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
         BinaryName = {{q .Programs.Runc}}
         Root = {{q .RuncRoot}}
-        SystemdCgroup = false
+        SystemdCgroup = {{.Config.SystemdCgroup}}
 `))
 
 // render writes containerd's configuration. It is the same text for the same

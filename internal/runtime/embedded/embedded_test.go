@@ -103,6 +103,16 @@ func TestAgentRestartAdopts(t *testing.T) {
 	checkPod(t, in, pod, "one")
 }
 
+// The pause image needs nobody to put its archive into the images folder.
+func TestPauseImageComesAlong(t *testing.T) {
+	in := embeddedtest.Prepare(t)
+	if err := os.Remove(filepath.Join(in.Config.RootDir, "images", "pause.tar")); err != nil {
+		t.Fatal(err)
+	}
+	in.Launch(t)
+	checkPod(t, in, in.RunPod(t, "one", nil), "one")
+}
+
 // Another configuration needs another containerd, under the same pods.
 func TestChangedConfigurationRestarts(t *testing.T) {
 	in := embeddedtest.Start(t)

@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,12 +21,16 @@ type Programs struct {
 	Containerd, Shim, Runc string
 	// CNIDirs hold the CNI plugins, each plugin in one of them.
 	CNIDirs []string
+	// PauseArchive is the archive with the default pause image, in a folder images beside
+	// the programs; empty if there is none.
+	PauseArchive string
 	// Path is the PATH that containerd and its shims get.
 	Path string
 }
 
-// FindPrograms looks in the given folders, then in PATH, and for CNI plugins in
-// their usual folders too. The error names everything that is missing.
+// FindPrograms looks in the given folders, then in PATH; for CNI plugins in their usual
+// folders instead of PATH, which has another program called bridge (iproute2's). The error
+// names everything that is missing.
 func FindPrograms(binDirs []string) (Programs, error) {
 	dirs := make([]string, 0, len(binDirs))
 	for _, d := range binDirs {
@@ -43,34 +48,39 @@ func FindPrograms(binDirs []string) (Programs, error) {
 	}
 	// netfilter programs and modprobe live there, and a user's PATH may lack it.
 	path = append(path, "/usr/sbin", "/sbin")
-	p := Programs{Path: strings.Join(path, string(os.PathListSeparator))}
-	var missing []string
+	p := Programs{Path: strings.Join(path, string(os.PathListSeparator)), PauseArchive: findArchive(dirs)}
+	missing := map[string]string{} // where it was looked for
 	for name, to := range map[string]*string{"containerd": &p.Containerd, "containerd-shim-runc-v2": &p.Shim, "runc": &p.Runc} {
 		if *to = find(name, path); *to == "" {
-			missing = append(missing, name)
+			missing[name] = places(dirs, "PATH")
 		}
 	}
 	for _, name := range cni.Plugins() {
-		found := find(name, append(path[:len(path):len(path)], cniDirs...))
+		found := find(name, slices.Concat(dirs, cniDirs))
 		if found == "" {
-			missing = append(missing, "the CNI plugin "+name)
+			missing["the CNI plugin "+name] = places(dirs, cniDirs...)
 			continue
 		}
 		if dir := filepath.Dir(found); !slices.Contains(p.CNIDirs, dir) {
 			p.CNIDirs = append(p.CNIDirs, dir)
 		}
 	}
-	return p, missingError(missing, dirs)
+	return p, missingError(missing)
 }
 
-func missingError(missing, dirs []string) error {
-	var errs []error
-	where := "PATH"
-	if len(dirs) > 0 {
-		where = strings.Join(dirs, ", ") + " or PATH"
+func places(dirs []string, more ...string) string {
+	list := slices.Concat(dirs, more)
+	last := len(list) - 1
+	if last == 0 {
+		return list[last]
 	}
-	for _, name := range slices.Sorted(slices.Values(missing)) {
-		errs = append(errs, fmt.Errorf("%s: not found in %s; `make build` makes it", name, where))
+	return strings.Join(list[:last], ", ") + " or " + list[last]
+}
+
+func missingError(missing map[string]string) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		errs = append(errs, fmt.Errorf("%s: not found in %s; `make build` makes it", name, missing[name]))
 	}
 	return errors.Join(errs...)
 }
@@ -80,6 +90,16 @@ func find(name string, dirs []string) string {
 		path := filepath.Join(dir, name)
 		if found, err := exec.LookPath(path); err == nil {
 			return found
+		}
+	}
+	return ""
+}
+
+func findArchive(dirs []string) string {
+	for _, dir := range dirs {
+		path := filepath.Join(dir, "images", "pause.tar")
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path
 		}
 	}
 	return ""

@@ -70,7 +70,7 @@ func (r *Runtime) Endpoint() string { return endpoint(r.layout) }
 func (r *Runtime) StateDir() string { return r.layout.State() }
 
 // Start makes containerd run and answer, and imports the archives that are
-// there. A containerd that runs for this root folder is adopted; it is restarted,
+// there, that of the pause image beside the programs among them. A containerd that runs for this root folder is adopted; it is restarted,
 // under its pods, when its program or configuration is another than it ought to
 // be. Only one agent per root folder may call it; the agent's lock sees to that.
 func (r *Runtime) Start(ctx context.Context) error {
@@ -83,7 +83,17 @@ func (r *Runtime) Start(ctx context.Context) error {
 	if err := r.images.Sync(ctx); err != nil {
 		return err
 	}
-	return nil
+	return r.providePause(ctx)
+}
+
+// providePause imports the default pause image where it is missing and its archive lies
+// beside the programs: it is in no registry.
+func (r *Runtime) providePause(ctx context.Context) error {
+	programs, err := FindPrograms(r.config.BinDirs)
+	if err != nil || programs.PauseArchive == "" || r.config.PauseImage != DefaultPauseImage {
+		return err
+	}
+	return r.images.Ensure(ctx, DefaultPauseImage, programs.PauseArchive)
 }
 
 // Run keeps containerd running, imports archives as they appear, and removes the

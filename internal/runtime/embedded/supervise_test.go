@@ -62,4 +62,8 @@ func TestRender(t *testing.T) {
 	if err != nil || !strings.Contains(string(pages), "disable_hugetlb_controller = false") {
 		t.Errorf("where huge pages can be bounded it is\n%s", pages)
 	}
+	slices, err := render(Config{SystemdCgroup: true}.WithDefaults(), l, p, host{})
+	if err != nil || !strings.Contains(string(slices), "SystemdCgroup = true") || !strings.Contains(string(text), "SystemdCgroup = false") {
+		t.Errorf("where systemd makes cgroups it is\n%s", slices)
+	}
 }

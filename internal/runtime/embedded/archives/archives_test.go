@@ -174,6 +174,23 @@ func TestTells(t *testing.T) {
 	expect("example.org/a:1")
 }
 
+func TestEnsure(t *testing.T) {
+	f := newFolder(t)
+	path := filepath.Join(t.TempDir(), "a.tar")
+	writeArchive(t, path, "example.org/a:1")
+	for range 2 {
+		if err := f.Ensure(t.Context(), "example.org/a:1", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(f.told); n != 1 || !f.has(t, "example.org/a:1") {
+		t.Errorf("imported %d times", n)
+	}
+	if err := f.Ensure(t.Context(), "example.org/b:1", filepath.Join(f.dir, "none.tar")); err == nil {
+		t.Error("an archive that isn't there was imported")
+	}
+}
+
 // An archive is imported once, until it changes or its image is removed.
 func TestSyncSkipsWhatIsThere(t *testing.T) {
 	f := newFolder(t)

@@ -75,6 +75,23 @@ func (im *Importer) Import(ctx context.Context, path string) ([]string, error) {
 	return refs, err
 }
 
+// Ensure imports the archive at path, wherever it is, unless the image it is for is there.
+func (im *Importer) Ensure(ctx context.Context, ref, path string) error {
+	im.importing.Lock()
+	defer im.importing.Unlock()
+	conn, err := im.connect()
+	if err != nil {
+		return fmt.Errorf("image archive %s: %w", path, err)
+	}
+	defer conn.Close()
+	present, err := references(ctx, conn)
+	if err != nil || present[ref] {
+		return err
+	}
+	_, _, err = im.importFile(ctx, conn, path)
+	return err
+}
+
 // ImportFrom imports the archive that r holds, and returns the references of its
 // images. It waits for nothing but r: a slow one holds up no other import.
 func (im *Importer) ImportFrom(ctx context.Context, r io.Reader) ([]string, error) {

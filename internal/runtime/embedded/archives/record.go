@@ -12,7 +12,11 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/sealed"
 )
+
+// recordVersion is the record file's format. 0, without version and sum, was only the content.
+const recordVersion = 1
 
 // imported is what was imported, by file name: the content of the record file.
 type imported map[string]entry
@@ -40,7 +44,8 @@ func (e entry) holds(path string, present map[string]bool) bool {
 	return !slices.ContainsFunc(e.Images, func(ref string) bool { return !present[ref] })
 }
 
-// readRecord reads the record. A missing or bad one only means importing again.
+// readRecord reads the record. A missing, bad or newer one only means importing again,
+// and making it anew.
 func readRecord(path string, log logr.Logger) imported {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,19 +53,31 @@ func readRecord(path string, log logr.Logger) imported {
 	}
 	var known imported
 	if err == nil {
-		err = json.Unmarshal(text, &known)
+		known, err = parseRecord(text)
 	}
 	if err != nil {
-		log.V(2).Info("The record of imported images can't be read, so all are imported again", "file", path, "err", err.Error())
+		log.V(2).Info("The record of imported images can't be used, so all are imported again", "file", path, "err", err.Error())
 		return nil
 	}
 	return known
 }
 
+func parseRecord(text []byte) (known imported, err error) {
+	version, err := sealed.Version(text)
+	if err != nil {
+		return nil, err
+	}
+	if version == 0 {
+		return known, json.Unmarshal(text, &known)
+	}
+	return known, sealed.Open(text, recordVersion, &known)
+}
+
 func (i imported) write(path string) error {
-	text, err := json.MarshalIndent(i, "", "  ")
+	text, err := sealed.Seal(recordVersion, i)
 	if err != nil {
 		return fmt.Errorf("record the imported images: %w", err)
 	}
-	return atomicfile.WriteVolatile(path, append(text, '\n'), 0o600)
+	sealed.Sweep(path)
+	return atomicfile.WriteVolatile(path, text, 0o600)
 }

@@ -6,10 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
 )
+
+// bootID is what the kernel calls a boot: a random UUID (random(4)).
+var bootID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // ForgetEarlierBoot removes what a reboot made untrue: containerd's state, the
 // shims' sockets and the pods' reserved addresses. It reports whether there was
@@ -31,8 +35,9 @@ func (l Layout) forgetUnless(boot string) (bool, error) {
 	if string(known) == boot {
 		return false, nil
 	}
-	// Without a record the state may be of this boot, with containers mounted in it.
-	rebooted := len(known) > 0
+	// Without a record that is understood the state may be of this boot, with containers
+	// mounted in it.
+	rebooted := bootID.Match(known)
 	if rebooted {
 		for _, dir := range []string{l.State(), l.CNIState(), l.Run()} {
 			if err := empty(dir); err != nil {

@@ -85,16 +85,24 @@ func TestForgetEarlierBoot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	const first, second = "0e8a4d1c-3b52-4a86-9a5e-6f1f0c3d2b1a", "7c1d9e42-80a7-4d0b-b6a3-19f2e5d4c3b2"
 	for _, step := range []struct {
 		boot     string
 		rebooted bool
-	}{{"first", false}, {"first", false}, {"second", true}, {"second", false}} {
+		// written is what the record says before.
+		written string
+	}{{boot: first}, {boot: first}, {boot: first, written: "what another version wrote"}, {boot: first}, {boot: second, rebooted: true}, {boot: second}} {
+		if step.written != "" {
+			if err := os.WriteFile(l.BootID(), []byte(step.written), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		rebooted, err := l.forgetUnless(step.boot)
 		if err != nil || rebooted != step.rebooted {
 			t.Errorf("boot %s: rebooted %v, error %v", step.boot, rebooted, err)
 		}
 		for _, path := range stale {
-			if _, err := os.Stat(path); (err == nil) != (step.boot == "first") {
+			if _, err := os.Stat(path); (err == nil) != (step.boot == first) {
 				t.Errorf("boot %s: %s: %v", step.boot, path, err)
 			}
 		}

@@ -31,10 +31,20 @@ func Hierarchies() []string {
 }
 
 // ContainerCgroup reports whether dir is a folder of a container in one of the
-// hierarchies: runc names them by the container, nothing else is believed.
+// hierarchies: they are named by the container, or its scope where systemd makes
+// them; nothing else is believed.
 func ContainerCgroup(dir string, hierarchies []string, id string) bool {
 	inside := slices.ContainsFunc(hierarchies, func(p string) bool { return strings.HasPrefix(dir, p+"/") })
-	return inside && filepath.Clean(dir) == dir && filepath.Base(dir) == id
+	return inside && filepath.Clean(dir) == dir && CgroupOwner(dir) == id
+}
+
+// CgroupOwner is the container that a folder would be of by its name.
+func CgroupOwner(dir string) (id string) {
+	name := filepath.Base(dir)
+	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
+		return strings.TrimPrefix(scope, "cri-containerd-")
+	}
+	return name
 }
 
 // KillCgroup kills every process in a cgroup and those below it.

@@ -109,6 +109,10 @@ func TestContainerCgroup(t *testing.T) {
 		"/etc/id":                         false,
 		"":                                false,
 		"/sys/fs/cgroup/memory/":          false,
+
+		"/sys/fs/cgroup/memory/kubepods.slice/cri-containerd-id.scope":    true,
+		"/sys/fs/cgroup/memory/kubepods.slice/cri-containerd-other.scope": false,
+		"/sys/fs/cgroup/memory/kubepods.slice/cri-containerd-id":          false,
 	} {
 		if got := remains.ContainerCgroup(dir, hierarchies, "id"); got != want {
 			t.Errorf("%q: %v", dir, got)

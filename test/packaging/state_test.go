@@ -1,0 +1,122 @@
+package packaging
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// row is a line of UPGRADING.md's table of state files.
+type row struct {
+	text     string
+	patterns []*regexp.Regexp
+	// format is the version that the files name; 0 if they name none.
+	format int
+	seen   bool
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+func stateFiles(t *testing.T) []*row {
+	t.Helper()
+	var rows []*row
+	for line := range strings.Lines(read(t, checkout("UPGRADING.md"))) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 6 || !strings.HasPrefix(cells[1], " `") {
+			continue
+		}
+		r := &row{text: strings.TrimSpace(line)}
+		names, _, _ := strings.Cut(cells[1], ":")
+		for _, name := range quoted.FindAllStringSubmatch(names, -1) {
+			expr := strings.NewReplacer(`\*\*`, `.*`, `\*`, `[^/]*`).Replace(regexp.QuoteMeta(name[1]))
+			r.patterns = append(r.patterns, regexp.MustCompile("^"+expr+"$"))
+		}
+		r.format, _ = strconv.Atoi(strings.TrimSpace(cells[2])) // most have no number
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// TestStateFilesAreDocumented runs the installed program for real, and looks what it leaves:
+// every file has its line, with the format that is written.
+func TestStateFilesAreDocumented(t *testing.T) {
+	root := t.TempDir()
+	output(t, "dpkg-deb", "--extract", file(t, older, ".deb"), root)
+	// Its programs and its pause image are those of the package.
+	n := node.New(t, filepath.Join(root, "usr/bin/deckhand"), node.Options{Flags: []string{"--embedded-bin-dir="}})
+	if err := os.Remove(filepath.Join(n.RootDir, "images/pause.tar")); err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	n.Write("web.yaml", `
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: web
+    image: `+node.Image+`
+    resources: {limits: {cpu: 100m, memory: 64Mi}}
+    startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+  volumes: [{name: scratch, emptyDir: {}}]
+`)
+	n.Await("the pod runs", node.Ready("web"))
+	if said, code := n.Deckhand("images"); code != 0 { // which looks when they were used, and keeps it
+		t.Error(said)
+	}
+	n.Stop()
+
+	rows := stateFiles(t)
+	err := filepath.WalkDir(n.RootDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(n.RootDir, path)
+		if err != nil {
+			return err
+		}
+		r := lookUp(rows, name)
+		if r == nil {
+			t.Errorf("UPGRADING.md has no line for %s", name)
+			return nil
+		}
+		r.seen = true
+		if r.format == 0 {
+			return nil
+		}
+		var content struct{ Version int }
+		if err := json.Unmarshal([]byte(read(t, path)), &content); err != nil || content.Version != r.format {
+			t.Errorf("%s has format %d (%v), while UPGRADING.md says %q", name, content.Version, err, r.text)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.format > 0 && !r.seen {
+			t.Errorf("there was no file of %q", r.text)
+		}
+	}
+}
+
+// lookUp returns the first row that has the file: the table goes from the special to the general.
+func lookUp(rows []*row, name string) *row {
+	for _, r := range rows {
+		for _, p := range r.patterns {
+			if p.MatchString(name) {
+				return r
+			}
+		}
+	}
+	return nil
+}
