@@ -98,7 +98,14 @@ func reasonIf(failed bool, reason string) string {
 func version() string { return buildinfo.Get().Version }
 
 func newMetrics(cfg *config.Config) *metrics.Metrics {
-	return metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: version(), GoVersion: goruntime.Version()})
+	m := metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: version(), GoVersion: goruntime.Version()})
+	states := cfg.Gates.All()
+	features := make([]metrics.Feature, len(states))
+	for i, s := range states {
+		features[i] = metrics.Feature{Name: s.Name, Stage: s.Stage.Label(), On: s.On}
+	}
+	m.Features(features)
+	return m
 }
 
 // binDirs are where the embedded runtime's programs are looked for before PATH: where the

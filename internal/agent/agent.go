@@ -62,6 +62,7 @@ type Agent struct {
 	cfg      *config.Config
 	options  Options
 	reloader *reload.Reloader
+	service  *service
 	dirs     rootdir.Layout
 	log      logr.Logger
 	since    time.Time
@@ -143,6 +144,7 @@ func New(cfg *config.Config, o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{cfg: cfg, options: o.withDefaults(), dirs: dirs, log: o.Log, events: events.New(keptEvents), status: status.New()}
+	a.service = &service{manager: a.options.Notifier}
 	a.reloader = a.newReloader()
 	a.metrics = newMetrics(cfg)
 	endpoint, err := a.buildRuntime()

@@ -66,7 +66,7 @@ func (a *Agent) watchConfig(ctx context.Context) error {
 }
 
 func (a *Agent) reloadBegins() {
-	if err := a.options.Notifier.Reloading(); err != nil {
+	if err := a.service.reloading(); err != nil {
 		a.log.Error(err, "Can't tell the service manager of a reload")
 	}
 }
@@ -90,7 +90,7 @@ func (a *Agent) reloadEnds(r reload.Result) {
 	if event.Reason != "" {
 		a.tellNode(event)
 	}
-	if err := a.options.Notifier.Ready(message); err != nil {
+	if err := a.service.reloaded(message); err != nil {
 		a.log.Error(err, "Can't tell the service manager that a reload is over")
 	}
 }

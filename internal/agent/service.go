@@ -2,12 +2,73 @@ package agent
 
 import (
 	"context"
-	"errors"
+	"sync"
+
+	"github.com/deckhand-node/deckhand/internal/systemd"
 )
+
+// service is the agent as the service manager knows it: it starts, it is up, it ends. A
+// reload may come at any time, and is over with the same word that says that the agent is up.
+// Said too early, that word has units started that need the agent, and signs of life asked
+// for that nobody gives yet. So of a reload it is told in full only while the agent is up.
+type service struct {
+	manager *systemd.Notifier
+
+	mu    sync.Mutex
+	stage stage
+}
+
+type stage int
+
+const (
+	starting stage = iota
+	up
+	ending
+)
+
+// ready says that the agent is up.
+func (s *service) ready(status string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stage = up
+	return s.manager.Ready(status)
+}
+
+// reloading says that a reload begins; reloaded has to follow.
+func (s *service) reloading() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stage != up {
+		return nil
+	}
+	return s.manager.Reloading()
+}
+
+// reloaded says what came of a reload.
+func (s *service) reloaded(status string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.stage {
+	case up:
+		return s.manager.Ready(status)
+	case starting:
+		return s.manager.Status(status)
+	default:
+		return nil
+	}
+}
+
+// stopping says that the end begins.
+func (s *service) stopping() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stage = ending
+	return s.manager.Stopping()
+}
 
 // tellReady tells the service manager that everything has started.
 func (a *Agent) tellReady(context.Context) error {
-	if err := a.options.Notifier.Ready("looks after the pods of node " + a.cfg.NodeName); err != nil {
+	if err := a.service.ready("looks after the pods of node " + a.cfg.NodeName); err != nil {
 		a.log.Error(err, "Can't tell the service manager that the agent is ready")
 	}
 	return nil
@@ -15,8 +76,12 @@ func (a *Agent) tellReady(context.Context) error {
 
 // attendService gives the service manager signs of life, and says when the end begins.
 func (a *Agent) attendService(ctx context.Context) error {
-	err := a.options.Notifier.Watchdog(ctx, a.alive, a.log.WithName("watchdog"))
-	return errors.Join(err, a.options.Notifier.Stopping())
+	err := a.service.manager.Watchdog(ctx, a.alive, a.log.WithName("watchdog"))
+	if err := a.service.stopping(); err != nil {
+		// No reason to end with an error: it may be the service manager that has gone.
+		a.log.Error(err, "Can't tell the service manager that the agent ends")
+	}
+	return err
 }
 
 // alive fails when a restart of the agent might help: its loop stands still. That the
