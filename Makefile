@@ -72,7 +72,7 @@ laws: ## Drive the core through millions of random steps. LAW_STEPS=N for more, 
 
 .PHONY: e2e
 e2e: tools images deckhand ## Run the end-to-end tests on a real containerd.
-	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... ./test/packaging | $(GO) run ./test/report
+	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... ./test/systemd/... ./test/packaging | $(GO) run ./test/report
 
 .PHONY: bench
 bench: deps build ## Compare pod start, restart and idle cost with plain CRI calls.

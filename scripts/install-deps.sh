@@ -31,6 +31,7 @@ if [ "${1:-}" = test ]; then
 	need curl has curl
 	need dpkg-dev has dpkg-shlibdeps      # to build the package, as make dist does
 	need systemd has systemd-analyze      # to check its unit
+	need dbus has dbus-daemon             # for a systemd of the tests' own
 fi
 
 if [ -z "$missing" ]; then

@@ -13,6 +13,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/effects"
 	"github.com/deckhand-node/deckhand/internal/journal"
@@ -125,6 +126,15 @@ func binDirs(cfg *config.Config) []string {
 func maxBackoff(k *v1beta1.KubeletConfiguration) time.Duration {
 	if m := k.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
 		return m.Duration
+	}
+	return 0
+}
+
+// firstBackoff is the first wait before a container that crashed is restarted (KEP-4603);
+// 0 for the default.
+func firstBackoff(cfg *config.Config) time.Duration {
+	if cfg.Gates.Enabled(gates.ReduceDefaultCrashLoopBackOffDecay) {
+		return time.Second
 	}
 	return 0
 }

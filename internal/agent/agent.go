@@ -16,6 +16,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/allocation"
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/validation"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/desired/file"
@@ -98,6 +99,8 @@ type Agent struct {
 	pulls   *image.Manager
 	rotator *logrotate.Rotator
 	once    *once // nil without --runonce
+	// settled is closed once workers may begin.
+	settled chan struct{}
 	modules []module
 }
 
@@ -143,7 +146,7 @@ func New(cfg *config.Config, o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, options: o.withDefaults(), dirs: dirs, log: o.Log, events: events.New(keptEvents), status: status.New()}
+	a := &Agent{cfg: cfg, options: o.withDefaults(), dirs: dirs, log: o.Log, events: events.New(keptEvents), status: status.New(), settled: make(chan struct{})}
 	a.service = &service{manager: a.options.Notifier}
 	a.reloader = a.newReloader()
 	a.metrics = newMetrics(cfg)
@@ -200,7 +203,7 @@ func (a *Agent) list(sources []module) []module {
 	}
 	list = append(list,
 		module{name: "kernel settings", start: a.setKernelFlags},
-		module{name: "control groups", start: a.startCgroups},
+		a.cgroupsModule(),
 		module{name: "user IDs", start: a.startUsers},
 		module{name: "log links", start: a.tidyLogLinks},
 		module{name: "runtime state", run: a.runtime.run},
@@ -345,7 +348,8 @@ func (a *Agent) buildSources() ([]module, error) {
 
 // EmbeddedConfig is the embedded runtime's part of the configuration.
 func EmbeddedConfig(cfg *config.Config) embedded.Config {
-	c := embedded.Config{RootDir: cfg.RootDir, Bridge: cfg.Embedded.Bridge, BinDirs: binDirs(cfg)}
+	c := embedded.Config{RootDir: cfg.RootDir, Bridge: cfg.Embedded.Bridge, BinDirs: binDirs(cfg),
+		SystemdCgroup: cfg.Kubelet.CgroupDriver == validation.CgroupDriverSystemd}
 	for i, p := range cfg.Embedded.PodCIDRs {
 		if i > 0 {
 			c.PodCIDR += ","

@@ -10,9 +10,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/go-logr/logr"
+
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/resources"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/sealed"
 	"github.com/deckhand-node/deckhand/internal/takedown"
@@ -29,8 +33,10 @@ type footprint struct {
 	PodCIDR    string `json:"podCIDR"`
 	Bridge     string `json:"bridge"`
 	CgroupRoot string `json:"cgroupRoot"`
-	PodLogs    string `json:"podLogsDir"`
-	LogLinks   string `json:"containerLogLinksDir"`
+	// Driver is the cgroup driver.
+	Driver   string `json:"cgroupDriver,omitempty"`
+	PodLogs  string `json:"podLogsDir"`
+	LogLinks string `json:"containerLogLinksDir"`
 	// BinDirs have the portmap plugin, which a take-down calls.
 	BinDirs []string `json:"binDirs"`
 }
@@ -79,7 +85,7 @@ func writeFootprint(cfg *config.Config) error {
 	}
 	e := EmbeddedConfig(cfg)
 	data, err := json.MarshalIndent(footprint{Version: footprintVersion, Deckhand: version(), PodCIDR: e.PodCIDR, Bridge: e.Bridge,
-		CgroupRoot: cfg.Kubelet.CgroupRoot, PodLogs: cfg.Kubelet.PodLogsDir, LogLinks: cfg.ContainerLogLinksDir, BinDirs: e.BinDirs}, "", "  ")
+		CgroupRoot: cfg.Kubelet.CgroupRoot, Driver: cfg.Kubelet.CgroupDriver, PodLogs: cfg.Kubelet.PodLogsDir, LogLinks: cfg.ContainerLogLinksDir, BinDirs: e.BinDirs}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -98,6 +104,9 @@ func readFootprint(root string) (takedown.Config, error) {
 	c.Runtime.PodCIDR, c.Runtime.Bridge, c.CgroupRoot = f.PodCIDR, f.Bridge, f.CgroupRoot
 	c.PodLogs, c.ContainerLogs = f.PodLogs, f.LogLinks
 	c.Runtime.BinDirs = f.BinDirs
+	if f.Driver == validation.CgroupDriverSystemd {
+		c.Slices = resources.New(resources.Config{Driver: resources.DriverSystemd, CgroupRoot: f.CgroupRoot}, logr.Discard())
+	}
 	return c, nil
 }
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -45,7 +44,7 @@ func (a *Agent) newNode() (*node, error) {
 	if n.allocatable, err = facts.Allocatable(k); err != nil {
 		return nil, err
 	}
-	n.cgroups = resources.New(cgroupsFor(a.cfg, facts), a.log.WithName("cgroups"))
+	n.cgroups = resources.New(cgroupConfig(a.cfg, facts), a.log.WithName("cgroups"))
 	armor := apparmor.Host{}
 	n.settings = &translate.Settings{
 		PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
@@ -60,19 +59,6 @@ func (a *Agent) newNode() (*node, error) {
 		},
 	}
 	return n, nil
-}
-
-// CgroupConfig is the control groups' part of the configuration, without what depends
-// on the host: enough to find and remove them.
-func CgroupConfig(cfg *config.Config) resources.Config { return cgroupsFor(cfg, capacity.Node{}) }
-
-func cgroupsFor(cfg *config.Config, facts capacity.Node) resources.Config {
-	k := &cfg.Kubelet
-	return resources.Config{
-		Driver: resources.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
-		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
-		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory, ReserveMemory: reservesMemory(cfg),
-	}
 }
 
 // swapForPods is how much swap pods may share, in bytes.
@@ -116,26 +102,6 @@ func (a *Agent) setKernelFlags(context.Context) error {
 	}
 	if err != nil {
 		a.log.Error(err, "The kernel isn't set as the kubelet wants it")
-	}
-	return nil
-}
-
-// startCgroups finds out what the host's control groups can do, and tells what of the
-// configuration they can't.
-func (a *Agent) startCgroups(context.Context) error {
-	support, err := a.node.cgroups.Support()
-	if err != nil {
-		return err
-	}
-	k, s := &a.cfg.Kubelet, a.node.settings
-	s.CgroupV2, s.BoundSwap, s.HugePageSizes = support.V2, support.Swap, support.HugePages
-	// On cgroup v2 a container dies as a whole when it runs out of memory, unless told otherwise.
-	s.GroupOOMKill = support.V2 && !ptr.Deref(k.SingleProcessOOMKill, false)
-	if k.SingleProcessOOMKill != nil && !*k.SingleProcessOOMKill && !support.V2 {
-		return errors.New("invalid configuration: singleProcessOOMKill: false needs cgroup v2, and this host has v1: leave it out")
-	}
-	for _, warning := range a.node.cgroups.Warnings(support, a.node.capacity, s.MemoryQoS.Enabled) {
-		a.log.Info("Not all of the configuration can be had on this host", "warning", warning)
 	}
 	return nil
 }

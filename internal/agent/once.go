@@ -18,6 +18,10 @@ import (
 // the kubelet goes on trying.
 const onceLimit = 15 * time.Minute
 
+// upFor is how long the containers of a pod have to have run before it counts as up: one
+// that can't live mostly ends at once, and would be taken for one that is up until then.
+const upFor = 2 * time.Second
+
 // errOnceFailed is what --runonce comes to if not every pod is up.
 var errOnceFailed = errors.New("not all pods came up")
 
@@ -48,17 +52,22 @@ func (o *once) watch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if r := resultsOf(s); r.settled {
+		r := resultsOf(s, time.Now())
+		if r.settled {
 			return r.tell(o.out)
+		}
+		var again <-chan time.Time
+		if !r.again.IsZero() {
+			again = time.After(time.Until(r.again))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-limit.C:
-			r := resultsOf(s)
 			r.failed = true
 			return errors.Join(r.tell(o.out), fmt.Errorf("gave up after %s", onceLimit))
 		case <-changed:
+		case <-again:
 		}
 	}
 }
@@ -67,6 +76,8 @@ func (o *once) watch(ctx context.Context) error {
 type results struct {
 	lines           []string
 	settled, failed bool
+	// again is when time alone may have settled more; zero if it can't.
+	again time.Time
 }
 
 func (r *results) tell(out io.Writer) error {
@@ -81,20 +92,10 @@ func (r *results) tell(out io.Writer) error {
 
 // resultsOf looks whether all pods of a snapshot are up or have failed. A manifest that
 // can't be used is a failure, too.
-func resultsOf(s local.Snapshot) results {
+func resultsOf(s local.Snapshot, now time.Time) results {
 	r := results{settled: s.Agent.Synced}
 	for i := range s.Pods {
-		v := &s.Pods[i]
-		word, done, failed := cameTo(v.Pod)
-		line := fmt.Sprintf("%s/%s: %s", v.Pod.Namespace, v.Pod.Name, word)
-		if !done || failed {
-			if len(v.Reasons) > 0 {
-				line += " (" + strings.Join(v.Reasons, "; ") + ")"
-			}
-		}
-		r.lines = append(r.lines, line+"\n")
-		r.settled = r.settled && done
-		r.failed = r.failed || failed
+		r.add(&s.Pods[i], now)
 	}
 	for _, p := range s.Problems {
 		name := p.Origin
@@ -105,6 +106,53 @@ func resultsOf(s local.Snapshot) results {
 		r.failed = true
 	}
 	return r
+}
+
+func (r *results) add(v *local.PodView, now time.Time) {
+	word, done, failed := cameTo(v.Pod)
+	if proven := lastStart(v.Pod).Add(upFor); done && !failed && proven.After(now) {
+		done = false
+		if r.again.IsZero() || proven.Before(r.again) {
+			r.again = proven
+		}
+	}
+	line := fmt.Sprintf("%s/%s: %s", v.Pod.Namespace, v.Pod.Name, word)
+	if why := reasons(v); len(why) > 0 && (!done || failed) {
+		line += " (" + strings.Join(why, "; ") + ")"
+	}
+	r.lines = append(r.lines, line+"\n")
+	r.settled = r.settled && done
+	r.failed = r.failed || failed
+}
+
+// lastStart is when the youngest of a pod's running containers started; zero if none runs.
+func lastStart(p *v1.Pod) (last time.Time) {
+	for i := range p.Status.ContainerStatuses {
+		if c := p.Status.ContainerStatuses[i].State.Running; c != nil && c.StartedAt.After(last) {
+			last = c.StartedAt.Time
+		}
+	}
+	return last
+}
+
+// reasons are why a pod isn't up: what it waits for or, if that is nothing any more, how
+// it ended.
+func reasons(v *local.PodView) []string {
+	if len(v.Reasons) > 0 {
+		return v.Reasons
+	}
+	var list []string
+	if v.Pod.Status.Message != "" {
+		list = append(list, v.Pod.Status.Message)
+	}
+	for _, statuses := range [][]v1.ContainerStatus{v.Pod.Status.InitContainerStatuses, v.Pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if t := statuses[i].State.Terminated; t != nil && t.ExitCode != 0 {
+				list = append(list, fmt.Sprintf("container %s: ended with code %d", statuses[i].Name, t.ExitCode))
+			}
+		}
+	}
+	return list
 }
 
 // stuck are the reasons of waiting containers that only time or a person can mend.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,14 +61,15 @@ func TestWhatBecameOfAPod(t *testing.T) {
 
 func TestResultsOfARun(t *testing.T) {
 	s := local.Snapshot{Agent: local.AgentInfo{Synced: true}, Pods: []local.PodView{{Pod: podWith(v1.PodSucceeded)}}}
-	r := resultsOf(s)
+	now := time.Now()
+	r := resultsOf(s, now)
 	var out bytes.Buffer
 	if err := r.tell(&out); err != nil || !r.settled || out.String() != "default/web-n: Succeeded\n" {
 		t.Errorf("%+v, %v: %s", r, err, &out)
 	}
 	s.Pods = append(s.Pods, local.PodView{Pod: podWith(v1.PodPending, waits("InvalidImageName")), Reasons: []string{"container web: no such name"}})
 	s.Problems = []pod.Problem{{Origin: "/m/bad.yaml", Message: "line 1: no\nline 2: nor"}}
-	r, out = resultsOf(s), bytes.Buffer{}
+	r, out = resultsOf(s, now), bytes.Buffer{}
 	if err := r.tell(&out); !errors.Is(err, errOnceFailed) || !r.settled {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -77,7 +79,32 @@ func TestResultsOfARun(t *testing.T) {
 		}
 	}
 	s.Agent.Synced = false
-	if resultsOf(s).settled {
+	if resultsOf(s, now).settled {
 		t.Error("it is settled before all sources have been read")
+	}
+}
+
+// A container that crashes on its start isn't up before that.
+func TestPodIsUpOnceItHasRunForAWhile(t *testing.T) {
+	now := time.Now()
+	started := func(ago time.Duration) v1.ContainerStatus {
+		return v1.ContainerStatus{Started: ptr.To(true), State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(-ago))}}}
+	}
+	s := local.Snapshot{Agent: local.AgentInfo{Synced: true}, Pods: []local.PodView{
+		{Pod: podWith(v1.PodRunning, started(time.Hour), started(upFor/2))}, {Pod: podWith(v1.PodRunning, started(upFor/4))}}}
+	r := resultsOf(s, now)
+	if r.settled || !r.again.Equal(now.Add(upFor/2)) {
+		t.Errorf("settled %v, look again %v", r.settled, r.again)
+	}
+	if r = resultsOf(s, now.Add(upFor)); !r.settled || !r.again.IsZero() {
+		t.Errorf("later: settled %v, look again %v", r.settled, r.again)
+	}
+}
+
+func TestFailedPodTellsHowItEnded(t *testing.T) {
+	p := podWith(v1.PodFailed, v1.ContainerStatus{Name: "web", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 4, Reason: "Error"}}})
+	r := resultsOf(local.Snapshot{Pods: []local.PodView{{Pod: p}}}, time.Now())
+	if want := "default/web-n: Error (container web: ended with code 4)\n"; len(r.lines) != 1 || r.lines[0] != want {
+		t.Errorf("%q, want %q", r.lines, want)
 	}
 }

@@ -73,7 +73,7 @@ func prepareRig(t *testing.T, settings string) *rig {
 			t.Fatal(err)
 		}
 	}
-	if r.Server, err = memcri.New(memcri.Options{Images: []string{image}, WriteLogs: true}); err != nil {
+	if r.Server, err = memcri.New(memcri.Options{Images: []string{image}, WriteLogs: true, CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}); err != nil {
 		t.Fatal(err)
 	}
 	r.configure(settings)

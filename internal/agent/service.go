@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/deckhand-node/deckhand/internal/systemd"
 )
@@ -66,8 +67,20 @@ func (s *service) stopping() error {
 	return s.manager.Stopping()
 }
 
-// tellReady tells the service manager that everything has started.
-func (a *Agent) tellReady(context.Context) error {
+// readyAnyway is how long the service manager waits for a runtime: longer, it would take the
+// agent for one that can't start.
+const readyAnyway = 30 * time.Second
+
+// tellReady tells the service manager that everything has started, once pods are looked after.
+func (a *Agent) tellReady(ctx context.Context) error {
+	limit := time.NewTimer(readyAnyway)
+	defer limit.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.settled:
+	case <-limit.C:
+	}
 	if err := a.service.ready("looks after the pods of node " + a.cfg.NodeName); err != nil {
 		a.log.Error(err, "Can't tell the service manager that the agent is ready")
 	}

@@ -57,12 +57,12 @@ func (a *Agent) buildWorkers() error {
 	}
 	dead := &lifecycle.Dead{PerContainer: a.cfg.DeadContainers.PerContainer, MinAge: a.cfg.DeadContainers.MinAge}
 	c := worker.Config{
-		Desired: newWanted(a.merger), Observed: a.observed, Effects: a.buildEffects(hostIPs, handlers, names, records),
+		Desired: newWanted(a.merger), Observed: settledState{a.observed, a.settled}, Effects: a.buildEffects(hostIPs, handlers, names, records),
 		Probes: a.probes, Allocations: a.grants, Journal: diary{a.journal}, Statuses: a.status, Recorder: a.events,
 		Meter: podMeter{a.metrics.Pods},
 		Node: func() lifecycle.Node {
 			name, _, _, _ := a.runtime.now()
-			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, MaxBackoff: maxBackoff(&a.reloader.Current().Kubelet), Dead: dead,
+			return lifecycle.Node{HostIPs: hostIPs, RuntimeName: name, FirstBackoff: firstBackoff(a.cfg), MaxBackoff: maxBackoff(&a.reloader.Current().Kubelet), Dead: dead,
 				ImagesAt: a.imagesAt.time(), RoomAt: a.grants.RoomAt(), ObjectsAt: a.objectsAt.time()}
 		},
 		SparesOthers: !a.cfg.Standalone,

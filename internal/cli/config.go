@@ -21,7 +21,7 @@ func (a *app) configCommand() *cobra.Command {
 		GroupID: groupLook,
 		Short:   "Show the configuration in force, check files before they are used, explain fields",
 		Example: `  deckhand config view                             what the running agent goes by, and where it comes from
-  deckhand config check /etc/deckhand/config.yaml  all that is wrong with a file
+  deckhand config check new.yaml                   all that is wrong with a file
   deckhand config docs imageGC                     what a field means, and what deckhand does with it`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -39,6 +39,16 @@ func (a *app) agentFlags(cmd *cobra.Command) *flags.Set {
 		f.Hidden = f.Name != "config" && f.Name != "config-dir" && f.Name != "root-dir"
 	})
 	return set
+}
+
+// agentFlagsGiven reports whether flags of the agent were given that say more than which
+// agent it is.
+func agentFlagsGiven(cmd *cobra.Command) bool {
+	given := false
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		given = given || f.Name != "root-dir" && f.Name != "output" && f.Name != "namespace"
+	})
+	return given
 }
 
 func (a *app) viewConfigCommand() *cobra.Command {
@@ -74,11 +84,7 @@ started with them would go by, whether one runs or not.`,
 // configuration is that of the running agent or, where flags of the agent are given,
 // the one they make.
 func (a *app) configuration(cmd *cobra.Command, set *flags.Set) (local.Configuration, error) {
-	computed := false
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		computed = computed || f.Name != "root-dir" && f.Name != "output" && f.Name != "namespace"
-	})
-	if !computed {
+	if !agentFlagsGiven(cmd) {
 		view, err := a.client(cmd).Configuration(cmd.Context())
 		if errors.As(err, new(*local.NoAgentError)) {
 			return view, fmt.Errorf("%w; `deckhand config view --config FILE` shows what an agent would go by", err)
@@ -90,74 +96,6 @@ func (a *app) configuration(cmd *cobra.Command, set *flags.Set) (local.Configura
 		return local.Configuration{}, err
 	}
 	return local.Configuration{Kubelet: *paths.Masked(&c.Kubelet), Origins: c.Origins()}, nil
-}
-
-func (a *app) checkConfigCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "check [FILE...]",
-		Short: "Check configuration files before an agent uses them",
-		Long: `Check KubeletConfiguration files, each for itself, and tell all that is wrong with them:
-what is unknown, misspelt, given twice or not valid, by file, line and field. What is right
-but has no effect in this build is told, too. It needs no running agent, and no root.
-
-Without files it checks the configuration that flags of the agent make: --config,
---config-dir and all others. The exit code is 0 if an agent could use all of them, else 1.`,
-		Example: `  deckhand config check new.yaml
-  deckhand config check --config /etc/deckhand/config.yaml --config-dir /etc/deckhand/config.d`,
-		Args: arguments(cobra.ArbitraryArgs),
-	}
-	set := a.agentFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			if set.Values().ConfigFile == "" && set.Values().ConfigDir == "" {
-				return usagef(cmd, "no file to check: name some, or --config or --config-dir")
-			}
-			return a.checkConfig(cmd, "the configuration", set)
-		}
-		bad := 0
-		for _, file := range args {
-			alone := flags.New(a.deps.RootDir)
-			fs := pflag.NewFlagSet("check", pflag.ContinueOnError)
-			alone.AddTo(fs)
-			if err := fs.Set("config", file); err != nil {
-				return err
-			}
-			if a.checkConfig(cmd, file, alone) != nil {
-				bad++
-			}
-		}
-		if bad > 0 {
-			return &exitError{exitFailure}
-		}
-		return nil
-	}
-	return cmd
-}
-
-// checkConfig tells what is wrong with a configuration, and returns an error if that is
-// anything.
-func (a *app) checkConfig(cmd *cobra.Command, what string, set *flags.Set) error {
-	out := textTo(cmd)
-	notes, err := config.Check(cmd.Context(), set)
-	var invalid *config.InvalidError
-	switch {
-	case errors.As(err, &invalid):
-		fmt.Fprintf(out, "%s: %s\n", what, count(len(invalid.Problems), "problem"))
-		for _, p := range invalid.Problems {
-			fmt.Fprintln(out, " ", p)
-		}
-	case err != nil:
-		fmt.Fprintf(out, "%s: %v\n", what, err)
-	default:
-		fmt.Fprintf(out, "%s: fine\n", what)
-	}
-	for _, note := range notes {
-		fmt.Fprintln(out, "  note:", note)
-	}
-	if err != nil {
-		return &exitError{exitFailure}
-	}
-	return nil
 }
 
 func (a *app) explainConfigCommand() *cobra.Command {
@@ -187,11 +125,4 @@ is a path such as logging.verbosity, or the beginning of one; without any, all a
 		return reference.Text(out, entries, terminalWidth(out))
 	}
 	return cmd
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
@@ -18,6 +20,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
 )
+
+// reducedBackOff is the longest wait between restarts with the feature gate
+// ReduceDefaultCrashLoopBackOffDecay (KEP-4603).
+const reducedBackOff = time.Minute
 
 // Load reads the configuration files, lays the flags over them, fills in defaults
 // and validates the whole. It asks the host for its name and address where they
@@ -43,20 +49,46 @@ func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
 // Check is Load without a host: it says what is wrong, and tells in notes what is set
 // without effect, or deprecated.
 func Check(ctx context.Context, s *flags.Set) (notes []string, err error) {
-	c, err := load(ctx, s, noHost{})
-	if err != nil {
-		return nil, err
-	}
-	return append(c.NotActedOn, c.Deprecated...), nil
+	return newLoader(s).check(ctx)
+}
+
+// CheckFile is Check with data, called name, in place of the file of --config.
+func CheckFile(ctx context.Context, s *flags.Set, name string, data []byte) (notes []string, err error) {
+	l := newLoader(s)
+	l.file = &document.DropInFile{Path: name, Data: data}
+	return l.check(ctx)
 }
 
 func load(ctx context.Context, s *flags.Set, h host) (*Config, error) {
-	l := loader{set: s, flags: s.Values(), config: &Config{merged: document.NewMerged()}, given: document.NewMerged()}
+	return newLoader(s).load(ctx, h)
+}
+
+// loader carries what the steps of one load have in common.
+type loader struct {
+	set    *flags.Set
+	flags  flags.Values
+	config *Config
+	// file is that of --config, read; nil if there is none, or it is to be read.
+	file *document.DropInFile
+	// given is what files and flags say, without any default.
+	given *document.Merged
+	// files are the names of what was read, the weaker first.
+	files    []string
+	problems []Problem
+	// unread are the settings that couldn't be read, so that nothing more is to be said of them.
+	unread []string
+}
+
+func newLoader(s *flags.Set) *loader {
+	return &loader{set: s, flags: s.Values(), config: &Config{merged: document.NewMerged()}, given: document.NewMerged()}
+}
+
+func (l *loader) load(ctx context.Context, h host) (*Config, error) {
 	if err := l.readFiles(); err != nil {
 		return nil, err
 	}
-	for _, p := range s.Check() {
-		l.fail("--"+p.Flag, "%s", p.Message)
+	for _, p := range l.set.Check() {
+		l.failFlag(p.Flag, "%s", p.Message)
 	}
 	l.kubelet()
 	l.ofFlags()
@@ -65,39 +97,35 @@ func load(ctx context.Context, s *flags.Set, h host) (*Config, error) {
 	l.notes()
 	l.node(ctx, h)
 	if len(l.problems) > 0 {
+		sortProblems(l.problems, l.files)
 		return nil, &InvalidError{Problems: l.problems}
 	}
 	return l.config, nil
 }
 
-// loader carries what the steps of one load have in common.
-type loader struct {
-	set    *flags.Set
-	flags  flags.Values
-	config *Config
-	// given is what files and flags say, without any default.
-	given    *document.Merged
-	problems []string
-}
-
-func (l *loader) fail(where, format string, args ...any) {
-	l.problems = append(l.problems, where+": "+fmt.Sprintf(format, args...))
+func (l *loader) check(ctx context.Context) (notes []string, err error) {
+	c, err := l.load(ctx, noHost{})
+	if err != nil {
+		return nil, err
+	}
+	return append(c.NotActedOn, c.Deprecated...), nil
 }
 
 // readFiles reads the file and the drop-ins, if there are any. The documented defaults
 // come between them, so that a drop-in which names one threshold of eviction changes
 // that one of the defaults ("Kubelet Configuration Directory Merging").
 func (l *loader) readFiles() error {
-	file, err := l.readFile()
+	fileErr := l.readFile()
 	dropIns, dirErr := l.readDropIns()
-	if err := errors.Join(err, dirErr); err != nil {
+	if err := errors.Join(fileErr, dirErr); err != nil {
 		return err
 	}
 	merged := l.config.merged
-	if l.flags.ConfigFile == "" {
+	if l.file == nil {
 		flags.DefaultsWithoutFile(merged.Config())
+	} else {
+		l.lay(document.File, *l.file)
 	}
-	l.lay(document.File, file)
 	defaults.Set(merged.Config())
 	for _, f := range dropIns {
 		l.lay(document.DropIn, f)
@@ -105,20 +133,21 @@ func (l *loader) readFiles() error {
 	return nil
 }
 
-func (l *loader) readFile() (document.DropInFile, error) {
-	if l.flags.ConfigFile == "" {
-		return document.DropInFile{}, nil
+func (l *loader) readFile() error {
+	if l.file != nil || l.flags.ConfigFile == "" {
+		return nil
 	}
 	path, err := filepath.Abs(l.flags.ConfigFile)
 	if err != nil {
-		return document.DropInFile{}, fmt.Errorf("--config %s: %w", l.flags.ConfigFile, err)
+		return fmt.Errorf("--config %s: %w", l.flags.ConfigFile, err)
 	}
 	l.config.Sources = append(l.config.Sources, path)
 	data, err := document.ReadFile(path)
 	if err != nil {
-		return document.DropInFile{}, fmt.Errorf("--config: %w", err)
+		return fmt.Errorf("--config: %w", err)
 	}
-	return document.DropInFile{Path: path, Data: data}, nil
+	l.file = &document.DropInFile{Path: path, Data: data}
+	return nil
 }
 
 func (l *loader) readDropIns() ([]document.DropInFile, error) {
@@ -139,16 +168,13 @@ func (l *loader) readDropIns() ([]document.DropInFile, error) {
 
 // lay lays a file over what is there.
 func (l *loader) lay(kind document.Kind, f document.DropInFile) {
-	if f.Path == "" {
-		return
-	}
+	l.files = append(l.files, f.Path)
 	doc, errs := document.Decode(f.Data)
 	for _, e := range errs {
-		where := document.Origin{Kind: kind, Name: f.Path, Line: e.Line}.String()
+		l.problems = append(l.problems, Problem{File: f.Path, Line: e.Line, Field: e.Path, Message: e.Message})
 		if e.Path != "" {
-			where += ": " + e.Path
+			l.unread = append(l.unread, e.Path)
 		}
-		l.fail(where, "%s", e.Message)
 	}
 	l.config.merged.Lay(kind, f.Path, doc)
 	l.given.Lay(kind, f.Path, doc)
@@ -171,13 +197,21 @@ func (l *loader) kubelet() {
 	var problems []gates.Problem
 	l.config.Gates, problems = gates.Resolve(c.FeatureGates)
 	for _, p := range problems {
-		l.fail(l.where("featureGates["+p.Gate+"]"), "%s", p.Message)
+		l.fail("featureGates["+p.Gate+"]", "", p.Message)
 	}
-	for _, e := range validation.Validate(c, l.config.Gates) {
-		l.fail(l.where(e.Field), "%s", e.ErrorBody())
+	l.reduceBackOff(c)
+	for _, p := range validation.Validate(c, l.config.Gates) {
+		l.fail(p.Field, p.Beside, p.Message)
 	}
 	l.relative(c)
 	l.config.Kubelet = *c
+}
+
+// reduceBackOff sets the default that comes with its feature gate (KEP-4603).
+func (l *loader) reduceBackOff(c *v1beta1.KubeletConfiguration) {
+	if l.config.Gates.Enabled(gates.ReduceDefaultCrashLoopBackOffDecay) && !l.given.Given("crashLoopBackOff.maxContainerRestartPeriod") {
+		c.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: reducedBackOff}
+	}
 }
 
 // standalone sets what a standalone agent does otherwise unless it is told.
@@ -197,16 +231,39 @@ func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	}
 }
 
-// where names a setting, and the place that a person has to go to.
-func (l *loader) where(path string) string {
-	switch o := l.config.merged.Nearest(path); o.Kind {
-	case document.Flag:
-		return o.Name
-	case document.Default:
-		return path
-	default:
-		return o.String() + ": " + path
+// fail tells what is wrong with the setting at path, in the place that a person has to go
+// to: where it was given or, if it wasn't, where the setting was beside which it is wrong.
+func (l *loader) fail(path, beside, message string) {
+	if l.isUnread(path) {
+		return
 	}
+	p := Problem{Field: path, Message: message}
+	o := l.config.merged.Nearest(path)
+	if o.Kind == document.Default {
+		o = l.config.merged.Nearest(beside)
+	}
+	switch {
+	case o.Kind == document.Flag:
+		p.Flag = o.Name
+	case o.Kind != document.Default:
+		p.File, p.Line = o.Name, o.Line
+	case l.file != nil:
+		p.File = l.file.Path
+	}
+	l.problems = append(l.problems, p)
+}
+
+// isUnread tells that the setting at path, or a part of it, couldn't be read.
+func (l *loader) isUnread(path string) bool {
+	within := func(path, of string) bool {
+		rest, ok := strings.CutPrefix(path, of)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	}
+	return slices.ContainsFunc(l.unread, func(unread string) bool { return within(path, unread) || within(unread, path) })
+}
+
+func (l *loader) failFlag(name, format string, args ...any) {
+	l.problems = append(l.problems, Problem{Flag: "--" + name, Message: fmt.Sprintf(format, args...)})
 }
 
 // relative makes paths absolute: those in a file count from the file's folder, those
@@ -224,19 +281,23 @@ func (l *loader) relative(c *v1beta1.KubeletConfiguration) {
 		if o.Kind == document.File || o.Kind == document.DropIn {
 			base = filepath.Dir(o.Name)
 		}
-		*value = l.absolute(o.String(), base, *value)
+		abs, err := absolute(base, *value)
+		if err != nil {
+			l.fail(path, "", err.Error())
+		}
+		*value = abs
 	}
 }
 
-func (l *loader) absolute(where, base, path string) string {
+func absolute(base, path string) (string, error) {
 	if base != "" && !filepath.IsAbs(path) {
 		path = filepath.Join(base, path)
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		l.fail(where, "%s can't be made absolute: %v", path, err)
+		return "", fmt.Errorf("%s can't be made absolute: %w", path, err)
 	}
-	return abs
+	return abs, nil
 }
 
 // ofFlags takes over what only flags say, which the set has checked.
@@ -246,7 +307,11 @@ func (l *loader) ofFlags() {
 		if value == "" {
 			return ""
 		}
-		return l.absolute("--"+flag, "", value)
+		abs, err := absolute("", value)
+		if err != nil {
+			l.failFlag(flag, "%v", err)
+		}
+		return abs
 	}
 	c.RootDir, c.CertDir = path("root-dir", v.RootDir), path("cert-dir", v.CertDir)
 	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
@@ -293,11 +358,11 @@ func (l *loader) embedded() {
 func (l *loader) node(ctx context.Context, h host) {
 	name, err := nodeName(l.flags.HostnameOverride, h)
 	if err != nil {
-		l.fail("--hostname-override", "%v", err)
+		l.failFlag("hostname-override", "%v", err)
 	}
 	wanted, err := parseNodeIPs(l.flags.NodeIP, l.config.Standalone)
 	if err != nil {
-		l.fail("--node-ip", "%v", err)
+		l.failFlag("node-ip", "%v", err)
 		return
 	}
 	l.config.NodeName = name
@@ -306,19 +371,4 @@ func (l *loader) node(ctx context.Context, h host) {
 		preferIPv6 := len(wanted) == 1 && wanted[0].Is6()
 		l.config.NodeIPs = []netip.Addr{defaultNodeIP(ctx, h, name, preferIPv6)}
 	}
-}
-
-// InvalidError is a configuration that can't be used, with everything that is
-// wrong about it. Each problem names the file and line, or the flag, and the
-// field.
-type InvalidError struct {
-	Problems []string
-}
-
-// Error renders one problem on one line, and several on a line each below a heading.
-func (e *InvalidError) Error() string {
-	if len(e.Problems) == 1 {
-		return "invalid configuration: " + e.Problems[0]
-	}
-	return fmt.Sprintf("invalid configuration, %d problems:\n  %s", len(e.Problems), strings.Join(e.Problems, "\n  "))
 }

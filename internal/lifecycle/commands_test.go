@@ -141,6 +141,10 @@ func newCommands() map[string]command {
 			s.node.MaxBackoff, err = time.ParseDuration(arg(a, 0))
 			return err
 		},
+		"first-backoff": func(s *sim, a []string) (err error) {
+			s.node.FirstBackoff, err = time.ParseDuration(arg(a, 0))
+			return err
+		},
 		"reboot": func(s *sim, _ []string) error {
 			for _, b := range s.obs.Sandboxes {
 				s.endSandbox(b.ID, 255)

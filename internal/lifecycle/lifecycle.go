@@ -83,6 +83,9 @@ type Node struct {
 	ObjectsAt time.Time
 	// Dead says which instances that ended are kept; nil is the default.
 	Dead *Dead
+	// FirstBackoff is what the crash-loop back-off begins with, after a first restart at once
+	// (KEP-4603); 0 means 10 s.
+	FirstBackoff time.Duration
 	// MaxBackoff caps the crash-loop back-off
 	// (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); 0 means 300 s.
 	MaxBackoff time.Duration

@@ -133,7 +133,7 @@ func (d *decider) carry() bool {
 			r := d.kept().RestartAll
 			if m.Spec.Name == r.Container || m.Newest.FinishedAt.Before(r.At) && member.ExitCode(m.Newest) != 0 {
 				// It ended by itself, and not well: the next one waits as after any crash.
-				c.Backoff, c.Delay = restart.Next(m.Newest, d.in.Node.MaxBackoff), restart.Delay(m.Newest)
+				c.Backoff, c.Delay = restart.Next(m.Newest, d.in.Node.FirstBackoff, d.in.Node.MaxBackoff), restart.Delay(m.Newest)
 			}
 		}
 		if next == nil {

@@ -133,14 +133,17 @@ func (d *decider) restartDue(m *member.Member) (due time.Time, waits bool) {
 // runs again in a new sandbox.
 func (d *decider) backoff(m *member.Member) (due time.Time, delay time.Duration, told string) {
 	inst := m.Newest
+	var ended time.Time
 	switch c, carried := d.kept().Carried[m.Spec.Name]; {
 	case inst == nil && carried && c.Last != nil:
-		return restart.After(c.Last.FinishedAt.Time, c.Delay, d.in.Now), c.Delay, fmt.Sprintf("carried %d", c.Attempt)
+		ended, delay, told = c.Last.FinishedAt.Time, c.Delay, fmt.Sprintf("carried %d", c.Attempt)
 	case inst == nil || slices.Contains(d.kept().Renew, inst.ID) || !d.again(m) || m.Role == member.Init && member.ExitCode(inst) == 0:
 		return time.Time{}, 0, ""
 	default:
-		return restart.Due(inst, d.in.Now), restart.Delay(inst), inst.ID
+		ended, delay, told = inst.FinishedAt, restart.Delay(inst), inst.ID
 	}
+	delay = restart.Capped(delay, d.in.Node.MaxBackoff)
+	return restart.After(ended, delay, d.in.Now), delay, told
 }
 
 // hook runs the postStart hook of a running container that hasn't had it. It
@@ -199,7 +202,7 @@ func (d *decider) nextBackoff(m *member.Member) time.Duration {
 	if slices.Contains(d.kept().Renew, m.Newest.ID) {
 		return 0
 	}
-	return restart.Next(m.Newest, d.in.Node.MaxBackoff)
+	return restart.Next(m.Newest, d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)
 }
 
 // bring begins an action on a container, or says how long it has to wait.

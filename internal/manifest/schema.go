@@ -2,12 +2,15 @@ package manifest
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/nearest"
 	"github.com/deckhand-node/deckhand/internal/objects"
 )
 
@@ -77,40 +80,6 @@ func addFields(fields map[string]*schema, t reflect.Type, done map[reflect.Type]
 
 // suggest returns the field a misspelt name most likely means, or "".
 func (s *schema) suggest(name string) string {
-	best, bestDistance := "", 3
-	if len(name) > 64 {
-		return ""
-	}
-	for f := range s.fields {
-		d := distance(strings.ToLower(name), strings.ToLower(f))
-		if d < bestDistance || d == bestDistance && best != "" && f < best {
-			best, bestDistance = f, d
-		}
-	}
-	if 2*bestDistance >= len(name) {
-		return ""
-	}
-	return best
-}
-
-// distance is the Levenshtein distance: the fewest letters to add, remove or
-// replace to make b from a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	fields := slices.Values(slices.Sorted(maps.Keys(s.fields)))
+	return nearest.Of(name, fields, min(2, (len(name)-1)/2)) // less than half of it may be wrong
 }

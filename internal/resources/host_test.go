@@ -28,14 +28,26 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // checks at the end that nothing of it is left.
 func onHost(t testing.TB) *Manager { return onHostWith(t, Config{}) }
 
-// onHostWith takes all but the cgroup root from c.
+// driver is what DECKHAND_TEST_CGROUP_DRIVER says: what is promised holds for each. The
+// test in test/systemd runs this one with systemd's, where that is the first process.
+func driver() Driver { return Driver(os.Getenv("DECKHAND_TEST_CGROUP_DRIVER")) }
+
+// newManager makes a manager that is closed when the test ends.
+func newManager(t testing.TB, c Config) *Manager {
+	m := New(c, logr.Discard())
+	t.Cleanup(m.Close)
+	return m
+}
+
+// onHostWith takes all but the driver and the cgroup root from c.
 func onHostWith(t testing.TB, c Config) *Manager {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes real cgroups: run it as root")
 	}
+	c.Driver = driver()
 	c.CgroupRoot = fmt.Sprintf("/deckhand-resources-test-%d/%s", os.Getpid(), strings.ToLower(t.Name()))
-	m := New(c, logr.Discard())
+	m := newManager(t, c)
 	if err := m.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +67,7 @@ func onHostWith(t testing.TB, c Config) *Manager {
 		}
 		l, _ := m.layout()
 		for _, mount := range l.all {
-			if dir := filepath.Join(mount, m.conf.CgroupRoot); exists(dir) {
+			if dir := filepath.Join(mount, m.conf.Driver.path(m.root())); exists(dir) {
 				t.Errorf("%s is left", dir)
 			}
 		}
@@ -106,7 +118,7 @@ func TestEnsureAndRemoveOnTheHost(t *testing.T) {
 			if err := m.Ensure(t.Context(), p, grant.PodLimits(p, nil)); err != nil {
 				t.Fatal(err)
 			}
-			m.reads(t, m.CgroupParent(p), m.podSettings(p, grant.PodLimits(p, nil)))
+			m.reads(t, m.group(p), m.podSettings(p, grant.PodLimits(p, nil)))
 		}
 	}
 	m.reads(t, m.tier(v1.PodQOSBestEffort), []knob.Setting{m.rules(l).Shares(2)})
@@ -116,7 +128,7 @@ func TestEnsureAndRemoveOnTheHost(t *testing.T) {
 	}
 	// What the runtime makes in other hierarchies goes with the pod.
 	for _, mount := range l.all {
-		if err := os.MkdirAll(filepath.Join(mount, m.CgroupParent(pods[0]), "container", "nested"), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(mount, m.group(pods[0]), "container", "nested"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +139,7 @@ func TestEnsureAndRemoveOnTheHost(t *testing.T) {
 			}
 		}
 		for _, mount := range l.all {
-			if dir := filepath.Join(mount, m.CgroupParent(p)); exists(dir) {
+			if dir := filepath.Join(mount, m.group(p)); exists(dir) {
 				t.Errorf("%s is left", dir)
 			}
 		}
@@ -170,10 +182,10 @@ func TestTiersRemovedBehindOurBackAreMadeAgain(t *testing.T) {
 	if err := m.Ensure(t.Context(), p, grant.PodLimits(p, nil)); err != nil {
 		t.Fatal(err)
 	}
-	if err := New(m.conf, logr.Discard()).Remove(t.Context(), p.UID); err != nil {
+	if err := newManager(t, m.conf).Remove(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	if err := New(m.conf, logr.Discard()).RemoveTiers(t.Context()); err != nil {
+	if err := newManager(t, m.conf).RemoveTiers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Ensure(t.Context(), p, grant.PodLimits(p, nil)); err != nil {
@@ -189,7 +201,7 @@ func start(t *testing.T, m *Manager, p *v1.Pod) *exec.Cmd {
 		t.Fatal(err)
 	}
 	l, _ := m.layout()
-	dir := filepath.Join(l.mounts["cpu"], m.CgroupParent(p), "container")
+	dir := filepath.Join(l.mounts["cpu"], m.group(p), "container")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +242,7 @@ func TestRemoveGivesUpOnWhatItMustNotKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, _ := m.layout()
-	group := filepath.Join(l.mounts["cpu"], m.CgroupParent(p))
+	group := filepath.Join(l.mounts["cpu"], m.group(p))
 	join := func(dir string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {

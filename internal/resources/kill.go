@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killIn kills the processes of one group and says how many there were. What it
-// can't do shows when the group can't be removed.
-func (m *Manager) killIn(dir string) int {
+// killIn kills the processes of one group. What it can't do shows when the group
+// can't be removed.
+func (m *Manager) killIn(dir string) {
 	killed := 0
 	for _, pid := range processes(dir) {
 		if pid == os.Getpid() {
@@ -22,7 +22,9 @@ func (m *Manager) killIn(dir string) int {
 			killed++
 		}
 	}
-	return killed
+	if killed > 0 {
+		m.log.V(0).Info("killed processes left over in a pod's cgroup", "cgroup", dir, "processes", killed)
+	}
 }
 
 // kill makes sure that the number still means a process of this group before it

@@ -25,8 +25,7 @@ func (m *Manager) recall(l layout) {
 			continue
 		}
 		for _, e := range entries {
-			name, ok := strings.CutPrefix(e.Name(), podPrefix)
-			uid := types.UID(name)
+			uid, ok := m.uid(class, e.Name())
 			if _, known := m.asked[uid]; !ok || known {
 				continue
 			}

@@ -23,7 +23,7 @@ func TestTiersKeepWhatAnEarlierAgentGaveThem(t *testing.T) {
 	}
 	ensure(m, "a")
 	ensure(m, "b")
-	later := New(m.conf, logr.Discard())
+	later := newManager(t, m.conf)
 	ensure(later, "a")
 	later.burstableWeighs(t, 1024)
 	ensure(later, "b")
@@ -33,7 +33,7 @@ func TestTiersKeepWhatAnEarlierAgentGaveThem(t *testing.T) {
 	}
 	later.burstableWeighs(t, 512)
 
-	another := New(m.conf, logr.Discard())
+	another := newManager(t, m.conf)
 	ensure(another, "c")
 	if err := another.Remove(t.Context(), "a"); err != nil { // which it never came to
 		t.Fatal(err)

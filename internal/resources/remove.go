@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,9 +43,9 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 	}
 	pause := firstPause
 	for try := 1; ; try++ {
-		err := m.removeOnce(l, uid)
+		err := m.removeOnce(ctx, l, uid)
 		if err == nil {
-			return m.discount(l, uid)
+			return m.discount(ctx, l, uid)
 		}
 		if try == removals {
 			return err
@@ -60,17 +59,46 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 	}
 }
 
-func (m *Manager) removeOnce(l layout, uid types.UID) error {
+func (m *Manager) removeOnce(ctx context.Context, l layout, uid types.UID) error {
 	var errs []error
 	for _, class := range classes {
-		name := m.name(class, uid)
-		for _, mount := range l.all {
-			if err := m.removeGroup(filepath.Join(mount, name)); err != nil {
-				errs = append(errs, err)
+		errs = append(errs, m.removeFrom(ctx, l, m.name(class, uid)))
+	}
+	return errors.Join(errs...)
+}
+
+// removeFrom removes the pod's group of this name. The folders go last: as long as
+// there is one, the group is found again.
+func (m *Manager) removeFrom(ctx context.Context, l layout, name string) error {
+	dirs, err := l.folders(name)
+	if err != nil || len(dirs) == 0 {
+		return err
+	}
+	if m.conf.Driver == DriverSystemd {
+		// Systemd would ask processes to end, and wait.
+		for _, dir := range dirs {
+			if err := m.killBelow(dir); err != nil {
+				return err
 			}
 		}
 	}
+	if err := m.maker.stop(ctx, name); err != nil {
+		return err
+	}
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, m.removeGroup(dir))
+	}
 	return errors.Join(errs...)
+}
+
+// killBelow kills the processes in the group and those in it.
+func (m *Manager) killBelow(dir string) error {
+	groups, err := groupsBelow(dir)
+	for _, g := range groups {
+		m.killIn(g)
+	}
+	return err
 }
 
 // removeGroup removes a group and those in it, or kills what keeps it from that.
@@ -87,9 +115,7 @@ func (m *Manager) removeGroup(dir string) error {
 		return err
 	}
 	for _, g := range slices.Backward(groups) {
-		if n := m.killIn(g); n > 0 {
-			m.log.V(0).Info("killed processes left over in a pod's cgroup", "cgroup", g, "processes", n)
-		}
+		m.killIn(g)
 		if rmErr := unix.Rmdir(g); rmErr != nil && !errors.Is(rmErr, unix.ENOENT) {
 			err = &fs.PathError{Op: "rmdir", Path: g, Err: rmErr}
 		}
@@ -126,8 +152,8 @@ func (m *Manager) Orphans() ([]types.UID, error) {
 				return nil, fmt.Errorf("list pods' cgroups: %w", err)
 			}
 			for _, e := range entries {
-				if uid, ok := strings.CutPrefix(e.Name(), podPrefix); ok && uid != "" && e.IsDir() {
-					uids = append(uids, types.UID(uid))
+				if uid, ok := m.uid(class, e.Name()); ok && e.IsDir() {
+					uids = append(uids, uid)
 				}
 			}
 		}

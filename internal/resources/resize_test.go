@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -48,7 +47,7 @@ func TestResizeSetsAndLiftsLimits(t *testing.T) {
 		if err := set(t.Context(), p, lim); err != nil {
 			t.Fatal(err)
 		}
-		m.reads(t, m.CgroupParent(p), m.podSettings(p, lim))
+		m.reads(t, m.group(p), m.podSettings(p, lim))
 		m.burstableWeighs(t, max(lim.CPUMilli*1024/1000, 2))
 	}
 }
@@ -67,16 +66,15 @@ func TestResizeWantsAGroup(t *testing.T) {
 func (m *Manager) container(t *testing.T, p *v1.Pod, name string) string {
 	t.Helper()
 	l, _ := m.layout()
-	if l.v2 {
-		if err := l.handDown(filepath.Join(cgroupfs, m.CgroupParent(p))); err != nil {
+	class, pod := QOSClass(p), podPrefix+string(p.UID)
+	group := m.conf.Driver.path(append(m.elements(class), pod, name))
+	if l.v2 && m.conf.Driver == DriverCgroupfs {
+		if err := l.handDown(filepath.Join(cgroupfs, m.group(p))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	group := filepath.Join(m.CgroupParent(p), name)
-	for _, mount := range l.limited() {
-		if err := makeGroup(filepath.Join(mount, group)); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := m.maker.pod(t.Context(), l, group, m.rules(l).Pod(class, grant.Limits{}, nil)); err != nil {
+		t.Fatal(err)
 	}
 	return group
 }
@@ -109,13 +107,17 @@ func TestLimitsNeverCross(t *testing.T) {
 	old := grant.Limits{}
 	m.mustEnsure(t, p, old)
 	groups := [2]string{m.container(t, p, "c0"), m.container(t, p, "c1")}
-	for range 200 {
+	rounds := 200
+	if testing.Short() {
+		rounds = 20
+	}
+	for range rounds {
 		next, containers := draw()
 		if err := m.Resize(t.Context(), p, both(old, next)); err != nil {
 			t.Fatalf("raise for %+v to %+v: %v", old, next, err)
 		}
 		for _, i := range rnd.Perm(2) {
-			if err := write(l, groups[i], m.podSettings(p, containers[i])); err != nil {
+			if err := m.maker.set(t.Context(), l, groups[i], m.podSettings(p, containers[i])); err != nil {
 				t.Fatalf("container from %+v to %+v: %v", old, containers[i], err)
 			}
 		}
@@ -135,7 +137,7 @@ func TestLoweringThePodFirstIsToldClearly(t *testing.T) {
 	p := makePod("a", exact)
 	m.mustEnsure(t, p, grant.Limits{CPULimitMilli: 2000})
 	c := m.container(t, p, "c")
-	if err := write(l, c, m.podSettings(p, grant.Limits{CPULimitMilli: 2000})); err != nil {
+	if err := m.maker.set(t.Context(), l, c, m.podSettings(p, grant.Limits{CPULimitMilli: 2000})); err != nil {
 		t.Fatal(err)
 	}
 	err := m.Resize(t.Context(), p, grant.Limits{CPULimitMilli: 1000})
@@ -152,14 +154,14 @@ func TestPeriodsMayChange(t *testing.T) {
 	lim := grant.Limits{CPUMilli: 500, CPULimitMilli: 500}
 	m.mustEnsure(t, p, lim)
 	c := m.container(t, p, "c")
-	if err := write(l, c, m.podSettings(p, lim)); err != nil {
+	if err := m.maker.set(t.Context(), l, c, m.podSettings(p, lim)); err != nil {
 		t.Fatal(err)
 	}
 	for _, period := range []time.Duration{10 * time.Millisecond, time.Second, 100 * time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond} {
-		later := New(m.conf, logr.Discard())
+		later := newManager(t, m.conf)
 		later.conf.CPUPeriod = period
 		later.mustEnsure(t, p, lim)
-		later.reads(t, later.CgroupParent(p), later.podSettings(p, lim))
+		later.reads(t, later.group(p), later.podSettings(p, lim))
 	}
 }
 
@@ -224,7 +226,7 @@ func TestMemoryInUseIsNotTaken(t *testing.T) {
 	}
 	for _, lim := range []grant.Limits{{CPUMilli: 500, MemoryLimit: 128 * mi}, {CPUMilli: 500, MemoryLimit: 512 * mi}, {CPUMilli: 500}} {
 		m.mustEnsure(t, p, lim)
-		m.reads(t, m.CgroupParent(p), m.podSettings(p, lim))
+		m.reads(t, m.group(p), m.podSettings(p, lim))
 	}
 }
 

@@ -7,6 +7,10 @@
 //	kubepods/burstable/pod<UID>
 //	kubepods/besteffort/pod<UID>
 //
+// or the slices that systemd would write so, with its driver:
+//
+//	kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<UID>.slice
+//
 // Containers' own groups below a pod's are the runtime's business.
 package resources
 
@@ -15,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -57,6 +60,7 @@ type Config struct {
 type Manager struct {
 	conf   Config
 	log    logr.Logger
+	maker  maker
 	layout func() (layout, error)
 	kernel func() kernel
 
@@ -77,16 +81,26 @@ func New(c Config, log logr.Logger) *Manager {
 		c.CPUPeriod = 100 * time.Millisecond
 	}
 	c.CgroupRoot = path.Clean("/" + c.CgroupRoot)
-	m := &Manager{conf: c, log: log, asked: map[types.UID]sums{}}
+	m := &Manager{conf: c, log: log, maker: makerOf(c.Driver), asked: map[types.UID]sums{}}
 	m.layout = sync.OnceValues(m.find)
 	m.kernel = sync.OnceValue(readKernel)
 	return m
 }
 
+// UseDriver has groups made by this driver, whatever the configuration says: what the
+// runtime goes by counts more (KEP-4033). It has to come before all else.
+func (m *Manager) UseDriver(d Driver) {
+	if d == m.conf.Driver {
+		return
+	}
+	m.maker.close()
+	m.conf.Driver, m.maker = d, makerOf(d)
+}
+
 // Check tells in one line what this host lacks, or nil.
 func (m *Manager) Check() error {
-	if m.conf.Driver != DriverCgroupfs {
-		return fmt.Errorf("cgroupDriver %q is not supported by this build: use %q", m.conf.Driver, DriverCgroupfs)
+	if err := m.maker.check(); err != nil {
+		return fmt.Errorf("cgroupDriver %q can't be used: %w; set cgroupDriver: %s, and the runtime's to the same", m.conf.Driver, err, DriverCgroupfs)
 	}
 	l, err := m.layout()
 	if err != nil {
@@ -95,11 +109,19 @@ func (m *Manager) Check() error {
 	return l.check()
 }
 
-// CgroupParent is the name of the pod's group, for the runtime to make the
-// sandbox's and the containers' groups in.
+// Close ends the connection to systemd, if there is one: nothing can be made or
+// changed after that.
+func (m *Manager) Close() { m.maker.close() }
+
+// CgroupParent is the pod's group, for the runtime to make the sandbox's and the
+// containers' groups in, in the form of the driver (CRI
+// LinuxPodSandboxConfig.cgroup_parent): a path, or the last slice's name.
 func (m *Manager) CgroupParent(p *v1.Pod) string {
-	return m.name(QOSClass(p), p.UID)
+	return m.conf.Driver.forRuntime(m.group(p))
 }
+
+// group is the name of the pod's group.
+func (m *Manager) group(p *v1.Pod) string { return m.name(QOSClass(p), p.UID) }
 
 // Ensure makes the pod's group and has it allow what l says. It may be called
 // again, and then is Resize.
@@ -133,15 +155,15 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, lim grant.Limits) error
 	if err != nil {
 		return err
 	}
-	if err := m.ensureTiers(l); err != nil {
+	if err := m.ensureTiers(ctx, l); err != nil {
 		return err
 	}
-	err = m.makePod(l, p, lim)
+	err = m.makePod(ctx, l, p, lim)
 	if errors.Is(err, unix.ENOENT) {
 		// Somebody removed the groups above: make them again, once.
 		m.forgetTiers()
-		if err = m.ensureTiers(l); err == nil {
-			err = m.makePod(l, p, lim)
+		if err = m.ensureTiers(ctx, l); err == nil {
+			err = m.makePod(ctx, l, p, lim)
 		}
 	}
 	return err
@@ -155,7 +177,7 @@ func (m *Manager) resize(ctx context.Context, p *v1.Pod, lim grant.Limits) error
 	if err != nil {
 		return err
 	}
-	return m.allow(l, p, lim)
+	return m.allow(ctx, l, p, lim)
 }
 
 // usable is what every operation needs first.
@@ -163,31 +185,30 @@ func (m *Manager) usable(ctx context.Context) (layout, error) {
 	if err := ctx.Err(); err != nil {
 		return layout{}, err
 	}
-	if m.conf.Driver != DriverCgroupfs {
-		return layout{}, m.Check()
-	}
 	return m.layout()
 }
 
-func (m *Manager) makePod(l layout, p *v1.Pod, lim grant.Limits) error {
-	name := m.CgroupParent(p)
-	for _, mount := range l.limited() {
-		if err := makeGroup(filepath.Join(mount, name)); err != nil {
-			return err
-		}
+func (m *Manager) makePod(ctx context.Context, l layout, p *v1.Pod, lim grant.Limits) error {
+	class := QOSClass(p)
+	made, err := m.maker.pod(ctx, l, m.group(p), m.rules(l).Pod(class, lim, hugePages(p)))
+	if err != nil {
+		return err
 	}
-	return m.allow(l, p, lim)
+	if made {
+		return m.count(ctx, l, p.UID, class, lim)
+	}
+	return m.allow(ctx, l, p, lim)
 }
 
 // allow sets what the pod's group allows, and its part of its tier's weight.
-func (m *Manager) allow(l layout, p *v1.Pod, lim grant.Limits) error {
-	name := m.CgroupParent(p)
+func (m *Manager) allow(ctx context.Context, l layout, p *v1.Pod, lim grant.Limits) error {
+	name := m.group(p)
 	if err := l.spare(name, lim.MemoryLimit); err != nil {
 		return err
 	}
 	class := QOSClass(p)
-	if err := write(l, name, m.rules(l).Pod(class, lim, hugePages(p))); err != nil {
+	if err := m.maker.set(ctx, l, name, m.rules(l).Pod(class, lim, hugePages(p))); err != nil {
 		return err
 	}
-	return m.count(l, p.UID, class, lim)
+	return m.count(ctx, l, p.UID, class, lim)
 }

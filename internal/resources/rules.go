@@ -40,7 +40,7 @@ func readKernel() kernel {
 // rules are what the configuration comes to on this host.
 func (m *Manager) rules(l layout) knob.Rules {
 	k := m.kernel()
-	r := knob.Rules{V2: l.v2, NoCPUQuota: m.conf.NoCPUQuota, CPUPeriod: m.conf.CPUPeriod, Memory: m.conf.Memory}
+	r := knob.Rules{V2: l.v2, WholePercents: m.conf.Driver == DriverSystemd, NoCPUQuota: m.conf.NoCPUQuota, CPUPeriod: m.conf.CPUPeriod, Memory: m.conf.Memory}
 	if l.v2 {
 		r.Swap, r.ReserveMemory = m.conf.Swap, m.conf.ReserveMemory
 	}

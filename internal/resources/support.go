@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,7 +53,8 @@ func (m *Manager) swapIsBound(l layout) bool {
 	if found, err := filepath.Glob(filepath.Join(cgroupfs, "*", file)); err == nil && len(found) > 0 {
 		return true
 	}
-	if err := m.ensureTiers(l); err != nil {
+	// That ends by itself: systemd has its time, and the kernel doesn't wait.
+	if err := m.ensureTiers(context.Background(), l); err != nil {
 		return false // the first pod will tell
 	}
 	return exists(filepath.Join(cgroupfs, m.tier(v1.PodQOSGuaranteed), file))

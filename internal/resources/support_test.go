@@ -38,21 +38,21 @@ func TestPodsAreLimitedInProcesses(t *testing.T) {
 	}
 	p := makePod("a", loose)
 	m.mustEnsure(t, p, grant.PodLimits(p, nil))
-	m.reads(t, m.CgroupParent(p), pidsMax("50"))
+	m.reads(t, m.group(p), pidsMax("50"))
 
 	changed := m.conf
 	changed.PIDsLimit = 1 << 40
-	later := New(changed, logr.Discard())
+	later := newManager(t, changed)
 	later.mustEnsure(t, p, grant.PodLimits(p, nil))
 	most := later.kernel().maxPIDs
 	if text, err := os.ReadFile("/proc/sys/kernel/pid_max"); err != nil || most <= 0 || most > atoi(t, string(text)) {
 		t.Errorf("this node may have %d processes, and the kernel says %s (%v)", most, text, err)
 	}
-	later.reads(t, m.CgroupParent(p), pidsMax(strconv.FormatInt(most, 10)))
+	later.reads(t, m.group(p), pidsMax(strconv.FormatInt(most, 10)))
 
 	changed.PIDsLimit = -1
-	New(changed, logr.Discard()).mustEnsure(t, p, grant.PodLimits(p, nil))
-	m.reads(t, m.CgroupParent(p), pidsMax("max"))
+	newManager(t, changed).mustEnsure(t, p, grant.PodLimits(p, nil))
+	m.reads(t, m.group(p), pidsMax("max"))
 }
 
 func TestSupport(t *testing.T) {
@@ -71,7 +71,7 @@ func TestSupport(t *testing.T) {
 	if l.v2 {
 		file = "memory.swap.max"
 	}
-	if there := exists(filepath.Join(l.mounts["memory"], m.CgroupParent(p), file)); there != s.Swap {
+	if there := exists(filepath.Join(l.mounts["memory"], m.group(p), file)); there != s.Swap {
 		t.Errorf("swap can be bounded: %v, and a pod's group has %s: %v", s.Swap, file, there)
 	}
 }
@@ -160,7 +160,7 @@ func TestTiersProtectWhatTheirPodsAskFor(t *testing.T) {
 	}
 	for uid, n := range map[string]need{"g": exact, "b": loose, "e": nothing} {
 		p := makePod(uid, n)
-		if err := m.allow(l, p, grant.PodLimits(p, nil)); err != nil {
+		if err := m.allow(t.Context(), l, p, grant.PodLimits(p, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,11 +172,11 @@ func TestTiersProtectWhatTheirPodsAskFor(t *testing.T) {
 	if exists(filepath.Join(dir, "kubepods/besteffort/pode/memory.low")) {
 		t.Error("a BestEffort pod has something protected")
 	}
-	if err := m.discount(l, "g"); err != nil {
+	if err := m.discount(t.Context(), l, "g"); err != nil {
 		t.Fatal(err)
 	}
 	reads("memory.min", strconv.Itoa(32*mi))
-	if err := m.protect(l, 0, 0); err != nil {
+	if err := m.protect(t.Context(), l, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	reads("memory.min", "0")
@@ -191,7 +191,7 @@ func TestMemoryIsReservedAndSwapSharedOnTheHost(t *testing.T) {
 	for _, p := range pods {
 		lim := grant.PodLimits(p, nil)
 		m.mustEnsure(t, p, lim)
-		m.reads(t, m.CgroupParent(p), m.podSettings(p, lim))
+		m.reads(t, m.group(p), m.podSettings(p, lim))
 	}
 	tiers := func(m *Manager, guaranteed, burstable int64) {
 		t.Helper()

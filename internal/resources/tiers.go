@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,7 +16,7 @@ import (
 )
 
 // ensureTiers makes the groups above the pods' once, and counts the pods in them.
-func (m *Manager) ensureTiers(l layout) error {
+func (m *Manager) ensureTiers(ctx context.Context, l layout) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.tiers {
@@ -28,20 +26,18 @@ func (m *Manager) ensureTiers(l layout) error {
 		return err
 	}
 	for _, class := range classes {
-		for _, mount := range l.limited() {
-			if err := l.makeDown(mount, m.tier(class)); err != nil {
-				return err
-			}
+		if err := m.maker.tier(ctx, l, m.tier(class)); err != nil {
+			return err
 		}
 	}
 	// Best-effort pods get what nobody else wants.
 	least := m.rules(l).Shares(cpuunits.MinShares)
-	if err := write(l, m.tier(v1.PodQOSBestEffort), []knob.Setting{least}); err != nil {
+	if err := m.maker.set(ctx, l, m.tier(v1.PodQOSBestEffort), []knob.Setting{least}); err != nil {
 		return err
 	}
 	if !m.conf.ReserveMemory {
 		// An earlier agent may have: what is protected below counts only as far as here.
-		if err := m.protect(l, 0, 0); err != nil {
+		if err := m.protect(ctx, l, 0, 0); err != nil {
 			return err
 		}
 	}
@@ -54,27 +50,6 @@ func (m *Manager) forgetTiers() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tiers, m.written = false, sums{}
-}
-
-// makeDown makes the group and those it is in. On cgroup v2 it also hands the
-// used controllers down, which is what makes their files appear below.
-func (l layout) makeDown(mount, name string) error {
-	dir := mount
-	for element := range strings.SplitSeq(strings.Trim(name, "/"), "/") {
-		if l.v2 {
-			if err := l.handDown(dir); err != nil {
-				return err
-			}
-		}
-		dir = filepath.Join(dir, element)
-		if err := makeGroup(dir); err != nil {
-			return err
-		}
-	}
-	if l.v2 {
-		return l.handDown(dir)
-	}
-	return nil
 }
 
 func (l layout) handDown(dir string) error {
@@ -112,19 +87,31 @@ func (m *Manager) RemoveTiers(ctx context.Context) error {
 	}
 	m.forgetTiers()
 	names := []string{m.tier(v1.PodQOSBurstable), m.tier(v1.PodQOSBestEffort), m.tier(v1.PodQOSGuaranteed)}
-	for up := m.conf.CgroupRoot; up != "/"; up = path.Dir(up) {
-		names = append(names, up)
+	for root := m.root(); len(root) > 0; root = root[:len(root)-1] {
+		names = append(names, m.conf.Driver.path(root))
 	}
 	var errs []error
-	for _, mount := range l.all {
-		for _, name := range names {
-			dir := filepath.Join(mount, name)
-			switch err := unix.Rmdir(dir); err {
-			case nil, unix.ENOENT, unix.ENOTEMPTY, unix.EBUSY:
-			default:
-				errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
-			}
-		}
+	for _, name := range names {
+		errs = append(errs, m.removeIfEmpty(ctx, l, name))
 	}
 	return errors.Join(errs...)
+}
+
+// removeIfEmpty removes a group in which there is nothing.
+func (m *Manager) removeIfEmpty(ctx context.Context, l layout, name string) error {
+	dirs, err := l.folders(name)
+	if err != nil || len(dirs) == 0 {
+		return err
+	}
+	for _, dir := range dirs {
+		switch err := unix.Rmdir(dir); err {
+		case nil, unix.ENOENT:
+		case unix.ENOTEMPTY, unix.EBUSY:
+			return nil
+		default:
+			return fmt.Errorf("remove cgroup %s: %w", dir, err)
+		}
+	}
+	// Only now: it would stop whatever is in it.
+	return m.maker.stop(ctx, name)
 }

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -23,7 +24,7 @@ type sums struct {
 }
 
 // count has the groups above the pod match what it asks for.
-func (m *Manager) count(l layout, uid types.UID, class v1.PodQOSClass, lim grant.Limits) error {
+func (m *Manager) count(ctx context.Context, l layout, uid types.UID, class v1.PodQOSClass, lim grant.Limits) error {
 	var asks sums
 	if class == v1.PodQOSBurstable {
 		asks.burstableCPU = lim.CPUMilli
@@ -37,18 +38,18 @@ func (m *Manager) count(l layout, uid types.UID, class v1.PodQOSClass, lim grant
 	if asks == (sums{}) && class != v1.PodQOSBurstable {
 		return nil
 	}
-	return m.weigh(l, func() { m.asked[uid] = asks })
+	return m.weigh(ctx, l, func() { m.asked[uid] = asks })
 }
 
 // discount takes a removed pod out of what the groups above it have.
-func (m *Manager) discount(l layout, uid types.UID) error {
+func (m *Manager) discount(ctx context.Context, l layout, uid types.UID) error {
 	m.mu.Lock()
 	_, counted := m.asked[uid]
 	m.mu.Unlock()
 	if !counted {
 		return nil
 	}
-	err := m.weigh(l, func() { delete(m.asked, uid) })
+	err := m.weigh(ctx, l, func() { delete(m.asked, uid) })
 	if errors.Is(err, unix.ENOENT) {
 		return nil // the tier itself is gone
 	}
@@ -56,7 +57,7 @@ func (m *Manager) discount(l layout, uid types.UID) error {
 }
 
 // weigh changes what the tiers are made of, and sets what they have to match.
-func (m *Manager) weigh(l layout, change func()) error {
+func (m *Manager) weigh(ctx context.Context, l layout, change func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change()
@@ -68,7 +69,7 @@ func (m *Manager) weigh(l layout, change func()) error {
 	}
 	all.burstableCPU = cpuunits.Shares(all.burstableCPU)
 	if shares := all.burstableCPU; shares != m.written.burstableCPU {
-		if err := write(l, m.tier(v1.PodQOSBurstable), []knob.Setting{m.rules(l).Shares(shares)}); err != nil {
+		if err := m.maker.set(ctx, l, m.tier(v1.PodQOSBurstable), []knob.Setting{m.rules(l).Shares(shares)}); err != nil {
 			return fmt.Errorf("weight of the Burstable tier: %w", err)
 		}
 		m.written.burstableCPU = shares
@@ -76,7 +77,7 @@ func (m *Manager) weigh(l layout, change func()) error {
 	if all == m.written {
 		return nil
 	}
-	if err := m.protect(l, all.guaranteed, all.burstable); err != nil {
+	if err := m.protect(ctx, l, all.guaranteed, all.burstable); err != nil {
 		return err
 	}
 	m.written = all
@@ -84,9 +85,9 @@ func (m *Manager) weigh(l layout, change func()) error {
 }
 
 // protect has the groups above the pods protect so many bytes for pods of each class.
-func (m *Manager) protect(l layout, guaranteed, burstable int64) error {
+func (m *Manager) protect(ctx context.Context, l layout, guaranteed, burstable int64) error {
 	pods, tier := m.rules(l).Protected(guaranteed, burstable)
-	if err := errors.Join(write(l, m.tier(v1.PodQOSGuaranteed), pods), write(l, m.tier(v1.PodQOSBurstable), tier)); err != nil {
+	if err := errors.Join(m.maker.set(ctx, l, m.tier(v1.PodQOSGuaranteed), pods), m.maker.set(ctx, l, m.tier(v1.PodQOSBurstable), tier)); err != nil {
 		return fmt.Errorf("memory protected for pods: %w", err)
 	}
 	return nil

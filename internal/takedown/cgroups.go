@@ -1,6 +1,7 @@
 package takedown
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ func (t *taker) podCgroups(f *found) []string {
 		}
 	}
 	for dir := range f.cgroups {
-		if id := filepath.Base(dir); f.containers[id] && remains.ContainerCgroup(dir, points, id) {
+		if id := remains.CgroupOwner(dir); f.containers[id] && remains.ContainerCgroup(dir, points, id) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -36,8 +37,8 @@ func (t *taker) podCgroups(f *found) []string {
 
 // removeCgroups removes our pods' cgroups, and those above that are empty then,
 // up to the cgroup root.
-func (t *taker) removeCgroups(f *found) error {
-	var errs []error
+func (t *taker) removeCgroups(ctx context.Context, f *found) error {
+	errs := []error{t.removeSlices(ctx, f)}
 	for _, dir := range t.podCgroups(f) {
 		errs = append(errs, remains.RemoveCgroup(dir))
 	}
@@ -56,6 +57,21 @@ func (t *taker) removeCgroups(f *found) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeSlices has systemd remove the slices of our pods, and those above that are empty then.
+func (t *taker) removeSlices(ctx context.Context, f *found) error {
+	if t.config.Slices == nil {
+		return nil
+	}
+	pods, err := t.config.Slices.Orphans()
+	errs := []error{err}
+	for _, uid := range pods {
+		if f.pods[string(uid)] {
+			errs = append(errs, t.config.Slices.Remove(ctx, uid))
+		}
+	}
+	return errors.Join(append(errs, t.config.Slices.RemoveTiers(ctx))...)
 }
 
 // removeUnused removes the cgroups below dir, and dir, in which nothing runs.

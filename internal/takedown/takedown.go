@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
@@ -27,11 +28,22 @@ type Config struct {
 	Runtime embedded.Config
 	// CgroupRoot is the cgroup above the agent's kubepods, such as "/" or "/deckhand".
 	CgroupRoot string
+	// Slices are the pods' cgroups where systemd makes them; nil where it doesn't.
+	Slices Slices
 	// PodLogs and ContainerLogs are the folders of logs, /var/log/pods and
 	// /var/log/containers by default. Only this agent's logs in them are removed.
 	PodLogs, ContainerLogs string
 	// Grace is how long containers may take to stop before they are killed; 0 is at once.
 	Grace time.Duration
+}
+
+// Slices are pods' cgroups that only systemd can remove.
+type Slices interface {
+	// Orphans lists the pods that have one.
+	Orphans() ([]types.UID, error)
+	Remove(ctx context.Context, uid types.UID) error
+	// RemoveTiers removes those above the pods' that are empty.
+	RemoveTiers(ctx context.Context) error
 }
 
 // taker is one take-down under way.
@@ -89,7 +101,7 @@ func (t *taker) run(ctx context.Context) error {
 	// Container roots, network namespaces, volumes.
 	step("mounts", func() error { return remains.Unmount(t.layout.Root, t.layout.Run()) })
 	done = step("network", func() error { return t.removeNetwork(ctx, found) }) && done
-	done = step("cgroups", func() error { return t.removeCgroups(found) }) && done
+	done = step("cgroups", func() error { return t.removeCgroups(ctx, found) }) && done
 	done = step("logs", func() error { return t.removeLogs(found) }) && done
 	if done {
 		step("files", t.removeFiles)

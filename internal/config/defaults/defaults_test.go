@@ -95,7 +95,7 @@ func list(t *testing.T, b *strings.Builder, v reflect.Value, path string) {
 func TestDefaultsAreValid(t *testing.T) {
 	for _, all := range []gates{true, false} {
 		if errs := validation.Validate(defaulted(t, "userNamespaces: {}"), all); len(errs) > 0 {
-			t.Errorf("gates %v: %v", all, errs.ToAggregate())
+			t.Errorf("gates %v: %v", all, errs)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/deckhand-node/deckhand/internal/config/paths"
-	"github.com/deckhand-node/deckhand/internal/plaintext"
 	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
@@ -39,7 +38,7 @@ type decoder struct {
 }
 
 func (d *decoder) fail(n *yaml.Node, path, format string, args ...any) {
-	switch e := (Error{Line: n.Line, Path: plaintext.Line(path), Message: fmt.Sprintf(format, args...)}); {
+	switch e := (Error{Line: n.Line, Path: shownPath(path), Message: fmt.Sprintf(format, args...)}); {
 	case len(d.errs) < maxErrors:
 		d.errs = append(d.errs, e)
 	case len(d.errs) == maxErrors:
@@ -153,7 +152,7 @@ func (d *decoder) entries(n *yaml.Node, path string, child func(key string) stri
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content) && !d.full(); i += 2 {
 		key := yamltext.Deref(n.Content[i])
-		if why := badName(key); why != "" {
+		if why := badName(path, key); why != "" {
 			d.fail(n.Content[i], path, "%s", why)
 			continue
 		}
@@ -166,25 +165,40 @@ func (d *decoder) entries(n *yaml.Node, path string, child func(key string) stri
 	}
 }
 
-// badName says why key can't be the name of a value; "" if it can.
-func badName(key *yaml.Node) string {
+// badName says why key can't be the name of a value at path; "" if it can.
+func badName(path string, key *yaml.Node) string {
+	name := "the name " + show(key)
+	if isSecret(path) {
+		name = "the name"
+	}
 	switch {
 	case key.Kind != yaml.ScalarNode:
 		return show(key) + " can't be the name of a value"
 	case key.ShortTag() == "!!merge":
 		return `mappings aren't merged by "<<" here; write out what they share`
 	case len(key.Value) > maxName:
-		return fmt.Sprintf("the name %s has %d bytes; at most %d are read", show(key), len(key.Value), maxName)
+		return fmt.Sprintf("%s has %d bytes; at most %d are read", name, len(key.Value), maxName)
 	case strings.ContainsFunc(key.Value, unicode.IsControl):
-		return fmt.Sprintf("the name %s has control characters in it", show(key))
+		return name + " has control characters in it"
 	}
 	return ""
+}
+
+// brackets shows how to make a list of a single value.
+func brackets(path string, n *yaml.Node) string {
+	if n.Kind != yaml.ScalarNode || n.Value == "" {
+		return ""
+	}
+	if isSecret(path) {
+		return "; put it in brackets"
+	}
+	return fmt.Sprintf("; put it in brackets: [%s]", show(n))
 }
 
 // list replaces the list v as a whole.
 func (d *decoder) list(path string, n *yaml.Node, v reflect.Value) {
 	if n.Kind != yaml.SequenceNode {
-		d.fail(n, path, "%s is not a list", shown(path, n))
+		d.fail(n, path, "%s is not a list%s", shown(path, n), brackets(path, n))
 		return
 	}
 	d.inList++

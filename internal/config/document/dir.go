@@ -91,15 +91,23 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
+	switch {
+	case info.IsDir():
+		return nil, errors.New("it is a folder; --config-dir takes one, with drop-ins")
+	case !info.Mode().IsRegular():
 		return nil, errors.New("it is not a regular file")
 	}
-	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	return Read(f)
+}
+
+// Read reads a configuration of at most MaxSize bytes.
+func Read(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(data) > MaxSize {
-		return nil, fmt.Errorf("it has more than %d bytes", MaxSize)
+		return nil, fmt.Errorf("it has more than %d bytes (1 MiB), which is the most that is read", MaxSize)
 	}
 	return data, nil
 }

@@ -47,6 +47,9 @@ func Decode(data []byte) (*Document, []Error) {
 	doc.root = root
 	d := decoder{given: doc.given}
 	d.value("", root, root, reflect.ValueOf(&doc.Config).Elem())
+	if kind := doc.Config.Kind; kind != "" && kind != kindName {
+		return doc, checkType(doc) // a document of another kind has other fields
+	}
 	return doc, append(d.errs, checkType(doc)...)
 }
 
@@ -77,15 +80,17 @@ func parse(data []byte) (*yaml.Node, *Error) {
 	}
 	docs, err := yamltext.Parse(fromJSON(data), 2) // the second one is an error
 	if err != nil {
-		return nil, err
+		clear := inWords(*err, data)
+		return nil, &clear
 	}
+	start := fmt.Sprintf("it should start with \"apiVersion: %s\" and \"kind: %s\"", v1beta1.SchemeGroupVersion, kindName)
 	switch {
 	case len(docs) == 0:
-		return nil, &Error{Message: fmt.Sprintf("it is empty; it should start with \"apiVersion: %s\" and \"kind: %s\"", v1beta1.SchemeGroupVersion, kindName)}
+		return nil, &Error{Message: "it is empty; " + start}
 	case len(docs) > 1:
 		return nil, &Error{Line: docs[1].Line, Message: "a second document begins here; the file must hold exactly one, so that nothing in it is left out"}
 	case docs[0].Kind != yaml.MappingNode:
-		return nil, &Error{Line: docs[0].Line, Message: "it is not a mapping of fields to values"}
+		return nil, &Error{Line: docs[0].Line, Message: "it is not a mapping of fields to values; " + start}
 	}
 	return docs[0], nil
 }

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/deckhand-node/deckhand/internal/plaintext"
 )
 
 // scalar reads a scalar, through JSON, as every reader of this API does. If it
@@ -30,7 +32,7 @@ func (d *decoder) scalar(path string, n *yaml.Node, v reflect.Value) {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(text, read.Interface())
 	}
 	if !ok || err != nil {
-		d.fail(n, path, "%s is not %s", shown(path, n), expected(v.Type()))
+		d.fail(n, path, "%s is not %s%s", shown(path, n), expected(v.Type(), n), quotes(v.Type(), n))
 		return
 	}
 	v.Set(read.Elem())
@@ -83,12 +85,25 @@ func plainValue(n *yaml.Node) (any, bool) {
 // Authorization header, a password in a URL.
 const secretFields = "staticPodURL"
 
+func isSecret(path string) bool { return strings.HasPrefix(path, secretFields) }
+
 // shown is the value at path as a message names it, and nothing of one that is secret.
 func shown(path string, n *yaml.Node) string {
-	if strings.HasPrefix(path, secretFields) && n.Kind == yaml.ScalarNode {
+	if isSecret(path) && n.Kind == yaml.ScalarNode {
 		return "the value"
 	}
 	return show(n)
+}
+
+// shownPath is a path as a message names it. Of a secret one, what stands in brackets ends
+// where no header's name goes on: a name may have become one with the value.
+func shownPath(path string) string {
+	if before, name, ok := strings.Cut(path, "["); ok && isSecret(path) {
+		if end := strings.IndexAny(name, ": \t"); end >= 0 {
+			path = before + "[" + name[:end] + "…]"
+		}
+	}
+	return plaintext.Line(path)
 }
 
 // show is a value as a message names it: short, and on one line.
@@ -109,8 +124,21 @@ func show(n *yaml.Node) string {
 	return strconv.Quote(n.Value)
 }
 
-// expected says in words what a field of type t takes.
-func expected(t reflect.Type) string {
+// quotes tells that n would be a value of type t without the quotes around it.
+func quotes(t reflect.Type, n *yaml.Node) string {
+	if n.Kind != yaml.ScalarNode || n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) == 0 {
+		return ""
+	}
+	bare := yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}
+	switch tag := bare.ShortTag(); {
+	case t.Kind() == reflect.Bool && tag == "!!bool", (reflect.Zero(t).CanInt() || reflect.Zero(t).CanUint()) && tag == "!!int":
+		return "; leave the quotes out"
+	}
+	return ""
+}
+
+// expected says in words what a field of type t takes, which n isn't.
+func expected(t reflect.Type, n *yaml.Node) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[logsapi.TimeOrMetaDuration]():
 		return `a duration such as "1m30s"`
@@ -125,11 +153,14 @@ func expected(t reflect.Type) string {
 	case reflect.String:
 		return "a text (put it in quotes)"
 	case reflect.Int32:
-		return fmt.Sprintf("a whole number from %d to %d", math.MinInt32, math.MaxInt32)
+		if n.ShortTag() == "!!int" { // it is one, but doesn't fit
+			return fmt.Sprintf("a whole number from %d to %d", math.MinInt32, math.MaxInt32)
+		}
+		return "a whole number"
 	case reflect.Int64:
 		return "a whole number"
 	case reflect.Uint32:
-		return fmt.Sprintf("a whole number from 0 to %d", uint32(math.MaxUint32))
+		return "a whole number of 0 or more"
 	case reflect.Float64:
 		return "a number"
 	default:

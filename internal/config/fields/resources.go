@@ -4,9 +4,8 @@ func cgroups() []Field {
 	return []Field{
 		{Path: "cgroupRoot", Room: "resources", Default: "the root of the hierarchy",
 			Doc: "The control group in which that of all pods (kubepods) is made: an absolute name such as /kubelet."},
-		{Path: "cgroupDriver", Room: "resources", Idle: "cgroupfs",
-			Doc:    "Who makes control groups: cgroupfs (the agent, as folders) or systemd. The runtime has to use the same one.",
-			Partly: "this build makes control groups as folders (cgroupfs) only; with systemd it doesn't start"},
+		{Path: "cgroupDriver", Room: "resources",
+			Doc: "Who makes control groups: cgroupfs (the agent, as folders) or systemd. A runtime that says which one it has is followed, whatever this says."},
 		{Path: "cgroupsPerQOS", Idle: "true", Why: "this build always makes a control group for each QoS class and each pod",
 			Doc: "Make a control group for each QoS class, and in it one for each pod."},
 		{Path: "kubeletCgroups", Why: noSystemGroup,

@@ -23,9 +23,9 @@ type Told struct {
 // name a field, gateOn whether a feature gate is on.
 func NotActedOn(c *v1beta1.KubeletConfiguration, given, gateOn func(string) bool) []Told {
 	means := map[string]string{} // what is set, by path
-	for _, l := range leaves.All() {
-		if v, ok := l.In(c); ok && given(l.Path) && !leaves.Zero(v) {
-			means[l.Path] = leaves.Text(v)
+	for _, l := range leaves.Of(c) {
+		if l.Value.IsValid() && given(l.Path) && !leaves.Zero(l.Value) {
+			means[l.Path] = leaves.Text(l.Value)
 		}
 	}
 	embedded := c.ContainerRuntimeEndpoint == ""

@@ -88,7 +88,6 @@ func TestKubeadmGetsAShortList(t *testing.T) {
 		got = append(got, r.String())
 	}
 	want := []string{
-		"cgroupDriver: this build makes control groups as folders (cgroupfs) only; with systemd it doesn't start",
 		"authentication.webhook.enabled, authentication.x509.clientCAFile, authorization.mode: this build has no authenticated HTTPS server",
 		"rotateCertificates: this build talks to no API server",
 	}

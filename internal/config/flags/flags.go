@@ -17,6 +17,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
 )
 
+const (
+	kubeletRootDir = "/var/lib/kubelet"
+	// certsBelow is the folder of certificates in the root folder.
+	certsBelow = "pki"
+)
+
 // Set is the flags of one command line and what was given. It is used in this order:
 // AddTo, parsing, and then whatever asks for values, which may be done concurrently.
 type Set struct {
@@ -53,13 +59,23 @@ func (s *Set) allTables(rootDir string) []table {
 	return []table{
 		{title: "Configuration", usage: withRemarks, rows: configuration(v)},
 		{title: "Pods", usage: withRemarks, rows: pods(v)},
-		{title: "Node and cluster", usage: withRemarks, rows: node(v, filepath.Join(rootDir, "pki"))},
+		{title: "Node and cluster", usage: withRemarks, rows: node(v, certDir(rootDir))},
 		{title: "Container runtime and images", usage: withRemarks, rows: containers(v)},
 		{title: "Logging", usage: withRemarks, rows: logs()},
 		{title: "This process", usage: withRemarks, rows: process(v, rootDir)},
 		{title: "Deprecated: the configuration file has a field for each", sorted: true, usage: fieldFirst, rows: inFile()},
 		{title: "Accepted without effect", sorted: true, usage: plain, rows: withoutEffect()},
 	}
+}
+
+// certDir is the default of --cert-dir. The kubelet's stays where it is whatever --root-dir
+// says. By its own name deckhand keeps all it has below --root-dir (see Values): agents on one
+// host don't share keys, and nothing is left elsewhere.
+func certDir(rootDir string) string {
+	if rootDir == kubeletRootDir {
+		return filepath.Join(kubeletRootDir, certsBelow)
+	}
+	return ""
 }
 
 // AddTo adds the flags to those of a command, which then takes "_" for "-" in names.
@@ -77,5 +93,8 @@ func (s *Set) Given(name string) bool { return s.flags.Changed(name) }
 func (s *Set) Values() Values {
 	v := s.values
 	v.NodeLabels = maps.Clone(v.NodeLabels)
+	if v.CertDir == "" {
+		v.CertDir = filepath.Join(v.RootDir, certsBelow)
+	}
 	return v
 }

@@ -2,7 +2,6 @@ package flags
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -142,10 +141,29 @@ func TestKubeletsFlags(t *testing.T) {
 	}
 }
 
-// TestRootDirDecidesDefaults: under its own name deckhand keeps its state elsewhere.
+// TestRootDirDecidesDefaults: under its own name deckhand keeps its state elsewhere, and
+// certificates always below the root folder that it is given.
 func TestRootDirDecidesDefaults(t *testing.T) {
-	v := New("/var/lib/deckhand").Values()
-	if got := fmt.Sprint(v.RootDir, " ", v.CertDir); got != "/var/lib/deckhand /var/lib/deckhand/pki" {
-		t.Error(got)
+	for _, c := range []struct {
+		root string
+		args []string
+		want string
+	}{
+		{"/var/lib/deckhand", nil, "/var/lib/deckhand /var/lib/deckhand/pki"},
+		{"/var/lib/deckhand", []string{"--root-dir=/a"}, "/a /a/pki"},
+		{"/var/lib/deckhand", []string{"--root-dir=/a", "--cert-dir=/b"}, "/a /b"},
+		{"/var/lib/kubelet", nil, "/var/lib/kubelet /var/lib/kubelet/pki"},
+		{"/var/lib/kubelet", []string{"--root-dir=/a"}, "/a /var/lib/kubelet/pki"},
+	} {
+		s := New(c.root)
+		fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		s.AddTo(fs)
+		if err := fs.Parse(c.args); err != nil {
+			t.Fatal(err)
+		}
+		v := s.Values()
+		if got := v.RootDir + " " + v.CertDir; got != c.want {
+			t.Errorf("default %s, %q: %s, want %s", c.root, c.args, got, c.want)
+		}
 	}
 }

@@ -35,6 +35,10 @@ func pods(v *Values) []row {
 const insteadOfDead = "set evictionHard or evictionSoft in the configuration file"
 
 func node(v *Values, certDir string) []row {
+	certs := "Keep certificates and their keys in this `folder`."
+	if certDir == "" {
+		certs += " Unset: " + certsBelow + " in --root-dir."
+	}
 	return []row{
 		{name: "hostname-override", to: &v.HostnameOverride, help: "Call the node this `name` instead of its host name."},
 		{name: "node-ip", to: &v.NodeIP, help: "The node's IP `address`, or one of each family separated by a comma. Unset (or 0.0.0.0, or :: to prefer IPv6): the address of the default route."},
@@ -42,7 +46,7 @@ func node(v *Values, certDir string) []row {
 		{name: "node-labels", to: &v.NodeLabels, form: labels, why: noAPIServer, help: "Register the node with these labels: `key=value`, several separated by commas."},
 		{name: "kubeconfig", to: &v.Kubeconfig, why: noAPIServer + ": it runs pods from manifests only", help: "Talk to the API server that this `file` names. Unset: run standalone."},
 		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig, why: noAPIServer, help: "Ask for a client certificate with this `file` while that of --kubeconfig doesn't exist."},
-		{name: "cert-dir", to: &v.CertDir, def: certDir, why: "this build has no HTTPS server and no client certificate, and makes none", help: "Keep certificates and their keys in this `folder`."},
+		{name: "cert-dir", to: &v.CertDir, def: certDir, why: "this build has no HTTPS server and no client certificate, and makes none", help: certs},
 		{name: "cloud-provider", to: &v.CloudProvider, why: noAPIServer + ", and so to no cloud controller", help: "`external` on a node that a cloud controller looks after; unset on any other."},
 	}
 }

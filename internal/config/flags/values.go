@@ -33,7 +33,7 @@ type Values struct {
 	WatchConfig bool   // --watch-config
 
 	RootDir              string // --root-dir
-	CertDir              string // --cert-dir
+	CertDir              string // --cert-dir, or its default
 	LockFile             string // --lock-file
 	ExitOnLockContention bool   // --exit-on-lock-contention
 

@@ -15,6 +15,7 @@ func effects() []effectGroup {
 		{Switched, "all alpha gates that aren't given themselves", AllAlpha},
 		{Switched, "all beta gates that aren't given themselves", AllBeta},
 		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
+		{Switched, "containers that crash are restarted after 1s, doubling to 60s, instead of 10s to 300s", ReduceDefaultCrashLoopBackOffDecay},
 	}, always(), never(), elsewhere())
 }
 
@@ -53,6 +54,7 @@ func always() []effectGroup {
 		{AlwaysOn, "init containers may go on running as sidecars", "SidecarContainers"},
 		{AlwaysOn, "pods may choose how supplemental groups are found", "SupplementalGroupsPolicy"},
 		{AlwaysOn, "its log can be buffered, and split between standard output and standard error", "LoggingAlphaOptions"},
+		{AlwaysOn, "the runtime is asked for its cgroup driver", "KubeletCgroupDriverFromCRI"},
 		{AlwaysOn, "systemd's watchdog is fed where there is one", "SystemdWatchdog"},
 		{AlwaysOn, "tolerations may compare numbers", "TaintTolerationComparisonOperators"},
 		{AlwaysOn, "pods may have users of their own", "UserNamespacesSupport"},
@@ -90,13 +92,11 @@ func never() []effectGroup {
 		{NeverOn, "a restart of the agent changes no container's status", "ChangeContainerStatusOnKubeletRestart"},
 		{NeverOn, "it lists what the runtime has by single answers", "CRIListStreaming"},
 		{NeverOn, "init containers that aren't sidecars can't be resized", "InPlacePodVerticalScalingInitContainers"},
-		{NeverOn, "the cgroup driver is what cgroupDriver says", "KubeletCgroupDriverFromCRI"},
 		{NeverOn, "it needs to be root on the host itself", "KubeletInUserNamespace"},
 		{NeverOn, "it makes no traces", "KubeletTracing"},
 		{NeverOn, "its histograms have fixed buckets", "NativeHistograms"},
 		{NeverOn, "it has no gRPC service about pods", "PodsAPI"},
 		{NeverOn, "pods of manifests may refer to objects, which manifests define as well", "PreventStaticPodAPIReferences"},
-		{NeverOn, "containers that crash are restarted after 10s, doubling to 300s", "ReduceDefaultCrashLoopBackOffDecay"},
 		{NeverOn, "images are the same for all runtime handlers", "RuntimeClassInImageCriApi"},
 		{NeverOn, "IP addresses in pods may be written as they always could", "StrictIPCIDRValidation"},
 		{NeverOn, "pods with users of their own can't share the host's network", "UserNamespacesHostNetworkSupport"},

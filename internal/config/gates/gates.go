@@ -52,8 +52,12 @@ const (
 	AllBeta  = "AllBeta"
 )
 
-// MemoryQoS protects and throttles memory on cgroup v2 (KEP-2570).
-const MemoryQoS = "MemoryQoS"
+const (
+	// MemoryQoS protects and throttles memory on cgroup v2 (KEP-2570).
+	MemoryQoS = "MemoryQoS"
+	// ReduceDefaultCrashLoopBackOffDecay has containers that crash restarted sooner (KEP-4603).
+	ReduceDefaultCrashLoopBackOffDecay = "ReduceDefaultCrashLoopBackOffDecay"
+)
 
 // Gate is a feature gate that kubelet 1.36 knows.
 type Gate struct {

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/nearest"
 )
 
 // State is a gate and whether it is on.
@@ -143,8 +145,16 @@ func onOff(on bool) string {
 }
 
 func unknown(name string, all []Gate) string {
-	if like := nearest(name, all); like != "" {
-		return "unknown feature gate; did you mean " + like + "?"
+	const ofLetters = 5 // one in so many may be wrong
+	names := func(yield func(string) bool) {
+		for i := range all {
+			if !yield(all[i].Name) {
+				return
+			}
+		}
+	}
+	if meant := nearest.Of(name, names, len(name)/ofLetters); meant != "" {
+		return "unknown feature gate; did you mean " + meant + "?"
 	}
 	return "unknown feature gate: kubelet 1.36 has none of that name; if it belongs to a feature that has long been stable, leave it out"
 }

@@ -23,6 +23,8 @@ import (
 // Field is a field of a struct as JSON and YAML name it.
 type Field struct {
 	Name string
+	// GoName is its name in Go.
+	GoName string
 	// OmitEmpty says that JSON leaves the field out when it is empty.
 	OmitEmpty bool
 	// Value can be set if the struct can.
@@ -46,7 +48,7 @@ func fields(v reflect.Value, yield func(Field) bool) bool {
 			}
 		case f.IsExported() && name != "" && name != "-":
 			omit := slices.Contains(strings.Split(options, ","), "omitempty")
-			if !yield(Field{Name: name, OmitEmpty: omit, Value: v.Field(i)}) {
+			if !yield(Field{Name: name, GoName: f.Name, OmitEmpty: omit, Value: v.Field(i)}) {
 				return false
 			}
 		}

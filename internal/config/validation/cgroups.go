@@ -41,7 +41,7 @@ func (k *check) cgroups() {
 		}
 	}
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {
-		k.required(at("cgroupRoot"), `is needed beside systemCgroups; "/" is the host's own root`)
+		k.required(at("cgroupRoot"), at("systemCgroups"), `it is needed beside systemCgroups; "/" is the host's own root`)
 	}
 }
 
@@ -72,7 +72,7 @@ func (k *check) allocatable() {
 func (k *check) enforcedCgroup(name, value string, kinds ...string) {
 	for _, kind := range kinds {
 		if value == "" && slices.Contains(k.EnforceNodeAllocatable, kind) {
-			k.required(at(name), "is needed for "+kind+" in enforceNodeAllocatable")
+			k.required(at(name), at("enforceNodeAllocatable"), "it is needed for "+kind+" in enforceNodeAllocatable")
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (k *check) eviction() {
 	k.signalled(at("evictionHard"), k.EvictionHard, func(path *field.Path, _, value string) { k.threshold(path, value) })
 	k.signalled(at("evictionSoft"), k.EvictionSoft, func(path *field.Path, signal, value string) {
 		if k.threshold(path, value) && k.EvictionSoftGracePeriod[signal] == "" {
-			k.required(at("evictionSoftGracePeriod").Key(signal), `is needed beside its evictionSoft: how long that is borne, such as "1m30s"`)
+			k.required(at("evictionSoftGracePeriod").Key(signal), path, `it is needed beside its evictionSoft: how long that is borne, such as "1m30s"`)
 		}
 	})
 	// One without a threshold does no harm; drop-ins may leave it behind.
@@ -46,7 +46,7 @@ func (k *check) signalled(path *field.Path, values map[string]string, do func(pa
 	known := signals()
 	for _, signal := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(known, signal) {
-			oneOf(k, path, signal, known...)
+			k.unknownKey(path, signal, known...)
 			continue
 		}
 		do(path.Key(signal), signal, values[signal])

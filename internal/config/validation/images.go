@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
 )
 
@@ -37,7 +38,7 @@ func (k *check) imageUsage() {
 	case low < 0 || low > 100:
 		k.invalid(lowAt, low, "must be from 0 to 100")
 	case low >= high:
-		k.invalid(lowAt, low, fmt.Sprintf("must be less than imageGCHighThresholdPercent (%d)", high))
+		k.addBeside(highAt, field.Invalid(lowAt, low, fmt.Sprintf("must be less than imageGCHighThresholdPercent (%d); set this one too, if it isn't", high)))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
+	"github.com/deckhand-node/deckhand/internal/logging"
 )
 
 // Log formats (KubeletConfiguration.logging.format).
@@ -102,7 +103,7 @@ func (k *check) vmodule(path *field.Path) {
 		k.forbidden(path, "counts only with logging.format text")
 	}
 	for i, m := range k.Logging.VModule {
-		if m.FilePattern == "" || strings.ContainsAny(m.FilePattern, "=,") {
+		if strings.ContainsAny(m.FilePattern, "=,") || logging.CheckVModule(m.FilePattern+"=0") != nil {
 			k.invalid(path.Index(i).Child("filePattern"), m.FilePattern, `must be the name of a source file without ".go", or a pattern such as "image*", without = and ,`)
 		}
 		k.verbosity(path.Index(i).Child("verbosity"), m.Verbosity)

@@ -79,7 +79,7 @@ func (k *check) cpuOption(path *field.Path, name string) bool {
 	case acrossCores, bySocket:
 		k.needsGate(path.Key(name), cpuAlphaOptions)
 	default:
-		oneOf(k, path, name, fullPhysicalCPUs, strictReservation, acrossNUMA, acrossCores, bySocket, byUncoreCache)
+		k.unknownKey(path, name, fullPhysicalCPUs, strictReservation, acrossNUMA, acrossCores, bySocket, byUncoreCache)
 		return false
 	}
 	return k.boolean(path.Key(name), k.CPUManagerPolicyOptions[name])
@@ -119,7 +119,7 @@ func (k *check) memoryManager() {
 	}
 	path := at("reservedMemory")
 	if sum.IsZero() {
-		k.required(path, "is needed with memoryManagerPolicy Static: how much memory is kept back of which NUMA node")
+		k.required(path, at("memoryManagerPolicy"), "it is needed with memoryManagerPolicy Static: how much memory is kept back of which NUMA node")
 		return
 	}
 	threshold := k.EvictionHard[memoryAvailable]
@@ -153,7 +153,7 @@ func (k *check) topologyManager() {
 				k.invalid(path.Key(name), value, fmt.Sprintf("must be a whole number, %d or more", minOfMaxNUMAs))
 			}
 		default:
-			oneOf(k, path, name, closestNUMA, maxNUMA)
+			k.unknownKey(path, name, closestNUMA, maxNUMA)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (k *check) reservations() {
 func (k *check) reserved(path *field.Path, amounts map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		if known := []string{"cpu", "memory", "ephemeral-storage", "pid"}; !slices.Contains(known, name) {
-			oneOf(k, path, name, known...)
+			k.unknownKey(path, name, known...)
 			continue
 		}
 		if q, err := forms.Quantity(amounts[name]); err != nil || q.Sign() < 0 {
@@ -45,7 +45,7 @@ func (k *check) reserved(path *field.Path, amounts map[string]string) {
 func (k *check) qosReserved(path *field.Path) {
 	for _, name := range slices.Sorted(maps.Keys(k.QOSReserved)) {
 		if name != string(v1.ResourceMemory) {
-			oneOf(k, path, name, string(v1.ResourceMemory))
+			k.unknownKey(path, name, string(v1.ResourceMemory))
 			continue
 		}
 		text, ok := strings.CutSuffix(k.QOSReserved[name], "%")
@@ -70,7 +70,7 @@ func (k *check) reservedMemory() {
 		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 			limits := path.Child("limits")
 			if name != v1.ResourceMemory && !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
-				oneOf(k, limits, name, v1.ResourceMemory, "hugepages-<size>")
+				k.unknownKey(limits, string(name), string(v1.ResourceMemory), "hugepages-<size>")
 				continue
 			}
 			if q := r.Limits[name]; q.Value() <= 0 { // 0 also if it doesn't fit

@@ -45,7 +45,7 @@ func (k *check) runtime() {
 	k.positive(at("runtimeRequestTimeout"), k.RuntimeRequestTimeout.Duration)
 	oneOf(k, at("hairpinMode"), k.HairpinMode, v1beta1.PromiscuousBridge, v1beta1.HairpinVeth, v1beta1.HairpinNone)
 	if _, err := PodCIDRs(k.KubeletConfiguration); err != nil {
-		k.errs = append(k.errs, err)
+		k.add(err)
 	}
 }
 

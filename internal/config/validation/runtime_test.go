@@ -101,6 +101,7 @@ var logVerdicts = []verdict{
 	{"logging: {format: json, vmodule: [{filePattern: image*, verbosity: 4}]}", "logging.vmodule"},
 	{"logging: {vmodule: [{filePattern: '', verbosity: 4}, {filePattern: 'a,b', verbosity: 2147483648}]}",
 		"logging.vmodule[0].filePattern logging.vmodule[1].filePattern logging.vmodule[1].verbosity"},
+	{"logging: {vmodule: [{filePattern: 'image[', verbosity: 4}, {filePattern: 'image[a-c]*', verbosity: 4}]}", "logging.vmodule[0].filePattern"},
 	{"logging: {options: {text: {infoBufferSize: 1Ki}, json: {infoBufferSize: 1Ki}}}\nfeatureGates: {LoggingAlphaOptions: true}", ""},
 	{"logging: {options: {text: {infoBufferSize: 1Ki}, json: {infoBufferSize: 1Ki}}}", "logging.options.text.infoBufferSize logging.options.json.infoBufferSize"},
 	{"logging: {options: {text: {infoBufferSize: -1Ki}}}\nfeatureGates: {LoggingAlphaOptions: true}", "logging.options.text.infoBufferSize"},

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
@@ -52,7 +53,7 @@ func (k *check) sharedPorts() {
 		}
 		for _, other := range all {
 			if other.port == port && forms.Overlap(other.address, address) {
-				k.invalid(at(name), port, fmt.Sprintf("is the number of %s too, on %s; each needs one of its own", other.name, other.address))
+				k.addBeside(at(other.name), field.Invalid(at(name), port, fmt.Sprintf("is the number of %s too, on %s; each needs one of its own", other.name, other.address)))
 			}
 		}
 		all = append(all, listener{name, address, port})

@@ -31,7 +31,8 @@ func (k *check) sources() {
 func (k *check) headers(path *field.Path) {
 	for _, name := range slices.Sorted(maps.Keys(k.StaticPodURLHeader)) {
 		if !httpguts.ValidHeaderFieldName(name) {
-			k.invalid(path, name, "must be the name of an HTTP header: letters, digits and dashes")
+			k.invalid(path, nameOnly(name), "must be the name of an HTTP header: letters, digits and dashes")
+			continue
 		}
 		for _, v := range k.StaticPodURLHeader[name] {
 			if !httpguts.ValidHeaderFieldValue(v) {
@@ -39,6 +40,16 @@ func (k *check) headers(path *field.Path) {
 			}
 		}
 	}
+}
+
+// nameOnly is what of a wrong name of a header is no secret: the value may stand in it, too.
+func nameOnly(text string) string {
+	for i, r := range text {
+		if !httpguts.ValidHeaderFieldName(string(r)) {
+			return text[:i] + "…"
+		}
+	}
+	return text
 }
 
 // PodCIDRs parses podCIDR: nothing, one network, or one of each IP family

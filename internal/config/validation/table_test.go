@@ -61,7 +61,7 @@ func TestVerdicts(t *testing.T) {
 			wrong = append(wrong, e.Field)
 		}
 		if got := strings.Join(wrong, " "); got != v.wrong {
-			t.Errorf("%s\nwrong are %q, want %q: %v", v.text, got, v.wrong, errs.ToAggregate())
+			t.Errorf("%s\nwrong are %q, want %q: %v", v.text, got, v.wrong, errs)
 		}
 		if len(errs) > 0 {
 			fmt.Fprintf(&told, "%s\n", v.text)

@@ -22,9 +22,9 @@ func (k *check) tls() {
 	k.file(key, k.TLSPrivateKeyFile)
 	switch {
 	case k.TLSCertFile != "" && k.TLSPrivateKeyFile == "":
-		k.required(key, "is needed beside tlsCertFile: its private key")
+		k.required(key, cert, "it is needed beside tlsCertFile: its private key")
 	case k.TLSCertFile == "" && k.TLSPrivateKeyFile != "":
-		k.required(cert, "is needed beside tlsPrivateKeyFile: its certificate")
+		k.required(cert, key, "it is needed beside tlsPrivateKeyFile: its certificate")
 	}
 	if k.ServerTLSBootstrap {
 		k.needsGate(at("serverTLSBootstrap"), rotateServerCertificate)
@@ -46,7 +46,7 @@ func (k *check) cipherSuites(path *field.Path) {
 	needed := []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
 	has := slices.ContainsFunc(k.TLSCipherSuites, func(suite string) bool { return slices.Contains(needed, suite) })
 	if len(k.TLSCipherSuites) > 0 && !has && k.TLSMinVersion != versionTLS13 {
-		k.required(path, "must have "+strings.Join(needed, " or ")+", which HTTP/2 needs with TLS 1.2; or set tlsMinVersion: "+versionTLS13)
+		k.required(path, path, "it must have "+strings.Join(needed, " or ")+", which HTTP/2 needs with TLS 1.2; or set tlsMinVersion: "+versionTLS13)
 	}
 }
 

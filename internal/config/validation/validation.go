@@ -28,11 +28,25 @@ type Gates interface {
 // minPeriod keeps what is done again and again from becoming a busy loop.
 const minPeriod = 100 * time.Millisecond
 
+// Problem is one thing wrong with a configuration.
+type Problem struct {
+	// Field is the path of a setting: "evictionHard[memory.available]".
+	Field string
+	// Message says what is wrong and what would be right.
+	Message string
+	// Beside is the path of another setting, without which this one would do: where to look
+	// if nobody has set this one. It is empty for most.
+	Beside string
+}
+
+// String renders the problem on one line.
+func (p Problem) String() string { return p.Field + ": " + p.Message }
+
 // Validate checks a configuration to which defaults were given (defaults.Set).
 // It returns everything that is wrong, each with its field and what would be valid.
 // Values that may be secret (headers, passwords in URLs) are not repeated. It neither
 // changes nor keeps c, and comes to an end quickly whatever c holds.
-func Validate(c *v1beta1.KubeletConfiguration, gates Gates) field.ErrorList {
+func Validate(c *v1beta1.KubeletConfiguration, gates Gates) []Problem {
 	k := &check{KubeletConfiguration: c, gates: gates}
 	k.sources()
 	k.serving()
@@ -59,36 +73,42 @@ func Validate(c *v1beta1.KubeletConfiguration, gates Gates) field.ErrorList {
 	k.logging()
 	k.host()
 	k.observing()
-	return k.errs
+	return k.problems
 }
 
 // check is one run of Validate: its methods each look at one area and collect what is wrong.
 type check struct {
 	*v1beta1.KubeletConfiguration
-	gates Gates
-	errs  field.ErrorList
+	gates    Gates
+	problems []Problem
 }
 
 // at is the path of a field, by its names in the file.
 func at(name string, more ...string) *field.Path { return field.NewPath(name, more...) }
 
+func (k *check) add(err *field.Error) {
+	k.problems = append(k.problems, Problem{Field: err.Field, Message: err.ErrorBody()})
+}
+
+// addBeside is add where the fault may be that of another setting.
+func (k *check) addBeside(beside *field.Path, err *field.Error) {
+	k.problems = append(k.problems, Problem{Field: err.Field, Message: err.ErrorBody(), Beside: beside.String()})
+}
+
 func (k *check) invalid(path *field.Path, value any, detail string) {
 	if text, ok := value.(string); ok {
 		value = short(text)
 	}
-	k.errs = append(k.errs, field.Invalid(path, value, detail))
+	k.add(field.Invalid(path, value, detail))
 }
 
-func (k *check) duplicate(path *field.Path, value any) {
-	k.errs = append(k.errs, field.Duplicate(path, value))
-}
+func (k *check) duplicate(path *field.Path, value any) { k.add(field.Duplicate(path, value)) }
 
-func (k *check) forbidden(path *field.Path, detail string) {
-	k.errs = append(k.errs, field.Forbidden(path, detail))
-}
+func (k *check) forbidden(path *field.Path, detail string) { k.add(field.Forbidden(path, detail)) }
 
-func (k *check) required(path *field.Path, detail string) {
-	k.errs = append(k.errs, field.Required(path, detail))
+// required tells of a setting that is missing beside another.
+func (k *check) required(path, beside *field.Path, message string) {
+	k.problems = append(k.problems, Problem{Field: path.String(), Message: message, Beside: beside.String()})
 }
 
 // needsGate refuses a field that counts only with a gate that is off.
@@ -101,8 +121,13 @@ func (k *check) needsGate(path *field.Path, gate string) {
 // oneOf checks a value of an enumeration.
 func oneOf[T ~string](k *check, path *field.Path, value T, known ...T) {
 	if !slices.Contains(known, value) {
-		k.errs = append(k.errs, field.NotSupported(path, T(short(string(value))), known))
+		k.add(field.NotSupported(path, T(short(string(value))), known))
 	}
+}
+
+// unknownKey refuses a key of a map that means nothing there.
+func (k *check) unknownKey(path *field.Path, key string, known ...string) {
+	k.problems = append(k.problems, Problem{Field: path.Key(key).String(), Message: "there is no such key here; known are " + strings.Join(known, ", ")})
 }
 
 // short is as much of a value as helps a person to find it.

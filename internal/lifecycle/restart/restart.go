@@ -2,6 +2,7 @@
 package restart
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -76,7 +77,8 @@ func fits(codes *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 // first restart is immediate, then 10 s doubling to a cap of 300 s; a container
 // that ran for 10 minutes starts anew.
 const (
-	first = 10 * time.Second
+	// First is the first wait where nothing else is given.
+	First = 10 * time.Second
 	// Top is the cap where the configuration gives none.
 	Top   = 300 * time.Second
 	reset = 10 * time.Minute
@@ -93,11 +95,6 @@ func Delay(inst *pod.Container) time.Duration {
 	return inst.Backoff
 }
 
-// Due is when the instance that follows inst may be started.
-func Due(inst *pod.Container, now time.Time) time.Time {
-	return After(inst.FinishedAt, Delay(inst), now)
-}
-
 // After is when something may follow that ended at a time and is waited after. An end in
 // the future means that the clock was set back: nobody can say then how long ago it was.
 func After(ended time.Time, delay time.Duration, now time.Time) time.Time {
@@ -108,16 +105,22 @@ func After(ended time.Time, delay time.Duration, now time.Time) time.Time {
 }
 
 // Next is the back-off recorded on the instance that replaces inst (nil for
-// none); top caps it, 0 means Top.
-func Next(inst *pod.Container, top time.Duration) time.Duration {
+// none); it begins with first, 0 for First, and top caps it, 0 means Top.
+func Next(inst *pod.Container, first, top time.Duration) time.Duration {
 	if inst == nil {
 		return 0
 	}
+	if now := Delay(inst); now > 0 {
+		return Capped(2*now, top)
+	}
+	return Capped(cmp.Or(first, First), top)
+}
+
+// Capped is a wait that is no longer than top, 0 for Top: a recorded one may be from a time
+// when the configuration allowed longer ones.
+func Capped(wait, top time.Duration) time.Duration {
 	if top == 0 {
 		top = Top
 	}
-	if now := Delay(inst); now > 0 {
-		return min(2*now, top)
-	}
-	return min(first, top)
+	return min(wait, top)
 }

@@ -63,7 +63,7 @@ func TestBackoffDoublesAndStartsAnew(t *testing.T) {
 	inst := &pod.Container{StartedAt: at, FinishedAt: at.Add(time.Second)}
 	var got []time.Duration
 	for range 8 {
-		inst = &pod.Container{Backoff: restart.Next(inst, 0), StartedAt: at, FinishedAt: at.Add(time.Second)}
+		inst = &pod.Container{Backoff: restart.Next(inst, 0, 0), StartedAt: at, FinishedAt: at.Add(time.Second)}
 		got = append(got, restart.Delay(inst))
 	}
 	for i, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300, 300} {
@@ -71,18 +71,24 @@ func TestBackoffDoublesAndStartsAnew(t *testing.T) {
 			t.Fatalf("the delays are %v", got)
 		}
 	}
-	if d := restart.Next(inst, 15*time.Second); d != 15*time.Second {
+	if d := restart.Next(inst, 0, 15*time.Second); d != 15*time.Second {
 		t.Errorf("a cap of 15 s gives %s", d)
+	}
+	if d := restart.Capped(restart.Delay(inst), 15*time.Second); d != 15*time.Second {
+		t.Errorf("with a lower cap than before, the next start waits %s", d)
+	}
+	if d := restart.Capped(time.Hour, 0); d != restart.Top {
+		t.Errorf("without a cap, it waits %s", d)
 	}
 	inst.FinishedAt = at.Add(10 * time.Minute)
 	if d := restart.Delay(inst); d != 0 {
 		t.Errorf("after ten minutes of running, the next start waits %s", d)
 	}
 	inst.FinishedAt = at.Add(time.Hour)
-	if due := restart.Due(inst, at); !due.Equal(at) {
+	if due := restart.After(inst.FinishedAt, restart.Delay(inst), at); !due.Equal(at) {
 		t.Errorf("with the clock set back by an hour, the next start is at %s", due)
 	}
-	if restart.Next(nil, 0) != 0 {
+	if restart.Next(nil, 0, 0) != 0 {
 		t.Error("the first instance waits")
 	}
 }

@@ -38,6 +38,10 @@ type Rules struct {
 	NoCPUQuota bool
 	// CPUPeriod is the CFS period.
 	CPUPeriod time.Duration
+	// WholePercents rounds CPU quotas up to hundredths of a CPU, finer than which
+	// systemd doesn't know them (systemd.resource-control(5), CPUQuota=). The OCI
+	// runtimes round those of containers alike.
+	WholePercents bool
 	// PIDs is how many processes a pod may have; 0 for any number.
 	PIDs int64
 	// HugePages are the sizes of huge pages that can be bound, as control groups name them: "2MB".
@@ -59,7 +63,11 @@ func (r Rules) Pod(class v1.PodQOSClass, l grant.Limits, pages map[string]int64)
 		milli = 0
 	}
 	period := r.CPUPeriod.Microseconds()
-	s = append(s, r.quota(cpuunits.Quota(milli, period), period)...)
+	quota := cpuunits.Quota(milli, period)
+	if r.WholePercents {
+		quota = wholePercents(quota, period)
+	}
+	s = append(s, r.quota(quota, period)...)
 	s = append(s, r.memory(l.MemoryLimit), r.pids())
 	if r.V2 {
 		s = append(s, r.swap(class, l.SwapRequest))
@@ -69,6 +77,13 @@ func (r Rules) Pod(class v1.PodQOSClass, l grant.Limits, pages map[string]int64)
 		s = append(s, r.hugePages(size, pages[size])...)
 	}
 	return s
+}
+
+// wholePercents is the quota, both in microseconds, of the next whole percent of the period.
+func wholePercents(quota, period int64) int64 {
+	const second, percent = 1_000_000, 10_000 // in microseconds of each second
+	perSecond := (quota*second/period + percent - 1) / percent * percent
+	return perSecond * period / second
 }
 
 // quota bounds the CPU; quota (microseconds in each period) is 0 for no bound.

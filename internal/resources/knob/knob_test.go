@@ -80,6 +80,16 @@ func TestPod(t *testing.T) {
 			"cpu.weight=1 cpu.max=1000 100000 memory.max=max pids.max=max? memory.swap.max=0?",
 		},
 		{
+			"whole percents", knob.Rules{WholePercents: true}, v1.PodQOSBurstable, grant.Limits{CPUMilli: 1, CPULimitMilli: 15}, nil,
+			"cpu.shares=2 cpu.cfs_period_us=100000 cpu.cfs_quota_us=2000 memory.limit_in_bytes=-1 pids.max=max?",
+			"cpu.weight=1 cpu.max=2000 100000 memory.max=max pids.max=max? memory.swap.max=0?",
+		},
+		{
+			"whole percents of none", knob.Rules{WholePercents: true}, v1.PodQOSBurstable, grant.Limits{CPUMilli: 1}, nil,
+			"cpu.shares=2 cpu.cfs_quota_us=-1? memory.limit_in_bytes=-1 pids.max=max?",
+			"cpu.weight=1 cpu.max=max 100000? memory.max=max pids.max=max? memory.swap.max=0?",
+		},
+		{
 			"huge pages", knob.Rules{HugePages: []string{"2MB", "1GB"}}, v1.PodQOSBestEffort, grant.Limits{}, map[string]int64{"2MB": 4 * mi},
 			"cpu.shares=2 cpu.cfs_quota_us=-1? memory.limit_in_bytes=-1 pids.max=max? hugetlb.2MB.limit_in_bytes=4194304 hugetlb.2MB.rsvd.limit_in_bytes=4194304? hugetlb.1GB.limit_in_bytes=0 hugetlb.1GB.rsvd.limit_in_bytes=0?",
 			"cpu.weight=1 cpu.max=max 100000? memory.max=max pids.max=max? memory.swap.max=0? hugetlb.2MB.max=4194304 hugetlb.2MB.rsvd.max=4194304? hugetlb.1GB.max=0 hugetlb.1GB.rsvd.max=0?",

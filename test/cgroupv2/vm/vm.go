@@ -81,11 +81,12 @@ func Build(t *testing.T, to, how, pkg string) {
 
 // Run boots the kernel with dir/guest as its init, on the host's file system
 // read-only, and returns what the guest told until it powered off. The test fails if
-// that takes longer than the limit, or the guest failed.
-func (k Kernel) Run(t *testing.T, dir string, limit time.Duration) report.Result {
+// that takes longer than the limit, or the guest failed. The guest's first process has
+// the variables env ("NAME=VALUE").
+func (k Kernel) Run(t *testing.T, dir string, limit time.Duration, env ...string) report.Result {
 	t.Helper()
 	began := time.Now()
-	console := k.boot(t, dir, limit)
+	console := k.boot(t, dir, limit, env)
 	result, err := report.Parse(console)
 	if err != nil {
 		t.Error(err)
@@ -124,14 +125,14 @@ func LogIfFailed(t *testing.T, facts map[string]string) {
 	}
 }
 
-func (k Kernel) boot(t *testing.T, dir string, limit time.Duration) (console string) {
+func (k Kernel) boot(t *testing.T, dir string, limit time.Duration, env []string) (console string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	state := t.TempDir()
-	cmd := exec.CommandContext(ctx, k.program,
+	cmd := exec.CommandContext(ctx, k.program, append(slices.Clone(env),
 		"mem=2G", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "init="+filepath.Join(dir, "guest"),
-		"con=null", "con0=null,fd:1", "quiet", "loglevel=1", "uml_dir="+state)
+		"con=null", "con0=null,fd:1", "quiet", "loglevel=1", "uml_dir="+state)...)
 	cmd.Env = []string{"HOME=" + state, "PATH=" + os.Getenv("PATH")}
 	cmd.Dir = state
 	cmd.WaitDelay = 10 * time.Second

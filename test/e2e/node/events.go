@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/deckhand-node/deckhand/internal/local"
@@ -12,6 +13,20 @@ import (
 // AwaitEvent waits until an event about the static pod that a manifest calls name
 // was told with this reason and all these words in its part or message, and returns it.
 func (n *Node) AwaitEvent(name, reason string, words ...string) local.Event {
+	n.t.Helper()
+	return n.awaitEvent(fmt.Sprintf("event %s of pod %s with %q", reason, name, words), func(list []local.Event) int { return find(list, name, reason, words) })
+}
+
+// AwaitNodeEvent waits until such an event about the node itself was told, and returns it.
+func (n *Node) AwaitNodeEvent(reason string, words ...string) local.Event {
+	n.t.Helper()
+	return n.awaitEvent(fmt.Sprintf("event %s of the node with %q", reason, words), func(list []local.Event) int {
+		return slices.IndexFunc(list, func(e local.Event) bool { return e.Object == "node/"+Name && tells(&e, reason, words) })
+	})
+}
+
+// awaitEvent waits until pick finds an event among those on record.
+func (n *Node) awaitEvent(what string, pick func([]local.Event) int) local.Event {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
@@ -24,14 +39,14 @@ func (n *Node) AwaitEvent(name, reason string, words ...string) local.Event {
 				}
 				break
 			}
-			if i := find(list, name, reason, words); i >= 0 {
+			if i := pick(list); i >= 0 {
 				return list[i]
 			}
 			missing = fmt.Errorf("none of the last %d events", len(list))
 		}
 		pause(ctx)
 	}
-	n.t.Fatalf("no event %s of pod %s with %q within %s: %v", reason, name, words, Deadline, missing)
+	n.t.Fatalf("no %s within %s: %v", what, Deadline, missing)
 	return local.Event{}
 }
 
@@ -46,18 +61,14 @@ func (n *Node) HasEvent(name, reason string, words ...string) bool {
 }
 
 func find(list []local.Event, name, reason string, words []string) int {
-	for i := range list {
-		e := &list[i]
-		if p, ok := e.PodName(); !ok || p != name+"-"+Name || e.Reason != reason {
-			continue
-		}
-		text, all := e.Part+" "+e.Message, true
-		for _, w := range words {
-			all = all && strings.Contains(text, w)
-		}
-		if all {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(list, func(e local.Event) bool {
+		p, ok := e.PodName()
+		return ok && p == name+"-"+Name && tells(&e, reason, words)
+	})
+}
+
+// tells reports whether an event has this reason and all these words.
+func tells(e *local.Event, reason string, words []string) bool {
+	text := e.Part + " " + e.Message
+	return e.Reason == reason && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }

@@ -35,6 +35,8 @@ type Options struct {
 	Config string
 	// Flags are added to the command line.
 	Flags []string
+	// FileVerbosity leaves it to the configuration how much is logged.
+	FileVerbosity bool
 	// Archives are imported beside those of pause and web.
 	Archives []string
 	// DualStack gives the node and its pods IPv6 addresses, too.
@@ -94,7 +96,7 @@ func New(t testing.TB, binary string, options Options) *Node {
 	if err := os.Mkdir(n.Manifests, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.write(n.configFile(), n.config())
+	n.write(n.ConfigFile(), n.ConfigText(options.Config))
 	for _, archive := range options.Archives {
 		if err := os.Symlink(archive, filepath.Join(n.RootDir, "images", filepath.Base(archive))); err != nil {
 			t.Fatal(err)
@@ -125,9 +127,11 @@ func (n *Node) ReadOnlyURL(path string) string {
 	return fmt.Sprintf("http://127.0.0.1:%d/%s", n.Port(1), path)
 }
 
-func (n *Node) configFile() string { return filepath.Join(n.Base, "config.yaml") }
+// ConfigFile is the agent's --config.
+func (n *Node) ConfigFile() string { return filepath.Join(n.Base, "config.yaml") }
 
-func (n *Node) config() string {
+// ConfigText is a KubeletConfiguration that sets what is this node's, and this.
+func (n *Node) ConfigText(config string) string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: 127.0.0.1
@@ -137,7 +141,7 @@ podCIDR: %s
 podLogsDir: %s
 cgroupRoot: %s
 %s
-`, n.Port(0), n.Port(1), n.in.Config.PodCIDR, n.PodLogs, n.CgroupRoot, n.options.Config)
+`, n.Port(0), n.Port(1), n.in.Config.PodCIDR, n.PodLogs, n.CgroupRoot, config)
 }
 
 func (n *Node) flags() []string {
@@ -145,8 +149,8 @@ func (n *Node) flags() []string {
 	if n.options.DualStack {
 		addresses += ",::1"
 	}
-	return append([]string{"agent",
-		"--config", n.configFile(),
+	flags := []string{"agent",
+		"--config", n.ConfigFile(),
 		"--root-dir", n.RootDir,
 		"--pod-manifest-path", n.Manifests,
 		"--hostname-override", Name,
@@ -154,16 +158,18 @@ func (n *Node) flags() []string {
 		"--embedded-bridge", n.in.Config.Bridge,
 		"--embedded-bin-dir", strings.Join(n.in.Config.BinDirs, ""),
 		"--container-log-links-dir", n.LogLinks,
-		"-v", "3",
-	}, n.options.Flags...)
+	}
+	if !n.options.FileVerbosity {
+		flags = append(flags, "-v", "3")
+	}
+	return append(flags, n.options.Flags...)
 }
 
 // Configure adds this to the KubeletConfiguration in place of what Options or an earlier
 // call said, for the next Start.
 func (n *Node) Configure(config string) {
 	n.t.Helper()
-	n.options.Config = config
-	n.write(n.configFile(), n.config())
+	n.write(n.ConfigFile(), n.ConfigText(config))
 }
 
 // AddFlags adds flags for the next Start.

@@ -28,16 +28,15 @@ type process struct {
 // do is enough.
 func (n *Node) Start() {
 	n.t.Helper()
-	n.startWith(n.flags())
+	n.StartAs(Life{})
 }
 
-func (n *Node) startWith(flags []string) {
+func (n *Node) startWith(cmd *exec.Cmd) {
 	n.t.Helper()
 	if n.agent != nil {
 		n.t.Fatal("the agent runs already")
 	}
-	cmd := exec.Command(n.binary, flags...)
-	cmd.Stdout, cmd.Stderr, cmd.Env = n.logged, n.logged, environment()
+	cmd.Stdout, cmd.Stderr = n.logged, n.logged
 	p, err := launch(cmd)
 	if err != nil {
 		n.t.Fatal(err)
@@ -52,7 +51,10 @@ func environment() []string { return append(os.Environ(), "GORACE=atexit_sleep_m
 // launch starts a program that dies with this one, so that an interrupted test
 // leaves no agent behind.
 func launch(cmd *exec.Cmd) (*process, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {

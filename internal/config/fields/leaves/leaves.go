@@ -3,11 +3,11 @@
 package leaves
 
 import (
-	"encoding/json"
 	"reflect"
-	"strings"
 
 	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/config/paths"
 )
 
 // Leaf is a field that has no fields of its own: a value, a list or a map.
@@ -17,49 +17,38 @@ type Leaf struct {
 	// Name is the field's name in Go: "Verbosity".
 	Name string
 	Type reflect.Type
-
-	index [][]int // of each struct on the way
+	// Value is what the configuration has there; invalid if a struct above isn't there.
+	Value reflect.Value
 }
 
-// All lists every field, in the order of the API type.
-func All() []Leaf { return below(reflect.TypeFor[v1beta1.KubeletConfiguration](), "", nil) }
+// All lists every field, in the order of the API type, without a value.
+func All() []Leaf { return below(reflect.TypeFor[v1beta1.KubeletConfiguration](), reflect.Value{}, "") }
 
-func below(t reflect.Type, path string, index [][]int) []Leaf {
+// Of lists every field with its value in c.
+func Of(c *v1beta1.KubeletConfiguration) []Leaf {
+	v := reflect.ValueOf(c).Elem()
+	return below(v.Type(), v, "")
+}
+
+// below lists the fields of the struct type t. v is one of that type; invalid for none.
+func below(t reflect.Type, v reflect.Value, path string) []Leaf {
+	there := v.IsValid()
+	if !there {
+		v = reflect.Zero(t)
+	}
 	var out []Leaf
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		at := append(index[:len(index):len(index)], f.Index)
-		switch inner := pointee(f.Type); {
-		case f.Anonymous && name == "":
-			out = append(out, below(inner, path, at)...)
-		case inner.Kind() == reflect.Struct && !hasOwnForm(inner):
-			out = append(out, below(inner, path+name+".", at)...)
-		default:
-			out = append(out, Leaf{Path: path + name, Name: f.Name, Type: f.Type, index: at})
+	for f := range paths.Fields(v) {
+		l := Leaf{Path: paths.Below(path, f.Name), Name: f.GoName, Type: f.Value.Type()}
+		if there {
+			l.Value = f.Value
+		}
+		if inner := pointee(l.Type); inner.Kind() == reflect.Struct && !paths.HasOwnForm(inner) {
+			out = append(out, below(inner, reflect.Indirect(l.Value), l.Path)...)
+		} else {
+			out = append(out, l)
 		}
 	}
 	return out
-}
-
-// In is the field's value in c; false if a struct above it isn't there.
-func (l Leaf) In(c *v1beta1.KubeletConfiguration) (reflect.Value, bool) {
-	v := reflect.ValueOf(c).Elem()
-	for _, i := range l.index {
-		if v.Kind() == reflect.Pointer {
-			if v.IsNil() {
-				return reflect.Value{}, false
-			}
-			v = v.Elem()
-		}
-		v = v.FieldByIndex(i)
-	}
-	return v, true
-}
-
-// hasOwnForm tells types that read their own JSON (durations, quantities).
-func hasOwnForm(t reflect.Type) bool {
-	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
 func pointee(t reflect.Type) reflect.Type {

@@ -40,22 +40,33 @@ func TestPathsFollowTheJSONNames(t *testing.T) {
 	}
 }
 
-func TestIn(t *testing.T) {
+func TestOf(t *testing.T) {
 	var c v1beta1.KubeletConfiguration
-	ids := leaf(t, "userNamespaces.idsPerPod")
-	if v, ok := ids.In(&c); ok {
+	value := func(path string) reflect.Value {
+		for _, l := range leaves.Of(&c) {
+			if l.Path == path {
+				return l.Value
+			}
+		}
+		t.Fatalf("there is no %s", path)
+		return reflect.Value{}
+	}
+	if v := value("userNamespaces.idsPerPod"); v.IsValid() {
 		t.Errorf("%v is in a struct that isn't there", v)
 	}
 	c.UserNamespaces = &v1beta1.UserNamespaces{IDsPerPod: ptr.To[int64](65536)}
-	if v, ok := ids.In(&c); !ok || leaves.Text(v) != "65536" {
-		t.Errorf("got %v, %v", v, ok)
+	if v := value("userNamespaces.idsPerPod"); !v.IsValid() || leaves.Text(v) != "65536" {
+		t.Errorf("got %v", v)
 	}
 	c.Logging.Options.JSON.InfoBufferSize = resource.QuantityValue{Quantity: resource.MustParse("64Ki")}
-	if v, ok := leaf(t, "logging.options.json.infoBufferSize").In(&c); !ok || leaves.Text(v) != "64Ki" {
-		t.Errorf("got %v, %v", v, ok)
+	if v := value("logging.options.json.infoBufferSize"); leaves.Text(v) != "64Ki" {
+		t.Errorf("got %v", v)
 	}
-	if v, ok := leaf(t, "logging.options.text.infoBufferSize").In(&c); !ok || leaves.Text(v) != "0" {
-		t.Errorf("got %v, %v: that of the other format", v, ok)
+	if v := value("logging.options.text.infoBufferSize"); leaves.Text(v) != "0" {
+		t.Errorf("got %v: that of the other format", v)
+	}
+	if len(leaves.Of(&c)) != len(leaves.All()) {
+		t.Error("some fields are only in a configuration, or only in the type")
 	}
 }
 

@@ -1,27 +1,33 @@
 package reference
 
-import "strings"
+import (
+	"strings"
 
-// nearest is the field, or the part of one, that a path most likely means: the same but
+	"github.com/deckhand-node/deckhand/internal/nearest"
+)
+
+// like is the field, or the part of one, that a path most likely means: the same but
 // for a few letters, or only the last part of it. It is empty if none comes close.
-func nearest(all []Entry, path string) string {
-	const longest = 128
-	if len(path) > longest {
-		return ""
-	}
-	// A third of the letters may be wrong, but no more than three.
-	best, least := "", min(len(path)/3, 3)+1
-	for _, e := range all {
-		for name := range parts(e.Field.Path) {
-			if d := distance(strings.ToLower(path), strings.ToLower(name)); d < least {
-				best, least = e.Field.Path, d
+func like(all []Entry, path string) string {
+	names := map[string]string{} // what a name stands for
+	known := func(yield func(string) bool) {
+		for _, e := range all {
+			for name := range parts(e.Field.Path) {
+				if _, ok := names[name]; ok {
+					continue
+				}
+				names[name] = e.Field.Path
 				if strings.HasPrefix(e.Field.Path, name) {
-					best = name
+					names[name] = name
+				}
+				if !yield(name) {
+					return
 				}
 			}
 		}
 	}
-	return best
+	// A third of the letters may be wrong, but no more than three.
+	return names[nearest.Of(path, known, min(len(path)/3, 3))]
 }
 
 // parts calls a field by all that a person may have in mind: "logging.options",
@@ -37,26 +43,4 @@ func parts(path string) func(yield func(string) bool) {
 			}
 		}
 	}
-}
-
-// distance is the Levenshtein distance: the fewest letters to add, remove or replace to
-// make b from a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -32,7 +32,7 @@ func Entries(setDefaults func(*v1beta1.KubeletConfiguration)) []Entry {
 	var c v1beta1.KubeletConfiguration
 	setDefaults(&c)
 	byPath := map[string]leaves.Leaf{}
-	for _, l := range leaves.All() {
+	for _, l := range leaves.Of(&c) {
 		byPath[l.Path] = l
 	}
 	var all []Entry
@@ -41,8 +41,8 @@ func Entries(setDefaults func(*v1beta1.KubeletConfiguration)) []Entry {
 			l := byPath[f.Path]
 			e := Entry{Field: f, Topic: t.Name, Type: leaves.Kind(l.Type), Default: f.Default}
 			e.many = l.Type.Kind() == reflect.Map || l.Type.Kind() == reflect.Slice
-			if v, ok := l.In(&c); ok && e.Default == "" {
-				e.Default = leaves.Text(v)
+			if l.Value.IsValid() && e.Default == "" {
+				e.Default = leaves.Text(l.Value)
 			}
 			e.Default = cmp.Or(e.Default, "none")
 			all = append(all, e)
@@ -88,8 +88,8 @@ func at(all []Entry, path string) []Entry {
 }
 
 func unknown(all []Entry, path string) error {
-	if near := nearest(all, path); near != "" {
-		return fmt.Errorf("there is no field %q; did you mean %s?", path, near)
+	if meant := like(all, path); meant != "" {
+		return fmt.Errorf("there is no field %q; did you mean %s?", path, meant)
 	}
 	return fmt.Errorf("there is no field %q; without a path all fields are listed", path)
 }

@@ -1,0 +1,101 @@
+package document
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// phrase is what the YAML parser says, and what that means to whoever wrote the file.
+type phrase struct {
+	said, means string
+	// fromZero tells that it counts lines from 0 there.
+	fromZero bool
+}
+
+func phrases() []phrase {
+	return []phrase{
+		{"did not find expected key", "the mapping that begins here, or is meant to go on here, has a line that is no name with a value: are its lines indented alike?", true},
+		{"did not find expected '-' indicator", `the list that begins here has a line that is no item: are its lines indented alike, each item after "- "?`, true},
+		{"did not find expected ',' or ']'", `a list in brackets lacks its "]" or a comma`, true},
+		{"did not find expected ',' or '}'", `a mapping in braces lacks its "}" or a comma`, true},
+		{"did not find expected node content", "a value is expected here: is a bracket left open?", true},
+		{"did not find expected <document start>", "the document has ended before this line", true},
+		{"mapping values are not allowed in this context", `a name with a colon can't stand here: is the line indented like those above it, or does a text with ": " in it lack quotes?`, false},
+		{"could not find expected ':'", "this is no name with a value: behind the name there must be a colon, and a blank behind that", false},
+		{"found unexpected end of stream", "a text in quotes that begins here doesn't end", false},
+		{"found character that cannot start any token", "a value can't begin with this character: put it in quotes", false},
+		{"did not find expected alphabetic or numeric character", "a value can't begin with this character: put it in quotes", false},
+		{"found unknown escape character", "a backslash in double quotes is followed by what YAML doesn't know: use single quotes, or two backslashes", false},
+		{"exceeded max depth", "it is nested too deeply", false},
+	}
+}
+
+// tab is what to know of tabs.
+const tab = "a tab can't indent in YAML: use blanks"
+
+// unknownAnchor is how the parser refuses an alias. The name may be the beginning of a
+// secret that lacks quotes.
+var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
+
+// inWords makes clearer what the parser says of data, and its line the right one.
+func inWords(e Error, data []byte) Error {
+	lines := splitLines(data)
+	if found := unknownAnchor.FindStringSubmatch(e.Message); found != nil {
+		return Error{Line: lineWith(lines, "*"+found[1]), Message: `a value that begins with "*" stands for another, and there is none of that name: put it in quotes if it is a text`}
+	}
+	if line, what := oddCharacter(lines); what != "" {
+		return Error{Line: line, Message: "it is not plain text: there is " + what}
+	}
+	for _, p := range phrases() {
+		if !strings.Contains(e.Message, p.said) {
+			continue
+		}
+		e.Message = p.means
+		if p.fromZero {
+			e.Line++
+		}
+		e.Line = max(e.Line, 1) // it doesn't name the first
+		break
+	}
+	// Where a tab is the fault, the parser is a line early at times.
+	for line := max(e.Line, 1); line <= min(e.Line+1, len(lines)); line++ {
+		if strings.ContainsRune(indentation(lines[line-1]), '\t') {
+			return Error{Line: line, Message: tab}
+		}
+	}
+	e.Line = min(e.Line, len(lines)) // at the end of the file
+	return e
+}
+
+// splitLines counts lines as YAML does, without the one that is empty at the end.
+func splitLines(data []byte) []string {
+	text := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n").Replace(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+func lineWith(lines []string, text string) int {
+	return 1 + max(0, slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, text) }))
+}
+
+func indentation(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " \t"))] }
+
+// oddCharacter finds what no text has in it.
+func oddCharacter(lines []string) (line int, what string) {
+	for i, text := range lines {
+		for at, r := range text {
+			_, size := utf8.DecodeRuneInString(text[at:])
+			switch {
+			case r == utf8.RuneError && size == 1:
+				return i + 1, fmt.Sprintf("a byte (0x%02x) that isn't UTF-8", text[at])
+			case r != '\t' && unicode.IsControl(r):
+				return i + 1, fmt.Sprintf("a control character (%U)", r)
+			}
+		}
+	}
+	return 0, ""
+}

@@ -1,0 +1,60 @@
+package config
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestProblemSaysWhere(t *testing.T) {
+	for want, p := range map[string]Problem{
+		"/etc/k.yaml:7: logging.format: bad":     {File: "/etc/k.yaml", Line: 7, Field: "logging.format", Message: "bad"},
+		"/etc/k.yaml:7: bad":                     {File: "/etc/k.yaml", Line: 7, Message: "bad"},
+		"/etc/k.yaml: kind: bad":                 {File: "/etc/k.yaml", Field: "kind", Message: "bad"},
+		"--max-pods: bad":                        {Flag: "--max-pods", Field: "maxPods", Message: "bad"},
+		"--eviction-hard: evictionHard[a]: bad":  {Flag: "--eviction-hard", Field: "evictionHard[a]", Message: "bad"},
+		"--node-ip: bad":                         {Flag: "--node-ip", Message: "bad"},
+		"kubeReservedCgroup: is needed for that": {Field: "kubeReservedCgroup", Message: "is needed for that"},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("%+v is %q, want %q", p, got, want)
+		}
+	}
+}
+
+func TestProblemsAreInTheOrderOfFiles(t *testing.T) {
+	files := []string{"z", "a"}
+	want := []Problem{
+		{File: "z", Field: "kind"}, {File: "z", Line: 2, Field: "y"}, {File: "z", Line: 2, Field: "x"}, {File: "z", Line: 10},
+		{File: "a", Line: 1}, {Field: "nobody's"}, {Flag: "--b"}, {Flag: "--a"},
+	}
+	got := []Problem{want[6], want[5], want[7], want[4], want[3], want[1], want[2], want[0]}
+	sortProblems(got, files)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// CheckFile takes the text for the file, and asks nothing of the host.
+func TestCheckFile(t *testing.T) {
+	set := parse(t, "--kubeconfig=/k", "--max-pods=0")
+	notes, err := CheckFile(t.Context(), set, "new.yaml", []byte(head+"registerNode: true\nmaxPods: -1\n"))
+	if err != nil || !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "registerNode") }) {
+		t.Errorf("notes %q, error %v", notes, err)
+	}
+	_, err = CheckFile(t.Context(), set, "new.yaml", []byte("kind: x\nmaxPods: 1"))
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) {
+		t.Fatalf("the error is %v", err)
+	}
+	want := []Problem{
+		{File: "new.yaml", Field: "apiVersion", Message: `it is missing; it must be "kubelet.config.k8s.io/v1beta1"`},
+		{File: "new.yaml", Line: 1, Field: "kind", Message: `"x" is not known here; it must be "KubeletConfiguration"`},
+	}
+	if diff := cmp.Diff(want, invalid.Problems); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

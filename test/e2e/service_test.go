@@ -1,0 +1,401 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// manager is a service manager's side of the notify protocol, sd_notify(3).
+type manager struct {
+	path string
+	told chan map[string]string
+}
+
+// message is what was told at once: assignments by their names.
+type message = map[string]string
+
+// listenAsManager listens until the test ends.
+func listenAsManager(t *testing.T, path string) *manager {
+	t.Helper()
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &manager{path: path, told: make(chan message, 1000)}
+	done := make(chan struct{})
+	t.Cleanup(func() { _ = socket.Close(); <-done }) // what isn't read any more nobody misses
+	go func() {
+		defer close(done)
+		buffer := make([]byte, 1<<16)
+		for {
+			n, err := socket.Read(buffer)
+			if err != nil {
+				return
+			}
+			told := message{}
+			for line := range strings.SplitSeq(string(buffer[:n]), "\n") {
+				name, value, _ := strings.Cut(line, "=")
+				told[name] = value
+			}
+			m.told <- told
+		}
+	}()
+	return m
+}
+
+func (m *manager) env() []string { return []string{"NOTIFY_SOCKET=" + m.path} }
+
+// await is the next that is told, but for signs of life; it has to be about name.
+func (m *manager) await(t *testing.T, name string) message {
+	t.Helper()
+	deadline := time.After(node.Deadline)
+	for {
+		select {
+		case told := <-m.told:
+			if _, alive := told["WATCHDOG"]; alive && name != "WATCHDOG" {
+				continue
+			}
+			if _, ok := told[name]; !ok {
+				t.Fatalf("the service manager was told %v, want %s", told, name)
+			}
+			return told
+		case <-deadline:
+			t.Fatalf("the service manager wasn't told %s", name)
+		}
+	}
+}
+
+// monotonic is the kernel's monotonic clock in microseconds.
+func monotonic(t *testing.T) int64 {
+	t.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	return now.Nano() / 1000
+}
+
+// What the agent asks of the kernel for itself, and what it is given at first.
+const (
+	agentScore = 100
+	mostFiles  = 4000
+	fewFiles   = 1024
+)
+
+// An agent under a service manager tells it how it is doing, has of the kernel what it
+// asks for, and passes none of that on to its pods.
+func TestService(t *testing.T) {
+	t.Parallel()
+	n := node.New(t, binary, node.Options{Config: fmt.Sprintf("oomScoreAdj: %d\nmaxOpenFiles: %d", agentScore, mostFiles)})
+	m := listenAsManager(t, filepath.Join(n.Base, "notify"))
+	n.Write("a.yaml", pod("a"))
+	n.Write("g.yaml", pod("g", "resources: {limits: {cpu: 100m, memory: 32Mi}}"))
+	n.Write("b.yaml", pod("b", "resources: {requests: {memory: 1Mi}}"))
+	loosen(t, filepath.Join(n.RootDir, "plugins"))
+	n.StartAs(node.Life{Env: append(m.env(), "WATCHDOG_USEC=1000000"), Host: fmt.Sprintf("ulimit -Sn %d", fewFiles)})
+
+	if status := m.await(t, "READY")["STATUS"]; !strings.Contains(status, node.Name) {
+		t.Errorf("the status is %q, want the node's name in it", status)
+	}
+	if err := answersCRI(n); err != nil {
+		t.Errorf("the agent says it is ready, but its runtime isn't: %v", err)
+	}
+	s := n.Await("the pods run", node.Ready("a", "b", "g"))
+	checkReload(t, n, m)
+	for range 2 {
+		m.await(t, "WATCHDOG")
+	}
+	checkChildren(t, n)
+	checkScores(t, n, s)
+	checkFiles(t, n, s)
+	checkLayout(t, n)
+
+	n.Stop()
+	m.await(t, "STOPPING")
+	unlinked(t, n)
+}
+
+// answersCRI asks the embedded runtime, now and without patience.
+func answersCRI(n *node.Node) error {
+	ctx, cancel := context.WithTimeout(context.Background(), node.Deadline)
+	defer cancel()
+	conn, err := cri.Dial(ctx, cri.Options{Endpoint: n.RuntimeEndpoint()})
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	return nil
+}
+
+// checkReload has the agent read its configuration again: a good one and a bad one.
+func checkReload(t *testing.T, n *node.Node, m *manager) {
+	t.Helper()
+	good, err := os.ReadFile(n.ConfigFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, status := range map[string]string{string(good): "", "maxPods: -1\n": "maxPods"} {
+		if err := os.WriteFile(n.ConfigFile(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := monotonic(t)
+		n.Signal(syscall.SIGHUP)
+		told := m.await(t, "RELOADING")
+		if at, err := strconv.ParseInt(told["MONOTONIC_USEC"], 10, 64); err != nil || at < before || at > monotonic(t) || told["RELOADING"] != "1" {
+			t.Errorf("of the reload after %d was told %v", before, told)
+		}
+		if told := m.await(t, "READY"); told["READY"] != "1" || !strings.Contains(told["STATUS"], status) {
+			t.Errorf("after the reload was told %v, want %q in the status", told, status)
+		}
+	}
+}
+
+// checkChildren looks for the service manager's variables in the environment of all that
+// the agent has brought about.
+func checkChildren(t *testing.T, n *node.Node) {
+	t.Helper()
+	kinds := map[string]int{}
+	for pid, command := range n.Children() {
+		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+		for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC"} {
+			if strings.Contains("\x00"+string(environment), "\x00"+name+"=") {
+				t.Errorf("%s is in the environment of %s", name, command)
+			}
+		}
+		program, _, _ := strings.Cut(command, " ")
+		kinds[filepath.Base(program)]++
+	}
+	if kinds["containerd"] != 1 || kinds["containerd-shim-runc-v2"] == 0 || kinds["web"] != 3 {
+		t.Errorf("there are %v, want containerd, its shims and three containers", kinds)
+	}
+}
+
+// checkScores looks what the kernel would kill first. The agent has what it was told to
+// have, containers have their class's; one below that of containerd takes a right that
+// not every host gives.
+func checkScores(t *testing.T, n *node.Node, s local.Snapshot) {
+	t.Helper()
+	if score := oomScore(t, n.PID()); score != agentScore {
+		t.Errorf("the agent's OOM score is %d, want %d", score, agentScore)
+	}
+	least := oomScore(t, n.Containerd())
+	if mayLower(t) && least != -999 {
+		t.Errorf("containerd's OOM score is %d", least)
+	}
+	for name, want := range map[string]int{"a": 1000, "b": 999, "g": -997} {
+		if score := oomScore(t, firstProcess(t, n, string(view(t, s, name).Pod.UID), containerID(t, s, name, "web"))); score != max(want, least) {
+			t.Errorf("the OOM score of %s is %d, want %d (containerd has %d)", name, score, max(want, least), least)
+		}
+	}
+}
+
+// mayLower reports whether this process, and so the agent, may lower OOM scores.
+func mayLower(t *testing.T) bool {
+	t.Helper()
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
+		t.Fatal(err)
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+}
+
+func oomScore(t *testing.T, pid int) int {
+	t.Helper()
+	return number(t, fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+}
+
+func number(t *testing.T, path string) int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// firstProcess is the first process of a container or sandbox.
+func firstProcess(t *testing.T, n *node.Node, uid, id string) int {
+	t.Helper()
+	procs, err := n.CgroupFile(uid, id, "cgroup.procs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(procs, "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// checkFiles looks how many files may be open. The agent has what it was told to have,
+// pods what the agent was started with: old programs can't deal with more.
+func checkFiles(t *testing.T, n *node.Node, s local.Snapshot) {
+	t.Helper()
+	if got := openFiles(t, n.PID()); got < mostFiles {
+		t.Errorf("the agent may have %d files open, want %d", got, mostFiles)
+	}
+	uid := string(view(t, s, "a").Pod.UID)
+	for id, name := range n.Sandboxes() {
+		if name != "a-"+node.Name {
+			continue
+		}
+		// The pause program does as it is told. One made by Go takes what it can get.
+		if got := openFiles(t, firstProcess(t, n, uid, id)); got != fewFiles {
+			t.Errorf("a pod may have %d files open, want %d", got, fewFiles)
+		}
+		return
+	}
+	t.Error("the pod has no sandbox")
+}
+
+// openFiles is the soft limit of open files of a process.
+func openFiles(t *testing.T, pid int) uint64 {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+		t.Fatal(err)
+	}
+	return limit.Cur
+}
+
+// loosen makes a folder that everybody can write to.
+func loosen(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkLayout looks for the kubelet's folders. plugins was there, open to everybody.
+func checkLayout(t *testing.T, n *node.Node) {
+	t.Helper()
+	for name, mode := range map[string]fs.FileMode{
+		"pods": 0o750, "plugins": 0o755, "plugins_registry": 0o750, "pod-resources": 0o750, "device-plugins": 0o750, "checkpoints": 0o700, "pki": 0o755,
+	} {
+		info, err := os.Lstat(filepath.Join(n.RootDir, name))
+		if err != nil {
+			t.Errorf("folder %s: %v", name, err)
+			continue
+		}
+		if info.Mode() != fs.ModeDir|mode {
+			t.Errorf("folder %s has mode %v, want %v", name, info.Mode(), mode)
+		}
+	}
+}
+
+// unlinked puts a link in place of a folder that plugins trust. No agent takes that.
+func unlinked(t *testing.T, n *node.Node) {
+	t.Helper()
+	dir, elsewhere := filepath.Join(n.RootDir, "plugins"), filepath.Join(n.Base, "elsewhere")
+	if err := os.Rename(dir, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, dir); err != nil {
+		t.Fatal(err)
+	}
+	before := n.RunningIDs()
+	end := n.Run(node.Life{})
+	last := end.Stderr[strings.LastIndex(strings.TrimSuffix(end.Stderr, "\n"), "\n")+1:]
+	if end.Code != 1 || !strings.HasPrefix(last, "error: ") || !strings.Contains(last, dir) || !strings.Contains(last, "symbolic link") {
+		t.Errorf("with a link in place of %s: %s", dir, end)
+	}
+	unchanged(t, before, n.RunningIDs())
+}
+
+// Of two agents with one lock file the second waits until the first has ended.
+func TestLockFile(t *testing.T) {
+	t.Parallel()
+	lock := filepath.Join(t.TempDir(), "lock")
+	stays := node.New(t, binary, node.Options{Flags: []string{"--lock-file", lock}})
+	yields := node.New(t, binary, node.Options{Flags: []string{"--lock-file", lock, "--exit-on-lock-contention"}})
+	for _, n := range []*node.Node{stays, yields} {
+		n.Write("a.yaml", pod("a"))
+	}
+	yields.Start()
+	yields.Await("the first one's pod runs", node.Ready("a"))
+	kept := yields.RunningIDs()
+
+	stays.Start()
+	if code := yields.Ends(); code != 0 {
+		t.Errorf("the agent that was to make way for another ended with %d", code)
+	}
+	unchanged(t, kept, yields.RunningIDs())
+	stays.Await("the second one's pod runs", node.Ready("a"))
+
+	// Now the other way round, with one that doesn't make way.
+	m := listenAsManager(t, filepath.Join(yields.Base, "notify"))
+	awaitLock(yields, m, lock)
+	if err := yields.Terminate(); err != nil {
+		t.Errorf("an agent that waits for the lock ended with %v when it was stopped", err)
+	}
+	awaitLock(yields, m, lock)
+	stays.Write("b.yaml", pod("b"))
+	stays.Await("the first goes on", agentIs(stays), node.Ready("a", "b"))
+	if out, code := yields.Deckhand("pods"); code == 0 || len(m.told) > 0 {
+		t.Errorf("the second goes on as well: %s", out)
+	}
+	stays.Stop()
+	m.await(t, "READY")
+	yields.Await("the second has its pod", agentIs(yields), node.Ready("a"), node.Only("a"), noRestarts)
+	unchanged(t, kept, yields.RunningIDs())
+	insist(t, yields)
+	unchanged(t, kept, yields.RunningIDs())
+}
+
+// awaitLock starts an agent that has to wait for the lock, and waits until it says so.
+func awaitLock(n *node.Node, m *manager, lock string) {
+	before := len(n.Logged())
+	n.StartAs(node.Life{Env: m.env()})
+	n.Eventually("it says that it waits", func() error {
+		if log := n.Logged()[before:]; !strings.Contains(log, "Another process holds the lock file") || !strings.Contains(log, lock) {
+			return fmt.Errorf("it says %q", log)
+		}
+		return nil
+	})
+}
+
+// insist signals a second time to an agent that takes its time to stop, as the runtime
+// doesn't answer: it ends at once.
+func insist(t *testing.T, n *node.Node) {
+	t.Helper()
+	n.SignalContainerd(syscall.SIGSTOP)
+	defer n.SignalContainerd(syscall.SIGCONT)
+	n.Write("late.yaml", pod("late"))
+	n.Await("the runtime is asked for a sandbox", node.Each([]string{"late"}, func(v local.PodView) error {
+		if !strings.Contains(strings.Join(v.Reasons, "; "), "the sandbox is being created") {
+			return fmt.Errorf("%q", v.Reasons)
+		}
+		return nil
+	}))
+	n.Signal(syscall.SIGTERM)
+	n.Signal(syscall.SIGINT)
+	if code := n.Ends(); code != 130 {
+		t.Errorf("after a second signal the agent ended with %d, want 130", code)
+	}
+}
