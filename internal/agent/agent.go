@@ -134,6 +134,9 @@ func (o Options) withDefaults() Options {
 	if o.Notifier == nil {
 		o.Notifier = &systemd.Notifier{}
 	}
+	if o.Reread == nil {
+		o.Reread = func(_ context.Context, old *config.Config) (*config.Config, error) { return old, nil }
+	}
 	if o.Started == nil {
 		o.Started = func() {}
 	}
@@ -177,7 +180,7 @@ func New(cfg *config.Config, o Options) (*Agent, error) {
 	a.metrics.CollectEvents(func() metrics.EventStats { return metrics.EventStats(a.events.Stats()) })
 	a.rotator = a.newRotator()
 	if o.Once != nil {
-		a.once = &once{view: view{a}, out: o.Once, over: func() { a.end() }}
+		a.once = newOnce(a, o.Once)
 	}
 	a.modules = a.list(sources)
 	return a, nil

@@ -101,7 +101,7 @@ func (a *Agent) startCgroups() error {
 	if err != nil {
 		return err
 	}
-	k, s := &a.cfg.Kubelet, a.node.settings
+	k, s := &a.cfg.Kubelet, a.node.fixed
 	s.CgroupV2, s.BoundSwap, s.HugePageSizes = support.V2, support.Swap, support.HugePages
 	// On cgroup v2 a container dies as a whole when it runs out of memory, unless told otherwise.
 	s.GroupOOMKill = support.V2 && !ptr.Deref(k.SingleProcessOOMKill, false)

@@ -69,15 +69,19 @@ func (c *commands) agent(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Kubelet.RunOnce {
-		host.once = stdout
+	err = host.run(ctx, cfg, stdout, os.Stderr)
+	if cfg.Kubelet.RunOnce && errors.Is(err, context.Canceled) {
+		return errOnceBrokenOff // before the agent began
 	}
-	return host.run(ctx, cfg, os.Stdout, os.Stderr)
+	return err
 }
 
 // up runs a standalone agent whose log goes to a file, so that the terminal is
 // free for people.
 func (c *commands) up(ctx context.Context, r cli.UpRequest) error {
+	defer outliveReaders()()
+	ctx, end := untilHangUp(ctx)
+	defer end()
 	if r.Manifests != "" {
 		if err := r.Flags.Set("pod-manifest-path", r.Manifests); err != nil {
 			return err

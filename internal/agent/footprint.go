@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -89,7 +90,11 @@ func writeFootprint(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(footprintPath(cfg.RootDir), append(data, '\n'), 0o600)
+	path, data := footprintPath(cfg.RootDir), append(data, '\n')
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil // an agent that comes back to a full disk needs no room for it
+	}
+	return atomicfile.Write(path, data, 0o600)
 }
 
 // readFootprint tells a take-down what to look for. Without a footprint the

@@ -45,3 +45,26 @@ func TestANewerAgentsRootFolderIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An agent that comes back to a full disk has no room to write what is there.
+func TestAFootprintThatIsThereIsNotWritten(t *testing.T) {
+	cfg := &config.Config{RootDir: t.TempDir()}
+	inode := func() os.FileInfo {
+		if err := writeFootprint(cfg); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(footprintPath(cfg.RootDir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	first := inode()
+	if !os.SameFile(first, inode()) {
+		t.Error("it was replaced by the same")
+	}
+	cfg.Kubelet.PodLogsDir = "/elsewhere"
+	if os.SameFile(first, inode()) {
+		t.Error("a change isn't written")
+	}
+}

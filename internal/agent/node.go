@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -25,12 +26,32 @@ import (
 
 // node is what the host gives to pods.
 type node struct {
-	capacity    capacity.Node
-	allocatable v1.ResourceList
-	cgroups     *resources.Manager
-	users       *podUsers
-	// settings are complete once the modules of this file have started.
-	settings *translate.Settings
+	capacity capacity.Node
+	cgroups  *resources.Manager
+	users    *podUsers
+	// fixed are the settings that don't change once the modules of this file have started.
+	fixed *translate.Settings
+	// room is what pods can have: see allocatable.
+	room atomic.Pointer[v1.ResourceList]
+}
+
+// allocatable is what pods can have at the moment. It must not be changed.
+func (n *node) allocatable() v1.ResourceList { return *n.room.Load() }
+
+// setAllocatable makes that what a configuration leaves of the node.
+func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
+	list, err := n.capacity.Allocatable(k)
+	if err == nil {
+		n.room.Store(&list)
+	}
+	return err
+}
+
+// settings are what containers are made with at the moment.
+func (n *node) settings() *translate.Settings {
+	s, room := *n.fixed, n.allocatable()
+	s.MemoryQoS.Allocatable = room.Memory().Value()
+	return &s
 }
 
 // newNode reads what the host has.
@@ -41,12 +62,12 @@ func (a *Agent) newNode() (*node, error) {
 		return nil, err
 	}
 	n := &node{capacity: facts, users: &podUsers{}}
-	if n.allocatable, err = facts.Allocatable(k); err != nil {
+	if err := n.setAllocatable(k); err != nil {
 		return nil, err
 	}
 	n.cgroups = resources.New(cgroupConfig(a.cfg, facts), a.log.WithName("cgroups"))
 	armor := apparmor.Host{}
-	n.settings = &translate.Settings{
+	n.fixed = &translate.Settings{
 		PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
 		SeccompRoot: filepath.Join(a.cfg.RootDir, "seccomp"), SeccompDefault: ptr.Deref(k.SeccompDefault, false),
 		AppArmor: armor.Enabled(), AppArmorLoaded: armor.Loaded,
@@ -55,7 +76,7 @@ func (a *Agent) newNode() (*node, error) {
 		MemoryCapacity: facts.Memory, Swap: swapForPods(k, facts),
 		MemoryQoS: translate.MemoryQoS{
 			Enabled: a.cfg.Gates.Enabled(gates.MemoryQoS), ThrottlingFactor: ptr.Deref(k.MemoryThrottlingFactor, 0),
-			Reserve: reservesMemory(a.cfg), Allocatable: n.allocatable.Memory().Value(),
+			Reserve: reservesMemory(a.cfg),
 		},
 	}
 	return n, nil

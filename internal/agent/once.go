@@ -22,8 +22,13 @@ const onceLimit = 15 * time.Minute
 // that can't live mostly ends at once, and would be taken for one that is up until then.
 const upFor = 2 * time.Second
 
-// errOnceFailed is what --runonce comes to if not every pod is up.
-var errOnceFailed = errors.New("not all pods came up")
+// What --runonce comes to if not every pod is up.
+var (
+	errOnceFailed = errors.New("not all pods came up")
+	// errOnceBrokenOff is not the context's error, for then it is a failure even if
+	// somebody wanted the end: whoever reads the exit code takes 0 for pods that are up.
+	errOnceBrokenOff = errors.New("--runonce was broken off before all pods were up; those that have started run on")
+)
 
 // once brings the pods up and ends the agent (--runonce). The pods stay.
 type once struct {
@@ -32,6 +37,10 @@ type once struct {
 	// over ends the agent. result is what came of it; to be read after the agent has ended.
 	over   context.CancelFunc
 	result error
+}
+
+func newOnce(a *Agent, out io.Writer) *once {
+	return &once{view: view{a}, out: out, over: func() { a.end() }, result: errOnceBrokenOff}
 }
 
 // run waits until every pod is up or has failed, tells so of each, and ends the agent.
@@ -62,14 +71,21 @@ func (o *once) watch(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return errOnceBrokenOff
 		case <-limit.C:
 			r.failed = true
-			return errors.Join(r.tell(o.out), fmt.Errorf("gave up after %s", onceLimit))
+			return errors.Join(r.tell(o.out), gaveUp(s))
 		case <-changed:
 		case <-again:
 		}
 	}
+}
+
+func gaveUp(s local.Snapshot) error {
+	if !s.Agent.Synced {
+		return fmt.Errorf("gave up after %s: not every source of pods has answered (staticPodPath, staticPodURL)", onceLimit)
+	}
+	return fmt.Errorf("gave up after %s", onceLimit)
 }
 
 // results are what came of a set of pods, a line each.
@@ -183,7 +199,12 @@ func cameTo(p *v1.Pod) (word string, done, failed bool) {
 		}
 	}
 	for i := range p.Status.ContainerStatuses {
-		if c := &p.Status.ContainerStatuses[i]; c.Started != nil && *c.Started || c.State.Terminated != nil && c.State.Terminated.ExitCode == 0 {
+		c := &p.Status.ContainerStatuses[i]
+		ended := c.State.Terminated
+		switch {
+		case ended != nil && ended.ExitCode != 0 && p.Spec.RestartPolicy == v1.RestartPolicyNever:
+			return word, true, true // whatever becomes of the others
+		case c.Started != nil && *c.Started, ended != nil && ended.ExitCode == 0:
 			started++
 		}
 	}

@@ -33,23 +33,28 @@ func TestWhatBecameOfAPod(t *testing.T) {
 	gone.DeletionTimestamp = &metav1.Time{}
 	badInit := podWith(v1.PodPending, waits("PodInitializing"))
 	badInit.Status.InitContainerStatuses = []v1.ContainerStatus{waits("CrashLoopBackOff")}
+	broken := v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1}}}
+	forGood := podWith(v1.PodRunning, up, broken)
+	forGood.Spec.RestartPolicy = v1.RestartPolicyNever
 	for name, c := range map[string]struct {
 		pod          *v1.Pod
 		done, failed bool
 	}{
-		"nothing known":      {podWith(""), false, false},
-		"being made":         {podWith(v1.PodPending, waits("ContainerCreating")), false, false},
-		"a first pull fails": {podWith(v1.PodPending, waits("ErrImagePull")), false, false},
-		"pulls fail":         {podWith(v1.PodPending, waits("ImagePullBackOff")), true, true},
-		"crashes":            {podWith(v1.PodRunning, up, waits("CrashLoopBackOff")), true, true},
-		"init crashes":       {badInit, true, true},
-		"one is up":          {podWith(v1.PodRunning, up, waits("ContainerCreating")), false, false},
-		"starts":             {podWith(v1.PodRunning, starting), false, false},
-		"up, not ready":      {podWith(v1.PodRunning, up), true, false},
-		"one is through":     {podWith(v1.PodRunning, up, through), true, false},
-		"succeeded":          {podWith(v1.PodSucceeded, through), true, false},
-		"failed":             {podWith(v1.PodFailed), true, true},
-		"being removed":      {gone, false, false},
+		"one failed, is started again": {podWith(v1.PodRunning, up, broken), false, false},
+		"one failed for good":          {forGood, true, true},
+		"nothing known":                {podWith(""), false, false},
+		"being made":                   {podWith(v1.PodPending, waits("ContainerCreating")), false, false},
+		"a first pull fails":           {podWith(v1.PodPending, waits("ErrImagePull")), false, false},
+		"pulls fail":                   {podWith(v1.PodPending, waits("ImagePullBackOff")), true, true},
+		"crashes":                      {podWith(v1.PodRunning, up, waits("CrashLoopBackOff")), true, true},
+		"init crashes":                 {badInit, true, true},
+		"one is up":                    {podWith(v1.PodRunning, up, waits("ContainerCreating")), false, false},
+		"starts":                       {podWith(v1.PodRunning, starting), false, false},
+		"up, not ready":                {podWith(v1.PodRunning, up), true, false},
+		"one is through":               {podWith(v1.PodRunning, up, through), true, false},
+		"succeeded":                    {podWith(v1.PodSucceeded, through), true, false},
+		"failed":                       {podWith(v1.PodFailed), true, true},
+		"being removed":                {gone, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if word, done, failed := cameTo(c.pod); done != c.done || failed != c.failed || word == "" {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/hostcheck"
 	"github.com/deckhand-node/deckhand/internal/lockfile"
@@ -30,6 +31,8 @@ type process struct {
 	// its terminal.
 	notifier *systemd.Notifier
 	hangUp   chan os.Signal
+	// endOutliving is outliveReaders's.
+	endOutliving func()
 	// lock is held while the agent runs; nil without --lock-file.
 	lock *lockfile.Named
 	// once is where --runonce tells its results.
@@ -47,31 +50,55 @@ func takeOver(set *flags.Set) (*process, error) {
 		return nil, err
 	}
 	signal.Notify(p.hangUp, syscall.SIGHUP)
+	p.endOutliving = outliveReaders()
 	return p, nil
 }
 
-func (p *process) close() { signal.Stop(p.hangUp) }
+func (p *process) close() {
+	signal.Stop(p.hangUp)
+	p.endOutliving()
+}
 
 // run runs the agent in this process until ctx ends: once the lock file is free, and if
 // the host has what it needs.
 func (p *process) run(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (err error) {
+	if cfg.LockFile != "" {
+		// Before anything is looked at: whoever holds it has the ports, too.
+		if cfg, err = p.awaitLock(ctx, cfg, stdout, stderr); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.lock.Release()) }()
+	}
+	if cfg.Kubelet.RunOnce {
+		p.once = stdout
+	}
 	log, err := openLogging(cfg, stdout, stderr)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	if cfg.LockFile != "" {
-		// Before anything is looked at: whoever holds it has the ports, too.
-		if p.lock, err = lockfile.AcquireNamed(ctx, cfg.LockFile, log.Logger()); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, p.lock.Release()) }()
-	}
 	lacks, err := preflight(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	return p.serve(ctx, cfg, lacks, log)
+}
+
+// awaitLock takes the lock file, and returns the configuration as it is then: somebody else
+// may have held it for days.
+func (p *process) awaitLock(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (*config.Config, error) {
+	log, err := logging.Open(logging.ConfigOf(&cfg.Kubelet.Logging, stdout, stderr))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	if p.lock, err = lockfile.AcquireNamed(ctx, cfg.LockFile, log.Logger()); err != nil {
+		return nil, err
+	}
+	if cfg, err = config.Load(ctx, p.flags); err != nil {
+		return nil, errors.Join(err, p.lock.Release())
+	}
+	return cfg, nil
 }
 
 // serve runs the agent on a host that preflight found fit. lacks is what it found that
@@ -115,10 +142,9 @@ func tellNotes(log logr.Logger, cfg, before *config.Config) {
 	if before == nil {
 		before = &config.Config{}
 	}
-	for _, line := range cfg.NotActedOn {
-		if !slices.Contains(before.NotActedOn, line) {
-			log.Info("A setting has no effect in this build", "setting", line)
-		}
+	fresh := slices.DeleteFunc(slices.Clone(cfg.NotActedOn), func(t fields.Told) bool { return slices.Contains(before.NotActedOn, t) })
+	for _, line := range fields.Lines(fresh) {
+		log.Info("A setting has no effect in this build", "setting", line)
 	}
 	for _, line := range cfg.Deprecated {
 		if !slices.Contains(before.Deprecated, line) {
@@ -167,10 +193,11 @@ func preflight(ctx context.Context, cfg *config.Config) (lacks []string, err err
 func checksFor(cfg *config.Config) hostcheck.Config {
 	k := &cfg.Kubelet
 	c := hostcheck.Config{RootDir: cfg.RootDir, Endpoint: k.ContainerRuntimeEndpoint, ProtectKernelDefaults: k.ProtectKernelDefaults,
-		Swap: attitude(k.FailSwapOn), CgroupV1: attitude(k.FailCgroupV1), BuiltAt: buildinfo.Get().Time}
+		Swap: attitude(k.FailSwapOn), CgroupV1: attitude(k.FailCgroupV1), BuiltAt: buildinfo.Get().Time, NodeIPs: cfg.NodeIPs}
 	if cfg.UsesEmbeddedRuntime() {
 		c.Runtime = EmbeddedConfig(cfg)
 	}
+	_, c.Again, _ = loadFootprint(cfg.RootDir) // a bad one was made by an agent, too
 	for _, address := range []netip.AddrPort{cfg.Healthz, cfg.ReadOnly} {
 		if address.Port() != 0 {
 			c.Listen = append(c.Listen, address.String())

@@ -2,12 +2,14 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/logging"
 	"github.com/deckhand-node/deckhand/internal/metrics"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -16,21 +18,34 @@ import (
 )
 
 func (a *Agent) newReloader() *reload.Reloader {
-	return reload.New(a.cfg, reload.Options{Load: a.options.Reread, Apply: a.apply, Begin: a.reloadBegins, End: a.reloadEnds})
+	return reload.New(a.cfg, reload.Options{Load: a.reread, Apply: a.apply, Begin: a.reloadBegins, End: a.reloadEnds})
+}
+
+// reread reads the configuration anew. What an agent couldn't start with on this node is an
+// error here, too: nothing that is taken in may fail when it is applied.
+func (a *Agent) reread(ctx context.Context, old *config.Config) (*config.Config, error) {
+	next, err := a.options.Reread(ctx, old)
+	if err != nil {
+		return nil, err
+	}
+	_, err = a.node.capacity.Allocatable(&next.Kubelet)
+	return next, err
 }
 
 // apply hands what may change while the agent runs to those who act on it. Every field that
-// is Live in config/fields and has a Room is here.
+// is Live in config/fields and has a Room is here, unless it counts from the next start.
 func (a *Agent) apply(cfg *config.Config) {
 	k := &cfg.Kubelet
 	log := logging.ConfigOf(&k.Logging, nil, nil)
-	if err := a.options.SetVerbosity(log.Verbosity, log.VModule); err != nil {
-		a.log.Error(err, "A valid verbosity of the log isn't taken")
+	verbosity, room := a.options.SetVerbosity(log.Verbosity, log.VModule), a.node.setAllocatable(k)
+	if err := errors.Join(verbosity, room); err != nil {
+		a.log.Error(err, "A part of the configuration that was found valid isn't taken")
 	}
+	a.grants.SetAllocatable(a.node.allocatable())
 	a.pulls.SetLimits(pullLimits(k))
 	a.collector.SetPolicy(collectionPolicy(k))
 	a.rotator.SetLimits(rotationLimits(k))
-	a.pool.WakeAll() // crashLoopBackOff: who waits for longer than allowed now goes on
+	a.pool.WakeAll() // who waits for longer than crashLoopBackOff allows now, or for resources, goes on
 }
 
 // awaitReloads asks for a reload on a signal, until ctx ends.
@@ -48,7 +63,7 @@ func (a *Agent) awaitReloads(ctx context.Context) error {
 // watchConfig has the configuration looked at whenever its files change, until ctx ends. An
 // agent that can't watch them goes on: a signal does it, too.
 func (a *Agent) watchConfig(ctx context.Context) error {
-	files := filewatch.New(a.cfg.Sources, a.log.WithName("config"))
+	files := filewatch.New(a.cfg.Sources, document.IsDropIn, a.log.WithName("config"))
 	done := make(chan error, 1)
 	go func() { done <- files.Run(ctx) }()
 	for {

@@ -46,6 +46,8 @@ type rig struct {
 	dir  string
 	cfg  *config.Config
 	stop func()
+	// options are for the next agent, beside its log.
+	options agent.Options
 }
 
 func newRig(t *testing.T) *rig {
@@ -89,6 +91,16 @@ func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
 
 func (r *rig) configure(settings string) {
 	r.t.Helper()
+	r.write(settings)
+	var err error
+	if r.cfg, err = loadConfig(r.dir); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// write writes the configuration file.
+func (r *rig) write(settings string) {
+	r.t.Helper()
 	text := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 healthzPort: 0
@@ -99,10 +111,6 @@ podLogsDir: %s
 podCIDR: 10.88.0.0/16
 %s`, filepath.Base(r.dir), r.path("logs"), settings)
 	if err := os.WriteFile(r.path("config.yaml"), []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
-	var err error
-	if r.cfg, err = loadConfig(r.dir); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -151,11 +159,11 @@ func (r *rig) cleanUp() {
 // up starts an agent; r.stop ends it and waits for that.
 func (r *rig) up() {
 	r.t.Helper()
-	log := logr.Discard()
+	r.options.Log = logr.Discard()
 	if testing.Verbose() {
-		log = testr.NewWithOptions(r.t, testr.Options{Verbosity: 3, LogTimestamp: true})
+		r.options.Log = testr.NewWithOptions(r.t, testr.Options{Verbosity: 3, LogTimestamp: true})
 	}
-	a, err := agent.New(r.cfg, agent.Options{Log: log})
+	a, err := agent.New(r.cfg, r.options)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (a *Agent) buildWorkers() error {
 		hostIPs[i] = ip.String()
 	}
 	records := podstate.New(filepath.Join(a.dirs.Checkpoints(), "pods"))
-	a.grants = allocation.New(allocation.Config{Store: records, Allocatable: a.node.allocatable, Wake: wake, Log: a.log.WithName("allocation")})
+	a.grants = allocation.New(allocation.Config{Store: records, Allocatable: a.node.allocatable(), Wake: wake, Log: a.log.WithName("allocation")})
 	handlers := handler.New(handler.Config{Exec: execer{a.conn}, Log: a.log.WithName("handler")})
 	a.probes = probe.New(probe.Options{Handler: tries{handlers}, Recorder: a.events, Meter: probeMeter{a.metrics.Probes}, Wake: wake, Log: a.log.WithName("probe")})
 	a.journal = journal.New(journal.Config{Dir: filepath.Join(a.cfg.RootDir, "journal"), Limit: a.cfg.JournalBytes, Version: version(), Log: a.log.WithName("journal")})

@@ -35,7 +35,7 @@ type Store interface {
 // Config is what a Manager is built from. Every field is needed.
 type Config struct {
 	Store Store
-	// Allocatable is how much cpu and memory there is for pods.
+	// Allocatable is how much cpu and memory there is for pods at first: see SetAllocatable.
 	Allocatable v1.ResourceList
 	// Wake has a pod looked at again. It must not wait for the Manager.
 	Wake func(types.UID)
@@ -44,13 +44,13 @@ type Config struct {
 
 // Manager grants resources. It is safe for concurrent use.
 type Manager struct {
-	conf     Config
-	capacity amount
+	conf Config
 
-	mu     sync.RWMutex
-	pods   map[types.UID]*entry
-	line   line
-	roomAt time.Time
+	mu       sync.RWMutex
+	capacity amount
+	pods     map[types.UID]*entry
+	line     line
+	roomAt   time.Time
 }
 
 // entry is one pod. All but writing is guarded by the manager's mutex.
@@ -101,6 +101,18 @@ func (m *Manager) Restore() error {
 	return errors.Join(errs...)
 }
 
+// SetAllocatable changes how much there is for pods. Where that is less than what they
+// hold, they keep it. RoomAt moves if there is more: also a resize that was infeasible may be
+// possible now.
+func (m *Manager) SetAllocatable(l v1.ResourceList) {
+	m.mu.Lock()
+	more := amountOf(l).minus(m.capacity)
+	m.capacity = amountOf(l)
+	woken := m.offer(more[cpu] > 0 || more[memory] > 0)
+	m.mu.Unlock()
+	m.wake(woken)
+}
+
 // Get is what was granted to the pod, or nil if it isn't admitted.
 func (m *Manager) Get(uid types.UID) *pod.Allocation {
 	m.mu.RLock()
@@ -111,7 +123,7 @@ func (m *Manager) Get(uid types.UID) *pod.Allocation {
 	return nil
 }
 
-// RoomAt is when room last appeared for resizes that were deferred; zero if it
+// RoomAt is when room last appeared for resizes that were refused; zero if it
 // never did. It moves strictly forward. Whoever asks for a resize notes RoomAt
 // before, and after a deferral asks again once RoomAt is later: so no room that
 // appears between the answer and its arrival is missed.

@@ -546,3 +546,24 @@ func TestManyWorkers(t *testing.T) {
 	n.admit(makePod("all", 0, 0))
 	n.granted(makePod("all", 4000, 1000))
 }
+
+func TestAllocatableChanges(t *testing.T) {
+	n := newNode(t)
+	of := func(cpu, memory string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	}
+	n.admit(makePod("a", 1000, 10), makePod("b", 1000, 10), makePod("c", 1000, 10))
+	n.refused(makePod("a", 3000, 10), "Deferred", "")
+	n.refused(makePod("b", 5000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000")
+	n.room(false, func() { n.SetAllocatable(of("4", "1000Mi")) })
+	n.room(false, func() { n.SetAllocatable(of("2", "1000Mi")) }) // less than is held
+	n.granted(makePod("c", 1000, 10))
+	n.refused(makePod("a", 3000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 3000, capacity: 2000")
+	n.room(true, func() { n.SetAllocatable(of("4", "1000Mi")) })
+	n.refused(makePod("a", 3000, 10), "Deferred", "")
+	n.woken()
+	n.room(true, func() { n.SetAllocatable(of("9", "1000Mi")) })
+	n.woken("a")
+	n.granted(makePod("a", 3000, 10))
+	n.granted(makePod("b", 5000, 10))
+}

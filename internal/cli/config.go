@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -122,7 +123,7 @@ is a path such as logging.verbosity, or the beginning of one; without any, all a
 		case "json":
 			return reference.JSON(out, entries)
 		}
-		return reference.Text(out, entries, terminalWidth(out))
+		return reference.Text(out, entries, cmp.Or(terminalWidth(out), 100))
 	}
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/document"
@@ -98,6 +99,8 @@ func judge(name string, check func() (notes []string, err error)) configVerdict 
 	switch {
 	case errors.As(err, &invalid):
 		v.Problems = invalid.Problems
+	case errors.Is(err, unix.EISDIR):
+		v.Unread = err.Error() + "; name the files in it, or give a folder of drop-ins by --config-dir"
 	case err != nil:
 		v.Unread = err.Error()
 	}

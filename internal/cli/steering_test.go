@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/local/localtest"
@@ -47,6 +48,8 @@ func evilAgent(t *testing.T) (*localtest.Agent, Deps) {
 	})
 	agent.SetEvents([]local.Event{{Seq: 1, Time: now, First: now, Type: evil, Reason: evil, Namespace: "default", Object: "pod/job-n1", Part: evil, Component: evil, Message: evil, Count: 1}})
 	agent.SetImages([]local.Image{{ID: "sha256:" + evil, Refs: []string{evil}, UsedBy: []string{evil}}})
+	kubelet := v1beta1.KubeletConfiguration{StaticPodPath: evil, ClusterDNS: []string{evil}, EvictionHard: map[string]string{evil: evil}}
+	agent.SetConfiguration(local.Configuration{Kubelet: kubelet, Origins: map[string]string{"staticPodPath": evil}})
 	agent.SetJournal("u1", evil+"\n"+evil+"\n", evil+"\n")
 	return agent, Deps{RootDir: localtest.Serve(t, agent), Getenv: func(string) string { return "" }, Now: func() time.Time { return now }}
 }
@@ -59,6 +62,7 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 		"events", "events -o wide", "events --for job",
 		"pods", "pods --containers", "pods -o wide", "pods -o name",
 		"images", "why", "why job", "why job-n2", "logs none", "logs job other", "version",
+		"config view", "config view -o json",
 	} {
 		var out, told bytes.Buffer
 		Main(t.Context(), strings.Fields(line), "deckhand", nil, &out, &told, deps)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/config/document"
+	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/config/paths"
@@ -75,10 +76,11 @@ type Config struct {
 	Embedded Embedded
 	// Flags are all flags with their values, nothing of which is secret.
 	Flags []flags.Shown
-	// NotActedOn lists what files and flags set without effect in this build, each with
-	// the reason. Deprecated lists flags and feature gates that were given and will go away,
-	// with what to do instead. Both are to be told at start.
-	NotActedOn, Deprecated []string
+	// NotActedOn lists what files and flags set without effect in this build. Deprecated
+	// lists flags and feature gates that were given and will go away, with what to do
+	// instead. Both are to be told at start.
+	NotActedOn []fields.Told
+	Deprecated []string
 
 	merged *document.Merged
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/document"
+	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
@@ -76,11 +76,11 @@ type loader struct {
 	files    []string
 	problems []Problem
 	// unread are the settings that couldn't be read, so that nothing more is to be said of them.
-	unread []string
+	unread map[string]bool
 }
 
 func newLoader(s *flags.Set) *loader {
-	return &loader{set: s, flags: s.Values(), config: &Config{merged: document.NewMerged()}, given: document.NewMerged()}
+	return &loader{set: s, flags: s.Values(), config: &Config{merged: document.NewMerged()}, given: document.NewMerged(), unread: map[string]bool{}}
 }
 
 func (l *loader) load(ctx context.Context, h host) (*Config, error) {
@@ -98,7 +98,7 @@ func (l *loader) load(ctx context.Context, h host) (*Config, error) {
 	l.node(ctx, h)
 	if len(l.problems) > 0 {
 		sortProblems(l.problems, l.files)
-		return nil, &InvalidError{Problems: l.problems}
+		return nil, &InvalidError{Problems: atMost(maxProblems, l.problems)}
 	}
 	return l.config, nil
 }
@@ -108,82 +108,20 @@ func (l *loader) check(ctx context.Context) (notes []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(c.NotActedOn, c.Deprecated...), nil
-}
-
-// readFiles reads the file and the drop-ins, if there are any. The documented defaults
-// come between them, so that a drop-in which names one threshold of eviction changes
-// that one of the defaults ("Kubelet Configuration Directory Merging").
-func (l *loader) readFiles() error {
-	fileErr := l.readFile()
-	dropIns, dirErr := l.readDropIns()
-	if err := errors.Join(fileErr, dirErr); err != nil {
-		return err
+	notes = fields.Lines(c.NotActedOn)
+	for _, d := range c.Deprecated {
+		notes = append(notes, "deprecated: "+d)
 	}
-	merged := l.config.merged
-	if l.file == nil {
-		flags.DefaultsWithoutFile(merged.Config())
-	} else {
-		l.lay(document.File, *l.file)
-	}
-	defaults.Set(merged.Config())
-	for _, f := range dropIns {
-		l.lay(document.DropIn, f)
-	}
-	return nil
-}
-
-func (l *loader) readFile() error {
-	if l.file != nil || l.flags.ConfigFile == "" {
-		return nil
-	}
-	path, err := filepath.Abs(l.flags.ConfigFile)
-	if err != nil {
-		return fmt.Errorf("--config %s: %w", l.flags.ConfigFile, err)
-	}
-	l.config.Sources = append(l.config.Sources, path)
-	data, err := document.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("--config: %w", err)
-	}
-	l.file = &document.DropInFile{Path: path, Data: data}
-	return nil
-}
-
-func (l *loader) readDropIns() ([]document.DropInFile, error) {
-	if l.flags.ConfigDir == "" {
-		return nil, nil
-	}
-	dir, err := filepath.Abs(l.flags.ConfigDir)
-	if err != nil {
-		return nil, fmt.Errorf("--config-dir %s: %w", l.flags.ConfigDir, err)
-	}
-	l.config.Sources = append(l.config.Sources, dir)
-	files, err := document.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("--config-dir: %w", err)
-	}
-	return files, nil
-}
-
-// lay lays a file over what is there.
-func (l *loader) lay(kind document.Kind, f document.DropInFile) {
-	l.files = append(l.files, f.Path)
-	doc, errs := document.Decode(f.Data)
-	for _, e := range errs {
-		l.problems = append(l.problems, Problem{File: f.Path, Line: e.Line, Field: e.Path, Message: e.Message})
-		if e.Path != "" {
-			l.unread = append(l.unread, e.Path)
-		}
-	}
-	l.config.merged.Lay(kind, f.Path, doc)
-	l.given.Lay(kind, f.Path, doc)
+	return notes, nil
 }
 
 // kubelet completes and checks the KubeletConfiguration.
 func (l *loader) kubelet() {
 	merged := l.config.merged
 	c := merged.Config()
+	// Before the flags: a flag that says 0 means it, as in the kubelet. In a file, 0 mostly
+	// stands for the default.
+	defaults.Set(c)
 	for _, m := range []*document.Merged{merged, l.given} {
 		for path, flag := range l.set.Overlay(m.Config()) {
 			m.Mark(path, document.Origin{Kind: document.Flag, Name: "--" + flag})
@@ -193,7 +131,6 @@ func (l *loader) kubelet() {
 	if l.config.Standalone {
 		l.standalone(c)
 	}
-	defaults.Set(c)
 	var problems []gates.Problem
 	l.config.Gates, problems = gates.Resolve(c.FeatureGates)
 	for _, p := range problems {
@@ -239,12 +176,16 @@ func (l *loader) fail(path, beside, message string) {
 	}
 	p := Problem{Field: path, Message: message}
 	o := l.config.merged.Nearest(path)
-	if o.Kind == document.Default {
+	own := o.Kind != document.Default
+	if !own {
 		o = l.config.merged.Nearest(beside)
 	}
 	switch {
 	case o.Kind == document.Flag:
 		p.Flag = o.Name
+		if own && !strings.ContainsRune(path, '[') {
+			p.Field = "" // which is what the flag stands for
+		}
 	case o.Kind != document.Default:
 		p.File, p.Line = o.Name, o.Line
 	case l.file != nil:
@@ -253,13 +194,12 @@ func (l *loader) fail(path, beside, message string) {
 	l.problems = append(l.problems, p)
 }
 
-// isUnread tells that the setting at path, or a part of it, couldn't be read.
+// isUnread tells that the setting at path, or what it is a part of, couldn't be read.
 func (l *loader) isUnread(path string) bool {
-	within := func(path, of string) bool {
-		rest, ok := strings.CutPrefix(path, of)
-		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	for path != "" && !l.unread[path] {
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
 	}
-	return slices.ContainsFunc(l.unread, func(unread string) bool { return within(path, unread) || within(unread, path) })
+	return path != ""
 }
 
 func (l *loader) failFlag(name, format string, args ...any) {

@@ -7,15 +7,12 @@ import (
 // notes collects what is to be told of a good configuration.
 func (l *loader) notes() {
 	c := l.config
-	told := fields.NotActedOn(l.given.Config(), l.given.Given, c.Gates.Enabled)
-	for _, reason := range fields.Reasons(told) {
-		c.NotActedOn = append(c.NotActedOn, reason.String())
-	}
+	c.NotActedOn = fields.NotActedOn(l.given.Config(), l.given.Given, c.Gates.Enabled)
 	for _, g := range c.Gates.NotActedOn() {
-		c.NotActedOn = append(c.NotActedOn, "featureGates["+g.Gate+"]: "+g.Message)
+		c.NotActedOn = append(c.NotActedOn, fields.Told{Path: "featureGates[" + g.Gate + "]", Why: g.Message})
 	}
 	for _, f := range l.set.NotActedOn() {
-		c.NotActedOn = append(c.NotActedOn, "--"+f.Flag+": "+f.Why)
+		c.NotActedOn = append(c.NotActedOn, fields.Told{Path: "--" + f.Flag, Why: f.Why})
 	}
 	for _, f := range l.set.Deprecated() {
 		c.Deprecated = append(c.Deprecated, "--"+f.Flag+": "+f.Why)

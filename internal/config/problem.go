@@ -17,7 +17,7 @@ type Problem struct {
 	// Flag is a flag as it is written: "--max-pods".
 	Flag string `json:"flag,omitempty"`
 	// Field is the path of a setting, such as "logging.verbosity" or
-	// "evictionHard[memory.available]"; empty where it is about something else.
+	// "evictionHard[memory.available]"; empty where it is that of Flag, or there is none.
 	Field string `json:"field,omitempty"`
 	// Message says what is wrong and what would be right. It holds no secrets.
 	Message string `json:"message"`
@@ -34,8 +34,7 @@ func (p Problem) String() string {
 	case p.Flag != "":
 		parts = append(parts, p.Flag)
 	}
-	// A flag names its field, but not the part of that.
-	if p.Field != "" && (p.Flag == "" || strings.ContainsRune(p.Field, '[')) {
+	if p.Field != "" {
 		parts = append(parts, p.Field)
 	}
 	return strings.Join(append(parts, p.Message), ": ")
@@ -58,6 +57,19 @@ func (e *InvalidError) Error() string {
 		b.WriteString("\n  " + p.String())
 	}
 	return b.String()
+}
+
+// maxProblems is more than a person mends at once.
+const maxProblems = 200
+
+// atMost cuts a list of problems short, and says so with the last.
+func atMost(most int, problems []Problem) []Problem {
+	if len(problems) <= most {
+		return problems
+	}
+	last := problems[most]
+	last.Field, last.Message = "", fmt.Sprintf("here and further on there are %d more problems", len(problems)-most)
+	return append(problems[:most:most], last)
 }
 
 // sortProblems orders problems as a person goes through what is to be mended: file by file

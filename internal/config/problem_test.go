@@ -14,7 +14,7 @@ func TestProblemSaysWhere(t *testing.T) {
 		"/etc/k.yaml:7: logging.format: bad":     {File: "/etc/k.yaml", Line: 7, Field: "logging.format", Message: "bad"},
 		"/etc/k.yaml:7: bad":                     {File: "/etc/k.yaml", Line: 7, Message: "bad"},
 		"/etc/k.yaml: kind: bad":                 {File: "/etc/k.yaml", Field: "kind", Message: "bad"},
-		"--max-pods: bad":                        {Flag: "--max-pods", Field: "maxPods", Message: "bad"},
+		"--max-pods: bad":                        {Flag: "--max-pods", Message: "bad"},
 		"--eviction-hard: evictionHard[a]: bad":  {Flag: "--eviction-hard", Field: "evictionHard[a]", Message: "bad"},
 		"--node-ip: bad":                         {Flag: "--node-ip", Message: "bad"},
 		"kubeReservedCgroup: is needed for that": {Field: "kubeReservedCgroup", Message: "is needed for that"},
@@ -34,6 +34,37 @@ func TestProblemsAreInTheOrderOfFiles(t *testing.T) {
 	got := []Problem{want[6], want[5], want[7], want[4], want[3], want[1], want[2], want[0]}
 	sortProblems(got, files)
 	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A problem that a flag has brought about names the flag, and the field that lacks.
+func TestProblemsOfFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--max-pods=-1": "--max-pods: Invalid value: -1: must be 0 or more",
+		"--enforce-node-allocatable=kube-reserved": "--enforce-node-allocatable: kubeReservedCgroup: it is needed for kube-reserved in enforceNodeAllocatable",
+		"--eviction-hard=memory.available<101%":    `--eviction-hard: evictionHard[memory.available]: Invalid value: "101%": must be a percentage from "0%" to "100%", which both turn it off`,
+		"--image-gc-high-threshold=70":             "--image-gc-high-threshold: imageGCLowThresholdPercent: Invalid value: 80: must be less than imageGCHighThresholdPercent (70); set this one too, if it isn't",
+		"--healthz-port=10255":                     "--healthz-port: readOnlyPort: Invalid value: 10255: is the number of healthzPort too, on 127.0.0.1; each needs one of its own",
+	} {
+		_, err := Check(t.Context(), parse(t, args))
+		var invalid *InvalidError
+		if !errors.As(err, &invalid) || len(invalid.Problems) != 1 || invalid.Problems[0].String() != want {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}
+
+// So many problems are told that a person can mend at once.
+func TestProblemsComeToAnEnd(t *testing.T) {
+	text := head + "clusterDNS: [" + strings.Repeat("x,", 1000) + "]\nmaxPods: -1\n" + strings.Repeat("maxPods: 1\n", 10)
+	_, err := CheckFile(t.Context(), parse(t), "new.yaml", []byte(text))
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) || len(invalid.Problems) != maxProblems+1 {
+		t.Fatalf("the error is %v", err)
+	}
+	want := Problem{File: "new.yaml", Line: 3, Message: "here and further on there are 810 more problems"}
+	if diff := cmp.Diff(want, invalid.Problems[maxProblems]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

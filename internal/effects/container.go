@@ -82,7 +82,7 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	if err != nil {
 		return nil, "", err
 	}
-	facts := env.Facts{PodIPs: podIPs, HostIPs: r.cfg.HostIPs, Allocatable: r.cfg.Allocatable}
+	facts := env.Facts{PodIPs: podIPs, HostIPs: r.cfg.HostIPs, Allocatable: r.cfg.Allocatable()}
 	vars, news, err := env.Resolve(ctx, p, c, facts, env.Sources{Objects: r.cfg.Objects, Files: envFiles{r.cfg.Volumes, p}})
 	if err != nil {
 		return nil, "", err
@@ -109,7 +109,7 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 		}
 		in.ImageUser = translate.ImageUserOf(img)
 	}
-	config, err := translate.ContainerConfig(r.cfg.Settings, in)
+	config, err := translate.ContainerConfig(r.cfg.Settings(), in)
 	return config, message, err
 }
 

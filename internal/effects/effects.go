@@ -180,16 +180,17 @@ type Config struct {
 	// Allocations grants resources, Records keeps what outlives the agent.
 	Allocations Allocations
 	Records     Records
-	// Settings have to be complete before the first action.
-	Settings *translate.Settings
+	// Settings are those of the moment. They have to be complete before the first action,
+	// and what was returned mustn't change.
+	Settings func() *translate.Settings
 	// Features tells what the runtime can do; nil while that isn't known.
 	Features func() *translate.Features
 	Users    Users
 	Devices  Devices
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
-	// Allocatable is what the node has for pods.
-	Allocatable v1.ResourceList
+	// Allocatable is what the node has for pods at the moment.
+	Allocatable func() v1.ResourceList
 	// Parallel limits how many sandboxes and containers are made or started at
 	// once: more only makes each of them slower.
 	Parallel int

@@ -73,7 +73,7 @@ func (r *Runner) resizeContainer(ctx context.Context, p *v1.Pod, a pod.Action) e
 	if err != nil {
 		return err
 	}
-	next := translate.ResizedResources(r.cfg.Settings, grant.Apply(p, a.PodResources), c, *a.Resources)
+	next := translate.ResizedResources(r.cfg.Settings(), grant.Apply(p, a.PodResources), c, *a.Resources)
 	if next.MemoryLimitInBytes > 0 {
 		stats, err := r.cfg.Runtime.ContainerStats(ctx, a.ID)
 		if err != nil {

@@ -25,7 +25,7 @@ func (r *Runner) sandboxConfig(p *v1.Pod, attempt int) (*runtimeapi.PodSandboxCo
 	if err != nil {
 		return nil, err
 	}
-	return translate.SandboxConfig(r.cfg.Settings, translate.SandboxInput{
+	return translate.SandboxConfig(r.cfg.Settings(), translate.SandboxInput{
 		Pod: p, Attempt: uint32(attempt), DNS: dns, CgroupParent: r.cfg.Cgroups.CgroupParent(p), Users: users, Made: true,
 	})
 }
@@ -51,14 +51,14 @@ func (r *Runner) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (st
 	if err != nil {
 		return "", err
 	}
-	if err := translate.Admit(r.cfg.Settings, r.cfg.Features(), handler, p); err != nil {
+	if err := translate.Admit(r.cfg.Settings(), r.cfg.Features(), handler, p); err != nil {
 		return "", err
 	}
 	users, err := usersOf(p, r.cfg.Users.Ensure)
 	if err != nil {
 		return "", err
 	}
-	config, err := translate.SandboxConfig(r.cfg.Settings, translate.SandboxInput{
+	config, err := translate.SandboxConfig(r.cfg.Settings(), translate.SandboxInput{
 		Pod: p, Attempt: uint32(a.Attempt), DNS: dns, CgroupParent: r.cfg.Cgroups.CgroupParent(p), Users: users,
 	})
 	if err != nil {

@@ -90,7 +90,7 @@ func (w *sandboxWorld) Doubt(types.UID)              {}
 func (w *sandboxWorld) runner() *Runner {
 	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"": {UserNamespaces: true}}}
 	return New(Config{Runtime: w, Facts: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: w, Users: w,
-		Settings: &translate.Settings{}, Features: func() *translate.Features { return able }, Parallel: 1, Log: logr.Discard()})
+		Settings: func() *translate.Settings { return &translate.Settings{} }, Features: func() *translate.Features { return able }, Parallel: 1, Log: logr.Discard()})
 }
 
 // cgroupsOf sets the control groups apart, whose methods have names of the users' too.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -29,9 +30,14 @@ type Config struct {
 	// Listen are the TCP addresses that have to be free, "127.0.0.1:10248". The
 	// caller leaves out those that a running agent of the same root folder holds.
 	Listen []string
+	// NodeIPs are the node's addresses; none to look at none.
+	NodeIPs []netip.Addr
 	// MinFree is how many bytes the disk of the root folder has to have free; 0 is
 	// DefaultMinFree with the embedded runtime, and any number with another.
 	MinFree uint64
+	// Again says that an agent has run with this root folder before. Then too little room is
+	// only told: its pods run, and nobody but an agent removes the images that fill the disk.
+	Again bool
 	// Swap is what to do where swap is on (failSwapOn), CgroupV1 where the host has
 	// cgroup v1 only (failCgroupV1).
 	Swap, CgroupV1 Attitude
@@ -107,12 +113,13 @@ func check(ctx context.Context, config Config, now time.Time, read reader) []Pro
 	if config.ProtectKernelDefaults {
 		problems = append(problems, checkKernelSettings("/proc/sys")...)
 	}
+	problems = append(problems, checkNodeIPs(config.NodeIPs, net.InterfaceAddrs)...)
 	problems = append(problems, checkCgroups(config.CgroupV1, read)...)
 	problems = append(problems, checkSwap(config.Swap, read)...)
 	if own {
 		problems = append(problems, checkOwn(ctx, config)...)
 	} else {
-		problems = append(problems, checkRootDir(config.RootDir, config.MinFree)...)
+		problems = append(problems, checkRootDir(config.RootDir, config.MinFree, config.Again)...)
 		problems = append(problems, checkEndpoint(ctx, config.Endpoint)...)
 	}
 	for _, address := range config.Listen {

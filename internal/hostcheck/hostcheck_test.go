@@ -2,6 +2,7 @@ package hostcheck
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -184,5 +185,18 @@ func TestBadConfiguration(t *testing.T) {
 	problems := Check(t.Context(), Config{Runtime: embedded.Config{RootDir: "relative", LogLevel: "loud"}})
 	if len(problems) != 2 || Fatal(problems) == nil {
 		t.Errorf("problems are %q", problems)
+	}
+}
+
+// An agent that comes back to a full disk starts: else nobody would make room there.
+func TestAFullDiskIsNoReasonToStayAway(t *testing.T) {
+	config := good(t)
+	config.RootDir, config.MinFree, config.Again = config.Runtime.RootDir, 1<<60, true
+	for _, endpoint := range []string{"", filepath.Join(t.TempDir(), "none.sock")} {
+		config.Endpoint = endpoint
+		found := Check(t.Context(), config)
+		if f := fatals(found); len(f) > 0 || !strings.Contains(fmt.Sprint(found), "MiB are needed") {
+			t.Errorf("it stays away for %q: %q", f, found)
+		}
 	}
 }

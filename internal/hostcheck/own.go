@@ -25,7 +25,7 @@ func checkOwn(ctx context.Context, config Config) []Problem {
 
 func checkOwnDisk(config Config) []Problem {
 	root := config.RootDir
-	problems := checkRootDir(root, cmp.Or(config.MinFree, DefaultMinFree))
+	problems := checkRootDir(root, cmp.Or(config.MinFree, DefaultMinFree), config.Again)
 	dir, st, err := diskOf(root)
 	if err != nil || st.Flags&unix.ST_RDONLY != 0 {
 		return problems // told already, and nothing can be tried there

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkRootDir looks at the disk that the root folder is on, or will be on.
-func checkRootDir(root string, minFree uint64) []Problem {
+// checkRootDir looks at the disk that the root folder is on, or will be on. again says that
+// an agent has run there before.
+func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	dir, st, err := diskOf(root)
 	switch {
 	case err != nil:
@@ -22,7 +23,11 @@ func checkRootDir(root string, minFree uint64) []Problem {
 		return fatal(fmt.Errorf("root folder %s: %s can't be written to; choose another with --root-dir", root, dir))
 	}
 	if free := st.Bavail * uint64(st.Bsize); free < minFree {
-		return fatal(fmt.Errorf("root folder %s: its disk has %d MiB free and %d MiB are needed; make room or choose another with --root-dir", root, free>>20, minFree>>20))
+		message := fmt.Sprintf("root folder %s: its disk has %d MiB free and %d MiB are needed; make room", root, free>>20, minFree>>20)
+		if again {
+			return []Problem{{Message: message}}
+		}
+		return []Problem{{Message: message + " or choose another with --root-dir", Fatal: true}}
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ type Lock struct {
 }
 
 // Acquire takes the lock of the folder rootDir, which must exist, without
-// waiting (but for a fifth of a second), and writes the process's number into it. It fails with a *HeldError
+// waiting (but for a fifth of a second), and writes the process's number into it if there is room. It fails with a *HeldError
 // if another process has it. The lock is not passed on to child processes.
 func Acquire(rootDir string) (*Lock, error) {
 	path := filepath.Join(rootDir, Name)
@@ -65,10 +65,9 @@ func Acquire(rootDir string) (*Lock, error) {
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	l := &Lock{file: f}
-	if err := l.write(strconv.Itoa(os.Getpid()) + "\n"); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("locking the root folder: %w", err)
-	}
+	// The number is told to who is refused, no more: on a full disk the lock holds all the
+	// same, and who makes room there again has to be able to start.
+	_ = l.write(strconv.Itoa(os.Getpid()) + "\n")
 	return l, nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/deckhand-node/deckhand/internal/lockfile"
 )
 
@@ -152,5 +154,32 @@ func TestPlantedLinkIsNotFollowed(t *testing.T) {
 func TestMissingFolder(t *testing.T) {
 	if _, err := lockfile.Acquire(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Only its number can't be told then.
+func TestAFullDiskCanBeLocked(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, "fill"), make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockfile.Acquire(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held *lockfile.HeldError
+	if _, err := lockfile.Acquire(dir); !errors.As(err, &held) || held.PID != 0 {
+		t.Errorf("locked twice: %v", err)
+	}
+	if err := lock.Release(); err != nil {
+		t.Error(err)
 	}
 }

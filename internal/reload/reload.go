@@ -6,7 +6,6 @@ package reload
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -34,8 +33,9 @@ const (
 type Result struct {
 	Outcome Outcome
 	// Changed are the paths of all fields that differ, sorted; NeedRestart those of
-	// them that can't change while the agent runs.
-	Changed, NeedRestart []string
+	// them that can't change while the agent runs, NextStart those that are taken in but
+	// count from the next start.
+	Changed, NeedRestart, NextStart []string
 	// Before is what was in force before.
 	Before *config.Config
 	// Err says why the configuration is Invalid.
@@ -46,7 +46,11 @@ type Result struct {
 func (r *Result) Message() string {
 	switch r.Outcome {
 	case Applied:
-		return "the configuration was reloaded: " + strings.Join(r.Changed, ", ")
+		text := "the configuration was reloaded: " + strings.Join(r.Changed, ", ")
+		if len(r.NextStart) > 0 {
+			text += "; from the next start of the agent on counts " + strings.Join(r.NextStart, ", ")
+		}
+		return text
 	case Unchanged:
 		return "the configuration was read again: nothing in it has changed"
 	case Refused:
@@ -150,10 +154,14 @@ func compare(old, next *config.Config) Result {
 		return result
 	}
 	result.Outcome = Applied
-	result.NeedRestart = slices.DeleteFunc(slices.Clone(result.Changed), func(path string) bool {
-		f, known := fields.Of(path)
-		return known && f.Live
-	})
+	for _, path := range result.Changed {
+		switch f, known := fields.Of(path); {
+		case !known || !f.Live:
+			result.NeedRestart = append(result.NeedRestart, path)
+		case f.NextStart:
+			result.NextStart = append(result.NextStart, path)
+		}
+	}
 	if len(result.NeedRestart) > 0 {
 		result.Outcome = Refused
 	}

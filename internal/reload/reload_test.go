@@ -70,7 +70,7 @@ func TestWhatComesOfAReload(t *testing.T) {
 	}{
 		"nothing new": {with(same), nil, reload.Unchanged, nil, nil, "nothing in it has changed"},
 		"live fields": {with(func(c *config.Config) { c.Kubelet.RegistryBurst = 3; c.Kubelet.MaxPods = 5 }), nil, reload.Applied,
-			[]string{"maxPods", "registryBurst"}, nil, "reloaded: maxPods, registryBurst"},
+			[]string{"maxPods", "registryBurst"}, nil, "reloaded: maxPods, registryBurst; from the next start of the agent on counts maxPods"},
 		"a map's key": {with(func(c *config.Config) { c.Kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"} }), nil, reload.Applied,
 			[]string{"evictionHard[memory.available]"}, nil, "evictionHard[memory.available]"},
 		"others": {with(func(c *config.Config) { c.Kubelet.RegistryBurst = 3; c.Kubelet.ClusterDomain = "a" }), nil, reload.Refused,

@@ -72,12 +72,21 @@ type wait struct {
 // explained is what `deckhand why` has to say for programs about the first wait of a pod.
 func explained(t *testing.T, n *node.Node, name string) wait {
 	t.Helper()
+	w, err := firstWait(n, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// firstWait is explained for a pod that may not wait for anything.
+func firstWait(n *node.Node, name string) (wait, error) {
 	out, _ := n.Deckhand("why", name, "-o", "json")
 	var e struct{ Reasons []wait }
 	if err := json.Unmarshal([]byte(out), &e); err != nil || len(e.Reasons) == 0 {
-		t.Fatalf("deckhand why %s -o json: %v\n%s", name, err, out)
+		return wait{}, fmt.Errorf("deckhand why %s -o json: %v\n%s", name, err, out)
 	}
-	return e.Reasons[0]
+	return e.Reasons[0], nil
 }
 
 // counts fails the test unless an image was pulled so often.

@@ -23,11 +23,11 @@ import (
 // manager is a service manager's side of the notify protocol, sd_notify(3).
 type manager struct {
 	path string
-	told chan map[string]string
+	told chan message
 }
 
 // message is what was told at once: assignments by their names.
-type message = map[string]string
+type message map[string]string
 
 // listenAsManager listens until the test ends.
 func listenAsManager(t *testing.T, path string) *manager {
@@ -107,7 +107,7 @@ func TestService(t *testing.T) {
 	n.Write("g.yaml", pod("g", "resources: {limits: {cpu: 100m, memory: 32Mi}}"))
 	n.Write("b.yaml", pod("b", "resources: {requests: {memory: 1Mi}}"))
 	loosen(t, filepath.Join(n.RootDir, "plugins"))
-	n.StartAs(node.Life{Env: append(m.env(), "WATCHDOG_USEC=1000000"), Host: fmt.Sprintf("ulimit -Sn %d", fewFiles)})
+	n.StartAs(node.Life{Env: append(m.env(), "WATCHDOG_USEC=1000000"), Before: fmt.Sprintf("ulimit -Sn %d", fewFiles)})
 
 	if status := m.await(t, "READY")["STATUS"]; !strings.Contains(status, node.Name) {
 		t.Errorf("the status is %q, want the node's name in it", status)
@@ -124,10 +124,31 @@ func TestService(t *testing.T) {
 	checkScores(t, n, s)
 	checkFiles(t, n, s)
 	checkLayout(t, n)
+	checkExitCodes(t, n)
 
 	n.Stop()
 	m.await(t, "STOPPING")
-	unlinked(t, n)
+	if out, code := n.Deckhand("pods"); code != 1 {
+		t.Errorf("without an agent, deckhand pods ends with %d: %s", code, out)
+	}
+	checkLink(t, n)
+}
+
+// checkExitCodes runs commands that scripts go by.
+func checkExitCodes(t *testing.T, n *node.Node) {
+	t.Helper()
+	job := file(t, n, "job.yaml", pod("job", "args: [exit, '7']", "spec.restartPolicy: Never"))
+	bad := file(t, n, "bad-config.yaml", "maxPods: -1\n")
+	for command, want := range map[string]int{
+		"pods": 0, "why": 0, "version": 0, "config view": 0, "config check " + n.ConfigFile(): 0,
+		"why nobody": 1, "logs nobody": 1, "config check " + bad: 1, "down": 1,
+		"bods": 2, "pods --wade": 2, "logs": 2, "config check": 2, "replay " + n.ConfigFile(): 2,
+		"run " + job: 7,
+	} {
+		if out, code := n.Deckhand(strings.Fields(command)...); code != want {
+			t.Errorf("deckhand %s ends with %d, want %d: %s", command, code, want, out)
+		}
+	}
 }
 
 // answersCRI asks the embedded runtime, now and without patience.
@@ -142,15 +163,15 @@ func answersCRI(n *node.Node) error {
 	return nil
 }
 
-// checkReload has the agent read its configuration again: a good one and a bad one.
+// checkReload has the agent read its configuration again: a bad one, and the good one.
 func checkReload(t *testing.T, n *node.Node, m *manager) {
 	t.Helper()
 	good, err := os.ReadFile(n.ConfigFile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, status := range map[string]string{string(good): "", "maxPods: -1\n": "maxPods"} {
-		if err := os.WriteFile(n.ConfigFile(), []byte(text), 0o600); err != nil {
+	for _, c := range []struct{ text, status string }{{"maxPods: -1\n", "maxPods"}, {string(good), ""}} {
+		if err := os.WriteFile(n.ConfigFile(), []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		before := monotonic(t)
@@ -159,8 +180,8 @@ func checkReload(t *testing.T, n *node.Node, m *manager) {
 		if at, err := strconv.ParseInt(told["MONOTONIC_USEC"], 10, 64); err != nil || at < before || at > monotonic(t) || told["RELOADING"] != "1" {
 			t.Errorf("of the reload after %d was told %v", before, told)
 		}
-		if told := m.await(t, "READY"); told["READY"] != "1" || !strings.Contains(told["STATUS"], status) {
-			t.Errorf("after the reload was told %v, want %q in the status", told, status)
+		if told := m.await(t, "READY"); told["READY"] != "1" || !strings.Contains(told["STATUS"], c.status) {
+			t.Errorf("after the reload was told %v, want %q in the status", told, c.status)
 		}
 	}
 }
@@ -309,8 +330,8 @@ func checkLayout(t *testing.T, n *node.Node) {
 	}
 }
 
-// unlinked puts a link in place of a folder that plugins trust. No agent takes that.
-func unlinked(t *testing.T, n *node.Node) {
+// checkLink puts a link in place of a folder that plugins trust. No agent takes that.
+func checkLink(t *testing.T, n *node.Node) {
 	t.Helper()
 	dir, elsewhere := filepath.Join(n.RootDir, "plugins"), filepath.Join(n.Base, "elsewhere")
 	if err := os.Rename(dir, elsewhere); err != nil {
@@ -326,76 +347,4 @@ func unlinked(t *testing.T, n *node.Node) {
 		t.Errorf("with a link in place of %s: %s", dir, end)
 	}
 	unchanged(t, before, n.RunningIDs())
-}
-
-// Of two agents with one lock file the second waits until the first has ended.
-func TestLockFile(t *testing.T) {
-	t.Parallel()
-	lock := filepath.Join(t.TempDir(), "lock")
-	stays := node.New(t, binary, node.Options{Flags: []string{"--lock-file", lock}})
-	yields := node.New(t, binary, node.Options{Flags: []string{"--lock-file", lock, "--exit-on-lock-contention"}})
-	for _, n := range []*node.Node{stays, yields} {
-		n.Write("a.yaml", pod("a"))
-	}
-	yields.Start()
-	yields.Await("the first one's pod runs", node.Ready("a"))
-	kept := yields.RunningIDs()
-
-	stays.Start()
-	if code := yields.Ends(); code != 0 {
-		t.Errorf("the agent that was to make way for another ended with %d", code)
-	}
-	unchanged(t, kept, yields.RunningIDs())
-	stays.Await("the second one's pod runs", node.Ready("a"))
-
-	// Now the other way round, with one that doesn't make way.
-	m := listenAsManager(t, filepath.Join(yields.Base, "notify"))
-	awaitLock(yields, m, lock)
-	if err := yields.Terminate(); err != nil {
-		t.Errorf("an agent that waits for the lock ended with %v when it was stopped", err)
-	}
-	awaitLock(yields, m, lock)
-	stays.Write("b.yaml", pod("b"))
-	stays.Await("the first goes on", agentIs(stays), node.Ready("a", "b"))
-	if out, code := yields.Deckhand("pods"); code == 0 || len(m.told) > 0 {
-		t.Errorf("the second goes on as well: %s", out)
-	}
-	stays.Stop()
-	m.await(t, "READY")
-	yields.Await("the second has its pod", agentIs(yields), node.Ready("a"), node.Only("a"), noRestarts)
-	unchanged(t, kept, yields.RunningIDs())
-	insist(t, yields)
-	unchanged(t, kept, yields.RunningIDs())
-}
-
-// awaitLock starts an agent that has to wait for the lock, and waits until it says so.
-func awaitLock(n *node.Node, m *manager, lock string) {
-	before := len(n.Logged())
-	n.StartAs(node.Life{Env: m.env()})
-	n.Eventually("it says that it waits", func() error {
-		if log := n.Logged()[before:]; !strings.Contains(log, "Another process holds the lock file") || !strings.Contains(log, lock) {
-			return fmt.Errorf("it says %q", log)
-		}
-		return nil
-	})
-}
-
-// insist signals a second time to an agent that takes its time to stop, as the runtime
-// doesn't answer: it ends at once.
-func insist(t *testing.T, n *node.Node) {
-	t.Helper()
-	n.SignalContainerd(syscall.SIGSTOP)
-	defer n.SignalContainerd(syscall.SIGCONT)
-	n.Write("late.yaml", pod("late"))
-	n.Await("the runtime is asked for a sandbox", node.Each([]string{"late"}, func(v local.PodView) error {
-		if !strings.Contains(strings.Join(v.Reasons, "; "), "the sandbox is being created") {
-			return fmt.Errorf("%q", v.Reasons)
-		}
-		return nil
-	}))
-	n.Signal(syscall.SIGTERM)
-	n.Signal(syscall.SIGINT)
-	if code := n.Ends(); code != 130 {
-		t.Errorf("after a second signal the agent ended with %d, want 130", code)
-	}
 }

@@ -209,17 +209,20 @@ func TestInTheKubeletsPlace(t *testing.T) {
 		"--config", file(t, n, "kubelet.yaml", config), "--kubeconfig", filepath.Join(n.Base, "kubelet.conf"), "--node-ip", "0.0.0.0",
 		"--container-runtime-endpoint", n.RuntimeEndpoint(), "--cert-dir", filepath.Join(n.RootDir, "pki"),
 	}})
-	m.await(t, "READY")
 	n.Await("the pod waits for the runtime", node.Each([]string{"a"}, func(v local.PodView) error {
 		if reasons := strings.Join(v.Reasons, "; "); !strings.Contains(reasons, "runtime") {
 			return errors.New(reasons)
 		}
 		return nil
 	}))
+	if len(m.told) > 0 {
+		t.Errorf("the service manager was told %v already", <-m.told)
+	}
 	n.StartRuntime()
+	m.await(t, "READY")
 	n.Await("the pod runs as soon as there is one", node.Ready("a"))
 
-	log := n.Logged(); t.Log(log)
+	log := n.Logged()
 	for _, words := range []string{
 		"no container runtime answers at " + n.RuntimeEndpoint() + ": there is no such socket", "the agent goes on asking",
 		"--kubeconfig: this build talks to no API server",

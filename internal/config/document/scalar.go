@@ -151,6 +151,9 @@ func expected(t reflect.Type, n *yaml.Node) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.String:
+		if n.Kind != yaml.ScalarNode {
+			return "a text"
+		}
 		return "a text (put it in quotes)"
 	case reflect.Int32:
 		if n.ShortTag() == "!!int" { // it is one, but doesn't fit

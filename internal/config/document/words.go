@@ -5,34 +5,55 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/deckhand-node/deckhand/internal/yamltext"
 )
 
 // phrase is what the YAML parser says, and what that means to whoever wrote the file.
 type phrase struct {
 	said, means string
-	// fromZero tells that it counts lines from 0 there.
-	fromZero bool
+	// line finds the line that it is about; nil if it is the one that the parser names.
+	line func(said Error, lines []string) int
 }
 
 func phrases() []phrase {
 	return []phrase{
-		{"did not find expected key", "the mapping that begins here, or is meant to go on here, has a line that is no name with a value: are its lines indented alike?", true},
-		{"did not find expected '-' indicator", `the list that begins here has a line that is no item: are its lines indented alike, each item after "- "?`, true},
-		{"did not find expected ',' or ']'", `a list in brackets lacks its "]" or a comma`, true},
-		{"did not find expected ',' or '}'", `a mapping in braces lacks its "}" or a comma`, true},
-		{"did not find expected node content", "a value is expected here: is a bracket left open?", true},
-		{"did not find expected <document start>", "the document has ended before this line", true},
-		{"mapping values are not allowed in this context", `a name with a colon can't stand here: is the line indented like those above it, or does a text with ": " in it lack quotes?`, false},
-		{"could not find expected ':'", "this is no name with a value: behind the name there must be a colon, and a blank behind that", false},
-		{"found unexpected end of stream", "a text in quotes that begins here doesn't end", false},
-		{"found character that cannot start any token", "a value can't begin with this character: put it in quotes", false},
-		{"did not find expected alphabetic or numeric character", "a value can't begin with this character: put it in quotes", false},
-		{"found unknown escape character", "a backslash in double quotes is followed by what YAML doesn't know: use single quotes, or two backslashes", false},
-		{"exceeded max depth", "it is nested too deeply", false},
+		{"did not find expected key", "a name with a colon is expected here: is the line indented like those above it, and every quote above it closed?", failing},
+		{"did not find expected '-' indicator", `an item after "- " is expected here: is the line indented like those above it?`, failing},
+		{"did not find expected ',' or ']'", `a list in brackets lacks its "]" or a comma`, oneOn},
+		{"did not find expected ',' or '}'", `a mapping in braces lacks its "}" or a comma`, oneOn},
+		{"did not find expected node content", "a value is expected here: is a bracket left open?", oneOn},
+		{"did not find expected <document start>", "the document has ended before this line", oneOn},
+		{"mapping values are not allowed in this context", `a name with a colon can't stand here: is the line indented like those above it, or does a text with ": " in it lack quotes?`, nil},
+		{"could not find expected ':'", "this is no name with a value: behind the name there must be a colon, and a blank behind that", nil},
+		{"found unexpected end of stream", "a text in quotes that begins here doesn't end", nil},
+		{"found character that cannot start any token", "a value can't begin with this character: put it in quotes", nil},
+		{"did not find expected alphabetic or numeric character", "a value can't begin with this character: put it in quotes", nil},
+		{"found unknown escape character", "a backslash in double quotes is followed by what YAML doesn't know: use single quotes, or two backslashes", nil},
+		{"exceeded max depth", "it is nested too deeply", nil},
 	}
+}
+
+// oneOn is the line where the parser counts from 0: it does so for what it doesn't find in
+// the tokens, and from 1 for what is wrong with a token.
+func oneOn(said Error, _ []string) int { return said.Line + 1 }
+
+// failing is the first line with which the parser says the same, where it names the
+// beginning of the mapping or list around it. In a file longer than any that a person wrote
+// that line has to do: each step of the search reads most of the file.
+func failing(said Error, lines []string) int {
+	const longest = 2000
+	if len(lines) > longest {
+		return said.Line
+	}
+	return 1 + sort.Search(len(lines)-1, func(i int) bool {
+		_, err := yamltext.Parse([]byte(strings.Join(lines[:i+1], "\n")), 2)
+		return err != nil && err.Message == said.Message
+	})
 }
 
 // tab is what to know of tabs.
@@ -55,11 +76,10 @@ func inWords(e Error, data []byte) Error {
 		if !strings.Contains(e.Message, p.said) {
 			continue
 		}
-		e.Message = p.means
-		if p.fromZero {
-			e.Line++
+		if p.line != nil {
+			e.Line = p.line(e, lines)
 		}
-		e.Line = max(e.Line, 1) // it doesn't name the first
+		e.Line, e.Message = max(e.Line, 1), p.means // the first line isn't named
 		break
 	}
 	// Where a tab is the fault, the parser is a line early at times.

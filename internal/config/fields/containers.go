@@ -4,7 +4,7 @@ const gateMemoryQoS = "MemoryQoS"
 
 func containers() []Field {
 	return []Field{
-		{Path: "maxPods", Room: "userns", Live: true,
+		{Path: "maxPods", Room: "userns", Live: true, NextStart: true,
 			Doc:    "How many pods may run on the node.",
 			Partly: "this build admits every valid pod: it only sets at start how many user IDs are set aside for pods with user namespaces"},
 		{Path: "podsPerCore", Live: true, Why: "this build admits every valid pod",

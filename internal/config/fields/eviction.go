@@ -3,8 +3,9 @@ package fields
 func eviction() []Field {
 	return []Field{
 		{Path: "evictionHard", Room: "resources/capacity", Live: true,
-			Doc:    "When pods are ended at once because the node runs short: by signal, an amount or a share such as memory.available: 100Mi. 0% or 100% switches a signal off. What is set replaces all of the defaults (see mergeDefaultEvictionSettings).",
-			Partly: "memory.available and nodefs.available are taken off what the node has for pods when the agent starts, but no pod is evicted"},
+			Doc:     "When pods are ended at once because the node runs short: by signal, an amount or a share such as memory.available: 100Mi. 0% or 100% switches a signal off. What is set replaces all of the defaults (see mergeDefaultEvictionSettings).",
+			Partly:  "memory.available and nodefs.available are taken off what the node has for pods, but no pod is evicted",
+			Departs: "where neither --config nor --eviction-hard is given, it has these defaults, too, instead of none"},
 		{Path: "evictionSoft", Live: true, Why: noEviction, Default: "none",
 			Doc: "When pods are ended if the node is short for longer than evictionSoftGracePeriod: by signal, as in evictionHard."},
 		{Path: "evictionSoftGracePeriod", Live: true, Why: noEviction, Default: "none",

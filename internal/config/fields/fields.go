@@ -39,6 +39,9 @@ type Field struct {
 	Embedded bool
 	// Live tells that a reload changes it, without a restart of the agent.
 	Live bool
+	// NextStart tells of a Live field that it is looked at when the agent starts only: a
+	// reload takes it in, but it counts from the next start.
+	NextStart bool
 }
 
 // Acts reports whether this build does anything with the field.

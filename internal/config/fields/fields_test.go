@@ -44,6 +44,9 @@ func TestEntriesAreWhole(t *testing.T) {
 		if f.Partly != "" && f.Room == "" {
 			t.Errorf("%s is acted on in part, but nowhere", f.Path)
 		}
+		if f.NextStart && (!f.Live || f.Room == "") {
+			t.Errorf("%s: that it counts from the next start is worth saying only of what is acted on and can be reloaded", f.Path)
+		}
 		if f.Idle != "" && f.Why == "" && f.Partly == "" {
 			t.Errorf("%s: all of it is acted on, so %q is nothing special", f.Path, f.Idle)
 		}

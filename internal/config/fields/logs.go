@@ -13,7 +13,7 @@ func containerLogs() []Field {
 		{Path: "containerLogMaxWorkers", Room: "logrotate", Live: true,
 			Doc: "How many logs may be rotated at the same time, at least 1."},
 		{Path: "containerLogMonitorInterval", Room: "logrotate", Live: true,
-			Doc: "How often the sizes of logs are looked at, at least 1s."},
+			Doc: "How often the sizes of logs are looked at, at least 3s."},
 	}
 }
 
@@ -28,10 +28,10 @@ func logging() []Field {
 			Doc: "Another verbosity for some source files: a list of filePattern (a name without .go, or a glob) and verbosity. Only with the format text."},
 		{Path: "logging.flushFrequency", Room: "logging",
 			Doc: "How long messages may wait in a buffer before they are written: a duration, or a number of nanoseconds."},
-		{Path: "logging.options.text.splitStream", Room: "logging", Gate: gateLogOptions,
+		{Path: "logging.options.text.splitStream", Room: "logging",
 			Doc: "With the format text: write errors to stderr and the rest to stdout."},
 		{Path: "logging.options.text.infoBufferSize", Room: "logging", Gate: gateLogOptions, Doc: "With the format text: " + buffer},
-		{Path: "logging.options.json.splitStream", Room: "logging", Gate: gateLogOptions,
+		{Path: "logging.options.json.splitStream", Room: "logging",
 			Doc: "With the format json: write errors to stderr and the rest to stdout."},
 		{Path: "logging.options.json.infoBufferSize", Room: "logging", Gate: gateLogOptions, Doc: "With the format json: " + buffer},
 	}

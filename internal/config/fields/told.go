@@ -8,8 +8,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/fields/leaves"
 )
 
-// Told is a field that somebody set to no effect, or not to all of it.
+// Told is something that somebody set to no effect, or not to all of it.
 type Told struct {
+	// Path is a field's, or how a person names what isn't a field.
 	Path string
 	// Why is the reason, in words.
 	Why string
@@ -56,27 +57,18 @@ func (f *Field) lacks(value string, embedded bool, gateOn func(string) bool) str
 	}
 }
 
-// Reason is several fields that are told of for the same reason.
-type Reason struct {
-	Why   string
-	Paths []string
-}
-
-// String is one line for a log.
-func (r Reason) String() string { return strings.Join(r.Paths, ", ") + ": " + r.Why }
-
-// Reasons groups what is told by the reason, in the order in which the reasons come up.
-func Reasons(told []Told) []Reason {
-	var out []Reason
-	at := map[string]int{}
+// Lines tell it to a person: a line for each reason, in the order in which the reasons come up.
+func Lines(told []Told) []string {
+	var reasons []string
+	paths := map[string][]string{} // by reason
 	for _, t := range told {
-		i, ok := at[t.Why]
-		if !ok {
-			i = len(out)
-			at[t.Why] = i
-			out = append(out, Reason{Why: t.Why})
+		if paths[t.Why] == nil {
+			reasons = append(reasons, t.Why)
 		}
-		out[i].Paths = append(out[i].Paths, t.Path)
+		paths[t.Why] = append(paths[t.Why], t.Path)
 	}
-	return out
+	for i, why := range reasons {
+		reasons[i] = strings.Join(paths[why], ", ") + ": " + why
+	}
+	return reasons
 }

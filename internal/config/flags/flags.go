@@ -27,7 +27,7 @@ const (
 // AddTo, parsing, and then whatever asks for values, which may be done concurrently.
 type Set struct {
 	tables []table
-	rows   map[string]row
+	rows   map[string]*row // of the tables
 	flags  *pflag.FlagSet
 	// kubelet and values are what the flags are parsed into.
 	kubelet v1beta1.KubeletConfiguration
@@ -37,17 +37,20 @@ type Set struct {
 // New returns the flags with nothing given. rootDir is the default of --root-dir.
 func New(rootDir string) *Set {
 	s := &Set{
-		rows:   map[string]row{},
+		rows:   map[string]*row{},
 		flags:  pflag.NewFlagSet("agent", pflag.ContinueOnError),
 		values: Values{NodeLabels: map[string]string{}, Version: flagvalue.NewVersion(buildinfo.Kubernetes)},
 	}
 	s.flags.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	s.kubelet.Logging.FlushFrequency.SerializeAsString = true
 	s.tables = s.allTables(rootDir)
+	indexes := fieldIndexes()
 	for _, t := range s.tables {
-		for _, r := range t.rows {
+		for i := range t.rows {
+			r := &t.rows[i]
+			r.index = indexes[r.field]
 			s.rows[r.name] = r
-			define(s.flags, r, t.usage(r), s.target(r))
+			define(s.flags, r, t.usage(*r), s.target(r))
 		}
 	}
 	return s

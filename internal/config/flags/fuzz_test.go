@@ -40,7 +40,7 @@ func FuzzArguments(f *testing.F) {
 			}
 		}
 		for _, p := range s.Check() {
-			if s.rows[p.Flag].name == "" || p.Message == "" {
+			if s.rows[p.Flag] == nil || p.Message == "" {
 				t.Errorf("a problem without a flag or a message: %+v", p)
 			}
 		}

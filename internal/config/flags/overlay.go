@@ -2,6 +2,7 @@ package flags
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 
 	"k8s.io/kubelet/config/v1beta1"
@@ -43,7 +44,7 @@ func (s *Set) Overlay(c *v1beta1.KubeletConfiguration) map[string]string {
 		case "logging.vmodule":
 			c.Logging.VModule = append(slices.Clip(c.Logging.VModule), given.Logging.VModule...)
 		default:
-			fieldOf(c, r.field).Set(fieldOf(given, r.field))
+			r.of(c).Set(r.of(given))
 		}
 		from[r.field] = name
 	}
@@ -62,10 +63,17 @@ func overlayGates(c *v1beta1.KubeletConfiguration, gates map[string]bool, flag s
 	c.FeatureGates = merged
 }
 
-// says reports whether a flag was given and says something: some do not when empty.
+// says reports whether a flag was given and says something: some do not when empty. Those
+// that the kubelet has so are values with the method Said. The others are texts with a
+// default: the kubelet refuses an empty one, or asks the runtime (--cgroup-driver), and a
+// unit file may have one where a variable isn't set.
 func (s *Set) says(name string) bool {
-	if v, ok := s.flags.Lookup(name).Value.(interface{ Said() bool }); ok {
+	value, r := s.flags.Lookup(name).Value, s.rows[name]
+	if v, ok := value.(interface{ Said() bool }); ok {
 		return v.Said()
+	}
+	if r.def != "" && value.String() == "" && r.of(&s.kubelet).Kind() == reflect.String {
+		return false
 	}
 	return s.Given(name)
 }

@@ -59,12 +59,24 @@ func sampleTaints(t *testing.T) []v1.Taint {
 	return c.RegisterWithTaints
 }
 
-// TestEmptySaysNothing, where the kubelet has it so.
+// TestEmptySaysNothing, where the kubelet has it so, or needs a text.
 func TestEmptySaysNothing(t *testing.T) {
-	s := parse(t, "--address=", "--healthz-bind-address=", "--reserved-memory=")
-	c := v1beta1.KubeletConfiguration{Address: "192.0.2.1", HealthzBindAddress: "192.0.2.2", ReservedMemory: []v1beta1.MemoryReservation{{NumaNode: 7}}}
-	if from := s.Overlay(&c); len(from) > 0 || c.Address != "192.0.2.1" || c.HealthzBindAddress != "192.0.2.2" || len(c.ReservedMemory) != 1 {
+	s := parse(t, "--address=", "--healthz-bind-address=", "--reserved-memory=", "--cgroup-driver=", "--authorization-mode=")
+	c := v1beta1.KubeletConfiguration{Address: "192.0.2.1", HealthzBindAddress: "192.0.2.2", ReservedMemory: []v1beta1.MemoryReservation{{NumaNode: 7}}, CgroupDriver: "systemd"}
+	c.Authorization.Mode = v1beta1.KubeletAuthorizationModeWebhook
+	want := c
+	if from := s.Overlay(&c); len(from) > 0 || !reflect.DeepEqual(c, want) {
 		t.Errorf("wrote %v: %+v", from, c)
+	}
+}
+
+// TestEmptyTakesBack what the file says, where a setting may be empty.
+func TestEmptyTakesBack(t *testing.T) {
+	s := parse(t, "--resolv-conf=", "--pod-manifest-path=", "--cluster-domain=", "--eviction-hard=", "--cluster-dns=")
+	c := v1beta1.KubeletConfiguration{ResolverConfig: ptr.To("/a"), StaticPodPath: "/b", ClusterDomain: "c", EvictionHard: map[string]string{"d": "1"}, ClusterDNS: []string{"192.0.2.1"}}
+	s.Overlay(&c)
+	if *c.ResolverConfig != "" || c.StaticPodPath != "" || c.ClusterDomain != "" || c.EvictionHard == nil || len(c.EvictionHard) > 0 || len(c.ClusterDNS) > 0 {
+		t.Errorf("got %+v", c)
 	}
 }
 

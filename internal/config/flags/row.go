@@ -2,6 +2,7 @@ package flags
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ type row struct {
 	// field is the field of the configuration file that the flag stands for, as a path
 	// there. Without one, to is what the flag is parsed into.
 	field string
+	index []int // of the field, for reflection; set by New
 	to    any
 	// form is the flag's own form of text; nil for the usual one of its type.
 	form func(target any, def string) pflag.Value
@@ -80,11 +82,11 @@ func fieldFirst(r row) string { return r.field + ": " + r.help }
 func plain(r row) string { return r.help }
 
 // target is a pointer to what the flag is parsed into; nil for a field that there isn't.
-func (s *Set) target(r row) any {
+func (s *Set) target(r *row) any {
 	if r.field == "" {
 		return r.to
 	}
-	v := fieldOf(&s.kubelet, r.field)
+	v := r.of(&s.kubelet)
 	switch v.Kind() {
 	case reflect.Invalid:
 		return nil
@@ -96,36 +98,40 @@ func (s *Set) target(r row) any {
 	}
 }
 
-// fieldOf returns a field by its path in the file, such as "logging.verbosity".
-func fieldOf(c *v1beta1.KubeletConfiguration, path string) reflect.Value {
-	v := reflect.ValueOf(c).Elem()
-	for name := range strings.SplitSeq(path, ".") {
-		v = child(v, name)
-	}
-	return v
-}
-
-func child(v reflect.Value, name string) reflect.Value {
-	if v.Kind() != reflect.Struct {
+// of returns the row's field of c; an invalid value if there is none of that path.
+func (r *row) of(c *v1beta1.KubeletConfiguration) reflect.Value {
+	if r.index == nil {
 		return reflect.Value{}
 	}
-	for i := range v.NumField() {
-		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if tag == name {
-			return v.Field(i)
-		}
-		if v.Type().Field(i).Anonymous && tag == "" {
-			if found := child(v.Field(i), name); found.IsValid() {
-				return found
+	return reflect.ValueOf(c).Elem().FieldByIndex(r.index)
+}
+
+// fieldIndexes tells by its path where each field of the configuration file is, but for what
+// lies behind pointers. To search for each flag's field took most of the time of a start.
+func fieldIndexes() map[string][]int {
+	indexes := map[string][]int{}
+	var add func(t reflect.Type, path string, index []int)
+	add = func(t reflect.Type, path string, index []int) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			below, at := path, append(slices.Clip(index), i)
+			if name != "" {
+				below += name + "."
+				indexes[path+name] = at
+			}
+			if f.Type.Kind() == reflect.Struct && (f.Anonymous || name != "") {
+				add(f.Type, below, at)
 			}
 		}
 	}
-	return reflect.Value{}
+	add(reflect.TypeFor[v1beta1.KubeletConfiguration](), "", nil)
+	return indexes
 }
 
 // define adds a flag to fs that is parsed into target. A type it doesn't know makes no
 // flag; a test holds it complete.
-func define(fs *pflag.FlagSet, r row, usage string, target any) {
+func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 	def := r.def
 	if r.form != nil {
 		target, def = r.form(target, def), ""

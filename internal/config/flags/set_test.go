@@ -131,7 +131,7 @@ func changedValues(a, b Values) []string {
 }
 
 // checkField sees that only the row's field was written.
-func checkField(t *testing.T, r row, c *v1beta1.KubeletConfiguration, from map[string]string) {
+func checkField(t *testing.T, r *row, c *v1beta1.KubeletConfiguration, from map[string]string) {
 	t.Helper()
 	path := r.field
 	if path == "featureGates" {
@@ -140,7 +140,7 @@ func checkField(t *testing.T, r row, c *v1beta1.KubeletConfiguration, from map[s
 	if want := map[string]string{path: r.name}; !maps.Equal(from, want) {
 		t.Errorf("--%s: Overlay returned %v, want %v", r.name, from, want)
 	}
-	field := fieldOf(c, r.field)
+	field := r.of(c)
 	if !field.IsValid() {
 		t.Errorf("--%s: there is no field %s", r.name, r.field)
 		return

@@ -53,7 +53,7 @@ func always() []effectGroup {
 		{AlwaysOn, "the end of a container may have all of its pod restarted", "RestartAllContainersOnContainerExits"},
 		{AlwaysOn, "init containers may go on running as sidecars", "SidecarContainers"},
 		{AlwaysOn, "pods may choose how supplemental groups are found", "SupplementalGroupsPolicy"},
-		{AlwaysOn, "its log can be buffered, and split between standard output and standard error", "LoggingAlphaOptions"},
+		{AlwaysOn, "its log can be split between standard output and standard error", "LoggingAlphaOptions"},
 		{AlwaysOn, "the runtime is asked for its cgroup driver", "KubeletCgroupDriverFromCRI"},
 		{AlwaysOn, "systemd's watchdog is fed where there is one", "SystemdWatchdog"},
 		{AlwaysOn, "tolerations may compare numbers", "TaintTolerationComparisonOperators"},

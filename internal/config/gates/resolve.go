@@ -1,6 +1,7 @@
 package gates
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,6 +49,12 @@ type Problem struct {
 	Message string
 }
 
+// maxGuesses bounds how often a gate is looked for that was meant by another name: it takes
+// its time, and nobody reads more.
+const maxGuesses = 50
+
+const unknown = "unknown feature gate: kubelet 1.36 has none of that name; if it belongs to a feature that has long been stable, leave it out"
+
 // Resolve decides which gates are on where some are asked for by name: AllAlpha and
 // AllBeta go for the gates of their stage that aren't, and defaults for the rest. It
 // returns all that is wrong, sorted by gate; the Set leaves out names that are unknown
@@ -63,7 +70,11 @@ func Resolve(wanted map[string]bool) (Set, []Problem) {
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		switch st := s.find(name); {
 		case st == nil:
-			problems = append(problems, Problem{name, unknown(name, all)})
+			message := unknown
+			if len(problems) < maxGuesses {
+				message = cmp.Or(guess(name, all), unknown)
+			}
+			problems = append(problems, Problem{name, message})
 		case st.Locked && st.On != st.Default:
 			problems = append(problems, Problem{name, fmt.Sprintf("can't be %t: the gate is %s and locked to %t; leave it out", st.On, st.Stage, st.Default)})
 			st.On = st.Default
@@ -144,7 +155,8 @@ func onOff(on bool) string {
 	return "off"
 }
 
-func unknown(name string, all []Gate) string {
+// guess is what to say of an unknown name that is like a gate's; empty if none is.
+func guess(name string, all []Gate) string {
 	const ofLetters = 5 // one in so many may be wrong
 	names := func(yield func(string) bool) {
 		for i := range all {
@@ -156,5 +168,5 @@ func unknown(name string, all []Gate) string {
 	if meant := nearest.Of(name, names, len(name)/ofLetters); meant != "" {
 		return "unknown feature gate; did you mean " + meant + "?"
 	}
-	return "unknown feature gate: kubelet 1.36 has none of that name; if it belongs to a feature that has long been stable, leave it out"
+	return ""
 }

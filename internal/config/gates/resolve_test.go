@@ -1,6 +1,7 @@
 package gates_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -108,6 +109,25 @@ func TestProblems(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Names without end are told of, but what was meant isn't looked for without end.
+func TestGuessesAreBounded(t *testing.T) {
+	const names = 20_000 // of one file; each guess takes milliseconds
+	wanted := map[string]bool{}
+	for i := range names {
+		wanted[fmt.Sprintf("EnvFiles%d", i)] = true
+	}
+	_, problems := gates.Resolve(wanted)
+	guesses := 0
+	for _, p := range problems {
+		if strings.Contains(p.Message, "did you mean EnvFiles?") {
+			guesses++
+		}
+	}
+	if len(problems) != names || guesses == 0 || guesses > 100 {
+		t.Errorf("%d problems, %d guesses", len(problems), guesses)
 	}
 }
 

@@ -25,7 +25,7 @@ func signals() []string {
 
 // eviction checks when pods have to go.
 func (k *check) eviction() {
-	k.positive(at("evictionPressureTransitionPeriod"), k.EvictionPressureTransitionPeriod.Duration)
+	k.notNegative(at("evictionPressureTransitionPeriod"), k.EvictionPressureTransitionPeriod.Duration)
 	k.signalled(at("evictionHard"), k.EvictionHard, func(path *field.Path, _, value string) { k.threshold(path, value) })
 	k.signalled(at("evictionSoft"), k.EvictionSoft, func(path *field.Path, signal, value string) {
 		if k.threshold(path, value) && k.EvictionSoftGracePeriod[signal] == "" {

@@ -99,7 +99,7 @@ func (k *check) verbosity(path *field.Path, v logsapi.VerbosityLevel) {
 }
 
 func (k *check) vmodule(path *field.Path) {
-	if len(k.Logging.VModule) > 0 && k.Logging.Format != LogFormatText {
+	if len(k.Logging.VModule) > 0 && k.Logging.Format == LogFormatJSON {
 		k.forbidden(path, "counts only with logging.format text")
 	}
 	for i, m := range k.Logging.VModule {

@@ -66,8 +66,8 @@ func (k *check) sharedPorts() {
 // access checks who may ask the server.
 func (k *check) access() {
 	k.file(at("authentication", "x509", "clientCAFile"), k.Authentication.X509.ClientCAFile)
-	k.positive(at("authentication", "webhook", "cacheTTL"), k.Authentication.Webhook.CacheTTL.Duration)
+	k.notNegative(at("authentication", "webhook", "cacheTTL"), k.Authentication.Webhook.CacheTTL.Duration)
 	oneOf(k, at("authorization", "mode"), k.Authorization.Mode, v1beta1.KubeletAuthorizationModeAlwaysAllow, v1beta1.KubeletAuthorizationModeWebhook)
-	k.positive(at("authorization", "webhook", "cacheAuthorizedTTL"), k.Authorization.Webhook.CacheAuthorizedTTL.Duration)
-	k.positive(at("authorization", "webhook", "cacheUnauthorizedTTL"), k.Authorization.Webhook.CacheUnauthorizedTTL.Duration)
+	k.notNegative(at("authorization", "webhook", "cacheAuthorizedTTL"), k.Authorization.Webhook.CacheAuthorizedTTL.Duration)
+	k.notNegative(at("authorization", "webhook", "cacheUnauthorizedTTL"), k.Authorization.Webhook.CacheUnauthorizedTTL.Duration)
 }

@@ -18,6 +18,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/nearest"
 )
 
 // Gates answers whether a feature gate of the kubelet is on.
@@ -120,14 +122,33 @@ func (k *check) needsGate(path *field.Path, gate string) {
 
 // oneOf checks a value of an enumeration.
 func oneOf[T ~string](k *check, path *field.Path, value T, known ...T) {
-	if !slices.Contains(known, value) {
+	switch {
+	case slices.Contains(known, value):
+	case value == "":
+		k.problems = append(k.problems, Problem{Field: path.String(), Message: "it is missing; it must be one of " + joined(known)})
+	default:
 		k.add(field.NotSupported(path, T(short(string(value))), known))
 	}
 }
 
 // unknownKey refuses a key of a map that means nothing there.
 func (k *check) unknownKey(path *field.Path, key string, known ...string) {
-	k.problems = append(k.problems, Problem{Field: path.Key(key).String(), Message: "there is no such key here; known are " + strings.Join(known, ", ")})
+	message := "there is no such key here; known are " + joined(known)
+	if meant := nearest.Of(key, slices.Values(known), 2); meant != "" {
+		message = "there is no such key here; did you mean " + meant + "? Known are " + joined(known)
+	}
+	k.problems = append(k.problems, Problem{Field: path.Key(key).String(), Message: message})
+}
+
+func joined[T ~string](words []T) string {
+	var b strings.Builder
+	for i, word := range words {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(word))
+	}
+	return b.String()
 }
 
 // short is as much of a value as helps a person to find it.
@@ -157,6 +178,13 @@ func (k *check) period(name string, d time.Duration) {
 func (k *check) positive(path *field.Path, d time.Duration) {
 	if d <= 0 {
 		k.invalid(path, d.String(), "must be more than 0")
+	}
+}
+
+// notNegative checks a duration of which 0, which only a flag can say, is none.
+func (k *check) notNegative(path *field.Path, d time.Duration) {
+	if d < 0 {
+		k.invalid(path, d.String(), "must be 0 or more")
 	}
 }
 

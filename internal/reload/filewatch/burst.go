@@ -6,6 +6,9 @@ import "time"
 type burst struct {
 	settle      time.Duration
 	first, last time.Time
+	// held is until when it isn't told in any case, pause how long it was put off for last.
+	held  time.Time
+	pause time.Duration
 }
 
 func (b *burst) add(now time.Time) {
@@ -15,7 +18,13 @@ func (b *burst) add(now time.Time) {
 	b.last = now
 }
 
-func (b *burst) over() { b.first = time.Time{} }
+// hold puts it off, for longer each time.
+func (b *burst) hold(now time.Time) {
+	b.pause = min(max(2*b.pause, b.settle), settleAtMost)
+	b.held = now.Add(b.pause)
+}
+
+func (b *burst) over() { *b = burst{settle: b.settle} }
 
 // due is when it is to be told; zero if nothing happened.
 func (b *burst) due() time.Time {
@@ -24,7 +33,10 @@ func (b *burst) due() time.Time {
 	}
 	due := b.last.Add(b.settle)
 	if latest := b.first.Add(settleAtMost); latest.Before(due) {
-		return latest
+		due = latest
+	}
+	if due.Before(b.held) {
+		return b.held
 	}
 	return due
 }

@@ -43,7 +43,7 @@ func watch(t *testing.T, file, folder string) *reader {
 			r.marked <- struct{}{}
 		}
 	}, funcr.Options{Verbosity: 4})
-	r.w = New([]string{file, folder, r.mark}, log)
+	r.w = New([]string{file, folder, r.mark}, func(name string) bool { return filepath.Ext(name) != ".swp" }, log)
 	r.w.settle = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -315,7 +315,7 @@ func TestWhatCantBeWatchedIsSaidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said []string
-	w := New([]string{t.TempDir()}, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
+	w := New([]string{t.TempDir()}, anyName, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
 	for range 3 {
 		w.arm(broken)
 	}
@@ -327,7 +327,88 @@ func TestWhatCantBeWatchedIsSaidOnce(t *testing.T) {
 func TestEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := New([]string{t.TempDir()}, logr.Discard()).Run(ctx); err != nil {
+	if err := New([]string{t.TempDir()}, anyName, logr.Discard()).Run(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// A file that is written in place, by and by, is told of when its writer closes it.
+func TestFilesAreWholeWhenTold(t *testing.T) {
+	dir := t.TempDir()
+	file, folder := filepath.Join(dir, "c"), filepath.Join(dir, "d")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// An editor's file beside those that count stays open all the time.
+	swap, err := os.Create(filepath.Join(folder, ".a.conf.swp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer swap.Close()
+	drop := filepath.Join(folder, "a.conf")
+	if err := errors.Join(os.WriteFile(file, []byte("maxPods: 110"), 0o600), os.WriteFile(drop, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r := watch(t, file, folder)
+	for _, path := range []string{file, drop} {
+		r.catchUp()
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"maxPods", ": 1", "1"} {
+			if _, err := f.WriteString(part); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-r.w.Changed():
+				t.Fatalf("%s: told after %q", path, part)
+			case <-time.After(10 * r.w.settle):
+			}
+		}
+		if _, err := f.WriteString("0"); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.await("closed", r.read())
+	}
+}
+
+// Whoever keeps what was there before doesn't have us watch all of it for good.
+func TestWatchesDontPileUp(t *testing.T) {
+	file, folder := filepath.Join(t.TempDir(), "c"), filepath.Join(t.TempDir(), "d")
+	drop := filepath.Join(folder, "a.conf")
+	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(file, nil, 0o600), os.WriteFile(drop, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r := watch(t, file, folder)
+	first := watches(t)
+	for i := range 50 {
+		for _, path := range []string{file, drop} {
+			next := path + ".new"
+			if err := errors.Join(os.Rename(path, fmt.Sprintf("%s.%d.swp", path, i)), os.WriteFile(next, nil, 0o600), os.Rename(next, path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.catchUp()
+	}
+	if now := watches(t); now > first+1 { // the mark comes and goes
+		t.Errorf("%d watches have become %d", first, now)
+	}
+}
+
+// watches counts those of this process.
+func watches(t *testing.T) (n int) {
+	t.Helper()
+	infos, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range infos {
+		text, _ := os.ReadFile(info) // it may have been closed
+		n += strings.Count(string(text), "inotify wd:")
+	}
+	return n
 }

@@ -24,10 +24,15 @@ type listener struct {
 	mu    sync.Mutex
 	armed int
 	told  []time.Duration
+	// writes is the file that somebody writes.
+	writes string
 }
 
+func anyName(string) bool { return true }
+
 func listen(t *testing.T) *listener {
-	l := &listener{events: make(chan fsnotify.Event), failures: make(chan error), began: time.Now(), done: make(chan error, 1), w: New(nil, logr.Discard())}
+	l := &listener{events: make(chan fsnotify.Event), failures: make(chan error), began: time.Now(), done: make(chan error, 1), w: New(nil, anyName, logr.Discard())}
+	l.w.unfinished = func(trail) string { return l.unfinished() }
 	l.w.trail = trail{"/etc": {"c": true}}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -54,13 +59,29 @@ func (l *listener) arm() {
 	l.armed++
 }
 
-func (l *listener) expect(t *testing.T, when string, armed int, told ...time.Duration) {
-	t.Helper()
+func (l *listener) unfinished() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.writes
+}
+
+func (l *listener) write(file string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writes = file
+}
+
+func (l *listener) seen() (armed int, told []time.Duration) {
 	synctest.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.armed != armed || !slices.Equal(l.told, told) {
-		t.Errorf("%s: armed %d times, told after %v; want %d and %v", when, l.armed, l.told, armed, told)
+	return l.armed, slices.Clone(l.told)
+}
+
+func (l *listener) expect(t *testing.T, when string, armed int, told ...time.Duration) {
+	t.Helper()
+	if a, d := l.seen(); a != armed || !slices.Equal(d, told) {
+		t.Errorf("%s: armed %d times, told after %v; want %d and %v", when, a, d, armed, told)
 	}
 }
 
@@ -109,5 +130,33 @@ func TestTheEndOfEventsIsAnError(t *testing.T) {
 		if err := <-l.done; err == nil || errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
+	})
+}
+
+// The beginning of a file may pass for a whole one, so it isn't told before its writer is
+// done, which need not cause an event that is heard of.
+func TestWhatIsBeingWrittenIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := listen(t)
+		l.write("/etc/c")
+		for range 100 {
+			l.events <- fsnotify.Event{Name: "/etc/c", Op: fsnotify.Write}
+			time.Sleep(200 * ms)
+		}
+		time.Sleep(time.Hour)
+		armed, told := l.seen()
+		if len(told) != 1 || armed > 740 {
+			t.Errorf("told after %v, looked %d times", told, armed)
+		}
+		l.write("")
+		time.Sleep(settleAtMost)
+		if armed, told = l.seen(); len(told) != 2 {
+			t.Errorf("after it: told after %v", told)
+		}
+		time.Sleep(time.Hour)
+		l.events <- fsnotify.Event{Name: "/etc/c", Op: fsnotify.Write}
+		next := time.Since(l.began) + settle
+		time.Sleep(time.Minute)
+		l.expect(t, "the next change", armed+1, append(told, next)...)
 	})
 }

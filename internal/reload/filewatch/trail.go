@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/loglayout/logfolder"
 )
 
 // maxLinks is how many links the kernel follows on one path (path_resolution(7)).
@@ -25,11 +28,11 @@ func (t trail) concerns(e fsnotify.Event) bool {
 	return on && (names == nil || names[filepath.Base(e.Name)])
 }
 
-// lead adds all that leads to the file or folder at an absolute path, and what is in
-// the folder.
-func (t trail) lead(path string) {
+// lead adds all that leads to the file or folder at an absolute path, and the files in
+// the folder that count.
+func (t trail) lead(path string, counts func(name string) bool) {
 	if dir := t.follow(path); dir != "" {
-		t.folder(dir)
+		t.folder(dir, counts)
 	}
 }
 
@@ -91,19 +94,48 @@ func (t trail) add(path string, names ...string) {
 	}
 }
 
-// folder adds a folder that was followed, and what is in it. Links to other folders aren't
-// gone into: they may lead anywhere.
-func (t trail) folder(dir string) {
+// folder adds a folder that was followed, and the files in it that count. Links to other
+// folders aren't gone into: they may lead anywhere.
+func (t trail) folder(dir string, counts func(name string) bool) {
 	t[dir] = nil
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return // it was removed, and the folder above tells of that
 	}
 	for _, e := range entries {
-		if path := filepath.Join(dir, e.Name()); e.IsDir() {
-			t.folder(path)
-		} else {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case e.IsDir():
+			t.folder(path, counts)
+		case counts(e.Name()):
 			t.follow(path)
 		}
 	}
+}
+
+// unfinished returns a file on the trail that somebody has open for writing; "" if
+// there is none.
+func (t trail) unfinished() string {
+	for path, names := range t {
+		if names != nil && len(names) == 0 && isWritten(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// isWritten reports whether somebody has the file open for writing, as far as that
+// can be told.
+func isWritten(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	written, err := logfolder.Writing(f)
+	return err == nil && written
 }

@@ -21,9 +21,11 @@ type Life struct {
 	Flags []string
 	// Env is added to the environment.
 	Env []string
-	// Host are shell commands that change what the agent sees of the host. They are
-	// carried out in a mount namespace of its own, which nothing gets out of; if one
-	// fails, the agent isn't started.
+	// Before are shell commands that are carried out in the process that becomes the
+	// agent. If one fails, it doesn't.
+	Before string
+	// Host are shell commands that change what the agent sees of the host. They come
+	// first, in a mount namespace of its own that nothing gets out of.
 	Host string
 	// User is who runs the agent; 0 is root. Anybody else has no groups either.
 	User uint32
@@ -96,9 +98,12 @@ func (n *Node) command(l Life) *exec.Cmd {
 		flags = flags[1:] // it has no commands
 	}
 	args := slices.Concat([]string{n.binary}, flags, l.Flags)
+	// None of these forks: it is one process that in the end is the agent.
+	if l.Host != "" || l.Before != "" {
+		args = append([]string{"sh", "-euc", l.Host + "\n" + l.Before + "\nexec \"$@\"", "sh"}, args...)
+	}
 	if l.Host != "" {
-		// Nothing forks: it is one process that in the end is the agent.
-		args = append([]string{"unshare", "--mount", "--propagation", "private", "sh", "-euc", l.Host + "\nexec \"$@\"", "sh"}, args...)
+		args = append([]string{"unshare", "--mount", "--propagation", "private"}, args...)
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(environment(), l.Env...)

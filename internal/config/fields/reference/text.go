@@ -40,7 +40,10 @@ func (e *Entry) facts() string {
 func (e *Entry) effect() string {
 	f := &e.Field
 	when := " A change needs a restart."
-	if f.Live {
+	switch {
+	case f.NextStart:
+		when = " A reload takes a change in, and it counts from the next start."
+	case f.Live:
 		when = " A reload takes a change in."
 	}
 	switch {

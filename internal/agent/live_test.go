@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config/document"
+	"github.com/deckhand-node/deckhand/internal/config/fields"
+	"github.com/deckhand-node/deckhand/internal/logging"
+	"github.com/deckhand-node/deckhand/internal/resources/capacity"
+)
+
+// others are values of the live fields that this build acts on, other than liveBase has.
+var others = map[string]string{
+	"serializeImagePulls":                        "true",
+	"maxParallelImagePulls":                      "3",
+	"registryPullQPS":                            "7",
+	"registryBurst":                              "8",
+	"imageMinimumGCAge":                          "1h",
+	"imageMaximumGCAge":                          "9h",
+	"imageGCHighThresholdPercent":                "99",
+	"imageGCLowThresholdPercent":                 "9",
+	"containerLogMaxSize":                        "1Mi",
+	"containerLogMaxFiles":                       "9",
+	"containerLogMaxWorkers":                     "9",
+	"containerLogMonitorInterval":                "9s",
+	"crashLoopBackOff.maxContainerRestartPeriod": "9s",
+	"evictionHard":                               "{memory.available: 9Mi}",
+	"logging.verbosity":                          "9",
+	"logging.vmodule":                            "[{filePattern: a, verbosity: 9}]",
+}
+
+const liveBase = "serializeImagePulls: false"
+
+// takenIn is all that a reload hands on (apply), or that is looked up in the
+// configuration in force when it is needed.
+func takenIn(t *testing.T, k *v1beta1.KubeletConfiguration) string {
+	t.Helper()
+	room, err := capacity.Node{CPUs: 4, Memory: 8 << 30}.Allocatable(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := logging.ConfigOf(&k.Logging, nil, nil)
+	parallel, perSecond, burst := pullLimits(k)
+	size, files, workers, interval := rotationLimits(k)
+	return fmt.Sprint(log.Verbosity, log.VModule, room, parallel, perSecond, burst, collectionPolicy(k), size, files, workers, interval, maxBackoff(k))
+}
+
+// A field that is said to be reloaded, and isn't handed on, would be ignored in silence.
+func TestLiveFieldsAreTakenIn(t *testing.T) {
+	base := takenIn(t, read(t, liveBase))
+	tried := map[string]bool{}
+	for _, f := range fields.All() {
+		if !f.Live || f.Room == "" || f.NextStart {
+			continue
+		}
+		value, ok := others[f.Path]
+		if !ok {
+			t.Errorf("%s: have it taken in by apply and by takenIn, and try it here", f.Path)
+			continue
+		}
+		tried[f.Path] = true
+		names := strings.Split(f.Path, ".")
+		line := strings.Join(names, ": {") + ": " + value + strings.Repeat("}", len(names)-1)
+		if takenIn(t, read(t, liveBase, line)) == base {
+			t.Errorf("%s is said to be live, but nobody hears of a change to %s", f.Path, value)
+		}
+	}
+	for path := range others {
+		if !tried[path] {
+			t.Errorf("%s isn't live any more", path)
+		}
+	}
+}
+
+// read lays documents of these lines over each other.
+func read(t *testing.T, lines ...string) *v1beta1.KubeletConfiguration {
+	t.Helper()
+	m := document.NewMerged()
+	for i, line := range lines {
+		doc, errs := document.Decode([]byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + line + "\n"))
+		if len(errs) > 0 {
+			t.Fatal(line, errs)
+		}
+		m.Lay(document.File, fmt.Sprint(i), doc)
+	}
+	defaults.Set(m.Config())
+	return m.Config()
+}

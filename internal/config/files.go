@@ -1,0 +1,80 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config/document"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+)
+
+// readFiles reads the file and the drop-ins, if there are any. The documented defaults
+// come between them, so that a drop-in which names one threshold of eviction changes
+// that one of the defaults ("Kubelet Configuration Directory Merging").
+func (l *loader) readFiles() error {
+	fileErr := l.readFile()
+	dropIns, dirErr := l.readDropIns()
+	if err := errors.Join(fileErr, dirErr); err != nil {
+		return err
+	}
+	merged := l.config.merged
+	if l.file == nil {
+		flags.DefaultsWithoutFile(merged.Config())
+	} else {
+		l.lay(document.File, *l.file)
+	}
+	defaults.Set(merged.Config())
+	for _, f := range dropIns {
+		l.lay(document.DropIn, f)
+	}
+	return nil
+}
+
+func (l *loader) readFile() error {
+	if l.file != nil || l.flags.ConfigFile == "" {
+		return nil
+	}
+	path, err := filepath.Abs(l.flags.ConfigFile)
+	if err != nil {
+		return fmt.Errorf("--config %s: %w", l.flags.ConfigFile, err)
+	}
+	l.config.Sources = append(l.config.Sources, path)
+	data, err := document.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	l.file = &document.DropInFile{Path: path, Data: data}
+	return nil
+}
+
+func (l *loader) readDropIns() ([]document.DropInFile, error) {
+	if l.flags.ConfigDir == "" {
+		return nil, nil
+	}
+	dir, err := filepath.Abs(l.flags.ConfigDir)
+	if err != nil {
+		return nil, fmt.Errorf("--config-dir %s: %w", l.flags.ConfigDir, err)
+	}
+	l.config.Sources = append(l.config.Sources, dir)
+	files, err := document.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("--config-dir: %w", err)
+	}
+	return files, nil
+}
+
+// lay lays a file over what is there.
+func (l *loader) lay(kind document.Kind, f document.DropInFile) {
+	l.files = append(l.files, f.Path)
+	doc, errs := document.Decode(f.Data)
+	for _, e := range errs {
+		l.problems = append(l.problems, Problem{File: f.Path, Line: e.Line, Field: e.Path, Message: e.Message})
+		if e.Path != "" {
+			l.unread[e.Path] = true
+		}
+	}
+	l.config.merged.Lay(kind, f.Path, doc)
+	l.given.Lay(kind, f.Path, doc)
+}
