@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -33,11 +35,11 @@ func Commands(argv0 string) cli.Deps {
 	if kubelet {
 		root = config.DefaultRootDir
 	}
-	c := &commands{agentFlags: flags.New(root), upFlags: flags.New(root)}
+	c := &commands{flags: flags.New(root)}
 	return cli.Deps{
 		RootDir:    root,
 		Kubelet:    kubelet,
-		AgentFlags: c.agentFlags,
+		AgentFlags: c.flags,
 		Agent:      c.agent,
 		UpFlags:    c.addUpFlags,
 		Up:         c.up,
@@ -48,24 +50,25 @@ func Commands(argv0 string) cli.Deps {
 
 // commands holds what the flags of the commands are parsed into.
 type commands struct {
-	agentFlags, upFlags *flags.Set
+	// flags are those of agent and up: only one of them is run.
+	flags *flags.Set
 	// images is the flag --images of up.
 	images string
 }
 
 func (c *commands) addUpFlags(fs *pflag.FlagSet) {
-	c.upFlags.AddTo(fs)
+	c.flags.AddTo(fs)
 	fs.StringVar(&c.images, "images", "", "Copy the image archives (*.tar) in this `folder` to where the embedded runtime imports them from.")
 }
 
 // agent runs the agent with its log on standard error.
 func (c *commands) agent(ctx context.Context, stdout io.Writer) error {
-	host, err := takeOver(c.agentFlags)
+	host, err := takeOver(c.flags)
 	if err != nil {
 		return err
 	}
 	defer host.close()
-	cfg, err := config.Load(ctx, c.agentFlags)
+	cfg, err := config.Load(ctx, c.flags)
 	if err != nil {
 		return err
 	}
@@ -87,9 +90,13 @@ func (c *commands) up(ctx context.Context, r cli.UpRequest) error {
 			return err
 		}
 	}
-	cfg, err := config.Load(ctx, c.upFlags)
+	cfg, err := config.Load(ctx, c.flags)
 	if err != nil {
 		return err
+	}
+	if r.Manifests != "" {
+		// Nobody typed that flag.
+		cfg.Deprecated = slices.DeleteFunc(cfg.Deprecated, func(line string) bool { return strings.HasPrefix(line, "--pod-manifest-path:") })
 	}
 	if cfg.LockFile != "" || cfg.Kubelet.RunOnce {
 		return errors.New("--lock-file and --runonce are for agents that nobody watches: use them with `deckhand agent`")
@@ -111,12 +118,12 @@ func (c *commands) up(ctx context.Context, r cli.UpRequest) error {
 		return err
 	}
 	defer file.Close()
-	log, err := openLogging(cfg, file, file)
+	log, err := openLogging(ctx, cfg, file, file)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	host := &process{flags: c.upFlags, started: r.Started}
+	host := &process{flags: c.flags, started: r.Started}
 	return host.serve(ctx, cfg, lacks, log)
 }
 

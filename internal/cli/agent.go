@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/deckhand-node/deckhand/internal/buildinfo"
@@ -35,12 +36,9 @@ Without --container-runtime-endpoint the agent runs a containerd of its own, and
 		Example: `  deckhand agent --pod-manifest-path /etc/deckhand/manifests
   deckhand agent --config /etc/deckhand/config.yaml -v 4`,
 		Args: arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if v := a.deps.AgentFlags.Values().Version; v.Print != flagvalue.PrintNothing {
-				return a.printVersion(cmd.OutOrStdout(), v)
-			}
+		RunE: a.orVersion(func(cmd *cobra.Command, _ []string) error {
 			return a.deps.Agent(cmd.Context(), cmd.OutOrStdout())
-		},
+		}),
 	}
 	if a.deps.AgentFlags != nil {
 		a.deps.AgentFlags.AddTo(cmd.Flags())
@@ -54,6 +52,18 @@ func (a *app) agentHelp(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n\nExamples:\n%s\n\n", cmd.Long, cmd.UseLine(), cmd.Example)
 	_ = flags.PrintHelp(out, a.deps.AgentFlags.Groups(), cmp.Or(terminalWidth(out), 100)) // whoever asked has left
+}
+
+// orVersion has the agent's flag --version print it, instead of running a command.
+func (a *app) orVersion(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if a.deps.AgentFlags != nil {
+			if v := a.deps.AgentFlags.Values().Version; v.Print != flagvalue.PrintNothing {
+				return a.printVersion(cmd.OutOrStdout(), v)
+			}
+		}
+		return run(cmd, args)
+	}
 }
 
 // printVersion answers --version. In the kubelet's place that is the kubelet's version
@@ -85,12 +95,27 @@ down" takes everything down.`,
 		Example: `  deckhand up ./examples
   deckhand up --root-dir /tmp/deckhand web.yaml`,
 		Args: arguments(cobra.MaximumNArgs(1)),
-		RunE: a.up,
+		RunE: a.orVersion(a.up),
 	}
 	if a.deps.UpFlags != nil {
 		a.deps.UpFlags(cmd.Flags())
+		cmd.SetHelpFunc(a.upHelp)
 	}
 	return cmd
+}
+
+// upHelp shows the few flags that aren't the agent's as well.
+func (a *app) upHelp(cmd *cobra.Command, _ []string) {
+	own := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "root-dir" || a.deps.AgentFlags == nil || !a.deps.AgentFlags.Has(f.Name) {
+			own.AddFlag(f)
+		}
+	})
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n\nExamples:\n%s\n\n", cmd.Long, cmd.UseLine(), cmd.Example)
+	groups := []flags.Group{{Title: "Flags, beside those of `deckhand agent`", Flags: own}}
+	_ = flags.PrintHelp(out, groups, cmp.Or(terminalWidth(out), 100)) // whoever asked has left
 }
 
 func (a *app) up(cmd *cobra.Command, args []string) error {

@@ -89,6 +89,9 @@ func (s *Set) AddTo(fs *pflag.FlagSet) {
 	fs.AddFlagSet(s.flags)
 }
 
+// Has reports whether there is a flag of this name.
+func (s *Set) Has(name string) bool { return s.flags.Lookup(name) != nil }
+
 // Given reports whether a flag was given, be it with its default.
 func (s *Set) Given(name string) bool { return s.flags.Changed(name) }
 
