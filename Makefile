@@ -60,6 +60,7 @@ test-deps: ## Install the Debian packages that building and testing need and tha
 lint: $(BIN)/staticcheck ## Check formatting, and look for mistakes with vet and staticcheck.
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) vet -tags systemd ./internal/resources
 	$(BIN)/staticcheck ./...
 
 .PHONY: unit

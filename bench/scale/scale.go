@@ -23,6 +23,7 @@ import (
 	"github.com/deckhand-node/deckhand/bench/proc"
 	"github.com/deckhand-node/deckhand/bench/report"
 	"github.com/deckhand-node/deckhand/bench/watch"
+	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/takedown"
 )
@@ -120,7 +121,7 @@ func takeDown(o agent.Options) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return takedown.Down(ctx, takedown.Config{
-		Runtime:    embedded.Config{RootDir: filepath.Join(o.Dir, "root"), Bridge: "dhscale0"},
+		Runtime:    embedded.Config{RootDir: filepath.Join(o.Dir, "root"), Bridge: "dhscale0", PodCIDR: config.DefaultPodCIDR},
 		CgroupRoot: o.CgroupRoot,
 	}, logr.Discard())
 }

@@ -105,10 +105,13 @@ func (a *Agent) checks() []server.Check {
 	}
 }
 
+// leastStill is how long the loop may stand still however often it resyncs: a host may be busy.
+const leastStill = 10 * time.Second
+
 // checkLoop fails when the loop that starts and ends workers has stood still for
 // two of its resync periods.
 func (a *Agent) checkLoop(context.Context) error {
-	beat, most := a.pool.Beat(), 2*a.cfg.Kubelet.SyncFrequency.Duration
+	beat, most := a.pool.Beat(), max(2*a.cfg.Kubelet.SyncFrequency.Duration, leastStill)
 	if beat.IsZero() {
 		_, _, _, told := a.runtime.now()
 		return fmt.Errorf("it hasn't begun, the runtime's pods aren't known yet: %s", told)

@@ -72,7 +72,7 @@ func (p *process) run(ctx context.Context, cfg *config.Config, stdout, stderr io
 	if cfg.Kubelet.RunOnce {
 		p.once = stdout
 	}
-	log, err := openLogging(cfg, stdout, stderr)
+	log, err := openLogging(ctx, cfg, stdout, stderr)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,9 @@ func (p *process) serve(ctx context.Context, cfg *config.Config, lacks []string,
 }
 
 // openLogging makes the log that the configuration asks for; the libraries log there, too.
-func openLogging(cfg *config.Config, stdout, stderr io.Writer) (*logging.Log, error) {
+// From the end of ctx on it holds nothing back: whoever insists on the end with a
+// second signal leaves no time for that.
+func openLogging(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (*logging.Log, error) {
 	log, err := logging.Open(logging.ConfigOf(&cfg.Kubelet.Logging, stdout, stderr))
 	if err != nil {
 		return nil, err
@@ -133,6 +135,7 @@ func openLogging(cfg *config.Config, stdout, stderr io.Writer) (*logging.Log, er
 		log.Close()
 		return nil, err
 	}
+	context.AfterFunc(ctx, log.Close)
 	return log, nil
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,9 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
@@ -71,7 +74,11 @@ func TestUpEndsWithItsTerminal(t *testing.T) {
 	end()
 
 	signal.Ignore(syscall.SIGHUP) // nohup
-	defer signal.Reset(syscall.SIGHUP)
+	defer func() {
+		back := make(chan os.Signal, 1) // Reset wouldn't do
+		signal.Notify(back, syscall.SIGHUP)
+		signal.Stop(back)
+	}()
 	ctx, end = untilHangUp(t.Context())
 	defer end()
 	hangUp()
@@ -130,5 +137,29 @@ func TestTheLockIsWaitedForWithAnOldConfiguration(t *testing.T) {
 	}
 	if err := p.lock.Release(); err != nil || o.cfg.Kubelet.MaxPods != 6 {
 		t.Errorf("maxPods is %d, %v", o.cfg.Kubelet.MaxPods, err)
+	}
+}
+
+// Two signals end the program at once: nothing may be held back after the first.
+func TestNothingIsHeldBackAtTheEnd(t *testing.T) {
+	t.Cleanup(klog.CaptureState().Restore)
+	cfg := &config.Config{}
+	l := &cfg.Kubelet.Logging
+	l.Format, l.FlushFrequency.Duration.Duration = "text", time.Hour
+	l.Options.Text.SplitStream = true
+	if err := l.Options.Text.InfoBufferSize.Set("1Mi"); err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	log, err := openLogging(ctx, cfg, w, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	log.Logger().Info("last words")
+	cancel()
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || !strings.Contains(line, "last words") {
+		t.Errorf("%v: %q", err, line)
 	}
 }

@@ -1,3 +1,7 @@
+//go:build systemd
+
+// Needs systemd as the first process: test/systemd builds and runs this where there is one.
+
 package resources
 
 import (
@@ -13,9 +17,6 @@ import (
 
 // What systemd does to itself undoes nothing, and cuts nobody off from it for good.
 func TestLimitsOutliveAReload(t *testing.T) {
-	if driver() != DriverSystemd {
-		t.Skip("only where systemd is the first process: test/systemd runs this there")
-	}
 	m := onHostWith(t, Config{PIDsLimit: 50})
 	l, _ := m.layout()
 	pods := []*v1.Pod{makePod("guaranteed", exact), makePod("b-u-r_s@t", loose), makePod("best", nothing)}

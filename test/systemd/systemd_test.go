@@ -82,7 +82,7 @@ func stage(t *testing.T) (k vm.Kernel, dir string) {
 	}
 	k = vm.Find(t)
 	dir = k.Stage(t, "./guest")
-	vm.Build(t, filepath.Join(dir, "resources.test"), "test", "../../internal/resources")
+	vm.Build(t, filepath.Join(dir, "resources.test"), "test", "../../internal/resources", "systemd")
 	root := filepath.Join(dir, "root")
 	if err := os.CopyFS(root, os.DirFS("testdata/root")); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -216,8 +217,12 @@ func (r *Runtime) launch(ctx context.Context) error {
 	adopted := p != nil
 	if !adopted {
 		// Written while no containerd runs, so the file always is what the running one read.
-		if err := atomicfile.Write(r.layout.Config(), conf, 0o600); err != nil {
-			return err
+		// One that is as it has to be isn't written again: a full disk, which the agent may
+		// have come to clear, must not keep it from starting.
+		if old, err := os.ReadFile(r.layout.Config()); err != nil || !bytes.Equal(old, conf) {
+			if err := atomicfile.Write(r.layout.Config(), conf, 0o600); err != nil {
+				return err
+			}
 		}
 		if p, err = r.spawn(programs); err != nil {
 			return err

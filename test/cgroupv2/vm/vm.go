@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -65,10 +66,10 @@ func (k Kernel) Stage(t *testing.T, guest string) (dir string) {
 }
 
 // Build has the go command make a program that needs no library: "build" one, or the
-// "test" of a package.
-func Build(t *testing.T, to, how, pkg string) {
+// "test" of a package, with these build tags.
+func Build(t *testing.T, to, how, pkg string, tags ...string) {
 	t.Helper()
-	args := []string{how, "-trimpath", "-o", to}
+	args := []string{how, "-trimpath", "-tags", strings.Join(tags, ","), "-o", to}
 	if how == "test" {
 		args = append(args, "-c")
 	}
