@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -79,15 +80,11 @@ func environment(from []string, searchPath string) []string {
 // process table is the record: it can't be stale, and it also knows a containerd
 // whose agent was killed right after starting it.
 func Find(config string) (*Process, error) {
-	entries, err := os.ReadDir("/proc")
+	pids, err := candidates(config)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || !isContainerd(pid, config) {
-			continue
-		}
+	for _, pid := range pids {
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue // It ended meanwhile.
@@ -105,6 +102,49 @@ func Find(config string) (*Process, error) {
 		}
 	}
 	return nil, nil
+}
+
+// candidates are the processes that look like the containerd with this configuration.
+func candidates(config string) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	parents := map[int]int{}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && isContainerd(pid, config) {
+			parents[pid] = parentOf(pid)
+		}
+	}
+	return eldest(parents), nil
+}
+
+// eldest are the processes of which the parent isn't among them. A program that containerd is
+// about to start is called as containerd is, from the fork until it takes its own name.
+func eldest(parents map[int]int) []int {
+	var pids []int
+	for pid, parent := range parents {
+		if _, alike := parents[parent]; !alike {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// parentOf is a process' parent; 0 if that can't be told.
+func parentOf(pid int) int {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0
+	}
+	// The name, in parentheses, may hold anything: the state and the parent come after the last one.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(string(fields[1])) // 0 if it isn't one
+	return parent
 }
 
 // isContainerd reports whether the process is root's, and was started as Spawn does.
