@@ -171,10 +171,17 @@ func reasons(v *local.PodView) []string {
 	return list
 }
 
-// stuck are the reasons of waiting containers that only time or a person can mend.
-var stuck = map[string]bool{
-	"CrashLoopBackOff": true, "ImagePullBackOff": true, "ErrImageNeverPull": true, "InvalidImageName": true,
-	"CreateContainerConfigError": true, "CreateContainerError": true, "RunContainerError": true,
+// stuck reports whether only time or a person can mend what a container waits for.
+func stuck(w *v1.ContainerStateWaiting) bool {
+	if w == nil {
+		return false
+	}
+	switch w.Reason {
+	case "CrashLoopBackOff", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName",
+		"CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+		return true
+	}
+	return false
 }
 
 // cameTo says in a word what became of a pod; whether that is all for now; and whether
@@ -193,7 +200,7 @@ func cameTo(p *v1.Pod) (word string, done, failed bool) {
 	started := 0
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range list {
-			if w := list[i].State.Waiting; w != nil && stuck[w.Reason] {
+			if stuck(list[i].State.Waiting) {
 				return word, true, true
 			}
 		}

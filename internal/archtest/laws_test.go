@@ -21,7 +21,7 @@ const module = "github.com/deckhand-node/deckhand/"
 // unless they have a line of their own.
 var floors = []string{
 	"internal/pod internal/pathelement", // the nouns, and what a name may be: everybody may use them, they know nobody
-	"internal/apparmor internal/buildinfo internal/atomicfile internal/cpuunits internal/dns internal/envfile internal/events internal/gate internal/grant internal/kernelflags internal/lockfile internal/logging internal/loglayout internal/memunits internal/metrics internal/nearest internal/objects internal/ownprocess internal/pace internal/plaintext internal/rootdir internal/sealed internal/systemd internal/yamltext",
+	"internal/apparmor internal/buildinfo internal/atomicfile internal/cpuunits internal/dns internal/envfile internal/events internal/gate internal/goldentest internal/grant internal/kernelflags internal/lockfile internal/logging internal/loglayout internal/memunits internal/metrics internal/nearest internal/objects internal/ownprocess internal/pace internal/plaintext internal/rootdir internal/sealed internal/systemd internal/yamltext",
 	"internal/podspec internal/manifest internal/lifecycle internal/config internal/credentials internal/podstate internal/userns",
 	"internal/imagegc internal/reload internal/objects/objectspec internal/podlogdirs internal/podlogs internal/runtime/cri internal/runtime/translate internal/resources internal/transcript internal/allocation",
 	"internal/deadgc internal/logrotate internal/volume internal/image internal/termination internal/observed internal/desired internal/status internal/runtime/embedded internal/runtime/memcri internal/handler internal/probe internal/journal",

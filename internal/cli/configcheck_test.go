@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/deckhand-node/deckhand/internal/goldentest"
 )
 
 // checkFile runs `deckhand config check` in the folder of a file, and returns all it prints
@@ -87,7 +87,7 @@ func TestCheckBadFiles(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(made)) {
 		t.Run(name, func(t *testing.T) {
 			got := checkFile(t, name)
-			golden(t, filepath.Join(dir, strings.TrimSuffix(name, ".yaml")+".txt"), got)
+			goldentest.Compare(t, filepath.Join(dir, strings.TrimSuffix(name, ".yaml")+".txt"), got, *update)
 			if strings.HasSuffix(got, "exit code 0\n") {
 				t.Error("it is taken as good")
 			}
@@ -120,27 +120,10 @@ func TestCheckGoodFiles(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Chdir(filepath.Dir(file))
 			got := reason.ReplaceAllString(checkFile(t, filepath.Base(file)), "${1}REASON")
-			golden(t, filepath.Join(dir, strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))+".txt"), got)
+			goldentest.Compare(t, filepath.Join(dir, strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))+".txt"), got, *update)
 			if !strings.HasSuffix(got, "exit code 0\n") {
 				t.Error("it is taken as bad")
 			}
 		})
-	}
-}
-
-// golden compares what is printed with a file.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); if that is meant, run with -update:\n%s", file, diff)
 	}
 }

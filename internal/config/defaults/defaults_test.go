@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -16,27 +14,10 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/goldentest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares got with testdata/name.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs (-want +got); if that is meant, run with -update:\n%s", path, diff)
-	}
-}
 
 func defaulted(t *testing.T, text string) *v1beta1.KubeletConfiguration {
 	t.Helper()
@@ -57,14 +38,14 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "defaults.yaml", text)
+	goldentest.Compare(t, "testdata/defaults.yaml", string(text), *update)
 }
 
 // Fields without a default are in a file too: also that they have none is documented.
 func TestEachFieldHasItsDefault(t *testing.T) {
 	var b strings.Builder
 	list(t, &b, reflect.ValueOf(defaulted(t, "userNamespaces: {}")).Elem(), "")
-	golden(t, "every-default.txt", []byte(b.String()))
+	goldentest.Compare(t, "testdata/every-default.txt", b.String(), *update)
 }
 
 // list writes each field below v with its value as JSON.

@@ -3,31 +3,15 @@ package flags
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/deckhand-node/deckhand/internal/goldentest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares a text with a file of testdata.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; with -update it is written anew. Got:\n%s", file, got)
-	}
-}
 
 // TestCheck: everything that is wrong, at once.
 func TestCheck(t *testing.T) {
@@ -48,7 +32,7 @@ func TestCheck(t *testing.T) {
 			fmt.Fprintf(&got, "    --%s: %s\n", p.Flag, p.Message)
 		}
 	}
-	golden(t, "testdata/check.txt", got.String())
+	goldentest.Compare(t, "testdata/check.txt", got.String(), *update)
 	if _, told, _ := strings.Cut(got.String(), "--manifest-url-header=hunter2\n"); strings.Contains(told, "hunter2") {
 		t.Error("a secret is told")
 	}
@@ -106,7 +90,7 @@ func TestHelp(t *testing.T) {
 	if err := PrintHelp(&b, s.Groups(), 100); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/help.txt", b.String())
+	goldentest.Compare(t, "testdata/help.txt", b.String(), *update)
 	for line := range strings.Lines(b.String()) {
 		if len(line) > 101 {
 			t.Errorf("too long a line: %s", line)

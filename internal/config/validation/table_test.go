@@ -3,20 +3,19 @@ package validation_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/deckhand-node/deckhand/internal/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/goldentest"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -70,24 +69,7 @@ func TestVerdicts(t *testing.T) {
 			fmt.Fprintf(&told, "    %v\n", e)
 		}
 	}
-	golden(t, "testdata/messages.txt", told.String())
-}
-
-// golden compares what is told with the file at path.
-func golden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); if that is meant, run with -update:\n%s", path, diff)
-	}
+	goldentest.Compare(t, "testdata/messages.txt", told.String(), *update)
 }
 
 // anyValue are the fields that nothing can be wrong about here, and why.

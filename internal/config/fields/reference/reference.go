@@ -52,8 +52,8 @@ func Entries(setDefaults func(*v1beta1.KubeletConfiguration)) []Entry {
 }
 
 // Select keeps the entries at or below the paths: "logging" is all of logging, an element
-// of a list or map ("evictionHard[memory.available]") its field. No paths are all
-// entries. A path that is no field's is an error, with what may have been meant.
+// of a list or map ("evictionHard[memory.available]") its field, and the beginning of paths
+// ("imageGC") all that begin so. No paths are all entries. A path that is no field's is an error, with what may have been meant.
 func Select(all []Entry, paths ...string) ([]Entry, error) {
 	if len(paths) == 0 {
 		return all, nil
@@ -62,6 +62,9 @@ func Select(all []Entry, paths ...string) ([]Entry, error) {
 	taken := map[string]bool{}
 	for _, path := range paths {
 		found := at(all, path)
+		if len(found) == 0 {
+			found = beginning(all, path)
+		}
 		if len(found) == 0 {
 			return nil, unknown(all, path)
 		}
@@ -81,6 +84,18 @@ func at(all []Entry, path string) []Entry {
 		p := e.Field.Path
 		inside := e.many && (strings.HasPrefix(path, p+"[") || strings.HasPrefix(path, p+"."))
 		if p == path || strings.HasPrefix(p, path+".") || inside {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// beginning are the fields whose paths begin with what somebody remembers of them:
+// "imageGC". Where it names a field, or a part of some, that is meant alone.
+func beginning(all []Entry, text string) []Entry {
+	var found []Entry
+	for _, e := range all {
+		if text != "" && strings.HasPrefix(e.Field.Path, text) {
 			found = append(found, e)
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -15,27 +13,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/config/fields/reference"
+	"github.com/deckhand-node/deckhand/internal/goldentest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares got with testdata/name.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs (-want +got); if that is meant, run with -update:\n%s", path, diff)
-	}
-}
 
 func all() []reference.Entry { return reference.Entries(defaults.Set) }
 
@@ -44,7 +25,7 @@ func TestText(t *testing.T) {
 	if err := reference.Text(&out, all(), 100); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "fields.txt", out.Bytes())
+	goldentest.Compare(t, "testdata/fields.txt", out.String(), *update)
 	for line := range strings.Lines(out.String()) {
 		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
 			t.Errorf("%d columns: %s", n, line)
@@ -57,7 +38,7 @@ func TestMarkdown(t *testing.T) {
 	if err := reference.Markdown(&out, all()); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "fields.md", out.Bytes())
+	goldentest.Compare(t, "testdata/fields.md", out.String(), *update)
 	for line := range strings.Lines(out.String()) {
 		cells := strings.Count(line, "|") - strings.Count(line, `\|`) - 1
 		if strings.HasPrefix(line, "|") && cells != 5 {
@@ -87,7 +68,7 @@ func TestJSON(t *testing.T) {
 	if err := reference.JSON(&out, some); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "some.json", out.Bytes())
+	goldentest.Compare(t, "testdata/some.json", out.String(), *update)
 	out.Reset()
 	if err := reference.JSON(&out, nil); err != nil || strings.TrimSpace(out.String()) != "[]" {
 		t.Errorf("nothing is %q, %v; want an empty list", out.String(), err)
@@ -101,6 +82,7 @@ func TestSelect(t *testing.T) {
 	}{
 		{[]string{"logging.options"}, "logging.options.text.splitStream logging.options.text.infoBufferSize logging.options.json.splitStream logging.options.json.infoBufferSize"},
 		{[]string{"maxPods"}, "maxPods"},
+		{[]string{"imageGC"}, "imageGCHighThresholdPercent imageGCLowThresholdPercent"},
 		{[]string{"evictionHard[memory.available]"}, "evictionHard"},
 		{[]string{"featureGates.MemoryQoS"}, "featureGates"},
 		{[]string{"reservedMemory[0].numaNode"}, "reservedMemory"},
