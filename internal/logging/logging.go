@@ -81,6 +81,9 @@ type threshold struct {
 
 // Open makes a Log. After Close it goes on, but holds nothing back.
 func Open(c Config) (*Log, error) {
+	if c.SplitStream && c.InfoBufferSize > 0 && c.FlushFrequency <= 0 {
+		return nil, fmt.Errorf("log flush frequency %s is not possible: it must be more than 0 while lines are held back", c.FlushFrequency)
+	}
 	l := &Log{streams: newStreams(c), format: c.Format, now: threshold{c.Verbosity, c.VModule}}
 	switch c.Format {
 	case logsapi.DefaultLogFormat:
@@ -89,9 +92,6 @@ func Open(c Config) (*Log, error) {
 		l.logger, l.level = newJSON(l.streams)
 	default:
 		return nil, fmt.Errorf("log format %q is not known: it must be %s or %s", c.Format, logsapi.DefaultLogFormat, logsapi.JSONLogFormat)
-	}
-	if c.SplitStream && c.InfoBufferSize > 0 && c.FlushFrequency <= 0 {
-		return nil, fmt.Errorf("log flush frequency %s is not possible: it must be more than 0 while lines are held back", c.FlushFrequency)
 	}
 	if err := l.check(l.now); err != nil {
 		return nil, err

@@ -86,6 +86,7 @@ func TestWhatIsNotPossible(t *testing.T) {
 		`verbosity 2147`:   {Format: "text", Verbosity: math.MaxInt32 + 1},
 		`only the log for`: {Format: "json", VModule: "a=1"},
 		`"a="`:             {Format: "text", VModule: "a="},
+		`frequency -1s`:    {Format: "text", SplitStream: true, InfoBufferSize: 1, FlushFrequency: -time.Second, Out: &bytes.Buffer{}},
 		`frequency 0s`:     {Format: "text", SplitStream: true, InfoBufferSize: 1, Out: &bytes.Buffer{}},
 	} {
 		c.Err = &bytes.Buffer{}
@@ -140,7 +141,8 @@ func TestConfigOf(t *testing.T) {
 // The race detector finds what isn't locked; torn lines are found here.
 func TestConcurrentLinesStayWhole(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
-		for name, c := range map[string]logging.Config{"one stream": {}, "split": {SplitStream: true}, "held": {SplitStream: true, InfoBufferSize: 1000, FlushFrequency: time.Millisecond}} {
+		for name, c := range map[string]logging.Config{"one stream": {}, "split": {SplitStream: true}, "held": {SplitStream: true, InfoBufferSize: 1000, FlushFrequency: time.Millisecond},
+			"hardly held": {SplitStream: true, InfoBufferSize: 1000, FlushFrequency: time.Nanosecond}} {
 			var out bytes.Buffer // one file for both streams, as in `deckhand up`
 			c.Format, c.Out, c.Err = format, &out, &out
 			l := open(t, c)

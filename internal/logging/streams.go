@@ -23,7 +23,7 @@ func newStreams(c Config) streams {
 	}
 	s.out = &lockedWriter{mu: mu, w: c.Out}
 	if c.InfoBufferSize > 0 {
-		s.held = newBuffer(s.out, c.InfoBufferSize, c.FlushFrequency)
+		s.held = &buffer{w: s.out, size: c.InfoBufferSize, every: c.FlushFrequency}
 		s.out = s.held
 	}
 	return s
@@ -78,19 +78,13 @@ type buffer struct {
 	w     io.Writer
 	size  int64
 	every time.Duration
-	// late runs out when the first of the lines has waited for long enough.
-	late *time.Timer
 
-	mu     sync.Mutex
-	held   []byte
+	mu   sync.Mutex
+	held []byte
+	// late runs out when the first of the lines has waited for long enough; nil until
+	// there was one: a timer that is made before may run out before it is known here.
+	late   *time.Timer
 	closed bool
-}
-
-func newBuffer(w io.Writer, size int64, every time.Duration) *buffer {
-	b := &buffer{w: w, size: size, every: every}
-	b.late = time.AfterFunc(every, b.flush)
-	b.late.Stop() // until there is something to be late with
-	return b
 }
 
 // Write takes a whole line.
@@ -103,7 +97,11 @@ func (b *buffer) Write(line []byte) (int, error) {
 	if b.closed || int64(len(line)) > b.size {
 		return b.w.Write(line)
 	}
-	if len(b.held) == 0 {
+	switch {
+	case len(b.held) > 0: // the timer is running
+	case b.late == nil:
+		b.late = time.AfterFunc(b.every, b.flush)
+	default:
 		b.late.Reset(b.every)
 	}
 	b.held = append(b.held, line...)
@@ -113,7 +111,9 @@ func (b *buffer) Write(line []byte) (int, error) {
 // write writes what is held; the caller holds the lock. What can't be written is lost, as
 // it is without a buffer.
 func (b *buffer) write() {
-	b.late.Stop()
+	if b.late != nil {
+		b.late.Stop()
+	}
 	if len(b.held) > 0 {
 		_, _ = b.w.Write(b.held)
 		b.held = b.held[:0]

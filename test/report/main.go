@@ -1,6 +1,7 @@
 // Command report reads `go test -json` on standard input and prints what a
-// person wants to see of it: a line for each package, everything a failed test
-// printed, and at the end the numbers. A skipped test counts as a failure: a test
+// person wants to see of it: while it goes on, a line for each package and each test
+// that fails; at the end, where nobody has to look for it, everything that what failed has
+// said, which tests took longest, and the numbers. A skipped test counts as a failure: a test
 // that can't run says what is missing, and `make test` installs it.
 package main
 
@@ -31,80 +32,30 @@ type event struct {
 	Test       string
 	Elapsed    float64
 	Output     string
+	// FailedBuild is the ImportPath that a package failed for.
+	FailedBuild string
 }
 
-// tally is what is counted while events come in.
-type tally struct {
-	passed, failed, skipped int
-	output                  map[string][]string
-	packages                int
-	bad                     []string
-}
-
+// report prints what comes in, and reports whether that is a failure: whatever `go test`
+// calls one, and tests that were skipped, and no tests at all.
 func report(in io.Reader, out io.Writer) (failed bool, err error) {
-	t := &tally{output: map[string][]string{}}
-	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 1<<20), 64<<20)
-	for lines.Scan() {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			// What isn't JSON is go's own complaint.
-			fmt.Fprintln(out, lines.Text())
+	t := newTally(out)
+	lines := bufio.NewReader(in)
+	for err == nil {
+		var line []byte
+		if line, err = lines.ReadBytes('\n'); len(line) == 0 {
 			continue
 		}
-		t.take(e, out)
+		var e event
+		if bad := json.Unmarshal(line, &e); bad != nil || e.Action == "" {
+			// What isn't JSON is go's own complaint.
+			fmt.Fprintf(out, "%s", line)
+			continue
+		}
+		t.take(e)
 	}
-	if err := lines.Err(); err != nil {
+	if err != io.EOF {
 		return true, err
 	}
-	for _, what := range t.bad {
-		fmt.Fprintln(out, what)
-	}
-	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
-	return t.failed > 0 || t.skipped > 0 || t.packages == 0 || len(t.bad) > 0, nil
-}
-
-func (t *tally) take(e event, out io.Writer) {
-	key := e.Package + " " + e.Test
-	switch e.Action {
-	case "output", "build-output":
-		if e.Package == "" {
-			key = e.ImportPath
-		}
-		t.output[key] = append(t.output[key], e.Output)
-	case "build-fail":
-		t.bad = append(t.bad, "FAIL to build "+e.ImportPath)
-		t.print(e.ImportPath, out)
-	case "pass":
-		if e.Test == "" {
-			t.packages++
-			fmt.Fprintf(out, "ok   %s %.1fs\n", e.Package, e.Elapsed)
-		} else {
-			t.passed++
-		}
-		delete(t.output, key)
-	case "skip":
-		if e.Test != "" {
-			t.skipped++
-			t.bad = append(t.bad, "SKIP "+key)
-			t.print(key, out)
-		}
-	case "fail":
-		if e.Test == "" {
-			fmt.Fprintf(out, "FAIL %s %.1fs\n", e.Package, e.Elapsed)
-			t.bad = append(t.bad, "FAIL "+e.Package)
-		} else {
-			t.failed++
-			t.bad = append(t.bad, "FAIL "+key)
-		}
-		t.print(key, out)
-	}
-}
-
-// print prints what a test or package said, once.
-func (t *tally) print(key string, out io.Writer) {
-	for _, line := range t.output[key] {
-		fmt.Fprint(out, line)
-	}
-	delete(t.output, key)
+	return t.finish(), nil
 }

@@ -2,6 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -17,25 +22,139 @@ func TestReport(t *testing.T) {
 {"Action":"pass","Package":"p","Elapsed":1.5}`, false, []string{"ok   p 1.5s", "1 passed, 0 failed, 0 skipped"}},
 		{"fail", `{"Action":"output","Package":"p","Test":"T","Output":"why\n"}
 {"Action":"fail","Package":"p","Test":"T"}
-{"Action":"fail","Package":"p"}`, true, []string{"why\n", "FAIL p T", "0 passed, 1 failed, 0 skipped"}},
+{"Action":"fail","Package":"p"}`, true, []string{"--- FAIL p T\nwhy\n", "0 passed, 1 failed, 0 skipped"}},
 		{"skip", `{"Action":"output","Package":"p","Test":"T","Output":"no kernel\n"}
 {"Action":"skip","Package":"p","Test":"T"}
-{"Action":"pass","Package":"p"}`, true, []string{"no kernel", "SKIP p T", "1 skipped"}},
+{"Action":"pass","Package":"p"}`, true, []string{"SKIP p T\nno kernel\n", "1 skipped"}},
+		{"no test files", `{"Action":"start","Package":"q"}
+{"Action":"skip","Package":"q"}
+{"Action":"pass","Package":"p","Test":"T"}
+{"Action":"pass","Package":"p"}`, false, []string{"1 passed, 0 failed, 0 skipped"}},
 		{"build", `{"Action":"build-output","ImportPath":"p","Output":"syntax error\n"}
-{"Action":"build-fail","ImportPath":"p"}`, true, []string{"syntax error", "FAIL to build p"}},
+{"Action":"build-fail","ImportPath":"p"}`, true, []string{"FAIL to build p\nsyntax error\n"}},
+		{"not JSON", "go: no such tool\n", true, []string{"go: no such tool\n0 passed"}},
 		{"nothing ran", ``, true, []string{"0 passed"}},
+		{"go test was ended", `{"Action":"start","Package":"p"}
+{"Action":"run","Package":"p","Test":"T"}
+{"Action":"output","Package":"p","Test":"T","Output":"so far\n"}`, true, []string{"FAIL p T: it never ended\nso far\n", "0 passed, 1 failed, 0 skipped"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var out bytes.Buffer
-			failed, err := report(strings.NewReader(c.in), &out)
-			if err != nil || failed != c.failed {
-				t.Errorf("failed = %v, err = %v, want failed = %v\n%s", failed, err, c.failed, out.String())
-			}
-			for _, w := range c.want {
-				if !strings.Contains(out.String(), w) {
-					t.Errorf("output lacks %q:\n%s", w, out.String())
+			expect(t, c.in, c.failed, c.want...)
+		})
+	}
+}
+
+// expect reports what comes in, and looks for what has to come out, in this order.
+func expect(t *testing.T, in string, wantFailed bool, want ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	failed, err := report(strings.NewReader(in), &out)
+	if err != nil || failed != wantFailed {
+		t.Errorf("failed = %v, err = %v, want failed = %v\n%s", failed, err, wantFailed, out.String())
+	}
+	rest := out.String()
+	for _, w := range want {
+		_, after, found := strings.Cut(rest, w)
+		if !found {
+			t.Errorf("output lacks %q, or in this order:\n%s", w, out.String())
+			return out.String()
+		}
+		rest = after
+	}
+	if last := out.String()[strings.LastIndex(strings.TrimSuffix(out.String(), "\n"), "\n")+1:]; !regexp.MustCompile(`^\d+ passed, \d+ failed, \d+ skipped\n$`).MatchString(last) {
+		t.Errorf("the last line is %q", last)
+	}
+	return out.String()
+}
+
+func TestTheSlowestTestsAreShown(t *testing.T) {
+	var in strings.Builder
+	for i := range 15 {
+		fmt.Fprintf(&in, `{"Action":"run","Package":"p","Test":"T/%d"}
+{"Action":"pass","Package":"p","Test":"T/%d","Elapsed":%d}
+`, i, i, i)
+	}
+	in.WriteString(`{"Action":"pass","Package":"p","Test":"T","Elapsed":105}
+{"Action":"pass","Package":"p"}`)
+	out := expect(t, in.String(), false, "The slowest tests:\n    14.0s p T/14\n    13.0s p T/13\n", "5.0s p T/5\n16 passed")
+	if strings.Contains(out, "105.0s") {
+		t.Errorf("a test counts for its parts:\n%s", out)
+	}
+}
+
+// TestWhatGoTestCallsAFailure runs go test on packages that fail in every way there is.
+func TestWhatGoTestCallsAFailure(t *testing.T) {
+	for _, c := range []struct {
+		name, code string
+		want       []string
+	}{
+		{"a build", `func TestX(t *testing.T) { nothing() }`, []string{"undefined: nothing", "FAIL m: m [m.test] can't be built", "0 passed, 1 failed"}},
+		{"vet", `func TestX(t *testing.T) { fmt.Printf("%d", "a") }`, []string{"wrong type string", "0 passed, 1 failed"}},
+		{"TestMain", `func TestMain(*testing.M) { fmt.Println("no root"); os.Exit(1) }`, []string{"--- FAIL m\nno root\n", "0 passed, 1 failed"}},
+		{"an exit", `func TestX(*testing.T) { fmt.Println("bye"); os.Exit(3) }`, []string{"--- FAIL m TestX: it never ended\n", "bye\n", "0 passed, 1 failed"}},
+		{"a panic", `func TestX(*testing.T) { panic("oh dear") }; func TestY(*testing.T) {}`, []string{"--- FAIL m TestX\n", "panic: oh dear", "passed, 1 failed"}},
+		{"a timeout", `func TestX(t *testing.T) { t.Run("part", func(*testing.T) { fmt.Println("waits"); select {} }) }`,
+			[]string{"--- FAIL m TestX/part: it never ended\n", "waits\n", "panic: test timed out", "0 passed, 2 failed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			code := "package m\nimport (\"fmt\"; \"os\"; \"testing\")\nvar _ = fmt.Sprint\nvar _ = os.Exit\n" + c.code
+			for name, text := range map[string]string{"go.mod": "module m\n", "m_test.go": code} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
 				}
 			}
+			limit := "5m"
+			if c.name == "a timeout" {
+				limit = "3s"
+			}
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-json", "-timeout", limit, ".")
+			cmd.Dir = dir
+			out, err := cmd.Output()
+			if err == nil {
+				t.Fatalf("go test calls it well:\n%s", out)
+			}
+			expect(t, string(out), true, c.want...)
 		})
+	}
+}
+
+func TestDumpsOfGoroutinesAreShortened(t *testing.T) {
+	var dump []string
+	add := func(format string, args ...any) {
+		dump = append(dump, fmt.Sprintf(format, args...)+"\n")
+	}
+	stack := func(n int, depth int, function string) {
+		add("goroutine %d [select, 10 minutes]:", n)
+		for i := range depth {
+			add("%s(0x%x)", function, i)
+			add("\t/src/x.go:%d +0x1", i)
+		}
+		add("")
+	}
+	add("panic: test timed out after 10m0s")
+	add("")
+	stack(1, 2, "testing.alarm")
+	stack(2, 100, ours+"internal/worker.Deep")
+	for i := range 1000 {
+		stack(i+3, 3, "net/http.serve")
+	}
+	for i := range 100 {
+		stack(i+2000, 3, ours+"internal/worker.Run")
+	}
+	add("FAIL")
+	got := strings.Join(shorten(dump), "")
+	for _, want := range []string{"panic: test timed out", "testing.alarm(0x1)", "worker.Deep(0x0)", "worker.Run(0x2)", "FAIL\n", "(and 1062 more goroutines)"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("it lacks %q", want)
+		}
+	}
+	if n := strings.Count(got, "\n"); n > 400 || strings.Contains(got, "http.serve") {
+		t.Errorf("%d lines:\n%s", n, got)
+	}
+	said := []string{"a\n", "\n", "goroutines are fine\n", "b\n"}
+	if same := shorten(said); strings.Join(same, "") != strings.Join(said, "") {
+		t.Errorf("what isn't a dump has changed: %q", same)
 	}
 }
