@@ -58,6 +58,9 @@ type Config struct {
 	NodeName string
 	// NodeIPs are the node's addresses: one, or one of each IP family.
 	NodeIPs []netip.Addr
+	// NodeLabels are what the node is told from others by: its name, operating system and
+	// architecture, and what --node-labels adds.
+	NodeLabels map[string]string
 	// Healthz is where /healthz is served; port 0 means nowhere.
 	Healthz netip.AddrPort
 	// ReadOnly is where the read-only API is served; port 0 means nowhere.

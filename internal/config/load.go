@@ -305,7 +305,7 @@ func (l *loader) node(ctx context.Context, h host) {
 		l.failFlag("node-ip", "%v", err)
 		return
 	}
-	l.config.NodeName = name
+	l.config.NodeName, l.config.NodeLabels = name, nodeLabels(name, l.flags.NodeLabels)
 	l.config.NodeIPs = slices.Clone(wanted)
 	if len(wanted) == 0 || wanted[0].IsUnspecified() {
 		preferIPv6 := len(wanted) == 1 && wanted[0].Is6()

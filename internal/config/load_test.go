@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -285,5 +286,17 @@ func TestCredentialProviders(t *testing.T) {
 		if _, err := load(t.Context(), parse(t, arg), testHost()); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "is needed beside") {
 			t.Errorf("%s alone: %v", arg, err)
 		}
+	}
+}
+
+func TestNodeLabels(t *testing.T) {
+	c := mustLoad(t, parse(t, "--node-labels=disk=fast,node.kubernetes.io/rack=3", "--hostname-override=edge-7"))
+	want := map[string]string{"kubernetes.io/hostname": "edge-7", "kubernetes.io/os": "linux", "kubernetes.io/arch": runtime.GOARCH,
+		"disk": "fast", "node.kubernetes.io/rack": "3"}
+	if diff := cmp.Diff(want, c.NodeLabels); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(c.NotActedOn) > 0 {
+		t.Errorf("said to be without effect: %v", c.NotActedOn)
 	}
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -22,6 +25,14 @@ type host interface {
 	// RouteSource returns the address that packets to the outside leave from.
 	RouteSource(ctx context.Context, ipv6 bool) (netip.Addr, error)
 	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
+}
+
+// nodeLabels are those that every node has (kubernetes.io/docs/reference/labels-annotations-taints)
+// under those that are given.
+func nodeLabels(name string, given map[string]string) map[string]string {
+	labels := map[string]string{v1.LabelHostname: name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH}
+	maps.Copy(labels, given)
+	return labels
 }
 
 // systemHost is the machine the agent runs on.

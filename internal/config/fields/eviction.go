@@ -20,14 +20,14 @@ func eviction() []Field {
 			Doc: "Keep the default thresholds of those signals that evictionHard doesn't name, instead of having none for them."},
 		{Path: "kernelMemcgNotification", Why: noEviction,
 			Doc: "Have the kernel tell when memory runs short, instead of looking from time to time."},
-		{Path: "localStorageCapacityIsolation", Why: noEviction,
+		{Path: "localStorageCapacityIsolation", Room: "storagelimit",
 			Doc: "Hold pods to their limits of ephemeral-storage and to the sizeLimit of emptyDir volumes. Switch it off where the root file system's size can't be told."},
 	}
 }
 
 func volumes() []Field {
 	return []Field{
-		{Path: "volumeStatsAggPeriod", Why: "this build doesn't measure volumes",
+		{Path: "volumeStatsAggPeriod", Why: "this build measures what has a limit, and claims whenever /metrics is read",
 			Doc: "How often the use of pods' volumes is measured; negative for never."},
 		{Path: "volumePluginDir", Why: "this build has no volume plugins from outside",
 			Doc: "The folder with flexVolume plugins."},

@@ -43,7 +43,7 @@ func node(v *Values, certDir string) []row {
 		{name: "hostname-override", to: &v.HostnameOverride, help: "Call the node this `name` instead of its host name."},
 		{name: "node-ip", to: &v.NodeIP, help: "The node's IP `address`, or one of each family separated by a comma. Unset (or 0.0.0.0, or :: to prefer IPv6): the address of the default route."},
 		{name: "provider-id", field: "providerID", help: "The node's `ID` in the cloud or the machine database it comes from."},
-		{name: "node-labels", to: &v.NodeLabels, form: labels, why: noAPIServer, help: "Register the node with these labels: `key=value`, several separated by commas."},
+		{name: "node-labels", to: &v.NodeLabels, form: labels, help: "Give the node these labels, by which volumes say where they are (nodeAffinity): `key=value`, several separated by commas."},
 		{name: "kubeconfig", to: &v.Kubeconfig, why: noAPIServer + ": it runs pods from manifests only", help: "Talk to the API server that this `file` names. Unset: run standalone."},
 		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig, why: noAPIServer, help: "Ask for a client certificate with this `file` while that of --kubeconfig doesn't exist."},
 		{name: "cert-dir", to: &v.CertDir, def: certDir, why: "this build has no HTTPS server and no client certificate, and makes none", help: certs},

@@ -34,10 +34,12 @@ func always() []effectGroup {
 		{AlwaysOn, "exec probes end at their timeout", "ExecProbeTimeout"},
 		{AlwaysOn, "pods may set their host name as a whole", "HostnameOverride"},
 		{AlwaysOn, "imageMaximumGCAge counts", "ImageMaximumGCAge"},
+		{AlwaysOn, "volumes may be images", "ImageVolume"},
 		{AlwaysOn, "pods are resized in place", "InPlacePodVerticalScaling InPlacePodLevelResourcesVerticalScaling"},
 		{AlwaysOn, "crashLoopBackOff.maxContainerRestartPeriod counts", "KubeletCrashLoopBackOffMax"},
 		{AlwaysOn, "it is known who may use which image", "KubeletEnsureSecretPulledImages"},
 		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},
+		{AlwaysOn, "project quotas tell what pods with users of their own keep on disk, where the file system has them", "LocalStorageCapacityIsolationFSQuotaMonitoring"},
 		{AlwaysOn, "the log can be written as JSON", "LoggingBetaOptions"},
 		{AlwaysOn, "containers may use swap by memorySwap", "NodeSwap"},
 		{AlwaysOn, "what a call to the runtime came to is known at once", "PLEGOnDemandRelist"},
@@ -75,10 +77,11 @@ func never() []effectGroup {
 			DRAExtendedResource DRAListTypeAttributes DRANodeAllocatableResources DRAPartitionableDevices DRAPrioritizedList
 			DRAResourceClaimDeviceStatus DRAResourceClaimGranularStatusAuthorization DRAResourcePoolStatus
 			DRASchedulerFilterTimeout DRAWorkloadResourceClaims DynamicResourceAllocation`},
-		{NeverOn, "its volumes are emptyDir and hostPath", `
-			CSIServiceAccountTokenSecrets CSIVolumeHealth ClusterTrustBundleProjection GitRepoVolumeDriver ImageVolume
-			ImageVolumeWithDigest LocalStorageCapacityIsolationFSQuotaMonitoring MutableCSINodeAllocatableCount
-			PodCertificateRequest RecoverVolumeExpansionFailure SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod`},
+		{NeverOn, "it has no volumes that take a driver or an API server", `
+			CSIServiceAccountTokenSecrets CSIVolumeHealth ClusterTrustBundleProjection GitRepoVolumeDriver
+			MutableCSINodeAllocatableCount PodCertificateRequest RecoverVolumeExpansionFailure`},
+		{NeverOn, "it gives volumes no SELinux labels", "SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
+		{NeverOn, "the status doesn't tell which version of an image a volume is", "ImageVolumeWithDigest"},
 		{NeverOn, "it has no authenticated HTTPS server", `
 			ContainerCheckpoint ExtendWebSocketsToKubelet KubeletFineGrainedAuthz NodeLogQuery PodLogsQuerySplitStreams
 			ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RotateKubeletServerCertificate`},
