@@ -65,7 +65,7 @@ lint: $(BIN)/staticcheck ## Check formatting, and look for mistakes with vet and
 
 .PHONY: unit
 unit: tools images ## Run the unit tests, with the race detector.
-	@set -o pipefail; $(GO) test -race -json ./internal/... ./cmd/... ./bench/... ./images/... ./test/report ./test/registry | $(GO) run ./test/report
+	@set -o pipefail; $(GO) test -race -timeout 25m -json ./internal/... ./cmd/... ./bench/... ./images/... ./test/report ./test/registry | $(GO) run ./test/report
 
 .PHONY: laws
 laws: ## Drive the core through millions of random steps. LAW_STEPS=N for more, LAW_FROM=SEED for the same ones.

@@ -32,6 +32,8 @@ if [ "${1:-}" = test ]; then
 	need dpkg-dev has dpkg-shlibdeps      # to build the package, as make dist does
 	need systemd has systemd-analyze      # to check its unit
 	need dbus has dbus-daemon             # for a systemd of the tests' own
+	need e2fsprogs has mkfs.ext4          # file systems with project quotas
+	need xfsprogs has mkfs.xfs
 fi
 
 if [ -z "$missing" ]; then

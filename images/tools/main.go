@@ -14,6 +14,7 @@ const usage = `tools COMMAND
 
   act [FLAG...]         live until a signal comes; see tools act -h
   look [FLAG...] FILE...  tell as JSON what it finds out about itself; see tools look -h
+  survey [FLAG...] DIR...  tell as JSON what is in folders; see tools survey -h
   check FILE            exit 0 if FILE exists, else 1
   append FILE TEXT      add a line with the time and TEXT to FILE
   write FILE TEXT       make FILE hold TEXT and nothing else
@@ -46,6 +47,8 @@ func run(args []string) error {
 		return act(args[1:])
 	case len(args) > 0 && args[0] == "look":
 		return look(args[1:])
+	case len(args) > 0 && args[0] == "survey":
+		return survey(args[1:])
 	case len(args) > 0 && args[0] == "tell":
 		return tell(args[1:])
 	case len(args) == 3 && args[0] == "write":

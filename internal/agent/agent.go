@@ -46,7 +46,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/server"
 	"github.com/deckhand-node/deckhand/internal/status"
+	"github.com/deckhand-node/deckhand/internal/storagelimit"
 	"github.com/deckhand-node/deckhand/internal/systemd"
+	"github.com/deckhand-node/deckhand/internal/volume/binder"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
+	"github.com/deckhand-node/deckhand/internal/volume/volumestats"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
@@ -87,7 +91,16 @@ type Agent struct {
 	collector *imagegc.Collector
 	remains   *remains
 	// grants is what resources pods have.
-	grants   *allocation.Manager
+	grants *allocation.Manager
+	// volumes mounts what pods want, claims knows which PersistentVolume each claim has.
+	// volumesChanged wakes the former.
+	volumes        *manager.Manager
+	claims         *binder.Binder
+	volumesChanged chan struct{}
+	// limits finds pods that keep too much on disk.
+	limits      *storagelimit.Judge
+	volumeStats *volumestats.Reader
+
 	logDirs  *podlogdirs.Dirs
 	logs     *podlogs.Reader
 	embedded *embedded.Runtime // nil when another runtime is used
@@ -217,6 +230,10 @@ func (a *Agent) list(sources []module) []module {
 		module{name: "allocations", start: func(context.Context) error { return a.restoreGrants() }},
 		module{name: "journal", start: a.journal.Start, run: a.journal.Run},
 		module{name: "probes", run: a.probes.Run},
+		module{name: "volumes", start: a.startClaims, run: a.volumes.Run},
+	)
+	list = append(list, a.limitsModules()...)
+	list = append(list,
 		module{name: "workers", run: a.pool.Run},
 		module{name: "ended containers", run: a.remains.keeper.Run},
 		module{name: "logs of gone pods", run: a.remains.logs.Run},

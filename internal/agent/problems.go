@@ -20,13 +20,16 @@ func (a *Agent) tellSets(ctx context.Context) error {
 	changed, end := a.merger.Subscribe()
 	defer end()
 	var last *desired.Set
-	problems := map[string]bool{}
+	problems, secrets := map[string]bool{}, &openSecrets{}
 	swept := false
 	for {
 		set := a.merger.Current()
 		if last == nil || last.Objects != set.Objects || last.Synced != set.Synced {
+			a.tidyClaims(ctx)
 			a.objectsChanged()
+			a.tellAdvice(secrets, set)
 		}
+		a.lookAtVolumes()
 		changes := desired.Diff(last, set)
 		a.logChanges(changes)
 		for _, d := range changes.Add {

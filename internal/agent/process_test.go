@@ -68,6 +68,9 @@ func TestUpEndsWithItsTerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// Whether these tests are to outlive a terminal themselves (nohup) doesn't count.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP)
 	ctx, end := untilHangUp(t.Context())
 	hangUp()
 	<-ctx.Done()
@@ -75,9 +78,8 @@ func TestUpEndsWithItsTerminal(t *testing.T) {
 
 	signal.Ignore(syscall.SIGHUP) // nohup
 	defer func() {
-		back := make(chan os.Signal, 1) // Reset wouldn't do
-		signal.Notify(back, syscall.SIGHUP)
-		signal.Stop(back)
+		signal.Notify(heard, syscall.SIGHUP) // Reset wouldn't do
+		signal.Stop(heard)
 	}()
 	ctx, end = untilHangUp(t.Context())
 	defer end()

@@ -20,11 +20,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/podlogs"
 	"github.com/deckhand-node/deckhand/internal/podstate"
 	"github.com/deckhand-node/deckhand/internal/probe"
-	"github.com/deckhand-node/deckhand/internal/resources"
 	"github.com/deckhand-node/deckhand/internal/termination"
-	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/emptydir"
-	"github.com/deckhand-node/deckhand/internal/volume/hostpath"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
@@ -36,6 +32,7 @@ func (a *Agent) buildWorkers() error {
 	seen := func(uid types.UID) {
 		a.pool.Wake(uid)
 		a.remains.changed()
+		a.limits.Changed()
 	}
 	a.runtime = newRuntimeState(a.conn)
 	a.logs = podlogs.New(k.PodLogsDir, a.log.WithName("logs"))
@@ -55,6 +52,8 @@ func (a *Agent) buildWorkers() error {
 	if err != nil {
 		return err
 	}
+	a.buildVolumes()
+	a.buildLimits()
 	dead := &lifecycle.Dead{PerContainer: a.cfg.DeadContainers.PerContainer, MinAge: a.cfg.DeadContainers.MinAge}
 	c := worker.Config{
 		Desired: newWanted(a.merger), Observed: settledState{a.observed, a.settled}, Effects: a.buildEffects(hostIPs, handlers, names, records),
@@ -66,6 +65,8 @@ func (a *Agent) buildWorkers() error {
 				ImagesAt: a.imagesAt.time(), RoomAt: a.grants.RoomAt(), ObjectsAt: a.objectsAt.time()}
 		},
 		SparesOthers: !a.cfg.Standalone,
+		Ending:       a.limits.Ending,
+		Gone:         a.limits.Forget,
 		Surplus:      func(uid types.UID) []string { return a.remains.keeper.Surplus(uid) },
 		Resync:       k.SyncFrequency.Duration, Log: a.log.WithName("worker"),
 	}
@@ -83,7 +84,7 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, names
 	return effects.New(effects.Config{
 		Runtime: a.conn,
 		Facts:   a.observed,
-		Volumes: volume.New(volume.Config{RootDir: a.cfg.RootDir, Plugins: []volume.Plugin{emptydir.New(resources.MemoryLimit), hostpath.Plugin{}}, ClusterDomain: k.ClusterDomain}, a.log.WithName("volume")),
+		Volumes: a.volumes,
 		Cgroups: a.node.cgroups,
 		Users:   a.node.users,
 		Devices: noDevices{},
@@ -93,7 +94,7 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, names
 		Logs:    a.logDirs,
 		Meter:   startMeter{a.metrics.Pods, a.metrics.Garbage},
 		Tasks:   a.lostTasks(),
-		Hooks:   handlers, Recorder: a.events, Allocations: a.grants, Records: records,
+		Hooks:   handlers, Recorder: a.events, Allocations: grants{a.grants, a.lookAtVolumes}, Records: records,
 		Settings: a.node.settings, Features: a.runtime.features,
 		HostIPs: hostIPs, Allocatable: a.node.allocatable, Parallel: parallelStarts, Log: a.log.WithName("effects"),
 	})

@@ -20,13 +20,13 @@ const module = "github.com/deckhand-node/deckhand/"
 // knowledge can't come about. A room stands for the packages below it as well,
 // unless they have a line of their own.
 var floors = []string{
-	"internal/pod internal/pathelement", // the nouns, and what a name may be: everybody may use them, they know nobody
-	"internal/apparmor internal/buildinfo internal/atomicfile internal/cpuunits internal/dns internal/envfile internal/events internal/gate internal/goldentest internal/grant internal/kernelflags internal/lockfile internal/logging internal/loglayout internal/memunits internal/metrics internal/nearest internal/objects internal/ownprocess internal/pace internal/plaintext internal/rootdir internal/sealed internal/systemd internal/yamltext",
+	"internal/pod internal/pathelement internal/beneath", // the nouns, what a name may be, how to open what pods can change: everybody may use them, they know nobody
+	"internal/apparmor internal/buildinfo internal/atomicfile internal/cpuunits internal/dns internal/downward internal/envfile internal/events internal/gate internal/goldentest internal/grant internal/kernelflags internal/lockfile internal/logging internal/loglayout internal/memunits internal/metrics internal/nearest internal/objects internal/ownprocess internal/pace internal/plaintext internal/rootdir internal/sealed internal/systemd internal/yamltext",
 	"internal/podspec internal/manifest internal/lifecycle internal/config internal/credentials internal/podstate internal/userns",
 	"internal/imagegc internal/reload internal/objects/objectspec internal/podlogdirs internal/podlogs internal/runtime/cri internal/runtime/translate internal/resources internal/transcript internal/allocation",
 	"internal/deadgc internal/logrotate internal/volume internal/image internal/termination internal/observed internal/desired internal/status internal/runtime/embedded internal/runtime/memcri internal/handler internal/probe internal/journal",
 	"internal/runtime/critest",
-	"internal/effects internal/takedown internal/hostcheck internal/server internal/local",
+	"internal/effects internal/storagelimit internal/takedown internal/hostcheck internal/server internal/local",
 	"internal/runtime/embedded/embeddedtest", // takes down what a test made
 	"internal/worker internal/nodeimages",
 	"internal/cli",

@@ -16,6 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
 
 func (r *Runner) ensureImage(ctx context.Context, p *v1.Pod, a pod.Action) (ref, message string, err error) {
@@ -78,10 +79,6 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	if p.Spec.HostNetwork {
 		podIPs = r.cfg.HostIPs
 	}
-	mounts, message, err := r.cfg.Volumes.Mounts(p, c.Name, podIPs, a.Attempt)
-	if err != nil {
-		return nil, "", err
-	}
 	facts := env.Facts{PodIPs: podIPs, HostIPs: r.cfg.HostIPs, Allocatable: r.cfg.Allocatable()}
 	vars, news, err := env.Resolve(ctx, p, c, facts, env.Sources{Objects: r.cfg.Objects, Files: envFiles{r.cfg.Volumes, p}})
 	if err != nil {
@@ -89,6 +86,16 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	}
 	for _, e := range news {
 		r.cfg.Recorder.Event(p, e)
+	}
+	recursive, err := r.recursiveReadOnly(ctx, p, c)
+	if err != nil {
+		return nil, "", err
+	}
+	mounts, message, err := r.cfg.Volumes.Mounts(ctx, manager.MountRequest{
+		Pod: p, Container: c.Name, PodIPs: podIPs, Attempt: a.Attempt, Env: vars, RecursiveReadOnly: recursive,
+	})
+	if err != nil {
+		return nil, "", err
 	}
 	target, err := targetOf(p, o, a.Container)
 	if err != nil {
@@ -111,6 +118,27 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	}
 	config, err := translate.ContainerConfig(r.cfg.Settings(), in)
 	return config, message, err
+}
+
+// recursiveReadOnly reports whether the container's mounts can be read-only with all that is mounted in
+// them (KEP-3857). That is asked for a container that wants it only.
+func (r *Runner) recursiveReadOnly(ctx context.Context, p *v1.Pod, c *v1.Container) (bool, error) {
+	wants := func(mode v1.RecursiveReadOnlyMode) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(vm v1.VolumeMount) bool { return vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == mode })
+	}
+	must := wants(v1.RecursiveReadOnlyEnabled)
+	if !must && !wants(v1.RecursiveReadOnlyIfPossible) {
+		return false, nil
+	}
+	name, err := r.runtimeHandler(ctx, p)
+	if err != nil {
+		if !must {
+			return false, nil
+		}
+		return false, err
+	}
+	features := r.cfg.Features()
+	return features != nil && features.Handlers[name].RecursiveReadOnlyMounts, nil
 }
 
 // addDevices gives the instance the devices that it was promised, and its volumes that are devices.

@@ -24,6 +24,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/podlogdirs"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/userns"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
 
 // Runtime is what effects ask of the container runtime.
@@ -55,15 +56,18 @@ type Facts interface {
 	Doubt(uid types.UID)
 }
 
-// Volumes prepares what pods mount.
+// Volumes makes and removes what pods mount.
 type Volumes interface {
+	// Prepare makes the pod's folder and volumes. p has the resources it was granted.
 	Prepare(ctx context.Context, p *v1.Pod) error
 	// Mounts returns the container's mounts and the host path of its termination message file.
-	Mounts(p *v1.Pod, container string, podIPs []string, attempt int) (mounts []*runtimeapi.Mount, message string, err error)
+	Mounts(ctx context.Context, r manager.MountRequest) (mounts []*runtimeapi.Mount, message string, err error)
 	// BlockVolumes returns what the container has as devices, by the volumes' names.
 	BlockVolumes(p *v1.Pod, c *v1.Container) (map[string]translate.BlockVolume, error)
 	// EmptyDir returns the host path of an emptyDir of the pod's.
 	EmptyDir(p *v1.Pod, name string) (string, error)
+	// Release removes the volumes of a pod that has run to its end and stays known.
+	Release(ctx context.Context, uid types.UID) error
 	Clean(ctx context.Context, uid types.UID) error
 	Orphans() ([]types.UID, error)
 }
@@ -220,7 +224,7 @@ func (r *Runner) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.U
 	id, message, err := r.do(ctx, p, o, uid, a)
 	if err != nil {
 		switch a.Kind {
-		case pod.PreparePod, pod.EnsureImage, pod.CleanPod, pod.Keep, pod.Allocate, pod.ResizePod, pod.PreStop, pod.PostStart:
+		case pod.PreparePod, pod.EnsureImage, pod.ReleaseVolumes, pod.CleanPod, pod.Keep, pod.Allocate, pod.ResizePod, pod.PreStop, pod.PostStart:
 		default:
 			// It may have had its effect all the same, or have missed what vanished unheard.
 			r.cfg.Facts.Doubt(uid)
@@ -260,6 +264,8 @@ func (r *Runner) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.U
 		err = r.resizeContainer(ctx, p, a)
 	case pod.Keep:
 		err = r.keep(uid, a.Kept)
+	case pod.ReleaseVolumes:
+		err = r.cfg.Volumes.Release(ctx, uid)
 	case pod.CleanPod:
 		err = r.clean(ctx, p, uid)
 	default:
@@ -292,7 +298,7 @@ func failure(a pod.Action, err error) *pod.Failure {
 		reason = "KillContainerError"
 	case pod.StopSandbox, pod.RemoveSandbox:
 		reason = "KillPodSandboxError"
-	case pod.CleanPod:
+	case pod.ReleaseVolumes, pod.CleanPod:
 		reason = "FailedUnmount"
 	case pod.ResizePod, pod.ResizeContainer:
 		reason = "ResizeError"
@@ -325,11 +331,12 @@ func (r *Runner) Leftovers() ([]types.UID, error) {
 }
 
 func (r *Runner) prepare(ctx context.Context, p *v1.Pod, a pod.Action) error {
-	if err := r.cfg.Volumes.Prepare(ctx, p); err != nil {
-		return err
-	}
+	// First: volumes show the pod what it was granted.
 	allowed, err := r.cfg.Allocations.Admit(p)
 	if err != nil {
+		return err
+	}
+	if err := r.cfg.Volumes.Prepare(ctx, grant.Apply(p, allowed)); err != nil {
 		return err
 	}
 	if a.PodResources != nil {

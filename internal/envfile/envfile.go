@@ -6,11 +6,14 @@
 package envfile
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/beneath"
 )
 
 // The limits are KEP-3721's ("Size Limit"), in bytes.
@@ -50,63 +53,43 @@ func open(dir, path string) (*os.File, error) {
 		return nil, fmt.Errorf("the volume of env file %q: %w", path, reason(err))
 	}
 	defer root.Close()
-	// What it is has to be known before it is opened: opening a device may act on it
-	// (a watchdog starts), and a pod may make devices.
-	found, err := beneath(int(root.Fd()), path)
+	// Another file system below the volume is none that the volume's plugin made.
+	found, err := beneath.OpenSameMount(root, path, unix.O_PATH, 0)
 	if err != nil {
 		return nil, fmt.Errorf("env file %q: %w", path, refusal(err))
 	}
-	defer unix.Close(found)
+	defer found.Close()
 	var st unix.Stat_t
-	if err := unix.Fstat(found, &st); err != nil {
+	if err := unix.Fstat(int(found.Fd()), &st); err != nil {
 		return nil, fmt.Errorf("env file %q: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, fmt.Errorf("env file %q is not a regular file, so it is not read", path)
 	}
-	// O_NONBLOCK: a lease that the pod holds on the file would keep the open waiting.
-	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", found), unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := beneath.Reopen(found, unix.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("env file %q: %w", path, reason(err))
 	}
 	return f, nil
 }
 
-// attempts is how often a walk is tried that renames elsewhere disturb. A pod could
-// disturb it for ever.
-const attempts = 100
-
-// beneath finds path below root without opening what is there.
-func beneath(root int, path string) (fd int, err error) {
-	how := unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC,
-		// Another file system below the volume is none that the volume's plugin made.
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-	}
-	for range attempts {
-		fd, err = unix.Openat2(root, path, &how)
-		if err != unix.EAGAIN && err != unix.EINTR {
-			break
-		}
-	}
-	return fd, err
-}
-
-// refusal says what the kernel's refusal to walk means.
+// refusal says what to do about a path that is refused.
 func refusal(err error) error {
-	switch err {
-	case unix.EXDEV:
-		return fmt.Errorf("it leads out of its volume (%w): use a path or a relative link inside it", err)
-	case unix.ELOOP:
-		return fmt.Errorf("its symbolic links go round in circles, or through /proc (%w)", err)
+	switch {
+	case errors.Is(err, unix.EXDEV):
+		return fmt.Errorf("it leads out of its volume (%w): use a path or a relative link inside it", unix.EXDEV)
+	case errors.Is(err, unix.ELOOP):
+		return fmt.Errorf("its symbolic links go round in circles, or through /proc (%w)", unix.ELOOP)
 	}
-	return err
+	return reason(err)
 }
 
-// reason is an error without the path on this node, which is nobody's business in a pod's status.
+// reason is an error without a path: one on this node is nobody's business in a pod's
+// status, and the one in the volume has been said.
 func reason(err error) error {
-	if e, ok := err.(*os.PathError); ok {
-		return e.Err
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
 	}
 	return err
 }

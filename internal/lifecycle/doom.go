@@ -48,7 +48,8 @@ func (d *decider) pardon(m *member.Member) {
 	}
 	id := m.Current.ID
 	if k, begun := d.mem.Kills[id]; begun {
-		d.ender.Stop(m.Current, ending.Term{By: k.By, Gentle: k.Gentle})
+		d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: fmt.Sprintf("is being stopped: %s; that is over, but the stop had begun", k.Why)})
+		d.ender.Stop(m.Current, ending.Term{By: k.By, Gentle: k.Gentle, Why: k.Why})
 	} else if slices.Contains(d.kept().Renew, id) {
 		d.book.Change(func(k *pod.Kept) {
 			k.Renew = slices.DeleteFunc(k.Renew, func(s string) bool { return s == id })

@@ -32,6 +32,8 @@ func (d *decider) succeeded(r pod.Result) {
 	switch a.Kind {
 	case pod.PreparePod:
 		d.mem.Prepared, d.mem.Granted = true, a.PodResources
+	case pod.ReleaseVolumes:
+		d.mem.Released = true
 	case pod.CleanPod:
 		d.mem.Cleaned = true
 	case pod.EnsureImage:
@@ -120,6 +122,8 @@ func failedReason(r pod.Result) string {
 		return "FailedCreatePodSandBox"
 	case pod.PreparePod:
 		return "FailedMount"
+	case pod.ReleaseVolumes:
+		return "FailedUnmount"
 	case pod.StopContainer, pod.StopSandbox, pod.RemoveContainer, pod.RemoveSandbox, pod.CleanPod:
 		return "FailedKillPod"
 	case pod.Keep:

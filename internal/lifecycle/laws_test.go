@@ -23,6 +23,8 @@ type laws struct {
 	// asked again.
 	recalled map[string]time.Time
 	terminal v1.PodPhase
+	// prepared says that the core knows the volumes as ready, over that they were to go.
+	prepared, over bool
 	// restarts are the restart counts told last.
 	restarts map[string]int32
 }
@@ -40,6 +42,7 @@ func (l *laws) broken(format string, args ...any) {
 func (l *laws) restarted() {
 	clear(l.by)
 	clear(l.recalled)
+	l.prepared, l.over = false, false
 	clear(l.restarts) // they go on from logs on disk, which aren't played here
 }
 
@@ -68,6 +71,53 @@ func (l *laws) begun(s *sim, d lifecycle.Decision) {
 			l.by[a.ID] = until
 		case pod.CreateContainer:
 			l.order(s, a)
+		}
+		l.volumes(s, a)
+	}
+}
+
+// landed looks at what a decision is told of what came of earlier ones.
+func (l *laws) landed(results []pod.Result) {
+	for _, r := range results {
+		if r.Action.Kind == pod.PreparePod && r.Failure == nil && !r.Cancelled {
+			l.prepared = true
+		}
+	}
+}
+
+// volumes: they are there before the first container is made, and go when none is left that
+// could use them: the last one has ended, and none is being made or follows.
+func (l *laws) volumes(s *sim, a pod.Action) {
+	switch a.Kind {
+	case pod.PreparePod:
+		if l.over {
+			l.broken("the volumes are made again")
+		}
+	case pod.CreateContainer, pod.StartContainer:
+		if !l.prepared {
+			l.broken("%s without volumes", a.Kind)
+		}
+	case pod.CleanPod:
+		if len(s.obs.Containers) > 0 {
+			l.broken("CleanPod while there are containers")
+		}
+	case pod.ReleaseVolumes:
+		l.prepared, l.over = false, true
+		for _, b := range s.obs.Sandboxes {
+			if b.State == pod.SandboxReady && !s.mem.Stopped[b.ID] {
+				l.broken("ReleaseVolumes while sandbox %s is there", b.ID)
+			}
+		}
+	default:
+		return
+	}
+	if a.Kind != pod.ReleaseVolumes && a.Kind != pod.CleanPod {
+		return
+	}
+	for _, b := range append(slices.Clone(s.inFlight), s.last.Actions...) {
+		switch b.Kind {
+		case pod.CreateSandbox, pod.CreateContainer, pod.StartContainer, pod.PreparePod, pod.PostStart:
+			l.broken("%s while %s is under way", a.Kind, b.Kind)
 		}
 	}
 }
@@ -116,6 +166,9 @@ func (l *laws) check(s *sim) {
 		if n > 1 {
 			l.broken("%d running instances of %s", n, name)
 		}
+	}
+	if len(running) > 0 && !s.mounted {
+		l.broken("containers run without their volumes")
 	}
 	for _, b := range s.obs.Sandboxes {
 		if b.State == pod.SandboxReady {

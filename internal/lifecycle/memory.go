@@ -17,8 +17,11 @@ type Memory struct {
 	// Kept is what has to outlive the agent, Saved what of it is on disk: the same
 	// pointer once it is. Both are nil for a pod of which nothing has to be kept.
 	Kept, Saved *pod.Kept
-	// Prepared says that PreparePod has succeeded since the agent started.
+	// Prepared says that PreparePod has succeeded since the agent started, and that
+	// ReleaseVolumes wasn't begun since.
 	Prepared bool
+	// Released says that ReleaseVolumes has succeeded since the agent started.
+	Released bool
 	// Cleaned says that CleanPod has succeeded.
 	Cleaned bool
 	// Generation is that of the spec which the last decision was about.

@@ -128,6 +128,9 @@ func drawPod(rt dice) *v1.Pod {
 		seconds := int64(rt.n("deadline", 1, 2000))
 		p.Spec.ActiveDeadlineSeconds = &seconds
 	}
+	if rt.n("volumes?", 0, 1) == 1 {
+		p.Spec.Volumes = []v1.Volume{{Name: "data"}}
+	}
 	always := v1.ContainerRestartPolicyAlways
 	for i := range rt.n("inits", 0, 3) {
 		c := v1.Container{Name: fmt.Sprintf("i%d", i), Image: "x"}
@@ -198,7 +201,7 @@ var steps = []struct {
 	step   func(rt dice, s *sim) string
 }{
 	{10, stepSucceed}, {2, stepFail}, {3, stepExit}, {2, stepProbe}, {1, stepAgentRestarts}, {1, stepSandboxDies},
-	{2, stepCancelled}, {3, stepTime}, {1, stepStop}, {1, stepEdit}, {1, stepEvict},
+	{2, stepCancelled}, {2, stepUnheard}, {3, stepTime}, {1, stepStop}, {1, stepEdit}, {1, stepEvict},
 }
 
 func drawStep(rt dice, s *sim) string {
@@ -309,6 +312,21 @@ func stepCancelled(rt dice, s *sim) string {
 	return "nothing"
 }
 
+// stepUnheard: the runtime tells what an action did before the action has ended.
+func stepUnheard(rt dice, s *sim) string {
+	if len(s.inFlight) == 0 {
+		return "nothing"
+	}
+	a := s.inFlight[rt.n("which", 0, len(s.inFlight)-1)]
+	switch a.Kind {
+	case pod.StartContainer, pod.StopContainer, pod.RemoveContainer, pod.StopSandbox, pod.RemoveSandbox:
+		// Done twice, these do what they do once.
+		s.succeed(a)
+		s.results = s.results[:len(s.results)-1]
+	}
+	return "unheard " + string(a.Kind)
+}
+
 func stepTime(rt dice, s *sim) string {
 	s.now = s.now.Add(time.Duration(rt.n("seconds", 0, 400)) * time.Second)
 	return "time passes"
@@ -400,7 +418,7 @@ func atRest(s *sim) bool {
 		return s.last.Done && s.obs.Empty()
 	}
 	if ph := s.last.Status.Phase; ph == v1.PodSucceeded || ph == v1.PodFailed {
-		return true
+		return !s.mounted || len(s.pod.Spec.Volumes) == 0
 	}
 	for _, c := range s.last.Status.Conditions {
 		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {

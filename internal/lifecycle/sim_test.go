@@ -37,6 +37,8 @@ type sim struct {
 	// allocation and disk outlive the agent; disk is what was kept last.
 	allocation *pod.Allocation
 	disk       *pod.Kept
+	// mounted says that the pod's volumes are there.
+	mounted bool
 	// cancelled holds targets whose action the core no longer wants.
 	cancelled map[string]bool
 	// record, if set, is told of every decision.
@@ -72,6 +74,7 @@ func (s *sim) decide() lifecycle.Decision {
 		s.record(in, d)
 	}
 	s.results, s.mem, s.last = nil, d.Memory, d
+	s.laws.landed(in.Results)
 	s.laws.recall(s, d)
 	s.laws.begun(s, d)
 	s.inFlight = append(s.inFlight, d.Actions...)
@@ -99,6 +102,7 @@ func (s *sim) succeed(a pod.Action) {
 	r := pod.Result{Action: a, At: s.now}
 	switch a.Kind {
 	case pod.PreparePod:
+		s.mounted = true
 		if s.allocation == nil {
 			s.allocation = grant.Of(s.pod)
 		}
@@ -106,8 +110,10 @@ func (s *sim) succeed(a pod.Action) {
 		s.allocation = grant.Of(s.pod)
 	case pod.Keep:
 		s.disk = a.Kept
+	case pod.ReleaseVolumes:
+		s.mounted = false
 	case pod.CleanPod:
-		s.disk, s.allocation = nil, nil
+		s.disk, s.allocation, s.mounted = nil, nil, false
 	case pod.EnsureImage:
 		r.ID = "sha256:" + a.Container
 	case pod.CreateSandbox:

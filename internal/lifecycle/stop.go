@@ -15,6 +15,7 @@ import (
 // prepared for it. Once begun it is never turned back.
 func (d *decider) stop() {
 	s := d.in.Stop
+	d.giveUp(func(k pod.ActionKind) bool { return k == pod.ReleaseVolumes }) // CleanPod does that as well
 	if !d.wind(d.ender.Term(s.At, s.Grace, s.Why)) {
 		return
 	}
@@ -75,8 +76,13 @@ func (d *decider) wind(t ending.Term) bool {
 
 // giveUpMaking cancels what is being made for a pod that ends, or begins anew.
 func (d *decider) giveUpMaking() {
+	d.giveUp(func(k pod.ActionKind) bool { return k == pod.EnsureImage || makes(k) })
+}
+
+// giveUp cancels what is under way of these kinds.
+func (d *decider) giveUp(of func(pod.ActionKind) bool) {
 	for _, a := range d.plan.InFlight() {
-		if a.Kind == pod.EnsureImage || makes(a.Kind) {
+		if of(a.Kind) {
 			d.plan.GiveUp(a.Target())
 		}
 	}
@@ -115,6 +121,7 @@ const (
 func (d *decider) ending() bool {
 	if d.kept().Ending == nil && d.in.Ending != nil {
 		e := *d.in.Ending
+		d.plan.Event(v1.EventTypeWarning, e.Reason, "", e.Message)
 		d.book.Change(func(k *pod.Kept) { k.Ending, k.RestartAll = &e, nil })
 	}
 	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.kept().Ending == nil {
@@ -147,21 +154,42 @@ func (d *decider) end() {
 	}
 }
 
-// finish ends what a finished pod still holds: sidecars, then the sandbox. Its
-// containers stay, for their logs and exit codes.
+// finish ends what a finished pod still holds: sidecars, then the sandbox, then what it
+// has mounted. Its containers stay, for their logs and exit codes.
 func (d *decider) finish() {
 	const why = "the pod has run to its end"
 	if !d.wind(d.ender.Term(d.in.Now, nil, why)) {
 		return
 	}
+	stopped := true
 	for i := range d.sandboxes() {
-		d.stopSandbox(&d.sandboxes()[i], why)
+		stopped = d.stopSandbox(&d.sandboxes()[i], why) && stopped
 	}
 	if !d.durable() {
 		d.plan.Because(plan.Wait{Text: "its end is being written down"})
 		return
 	}
 	d.tidy()
+	if stopped {
+		d.releaseVolumes(why)
+	}
+}
+
+// releaseVolumes unmounts what a finished pod has mounted, once no container can use it:
+// those that the runtime lost sight of have ended with their sandbox.
+func (d *decider) releaseVolumes(why string) {
+	if d.mem.Released || len(d.in.Pod.Spec.Volumes) == 0 {
+		return
+	}
+	a := pod.Action{Kind: pod.ReleaseVolumes, Why: why}
+	if r, ok := d.plan.Retrying(a); ok {
+		d.plan.BecauseFailed("", r)
+	} else {
+		d.plan.Because(plan.Wait{Text: "its volumes are being unmounted"})
+	}
+	if d.plan.Do(a) {
+		d.mem.Prepared = false
+	}
 }
 
 // stopSandbox reports whether the sandbox is stopped, and works towards that.

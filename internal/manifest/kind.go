@@ -21,7 +21,8 @@ const (
 )
 
 // supported says which kinds a manifest may hold.
-const supported = "a manifest may hold Pod, ConfigMap, Secret, Service and ServiceAccount (v1), and RuntimeClass (node.k8s.io/v1)"
+const supported = "a manifest may hold Pod, ConfigMap, Secret, Service, ServiceAccount, " +
+	"PersistentVolume and PersistentVolumeClaim (v1), and RuntimeClass (node.k8s.io/v1)"
 
 // objectKind is the kind of an object that isn't a pod; "" if there is no such kind.
 func objectKind(kind string) objects.Kind {

@@ -85,7 +85,7 @@ var decodeCases = []decodeCase{
 	{"list at the top", "- a\n", "1 line 1 name=\"\" pod=false\n  line 1: the document is a list, but must be an object, such as a Pod"},
 	{"no kind", "metadata: {name: a}\n", "1 line 1 name=\"default/a\" pod=false\n  line 1: kind: kind is missing: the manifest of a pod begins with \"apiVersion: v1\" and \"kind: Pod\""},
 	{"other kind, others go on", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n" + good,
-		"1 line 1 name=\"default/d\" pod=false\n  line 2: kind: kind Deployment (apiVersion apps/v1) can't be used: a manifest may hold Pod, ConfigMap, Secret, Service and ServiceAccount (v1), and RuntimeClass (node.k8s.io/v1)\n2 line 5 name=\"default/web\" pod=true"},
+		"1 line 1 name=\"default/d\" pod=false\n  line 2: kind: kind Deployment (apiVersion apps/v1) can't be used: " + supported + "\n2 line 5 name=\"default/web\" pod=true"},
 	{"other version", "apiVersion: v2\nkind: Pod\n", "1 line 1 name=\"\" pod=false\n  line 1: apiVersion: apiVersion is v2, but must be v1 for a Pod"},
 	{"unknown fields keep the pod", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  contianers: []\n  zzzqqq: 1\n",
 		"1 line 1 name=\"default/a\" pod=true\n  line 5: spec.contianers: unknown field; did you mean \"containers\"?\n  line 6: spec.zzzqqq: unknown field"},

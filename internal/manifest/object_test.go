@@ -20,13 +20,27 @@ var objectCases = []decodeCase{
 		objectText("Secret", "metadata: {name: s}\ntype: Opaque\ndata: {a: aGk=}\nstringData: {b: x}\nimmutable: true\n") + "---\n" +
 		objectText("Service", "metadata: {name: svc}\nspec: {ports: [{port: 80, targetPort: http}]}\nstatus: {}\n") + "---\n" +
 		objectText("ServiceAccount", "metadata: {name: sa}\nimagePullSecrets: [{name: s}]\n") + "---\n" +
-		objectText("RuntimeClass", "metadata: {name: kata}\nhandler: kata\noverhead: {podFixed: {cpu: 10m}}\nscheduling: {tolerations: [{operator: Exists}]}\n"),
+		objectText("RuntimeClass", "metadata: {name: kata}\nhandler: kata\noverhead: {podFixed: {cpu: 10m}}\nscheduling: {tolerations: [{operator: Exists}]}\n") + "---\n" +
+		objectText("PersistentVolume", "metadata: {name: disk}\nspec: {capacity: {storage: 1Gi}, local: {path: /mnt/disk}}\n") + "---\n" +
+		objectText("PersistentVolumeClaim", "metadata: {name: data}\nspec: {resources: {requests: {storage: 1}}}\n"),
 		`1 line 1 name="default/web" pod=true
 2 line 17 ConfigMap="ns/c" object=true
 3 line 23 Secret="default/s" object=true
 4 line 31 Service="default/svc" object=true
 5 line 37 ServiceAccount="default/sa" object=true
-6 line 42 RuntimeClass="kata" object=true`},
+6 line 42 RuntimeClass="kata" object=true
+7 line 49 PersistentVolume="disk" object=true
+8 line 54 PersistentVolumeClaim="default/data" object=true`},
+	{"volumes that are misspelt", objectText("PersistentVolume", "metadata: {name: disk}\nspec:\n  capasity: {}\n  capacity: {storage: much}\n  mountOptions: [ro, 5]\n  local: /mnt\n") + "---\n" +
+		objectText("PersistentVolumeClaim", "metadata: {name: data}\nspec:\n  accessMode: [ReadWriteOnce]\n  volumeName: [a]\n"),
+		`1 line 1 PersistentVolume="disk" object=false
+  line 5: spec.capasity: unknown field; did you mean "capacity"?
+  line 6: spec.capacity[storage]: "much" is not a valid quantity (such as "500m" or "64Mi"): quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
+  line 7: spec.mountOptions[1]: is a number ("5"), but must be a string: put it in quotes if that is the value meant
+  line 8: spec.local: is a string ("/mnt"), but must be an object
+2 line 10 PersistentVolumeClaim="default/data" object=false
+  line 14: spec.accessMode: unknown field; did you mean "accessModes"?
+  line 15: spec.volumeName: is a list, but must be a string`},
 	{"in a List", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: 1}}\n- {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: k}, handler: k}\n",
 		"1 line 4 ConfigMap=\"default/a\" object=false\n  line 4: data[a]: is a number (\"1\"), but must be a string: put it in quotes if that is the value meant\n" +
 			"2 line 5 RuntimeClass=\"k\" object=true"},

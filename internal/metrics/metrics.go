@@ -36,6 +36,8 @@ type Metrics struct {
 	Credentials *Credentials
 	Garbage     *Garbage
 	Reloads     *Reloads
+	Volumes     *Volumes
+	Evictions   *Evictions
 
 	registry *prometheus.Registry
 }
@@ -51,6 +53,8 @@ func New(info Info) *Metrics {
 		Credentials: newCredentials(),
 		Garbage:     newGarbage(),
 		Reloads:     newReloads(),
+		Volumes:     newVolumes(),
+		Evictions:   newEvictions(),
 		registry:    prometheus.NewRegistry(),
 	}
 	m.registry.MustRegister(
@@ -68,6 +72,8 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(m.Credentials.collectors()...)
 	m.registry.MustRegister(m.Garbage.collectors()...)
 	m.registry.MustRegister(m.Reloads.collectors()...)
+	m.registry.MustRegister(m.Volumes.collectors()...)
+	m.registry.MustRegister(m.Evictions.collectors()...)
 	return m
 }
 

@@ -39,8 +39,11 @@ func scrape(t *testing.T, m *metrics.Metrics) string {
 func only(text string) string {
 	var out []string
 	for line := range strings.Lines(text) {
-		if strings.Contains(line, "kubelet_") || strings.Contains(line, "kubernetes_") || strings.Contains(line, "deckhand_") {
-			out = append(out, line)
+		for _, mark := range []string{"kubelet_", "kubernetes_", "deckhand_", "volume_", "storage_operation_"} {
+			if strings.Contains(line, mark) {
+				out = append(out, line)
+				break
+			}
 		}
 	}
 	return strings.Join(out, "")
@@ -77,6 +80,7 @@ func filled() *metrics.Metrics {
 	m.Pods.Restarted(true)
 	fillImages(m)
 	fillConfig(m)
+	fillVolumes(m)
 	return m
 }
 
@@ -107,6 +111,29 @@ func fillConfig(m *metrics.Metrics) {
 	m.Reloads.Loaded(time.Unix(1700000000, 0))
 	m.Reloads.Reloaded(metrics.ReloadApplied, time.Unix(1700000100, 25e7))
 	m.Reloads.Reloaded(metrics.ReloadRefused, time.Unix(1700000200, 0))
+}
+
+func fillVolumes(m *metrics.Metrics) {
+	m.Volumes.Operation("kubernetes.io/empty-dir", metrics.VolumeMount, 20*time.Millisecond, false)
+	m.Volumes.Operation("kubernetes.io/empty-dir", metrics.VolumeMount, 3*time.Second, true)
+	m.Volumes.Operation("kubernetes.io/local-volume", metrics.VolumeUnmount, 700*time.Second, false)
+	m.Volumes.Completed("kubernetes.io/empty-dir", metrics.VolumeMount, 4*time.Second)
+	m.Volumes.OrphansCleaned(5, 4)
+	m.Volumes.OrphansCleaned(2, 1) // the last search counts
+	m.Volumes.Reconstructed(7, 1)
+	m.Volumes.Reconstructed(2, 0)
+	m.CollectVolumes(func() metrics.VolumeCounts {
+		return metrics.VolumeCounts{Desired: map[string]int{"kubernetes.io/empty-dir": 3}, Actual: map[string]int{"kubernetes.io/empty-dir": 2, "kubernetes.io/secret": 1}}
+	})
+	m.CollectVolumeStats(func() []metrics.VolumeStats {
+		return []metrics.VolumeStats{
+			{Namespace: "default", Claim: "data", Capacity: 1 << 30, Available: 900 << 20, Used: 100 << 20, Inodes: 65536, InodesFree: 65000, InodesUsed: 536},
+			{Namespace: "other", Claim: "data", Capacity: 4096, Available: 0, Used: 4096},
+		}
+	})
+	m.Evictions.Evicted("emptydirfs.limit")
+	m.Evictions.Evicted("emptydirfs.limit")
+	m.Evictions.Evicted("ephemeralpodfs.limit")
 }
 
 // The golden file is the contract with dashboards: names, help, types, labels
@@ -155,6 +182,8 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		m.Pods.ContainerStarted(metrics.TypeContainer, "ErrImagePull")
 		m.Images.Asked("always", "true", "true")
 		m.Images.Checked("mustAuthenticate")
+		m.Volumes.Operation("kubernetes.io/secret", metrics.VolumeMount, time.Millisecond, true)
+		m.Volumes.Completed("kubernetes.io/secret", metrics.VolumeMount, time.Millisecond)
 	})
 	if n > 0 {
 		t.Errorf("%v allocations for each round of recording", n)

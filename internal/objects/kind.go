@@ -1,5 +1,6 @@
 // Package objects is what pods refer to by name: ConfigMaps, Secrets, Services,
-// ServiceAccounts and RuntimeClasses.
+// ServiceAccounts, RuntimeClasses and PersistentVolumeClaims, and the PersistentVolumes that
+// those are bound to.
 //
 // A Set is all of them at one time, immutable; Live is a view of the newest set for
 // those who live longer than one. Both answer the questions that an API server answers
@@ -24,15 +25,19 @@ type Kind string
 
 // The kinds that manifests may hold beside pods.
 const (
-	ConfigMap      Kind = "ConfigMap"
-	Secret         Kind = "Secret"
-	Service        Kind = "Service"
-	ServiceAccount Kind = "ServiceAccount"
-	RuntimeClass   Kind = "RuntimeClass"
+	ConfigMap             Kind = "ConfigMap"
+	Secret                Kind = "Secret"
+	Service               Kind = "Service"
+	ServiceAccount        Kind = "ServiceAccount"
+	PersistentVolume      Kind = "PersistentVolume"
+	PersistentVolumeClaim Kind = "PersistentVolumeClaim"
+	RuntimeClass          Kind = "RuntimeClass"
 )
 
 // Kinds returns all kinds, in the order in which they are told to a person.
-func Kinds() []Kind { return []Kind{ConfigMap, Secret, Service, ServiceAccount, RuntimeClass} }
+func Kinds() []Kind {
+	return []Kind{ConfigMap, Secret, Service, ServiceAccount, PersistentVolume, PersistentVolumeClaim, RuntimeClass}
+}
 
 // APIVersion is the kind's group and version, as manifests write it.
 func (k Kind) APIVersion() string {
@@ -48,7 +53,7 @@ func (k Kind) GroupVersionKind() schema.GroupVersionKind {
 }
 
 // Namespaced reports whether objects of this kind are in a namespace.
-func (k Kind) Namespaced() bool { return k != RuntimeClass }
+func (k Kind) Namespaced() bool { return k != RuntimeClass && k != PersistentVolume }
 
 // New returns an empty object of this kind; nil for a kind that isn't of Kinds.
 func (k Kind) New() Object {
@@ -61,6 +66,10 @@ func (k Kind) New() Object {
 		return &v1.Service{}
 	case ServiceAccount:
 		return &v1.ServiceAccount{}
+	case PersistentVolume:
+		return &v1.PersistentVolume{}
+	case PersistentVolumeClaim:
+		return &v1.PersistentVolumeClaim{}
 	case RuntimeClass:
 		return &nodev1.RuntimeClass{}
 	default:
@@ -85,6 +94,10 @@ func KindOf(o Object) Kind {
 		return Service
 	case *v1.ServiceAccount:
 		return ServiceAccount
+	case *v1.PersistentVolume:
+		return PersistentVolume
+	case *v1.PersistentVolumeClaim:
+		return PersistentVolumeClaim
 	case *nodev1.RuntimeClass:
 		return RuntimeClass
 	default:

@@ -40,3 +40,18 @@ func (l *Live) RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeCl
 func (l *Live) Services(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	return l.current().Services(ctx, namespace)
 }
+
+// PersistentVolumeClaim is Set.PersistentVolumeClaim of the newest set.
+func (l *Live) PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return l.current().PersistentVolumeClaim(ctx, namespace, name)
+}
+
+// PersistentVolume is Set.PersistentVolume of the newest set.
+func (l *Live) PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	return l.current().PersistentVolume(ctx, name)
+}
+
+// PersistentVolumes is Set.PersistentVolumes of the newest set.
+func (l *Live) PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error) {
+	return l.current().PersistentVolumes(ctx)
+}

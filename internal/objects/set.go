@@ -3,6 +3,7 @@ package objects
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ type Set struct {
 	list     []*Desired
 	byKey    map[Key]*Desired
 	services map[string][]*v1.Service
+	volumes  []*v1.PersistentVolume
 	synced   bool
 }
 
@@ -33,8 +35,11 @@ func NewSet(list []*Desired, synced bool) *Set {
 	})
 	for _, d := range s.list {
 		s.byKey[d.key] = d
-		if service, ok := d.object.(*v1.Service); ok {
-			s.services[service.Namespace] = append(s.services[service.Namespace], service)
+		switch o := d.object.(type) {
+		case *v1.Service:
+			s.services[o.Namespace] = append(s.services[o.Namespace], o)
+		case *v1.PersistentVolume:
+			s.volumes = append(s.volumes, o)
 		}
 	}
 	return s
@@ -79,6 +84,26 @@ func (s *Set) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass
 // defines becomes known at once, with its pods.
 func (s *Set) Services(_ context.Context, namespace string) ([]*v1.Service, error) {
 	return s.services[namespace], nil
+}
+
+// PersistentVolumeClaim returns a PersistentVolumeClaim.
+func (s *Set) PersistentVolumeClaim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return lookUp[*v1.PersistentVolumeClaim](s, Key{PersistentVolumeClaim, namespace, name})
+}
+
+// PersistentVolume returns a PersistentVolume.
+func (s *Set) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
+	return lookUp[*v1.PersistentVolume](s, Key{Kind: PersistentVolume, Name: name})
+}
+
+// PersistentVolumes returns all PersistentVolumes, sorted by name, in a slice that is
+// read-only. The error is ErrReading until every source of manifests has reported: who takes
+// the best of them, or gives up on one, has to know them all.
+func (s *Set) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, error) {
+	if !s.synced {
+		return nil, fmt.Errorf("persistentvolumes aren't all known yet: %w", ErrReading)
+	}
+	return s.volumes, nil
 }
 
 func lookUp[T Object](s *Set, k Key) (T, error) {

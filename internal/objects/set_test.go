@@ -24,6 +24,9 @@ type source interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
+	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
 }
 
 var _, _ source = &objects.Set{}, &objects.Live{}
@@ -46,6 +49,7 @@ func TestLookUps(t *testing.T) {
 		&v1.Service{ObjectMeta: meta("a", "z")}, &v1.Service{ObjectMeta: meta("a", "b")}, &v1.Service{ObjectMeta: meta("b", "c")},
 		&v1.ConfigMap{ObjectMeta: meta("a", "x"), Data: map[string]string{"of": "a"}}, &v1.ConfigMap{ObjectMeta: meta("b", "x")},
 		&v1.Secret{ObjectMeta: meta("a", "x")}, &v1.ServiceAccount{ObjectMeta: meta("a", "x")}, &nodev1.RuntimeClass{ObjectMeta: meta("", "x")},
+		&v1.PersistentVolumeClaim{ObjectMeta: meta("a", "x")}, &v1.PersistentVolume{ObjectMeta: meta("", "y")}, &v1.PersistentVolume{ObjectMeta: meta("", "x")},
 	)
 	set := objects.NewSet(everything, true)
 	for name, s := range map[string]source{"set": set, "live": objects.NewLive(func() *objects.Set { return set })} {
@@ -66,6 +70,16 @@ func TestLookUps(t *testing.T) {
 			if err != nil || len(services) != 2 || services[0].Name != "b" || services[1].Name != "z" {
 				t.Errorf("services %v, error %v", services, err)
 			}
+			if o, err := s.PersistentVolumeClaim(ctx, "a", "x"); err != nil || o != everything[8].Object() {
+				t.Errorf("PersistentVolumeClaim %v, error %v", o, err)
+			}
+			if o, err := s.PersistentVolume(ctx, "y"); err != nil || o != everything[9].Object() {
+				t.Errorf("PersistentVolume %v, error %v", o, err)
+			}
+			volumes, err := s.PersistentVolumes(ctx)
+			if err != nil || len(volumes) != 2 || volumes[0] != everything[10].Object() || volumes[1] != everything[9].Object() {
+				t.Errorf("PersistentVolumes %v, error %v", volumes, err)
+			}
 			if services, err := s.Services(ctx, "none"); err != nil || len(services) != 0 {
 				t.Errorf("services %v, error %v; want none", services, err)
 			}
@@ -81,11 +95,15 @@ func TestMissing(t *testing.T) {
 		_, secret := s.Secret(ctx, "a", "x")
 		_, account := s.ServiceAccount(ctx, "a", "default")
 		_, class := s.RuntimeClass(ctx, "kata")
+		_, claim := s.PersistentVolumeClaim(ctx, "a", "data")
+		_, volume := s.PersistentVolume(ctx, "disk")
 		for want, err := range map[string]error{
-			`configmap "x" not found in namespace "b" (no manifest defines it)`:            configMap,
-			`secret "x" not found in namespace "a" (no manifest defines it)`:               secret,
-			`serviceaccount "default" not found in namespace "a" (no manifest defines it)`: account,
-			`runtimeclass "kata" not found (no manifest defines it)`:                       class,
+			`configmap "x" not found in namespace "b" (no manifest defines it)`:                configMap,
+			`secret "x" not found in namespace "a" (no manifest defines it)`:                   secret,
+			`serviceaccount "default" not found in namespace "a" (no manifest defines it)`:     account,
+			`runtimeclass "kata" not found (no manifest defines it)`:                           class,
+			`persistentvolumeclaim "data" not found in namespace "a" (no manifest defines it)`: claim,
+			`persistentvolume "disk" not found (no manifest defines it)`:                       volume,
 		} {
 			if synced {
 				if !apierrors.IsNotFound(fmt.Errorf("wrapped: %w", err)) || errors.Is(err, objects.ErrReading) || err.Error() != want {
@@ -97,6 +115,21 @@ func TestMissing(t *testing.T) {
 				t.Errorf("error %v, want ErrReading", err)
 			}
 		}
+	}
+}
+
+// TestVolumesAreAllOrNone: who takes the best of some that are known may miss a better one.
+func TestVolumesAreAllOrNone(t *testing.T) {
+	known := of(&v1.PersistentVolume{ObjectMeta: meta("", "x")})
+	s := objects.NewSet(known, false)
+	if volumes, err := s.PersistentVolumes(t.Context()); !errors.Is(err, objects.ErrReading) || volumes != nil {
+		t.Errorf("volumes %v, error %v", volumes, err)
+	}
+	if o, err := s.PersistentVolume(t.Context(), "x"); err != nil || o != known[0].Object() {
+		t.Errorf("one of them by its name: %v, error %v", o, err)
+	}
+	if volumes, err := objects.NewSet(nil, true).PersistentVolumes(t.Context()); err != nil || len(volumes) != 0 {
+		t.Errorf("volumes %v, error %v; want none", volumes, err)
 	}
 }
 
@@ -153,5 +186,8 @@ func TestKinds(t *testing.T) {
 	}
 	if got := (objects.Key{Kind: objects.RuntimeClass, Name: "kata"}).String(); got != "RuntimeClass kata" {
 		t.Error(got)
+	}
+	if objects.PersistentVolume.Namespaced() || !objects.PersistentVolumeClaim.Namespaced() {
+		t.Error("a PersistentVolume is the node's, its claim in a namespace")
 	}
 }

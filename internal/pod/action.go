@@ -28,6 +28,8 @@ const (
 	StopContainer ActionKind = "StopContainer"
 	// RemoveContainer removes instance ID, which has ended or never ran, and its log.
 	RemoveContainer ActionKind = "RemoveContainer"
+	// ReleaseVolumes unmounts the volumes of a pod that has run to its end and stays known.
+	ReleaseVolumes ActionKind = "ReleaseVolumes"
 	// CleanPod takes down what PreparePod made, the pod's logs and what was kept of it.
 	CleanPod ActionKind = "CleanPod"
 	// Keep writes Kept to disk.

@@ -100,7 +100,7 @@ type Meter interface {
 	Running(sinceSeen time.Duration)
 }
 
-// Config is what a Pool is built from. Every field is needed.
+// Config is what a Pool is built from. Every field is needed that doesn't say otherwise.
 type Config struct {
 	Desired  Desired
 	Observed Observed
@@ -116,6 +116,13 @@ type Config struct {
 	Node func() lifecycle.Node
 	// Surplus tells which of a pod's ended instances the node keeps no longer; nil for none.
 	Surplus func(types.UID) []string
+	// Ending tells the verdict that a pod has to end though it is wanted, which the pod's Wake
+	// was called after; nil for none, or for nobody who comes to verdicts. The first one is
+	// carried out to its end, also by a later agent; another may shorten its grace.
+	Ending func(types.UID) *pod.Ending
+	// Gone is told of each pod that nothing is left of: what was known of it mustn't hold for
+	// another one of its UID. It doesn't block; nil if nobody wants to know.
+	Gone func(types.UID)
 	// SparesOthers leaves pods alone that no source has wanted since the agent started,
 	// unless one wants another pod of that name: they may be an API server's, which isn't
 	// asked.
@@ -253,6 +260,9 @@ func (p *Pool) remove(w *worker) bool {
 	p.cfg.Statuses.Forget(w.uid)
 	p.cfg.Probes.Forget(w.uid)
 	p.cfg.Journal.Close(w.uid)
+	if p.cfg.Gone != nil {
+		p.cfg.Gone(w.uid)
+	}
 	// A late wake-up may have gone to the worker that had ended already.
 	return p.waiting[w.name] || !p.cfg.Observed.Get(w.uid).Empty()
 }

@@ -45,6 +45,10 @@ type world struct {
 	// asked has each set of probes that was asked for, journal each record.
 	asked   []string
 	journal []string
+	// endings holds verdicts on pods, events what was told of pods, gone those that are gone.
+	endings map[types.UID]*pod.Ending
+	events  []string
+	gone    []types.UID
 	// core, if set, takes the place of the core.
 	core func(lifecycle.Input) lifecycle.Decision
 }
@@ -119,12 +123,12 @@ func newWorld(t *testing.T) *world {
 // bareWorld has no pool yet, and a runtime that isn't known yet.
 func bareWorld() *world {
 	return &world{synced: true, changed: make(chan struct{}, 1), known: make(chan struct{}), runtime: map[types.UID]*pod.Observed{},
-		hold: map[string]chan struct{}{}, reports: map[types.UID]pod.Report{}, kept: map[types.UID]*pod.Kept{}, results: map[types.UID][]pod.ProbeResult{}}
+		hold: map[string]chan struct{}{}, reports: map[types.UID]pod.Report{}, kept: map[types.UID]*pod.Kept{}, endings: map[types.UID]*pod.Ending{}, results: map[types.UID][]pod.ProbeResult{}}
 }
 
 // start runs a pool on the world until the test ends or stop is called.
 func (w *world) start(t *testing.T) (stop func()) {
-	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, SparesOthers: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
+	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, Ending: w.ending, Gone: w.forgetVerdict, SparesOthers: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
 	if w.core != nil {
 		w.pool.core = w.core
 	}
@@ -146,10 +150,15 @@ func (w *world) Changed() <-chan struct{}              { return w.changed }
 func (w *world) Synced() <-chan struct{}               { return w.known }
 func (w *world) LoggedAttempts(*v1.Pod) map[string]int { return nil }
 func (w *world) Leftovers() ([]types.UID, error)       { return w.leftovers, nil }
-func (w *world) Event(*v1.Pod, pod.Event)              {}
 func (w *world) Decided(time.Duration)                 {}
 func (w *world) Running(time.Duration)                 {}
 func (w *world) Publish(uid types.UID, r pod.Report)   { w.mu.Lock(); w.reports[uid] = r; w.mu.Unlock() }
+
+func (w *world) Event(p *v1.Pod, e pod.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, fmt.Sprintf("%s %s %s: %s", p.UID, e.Type, e.Reason, e.Message))
+}
 
 func (w *world) Forget(uid types.UID) {
 	w.mu.Lock()

@@ -192,6 +192,9 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	if surplus := w.pool.cfg.Surplus; surplus != nil {
 		in.Surplus = surplus(w.uid)
 	}
+	if ending := w.pool.cfg.Ending; ending != nil {
+		in.Ending = ending(w.uid)
+	}
 	if desired != nil {
 		in.Pod = desired.Pod
 		if string(w.uid) != desired.Base {

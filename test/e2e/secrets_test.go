@@ -75,6 +75,7 @@ func TestBadObjectsAndSecrets(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *node.Node, *secrets){
 			"last good": testLastGoodObjects, "immutable": testImmutableObjects, "twice": testObjectsTwice,
 			"malformed": testMalformedObjects, "registry": testRegistryPassword, "misused": testMisusedSecrets,
+			"volumes": testSecretVolumes,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -222,13 +223,14 @@ func testMisusedSecrets(t *testing.T, n *node.Node, s *secrets) {
 
 // Neither what the agent tells and logs, nor what it writes, has a Secret's value in it.
 func testSecretsAreNotTold(t *testing.T, n *node.Node, s *secrets) {
-	before := n.Await("it tells of its pods", node.Ready("g", "i", "t"))
+	before := n.Await("it tells of its pods", node.Ready("g", "i", "t", "v"))
 	n.Kill()
 	n.Start()
-	n.Await("the next one does", agentIs(n), node.Ready("g", "i", "t"), waiting("u-nul", "CreateContainerConfigError", ""))
+	n.Await("the next one does", agentIs(n), node.Ready("g", "i", "t", "v"), held("v-key"), waiting("u-nul", "CreateContainerConfigError", ""))
 	for command, must := range map[string]string{
 		"events -o json": "u-nul", "events": "u-nul", "pods -o yaml": "u-nul", "pods -o json": "u-nul", "pods": "u-nul", "why": "u-nul",
 		"journal u-command": "StartError", "why u-command": "quotes the name",
+		"journal v-path": "backslash", "why v": "v-", "why v-both": "both a file and a folder", "events v-key": "FailedMount",
 	} {
 		out, _ := n.Deckhand(strings.Fields(command)...)
 		s.notIn(t, "deckhand "+command, []byte(out), must)
@@ -250,9 +252,9 @@ func testSecretsAreNotTold(t *testing.T, n *node.Node, s *secrets) {
 }
 
 // On disk they are where they have to be known from after a restart, for root only, and
-// in what is the runtime's.
+// in what is the runtime's. Volumes have them in memory.
 func testSecretsAreNotOnDisk(t *testing.T, n *node.Node, s *secrets) {
-	kept, files := filepath.Join(n.RootDir, "checkpoints", "desired"), 0
+	kept, files, inMemories := filepath.Join(n.RootDir, "checkpoints", "desired"), 0, 0
 	apart := []string{kept, filepath.Join(n.RootDir, "containerd")}
 	err := filepath.WalkDir(n.RootDir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -260,7 +262,15 @@ func testSecretsAreNotOnDisk(t *testing.T, n *node.Node, s *secrets) {
 			return err
 		case slices.Contains(apart, path):
 			return fs.SkipDir
-		case !d.Type().IsRegular():
+		case !d.IsDir() && !d.Type().IsRegular():
+			return nil
+		case inMemory(n, path):
+			inMemories++
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir():
 			return nil
 		}
 		files++
@@ -268,8 +278,8 @@ func testSecretsAreNotOnDisk(t *testing.T, n *node.Node, s *secrets) {
 		s.notIn(t, path, text, "")
 		return err
 	})
-	if err != nil || files < 10 {
-		t.Errorf("looked into %d files below the root folder: %v", files, err)
+	if err != nil || files < 10 || inMemories != 3 { // two volumes, and a part of one
+		t.Errorf("looked into %d files below the root folder, and %d folders and files are in memory: %v", files, inMemories, err)
 	}
 	checkpoint := filepath.Join(kept, "file.json")
 	info, err := os.Stat(checkpoint)

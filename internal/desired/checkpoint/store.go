@@ -26,6 +26,9 @@ import (
 //     Seen is when the record's content was first seen, which comes to the same.
 //   - 2 has them, and a record's content as its pod.
 //   - 3 has other objects beside pods.
+//
+// A kind of object that is new needs no new version: a reader that doesn't know it tells so, and
+// takes all other records.
 const version = 3
 
 // ErrNewer is in the error of Load and Save when the file on disk was written by a

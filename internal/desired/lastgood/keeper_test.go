@@ -258,6 +258,7 @@ func FuzzAccept(f *testing.F) {
 	f.Add([]byte(sourcetest.Broken))
 	f.Add(docs(sourcetest.Invalid("web"), db))
 	f.Add(docs(web, db, settings, token, sourcetest.Immutable(sourcetest.ConfigMap("settings", "b"))))
+	f.Add(docs(db, sourcetest.Volume("disk", "1Gi"), settings))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		k := newKeeper()
 		k.Accept("f", docs(web, db, settings), start)

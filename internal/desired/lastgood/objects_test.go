@@ -125,7 +125,7 @@ func TestGoneObjectIsAnother(t *testing.T) {
 
 func TestRestoreObjects(t *testing.T) {
 	k := newKeeper()
-	k.Accept("f", docs(web, settings, token), start)
+	k.Accept("f", docs(web, settings, token, sourcetest.Volume("disk", "1Gi")), start)
 	before := k.Report()
 	records := k.Records()()
 
@@ -136,7 +136,7 @@ func TestRestoreObjects(t *testing.T) {
 	if len(failed) != 2 || !strings.Contains(failed[0].Error(), "Ingress") || !strings.Contains(failed[1].Error(), "default/x") || strings.Contains(failed[1].Error(), "hunter2") {
 		t.Errorf("errors %v, want one about each bad record", failed)
 	}
-	after := checkObjects(t, again, 0, "settings=a", "token=hunter2")
+	after := checkObjects(t, again, 0, "disk=1Gi", "disk=1Gi", "settings=a", "token=hunter2")
 	for i, c := range after.Objects {
 		x, y := before.Objects[i].Object.Object(), c.Object.Object()
 		if x.GetUID() != y.GetUID() || x.GetResourceVersion() != y.GetResourceVersion() {

@@ -70,6 +70,33 @@ func TestEverythingWrongWithAnObjectIsTold(t *testing.T) {
 	}
 }
 
+func TestEverythingWrongWithVolumesIsTold(t *testing.T) {
+	for text, want := range map[string][]string{
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk}\nspec:\n  capacity:\n    storage: 0\n  accessModes: [ReadWriteOnce, Always]\n  claimRef: {name: data}\n  local:\n    path: disk\n": {
+			"line 4: spec.nodeAffinity.required: Required value: must say on which node a local volume is, such as by the label kubernetes.io/hostname",
+			"line 6: spec.capacity[storage]: Invalid value: \"0\": must be greater than zero",
+			"line 7: spec.accessModes[1]: Unsupported value: \"Always\": supported values: ",
+			"line 8: spec.claimRef.namespace: Required value: ",
+			"line 10: spec.local.path: Invalid value: \"disk\": must be an absolute path",
+		},
+		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk}\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [ReadWriteOnce]\n  hostPath: {path: /a}\n  nfs: {path: /b}\n": {
+			"line 8: spec.nfs: Forbidden: may not specify more than 1 volume type",
+			"line 8: spec.nfs.server: Required value: must be the host name or address of the NFS server",
+		},
+		"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec:\n  storageClassName: Fast\n  resources:\n    requests:\n      memory: 1Gi\n": {
+			"line 4: spec.accessModes: Required value: at least 1 access mode is required",
+			"line 5: spec.storageClassName: Invalid value: \"Fast\": ",
+			"line 7: spec.resources.requests[storage]: Required value: must be the size of the volume, such as \"1Gi\"",
+		},
+	} {
+		r, d := readOne(t, text)
+		_, wrong := r.CompleteObject(d, time.Now())
+		if len(wrong) != len(want) || !slices.EqualFunc(wrong, want, strings.HasPrefix) {
+			t.Errorf("%s\nerrors\n%s\nwant\n%s", text, strings.Join(wrong, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
 func TestFrozen(t *testing.T) {
 	text := sourcetest.Immutable(sourcetest.ConfigMap("c", "a"))
 	r, d := readOne(t, text)

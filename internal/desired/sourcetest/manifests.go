@@ -61,6 +61,20 @@ func Secret(name, value string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s}\nstringData: {key: %q}\n", name, value)
 }
 
+// Volume returns good manifests of a PersistentVolume and of a claim to it, of the same name.
+func Volume(name, size string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s}
+spec: {capacity: {storage: %[2]s}, accessModes: [ReadWriteOnce], hostPath: {path: /mnt/%[1]s}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %[1]s}
+spec: {volumeName: %[1]s, accessModes: [ReadWriteOnce], resources: {requests: {storage: %[2]s}}}
+`, name, size)
+}
+
 // Rules returns the real defaults and validation.
 func Rules() reader.Rules {
 	return reader.Rules{SetDefaults: podspec.SetDefaults, Validate: podspec.Validate, QOSClass: resources.QOSClass}
@@ -84,8 +98,8 @@ func Pods(r desired.Report) []string {
 }
 
 // Objects returns the report's ConfigMaps and Secrets as "name=value", with the value
-// that ConfigMap and Secret gave them, and other objects by their names, sorted; stale ones end
-// in "!".
+// that ConfigMap and Secret gave them, PersistentVolumes and their claims as "name=size", and
+// other objects by their names, sorted; stale ones end in "!".
 func Objects(r desired.Report) []string {
 	list := []string{}
 	for _, c := range r.Objects {
@@ -95,6 +109,10 @@ func Objects(r desired.Report) []string {
 			s += "=" + o.Data["key"]
 		case *v1.Secret:
 			s += "=" + string(o.Data["key"])
+		case *v1.PersistentVolume:
+			s += "=" + o.Spec.Capacity.Storage().String()
+		case *v1.PersistentVolumeClaim:
+			s += "=" + o.Spec.Resources.Requests.Storage().String()
 		}
 		if c.Object.Stale != "" {
 			s += "!"

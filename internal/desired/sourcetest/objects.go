@@ -167,3 +167,38 @@ func testNewSourceObjects(t *testing.T, f Fixture) {
 		t.Errorf("the second is a %s", kind)
 	}
 }
+
+func testVolumes(t *testing.T, f Fixture) {
+	sink := NewRecorder()
+	start(t, f.New(sink))
+	f.Put(Manifest("web", "app:1") + "---\n" + Volume("disk", "1Gi"))
+	r := sink.Wait(t, "the volume and its claim", HasObjects("disk=1Gi", "disk=1Gi"))
+	for _, c := range r.Objects {
+		o, key := c.Object.Object(), c.Object.Key()
+		if o.GetUID() == "" || o.GetNamespace() != key.Namespace || (key.Namespace != "") != (key.Kind == objects.PersistentVolumeClaim) {
+			t.Errorf("%s isn't complete: UID %q, namespace %q", c.Object, o.GetUID(), o.GetNamespace())
+		}
+	}
+	f.Remove()
+	sink.Wait(t, "no object", HasObjects())
+}
+
+func testEditedVolumes(t *testing.T, f Fixture) {
+	sink := NewRecorder()
+	stop := start(t, f.New(sink))
+	f.Put(Volume("disk", "1Gi"))
+	before := sink.Wait(t, "the volume and its claim", HasObjects("disk=1Gi", "disk=1Gi"))
+	stop()
+
+	f.Put(Volume("disk", "2Gi"))
+	sink = NewRecorder()
+	start(t, f.New(sink))
+	after := sink.Wait(t, "both after an edit that nobody saw", HasObjects("disk=2Gi", "disk=2Gi"))
+	for i, c := range after.Objects {
+		same(t, before.Objects[i], c)
+	}
+	f.Put(Volume("disk", "0"))
+	sink.Wait(t, "two problems, and both as they were", func(r desired.Report) bool {
+		return HasObjects("disk=2Gi!", "disk=2Gi!")(r) && len(r.Problems) == 2
+	})
+}

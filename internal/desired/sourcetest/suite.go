@@ -44,6 +44,7 @@ func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 		"run twice at once":                 testRunTwice,
 		"objects have an identity":          testObjects,
 		"bad text loses no object":          testBadObject,
+		"volumes and their claims":          testVolumes,
 	})
 }
 
@@ -62,6 +63,7 @@ func RunLasting(t *testing.T, fixture func(t *testing.T) Fixture) {
 		"an edited object is the same":       testEditedObject,
 		"an immutable object":                testImmutable,
 		"a new source knows the objects":     testNewSourceObjects,
+		"edited volumes are the same":        testEditedVolumes,
 	})
 }
 

@@ -31,6 +31,10 @@ func CleanObject(o objects.Object) {
 	switch o := o.(type) {
 	case *v1.Service:
 		o.Status = v1.ServiceStatus{}
+	case *v1.PersistentVolume:
+		o.Status = v1.PersistentVolumeStatus{}
+	case *v1.PersistentVolumeClaim:
+		o.Status = v1.PersistentVolumeClaimStatus{}
 	case *v1.ConfigMap:
 		giveEmpty(o.BinaryData)
 	case *v1.Secret:

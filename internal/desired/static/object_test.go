@@ -27,9 +27,11 @@ func TestCleanObject(t *testing.T) {
 	}
 	got.SetSelfLink("/x")
 	service := &v1.Service{Status: v1.ServiceStatus{LoadBalancer: v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: "1.2.3.4"}}}}}
+	claim := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{VolumeName: "disk"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
+	volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}}
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}}
 	var texts []string
-	for _, o := range []objects.Object{plain, got, service, class} {
+	for _, o := range []objects.Object{plain, got, service, class, claim, volume} {
 		static.CleanObject(o)
 		text, err := static.Canonical(o)
 		if err != nil {
@@ -44,8 +46,14 @@ func TestCleanObject(t *testing.T) {
 	if strings.Contains(texts[2], "1.2.3.4") || len(service.Status.LoadBalancer.Ingress) > 0 {
 		t.Errorf("a service keeps its status: %s", texts[2])
 	}
-	if class.Namespace != "" {
-		t.Errorf("a RuntimeClass is in namespace %s", class.Namespace)
+	if class.Namespace != "" || volume.Namespace != "" {
+		t.Errorf("a RuntimeClass is in namespace %q, a PersistentVolume in %q", class.Namespace, volume.Namespace)
+	}
+	if want := `{"metadata":{"namespace":"default"},"spec":{"volumeName":"disk"}}`; texts[4] != want || claim.Status.Phase != "" {
+		t.Errorf("a claim is %s, want %s; phase %q", texts[4], want, claim.Status.Phase)
+	}
+	if want := `{"metadata":{"name":"disk"},"spec":{}}`; texts[5] != want || volume.Status.Phase != "" {
+		t.Errorf("a volume is %s, want %s; phase %q", texts[5], want, volume.Status.Phase)
 	}
 }
 

@@ -27,6 +27,8 @@ type Kill struct {
 	// Gentle says that it had a grace at all: then it gets at least minGrace after
 	// its hook or its turn.
 	Gentle bool
+	// Why is what it was first asked to end for.
+	Why string
 }
 
 // Ender ends the containers of one pod, as part of one decision.
@@ -176,7 +178,7 @@ func (e *Ender) Stop(c *pod.Container, t Term) { e.kill(c, t, false) }
 func (e *Ender) kill(c *pod.Container, t Term, held bool) {
 	k, known := e.Kills[c.ID]
 	if !known {
-		k = Kill{By: t.By, Gentle: t.Gentle}
+		k = Kill{By: t.By, Gentle: t.Gentle, Why: t.Why}
 		e.Plan.Event(v1.EventTypeNormal, "Killing", c.Name, t.told(c.Name))
 	}
 	if t.By.Before(k.By) {

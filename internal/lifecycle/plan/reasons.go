@@ -76,7 +76,9 @@ func Advice(reason string) string {
 	case "RunContainerError":
 		return "the container couldn't be started: check that its command exists in the image and may be executed"
 	case "FailedMount":
-		return "check the volume that the message names"
+		return "mend what the message names: the volume in the manifest, or what it is made from on this node"
+	case "FailedUnmount":
+		return "end what still uses the volume that the message names: this is tried again by itself"
 	case "FailedCreatePodSandBox":
 		return "check the runtime and its network: `deckhand pods`, the runtime's log"
 	case "SysctlForbidden", "AppArmor", "SupplementalGroupsPolicyNotSupported":

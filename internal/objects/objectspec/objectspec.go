@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/podspec/defaults"
+	"github.com/deckhand-node/deckhand/internal/podspec/volume"
 )
 
 // SetDefaults fills in what an object leaves out, in place: its namespace too, where
@@ -25,6 +27,10 @@ func SetDefaults(o objects.Object) {
 		secretDefaults(o)
 	case *v1.Service:
 		serviceDefaults(&o.Spec)
+	case *v1.PersistentVolume:
+		defaults.PersistentVolume(&o.Spec)
+	case *v1.PersistentVolumeClaim:
+		defaults.Claim(&o.Spec)
 	}
 }
 
@@ -49,6 +55,10 @@ func Validate(o objects.Object) field.ErrorList {
 		errs = append(errs, secret(o)...)
 	case *v1.Service:
 		errs = append(errs, service(&o.Spec, field.NewPath("spec"))...)
+	case *v1.PersistentVolume:
+		errs = append(errs, persistentVolume(&o.Spec, field.NewPath("spec"))...)
+	case *v1.PersistentVolumeClaim:
+		errs = append(errs, volume.ClaimSpec(&o.Spec, field.NewPath("spec"))...)
 	case *nodev1.RuntimeClass:
 		errs = append(errs, runtimeClass(o)...)
 	}
@@ -57,8 +67,10 @@ func Validate(o objects.Object) field.ErrorList {
 
 // Frozen returns what stands in the way of making old, which is complete, become
 // new: an immutable ConfigMap or Secret keeps its data, and stays immutable. Other edits
-// that an API server refuses (of a Secret's type, of a RuntimeClass' handler) aren't
-// in the way: there is nobody but the manifest's author whom they could surprise.
+// that an API server refuses (of a Secret's type, of a RuntimeClass' handler, of what a
+// PersistentVolumeClaim asks for or where a PersistentVolume's data are) aren't in the way:
+// there is nobody but the manifest's author whom they could surprise. A claim that is bound
+// stays with its volume whatever becomes of either's manifest: see internal/volume/binder.
 func Frozen(old, new objects.Object) field.ErrorList {
 	switch old := old.(type) {
 	case *v1.ConfigMap:

@@ -175,6 +175,16 @@ func TestDefaults(t *testing.T) {
 		{objects.Secret, "metadata: {name: a, namespace: b}, data: {k: AA==, l: AA==}, stringData: {k: v}", "data: {k: dg==, l: AA==}\nmetadata: {name: a, namespace: b}\ntype: Opaque"},
 		{objects.Secret, "metadata: {name: a}, type: x/y, stringData: {k: v}", "data: {k: dg==}\nmetadata: {name: a, namespace: default}\ntype: x/y"},
 		{objects.ServiceAccount, "metadata: {name: a}", "metadata: {name: a, namespace: default}"},
+		{objects.PersistentVolumeClaim, "metadata: {name: a}, spec: {volumeName: x}", "metadata: {name: a, namespace: default}\nspec: {volumeName: x, volumeMode: Filesystem}"},
+		{objects.PersistentVolumeClaim, "metadata: {name: a}, spec: {volumeMode: Block, storageClassName: ''}", "metadata: {name: a, namespace: default}\nspec: {volumeMode: Block, storageClassName: ''}"},
+		{objects.PersistentVolume, "metadata: {name: a}, spec: {hostPath: {path: /a}}",
+			"metadata: {name: a}\nspec: {hostPath: {path: /a, type: ''}, persistentVolumeReclaimPolicy: Retain, volumeMode: Filesystem}"},
+		{objects.PersistentVolume, "metadata: {name: a}, spec: {local: {path: /a}, persistentVolumeReclaimPolicy: Delete, volumeMode: Block}",
+			"metadata: {name: a}\nspec: {local: {path: /a}, persistentVolumeReclaimPolicy: Delete, volumeMode: Block}"},
+		{objects.PersistentVolume, "metadata: {name: a}, spec: {iscsi: {iqn: x}, rbd: {image: b, pool: c}, azureDisk: {diskName: a}, scaleIO: {gateway: a}}",
+			"metadata: {name: a}\nspec: {iscsi: {iqn: x, iscsiInterface: default}, rbd: {image: b, pool: c, user: admin, keyring: /etc/ceph/keyring}, " +
+				"azureDisk: {diskName: a, cachingMode: ReadWrite, kind: Shared, fsType: ext4, readOnly: false}, scaleIO: {gateway: a, storageMode: ThinProvisioned, fsType: xfs}, " +
+				"persistentVolumeReclaimPolicy: Retain, volumeMode: Filesystem}"},
 		{objects.RuntimeClass, "metadata: {name: a}, handler: b", "metadata: {name: a}\nhandler: b"},
 		{objects.Service, "metadata: {name: a}, spec: {clusterIP: 10.0.0.1, ports: [{port: 80}, {port: 81, protocol: UDP, targetPort: x}]}",
 			"metadata: {name: a, namespace: default}\nspec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], internalTrafficPolicy: Cluster, " +
@@ -236,6 +246,15 @@ func TestFrozen(t *testing.T) {
 	if errs := objectspec.Frozen(&v1.Service{}, &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x"}}); len(errs) > 0 {
 		t.Errorf("a service isn't immutable: %v", errs)
 	}
+	for kind, text := range map[objects.Kind]string{
+		objects.PersistentVolume:      "metadata: {name: a}, spec: {hostPath: {path: /a}}\nmetadata: {name: a}, spec: {local: {path: /b}}",
+		objects.PersistentVolumeClaim: "metadata: {name: a}, spec: {volumeName: a}\nmetadata: {name: a}, spec: {volumeName: b, storageClassName: c}",
+	} {
+		before, after, _ := strings.Cut(text, "\n")
+		if errs := objectspec.Frozen(read(t, kind, before), read(t, kind, after)); len(errs) > 0 {
+			t.Errorf("a %s isn't immutable: %v", kind, errs)
+		}
+	}
 }
 
 // What the decoder accepts is completed and judged without a panic, and judging
@@ -248,6 +267,8 @@ func FuzzObject(f *testing.F) {
 	f.Add(example)
 	f.Add([]byte("apiVersion: v1\nkind: Service\nspec: {ports: [{port: -1, targetPort: ''}], clusterIPs: ['', None, x], sessionAffinity: ClientIP, sessionAffinityConfig: {}}\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\ndata: {a: null}\nstringData: {b: c}\n"))
+	f.Add([]byte("apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: -1, x: 1}, accessModes: [''], claimRef: {}, local: {}, csi: {nodeStageSecretRef: {}}, nodeAffinity: {required: {nodeSelectorTerms: [{}]}}}\n"))
+	f.Add([]byte("apiVersion: v1\nkind: PersistentVolumeClaim\nspec: {resources: {requests: {storage: 1}}, selector: {matchExpressions: [{}]}, dataSource: {}, dataSourceRef: {}}\n"))
 	f.Add([]byte("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\noverhead: {}\nscheduling: {tolerations: [{}]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, d := range manifest.Decode(data) {

@@ -5,6 +5,8 @@ import v1 "k8s.io/api/core/v1"
 const (
 	tokenLifetimeSeconds       int64 = 60 * 60
 	certificateLifetimeSeconds int32 = 24 * 60 * 60
+
+	iscsiInterface = "default"
 )
 
 func volume(v *v1.Volume) {
@@ -12,14 +14,12 @@ func volume(v *v1.Volume) {
 		v.EmptyDir = &v1.EmptyDirVolumeSource{}
 	}
 	s := &v.VolumeSource
-	if s.HostPath != nil {
-		orPointer(&s.HostPath.Type, v1.HostPathUnset)
-	}
+	hostPath(s.HostPath)
 	if s.Image != nil {
 		orDefault(&s.Image.PullPolicy, pullPolicy(s.Image.Reference))
 	}
 	if s.Ephemeral != nil && s.Ephemeral.VolumeClaimTemplate != nil {
-		orPointer(&s.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+		Claim(&s.Ephemeral.VolumeClaimTemplate.Spec)
 	}
 	fileVolumes(s)
 	networkVolumes(s)
@@ -65,21 +65,13 @@ func downward(files []v1.DownwardAPIVolumeFile) {
 
 func networkVolumes(s *v1.VolumeSource) {
 	if s.ISCSI != nil {
-		orDefault(&s.ISCSI.ISCSIInterface, "default")
+		orDefault(&s.ISCSI.ISCSIInterface, iscsiInterface)
 	}
 	if s.RBD != nil {
-		orDefault(&s.RBD.RBDPool, "rbd")
-		orDefault(&s.RBD.RadosUser, "admin")
-		orDefault(&s.RBD.Keyring, "/etc/ceph/keyring")
+		ceph(&s.RBD.RBDPool, &s.RBD.RadosUser, &s.RBD.Keyring)
 	}
-	if s.AzureDisk != nil {
-		orPointer(&s.AzureDisk.CachingMode, v1.AzureDataDiskCachingReadWrite)
-		orPointer(&s.AzureDisk.Kind, v1.AzureSharedBlobDisk)
-		orPointer(&s.AzureDisk.FSType, "ext4")
-		orPointer(&s.AzureDisk.ReadOnly, false)
-	}
+	azureDisk(s.AzureDisk)
 	if s.ScaleIO != nil {
-		orDefault(&s.ScaleIO.StorageMode, "ThinProvisioned")
-		orDefault(&s.ScaleIO.FSType, "xfs")
+		scaleIO(&s.ScaleIO.StorageMode, &s.ScaleIO.FSType)
 	}
 }

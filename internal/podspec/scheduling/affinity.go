@@ -39,19 +39,26 @@ func affinity(a *v1.Affinity, at *field.Path) field.ErrorList {
 func nodeAffinity(a *v1.NodeAffinity, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := a.RequiredDuringSchedulingIgnoredDuringExecution; s != nil {
-		terms := at.Child(required, "nodeSelectorTerms")
-		if len(s.NodeSelectorTerms) == 0 {
-			errs = append(errs, field.Required(terms, "must have at least one node selector term"))
-		}
-		for i := range s.NodeSelectorTerms {
-			errs = append(errs, nodeTerm(&s.NodeSelectorTerms[i], terms.Index(i))...)
-		}
+		errs = append(errs, NodeSelector(s, at.Child(required))...)
 	}
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		p := &a.PreferredDuringSchedulingIgnoredDuringExecution[i]
 		item := at.Child(preferred).Index(i)
 		errs = append(errs, rule.Range(item.Child("weight"), p.Weight, 1, 100)...)
 		errs = append(errs, nodeTerm(&p.Preference, item.Child("preference"))...)
+	}
+	return errs
+}
+
+// NodeSelector checks which nodes are selected, by a pod or by a PersistentVolume.
+func NodeSelector(s *v1.NodeSelector, at *field.Path) field.ErrorList {
+	terms := at.Child("nodeSelectorTerms")
+	if len(s.NodeSelectorTerms) == 0 {
+		return field.ErrorList{field.Required(terms, "must have at least one node selector term")}
+	}
+	var errs field.ErrorList
+	for i := range s.NodeSelectorTerms {
+		errs = append(errs, nodeTerm(&s.NodeSelectorTerms[i], terms.Index(i))...)
 	}
 	return errs
 }

@@ -70,21 +70,27 @@ func template(t *v1.PersistentVolumeClaimTemplate, at *field.Path) field.ErrorLi
 	if meta.Name != "" || meta.Namespace != "" || meta.GenerateName != "" || len(meta.OwnerReferences) > 0 || len(meta.Finalizers) > 0 {
 		errs = append(errs, field.Forbidden(at.Child("metadata"), "only labels and annotations may be set"))
 	}
-	return append(errs, claimSpec(&t.Spec, at.Child("spec"))...)
+	return append(errs, ClaimSpec(&t.Spec, at.Child("spec"))...)
 }
 
-func claimSpec(s *v1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
-	modes := at.Child("accessModes")
+// AccessModes checks in which ways a claim wants to be, or a PersistentVolume may be, mounted.
+func AccessModes(modes []v1.PersistentVolumeAccessMode, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if len(s.AccessModes) == 0 {
-		errs = append(errs, field.Required(modes, "at least 1 access mode is required"))
+	if len(modes) == 0 {
+		errs = append(errs, field.Required(at, "at least 1 access mode is required"))
 	}
-	for i, m := range s.AccessModes {
-		errs = append(errs, rule.OneOf(modes.Index(i), m, v1.ReadWriteOnce, v1.ReadOnlyMany, v1.ReadWriteMany, v1.ReadWriteOncePod)...)
+	for i, m := range modes {
+		errs = append(errs, rule.OneOf(at.Index(i), m, v1.ReadWriteOnce, v1.ReadOnlyMany, v1.ReadWriteMany, v1.ReadWriteOncePod)...)
 	}
-	if len(s.AccessModes) > 1 && slices.Contains(s.AccessModes, v1.ReadWriteOncePod) {
-		errs = append(errs, field.Forbidden(modes, "may not use ReadWriteOncePod with other access modes"))
+	if len(modes) > 1 && slices.Contains(modes, v1.ReadWriteOncePod) {
+		errs = append(errs, field.Forbidden(at, "may not use ReadWriteOncePod with other access modes"))
 	}
+	return errs
+}
+
+// ClaimSpec checks what a PersistentVolumeClaim asks for, that of an ephemeral volume too.
+func ClaimSpec(s *v1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
+	errs := AccessModes(s.AccessModes, at.Child("accessModes"))
 	storage := at.Child("resources", "requests").Key(string(v1.ResourceStorage))
 	if q, ok := s.Resources.Requests[v1.ResourceStorage]; !ok {
 		errs = append(errs, field.Required(storage, "must be the size of the volume, such as \"1Gi\""))

@@ -1,122 +1,137 @@
-// Package emptydir makes emptyDir volumes: folders on the node's disk, or in memory.
+// Package emptydir makes emptyDir volumes: folders on the node's disk, in memory, or in
+// huge pages. They go with their pod.
 package emptydir
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/tmpfs"
 )
 
-// Plugin is the volume plugin for emptyDir.
-type Plugin struct {
-	memoryLimit func(*v1.Pod) (bytes int64, ok bool)
+// Config is what the plugin is built from.
+type Config struct {
+	// MemoryLimit tells how many bytes of memory a pod may use, which also bounds its
+	// volumes in memory.
+	MemoryLimit func(*v1.Pod) (bytes int64, ok bool)
+	// HugePages is the kernel's folder about huge pages; empty counts as
+	// /sys/kernel/mm/hugepages.
+	HugePages string
 }
 
-// New makes the plugin. memoryLimit tells how much memory a pod may use, which
-// also bounds its volumes in memory.
-func New(memoryLimit func(*v1.Pod) (bytes int64, ok bool)) *Plugin {
-	return &Plugin{memoryLimit: memoryLimit}
+// Plugin is the volume plugin for emptyDir.
+type Plugin struct{ conf Config }
+
+// New makes the plugin.
+func New(c Config) *Plugin {
+	if c.HugePages == "" {
+		c.HugePages = "/sys/kernel/mm/hugepages"
+	}
+	return &Plugin{conf: c}
 }
 
 // Name is the plugin's name.
 func (*Plugin) Name() string { return "kubernetes.io/empty-dir" }
 
 // Supports reports whether the volume is an emptyDir.
-func (*Plugin) Supports(v *v1.Volume) bool { return v.EmptyDir != nil }
+func (*Plugin) Supports(s volume.Spec) bool { return s.Persistent == nil && s.Volume.EmptyDir != nil }
 
-// HostPath is the volume's folder.
-func (*Plugin) HostPath(r volume.Request) string { return r.Dir }
-
-// Prepare makes the folder, empty and open to every user (0777), or to the pod's
-// fsGroup with new files belonging to that group. Once the volume is ready it
-// isn't touched again: what is in it, and its mode, are the pod's.
-func (p *Plugin) Prepare(ctx context.Context, r volume.Request) error {
+// Mount makes the folder, empty and open to every user (0777), or to the pod's
+// fsGroup with new files belonging to that group. Once the volume is ready it isn't touched
+// again: what is in it, and its mode, are the pod's. What was in memory is lost
+// with the mount; the volume is then made anew, empty.
+func (p *Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return volume.Mounted{}, err
 	}
-	switch medium := r.Volume.EmptyDir.Medium; {
+	var err error
+	switch medium := r.Spec.Volume.EmptyDir.Medium; {
 	case medium == v1.StorageMediumDefault:
-		return p.onDisk(r)
+		err = p.onDisk(r)
 	case medium == v1.StorageMediumMemory:
-		return p.inMemory(r)
-	case strings.HasPrefix(string(medium), string(v1.StorageMediumHugePages)):
-		return fmt.Errorf("medium %s is %w: use Memory", medium, volume.ErrUnsupported)
+		err = p.inMemory(r)
+	case medium == v1.StorageMediumHugePages, strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
+		err = p.inHugePages(r)
 	default:
-		return fmt.Errorf("medium %q is %w: use Memory or leave it out", medium, volume.ErrUnsupported)
+		err = fmt.Errorf("medium %q is %w: use Memory or HugePages, or leave it out for the node's disk", medium, volume.ErrUnsupported)
 	}
+	if err != nil {
+		return volume.Mounted{}, err
+	}
+	return volume.Mounted{Path: r.Dir}, nil
 }
 
-// onDisk makes the folder under another name and gives it its own when it is
-// complete: so a folder that is there is ready, even after a crash.
+// onDisk makes the folder elsewhere, and puts it into its place when it is complete: so a
+// folder that is there is ready, even after a crash. A kubelet's is, too.
 func (p *Plugin) onDisk(r volume.Request) error {
-	if _, err := os.Lstat(r.Dir); err == nil {
-		return nil
-	}
-	parent, name := filepath.Split(r.Dir)
-	if err := os.MkdirAll(parent, 0o750); err != nil {
+	there, err := isFolder(r.Dir)
+	if there || err != nil {
 		return err
 	}
-	unready := filepath.Join(parent, "."+name+".new") // no volume is called that: names begin with a letter or digit
-	if err := os.Mkdir(unready, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.MkdirAll(filepath.Dir(r.Dir), 0o750); err != nil {
 		return err
 	}
-	if gid, ok := fsGroup(r); ok {
-		if err := os.Chown(unready, -1, gid); err != nil {
+	if err := os.MkdirAll(filepath.Dir(r.Meta), 0o750); err != nil {
+		return err
+	}
+	if err := os.Mkdir(r.Meta, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	unready, err := openFolder(r.Meta)
+	if err != nil {
+		return err
+	}
+	defer unready.Close()
+	if gid, ok := volume.FSGroup(r.Pod); ok {
+		if err := unready.Chown(-1, gid); err != nil {
 			return fmt.Errorf("give the volume to fsGroup %d: %w", gid, err)
 		}
 	}
-	if err := unix.Chmod(unready, mode(r)); err != nil {
-		return fmt.Errorf("set the mode of %s: %w", unready, err)
+	if err := unix.Fchmod(int(unready.Fd()), mode(r.Pod)); err != nil {
+		return fmt.Errorf("set the mode of %s: %w", r.Meta, err)
 	}
-	return os.Rename(unready, r.Dir)
+	return os.Rename(r.Meta, r.Dir)
 }
 
-// inMemory mounts a tmpfs that never goes to swap, where the kernel can do that (6.4).
+// isFolder reports whether there is a folder at path. Something else that is there, such as a
+// link, was put there by nobody who may: it is an error.
+func isFolder(path string) (bool, error) {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil && !st.IsDir() {
+		err = fmt.Errorf("%s is no folder but %s, which isn't followed: remove it", path, st.Mode().Type())
+	}
+	return err == nil, err
+}
+
+// openFolder opens a folder, and follows no link to it.
+func openFolder(path string) (*os.File, error) {
+	return os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+// inMemory mounts a tmpfs.
 func (p *Plugin) inMemory(r volume.Request) error {
-	if err := os.MkdirAll(r.Dir, 0o750); err != nil {
-		return err
+	o := tmpfs.Options{Mode: mode(r.Pod) | unix.S_ISVTX, Size: p.size(r)}
+	if gid, ok := volume.FSGroup(r.Pod); ok {
+		o.GID = &gid
 	}
-	if mounted, err := mountinfo.Mounted(r.Dir); mounted || err != nil {
-		return err
-	}
-	options := fmt.Sprintf("mode=%o", mode(r)|unix.S_ISVTX)
-	if gid, ok := fsGroup(r); ok {
-		options += fmt.Sprintf(",gid=%d", gid)
-	}
-	if size := p.size(r); size > 0 {
-		options += fmt.Sprintf(",size=%d", size)
-	}
-	err := unix.Mount("tmpfs", r.Dir, "tmpfs", 0, options+",noswap")
-	if errors.Is(err, unix.EINVAL) {
-		err = unix.Mount("tmpfs", r.Dir, "tmpfs", 0, options)
-	}
-	if err != nil {
-		return fmt.Errorf("mount a tmpfs (%s) at %s: %w", options, r.Dir, err)
-	}
-	return nil
-}
-
-// fsGroup is the group that the pod wants its volumes to belong to, if any
-// (API: PodSecurityContext.fsGroup).
-func fsGroup(r volume.Request) (gid int, ok bool) {
-	if sc := r.Pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
-		return int(*sc.FSGroup), true
-	}
-	return 0, false
+	return tmpfs.Mount(r.Dir, o)
 }
 
 // mode lets every user write; with an fsGroup, new files belong to that group.
-func mode(r volume.Request) uint32 {
-	if _, ok := fsGroup(r); ok {
+func mode(p *v1.Pod) uint32 {
+	if _, ok := volume.FSGroup(p); ok {
 		return unix.S_ISGID | 0o777
 	}
 	return 0o777
@@ -125,9 +140,14 @@ func mode(r volume.Request) uint32 {
 // size is the smaller of the volume's size limit and the pod's memory limit, in
 // bytes (API: EmptyDirVolumeSource.sizeLimit); 0 if there is neither.
 func (p *Plugin) size(r volume.Request) int64 {
-	limit, _ := p.memoryLimit(r.Pod)
-	if q := r.Volume.EmptyDir.SizeLimit; q != nil && q.Sign() > 0 && (limit == 0 || q.Value() < limit) {
-		limit = q.Value()
+	limit, _ := p.conf.MemoryLimit(r.Pod)
+	return smaller(limit, r.Spec.Volume.EmptyDir)
+}
+
+// smaller is the limit or the volume's own, where 0 is none.
+func smaller(limit int64, source *v1.EmptyDirVolumeSource) int64 {
+	if q := source.SizeLimit; q != nil && q.Sign() > 0 && (limit == 0 || q.Value() < limit) {
+		return q.Value()
 	}
 	return limit
 }

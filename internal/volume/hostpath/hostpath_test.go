@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -13,10 +15,60 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
+	"github.com/deckhand-node/deckhand/internal/volume/volumetest"
 )
 
-func request(path string, kind *v1.HostPathType) volume.Request {
-	return volume.Request{Volume: &v1.Volume{VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: kind}}}}
+func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
+
+func spec(path string, kind *v1.HostPathType) volume.Spec {
+	source := &v1.HostPathVolumeSource{Path: path, Type: kind}
+	return volume.Spec{Volume: &v1.Volume{Name: "node", VolumeSource: v1.VolumeSource{HostPath: source}}}
+}
+
+// persistent is a claim that is bound to a PersistentVolume.
+func persistent(path string, kind *v1.HostPathType) volume.Spec {
+	pv := &v1.PersistentVolume{}
+	pv.Name = "pv"
+	pv.Spec.HostPath = &v1.HostPathVolumeSource{Path: path, Type: kind}
+	claim := &v1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}
+	return volume.Spec{
+		Volume: &v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: claim}},
+		Claim:  &v1.PersistentVolumeClaim{}, Persistent: pv,
+	}
+}
+
+func mount(t *testing.T, path string, kind *v1.HostPathType) error {
+	t.Helper()
+	m, err := Plugin{}.Mount(t.Context(), volume.Request{Spec: spec(path, kind)})
+	if err == nil && (m.Path != path || m.ReadOnly || m.Ownership) {
+		t.Errorf("it came to %+v", m)
+	}
+	return err
+}
+
+func TestContract(t *testing.T) {
+	created := ptr.To(v1.HostPathDirectoryOrCreate)
+	for name, of := range map[string]func(string, *v1.HostPathType) volume.Spec{"of a pod": spec, "of a PersistentVolume": persistent} {
+		t.Run(name, func(t *testing.T) {
+			volumetest.Run(t, volumetest.Case{
+				Plugin:   Plugin{},
+				Spec:     func(host string) volume.Spec { return of(filepath.Join(host, "a", "b"), created) },
+				Writable: true, Outlives: true, Elsewhere: true, IgnoresGroup: true,
+			})
+		})
+	}
+	t.Run("without a type", func(t *testing.T) {
+		volumetest.Run(t, volumetest.Case{
+			Plugin: Plugin{},
+			Spec:   func(host string) volume.Spec { return spec(host, nil) },
+			Prepare: func(host string) error {
+				return os.WriteFile(filepath.Join(host, "file"), []byte("the node's"), 0o600)
+			},
+			Want:     map[string]string{"file": "the node's"},
+			Writable: true, Outlives: true, Elsewhere: true, IgnoresGroup: true, Stepless: true,
+		})
+	})
 }
 
 // things makes one of each kind of thing, and returns their paths.
@@ -62,14 +114,12 @@ func TestTypes(t *testing.T) {
 	for kind, want := range accepted {
 		paths := things(t)
 		for name, path := range paths {
-			err := Plugin{}.Prepare(t.Context(), request(path, ptr.To(kind)))
-			ok := false
-			for _, w := range want {
-				ok = ok || w == name
-			}
-			if (err == nil) != ok {
+			if err := mount(t, path, ptr.To(kind)); (err == nil) != slices.Contains(want, name) {
 				t.Errorf("type %q with %s: %v", kind, name, err)
 			}
+		}
+		if _, err := os.Lstat(filepath.Join(filepath.Dir(paths["dir"]), "nowhere")); err == nil {
+			t.Errorf("type %q made something through a link", kind)
 		}
 		st, err := os.Lstat(paths["missing"])
 		switch kind {
@@ -87,7 +137,7 @@ func TestTypes(t *testing.T) {
 			}
 		}
 	}
-	if err := (Plugin{}).Prepare(t.Context(), request("/nowhere", nil)); err != nil {
+	if err := mount(t, "/nowhere", nil); err != nil {
 		t.Errorf("without a type: %v", err)
 	}
 }
@@ -96,9 +146,9 @@ func TestMadeWithTheirModesWhateverTheUmask(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
 	dir := t.TempDir()
-	deep, file := filepath.Join(dir, "a", "b"), filepath.Join(dir, "file")
+	deep, file := filepath.Join(dir, "a", "b")+"/", filepath.Join(dir, "file")
 	for path, kind := range map[string]v1.HostPathType{deep: v1.HostPathDirectoryOrCreate, file: v1.HostPathFileOrCreate} {
-		if err := (Plugin{}).Prepare(t.Context(), request(path, &kind)); err != nil {
+		if err := mount(t, path, &kind); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,14 +157,56 @@ func TestMadeWithTheirModesWhateverTheUmask(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %v", path, st.Mode(), err, want)
 		}
 	}
-	if err := (Plugin{}).Prepare(t.Context(), request(filepath.Join(dir, "none", "file"), ptr.To(v1.HostPathFileOrCreate))); !errors.Is(err, fs.ErrNotExist) {
+	if err := mount(t, filepath.Join(dir, "none", "file"), ptr.To(v1.HostPathFileOrCreate)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("FileOrCreate made the folder, too: %v", err)
 	}
 }
 
-func TestUnknownTypeIsPermanent(t *testing.T) {
-	err := Plugin{}.Prepare(t.Context(), request("/", ptr.To(v1.HostPathType("Tape"))))
-	if !errors.Is(err, volume.ErrUnsupported) {
-		t.Errorf("got %v", err)
+func TestWhatIsWrongIsTold(t *testing.T) {
+	paths := things(t)
+	for _, c := range []struct {
+		thing string
+		kind  v1.HostPathType
+		want  string
+	}{
+		{"file", v1.HostPathDirectory, "file is a regular file, and type Directory wants a directory"},
+		{"dir", v1.HostPathFileOrCreate, "dir is a directory, and type FileOrCreate wants a regular file"},
+		{"fifo", v1.HostPathSocket, "fifo is a named pipe, and type Socket wants a UNIX socket"},
+		{"char", v1.HostPathBlockDev, "char is a character device, and type BlockDevice wants a block device"},
+		{"block", v1.HostPathCharDev, "block is a block device, and type CharDevice wants a character device"},
+		{"socket", v1.HostPathFile, "socket is a UNIX socket, and type File wants a regular file"},
+		{"missing", v1.HostPathDirectory, "missing does not exist, and type Directory makes nothing"},
+		{"link-to-nowhere", v1.HostPathFile, "link-to-nowhere is a link to nowhere, which does not exist"},
+		{"link-to-nowhere", v1.HostPathFileOrCreate, "nothing is made through a link"},
+		{"link-to-nowhere", v1.HostPathDirectoryOrCreate, "nothing is made through a link"},
+	} {
+		if err := mount(t, paths[c.thing], &c.kind); err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, volume.ErrUnsupported) {
+			t.Errorf("type %s with %s: %v, want %q in it", c.kind, c.thing, err, c.want)
+		}
+	}
+}
+
+func TestWhatNobodyCanDo(t *testing.T) {
+	block, options := persistent("/", nil), persistent("/", nil)
+	block.Persistent.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
+	options.Persistent.Spec.MountOptions = []string{"noexec"}
+	for want, s := range map[string]volume.Spec{
+		`"Tape"`:                          spec("/", ptr.To(v1.HostPathType("Tape"))),
+		`"here"`:                          spec("here", nil),
+		"PersistentVolume pv: volumeMode": block,
+		"mountOptions":                    options,
+	} {
+		_, err := Plugin{}.Mount(t.Context(), volume.Request{Spec: s})
+		if !errors.Is(err, volume.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+}
+
+func TestAReadOnlyClaim(t *testing.T) {
+	s := persistent(t.TempDir(), nil)
+	s.Volume.PersistentVolumeClaim.ReadOnly = true
+	if m, err := (Plugin{}).Mount(t.Context(), volume.Request{Spec: s}); err != nil || !m.ReadOnly {
+		t.Errorf("%+v, %v", m, err)
 	}
 }

@@ -1,160 +1,176 @@
-// Package volume keeps what pods have on the node's disk: their folders, their
-// volumes and the files mounted into their containers. Each kind of volume is a
-// plugin in a folder of its own.
-package volume
+// Package manager makes and removes the volumes of pods. It holds two sets: the volumes that
+// prepared pods want, and those that are mounted. Their difference is the work, which is
+// done when a pod is prepared, released or cleaned up, and when what volumes are made
+// from has changed; nothing is looked at meanwhile.
+//
+// The set of wanted volumes is written by Prepare, Release and Clean, that of mounted ones by
+// the operations that mount and take down. After a restart of the agent both are empty: pods
+// that are wanted are prepared again, which leaves alone what is mounted for them; what is
+// left of others is found by its folders.
+package manager
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"slices"
+	"path/filepath"
+	"sync"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/pathelement"
-	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/volume/teardown"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/containermounts"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/freshness"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/inputs"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/oncepod"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/staging"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/operations"
+	"github.com/deckhand-node/deckhand/internal/volume/podfiles"
 )
 
-// Waiting reasons, as the kubelet gives them.
-const (
-	reasonMount  = "FailedMount"
-	reasonConfig = "CreateContainerConfigError"
-)
-
-// Config says where things are and what kinds of volumes there are.
-type Config struct {
-	// RootDir is the agent's root folder; pods' folders are in RootDir/pods. Only
-	// root may be able to write to it.
-	RootDir string
-	// Plugins are asked in order; the first one that supports a volume makes it.
-	Plugins []Plugin
-	// ClusterDomain ends the full names in pods' /etc/hosts; empty leaves full names out.
-	ClusterDomain string
-	// HostsFile is the node's own hosts file; empty counts as /etc/hosts.
-	HostsFile string
-}
-
-// Manager prepares and cleans pods' folders. It keeps no state but what is on
-// disk and is safe for concurrent use, for one pod by one caller at a time.
+// Manager makes and removes volumes. It is safe for concurrent use. File systems that hang
+// keep nobody waiting but the pods that use them, and these not for ever.
 type Manager struct {
-	conf Config
-	log  logr.Logger
+	conf    Config
+	log     logr.Logger
+	layout  places.Layout
+	files   *podfiles.Files
+	ops     *operations.Group
+	stages  *staging.Stages
+	holders *oncepod.Holders
+	mounts  containermounts.Maker
+	wake    chan struct{}
+
+	mu      sync.Mutex
+	desired volumeset.Desired
+	actual  volumeset.Actual
+	// failed is what volumes couldn't be made from last, by pod and name.
+	failed map[types.UID]map[string]inputs.Sight
 }
 
-// New makes a manager.
+// New makes a manager, which does nothing before it is asked. See Run.
 func New(c Config, log logr.Logger) *Manager {
-	if c.HostsFile == "" {
-		c.HostsFile = "/etc/hosts"
+	c = c.orDefault()
+	layout := places.New(filepath.Join(c.RootDir, "pods"))
+	ops := operations.Config{Parallel: c.Parallel, First: c.FirstBackoff}
+	m := &Manager{
+		conf: c, log: log, layout: layout, files: podfiles.New(layout.Pods(), c.ClusterDomain, c.HostsFile),
+		ops: operations.New(ops), stages: staging.New(filepath.Join(c.RootDir, "plugins"), ops), holders: oncepod.New(layout, c.Freed),
+		wake: make(chan struct{}, 1), desired: volumeset.Desired{}, actual: volumeset.Actual{}, failed: map[types.UID]map[string]inputs.Sight{},
 	}
-	return &Manager{conf: c, log: log}
+	m.mounts = containermounts.Maker{SubPaths: c.SubPaths, Touch: m.touch}
+	return m
 }
 
-// Prepare makes the pod's folders and volumes. It may be called again, also for a
-// pod that runs: what is ready stays as it is.
-//
-// The error is a *pod.Failure that names the volume, or the context's error.
-func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
-	if err := pathelement.Check("pod UID", string(p.UID)); err != nil {
-		return &pod.Failure{Reason: reasonMount, Message: err.Error(), Permanent: true}
+// Run keeps the content of mounted volumes up to date until ctx ends. Then it waits for what is
+// under way, not for long. It returns nil.
+func (m *Manager) Run(ctx context.Context) error {
+	if len(m.stagers()) > 0 {
+		m.ops.Begin(ctx, operations.Task{Key: "plugins", Kind: "sweep", Do: func(ctx context.Context, _ *operations.Operation) error { return m.sweepDevices(ctx) }})
 	}
-	// Nothing is made for a pod that can't run here anyway.
-	for i := range p.Spec.Volumes {
-		if _, _, err := m.find(p, &p.Spec.Volumes[i]); err != nil {
-			return volumeFailure(&p.Spec.Volumes[i], err)
+	fresh := freshness.New(freshness.Config{
+		Ops: m.ops, Mounted: m.all, Holds: m.holds, Look: m.look, Pod: m.conf.Pod, Refresh: m.refresh, Tell: m.conf.Recorder.Event, Wake: m.wake,
+	})
+	defer fresh.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			m.stop()
+			return nil
+		case <-m.conf.Changed:
+		case <-m.wake:
+		case <-fresh.Due():
 		}
-	}
-	if err := os.MkdirAll(m.podDir(p.UID), 0o750); err != nil {
-		return &pod.Failure{Reason: reasonMount, Message: fmt.Sprintf("make the pod's folder: %v", err)}
-	}
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		plugin, r, err := m.find(p, v)
-		if err == nil {
-			err = plugin.Prepare(ctx, r)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			return volumeFailure(v, err)
-		}
-	}
-	m.log.V(4).Info("volumes are ready", "pod", p.Namespace+"/"+p.Name, "volumes", len(p.Spec.Volumes))
-	return nil
-}
-
-// EmptyDir returns the host's path of what containers see of an emptyDir of the pod's,
-// which has to be prepared. Pods can write there: what is in it has to be opened with care.
-func (m *Manager) EmptyDir(p *v1.Pod, name string) (string, error) {
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if v.Name != name {
-			continue
-		}
-		if v.EmptyDir == nil {
-			return "", fmt.Errorf("volume %q is of the kind %s, where an emptyDir is needed", name, Kind(v))
-		}
-		plugin, r, err := m.find(p, v)
-		if err != nil {
-			return "", fmt.Errorf("volume %q: %w", name, err)
-		}
-		return plugin.HostPath(r), nil
-	}
-	return "", fmt.Errorf("the pod has no volume %q", name)
-}
-
-// find returns the volume's plugin and what to ask it.
-func (m *Manager) find(p *v1.Pod, v *v1.Volume) (Plugin, Request, error) {
-	if err := pathelement.Check("volume name", v.Name); err != nil {
-		return nil, Request{}, err
-	}
-	for _, plugin := range m.conf.Plugins {
-		if plugin.Supports(v) {
-			return plugin, Request{Pod: p, Volume: v, Dir: m.volumeDir(p.UID, plugin, v.Name)}, nil
-		}
-	}
-	return nil, Request{}, fmt.Errorf("volumes of this kind are %w", ErrUnsupported)
-}
-
-func volumeFailure(v *v1.Volume, err error) error {
-	return &pod.Failure{
-		Reason:    reasonMount,
-		Message:   fmt.Sprintf("volume %q (%s): %v", v.Name, Kind(v), err),
-		Permanent: errors.Is(err, ErrUnsupported),
+		fresh.Pass(ctx)
 	}
 }
 
-// Clean takes down everything that is on disk for the pod: it unmounts what is
-// mounted in its folder and deletes the rest, without following links or entering mounts.
-// No container of the pod may be left. Nothing to clean is no error; what is
-// still in use is, and calling again later is right.
-func (m *Manager) Clean(ctx context.Context, uid types.UID) error {
-	err := pathelement.Check("pod UID", string(uid))
-	if err == nil {
-		err = teardown.Remove(ctx, m.podsDir(), string(uid))
+// stop gives up what is under way, and tells of what can't be ended.
+func (m *Manager) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), m.conf.Stop)
+	defer cancel()
+	for _, op := range append(m.ops.Stop(ctx), m.stages.Stop(ctx)...) {
+		m.log.Info("A volume still hangs while the agent ends; the next agent looks at it again", "volume", string(op.Key()), "operation", op.Kind(), "since", op.Began())
 	}
-	if err != nil {
-		return fmt.Errorf("clean up volumes of pod %s: %w", uid, err)
+}
+
+// sweepDevices takes away the devices of pods that went without a trace.
+func (m *Manager) sweepDevices(ctx context.Context) error {
+	// A pod's folder is there before it gets a device.
+	there := func(uid types.UID) bool {
+		_, err := os.Lstat(m.layout.Pod(uid))
+		return !errors.Is(err, fs.ErrNotExist)
 	}
-	return nil
+	var err error
+	for _, s := range m.stagers() {
+		if e := m.stages.Sweep(ctx, s, there); e != nil {
+			err = errors.Join(err, e)
+			m.log.Error(e, "Can't take away all devices that nobody uses any more", "plugin", s.Name())
+		}
+	}
+	return err
+}
+
+func (m *Manager) stagers() []volume.Stager {
+	var all []volume.Stager
+	for _, p := range m.conf.Plugins {
+		if s, ok := p.(volume.Stager); ok {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // Orphans lists the pods that have a folder on disk, wanted or not, in order.
-func (m *Manager) Orphans() ([]types.UID, error) {
-	entries, err := os.ReadDir(m.podsDir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list pods' folders: %w", err)
+func (m *Manager) Orphans() ([]types.UID, error) { return m.layout.UIDs() }
+
+// Instances lists the volumes that are mounted, in order.
+func (m *Manager) Instances() []volume.Instance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.actual.Instances(m.layout)
+}
+
+// Totals counts the volumes that pods want, and those that are mounted, by plugin.
+func (m *Manager) Totals() (desired, actual map[string]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.desired.Count(), m.actual.Count()
+}
+
+func (m *Manager) all() []*volumeset.Mounted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.actual.All()
+}
+
+func (m *Manager) holds(e *volumeset.Mounted) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.actual.Holds(e)
+}
+
+// mounted is the pod's volume of this name; nil if it isn't mounted.
+func (m *Manager) mounted(uid types.UID, name string) *volumeset.Mounted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.actual[uid][name]
+}
+
+// look sees the newest inputs of a volume.
+func (m *Manager) look(ctx context.Context, p *v1.Pod, v *v1.Volume) inputs.Sight {
+	return inputs.Look(ctx, m.conf.Objects, p, v)
+}
+
+// newest is the newest version of the volume's pod.
+func (m *Manager) newest(w *volumeset.Wanted) *v1.Pod {
+	if p := m.conf.Pod(w.Place.UID); p != nil {
+		return p
 	}
-	uids := make([]types.UID, 0, len(entries))
-	for _, e := range entries {
-		if e.IsDir() && pathelement.Check("pod UID", e.Name()) == nil {
-			uids = append(uids, types.UID(e.Name()))
-		}
-	}
-	return slices.Clip(uids), nil
+	return w.Pod
 }

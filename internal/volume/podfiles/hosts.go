@@ -1,4 +1,4 @@
-package volume
+package podfiles
 
 import (
 	"bytes"
@@ -18,15 +18,15 @@ import (
 // maxHostname is the length that Linux allows.
 const maxHostname = 63
 
-// writeHosts writes the pod's hosts file, as documented in
+// Hosts writes the pod's hosts file, as documented in
 // https://kubernetes.io/docs/tasks/network/customize-hosts-file-for-pods/, and
-// returns its path.
-func (m *Manager) writeHosts(p *v1.Pod, podIPs []string) (string, error) {
-	content, err := m.hosts(p, podIPs)
+// returns its path. The pod's folder has to be there.
+func (f *Files) Hosts(p *v1.Pod, podIPs []string) (string, error) {
+	content, err := f.hosts(p, podIPs)
 	if err != nil {
 		return "", fmt.Errorf("make /etc/hosts: %w", err)
 	}
-	file := filepath.Join(m.podDir(p.UID), "etc-hosts")
+	file := filepath.Join(f.podDir(p.UID), "etc-hosts")
 	if holds(file, content) {
 		return file, nil
 	}
@@ -40,19 +40,19 @@ func (m *Manager) writeHosts(p *v1.Pod, podIPs []string) (string, error) {
 // holds reports whether the file has this content. Containers can write to it:
 // however large they made it, no more is read than could be the same.
 func holds(file string, content []byte) bool {
-	f, err := os.Open(file)
+	opened, err := os.Open(file)
 	if err != nil {
 		return false
 	}
-	defer f.Close()
-	old, err := io.ReadAll(io.LimitReader(f, int64(len(content))+1))
+	defer opened.Close()
+	old, err := io.ReadAll(io.LimitReader(opened, int64(len(content))+1))
 	return err == nil && bytes.Equal(old, content)
 }
 
-func (m *Manager) hosts(p *v1.Pod, podIPs []string) ([]byte, error) {
+func (f *Files) hosts(p *v1.Pod, podIPs []string) ([]byte, error) {
 	var b bytes.Buffer
 	if p.Spec.HostNetwork {
-		node, err := os.ReadFile(m.conf.HostsFile)
+		node, err := os.ReadFile(f.nodeHosts)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -70,7 +70,7 @@ fe00::0	ip6-mcastprefix
 fe00::1	ip6-allnodes
 fe00::2	ip6-allrouters
 `)
-		names := m.podNames(p)
+		names := f.podNames(p)
 		for _, ip := range podIPs {
 			fmt.Fprintf(&b, "%s\t%s\n", ip, names)
 		}
@@ -86,7 +86,7 @@ fe00::2	ip6-allrouters
 
 // podNames are the pod's own names, the full one first if it has one
 // (PodSpec hostname, subdomain and hostnameOverride).
-func (m *Manager) podNames(p *v1.Pod) string {
+func (f *Files) podNames(p *v1.Pod) string {
 	if o := p.Spec.HostnameOverride; o != nil && *o != "" {
 		return *o
 	}
@@ -97,8 +97,8 @@ func (m *Manager) podNames(p *v1.Pod) string {
 	if len(host) > maxHostname {
 		host = strings.TrimRight(host[:maxHostname], "-.")
 	}
-	if p.Spec.Subdomain == "" || m.conf.ClusterDomain == "" {
+	if p.Spec.Subdomain == "" || f.clusterDomain == "" {
 		return host
 	}
-	return fmt.Sprintf("%s.%s.%s.svc.%s\t%s", host, p.Spec.Subdomain, p.Namespace, m.conf.ClusterDomain, host)
+	return fmt.Sprintf("%s.%s.%s.svc.%s\t%s", host, p.Spec.Subdomain, p.Namespace, f.clusterDomain, host)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/beneath"
 )
 
 // maxDepth is how many folders are open at once. What lies deeper is moved up to
@@ -99,11 +101,11 @@ func (w *walk) remove(dir *os.File, name string) error {
 }
 
 func (w *walk) enter(dir *os.File, name string) error {
-	sub, err := openBelow(dir, name, unix.O_RDONLY, unix.RESOLVE_NO_XDEV)
+	sub, err := beneath.Enter(dir, name)
 	switch {
 	case errors.Is(err, unix.EXDEV):
 		return errMounted
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EAGAIN):
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		// It became something else just now: the next reading of the folder shows what.
 		w.touch()
 		return nil

@@ -1,23 +1,23 @@
 package teardown
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/beneath"
+	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
 )
 
 // unmountBelow unmounts everything at and below name in dir, deepest first. A mount
 // may hide others, so it looks again until nothing is left or nothing moves.
 func unmountBelow(ctx context.Context, dir *os.File, name string) error {
 	// The mount table has real paths, whatever links lead to dir.
-	real, err := os.Readlink(procPath(dir))
+	real, err := os.Readlink(beneath.Path(dir))
 	if err != nil {
 		return fmt.Errorf("find the real path of %s: %w", dir.Name(), err)
 	}
@@ -25,57 +25,68 @@ func unmountBelow(ctx context.Context, dir *os.File, name string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		points, err := mountsBelow(filepath.Join(real, name))
+		list, err := mounts.List(filepath.Join(real, name))
 		if err != nil {
 			return err
 		}
 		var errs []error
-		for _, point := range points {
-			if err := unmount(dir, real, point); err != nil {
+		for _, m := range list {
+			if err := unmount(ctx, dir, real, m.Point); err != nil {
 				errs = append(errs, err)
 			}
+			if ctx.Err() != nil {
+				return errors.Join(errs...)
+			}
 		}
-		if len(errs) == len(points) {
+		if len(errs) == len(list) {
 			return errors.Join(errs...)
 		}
 	}
 }
 
-func mountsBelow(path string) ([]string, error) {
-	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
-	if err != nil {
-		return nil, fmt.Errorf("read the mount table: %w", err)
-	}
-	points := make([]string, len(infos))
-	for i, info := range infos {
-		points[i] = info.Mountpoint
-	}
-	slices.SortFunc(points, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	return points, nil
-}
-
 // unmount takes the topmost mount off point, which lies below the folder dir at the
-// real path base. The way to it is opened without following links first: it may
-// have been changed since the mount table was read.
-func unmount(dir *os.File, base, point string) error {
+// real path base. It waits for that until the context ends.
+func unmount(ctx context.Context, dir *os.File, base, point string) error {
 	rel, err := filepath.Rel(base, point)
 	if err != nil {
 		return err
 	}
-	holder, err := openBelow(dir, filepath.Dir(rel), unix.O_PATH, 0)
+	// The call may go on after this has returned, and dir is closed by then.
+	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("unmount %s: %w", point, err)
+		return err
 	}
-	defer holder.Close()
-	err = unix.Unmount(procPath(holder)+"/"+filepath.Base(rel), unix.UMOUNT_NOFOLLOW)
+	own := os.NewFile(uintptr(fd), dir.Name())
+	done := make(chan error, 1)
+	go func() {
+		defer own.Close()
+		done <- takeOff(own, rel)
+	}()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		select {
+		case err = <-done:
+		default:
+			return fmt.Errorf("unmount %q: its file system, or one on the way to it, doesn't answer; it is left as it is: %w", point, context.Cause(ctx))
+		}
+	}
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("unmount %s: %w: a process still uses it; it is left as it is until that ends", point, err)
+		return fmt.Errorf("unmount %q: %w: a process still uses it, or something is mounted on it; it is left as it is until that ends", point, err)
 	}
 	if err != nil {
-		return fmt.Errorf("unmount %s: %w", point, err)
+		return fmt.Errorf("unmount %q: %w", point, err)
 	}
 	return nil
 }
 
-// procPath names an open folder so that the kernel goes straight to it.
-func procPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+// takeOff opens the way to the mount without following links: it may have been changed
+// since the mount table was read.
+func takeOff(dir *os.File, rel string) error {
+	holder, err := beneath.OpenNoLinks(dir, filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer holder.Close()
+	return mounts.Unmount(holder, filepath.Base(rel), 0)
+}

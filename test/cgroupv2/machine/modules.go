@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// LoadModules loads more modules than SetUp did, with those they need.
+func LoadModules(names ...string) error { return loadModules(moduleDir, names...) }
+
 // loadModules loads modules with those they need, which modules.dep lists, the
 // deepest last (modules.dep(5)).
 func loadModules(dir string, names ...string) error {

@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 // folder is an importer of a folder of its own beside a running containerd.
 type folder struct {
 	dir string
+	in  *embeddedtest.Instance
 	*archives.Importer
 	images cri.ImageServiceClient
 	// told gets what the importer tells of.
@@ -47,7 +48,7 @@ func newFolder(t *testing.T) *folder {
 	dir := t.TempDir()
 	connect := func() (*grpc.ClientConn, error) { return embedded.Dial(in.Config) }
 	told := make(chan []string, 16)
-	f := &folder{dir: dir, images: cri.NewImageServiceClient(in.Connect(t)), told: told}
+	f := &folder{dir: dir, in: in, images: cri.NewImageServiceClient(in.Connect(t)), told: told}
 	tell := func(refs []string) {
 		for _, ref := range refs {
 			if !f.has(t, ref) {

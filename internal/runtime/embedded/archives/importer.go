@@ -140,7 +140,9 @@ func (im *Importer) Sync(ctx context.Context) error {
 	kept := imported{}
 	for _, name := range names {
 		entry, ok := known[name]
-		if !ok || !entry.holds(filepath.Join(im.dir, name), present) {
+		if ok && entry.holds(filepath.Join(im.dir, name), present) {
+			im.identify(ctx, conn, entry.Images) // an earlier agent may not have done that
+		} else {
 			var away error
 			if entry, ok, away = im.importNew(ctx, conn, name); away != nil {
 				return fmt.Errorf("image archives: %w", away)
@@ -245,8 +247,16 @@ func (im *Importer) take(ctx context.Context, conn *grpc.ClientConn, what string
 	if len(refs) == 0 {
 		return nil, fmt.Errorf("%s: no image in it has a name; save it by its name instead of its ID", what)
 	}
+	im.identify(ctx, conn, refs)
 	im.tell(refs)
 	return refs, nil
+}
+
+// identify makes images mountable as volumes. Without that they are still good for containers.
+func (im *Importer) identify(ctx context.Context, conn *grpc.ClientConn, refs []string) {
+	if err := identify(ctx, conn, refs); err != nil && ctx.Err() == nil {
+		im.log.Error(err, "Imported images can't be used as volumes", "images", refs)
+	}
 }
 
 // references are the names of all images that the CRI knows.

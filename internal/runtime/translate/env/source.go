@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/deckhand-node/deckhand/internal/downward"
 )
 
 // value is what a variable's source has for it.
@@ -38,7 +40,7 @@ func (r *resolver) value(ctx context.Context, e *v1.EnvVar) (value, error) {
 		text, err := field(r.pod, from.FieldRef.FieldPath, r.facts)
 		return value{text: text, ok: true}, err
 	case from.ResourceFieldRef != nil:
-		text, err := resourceField(r.pod, r.container, from.ResourceFieldRef, r.facts.Allocatable)
+		text, err := downward.Resource(r.pod, from.ResourceFieldRef, r.container.Name, r.facts.Allocatable)
 		return value{text: text, ok: true}, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef

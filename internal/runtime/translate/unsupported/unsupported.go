@@ -4,7 +4,8 @@ package unsupported
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,14 +20,12 @@ type Runtime struct {
 }
 
 // Fields lists the fields of the pod that have no effect, each as
-// "spec.path: not acted on by this build", in the order of the spec.
+// "spec.path: not acted on by this build", in the order of the spec. Kinds of volumes that this
+// build lacks aren't among them: who makes volumes refuses those, by name.
 func Fields(p *v1.Pod, r Runtime) []string {
 	l := &list{runtime: r}
 	l.pod(&p.Spec)
 	l.podSecurity(p.Spec.SecurityContext)
-	for i := range p.Spec.Volumes {
-		l.volume(fmt.Sprintf("spec.volumes[%d]", i), &p.Spec.Volumes[i])
-	}
 	for i := range p.Spec.InitContainers {
 		l.container(fmt.Sprintf("spec.initContainers[%d]", i), &p.Spec.InitContainers[i])
 	}
@@ -67,16 +66,6 @@ func (l *list) podSecurity(sc *v1.PodSecurityContext) {
 	l.add(sc.WindowsOptions != nil, "spec.securityContext.windowsOptions")
 }
 
-// volume reports every kind but those that internal/volume mounts.
-func (l *list) volume(at string, v *v1.Volume) {
-	if v.EmptyDir == nil && v.HostPath == nil {
-		l.add(true, fmt.Sprintf("%s (%s, neither emptyDir nor hostPath)", at, v.Name))
-	}
-	if e := v.EmptyDir; e != nil && e.Medium == v1.StorageMediumDefault {
-		l.add(e.SizeLimit != nil, at+".emptyDir.sizeLimit")
-	}
-}
-
 func (l *list) container(at string, c *v1.Container) {
 	l.add(len(c.VolumeDevices) > 0, at+".volumeDevices")
 	l.claims(at+".resources", &c.Resources)
@@ -86,24 +75,22 @@ func (l *list) container(at string, c *v1.Container) {
 	}
 }
 
-// claims reports resources that no manager hands out or watches: devices, DRA
-// claims, ephemeral storage.
+// claims reports resources that no manager hands out or watches: devices, DRA claims. Of
+// ephemeral storage limits are watched; a request alone is for schedulers.
 func (l *list) claims(at string, r *v1.ResourceRequirements) {
 	l.add(len(r.Claims) > 0, at+".claims")
 	names := map[string]bool{}
 	for _, rl := range []v1.ResourceList{r.Requests, r.Limits} {
 		for name := range rl {
-			if name == v1.ResourceEphemeralStorage || strings.Contains(string(name), "/") {
+			if strings.Contains(string(name), "/") {
 				names[string(name)] = true
 			}
 		}
 	}
-	sorted := make([]string, 0, len(names))
-	for name := range names {
-		sorted = append(sorted, name)
-	}
-	sort.Strings(sorted)
-	for _, name := range sorted {
+	_, requested := r.Requests[v1.ResourceEphemeralStorage]
+	_, limited := r.Limits[v1.ResourceEphemeralStorage]
+	l.add(requested && !limited, fmt.Sprintf("%s.requests[%s]", at, v1.ResourceEphemeralStorage))
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		l.add(true, fmt.Sprintf("%s[%s]", at, name))
 	}
 }

@@ -26,6 +26,7 @@ func TestFields(t *testing.T) {
 			{Name: "b", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}},
 			{Name: "d", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("1Gi"))}}},
 			{Name: "c", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+			{Name: "e", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}},
 		},
 		InitContainers: []v1.Container{{Name: "i", VolumeDevices: []v1.VolumeDevice{{}}}},
 		Containers: []v1.Container{{
@@ -39,14 +40,17 @@ func TestFields(t *testing.T) {
 			SecurityContext: &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{}, WindowsOptions: &v1.WindowsSecurityContextOptions{}},
 			Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"cpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi"), "ephemeral-storage": resource.MustParse("1Gi"),
 				"example.com/gpu": resource.MustParse("1")}},
+		}, {
+			Name:      "n",
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"ephemeral-storage": resource.MustParse("1Gi"), "cpu": resource.MustParse("1")}},
 		}},
 		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", EnvFrom: []v1.EnvFromSource{{}}, Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "gpu"}}}}}},
 	}}
 	var want []string
 	for _, path := range []string{
 		"spec.resourceClaims", "spec.os.name", "spec.securityContext.windowsOptions",
-		"spec.volumes[2].emptyDir.sizeLimit", "spec.volumes[3] (c, neither emptyDir nor hostPath)", "spec.initContainers[0].volumeDevices",
-		"spec.containers[0].resources[ephemeral-storage]", "spec.containers[0].resources[example.com/gpu]", "spec.containers[0].securityContext.windowsOptions",
+		"spec.initContainers[0].volumeDevices", "spec.containers[0].resources[example.com/gpu]", "spec.containers[0].securityContext.windowsOptions",
+		"spec.containers[1].resources.requests[ephemeral-storage]",
 		"spec.ephemeralContainers[0].resources.claims",
 	} {
 		want = append(want, path+": not acted on by this build")

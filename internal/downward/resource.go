@@ -1,6 +1,7 @@
-package env
+package downward
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,13 +12,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// resourceField is the value of a resourceFieldRef in units of its divisor, rounded up
-// (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef).
-func resourceField(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
-	if ref.ContainerName != "" && ref.ContainerName != c.Name {
-		if c = pod.ContainerNamed(p, ref.ContainerName); c == nil {
-			return "", fmt.Errorf("resourceFieldRef names container %q, which the pod doesn't have", ref.ContainerName)
-		}
+// Resource is the value of a limit or a request of a container in units of the divisor,
+// rounded up (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef).
+// The container is the one that ref names, or else that of the given name. A limit that neither
+// it nor the pod sets is what the node has for pods (allocatable); a request that isn't set is 0.
+func Resource(p *v1.Pod, ref *v1.ResourceFieldSelector, container string, allocatable v1.ResourceList) (string, error) {
+	if ref.ContainerName != "" {
+		container = ref.ContainerName
+	}
+	if container == "" {
+		return "", errors.New("resourceFieldRef names no container: set containerName")
+	}
+	c := pod.ContainerNamed(p, container)
+	if c == nil {
+		return "", fmt.Errorf("resourceFieldRef names container %q, which the pod doesn't have", container)
 	}
 	side, rest, _ := strings.Cut(ref.Resource, ".")
 	name := v1.ResourceName(rest)

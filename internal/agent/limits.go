@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/metrics"
+	"github.com/deckhand-node/deckhand/internal/observed"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/storagelimit"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+	"github.com/deckhand-node/deckhand/internal/volume/volumestats"
+)
+
+// statsPatience is how long the agent waits at its end for file systems that were asked how full they are.
+const statsPatience = time.Second
+
+// buildLimits makes what finds out which pods keep too much on disk, and how full claims are.
+func (a *Agent) buildLimits() {
+	a.limits = storagelimit.New(storagelimit.Config{
+		Pods: a.limitedPods, Layers: layers{a.conn, a.observed}, Meter: usage.New(usage.Config{}), Logs: a.cfg.Kubelet.PodLogsDir,
+		Wake: func(uid types.UID) { a.pool.Wake(uid) }, Evictions: a.metrics.Evictions, Log: a.log.WithName("storagelimit"),
+	})
+	a.volumeStats = volumestats.New(volumestats.Config{Volumes: a.volumes.Instances})
+	a.metrics.CollectVolumes(func() metrics.VolumeCounts {
+		desired, actual := a.volumes.Totals()
+		return metrics.VolumeCounts{Desired: desired, Actual: actual}
+	})
+	a.metrics.CollectVolumeStats(func() []metrics.VolumeStats {
+		var list []metrics.VolumeStats
+		for _, s := range a.volumeStats.Stats() {
+			list = append(list, metrics.VolumeStats(s))
+		}
+		return list
+	})
+}
+
+// limitsModules come after what they measure.
+func (a *Agent) limitsModules() []module {
+	list := []module{{name: "volume statistics", run: func(ctx context.Context) error {
+		<-ctx.Done()
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), statsPatience)
+		defer cancel()
+		if err := a.volumeStats.Close(end); err != nil {
+			a.log.Info("A file system doesn't answer", "err", err)
+		}
+		return nil
+	}}}
+	if ptr.Deref(a.cfg.Kubelet.LocalStorageCapacityIsolation, true) {
+		list = append(list, module{name: "storage limits", run: a.limits.Run})
+	}
+	return list
+}
+
+// limitedPods lists the pods that could write to the disk now.
+func (a *Agent) limitedPods() []storagelimit.Pod {
+	mounted := map[types.UID][]volume.Instance{}
+	for _, v := range a.volumes.Instances() {
+		mounted[v.UID] = append(mounted[v.UID], v)
+	}
+	var list []storagelimit.Pod
+	for _, d := range a.merger.Current().Pods {
+		if uid := d.Pod.UID; a.hasContainers(uid) {
+			list = append(list, storagelimit.Pod{Pod: a.grantedPod(uid), Volumes: mounted[uid]})
+		}
+	}
+	return list
+}
+
+// layers asks the runtime what containers wrote to their root file systems.
+type layers struct {
+	conn     *cri.Conn
+	observed *observed.Store
+}
+
+func (l layers) WritableLayer(ctx context.Context, uid types.UID) (map[string]usage.Usage, error) {
+	o := l.observed.Get(uid)
+	if o == nil {
+		return nil, nil
+	}
+	written := map[string]usage.Usage{}
+	var errs []error
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		if c.State != pod.ContainerRunning {
+			continue
+		}
+		stats, err := l.conn.ContainerStats(ctx, c.ID)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("what container %s wrote to its root file system: %w", c.Name, err))
+			continue
+		}
+		layer := stats.GetWritableLayer()
+		written[c.Name] = usage.Usage{Bytes: int64(layer.GetUsedBytes().GetValue()), Inodes: int64(layer.GetInodesUsed().GetValue())}
+	}
+	return written, errors.Join(errs...)
+}

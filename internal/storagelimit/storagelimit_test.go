@@ -1,0 +1,422 @@
+package storagelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/storagelimit"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+)
+
+const mib = 1 << 20
+
+// node is what the judge sees: pods, what they keep, and what it tells.
+type node struct {
+	mu   sync.Mutex
+	pods []storagelimit.Pod
+	// folders and layers hold bytes, by path and by "uid container".
+	folders map[string]int64
+	layers  map[string]int64
+	// takes is how long measuring a folder takes.
+	takes   time.Duration
+	failing error
+
+	listed   int      // how often the pods were
+	measured []string // folders, and when: "10s /path"
+	assigned map[string]int
+	woken    []types.UID
+	signals  []string
+	began    time.Time
+}
+
+func (n *node) Pods() []storagelimit.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listed++
+	return slices.Clone(n.pods)
+}
+
+func (n *node) Measure(ctx context.Context, dir string) (usage.Usage, error) {
+	n.mu.Lock()
+	n.measured = append(n.measured, fmt.Sprintf("%v %s", time.Since(n.began).Truncate(time.Second), dir))
+	takes := n.takes
+	n.mu.Unlock()
+	if takes > 0 {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			return usage.Usage{}, ctx.Err()
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return usage.Usage{Bytes: n.folders[dir], Inodes: 1}, n.failing
+}
+
+func (n *node) Assign(dir string) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.assigned[dir]++
+	return true, nil
+}
+
+func (n *node) Forget(dir string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.assigned[dir]--
+}
+
+func (n *node) WritableLayer(_ context.Context, uid types.UID) (map[string]usage.Usage, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := map[string]usage.Usage{}
+	for key, bytes := range n.layers {
+		if name, ok := strings.CutPrefix(key, string(uid)+" "); ok {
+			list[name] = usage.Usage{Bytes: bytes}
+		}
+	}
+	return list, n.failing
+}
+
+func (n *node) Evicted(signal string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.signals = append(n.signals, signal)
+}
+
+func (n *node) wake(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.woken = append(n.woken, uid)
+}
+
+// set changes the node while the judge runs.
+func (n *node) set(change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change()
+}
+
+func (n *node) looks() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.measured)
+}
+
+// within runs a judge over a node, in a bubble of its own.
+func within(t *testing.T, test func(t *testing.T, n *node, j *storagelimit.Judge)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{folders: map[string]int64{}, layers: map[string]int64{}, assigned: map[string]int{}, began: time.Now()}
+		j := storagelimit.New(storagelimit.Config{
+			Pods: n.Pods, Layers: n, Meter: n, Logs: "/logs", Wake: n.wake, Evictions: n, Log: testr.New(t),
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- j.Run(ctx) }()
+		test(t, n, j)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// after lets time go by.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// pod makes a pod whose emptyDir volumes ("name", "name=limit", "name=limit,Memory") are mounted, with
+// containers ("name", "name=limit").
+func pod(uid string, volumes, containers []string) storagelimit.Pod {
+	p := storagelimit.Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid)}}}
+	for _, text := range volumes {
+		text, medium, _ := strings.Cut(text, ",")
+		name, limit, limited := strings.Cut(text, "=")
+		e := &v1.EmptyDirVolumeSource{Medium: v1.StorageMedium(medium)}
+		if limited {
+			q := resource.MustParse(limit)
+			e.SizeLimit = &q
+		}
+		p.Pod.Spec.Volumes = append(p.Pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: e}})
+	}
+	for i := range p.Pod.Spec.Volumes {
+		v := &p.Pod.Spec.Volumes[i]
+		p.Volumes = append(p.Volumes, volume.Instance{Pod: p.Pod, Spec: volume.Spec{Volume: v}, Place: volume.Place{Dir: filepath.Join("/pods", uid, v.Name)}})
+	}
+	for _, text := range containers {
+		p.Pod.Spec.Containers = append(p.Pod.Spec.Containers, container(text))
+	}
+	return p
+}
+
+func container(text string) v1.Container {
+	name, limit, limited := strings.Cut(text, "=")
+	c := v1.Container{Name: name}
+	if limited {
+		c.Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(limit)}
+	}
+	return c
+}
+
+func TestVerdicts(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod     storagelimit.Pod
+		change  func(*v1.Pod)
+		folders map[string]int64
+		layers  map[string]int64
+		want    string // "signal: message"; empty for none
+	}{
+		"a volume over its limit": {
+			pod: pod("u", []string{"a=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": mib + 1},
+			want: `emptydirfs.limit: Usage of EmptyDir volume "a" exceeds the limit "1Mi". `,
+		},
+		"a volume at its limit":            {pod: pod("u", []string{"a=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": mib}},
+		"a volume in memory":               {pod: pod("u", []string{"a=1Mi,Memory", "b=1Mi,HugePages"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": 5 * mib, "/pods/u/b": 5 * mib}},
+		"a limit of nothing is none":       {pod: pod("u", []string{"a=0", "b=1Mi"}, []string{"c=0"}), folders: map[string]int64{"/pods/u/a": mib}, layers: map[string]int64{"u c": mib}},
+		"a volume without a limit, alone":  {pod: pod("u", []string{"a", "b=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": 99 * mib}},
+		"one volume doesn't use another's": {pod: pod("u", []string{"a=10Mi", "b=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": 9 * mib}},
+		"a container's writable layer": {
+			pod: pod("u", nil, []string{"c=5Mi", "d=9Mi"}), layers: map[string]int64{"u c": 6 * mib},
+			want: `ephemeralcontainerfs.limit: Container c exceeded its local ephemeral storage limit "5Mi". `,
+		},
+		"a container's layer and logs": {
+			pod: pod("u", nil, []string{"c=5Mi", "d=9Mi"}), layers: map[string]int64{"u c": 3 * mib}, folders: map[string]int64{"/logs/ns_u_u/c": 3 * mib},
+			want: `ephemeralcontainerfs.limit: Container c exceeded its local ephemeral storage limit "5Mi". `,
+		},
+		"another's logs don't count":         {pod: pod("u", nil, []string{"c=5Mi", "d=9Mi"}), layers: map[string]int64{"u c": 3 * mib}, folders: map[string]int64{"/logs/ns_u_u/d": 3 * mib}},
+		"volumes don't count for containers": {pod: pod("u", []string{"a"}, []string{"c=5Mi", "d=9Mi"}), folders: map[string]int64{"/pods/u/a": 13 * mib}},
+		"all together are over the sum": {
+			pod:    pod("u", []string{"a", "m=1Gi,Memory"}, []string{"c=5Mi", "d=5Mi"}),
+			layers: map[string]int64{"u c": 3 * mib}, folders: map[string]int64{"/pods/u/a": 4 * mib, "/logs/ns_u_u/d": 4 * mib, "/pods/u/m": 99 * mib},
+			want: "ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. ",
+		},
+		"an init container counts as long as its layer is there": {
+			pod:    pod("u", nil, []string{"c=5Mi"}),
+			change: func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{container("i=2Mi")} },
+			layers: map[string]int64{"u i": 3 * mib},
+			want:   `ephemeralcontainerfs.limit: Container i exceeded its local ephemeral storage limit "2Mi". `,
+		},
+		"a critical pod stays": {
+			pod: pod("u", []string{"a=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": 2 * mib},
+			change: func(p *v1.Pod) { p.Spec.PriorityClassName = "system-node-critical" },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.change != nil {
+				c.change(c.pod.Pod)
+			}
+			within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+				n.set(func() {
+					n.pods = []storagelimit.Pod{c.pod}
+					for dir, bytes := range c.folders {
+						n.folders[dir] = bytes
+					}
+					for key, bytes := range c.layers {
+						n.layers[key] = bytes
+					}
+				})
+				j.Changed()
+				after(15 * time.Second)
+				got := ""
+				if e := j.Ending("u"); e != nil {
+					got = strings.Join(n.signals, " and ") + ": " + e.Message
+					if e.Reason != "Evicted" || e.Disruption || e.Grace == nil || *e.Grace != time.Second || time.Since(e.At) > 15*time.Second {
+						t.Errorf("the verdict is %+v", e)
+					}
+				}
+				if got != c.want {
+					t.Errorf("got %q, want %q", got, c.want)
+				}
+				if woken := len(n.woken) == 1 && n.woken[0] == "u"; woken != (c.want != "") {
+					t.Errorf("woken: %v", n.woken)
+				}
+			})
+		})
+	}
+}
+
+func TestWithoutLimitsNothingIsMeasuredAndNothingTicks(t *testing.T) {
+	within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+		n.set(func() { n.pods = []storagelimit.Pod{pod("u", []string{"a", "m=1Mi,Memory"}, []string{"c"})} })
+		j.Changed()
+		after(24 * time.Hour)
+		n.set(func() {
+			if len(n.measured) > 0 || n.listed > 2 {
+				t.Errorf("looked at the pods %d times, and measured %v", n.listed, n.measured)
+			}
+		})
+	})
+}
+
+func TestAVerdictIsFinalUntilThePodIsForgotten(t *testing.T) {
+	within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+		n.set(func() {
+			n.pods = []storagelimit.Pod{pod("u", []string{"a=1Mi"}, []string{"c"})}
+			n.folders["/pods/u/a"] = 2 * mib
+		})
+		j.Changed()
+		after(15 * time.Second)
+		first := j.Ending("u")
+		if first == nil {
+			t.Fatal("no verdict")
+		}
+		looks := n.looks()
+		n.set(func() { n.folders["/pods/u/a"] = 0 })
+		j.Changed()
+		after(time.Hour)
+		n.set(func() { n.pods = nil })
+		j.Changed()
+		after(time.Hour)
+		if got := j.Ending("u"); got != first {
+			t.Errorf("the verdict became %+v", got)
+		}
+		if n.looks() != looks {
+			t.Error("a pod that has to end is measured")
+		}
+		j.Forget("u")
+		if got := j.Ending("u"); got != nil {
+			t.Errorf("a forgotten pod has the verdict %+v", got)
+		}
+	})
+}
+
+func TestAQuietPodIsMeasuredSeldomAndABusyOneOften(t *testing.T) {
+	within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+		n.set(func() {
+			n.pods = []storagelimit.Pod{pod("quiet", []string{"a=10Mi"}, nil), pod("near", []string{"a=10Mi"}, nil)}
+			n.folders["/pods/quiet/a"], n.folders["/pods/near/a"] = mib, 9*mib
+		})
+		j.Changed()
+		after(10 * time.Minute)
+		count := func(dir string) (looks int) {
+			n.set(func() {
+				for _, look := range n.measured {
+					if strings.HasSuffix(look, dir) {
+						looks++
+					}
+				}
+			})
+			return looks
+		}
+		if quiet, near := count("/pods/quiet/a"), count("/pods/near/a"); quiet > 15 || near < 50 {
+			t.Errorf("the quiet pod was measured %d times, the other %d times in 10 minutes", quiet, near)
+		}
+		// One that begins to write is soon seen to.
+		n.set(func() { n.folders["/pods/quiet/a"] = 11 * mib })
+		after(70 * time.Second)
+		if j.Ending("quiet") == nil {
+			t.Error("no verdict")
+		}
+	})
+}
+
+func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
+	within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+		n.set(func() {
+			n.takes = 30 * time.Second
+			n.pods = []storagelimit.Pod{pod("u", []string{"a=10Mi"}, nil)}
+			n.folders["/pods/u/a"] = 6 * mib
+		})
+		j.Changed()
+		after(time.Hour)
+		if looks := n.looks(); looks < 8 || looks > 12 {
+			t.Errorf("measured %d times in an hour: %v", looks, n.measured)
+		}
+	})
+}
+
+func TestOnePodDoesntHoldUpAnother(t *testing.T) {
+	within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+		n.set(func() {
+			n.takes = 10 * time.Hour
+			n.pods = []storagelimit.Pod{pod("large", []string{"a=1Mi"}, nil)}
+		})
+		j.Changed()
+		after(time.Minute)
+		n.set(func() {
+			n.takes = 0
+			n.pods = append(n.pods, pod("small", []string{"a=1Mi"}, nil))
+			n.folders["/pods/small/a"] = 2 * mib
+		})
+		j.Changed()
+		after(15 * time.Second)
+		if j.Ending("small") == nil {
+			t.Error("no verdict for the small one")
+		}
+	})
+}
+
+func TestAPodThatGoesWhileItIsMeasuredGetsNoVerdict(t *testing.T) {
+	within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+		n.set(func() {
+			n.takes = time.Minute
+			n.pods = []storagelimit.Pod{pod("u", []string{"a=1Mi"}, nil)}
+			n.folders["/pods/u/a"] = 2 * mib
+		})
+		j.Changed()
+		after(20 * time.Second)
+		n.set(func() { n.pods = nil })
+		j.Forget("u")
+		after(time.Hour)
+		if e := j.Ending("u"); e != nil || len(n.woken) > 0 {
+			t.Errorf("got %+v", e)
+		}
+	})
+}
+
+func TestWhatIsKnownIsHeldAgainstTheLimitThoughSomeIsnt(t *testing.T) {
+	within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+		n.set(func() {
+			n.failing = errors.New("the runtime is away")
+			n.pods = []storagelimit.Pod{pod("u", []string{"a"}, []string{"c=1Mi"})}
+			n.folders["/pods/u/a"] = 2 * mib
+		})
+		j.Changed()
+		after(15 * time.Second)
+		if j.Ending("u") == nil {
+			t.Error("no verdict")
+		}
+	})
+}
+
+func TestQuotasAreAskedForPodsWithUsersOfTheirOwnOnly(t *testing.T) {
+	within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+		own, host := pod("own", []string{"a=1Mi"}, nil), pod("host", []string{"a=1Mi"}, nil)
+		no := false
+		own.Pod.Spec.HostUsers = &no
+		n.set(func() { n.pods = []storagelimit.Pod{own, host} })
+		j.Changed()
+		after(5 * time.Minute)
+		n.set(func() {
+			if n.assigned["/pods/own/a"] != 1 || n.assigned["/pods/host/a"] != 0 {
+				t.Errorf("assigned: %v", n.assigned)
+			}
+			n.pods = nil
+		})
+		j.Changed()
+		after(time.Minute)
+		n.set(func() {
+			if n.assigned["/pods/own/a"] != 0 {
+				t.Error("the folder of a pod that is gone isn't forgotten")
+			}
+		})
+	})
+}

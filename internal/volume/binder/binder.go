@@ -1,0 +1,307 @@
+// Package binder gives PersistentVolumeClaims their PersistentVolumes where no API server
+// does: on one node, both from manifests, without StorageClasses.
+//
+// A claim is bound when the first pod that uses it is prepared (what a StorageClass calls
+// WaitForFirstConsumer), to a volume that this node can use. It stays with that volume,
+// however often the agent is restarted and whatever is edited: a claim is never moved to
+// another volume, and no volume is given to two claims. Edits that contradict a binding are
+// told to the pods that are prepared from then on, which wait. What is bound is on disk
+// before a pod gets to see it.
+//
+// Nothing here makes volumes, grows them or deletes what is in them. Every volume is kept as
+// the reclaim policy Retain says, those of the policies Delete and Recycle with a warning:
+//
+//   - A claim whose manifest is gone has released its volume, which nobody gets but a claim of
+//     the same namespace and name. Where an API server tells claims apart by UID, here a manifest
+//     that comes back is the same claim: manifests come and go with a file that is moved or
+//     restored.
+//   - The claim of an ephemeral volume (KEP-1698) is its pod's alone, and gone with it. Nobody
+//     gets what it has released.
+//   - A released volume is anybody's once its manifest was gone, too, for as long as it takes the
+//     binder to see that. So people say that its data may be had, or are no more.
+//   - A volume whose manifest is gone while that of its claim isn't is missed: the claim waits for it.
+package binder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
+)
+
+// Objects are the claims and volumes there are; what it returns is read-only. The error
+// for one that isn't there fits k8s.io/apimachinery/pkg/api/errors.IsNotFound, and that for one
+// of which it isn't known yet wraps objects.ErrReading. objects.Live fits.
+type Objects interface {
+	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	// PersistentVolumes returns all there are, or an error.
+	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
+}
+
+// Recorder takes in events.
+type Recorder interface {
+	Event(p *v1.Pod, e pod.Event)
+}
+
+// Config says what a binder works with.
+type Config struct {
+	// Dir is the folder of the record of what is bound, which is made if need be
+	// (mode 0700). One binder may use it at a time.
+	Dir string
+	// NodeLabels are the node's, by which volumes say where they can be used.
+	NodeLabels map[string]string
+	Objects    Objects
+	Recorder   Recorder
+}
+
+// Binder binds claims to volumes. Safe for concurrent use.
+type Binder struct {
+	conf Config
+	log  logr.Logger
+	path string
+
+	mu    sync.Mutex
+	bound bindings
+	// unknown says why it isn't known what was bound before; nil if it is.
+	unknown error
+}
+
+// New returns a binder that binds nothing before Restore was called.
+func New(c Config, log logr.Logger) *Binder {
+	return &Binder{
+		conf: c, log: log, path: filepath.Join(c.Dir, recordName), bound: bindings{},
+		unknown: errors.New("it hasn't been read yet what was bound before the agent started"),
+	}
+}
+
+// request is a pod's wish for a volume.
+type request struct {
+	id    claimID
+	claim *v1.PersistentVolumeClaim
+}
+
+// awaits returns an error about the claim.
+func (r request) awaits(format string, args ...any) error { return r.id.awaits(format, args...) }
+
+func (id claimID) awaits(format string, args ...any) error {
+	return volume.Awaits(id.String(), "%s: %w", id, fmt.Errorf(format, args...))
+}
+
+// Bind returns the claim that is behind a volume of the pod (persistentVolumeClaim or
+// ephemeral), and the PersistentVolume it is bound to, which is bound now if it is the first pod
+// to use it. Both are read-only, and as their manifests have them.
+//
+// The error is a *volume.AwaitsError if an edit of manifests can help: then Bind is called
+// again when objects have changed. Any other may go away by itself, as that of a full disk does,
+// unless it wraps volume.ErrUnsupported.
+func (b *Binder) Bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+	r, pv, fresh, err := b.bind(ctx, p, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	if fresh {
+		b.tell(p, r, pv)
+	}
+	return r.claim, pv, nil
+}
+
+func (b *Binder) bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (r request, pv *v1.PersistentVolume, fresh bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r, err = b.request(ctx, p, v); err != nil {
+		return r, nil, false, err
+	}
+	if had, ok := b.bound.of(r.id); ok {
+		pv, err = b.held(ctx, r, had.Volume)
+		return r, pv, false, err
+	}
+	pv, err = b.first(ctx, r)
+	return r, pv, b.unknown == nil, err
+}
+
+// request finds out which claim is meant.
+func (b *Binder) request(ctx context.Context, p *v1.Pod, v *v1.Volume) (request, error) {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return b.fromManifest(ctx, p.Namespace, v.PersistentVolumeClaim.ClaimName)
+	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+		return b.fromTemplate(ctx, p, v)
+	}
+	return request{}, fmt.Errorf("volume %s is no claim", v.Name)
+}
+
+func (b *Binder) fromManifest(ctx context.Context, namespace, name string) (request, error) {
+	id := claimID{Namespace: namespace, Name: name}
+	c, err := b.conf.Objects.PersistentVolumeClaim(ctx, namespace, name)
+	if err != nil {
+		return request{}, volume.Awaits(id.String(), "%w", err)
+	}
+	r := request{id, c}
+	if _, bound := b.bound.of(id); bound {
+		return r, nil
+	}
+	if other, ok := b.bound.ephemeral(namespace, name); ok {
+		return r, r.awaits("the name is also that of an ephemeral volume's claim, of the pod with UID %s; rename one of them", other.Claim.Pod)
+	}
+	return r, nil
+}
+
+// held returns the volume that a claim has been bound to, if it can still be used for it.
+func (b *Binder) held(ctx context.Context, r request, name string) (*v1.PersistentVolume, error) {
+	pv, err := b.conf.Objects.PersistentVolume(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, r.awaits("it is lost: PersistentVolume %s, which it is bound to, is defined by no manifest any more; add that again, "+
+			"or remove the claim's as well for a while, to have it bound anew", name)
+	case err != nil:
+		return nil, r.awaits("it is bound to PersistentVolume %s: %w", name, err)
+	}
+	const stays = "a claim stays with its volume: take that edit back, or remove both manifests for a while, to have it bound anew"
+	switch want := r.claim.Spec.VolumeName; {
+	case want != "" && want != name:
+		return nil, r.awaits("it is bound to PersistentVolume %s, but asks for %s now (spec.volumeName); %s", name, want, stays)
+	case pv.Spec.ClaimRef != nil && !reserved(pv, r.claim):
+		return nil, r.awaits("it is bound to PersistentVolume %s, which %s; %s", name, reservedFor(pv, r.claim), stays)
+	}
+	if why := otherMode(r.claim, pv); why != "" {
+		return nil, r.awaits("it is bound to PersistentVolume %s: %s; %s", name, why, stays)
+	}
+	if why := b.elsewhere(pv); why != "" {
+		return nil, r.awaits("it is bound to PersistentVolume %s: %s", name, why)
+	}
+	return pv, nil
+}
+
+// first binds a claim that isn't bound yet.
+func (b *Binder) first(ctx context.Context, r request) (*v1.PersistentVolume, error) {
+	if err := fromNothing(r); err != nil {
+		return nil, err
+	}
+	pvs, err := b.conf.Objects.PersistentVolumes(ctx)
+	if err != nil {
+		return nil, r.awaits("it can't be bound yet: %w", err)
+	}
+	if b.unknown != nil {
+		return b.withoutRecord(ctx, r, pvs)
+	}
+	if err := b.tidy(ctx, pvs); err != nil {
+		return nil, err
+	}
+	pv, err := b.pick(ctx, r, pvs)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.keep(b.bound.with(binding{Volume: pv.Name, Claim: r.id})); err != nil {
+		return nil, fmt.Errorf("%s fits PersistentVolume %s, but isn't bound to it: %w", r.id, pv.Name, err)
+	}
+	return pv, nil
+}
+
+// fromNothing refuses a claim that is to be filled before it is used.
+func fromNothing(r request) error {
+	if r.claim.Spec.DataSource == nil && r.claim.Spec.DataSourceRef == nil {
+		return nil
+	}
+	const why = "it has a dataSource or dataSourceRef, which a provisioner would make a volume of, and there is none here; " +
+		"leave it out, and put the data into the PersistentVolume yourself"
+	if r.id.Pod != "" { // in the pod's spec, which can't be edited
+		return fmt.Errorf("%s: %s: %w", r.id, why, volume.ErrUnsupported)
+	}
+	return r.awaits(why)
+}
+
+// withoutRecord returns the only volume that is surely right for a claim while it isn't
+// known what was bound before: the one that it names, and that names it, in their
+// manifests. Any other may hold another claim's data, or another one this claim's.
+func (b *Binder) withoutRecord(ctx context.Context, r request, pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	if r.id.Pod == "" {
+		for _, pv := range pvs {
+			if pv.Name == r.claim.Spec.VolumeName && reserved(pv, r.claim) {
+				return b.pick(ctx, r, pvs)
+			}
+		}
+	}
+	return nil, r.awaits("it can't be told which PersistentVolume is its own: %w", b.unknown)
+}
+
+// Tidy lets go of volumes that were released and whose manifests are gone. It is to be called
+// when objects have changed: a volume that comes back later is anybody's only if
+// its absence was seen.
+func (b *Binder) Tidy(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.unknown != nil {
+		return nil
+	}
+	pvs, err := b.conf.Objects.PersistentVolumes(ctx)
+	if errors.Is(err, objects.ErrReading) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return b.tidy(ctx, pvs)
+}
+
+func (b *Binder) tidy(ctx context.Context, pvs []*v1.PersistentVolume) error {
+	defined := make(map[string]bool, len(pvs))
+	for _, pv := range pvs {
+		defined[pv.Name] = true
+	}
+	gone := func(had binding) bool { return !defined[had.Volume] && b.released(ctx, had) }
+	next, changed := b.bound.without(gone)
+	if !changed {
+		return nil
+	}
+	if err := b.keep(next); err != nil {
+		return fmt.Errorf("PersistentVolumes that no manifest defines any more can't be let go: %w", err)
+	}
+	return nil
+}
+
+// released reports whether the claim that a volume is bound to is gone.
+func (b *Binder) released(ctx context.Context, had binding) bool {
+	if had.Claim.Pod != "" {
+		return had.Released
+	}
+	_, err := b.conf.Objects.PersistentVolumeClaim(ctx, had.Claim.Namespace, had.Claim.Name)
+	return apierrors.IsNotFound(err)
+}
+
+// Forget says that a pod is gone, and the claims of its ephemeral volumes with it. It is to be
+// called before everything else that tells of the pod is deleted, and again after an
+// error. For a pod without such claims it does nothing.
+func (b *Binder) Forget(uid types.UID) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next, changed := b.bound.release(uid)
+	if !changed {
+		return nil
+	}
+	if err := b.keep(next); err != nil {
+		return fmt.Errorf("the ephemeral claims of the pod with UID %s can't be let go: %w", uid, err)
+	}
+	return nil
+}
+
+// tell tells that a claim was bound, and of what people may expect of its volume in vain.
+func (b *Binder) tell(p *v1.Pod, r request, pv *v1.PersistentVolume) {
+	b.log.V(2).Info("Claim bound", "claim", r.id.Namespace+"/"+r.id.Name, "persistentVolume", pv.Name, "podUID", p.UID)
+	switch policy := pv.Spec.PersistentVolumeReclaimPolicy; policy {
+	case v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRecycle:
+		b.conf.Recorder.Event(p, pod.Event{Type: v1.EventTypeWarning, Reason: "VolumeIsRetained", Message: fmt.Sprintf(
+			"PersistentVolume %s, which %s is bound to, has the reclaim policy %s, but nothing deletes data here: it is kept as Retain says",
+			pv.Name, r.id, policy)})
+	}
+}

@@ -1,0 +1,258 @@
+package binder
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// maxTold is of how many volumes it is told why they don't fit.
+const maxTold = 3
+
+// misfit says why a volume isn't one for a claim. A higher rank is nearer to being one.
+type misfit struct {
+	volume string
+	rank   int
+	why    string
+}
+
+// pick returns the volume that a claim is to be bound to: the one that it asks for by name,
+// or else one that is reserved for it, or else the smallest that fits. An error tells of the volumes
+// that come nearest to that.
+func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	if len(pvs) == 0 {
+		return nil, r.awaits("there is no PersistentVolume for it: no manifest defines any, and nothing here makes them; add one")
+	}
+	list, err := candidates(r, pvs)
+	if err != nil {
+		return nil, err
+	}
+	var best *v1.PersistentVolume
+	var misfits []misfit
+	for _, pv := range list {
+		if rank, why := b.unfit(ctx, r, pv); why != "" {
+			misfits = append(misfits, misfit{pv.Name, rank, why})
+		} else if best == nil || smaller(pv, best) {
+			best = pv
+		}
+	}
+	if best == nil {
+		return nil, r.awaits("no PersistentVolume fits: %s", told(misfits))
+	}
+	return best, nil
+}
+
+// candidates are the volumes that a claim may be bound to if they fit.
+func candidates(r request, pvs []*v1.PersistentVolume) ([]*v1.PersistentVolume, error) {
+	var list []*v1.PersistentVolume
+	if name := r.claim.Spec.VolumeName; name != "" {
+		i := slices.IndexFunc(pvs, func(pv *v1.PersistentVolume) bool { return pv.Name == name })
+		if i < 0 {
+			return nil, r.awaits("it asks for PersistentVolume %s (spec.volumeName), which no manifest defines", name)
+		}
+		return pvs[i : i+1], nil
+	}
+	for _, pv := range pvs {
+		if reserved(pv, r.claim) {
+			list = append(list, pv)
+		}
+	}
+	if len(list) > 0 {
+		return list, nil
+	}
+	return pvs, nil
+}
+
+func smaller(a, b *v1.PersistentVolume) bool {
+	return cmp.Or(a.Spec.Capacity.Storage().Cmp(*b.Spec.Capacity.Storage()), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+// told is what is told of volumes that don't fit.
+func told(misfits []misfit) string {
+	slices.SortFunc(misfits, func(a, b misfit) int {
+		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.volume, b.volume))
+	})
+	var words []string
+	for _, m := range misfits[:min(len(misfits), maxTold)] {
+		words = append(words, m.volume+" "+m.why)
+	}
+	if more := len(misfits) - len(words); more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(words, "; ")
+}
+
+// unfit says why a claim can't be bound to a volume; "" if it can. The rank counts the
+// rules that were kept before the first that isn't.
+func (b *Binder) unfit(ctx context.Context, r request, pv *v1.PersistentVolume) (rank int, why string) {
+	for i, rule := range []func() string{
+		func() string { return otherClass(r.claim, pv) },
+		func() string { return otherMode(r.claim, pv) },
+		func() string { return otherAccess(r.claim, pv) },
+		func() string { return otherLabels(r.claim, pv) },
+		func() string { return tooSmall(r.claim, pv) },
+		func() string { return b.elsewhere(pv) },
+		func() string { return b.taken(ctx, r, pv) },
+	} {
+		if why := rule(); why != "" {
+			return i, why
+		}
+	}
+	return 0, ""
+}
+
+// otherClass compares the names of StorageClasses, which need not exist: none is a class of
+// its own. The classes of attributes are a storage driver's own business, but have to be the same, too.
+func otherClass(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
+	want, is := "", pv.Spec.StorageClassName
+	if c.Spec.StorageClassName != nil {
+		want = *c.Spec.StorageClassName
+	}
+	// API: the annotation still counts, and before the field.
+	if old, given := c.Annotations[v1.BetaStorageClassAnnotation]; given {
+		want = old
+	}
+	if old, given := pv.Annotations[v1.BetaStorageClassAnnotation]; given {
+		is = old
+	}
+	if want != is {
+		return fmt.Sprintf("has %s, and the claim %s", orNone("storageClassName", is), orNone("storageClassName", want))
+	}
+	if want, is := deref(c.Spec.VolumeAttributesClassName), deref(pv.Spec.VolumeAttributesClassName); want != is {
+		return fmt.Sprintf("has %s, and the claim %s", orNone("volumeAttributesClassName", is), orNone("volumeAttributesClassName", want))
+	}
+	return ""
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func orNone(field, name string) string {
+	if name == "" {
+		return "no " + field
+	}
+	return field + " " + name
+}
+
+// otherMode compares whether both are file systems, or devices.
+func otherMode(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
+	mode := func(m *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
+		if m == nil {
+			return v1.PersistentVolumeFilesystem
+		}
+		return *m
+	}
+	if want, is := mode(c.Spec.VolumeMode), mode(pv.Spec.VolumeMode); want != is {
+		return fmt.Sprintf("has volumeMode %s, and the claim %s", is, want)
+	}
+	return ""
+}
+
+func otherAccess(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
+	for _, want := range c.Spec.AccessModes {
+		if !slices.Contains(pv.Spec.AccessModes, want) {
+			return fmt.Sprintf("has accessModes %v, without the claim's %s", pv.Spec.AccessModes, want)
+		}
+	}
+	return ""
+}
+
+// otherLabels asks the claim's selector, which says nothing of a volume that was chosen
+// by its name, on whichever side ("binding happens regardless of some volume matching criteria",
+// Kubernetes' documentation of persistent volumes).
+func otherLabels(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
+	if c.Spec.Selector == nil || c.Spec.VolumeName != "" || reserved(pv, c) {
+		return ""
+	}
+	selector, err := metav1.LabelSelectorAsSelector(c.Spec.Selector)
+	if err != nil { // which can't be: the claim was judged before
+		return fmt.Sprintf("can't be compared with the claim's selector: %v", err)
+	}
+	if !selector.Matches(labels.Set(pv.Labels)) {
+		return "hasn't the labels of the claim's selector (" + selector.String() + ")"
+	}
+	return ""
+}
+
+func tooSmall(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
+	want, is := c.Spec.Resources.Requests.Storage(), pv.Spec.Capacity.Storage()
+	if is.Cmp(*want) < 0 {
+		return fmt.Sprintf("has %s, and the claim wants %s", is, want)
+	}
+	return ""
+}
+
+// elsewhere tells if a volume can't be used on this node.
+func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
+	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return ""
+	}
+	required := pv.Spec.NodeAffinity.Required
+	here, err := nodeaffinity.NewLazyErrorNodeSelector(required).Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: b.conf.NodeLabels}})
+	switch {
+	case err != nil: // which can't be, either
+		return fmt.Sprintf("has a nodeAffinity that can't be understood: %v", err)
+	case !here:
+		return "can't be used on this node by its nodeAffinity (" + b.asked(required) + ")"
+	}
+	return ""
+}
+
+// asked says of the labels that volumes are asked for which this node has.
+func (b *Binder) asked(s *v1.NodeSelector) string {
+	has := map[string]bool{}
+	for _, term := range s.NodeSelectorTerms {
+		for _, e := range term.MatchExpressions {
+			if value, there := b.conf.NodeLabels[e.Key]; there {
+				has[e.Key+"="+value] = true
+			} else {
+				has["no "+e.Key] = true
+			}
+		}
+	}
+	if len(has) == 0 {
+		return "which asks for no label"
+	}
+	return "the node has " + strings.Join(slices.Sorted(maps.Keys(has)), ", ")
+}
+
+// taken tells if another claim has the volume, or is to have it.
+func (b *Binder) taken(ctx context.Context, r request, pv *v1.PersistentVolume) string {
+	if had, bound := b.bound[pv.Name]; bound && (had.Claim != r.id || had.Released) {
+		if !b.released(ctx, had) {
+			return "is taken by " + had.Claim.String()
+		}
+		return fmt.Sprintf("was released by %s, and is kept with its data; to let others have it, remove its manifest for a while", had.Claim)
+	}
+	if pv.Spec.ClaimRef != nil && !reserved(pv, r.claim) {
+		return reservedFor(pv, r.claim)
+	}
+	return ""
+}
+
+// reserved reports whether the volume's manifest says that it is for the claim.
+func reserved(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
+	ref := pv.Spec.ClaimRef
+	return ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && (ref.UID == "" || ref.UID == c.UID)
+}
+
+// reservedFor says for which other claim a volume is.
+func reservedFor(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim) string {
+	ref := pv.Spec.ClaimRef
+	if ref.Namespace == c.Namespace && ref.Name == c.Name {
+		return "is for a claim of the same name with another UID (spec.claimRef.uid); leave the UID out to give it to this one"
+	}
+	return fmt.Sprintf("is for PersistentVolumeClaim %s/%s (spec.claimRef)", ref.Namespace, ref.Name)
+}

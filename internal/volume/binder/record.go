@@ -1,0 +1,173 @@
+package binder
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/sealed"
+)
+
+const (
+	recordName = "bindings.json"
+	// version is the format's version.
+	version = 1
+)
+
+// claimID tells claims apart, whatever their manifests say.
+type claimID struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Pod is the UID of the pod whose ephemeral volume the claim is for; empty for one
+	// from a manifest.
+	Pod types.UID `json:"pod,omitempty"`
+}
+
+// String is the claim's name for a person.
+func (id claimID) String() string { return "PersistentVolumeClaim " + id.Namespace + "/" + id.Name }
+
+// binding is a volume and the claim that has it.
+type binding struct {
+	Volume string  `json:"volume"`
+	Claim  claimID `json:"claim"`
+	// Released says that the pod that the claim is of is gone. One that comes back with the same
+	// UID, as a static pod may, has another claim.
+	Released bool `json:"released,omitempty"`
+}
+
+// bindings are all there are, by the volume's name. They are never changed.
+type bindings map[string]binding
+
+// of returns the binding of a claim.
+func (s bindings) of(id claimID) (binding, bool) {
+	return s.find(func(had binding) bool { return had.Claim == id && !had.Released })
+}
+
+// ephemeral returns the binding of a claim of this name that is a living pod's.
+func (s bindings) ephemeral(namespace, name string) (binding, bool) {
+	return s.find(func(had binding) bool {
+		return had.Claim.Namespace == namespace && had.Claim.Name == name && had.Claim.Pod != "" && !had.Released
+	})
+}
+
+func (s bindings) find(wanted func(binding) bool) (binding, bool) {
+	for _, had := range s {
+		if wanted(had) {
+			return had, true
+		}
+	}
+	return binding{}, false
+}
+
+func (s bindings) with(one binding) bindings {
+	next := maps.Clone(s)
+	next[one.Volume] = one
+	return next
+}
+
+// without leaves out what is gone.
+func (s bindings) without(gone func(binding) bool) (next bindings, changed bool) {
+	next = maps.Clone(s)
+	maps.DeleteFunc(next, func(_ string, had binding) bool { return gone(had) })
+	return next, len(next) != len(s)
+}
+
+// release marks what the claims of a pod had.
+func (s bindings) release(uid types.UID) (next bindings, changed bool) {
+	next = maps.Clone(s)
+	for name, had := range s {
+		if uid != "" && had.Claim.Pod == uid && !had.Released {
+			had.Released, changed = true, true
+			next[name] = had
+		}
+	}
+	return next, changed
+}
+
+// Restore reads what was bound before the agent started; it is to be called once, before
+// anything else. After an error, which is for a person, the binder goes on with what manifests say by themselves: a
+// claim and a volume that name each other (spec.volumeName, spec.claimRef) are used together. All
+// other claims wait rather than get the volume of another. The file stays as it is, so that
+// this doesn't change with the next start.
+func (b *Binder) Restore() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sealed.Sweep(b.path)
+	text, err := os.ReadFile(b.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		b.unknown = nil
+		return nil
+	}
+	if err == nil {
+		b.bound, err = parse(text)
+	}
+	if err != nil {
+		b.bound, b.unknown = bindings{}, refused(b.path, err)
+		return b.unknown
+	}
+	b.unknown = nil
+	return nil
+}
+
+// refused says why nothing is bound, and what to do about it.
+func refused(path string, why error) error {
+	what := "restore the file from a copy, or have each claim and its volume name each other (spec.volumeName and spec.claimRef), " +
+		"delete the file and restart the agent"
+	if errors.Is(why, sealed.ErrNewer) {
+		what = "run that version"
+	}
+	return fmt.Errorf("the record of which volume is whose, %s, can't be used: %w; %s", path, why, what)
+}
+
+func parse(text []byte) (bindings, error) {
+	var list []binding
+	if err := sealed.Open(text, version, &list); err != nil {
+		return nil, err
+	}
+	bound := make(bindings, len(list))
+	for _, one := range list {
+		if one.Volume == "" || one.Claim.Namespace == "" || one.Claim.Name == "" {
+			return nil, errors.New("it has an entry without a name")
+		}
+		if _, twice := bound[one.Volume]; twice {
+			return nil, fmt.Errorf("it has PersistentVolume %s twice", one.Volume)
+		}
+		if other, twice := bound.of(one.Claim); twice && !one.Released {
+			return nil, fmt.Errorf("it has %s twice, with PersistentVolumes %s and %s", one.Claim, other.Volume, one.Volume)
+		}
+		bound[one.Volume] = one
+	}
+	return bound, nil
+}
+
+// keep makes these the bindings there are: on disk, and once they are there for good, in memory.
+func (b *Binder) keep(next bindings) error {
+	list := slices.SortedFunc(maps.Values(next), func(a, b binding) int { return cmp.Compare(a.Volume, b.Volume) })
+	text, err := sealed.Seal(version, list)
+	if err != nil {
+		return fmt.Errorf("the record of which volume is whose can't be encoded: %w", err)
+	}
+	if err := b.replace(text); err != nil {
+		return fmt.Errorf("the record of which volume is whose can't be kept on disk: %w", err)
+	}
+	b.bound = next
+	return nil
+}
+
+func (b *Binder) replace(text []byte) error {
+	if err := os.MkdirAll(b.conf.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(b.path, text, 0o600); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(b.conf.Dir)) // the folder may be new
+}

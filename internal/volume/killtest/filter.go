@@ -1,0 +1,49 @@
+package killtest
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mark is the option of a prctl that means nothing to the kernel: the child tells by
+// it that its work is done, and how that went (0, or 1 for an error).
+const mark = 0x6465636b
+
+// child does the work in the traced process. It doesn't return: the tracer kills it.
+func child(c Case, dir string) {
+	if err := install(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	failed := 0
+	if err := c.Child(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		failed = 1
+	}
+	// The kernel doesn't know the option, and that is the answer.
+	_ = unix.Prctl(mark, uintptr(failed), 0, 0, 0)
+	select {}
+}
+
+// install has the kernel stop every thread of this process for its tracer when it is about
+// to make one of the calls that may be steps.
+func install() error {
+	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the call's number
+	for nr := range calls {
+		filter = append(filter,
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(nr), Jf: 1},
+			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_TRACE})
+	}
+	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	runtime.KeepAlive(filter)
+	if errno != 0 {
+		return fmt.Errorf("install the filter that finds the steps: %w", errno)
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+package killtest
+
+import "golang.org/x/sys/unix"
+
+// legacyCalls are those that only this architecture has, from before there were the ones
+// with "at".
+var legacyCalls = map[uint64]call{
+	unix.SYS_MKDIR:     {"mkdir", nil},
+	unix.SYS_RMDIR:     {"rmdir", nil},
+	unix.SYS_MKNOD:     {"mknod", nil},
+	unix.SYS_RENAME:    {"rename", nil},
+	unix.SYS_RENAMEAT:  {"renameat", nil},
+	unix.SYS_UNLINK:    {"unlink", nil},
+	unix.SYS_SYMLINK:   {"symlink", nil},
+	unix.SYS_LINK:      {"link", nil},
+	unix.SYS_CREAT:     {"creat", nil},
+	unix.SYS_OPEN:      {"open", flag32(1, unix.O_CREAT|unix.O_TRUNC)},
+	unix.SYS_CHMOD:     {"chmod", nil},
+	unix.SYS_CHOWN:     {"chown", nil},
+	unix.SYS_LCHOWN:    {"lchown", nil},
+	unix.SYS_UTIME:     {"utime", nil},
+	unix.SYS_UTIMES:    {"utimes", nil},
+	unix.SYS_FUTIMESAT: {"futimesat", nil},
+}

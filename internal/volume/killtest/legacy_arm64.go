@@ -1,0 +1,6 @@
+package killtest
+
+import "golang.org/x/sys/unix"
+
+// legacyCalls are those that have newer ones in their place.
+var legacyCalls = map[uint64]call{unix.SYS_RENAMEAT: {"renameat", nil}}

@@ -1,0 +1,238 @@
+package killtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a child may take before it is taken to hang.
+const patience = time.Minute
+
+// command is a run of the test binary.
+type command struct {
+	args, env []string
+}
+
+// ending says how a child ended.
+type ending struct {
+	// killed is at the step it was to be killed at, which is called step.
+	killed bool
+	step   string
+	// done is when its work was, failed if that came to an error.
+	done, failed bool
+	output       string
+}
+
+func (e ending) text(n int) string {
+	switch {
+	case e.killed:
+		return fmt.Sprintf("was killed when about to take step %d, %s", n, e.step)
+	case e.done:
+		return fmt.Sprintf("got to its end; it takes less than %d steps", n)
+	default:
+		return "ended by itself"
+	}
+}
+
+// tracer follows one child and what that starts. All its calls come from one thread, which is
+// who the kernel has as the tracer.
+type tracer struct {
+	at     int // the step to kill at
+	steps  int
+	tids   map[int]bool
+	ending ending
+}
+
+// trace runs the command and kills it when it is about to take step n, or is done.
+func trace(c command, n int) (ending, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return ending{}, err
+	}
+	out, err := os.CreateTemp("", "killtest-output-")
+	if err != nil {
+		return ending{}, err
+	}
+	defer out.Close()
+	if err := os.Remove(out.Name()); err != nil {
+		return ending{}, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return ending{}, err
+	}
+	defer null.Close()
+
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p, err := os.StartProcess(self, append([]string{self}, c.args...), &os.ProcAttr{
+		Env: c.env, Files: []*os.File{null, out, out}, Sys: &syscall.SysProcAttr{Ptrace: true},
+	})
+	if err != nil {
+		return ending{}, fmt.Errorf("start the child: %w", err)
+	}
+	defer func() { _ = p.Release() }() // it is waited for below
+	var late atomic.Bool
+	hung := time.AfterFunc(patience, func() {
+		late.Store(true)
+		_ = p.Kill() // it may have ended just now
+	})
+	defer hung.Stop()
+	tr := &tracer{at: n, tids: map[int]bool{p.Pid: true}}
+	err = tr.follow(p.Pid)
+	if late.Load() {
+		err = errors.Join(err, fmt.Errorf("the child took longer than %s and was killed", patience))
+	}
+	if _, serr := out.Seek(0, io.SeekStart); serr != nil {
+		return tr.ending, errors.Join(err, serr)
+	}
+	text, rerr := io.ReadAll(out)
+	tr.ending.output = string(text)
+	if err = errors.Join(err, rerr); err != nil {
+		return tr.ending, fmt.Errorf("follow the child: %w (its output: %s)", err, text)
+	}
+	return tr.ending, nil
+}
+
+// follow waits for one stop of a thread after the other until none is left.
+func (tr *tracer) follow(pid int) error {
+	var status unix.WaitStatus
+	if _, err := wait(pid, &status); err != nil || !status.Stopped() {
+		return fmt.Errorf("wait for the child to begin: %w (%v)", err, status)
+	}
+	const options = unix.PTRACE_O_EXITKILL | unix.PTRACE_O_TRACESECCOMP | unix.PTRACE_O_TRACEEXEC |
+		unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK
+	if err := unix.PtraceSetOptions(pid, options); err != nil {
+		tr.kill()
+		return errors.Join(fmt.Errorf("trace the child: %w", err), tr.drain())
+	}
+	if err := resume(pid, 0); err != nil {
+		return err
+	}
+	return tr.drain()
+}
+
+func (tr *tracer) drain() error {
+	for {
+		var status unix.WaitStatus
+		tid, err := wait(-1, &status)
+		if errors.Is(err, unix.ECHILD) {
+			return nil
+		}
+		if err != nil {
+			tr.kill()
+			return err
+		}
+		if !status.Stopped() {
+			delete(tr.tids, tid)
+			continue
+		}
+		if err := tr.stopped(tid, status); err != nil {
+			tr.kill()
+			return errors.Join(err, tr.drain())
+		}
+	}
+}
+
+// stopped deals with a thread that waits for its tracer.
+func (tr *tracer) stopped(tid int, status unix.WaitStatus) error {
+	first := !tr.tids[tid]
+	tr.tids[tid] = true
+	if tr.ending.killed || tr.ending.done {
+		tr.kill() // also a process that was being started then
+		return nil
+	}
+	signal := status.StopSignal()
+	switch event := int(status) >> 16; {
+	case event == unix.PTRACE_EVENT_SECCOMP:
+		ended, err := tr.called(tid)
+		if ended || err != nil {
+			tr.kill()
+			return err
+		}
+		signal = 0
+	case event != 0, first && signal == unix.SIGSTOP:
+		signal = 0 // the kernel's own way to tell
+	}
+	return resume(tid, signal)
+}
+
+// called counts a call that is about to be made. It reports whether this is where the child ends.
+func (tr *tracer) called(tid int) (ended bool, err error) {
+	nr, args, err := syscallInfo(tid)
+	if err != nil {
+		return false, err
+	}
+	if nr == unix.SYS_PRCTL && args[0] == mark {
+		tr.ending.done, tr.ending.failed = true, args[1] != 0
+		return true, nil
+	}
+	c, ok := calls[nr]
+	if !ok || c.changes != nil && !c.changes(tid, args) {
+		return false, nil
+	}
+	tr.steps++
+	if tr.steps < tr.at {
+		return false, nil
+	}
+	tr.ending.killed, tr.ending.step = true, c.name
+	return true, nil
+}
+
+// kill ends the child and what it started, which may be gone by then.
+func (tr *tracer) kill() {
+	for tid := range tr.tids {
+		_ = unix.Kill(tid, unix.SIGKILL)
+	}
+}
+
+// wait waits for a child of this thread, and leaves those of others alone.
+func wait(pid int, status *unix.WaitStatus) (int, error) {
+	for {
+		got, err := unix.Wait4(pid, status, unix.WALL|unix.WNOTHREAD, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return got, err
+		}
+	}
+}
+
+// resume lets a thread go on; one that is being killed is gone, or will be.
+func resume(tid int, signal unix.Signal) error {
+	if err := unix.PtraceCont(tid, int(signal)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("let thread %d go on: %w", tid, err)
+	}
+	return nil
+}
+
+// syscallInfo reads which call a thread is about to make (ptrace(2), PTRACE_GET_SYSCALL_INFO,
+// Linux 5.3). A thread that is gone makes none.
+func syscallInfo(tid int) (nr uint64, args [6]uint64, err error) {
+	const getSyscallInfo = 0x420e
+	var info struct {
+		op      uint8
+		_       [3]uint8
+		arch    uint32
+		ip, sp  uint64
+		nr      uint64
+		args    [6]uint64
+		retData uint32
+		_       uint32
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, getSyscallInfo, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
+	if errno == unix.ESRCH {
+		return 0, args, nil
+	}
+	if errno != 0 {
+		return 0, args, fmt.Errorf("read which call thread %d makes: %w", tid, errno)
+	}
+	return info.nr, info.args, nil
+}

@@ -1,0 +1,178 @@
+// Package freshness keeps the content of mounted volumes what it should be: it has those
+// volumes refreshed whose inputs have changed, and no others.
+package freshness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/inputs"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/operations"
+)
+
+// Config is what a Keeper is built from. Every field is needed.
+type Config struct {
+	Ops *operations.Group
+	// Mounted lists what is mounted, and Holds reports whether a volume still is.
+	Mounted func() []*volumeset.Mounted
+	Holds   func(*volumeset.Mounted) bool
+	// Look sees the newest inputs of a volume of a pod, which Pod knows the newest version of; nil for
+	// a pod that nobody wants.
+	Look func(context.Context, *v1.Pod, *v1.Volume) inputs.Sight
+	Pod  func(types.UID) *v1.Pod
+	// Refresh brings one volume up to date.
+	Refresh func(context.Context, *volumeset.Mounted, *v1.Pod) error
+	// Tell records an event.
+	Tell func(*v1.Pod, pod.Event)
+	// Wake has room for one. It is poked when Pass is to be called again.
+	Wake chan struct{}
+}
+
+// Keeper keeps volumes up to date. Its methods are for one goroutine; its operations have others, which
+// tell it what came of them.
+type Keeper struct {
+	conf  Config
+	known map[*volumeset.Mounted]*state
+	timer *time.Timer
+}
+
+// state is how one volume is.
+type state struct {
+	op *operations.Operation
+	// What follows is the operation's while there is one.
+
+	// seen is what the content is made from.
+	seen inputs.Sight
+	// tried is what it couldn't be made from last, told what was said of that, count how often
+	// that failed in a row, and due when it is worth another try; all zero if nothing failed.
+	tried inputs.Sight
+	told  string
+	count int
+	due   time.Time
+}
+
+// New makes a keeper that knows of nothing yet.
+func New(c Config) *Keeper { return &Keeper{conf: c, known: map[*volumeset.Mounted]*state{}} }
+
+// Due is when something that failed is to be tried again, by another Pass; never, if nothing did.
+func (k *Keeper) Due() <-chan time.Time {
+	if k.timer == nil {
+		return nil
+	}
+	return k.timer.C
+}
+
+// Stop stops waiting for that.
+func (k *Keeper) Stop() {
+	if k.timer != nil {
+		k.timer.Stop()
+		k.timer = nil
+	}
+}
+
+// Pass begins to bring those volumes up to date whose inputs have changed. It waits for none: when one has
+// come to its end, Wake is poked.
+func (k *Keeper) Pass(ctx context.Context) {
+	k.Stop()
+	now := time.Now()
+	var next time.Time
+	known := make(map[*volumeset.Mounted]*state, len(k.known))
+	pods := map[types.UID]*v1.Pod{}
+	for _, e := range k.conf.Mounted() {
+		if _, ok := e.Plugin.(volume.Live); !ok {
+			continue
+		}
+		s := k.known[e]
+		if s == nil {
+			s = &state{seen: e.Seen}
+		}
+		known[e] = s
+		if s.op != nil && !s.op.Ended() {
+			continue // what changes meanwhile is seen when it has
+		}
+		p, ok := pods[e.Place.UID]
+		if !ok {
+			p = k.newest(e)
+			pods[e.Place.UID] = p
+		}
+		due, begin := s.outdated(k.conf.Look(ctx, p, e.Spec.Volume), now)
+		if begin {
+			k.refresh(ctx, e, s)
+		} else if !due.IsZero() && (next.IsZero() || due.Before(next)) {
+			next = due
+		}
+	}
+	k.known = known
+	if !next.IsZero() {
+		k.timer = time.NewTimer(time.Until(next))
+	}
+}
+
+func (k *Keeper) newest(e *volumeset.Mounted) *v1.Pod {
+	if p := k.conf.Pod(e.Place.UID); p != nil {
+		return p
+	}
+	return e.Pod
+}
+
+// outdated reports whether the volume isn't what its inputs are now and is to be refreshed, or else when
+// it is to be looked at again for that; zero if only a change can help.
+func (s *state) outdated(now inputs.Sight, at time.Time) (due time.Time, begin bool) {
+	switch {
+	case s.seen.Same(now), !now.Known():
+		// When more is known, that is a change.
+		return time.Time{}, false
+	case s.tried.Same(now) && (s.due.IsZero() || at.Before(s.due)):
+		return s.due, false
+	}
+	return time.Time{}, true
+}
+
+func (k *Keeper) refresh(ctx context.Context, e *volumeset.Mounted, s *state) {
+	s.op = k.conf.Ops.Begin(ctx, operations.Task{
+		Key: e.Key(), Kind: volumeset.Refresh + e.Name(), Owner: string(e.Place.UID),
+		Do: func(ctx context.Context, _ *operations.Operation) error {
+			if !k.conf.Holds(e) {
+				return nil
+			}
+			p := k.newest(e)
+			// What changes from here on is seen by the next pass.
+			sight := k.conf.Look(ctx, p, e.Spec.Volume)
+			err := k.conf.Refresh(ctx, e, p)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			k.ended(e, s, p, sight, err)
+			return err
+		},
+	})
+	s.op.Notify(k.conf.Wake)
+}
+
+// ended takes in what came of a refresh. The same trouble is told once.
+func (k *Keeper) ended(e *volumeset.Mounted, s *state, p *v1.Pod, sight inputs.Sight, err error) {
+	if err == nil {
+		s.seen, s.tried, s.told, s.count, s.due = sight, inputs.Sight{}, "", 0, time.Time{}
+		return
+	}
+	s.tried, s.due = sight, time.Time{}
+	var awaits *volume.AwaitsError
+	if !errors.As(err, &awaits) {
+		s.count++
+		s.due = time.Now().Add(k.conf.Ops.Backoff(s.count))
+	}
+	message := fmt.Sprintf("%s; it keeps the content that it has", trouble.Problem{Volume: e.Spec.Volume, Err: err})
+	if s.told != message {
+		s.told = message
+		k.conf.Tell(p, pod.Event{Type: v1.EventTypeWarning, Reason: trouble.Reason, Message: message})
+	}
+}

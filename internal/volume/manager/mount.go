@@ -1,0 +1,128 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/inputs"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/staging"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/operations"
+	"github.com/deckhand-node/deckhand/internal/volume/ownership"
+)
+
+// beginMount asks for the volume to be mounted.
+func (m *Manager) beginMount(ctx context.Context, w *volumeset.Wanted) *operations.Operation {
+	return m.ops.Begin(ctx, operations.Task{
+		Key: w.Key(), Kind: volumeset.Mount + w.Name(), Owner: string(w.Place.UID), Again: trouble.Again,
+		Do: func(ctx context.Context, op *operations.Operation) error {
+			began := time.Now()
+			err := m.mount(ctx, op, w)
+			m.conf.Meter.Operation(w.Plugin.Name(), "volume_mount", time.Since(began), err != nil)
+			return err
+		},
+	})
+}
+
+// mount makes the volume, and puts it among those that are mounted.
+func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumeset.Wanted) error {
+	r := volume.Request{Pod: m.newest(w), Spec: w.Spec, Place: m.layout.Place(w.Place), InUse: m.conf.Running(w.Place.UID)}
+	// What changes from here on is seen by the next refresh.
+	seen := m.look(ctx, r.Pod, w.Spec.Volume)
+	got, err := m.mountNow(ctx, op, w, r)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		if m.failed[w.Place.UID] == nil {
+			m.failed[w.Place.UID] = map[string]inputs.Sight{}
+		}
+		m.failed[w.Place.UID][w.Name()] = seen
+		return err
+	}
+	delete(m.failed[w.Place.UID], w.Name())
+	if r.InUse && !seen.Whole() {
+		seen = inputs.Sight{} // it was left as it is: a refresh tells what it lacks
+	}
+	m.actual.Put(&volumeset.Mounted{Wanted: w, Mounted: got, Seen: seen})
+	if _, ok := w.Plugin.(volume.Live); ok {
+		m.poke() // something may have changed before it was known to be mounted
+	}
+	return nil
+}
+
+func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumeset.Wanted, r volume.Request) (volume.Mounted, error) {
+	if s, ok := w.Plugin.(volume.Stager); ok {
+		op.Say("its device is being brought to the node")
+		dir, err := m.stages.Enter(ctx, s, w.Spec, staging.User{UID: w.Place.UID, Name: w.Place.Name})
+		if err != nil {
+			return volume.Mounted{}, err
+		}
+		r.Staged = dir
+		op.Say("")
+	}
+	if w.Spec.Kind() == "image" {
+		op.Say("its image is being pulled")
+	}
+	got, err := w.Plugin.Mount(ctx, r)
+	if err != nil {
+		return volume.Mounted{}, err
+	}
+	// Of a pod that runs the files have their owners: it had them before its containers were started.
+	if gid, ok := volume.FSGroup(r.Pod); ok && got.Ownership && !r.InUse {
+		return got, m.own(ctx, op, w, r.Pod, got, gid)
+	}
+	return got, nil
+}
+
+// own gives the volume's files to the pod's fsGroup.
+func (m *Manager) own(ctx context.Context, op *operations.Operation, w *volumeset.Wanted, p *v1.Pod, got volume.Mounted, gid int) error {
+	op.Say(fmt.Sprintf("its files are being given to group %d (fsGroup)", gid))
+	next := time.Now().Add(m.conf.FirstProgress)
+	o := ownership.Options{GID: gid, ReadOnly: got.ReadOnly, Progress: func(done int) {
+		now := time.Now()
+		if now.Before(next) {
+			return
+		}
+		next = now.Add(m.conf.NextProgress)
+		m.conf.Recorder.Event(p, pod.Event{
+			Type: v1.EventTypeWarning, Reason: "VolumePermissionChangeInProgress",
+			Message: fmt.Sprintf("volume %q: its files are being given to group %d (fsGroup), %d so far; fsGroupChangePolicy: OnRootMismatch saves that the next time", w.Name(), gid, done),
+		})
+	}}
+	if policy := p.Spec.SecurityContext.FSGroupChangePolicy; policy != nil {
+		o.Policy = *policy
+	}
+	return m.conf.Own(ctx, got.Path, o)
+}
+
+// poke has Run look at what is mounted.
+func (m *Manager) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// refresh brings the content of a volume of the pod up to date.
+func (m *Manager) refresh(ctx context.Context, e *volumeset.Mounted, p *v1.Pod) error {
+	live, ok := e.Plugin.(volume.Live)
+	if !ok {
+		return nil
+	}
+	began := time.Now()
+	changed, err := live.Refresh(ctx, volume.Request{Pod: p, Spec: e.Spec, Place: m.layout.Place(e.Place), InUse: m.conf.Running(e.Place.UID)})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	m.conf.Meter.Operation(e.Plugin.Name(), "volume_refresh", time.Since(began), err != nil)
+	if changed {
+		m.log.V(2).Info("Volume updated", "pod", p.Namespace+"/"+p.Name, "volume", e.Name())
+	}
+	return err
+}

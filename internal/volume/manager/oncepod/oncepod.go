@@ -1,0 +1,141 @@
+// Package oncepod keeps claims with the access mode ReadWriteOncePod to one pod at a time
+// (KEP-2485). Whose a claim is, a file in that pod's folder says, so that it is known to the
+// next agent: pods/UID/claims/NAMESPACE_NAME, which holds the pod's name.
+package oncepod
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/pathelement"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+)
+
+const folder = "claims"
+
+// Holders knows which pods have such claims. It is safe for concurrent use.
+type Holders struct {
+	layout places.Layout
+	freed  func()
+	mu     sync.Mutex
+}
+
+// New knows those of the pods below the layout's folder. freed is called when claims are
+// free again.
+func New(l places.Layout, freed func()) *Holders { return &Holders{layout: l, freed: freed} }
+
+func once(w *volumeset.Wanted) bool {
+	return w.Spec.Claim != nil && slices.Contains(w.Spec.Claim.Spec.AccessModes, v1.ReadWriteOncePod)
+}
+
+func (h *Holders) file(uid types.UID, c *v1.PersistentVolumeClaim) string {
+	return filepath.Join(h.layout.Pod(uid), folder, c.Namespace+"_"+c.Name)
+}
+
+// Take makes those claims the pod's that only one pod may have: all of them, or none, so that two pods
+// never wait for each other. It returns the volumes that the pod may have. The pod's folder has to be there.
+func (h *Holders) Take(p *v1.Pod, wants []*volumeset.Wanted) (may []*volumeset.Wanted, problems []trouble.Problem) {
+	if !slices.ContainsFunc(wants, once) {
+		return wants, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range wants {
+		if !once(w) {
+			may = append(may, w)
+		} else if err := h.check(p.UID, w.Spec.Claim); err != nil {
+			problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Err: err})
+		}
+	}
+	if len(problems) > 0 {
+		return may, problems
+	}
+	for _, w := range wants {
+		if once(w) {
+			if err := h.mark(p, w.Spec.Claim); err != nil {
+				problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Err: err})
+				continue
+			}
+			may = append(may, w)
+		}
+	}
+	return may, problems
+}
+
+// mark writes down that the claim is the pod's.
+func (h *Holders) mark(p *v1.Pod, c *v1.PersistentVolumeClaim) error {
+	file := h.file(p.UID, c)
+	err := pathelement.Check("claim", filepath.Base(file))
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o750)
+	}
+	if err == nil {
+		err = atomicfile.WriteVolatile(file, []byte(p.Namespace+"/"+p.Name), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write down that the claim is this pod's: %w", err)
+	}
+	return nil
+}
+
+// check fails if the claim is another pod's.
+func (h *Holders) check(uid types.UID, c *v1.PersistentVolumeClaim) error {
+	uids, err := h.layout.UIDs()
+	if err != nil {
+		return err
+	}
+	for _, other := range uids {
+		if other == uid {
+			continue
+		}
+		holder, err := read(h.file(other, c))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("find out whose the claim is: %w", err)
+		}
+		name := c.Namespace + "/" + c.Name
+		return volume.Awaits("PersistentVolumeClaim "+name,
+			"PersistentVolumeClaim %s is for one pod at a time (ReadWriteOncePod), and pod %s (UID %s) has it: remove that pod, or use another claim", name, holder, other)
+	}
+	return nil
+}
+
+func read(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 1024)) // names are far shorter
+	return string(text), err
+}
+
+// GiveBack makes the claims free that only this pod could have.
+func (h *Holders) GiveBack(uid types.UID) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	dir := filepath.Join(h.layout.Pod(uid), folder)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := os.RemoveAll(dir); err != nil { // only the agent can write there
+		return fmt.Errorf("free the pod's claims: %w", err)
+	}
+	h.freed()
+	return nil
+}

@@ -1,0 +1,113 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/operations"
+)
+
+// job is an operation that is waited for.
+type job struct {
+	op    *operations.Operation
+	limit time.Time // when waiting for it ends
+}
+
+// limit is when waiting for an operation ends: early for one that only just began, so that it is told
+// soon what a pod waits for.
+func (m *Manager) limit(op *operations.Operation, start time.Time) time.Time {
+	switch age := start.Sub(op.Began()); {
+	case age < m.conf.Early:
+		return op.Began().Add(m.conf.Early)
+	case age < m.conf.Patience:
+		return op.Began().Add(m.conf.Patience)
+	default:
+		return start.Add(m.conf.Patience)
+	}
+}
+
+// await waits until all have ended, or one of them takes too long; early if that can't make all well,
+// since another has failed. The error is the context's.
+func (m *Manager) await(ctx context.Context, jobs []job, start time.Time, hopeless bool) error {
+	wake := make(chan struct{}, 1)
+	for _, j := range jobs {
+		defer j.op.Notify(wake)()
+	}
+	for {
+		var limit time.Time
+		for _, j := range jobs {
+			if !j.op.Ended() && (limit.IsZero() || j.limit.Before(limit)) {
+				limit = j.limit
+			}
+			hopeless = hopeless || j.op.Err() != nil
+		}
+		if early := start.Add(m.conf.Early); hopeless && early.Before(limit) {
+			limit = early
+		}
+		wait := time.Until(limit)
+		if limit.IsZero() || wait <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+		timer.Stop()
+	}
+}
+
+// hanging is the error for an operation that has not come to an end.
+func (m *Manager) hanging(op *operations.Operation) error {
+	age, after := time.Since(op.Began()), m.conf.Early
+	if age >= m.conf.Patience {
+		after = age.Truncate(m.conf.Patience)
+	}
+	first := op.First()
+	working, said := first.State()
+	doing := volumeset.Doing(op.Kind())
+	switch {
+	case first != op:
+		return fmt.Errorf("not %s after %s: %w", doing, after, m.hanging(first))
+	case !working:
+		return fmt.Errorf("not %s after %s: others come first", doing, after)
+	case said != "":
+		return fmt.Errorf("still being %s after %s: %s", doing, after, said)
+	case age >= m.conf.Patience:
+		return fmt.Errorf("still being %s after %s: the file system doesn't answer", doing, after)
+	default:
+		return fmt.Errorf("still being %s after %s", doing, after)
+	}
+}
+
+// touch calls do in an operation on the volume, and returns the path that it does.
+func (m *Manager) touch(ctx context.Context, e *volumeset.Mounted, what string, do func(context.Context) (string, error)) (string, error) {
+	for {
+		var path string
+		called := false
+		op := m.ops.Begin(ctx, operations.Task{
+			Key: e.Key(), Kind: volumeset.Part + what, Owner: string(e.Place.UID),
+			Do: func(ctx context.Context, _ *operations.Operation) (err error) {
+				called = true
+				path, err = do(ctx)
+				return err
+			},
+		})
+		start := time.Now()
+		if err := m.await(ctx, []job{{op, m.limit(op, start)}}, start, false); err != nil {
+			return "", err
+		}
+		if !op.Ended() {
+			return "", m.hanging(op)
+		}
+		if err := op.Err(); err != nil || called {
+			return path, err
+		}
+		// It was that of an earlier request, which may have asked for something else.
+	}
+}

@@ -1,0 +1,93 @@
+// Package planning finds out what each volume of a pod is made from, and by which plugin.
+package planning
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pathelement"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+)
+
+// Claims finds what claims are bound to, and binds those that aren't.
+type Claims interface {
+	// Bind returns the claim behind a volume of the pod and what it is bound to. The error is a
+	// *volume.AwaitsError where it has to wait for either.
+	Bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error)
+	// Forget says that the pod is gone, and its ephemeral claims with it.
+	Forget(types.UID) error
+}
+
+// Volumes returns those volumes of the pod that can be made, and what is wrong with the others. Nothing
+// is bound for a pod with a volume that this node can't make (trouble.Problem.Permanent).
+func Volumes(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod) (wants []*volumeset.Wanted, problems []trouble.Problem) {
+	add := func(spec volume.Spec) {
+		w, err := plan(plugins, p, spec)
+		if err != nil {
+			problems = append(problems, trouble.Problem{Volume: spec.Volume, Err: err})
+			return
+		}
+		wants = append(wants, w)
+	}
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; !isClaim(v) {
+			add(volume.Spec{Volume: v})
+		}
+	}
+	if slices.ContainsFunc(problems, trouble.Problem.Permanent) {
+		return wants, problems
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if !isClaim(v) {
+			continue
+		}
+		claim, pv, err := claims.Bind(ctx, p, v)
+		if err != nil {
+			problems = append(problems, trouble.Problem{Volume: v, Err: err})
+			continue
+		}
+		add(volume.Spec{Volume: v, Claim: claim, Persistent: pv})
+	}
+	return wants, problems
+}
+
+func isClaim(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+
+// plan finds the volume's plugin and place. What it refuses is refused for good.
+func plan(plugins []volume.Plugin, p *v1.Pod, spec volume.Spec) (*volumeset.Wanted, error) {
+	if err := pathelement.Check("volume name", spec.Volume.Name); err != nil {
+		return nil, forGood(err)
+	}
+	if spec.Block() {
+		return nil, fmt.Errorf("PersistentVolume %s is a block device (volumeMode Block), which is %w: use one with volumeMode Filesystem", spec.Persistent.Name, volume.ErrUnsupported)
+	}
+	for _, plugin := range plugins {
+		if !plugin.Supports(spec) {
+			continue
+		}
+		if c, ok := plugin.(volume.Checker); ok {
+			if err := c.Check(p, spec); err != nil {
+				return nil, err
+			}
+		}
+		place, err := places.Of(p.UID, plugin, spec)
+		if err != nil {
+			return nil, forGood(err)
+		}
+		return &volumeset.Wanted{Pod: p, Spec: spec, Plugin: plugin, Place: place}, nil
+	}
+	return nil, fmt.Errorf("volumes of this kind are %w", volume.ErrUnsupported)
+}
+
+func forGood(err error) error {
+	return &pod.Failure{Reason: trouble.Reason, Message: err.Error(), Permanent: true}
+}

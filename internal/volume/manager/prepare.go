@@ -1,0 +1,146 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pathelement"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/planning"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+)
+
+// Prepare makes the pod's folder and mounts its volumes. It may be called again, also for a pod
+// that runs: what is ready stays as it is, what is under way is waited for. Nothing is made
+// for a pod that can't run here.
+//
+// It waits for all volumes, but no longer than Config.Early for those that only just began,
+// and Config.Patience for others: what takes longer goes on.
+//
+// The error is a *pod.Failure that names the volumes, or the context's error.
+func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
+	if err := pathelement.Check("pod UID", string(p.UID)); err != nil {
+		return &pod.Failure{Reason: trouble.Reason, Message: err.Error(), Permanent: true}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	wants, problems := planning.Volumes(ctx, m.conf.Plugins, m.conf.Claims, p)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if hopeless := slices.DeleteFunc(slices.Clone(problems), func(p trouble.Problem) bool { return !p.Permanent() }); len(hopeless) > 0 {
+		return trouble.Failure(hopeless)
+	}
+	if err := os.MkdirAll(m.layout.Pod(p.UID), 0o750); err != nil {
+		return &pod.Failure{Reason: trouble.Reason, Message: fmt.Sprintf("make the pod's folder: %v", err)}
+	}
+	wants, taken := m.holders.Take(p, wants)
+	problems = append(problems, taken...)
+	m.mu.Lock()
+	m.desired.Want(p.UID, wants)
+	m.mu.Unlock()
+	if len(problems) == 0 {
+		if err := m.sweep(ctx, p, wants); err != nil {
+			return err
+		}
+	}
+	failed, err := m.mountAll(ctx, wants, len(problems) > 0)
+	if err != nil {
+		return err
+	}
+	if problems = append(problems, failed...); len(problems) > 0 {
+		return trouble.Failure(problems)
+	}
+	m.log.V(4).Info("Volumes are ready", "pod", p.Namespace+"/"+p.Name, "volumes", len(wants))
+	return nil
+}
+
+// sweep takes down what an earlier agent left in the pod's folder that the pod doesn't want any
+// more, once. Containers that may use it keep it until the pod is released.
+func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumeset.Wanted) error {
+	m.mu.Lock()
+	wish := m.desired[p.UID]
+	swept := wish == nil || wish.Swept
+	m.mu.Unlock()
+	if swept || m.conf.Running(p.UID) {
+		return nil
+	}
+	there, err := m.layout.List(p.UID)
+	there = slices.DeleteFunc(there, func(pl places.Place) bool {
+		return slices.ContainsFunc(wants, func(w *volumeset.Wanted) bool { return w.Place == pl })
+	})
+	if err == nil && len(there) > 0 {
+		err = m.takeAllDown(ctx, p.UID, there)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return &pod.Failure{Reason: trouble.Reason, Message: fmt.Sprintf("remove volumes that the pod doesn't have any more: %v", err)}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wish.Swept = true
+	return nil
+}
+
+// mountAll mounts what isn't, and waits for it. hopeless says that the pod can't be ready anyway, so
+// that there is less to wait for. The error is the context's.
+func (m *Manager) mountAll(ctx context.Context, wants []*volumeset.Wanted, hopeless bool) ([]trouble.Problem, error) {
+	var problems []trouble.Problem
+	var jobs []job
+	var begun []*volumeset.Wanted
+	start := time.Now()
+	for _, w := range wants {
+		m.mu.Lock()
+		there := m.actual.Has(w)
+		m.mu.Unlock()
+		if there {
+			continue
+		}
+		if p, waits := m.waits(ctx, w); waits {
+			problems = append(problems, p)
+			continue
+		}
+		op := m.beginMount(ctx, w)
+		jobs, begun = append(jobs, job{op, m.limit(op, start)}), append(begun, w)
+	}
+	if err := m.await(ctx, jobs, start, hopeless || len(problems) > 0); err != nil {
+		return nil, err
+	}
+	for i, j := range jobs {
+		w := begun[i]
+		switch err := j.op.Err(); {
+		case !j.op.Ended():
+			problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Detail: trouble.Detail(w.Spec), Err: m.hanging(j.op), GoesOn: true})
+		case err != nil:
+			until, _ := m.ops.Failed(w.Key(), j.op.Kind())
+			problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Err: err, Until: until})
+		}
+	}
+	return problems, nil
+}
+
+// waits reports whether the volume's back-off isn't over, and what it failed with. What the volume
+// is made from has to be the same still.
+func (m *Manager) waits(ctx context.Context, w *volumeset.Wanted) (trouble.Problem, bool) {
+	until, err := m.ops.Failed(w.Key(), volumeset.Mount+w.Name())
+	if err == nil || !time.Now().Before(until) {
+		return trouble.Problem{}, false
+	}
+	m.mu.Lock()
+	before := m.failed[w.Place.UID][w.Name()]
+	m.mu.Unlock()
+	if !before.Same(m.look(ctx, m.newest(w), w.Spec.Volume)) {
+		return trouble.Problem{}, false
+	}
+	return trouble.Problem{Volume: w.Spec.Volume, Err: err, Until: until}, true
+}

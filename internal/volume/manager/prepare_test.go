@@ -1,0 +1,415 @@
+package manager_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
+	"github.com/deckhand-node/deckhand/internal/volume/ownership"
+)
+
+func TestLayoutIsTheKubelets(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	old := unix.Umask(0o022)
+	defer unix.Umask(old)
+	share := t.TempDir()
+	w.bind("store", share)
+	w.setConfigMap("web", map[string]string{"a": "1"})
+	w.setSecret("keys", map[string]string{"k": "v"})
+	p := w.want(newPod(emptyDir("data", ""), emptyDir("ram", v1.StorageMediumMemory), hostPath("node", "/etc"), configMap("conf", "web"), secretVolume("keys", "keys"), claim("db", "store")))
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data", SubPath: "part"}}
+	for range 2 {
+		must(t, m.Prepare(t.Context(), p))
+		_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main", PodIPs: []string{"10.88.0.2"}, Attempt: 26})
+		must(t, err)
+	}
+	for path, mode := range map[string]fs.FileMode{
+		"pods":       fs.ModeDir | 0o750,
+		"pods/uid-1": fs.ModeDir | 0o750,
+		"pods/uid-1/volumes/kubernetes.io~empty-dir":      fs.ModeDir | 0o750,
+		"pods/uid-1/volumes/kubernetes.io~empty-dir/data": fs.ModeDir | 0o777,
+		"pods/uid-1/volumes/kubernetes.io~empty-dir/ram":  fs.ModeDir | fs.ModeSticky | 0o777,
+		"pods/uid-1/volumes/kubernetes.io~configmap/conf": fs.ModeDir | 0o777,
+		"pods/uid-1/volumes/kubernetes.io~secret/keys":    fs.ModeDir | fs.ModeSticky | 0o777,
+		"pods/uid-1/volume-subpaths/data/main/0":          fs.ModeDir | 0o777,
+		"pods/uid-1/containers/main":                      fs.ModeDir | 0o750,
+		"pods/uid-1/containers/main/0000001a":             0o666,
+		"pods/uid-1/etc-hosts":                            0o644,
+	} {
+		if st, err := os.Lstat(filepath.Join(w.root, path)); err != nil || st.Mode() != mode {
+			t.Errorf("%s: %v (%v), want %v", path, st, err, mode)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(w.root, "pods/uid-1/volumes/kubernetes.io~local-volume/pv-store")); err != nil {
+		t.Error(err)
+	}
+	if got, err := m.Orphans(); err != nil || !slices.Equal(got, []types.UID{"uid-1"}) {
+		t.Errorf("Orphans: %v, %v", got, err)
+	}
+	var names []string
+	for _, i := range m.Instances() {
+		names = append(names, i.Plugin+" "+i.Spec.Volume.Name)
+	}
+	if want := []string{"kubernetes.io/configmap conf", "kubernetes.io/empty-dir data", "kubernetes.io/local-volume db", "kubernetes.io/secret keys", "kubernetes.io/host-path node", "kubernetes.io/empty-dir ram"}; !slices.Equal(names, want) {
+		t.Errorf("Instances: %q", names)
+	}
+	if desired, actual := m.Totals(); desired["kubernetes.io/empty-dir"] != 2 || actual["kubernetes.io/empty-dir"] != 2 || actual["kubernetes.io/local-volume"] != 1 {
+		t.Errorf("Totals: %v, %v", desired, actual)
+	}
+	must(t, os.WriteFile(filepath.Join(share, "kept"), nil, 0o600))
+	for range 2 {
+		must(t, m.Clean(t.Context(), p.UID))
+	}
+	w.clean()
+	if _, err := os.Stat(filepath.Join(share, "kept")); err != nil {
+		t.Errorf("cleaning reached the claim's volume: %v", err)
+	}
+	if len(m.Instances()) != 0 {
+		t.Errorf("Instances: %v", m.Instances())
+	}
+	if desired, actual := m.Totals(); len(desired)+len(actual) != 0 {
+		t.Errorf("Totals: %v, %v", desired, actual)
+	}
+	if !slices.Equal(w.forgotten, []types.UID{"uid-1", "uid-1"}) {
+		t.Errorf("claims that were forgotten: %v", w.forgotten)
+	}
+}
+
+func TestWhatIsMountedStaysAsItIs(t *testing.T) {
+	w, s := newWorld(t), newStand()
+	c := w.config()
+	c.Plugins = append([]volume.Plugin{s}, c.Plugins...)
+	m, _ := w.start(c)
+	p := w.want(newPod(hostPath("data", "stand:"), emptyDir("ram", v1.StorageMediumMemory)))
+	must(t, m.Prepare(t.Context(), p))
+	before := mountTable(t, w.root)
+	must(t, m.Prepare(t.Context(), p))
+	if after := mountTable(t, w.root); len(before) != 2 || !equal(before, after) {
+		t.Errorf("mounts %v became %v", before, after)
+	}
+	if n := s.count("mount data"); n != 1 {
+		t.Errorf("mounted %d times", n)
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+	if s.count("unmount data") != 1 {
+		t.Errorf("calls: %v", s.calls)
+	}
+	if want := "test.example/stand volume_mount false"; !slices.Contains(w.metered, want) {
+		t.Errorf("not counted: %v", w.metered)
+	}
+	if want := "kubernetes.io/empty-dir volume_unmount false"; !slices.Contains(w.metered, want) {
+		t.Errorf("not counted: %v", w.metered)
+	}
+}
+
+func equal(a, b map[int]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for id, point := range a {
+		if b[id] != point {
+			return false
+		}
+	}
+	return true
+}
+
+func TestOrphansOnAFreshNode(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	if got, err := m.Orphans(); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// checker refuses volumes by their manifest alone.
+type checker struct{ *stand }
+
+func (checker) Check(*v1.Pod, volume.Spec) error {
+	return errors.Join(errors.New("never"), volume.ErrUnsupported)
+}
+
+func TestWhatThisBuildLacksIsNamedAndMakesNothing(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	c.Plugins = append([]volume.Plugin{checker{newStand()}}, c.Plugins[:len(c.Plugins)-1]...)
+	m, _ := w.start(c)
+	block := v1.PersistentVolumeBlock
+	w.bind("disk", "/dev/null")
+	w.bound["disk"].pv.Spec.VolumeMode = &block
+	for name, c := range map[string]struct {
+		volume v1.Volume
+		want   string
+	}{
+		"no plugin": {v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}, `volume "share" (nfs): volumes of this kind are not supported`},
+		"a plugin that refuses it": {hostPath("node", "stand:"), `volume "node" (hostPath): never`},
+		"a block device":           {claim("disk", "disk"), `volume "disk" (persistentVolumeClaim): PersistentVolume pv-disk is a block device`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := failure(t, m.Prepare(t.Context(), newPod(emptyDir("data", ""), c.volume)))
+			if !f.Permanent || f.Reason != "FailedMount" || !strings.Contains(f.Message, c.want) {
+				t.Errorf("got %+v", f)
+			}
+			if _, err := os.Lstat(filepath.Join(w.root, "pods")); err == nil {
+				t.Error("something was made for it")
+			}
+		})
+	}
+}
+
+func TestRefusedByItsPlugin(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	f := failure(t, m.Prepare(t.Context(), newPod(v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}})))
+	if !f.Permanent || !strings.Contains(f.Message, `volume "share" (nfs): `) || !strings.Contains(f.Message, "hostPath") {
+		t.Errorf("got %+v", f)
+	}
+	must(t, m.Clean(t.Context(), "uid-1"))
+	w.clean()
+}
+
+func TestNamesThatAreNoPathElements(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	must(t, os.MkdirAll(filepath.Join(w.root, "pods", "other"), 0o750))
+	for _, bad := range []string{"", ".", "..", "../x", "a/b", "/etc"} {
+		p := newPod()
+		p.UID = types.UID(bad)
+		failure(t, m.Prepare(t.Context(), p))
+		if _, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"}); err == nil {
+			t.Errorf("Mounts took UID %q", bad)
+		}
+		if m.Clean(t.Context(), p.UID) == nil || m.Release(t.Context(), p.UID) == nil {
+			t.Errorf("UID %q was taken", bad)
+		}
+		if f := failure(t, m.Prepare(t.Context(), newPod(emptyDir(bad, "")))); !f.Permanent {
+			t.Errorf("volume %q: %+v", bad, f)
+		}
+		w.bind("store", t.TempDir())
+		w.bound["store"].pv.Name = bad
+		if f := failure(t, m.Prepare(t.Context(), newPod(claim("db", "store")))); !f.Permanent {
+			t.Errorf("PersistentVolume %q: %+v", bad, f)
+		}
+		p = newPod()
+		p.Spec.Containers[0].Name = bad
+		if _, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: bad}); err == nil {
+			t.Errorf("Mounts took container %q", bad)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(w.root, "pods", "other")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEndedContext(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.Prepare(ctx, newPod(emptyDir("data", ""))); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAMissingObjectHoldsThePodUntilItAppears(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	p := w.want(newPod(configMap("conf", "web"), emptyDir("data", "")))
+	for range 3 {
+		f := failure(t, m.Prepare(t.Context(), p))
+		if f.Permanent || f.Awaits != "ConfigMap default/web" || !f.NotBefore.IsZero() || !strings.HasPrefix(f.Message, `volume "conf" (configMap): `) {
+			t.Errorf("got %+v", f)
+		}
+	}
+	w.setConfigMap("web", map[string]string{"a": "1"})
+	must(t, m.Prepare(t.Context(), p))
+	if !holds(filepath.Join(w.root, "pods/uid-1/volumes/kubernetes.io~configmap/conf/a"), "1") {
+		t.Error("the file isn't there")
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}
+
+func TestAMissingClaimHoldsThePod(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	p := w.want(newPod(claim("db", "store")))
+	if f := failure(t, m.Prepare(t.Context(), p)); f.Awaits != "PersistentVolumeClaim default/store" || f.Permanent {
+		t.Errorf("got %+v", f)
+	}
+	w.bind("store", t.TempDir())
+	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}
+
+func TestAllThatFailedIsToldAtOnceButNotTooMuch(t *testing.T) {
+	w, s := newWorld(t), newStand()
+	c := w.config()
+	c.Plugins = []volume.Plugin{s}
+	m, _ := w.start(c)
+	var volumes []v1.Volume
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		volumes = append(volumes, hostPath(name, "stand:"))
+		if name != "e" {
+			s.setFail("mount "+name, errors.New("no "+name))
+		}
+	}
+	p := w.want(newPod(volumes...))
+	f := failure(t, m.Prepare(t.Context(), p))
+	if want := `volume "a" (hostPath): no a; volume "b" (hostPath): no b; volume "c" (hostPath): no c; and 1 more`; f.Message != want {
+		t.Errorf("got %q", f.Message)
+	}
+	if f.NotBefore.IsZero() || f.Permanent || f.Awaits != "" {
+		t.Errorf("got %+v", f)
+	}
+	// It isn't tried again before its time.
+	failure(t, m.Prepare(t.Context(), p))
+	if n := s.count("mount a"); n != 1 {
+		t.Errorf("tried %d times", n)
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	// Nor does the back-off outlive the pod.
+	failure(t, m.Prepare(t.Context(), p))
+	if n := s.count("mount a"); n != 2 {
+		t.Errorf("tried %d times", n)
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}
+
+func TestFailuresOfPullsAreToldAsTheyAre(t *testing.T) {
+	w, s := newWorld(t), newStand()
+	c := w.config()
+	c.Plugins = []volume.Plugin{s}
+	m, _ := w.start(c)
+	later := time.Now().Add(time.Hour)
+	s.setFail("mount files", &pod.Failure{Reason: "ErrImagePull", Message: "no such image", NotBefore: later, Awaits: "credentials for x"})
+	f := failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("files", "stand:")))))
+	if f.Reason != "ErrImagePull" || f.Message != `volume "files" (hostPath): no such image` || !f.NotBefore.Equal(later) || f.Awaits != "credentials for x" {
+		t.Errorf("got %+v", f)
+	}
+	s.setFail("mount other", errors.New("broken"))
+	f = failure(t, m.Prepare(t.Context(), w.want(namedPod("b", "uid-2", hostPath("files", "stand:"), hostPath("other", "stand:")))))
+	if f.Reason != "FailedMount" || f.NotBefore.Equal(later) {
+		t.Errorf("beside another failure: %+v", f)
+	}
+}
+
+func TestAClaimForOnePodIsOnePods(t *testing.T) {
+	w := newWorld(t)
+	m, stop := w.start(w.config())
+	w.bind("store", t.TempDir(), v1.ReadWriteOncePod)
+	w.bind("open", t.TempDir(), v1.ReadWriteOnce)
+	a := w.want(namedPod("a", "uid-a", claim("db", "store"), claim("rest", "open")))
+	b := w.want(namedPod("b", "uid-b", claim("db", "store"), claim("rest", "open")))
+	must(t, m.Prepare(t.Context(), a))
+	must(t, m.Prepare(t.Context(), a))
+	refused := func() {
+		t.Helper()
+		f := failure(t, m.Prepare(t.Context(), b))
+		if f.Awaits != "PersistentVolumeClaim default/store" || !strings.Contains(f.Message, "pod default/a (UID uid-a) has it") {
+			t.Errorf("got %+v", f)
+		}
+	}
+	refused()
+	stop()
+	m, _ = w.start(w.config())
+	refused() // the next agent knows it before it knows that pod
+	if w.freed != 0 {
+		t.Errorf("freed %d times", w.freed)
+	}
+	must(t, m.Release(t.Context(), a.UID))
+	if w.freed != 1 {
+		t.Errorf("freed %d times", w.freed)
+	}
+	must(t, m.Prepare(t.Context(), b))
+	must(t, m.Clean(t.Context(), a.UID))
+	must(t, m.Clean(t.Context(), b.UID))
+	w.clean()
+}
+
+// Two pods that want the same two claims never wait for each other.
+func TestClaimsForOnePodAreTakenTogether(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	w.bind("one", t.TempDir(), v1.ReadWriteOncePod)
+	w.bind("two", t.TempDir(), v1.ReadWriteOncePod)
+	a := w.want(namedPod("a", "uid-a", claim("x", "one")))
+	b := w.want(namedPod("b", "uid-b", claim("x", "one"), claim("y", "two")))
+	c := w.want(namedPod("c", "uid-c", claim("y", "two")))
+	must(t, m.Prepare(t.Context(), a))
+	failure(t, m.Prepare(t.Context(), b))
+	must(t, m.Prepare(t.Context(), c)) // b holds none while it waits
+}
+
+// owned records what is given to groups.
+type owned struct {
+	calls []ownership.Options
+	dirs  []string
+}
+
+func (o *owned) apply(_ context.Context, dir string, opt ownership.Options) error {
+	o.calls, o.dirs = append(o.calls, opt), append(o.dirs, dir)
+	for n := range 3 {
+		opt.Progress((n + 1) * 1000)
+	}
+	return nil
+}
+
+func TestVolumesThatOutliveThePodAreGivenToItsGroupOnce(t *testing.T) {
+	w := newWorld(t)
+	o := &owned{}
+	c := w.config()
+	c.Own, c.FirstProgress, c.NextProgress = o.apply, time.Nanosecond, time.Hour
+	m, stop := w.start(c)
+	w.bind("store", t.TempDir())
+	policy := v1.FSGroupChangeOnRootMismatch
+	p := newPod(claim("db", "store"), emptyDir("data", ""))
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(1234)), FSGroupChangePolicy: &policy}
+	w.want(p)
+	for range 2 {
+		must(t, m.Prepare(t.Context(), p))
+	}
+	dir := filepath.Join(w.root, "pods/uid-1/volumes/kubernetes.io~local-volume/pv-store")
+	if len(o.calls) != 1 || o.calls[0].GID != 1234 || o.calls[0].Policy != policy || o.calls[0].ReadOnly || o.dirs[0] != dir {
+		t.Fatalf("given to groups: %+v at %v", o.calls, o.dirs)
+	}
+	if got := w.told(); len(got) != 1 || !strings.Contains(got[0], `VolumePermissionChangeInProgress: volume "db"`) || !strings.Contains(got[0], "1000 so far") {
+		t.Errorf("progress: %q", got)
+	}
+	// A pod that is adopted while it runs is left alone.
+	stop()
+	w.setRunning(p.UID, true)
+	m, stop = w.start(c)
+	must(t, m.Prepare(t.Context(), p))
+	if len(o.calls) != 1 {
+		t.Errorf("given to groups again: %v", o.calls)
+	}
+	// One whose containers were never started isn't.
+	stop()
+	w.setRunning(p.UID, false)
+	m, _ = w.start(c)
+	must(t, m.Prepare(t.Context(), p))
+	if len(o.calls) != 2 {
+		t.Errorf("given to groups %d times", len(o.calls))
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}

@@ -1,0 +1,205 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pathelement"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/staging"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/operations"
+	"github.com/deckhand-node/deckhand/internal/volume/teardown"
+)
+
+// Release unmounts and removes the pod's volumes, while the pod stays known: its folder stays, with
+// what else is in it. No container of the pod may be left, and none may follow. What is under way for
+// the pod is given up first; what hangs is waited for, but not for long: then the error
+// says so, and calling again later is right, as it is after any error. Nothing that is still mounted is deleted.
+func (m *Manager) Release(ctx context.Context, uid types.UID) error {
+	if err := m.release(ctx, uid); err != nil {
+		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// Clean takes down everything that is on disk for the pod: its volumes, as Release does, and
+// the rest, without following links or entering mounts. Nothing to clean is no error.
+func (m *Manager) Clean(ctx context.Context, uid types.UID) error {
+	if err := m.clean(ctx, uid); err != nil {
+		return fmt.Errorf("clean up volumes of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+func (m *Manager) clean(ctx context.Context, uid types.UID) error {
+	if err := m.release(ctx, uid); err != nil {
+		return err
+	}
+	if err := m.conf.Claims.Forget(uid); err != nil {
+		return err
+	}
+	// The pod's folder goes last: by it the next agent finds what is left.
+	return m.remove(ctx, uid, "its folder", func(ctx context.Context) error { return teardown.Remove(ctx, m.layout.Pods(), string(uid)) })
+}
+
+func (m *Manager) release(ctx context.Context, uid types.UID) error {
+	if err := pathelement.Check("pod UID", string(uid)); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	delete(m.desired, uid)
+	m.mu.Unlock()
+	for _, op := range m.ops.Of(string(uid)) {
+		if !volumeset.TakesDown(op.Kind()) {
+			op.Cancel()
+		}
+	}
+	there, err := m.layout.List(uid)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	for _, e := range m.actual.Of(uid) {
+		if !slices.Contains(there, e.Place) { // it has no folder
+			there = append(there, e.Place)
+		}
+	}
+	m.mu.Unlock()
+	if err := m.takeAllDown(ctx, uid, there); err != nil {
+		return err
+	}
+	// A volume that was only half made may have left the rest.
+	err = m.remove(ctx, uid, "the volumes' folders", func(ctx context.Context) error {
+		for _, s := range m.stagers() {
+			if err := m.stages.Leave(ctx, s, staging.User{UID: uid}); err != nil {
+				return err
+			}
+		}
+		for _, dir := range []string{places.SubPaths, places.Volumes, places.Plugins} {
+			if err := teardown.Remove(ctx, m.layout.Pod(uid), dir); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	m.ops.Forget(string(uid))
+	m.mu.Lock()
+	delete(m.failed, uid)
+	m.mu.Unlock()
+	return m.holders.GiveBack(uid)
+}
+
+// takeAllDown takes down these volumes of a pod side by side, and waits for all that is under
+// way for the pod.
+func (m *Manager) takeAllDown(ctx context.Context, uid types.UID, there []places.Place) error {
+	for _, p := range there {
+		m.ops.Begin(ctx, operations.Task{
+			Key: volumeset.Key(p), Kind: volumeset.TakeDown, Owner: string(uid),
+			Do: func(ctx context.Context, _ *operations.Operation) error {
+				began := time.Now()
+				plugin := m.pluginOf(p)
+				err := m.takeDown(ctx, p, plugin)
+				if plugin != nil {
+					m.conf.Meter.Operation(plugin.Name(), "volume_unmount", time.Since(began), err != nil)
+				}
+				return err
+			},
+		})
+	}
+	return m.settle(ctx, uid)
+}
+
+// remove removes what is left of the pod, and says what that is.
+func (m *Manager) remove(ctx context.Context, uid types.UID, what string, do func(context.Context) error) error {
+	m.ops.Begin(ctx, operations.Task{
+		Key: operations.Key("pods/" + string(uid)), Kind: volumeset.Remove + what, Owner: string(uid),
+		Do: func(ctx context.Context, _ *operations.Operation) error { return do(ctx) },
+	})
+	return m.settle(ctx, uid)
+}
+
+// settle waits until nothing is under way for the pod, but not for long.
+func (m *Manager) settle(ctx context.Context, uid types.UID) error {
+	start := time.Now()
+	var jobs []job
+	for _, op := range m.ops.Of(string(uid)) {
+		jobs = append(jobs, job{op, start.Add(m.conf.Early)})
+	}
+	if err := m.await(ctx, jobs, start, false); err != nil {
+		return err
+	}
+	var errs []error
+	for _, j := range jobs {
+		err := j.op.Err()
+		switch {
+		case !j.op.Ended():
+			err = m.hanging(j.op)
+		case !volumeset.TakesDown(j.op.Kind()): // it was given up
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", subject(j.op), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// subject is what an operation works on.
+func subject(op *operations.Operation) string {
+	if what, ok := strings.CutPrefix(op.Kind(), volumeset.Remove); ok {
+		return what
+	}
+	return fmt.Sprintf("volume %q", path.Base(string(op.Key())))
+}
+
+// pluginOf finds the plugin of a volume by its folder; nil if this build has none.
+func (m *Manager) pluginOf(p places.Place) volume.Plugin {
+	for _, plugin := range m.conf.Plugins {
+		if places.Folder(plugin.Name()) == p.Plugin {
+			return plugin
+		}
+	}
+	return nil
+}
+
+// takeDown unmounts a volume and removes its folders: first what containers have of its parts, last
+// what the plugin had to remember.
+func (m *Manager) takeDown(ctx context.Context, p places.Place, plugin volume.Plugin) error {
+	place := m.layout.Place(p)
+	if err := teardown.Remove(ctx, filepath.Join(m.layout.Pod(p.UID), places.SubPaths), p.Name); err != nil {
+		return err
+	}
+	if u, ok := plugin.(volume.Unmounter); ok {
+		if err := u.Unmount(ctx, place); err != nil {
+			return err
+		}
+	}
+	if err := teardown.Remove(ctx, filepath.Dir(place.Dir), p.Name); err != nil {
+		return err
+	}
+	if s, ok := plugin.(volume.Stager); ok {
+		if err := m.stages.Leave(ctx, s, staging.User{UID: p.UID, Name: p.Name}); err != nil {
+			return err
+		}
+	}
+	if err := teardown.Remove(ctx, filepath.Dir(place.Meta), p.Name); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.actual.Remove(p)
+	return nil
+}

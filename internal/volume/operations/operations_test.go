@@ -1,0 +1,303 @@
+package operations_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/volume/operations"
+)
+
+// work is a task that waits until it is told to end.
+type work struct {
+	mu    sync.Mutex
+	begun []string
+	most  int
+	now   int
+	end   chan error
+}
+
+func newWork() *work { return &work{end: make(chan error)} }
+
+func (w *work) task(key, kind string) operations.Task {
+	return operations.Task{Key: operations.Key(key), Kind: kind, Owner: "pod", Do: func(ctx context.Context, _ *operations.Operation) error {
+		w.mu.Lock()
+		w.begun = append(w.begun, key+" "+kind)
+		w.now++
+		w.most = max(w.most, w.now)
+		w.mu.Unlock()
+		defer func() {
+			w.mu.Lock()
+			w.now--
+			w.mu.Unlock()
+		}()
+		select {
+		case err := <-w.end:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}
+}
+
+func (w *work) list() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.begun)
+}
+
+var errBad = errors.New("bad")
+
+func TestWhoAsksForTheSameJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := operations.New(operations.Config{}), newWork()
+		ctx, giveUp := context.WithCancel(t.Context())
+		first := g.Begin(ctx, w.task("a", "mount"))
+		giveUp() // it goes on
+		if err := first.Wait(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("who stopped waiting got %v", err)
+		}
+		if second := g.Begin(t.Context(), w.task("a", "mount")); second != first {
+			t.Error("a second operation was begun")
+		}
+		synctest.Wait()
+		w.end <- errBad
+		if err := first.Wait(t.Context()); !errors.Is(err, errBad) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if third := g.Begin(t.Context(), w.task("a", "mount")); third == first {
+			t.Error("one that has ended was joined")
+		} else {
+			w.end <- nil
+			<-third.Done()
+		}
+		if got := w.list(); len(got) != 2 {
+			t.Errorf("begun: %v", got)
+		}
+	})
+}
+
+func TestOneAtATimeForAKeyInTheOrderTheyCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := operations.New(operations.Config{}), newWork()
+		var ops []*operations.Operation
+		for _, kind := range []string{"mount", "unmount", "mount"} { // the last one mustn't join the first
+			ops = append(ops, g.Begin(t.Context(), w.task("a", kind)))
+		}
+		other := g.Begin(t.Context(), w.task("b", "mount"))
+		synctest.Wait()
+		if got := w.list(); len(got) != 2 {
+			t.Fatalf("at work: %v", got)
+		}
+		if ops[2].First() != ops[0] {
+			t.Error("the first of the line isn't the one at work")
+		}
+		for range 4 {
+			w.end <- nil
+		}
+		for _, o := range append(ops, other) {
+			<-o.Done()
+		}
+		got := slices.DeleteFunc(w.list(), func(s string) bool { return s == "b mount" })
+		if want := []string{"a mount", "a unmount", "a mount"}; !slices.Equal(got, want) {
+			t.Errorf("order: %v", got)
+		}
+	})
+}
+
+func TestOneThatWaitsForItsTurnGivesUpAtOnceAndTheNextWaitsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := operations.New(operations.Config{}), newWork()
+		hung := g.Begin(t.Context(), w.task("a", "mount"))
+		queued := g.Begin(t.Context(), w.task("a", "refresh"))
+		queued.Cancel()
+		if err := queued.Wait(t.Context()); !errors.Is(err, context.Canceled) {
+			t.Errorf("given up: %v", err)
+		}
+		next := g.Begin(t.Context(), w.task("a", "refresh"))
+		if next == queued {
+			t.Fatal("one that was given up was joined")
+		}
+		synctest.Wait()
+		if got := w.list(); len(got) != 1 {
+			t.Fatalf("two at once: %v", got)
+		}
+		w.end <- nil
+		<-hung.Done()
+		w.end <- nil
+		<-next.Done()
+	})
+}
+
+func TestBackOffDoublesUpToItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := operations.New(operations.Config{First: time.Second, Max: 5 * time.Second})
+		fail := operations.Task{Key: "a", Kind: "mount", Owner: "pod", Do: func(context.Context, *operations.Operation) error { return errBad }}
+		for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
+			<-g.Begin(t.Context(), fail).Done()
+			until, err := g.Failed("a", "mount")
+			if got := time.Until(until); got != want || !errors.Is(err, errBad) {
+				t.Errorf("to wait: %v (%v), want %v", got, err, want)
+			}
+		}
+		if until, err := g.Failed("a", "unmount"); !until.IsZero() || err != nil {
+			t.Error("another kind is made to wait as well")
+		}
+		ok := fail
+		ok.Do = func(context.Context, *operations.Operation) error { return nil }
+		<-g.Begin(t.Context(), ok).Done()
+		if _, err := g.Failed("a", "mount"); err != nil {
+			t.Errorf("after a success: %v", err)
+		}
+		<-g.Begin(t.Context(), fail).Done()
+		if until, _ := g.Failed("a", "mount"); time.Until(until) != time.Second {
+			t.Errorf("the count goes on after a success: %v", time.Until(until))
+		}
+		g.Forget("other")
+		if _, err := g.Failed("a", "mount"); err == nil {
+			t.Error("what another owner has failed on is forgotten")
+		}
+		g.Forget("pod")
+		if _, err := g.Failed("a", "mount"); err != nil {
+			t.Error("it isn't forgotten")
+		}
+		for count := range 100 {
+			if d := g.Backoff(count + 1); d <= 0 || d > 5*time.Second {
+				t.Errorf("after %d failures: %v", count+1, d)
+			}
+		}
+	})
+}
+
+func TestAnErrorMaySayWhenItIsWorthAnotherTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, at := operations.New(operations.Config{}), time.Now().Add(time.Hour)
+		<-g.Begin(t.Context(), operations.Task{
+			Key: "a", Kind: "mount", Do: func(context.Context, *operations.Operation) error { return errBad },
+			Again: func(err error) time.Time {
+				if errors.Is(err, errBad) {
+					return at
+				}
+				return time.Time{}
+			},
+		}).Done()
+		if until, _ := g.Failed("a", "mount"); !until.Equal(at) {
+			t.Errorf("got %v", until)
+		}
+	})
+}
+
+func TestWhatIsCancelledCountsAsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := operations.New(operations.Config{}), newWork()
+		o := g.Begin(t.Context(), w.task("a", "mount"))
+		synctest.Wait()
+		o.Cancel()
+		<-o.Done()
+		if _, err := g.Failed("a", "mount"); err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestSomeWorkAtOnceAndThoseThatHangDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := operations.New(operations.Config{Parallel: 2, Slow: time.Minute}), newWork()
+		var ops []*operations.Operation
+		for _, key := range []string{"a", "b", "c", "d"} {
+			ops = append(ops, g.Begin(t.Context(), w.task(key, "mount")))
+		}
+		synctest.Wait()
+		if got := w.list(); len(got) != 2 {
+			t.Fatalf("at work: %v", got)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := w.list(); len(got) != 4 {
+			t.Errorf("those that hang keep others from working: %v", got)
+		}
+		for range 4 {
+			w.end <- nil
+		}
+		for _, o := range ops {
+			<-o.Done()
+		}
+		// A place that was given up isn't given back a second time.
+		w.most = 0
+		for _, key := range []string{"a", "b", "c", "d"} {
+			g.Begin(t.Context(), w.task(key, "mount"))
+		}
+		synctest.Wait()
+		if w.most != 2 {
+			t.Errorf("%d at once", w.most)
+		}
+		g.Stop(t.Context())
+	})
+}
+
+func TestStopTellsWhatHangsAndLeavesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w, hang := operations.New(operations.Config{}), newWork(), make(chan struct{})
+		hung := g.Begin(t.Context(), operations.Task{Key: "nfs", Kind: "mount", Do: func(_ context.Context, o *operations.Operation) error {
+			o.Say("waits for a server")
+			<-hang
+			return nil
+		}})
+		behind := g.Begin(t.Context(), w.task("nfs", "unmount"))
+		other := g.Begin(t.Context(), w.task("a", "mount"))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began := time.Now()
+		left := g.Stop(ctx)
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if len(left) != 1 || left[0] != hung {
+			t.Errorf("left: %v", left)
+		}
+		if _, said := hung.State(); said != "waits for a server" {
+			t.Errorf("it says %q", said)
+		}
+		for _, o := range []*operations.Operation{behind, other} {
+			if err := o.Wait(t.Context()); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", o.Key(), err)
+			}
+		}
+		if err := g.Begin(t.Context(), w.task("b", "mount")).Wait(t.Context()); !errors.Is(err, operations.ErrStopped) {
+			t.Errorf("after the end: %v", err)
+		}
+		close(hang)
+	})
+}
+
+func TestOfAndNotify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := operations.New(operations.Config{}), newWork()
+		o := g.Begin(t.Context(), w.task("a", "mount"))
+		if got := g.Of("pod"); len(got) != 1 || got[0] != o || len(g.Of("other")) != 0 {
+			t.Errorf("of the pod: %v", got)
+		}
+		told, not := make(chan struct{}, 1), make(chan struct{}, 1)
+		o.Notify(told)
+		o.Notify(not)()
+		synctest.Wait()
+		w.end <- nil
+		<-told
+		late := make(chan struct{}, 1)
+		o.Notify(late)
+		<-late
+		synctest.Wait()
+		if len(not) != 0 {
+			t.Error("who stopped listening was woken")
+		}
+		if len(g.Of("pod")) != 0 {
+			t.Error("it is listed though it has ended")
+		}
+	})
+}

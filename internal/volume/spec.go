@@ -1,0 +1,75 @@
+// Package volume holds the nouns of volumes: what one is made from, what a plugin
+// is asked and what it answers. Each kind of volume is a plugin in a folder of its own;
+// package manager decides which of them are needed and has them made.
+package volume
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Spec says what a volume is made from: the pod's own volume and, where that is a
+// claim, what the claim is bound to. What it points to is read-only.
+type Spec struct {
+	// Volume is the pod's.
+	Volume *v1.Volume
+	// Claim and Persistent are set together, for persistentVolumeClaim and ephemeral volumes.
+	Claim      *v1.PersistentVolumeClaim
+	Persistent *v1.PersistentVolume
+}
+
+// Name is what the volume's folder is called: the PersistentVolume's name, or else that
+// of the pod's volume.
+func (s Spec) Name() string {
+	if s.Persistent != nil {
+		return s.Persistent.Name
+	}
+	return s.Volume.Name
+}
+
+// Kind is the volume's kind as manifests have it: "emptyDir"; of a PersistentVolume,
+// that volume's kind ("local"). Empty if it has none.
+func (s Spec) Kind() string {
+	if s.Persistent != nil {
+		return kindOf(reflect.ValueOf(s.Persistent.Spec.PersistentVolumeSource))
+	}
+	return kindOf(reflect.ValueOf(s.Volume.VolumeSource))
+}
+
+func kindOf(source reflect.Value) string {
+	for i := range source.NumField() {
+		if !source.Field(i).IsNil() {
+			name, _, _ := strings.Cut(source.Type().Field(i).Tag.Get("json"), ",")
+			return name
+		}
+	}
+	return ""
+}
+
+// ReadOnly reports whether nothing may be written to the volume whatever a container's
+// mount says: the pod asks for its claim read-only, or the PersistentVolume allows no more
+// than reading by many nodes (API: PersistentVolumeClaimVolumeSource.readOnly, accessModes).
+func (s Spec) ReadOnly() bool {
+	if c := s.Volume.PersistentVolumeClaim; c != nil && c.ReadOnly {
+		return true
+	}
+	return s.Persistent != nil && len(s.Persistent.Spec.AccessModes) > 0 &&
+		!slices.ContainsFunc(s.Persistent.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool { return m != v1.ReadOnlyMany })
+}
+
+// Block reports whether the volume is a device and not a file system.
+func (s Spec) Block() bool {
+	return s.Persistent != nil && s.Persistent.Spec.VolumeMode != nil && *s.Persistent.Spec.VolumeMode == v1.PersistentVolumeBlock
+}
+
+// FSGroup is the group that the pod wants its volumes to belong to, if any (API:
+// PodSecurityContext.fsGroup).
+func FSGroup(p *v1.Pod) (gid int, ok bool) {
+	if sc := p.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		return int(*sc.FSGroup), true
+	}
+	return 0, false
+}

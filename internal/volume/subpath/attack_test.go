@@ -1,0 +1,69 @@
+package subpath_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/beneath"
+	"github.com/deckhand-node/deckhand/internal/beneath/beneathtest"
+	"github.com/deckhand-node/deckhand/internal/volume/subpath"
+)
+
+// TestAttackWithoutOpenat2 attacks where paths are walked without it.
+func TestAttackWithoutOpenat2(t *testing.T) {
+	beneathtest.Again(t, unix.ENOSYS, "^TestAttack$", "^$")
+}
+
+// TestAttack swaps folders of a volume for links to the canary while parts of it are bound: what is
+// bound is never the canary, and nothing is made in its folder.
+func TestAttack(t *testing.T) {
+	h := newHouse(t)
+	canary := beneathtest.NewCanary(t, filepath.Join(filepath.Dir(h.pods), "canary"))
+	for _, dir := range []string{"dir", "p/q", "made", "x/y"} {
+		h.write(t, filepath.Join(dir, beneathtest.Secret), "the pod's own")
+	}
+	up := "../../../../../canary"
+	for link, target := range map[string]string{"evil": up, "evilParent": canary.Dir, "evilMade": up, "x/evilFile": canary.File} {
+		must(t, os.Symlink(target, h.in(link)))
+	}
+	turn := 0
+	paths := []func() string{
+		func() string { return "dir" },
+		func() string { return "dir/secret" },
+		func() string { return "p/q/secret" },
+		func() string { return "x/y/secret" },
+		func() string { return fmt.Sprintf("made/%d/%d", turn%20, turn%3) },
+		func() string { return fmt.Sprintf("dir/made%d", turn%20) },
+	}
+	beneathtest.Attack{
+		Canary: canary,
+		Swaps: []func() error{
+			beneathtest.Exchange(h.in("dir"), h.in("evil")),
+			beneathtest.Exchange(h.in("p"), h.in("evilParent")),
+			beneathtest.Exchange(h.in("made"), h.in("evilMade")),
+			beneathtest.Exchange(h.in("x/y/secret"), h.in("x/evilFile")),
+			beneathtest.Exchange(h.in("x/y"), h.in("p/q")),
+		},
+		Try: func() error {
+			turn++
+			path := paths[turn%len(paths)]()
+			place, err := h.maker.Bind(t.Context(), subpath.Request{UID: "uid", Volume: "vol", Container: "c", Index: turn % 4, Root: h.volume, Path: path})
+			if err != nil {
+				if !errors.Is(err, beneath.ErrEscapes) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+					t.Error(err)
+				}
+				return err
+			}
+			if canary.IsAt(place) {
+				t.Errorf("%s is bound outside", path)
+			}
+			return nil
+		},
+	}.Run(t)
+}

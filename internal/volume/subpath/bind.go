@@ -1,0 +1,130 @@
+package subpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/beneath"
+	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
+)
+
+// steps is how many steps a place is at most away from being right. It is a few; more
+// mean that something else works against this.
+const steps = 64
+
+// bind has source mounted at name in holder, alone. It looks at what is there before each
+// step, so it goes on from wherever an earlier call was cut short.
+func bind(ctx context.Context, source, holder *os.File, name string) error {
+	want, err := look(source)
+	if err != nil {
+		return fmt.Errorf("look at it: %w", err)
+	}
+	base, err := beneath.MountID(holder)
+	if err != nil {
+		return err
+	}
+	for range steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		ready, err := step(source, holder, name, want, base)
+		if ready || err != nil {
+			return err
+		}
+	}
+	return errors.New("something else mounts and unmounts at its place, too: it can't be made ready")
+}
+
+// step does the next thing that the place lacks, and reports whether it lacked nothing.
+func step(source, holder *os.File, name string, want thing, base uint64) (ready bool, err error) {
+	at, err := beneath.OpenNoLinks(holder, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return false, makePlace(holder, name, want.folder)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer at.Close()
+	id, err := beneath.MountID(at)
+	if err != nil {
+		return false, err
+	}
+	if id != base {
+		found, err := look(at)
+		if err == nil && found == want {
+			return true, nil
+		}
+		// Something else, or what doesn't answer any more. Who uses it may go on doing so.
+		if err := mounts.Unmount(holder, name, unix.MNT_DETACH); err != nil {
+			return false, fmt.Errorf("take off what was mounted for it before: %w", err)
+		}
+		return false, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(at.Fd()), &st); err != nil {
+		return false, err
+	}
+	kind := st.Mode & unix.S_IFMT
+	if folder := kind == unix.S_IFDIR; folder != want.folder || kind == unix.S_IFLNK {
+		return false, removePlace(holder, name, folder)
+	}
+	// Both are open files: no link at either end can lead anywhere else.
+	if err := unix.Mount(beneath.Path(source), beneath.Path(at), "", unix.MS_BIND, ""); err != nil {
+		return false, fmt.Errorf("mount it: %w", err)
+	}
+	return false, nil // looks again
+}
+
+// makePlace makes what a part can be mounted on: a folder for a folder, or else a file.
+func makePlace(holder *os.File, name string, folder bool) error {
+	if folder {
+		if err := unix.Mkdirat(int(holder.Fd()), name, 0o750); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("make a folder to mount it on: %w", err)
+		}
+		return nil
+	}
+	fd, err := unix.Openat(int(holder.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make a file to mount it on: %w", err)
+	}
+	if err == nil {
+		_ = unix.Close(fd) // nothing was written
+	}
+	return nil
+}
+
+// removePlace removes what the part can't be mounted on: it was of another kind before.
+func removePlace(holder *os.File, name string, folder bool) error {
+	flags := 0
+	if folder {
+		flags = unix.AT_REMOVEDIR
+	}
+	if err := unix.Unlinkat(int(holder.Fd()), name, flags); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove what it was mounted on before: %w", err)
+	}
+	return nil
+}
+
+// thing is what tells whether two open files are the same, seen through mounts alike.
+type thing struct {
+	device, inode uint64
+	folder        bool
+	// mount are the mount's flags: read-only, no devices, ...
+	mount int64
+}
+
+func look(f *os.File) (thing, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return thing{}, err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return thing{}, err
+	}
+	return thing{device: st.Dev, inode: st.Ino, folder: st.Mode&unix.S_IFMT == unix.S_IFDIR, mount: fs.Flags}, nil
+}

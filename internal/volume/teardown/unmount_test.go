@@ -1,0 +1,123 @@
+package teardown
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
+	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
+)
+
+func TestUnmountDeletesNothing(t *testing.T) {
+	h := newHouse(t)
+	a, file := filepath.Join(h.tree, "a"), filepath.Join(h.tree, "file")
+	must(t, os.Mkdir(a, 0o755))
+	must(t, os.WriteFile(file, []byte("kept"), 0o644))
+	must(t, os.WriteFile(filepath.Join(a, "under"), nil, 0o644))
+	mount(t, h.precious, a, "", unix.MS_BIND)
+	mount(t, "tmpfs", a, "tmpfs", 0)
+	mount(t, filepath.Join(h.precious, "data"), file, "", unix.MS_BIND)
+	mount(t, "tmpfs", h.tree, "tmpfs", 0) // the place itself
+	beside := h.tree + "beside"
+	must(t, os.Mkdir(beside, 0o755))
+	mount(t, "tmpfs", beside, "tmpfs", 0)
+	for range 2 {
+		must(t, Unmount(t.Context(), h.parent, "uid"))
+		noMounts(t, h.tree)
+		if text, err := os.ReadFile(file); err != nil || string(text) != "kept" {
+			t.Errorf("the file is %q, %v", text, err)
+		}
+		if _, err := os.Stat(filepath.Join(a, "under")); err != nil {
+			t.Error(err)
+		}
+	}
+	if list, err := mounts.List(beside); err != nil || len(list) != 1 {
+		t.Errorf("what is mounted beside it: %v, %v", list, err)
+	}
+	must(t, Unmount(t.Context(), filepath.Join(h.parent, "missing"), "uid"))
+	must(t, Unmount(t.Context(), h.parent, "missing"))
+}
+
+func TestUnmountTellsWhatIsInUse(t *testing.T) {
+	h := newHouse(t)
+	inner := filepath.Join(h.tree, "inner")
+	must(t, os.Mkdir(inner, 0o755))
+	mount(t, "tmpfs", inner, "tmpfs", 0)
+	held, err := os.Create(filepath.Join(inner, "held"))
+	must(t, err)
+	if err := Unmount(t.Context(), h.parent, "uid"); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), inner) {
+		t.Errorf("got %v, want EBUSY naming %s", err, inner)
+	}
+	must(t, held.Close())
+	must(t, Unmount(t.Context(), h.parent, "uid"))
+	noMounts(t, h.tree)
+}
+
+// TestWhatIsMountedElsewhereTooIsNotDeleted: a volume that is seen at two places is
+// unmounted at one of them, and what is in it stays for the other.
+func TestWhatIsMountedElsewhereTooIsNotDeleted(t *testing.T) {
+	h := newHouse(t)
+	inner, other := filepath.Join(h.tree, "a", "inner"), filepath.Join(h.precious, "other")
+	must(t, os.MkdirAll(inner, 0o755))
+	must(t, os.Mkdir(other, 0o755))
+	mount(t, "tmpfs", other, "tmpfs", 0)
+	must(t, os.WriteFile(filepath.Join(other, "kept"), nil, 0o644))
+	mount(t, other, inner, "", unix.MS_BIND)
+	must(t, h.remove())
+	h.checkGone(t)
+	if _, err := os.Stat(filepath.Join(other, "kept")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOnlyNamesAreTaken(t *testing.T) {
+	h := newHouse(t)
+	for _, name := range []string{"", ".", "..", "../precious", "uid/..", "/", h.precious} {
+		if err := Remove(t.Context(), h.parent, name); err == nil {
+			t.Errorf("%q was removed", name)
+		}
+		if err := Unmount(t.Context(), h.parent, name); err == nil {
+			t.Errorf("%q was unmounted", name)
+		}
+	}
+	if _, err := os.Stat(h.tree); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAnUnmountThatHangs has something mounted in a file system whose server is gone: the
+// way to it hangs, until the context ends.
+func TestAnUnmountThatHangs(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	h := newHouse(t)
+	hung := filepath.Join(h.tree, "hung")
+	must(t, os.Mkdir(hung, 0o755))
+	t.Run("hung", func(t *testing.T) {
+		server := fusetest.Mount(t, hung)
+		mount(t, filepath.Join(h.precious, "data"), filepath.Join(hung, fusetest.File), "", unix.MS_BIND)
+		server.Hang()
+		for i, call := range []func(context.Context, string, string) error{Unmount, Remove} {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- call(ctx, h.parent, "uid") }()
+			server.AwaitWaiting(t, i+1)
+			cancel()
+			if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), hung) {
+				t.Errorf("got %v, want an error that names %s", err, hung)
+			}
+		}
+		if list, err := mounts.List(hung); err != nil || len(list) != 2 {
+			t.Errorf("%v is mounted, %v", list, err)
+		}
+		server.Resume()
+	})
+	must(t, h.remove())
+	h.checkGone(t)
+}

@@ -1,0 +1,10 @@
+package treewalk_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
+)
+
+func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }

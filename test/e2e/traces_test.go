@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// Pods with volumes of all kinds leave no trace on a real runtime.
+func TestVolumesLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	n := node.New(t, binary, node.Options{Archives: []string{tools, crewArchive(t)}})
+	n.Start()
+	leaveNoTrace(t, n, 10, tools1, crewNamed)
+}
+
+// Nor do many, of which the runtime keeps only the thought: the volumes are as real as ever.
+func TestManyVolumesLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	n := node.New(t, binary, node.Options{Config: "cgroupDriver: cgroupfs"})
+	images := []string{"example.com/app:1", "example.com/crew:1"}
+	s, err := memcri.New(memcri.Options{Images: images, WriteLogs: true, EventQueue: 10_000, CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(n.Base, "cri.sock")
+	if err := s.Start(socket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	n.StartAs(node.Life{Flags: []string{"--container-runtime-endpoint", "unix://" + socket}})
+	leaveNoTrace(t, n, 100, images[0], images[1])
+}
+
+// leaveNoTrace starts and removes so many pods with six volumes each, twice, and compares what is mounted
+// and the folders before and after.
+func leaveNoTrace(t *testing.T, n *node.Node, pods int, image, volumeImage string) {
+	t.Helper()
+	mountOn(t, "tmpfs", filepath.Join(n.Base, "host"), "tmpfs", 0) // what is the node's is none of the pods'
+	n.Write("objects.yaml", documents(configMap("trace", "a: b"), secret("trace", "password: hush"), localPV("trace", "trace", hostDir(t, n, "pv")), claim("trace", "trace")))
+	// One pod stays, so that nothing of what pods share comes and goes.
+	n.Write("stays.yaml", tracePod(n, 0, image, volumeImage, "stays"))
+	v := view(t, n.Await("one runs", node.Ready("stays")), "stays")
+	mounts, folders := traceMounts(t, n), traceFolders(t, n)
+	for round := range 2 {
+		var names []string
+		for i := range pods {
+			name := fmt.Sprintf("trace-%d", i)
+			names = append(names, name)
+			n.Write(name+".yaml", tracePod(n, i, image, volumeImage, name))
+		}
+		n.Await("all run", node.Ready(names...))
+		if now := len(traceMounts(t, n)); now < len(mounts)+pods {
+			t.Errorf("round %d: %d mounts with all pods, %d without: the comparison would show nothing", round, now, len(mounts))
+		}
+		for _, name := range names {
+			n.Remove(name + ".yaml")
+		}
+		n.Await("they are gone", node.Only("stays"))
+		n.Eventually("what is mounted is as before", func() error { return differ("mounts", mounts, traceMounts(t, n)) })
+		n.Eventually("the folders are as before", func() error { return differ("folders", folders, traceFolders(t, n)) })
+	}
+	if err := holds(onDisk(n, v, "configmap", "conf")+"/a", "b")(); err != nil {
+		t.Errorf("the one that stays lost its volume: %v", err)
+	}
+	n.Remove("stays.yaml")
+	n.Await("all are gone", node.Only())
+	n.Eventually("its folder is gone", isGone(filepath.Join(n.RootDir, "pods", string(v.Pod.UID))))
+}
+
+// tracePod has six volumes, of other kinds than the pods before and after it.
+func tracePod(n *node.Node, number int, image, volumeImage, name string) string {
+	mounts, volumes := allKinds(n, "trace", number)
+	if number%2 == 1 {
+		mounts[5], volumes[5] = "{name: image, mountPath: /image}", "{name: image, image: {reference: '"+volumeImage+"'}}"
+	}
+	if strings.HasPrefix(mounts[3], "{name: disk") || strings.HasPrefix(mounts[4], "{name: disk") {
+		mounts = append(mounts, "{name: disk, mountPath: /part, subPath: deep/part}")
+	}
+	text := withVolumes(toolPod(n, name, containers(strings.Replace(mounting(tool("main", "survey -stay"), mounts...), tools1, image, 1))), volumes...)
+	return strings.Replace(text, "labels: {}", "annotations: {tide: low}", 1)
+}
+
+// traceMounts is what is mounted below the node's folder, each as often as it is.
+func traceMounts(t *testing.T, n *node.Node) []string {
+	t.Helper()
+	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(n.Base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, info := range infos {
+		out = append(out, info.FSType+" at "+info.Mountpoint)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// traceFolders lists what is in the node's folder, but for what is the runtime's, the journals that
+// tell of pods on purpose, and files that are always replaced.
+func traceFolders(t *testing.T, n *node.Node) []string {
+	t.Helper()
+	all := map[string]bool{}
+	for _, dir := range []string{n.RootDir, n.PodLogs, n.LogLinks} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if name, _ := filepath.Rel(n.RootDir, path); name == "containerd" || name == "journal" || name == "cni" {
+				return fs.SkipDir
+			}
+			// Of the pod that stays the newest version's folder may have another name.
+			if !strings.HasPrefix(d.Name(), "..") {
+				all[path] = true
+			}
+			return nil
+		})
+		if err != nil {
+			return []string{err.Error()} // something went meanwhile
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// differ tells how two lists differ.
+func differ(what string, before, after []string) error {
+	var news []string
+	for _, list := range []struct {
+		sign        string
+		here, there []string
+	}{{"+", after, before}, {"-", before, after}} {
+		for _, s := range list.here {
+			if !slices.Contains(list.there, s) {
+				news = append(news, list.sign+s)
+			}
+		}
+	}
+	if len(news) > 0 || len(before) != len(after) {
+		return fmt.Errorf("%d %s before, %d after: %s", len(before), what, len(after), strings.Join(news, ", "))
+	}
+	return nil
+}
