@@ -9,6 +9,7 @@ ROOT_DIR ?= /var/lib/deckhand
 GO ?= go
 LAW_STEPS ?= 2000000
 LAW_FROM ?= 0
+ATTACK ?= 1m
 
 CONTAINERD_TOOLS := containerd containerd-shim-runc-v2 ctr
 CNI_PLUGINS := bridge host-local loopback portmap
@@ -50,7 +51,7 @@ deps: ## Install the Debian packages that are missing (as root).
 .PHONY: test
 # A change is judged by its own faults, not by the luck of the dice: `make laws` rolls new ones.
 test: LAW_FROM = 1
-test: test-deps lint tools images unit laws e2e ## Run everything: checks, unit tests with -race, end-to-end tests (as root).
+test: test-deps lint tools images unit laws attack e2e ## Run everything: checks, unit tests with -race, attacks, end-to-end tests (as root).
 
 .PHONY: test-deps
 test-deps: ## Install the Debian packages that building and testing need and that are missing.
@@ -71,9 +72,13 @@ unit: tools images ## Run the unit tests, with the race detector.
 laws: ## Drive the core through millions of random steps. LAW_STEPS=N for more, LAW_FROM=SEED for the same ones.
 	$(GO) test -count=1 -v -timeout 2h -run TestLawsManySteps ./internal/lifecycle -laws.steps=$(LAW_STEPS) -laws.from=$(LAW_FROM)
 
+.PHONY: attack
+attack: ## Swap links under the code that opens pods' paths, for a minute each. ATTACK=10m for longer (as root).
+	$(GO) test -count=1 -v -p 2 -timeout 24h -run '^TestAttack' ./internal/beneath ./internal/volume/subpath ./internal/volume/teardown -attack.duration=$(ATTACK)
+
 .PHONY: e2e
 e2e: tools images deckhand ## Run the end-to-end tests on a real containerd.
-	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... ./test/systemd/... ./test/packaging | $(GO) run ./test/report
+	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging | $(GO) run ./test/report
 
 .PHONY: bench
 bench: deps build ## Compare pod start, restart and idle cost with plain CRI calls.
@@ -94,6 +99,10 @@ bench-logs: ## Measure reading and rotating container logs beside plain scans an
 .PHONY: bench-images
 bench-images: deps build ## Compare pulls with plain CRI calls, and count those that 100 pods of one image cause.
 	$(GO) run ./bench/cmd/bench images
+
+.PHONY: bench-volumes
+bench-volumes: build ## Compare volumes with bare system calls, and measure 600 of them at rest and while they are edited.
+	$(GO) run ./bench/cmd/bench volumes
 
 ##@ Packages
 

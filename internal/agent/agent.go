@@ -50,6 +50,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/systemd"
 	"github.com/deckhand-node/deckhand/internal/volume/binder"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
 	"github.com/deckhand-node/deckhand/internal/volume/volumestats"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
@@ -99,6 +100,7 @@ type Agent struct {
 	volumesChanged chan struct{}
 	// limits finds pods that keep too much on disk.
 	limits      *storagelimit.Judge
+	diskMeter   *usage.Meter
 	volumeStats *volumestats.Reader
 
 	logDirs  *podlogdirs.Dirs

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/storagelimit"
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/emptydir"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 	"github.com/deckhand-node/deckhand/internal/volume/volumestats"
 )
@@ -25,7 +27,7 @@ const statsPatience = time.Second
 // buildLimits makes what finds out which pods keep too much on disk, and how full claims are.
 func (a *Agent) buildLimits() {
 	a.limits = storagelimit.New(storagelimit.Config{
-		Pods: a.limitedPods, Layers: layers{a.conn, a.observed}, Meter: usage.New(usage.Config{}), Logs: a.cfg.Kubelet.PodLogsDir,
+		Pods: a.limitedPods, Layers: layers{a.conn, a.observed}, Meter: a.diskMeter, Logs: a.cfg.Kubelet.PodLogsDir,
 		Wake: func(uid types.UID) { a.pool.Wake(uid) }, Evictions: a.metrics.Evictions, Log: a.log.WithName("storagelimit"),
 	})
 	a.volumeStats = volumestats.New(volumestats.Config{Volumes: a.volumes.Instances})
@@ -101,4 +103,29 @@ func (l layers) WritableLayer(ctx context.Context, uid types.UID) (map[string]us
 		written[c.Name] = usage.Usage{Bytes: int64(layer.GetUsedBytes().GetValue()), Inodes: int64(layer.GetInodesUsed().GetValue())}
 	}
 	return written, errors.Join(errs...)
+}
+
+// measured has what is in an emptyDir on disk counted by the file system, where that can do it: by a quota
+// project, which the folder has to get before anything is in it. Only pods with users of their own can't change that.
+type measured struct {
+	*emptydir.Plugin
+	meter *usage.Meter
+	log   logr.Logger
+}
+
+func (m measured) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
+	made, err := m.Plugin.Mount(ctx, r)
+	if err != nil || r.InUse || r.Spec.Volume.EmptyDir.Medium != "" || ptr.Deref(r.Pod.Spec.HostUsers, true) {
+		return made, err
+	}
+	if _, err := m.meter.Assign(r.Dir); err != nil && !errors.Is(err, usage.ErrNotEmpty) {
+		m.log.V(2).Info("What is in a volume will be counted by looking at each file", "volume", r.Dir, "err", err)
+	}
+	return made, nil
+}
+
+// Unmount forgets the project; the rest is as of any folder.
+func (m measured) Unmount(_ context.Context, p volume.Place) error {
+	m.meter.Forget(p.Dir)
+	return nil
 }

@@ -27,11 +27,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/projected"
 	"github.com/deckhand-node/deckhand/internal/volume/secret"
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
 // buildVolumes makes what knows pods' volumes.
 func (a *Agent) buildVolumes() {
 	a.claims = binder.New(binder.Config{Dir: filepath.Join(a.dirs.Checkpoints(), "volumes"), NodeLabels: a.cfg.NodeLabels, Objects: a.objects, Recorder: a.events}, a.log.WithName("claims"))
+	a.diskMeter = usage.New(usage.Config{})
 	a.volumesChanged = make(chan struct{}, 1)
 	a.volumes = manager.New(manager.Config{
 		RootDir: a.cfg.RootDir, Plugins: a.volumePlugins(), Claims: a.claims, Objects: a.objects,
@@ -44,7 +46,7 @@ func (a *Agent) buildVolumes() {
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.
 func (a *Agent) volumePlugins() []volume.Plugin {
 	return []volume.Plugin{
-		emptydir.New(emptydir.Config{MemoryLimit: resources.MemoryLimit}),
+		measured{emptydir.New(emptydir.Config{MemoryLimit: resources.MemoryLimit}), a.diskMeter, a.log.WithName("volume")},
 		configmap.New(a.objects),
 		secret.New(a.objects),
 		downwardapi.New(a.node.allocatable),

@@ -29,9 +29,10 @@ func TestAttackWithoutOpenat2(t *testing.T) {
 // In every folder there is a file of the canary's name, which is not the canary.
 func TestAttack(t *testing.T) {
 	top := t.TempDir()
+	mount(t, "tmpfs", top, "tmpfs", 0) // many more tries than on a disk
 	volume, elsewhere := filepath.Join(top, "volume"), filepath.Join(top, "elsewhere")
 	canary := beneathtest.NewCanary(t, filepath.Join(top, "outside"))
-	for _, dir := range []string{"", "dir", "p/q", "x/y/z", "y/z", "gone/in", "mounted", "made"} {
+	for _, dir := range []string{"", "dir", "p/q", "x/y/z", "y/z", "gone/in", "mounted", "made", "outside"} {
 		write(t, filepath.Join(volume, dir, beneathtest.Secret), "the pod's own")
 	}
 	must(t, os.MkdirAll(filepath.Join(elsewhere, "gone/in"), 0o755))
@@ -55,6 +56,7 @@ func TestAttack(t *testing.T) {
 		func() (*os.File, error) {
 			return beneath.Open(root, "x/y/z/../../../../outside/secret", unix.O_PATH, 0)
 		},
+		func() (*os.File, error) { return beneath.Open(root, "x/y/z/../../../outside/secret", unix.O_PATH, 0) },
 		func() (*os.File, error) { return beneath.Open(root, "y/../../outside/secret", unix.O_PATH, 0) },
 		func() (*os.File, error) { return beneath.Open(root, "gone/in/../../secret", unix.O_PATH, 0) },
 		func() (*os.File, error) { return beneath.OpenSameMount(root, "mounted/secret", unix.O_PATH, 0) },

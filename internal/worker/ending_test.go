@@ -102,7 +102,9 @@ func TestAVerdictOutlivesTheAgent(t *testing.T) {
 			stop := w.start(t)
 			time.Sleep(10 * time.Second)
 			if until < time.Second { // the container takes its time
+				w.mu.Lock()
 				w.hold["a1/StopContainer"] = make(chan struct{})
+				w.mu.Unlock()
 			}
 			w.judge("a1")
 			time.Sleep(until)

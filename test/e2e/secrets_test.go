@@ -230,7 +230,7 @@ func testSecretsAreNotTold(t *testing.T, n *node.Node, s *secrets) {
 	for command, must := range map[string]string{
 		"events -o json": "u-nul", "events": "u-nul", "pods -o yaml": "u-nul", "pods -o json": "u-nul", "pods": "u-nul", "why": "u-nul",
 		"journal u-command": "StartError", "why u-command": "quotes the name",
-		"journal v-path": "backslash", "why v": "v-", "why v-both": "both a file and a folder", "events v-key": "FailedMount",
+		"journal v-path": "backslash", "why v": "v-", "why v-both": "both a file and a folder", "events --for v-key": "FailedMount",
 	} {
 		out, _ := n.Deckhand(strings.Fields(command)...)
 		s.notIn(t, "deckhand "+command, []byte(out), must)

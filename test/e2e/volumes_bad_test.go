@@ -73,7 +73,7 @@ func badWaits(t *testing.T, n *node.Node) (conditions []node.Condition) {
 		"bad-secret":  {"secret: {secretName: bad, items: [{key: wanted, path: a}]}", `Secret "bad" (namespace default) has no key "wanted"`},
 		"bad-all":     {"projected: {sources: [{configMap: {name: bad}}, {secret: {name: none}}]}", `Secret "none" (namespace default) isn't there`},
 		"bad-none":    {"configMap: {name: none}", `ConfigMap "none" (namespace default) isn't there`},
-		"bad-claim":   {"persistentVolumeClaim: {claimName: none}", "PersistentVolumeClaim default/none"},
+		"bad-claim":   {"persistentVolumeClaim: {claimName: none}", `persistentvolumeclaim "none" not found in namespace "default"`},
 		"bad-taken":   {"persistentVolumeClaim: {claimName: bad-taken}", "is taken by PersistentVolumeClaim default/bad-first"},
 		"bad-type":    {"hostPath: {path: " + n.Base + "/host/file, type: Directory}", "type Directory wants a directory"},
 		"bad-missing": {"hostPath: {path: " + n.Base + "/host/none, type: File}", "does not exist"},

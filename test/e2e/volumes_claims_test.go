@@ -19,7 +19,6 @@ func TestClaims(t *testing.T) {
 	parts(t, n, map[string]func(*testing.T, *node.Node){
 		"kept": testClaimsKeepTheirData, "missing": testClaimsThatAreMissing, "taken": testClaimsThatAreTaken, "once": testClaimOfOnePod, "ephemeral": testEphemeralClaim, "group": testClaimOfAGroup,
 	})
-	n.Eventually("the pods leave nothing", n.PodLeftovers)
 }
 
 // localPV is a manifest of a PersistentVolume that is a folder of this node. class keeps tests apart.
@@ -28,7 +27,7 @@ func localPV(name, class, path string) string {
 }
 
 func persistentVolume(name, class, source string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: %s}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce, ReadWriteOncePod], storageClassName: %s, %s}\n", name, class, source)
+	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: %s}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: %s, %s}\n", name, class, source)
 }
 
 // claim is a manifest of a PersistentVolumeClaim.
@@ -81,15 +80,15 @@ func testClaimsKeepTheirData(t *testing.T, n *node.Node) {
 // A claim that isn't there holds its pod, as does one without a volume; both run when there is one.
 func testClaimsThatAreMissing(t *testing.T, n *node.Node) {
 	n.Write("absent.yaml", claiming(n, "absent", "survey -stay /absent", "absent"))
-	const noClaim = `volume "absent" (persistentVolumeClaim): PersistentVolumeClaim default/absent`
+	const noClaim, noVolume = `volume "absent" (persistentVolumeClaim): persistentvolumeclaim "absent" not found in namespace "default"`, "PersistentVolumeClaim default/absent: no PersistentVolume fits"
 	n.Await("it is held", held("absent", noClaim))
 	n.AwaitEvent("absent", "FailedMount", noClaim)
 	explains(t, n, "absent", noClaim)
 	n.Write("absent-claim.yaml", claim("absent", "absent"))
-	n.Await("there is no volume for it", held("absent", noClaim, "PersistentVolume"))
+	n.Await("there is no volume for it", held("absent", "PersistentVolumeClaim default/absent", "no PersistentVolume"))
 	small := strings.Replace(localPV("absent", "absent", hostDir(t, n, "absent")), "storage: 1Gi", "storage: 1Ki", 1)
 	n.Write("absent-volume.yaml", small)
-	n.Await("it is told why the one that is there doesn't fit", held("absent", "1Ki", "1Mi"))
+	n.Await("it is told why the one that is there doesn't fit", held("absent", noVolume, "1Ki", "1Mi"))
 	n.Write("absent-volume.yaml", localPV("absent", "absent", hostDir(t, n, "absent")))
 	n.Await("it runs", node.Ready("absent"))
 	remove(t, n, "absent")
@@ -117,7 +116,7 @@ func testClaimsThatAreTaken(t *testing.T, n *node.Node) {
 
 // A claim that only one pod may have is the next one's when that is gone.
 func testClaimOfOnePod(t *testing.T, n *node.Node) {
-	n.Write("once-objects.yaml", documents(localPV("once", "once", hostDir(t, n, "once")), claimOf("once", "once", "ReadWriteOncePod")))
+	n.Write("once-objects.yaml", documents(strings.Replace(localPV("once", "once", hostDir(t, n, "once")), "ReadWriteOnce", "ReadWriteOncePod", 1), claimOf("once", "once", "ReadWriteOncePod")))
 	n.Write("holder.yaml", claiming(n, "holder", "survey -stay", "once"))
 	n.Await("the first has it", node.Ready("holder"))
 	n.Write("waiter.yaml", claiming(n, "waiter", "survey -stay", "once"))

@@ -19,7 +19,7 @@ func allKinds(n *node.Node, object string, number int) (mounts, volumes []string
 		{"conf", "configMap: {name: " + object + "}"},
 		{"hush", "secret: {secretName: " + object + "}"},
 		{"all", "projected: {sources: [{configMap: {name: " + object + "}}, {secret: {name: " + object + ", items: [{key: password, path: hush/password}]}}]}"},
-		{"self", "downwardAPI: {items: [{path: tide, fieldRef: {fieldPath: metadata.annotations['tide']}}]}"},
+		{"self", "downwardAPI: {items: [{path: tide, fieldRef: {fieldPath: \"metadata.annotations['tide']\"}}]}"},
 		{"disk", "emptyDir: {}"},
 		{"memory", "emptyDir: {medium: Memory, sizeLimit: 1Mi}"},
 		{"host", "hostPath: {path: " + filepath.Join(n.Base, "host", object) + ", type: DirectoryOrCreate}"},

@@ -127,10 +127,10 @@ func held(pod string, words ...string) node.Condition {
 	})
 }
 
-// parts runs tests side by side on one node.
+// parts runs tests side by side on one node, which is empty afterwards.
 func parts(t *testing.T, n *node.Node, tests map[string]func(*testing.T, *node.Node)) {
 	t.Helper()
-	t.Run("parts", func(t *testing.T) {
+	ok := t.Run("parts", func(t *testing.T) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -138,4 +138,7 @@ func parts(t *testing.T, n *node.Node, tests map[string]func(*testing.T, *node.N
 			})
 		}
 	})
+	if ok {
+		n.Eventually("the pods leave nothing", n.PodLeftovers)
+	}
 }

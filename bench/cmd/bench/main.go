@@ -5,6 +5,7 @@
 //	bench memcri  serve that runtime on a socket
 //	bench probes  many HTTP probes, beside bare system calls and net/http
 //	bench probed  serve what those ask
+//	bench volumes volumes, beside bare system calls, many at rest, and edits until all pods have them
 //	bench images  pulls, beside plain CRI calls, from a registry of its own
 package main
 
@@ -24,6 +25,7 @@ import (
 	"github.com/deckhand-node/deckhand/bench/pods"
 	"github.com/deckhand-node/deckhand/bench/probes"
 	"github.com/deckhand-node/deckhand/bench/scale"
+	"github.com/deckhand-node/deckhand/bench/volumes"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 )
 
@@ -43,7 +45,7 @@ func command() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	bin := root.PersistentFlags().String("bin", "bin", "the `folder` with deckhand, the runtime's programs and its images")
-	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand(), probesCommand(), probedCommand(), imagesCommand(bin))
+	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand(), probesCommand(), probedCommand(), imagesCommand(bin), volumesCommand(bin))
 	return root
 }
 
@@ -160,5 +162,26 @@ func imagesCommand(bin *string) *cobra.Command {
 	f.IntVar(&o.Pods, "pods", 100, "the `number` of pods that want one image")
 	f.IntVar(&o.PodRounds, "pod-rounds", 1, "how `often` they are started")
 	f.BoolVar(&o.FloorOnly, "floor-only", false, "measure the floor alone")
+	return cmd
+}
+
+func volumesCommand(bin *string) *cobra.Command {
+	var o volumes.Options
+	cmd := &cobra.Command{
+		Use: "volumes", Short: "Make volumes beside bare system calls, look at many of them at rest, and edit what they are made from.", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.BinDir, err = filepath.Abs(*bin); err != nil {
+				return err
+			}
+			o.Out = cmd.OutOrStdout()
+			return volumes.Run(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Pods, "pods", 100, fmt.Sprintf("the `number` of pods with %d volumes each", volumes.PerPod))
+	f.IntVar(&o.Single, "single", 500, "the `number` of volumes to make one by one")
+	f.IntVar(&o.Edits, "edits", 5, "how `often` the ConfigMap is edited in a round")
+	f.IntVar(&o.Rounds, "rounds", 3, "how `often` all is measured")
+	f.DurationVar(&o.Idle, "idle", 25*time.Second, "how `long` to look at the idle agent")
 	return cmd
 }

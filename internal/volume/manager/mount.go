@@ -38,6 +38,9 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	got, err := m.mountNow(ctx, op, w, r)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err == nil {
+		err = ctx.Err() // it was given up: whoever did that takes down what is on disk, and looks for no more
+	}
 	if err != nil {
 		if m.failed[w.Place.UID] == nil {
 			m.failed[w.Place.UID] = map[string]inputs.Sight{}

@@ -157,7 +157,7 @@ func TestWhatThisBuildLacksIsNamedAndMakesNothing(t *testing.T) {
 		volume v1.Volume
 		want   string
 	}{
-		"no plugin": {v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}, `volume "share" (nfs): volumes of this kind are not supported`},
+		"no plugin":                {v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}, `volume "share" (nfs): volumes of this kind are not supported`},
 		"a plugin that refuses it": {hostPath("node", "stand:"), `volume "node" (hostPath): never`},
 		"a block device":           {claim("disk", "disk"), `volume "disk" (persistentVolumeClaim): PersistentVolume pv-disk is a block device`},
 	} {

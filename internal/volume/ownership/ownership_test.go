@@ -52,7 +52,7 @@ func volume(t testing.TB) string {
 	must(t, os.Chmod(dir, 0o755))
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t, os.MkdirAll(at("folder/sub"), 0o755))
-	for name, mode := range map[string]uint32{"secret": 0o600, "folder/script": 0o755, "folder/sub/none": 0, "setuid": 0o4755, "setgid": 0o2755} {
+	for name, mode := range map[string]uint32{"secret": 0o600, "folder/script": 0o755, "folder/sub/none": 0, "setuid": 0o4755, "setuid too": 0o4770, "setgid": 0o2755} {
 		must(t, os.WriteFile(at(name), nil, 0o600))
 		must(t, unix.Chown(at(name), 1000, 1000))
 		must(t, unix.Chmod(at(name), mode))
@@ -75,7 +75,7 @@ func TestFilesAreGivenToTheGroup(t *testing.T) {
 		"writable": {ownership.Options{}, map[string]string{
 			"": "0:4711 2775", "folder": "0:4711 2775", "folder/sub": "0:4711 2775",
 			"secret": "1000:4711 0660", "folder/script": "1000:4711 0775", "folder/sub/none": "1000:4711 0660",
-			"setuid": "1000:4711 4775", "setgid": "1000:4711 0775", "mine": "1000:4711 2660",
+			"setuid": "1000:4711 4775", "setuid too": "1000:4711 4770", "setgid": "1000:4711 0775", "mine": "1000:4711 2660",
 			"link": "0:4711 0777", "fifo": "0:4711 0660", "device": "0:0 0600",
 		}},
 		"read-only": {ownership.Options{ReadOnly: true}, map[string]string{
@@ -219,15 +219,16 @@ func TestAVolumeThatIsntThereIsAnError(t *testing.T) {
 
 // A pod swaps a file and a folder of its volume for links to what isn't its: that never changes hands.
 func TestSwappedLinksNeverReachOutside(t *testing.T) {
-	dir, outside := t.TempDir(), t.TempDir()
-	must(t, os.Chmod(outside, 0o700))
+	top := t.TempDir()
+	dir, outside := filepath.Join(top, "volume"), filepath.Join(top, "outside")
+	must(t, errors.Join(os.Mkdir(dir, 0o755), os.Mkdir(outside, 0o700)))
 	must(t, os.WriteFile(filepath.Join(outside, "canary"), nil, 0o600))
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t, os.WriteFile(at("file"), nil, 0o600))
-	must(t, os.Symlink(filepath.Join(outside, "canary"), at("filelink")))
+	must(t, os.Symlink("../outside/canary", at("filelink")))
 	must(t, os.Mkdir(at("folder"), 0o700))
 	must(t, os.WriteFile(at("folder/canary"), nil, 0o600))
-	must(t, os.Symlink(outside, at("folderlink")))
+	must(t, os.Symlink("../outside", at("folderlink")))
 
 	var swapping sync.WaitGroup
 	stop := make(chan struct{})

@@ -23,8 +23,11 @@ func TestAttackWithoutOpenat2(t *testing.T) {
 // TestAttack swaps folders of a volume for links to the canary while parts of it are bound: what is
 // bound is never the canary, and nothing is made in its folder.
 func TestAttack(t *testing.T) {
-	h := newHouse(t)
-	canary := beneathtest.NewCanary(t, filepath.Join(filepath.Dir(h.pods), "canary"))
+	top := t.TempDir()
+	must(t, unix.Mount("tmpfs", top, "tmpfs", 0, "")) // many more tries than on a disk
+	t.Cleanup(func() { _ = unix.Unmount(top, unix.MNT_DETACH) })
+	h := newHouseIn(t, top)
+	canary := beneathtest.NewCanary(t, filepath.Join(top, "canary"))
 	for _, dir := range []string{"dir", "p/q", "made", "x/y"} {
 		h.write(t, filepath.Join(dir, beneathtest.Secret), "the pod's own")
 	}

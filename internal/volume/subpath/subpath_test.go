@@ -45,7 +45,11 @@ type house struct {
 
 func newHouse(t testing.TB) house {
 	t.Helper()
-	dir := t.TempDir()
+	return newHouseIn(t, t.TempDir())
+}
+
+func newHouseIn(t testing.TB, dir string) house {
+	t.Helper()
 	h := house{pods: filepath.Join(dir, "pods"), outside: filepath.Join(dir, "outside")}
 	h.volume = filepath.Join(h.pods, "uid", "volumes", "kind", "vol")
 	must(t, os.MkdirAll(h.volume, 0o755))

@@ -218,16 +218,22 @@ func TestLinksInTheWayToAMountAreNotFollowed(t *testing.T) {
 	must(t, os.Mkdir(outside, 0o755))
 	mount(t, "tmpfs", outside, "tmpfs", 0)
 	must(t, os.Symlink(h.precious, filepath.Join(h.tree, "link")))
+	other := filepath.Join(h.parent, "other") // another pod's
+	must(t, os.Mkdir(other, 0o755))
+	mount(t, "tmpfs", other, "tmpfs", 0)
+	must(t, os.Symlink("..", filepath.Join(h.tree, "up")))
 	dir, err := os.Open(h.parent)
 	must(t, err)
 	defer dir.Close()
-	for _, point := range []string{filepath.Join(h.tree, "link", "mounted"), filepath.Join(h.parent, "..", "precious", "mounted")} {
+	for _, point := range []string{filepath.Join(h.tree, "link", "mounted"), filepath.Join(h.parent, "..", "precious", "mounted"), filepath.Join(h.tree, "up", "other")} {
 		if err := unmount(t.Context(), dir, h.parent, point); err == nil {
 			t.Errorf("%s was unmounted over a link", point)
 		}
 	}
-	if ok, err := mountinfo.Mounted(outside); err != nil || !ok {
-		t.Errorf("the mount outside is gone (%v)", err)
+	for _, path := range []string{outside, other} {
+		if ok, err := mountinfo.Mounted(path); err != nil || !ok {
+			t.Errorf("the mount at %s is gone (%v)", path, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package teardown
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func unmountBelow(ctx context.Context, dir *os.File, name string) error {
 				errs = append(errs, err)
 			}
 			if ctx.Err() != nil {
-				return errors.Join(errs...)
+				return cmp.Or(errors.Join(errs...), ctx.Err())
 			}
 		}
 		if len(errs) == len(list) {

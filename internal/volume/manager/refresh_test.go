@@ -1,0 +1,260 @@
+package manager_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
+)
+
+func contentOf(w *world, uid types.UID, plugin, name, file string) string {
+	return filepath.Join(w.root, "pods", string(uid), "volumes", plugin, name, file)
+}
+
+func TestChangedObjectsReachMountedVolumes(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	w.setConfigMap("web", map[string]string{"a": "1"})
+	w.setSecret("keys", map[string]string{"k": "old"})
+	both := v1.Volume{Name: "both", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+		{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "web"}}},
+		{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "keys"}}},
+	}}}}
+	p := w.want(newPod(configMap("conf", "web"), secretVolume("keys", "keys"), both, labels("me")))
+	must(t, m.Prepare(t.Context(), p))
+	w.setConfigMap("web", map[string]string{"a": "2"})
+	eventually(t, "the ConfigMap is seen", func() bool {
+		return holds(contentOf(w, p.UID, "kubernetes.io~configmap", "conf", "a"), "2") && holds(contentOf(w, p.UID, "kubernetes.io~projected", "both", "a"), "2")
+	})
+	w.setSecret("keys", map[string]string{"k": "new"})
+	eventually(t, "the Secret is seen", func() bool {
+		return holds(contentOf(w, p.UID, "kubernetes.io~secret", "keys", "k"), "new") && holds(contentOf(w, p.UID, "kubernetes.io~projected", "both", "k"), "new")
+	})
+	edited := p.DeepCopy()
+	edited.Labels = map[string]string{"color": "blue"}
+	w.want(edited)
+	eventually(t, "the labels are seen", func() bool {
+		return holds(contentOf(w, p.UID, "kubernetes.io~downward-api", "me", "labels"), `color="blue"`)
+	})
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}
+
+// follower is a plugin whose volumes follow ConfigMaps, and which tells what it is asked.
+type follower struct {
+	*stand
+	mu   sync.Mutex
+	pods []*v1.Pod
+}
+
+func (*follower) Supports(s volume.Spec) bool {
+	return s.Volume.ConfigMap != nil || s.Volume.DownwardAPI != nil
+}
+
+func (f *follower) Refresh(_ context.Context, r volume.Request) (bool, error) {
+	f.mu.Lock()
+	f.pods = append(f.pods, r.Pod)
+	f.mu.Unlock()
+	return true, f.call("refresh", r.Spec.Name())
+}
+
+// following runs a manager with a follower in virtual time.
+func following(t *testing.T, test func(t *testing.T, w *world, f *follower, m *manager.Manager)) {
+	inBubble(t, func(t *testing.T, w *world, s *stand, _ *manager.Manager) {
+		f := &follower{stand: s}
+		c := w.config()
+		c.Plugins = []volume.Plugin{f}
+		c.Changed = make(chan struct{}, 1)
+		w.changed = make(chan struct{}, 1)
+		c.Changed = w.changed
+		m := manager.New(c, logr.Discard())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = m.Run(ctx)
+		}()
+		defer func() {
+			cancel()
+			<-ended
+		}()
+		test(t, w, f, m)
+	})
+}
+
+func TestOnlyWhatHasChangedIsRefreshed(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		w.setConfigMap("other", map[string]string{"a": "1"})
+		p := w.want(newPod(configMap("conf", "web"), configMap("rest", "other"), labels("me")))
+		must(t, m.Prepare(t.Context(), p))
+		refreshes := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			time.Sleep(time.Hour) // nothing comes later either
+			f.stand.mu.Lock()
+			var got []string
+			for _, c := range f.calls {
+				if strings.HasPrefix(c, "refresh ") {
+					got = append(got, c)
+				}
+			}
+			f.calls = nil
+			f.stand.mu.Unlock()
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Errorf("refreshed %q, want %q", got, want)
+			}
+		}
+		refreshes()
+		w.wake()
+		refreshes()
+		w.setConfigMap("web", map[string]string{"a": "2"})
+		refreshes("refresh conf")
+		w.want(p.DeepCopy()) // a new version of the pod with the same fields
+		refreshes()
+		edited := p.DeepCopy()
+		edited.Annotations = map[string]string{"x": "y"}
+		w.want(edited)
+		refreshes("refresh me")
+		if got := f.pods[len(f.pods)-1]; got != edited {
+			t.Error("it wasn't refreshed with the newest pod")
+		}
+		resized := edited.DeepCopy()
+		resized.Spec.Containers[0].Resources.Limits = v1.ResourceList{}
+		w.want(resized)
+		refreshes()
+		must(t, m.Clean(t.Context(), p.UID))
+		w.setConfigMap("web", map[string]string{"a": "3"})
+		refreshes()
+	})
+}
+
+func TestARefreshThatFailsIsToldOnceAndTriedAgain(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		p := w.want(newPod(configMap("conf", "web")))
+		must(t, m.Prepare(t.Context(), p))
+		synctest.Wait()
+		f.setFail("refresh conf", errors.New("no space"))
+		start := time.Now()
+		w.setConfigMap("web", map[string]string{"a": "2"})
+		time.Sleep(3 * time.Second) // at 0, 0.5, 1.5 s; next at 3.5
+		if n := f.count("refresh conf"); n != 3 {
+			t.Errorf("tried %d times in %v", n, time.Since(start))
+		}
+		if got := w.told(); len(got) != 1 || got[0] != `web Warning FailedMount: volume "conf" (configMap): no space; it keeps the content that it has` {
+			t.Errorf("told: %q", got)
+		}
+		f.setFail("refresh conf", errors.New("no inodes"))
+		time.Sleep(time.Second)
+		if got := w.told(); len(got) != 2 {
+			t.Errorf("told: %q", got)
+		}
+		f.setFail("refresh conf", nil)
+		w.setConfigMap("web", map[string]string{"a": "3"}) // that doesn't wait for the back-off
+		synctest.Wait()
+		n := f.count("refresh conf")
+		time.Sleep(time.Hour)
+		if again := f.count("refresh conf"); n != 5 || again != n {
+			t.Errorf("tried %d times, and %d in the end", n, again)
+		}
+		if want := "test.example/stand volume_refresh true"; !slices.Contains(w.metered, want) {
+			t.Errorf("not counted: %v", w.metered)
+		}
+		must(t, m.Clean(t.Context(), p.UID))
+	})
+}
+
+func TestARefreshThatWaitsForAnObjectIsNotTriedMeanwhile(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		p := w.want(newPod(configMap("conf", "web")))
+		must(t, m.Prepare(t.Context(), p))
+		f.setFail("refresh conf", volume.Awaits("ConfigMap default/web", "it is gone"))
+		w.setConfigMap("web", nil)
+		time.Sleep(time.Hour)
+		w.wake()
+		time.Sleep(time.Hour)
+		if n := f.count("refresh conf"); n != 1 {
+			t.Errorf("tried %d times", n)
+		}
+		f.setFail("refresh conf", nil)
+		w.setConfigMap("web", map[string]string{"a": "2"})
+		synctest.Wait()
+		if n := f.count("refresh conf"); n != 2 {
+			t.Errorf("tried %d times", n)
+		}
+		must(t, m.Clean(t.Context(), p.UID))
+	})
+}
+
+func TestWhatChangesWhileAVolumeIsMountedOrRefreshedIsNotMissed(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		p := w.want(newPod(configMap("conf", "web")))
+		resume := f.hang(t, "mount conf")
+		defer resume()
+		done := make(chan error, 1)
+		go func() { done <- m.Prepare(t.Context(), p) }()
+		<-f.entered // it may have been read already
+		w.setConfigMap("web", map[string]string{"a": "2"})
+		synctest.Wait()
+		resume()
+		must(t, <-done)
+		synctest.Wait()
+		if n := f.count("refresh conf"); n != 1 {
+			t.Fatalf("refreshed %d times", n)
+		}
+		resume = f.hang(t, "refresh conf")
+		defer resume()
+		w.setConfigMap("web", map[string]string{"a": "3"})
+		<-f.entered
+		w.setConfigMap("web", map[string]string{"a": "4"})
+		synctest.Wait()
+		resume()
+		synctest.Wait()
+		if n := f.count("refresh conf"); n != 3 {
+			t.Errorf("refreshed %d times", n)
+		}
+		must(t, m.Clean(t.Context(), p.UID))
+	})
+}
+
+func TestAnEditReachesAHundredPodsWithinASecond(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	w.setConfigMap("web", map[string]string{"a": "1"})
+	const pods = 100
+	for n := range pods {
+		must(t, m.Prepare(t.Context(), w.want(namedPod(fmt.Sprint("p", n), types.UID(fmt.Sprint("uid-", n)), configMap("conf", "web")))))
+	}
+	start := time.Now()
+	w.setConfigMap("web", map[string]string{"a": "2"})
+	eventually(t, "all see it", func() bool {
+		for n := range pods {
+			if !holds(contentOf(w, types.UID(fmt.Sprint("uid-", n)), "kubernetes.io~configmap", "conf", "a"), "2") {
+				return false
+			}
+		}
+		return true
+	})
+	t.Logf("%d pods saw it after %v", pods, time.Since(start))
+	for n := range pods {
+		must(t, m.Clean(t.Context(), types.UID(fmt.Sprint("uid-", n))))
+	}
+	w.clean()
+}
