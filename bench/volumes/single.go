@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,8 +27,12 @@ var files = map[string]string{"app.conf": "listen = 8080\n", "greeting": "ahoy\n
 // cost is what something took.
 type cost struct{ time, cpu time.Duration }
 
-// pair is what a volume cost, once for each round.
+// pair is what a volume cost by bare system calls and by its plugin, once for each round.
 type pair struct{ floor, deckhand []cost }
+
+func (p *pair) add(floor, deckhand cost) {
+	p.floor, p.deckhand = append(p.floor, floor), append(p.deckhand, deckhand)
+}
 
 // medians are those of time and CPU time.
 func medians(list []cost) cost {
@@ -38,63 +43,89 @@ func medians(list []cost) cost {
 	return cost{report.Median(times), report.Median(cpus)}
 }
 
-// singles makes and removes volumes one by one, by bare system calls and by the plugin, in turns.
+// kind is a kind of volume that is made one by one.
+type kind struct {
+	name   string
+	memory bool
+	plugin volume.Plugin
+	source v1.VolumeSource
+}
+
+func kinds() []kind {
+	data := map[string][]byte{}
+	for name, text := range files {
+		data[name] = []byte(text)
+	}
+	from := objects{&v1.ConfigMap{Data: files}, &v1.Secret{Data: data}}
+	return []kind{
+		{configMapKind, false, configmap.New(from), v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "a"}}}},
+		{"Secret (tmpfs)", true, secret.New(from), v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "a"}}},
+	}
+}
+
+const (
+	configMapKind = "ConfigMap"
+	made, removed = ", made", ", removed"
+)
+
+// singles makes volumes one by one and removes them, by bare system calls and by the plugin, in turns.
 func (o Options) singles(ctx context.Context, into map[string]*pair) (err error) {
 	dir, err := os.MkdirTemp("", "deckhand-volumes-")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	data := map[string][]byte{}
-	for name, text := range files {
-		data[name] = []byte(text)
-	}
-	objects := objects{&v1.ConfigMap{Data: files}, &v1.Secret{Data: data}}
-	for name, k := range map[string]struct {
-		memory bool
-		plugin volume.Plugin
-		volume v1.VolumeSource
-	}{
-		"ConfigMap":        {false, configmap.New(objects), v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "a"}}}},
-		"Secret, in tmpfs": {true, secret.New(objects), v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "a"}}},
-	} {
-		p := into[name]
-		if p == nil {
-			p = &pair{}
-			into[name] = p
-		}
-		floor, err := o.each(dir, func(parent, name string) error { return bare(parent, name, k.memory) })
-		if err != nil {
-			return fmt.Errorf("%s, floor: %w", name, err)
-		}
-		took, err := o.each(dir, func(parent, name string) error {
-			r := volume.Request{
-				Pod:   &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: types.UID(name)}},
-				Spec:  volume.Spec{Volume: &v1.Volume{Name: name, VolumeSource: k.volume}},
-				Place: volume.Place{UID: types.UID(name), Dir: filepath.Join(parent, name), Meta: filepath.Join(parent, "meta", name)},
+	defer func() { err = errors.Join(err, sweep(dir)) }()
+	for _, k := range kinds() {
+		var costs [4]cost
+		for i, do := range []func(name string) error{
+			func(name string) error { return bare(filepath.Join(dir, name), k.memory) },
+			func(name string) error { return bareRemove(filepath.Join(dir, name), k.memory) },
+			func(name string) error { _, err := k.plugin.Mount(ctx, k.request(dir, name)); return err },
+			func(name string) error { return teardown.Remove(ctx, dir, name) },
+		} {
+			if costs[i], err = o.each(do); err != nil {
+				return fmt.Errorf("%s: %w", k.name, err)
 			}
-			if _, err := k.plugin.Mount(ctx, r); err != nil {
-				return err
-			}
-			return teardown.Remove(ctx, parent, name)
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
 		}
-		p.floor, p.deckhand = append(p.floor, floor), append(p.deckhand, took)
+		for what, i := range map[string]int{made: 0, removed: 1} {
+			if into[k.name+what] == nil {
+				into[k.name+what] = &pair{}
+			}
+			into[k.name+what].add(costs[i], costs[i+2])
+		}
 	}
 	return nil
 }
 
+func (k kind) request(dir, name string) volume.Request {
+	return volume.Request{
+		Pod:   &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: types.UID(name)}},
+		Spec:  volume.Spec{Volume: &v1.Volume{Name: name, VolumeSource: k.source}},
+		Place: volume.Place{UID: types.UID(name), Dir: filepath.Join(dir, name), Meta: filepath.Join(dir, "meta", name)},
+	}
+}
+
+// sweep removes the folder with what is in it, also what is mounted there after a failure.
+func sweep(dir string) error {
+	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	for _, info := range infos {
+		err = errors.Join(err, unix.Unmount(info.Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
+	}
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
 // each does something for each of the volumes, and returns what one of them cost.
-func (o Options) each(dir string, do func(parent, name string) error) (cost, error) {
+func (o Options) each(do func(name string) error) (cost, error) {
 	before, err := cpu()
 	if err != nil {
 		return cost{}, err
 	}
 	began := time.Now()
 	for i := range o.Single {
-		if err := do(dir, fmt.Sprintf("volume-%d", i)); err != nil {
+		if err := do(fmt.Sprintf("volume-%d", i)); err != nil {
 			return cost{}, err
 		}
 	}
@@ -113,10 +144,9 @@ func cpu() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// bare makes and removes a volume as plainly as the layout allows: a folder with the files, a link to it that
-// is renamed into place, a link for each file; before that a tmpfs, if it is to be in memory.
-func bare(parent, name string, memory bool) error {
-	dir := filepath.Join(parent, name)
+// bare makes a volume as plainly as the layout allows: a folder with the files, a link to it that is renamed
+// into place, a link for each file; before that a tmpfs, if it is to be in memory.
+func bare(dir string, memory bool) error {
 	if err := unix.Mkdir(dir, 0o777); err != nil {
 		return err
 	}
@@ -125,9 +155,10 @@ func bare(parent, name string, memory bool) error {
 			return err
 		}
 	}
-	if err := fill(dir); err != nil {
-		return err
-	}
+	return fill(dir)
+}
+
+func bareRemove(dir string, memory bool) error {
 	if memory {
 		if err := unix.Unmount(dir, 0); err != nil {
 			return err

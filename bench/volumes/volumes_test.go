@@ -17,6 +17,23 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
 
+// A volume that a failure left is taken away with the folder.
+func TestSweep(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "volumes")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := bare(filepath.Join(dir, "a"), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := sweep(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		t.Error("the folder is left")
+	}
+}
+
 func leftBehind(t *testing.T) {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), "deckhand-volumes-*"))
@@ -36,7 +53,7 @@ func TestSingles(t *testing.T) {
 		}
 	}
 	leftBehind(t)
-	if len(singles) != 2 {
+	if len(singles) != 4 {
 		t.Errorf("measured %v", singles)
 	}
 	for name, p := range singles {
@@ -113,12 +130,12 @@ func TestTables(t *testing.T) {
 	rest := func(cpu time.Duration) proc.Rest {
 		return proc.Rest{CPU: cpu, While: 20 * time.Second, Memory: proc.Memory{RSS: 50 << 20, PSS: 40 << 20}}
 	}
-	m := measured{singles: map[string]*pair{"ConfigMap": {
+	m := measured{singles: map[string]*pair{"ConfigMap, made": {
 		floor: []cost{{100 * time.Microsecond, 90 * time.Microsecond}}, deckhand: []cost{{150 * time.Microsecond, 180 * time.Microsecond}},
 	}}}
 	m.add(without, life{running: time.Second, cpu: time.Second, rest: rest(20 * time.Millisecond)})
 	m.add(configMaps, life{running: 1120 * time.Millisecond, cpu: 1240 * time.Millisecond, edits: []time.Duration{10 * time.Millisecond, 1200 * time.Millisecond}, mounts: 0})
-	m.add(mixed, life{rest: rest(30 * time.Millisecond), edits: []time.Duration{10 * time.Millisecond, 30 * time.Millisecond}, mounts: 300, leftMounts: 1})
+	m.add(mixed, life{rest: rest(30 * time.Millisecond), edits: []time.Duration{10 * time.Millisecond, 1200 * time.Millisecond}, mounts: 300, leftMounts: 1})
 	var got []string
 	for _, table := range m.tables(Options{Pods: 100, Rounds: 1, Edits: 1, Single: 10}) {
 		for _, row := range table.Rows {
@@ -126,9 +143,9 @@ func TestTables(t *testing.T) {
 		}
 	}
 	want := []string{
-		"ConfigMap, plugin alone|100 µs|150 µs|1.50x|90 µs|180 µs|2.00x", "ConfigMap, in an agent|100 µs|200 µs|2.00x|90 µs|400 µs|4.44x",
+		"ConfigMap, made|100 µs|150 µs|1.50x|90 µs|180 µs|2.00x", "ConfigMap, made by an agent|100 µs|200 µs|2.00x|90 µs|400 µs|4.44x",
 		"0|0|1.00 mcores|50.0 MiB|40.0 MiB||", "600|300|1.50 mcores|50.0 MiB|40.0 MiB|≤ 0.5 mcores more|ok",
-		"6 ConfigMap volumes each|605 ms|1.20 s|< 1.00 s|MISSED", "6 volumes of 6 kinds each|20 ms|30 ms|< 1.00 s|ok",
+		"6 ConfigMap volumes each|605 ms|1.20 s||", "6 volumes of 6 kinds each|605 ms|1.20 s|< 1.00 s|MISSED",
 		"no volumes|0|0|0|ok", "6 ConfigMap volumes each|0|0|0|ok", "6 volumes of 6 kinds each|1|0|0|MISSED",
 	}
 	if len(got) != len(want) {

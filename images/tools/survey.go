@@ -84,7 +84,11 @@ func (r *report) walk(dir string) error {
 			r.Files[path] = found{Text: reason(err)}
 			return nil
 		}
-		r.Files[path], err = one(path)
+		f, err := one(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // an older version of a volume, which went meanwhile
+		}
+		r.Files[path] = f
 		return err
 	})
 }

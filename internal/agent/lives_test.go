@@ -76,6 +76,7 @@ const podName = "a"
 func (l *life) want() {
 	l.world.want(podName, fmt.Sprintf(`  terminationGracePeriodSeconds: 5
   restartPolicy: %[1]s
+  volumes: [{name: data, emptyDir: {}}]
   initContainers:
   - {name: setup, image: "IMAGE", command: [exit, "0"], resources: {limits: {cpu: 10m, memory: 16Mi}}}
   - name: side
@@ -91,6 +92,7 @@ func (l *life) want() {
     resources: {limits: {cpu: %[3]dm, memory: %[4]dMi}}
     lifecycle: {postStart: {exec: {command: [poststart]}}, preStop: {exec: {command: [prestop]}}}
     readinessProbe: {exec: {command: [ready]}, periodSeconds: 1}
+    volumeMounts: [{name: data, mountPath: /data}]
 `, l.policy, l.image, l.cpu, l.memory))
 }
 
@@ -114,8 +116,20 @@ func (l *life) end() {
 	l.unwant(podName)
 }
 
+// volumes counts the volumes that pods have.
+func (l *life) volumes() int {
+	found, err := filepath.Glob(l.path("root/pods/*/volumes/*/data"))
+	if err != nil {
+		l.t.Error(err)
+	}
+	return len(found)
+}
+
 // ready tells what the pod lacks of being ready with the instances it should have.
 func (l *life) ready() string {
+	if l.volumes() != 1 {
+		return "its volume isn't there"
+	}
 	if p := l.running(podName+"/side", podName+"/main")(); p != "" {
 		return p
 	}
@@ -271,6 +285,9 @@ func (l *life) succeeded() string {
 		if sb.State == runtimeapi.PodSandboxState_SANDBOX_READY {
 			return "its sandbox is up"
 		}
+	}
+	if l.volumes() > 0 {
+		return "its volume is there"
 	}
 	p, problem := l.status()
 	if problem == "" && p.Status.Phase != v1.PodSucceeded {

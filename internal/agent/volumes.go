@@ -37,7 +37,7 @@ func (a *Agent) buildVolumes() {
 	a.volumesChanged = make(chan struct{}, 1)
 	a.volumes = manager.New(manager.Config{
 		RootDir: a.cfg.RootDir, Plugins: a.volumePlugins(), Claims: a.claims, Objects: a.objects,
-		SubPaths: subPaths{subpath.New(a.dirs.Pods())}, Own: ownership.Apply,
+		SubPaths: subpath.New(a.dirs.Pods()), Own: ownership.Apply,
 		Changed: a.volumesChanged, Pod: a.grantedPod, Running: a.hasContainers, Freed: a.objectsChanged,
 		Recorder: a.events, Meter: a.metrics.Volumes, ClusterDomain: a.cfg.Kubelet.ClusterDomain,
 	}, a.log.WithName("volume"))
@@ -103,13 +103,6 @@ func (a *Agent) hasContainers(uid types.UID) bool {
 		}
 	}
 	return false
-}
-
-// subPaths offers the maker of subPaths to the volume manager.
-type subPaths struct{ *subpath.Maker }
-
-func (s subPaths) Bind(ctx context.Context, p manager.SubPath) (string, error) {
-	return s.Maker.Bind(ctx, subpath.Request(p))
 }
 
 // volumeImages offers the node's images to image volumes.

@@ -106,8 +106,8 @@ func traceMounts(t *testing.T, n *node.Node) []string {
 	return out
 }
 
-// traceFolders lists what is in the node's folder, but for what is the runtime's, the journals that
-// tell of pods on purpose, and files that are always replaced.
+// traceFolders lists what is in the node's folders, but for what is the runtime's, and the journals that
+// tell of pods on purpose.
 func traceFolders(t *testing.T, n *node.Node) []string {
 	t.Helper()
 	all := map[string]bool{}
@@ -116,11 +116,11 @@ func traceFolders(t *testing.T, n *node.Node) []string {
 			if err != nil {
 				return err
 			}
-			if name, _ := filepath.Rel(n.RootDir, path); name == "containerd" || name == "journal" || name == "cni" {
+			switch name, _ := filepath.Rel(n.RootDir, path); name {
+			case "containerd", "cni", "journal":
 				return fs.SkipDir
-			}
-			// Which images were used when is written down seldom.
-			if name, _ := filepath.Rel(n.RootDir, path); name != "checkpoints/images.json" {
+			case "checkpoints/images.json": // which is written seldom
+			default:
 				all[path] = true
 			}
 			return nil

@@ -18,6 +18,7 @@ func TestVolumesOfObjects(t *testing.T) {
 	parts(t, n, map[string]func(*testing.T, *node.Node){
 		"seen": testVolumesSeen, "group": testVolumesOfAGroup, "edits": testVolumesFollow, "immutable": testImmutableVolume,
 		"missing": testVolumesWait, "missing key": testVolumesWaitForKey, "optional": testOptionalVolume,
+		"stopping": testVolumesOfAStoppingPod,
 	})
 }
 
@@ -228,4 +229,33 @@ func testOptionalVolume(t *testing.T, n *node.Node) {
 	n.Eventually("it is gone again", isGone(onDisk(n, v, "configmap", "conf")+"/a"))
 	n.Await("the pod runs on", node.Ready("maybe"), noRestarts)
 	remove(t, n, "maybe")
+}
+
+// A pod that is being stopped keeps what its volumes tell of it last, and ConfigMaps' edits reach it.
+func testVolumesOfAStoppingPod(t *testing.T, n *node.Node) {
+	pod := func(version string) string {
+		text := withVolumes(toolPod(n, "ending", "terminationGracePeriodSeconds: 60", containers(mounting(tool("main", "act -linger 60s"), "{name: self, mountPath: /self}", "{name: conf, mountPath: /conf}"))),
+			"{name: self, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}", "{name: conf, configMap: {name: ending}}")
+		return strings.Replace(text, "labels: {}", "labels: {app: "+version+"}", 1)
+	}
+	n.Write("ending-objects.yaml", configMap("ending", "a: one"))
+	n.Write("ending.yaml", pod("first"))
+	s := n.Await("it runs", node.Ready("ending"))
+	v, process := view(t, s, "ending"), processOf(t, n, s, "ending", "main")
+	self, conf := onDisk(n, v, "downward-api", "self")+"/labels", onDisk(n, v, "configmap", "conf")+"/a"
+	n.Write("ending.yaml", pod("last"))
+	n.Eventually("its labels' edit is there", holds(self, `app="last"`))
+	n.Remove("ending.yaml")
+	inOrder(t, n, "ending", "main got SIGTERM")
+	for _, text := range []string{"two", "three"} {
+		n.Write("ending-objects.yaml", configMap("ending", "a: "+text))
+		n.Eventually("the ConfigMap's edit is there", holds(conf, text))
+		if err := holds(self, `app="last"`)(); err != nil {
+			t.Errorf("the labels of a pod that is being stopped: %v", err)
+		}
+	}
+	if err := syscall.Kill(process, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	n.Await("it is gone", gone("ending"))
 }

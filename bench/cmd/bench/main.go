@@ -179,7 +179,7 @@ func volumesCommand(bin *string) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Pods, "pods", 100, fmt.Sprintf("the `number` of pods with %d volumes each", volumes.PerPod))
-	f.IntVar(&o.Single, "single", 500, "the `number` of volumes to make one by one")
+	f.IntVar(&o.Single, "single", 200, "the `number` of volumes to make one by one")
 	f.IntVar(&o.Edits, "edits", 5, "how `often` the ConfigMap is edited in a round")
 	f.IntVar(&o.Rounds, "rounds", 3, "how `often` all is measured")
 	f.DurationVar(&o.Idle, "idle", 25*time.Second, "how `long` to look at the idle agent")

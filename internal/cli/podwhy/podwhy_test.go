@@ -54,6 +54,17 @@ func TestWhatIsForcedIsNotTriedAgain(t *testing.T) {
 	expect(t, text, "  next:    what still runs is killed in 60s, at 00:31:00")
 }
 
+// What is wrong with a pod that is ready all the same, or has ended, is told as well.
+func TestReasonsOfPodsThatNeedNothing(t *testing.T) {
+	ready := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}}
+	for want, status := range map[string]v1.PodStatus{"web runs and is ready": ready, "web has completed": {Phase: v1.PodSucceeded}} {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Status: status}
+		r := pod.Reason{Text: `FailedUnmount: volume "data": device or resource busy`, Since: now.Add(-time.Minute), Next: now.Add(time.Second), Advice: "end what uses it"}
+		expect(t, told(t, local.Explanation{Pod: p, Details: local.Details{Reasons: []pod.Reason{r}}}),
+			want, "The pod: "+r.Text, "  since:   60s ago, at 00:29:00", "  next:    it is tried again in 1s, at 00:30:01", "  you can: end what uses it")
+	}
+}
+
 func TestAManifestsProblemIsToldOnce(t *testing.T) {
 	e := local.Explanation{Origin: "/m/web.yaml", Stale: "line 3: not YAML", Problems: []pod.Problem{
 		{Origin: "/m/web.yaml", Message: "line 3: not YAML\n"}, {Origin: "/m/b.yaml", Pod: "default/web", Message: "the name is taken\n  by a", Since: now.Add(-time.Minute)}}}

@@ -27,6 +27,9 @@ func (p *Plan) BecauseFailed(container string, r Retry) {
 	// A pull may fail for many reasons beside the credentials that it awaits.
 	if w := r.Failure.Awaits; w != "" && !strings.Contains(r.Failure.Reason, "ImagePull") {
 		advice = fmt.Sprintf("define %s in a manifest, or change it: this is tried again as soon as that is done", w)
+		if strings.HasPrefix(w, "PersistentVolumeClaim") { // it may be its volume that is missing
+			advice = fmt.Sprintf("define %s in a manifest, change it, or define a PersistentVolume that fits: this is tried again as soon as that is done", w)
+		}
 	}
 	p.Because(Wait{Container: container, Text: r.Text(), Next: r.At, Advice: advice})
 }

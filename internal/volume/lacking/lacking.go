@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -20,6 +22,12 @@ func (Plugin) Name() string { return "deckhand.io/lacking" }
 
 // Supports reports that it is for whatever nobody else is for.
 func (Plugin) Supports(volume.Spec) bool { return true }
+
+// Check refuses the volume as Mount does.
+func (p Plugin) Check(_ *v1.Pod, s volume.Spec) error {
+	_, err := p.Mount(context.Background(), volume.Request{Spec: s})
+	return err
+}
 
 // Mount refuses the volume. The error wraps volume.ErrUnsupported.
 func (Plugin) Mount(_ context.Context, r volume.Request) (volume.Mounted, error) {

@@ -120,6 +120,10 @@ func TestBackOffOfAVolume(t *testing.T) {
 		if n := s.count("mount bad"); n != 4 {
 			t.Errorf("tried %d times", n)
 		}
+		must(t, m.Clean(t.Context(), p.UID))
+		if f := failure(t, m.Prepare(t.Context(), p)); time.Until(f.NotBefore) != 500*time.Millisecond {
+			t.Errorf("the pod before counts: to wait %v", time.Until(f.NotBefore))
+		}
 	})
 }
 
@@ -169,6 +173,21 @@ func TestCleaningUpBesideAMountThatHangs(t *testing.T) {
 	})
 }
 
+// A pull, or anything else that can be given up, is.
+func TestCleaningUpGivesUpWhatIsUnderWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
+		s.await = "mount image"
+		p := w.want(newPod(hostPath("image", "stand:")))
+		failure(t, m.Prepare(t.Context(), p))
+		start := time.Now()
+		must(t, m.Clean(t.Context(), p.UID))
+		if took := time.Since(start); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+		w.clean()
+	})
+}
+
 func TestCleaningUpBesideAnUnmountThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		p, resume := w.want(newPod(hostPath("nfs", "stand:"), emptyDir("data", ""))), s.hang(t, "unmount nfs")
@@ -187,11 +206,11 @@ func TestCleaningUpBesideAnUnmountThatHangs(t *testing.T) {
 		if err := m.Clean(ctx, p.UID); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		resume()
-		must(t, m.Clean(t.Context(), p.UID))
 		if n := s.count("unmount nfs"); n != 1 {
 			t.Errorf("unmounted %d times", n)
 		}
+		resume()
+		must(t, m.Clean(t.Context(), p.UID))
 		w.clean()
 	})
 }

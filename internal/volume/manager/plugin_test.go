@@ -3,7 +3,9 @@ package manager_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +24,8 @@ type stand struct {
 	fail map[string]error
 	// gates hold calls up until they are closed, whatever their contexts.
 	gates map[string]chan struct{}
+	// await is a call that goes on until its context ends.
+	await string
 	// entered is told of calls that are held up.
 	entered chan string
 }
@@ -84,15 +88,24 @@ func (s *stand) count(call string) int {
 }
 
 // Mount binds a folder of its own there, for real.
-func (s *stand) Mount(_ context.Context, r volume.Request) (volume.Mounted, error) {
+func (s *stand) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := s.call("mount", r.Spec.Name()); err != nil {
 		return volume.Mounted{}, err
+	}
+	if s.await == "mount "+r.Spec.Name() {
+		<-ctx.Done()
+		return volume.Mounted{}, ctx.Err()
 	}
 	return volume.Mounted{Path: r.Dir}, tmpfsAt(r.Dir)
 }
 
+// Unmount finds nothing that containers had of its parts.
 func (s *stand) Unmount(_ context.Context, p volume.Place) error {
-	return s.call("unmount", p.Dir[strings.LastIndex(p.Dir, "/")+1:])
+	parts := filepath.Join(p.Dir, "../../../volume-subpaths", filepath.Base(p.Dir))
+	if _, err := os.Lstat(parts); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s is there still: %w", parts, err)
+	}
+	return s.call("unmount", filepath.Base(p.Dir))
 }
 
 func tmpfsAt(dir string) error {

@@ -169,6 +169,11 @@ func TestWhatThisBuildLacksIsNamedAndMakesNothing(t *testing.T) {
 			if _, err := os.Lstat(filepath.Join(w.root, "pods")); err == nil {
 				t.Error("something was made for it")
 			}
+			w.binds = nil
+			failure(t, m.Prepare(t.Context(), newPod(c.volume, claim("db", "store"))))
+			if c.volume.PersistentVolumeClaim == nil && slices.Contains(w.binds, "store") {
+				t.Error("a claim was bound for it")
+			}
 		})
 	}
 }
@@ -244,6 +249,20 @@ func TestAMissingObjectHoldsThePodUntilItAppears(t *testing.T) {
 	}
 	must(t, m.Clean(t.Context(), p.UID))
 	w.clean()
+}
+
+func TestWhatWaitsForAnObjectIsTriedWheneverItIsAskedFor(t *testing.T) {
+	w, s := newWorld(t), newStand()
+	c := w.config()
+	c.Plugins = []volume.Plugin{s}
+	m, _ := w.start(c)
+	s.setFail("mount data", volume.Awaits("Share one", "it isn't there"))
+	p := w.want(newPod(hostPath("data", "stand:")))
+	for n := range 3 {
+		if f := failure(t, m.Prepare(t.Context(), p)); f.Awaits != "Share one" || s.count("mount data") != n+1 {
+			t.Errorf("got %+v after %v", f, s.calls)
+		}
+	}
 }
 
 func TestAMissingClaimHoldsThePod(t *testing.T) {

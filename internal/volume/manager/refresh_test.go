@@ -202,6 +202,33 @@ func TestARefreshThatWaitsForAnObjectIsNotTriedMeanwhile(t *testing.T) {
 	})
 }
 
+func TestWhatIsNotKnownYetIsNoChange(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		w.setUnread(true)
+		p := w.want(newPod(configMap("conf", "web")))
+		w.setRunning(p.UID, true) // it is adopted
+		must(t, m.Prepare(t.Context(), p))
+		time.Sleep(time.Hour)
+		if n := f.count("refresh conf"); n != 0 {
+			t.Errorf("refreshed %d times", n)
+		}
+		w.setUnread(false)
+		synctest.Wait()
+		if n := f.count("refresh conf"); n != 1 {
+			t.Errorf("refreshed %d times", n)
+		}
+		w.setUnread(true)
+		time.Sleep(time.Hour)
+		w.setUnread(false)
+		synctest.Wait()
+		if n := f.count("refresh conf"); n != 1 {
+			t.Errorf("refreshed %d times", n)
+		}
+		must(t, m.Clean(t.Context(), p.UID))
+	})
+}
+
 func TestWhatChangesWhileAVolumeIsMountedOrRefreshedIsNotMissed(t *testing.T) {
 	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
 		w.setConfigMap("web", map[string]string{"a": "1"})

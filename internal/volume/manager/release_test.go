@@ -54,6 +54,37 @@ func TestReleaseLeavesThePodsOtherFiles(t *testing.T) {
 	w.clean()
 }
 
+func TestPartsGoBeforeTheirVolume(t *testing.T) {
+	w, s := newWorld(t), newStand()
+	c := w.config()
+	c.Plugins = append([]volume.Plugin{s}, c.Plugins...)
+	m, _ := w.start(c)
+	p := w.want(newPod(hostPath("data", "stand:")))
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPath: "part"}}
+	must(t, m.Prepare(t.Context(), p))
+	_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
+	must(t, err)
+	must(t, m.Clean(t.Context(), p.UID)) // which the plugin would refuse
+	w.clean()
+}
+
+// A claim that is another PersistentVolume by now.
+func TestAClaimThatIsBoundAnew(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	w.bind("store", t.TempDir())
+	p := w.want(newPod(claim("db", "store")))
+	must(t, m.Prepare(t.Context(), p))
+	w.bind("store", t.TempDir())
+	w.bound["store"].pv.Name = "pv-next"
+	must(t, m.Prepare(t.Context(), p))
+	if got := m.Instances(); len(got) != 1 || filepath.Base(got[0].Dir) != "pv-next" {
+		t.Errorf("mounted: %v", got)
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}
+
 // What is still mounted, since a process uses it, is not deleted.
 func TestWhatIsInUseStays(t *testing.T) {
 	w := newWorld(t)
@@ -77,7 +108,8 @@ func TestWhatIsInUseStays(t *testing.T) {
 		t.Errorf("the volume that nobody uses: %v", err)
 	}
 	must(t, file.Close())
-	must(t, m.Clean(t.Context(), p.UID))
+	// The kernel may take a moment to let go of the mount.
+	eventually(t, "it is unmounted", func() bool { return m.Clean(t.Context(), p.UID) == nil })
 	w.clean()
 }
 

@@ -53,6 +53,8 @@ type world struct {
 	pods       map[types.UID]*v1.Pod
 	running    map[types.UID]bool
 	bound      map[string]binding // by claim
+	binds      []string
+	unread     bool // it isn't known which ConfigMaps there are
 	forgotten  []types.UID
 	freed      int
 	events     []string
@@ -144,10 +146,20 @@ func (w *world) setConfigMap(name string, data map[string]string) {
 func (w *world) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.unread {
+		return nil, errors.New("manifests are being read")
+	}
 	if o := w.configMaps[name]; o != nil {
 		return o, nil
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name)
+}
+
+func (w *world) setUnread(unread bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unread = unread
+	w.wake()
 }
 
 func (w *world) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
@@ -213,6 +225,7 @@ func (w *world) Bind(_ context.Context, p *v1.Pod, v *v1.Volume) (*v1.Persistent
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := v.PersistentVolumeClaim.ClaimName
+	w.binds = append(w.binds, name)
 	if b, ok := w.bound[name]; ok {
 		return b.claim, b.pv, nil
 	}

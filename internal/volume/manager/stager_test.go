@@ -146,6 +146,11 @@ func TestADeviceIsStagedOnceAndUnstagedAfterItsLastVolume(t *testing.T) {
 	if s.count("unstage one") != 1 || len(w.devices()) != 0 {
 		t.Errorf("devices %v, calls: %v", w.devices(), s.calls)
 	}
+	must(t, m.Prepare(t.Context(), b))
+	if s.count("stage one") != 2 {
+		t.Errorf("calls: %v", s.calls)
+	}
+	must(t, m.Clean(t.Context(), b.UID))
 	w.clean()
 }
 

@@ -14,7 +14,7 @@ type Operation struct {
 	kind   string
 	owner  string
 	began  time.Time
-	before *Operation // of the same key; nil once this one is free
+	before *Operation // of the same key; nil once this one's turn has come; by the group's lock
 	cancel context.CancelFunc
 	// done is closed when err is set; free when the next of the same key may work. The two differ
 	// for one that was given up before its turn.

@@ -108,7 +108,7 @@ func (g *Group) Begin(ctx context.Context, t Task) *Operation {
 	// It outlives whoever asked for it.
 	ctx, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.last[t.Key], g.live[o] = o, struct{}{}
-	go g.run(ctx, o, t)
+	go g.run(ctx, o, before, t)
 	return o
 }
 
@@ -163,7 +163,7 @@ func (g *Group) Stop(ctx context.Context) []*Operation {
 		select {
 		case <-o.free:
 		case <-ctx.Done():
-			if working, _ := o.State(); working {
+			if working, _ := o.State(); working && !o.Ended() {
 				left = append(left, o)
 			}
 		}
@@ -171,9 +171,9 @@ func (g *Group) Stop(ctx context.Context) []*Operation {
 	return left
 }
 
-func (g *Group) run(ctx context.Context, o *Operation, t Task) {
+func (g *Group) run(ctx context.Context, o, before *Operation, t Task) {
 	defer o.cancel()
-	err := g.work(ctx, o, t)
+	err := g.work(ctx, o, before, t)
 	cancelled := ctx.Err() != nil // before the failure counts: nobody is to blame for what was given up
 	g.mu.Lock()
 	switch w := (what{t.Key, t.Kind}); {
@@ -190,8 +190,8 @@ func (g *Group) run(ctx context.Context, o *Operation, t Task) {
 	for _, wake := range wakes {
 		poke(wake)
 	}
-	if o.before != nil {
-		<-o.before.free // given up while it waited for its turn: whoever comes next waits as well
+	if before != nil {
+		<-before.free // it may have been given up while it waited for its turn: whoever comes next waits as well
 	}
 	g.mu.Lock()
 	o.before = nil
@@ -204,13 +204,16 @@ func (g *Group) run(ctx context.Context, o *Operation, t Task) {
 }
 
 // work waits for the operation's turn and does what there is to do.
-func (g *Group) work(ctx context.Context, o *Operation, t Task) error {
-	if o.before != nil {
+func (g *Group) work(ctx context.Context, o, before *Operation, t Task) error {
+	if before != nil {
 		select {
-		case <-o.before.free:
+		case <-before.free:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		g.mu.Lock()
+		o.before = nil
+		g.mu.Unlock()
 	}
 	release, err := g.gate.Acquire(ctx, 0)
 	if err != nil {

@@ -97,9 +97,14 @@ func TestOneAtATimeForAKeyInTheOrderTheyCame(t *testing.T) {
 		if ops[2].First() != ops[0] {
 			t.Error("the first of the line isn't the one at work")
 		}
-		for range 4 {
-			w.end <- nil
+		w.end <- nil // a's or b's
+		w.end <- nil
+		synctest.Wait()
+		if ops[2].First() != ops[1] || ops[1].First() != ops[1] {
+			t.Error("the first of the line isn't the one whose turn has come")
 		}
+		w.end <- nil
+		w.end <- nil
 		for _, o := range append(ops, other) {
 			<-o.Done()
 		}
