@@ -102,6 +102,9 @@ func (d *decider) failed(r pod.Result) {
 		return // it is told once
 	}
 	message := record.Text()
+	if failedReason(r) == r.Failure.Reason {
+		message = r.Failure.Message // the event's reason says the rest
+	}
 	if a.Kind == pod.EnsureImage && r.Failure.Reason == errImagePull {
 		message = fmt.Sprintf("Failed to pull image %q: %s", a.Image, r.Failure.Message)
 		if rest, said := strings.CutPrefix(r.Failure.Message, "failed to pull image "); said {

@@ -78,6 +78,8 @@ const (
 	// minGrace is what a container gets after its preStop hook used up the grace, or
 	// a sidecar whose turn came too late (Pod lifecycle, "Termination of Pods"; KEP-753).
 	minGrace = 2 * time.Second
+	// precision is that of what is asked of others; the CRI knows whole seconds.
+	precision = time.Millisecond
 )
 
 // Grace is the pod's termination grace: the spec's, or what its containers were made with.
@@ -195,35 +197,42 @@ func (e *Ender) kill(c *pod.Container, t Term, held bool) {
 		}
 		return
 	case pod.StopContainer:
-		if e.Plan.Now.Add(e.left(c, k)).Before(k.Asked) {
+		if e.end(c, k).Before(k.Asked) {
 			e.Plan.GiveUp(target) // and asked again with the shorter grace
 		}
 		return
 	}
 	if !k.Hooked && e.hasPreStop(c) && e.Plan.Now.Before(k.By) {
-		e.Plan.Do(pod.Action{Kind: pod.PreStop, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: k.By.Sub(e.Plan.Now), Why: t.Why})
+		e.Plan.Do(pod.Action{Kind: pod.PreStop, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: max(e.until(k.By), precision), Why: t.Why})
 		e.Plan.WakeAt(k.By)
 		return
 	}
 	if held && !k.Begun {
 		return
 	}
-	grace := e.left(c, k)
-	a := pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: grace, Why: t.Why}
+	end := e.end(c, k)
+	a := pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(end), Why: t.Why}
 	e.Plan.BecauseRetried(c.Name, a)
 	if e.Plan.Do(a) {
-		k.Asked, k.Begun = e.Plan.Now.Add(grace), true
+		k.Asked, k.Begun = end, true
 	}
 }
 
-// left is how long an instance may still take to stop.
-func (e *Ender) left(c *pod.Container, k Kill) time.Duration {
-	grace := max(k.By.Sub(e.Plan.Now), 0)
+// end is when an instance is killed that is asked to stop now.
+func (e *Ender) end(c *pod.Container, k Kill) time.Time {
+	least := e.Plan.Now
 	if k.Gentle && (k.Hooked || e.isSidecar(c.Name)) {
-		grace = max(grace, minGrace)
+		least = least.Add(minGrace)
 	}
-	return grace
+	if k.By.Before(least) {
+		return least
+	}
+	return k.By
 }
+
+// until is how long it is until then. Clocks of one machine differ by less than what it is rounded to, so that
+// a replay, which goes by another one, comes to the same.
+func (e *Ender) until(at time.Time) time.Duration { return at.Sub(e.Plan.Now).Round(precision) }
 
 // told words the event Killing.
 func (t Term) told(name string) string {

@@ -50,6 +50,8 @@ type state struct {
 	op *operations.Operation
 	// What follows is the operation's while there is one.
 
+	// pod is the newest version of its pod that was wanted: one that is being stopped isn't any more.
+	pod *v1.Pod
 	// seen is what the content is made from.
 	seen inputs.Sight
 	// tried is what it couldn't be made from last, told what was said of that, count how often
@@ -93,7 +95,7 @@ func (k *Keeper) Pass(ctx context.Context) {
 		}
 		s := k.known[e]
 		if s == nil {
-			s = &state{seen: e.Seen}
+			s = &state{pod: e.Pod, seen: e.Seen}
 		}
 		known[e] = s
 		if s.op != nil && !s.op.Ended() {
@@ -101,10 +103,13 @@ func (k *Keeper) Pass(ctx context.Context) {
 		}
 		p, ok := pods[e.Place.UID]
 		if !ok {
-			p = k.newest(e)
+			p = k.conf.Pod(e.Place.UID)
 			pods[e.Place.UID] = p
 		}
-		due, begin := s.outdated(k.conf.Look(ctx, p, e.Spec.Volume), now)
+		if p != nil {
+			s.pod = p
+		}
+		due, begin := s.outdated(k.conf.Look(ctx, s.pod, e.Spec.Volume), now)
 		if begin {
 			k.refresh(ctx, e, s)
 		} else if !due.IsZero() && (next.IsZero() || due.Before(next)) {
@@ -115,13 +120,6 @@ func (k *Keeper) Pass(ctx context.Context) {
 	if !next.IsZero() {
 		k.timer = time.NewTimer(time.Until(next))
 	}
-}
-
-func (k *Keeper) newest(e *volumeset.Mounted) *v1.Pod {
-	if p := k.conf.Pod(e.Place.UID); p != nil {
-		return p
-	}
-	return e.Pod
 }
 
 // outdated reports whether the volume isn't what its inputs are now and is to be refreshed, or else when
@@ -144,14 +142,16 @@ func (k *Keeper) refresh(ctx context.Context, e *volumeset.Mounted, s *state) {
 			if !k.conf.Holds(e) {
 				return nil
 			}
-			p := k.newest(e)
+			if p := k.conf.Pod(e.Place.UID); p != nil {
+				s.pod = p
+			}
 			// What changes from here on is seen by the next pass.
-			sight := k.conf.Look(ctx, p, e.Spec.Volume)
-			err := k.conf.Refresh(ctx, e, p)
+			sight := k.conf.Look(ctx, s.pod, e.Spec.Volume)
+			err := k.conf.Refresh(ctx, e, s.pod)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			k.ended(e, s, p, sight, err)
+			k.ended(e, s, sight, err)
 			return err
 		},
 	})
@@ -159,7 +159,7 @@ func (k *Keeper) refresh(ctx context.Context, e *volumeset.Mounted, s *state) {
 }
 
 // ended takes in what came of a refresh. The same trouble is told once.
-func (k *Keeper) ended(e *volumeset.Mounted, s *state, p *v1.Pod, sight inputs.Sight, err error) {
+func (k *Keeper) ended(e *volumeset.Mounted, s *state, sight inputs.Sight, err error) {
 	if err == nil {
 		s.seen, s.tried, s.told, s.count, s.due = sight, inputs.Sight{}, "", 0, time.Time{}
 		return
@@ -173,6 +173,6 @@ func (k *Keeper) ended(e *volumeset.Mounted, s *state, p *v1.Pod, sight inputs.S
 	message := fmt.Sprintf("%s; it keeps the content that it has", trouble.Problem{Volume: e.Spec.Volume, Err: err})
 	if s.told != message {
 		s.told = message
-		k.conf.Tell(p, pod.Event{Type: v1.EventTypeWarning, Reason: trouble.Reason, Message: message})
+		k.conf.Tell(s.pod, pod.Event{Type: v1.EventTypeWarning, Reason: trouble.Reason, Message: message})
 	}
 }
