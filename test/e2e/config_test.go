@@ -63,7 +63,7 @@ func TestConfigurationInForce(t *testing.T) {
 	}
 	v.drop(t, "imageMaximumGCAge: 24h\nimageGCLowThresholdPercent: 70\n")
 	v.Configure(v.file.String())
-	v.AddFlags("-v", "6", "--config-dir", v.dir, "--image-gc-low-threshold=60", "--node-labels=a=b")
+	v.AddFlags("-v", "6", "--config-dir", v.dir, "--image-gc-low-threshold=60", "--provider-id=a")
 	for i := range 20 {
 		name := fmt.Sprintf("p%d", i)
 		v.names = append(v.names, name)
@@ -215,7 +215,7 @@ func (v *shown) notes(t *testing.T) {
 	v.configure(t, v.file, "unchanged")
 	log := v.Logged()
 	for what, want := range map[string]int{
-		`"A setting has no effect in this build" setting="eventRecordQPS, --node-labels: `: 1,
+		`"A setting has no effect in this build" setting="eventRecordQPS, providerID: `: 1,
 		`eventRecordQPS`: 1,
 		`"A setting has no effect in this build" setting="kubeAPIQPS: `:         1,
 		`"A setting is deprecated" setting="--pod-manifest-path: `:              1,

@@ -232,7 +232,7 @@ func (w *watched) verbosity(t *testing.T) {
 		w.Remove("new.yaml")
 		w.Await("it has gone", gone("new"))
 		text := w.Logged()[mark:]
-		return strings.Contains(text, noticed), strings.Contains(text, "] \"volumes are ready\"")
+		return strings.Contains(text, noticed), strings.Contains(text, "] \"Volumes are ready\"")
 	}
 	for _, step := range []struct {
 		name           string
