@@ -57,6 +57,21 @@ func TestStateFilesAreDocumented(t *testing.T) {
 	n.Start()
 	n.Write("web.yaml", `
 apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOncePod]
+  hostPath: {path: `+t.TempDir()+`}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec:
+  accessModes: [ReadWriteOncePod]
+  resources: {requests: {storage: 1Gi}}
+---
+apiVersion: v1
 kind: Pod
 metadata: {name: web}
 spec:
@@ -66,8 +81,8 @@ spec:
     image: `+node.Image+`
     resources: {limits: {cpu: 100m, memory: 64Mi}}
     startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
-    volumeMounts: [{name: scratch, mountPath: /scratch}]
-  volumes: [{name: scratch, emptyDir: {}}]
+    volumeMounts: [{name: scratch, mountPath: /scratch}, {name: data, mountPath: /data}]
+  volumes: [{name: scratch, emptyDir: {}}, {name: data, persistentVolumeClaim: {claimName: data}}]
 `)
 	n.Await("the pod runs", node.Ready("web"))
 	if said, code := n.Deckhand("images"); code != 0 { // which looks when they were used, and keeps it
