@@ -78,6 +78,11 @@ func (p podMeter) Running(sinceSeen time.Duration) { p.m.Started(sinceSeen, sinc
 type startMeter struct {
 	m       *metrics.Pods
 	garbage *metrics.Garbage
+	volumes *metrics.Volumes
+}
+
+func (s startMeter) OrphanCleaned(uid podUID, failed bool) {
+	s.volumes.OrphanCleaned(string(uid), failed)
 }
 
 func (s startMeter) RemovedContainer() { s.garbage.ContainerRemoved() }

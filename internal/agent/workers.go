@@ -92,7 +92,7 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, names
 		DNS:     names,
 		Images:  a.images,
 		Logs:    a.logDirs,
-		Meter:   startMeter{a.metrics.Pods, a.metrics.Garbage},
+		Meter:   startMeter{a.metrics.Pods, a.metrics.Garbage, a.metrics.Volumes},
 		Tasks:   a.lostTasks(),
 		Hooks:   handlers, Recorder: a.events, Allocations: grants{a.grants, a.lookAtVolumes}, Records: records,
 		Settings: a.node.settings, Features: a.runtime.features,

@@ -165,6 +165,8 @@ type Meter interface {
 	ContainerStarted(failed bool)
 	// RemovedContainer counts containers that were removed by themselves, not with their sandbox.
 	RemovedContainer()
+	// OrphanCleaned says that what was left of a pod that nobody wants was cleaned up, or couldn't be.
+	OrphanCleaned(uid types.UID, failed bool)
 }
 
 // Config is what a Runner is built from. Every field is needed.
@@ -268,6 +270,9 @@ func (r *Runner) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.U
 		err = r.cfg.Volumes.Release(ctx, uid)
 	case pod.CleanPod:
 		err = r.clean(ctx, p, uid)
+		if p == nil && ctx.Err() == nil {
+			r.cfg.Meter.OrphanCleaned(uid, err != nil)
+		}
 	default:
 		err = fmt.Errorf("no such action: %s", a.Kind)
 	}

@@ -82,11 +82,12 @@ func (w *sandboxWorld) PodSandboxStatus(context.Context, string) (*runtimeapi.Po
 	return &runtimeapi.PodSandboxStatus{}, nil
 }
 
-func (w *sandboxWorld) Event(_ *v1.Pod, e pod.Event) { w.events = append(w.events, e) }
-func (w *sandboxWorld) SandboxStarted(bool)          {}
-func (w *sandboxWorld) ContainerStarted(bool)        {}
-func (w *sandboxWorld) RemovedContainer()            {}
-func (w *sandboxWorld) Doubt(types.UID)              {}
+func (w *sandboxWorld) Event(_ *v1.Pod, e pod.Event)  { w.events = append(w.events, e) }
+func (w *sandboxWorld) SandboxStarted(bool)           {}
+func (w *sandboxWorld) ContainerStarted(bool)         {}
+func (w *sandboxWorld) RemovedContainer()             {}
+func (w *sandboxWorld) OrphanCleaned(types.UID, bool) {}
+func (w *sandboxWorld) Doubt(types.UID)               {}
 func (w *sandboxWorld) runner() *Runner {
 	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"": {UserNamespaces: true}}}
 	return New(Config{Runtime: w, Facts: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: w, Users: w,

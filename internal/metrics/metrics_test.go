@@ -118,10 +118,14 @@ func fillVolumes(m *metrics.Metrics) {
 	m.Volumes.Operation("kubernetes.io/empty-dir", metrics.VolumeMount, 3*time.Second, true)
 	m.Volumes.Operation("kubernetes.io/local-volume", metrics.VolumeUnmount, 700*time.Second, false)
 	m.Volumes.Completed("kubernetes.io/empty-dir", metrics.VolumeMount, 4*time.Second)
-	m.Volumes.OrphansCleaned(5, 4)
-	m.Volumes.OrphansCleaned(2, 1) // the last search counts
-	m.Volumes.Reconstructed(7, 1)
-	m.Volumes.Reconstructed(2, 0)
+	m.Volumes.OrphanCleaned("a", true)
+	m.Volumes.OrphanCleaned("a", true)
+	m.Volumes.OrphanCleaned("b", true)
+	m.Volumes.OrphanCleaned("a", false)
+	m.Volumes.OrphanCleaned("c", false)
+	for i := range 9 {
+		m.Volumes.Reconstructed(i == 4)
+	}
 	m.CollectVolumes(func() metrics.VolumeCounts {
 		return metrics.VolumeCounts{Desired: map[string]int{"kubernetes.io/empty-dir": 3}, Actual: map[string]int{"kubernetes.io/empty-dir": 2, "kubernetes.io/secret": 1}}
 	})

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,9 +11,6 @@ import (
 const (
 	VolumeMount   = "volume_mount"
 	VolumeUnmount = "volume_unmount"
-	VolumeMap     = "map_volume" // of devices
-	VolumeUnmap   = "unmap_volume"
-	DeviceUnmount = "unmount_device" // what was staged once for all pods
 )
 
 // Volumes records what is done with volumes. Their names, unlike others, don't begin with kubelet_.
@@ -21,6 +19,10 @@ type Volumes struct {
 	total                *prometheus.HistogramVec
 	orphans, orphanFails prometheus.Gauge
 	rebuilt, rebuildFail prometheus.Counter
+
+	mu sync.Mutex
+	// failing are the orphaned pods that couldn't be cleaned up.
+	failing map[string]struct{}
 }
 
 func newVolumes() *Volumes {
@@ -32,6 +34,7 @@ func newVolumes() *Volumes {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
 	}
 	return &Volumes{
+		failing:     map[string]struct{}{},
 		operations:  vec("storage_operation_duration_seconds", "Storage operation duration", "volume_plugin", "operation_name", "status", "migrated"),
 		total:       vec("volume_operation_total_seconds", "Storage operation end to end duration in seconds", "plugin_name", "operation_name"),
 		orphans:     gauge("orphan_pod_cleaned_volumes", "The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep."),
@@ -57,24 +60,32 @@ func (v *Volumes) Operation(plugin, operation string, took time.Duration, failed
 	v.operations.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
 }
 
-// Completed records how long it took from when something was first wanted of a volume until it was
-// done, with all tries and the waiting in between.
+// Completed records how long it took until something was done with a volume, from when it was asked for:
+// the waiting for others is in that.
 func (v *Volumes) Completed(plugin, operation string, took time.Duration) {
 	v.total.WithLabelValues(plugin, operation).Observe(took.Seconds())
 }
 
-// OrphansCleaned records a search for pods that are gone: how many had volumes that were cleaned up, and how many have
-// some that couldn't be.
-func (v *Volumes) OrphansCleaned(cleaned, failed int) {
-	v.orphans.Set(float64(cleaned))
-	v.orphanFails.Set(float64(failed))
+// OrphanCleaned records that what was left on disk of a pod that nobody wants was cleaned up, or couldn't be. The
+// metrics count since the agent started: there is no periodic sweep.
+func (v *Volumes) OrphanCleaned(pod string, failed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if failed {
+		v.failing[pod] = struct{}{}
+	} else {
+		delete(v.failing, pod)
+		v.orphans.Inc()
+	}
+	v.orphanFails.Set(float64(len(v.failing)))
 }
 
-// Reconstructed records how many volumes of an agent before this one were found, and how many of
-// those it couldn't be found out of what they are.
-func (v *Volumes) Reconstructed(found, failed int) {
-	v.rebuilt.Add(float64(found))
-	v.rebuildFail.Add(float64(failed))
+// Reconstructed records that a volume which an agent before this one mounted was taken over, or couldn't be.
+func (v *Volumes) Reconstructed(failed bool) {
+	v.rebuilt.Inc()
+	if failed {
+		v.rebuildFail.Inc()
+	}
 }
 
 // VolumeCounts are the numbers of volumes at one moment, by plugin.

@@ -81,6 +81,11 @@ type Meter interface {
 	// Operation takes in that an operation on a volume has ended: volume_mount, volume_unmount,
 	// volume_refresh.
 	Operation(plugin, operation string, took time.Duration, failed bool)
+	// Completed takes in how long it took to do it, from when it was asked for.
+	Completed(plugin, operation string, took time.Duration)
+	// Reconstructed takes in that a volume of a pod that runs was taken over from an agent before this
+	// one, or couldn't be.
+	Reconstructed(failed bool)
 }
 
 // orDefault fills in what is left out.

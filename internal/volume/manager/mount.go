@@ -24,10 +24,18 @@ func (m *Manager) beginMount(ctx context.Context, w *volumeset.Wanted) *operatio
 		Do: func(ctx context.Context, op *operations.Operation) error {
 			began := time.Now()
 			err := m.mount(ctx, op, w)
-			m.conf.Meter.Operation(w.Plugin.Name(), "volume_mount", time.Since(began), err != nil)
+			m.measured(op, w.Plugin, "volume_mount", began, err)
 			return err
 		},
 	})
+}
+
+// measured takes in that an operation on a volume has ended, which began to work then.
+func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name string, began time.Time, err error) {
+	m.conf.Meter.Operation(plugin.Name(), name, time.Since(began), err != nil)
+	if err == nil {
+		m.conf.Meter.Completed(plugin.Name(), name, time.Since(op.Began()))
+	}
 }
 
 // mount makes the volume, and puts it among those that are mounted.
@@ -36,6 +44,9 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	// What changes from here on is seen by the next refresh.
 	seen := m.look(ctx, r.Pod, w.Spec.Volume)
 	got, err := m.mountNow(ctx, op, w, r)
+	if r.InUse {
+		m.conf.Meter.Reconstructed(err != nil)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err == nil {

@@ -113,8 +113,13 @@ func TestWhatIsMountedStaysAsItIs(t *testing.T) {
 	if want := "test.example/stand volume_mount false"; !slices.Contains(w.metered, want) {
 		t.Errorf("not counted: %v", w.metered)
 	}
-	if want := "kubernetes.io/empty-dir volume_unmount false"; !slices.Contains(w.metered, want) {
-		t.Errorf("not counted: %v", w.metered)
+	for _, want := range []string{"kubernetes.io/empty-dir volume_unmount false", "kubernetes.io/empty-dir volume_unmount completed"} {
+		if !slices.Contains(w.metered, want) {
+			t.Errorf("%s isn't counted: %v", want, w.metered)
+		}
+	}
+	if slices.Contains(w.metered, "reconstructed false") {
+		t.Errorf("a new pod's volumes count as reconstructed: %v", w.metered)
 	}
 }
 
@@ -418,6 +423,9 @@ func TestVolumesThatOutliveThePodAreGivenToItsGroupOnce(t *testing.T) {
 	w.setRunning(p.UID, true)
 	m, stop = w.start(c)
 	must(t, m.Prepare(t.Context(), p))
+	if !slices.Contains(w.metered, "reconstructed false") {
+		t.Errorf("not counted: %v", w.metered)
+	}
 	if len(o.calls) != 1 {
 		t.Errorf("given to groups again: %v", o.calls)
 	}

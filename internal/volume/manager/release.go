@@ -108,12 +108,12 @@ func (m *Manager) takeAllDown(ctx context.Context, uid types.UID, there []places
 	for _, p := range there {
 		m.ops.Begin(ctx, operations.Task{
 			Key: volumeset.Key(p), Kind: volumeset.TakeDown, Owner: string(uid),
-			Do: func(ctx context.Context, _ *operations.Operation) error {
+			Do: func(ctx context.Context, op *operations.Operation) error {
 				began := time.Now()
 				plugin := m.pluginOf(p)
 				err := m.takeDown(ctx, p, plugin)
 				if plugin != nil {
-					m.conf.Meter.Operation(plugin.Name(), "volume_unmount", time.Since(began), err != nil)
+					m.measured(op, plugin, "volume_unmount", began, err)
 				}
 				return err
 			},

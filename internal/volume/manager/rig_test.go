@@ -263,6 +263,18 @@ func (w *world) Operation(plugin, operation string, _ time.Duration, failed bool
 	w.metered = append(w.metered, fmt.Sprintf("%s %s %v", plugin, operation, failed))
 }
 
+func (w *world) Completed(plugin, operation string, _ time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.metered = append(w.metered, fmt.Sprintf("%s %s completed", plugin, operation))
+}
+
+func (w *world) Reconstructed(failed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.metered = append(w.metered, fmt.Sprintf("reconstructed %v", failed))
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
