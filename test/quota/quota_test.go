@@ -26,7 +26,7 @@ var want = map[string]string{
 	"another folder meanwhile":                    "the same",
 	"a deleted file that is open":                 "by quota alone",
 	"a folder of an agent before":                 "assigned, and the same",
-	"project of a folder after the first is gone": "1048577",
+	"project of a folder after the first is gone": "one of its own",
 	"another project, set by the host":            "set",
 	"another project, set in a user namespace":    "refused",
 	"verdict": `Usage of EmptyDir volume "data" exceeds the limit "1Mi". `,
