@@ -46,9 +46,12 @@ type Edit struct {
 // Report is everything one source says at one time. It replaces what the source
 // said before. It is read-only once handed over.
 type Report struct {
-	Source   pod.Source
-	Claims   []Claim
-	Objects  []ObjectClaim
+	Source  pod.Source
+	Claims  []Claim
+	Objects []ObjectClaim
+	// Refused says where manifests define objects that can't be used as they are written there, and of
+	// which there is no older version.
+	Refused  map[objects.Key]string
 	Problems []pod.Problem
 	// Edits are what was edited since the report before.
 	Edits []Edit

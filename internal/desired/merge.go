@@ -25,7 +25,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, old *Set) *Set {
 	problems = append(problems, more...)
 	set := &Set{
 		Pods:     make([]*pod.Desired, 0, len(claims)),
-		Objects:  objects.NewSet(defined, synced),
+		Objects:  objects.NewSet(defined, synced).WithRefused(refusals(order, reports)),
 		Synced:   synced,
 		byUID:    make(map[types.UID]*pod.Desired, len(claims)),
 		admitted: map[*pod.Desired]admission{},

@@ -3,6 +3,7 @@ package desired
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/deckhand-node/deckhand/internal/objects"
@@ -42,4 +43,13 @@ func mergeObjects(order []pod.Source, reports map[pod.Source]Report) (defined []
 		defined = append(defined, c.Object)
 	}
 	return defined, problems
+}
+
+// refusals returns where manifests define objects that can't be used; the first source's word counts.
+func refusals(order []pod.Source, reports map[pod.Source]Report) map[objects.Key]string {
+	all := map[objects.Key]string{}
+	for _, source := range slices.Backward(order) {
+		maps.Copy(all, reports[source].Refused)
+	}
+	return all
 }

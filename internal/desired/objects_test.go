@@ -58,6 +58,26 @@ func TestTheFirstDefinesTheObject(t *testing.T) {
 	}
 }
 
+func TestRefusedObjects(t *testing.T) {
+	key := objects.Key{Kind: objects.ConfigMap, Namespace: "default", Name: "x"}
+	order := []pod.Source{pod.SourceFile, pod.SourceHTTP}
+	reports := map[pod.Source]Report{
+		pod.SourceFile: {Source: pod.SourceFile, Refused: map[objects.Key]string{key: "f"}},
+		pod.SourceHTTP: {Source: pod.SourceHTTP, Refused: map[objects.Key]string{key: "h"}},
+	}
+	first := merge(order, reports, nil)
+	if _, err := first.Objects.ConfigMap(t.Context(), "default", "x"); err == nil || !strings.Contains(err.Error(), "(f defines it") {
+		t.Errorf("error %v", err)
+	}
+	if again := merge(order, reports, first); again.Objects != first.Objects {
+		t.Error("the same is another set")
+	}
+	reports[pod.SourceHTTP] = Report{Source: pod.SourceHTTP, Objects: []ObjectClaim{defined(pod.SourceHTTP, "h", configMap("x", "h"), 1)}}
+	if _, err := merge(order, reports, first).Objects.ConfigMap(t.Context(), "default", "x"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestObjectsFollowFromClaimsOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		order := []pod.Source{pod.SourceFile, pod.SourceHTTP, pod.SourceRun}

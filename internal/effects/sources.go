@@ -12,6 +12,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/envfile"
 	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/objects/objectspec"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
@@ -70,7 +71,7 @@ func (r *Runner) runtimeHandler(ctx context.Context, p *v1.Pod) (string, error) 
 		return class.Handler, nil
 	}
 	f := &pod.Failure{Reason: reasonSandbox, Message: fmt.Sprintf("RuntimeClass %q: %v", name, err), Awaits: "RuntimeClass " + name}
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) && !errors.Is(err, objects.ErrRefused) {
 		f.Message = fmt.Sprintf("RuntimeClass %q isn't there: make it, or remove runtimeClassName", name)
 	}
 	return "", f

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,7 +19,9 @@ type Set struct {
 	byKey    map[Key]*Desired
 	services map[string][]*v1.Service
 	volumes  []*v1.PersistentVolume
-	synced   bool
+	// refused are the manifests that define an object that can't be used, by its name.
+	refused map[Key]string
+	synced  bool
 }
 
 // NewSet returns the set of these objects, whose keys differ. synced says that every
@@ -45,15 +48,23 @@ func NewSet(list []*Desired, synced bool) *Set {
 	return s
 }
 
+// WithRefused returns the same set, which knows which objects can't be used as their
+// manifests have them, and where these manifests are: whoever misses one of them is told.
+func (s *Set) WithRefused(origins map[Key]string) *Set {
+	next := *s
+	next.refused = maps.Clone(origins)
+	return &next
+}
+
 // List returns all objects, sorted by kind, namespace and name. It is read-only.
 func (s *Set) List() []*Desired { return s.list }
 
 // Get returns the object of this name, or nil.
 func (s *Set) Get(k Key) *Desired { return s.byKey[k] }
 
-// Equal reports whether two sets hold the very same objects.
+// Equal reports whether two sets hold the very same objects, and miss the same.
 func (s *Set) Equal(other *Set) bool {
-	return s == other || s.synced == other.synced && slices.Equal(s.list, other.list)
+	return s == other || s.synced == other.synced && slices.Equal(s.list, other.list) && maps.Equal(s.refused, other.refused)
 }
 
 // ConfigMap returns a ConfigMap. The error of one that isn't there fits
@@ -116,5 +127,5 @@ func lookUp[T Object](s *Set, k Key) (T, error) {
 	if !s.synced {
 		return none, &reading{k}
 	}
-	return none, &notFound{k}
+	return none, &notFound{k, s.refused[k]}
 }

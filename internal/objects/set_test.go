@@ -118,6 +118,20 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestRefused: who misses an object whose manifest has a mistake isn't told to make one.
+func TestRefused(t *testing.T) {
+	key := objects.Key{Kind: objects.ConfigMap, Namespace: "a", Name: "x"}
+	s := objects.NewSet(nil, true).WithRefused(map[objects.Key]string{key: "/etc/m/x.yaml"})
+	_, err := s.ConfigMap(t.Context(), "a", "x")
+	want := "configmap \"x\" not found in namespace \"a\" (/etc/m/x.yaml defines it, but there is a mistake in that; `deckhand why` tells which)"
+	if !apierrors.IsNotFound(err) || !errors.Is(err, objects.ErrRefused) || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if _, err := s.Secret(t.Context(), "a", "x"); err == nil || errors.Is(err, objects.ErrRefused) || strings.Contains(err.Error(), "x.yaml") {
+		t.Errorf("error of another kind's: %v", err)
+	}
+}
+
 // TestVolumesAreAllOrNone: who takes the best of some that are known may miss a better one.
 func TestVolumesAreAllOrNone(t *testing.T) {
 	known := of(&v1.PersistentVolume{ObjectMeta: meta("", "x")})
@@ -147,6 +161,8 @@ func TestEqual(t *testing.T) {
 		"not all read":      {objects.NewSet(a, false), false},
 		"one stale":         {objects.NewSet([]*objects.Desired{a[0].WithStale("bad"), a[1]}, true), false},
 		"nothing in it yet": {objects.NewSet(nil, true), false},
+		"one is refused":    {first.WithRefused(map[objects.Key]string{{Kind: objects.RuntimeClass, Name: "x"}: "f"}), false},
+		"none is refused":   {first.WithRefused(map[objects.Key]string{}), true},
 	} {
 		if got := first.Equal(test.other); got != test.want {
 			t.Errorf("%s: equal %v, want %v", name, got, test.want)

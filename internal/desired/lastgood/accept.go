@@ -21,6 +21,7 @@ func (k *Keeper) Accept(name string, data []byte, now time.Time) {
 		a.document(d)
 	}
 	a.keepOthers()
+	a.missOthers()
 	k.origins[name] = a.next
 }
 
@@ -175,5 +176,16 @@ func (a *acceptance) keepOthers() {
 			why = a.anyBad
 		}
 		a.next.entries = append(a.next.entries, e.asStale(why))
+	}
+}
+
+// missOthers notes which objects can't be used and have no good version to keep.
+func (a *acceptance) missOthers() {
+	for id := range a.bad {
+		_, kept := a.before[id]
+		_, taken := a.taken[id]
+		if key, ok := id.Object(); ok && !kept && !taken {
+			a.next.refused = append(a.next.refused, key)
+		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -38,6 +39,9 @@ type Keeper struct {
 type origin struct {
 	entries  []*entry
 	problems []pod.Problem
+	// refused are the objects that the newest text defines and that couldn't be used, of which
+	// there is no good version before.
+	refused []objects.Key
 	// bad says that the newest text, or a part of it, couldn't be used.
 	bad bool
 }
@@ -57,6 +61,7 @@ func (k *Keeper) Fail(name, why string, now time.Time) {
 	prev := k.origins[name]
 	next := &origin{bad: true, problems: []pod.Problem{k.problem(prev, name, "", why, now)}}
 	if prev != nil {
+		next.refused = prev.refused
 		for _, e := range prev.entries {
 			next.entries = append(next.entries, e.asStale(why))
 		}
@@ -106,6 +111,12 @@ func (k *Keeper) Report() desired.Report {
 	for _, name := range k.Names() {
 		o := k.origins[name]
 		r.Problems = append(r.Problems, o.problems...)
+		for _, key := range o.refused {
+			if r.Refused == nil {
+				r.Refused = map[objects.Key]string{}
+			}
+			r.Refused[key] = name
+		}
 		for _, e := range o.entries {
 			if e.object != nil {
 				r.Objects = append(r.Objects, desired.ObjectClaim{Object: e.object, Document: e.document, Since: e.since})

@@ -69,6 +69,36 @@ func TestBadDocumentsLoseNoObject(t *testing.T) {
 	}
 }
 
+// TestObjectsThatCannotBeUsed: pods that miss them are told where they are.
+func TestObjectsThatCannotBeUsed(t *testing.T) {
+	bad := func(text string) string { return strings.Replace(text, "metadata:", "metadta: {}\nmetadata:", 1) }
+	k := newKeeper()
+	refused := func(want ...string) {
+		t.Helper()
+		got := k.Report().Refused
+		if len(got) != len(want) {
+			t.Fatalf("refused %v, want %q", got, want)
+		}
+		for _, name := range want {
+			if got[objects.Key{Kind: objects.ConfigMap, Namespace: "default", Name: name}] != "f" {
+				t.Errorf("refused %v, want %s by f", got, name)
+			}
+		}
+	}
+	k.Accept("f", docs(web, bad(settings), token), start)
+	refused("settings")
+	k.Fail("f", "it can't be read", start)
+	refused("settings")
+	k.Accept("f", docs(bad(settings), settings), start) // one of them is good
+	refused()
+	k.Accept("f", docs(bad(settings)), start) // it has an older version
+	refused()
+	k.Accept("f", docs(bad(settings), bad(sourcetest.ConfigMap("other", "b")), sourcetest.Invalid("web")), start)
+	refused("other")
+	k.Forget("f")
+	refused()
+}
+
 func onlyObject(t *testing.T, k *lastgood.Keeper) desired.ObjectClaim {
 	t.Helper()
 	r := k.Report()
@@ -151,4 +181,34 @@ func TestRestoreObjects(t *testing.T) {
 	if got := other.Report().Objects[0].Object.Object().GetUID(); got == before.Objects[0].Object.Object().GetUID() {
 		t.Error("an object has the same UID on another node")
 	}
+}
+
+// TestImmutableObjectsEditedWhileNoAgentRan are what they were before.
+func TestImmutableObjectsEditedWhileNoAgentRan(t *testing.T) {
+	fixed := func(setting, value string) []byte {
+		return docs(sourcetest.Immutable(sourcetest.ConfigMap("settings", setting)), sourcetest.Immutable(sourcetest.Secret("token", value)))
+	}
+	k := newKeeper()
+	k.Accept("f", fixed("a", "hunter2"), start)
+	before := k.Report()
+
+	again := newKeeper()
+	if failed := again.Restore(k.Records()()); len(failed) > 0 {
+		t.Fatal(failed)
+	}
+	again.Accept("f", fixed("b", "other"), start.Add(time.Hour))
+	after := checkObjects(t, again, 2, "settings=a!", "token=hunter2!")
+	for i, p := range after.Problems {
+		if want := []string{"ConfigMap default/settings: ", "Secret default/token: "}[i]; !strings.Contains(p.Message, want) || !strings.Contains(p.Message, "data: Forbidden: the object is immutable") {
+			t.Errorf("the problem is %q, want that %sit is immutable", p.Message, want)
+		}
+	}
+	for i, c := range after.Objects {
+		x, y := before.Objects[i].Object.Object(), c.Object.Object()
+		if x.GetUID() != y.GetUID() || x.GetResourceVersion() != y.GetResourceVersion() {
+			t.Errorf("%s is another object", c.Object)
+		}
+	}
+	again.Accept("f", fixed("a", "hunter2"), start.Add(2*time.Hour)) // the edit is taken back
+	checkObjects(t, again, 0, "settings=a", "token=hunter2")
 }

@@ -92,7 +92,7 @@ func (k *Keeper) version(told, e *entry, d reader.Doc) (v static.Version, why st
 
 // with returns the origin with one entry replaced.
 func (o *origin) with(old, new *entry) *origin {
-	next := &origin{problems: o.problems, bad: o.bad, entries: make([]*entry, 0, len(o.entries))}
+	next := &origin{problems: o.problems, refused: o.refused, bad: o.bad, entries: make([]*entry, 0, len(o.entries))}
 	for _, e := range o.entries {
 		if e == old {
 			e = new

@@ -83,6 +83,19 @@ type ID struct {
 	Name string
 }
 
+// Object is the name of the object that it is about, unless it is about a pod or less than a
+// name is known.
+func (id ID) Object() (key objects.Key, ok bool) {
+	if !id.Kind.Known() || id.Name == "" {
+		return objects.Key{}, false
+	}
+	if !id.Kind.Namespaced() {
+		return objects.Key{Kind: id.Kind, Name: id.Name}, true
+	}
+	namespace, name, ok := strings.Cut(id.Name, "/")
+	return objects.Key{Kind: id.Kind, Namespace: namespace, Name: name}, ok
+}
+
 // String is the ID as a person reads it: "pod default/web", "ConfigMap default/app".
 func (id ID) String() string {
 	if id.Kind == "" {

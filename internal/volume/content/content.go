@@ -19,8 +19,8 @@ import (
 )
 
 // Objects knows API objects by name. The errors of those that aren't there fit
-// k8s.io/apimachinery/pkg/api/errors.IsNotFound; those that manifests may still define fail with
-// objects.ErrReading. Errors are shown to people, so they have no part of a Secret's data. What is
+// k8s.io/apimachinery/pkg/api/errors.IsNotFound, and objects.ErrRefused if a manifest defines them
+// nevertheless; those that manifests may still define fail with objects.ErrReading. Errors are shown to people, so they have no part of a Secret's data. What is
 // returned isn't changed. Its methods are safe for concurrent use.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)

@@ -152,6 +152,20 @@ func TestWhatIsBeingRead(t *testing.T) {
 	}
 }
 
+// Who misses an object whose manifest has a mistake isn't told to create it.
+func TestWhatIsRefused(t *testing.T) {
+	key := objects.Key{Kind: objects.Secret, Namespace: "default", Name: "large"}
+	from := objects.NewSet(nil, true).WithRefused(map[objects.Key]string{key: "/etc/m/large.yaml"})
+	_, err := Secret(t.Context(), from, "default", asSecret(configMap("large", nil)))
+	var awaits *volume.AwaitsError
+	if !errors.As(err, &awaits) || awaits.Object != "Secret default/large" || !strings.Contains(err.Error(), "/etc/m/large.yaml defines it, but there is a mistake") || strings.Contains(err.Error(), "create it") {
+		t.Errorf("got %v", err)
+	}
+	if files, err := Secret(t.Context(), from, "default", asSecret(configMap("large", ptr.To(true)))); err != nil || len(files) != 0 {
+		t.Errorf("an optional one: %v, %v", files, err)
+	}
+}
+
 type broken struct{ err error }
 
 func (b broken) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) { return nil, b.err }

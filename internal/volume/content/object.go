@@ -68,6 +68,8 @@ func (r reference) files(data map[string][]byte, err error, mode *int32) (map[st
 	switch {
 	case apierrors.IsNotFound(err) && r.isOptional():
 		return map[string]payload.File{}, nil
+	case errors.Is(err, objects.ErrRefused):
+		return nil, r.awaits("%w", err)
 	case apierrors.IsNotFound(err):
 		return nil, r.awaits("%s isn't there: create it, or mark the volume's source as optional", r.said())
 	case errors.Is(err, objects.ErrReading):

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/deckhand-node/deckhand/internal/downward"
+	"github.com/deckhand-node/deckhand/internal/objects"
 )
 
 // value is what a variable's source has for it.
@@ -88,6 +89,9 @@ func (r *resolver) keysOf(ctx context.Context, object Object) (keys, error) {
 
 // unavailable says that an object that has to be there isn't, or can't be read.
 func unavailable(object Object, err error) error {
+	if errors.Is(err, objects.ErrRefused) {
+		return err
+	}
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%s %q not found in namespace %q: create it, or mark the reference as optional", strings.ToLower(object.Kind), object.Name, object.Namespace)
 	}

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
@@ -124,6 +125,19 @@ func TestWhatIsMissing(t *testing.T) {
 		if object, ok := problem.WaitsFor(); ok && object.String() != asked || ok == strings.HasPrefix(asked, "file") {
 			t.Errorf("%s: waits for %v, %t", asked, object, ok)
 		}
+	}
+}
+
+// Who misses an object whose manifest has a mistake isn't told to create it.
+func TestRefusedObject(t *testing.T) {
+	key := objects.Key{Kind: objects.ConfigMap, Namespace: "ns", Name: "large"}
+	w := someObjects()
+	_, w.fails["ConfigMap ns/large"] = objects.NewSet(nil, true).WithRefused(map[objects.Key]string{key: "/etc/m/large.yaml"}).ConfigMap(t.Context(), "ns", "large")
+	if got := w.with(t, configMapKey("V", "large", "k", nil)); got.err == nil || !strings.Contains(got.err.Error(), "(/etc/m/large.yaml defines it, but there is a mistake in that") || strings.Contains(got.err.Error(), "create it") {
+		t.Errorf("got %v", got.err)
+	}
+	if got := w.with(t, configMapKey("V", "large", "k", ptr.To(true))); got.err != nil || len(got.vars) > 0 {
+		t.Errorf("an optional one: %v", got)
 	}
 }
 
