@@ -1,6 +1,9 @@
 package apistatus
 
 import (
+	"slices"
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -153,16 +156,31 @@ func tell(c *v1.Container, inst *pod.Container, s *v1.ContainerStatus) {
 		signal := t.StopSignal
 		s.StopSignal = &signal
 	}
-	// The runtime knows paths only; which volume is there the spec says.
-	for _, want := range c.VolumeMounts {
-		for _, m := range t.VolumeMounts {
-			if m.MountPath == want.MountPath {
-				m.Name = want.Name
-				s.VolumeMounts = append(s.VolumeMounts, m)
-				break
-			}
+	for i := range c.VolumeMounts {
+		if m, ok := mount(&c.VolumeMounts[i], t.VolumeMounts); ok {
+			s.VolumeMounts = append(s.VolumeMounts, m)
 		}
 	}
+}
+
+// mount finds what became of a mount. All but how deep it is read-only is as the spec has it (API:
+// VolumeMountStatus): the runtime knows no volumes, and paths in their shortest form only.
+func mount(want *v1.VolumeMount, told []v1.VolumeMountStatus) (v1.VolumeMountStatus, bool) {
+	inside := elements(want.MountPath)
+	i := slices.IndexFunc(told, func(m v1.VolumeMountStatus) bool { return slices.Equal(elements(m.MountPath), inside) })
+	if i < 0 {
+		return v1.VolumeMountStatus{}, false
+	}
+	m := v1.VolumeMountStatus{Name: want.Name, MountPath: want.MountPath, ReadOnly: want.ReadOnly}
+	if m.ReadOnly {
+		m.RecursiveReadOnly = told[i].RecursiveReadOnly
+	}
+	return m, true
+}
+
+// elements are what a path leads through.
+func elements(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(e string) bool { return e == "" || e == "." })
 }
 
 // Terminated is the end of an instance, with the standard reason when the runtime gave none.
