@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/metrics"
 	"github.com/deckhand-node/deckhand/internal/observed"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -30,7 +31,7 @@ func (a *Agent) buildLimits() {
 		Pods: a.limitedPods, Layers: layers{a.conn, a.observed}, Meter: a.diskMeter, Logs: a.cfg.Kubelet.PodLogsDir,
 		Wake: func(uid types.UID) { a.pool.Wake(uid) }, Evictions: a.metrics.Evictions, Log: a.log.WithName("storagelimit"),
 	})
-	a.volumeStats = volumestats.New(volumestats.Config{Volumes: a.volumes.Instances})
+	a.volumeStats = volumestats.New(volumestats.Config{Volumes: a.volumes.Instances, Took: func(d time.Duration) { a.metrics.Volumes.Measured(metrics.SourceStatfs, d) }})
 	a.metrics.CollectVolumes(func() metrics.VolumeCounts {
 		desired, actual := a.volumes.Totals()
 		return metrics.VolumeCounts{Desired: desired, Actual: actual}
@@ -42,6 +43,22 @@ func (a *Agent) buildLimits() {
 		}
 		return list
 	})
+	a.metrics.CollectPodDisk(func() []metrics.PodDisk {
+		var list []metrics.PodDisk
+		for _, u := range a.limits.Kept() {
+			list = append(list, metrics.PodDisk{Namespace: u.Namespace, Pod: u.Name, UID: string(u.UID), Bytes: u.Kept.Bytes, Inodes: u.Kept.Inodes})
+		}
+		return list
+	})
+}
+
+// diskMeasured takes in how long it took to measure a folder.
+func (a *Agent) diskMeasured(quota bool, took time.Duration) {
+	source := metrics.SourceDu
+	if quota {
+		source = metrics.SourceQuota
+	}
+	a.metrics.Volumes.Measured(source, took)
 }
 
 // limitsModules come after what they measure.
@@ -70,13 +87,14 @@ func (a *Agent) limitedPods() []storagelimit.Pod {
 	var list []storagelimit.Pod
 	for _, d := range a.merger.Current().Pods {
 		if uid := d.Pod.UID; a.hasContainers(uid) {
-			list = append(list, storagelimit.Pod{Pod: a.grantedPod(uid), Volumes: mounted[uid]})
+			list = append(list, storagelimit.Pod{Pod: grant.Apply(d.Pod, a.grants.Get(uid)), Volumes: mounted[uid]})
 		}
 	}
 	return list
 }
 
-// layers asks the runtime what containers wrote to their root file systems.
+// layers asks the runtime what containers wrote to their root file systems. It isn't asked about those that have ended:
+// by the CRI, statistics are of running containers.
 type layers struct {
 	conn     *cri.Conn
 	observed *observed.Store

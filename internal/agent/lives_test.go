@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -53,7 +54,7 @@ var (
 	}
 )
 
-// life is a pod's in a world: an init container, a sidecar with a postStart hook,
+// life is a pod's in a world, with claims of both kinds: an init container, a sidecar with a postStart hook,
 // and a main container with both hooks, a readiness probe and an image to be pulled.
 type life struct {
 	*world
@@ -68,6 +69,7 @@ func newLife(w *world) *life {
 	w.SetExec(func(*runtimeapi.ContainerStatus, []string) memcri.ExecResult {
 		return memcri.ExecResult{Takes: 5 * time.Millisecond}
 	})
+	w.put("objects", w.volume("kept")+w.volume("own")+claim("kept"))
 	return l
 }
 
@@ -76,7 +78,10 @@ const podName = "a"
 func (l *life) want() {
 	l.world.want(podName, fmt.Sprintf(`  terminationGracePeriodSeconds: 5
   restartPolicy: %[1]s
-  volumes: [{name: data, emptyDir: {}}]
+  volumes:
+  - {name: data, emptyDir: {}}
+  - {name: kept, persistentVolumeClaim: {claimName: kept}}
+  - {name: own, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}
   initContainers:
   - {name: setup, image: "IMAGE", command: [exit, "0"], resources: {limits: {cpu: 10m, memory: 16Mi}}}
   - name: side
@@ -92,7 +97,7 @@ func (l *life) want() {
     resources: {limits: {cpu: %[3]dm, memory: %[4]dMi}}
     lifecycle: {postStart: {exec: {command: [poststart]}}, preStop: {exec: {command: [prestop]}}}
     readinessProbe: {exec: {command: [ready]}, periodSeconds: 1}
-    volumeMounts: [{name: data, mountPath: /data}]
+    volumeMounts: [{name: data, mountPath: /data}, {name: kept, mountPath: /kept}, {name: own, mountPath: /own}]
 `, l.policy, l.image, l.cpu, l.memory))
 }
 
@@ -135,6 +140,11 @@ func (l *life) ready() string {
 	}
 	if p := l.instances(); p != "" {
 		return p
+	}
+	for _, name := range []string{"kept", "own"} {
+		if p := reads(l.mount(podName+"/main", "/"+name)+"/name", name)(); p != "" {
+			return p
+		}
 	}
 	p, problem := l.status()
 	if problem != "" {
@@ -296,6 +306,23 @@ func (l *life) succeeded() string {
 	return problem
 }
 
+// claims tells what the pod still has of claims, and what became of their volumes.
+func (l *life) claims() string {
+	for _, name := range []string{"kept", "own"} {
+		if p := reads(l.path("disk-"+name+"/name"), name)(); p != "" {
+			l.t.Errorf("data are lost: %s", p)
+		}
+	}
+	record, err := os.ReadFile(l.bindings())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err.Error()
+	}
+	if text := string(record); strings.Contains(text, `"users"`) || strings.Count(text, `"pod":`) != strings.Count(text, `"released":true`) {
+		return "it still has claims: " + text
+	}
+	return ""
+}
+
 // gone tells what is left of the pod: in the runtime, on disk, told by the agent.
 func (l *life) gone() string {
 	if p := l.nothing("")(); p != "" {
@@ -312,6 +339,9 @@ func (l *life) gone() string {
 	}
 	if dirs := l.podCgroups(); len(dirs) > 0 {
 		return fmt.Sprintf("%v are left", dirs)
+	}
+	if p := l.claims(); p != "" {
+		return p
 	}
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
 	defer cancel()

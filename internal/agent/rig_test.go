@@ -16,24 +16,33 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/agent"
+	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(mortalDir); dir != "" {
 		os.Exit(runMortal(dir))
 	}
+	// Volumes are mounted for real, of which nothing may be left on the host.
 	// cri-client leaves its connection open when the runtime goes away while it
 	// connects, which these tests have happen on purpose.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"),
+	goleak.VerifyTestMain(inNamespace{m}, goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"),
 		goleak.IgnoreAnyFunction("google.golang.org/grpc.(*addrConn).resetTransportAndUnlock"))
 }
+
+// inNamespace runs tests in a mount namespace of their own.
+type inNamespace struct{ *testing.M }
+
+func (m inNamespace) Run() int { return mounttest.Run(m.M) }
 
 const image = "example.com/app:1"
 
@@ -148,6 +157,15 @@ func (r *rig) cleanUp() {
 	}
 	for _, dir := range slices.Backward(dirs) {
 		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.t.Error(err)
+		}
+	}
+	left, err := mounts.List(r.dir) // of a test that failed
+	if err != nil {
+		r.t.Error(err)
+	}
+	for _, m := range left {
+		if err := unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			r.t.Error(err)
 		}
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,6 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/allocation"
 	"github.com/deckhand-node/deckhand/internal/grant"
 	nodeimage "github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/metrics"
 	"github.com/deckhand-node/deckhand/internal/nodeimages"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/resources"
@@ -33,7 +35,7 @@ import (
 // buildVolumes makes what knows pods' volumes.
 func (a *Agent) buildVolumes() {
 	a.claims = binder.New(binder.Config{Dir: filepath.Join(a.dirs.Checkpoints(), "volumes"), NodeLabels: a.cfg.NodeLabels, Objects: a.objects, Recorder: a.events}, a.log.WithName("claims"))
-	a.diskMeter = usage.New(usage.Config{})
+	a.diskMeter = usage.New(usage.Config{Took: a.diskMeasured})
 	a.volumesChanged = make(chan struct{}, 1)
 	a.volumes = manager.New(manager.Config{
 		RootDir: a.cfg.RootDir, Plugins: a.volumePlugins(), Claims: a.claims, Objects: a.objects,
@@ -53,9 +55,27 @@ func (a *Agent) volumePlugins() []volume.Plugin {
 		projected.New(a.objects, a.node.allocatable),
 		hostpath.Plugin{},
 		localvolume.Plugin{},
-		image.New(volumeImages{a.images}),
+		image.New(volumeImages{a.images, a.metrics.Volumes}),
 		lacking.New(),
 	}
+}
+
+// podVolumes are the volumes of pods, of which more may be left than folders: an agent that is killed may have bound
+// a claim for a pod that has none yet, and a record that was restored from a copy may name pods of the past.
+type podVolumes struct {
+	*manager.Manager
+	claims *binder.Binder
+}
+
+// Orphans lists the pods that have a folder or claims, wanted or not.
+func (v podVolumes) Orphans() ([]types.UID, error) {
+	uids, err := v.Manager.Orphans()
+	for _, uid := range v.claims.Pods() {
+		if !slices.Contains(uids, uid) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids, err
 }
 
 // startClaims reads which claims are bound. Without that no claim gets a volume, but pods without
@@ -67,7 +87,8 @@ func (a *Agent) startClaims(context.Context) error {
 	return nil
 }
 
-// tidyClaims lets go of PersistentVolumes whose manifests, and whose claims', are gone.
+// tidyClaims lets go of PersistentVolumes whose manifests, and whose claims', are gone. The end of pods that used
+// them has the binder look for itself.
 func (a *Agent) tidyClaims(ctx context.Context) {
 	if err := a.claims.Tidy(ctx); err != nil {
 		a.log.Error(err, "PersistentVolumes whose manifests are gone stay taken")
@@ -106,10 +127,17 @@ func (a *Agent) hasContainers(uid types.UID) bool {
 }
 
 // volumeImages offers the node's images to image volumes.
-type volumeImages struct{ images *nodeimages.Images }
+type volumeImages struct {
+	images *nodeimages.Images
+	m      *metrics.Volumes
+}
 
 func (v volumeImages) Ensure(ctx context.Context, r image.Request) (image.Image, error) {
+	v.m.ImageRequested()
 	got, err := v.images.Ensure(ctx, nodeimage.Request{Image: r.Image, Policy: r.Policy, Pod: r.Pod, Pulling: func() {}})
+	if ctx.Err() == nil { // what was given up is no failure
+		v.m.ImageMounted(err != nil)
+	}
 	return image.Image{Ref: got.Ref}, err
 }
 

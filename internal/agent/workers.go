@@ -84,7 +84,7 @@ func (a *Agent) buildEffects(hostIPs []string, handlers *handler.Handlers, names
 	return effects.New(effects.Config{
 		Runtime: a.conn,
 		Facts:   a.observed,
-		Volumes: a.volumes,
+		Volumes: podVolumes{a.volumes, a.claims},
 		Cgroups: a.node.cgroups,
 		Users:   a.node.users,
 		Devices: noDevices{},

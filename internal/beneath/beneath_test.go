@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(beneathtest.Main(func() int { return mounttest.Run(m) }))
+	os.Exit(fusetest.Main(func() int { return beneathtest.Main(func() int { return mounttest.Run(m) }) }))
 }
 
 // TestWithoutOpenat2 runs everything again where the paths are walked here.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,23 +17,26 @@ import (
 // permission bits perm, whatever the umask, and what its parent hands down (set-group-ID,
 // default ACLs); it belongs to this process's user.
 func MkdirAll(root *os.File, path string, perm uint32) (*os.File, error) {
-	flags := unix.O_PATH | unix.O_DIRECTORY
-	// At each turn one folder more is there, unless somebody removes it.
-	for range strings.Count(path, "/") + attempts {
-		f, err := Open(root, path, flags, 0)
+	// One turn makes all that is missing, unless somebody removes or replaces something meanwhile.
+	for range attempts {
+		f, err := openFolder(root, path)
 		if !errors.Is(err, unix.ENOENT) {
 			return f, err
 		}
-		if err := makeFirst(root, path, perm); err != nil {
+		if err := makeMissing(root, path, perm); err != nil {
 			return nil, err
 		}
 	}
-	return Open(root, path, flags, 0)
+	return openFolder(root, path)
 }
 
-// makeFirst makes the first folder of path that is missing.
-func makeFirst(root *os.File, path string, perm uint32) error {
-	holder, err := Open(root, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
+func openFolder(root *os.File, path string) (*os.File, error) {
+	return Open(root, path, unix.O_PATH|unix.O_DIRECTORY, 0)
+}
+
+// makeMissing makes the folders of path that are missing, as far as nobody disturbs it.
+func makeMissing(root *os.File, path string, perm uint32) error {
+	holder, err := openFolder(root, ".")
 	if err != nil {
 		return err
 	}
@@ -47,23 +51,35 @@ func makeFirst(root *os.File, path string, perm uint32) error {
 			continue
 		}
 		// From the top each time: a link may lead anywhere below root, not only below holder.
-		next, err := Open(root, path[:end], unix.O_PATH|unix.O_DIRECTORY, 0)
-		switch {
-		case errors.Is(err, unix.ENOENT):
-			err := mkdirat(int(holder.Fd()), name, perm)
-			if errors.Is(err, unix.EEXIST) && isLink(holder, name) {
-				err = fmt.Errorf("a symbolic link is there that leads to nothing: %w", unix.ENOENT)
-			} else if err == nil || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
-				return nil // made, by us or others, or the holder has been removed: look again
+		next, err := openFolder(root, path[:end])
+		if errors.Is(err, unix.ENOENT) {
+			if err := makeOne(holder, name, path[:end], perm); err != nil {
+				return err
 			}
-			return fmt.Errorf("make the folder %q: %w", path[:end], err)
-		case err != nil:
+			if next, err = openFolder(root, path[:end]); errors.Is(err, unix.ENOENT) {
+				return nil // it, or the holder, has been removed
+			}
+		}
+		if err != nil {
 			return err
 		}
 		_ = holder.Close() // it was only looked at
 		holder = next
 	}
 	return nil
+}
+
+// makeOne makes the folder called name, which path leads to. That others have made it, or have removed the
+// holder, is no error.
+func makeOne(holder *os.File, name, path string, perm uint32) error {
+	err := mkdirat(int(holder.Fd()), name, perm)
+	switch {
+	case errors.Is(err, unix.EEXIST) && isLink(holder, name):
+		err = fmt.Errorf("a symbolic link is there that leads to nothing: %w", unix.ENOENT)
+	case err == nil, errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOENT):
+		return nil
+	}
+	return fmt.Errorf("make the folder %q: %w", path, err)
 }
 
 func isLink(dir *os.File, name string) bool {
@@ -74,18 +90,24 @@ func isLink(dir *os.File, name string) bool {
 
 // mkdirat makes a folder with exactly these permission bits. The umask takes bits away, and
 // giving them back afterwards might give them to another folder, which somebody has put in
-// its place. So the umask has to go, which all threads share unless one takes leave of
-// the others. That one is not used for anything else: it ends with its goroutine.
+// its place.
 func mkdirat(dir int, name string, perm uint32) error {
-	done := make(chan error)
-	go func() {
+	return WithoutUmask(func() error { return unix.Mkdirat(dir, name, perm) })
+}
+
+// WithoutUmask calls do, which makes a file or a folder, where the umask takes nothing of its mode. All
+// threads share the umask unless one takes leave of the others. That one is not used for anything
+// else: it ends with its goroutine.
+func WithoutUmask(do func() error) error {
+	var err error
+	var done sync.WaitGroup
+	done.Go(func() {
 		runtime.LockOSThread()
-		err := unix.Unshare(unix.CLONE_FS)
-		if err == nil {
+		if err = unix.Unshare(unix.CLONE_FS); err == nil {
 			unix.Umask(0)
-			err = unix.Mkdirat(dir, name, perm)
+			err = do()
 		}
-		done <- err
-	}()
-	return <-done
+	})
+	done.Wait()
+	return err
 }

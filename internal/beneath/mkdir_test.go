@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -77,6 +79,33 @@ func TestTheGroupIsHandedDown(t *testing.T) {
 	must(t, unix.Fstat(int(f.Fd()), &st))
 	if st.Gid != 4711 || st.Mode&0o7777 != 0o2770 {
 		t.Errorf("group %d, mode %o", st.Gid, st.Mode)
+	}
+}
+
+// A deep path, which whoever writes manifests chooses, takes far fewer steps than as many calls that make one
+// folder each. Every step opens a file, which allocates.
+func TestDeepPathsAreMadeAtOnce(t *testing.T) {
+	root, _, _ := house(t)
+	const depth = 150
+	folder := func(path string) {
+		f, err := beneath.MkdirAll(root, path, 0o755)
+		must(t, err)
+		must(t, f.Close())
+	}
+	allocations := func(do func()) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		do()
+		runtime.ReadMemStats(&after)
+		return after.Mallocs - before.Mallocs
+	}
+	each := allocations(func() {
+		for n := range depth {
+			folder("one" + strings.Repeat("/d", n))
+		}
+	})
+	if all := allocations(func() { folder("all" + strings.Repeat("/d", depth-1)) }); all > each/4 {
+		t.Errorf("%d folders took %d allocations at once, %d one by one", depth, all, each)
 	}
 }
 

@@ -97,6 +97,10 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	if err != nil {
 		return nil, "", err
 	}
+	groups, err := r.cfg.Volumes.Groups(p)
+	if err != nil {
+		return nil, "", err
+	}
 	target, err := targetOf(p, o, a.Container)
 	if err != nil {
 		return nil, "", err
@@ -105,7 +109,7 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	if err != nil {
 		return nil, "", err
 	}
-	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Users: users, Backoff: a.Backoff}
+	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Groups: groups, Users: users, Backoff: a.Backoff}
 	if err := r.addDevices(ctx, p, c, &in); err != nil {
 		return nil, "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -64,6 +65,8 @@ type Volumes interface {
 	Mounts(ctx context.Context, r manager.MountRequest) (mounts []*runtimeapi.Mount, message string, err error)
 	// BlockVolumes returns what the container has as devices, by the volumes' names.
 	BlockVolumes(p *v1.Pod, c *v1.Container) (map[string]translate.BlockVolume, error)
+	// Groups returns the groups that the pod's containers are to be in for its volumes' sake.
+	Groups(p *v1.Pod) ([]int64, error)
 	// EmptyDir returns the host path of an emptyDir of the pod's.
 	EmptyDir(p *v1.Pod, name string) (string, error)
 	// Release removes the volumes of a pod that has run to its end and stays known.
@@ -231,7 +234,7 @@ func (r *Runner) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.U
 			// It may have had its effect all the same, or have missed what vanished unheard.
 			r.cfg.Facts.Doubt(uid)
 		}
-		return pod.Result{Failure: failure(a, err)}
+		return pod.Result{Failure: oneLine(a, failure(a, err))}
 	}
 	return pod.Result{ID: id, Message: message}
 }
@@ -309,6 +312,16 @@ func failure(a pod.Action, err error) *pod.Failure {
 		reason = "ResizeError"
 	}
 	return &pod.Failure{Reason: reason, Message: err.Error()}
+}
+
+// oneLine is the failure as a reason is told: joined errors have a line each. What a hook says stays as it is.
+func oneLine(a pod.Action, f *pod.Failure) *pod.Failure {
+	if a.Kind == pod.PreStop || a.Kind == pod.PostStart || !strings.Contains(f.Message, "\n") {
+		return f
+	}
+	told := *f
+	told.Message = strings.ReplaceAll(strings.TrimRight(f.Message, "\n"), "\n", "; ")
+	return &told
 }
 
 // LoggedAttempts tells, by container, the least attempt of a new instance by the logs on disk.

@@ -36,6 +36,7 @@ type sandboxWorld struct {
 	classes        map[string]string
 	overhead       v1.ResourceList
 	ranges         map[types.UID]userns.Range
+	orphans        []string
 }
 
 func (w *sandboxWorld) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
@@ -82,12 +83,14 @@ func (w *sandboxWorld) PodSandboxStatus(context.Context, string) (*runtimeapi.Po
 	return &runtimeapi.PodSandboxStatus{}, nil
 }
 
-func (w *sandboxWorld) Event(_ *v1.Pod, e pod.Event)  { w.events = append(w.events, e) }
-func (w *sandboxWorld) SandboxStarted(bool)           {}
-func (w *sandboxWorld) ContainerStarted(bool)         {}
-func (w *sandboxWorld) RemovedContainer()             {}
-func (w *sandboxWorld) OrphanCleaned(types.UID, bool) {}
-func (w *sandboxWorld) Doubt(types.UID)               {}
+func (w *sandboxWorld) Event(_ *v1.Pod, e pod.Event) { w.events = append(w.events, e) }
+func (w *sandboxWorld) SandboxStarted(bool)          {}
+func (w *sandboxWorld) ContainerStarted(bool)        {}
+func (w *sandboxWorld) RemovedContainer()            {}
+func (w *sandboxWorld) OrphanCleaned(uid types.UID, failed bool) {
+	w.orphans = append(w.orphans, fmt.Sprint(uid, " ", failed))
+}
+func (w *sandboxWorld) Doubt(types.UID) {}
 func (w *sandboxWorld) runner() *Runner {
 	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"": {UserNamespaces: true}}}
 	return New(Config{Runtime: w, Facts: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: w, Users: w,

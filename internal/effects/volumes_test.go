@@ -1,8 +1,10 @@
 package effects
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/podlogdirs"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
@@ -29,6 +32,8 @@ type volumeWorld struct {
 	asked    *manager.MountRequest
 	released types.UID
 	able     *translate.Features
+	// refusal is what Prepare fails with; nil for errVolumes.
+	refusal error
 }
 
 // objectsOf has no services.
@@ -38,7 +43,7 @@ func (objectsOf) Services(context.Context, string) ([]*v1.Service, error) { retu
 
 func (w *volumeWorld) Prepare(_ context.Context, p *v1.Pod) error {
 	w.prepared = p
-	return errVolumes
+	return cmp.Or(w.refusal, errVolumes)
 }
 
 func (w *volumeWorld) Mounts(_ context.Context, r manager.MountRequest) ([]*runtimeapi.Mount, string, error) {
@@ -95,11 +100,73 @@ func TestVolumesArePreparedForThePodAsItIsGranted(t *testing.T) {
 	}
 }
 
+// TestAReasonIsOneLine, however many errors there are.
+func TestAReasonIsOneLine(t *testing.T) {
+	both := errors.Join(errors.New("a is missing"), errors.New("b is missing"))
+	named := &pod.Failure{Reason: "FailedMount", Message: both.Error(), Awaits: "ConfigMap default/c"}
+	for _, refusal := range []error{both, named} {
+		w := &volumeWorld{refusal: refusal}
+		f := w.runner().Do(t.Context(), volumePod(), nil, "u", pod.Action{Kind: pod.PreparePod}).Failure
+		if f == nil || f.Reason != "FailedMount" || f.Message != "a is missing; b is missing" || (refusal == error(named)) != (f.Awaits == named.Awaits) {
+			t.Errorf("told %+v", f)
+		}
+	}
+	if named.Message != both.Error() {
+		t.Error("what the volumes said was changed")
+	}
+}
+
 func TestVolumesAreReleased(t *testing.T) {
 	w := &volumeWorld{}
 	r := w.runner().Do(t.Context(), volumePod(), nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
 	if f := r.Failure; w.released != "u" || f == nil || f.Reason != "FailedUnmount" {
 		t.Errorf("released %q, %+v", w.released, f)
+	}
+}
+
+// cleaning has pods' volumes removed, or not.
+type cleaning struct {
+	Volumes
+	err error
+}
+
+func (w cleaning) Clean(context.Context, types.UID) error { return w.err }
+
+func (grants) Forget(types.UID) {}
+
+// noRecords and noLogs have nothing of pods.
+type (
+	noRecords struct{ Records }
+	noLogs    struct{ Logs }
+)
+
+func (noRecords) Remove(types.UID) error          { return nil }
+func (noLogs) Orphans() ([]podlogdirs.Pod, error) { return nil, nil }
+func (noLogs) RemoveDeadLinks() error             { return nil }
+func (noLogs) RemovePod(podlogdirs.Pod) error     { return nil }
+
+// TestOrphansThatAreCleanedUpAreCounted, as are those that can't be; pods that are known, and what is given up, aren't.
+func TestOrphansThatAreCleanedUpAreCounted(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		pod  *v1.Pod
+		err  error
+		want []string
+	}{
+		{t.Context(), nil, nil, []string{"u false"}},
+		{t.Context(), nil, errVolumes, []string{"u true"}},
+		{t.Context(), volumePod(), nil, nil},
+		{t.Context(), volumePod(), errVolumes, nil},
+		{over, nil, errVolumes, nil},
+	} {
+		w, s := cleaning{err: c.err}, &sandboxWorld{}
+		r := New(Config{Volumes: w, Logs: noLogs{}, Records: noRecords{}, Allocations: grants{}, Cgroups: cgroupsOf{s}, Users: s, Facts: s, Meter: s, Parallel: 1, Log: logr.Discard()})
+		got := r.Do(c.ctx, c.pod, nil, "u", pod.Action{Kind: pod.CleanPod})
+		if (got.Failure != nil) != (c.err != nil) || !slices.Equal(s.orphans, c.want) {
+			t.Errorf("%+v: counted %q, failure %+v", c, s.orphans, got.Failure)
+		}
 	}
 }
 
@@ -112,6 +179,43 @@ func TestMountsAreAskedForWithTheEnvironment(t *testing.T) {
 	}
 	if a := w.asked; a.Container != "main" || a.Attempt != 4 || len(a.PodIPs) != 1 || len(a.Env) != 1 || a.Env[0].Key != "A" || string(a.Env[0].Value) != "1" || a.RecursiveReadOnly {
 		t.Errorf("asked: %+v", a)
+	}
+}
+
+// grouped has volumes that are for groups.
+type grouped struct {
+	volumeWorld
+	refuses error
+}
+
+func (grouped) Mounts(context.Context, manager.MountRequest) ([]*runtimeapi.Mount, string, error) {
+	return nil, "", nil
+}
+
+func (w grouped) Groups(*v1.Pod) ([]int64, error) { return []int64{77}, w.refuses }
+
+func (grouped) BlockVolumes(*v1.Pod, *v1.Container) (map[string]translate.BlockVolume, error) {
+	return nil, nil
+}
+
+type noDevices struct{}
+
+func (noDevices) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
+	return translate.Devices{}, nil
+}
+
+func TestContainersAreInTheGroupsOfVolumes(t *testing.T) {
+	for _, refuses := range []error{nil, errVolumes} {
+		w := &grouped{refuses: refuses}
+		r := w.runner()
+		r.cfg.Volumes, r.cfg.Devices = w, noDevices{}
+		c, _, err := r.containerConfig(t.Context(), volumePod(), &pod.Observed{}, &pod.Sandbox{}, pod.Action{Container: "main"})
+		if !errors.Is(err, refuses) {
+			t.Fatal(err)
+		}
+		if got := c.GetLinux().GetSecurityContext().GetSupplementalGroups(); err == nil && !slices.Equal(got, []int64{77}) {
+			t.Errorf("groups %v", got)
+		}
 	}
 }
 

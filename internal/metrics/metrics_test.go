@@ -126,6 +126,14 @@ func fillVolumes(m *metrics.Metrics) {
 	for i := range 9 {
 		m.Volumes.Reconstructed(i == 4)
 	}
+	m.Volumes.ImageRequested()
+	m.Volumes.ImageRequested()
+	m.Volumes.ImageRequested()
+	m.Volumes.ImageMounted(true)
+	m.Volumes.ImageMounted(false)
+	m.Volumes.Measured(metrics.SourceDu, 3*time.Second)
+	m.Volumes.Measured(metrics.SourceQuota, time.Millisecond)
+	m.Volumes.Measured(metrics.SourceStatfs, time.Millisecond)
 	m.CollectVolumes(func() metrics.VolumeCounts {
 		return metrics.VolumeCounts{Desired: map[string]int{"kubernetes.io/empty-dir": 3}, Actual: map[string]int{"kubernetes.io/empty-dir": 2, "kubernetes.io/secret": 1}}
 	})
@@ -134,6 +142,9 @@ func fillVolumes(m *metrics.Metrics) {
 			{Namespace: "default", Claim: "data", Capacity: 1 << 30, Available: 900 << 20, Used: 100 << 20, Inodes: 65536, InodesFree: 65000, InodesUsed: 536},
 			{Namespace: "other", Claim: "data", Capacity: 4096, Available: 0, Used: 4096},
 		}
+	})
+	m.CollectPodDisk(func() []metrics.PodDisk {
+		return []metrics.PodDisk{{Namespace: "default", Pod: "web-node-1", UID: "1", Bytes: 12 << 20, Inodes: 310}, {Namespace: "default", Pod: "web-node-1", UID: "2", Inodes: 1}}
 	})
 	m.Evictions.Evicted("emptydirfs.limit")
 	m.Evictions.Evicted("emptydirfs.limit")
@@ -188,6 +199,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		m.Images.Checked("mustAuthenticate")
 		m.Volumes.Operation("kubernetes.io/secret", metrics.VolumeMount, time.Millisecond, true)
 		m.Volumes.Completed("kubernetes.io/secret", metrics.VolumeMount, time.Millisecond)
+		m.Volumes.Measured(metrics.SourceDu, time.Millisecond)
 	})
 	if n > 0 {
 		t.Errorf("%v allocations for each round of recording", n)

@@ -7,18 +7,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The values of the label operation_name.
+// The values of the label operation_name. VolumeMount is also to bring the content of a volume up to date, which the
+// kubelet does by mounting it again: it has no name of its own for that.
 const (
 	VolumeMount   = "volume_mount"
 	VolumeUnmount = "volume_unmount"
 )
 
-// Volumes records what is done with volumes. Their names, unlike others, don't begin with kubelet_.
+// The values of the label metric_source: how it is found out what a folder or file system holds. Du is to walk through
+// it, in the kubelet's word; the agent runs no such program.
+const (
+	SourceDu     = "du"
+	SourceQuota  = "fsquota"
+	SourceStatfs = "statfs"
+)
+
+// Volumes records what is done with volumes. Some of their names, unlike others, don't begin with kubelet_.
+//
+// There is no force_cleaned_failed_volume_operations_total: that counts volumes which the kubelet could neither make out from
+// what is on disk nor leave there, and deckhand makes out none. It takes down what is there of pods that nobody wants, whatever
+// it is, which orphan_pod_cleaned_volumes counts.
 type Volumes struct {
 	operations           *prometheus.HistogramVec
 	total                *prometheus.HistogramVec
 	orphans, orphanFails prometheus.Gauge
 	rebuilt, rebuildFail prometheus.Counter
+	measuring            *prometheus.HistogramVec
+
+	imagesRequested, imagesMounted, imagesFailed prometheus.Counter
 
 	mu sync.Mutex
 	// failing are the orphaned pods that couldn't be cleaned up.
@@ -43,11 +59,16 @@ func newVolumes() *Volumes {
 			Help: "The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup. This includes both successful and failed reconstruction."}),
 		rebuildFail: prometheus.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_errors_total",
 			Help: "The number of volumes that failed reconstruction from the operating system during kubelet startup."}),
+		measuring:       histogramVec("volume_metric_collection_duration_seconds", "Duration in seconds to calculate volume stats", prometheus.DefBuckets, "metric_source"),
+		imagesRequested: counter("image_volume_requested_total", "Number of requested image volumes."),
+		imagesMounted:   counter("image_volume_mounted_succeed_total", "Number of successful image volume mounts."),
+		imagesFailed:    counter("image_volume_mounted_errors_total", "Number of failed image volume mounts."),
 	}
 }
 
 func (v *Volumes) collectors() []prometheus.Collector {
-	return []prometheus.Collector{v.operations, v.total, v.orphans, v.orphanFails, v.rebuilt, v.rebuildFail}
+	return []prometheus.Collector{v.operations, v.total, v.orphans, v.orphanFails, v.rebuilt, v.rebuildFail,
+		v.measuring, v.imagesRequested, v.imagesMounted, v.imagesFailed}
 }
 
 // Operation records one try of something that was done with a volume (VolumeMount, ...). The plugin is its
@@ -86,6 +107,23 @@ func (v *Volumes) Reconstructed(failed bool) {
 	if failed {
 		v.rebuildFail.Inc()
 	}
+}
+
+// ImageRequested records that the image of a volume is asked for. Each try counts.
+func (v *Volumes) ImageRequested() { v.imagesRequested.Inc() }
+
+// ImageMounted records what came of that: the image is there for the runtime to mount, or can't be.
+func (v *Volumes) ImageMounted(failed bool) {
+	if failed {
+		v.imagesFailed.Inc()
+	} else {
+		v.imagesMounted.Inc()
+	}
+}
+
+// Measured records how long it took to find out what a folder or a file system holds, by how that is done (SourceDu, ...).
+func (v *Volumes) Measured(source string, took time.Duration) {
+	v.measuring.WithLabelValues(source).Observe(took.Seconds())
 }
 
 // VolumeCounts are the numbers of volumes at one moment, by plugin.

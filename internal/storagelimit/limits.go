@@ -169,7 +169,8 @@ func (j *Judge) first(q *inquiry, dir string) bool {
 	return true
 }
 
-// containers measures the writable layers and logs of a pod's containers, ended ones included, by name.
+// containers measures the writable layers and logs of a pod's containers, by name. Layers of instances that have ended
+// don't count: the CRI has statistics of running containers only. Their logs do.
 func (j *Judge) containers(ctx context.Context, p *v1.Pod) (map[string]usage.Usage, error) {
 	used := map[string]usage.Usage{}
 	layers, err := j.Layers.WritableLayer(ctx, p.UID)

@@ -29,7 +29,7 @@ type Pod struct {
 
 // Layers knows what containers wrote to their root file systems.
 type Layers interface {
-	// WritableLayer returns that by container; those it knows nothing of are left out.
+	// WritableLayer returns that by container; those it knows nothing of, as of ended ones, are left out.
 	WritableLayer(context.Context, types.UID) (map[string]usage.Usage, error)
 }
 
@@ -102,6 +102,27 @@ func (j *Judge) Ending(uid types.UID) *pod.Ending {
 	return j.verdicts[uid]
 }
 
+// Use is what a pod keeps on disk.
+type Use struct {
+	types.NamespacedName
+	UID  types.UID
+	Kept usage.Usage
+}
+
+// Kept returns what pods kept when they were measured last, as far as they have limits. There is nothing of those that weren't
+// measured yet, and of those with a verdict.
+func (j *Judge) Kept() []Use {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var list []Use
+	for uid, q := range j.cases {
+		if q.measured {
+			list = append(list, Use{q.pod, uid, q.kept})
+		}
+	}
+	return list
+}
+
 // Forget says that a pod is gone.
 func (j *Judge) Forget(uid types.UID) {
 	j.mu.Lock()
@@ -148,13 +169,15 @@ func (j *Judge) Run(ctx context.Context) error {
 
 // inquiry is what is known of a pod that is measured.
 type inquiry struct {
+	pod types.NamespacedName
 	// next is when it is due; every is how long it was due after the time before.
 	next  time.Time
 	every time.Duration
 	// busy says that it is being measured.
 	busy bool
-	// kept is what the pod kept last.
-	kept usage.Usage
+	// kept is what the pod kept last; nothing before it was measured once.
+	kept     usage.Usage
+	measured bool
 	// assigned holds the volumes that the meter was asked to ask quotas for.
 	assigned map[string]bool
 	// trouble is what couldn't be measured last. It is for whoever measures the pod.
@@ -182,7 +205,7 @@ func (j *Judge) due(now time.Time) (list []work, next time.Time) {
 		there[uid] = true
 		q := j.cases[uid]
 		if q == nil {
-			q = &inquiry{next: now.Add(period), every: period, assigned: map[string]bool{}}
+			q = &inquiry{pod: types.NamespacedName{Namespace: p.Pod.Namespace, Name: p.Pod.Name}, next: now.Add(period), every: period, assigned: map[string]bool{}}
 			j.cases[uid] = q
 		}
 		switch {
@@ -260,7 +283,7 @@ func (q *inquiry) schedule(m measured, now time.Time, took time.Duration) {
 		pause     = 10
 	)
 	quiet := m.kept == q.kept && m.share < far
-	q.kept, q.busy = m.kept, false
+	q.kept, q.measured, q.busy = m.kept, true, false
 	switch {
 	case quiet:
 		q.every = min(2*q.every, quietPeriod)

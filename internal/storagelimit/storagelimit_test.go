@@ -2,13 +2,16 @@ package storagelimit_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/storagelimit"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
 func TestVerdicts(t *testing.T) {
@@ -229,6 +232,45 @@ func TestWhatIsKnownIsHeldAgainstTheLimitThoughSomeIsnt(t *testing.T) {
 		if j.Ending("u") == nil {
 			t.Error("no verdict")
 		}
+	})
+}
+
+// What pods keep is told once they were measured, until they are gone or have a verdict.
+func TestWhatPodsKeepIsTold(t *testing.T) {
+	within(t, func(t *testing.T, n *node, j *storagelimit.Judge) {
+		told := func(when string, want ...storagelimit.Use) {
+			t.Helper()
+			if got := j.Kept(); !slices.Equal(got, want) {
+				t.Errorf("%s: got %+v, want %+v", when, got, want)
+			}
+		}
+		n.set(func() {
+			n.pods = []storagelimit.Pod{pod("u", []string{"a=1Mi"}, []string{"c=2Mi"}), pod("free", []string{"a"}, []string{"c"})}
+			n.folders["/pods/u/a"], n.layers["u c"] = 1000, 500
+		})
+		j.Changed()
+		after(time.Second)
+		told("before it was measured")
+		after(15 * time.Second)
+		use := storagelimit.Use{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "u"}, UID: "u", Kept: usage.Usage{Bytes: 1500, Inodes: 2}}
+		told("measured", use)
+		n.set(func() { n.folders["/pods/u/a"] = 2500 })
+		after(2 * time.Minute)
+		use.Kept.Bytes = 3000
+		told("it keeps more", use)
+		n.set(func() { n.folders["/pods/u/a"] = 2 * mib })
+		after(2 * time.Minute)
+		told("it has to end")
+		j.Forget("u")
+		n.set(func() { n.folders["/pods/u/a"] = 1000 })
+		j.Changed()
+		after(15 * time.Second)
+		use.Kept.Bytes = 1500
+		told("another of its name", use)
+		n.set(func() { n.pods = nil })
+		j.Changed()
+		after(2 * time.Second)
+		told("gone")
 	})
 }
 

@@ -132,6 +132,9 @@ type Mounted struct {
 	Ownership bool
 	// Unpropagated says that mounts made in it never reach the host: no Bidirectional.
 	Unpropagated bool
+	// Kept says that the volume, which is in use, holds what it did before, because it can't be what it
+	// should be now. A Refresh tells why.
+	Kept bool
 	// Image is what the runtime mounts itself (KEP-4639); nil for all other kinds.
 	Image *runtimeapi.ImageSpec
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -19,7 +20,9 @@ import (
 // builds them before any test runs.
 var binary, tools string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	os.Exit(fusetest.Main(func() int { return run(m) }))
+}
 
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "deckhand-e2e-")

@@ -207,7 +207,8 @@ func testMisusedSecrets(t *testing.T, n *node.Node, s *secrets) {
 	n.Write("u-long.yaml", toolPod(n, "u-long", containers(tool("main", "act", env("long")))))
 	n.Write("u-key.yaml", toolPod(n, "u-key", containers(tool("main", "act", env("none")))))
 	n.Write("u-args.yaml", toolPod(n, "u-args", "restartPolicy: Never", containers(tool("main", "tell $(PASSWORD)", env("password")))))
-	n.Await("each is told of",
+	n.Write("u-part.yaml", toolPod(n, "u-part", containers(strings.Replace(tool("main", "act", env("command")), "mountPath: /diary", "mountPath: /diary, subPathExpr: $(PASSWORD)", 1))))
+	n.Await("each is told of", waiting("u-part", "CreateContainerConfigError", `subPathExpr "$(PASSWORD)"`),
 		waiting("u-nul", "CreateContainerConfigError", "NUL"), waiting("u-long", "CreateContainerConfigError", "128 KiB"),
 		waiting("u-key", "CreateContainerConfigError", `couldn't find key "none" in Secret default/u`), node.Phase("u-args", v1.PodSucceeded),
 		container("u-command", "main", func(c v1.ContainerStatus) error {

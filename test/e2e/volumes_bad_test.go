@@ -30,6 +30,7 @@ func TestBadVolumes(t *testing.T) {
 	unchanged(t, before, n.RunningIDs())
 	explains(t, n, "lacks-nfs", "volumes of the kind nfs", "hostPath or a PersistentVolume of the kind local")
 	explains(t, n, "bad-key", `has no key "wanted"`)
+	explains(t, n, "bad-large", n.Path("x-large.yaml")+" defines it, but there is a mistake")
 	if left := mountIDs(t, filepath.Join(n.RootDir, "pods")); len(left) != 1 {
 		t.Errorf("mounted are %v, want nothing but the good pod's Secret", left)
 	}
@@ -76,6 +77,9 @@ func badWaits(t *testing.T, n *node.Node) (conditions []node.Condition) {
 		"bad-claim":   {"persistentVolumeClaim: {claimName: none}", `persistentvolumeclaim "none" not found in namespace "default"`},
 		"bad-taken":   {"persistentVolumeClaim: {claimName: bad-taken}", "is taken by PersistentVolumeClaim default/bad-first"},
 		"bad-type":    {"hostPath: {path: " + n.Base + "/host/file, type: Directory}", "type Directory wants a directory"},
+		"bad-large":   {"configMap: {name: large}", `configmap "large" not found in namespace "default" (` + n.Path("x-large.yaml") + " defines it, but there is a mistake in that"},
+		"bad-hush":    {"secret: {secretName: large}", `secret "large" not found in namespace "default" (` + n.Path("x-large.yaml") + " defines it, but there is a mistake in that"},
+		"bad-path":    {`configMap: {name: bad, items: [{key: other, path: 'a\b'}]}`, "backslash"},
 		"bad-missing": {"hostPath: {path: " + n.Base + "/host/none, type: File}", "does not exist"},
 	} {
 		n.Write(pod+".yaml", withVolume(n, pod, c.source))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ func TestClaims(t *testing.T) {
 	n := startTools(t)
 	parts(t, n, map[string]func(*testing.T, *node.Node){
 		"kept": testClaimsKeepTheirData, "missing": testClaimsThatAreMissing, "taken": testClaimsThatAreTaken, "once": testClaimOfOnePod, "ephemeral": testEphemeralClaim, "group": testClaimOfAGroup,
+		"metrics": testClaimsInMetrics,
 	})
 }
 
@@ -75,6 +77,34 @@ func testClaimsKeepTheirData(t *testing.T, n *node.Node) {
 		want(t, "what comes of "+try, came, syscall.EROFS.Error())
 	}
 	remove(t, n, "reader")
+}
+
+// The metrics tell how full a claim is while a pod uses it, and what was done for that.
+func testClaimsInMetrics(t *testing.T, n *node.Node) {
+	metrics := func() string {
+		body, _, err := get(n.ReadOnlyURL("metrics"))
+		if err != nil {
+			return err.Error()
+		}
+		return body
+	}
+	const full = `kubelet_volume_stats_capacity_bytes{namespace="default",persistentvolumeclaim="counted"}`
+	n.Write("counted.yaml", documents(localPV("counted", "counted", hostDir(t, n, "counted")), claim("counted", "counted"), claiming(n, "counted", "survey -stay", "counted")))
+	n.Await("it runs", node.Ready("counted"))
+	for _, line := range []string{
+		regexp.QuoteMeta(full) + " [1-9]",
+		`volume_manager_total_volumes\{plugin_name="kubernetes.io/local-volume",state="desired_state_of_world"\} [1-9]`,
+		`volume_manager_total_volumes\{plugin_name="kubernetes.io/local-volume",state="actual_state_of_world"\} [1-9]`,
+		`storage_operation_duration_seconds_count\{.*operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/local-volume"\} [1-9]`,
+		`volume_operation_total_seconds_count\{operation_name="volume_mount",plugin_name="kubernetes.io/local-volume"\} [1-9]`,
+	} {
+		n.Eventually("that is told", tellsLike("(?m)^"+line, metrics))
+	}
+	remove(t, n, "counted")
+	n.Eventually("its end is told", tellsLike(`(?m)^storage_operation_duration_seconds_count\{.*operation_name="volume_unmount",status="success",volume_plugin="kubernetes.io/local-volume"\} [1-9]`, metrics))
+	if strings.Contains(metrics(), full) {
+		t.Error("a claim is told of that nobody uses any more")
+	}
 }
 
 // A claim that isn't there holds its pod, as does one without a volume; both run when there is one.

@@ -2,17 +2,19 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -23,7 +25,7 @@ func TestVolumesOfTheNode(t *testing.T) {
 	n.Start()
 	parts(t, n, map[string]func(*testing.T, *node.Node){
 		"types": testHostPathTypes, "wrong types": testHostPathWrong, "image": testImageVolume, "subPath": testSubPaths, "escape": testSubPathEscapes,
-		"propagation": testPropagation, "not shared": testNotShared, "recursive read-only": testRecursiveReadOnly,
+		"propagation": testPropagation, "not shared": testNotShared, "recursive read-only": testRecursiveReadOnly, "huge pages": testHugePages,
 	})
 }
 
@@ -171,9 +173,9 @@ func testSubPathEscapes(t *testing.T, n *node.Node) {
 	n.Write("escape.yaml", withVolumes(toolPod(n, "escape", initContainers(init), containers(sub("absolute", "subPath: absolute"), sub("up", "subPath: up/ssh"), sub("magic", "subPath: magic/etc"),
 		strings.Replace(sub("expr", "subPathExpr: $(WHERE)"), "image:", "env: [{name: WHERE, value: ../../..}], image:", 1), sub("good", "subPath: good"))), "{name: data, emptyDir: {}}"))
 	n.Await("only what is inside is mounted", runs("escape", "good", 0),
-		waits("escape", "absolute", "CreateContainerConfigError", "leads out of the folder"), waits("escape", "up", "CreateContainerConfigError", "leads out of the folder"),
-		waits("escape", "magic", "CreateContainerConfigError", "leads out of the folder"), waits("escape", "expr", "CreateContainerConfigError", `subPathExpr "../../.." must be a path in the volume`))
-	explains(t, n, "escape", `subPath "absolute" of volume "data"`)
+		waits("escape", "absolute", "CreateContainerConfigError", "leads out of the volume"), waits("escape", "up", "CreateContainerConfigError", "leads out of the volume"),
+		waits("escape", "magic", "CreateContainerConfigError", "leads out of the volume"), waits("escape", "expr", "CreateContainerConfigError", `subPathExpr "$(WHERE)" must be a path in the volume`))
+	explains(t, n, "escape", `volume "data" at /part: subPath "absolute": it leads out of the volume`)
 	for _, c := range n.Containers() {
 		if strings.HasPrefix(c.Pod, "escape-") && c.Name != "good" && c.Name != "first" {
 			t.Errorf("container %s was made", c.Name)
@@ -259,15 +261,12 @@ func testRecursiveReadOnly(t *testing.T, n *node.Node) {
 		return mounting(tool(name, "survey -write /host/top-"+name+"=x -write /host/sub/deep-"+name+"=x -stay /host"), "{name: host, mountPath: /host, readOnly: true"+mode+"}")
 	}
 	n.Write("recursive.yaml", withVolumes(toolPod(n, "recursive", containers(try("flat", ""), try("all", ", recursiveReadOnly: Enabled"), try("may", ", recursiveReadOnly: IfPossible"))), hostPath("host", dir, "Directory")))
-	supported := true
-	s := n.Await("it runs, or is refused", runs("recursive", "flat", 0), runs("recursive", "may", 0), func(s local.Snapshot) error {
-		runs := runs("recursive", "all", 0)(s)
-		supported = runs == nil
-		if refused := waits("recursive", "all", "CreateContainerConfigError", "recursiveReadOnly")(s); runs != nil && refused != nil {
-			return refused
-		}
-		return nil
-	})
+	all := runs("recursive", "all", 0)
+	supported := !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS) // the kernel, since 5.12; containerd does
+	if !supported {
+		all = waits("recursive", "all", "CreateContainerConfigError", "recursiveReadOnly")
+	}
+	s := n.Await("it runs, or is refused where the kernel can't", runs("recursive", "flat", 0), runs("recursive", "may", 0), all)
 	deep := map[string]string{"flat": "ok", "all": syscall.EROFS.Error(), "may": syscall.EROFS.Error()}
 	if !supported {
 		delete(deep, "all")
@@ -278,10 +277,59 @@ func testRecursiveReadOnly(t *testing.T, n *node.Node) {
 		want(t, name+" writes to the mount", saw.Tried["/host/top-"+name+"=x"], syscall.EROFS.Error())
 		want(t, name+" writes to what is mounted in it", saw.Tried["/host/sub/deep-"+name+"=x"], came)
 	}
-	for _, m := range status(t, s, "recursive", "all").VolumeMounts {
-		if m.Name == "host" && supported && (m.RecursiveReadOnly == nil || *m.RecursiveReadOnly != v1.RecursiveReadOnlyEnabled) {
-			t.Errorf("the status says %+v", m)
+	told := map[string]v1.RecursiveReadOnlyMode{"flat": v1.RecursiveReadOnlyDisabled, "all": v1.RecursiveReadOnlyEnabled, "may": v1.RecursiveReadOnlyEnabled}
+	if !supported {
+		delete(told, "all")
+		told["may"] = v1.RecursiveReadOnlyDisabled
+	}
+	for name, mode := range told {
+		var says []string
+		for _, m := range status(t, s, "recursive", name).VolumeMounts {
+			if m.Name == "host" {
+				says = append(says, fmt.Sprint(m.MountPath, ", read-only: ", m.ReadOnly, ", ", ptr.Deref(m.RecursiveReadOnly, "not said")))
+			}
 		}
+		want(t, "what the status of "+name+" says of the mount", says, []string{"/host, read-only: true, " + string(mode)})
 	}
 	remove(t, n, "recursive")
+}
+
+// testHugePages has a file system of huge pages in a container, as large as the pod may have of them.
+func testHugePages(t *testing.T, n *node.Node) {
+	n.Write("huge.yaml", withVolumes(toolPod(n, "huge", containers(mounting(
+		tool("main", "survey -stay /huge", "resources: {limits: {hugepages-2Mi: 6Mi, memory: 64Mi}}"), "{name: huge, mountPath: /huge}"))), "{name: huge, emptyDir: {medium: HugePages}}"))
+	const pages = "/sys/kernel/mm/hugepages/hugepages-2048kB"
+	if _, err := os.Stat(pages); err != nil {
+		n.Await("it is told that the kernel has none", held("huge", `volume "huge"`, "no huge pages of 2Mi"))
+		remove(t, n, "huge")
+		return
+	}
+	if numberIn(t, pages+"/nr_hugepages")+numberIn(t, pages+"/nr_overcommit_hugepages") == 0 {
+		n.Await("it is told that the node has none", held("huge", `volume "huge"`, pages+"/nr_hugepages"))
+		// From now on the kernel makes some when they are needed, which is never here.
+		putFile(t, pages+"/nr_overcommit_hugepages", "4")
+		t.Cleanup(func() { putFile(t, pages+"/nr_overcommit_hugepages", "0") })
+	}
+	s := n.Await("it runs", node.Ready("huge"))
+	saw := surveys(t, n, "huge", "main")
+	want(t, "the file system in the container", saw.Files["/huge"].FSType, strconv.FormatInt(unix.HUGETLBFS_MAGIC, 16))
+	var at unix.Statfs_t
+	if err := unix.Statfs(onDisk(n, view(t, s, "huge"), "empty-dir", "huge"), &at); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "its page size and its size", fmt.Sprint(at.Bsize, " ", int64(at.Blocks)*at.Bsize), "2097152 6291456")
+	remove(t, n, "huge")
+}
+
+func numberIn(t *testing.T, file string) int {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
 }

@@ -18,7 +18,7 @@ func TestVolumesOfObjects(t *testing.T) {
 	parts(t, n, map[string]func(*testing.T, *node.Node){
 		"seen": testVolumesSeen, "group": testVolumesOfAGroup, "edits": testVolumesFollow, "immutable": testImmutableVolume,
 		"missing": testVolumesWait, "missing key": testVolumesWaitForKey, "optional": testOptionalVolume,
-		"stopping": testVolumesOfAStoppingPod,
+		"stopping": testVolumesOfAStoppingPod, "nested": testVolumesInVolumes,
 	})
 }
 
@@ -157,20 +157,48 @@ func testVolumesFollow(t *testing.T, n *node.Node) {
 	remove(t, n, "edits")
 }
 
+// testVolumesInVolumes mounts something in volumes that nobody can write to: it stays there when they are updated.
+func testVolumesInVolumes(t *testing.T, n *node.Node) {
+	objects := func(version string) string {
+		return configMap("nest", "a: "+version) + "---\n" + secret("nest", "a: "+version)
+	}
+	n.Write("nest-objects.yaml", objects("one"))
+	main := mounting(tool("main", "survey -write /conf/in/x=kept -write /hush/in/er/x=kept -write /self/in/x=kept -write /all/in/x=kept -until /conf/a=two -until /hush/a=two -until /all/a=two -stay /conf /hush /self /all"),
+		"{name: scratch, mountPath: /conf/in, subPath: conf}", "{name: conf, mountPath: /conf}", "{name: hush, mountPath: /hush}", "{name: scratch, mountPath: /hush/in/er, subPath: hush}",
+		"{name: self, mountPath: /self}", "{name: scratch, mountPath: /self/in, subPath: self}", "{name: all, mountPath: /all}", "{name: scratch, mountPath: /all/in, subPath: all}",
+		"{name: hush, mountPath: /all/hush}", "{name: conf, mountPath: /all/hush/in}")
+	n.Write("nest.yaml", withVolumes(toolPod(n, "nest", containers(main)), "{name: scratch, emptyDir: {}}", "{name: conf, configMap: {name: nest}}",
+		"{name: hush, secret: {secretName: nest}}", "{name: self, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}", "{name: all, projected: {sources: [{configMap: {name: nest}}]}}"))
+	n.Await("it runs", node.Ready("nest"))
+	n.Write("nest-objects.yaml", objects("two"))
+	saw := surveys(t, n, "nest", "main")
+	for try, came := range saw.Tried {
+		want(t, "the attempt "+try, came, "ok")
+	}
+	for path, text := range map[string]string{
+		"/conf/in/x": "kept", "/hush/in/er/x": "kept", "/self/in/x": "kept", "/all/in/x": "kept",
+		"/conf/a": "two", "/hush/a": "two", "/all/a": "two", "/all/hush/a": "two", "/all/hush/in/a": "two",
+	} {
+		want(t, path, saw.text(path), text)
+	}
+	remove(t, n, "nest")
+}
+
 // What is immutable stays as it is, however its manifest is edited.
 func testImmutableVolume(t *testing.T, n *node.Node) {
 	objects := func(version string) string {
-		return configMap("fixed", "v: "+version) + "immutable: true\n---\n" + configMap("moving", "v: "+version)
+		return configMap("fixed", "v: "+version) + "immutable: true\n---\n" + secret("fixed", "v: hush-"+version) + "immutable: true\n---\n" + configMap("moving", "v: "+version)
 	}
 	n.Write("fixed-objects.yaml", objects("one"))
-	n.Write("fixed.yaml", withVolumes(toolPod(n, "fixed", containers(mounting(tool("main", "survey -until /moving/v=two -stay /fixed /moving"),
-		"{name: fixed, mountPath: /fixed}", "{name: moving, mountPath: /moving}"))), "{name: fixed, configMap: {name: fixed}}", "{name: moving, configMap: {name: moving}}"))
+	n.Write("fixed.yaml", withVolumes(toolPod(n, "fixed", containers(mounting(tool("main", "survey -until /moving/v=two -stay /fixed /hush /moving"),
+		"{name: fixed, mountPath: /fixed}", "{name: hush, mountPath: /hush}", "{name: moving, mountPath: /moving}"))),
+		"{name: fixed, configMap: {name: fixed}}", "{name: hush, secret: {secretName: fixed}}", "{name: moving, configMap: {name: moving}}"))
 	n.Await("it runs", node.Ready("fixed"))
 	n.Write("fixed-objects.yaml", objects("two"))
-	n.Await("the edit is refused", node.Problem(n.Path("fixed-objects.yaml"), "ConfigMap default/fixed", "immutable"))
+	n.Await("the edit is refused", node.Problem(n.Path("fixed-objects.yaml"), "ConfigMap default/fixed", "immutable"), node.Problem(n.Path("fixed-objects.yaml"), "Secret default/fixed", "immutable"))
 	saw := surveys(t, n, "fixed", "main")
 	want(t, "the one that may change", saw.text("/moving/v"), "two")
-	want(t, "the immutable one", saw.text("/fixed/v"), "one")
+	want(t, "the immutable ones", saw.text("/fixed/v")+", "+saw.text("/hush/v"), "one, hush-one")
 	remove(t, n, "fixed")
 }
 

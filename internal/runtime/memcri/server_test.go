@@ -311,6 +311,13 @@ func TestMemory(t *testing.T) {
 	if err != nil || r.GetStats().GetMemory().GetUsageBytes().GetValue() != 50<<20 {
 		t.Errorf("it uses %v (%v), want 50 MiB", r, err)
 	}
+	if err := s.SetLayer(id, 4096, 3); err != nil {
+		t.Fatal(err)
+	}
+	r, err = cri.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
+	if layer := r.GetStats().GetWritableLayer(); err != nil || layer.GetUsedBytes().GetValue() != 4096 || layer.GetInodesUsed().GetValue() != 3 {
+		t.Errorf("its layer takes %v (%v), want 4 KiB and 3 inodes", layer, err)
+	}
 	limit := func(bytes int64) error {
 		_, err := cri.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
 			ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: bytes},

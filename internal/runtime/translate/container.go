@@ -33,6 +33,8 @@ type ContainerInput struct {
 	// Mounts are complete: volumes, hosts file, termination message. They become
 	// part of the configuration, which in a pod with its own users maps their owners.
 	Mounts []*runtimeapi.Mount
+	// Groups are those that the pod's volumes are for, beside the pod's own.
+	Groups []int64
 	// Devices and CDIDevices are handed to the runtime as they are.
 	Devices    []*runtimeapi.Device
 	CDIDevices []*runtimeapi.CDIDevice

@@ -133,7 +133,7 @@ func containerSecurity(s *Settings, in ContainerInput) (*runtimeapi.LinuxContain
 		// comment); where that isn't so, it is denied.
 		NoNewPrivs:               sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		SelinuxOptions:           profiles.SELinux(first(sc.SELinuxOptions, psc.SELinuxOptions)),
-		SupplementalGroups:       supplementalGroups(p),
+		SupplementalGroups:       withGroups(supplementalGroups(p), in.Groups),
 		SupplementalGroupsPolicy: groupsPolicy(p),
 	}
 	setUser(out, user, first(sc.RunAsGroup, psc.RunAsGroup), in.ImageUser)

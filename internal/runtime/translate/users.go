@@ -85,6 +85,16 @@ func supplementalGroups(p *v1.Pod) []int64 {
 	return append(groups, sc.SupplementalGroups...)
 }
 
+// withGroups adds those that aren't among the groups yet.
+func withGroups(groups, more []int64) []int64 {
+	for _, g := range more {
+		if !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
 // strictGroups says that the image's /etc/group isn't to add any groups.
 func strictGroups(p *v1.Pod) bool {
 	sc := p.Spec.SecurityContext

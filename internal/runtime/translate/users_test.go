@@ -64,3 +64,19 @@ func TestSandboxUsersAreMapped(t *testing.T) {
 		}
 	}
 }
+
+// Groups of volumes come after the pod's own, each once, for containers only.
+func TestGroupsOfVolumes(t *testing.T) {
+	p := webPod()
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(7)), SupplementalGroups: []int64{3}}
+	in := translate.ContainerInput{Pod: p, Container: &p.Spec.Containers[0], Groups: []int64{3, 70000}}
+	got, err := translate.ContainerConfig(settings(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "groups", got.GetLinux().GetSecurityContext().GetSupplementalGroups(), []int64{7, 3, 70000})
+	p.Spec.HostUsers, in.Users = ptr.To(false), &userns.Range{HostID: userns.Block, Length: userns.Block}
+	if _, err := translate.ContainerConfig(settings(), in); err == nil || !strings.Contains(err.Error(), "70000 doesn't exist") {
+		t.Errorf("got %v, want that 70000 doesn't exist", err)
+	}
+}

@@ -15,10 +15,14 @@
 //     the same namespace and name. Where an API server tells claims apart by UID, here a manifest
 //     that comes back is the same claim: manifests come and go with a file that is moved or
 //     restored.
+//     It stays bound while a pod that uses it is left, whatever becomes of the manifests (the API's finalizer
+//     kubernetes.io/pvc-protection); new pods wait for the manifest.
 //   - The claim of an ephemeral volume (KEP-1698) is its pod's alone, and gone with it. Nobody
 //     gets what it has released.
-//   - A released volume is anybody's once its manifest was gone, too, for as long as it takes the
-//     binder to see that. So people say that its data may be had, or are no more.
+//   - A released volume is anybody's once its manifest was gone, too, and no pod was left that uses it, for as long
+//     as it takes the binder to see that. So people say that its data may be had, or are no more. If both come
+//     back, because a file with all of them was moved away for a while, they are bound as before, unless another
+//     claim got the volume meanwhile for want of others.
 //   - A volume whose manifest is gone while that of its claim isn't is missed: the claim waits for it.
 package binder
 
@@ -40,8 +44,8 @@ import (
 )
 
 // Objects are the claims and volumes there are; what it returns is read-only. The error
-// for one that isn't there fits k8s.io/apimachinery/pkg/api/errors.IsNotFound, and that for one
-// of which it isn't known yet wraps objects.ErrReading. objects.Live fits.
+// for one that isn't there fits k8s.io/apimachinery/pkg/api/errors.IsNotFound, and objects.ErrRefused if a manifest
+// defines it nevertheless; that for one of which it isn't known yet wraps objects.ErrReading. objects.Live fits.
 type Objects interface {
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
@@ -123,11 +127,25 @@ func (b *Binder) bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (r request, 
 		return r, nil, false, err
 	}
 	if had, ok := b.bound.of(r.id); ok {
-		pv, err = b.held(ctx, r, had.Volume)
+		if pv, err = b.held(ctx, r, had.Volume); err == nil {
+			err = b.use(had, p.UID)
+		}
 		return r, pv, false, err
 	}
-	pv, err = b.first(ctx, r)
+	pv, err = b.first(ctx, r, p.UID)
 	return r, pv, b.unknown == nil, err
+}
+
+// use notes that a pod uses a claim, before it gets to see the volume.
+func (b *Binder) use(had binding, uid types.UID) error {
+	next := had.usedBy(uid)
+	if len(next.Users) == len(had.Users) {
+		return nil
+	}
+	if err := b.keep(b.bound.with(next)); err != nil {
+		return fmt.Errorf("%s is bound to PersistentVolume %s, but isn't given to the pod: %w", had.Claim, had.Volume, err)
+	}
+	return nil
 }
 
 // request finds out which claim is meant.
@@ -161,13 +179,13 @@ func (b *Binder) fromManifest(ctx context.Context, namespace, name string) (requ
 func (b *Binder) held(ctx context.Context, r request, name string) (*v1.PersistentVolume, error) {
 	pv, err := b.conf.Objects.PersistentVolume(ctx, name)
 	switch {
-	case apierrors.IsNotFound(err):
+	case gone(err):
 		return nil, r.awaits("it is lost: PersistentVolume %s, which it is bound to, is defined by no manifest any more; add that again, "+
-			"or remove the claim's as well for a while, to have it bound anew", name)
+			"or remove the claim's as well, and the pods that use it, for a while, to have it bound anew", name)
 	case err != nil:
 		return nil, r.awaits("it is bound to PersistentVolume %s: %w", name, err)
 	}
-	const stays = "a claim stays with its volume: take that edit back, or remove both manifests for a while, to have it bound anew"
+	const stays = "a claim stays with its volume: take that edit back, or remove both manifests, and the pods that use it, for a while, to have it bound anew"
 	switch want := r.claim.Spec.VolumeName; {
 	case want != "" && want != name:
 		return nil, r.awaits("it is bound to PersistentVolume %s, but asks for %s now (spec.volumeName); %s", name, want, stays)
@@ -183,8 +201,8 @@ func (b *Binder) held(ctx context.Context, r request, name string) (*v1.Persiste
 	return pv, nil
 }
 
-// first binds a claim that isn't bound yet.
-func (b *Binder) first(ctx context.Context, r request) (*v1.PersistentVolume, error) {
+// first binds a claim that isn't bound yet, for a pod.
+func (b *Binder) first(ctx context.Context, r request, uid types.UID) (*v1.PersistentVolume, error) {
 	if err := fromNothing(r); err != nil {
 		return nil, err
 	}
@@ -202,7 +220,7 @@ func (b *Binder) first(ctx context.Context, r request) (*v1.PersistentVolume, er
 	if err != nil {
 		return nil, err
 	}
-	if err := b.keep(b.bound.with(binding{Volume: pv.Name, Claim: r.id})); err != nil {
+	if err := b.keep(b.bound.with(binding{Volume: pv.Name, Claim: r.id}.usedBy(uid))); err != nil {
 		return nil, fmt.Errorf("%s fits PersistentVolume %s, but isn't bound to it: %w", r.id, pv.Name, err)
 	}
 	return pv, nil
@@ -235,12 +253,17 @@ func (b *Binder) withoutRecord(ctx context.Context, r request, pvs []*v1.Persist
 	return nil, r.awaits("it can't be told which PersistentVolume is its own: %w", b.unknown)
 }
 
-// Tidy lets go of volumes that were released and whose manifests are gone. It is to be called
+// Tidy lets go of volumes that were released, that no pod uses and whose manifests are gone. It is to be called
 // when objects have changed: a volume that comes back later is anybody's only if
 // its absence was seen.
 func (b *Binder) Tidy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.letGo(ctx)
+}
+
+// letGo is tidy, unless it isn't known yet which volumes there are.
+func (b *Binder) letGo(ctx context.Context) error {
 	if b.unknown != nil {
 		return nil
 	}
@@ -259,8 +282,9 @@ func (b *Binder) tidy(ctx context.Context, pvs []*v1.PersistentVolume) error {
 	for _, pv := range pvs {
 		defined[pv.Name] = true
 	}
-	gone := func(had binding) bool { return !defined[had.Volume] && b.released(ctx, had) }
-	next, changed := b.bound.without(gone)
+	next, changed := b.bound.without(func(had binding) bool {
+		return !defined[had.Volume] && len(had.Users) == 0 && b.released(ctx, had) && b.missing(ctx, had.Volume)
+	})
 	if !changed {
 		return nil
 	}
@@ -276,23 +300,42 @@ func (b *Binder) released(ctx context.Context, had binding) bool {
 		return had.Released
 	}
 	_, err := b.conf.Objects.PersistentVolumeClaim(ctx, had.Claim.Namespace, had.Claim.Name)
-	return apierrors.IsNotFound(err)
+	return gone(err)
 }
 
-// Forget says that a pod is gone, and the claims of its ephemeral volumes with it. It is to be
-// called before everything else that tells of the pod is deleted, and again after an
-// error. For a pod without such claims it does nothing.
-func (b *Binder) Forget(uid types.UID) error {
+// missing reports whether a volume is gone still: it may have come back with the edit that took its claim.
+func (b *Binder) missing(ctx context.Context, name string) bool {
+	_, err := b.conf.Objects.PersistentVolume(ctx, name)
+	return gone(err)
+}
+
+// gone reports whether no manifest defines what wasn't to be had; a mistake in one takes nothing away.
+func gone(err error) bool { return apierrors.IsNotFound(err) && !errors.Is(err, objects.ErrRefused) }
+
+// Forget says that a pod is gone: it uses no claim any more, and the claims of its ephemeral volumes
+// are gone with it. It is to be called before everything else that tells of the pod is deleted, and again after an
+// error.
+func (b *Binder) Forget(ctx context.Context, uid types.UID) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	next, changed := b.bound.release(uid)
+	next, changed := b.bound.forget(uid)
 	if !changed {
 		return nil
 	}
 	if err := b.keep(next); err != nil {
-		return fmt.Errorf("the ephemeral claims of the pod with UID %s can't be let go: %w", uid, err)
+		return fmt.Errorf("the claims of the pod with UID %s can't be let go: %w", uid, err)
+	}
+	if err := b.letGo(ctx); err != nil { // which the pod needn't wait for: it is tried again by Tidy
+		b.log.Error(err, "What a pod used that is gone stays taken for now", "podUID", uid)
 	}
 	return nil
+}
+
+// Pods lists the pods that use claims, or have claims of their own, and weren't forgotten, in order.
+func (b *Binder) Pods() []types.UID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bound.pods()
 }
 
 // tell tells that a claim was bound, and of what people may expect of its volume in vain.

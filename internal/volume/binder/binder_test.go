@@ -77,9 +77,31 @@ func TestALostVolumeIsWaitedFor(t *testing.T) {
 	n.has(t, user(t, "data"), "a")
 
 	n.remove(volumeKey("a"), claimKey("data"))
-	n.tidy(t)
+	n.gone(t, user(t, "data"))
 	n.define(t, pv("a", "1Gi")+pvc("data", "1Gi", "volumeName: b"))
 	n.has(t, user(t, "data"), "b")
+}
+
+// TestAMistakeInAManifestLetsNothingGo: what it defines isn't gone.
+func TestAMistakeInAManifestLetsNothingGo(t *testing.T) {
+	n := start(t)
+	n.define(t, pv("a", "1Gi")+pvc("data", "1Gi")+pvc("other", "1Gi"))
+	n.has(t, user(t, "data"), "a")
+	n.refuse(volumeKey("a"))
+	n.tidy(t)
+	n.restart(t)
+	n.waits(t, user(t, "data"), "data", `it is bound to PersistentVolume a: persistentvolume "a" not found (/etc/m/x.yaml defines it, but there is a mistake in that`)
+	n.refuse(volumeKey("a"), claimKey("data"))
+	n.gone(t, user(t, "data"))
+	n.tidy(t)
+	n.restart(t)
+	n.waits(t, user(t, "data"), "data", `persistentvolumeclaim "data" not found in namespace "default" (/etc/m/x.yaml defines it, but there is a mistake in that`)
+	n.refuse(claimKey("data"))
+	n.define(t, pv("a", "1Gi"))
+	n.waits(t, user(t, "other"), "other", "a is taken by PersistentVolumeClaim default/data")
+	n.refuse()
+	n.define(t, pvc("data", "1Gi"))
+	n.has(t, user(t, "data"), "a")
 }
 
 func TestAReleasedVolumeIsKept(t *testing.T) {
@@ -87,6 +109,7 @@ func TestAReleasedVolumeIsKept(t *testing.T) {
 	n.define(t, pv("a", "1Gi")+pvc("data", "1Gi"))
 	n.has(t, user(t, "data"), "a")
 	n.remove(claimKey("data"))
+	n.gone(t, user(t, "data"))
 	n.define(t, pvc("other", "1Gi"))
 	n.tidy(t)
 	n.restart(t)
@@ -96,12 +119,82 @@ func TestAReleasedVolumeIsKept(t *testing.T) {
 	n.has(t, user(t, "data"), "a")
 	n.waits(t, user(t, "other"), "other", "a is taken by PersistentVolumeClaim default/data")
 
+	n.gone(t, user(t, "data"))
 	n.remove(claimKey("data"), volumeKey("a"))
 	n.waits(t, user(t, "other"), "other") // which sees that it is gone
 	n.restart(t)
 	n.define(t, pv("a", "1Gi")+pvc("data", "1Gi"))
 	n.has(t, user(t, "other"), "a")
 	n.waits(t, user(t, "data"), "data", "a is taken by PersistentVolumeClaim default/other")
+}
+
+// TestAClaimStaysBoundWhileAPodUsesIt: what pods have mounted isn't given to others, whatever becomes of the
+// manifests and of the agent.
+func TestAClaimStaysBoundWhileAPodUsesIt(t *testing.T) {
+	n := start(t)
+	n.define(t, pv("a", "1Gi")+pvc("data", "1Gi")+pvc("other", "1Gi"))
+	first, second := userOf(t, "uid-1", "data"), userOf(t, "uid-2", "data")
+	n.has(t, first, "a")
+	n.has(t, second, "a")
+	for _, left := range []*v1.Pod{first, second} {
+		n.remove(claimKey("data"), volumeKey("a"))
+		n.tidy(t)
+		n.restart(t)
+		n.tidy(t)
+		n.define(t, pv("a", "1Gi"))
+		n.waits(t, userOf(t, "uid-3", "other"), "other", "a was released by PersistentVolumeClaim default/data, and pods that used that before use it still")
+		n.define(t, pvc("data", "1Gi")) // which comes back
+		n.has(t, left, "a")
+		n.remove(claimKey("data"), volumeKey("a"))
+		n.gone(t, left)
+	}
+	n.restart(t)
+	n.define(t, pv("a", "1Gi")+pvc("data", "1Gi"))
+	n.has(t, userOf(t, "uid-3", "other"), "a")
+	n.waits(t, first, "data", "a is taken by PersistentVolumeClaim default/other")
+	if got := n.Pods(); !slices.Equal(got, []types.UID{"uid-3"}) {
+		t.Errorf("claims are used by %v", got)
+	}
+}
+
+// TestPodsWithClaims are known to a binder that comes later.
+func TestPodsWithClaims(t *testing.T) {
+	n := start(t)
+	n.define(t, pv("a", "1Gi")+pv("b", "1Gi")+pvc("data", "1Gi"))
+	for _, p := range []*v1.Pod{userOf(t, "uid-2", "data"), podOf(t, "web", "uid-1", scratch), userOf(t, "uid-2", "data")} {
+		if _, err := n.bind(t, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.restart(t)
+	if got := n.Pods(); !slices.Equal(got, []types.UID{"uid-1", "uid-2"}) {
+		t.Errorf("claims are used by %v", got)
+	}
+	for _, uid := range n.Pods() {
+		if err := n.Forget(t.Context(), uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := n.Pods(); len(got) > 0 {
+		t.Errorf("claims are used by %v", got)
+	}
+}
+
+// TestAnEditWhileVolumesAreLookedAt: a volume that comes back with the edit that takes its claim was never gone
+// together with that.
+func TestAnEditWhileVolumesAreLookedAt(t *testing.T) {
+	n := start(t)
+	n.define(t, pv("a", "1Gi")+pvc("data", "1Gi")+pvc("other", "1Gi"))
+	n.has(t, user(t, "data"), "a")
+	n.gone(t, user(t, "data"))
+	n.remove(volumeKey("a"))
+	n.listed = func() {
+		n.define(t, pv("a", "1Gi"))
+		n.remove(claimKey("data"))
+	}
+	n.tidy(t)
+	n.listed = nil
+	n.waits(t, user(t, "other"), "other", "a was released by PersistentVolumeClaim default/data, and is kept with its data")
 }
 
 // TestNothingIsLetGoBeforeAllIsKnown: what a source hasn't told yet isn't gone.
@@ -112,7 +205,7 @@ func TestNothingIsLetGoBeforeAllIsKnown(t *testing.T) {
 	n.define(t, pv("b", "1Gi"))
 	p := podOf(t, "web", "uid-1", scratch)
 	n.has(t, p, "b")
-	if err := n.Forget(p.UID); err != nil {
+	if err := n.Forget(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
 	n.restart(t)
@@ -178,7 +271,7 @@ func TestEphemeralClaims(t *testing.T) {
 	}
 	n.has(t, first, "a")
 
-	if err := n.Forget("uid-1"); err != nil {
+	if err := n.Forget(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}
 	n.restart(t)
@@ -191,7 +284,7 @@ func TestEphemeralClaims(t *testing.T) {
 	n.has(t, second, "b")
 	n.has(t, user(t, "data"), "a")
 	for _, uid := range []types.UID{"uid-1", "never seen", ""} {
-		if err := n.Forget(uid); err != nil {
+		if err := n.Forget(t.Context(), uid); err != nil {
 			t.Errorf("forget %q: %v", uid, err)
 		}
 	}
@@ -206,7 +299,7 @@ func TestAPodThatComesBackHasAnotherClaim(t *testing.T) {
 	p := podOf(t, "web", "uid-1", scratch)
 	for _, volume := range []string{"a", "b"} {
 		n.has(t, p, volume)
-		if err := n.Forget(p.UID); err != nil {
+		if err := n.Forget(t.Context(), p.UID); err != nil {
 			t.Fatal(err)
 		}
 		n.restart(t)
@@ -225,7 +318,7 @@ func TestAClaimThatIsNotThePodsOwnIsNotUsed(t *testing.T) {
 	n.define(t, pvc("web-scratch", "1Gi")) // too late
 	n.has(t, p, "a")
 	n.waits(t, user(t, "web-scratch"), "web-scratch", "the name is also that of an ephemeral volume's claim, of the pod with UID uid-1")
-	if err := n.Forget("uid-1"); err != nil {
+	if err := n.Forget(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}
 	n.has(t, user(t, "web-scratch"), "b")
@@ -278,4 +371,45 @@ func TestManyAtOnce(t *testing.T) {
 	if len(got) != claims {
 		t.Errorf("%d volumes are bound, want %d", len(got), claims)
 	}
+}
+
+// TestManifestsThatComeBackTogether: a file that holds claims, volumes and pods is moved away, and back.
+func TestManifestsThatComeBackTogether(t *testing.T) {
+	n := start(t)
+	all := func() { n.define(t, pv("a", "1Gi")+pv("b", "1Gi")+pvc("one", "1Gi")+pvc("two", "1Gi")) }
+	all()
+	one, two, three := userOf(t, "uid-1", "one"), userOf(t, "uid-2", "two"), userOf(t, "uid-3", "three")
+	n.has(t, one, "a")
+	n.has(t, two, "b")
+	for range 2 {
+		n.gone(t, one)
+		n.gone(t, two)
+		n.remove(volumeKey("a"), volumeKey("b"), claimKey("one"), claimKey("two"))
+		n.tidy(t)
+		n.restart(t)
+		all()
+		n.define(t, pv("c", "2Gi")+pvc("three", "1Gi"))
+		n.has(t, three, "c") // rather than what others had
+		n.has(t, two, "b")   // in whatever order they come
+		n.has(t, one, "a")
+	}
+	n.gone(t, two)
+	n.remove(volumeKey("b"), claimKey("two"))
+	n.tidy(t)
+	n.define(t, pv("b", "1Gi")+pvc("four", "1Gi"))
+	n.has(t, userOf(t, "uid-4", "four"), "b") // which is anybody's all the same
+	n.define(t, pv("d", "1Gi")+pvc("two", "1Gi"))
+	n.has(t, two, "d")
+
+	again := func(volumes, claim string) {
+		n.gone(t, two)
+		n.remove(volumeKey("d"), volumeKey("e"), claimKey("two"))
+		n.tidy(t)
+		n.define(t, volumes+claim)
+	}
+	both := pv("d", "1Gi") + pv("e", "1Gi")
+	again(both, pvc("two", "1Gi", "volumeName: e"))
+	n.has(t, two, "e")
+	again(both, pvc("two", "1Gi"))
+	n.has(t, two, "e") // what it had last counts
 }

@@ -43,8 +43,26 @@ type node struct {
 
 	mu      sync.Mutex
 	defined map[objects.Key]*objects.Desired
+	// refused are objects whose manifests have mistakes, and where they are.
+	refused map[objects.Key]string
 	synced  bool
 	events  []string
+	// listed, if there is one, is called each time after volumes were listed.
+	listed func()
+}
+
+// listing tells of each list of volumes.
+type listing struct {
+	*objects.Live
+	n *node
+}
+
+func (l listing) PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error) {
+	list, err := l.Live.PersistentVolumes(ctx)
+	if l.n.listed != nil {
+		l.n.listed()
+	}
+	return list, err
 }
 
 func newNode(dir string) *node {
@@ -62,7 +80,7 @@ func start(t *testing.T) *node {
 
 func (n *node) new() *binder.Binder {
 	return binder.New(binder.Config{
-		Dir: n.dir, Objects: objects.NewLive(n.current), Recorder: n,
+		Dir: n.dir, Objects: listing{objects.NewLive(n.current), n}, Recorder: n,
 		NodeLabels: map[string]string{v1.LabelHostname: "node1", "disk": "ssd"},
 	}, logr.Discard())
 }
@@ -83,7 +101,7 @@ func (n *node) current() *objects.Set {
 	for _, d := range n.defined {
 		list = append(list, d)
 	}
-	return objects.NewSet(list, n.synced)
+	return objects.NewSet(list, n.synced).WithRefused(n.refused)
 }
 
 func (n *node) Event(p *v1.Pod, e pod.Event) {
@@ -125,6 +143,17 @@ func (n *node) remove(keys ...objects.Key) {
 	defer n.mu.Unlock()
 	for _, k := range keys {
 		delete(n.defined, k)
+	}
+}
+
+// refuse has the manifest of these have a mistake, and no others.
+func (n *node) refuse(keys ...objects.Key) {
+	n.remove(keys...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused = map[objects.Key]string{}
+	for _, k := range keys {
+		n.refused[k] = "/etc/m/x.yaml"
 	}
 }
 
@@ -172,7 +201,13 @@ func podOf(t errorer, name, uid, volumes string) *v1.Pod {
 
 func user(t errorer, claim string) *v1.Pod {
 	t.Helper()
-	return podOf(t, "user", "uid-user", "{name: v, persistentVolumeClaim: {claimName: "+claim+"}}")
+	return userOf(t, "uid-user", claim)
+}
+
+// userOf returns the pod of this UID, which uses a claim.
+func userOf(t errorer, uid, claim string) *v1.Pod {
+	t.Helper()
+	return podOf(t, "user", uid, "{name: v, persistentVolumeClaim: {claimName: "+claim+"}}")
 }
 
 // bind binds the only volume of a pod, and returns the name of the PersistentVolume.
@@ -212,6 +247,14 @@ func (n *node) waits(t errorer, p *v1.Pod, claim string, why ...string) {
 		if !strings.Contains(err.Error(), w) {
 			t.Fatalf("told %q, want %q in it", err, w)
 		}
+	}
+}
+
+// gone says that a pod is gone.
+func (n *node) gone(t errorer, p *v1.Pod) {
+	t.Helper()
+	if err := n.Forget(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 			}
 			put(t, filepath.Join(dir, "web"), nil)
 			put(t, filepath.Join(dir, "forgetting"), nil)
-			if err := n.Forget("uid-1"); err != nil {
+			if err := n.Forget(t.Context(), "uid-1"); err != nil {
 				return err
 			}
 			put(t, filepath.Join(dir, "forgotten"), nil)

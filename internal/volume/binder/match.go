@@ -25,8 +25,8 @@ type misfit struct {
 }
 
 // pick returns the volume that a claim is to be bound to: the one that it asks for by name,
-// or else one that is reserved for it, or else the smallest that fits. An error tells of the volumes
-// that come nearest to that.
+// or else one that is reserved for it, or else the one it had before it was let go, or else the smallest that fits,
+// rather one that no other claim had. An error tells of the volumes that come nearest to that.
 func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	if len(pvs) == 0 {
 		return nil, r.awaits("there is no PersistentVolume for it: no manifest defines any, and nothing here makes them; add one")
@@ -40,7 +40,7 @@ func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume
 	for _, pv := range list {
 		if rank, why := b.unfit(ctx, r, pv); why != "" {
 			misfits = append(misfits, misfit{pv.Name, rank, why})
-		} else if best == nil || smaller(pv, best) {
+		} else if best == nil || b.better(r, pv, best) {
 			best = pv
 		}
 	}
@@ -71,8 +71,21 @@ func candidates(r request, pvs []*v1.PersistentVolume) ([]*v1.PersistentVolume, 
 	return pvs, nil
 }
 
-func smaller(a, b *v1.PersistentVolume) bool {
-	return cmp.Or(a.Spec.Capacity.Storage().Cmp(*b.Spec.Capacity.Storage()), cmp.Compare(a.Name, b.Name)) < 0
+// better reports whether a claim had rather have one volume than another.
+func (b *Binder) better(r request, pv, other *v1.PersistentVolume) bool {
+	return cmp.Or(cmp.Compare(b.strangeness(r, pv), b.strangeness(r, other)),
+		pv.Spec.Capacity.Storage().Cmp(*other.Spec.Capacity.Storage()), cmp.Compare(pv.Name, other.Name)) < 0
+}
+
+// strangeness is 0 for a volume that a claim had before it was let go, 2 for one that another claim had.
+func (b *Binder) strangeness(r request, pv *v1.PersistentVolume) int {
+	switch had, known := b.bound[pv.Name]; {
+	case !known:
+		return 1
+	case had.Claim == r.id:
+		return 0
+	}
+	return 2
 }
 
 // told is what is told of volumes that don't fit.
@@ -230,9 +243,12 @@ func (b *Binder) asked(s *v1.NodeSelector) string {
 
 // taken tells if another claim has the volume, or is to have it.
 func (b *Binder) taken(ctx context.Context, r request, pv *v1.PersistentVolume) string {
-	if had, bound := b.bound[pv.Name]; bound && (had.Claim != r.id || had.Released) {
-		if !b.released(ctx, had) {
+	if had, bound := b.bound[pv.Name]; bound && !had.Former && (had.Claim != r.id || had.Released) {
+		switch {
+		case !b.released(ctx, had):
 			return "is taken by " + had.Claim.String()
+		case len(had.Users) > 0:
+			return fmt.Sprintf("was released by %s, and pods that used that before use it still", had.Claim)
 		}
 		return fmt.Sprintf("was released by %s, and is kept with its data; to let others have it, remove its manifest for a while", had.Claim)
 	}

@@ -41,14 +41,27 @@ type binding struct {
 	// Released says that the pod that the claim is of is gone. One that comes back with the same
 	// UID, as a static pod may, has another claim.
 	Released bool `json:"released,omitempty"`
+	// Former says that the volume was let go of: it is anybody's, but rather that claim's than another's if both
+	// come back.
+	Former bool `json:"former,omitempty"`
+	// Users are the pods that use a claim from a manifest and aren't gone. It is never changed.
+	Users []types.UID `json:"users,omitempty"`
 }
 
-// bindings are all there are, by the volume's name. They are never changed.
+// usedBy adds a pod to the users of a claim from a manifest.
+func (had binding) usedBy(uid types.UID) binding {
+	if had.Claim.Pod == "" && !slices.Contains(had.Users, uid) {
+		had.Users = append(slices.Clone(had.Users), uid)
+	}
+	return had
+}
+
+// bindings are all there are, and were, by the volume's name. They are never changed.
 type bindings map[string]binding
 
 // of returns the binding of a claim.
 func (s bindings) of(id claimID) (binding, bool) {
-	return s.find(func(had binding) bool { return had.Claim == id && !had.Released })
+	return s.find(func(had binding) bool { return had.Claim == id && !had.Released && !had.Former })
 }
 
 // ephemeral returns the binding of a claim of this name that is a living pod's.
@@ -67,29 +80,60 @@ func (s bindings) find(wanted func(binding) bool) (binding, bool) {
 	return binding{}, false
 }
 
+// with adds a binding, in place of what the claim had formerly.
 func (s bindings) with(one binding) bindings {
 	next := maps.Clone(s)
+	maps.DeleteFunc(next, func(_ string, had binding) bool { return had.Former && had.Claim == one.Claim })
 	next[one.Volume] = one
 	return next
 }
 
-// without leaves out what is gone.
+// without lets go of what is gone. The claim of a pod's own volume never comes back.
 func (s bindings) without(gone func(binding) bool) (next bindings, changed bool) {
 	next = maps.Clone(s)
-	maps.DeleteFunc(next, func(_ string, had binding) bool { return gone(had) })
-	return next, len(next) != len(s)
-}
-
-// release marks what the claims of a pod had.
-func (s bindings) release(uid types.UID) (next bindings, changed bool) {
-	next = maps.Clone(s)
 	for name, had := range s {
-		if uid != "" && had.Claim.Pod == uid && !had.Released {
-			had.Released, changed = true, true
-			next[name] = had
+		if had.Former || !gone(had) {
+			continue
 		}
+		changed = true
+		if had.Claim.Pod != "" {
+			delete(next, name)
+			continue
+		}
+		had.Former = true
+		next[name] = had
 	}
 	return next, changed
+}
+
+// forget takes out a pod: as a user, and as the owner of claims, which have released what they had.
+func (s bindings) forget(uid types.UID) (next bindings, changed bool) {
+	next = maps.Clone(s)
+	for name, had := range s {
+		switch {
+		case uid != "" && had.Claim.Pod == uid && !had.Released:
+			had.Released = true
+		case slices.Contains(had.Users, uid):
+			had.Users = slices.DeleteFunc(slices.Clone(had.Users), func(u types.UID) bool { return u == uid })
+		default:
+			continue
+		}
+		next[name], changed = had, true
+	}
+	return next, changed
+}
+
+// pods lists the pods that are named, in order.
+func (s bindings) pods() []types.UID {
+	var list []types.UID
+	for _, had := range s {
+		list = append(list, had.Users...)
+		if had.Claim.Pod != "" && !had.Released {
+			list = append(list, had.Claim.Pod)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // Restore reads what was bound before the agent started; it is to be called once, before
@@ -140,7 +184,7 @@ func parse(text []byte) (bindings, error) {
 		if _, twice := bound[one.Volume]; twice {
 			return nil, fmt.Errorf("it has PersistentVolume %s twice", one.Volume)
 		}
-		if other, twice := bound.of(one.Claim); twice && !one.Released {
+		if other, twice := bound.of(one.Claim); twice && !one.Released && !one.Former {
 			return nil, fmt.Errorf("it has %s twice, with PersistentVolumes %s and %s", one.Claim, other.Volume, one.Volume)
 		}
 		bound[one.Volume] = one

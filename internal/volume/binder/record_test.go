@@ -19,11 +19,11 @@ func TestTheRecordIsReadable(t *testing.T) {
 	n.define(t, pv("a", "1Gi")+pv("b", "1Gi")+pvc("data", "1Gi", "volumeName: b"))
 	n.has(t, user(t, "data"), "b")
 	n.has(t, podOf(t, "web", "uid-1", scratch), "a")
-	if err := n.Forget("uid-1"); err != nil {
+	if err := n.Forget(t.Context(), "uid-1"); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(n.record())
-	want := `"data":[{"volume":"a","claim":{"namespace":"default","name":"web-scratch","pod":"uid-1"},"released":true},{"volume":"b","claim":{"namespace":"default","name":"data"}}]}`
+	want := `"data":[{"volume":"a","claim":{"namespace":"default","name":"web-scratch","pod":"uid-1"},"released":true},{"volume":"b","claim":{"namespace":"default","name":"data"},"users":["uid-user"]}]}`
 	if err != nil || !strings.HasPrefix(string(text), `{"version":1,`) || !strings.HasSuffix(string(text), want) {
 		t.Errorf("%v: %s\nwant %s", err, text, want)
 	}
@@ -91,7 +91,7 @@ func TestARecordThatCannotBeUsedKeepsVolumesFromOthers(t *testing.T) {
 				t.Errorf("told each time: %q", n.events)
 			}
 			n.tidy(t)
-			if err := n.Forget("uid-1"); err != nil {
+			if err := n.Forget(t.Context(), "uid-1"); err != nil {
 				t.Error(err)
 			}
 
@@ -146,18 +146,21 @@ func TestWhatIsNotOnDiskIsNotBound(t *testing.T) {
 	if err == nil || errors.As(err, &awaits) || !strings.Contains(err.Error(), "PersistentVolumeClaim default/data fits PersistentVolume b, but isn't bound to it") {
 		t.Errorf("error %v", err)
 	}
-	if err := n.Forget("uid-1"); err == nil {
+	if err := n.Forget(t.Context(), "uid-1"); err == nil {
 		t.Error("forgotten")
 	}
 	n.has(t, ephemeral, "a") // for which nothing needs to be written
-	n.remove(volumeKey("a"))
-	n.remove(volumeKey("b"))
 	repair()
-	n.has(t, user(t, "other"), "c")
-	if err := n.Forget("uid-1"); err != nil {
-		t.Error(err)
-	}
+	n.has(t, user(t, "data"), "b")
+	n.gone(t, user(t, "data"))
 	repair = n.breakDisk(t)
+	if _, err := n.bind(t, user(t, "data")); err == nil || !strings.Contains(err.Error(), "PersistentVolumeClaim default/data is bound to PersistentVolume b, but isn't given to the pod") {
+		t.Errorf("given to a pod that nobody would know of: %v", err)
+	}
+	repair()
+	n.gone(t, ephemeral)
+	repair = n.breakDisk(t)
+	n.remove(volumeKey("a"))
 	if err := n.Tidy(t.Context()); err == nil {
 		t.Error("let go")
 	}
@@ -165,7 +168,24 @@ func TestWhatIsNotOnDiskIsNotBound(t *testing.T) {
 	n.restart(t)
 	n.tidy(t)
 	n.define(t, pv("a", "1Gi"))
+	n.has(t, user(t, "other"), "a")
+}
+
+// TestAPodIsForgottenWhileVolumesAreUnknown: what it used is let go of later.
+func TestAPodIsForgottenWhileVolumesAreUnknown(t *testing.T) {
+	n := start(t)
+	n.define(t, pv("a", "1Gi")+pvc("data", "1Gi")+pvc("other", "1Gi"))
 	n.has(t, user(t, "data"), "a")
+	n.remove(volumeKey("a"), claimKey("data"))
+	n.sync(false)
+	n.gone(t, user(t, "data"))
+	n.sync(true)
+	n.define(t, pv("a", "1Gi"))
+	n.waits(t, user(t, "other"), "other", "a was released")
+	n.remove(volumeKey("a"))
+	n.tidy(t)
+	n.define(t, pv("a", "1Gi"))
+	n.has(t, user(t, "other"), "a")
 }
 
 // breakDisk makes writing fail until it is repaired.

@@ -44,25 +44,28 @@ func (p *Plugin) Name() string { return p.source.Name }
 // Supports reports whether the volume is of the plugin's kind.
 func (p *Plugin) Supports(s volume.Spec) bool { return s.Persistent == nil && p.source.Supports(s) }
 
-// Mount makes the folder and writes the files. If these can't be had and containers use
-// the volume already, it stays as it is: an agent that comes back adopts pods whose objects
-// have gone meanwhile. Refresh tells of that.
+// Mount makes the folder and writes the files. If that fails and containers use the volume already, it
+// stays as it is: an agent that comes back adopts pods whose objects have gone meanwhile, or don't fit
+// the volume any more. Refresh tells of that.
 func (p *Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
-	mounted := volume.Mounted{Path: r.Dir, ReadOnly: true}
+	err := p.mount(ctx, r)
+	kept := err != nil && r.InUse && ctx.Err() == nil && p.whole(ctx, r)
+	if err != nil && !kept {
+		return volume.Mounted{}, err
+	}
+	return volume.Mounted{Path: r.Dir, ReadOnly: true, Kept: kept}, nil
+}
+
+func (p *Plugin) mount(ctx context.Context, r volume.Request) error {
 	files, err := p.files(ctx, r)
 	if err != nil {
-		if r.InUse && ctx.Err() == nil && p.whole(ctx, r) {
-			return mounted, nil
-		}
-		return volume.Mounted{}, err
+		return err
 	}
 	if err := p.folder(r); err != nil {
-		return volume.Mounted{}, err
+		return err
 	}
-	if _, err := p.write(ctx, r, files); err != nil {
-		return volume.Mounted{}, err
-	}
-	return mounted, nil
+	_, err = p.write(ctx, r, files)
+	return err
 }
 
 // Refresh writes the files if they aren't what they should be. If they can't be had, those that
@@ -157,11 +160,11 @@ func (p *Plugin) open(r volume.Request) (*os.File, error) {
 func (p *Plugin) write(ctx context.Context, r volume.Request, files map[string]payload.File) (changed bool, err error) {
 	dir, err := p.open(r)
 	if err != nil {
-		return false, fmt.Errorf("the volume isn't there any more: %w", err)
+		return false, fmt.Errorf("the volume isn't there any more (its containers keep what they have; to get it anew, remove the pod and create it again): %w", err)
 	}
 	defer dir.Close()
 	group, _ := owner(r)
-	changed, err = payload.WriteTo(ctx, dir, files, payload.Options{Group: group})
+	changed, err = payload.WriteTo(ctx, dir, files, payload.Options{Group: group, MountPoints: mountPoints(r.Pod, r.Spec.Volume.Name)})
 	if p.source.Memory != nil && errors.Is(err, unix.ENOSPC) {
 		return changed, fmt.Errorf("the files don't fit into the %d MiB of memory that the volume may take: have fewer keys: %w", p.size(r.Spec)>>20, err)
 	}

@@ -5,7 +5,9 @@ package fusetest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -25,27 +27,24 @@ const (
 
 // Server serves one mount. Its methods may be called from any goroutine.
 type Server struct {
-	// dev and wake are bare descriptors that a thread of its own polls. Go's poller isn't
-	// used: it asks a file that is opened whether it can be polled, which a FUSE file system
-	// is asked for in turn, while nothing else that is polled can go on.
-	dev, wake int
 	// control is the connection's folder in fusectl.
 	control string
 
-	mu   sync.Mutex // one change of hung at a time
-	hung bool
-
-	parked, resumed, ended chan struct{}
+	mu      sync.Mutex // one order at a time
+	hung    bool
+	process *exec.Cmd
+	orders  io.WriteCloser
+	done    io.Reader
 }
 
 // Mount mounts a read-only file system at the folder dir, which has to be there: a root
 // folder (0755) with one file (0644). Nothing of it is cached: every stat, opening and
 // reading is a request. The test has to run as root, best in a mount namespace of its own
-// (mounttest.Run).
+// (mounttest.Run), and its package's TestMain has to call Main.
 //
 // At the end of the test the connection is aborted, which frees whoever waits for an
 // answer, and everything that is mounted at dir by then is taken off. When
-// the test's process is killed, the kernel does both.
+// the test's process is killed, the server ends, and the kernel aborts the connection.
 func Mount(t testing.TB, dir string) *Server {
 	t.Helper()
 	connections := t.TempDir()
@@ -53,29 +52,28 @@ func Mount(t testing.TB, dir string) *Server {
 		t.Fatalf("mount fusectl: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(connections, unix.MNT_DETACH) }) // after the server's end, which needs it
-	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatalf("open /dev/fuse: %v", err)
 	}
-	t.Cleanup(func() { _ = unix.Close(dev) })
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(wake) })
-	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", dev)
+	dev := os.NewFile(uintptr(fd), "/dev/fuse")
+	defer dev.Close() // the connection is to end with the server, which has its own
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)
 	if err := unix.Mount("fusetest", dir, "fuse.fusetest", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		t.Fatalf("mount a FUSE file system at %s: %v", dir, err)
 	}
-	s := &Server{dev: dev, wake: wake, parked: make(chan struct{}), resumed: make(chan struct{}), ended: make(chan struct{})}
-	go s.run()
+	s := &Server{}
 	t.Cleanup(func() { s.end(t, dir) })
 	number, err := connection(dir)
 	if err != nil {
 		t.Fatalf("find the connection of %s: %v", dir, err)
 	}
 	s.control = filepath.Join(connections, number)
-	// This also tells the kernel once and for all that files here can't be polled.
+	if err := s.start(dev); err != nil {
+		t.Fatalf("start the FUSE server: %v", err)
+	}
+	// This also tells the kernel once and for all that files here can't be polled and needn't be
+	// flushed: from now on opening and closing them waits for neither.
 	if _, err := os.ReadFile(filepath.Join(dir, File)); err != nil {
 		t.Fatalf("the FUSE server doesn't answer: %v", err)
 	}
@@ -99,36 +97,43 @@ func connection(dir string) (string, error) {
 	return strconv.Itoa(at[len(at)-1].Minor), nil
 }
 
-// run answers until the connection is gone.
-func (s *Server) run() {
-	defer close(s.ended)
-	buf := make([]byte, 128<<10)
-	for {
-		fds := []unix.PollFd{{Fd: int32(s.dev), Events: unix.POLLIN}, {Fd: int32(s.wake), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, -1); errors.Is(err, unix.EINTR) {
-			continue
-		} else if err != nil {
-			return
-		}
-		if fds[1].Revents != 0 {
-			var count [8]byte
-			_, _ = unix.Read(s.wake, count[:]) // empties it: nobody else reads
-			s.parked <- struct{}{}
-			<-s.resumed
-			continue
-		}
-		n, err := unix.Read(s.dev, buf)
-		switch {
-		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-			// Who asked doesn't wait any more.
-		case err != nil:
-			return // ENODEV: aborted or unmounted
-		default:
-			if out := answer(buf[:n]); out != nil {
-				_, _ = unix.Write(s.dev, out) // whoever doesn't wait any more gets none
-			}
-		}
+// start starts the server's process.
+func (s *Server) start(dev *os.File) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
 	}
+	cmd := exec.Command(self, "-test.run=^$") // which runs nothing, should TestMain not know what to do
+	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd.ExtraFiles = []*os.File{dev}
+	cmd.Stderr = os.Stderr
+	orders, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	done, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.process, s.orders, s.done = cmd, orders, done
+	if !s.order(toAnswer) {
+		return errors.New("it doesn't do as it is told: does TestMain call fusetest.Main?")
+	}
+	return nil
+}
+
+// order has the server do something, and returns whether it does that now. One that has ended
+// doesn't.
+func (s *Server) order(what byte) bool {
+	if _, err := s.orders.Write([]byte{what}); err != nil {
+		return false
+	}
+	var did [1]byte
+	_, err := io.ReadFull(s.done, did[:])
+	return err == nil && did[0] == what
 }
 
 // Hang stops answering: whatever is asked for from now on waits until Resume or Abort. What
@@ -137,16 +142,8 @@ func (s *Server) run() {
 func (s *Server) Hang() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.hung {
-		return
-	}
-	// Requests aren't read any more. If they were read and not answered, a test that
-	// is killed would stay for ever: who waits for what was read can't be killed.
-	_, _ = unix.Write(s.wake, []byte{1, 1, 1, 1, 1, 1, 1, 1}) // an eventfd that is empty takes any number
-	select {
-	case <-s.parked:
-		s.hung = true
-	case <-s.ended:
+	if !s.hung {
+		s.hung = s.order(toHang)
 	}
 }
 
@@ -154,11 +151,10 @@ func (s *Server) Hang() {
 func (s *Server) Resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.hung {
-		return
+	if s.hung {
+		s.order(toAnswer)
+		s.hung = false
 	}
-	s.resumed <- struct{}{}
-	s.hung = false
 }
 
 // Abort ends the connection: everybody who waits, and whoever asks later, gets ENOTCONN or
@@ -212,6 +208,8 @@ func (s *Server) end(t testing.TB, dir string) {
 	for unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
 		continue
 	}
-	s.Resume()
-	<-s.ended
+	if s.process != nil {
+		_ = s.process.Process.Kill() // sooner than by taking its orders away, and it has nothing to lose
+		_ = s.process.Wait()         // what became of it doesn't matter any more
+	}
 }

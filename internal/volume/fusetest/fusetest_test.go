@@ -1,10 +1,14 @@
 package fusetest_test
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"go.uber.org/goleak"
@@ -14,7 +18,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
-func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
+func TestMain(m *testing.M) {
+	os.Exit(fusetest.Main(func() int { return mounttest.Run(m) }))
+}
 
 func TestItIsAFolderWithOneFile(t *testing.T) {
 	dir := t.TempDir()
@@ -106,6 +112,61 @@ func TestTheEndOfATestReleasesEverything(t *testing.T) {
 	}
 	if ok, err := mountinfo.Mounted(dir); ok || err != nil {
 		t.Errorf("still mounted: %v, %v", ok, err)
+	}
+}
+
+// TestAKilledTestGoes, and the server with it, while files of the hung file system are open and asked for.
+func TestAKilledTestGoes(t *testing.T) {
+	const folder = "FUSETEST_KILLED"
+	if dir := os.Getenv(folder); dir != "" { // the one that is killed
+		s := fusetest.Mount(t, dir)
+		f, err := os.Open(filepath.Join(dir, fusetest.File))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		s.Hang()
+		done := stat(dir)
+		s.AwaitWaiting(t, 1)
+		fmt.Println("hung")
+		<-done
+		return
+	}
+	dir, temp := t.TempDir(), t.TempDir()
+	t.Cleanup(func() { // what it can't do itself
+		left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(filepath.Dir(dir)))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, m := range left {
+			_ = unix.Unmount(m.Mountpoint, unix.MNT_DETACH)
+		}
+	})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), folder+"="+dir, "TMPDIR="+temp)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "hung\n" {
+		t.Errorf("it says %q, %v", line, err)
+	}
+	// Should it not go, this ends the connection and what waits for it.
+	abort := time.AfterFunc(30*time.Second, func() { _ = unix.Unmount(dir, unix.MNT_FORCE) })
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // it was killed
+	if err := <-stat(dir); !released(err) {
+		t.Errorf("after the server has gone: %v", err)
+	}
+	if !abort.Stop() {
+		t.Error("it didn't go by itself")
 	}
 }
 

@@ -19,7 +19,6 @@ const (
 	opRead        = 15
 	opStatfs      = 17
 	opRelease     = 18
-	opFlush       = 25
 	opInit        = 26
 	opOpendir     = 27
 	opReaddir     = 28
@@ -111,12 +110,12 @@ func answer(request []byte) []byte {
 	if in.Opcode == opForget || in.Opcode == opBatchForget || in.Opcode == opInterrupt {
 		return nil
 	}
-	body, errno := serve(in, request[n:])
+	body, errno := result(in, request[n:])
 	size := uint32(binary.Size(outHeader{}) + len(body))
 	return append(encode(outHeader{Len: size, Error: -int32(errno), Unique: in.Unique}), body...)
 }
 
-func serve(in inHeader, body []byte) ([]byte, unix.Errno) {
+func result(in inHeader, body []byte) ([]byte, unix.Errno) {
 	switch in.Opcode {
 	case opInit:
 		return encode(initOut{Major: 7, Minor: 31, MaxWrite: 4096, TimeGranularity: 1}), 0
@@ -136,7 +135,7 @@ func serve(in inHeader, body []byte) ([]byte, unix.Errno) {
 		return part(listing(), body)
 	case opStatfs:
 		return encode(statfsOut{Blocks: 8, Files: 2, BlockSize: 4096, FragmentSize: 4096, NameLen: 255}), 0
-	case opRelease, opReleasedir, opFlush, opAccess, opDestroy:
+	case opRelease, opReleasedir, opAccess, opDestroy:
 		return nil, 0
 	}
 	return nil, unix.ENOSYS

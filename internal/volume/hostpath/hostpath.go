@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/beneath"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -134,32 +134,32 @@ func makeDir(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make the folders above %s: %w", path, err)
 	}
-	err := os.Mkdir(path, 0o755)
+	err := beneath.WithoutUmask(func() error { return os.Mkdir(path, 0o755) })
 	if errors.Is(err, fs.ErrExist) {
 		return led(path)
 	}
 	if err != nil {
 		return fmt.Errorf("make the folder: %w", err)
 	}
-	// Its mode is set by what was made, not by the name: a pod that can write to the folder
-	// above might exchange it.
-	f, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return fmt.Errorf("make the folder: %w", err)
-	}
-	return errors.Join(f.Chmod(0o755), f.Close())
+	return nil
 }
 
 // makeFile makes an empty file with mode 0644, whatever the umask. Its folder has to exist.
 func makeFile(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	err := beneath.WithoutUmask(func() error {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
 	if errors.Is(err, fs.ErrExist) {
 		return led(path)
 	}
 	if err != nil {
 		return fmt.Errorf("make the file (its folder %s has to exist): %w", filepath.Dir(path), err)
 	}
-	return errors.Join(f.Chmod(0o644), f.Close())
+	return nil
 }
 
 // led is why nothing was made at a path where something is that wasn't there before: a link

@@ -5,7 +5,7 @@
 // names, modes, owners and content. The test binary runs itself again as a child, which
 // is traced (ptrace, with a seccomp filter so that other calls cost nothing) and killed
 // when it is about to take its n-th step: step n has not happened, those before it have. This goes on
-// with n = 1, 1+Every, ... until a child gets to its end.
+// with n = 1, 2, ... until a child gets to its end.
 //
 //	killtest.Run(t, killtest.Case{
 //		Name:  "write",
@@ -58,8 +58,6 @@ type Case struct {
 	// from 1, and at what the last one brought to its end. Usually it does the same
 	// thing again, to the end.
 	Check func(t *testing.T, dir string, n int)
-	// Every leaves out points: 3 is steps 1, 4, 7, ... 0 is what the flag -kill.every says, or all.
-	Every int
 }
 
 // Run kills children at every point of the case. It fails the test if there was no step to
@@ -78,10 +76,7 @@ func Run(t *testing.T, c Case) {
 		}
 		return // another case of the same test
 	}
-	step := c.Every
-	if step == 0 {
-		step = max(*every, 1)
-	}
+	step := max(*every, 1)
 	full, temp := t.Name(), t.TempDir()
 	for n, ended := 1, false; !ended; n += step {
 		if n > maxSteps {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/beneath"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -81,7 +82,7 @@ func mount(r volume.Request, flags uintptr) error {
 
 // open opens the folder that the PersistentVolume is.
 func open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, unix.O_PATH, 0)
+	f, err := beneath.Top(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("its path %s does not exist on this node: make the folder, or mount its disk there", path)
 	}

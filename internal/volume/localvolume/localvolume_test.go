@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/beneath/beneathtest"
 	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
@@ -177,6 +178,15 @@ func TestSomethingElseInItsPlace(t *testing.T) {
 	}
 	if list, err := mounts.List(r.Dir); err != nil || len(list) != 1 {
 		t.Errorf("mounts in its place: %+v, %v", list, err)
+	}
+}
+
+// TestADiskThatIsMountedWhenItIsUsed: what is below it isn't taken for the disk.
+func TestADiskThatIsMountedWhenItIsUsed(t *testing.T) {
+	disk, r := house(t)
+	beneathtest.Automount(t, disk)
+	if _, err := (Plugin{}).Mount(t.Context(), r); err == nil || !strings.Contains(err.Error(), "does not exist on this node") {
+		t.Errorf("it was passed over: %v", err)
 	}
 }
 

@@ -78,8 +78,8 @@ type Recorder interface {
 
 // Meter counts operations.
 type Meter interface {
-	// Operation takes in that an operation on a volume has ended: volume_mount, volume_unmount,
-	// volume_refresh.
+	// Operation takes in that an operation on a volume has ended: volume_mount, volume_unmount. To bring the
+	// content of a mounted volume up to date is volume_mount, as the kubelet, which mounts it again for that, counts it.
 	Operation(plugin, operation string, took time.Duration, failed bool)
 	// Completed takes in how long it took to do it, from when it was asked for.
 	Completed(plugin, operation string, took time.Duration)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,6 +128,26 @@ func TestBackOffOfAVolume(t *testing.T) {
 	})
 }
 
+func TestAVolumeThatCannotBeTakenOverYetCountsOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
+		s.setFail("mount bad", errors.New("broken"))
+		p := w.want(newPod(hostPath("bad", "stand:"), hostPath("good", "stand:")))
+		w.setRunning(p.UID, true)
+		for range 3 {
+			f := failure(t, m.Prepare(t.Context(), p))
+			time.Sleep(time.Until(f.NotBefore))
+		}
+		got := slices.DeleteFunc(slices.Clone(w.metered), func(s string) bool { return !strings.HasPrefix(s, "reconstructed") })
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"reconstructed false", "reconstructed true"}) {
+			t.Errorf("counted: %q", got)
+		}
+		s.setFail("mount bad", nil)
+		must(t, m.Clean(t.Context(), p.UID))
+		w.clean()
+	})
+}
+
 func TestAChangedObjectEndsTheBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *stand, m *manager.Manager) {
 		p := w.want(newPod(configMap("conf", "web")))
@@ -183,6 +204,9 @@ func TestCleaningUpGivesUpWhatIsUnderWay(t *testing.T) {
 		must(t, m.Clean(t.Context(), p.UID))
 		if took := time.Since(start); took != 0 {
 			t.Errorf("it took %v", took)
+		}
+		if slices.Contains(w.metered, "test.example/stand volume_mount true") {
+			t.Errorf("what was given up counts as failed: %v", w.metered)
 		}
 		w.clean()
 	})

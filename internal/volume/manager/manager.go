@@ -4,7 +4,7 @@
 // from has changed; nothing is looked at meanwhile.
 //
 // The set of wanted volumes is written by Prepare, Release and Clean, that of mounted ones by
-// the operations that mount and take down. After a restart of the agent both are empty: pods
+// the operations that mount; what is to be taken down leaves it when that is asked for. After a restart of the agent both are empty: pods
 // that are wanted are prepared again, which leaves alone what is mounted for them; what is
 // left of others is found by its folders.
 package manager
@@ -49,6 +49,8 @@ type Manager struct {
 	mu      sync.Mutex
 	desired volumeset.Desired
 	actual  volumeset.Actual
+	// leaving is what was mounted and is to be taken down: it is nothing any more that a pod could be given.
+	leaving volumeset.Actual
 	// failed is what volumes couldn't be made from last, by pod and name.
 	failed map[types.UID]map[string]inputs.Sight
 }
@@ -61,7 +63,7 @@ func New(c Config, log logr.Logger) *Manager {
 	m := &Manager{
 		conf: c, log: log, layout: layout, files: podfiles.New(layout.Pods(), c.ClusterDomain, c.HostsFile),
 		ops: operations.New(ops), stages: staging.New(filepath.Join(c.RootDir, "plugins"), ops), holders: oncepod.New(layout, c.Freed),
-		wake: make(chan struct{}, 1), desired: volumeset.Desired{}, actual: volumeset.Actual{}, failed: map[types.UID]map[string]inputs.Sight{},
+		wake: make(chan struct{}, 1), desired: volumeset.Desired{}, actual: volumeset.Actual{}, leaving: volumeset.Actual{}, failed: map[types.UID]map[string]inputs.Sight{},
 	}
 	m.mounts = containermounts.Maker{SubPaths: c.SubPaths, Touch: m.touch}
 	return m
@@ -94,7 +96,12 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), m.conf.Stop)
 	defer cancel()
-	for _, op := range append(m.ops.Stop(ctx), m.stages.Stop(ctx)...) {
+	var left, devices []*operations.Operation
+	var both sync.WaitGroup
+	both.Go(func() { left = m.ops.Stop(ctx) })
+	both.Go(func() { devices = m.stages.Stop(ctx) }) // at the same time: it has no less time to end what it can
+	both.Wait()
+	for _, op := range append(left, devices...) {
 		m.log.Info("A volume still hangs while the agent ends; the next agent looks at it again", "volume", string(op.Key()), "operation", op.Kind(), "since", op.Began())
 	}
 }
@@ -136,11 +143,16 @@ func (m *Manager) Instances() []volume.Instance {
 	return m.actual.Instances(m.layout)
 }
 
-// Totals counts the volumes that pods want, and those that are mounted, by plugin.
+// Totals counts the volumes that pods want, and those that are mounted, by plugin; also those that couldn't be
+// taken down yet.
 func (m *Manager) Totals() (desired, actual map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.desired.Count(), m.actual.Count()
+	actual = m.actual.Count()
+	for plugin, n := range m.leaving.Count() {
+		actual[plugin] += n
+	}
+	return m.desired.Count(), actual
 }
 
 func (m *Manager) all() []*volumeset.Mounted {
@@ -153,6 +165,13 @@ func (m *Manager) holds(e *volumeset.Mounted) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.actual.Holds(e)
+}
+
+// has reports whether the volume is mounted as it is wanted.
+func (m *Manager) has(w *volumeset.Wanted) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.actual.Has(w)
 }
 
 // mounted is the pod's volume of this name; nil if it isn't mounted.

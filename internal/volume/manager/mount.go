@@ -24,7 +24,9 @@ func (m *Manager) beginMount(ctx context.Context, w *volumeset.Wanted) *operatio
 		Do: func(ctx context.Context, op *operations.Operation) error {
 			began := time.Now()
 			err := m.mount(ctx, op, w)
-			m.measured(op, w.Plugin, "volume_mount", began, err)
+			if ctx.Err() == nil { // what was given up is no failure
+				m.measured(op, w.Plugin, "volume_mount", began, err)
+			}
 			return err
 		},
 	})
@@ -43,8 +45,11 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	r := volume.Request{Pod: m.newest(w), Spec: w.Spec, Place: m.layout.Place(w.Place), InUse: m.conf.Running(w.Place.UID)}
 	// What changes from here on is seen by the next refresh.
 	seen := m.look(ctx, r.Pod, w.Spec.Volume)
+	m.mu.Lock()
+	_, again := m.failed[w.Place.UID][w.Name()]
+	m.mu.Unlock()
 	got, err := m.mountNow(ctx, op, w, r)
-	if r.InUse {
+	if r.InUse && !again && ctx.Err() == nil { // each volume counts once
 		m.conf.Meter.Reconstructed(err != nil)
 	}
 	m.mu.Lock()
@@ -60,9 +65,10 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 		return err
 	}
 	delete(m.failed[w.Place.UID], w.Name())
-	if r.InUse && !seen.Whole() {
-		seen = inputs.Sight{} // it was left as it is: a refresh tells what it lacks
+	if got.Kept {
+		seen = inputs.Sight{} // a refresh tells what it lacks
 	}
+	m.leaving.Remove(w.Place) // it couldn't be taken down, and is wanted again
 	m.actual.Put(&volumeset.Mounted{Wanted: w, Mounted: got, Seen: seen})
 	if _, ok := w.Plugin.(volume.Live); ok {
 		m.poke() // something may have changed before it was known to be mounted
@@ -83,9 +89,16 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	if w.Spec.Kind() == "image" {
 		op.Say("its image is being pulled")
 	}
+	if w.Writable { // there is one mount at the place: the containers' are read-only
+		r.Spec.Volume = r.Spec.Volume.DeepCopy()
+		r.Spec.Volume.PersistentVolumeClaim.ReadOnly = false
+	}
 	got, err := w.Plugin.Mount(ctx, r)
 	if err != nil {
 		return volume.Mounted{}, err
+	}
+	if w.Writable {
+		got.ReadOnly, got.Ownership = true, false // the one that isn't read-only sees to the files' group
 	}
 	// Of a pod that runs the files have their owners: it had them before its containers were started.
 	if gid, ok := volume.FSGroup(r.Pod); ok && got.Ownership && !r.InUse {
@@ -94,8 +107,16 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	return got, nil
 }
 
-// own gives the volume's files to the pod's fsGroup.
+// own gives the volume's files to the pod's fsGroup, but takes none from a pod that has them already.
 func (m *Manager) own(ctx context.Context, op *operations.Operation, w *volumeset.Wanted, p *v1.Pod, got volume.Mounted, gid int) error {
+	if other := m.hasFirst(w, gid); other != nil {
+		m.conf.Recorder.Event(p, pod.Event{
+			Type: v1.EventTypeWarning, Reason: "AlreadyMountedVolume",
+			Message: fmt.Sprintf("volume %q: its files aren't given to group %d (fsGroup), because pod %s/%s, which has another fsGroup or none, uses PersistentVolume %s: pods that share one need the same fsGroup",
+				w.Name(), gid, other.Namespace, other.Name, w.Spec.Persistent.Name),
+		})
+		return nil
+	}
 	op.Say(fmt.Sprintf("its files are being given to group %d (fsGroup)", gid))
 	next := time.Now().Add(m.conf.FirstProgress)
 	o := ownership.Options{GID: gid, ReadOnly: got.ReadOnly, Progress: func(done int) {
@@ -134,7 +155,7 @@ func (m *Manager) refresh(ctx context.Context, e *volumeset.Mounted, p *v1.Pod) 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	m.conf.Meter.Operation(e.Plugin.Name(), "volume_refresh", time.Since(began), err != nil)
+	m.conf.Meter.Operation(e.Plugin.Name(), "volume_mount", time.Since(began), err != nil)
 	if changed {
 		m.log.V(2).Info("Volume updated", "pod", p.Namespace+"/"+p.Name, "volume", e.Name())
 	}

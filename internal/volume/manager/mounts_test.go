@@ -80,7 +80,6 @@ func TestMountsOfAContainer(t *testing.T) {
 	dir := filepath.Join(w.root, "pods", "uid-1")
 	data, err := m.EmptyDir(p, "data")
 	must(t, err)
-	must(t, os.MkdirAll(filepath.Join(data, "web/$(X)"), 0o755)) // a part that is read-only isn't made
 	r := manager.MountRequest{
 		Pod: p, Container: "main", PodIPs: []string{"10.88.0.2"}, Attempt: 3,
 		Env: []*runtimeapi.KeyValue{{Key: "POD", Value: []byte("shadowed")}, {Key: "POD", Value: []byte("web")}}, RecursiveReadOnly: true,
@@ -133,7 +132,7 @@ func TestMountsThatAreRefused(t *testing.T) {
 		want      string
 		permanent bool
 	}{
-		"missing volume":              {v1.VolumeMount{Name: "other"}, nil, `the pod has no volume "other"`, true},
+		"missing volume":              {v1.VolumeMount{Name: "other"}, nil, `volume "other" at /data: the pod has no such volume`, true},
 		"unknown propagation":         {v1.VolumeMount{Name: "data", MountPropagation: ptr.To(v1.MountPropagationMode("Up"))}, nil, `unknown mountPropagation "Up"`, true},
 		"Bidirectional, unprivileged": {v1.VolumeMount{Name: "node", MountPropagation: up}, nil, "privileged containers only", true},
 		"Bidirectional of an image":   {v1.VolumeMount{Name: "files", MountPropagation: up}, privileged, "kind image never reach the node", true},
@@ -149,10 +148,11 @@ func TestMountsThatAreRefused(t *testing.T) {
 		"unknown recursiveReadOnly": {v1.VolumeMount{Name: "data", ReadOnly: true, RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyMode("Yes"))}, nil, `"Yes"`, true},
 		"undefined variable":        {v1.VolumeMount{Name: "data", SubPathExpr: "a/$(NONE)"}, nil, "environment variable NONE", true},
 		"empty expression":          {v1.VolumeMount{Name: "data", SubPathExpr: "$(EMPTY)"}, nil, "is empty", true},
-		"expression that leads out": {v1.VolumeMount{Name: "data", SubPathExpr: "$(UP)/x"}, nil, "without ..", true},
+		"expression that leads out": {v1.VolumeMount{Name: "data", SubPathExpr: "$(UP)/x"}, nil, `without ".."`, true},
 		"absolute expression":       {v1.VolumeMount{Name: "data", SubPathExpr: "$(ROOT)"}, nil, "not absolute", true},
-		"subPath that leads out":    {v1.VolumeMount{Name: "data", SubPath: "a/../../x"}, nil, "without ..", true},
-		"link that leads out":       {v1.VolumeMount{Name: "data", SubPath: "out/x"}, nil, `volume "data" at /data: `, false},
+		"subPath that leads out":    {v1.VolumeMount{Name: "data", SubPath: "a/../../x"}, nil, `without ".."`, true},
+		"link that leads out": {v1.VolumeMount{Name: "data", SubPath: "out/x"}, nil,
+			`container "main": volume "data" at /data: subPath "out/x": it leads out of the volume: links have to be relative and stay inside the volume`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -2,12 +2,15 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pathelement"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -39,6 +42,9 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
 	if hopeless := slices.DeleteFunc(slices.Clone(problems), func(p trouble.Problem) bool { return !p.Permanent() }); len(hopeless) > 0 {
 		return trouble.Failure(hopeless)
 	}
+	if err := m.removed(ctx, p.UID); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(m.layout.Pod(p.UID), 0o750); err != nil {
 		return &pod.Failure{Reason: trouble.Reason, Message: fmt.Sprintf("make the pod's folder: %v", err)}
 	}
@@ -63,6 +69,28 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
+// removed waits for what is being removed of an earlier pod with this UID, since whoever asked for that didn't
+// wait for it: it would take what is made now along. Volumes that are being taken down are waited for by those that
+// are mounted at their places.
+func (m *Manager) removed(ctx context.Context, uid types.UID) error {
+	start := time.Now()
+	var jobs []job
+	for _, op := range m.ops.Of(string(uid)) {
+		if strings.HasPrefix(op.Kind(), volumeset.Remove) {
+			jobs = append(jobs, job{op, m.limit(op, start)})
+		}
+	}
+	if err := m.await(ctx, jobs, start, false); err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		if !j.op.Ended() {
+			return &pod.Failure{Reason: trouble.Reason, NotBefore: time.Now(), Message: fmt.Sprintf("what is left of an earlier pod with this UID: %s: %v", subject(j.op), m.hanging(j.op))}
+		}
+	}
+	return nil
+}
+
 // sweep takes down what an earlier agent left in the pod's folder that the pod doesn't want any
 // more, once. Containers that may use it keep it until the pod is released.
 func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumeset.Wanted) error {
@@ -78,7 +106,7 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumeset.Wante
 		return slices.ContainsFunc(wants, func(w *volumeset.Wanted) bool { return w.Place == pl })
 	})
 	if err == nil && len(there) > 0 {
-		err = m.takeAllDown(ctx, p.UID, there)
+		err = m.settle(ctx, m.takeAllDown(ctx, p.UID, there))
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -100,10 +128,7 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumeset.Wanted, hopel
 	var begun []*volumeset.Wanted
 	start := time.Now()
 	for _, w := range wants {
-		m.mu.Lock()
-		there := m.actual.Has(w)
-		m.mu.Unlock()
-		if there {
+		if m.has(w) {
 			continue
 		}
 		if p, waits := m.waits(ctx, w); waits {
@@ -124,6 +149,8 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumeset.Wanted, hopel
 		case err != nil:
 			until, _ := m.ops.Failed(w.Key(), j.op.Kind())
 			problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Err: err, Until: until})
+		case !m.has(w): // the operation was asked for by an earlier version of the pod, or the volume is taken down again
+			problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Err: errors.New("mounted as it was wanted before, not as it is now: it is mounted again"), GoesOn: true})
 		}
 	}
 	return problems, nil

@@ -172,7 +172,7 @@ func TestARefreshThatFailsIsToldOnceAndTriedAgain(t *testing.T) {
 		if again := f.count("refresh conf"); n != 5 || again != n {
 			t.Errorf("tried %d times, and %d in the end", n, again)
 		}
-		if want := "test.example/stand volume_refresh true"; !slices.Contains(w.metered, want) {
+		if want := "test.example/stand volume_mount true"; !slices.Contains(w.metered, want) {
 			t.Errorf("not counted: %v", w.metered)
 		}
 		must(t, m.Clean(t.Context(), p.UID))
@@ -261,27 +261,27 @@ func TestWhatChangesWhileAVolumeIsMountedOrRefreshedIsNotMissed(t *testing.T) {
 	})
 }
 
-func TestAnEditReachesAHundredPodsWithinASecond(t *testing.T) {
-	w := newWorld(t)
-	m, _ := w.start(w.config())
-	w.setConfigMap("web", map[string]string{"a": "1"})
-	const pods = 100
-	for n := range pods {
-		must(t, m.Prepare(t.Context(), w.want(namedPod(fmt.Sprint("p", n), types.UID(fmt.Sprint("uid-", n)), configMap("conf", "web")))))
-	}
-	start := time.Now()
-	w.setConfigMap("web", map[string]string{"a": "2"})
-	eventually(t, "all see it", func() bool {
-		for n := range pods {
-			if !holds(contentOf(w, types.UID(fmt.Sprint("uid-", n)), "kubernetes.io~configmap", "conf", "a"), "2") {
-				return false
+// TestNobodyOfAHundredPodsWaitsASecondForAnEdit: the one wake-up is enough for all. The time is virtual, so it is how long
+// they wait for a turn or a timer; bench/volumes measures how long the work takes.
+func TestNobodyOfAHundredPodsWaitsASecondForAnEdit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *stand, m *manager.Manager) {
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		var files []string
+		for n := range 100 {
+			uid := types.UID(fmt.Sprint("uid-", n))
+			must(t, m.Prepare(t.Context(), w.want(namedPod(fmt.Sprint("p", n), uid, configMap("conf", "web")))))
+			files = append(files, contentOf(w, uid, "kubernetes.io~configmap", "conf", "a"))
+		}
+		w.setConfigMap("web", map[string]string{"a": "2"})
+		time.Sleep(time.Second)
+		for _, file := range files {
+			if !holds(file, "2") {
+				t.Errorf("%s isn't written anew", file)
 			}
 		}
-		return true
+		for n := range files {
+			must(t, m.Clean(t.Context(), types.UID(fmt.Sprint("uid-", n))))
+		}
+		w.clean()
 	})
-	t.Logf("%d pods saw it after %v", pods, time.Since(start))
-	for n := range pods {
-		must(t, m.Clean(t.Context(), types.UID(fmt.Sprint("uid-", n))))
-	}
-	w.clean()
 }

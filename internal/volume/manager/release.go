@@ -16,13 +16,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/staging"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
 // Release unmounts and removes the pod's volumes, while the pod stays known: its folder stays, with
-// what else is in it. No container of the pod may be left, and none may follow. What is under way for
+// what else is in it. No container of the pod may be left, and none may follow; nor may Prepare for it be under way, or
+// what that makes may stay. It may follow, also when Release has failed: then it waits for what still goes. What is under way for
 // the pod is given up first; what hangs is waited for, but not for long: then the error
 // says so, and calling again later is right, as it is after any error. Nothing that is still mounted is deleted.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
@@ -45,7 +47,7 @@ func (m *Manager) clean(ctx context.Context, uid types.UID) error {
 	if err := m.release(ctx, uid); err != nil {
 		return err
 	}
-	if err := m.conf.Claims.Forget(uid); err != nil {
+	if err := m.conf.Claims.Forget(ctx, uid); err != nil {
 		return err
 	}
 	// The pod's folder goes last: by it the next agent finds what is left.
@@ -64,22 +66,27 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			op.Cancel()
 		}
 	}
-	there, err := m.layout.List(uid)
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	for _, e := range m.actual.Of(uid) {
-		if !slices.Contains(there, e.Place) { // it has no folder
-			there = append(there, e.Place)
+	for range 2 { // what was given up may have made a folder after they were listed
+		there, err := m.layout.List(uid)
+		if err != nil {
+			return err
+		}
+		m.mu.Lock()
+		for _, e := range m.actual.Of(uid) {
+			m.actual.Move(e.Place, m.leaving)
+		}
+		for _, e := range m.leaving.Of(uid) {
+			if !slices.Contains(there, e.Place) { // it has no folder
+				there = append(there, e.Place)
+			}
+		}
+		m.mu.Unlock()
+		if err := m.settle(ctx, append(m.takeAllDown(ctx, uid, there), m.ops.Of(string(uid))...)); err != nil {
+			return err
 		}
 	}
-	m.mu.Unlock()
-	if err := m.takeAllDown(ctx, uid, there); err != nil {
-		return err
-	}
 	// A volume that was only half made may have left the rest.
-	err = m.remove(ctx, uid, "the volumes' folders", func(ctx context.Context) error {
+	err := m.remove(ctx, uid, "the volumes' folders", func(ctx context.Context) error {
 		for _, s := range m.stagers() {
 			if err := m.stages.Leave(ctx, s, staging.User{UID: uid}); err != nil {
 				return err
@@ -102,12 +109,12 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	return m.holders.GiveBack(uid)
 }
 
-// takeAllDown takes down these volumes of a pod side by side, and waits for all that is under
-// way for the pod.
-func (m *Manager) takeAllDown(ctx context.Context, uid types.UID, there []places.Place) error {
+// takeAllDown begins to take down these volumes of a pod side by side.
+func (m *Manager) takeAllDown(ctx context.Context, uid types.UID, there []places.Place) []*operations.Operation {
+	var ops []*operations.Operation
 	for _, p := range there {
-		m.ops.Begin(ctx, operations.Task{
-			Key: volumeset.Key(p), Kind: volumeset.TakeDown, Owner: string(uid),
+		ops = append(ops, m.ops.Begin(ctx, operations.Task{
+			Key: volumeset.Key(p), Kind: volumeset.TakeDown, Undoes: true, Owner: string(uid),
 			Do: func(ctx context.Context, op *operations.Operation) error {
 				began := time.Now()
 				plugin := m.pluginOf(p)
@@ -117,26 +124,28 @@ func (m *Manager) takeAllDown(ctx context.Context, uid types.UID, there []places
 				}
 				return err
 			},
-		})
+		}))
 	}
-	return m.settle(ctx, uid)
+	return ops
 }
 
 // remove removes what is left of the pod, and says what that is.
 func (m *Manager) remove(ctx context.Context, uid types.UID, what string, do func(context.Context) error) error {
-	m.ops.Begin(ctx, operations.Task{
-		Key: operations.Key("pods/" + string(uid)), Kind: volumeset.Remove + what, Owner: string(uid),
+	op := m.ops.Begin(ctx, operations.Task{
+		Key: operations.Key("pods/" + string(uid)), Kind: volumeset.Remove + what, Undoes: true, Owner: string(uid),
 		Do: func(ctx context.Context, _ *operations.Operation) error { return do(ctx) },
 	})
-	return m.settle(ctx, uid)
+	return m.settle(ctx, append(m.ops.Of(string(uid)), op))
 }
 
-// settle waits until nothing is under way for the pod, but not for long.
-func (m *Manager) settle(ctx context.Context, uid types.UID) error {
+// settle waits until these have ended, but not for long. One may be named twice.
+func (m *Manager) settle(ctx context.Context, ops []*operations.Operation) error {
 	start := time.Now()
 	var jobs []job
-	for _, op := range m.ops.Of(string(uid)) {
-		jobs = append(jobs, job{op, start.Add(m.conf.Early)})
+	for i, op := range ops {
+		if !slices.Contains(ops[:i], op) {
+			jobs = append(jobs, job{op, start.Add(m.conf.Early)})
+		}
 	}
 	if err := m.await(ctx, jobs, start, false); err != nil {
 		return err
@@ -154,7 +163,7 @@ func (m *Manager) settle(ctx context.Context, uid types.UID) error {
 			errs = append(errs, fmt.Errorf("%s: %w", subject(j.op), err))
 		}
 	}
-	return errors.Join(errs...)
+	return trouble.OneLine(errors.Join(errs...))
 }
 
 // subject is what an operation works on.
@@ -178,6 +187,9 @@ func (m *Manager) pluginOf(p places.Place) volume.Plugin {
 // takeDown unmounts a volume and removes its folders: first what containers have of its parts, last
 // what the plugin had to remember.
 func (m *Manager) takeDown(ctx context.Context, p places.Place, plugin volume.Plugin) error {
+	m.mu.Lock()
+	m.actual.Move(p, m.leaving)
+	m.mu.Unlock()
 	place := m.layout.Place(p)
 	if err := teardown.Remove(ctx, filepath.Join(m.layout.Pod(p.UID), places.SubPaths), p.Name); err != nil {
 		return err
@@ -200,6 +212,6 @@ func (m *Manager) takeDown(ctx context.Context, p places.Place, plugin volume.Pl
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.actual.Remove(p)
+	m.leaving.Remove(p)
 	return nil
 }

@@ -2,7 +2,6 @@ package manager_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -68,6 +67,30 @@ func TestPartsGoBeforeTheirVolume(t *testing.T) {
 	w.clean()
 }
 
+// What a volume holds stays as long as a part of it is in use, also where the plugin has nothing to unmount.
+func TestAVolumeStaysWhileAPartOfItIsInUse(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	p := w.want(newPod(emptyDir("data", "")))
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPath: "part"}}
+	must(t, m.Prepare(t.Context(), p))
+	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
+	must(t, err)
+	file, err := os.Create(filepath.Join(mounts[0].HostPath, "open"))
+	must(t, err)
+	defer file.Close()
+	if err := m.Clean(t.Context(), p.UID); err == nil || !strings.Contains(err.Error(), "a process still uses it") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(w.root, "pods/uid-1/volumes/kubernetes.io~empty-dir/data/part/open")); err != nil {
+		t.Errorf("what the volume holds: %v", err)
+	}
+	must(t, file.Close())
+	// The kernel may take a moment to let go of the mount.
+	eventually(t, "it is removed", func() bool { return m.Clean(t.Context(), p.UID) == nil })
+	w.clean()
+}
+
 // A claim that is another PersistentVolume by now.
 func TestAClaimThatIsBoundAnew(t *testing.T) {
 	w := newWorld(t)
@@ -103,6 +126,9 @@ func TestWhatIsInUseStays(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "open")); err != nil {
 		t.Errorf("what is in use: %v", err)
+	}
+	if desired, actual := m.Totals(); len(desired) != 0 || len(actual) != 1 || actual["kubernetes.io/empty-dir"] != 1 {
+		t.Errorf("Totals: %v, %v", desired, actual)
 	}
 	if _, err := os.Stat(filepath.Join(w.root, "pods/uid-1/volumes/kubernetes.io~empty-dir/data")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the volume that nobody uses: %v", err)
@@ -319,12 +345,6 @@ func TestKilledAtEveryStep(t *testing.T) {
 		w.setSecret("keys", map[string]string{"k": "v"})
 		return w, manager.New(w.config(), logr.Discard())
 	}
-	every := 17 // or what -kill.every says
-	flag.Visit(func(f *flag.Flag) {
-		if f.Name == "kill.every" {
-			every = 0
-		}
-	})
 	up := func(w *world, m *manager.Manager, t testing.TB) error {
 		p := w.want(sixVolumes(w, "web", "uid-1"))
 		if err := m.Prepare(t.Context(), p); err != nil {
@@ -334,7 +354,6 @@ func TestKilledAtEveryStep(t *testing.T) {
 		return err
 	}
 	killtest.Run(t, killtest.Case{
-		Every: every,
 		Child: func(dir string) error {
 			w, m := setUp(t, dir)
 			return errors.Join(up(w, m, t), m.Release(t.Context(), "uid-1"), m.Clean(t.Context(), "uid-1"))

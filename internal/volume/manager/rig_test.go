@@ -28,6 +28,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/configmap"
 	"github.com/deckhand-node/deckhand/internal/volume/downwardapi"
 	"github.com/deckhand-node/deckhand/internal/volume/emptydir"
+	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
 	"github.com/deckhand-node/deckhand/internal/volume/hostpath"
 	"github.com/deckhand-node/deckhand/internal/volume/lacking"
 	"github.com/deckhand-node/deckhand/internal/volume/localvolume"
@@ -39,7 +40,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 )
 
-func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
+func TestMain(m *testing.M) {
+	os.Exit(fusetest.Main(func() int { return mounttest.Run(m) }))
+}
 
 // world is what a manager sees of the rest of the agent. It outlives the manager.
 type world struct {
@@ -232,7 +235,7 @@ func (w *world) Bind(_ context.Context, p *v1.Pod, v *v1.Volume) (*v1.Persistent
 	return nil, nil, volume.Awaits("PersistentVolumeClaim "+p.Namespace+"/"+name, "claim %s isn't there", name)
 }
 
-func (w *world) Forget(uid types.UID) error {
+func (w *world) Forget(_ context.Context, uid types.UID) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.forgotten = append(w.forgotten, uid)

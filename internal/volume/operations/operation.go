@@ -12,14 +12,13 @@ type Operation struct {
 	group  *Group
 	key    Key
 	kind   string
+	undoes bool
 	owner  string
 	began  time.Time
-	before *Operation // of the same key; nil once this one's turn has come; by the group's lock
 	cancel context.CancelFunc
-	// done is closed when err is set; free when the next of the same key may work. The two differ
-	// for one that was given up before its turn.
-	done, free chan struct{}
-	err        error
+	turn   chan struct{} // closed when its turn has come
+	done   chan struct{} // closed when err is set
+	err    error
 
 	// By the group's lock.
 	cancelled, working bool
@@ -92,10 +91,10 @@ func (o *Operation) Notify(wake chan<- struct{}) (stop func()) {
 // kernel can't.
 func (o *Operation) Cancel() {
 	o.group.mu.Lock()
+	defer o.group.mu.Unlock()
 	o.cancelled = true
-	o.group.mu.Unlock()
 	if o.cancel != nil {
-		o.cancel()
+		o.cancel() // under the lock: who passes over it, being cancelled, relies on it that it never works
 	}
 }
 
@@ -118,9 +117,8 @@ func (o *Operation) State() (working bool, doing string) {
 func (o *Operation) First() *Operation {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
-	first := o
-	for first.before != nil {
-		first = first.before
+	if line := o.group.lines[o.key]; slices.Contains(line, o) {
+		return line[0]
 	}
-	return first
+	return o
 }

@@ -7,6 +7,8 @@ package operations
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +25,7 @@ type Key string
 type Config struct {
 	// Parallel is how many operations work at once; 0 means 16.
 	Parallel int
-	// Slow is how long an operation counts as one of them; 0 means 10 s. What takes longer, since
+	// Slow is how long an operation counts as one of them; 0 means 1 s. What takes longer, since
 	// something hangs or an image is pulled, goes on without keeping others from working.
 	Slow time.Duration
 	// First is how long to wait after the first failure, which doubles with each that follows,
@@ -37,7 +39,12 @@ type Task struct {
 	// Kind tells the kinds of work on one key apart: who asks for the kind that is asked for
 	// already joins that operation, any other waits for its turn.
 	Kind string
-	// Owner is for whom it is done: see Group.Of.
+	// Undoes says that the work undoes what was done on the key before. What is asked for after it is done
+	// after it, and it after all that was asked for before it: it is joined by nobody who would pass another
+	// operation by that, and nobody passes it.
+	Undoes bool
+	// Owner is for whom it is done: see Group.Of. Failures of what nobody owns aren't kept: see
+	// Group.Failed.
 	Owner string
 	// Do works. Its context ends when the operation is cancelled; its values are those of the one
 	// who asked first. It may say what it is at by Operation.Say.
@@ -54,9 +61,10 @@ type Group struct {
 
 	mu      sync.Mutex
 	stopped bool
-	last    map[Key]*Operation // the one that was asked for last, of the keys at work
-	live    map[*Operation]struct{}
-	failed  map[what]failure
+	// lines holds those of each key that have not ended, in the order in which they were asked for. The
+	// first one's turn has come.
+	lines  map[Key][]*Operation
+	failed map[what]failure
 }
 
 // what is one kind of work on one key.
@@ -78,7 +86,7 @@ func New(c Config) *Group {
 		c.Parallel = 16
 	}
 	if c.Slow == 0 {
-		c.Slow = 10 * time.Second
+		c.Slow = time.Second
 	}
 	if c.First == 0 {
 		c.First = 500 * time.Millisecond
@@ -86,20 +94,32 @@ func New(c Config) *Group {
 	if c.Max == 0 {
 		c.Max = 2*time.Minute + 2*time.Second
 	}
-	return &Group{conf: c, gate: gate.New(c.Parallel), last: map[Key]*Operation{}, live: map[*Operation]struct{}{}, failed: map[what]failure{}}
+	return &Group{conf: c, gate: gate.New(c.Parallel), lines: map[Key][]*Operation{}, failed: map[what]failure{}}
 }
 
 // Begin asks for an operation and doesn't wait for it. One of the same key and kind that nobody
-// has cancelled and nothing else of that key waits behind is joined; any other is waited for
-// first. The back-off is for who asks to mind: see Failed.
+// has cancelled is joined, unless either of the two undoes what is asked for in between (Task.Undoes); so there
+// are never more of them than kinds of work, however often each is asked for behind one that
+// hangs. Any other is waited for first. The back-off is for who asks to mind: see Failed.
 func (g *Group) Begin(ctx context.Context, t Task) *Operation {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	before := g.last[t.Key]
-	if before != nil && before.kind == t.Kind && !before.cancelled && !before.Ended() {
-		return before
+	line := g.lines[t.Key]
+	for _, before := range slices.Backward(line) {
+		if before.cancelled {
+			continue // it does no more of what was asked of it
+		}
+		if before.kind == t.Kind {
+			return before
+		}
+		if before.undoes || t.Undoes {
+			break
+		}
 	}
-	o := &Operation{group: g, key: t.Key, kind: t.Kind, owner: t.Owner, began: time.Now(), before: before, done: make(chan struct{}), free: make(chan struct{})}
+	o := &Operation{
+		group: g, key: t.Key, kind: t.Kind, undoes: t.Undoes, owner: t.Owner, began: time.Now(),
+		turn: make(chan struct{}), done: make(chan struct{}),
+	}
 	if g.stopped {
 		o.err = ErrStopped
 		close(o.done)
@@ -107,13 +127,16 @@ func (g *Group) Begin(ctx context.Context, t Task) *Operation {
 	}
 	// It outlives whoever asked for it.
 	ctx, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	g.last[t.Key], g.live[o] = o, struct{}{}
-	go g.run(ctx, o, before, t)
+	if len(line) == 0 {
+		close(o.turn)
+	}
+	g.lines[t.Key] = append(line, o)
+	go g.run(ctx, o, t)
 	return o
 }
 
-// Failed returns what the last operation of this kind on the key failed with, if it did, and when
-// it is worth another try.
+// Failed returns what the last operation of this kind on the key failed with, if it did and had an
+// owner, and when it is worth another try.
 func (g *Group) Failed(key Key, kind string) (until time.Time, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -126,9 +149,11 @@ func (g *Group) Of(owner string) []*Operation {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []*Operation
-	for o := range g.live {
-		if o.owner == owner {
-			list = append(list, o)
+	for _, line := range g.lines {
+		for _, o := range line {
+			if o.owner == owner {
+				list = append(list, o)
+			}
 		}
 	}
 	return list
@@ -150,10 +175,7 @@ func (g *Group) Forget(owner string) {
 func (g *Group) Stop(ctx context.Context) []*Operation {
 	g.mu.Lock()
 	g.stopped = true
-	all := make([]*Operation, 0, len(g.live))
-	for o := range g.live {
-		all = append(all, o)
-	}
+	all := slices.Concat(slices.Collect(maps.Values(g.lines))...)
 	g.mu.Unlock()
 	for _, o := range all {
 		o.Cancel()
@@ -161,7 +183,7 @@ func (g *Group) Stop(ctx context.Context) []*Operation {
 	var left []*Operation
 	for _, o := range all {
 		select {
-		case <-o.free:
+		case <-o.done:
 		case <-ctx.Done():
 			if working, _ := o.State(); working && !o.Ended() {
 				left = append(left, o)
@@ -171,49 +193,49 @@ func (g *Group) Stop(ctx context.Context) []*Operation {
 	return left
 }
 
-func (g *Group) run(ctx context.Context, o, before *Operation, t Task) {
+func (g *Group) run(ctx context.Context, o *Operation, t Task) {
 	defer o.cancel()
-	err := g.work(ctx, o, before, t)
+	err := g.work(ctx, o, t)
 	cancelled := ctx.Err() != nil // before the failure counts: nobody is to blame for what was given up
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	switch w := (what{t.Key, t.Kind}); {
 	case err == nil:
 		delete(g.failed, w)
-	case !cancelled:
+	case !cancelled && t.Owner != "":
 		g.failed[w] = g.failure(g.failed[w].count+1, err, t)
 	}
+	g.leave(o)
 	o.err = err
 	close(o.done)
-	wakes := o.wakes
-	o.wakes = nil
-	g.mu.Unlock()
-	for _, wake := range wakes {
+	for _, wake := range o.wakes {
 		poke(wake)
 	}
-	if before != nil {
-		<-before.free // it may have been given up while it waited for its turn: whoever comes next waits as well
+	o.wakes = nil
+}
+
+// leave takes the operation out of its line, and gives the turn to the next if it was the first. It is called
+// with the group's lock held.
+func (g *Group) leave(o *Operation) {
+	line := g.lines[o.key]
+	i := slices.Index(line, o)
+	line = slices.Delete(line, i, i+1)
+	if len(line) == 0 {
+		delete(g.lines, o.key)
+		return
 	}
-	g.mu.Lock()
-	o.before = nil
-	delete(g.live, o)
-	if g.last[t.Key] == o {
-		delete(g.last, t.Key)
+	g.lines[o.key] = line
+	if i == 0 {
+		close(line[0].turn)
 	}
-	g.mu.Unlock()
-	close(o.free)
 }
 
 // work waits for the operation's turn and does what there is to do.
-func (g *Group) work(ctx context.Context, o, before *Operation, t Task) error {
-	if before != nil {
-		select {
-		case <-before.free:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		g.mu.Lock()
-		o.before = nil
-		g.mu.Unlock()
+func (g *Group) work(ctx context.Context, o *Operation, t Task) error {
+	select {
+	case <-o.turn:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	release, err := g.gate.Acquire(ctx, 0)
 	if err != nil {

@@ -3,7 +3,9 @@ package operations_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,7 +26,7 @@ type work struct {
 func newWork() *work { return &work{end: make(chan error)} }
 
 func (w *work) task(key, kind string) operations.Task {
-	return operations.Task{Key: operations.Key(key), Kind: kind, Owner: "pod", Do: func(ctx context.Context, _ *operations.Operation) error {
+	return operations.Task{Key: operations.Key(key), Kind: kind, Undoes: kind == "unmount", Owner: "pod", Do: func(ctx context.Context, _ *operations.Operation) error {
 		w.mu.Lock()
 		w.begun = append(w.begun, key+" "+kind)
 		w.now++
@@ -115,6 +117,103 @@ func TestOneAtATimeForAKeyInTheOrderTheyCame(t *testing.T) {
 	})
 }
 
+// goroutines counts those of operations.
+func goroutines() int {
+	stacks := make([]byte, 16<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "operations.(*Group).run(")
+}
+
+func TestNothingPilesUpBehindWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := operations.New(operations.Config{}), newWork()
+		hang, resume := w.task("a", "mount"), make(chan struct{})
+		hang.Do = func(context.Context, *operations.Operation) error {
+			<-resume
+			return nil
+		}
+		g.Begin(t.Context(), hang)
+		synctest.Wait()
+		for range 1000 {
+			for _, kind := range []string{"part 1", "part 2", "mount"} { // as those who ask again do
+				g.Begin(t.Context(), w.task("a", kind))
+			}
+		}
+		synctest.Wait()
+		if ops, n := len(g.Of("pod")), goroutines(); ops != 3 || n != 3 {
+			t.Errorf("asked for without end: %d operations on %d goroutines, want 3", ops, n)
+		}
+		for range 1000 { // it is taken down, and comes back
+			for _, o := range g.Of("pod") {
+				if o.Kind() != "unmount" {
+					o.Cancel()
+				}
+			}
+			g.Begin(t.Context(), w.task("a", "unmount"))
+			g.Begin(t.Context(), w.task("a", "mount"))
+		}
+		synctest.Wait()
+		if ops, n := len(g.Of("pod")), goroutines(); ops != 3 || n != 3 {
+			t.Errorf("taken down without end: %d operations on %d goroutines, want 3", ops, n)
+		}
+		close(resume)
+		g.Stop(t.Context())
+		synctest.Wait()
+		if n := goroutines(); n != 0 {
+			t.Errorf("%d goroutines are left", n)
+		}
+	})
+}
+
+// What is asked for after a take-down is never what was asked for before it, and the other way round.
+func TestNobodyPassesATakeDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := operations.New(operations.Config{}), newWork()
+		asked := []string{"mount", "part", "mount", "unmount", "unmount", "part", "mount", "part", "unmount", "mount"}
+		ops := map[*operations.Operation]bool{}
+		for _, kind := range asked {
+			ops[g.Begin(t.Context(), w.task("a", kind))] = true
+		}
+		want := []string{"a mount", "a part", "a unmount", "a part", "a mount", "a unmount", "a mount"}
+		for range want {
+			w.end <- nil
+		}
+		for o := range ops {
+			<-o.Done()
+		}
+		if got := w.list(); !slices.Equal(got, want) {
+			t.Errorf("asked for %q, done %q", asked, got)
+		}
+	})
+}
+
+// Nobody is the worse for a take-down that was given up before its turn.
+func TestATakeDownThatWasGivenUpIsPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := operations.New(operations.Config{}), newWork()
+		mount := g.Begin(t.Context(), w.task("a", "mount"))
+		g.Begin(t.Context(), w.task("a", "unmount")).Cancel()
+		if g.Begin(t.Context(), w.task("a", "mount")) != mount {
+			t.Error("it wasn't joined")
+		}
+		w.end <- nil
+		<-mount.Done()
+		synctest.Wait()
+		if got := w.list(); !slices.Equal(got, []string{"a mount"}) {
+			t.Errorf("done: %q", got)
+		}
+	})
+}
+
+func TestFailuresOfWhatNobodyOwnsAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := operations.New(operations.Config{})
+		<-g.Begin(t.Context(), operations.Task{Key: "a", Kind: "sweep", Do: func(context.Context, *operations.Operation) error { return errBad }}).Done()
+		if until, err := g.Failed("a", "sweep"); err != nil || !until.IsZero() {
+			t.Errorf("nothing would ever forget %v (%v)", err, until)
+		}
+	})
+}
+
 func TestOneThatWaitsForItsTurnGivesUpAtOnceAndTheNextWaitsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w := operations.New(operations.Config{}), newWork()
@@ -183,7 +282,7 @@ func TestAnErrorMaySayWhenItIsWorthAnotherTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, at := operations.New(operations.Config{}), time.Now().Add(time.Hour)
 		<-g.Begin(t.Context(), operations.Task{
-			Key: "a", Kind: "mount", Do: func(context.Context, *operations.Operation) error { return errBad },
+			Key: "a", Kind: "mount", Owner: "pod", Do: func(context.Context, *operations.Operation) error { return errBad },
 			Again: func(err error) time.Time {
 				if errors.Is(err, errBad) {
 					return at

@@ -41,7 +41,8 @@ const (
 // Apply makes the files of the volume at dir, and the top folder itself, belong to the group, and lets
 // that read them and, unless they are read-only, write them, and search folders. In folders new files
 // are to get the group too: they get the set-group-ID bit. Files that are so already aren't touched. The
-// top folder comes last, so that a change that was cut short is done again whatever the policy.
+// top folder comes last, and fits no other group meanwhile, so that a change that was cut short is done again whatever
+// the policy, for whatever group.
 //
 // dir is trusted and followed if it is a link; what is in it isn't: it may hold anything, and others may use and
 // change it meanwhile. No link is followed (its own group is changed), nothing that is mounted in the volume
@@ -90,8 +91,16 @@ func (c *change) tree(ctx context.Context, top *os.File) (again bool, err error)
 		return false, err
 	}
 	defer w.Close()
-	if c.Policy == v1.FSGroupChangeOnRootMismatch && c.fits(w.Top()) {
+	root := *w.Top()
+	if c.Policy == v1.FSGroupChangeOnRootMismatch && c.fits(&root) {
 		return false, nil
+	}
+	if !c.grouped(&root) && root.Mode&unix.S_ISGID != 0 {
+		// It may fit another group. That one isn't to find it so when this ends half-way.
+		root.Mode &^= unix.S_ISGID
+		if err := unix.Fchmod(int(top.Fd()), uint32(root.Mode)&permBits); err != nil {
+			return false, explain("change the permissions of", top.Name(), err)
+		}
 	}
 	for {
 		if err := ctx.Err(); err != nil {
@@ -115,7 +124,7 @@ func (c *change) tree(ctx context.Context, top *os.File) (again bool, err error)
 	if w.Lost() {
 		return true, nil
 	}
-	return false, c.folder(int(top.Fd()), top.Name(), w.Top())
+	return false, c.folder(int(top.Fd()), top.Name(), &root)
 }
 
 // entry changes one file or folder.

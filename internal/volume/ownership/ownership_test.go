@@ -166,6 +166,27 @@ func TestAnInterruptedChangeIsDoneAgain(t *testing.T) {
 	}
 }
 
+// What was half given to another group isn't taken for the first one's, though its top folder is that one's still.
+func TestAnInterruptedChangeIsNoticedByTheGroupBefore(t *testing.T) {
+	dir := t.TempDir()
+	const files = 2500
+	for i := range files {
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600))
+	}
+	must(t, ownership.Apply(t.Context(), dir, ownership.Options{GID: group}))
+	ctx, stop := context.WithCancel(t.Context())
+	if err := ownership.Apply(ctx, dir, ownership.Options{GID: group + 1, Progress: func(int) { stop() }}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	must(t, ownership.Apply(t.Context(), dir, ownership.Options{GID: group, Policy: v1.FSGroupChangeOnRootMismatch}))
+	for i := range files {
+		if got := look(t, filepath.Join(dir, fmt.Sprint(i))); got != "0:4711 0660" {
+			t.Fatalf("a file is %s", got)
+		}
+	}
+	expect(t, dir, map[string]string{"": "0:4711 2775"})
+}
+
 func TestProgressIsTold(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 2500 {

@@ -122,6 +122,9 @@ func TestMountPointsOfContainersStay(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, data, err)
 		}
 	}
+	if old, err := filepath.Glob(filepath.Join(dir, "..2*")); err != nil || len(old) != 1 {
+		t.Errorf("the old files are there: %q, %v", old, err)
+	}
 }
 
 func TestTheFolderItselfIsNoLink(t *testing.T) {

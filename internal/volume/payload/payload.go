@@ -9,6 +9,7 @@
 //	..data   -> ..2026_01_02_15_04_05.1234567890         replaced by one rename
 //	..2026_01_02_15_04_05.1234567890/app.conf            a generation: all files, complete
 //	..2026_01_02_15_04_05.1234567890/tls/key.pem
+//	cache                                                where a container mounts something else
 //
 // A generation is never changed once ..data leads to it. An update makes the next one, takes away links
 // of names that are going, turns ..data, adds links of names that are new, and removes the old
@@ -44,6 +45,9 @@ type Options struct {
 	// Group is the pod's fsGroup: all files and folders belong to it, and it may read them (API:
 	// PodSecurityContext.fsGroup; nobody writes to such a volume). nil for this process's group.
 	Group *int
+	// MountPoints are where containers mount something else in the volume. There are folders, which updates
+	// leave alone, since nobody who has the volume read-only could make them.
+	MountPoints []string
 }
 
 // Names that no path begins with.
@@ -54,7 +58,7 @@ const (
 )
 
 // grace is for readers that were on their way through ..data when it was turned: so long
-// the old generation stays.
+// the old generation stays. The kernel tells nobody when they are through.
 const grace = 10 * time.Millisecond
 
 // Write makes the folder dir, which is there, hold these files and no others, by their paths,
@@ -80,10 +84,17 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 		return false, err
 	}
 	w := &writer{dir: dir, options: o}
+	if err := w.checkMountPoints(want); err != nil {
+		return false, err
+	}
 	current := w.current()
 	if current != "" && w.holds(current, want) {
-		return w.settle(ctx, current, want.names())
+		changed, err := w.settle(ctx, current, want.names())
+		return changed, errors.Join(err, w.makeMountPoints())
 	}
+	// What is left of an update that was killed takes no space from this one, and no time between its
+	// steps. What can't be removed is told of in the end.
+	_ = w.tidy(ctx, current)
 	next, err := w.generation(ctx, want)
 	if err != nil {
 		return false, err
@@ -94,13 +105,12 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 	if _, err := w.point(ctx, dataLink, next); err != nil {
 		return false, err
 	}
-	if _, err := w.link(ctx, want.names()); err != nil {
-		return true, err
-	}
+	_, err = w.link(ctx, want.names())
+	err = errors.Join(err, w.makeMountPoints())
 	if current != "" {
 		pause(ctx)
 	}
-	return true, w.tidy(ctx, next)
+	return true, errors.Join(err, w.tidyAlways(ctx, next))
 }
 
 // Settle brings to its end what a Write began that was killed, as far as that can be done
@@ -161,10 +171,7 @@ func (w *writer) settle(ctx context.Context, current string, names []string) (ch
 		return false, err
 	}
 	changed, err = w.link(ctx, names)
-	if err != nil {
-		return changed, err
-	}
-	return changed, w.tidy(ctx, current)
+	return changed, errors.Join(err, w.tidyAlways(ctx, current))
 }
 
 // link makes the links that users of the volume follow.
@@ -227,14 +234,17 @@ func (w *writer) unlinkOthers(names []string) error {
 
 // tidy removes other generations and what else was left half done.
 func (w *writer) tidy(ctx context.Context, keep string) error {
-	// An old Secret goes even if the caller has no more time.
-	ctx = context.WithoutCancel(ctx)
 	return w.each(func(name string) error {
 		if !strings.HasPrefix(name, reserved) || name == dataLink || name == keep {
 			return nil
 		}
 		return w.remove(ctx, name)
 	})
+}
+
+// tidyAlways is tidy for the end: an old Secret goes even if the caller has no more time.
+func (w *writer) tidyAlways(ctx context.Context, keep string) error {
+	return w.tidy(context.WithoutCancel(ctx), keep)
 }
 
 // each calls f with every name in the folder.

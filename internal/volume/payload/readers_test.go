@@ -211,6 +211,63 @@ func TestTheOldFilesStayForAMoment(t *testing.T) {
 	})
 }
 
+// cancelled is a context that ends when it is looked at for the n-th time.
+type cancelled struct {
+	context.Context
+	n int
+}
+
+func (c *cancelled) Err() error {
+	if c.n--; c.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCancelled gives up an update at every moment where that is possible.
+func TestCancelled(t *testing.T) {
+	before := map[string]File{"a": file("A1"), "gone": file("G1"), "b/c": file("C1")}
+	after := map[string]File{"a": file("A2"), "new": file("N2"), "b/c": file("C2")}
+	var wants [2]map[string]string
+	for i, files := range []map[string]File{before, after} {
+		dir := t.TempDir()
+		write(t, dir, files, Options{}, true)
+		wants[i] = listing(t, dir)
+	}
+	for n := 0; ; n++ {
+		dir := t.TempDir()
+		write(t, dir, before, Options{}, true)
+		must(t, os.MkdirAll(filepath.Join(dir, tempLink, "in", "the", "way"), 0o700))
+		ctx := &cancelled{t.Context(), n}
+		changed, err := Write(ctx, dir, after, Options{})
+		if err != nil && (changed || !errors.Is(err, context.Canceled)) {
+			t.Errorf("given up when looked at for the %d. time: %t, %v", n+1, changed, err)
+		}
+		must(t, os.RemoveAll(filepath.Join(dir, tempLink)))
+		check(t, dir, wants[map[bool]int{false: 0, true: 1}[changed]])
+		if ctx.n >= 0 {
+			if n < 3 {
+				t.Errorf("it was looked at %d times only", n)
+			}
+			return
+		}
+	}
+}
+
+// What is left of an update that was killed takes no space from the next one.
+func TestLeftoversTakeNoSpace(t *testing.T) {
+	large := func(text string) map[string]File {
+		return map[string]File{"a": file(strings.Repeat(text, 400<<10))}
+	}
+	dir := t.TempDir()
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	write(t, dir, large("1"), Options{}, true)
+	must(t, os.Mkdir(filepath.Join(dir, "..2020_01_01_00_00_00.123"), 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, "..2020_01_01_00_00_00.123", "a"), large("2")["a"].Data, 0o600))
+	write(t, dir, large("3"), Options{}, true)
+}
+
 // A volume may lie in memory, and on a disk: the steps are the same, the file systems not.
 func TestInMemory(t *testing.T) {
 	dir := t.TempDir()

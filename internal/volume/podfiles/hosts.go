@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
@@ -40,7 +41,7 @@ func (f *Files) Hosts(p *v1.Pod, podIPs []string) (string, error) {
 // holds reports whether the file has this content. Containers can write to it:
 // however large they made it, no more is read than could be the same.
 func holds(file string, content []byte) bool {
-	opened, err := os.Open(file)
+	opened, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
 	}

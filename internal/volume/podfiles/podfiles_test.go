@@ -132,6 +132,21 @@ func TestHostsFileThatAContainerMadeHuge(t *testing.T) {
 	}
 }
 
+// A link in the file's place is none of the agent's making.
+func TestHostsFileIsNoLink(t *testing.T) {
+	f, dir := newFiles(t)
+	file, err := f.Hosts(newPod(), []string{"10.88.0.2"})
+	must(t, err)
+	victim := filepath.Join(t.TempDir(), "victim")
+	must(t, os.Rename(file, victim)) // it has the right content even
+	must(t, os.Symlink(victim, filepath.Join(dir, "etc-hosts")))
+	file, err = f.Hosts(newPod(), []string{"10.88.0.2"})
+	must(t, err)
+	if st, err := os.Lstat(file); err != nil || !st.Mode().IsRegular() {
+		t.Errorf("%s: %v, %v", file, st, err)
+	}
+}
+
 func TestMessageFiles(t *testing.T) {
 	f, podDir := newFiles(t)
 	dir := filepath.Join(podDir, "containers", "main")

@@ -53,6 +53,9 @@ type Request struct {
 	// Path is below Root: relative and without "..", as the API demands. Empty or "." is
 	// the whole volume.
 	Path string
+	// Expr is what Path was made of by putting in the container's environment (API:
+	// VolumeMount.subPathExpr); empty if it wasn't. Errors tell of it instead of Path, which may have a Secret's value in it.
+	Expr string
 	// ReadOnly says that what is missing can't be made in the volume.
 	ReadOnly bool
 }
@@ -112,25 +115,37 @@ func (r Request) place() ([]string, error) {
 	return []string{string(r.UID), folder, r.Volume, r.Container, strconv.Itoa(r.Index)}, nil
 }
 
+// failed doesn't say which volume of which container it is: the caller does.
 func (r Request) failed(err error) error {
-	return fmt.Errorf("subPath %q of volume %q for container %q: %w", r.Path, r.Volume, r.Container, err)
+	if r.Expr != "" {
+		return fmt.Errorf("subPathExpr %q: %w", r.Expr, err)
+	}
+	return fmt.Errorf("subPath %q: %w", r.Path, err)
 }
+
+// refusal says in a volume's terms why there is no such part.
+type refusal struct {
+	text string
+	err  error
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.err }
 
 // open finds the part, after making it if it is missing.
 func (r Request) open() (*os.File, error) {
 	if filepath.IsAbs(r.Path) {
-		return nil, fmt.Errorf("it is absolute, which %w: use a path relative to the volume", beneath.ErrEscapes)
+		return nil, &refusal{"it is absolute: use a path relative to the volume", beneath.ErrEscapes}
 	}
 	for element := range strings.SplitSeq(r.Path, "/") {
 		if element == ".." {
-			return nil, fmt.Errorf(`it has ".." in it, which %w: use a path without`, beneath.ErrEscapes)
+			return nil, &refusal{`it has ".." in it: use a path without`, beneath.ErrEscapes}
 		}
 	}
-	fd, err := unix.Open(r.Root, unix.O_PATH|unix.O_CLOEXEC, 0)
+	root, err := beneath.Top(r.Root)
 	if err != nil {
 		return nil, fmt.Errorf("open the volume: %w", err)
 	}
-	root := os.NewFile(uintptr(fd), r.Root)
 	if filepath.Clean(r.Path) == "." {
 		return root, nil
 	}
@@ -139,17 +154,35 @@ func (r Request) open() (*os.File, error) {
 	if errors.Is(err, unix.ENOENT) && !r.ReadOnly {
 		found, err = r.make(root)
 	}
-	switch {
-	case err == nil:
-		return found, nil
-	case errors.Is(err, beneath.ErrEscapes):
-		return nil, fmt.Errorf("it leads out of the volume, or into a circle of links: links have to be relative and stay inside the volume: %w", err)
-	case errors.Is(err, unix.ENOENT) && r.ReadOnly, errors.Is(err, unix.EROFS):
-		return nil, fmt.Errorf("it isn't there, and can't be made, because the volume is read-only: %w", err)
-	case errors.Is(err, unix.ENOTDIR):
-		return nil, fmt.Errorf("something on the way to it is not a folder: %w", err)
+	if err != nil {
+		return nil, r.explain(err)
 	}
-	return nil, err
+	return found, nil
+}
+
+// explain says what to do about an error of a look below the volume.
+func (r Request) explain(err error) error {
+	text := ""
+	switch {
+	case errors.Is(err, beneath.ErrEscapes) && errors.Is(err, unix.ELOOP):
+		text = "its links go round in circles, or through /proc: links have to be relative and stay inside the volume"
+	case errors.Is(err, beneath.ErrEscapes):
+		text = "it leads out of the volume: links have to be relative and stay inside the volume"
+	case errors.Is(err, unix.ENOENT) && r.ReadOnly:
+		text = "it isn't in the volume, and can't be made there, because the volume is read-only: correct the path, or put it there first"
+	case errors.Is(err, unix.EROFS):
+		text = "it isn't in the volume, and can't be made there, because the volume's file system is read-only: correct the path, or put it there first"
+	case errors.Is(err, unix.ENOTDIR):
+		text = "something on the way to it is no folder: correct the path, or replace that"
+	case r.Expr == "":
+		return err
+	default: // it quotes the path
+		text = "it can't be used"
+		if errno := unix.Errno(0); errors.As(err, &errno) {
+			text += ": " + errno.Error()
+		}
+	}
+	return &refusal{text, err}
 }
 
 // make makes the folder that is missing. It is for all who may use the volume itself.

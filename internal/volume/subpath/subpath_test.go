@@ -214,6 +214,16 @@ func TestVolumesThatAreFiles(t *testing.T) {
 	}
 }
 
+func TestVolumesThatAreMountedWhenTheyAreUsed(t *testing.T) {
+	h := newHouse(t)
+	r := h.request("made")
+	r.Root = t.TempDir()
+	beneathtest.Automount(t, r.Root)
+	if place, err := h.maker.Bind(t.Context(), r); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), r.Root) {
+		t.Errorf("it was passed over: %q, %v", place, err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	h := newHouse(t)
 	for link, target := range map[string]string{
@@ -238,21 +248,21 @@ func TestRefused(t *testing.T) {
 		{path: "relative/new/er", err: beneath.ErrEscapes, says: "leads out of the volume"},
 		{path: "root/etc", err: beneath.ErrEscapes},
 		{path: "up/vol2", err: beneath.ErrEscapes},
-		{path: "loop", err: beneath.ErrEscapes, says: "circle"},
-		{path: "magic", err: beneath.ErrEscapes},
+		{path: "loop", err: beneath.ErrEscapes, says: "go round in circles"},
+		{path: "magic", err: beneath.ErrEscapes, says: "leads out of the volume"},
 		{path: "inside", err: beneath.ErrEscapes, says: "links have to be relative"},
 		{path: "dangling", err: fs.ErrNotExist, says: "a symbolic link is there that leads to nothing"},
 		{path: "dangling/x", err: fs.ErrNotExist},
-		{path: "a/b/f/x", err: unix.ENOTDIR, says: "not a folder"},
+		{path: "a/b/f/x", err: unix.ENOTDIR, says: "no folder"},
 		{path: "a/b/f/", err: unix.ENOTDIR},
-		{path: "missing", readOnly: true, err: fs.ErrNotExist, says: "the volume is read-only"},
+		{path: "missing", readOnly: true, err: fs.ErrNotExist, says: "the volume is read-only: correct the path"},
 		{path: "a\x00b", err: unix.EINVAL},
 		{path: strings.Repeat("n", 256), err: unix.ENAMETOOLONG},
 	} {
 		r := h.request(tc.path)
 		r.ReadOnly = tc.readOnly
 		place, err := h.maker.Bind(t.Context(), r)
-		if !errors.Is(err, tc.err) || place != "" || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(), fmt.Sprintf(`subPath %q of volume "vol" for container "c": `, tc.path)) {
+		if !errors.Is(err, tc.err) || place != "" || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(), fmt.Sprintf("subPath %q: ", tc.path)) {
 			t.Errorf("%q: %v, want %v that says %q", tc.path, err, tc.err, tc.says)
 		}
 	}
@@ -268,7 +278,7 @@ func TestAFileSystemThatIsReadOnly(t *testing.T) {
 	h := newHouse(t)
 	must(t, unix.Mount(h.volume, h.volume, "", unix.MS_BIND, ""))
 	must(t, unix.Mount("", h.volume, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
-	if _, err := h.maker.Bind(t.Context(), h.request("missing")); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "the volume is read-only") {
+	if _, err := h.maker.Bind(t.Context(), h.request("missing")); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "the volume's file system is read-only: correct the path") {
 		t.Errorf("got %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(h.bind(t, "a"), "w"), nil, 0o600); !errors.Is(err, unix.EROFS) {

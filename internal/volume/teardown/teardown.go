@@ -13,12 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errMounted says that the walk came to something that is mounted.
+// errMounted says that the walk came to something that is mounted, and couldn't take it off.
 var errMounted = errors.New("something is mounted there")
 
 // Remove removes the tree called name in the folder parent, unmounting what is
 // mounted in it. parent and everything above are trusted; nothing below it is: no link is
-// followed and no mount is entered. What isn't there is no error.
+// followed and no mount is entered. What isn't there is no error. A folder that is a mount point in
+// another mount namespace only is removed, too, which the kernel does by detaching the mount there;
+// what is in the mount isn't touched.
 //
 // When something can't be unmounted (it is in use, or it hangs until the context ends), nothing of
 // it is deleted and the error says so; other parts of the tree may be gone by then. Trying again is
@@ -29,8 +31,9 @@ func Remove(ctx context.Context, parent, name string) error {
 		return err
 	}
 	defer dir.Close()
-	// The mount table grows with the node's containers and is slow to read: it is
-	// only looked at when there is something to unmount.
+	// The walk unmounts what it comes to. The mount table grows with the node's containers and is
+	// slow to read: it is only looked at for what the walk can't take off by itself, such as a
+	// mount that has others in it.
 	err = removeTree(ctx, dir, name)
 	if !errors.Is(err, errMounted) {
 		return err

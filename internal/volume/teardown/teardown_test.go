@@ -16,11 +16,12 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/beneath/beneathtest"
 	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
+	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(beneathtest.Main(func() int { return mounttest.Run(m) }))
+	os.Exit(fusetest.Main(func() int { return beneathtest.Main(func() int { return mounttest.Run(m) }) }))
 }
 
 // TestWithoutOpenat2 runs everything again where folders are opened without it.
@@ -245,8 +246,8 @@ func TestImmutableFileIsReported(t *testing.T) {
 	defer f.Close()
 	const immutable = 0x10
 	must(t, unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, immutable))
-	if err := h.remove(); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), `stuck\n"`) {
-		t.Errorf("got %v, want EPERM naming the file, quoted", err)
+	if err := h.remove(); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), `stuck\n"`) || !strings.Contains(err.Error(), "chattr -i") {
+		t.Errorf("got %v, want EPERM naming the file, quoted, and what to do", err)
 	}
 	must(t, unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, 0))
 	must(t, h.remove())

@@ -1,6 +1,7 @@
 package teardown
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,14 +42,14 @@ type level struct {
 func removeTree(ctx context.Context, parent *os.File, name string) error {
 	w := &walk{parent: parent}
 	defer w.close()
-	if err := w.remove(parent, name); err != nil {
+	if err := w.remove(ctx, parent, name); err != nil {
 		return w.explain(name, err)
 	}
 	for len(w.stack) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := w.step(); err != nil {
+		if err := w.step(ctx); err != nil {
 			return err
 		}
 	}
@@ -57,7 +58,7 @@ func removeTree(ctx context.Context, parent *os.File, name string) error {
 
 // step deals with one name of the current folder, or with the folder itself when
 // there is none left.
-func (w *walk) step() error {
+func (w *walk) step(ctx context.Context) error {
 	l := w.stack[len(w.stack)-1]
 	if len(l.pending) == 0 {
 		names, err := l.dir.Readdirnames(batch)
@@ -71,31 +72,46 @@ func (w *walk) step() error {
 	}
 	name := l.pending[0]
 	l.pending = l.pending[1:]
-	if err := w.remove(l.dir, name); err != nil {
+	if err := w.remove(ctx, l.dir, name); err != nil {
 		return w.explain(name, err)
 	}
 	return nil
 }
 
-// remove deletes name in dir at once if it can, or else goes into it.
-func (w *walk) remove(dir *os.File, name string) error {
+// remove deletes name in dir at once if it can, or else goes into it. What is mounted there is
+// taken off before.
+func (w *walk) remove(ctx context.Context, dir *os.File, name string) error {
 	fd := int(dir.Fd())
-	err := unix.Unlinkat(fd, name, 0)
-	if errors.Is(err, unix.EISDIR) {
-		err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+	err := unlink(fd, name)
+	for errors.Is(err, unix.EBUSY) {
+		err = unmountAt(ctx, dir, name, w.path(name))
+		if ctx.Err() != nil {
+			return cmp.Or(err, ctx.Err())
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errMounted, err)
+		}
+		err = unlink(fd, name)
 	}
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		// Gone, or no folder any more between the two calls: then it is met again.
 		w.touch()
 		return nil
-	case errors.Is(err, unix.EBUSY):
-		return errMounted
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
 		if len(w.stack) == maxDepth {
 			return w.moveUp(fd, name)
 		}
 		return w.enter(dir, name)
+	}
+	return err
+}
+
+// unlink deletes a file or an empty folder, and neither where something is mounted there (EBUSY).
+func unlink(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if errors.Is(err, unix.EISDIR) {
+		err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 	}
 	return err
 }
@@ -171,6 +187,14 @@ func (w *walk) touch() {
 
 // explain says where the walk was. Names are quoted: a pod chose them.
 func (w *walk) explain(name string, err error) error {
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w: it, or the folder that it is in, may be immutable or append-only: see `lsattr`, and allow it with `chattr -i -a`", err)
+	}
+	return fmt.Errorf("remove %q: %w", w.path(name), err)
+}
+
+// path is that of a name in the current folder, as far as a path can be long.
+func (w *walk) path(name string) string {
 	parts := []string{w.parent.Name()}
 	for _, l := range w.stack {
 		parts = append(parts, l.name)
@@ -179,7 +203,7 @@ func (w *walk) explain(name string, err error) error {
 	if len(path) > unix.PathMax {
 		path = path[:unix.PathMax] + strings.Repeat(".", 3)
 	}
-	return fmt.Errorf("remove %q: %w", path, err)
+	return path
 }
 
 func (w *walk) close() {

@@ -3,8 +3,10 @@ package teardown
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -119,5 +121,80 @@ func TestAnUnmountThatHangs(t *testing.T) {
 		server.Resume()
 	})
 	must(t, h.remove())
+	h.checkGone(t)
+}
+
+// TestThereIsNoLookAtTheMountTable for mounts that have none in them, as volumes have: with what others
+// mount the table grows, and all of it is read at each look.
+func TestThereIsNoLookAtTheMountTable(t *testing.T) {
+	h := newHouse(t)
+	for i := range 100 {
+		dir := filepath.Join(h.parent, fmt.Sprint("other-", i))
+		must(t, os.Mkdir(dir, 0o755))
+		mount(t, h.precious, dir, "", unix.MS_BIND)
+	}
+	file := filepath.Join(h.tree, "file")
+	must(t, os.WriteFile(file, nil, 0o644))
+	mount(t, filepath.Join(h.precious, "data"), file, "", unix.MS_BIND)
+	deep := filepath.Join(h.tree, "a", "b")
+	must(t, os.MkdirAll(deep, 0o755))
+	mount(t, h.precious, deep, "", unix.MS_BIND)
+	mount(t, "tmpfs", h.tree+"/a", "tmpfs", 0) // hides the one below
+	mount(t, h.precious, h.tree+"/a", "", unix.MS_BIND)
+	top := filepath.Join(h.parent, "top")
+	must(t, os.Mkdir(top, 0o755))
+	mount(t, "tmpfs", top, "tmpfs", 0)
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+
+	before := bytesRead(t)
+	must(t, h.remove())
+	must(t, Remove(t.Context(), h.parent, "top"))
+	if n := bytesRead(t) - before; n >= len(table) {
+		t.Errorf("%d bytes were read, and the mount table has %d", n, len(table))
+	}
+	h.checkGone(t)
+	if list, err := mounts.List(h.parent); err != nil || len(list) != 100 {
+		t.Errorf("of 100 others these are mounted: %v, %v", list, err)
+	}
+}
+
+// bytesRead is how much this process has read, of whatever files (proc_pid_io(5)).
+func bytesRead(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/io")
+	must(t, err)
+	var n int
+	_, err = fmt.Sscanf(string(text), "rchar: %d", &n)
+	must(t, err)
+	return n
+}
+
+// TestAMountInAnotherNamespace: a folder that is a mount point elsewhere only goes, and what is
+// mounted there isn't touched.
+func TestAMountInAnotherNamespace(t *testing.T) {
+	h := newHouse(t)
+	inner := filepath.Join(h.tree, "a", "inner")
+	must(t, os.MkdirAll(inner, 0o755))
+	mounted, removed, seen := make(chan error), make(chan struct{}), make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		err := unix.Unshare(unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = unix.Mount(h.precious, inner, "", unix.MS_BIND, "")
+		}
+		mounted <- err
+		<-removed
+		_, err = os.ReadFile(filepath.Join(h.precious, "data"))
+		seen <- err
+	}()
+	must(t, <-mounted)
+	err := h.remove()
+	close(removed)
+	must(t, err)
+	must(t, <-seen)
 	h.checkGone(t)
 }

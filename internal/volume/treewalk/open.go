@@ -47,22 +47,35 @@ func openBelow(parent int, name string, flags int) (int, error) {
 }
 
 // openChecked is openBelow for kernels without openat2: the name has one element, so O_NOFOLLOW is enough
-// against links, and the device numbers against other file systems.
+// against links, and the device numbers against other file systems. It is looked at before it is opened
+// for real: what is mounted there might not answer.
 func openChecked(parent int, name string, flags int) (int, error) {
-	fd, err := retry(func() (int, error) { return unix.Openat(parent, name, flags, 0) })
+	fd, err := retry(func() (int, error) { return unix.Openat(parent, name, flags|unix.O_PATH, 0) })
 	if err != nil {
 		return -1, &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	var here, above unix.Statx_t
-	err = errors.Join(statFD(fd, &here), statFD(parent, &above))
+	err = errors.Join(identifyFD(fd, &here), identifyFD(parent, &above))
 	if err == nil && (here.Dev_major != above.Dev_major || here.Dev_minor != above.Dev_minor || here.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0) {
 		err = unix.EXDEV
 	}
+	if err == nil && flags&unix.O_PATH != 0 {
+		return fd, nil
+	}
+	found := fd
+	defer unix.Close(found)
+	if err == nil {
+		fd, err = retry(func() (int, error) { return unix.Open(Path(found), flags&^unix.O_NOFOLLOW, 0) })
+	}
 	if err != nil {
-		_ = unix.Close(fd) // it was only looked at
 		return -1, &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	return fd, nil
+}
+
+// identifyFD finds out where something is, and asks no file system for that.
+func identifyFD(fd int, st *unix.Statx_t) error {
+	return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO, st)
 }
 
 // skips reports whether an error says that there is nothing to be looked at.

@@ -30,8 +30,8 @@ type Entry struct {
 	Name   string
 	// Folder is an open descriptor of the entry itself if it is a folder, else -1.
 	Folder int
-	// Stat has the basic statistics. It is of what Name was a moment ago, but for folders, where it
-	// is of what is open.
+	// Stat has the basic statistics. It is of what Name was a moment ago, as this node knows it where
+	// the file system is elsewhere, but for folders, where it is of what is open.
 	Stat *unix.Statx_t
 }
 
@@ -153,7 +153,8 @@ func (w *Walk) look(parent int, name string, kind uint8) (Entry, bool, error) {
 			return e, ok, err
 		}
 	}
-	err := unix.Statx(parent, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &w.stat)
+	// A file may be mounted on it whose file system doesn't answer: what is known of it is enough to see that.
+	err := unix.Statx(parent, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &w.stat)
 	switch {
 	case skips(err):
 		return Entry{}, false, nil

@@ -10,9 +10,11 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
 	"github.com/deckhand-node/deckhand/internal/volume/treewalk"
 )
 
@@ -213,6 +215,41 @@ func TestWhatIsMountedIsLeftOut(t *testing.T) {
 	}
 	if got := rest(t, begin(t, dir), func() {}); !slices.Equal(got, []string{"plain"}) {
 		t.Errorf("met %v", got)
+	}
+}
+
+// What is mounted in the tree isn't asked for anything, which might never be answered.
+func TestWhatIsMountedAndHangsIsLeftOut(t *testing.T) {
+	dir, hung := t.TempDir(), t.TempDir()
+	server := fusetest.Mount(t, hung)
+	must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "plain"), nil, 0o600))
+	for at, source := range map[string]string{"folder": hung, "file": filepath.Join(hung, fusetest.File)} {
+		at = filepath.Join(dir, at)
+		must(t, unix.Mount(source, at, "", unix.MS_BIND, ""))
+		t.Cleanup(func() { must(t, unix.Unmount(at, unix.MNT_DETACH)) })
+	}
+	w := begin(t, dir)
+	server.Hang()
+	done := make(chan []string)
+	go func() {
+		defer close(done)
+		done <- rest(t, w, func() {})
+	}()
+	for {
+		select {
+		case got := <-done:
+			if !slices.Equal(got, []string{"plain"}) {
+				t.Errorf("met %v", got)
+			}
+			return
+		case <-time.After(time.Millisecond):
+			if server.Waiting() > 0 {
+				t.Error("the walk waits for the file system that hangs")
+				server.Resume()
+			}
+		}
 	}
 }
 

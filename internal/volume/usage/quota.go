@@ -38,7 +38,7 @@ var ErrNotEmpty = errors.New("it isn't empty")
 func (m *Meter) Assign(dir string) (bool, error) {
 	top, err := openFolder(dir)
 	if err != nil {
-		return false, fmt.Errorf("assign a quota project: %w", err)
+		return false, fmt.Errorf("assign a quota project to %s: %w", dir, err)
 	}
 	defer top.Close()
 	m.mu.Lock()

@@ -10,12 +10,14 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
+	"github.com/deckhand-node/deckhand/internal/beneath"
 	"github.com/deckhand-node/deckhand/internal/volume/treewalk"
 )
 
@@ -38,6 +40,9 @@ type Config struct {
 	// Etc is the folder of the files projects and projid, where other people's project IDs are told
 	// (projects(5), projid(5)); empty for /etc.
 	Etc string
+	// Took is told how long it took to measure a folder, the waiting for its turn included, and whether its quota
+	// project was asked; nil for nobody.
+	Took func(quota bool, took time.Duration)
 }
 
 const (
@@ -55,6 +60,7 @@ type Meter struct {
 	budget *rate.Limiter
 	turn   chan struct{}
 	etc    string
+	took   func(quota bool, took time.Duration)
 
 	mu sync.Mutex
 	// projects holds what Assign gave, by folder.
@@ -70,17 +76,22 @@ func New(c Config) *Meter {
 	if c.Etc == "" {
 		c.Etc = "/etc"
 	}
+	if c.Took == nil {
+		c.Took = func(bool, time.Duration) {}
+	}
 	return &Meter{
 		budget:   rate.NewLimiter(rate.Limit(c.Rate), 2*step),
 		turn:     make(chan struct{}, turns),
 		etc:      c.Etc,
+		took:     c.Took,
 		projects: map[string]uint32{},
 		next:     firstProject,
 	}
 }
 
 // Measure returns how much the folder dir holds. A folder that isn't there holds nothing. dir and what is
-// above it are trusted, nothing in it is: no link is followed, and what is mounted in it doesn't count.
+// above it are trusted, nothing in it is: no link is followed, and what is mounted in it doesn't count. If something
+// is mounted on dir, it isn't known what that holds: an error.
 //
 // A folder that was assigned a project is asked for at once. Any other is walked through, which takes as long as
 // its size and the other walks make it, and of which this is to be known: what changes meanwhile is counted or not; files
@@ -96,15 +107,26 @@ func (m *Meter) Measure(ctx context.Context, dir string) (Usage, error) {
 		return Usage{}, fmt.Errorf("measure what is kept in %s: %w", dir, err)
 	}
 	defer top.Close()
+	began := time.Now()
 	if u, ok := m.byQuota(dir, top); ok {
+		m.took(true, time.Since(began))
 		return u, nil
 	}
-	var most Usage
+	u, err := m.byWalk(ctx, top)
+	if err != nil {
+		return u, fmt.Errorf("measure what is kept in %s: %w", dir, err)
+	}
+	m.took(false, time.Since(began))
+	return u, nil
+}
+
+// byWalk walks through a tree, anew if it misses something.
+func (m *Meter) byWalk(ctx context.Context, top *os.File) (most Usage, _ error) {
 	for range passes {
 		u, lost, err := m.pass(ctx, top)
 		most = Usage{max(most.Bytes, u.Bytes), max(most.Inodes, u.Inodes)}
 		if err != nil {
-			return most, fmt.Errorf("measure what is kept in %s: %w", dir, err)
+			return most, err
 		}
 		if !lost {
 			return u, nil
@@ -120,9 +142,15 @@ func (m *Meter) Forget(dir string) {
 	delete(m.projects, dir)
 }
 
-// openFolder opens a folder, whose last element is no link.
+// openFolder opens a folder, whose last element is no link and has nothing mounted on it: a container whose mounts
+// reach the node can mount on its volume what never answers.
 func openFolder(dir string) (*os.File, error) {
-	return os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	parent, err := os.OpenFile(filepath.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer parent.Close()
+	return beneath.Enter(parent, filepath.Base(dir))
 }
 
 // pass walks through a tree once. It reports whether it knows that it missed something.

@@ -7,17 +7,21 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
+func TestMain(m *testing.M) {
+	os.Exit(fusetest.Main(func() int { return mounttest.Run(m) }))
+}
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -26,13 +30,14 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// ram mounts a tmpfs of its own: there a page that is written is a page that is taken, and a folder takes nothing.
+// ram makes a folder on a tmpfs of its own: there a page that is written is a page that is taken, and a folder takes nothing.
 func ram(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m,nr_inodes=200k"))
 	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	return dir
+	must(t, os.Mkdir(dir+"/ram", 0o700))
+	return dir + "/ram"
 }
 
 func measure(t testing.TB, m *usage.Meter, dir string) usage.Usage {
@@ -88,6 +93,35 @@ func TestWhatIsMountedInItDoesntCount(t *testing.T) {
 	must(t, os.WriteFile(dir+"/at/large", pages(100), 0o600))
 	if got, want := measure(t, usage.New(usage.Config{}), dir), (usage.Usage{Bytes: int64(os.Getpagesize()), Inodes: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// A container whose mounts reach the node may mount something on its volume that never answers.
+func TestWhatIsMountedOnItIsntAsked(t *testing.T) {
+	dir := t.TempDir()
+	server := fusetest.Mount(t, dir)
+	server.Hang()
+	m := usage.New(usage.Config{})
+	done := make(chan error, 2)
+	go func() {
+		_, err := m.Measure(t.Context(), dir)
+		done <- err
+		_, err = m.Assign(dir)
+		done <- err
+	}()
+	for answers := 0; answers < 2; {
+		select {
+		case err := <-done:
+			answers++
+			if !errors.Is(err, unix.EXDEV) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("got %v, want that something is mounted on %s", err, dir)
+			}
+		case <-time.After(time.Millisecond):
+			if server.Waiting() > 0 {
+				t.Error("it waits for the file system that hangs")
+				server.Resume()
+			}
+		}
 	}
 }
 
@@ -201,6 +235,33 @@ func TestManySmallFoldersCostLittle(t *testing.T) {
 		}
 		if took := time.Since(began); took > 2*time.Second { // they hold 1,200 files
 			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func TestItIsToldHowLongAWalkTook(t *testing.T) {
+	dir := files(t, 5000)
+	synctest.Test(t, func(t *testing.T) {
+		var told []time.Duration
+		m := usage.New(usage.Config{Rate: 1000, Took: func(quota bool, took time.Duration) {
+			if quota {
+				t.Error("a tmpfs is said to have told")
+			}
+			told = append(told, took)
+		}})
+		began := time.Now()
+		measure(t, m, dir)
+		if len(told) != 1 || told[0] != time.Since(began) || told[0] == 0 {
+			t.Errorf("told %v, it took %v", told, time.Since(began))
+		}
+		measure(t, m, dir+"/gone")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := m.Measure(ctx, dir); err == nil {
+			t.Error("it was measured when it was given up")
+		}
+		if len(told) != 1 {
+			t.Errorf("told of what wasn't measured: %v", told)
 		}
 	})
 }

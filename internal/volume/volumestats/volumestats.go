@@ -32,6 +32,8 @@ type Config struct {
 	Volumes func() []volume.Instance
 	// Statfs asks a file system; nil for statfs(2). It may never return.
 	Statfs func(path string, st *unix.Statfs_t) error
+	// Took is told how long a file system took to answer; nil for nobody.
+	Took func(time.Duration)
 }
 
 const (
@@ -68,6 +70,9 @@ type question struct {
 func New(c Config) *Reader {
 	if c.Statfs == nil {
 		c.Statfs = statfs
+	}
+	if c.Took == nil {
+		c.Took = func(time.Duration) {}
 	}
 	return &Reader{Config: c, known: map[string]*question{}}
 }
@@ -177,8 +182,12 @@ func (r *Reader) ask(claims []claim) []*question {
 }
 
 func (r *Reader) query(path string, q *question) {
+	began := time.Now()
 	q.err = r.Statfs(path, &q.st)
 	q.at = time.Now()
+	if q.err == nil {
+		r.Took(q.at.Sub(began))
+	}
 	close(q.answered)
 }
 

@@ -21,7 +21,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/volumestats"
 )
 
-func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
+func TestMain(m *testing.M) {
+	os.Exit(fusetest.Main(func() int { return mounttest.Run(m) }))
+}
 
 // claim is a volume bound to a claim and mounted at path.
 func claim(namespace, name, path string) volume.Instance {
@@ -111,6 +113,31 @@ func TestEveryMountedClaimIsToldOfOnce(t *testing.T) {
 		}
 		if len(got) > 0 && got[0] != want {
 			t.Errorf("got %+v, want %+v", got[0], want)
+		}
+	})
+}
+
+func TestItIsToldHowLongAnswersTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 300 * time.Millisecond
+		var told []time.Duration
+		r := volumestats.New(volumestats.Config{
+			Volumes: func() []volume.Instance {
+				return []volume.Instance{claim("ns", "a", "/a"), claim("ns", "broken", "/broken")}
+			},
+			Statfs: func(path string, _ *unix.Statfs_t) error {
+				if path == "/broken" {
+					return unix.EIO
+				}
+				time.Sleep(slow)
+				return nil
+			},
+			Took: func(d time.Duration) { told = append(told, d) },
+		})
+		r.Stats()
+		r.Stats() // which asks nobody
+		if !slices.Equal(told, []time.Duration{slow}) {
+			t.Errorf("told %v", told)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +20,8 @@ import (
 // disk is a mounted file system with project quotas.
 type disk struct {
 	kind, top string
+	// asked says that a quota told what was measured last.
+	asked bool
 }
 
 func (d *disk) tell(value, fact string) { machine.Tell(value, "%s: %s", d.kind, fact) }
@@ -33,7 +36,7 @@ func newMeter() *usage.Meter { return usage.New(usage.Config{Etc: etc}) }
 
 // tour tells all there is to see of one file system.
 func (d *disk) tour(ctx context.Context) error {
-	m := newMeter()
+	m := usage.New(usage.Config{Etc: etc, Took: func(quota bool, _ time.Duration) { d.asked = quota }})
 	for _, step := range []func(context.Context, *usage.Meter) error{d.assign, d.compare, d.open, d.again, d.release, d.projects, d.verdict} {
 		if err := step(ctx, m); err != nil {
 			return err
@@ -150,6 +153,7 @@ func (d *disk) open(ctx context.Context, m *usage.Meter) error {
 	if err := errors.Join(f.Sync(), os.Remove(f.Name())); err != nil {
 		return err
 	}
+	d.asked = false
 	quota, err := m.Measure(ctx, dir)
 	if err != nil {
 		return err
@@ -159,7 +163,7 @@ func (d *disk) open(ctx context.Context, m *usage.Meter) error {
 		return err
 	}
 	told := fmt.Sprintf("%+v and %+v", quota, walk)
-	if quota.Bytes-walk.Bytes >= size && quota.Inodes-walk.Inodes == 1 {
+	if quota.Bytes-walk.Bytes >= size && quota.Inodes-walk.Inodes == 1 && d.asked {
 		told = "by quota alone"
 	}
 	d.tell(told, "a deleted file that is open")

@@ -35,6 +35,14 @@ func (n *Node) SetMemory(containerID string, bytes uint64) error {
 	})
 }
 
+// SetLayer says what a running container has written to its root file system, from now on.
+func (n *Node) SetLayer(containerID string, bytes, inodes uint64) error {
+	return n.withRunning(containerID, func(c *container) error {
+		c.bytes, c.inodes = bytes, inodes
+		return nil
+	})
+}
+
 // WriteLog writes a line to the log of a running container; stream is "stdout"
 // or "stderr". It needs Options.WriteLogs.
 func (n *Node) WriteLog(containerID, stream, line string) error {

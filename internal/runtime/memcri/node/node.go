@@ -108,6 +108,8 @@ type container struct {
 	status    *runtimeapi.ContainerStatus
 	item      *runtimeapi.Container
 	memory    uint64        // in use while it runs, in bytes
+	bytes     uint64        // in its writable layer
+	inodes    uint64        // in its writable layer
 	signalled bool          // the stop signal was sent
 	exit      *time.Timer   // the next exit by itself, nil if none is due
 	stopped   chan struct{} // closed when it has exited

@@ -51,7 +51,7 @@ func merged(old, change *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxCo
 	return out
 }
 
-// ContainerStats tells the memory that a running container uses; there is none of
+// ContainerStats tells the memory and disk that a running container uses; there is none of
 // one that doesn't run.
 func (n *Node) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	n.mu.Lock()
@@ -68,5 +68,8 @@ func (n *Node) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsReq
 		Attributes: &runtimeapi.ContainerAttributes{Id: c.id(), Metadata: c.status.Metadata, Labels: c.status.Labels, Annotations: c.status.Annotations},
 		Cpu:        &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: &runtimeapi.UInt64Value{}},
 		Memory:     &runtimeapi.MemoryUsage{Timestamp: now, WorkingSetBytes: memory, UsageBytes: memory, RssBytes: memory},
+		WritableLayer: &runtimeapi.FilesystemUsage{
+			Timestamp: now, UsedBytes: &runtimeapi.UInt64Value{Value: c.bytes}, InodesUsed: &runtimeapi.UInt64Value{Value: c.inodes},
+		},
 	}}, nil
 }

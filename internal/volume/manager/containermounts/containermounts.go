@@ -3,11 +3,13 @@ package containermounts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
@@ -59,44 +61,50 @@ var propagations = map[v1.MountPropagationMode]runtimeapi.MountPropagation{
 	v1.MountPropagationBidirectional:   runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL,
 }
 
-// refuse is the failure of a container that asks for what it can't get as its manifest stands.
-func refuse(c *v1.Container, format string, args ...any) error {
-	return &pod.Failure{Reason: Reason, Message: fmt.Sprintf("container %q: %s", c.Name, fmt.Sprintf(format, args...)), Permanent: true}
-}
-
-// Mount is what becomes of a volumeMount. The error is a *pod.Failure for what the manifest has wrong.
+// Mount is what becomes of a volumeMount. The error names the volume, but not the container. It is a *pod.Failure, which
+// names both, for what the manifest has wrong.
 func (m Maker) Mount(ctx context.Context, r Request) (*runtimeapi.Mount, error) {
-	c, e := r.Container, r.Volume
+	c := r.Container
 	vm := &c.VolumeMounts[r.Index]
-	if e == nil {
-		return nil, refuse(c, "the pod has no volume %q to mount at %s", vm.Name, vm.MountPath)
-	}
-	mode := ptr.Deref(vm.MountPropagation, "")
-	if err := checkMode(e, c, vm, mode); err != nil {
-		return nil, err
-	}
-	recursive, err := recursiveReadOnly(c, vm, mode, r.RecursiveReadOnly)
+	inside := path.Join("/", vm.MountPath)
+	mount, part, err := translate(r, vm)
 	if err != nil {
-		return nil, err
+		return nil, &pod.Failure{Reason: Reason, Message: fmt.Sprintf("container %q: volume %q at %s: %v", c.Name, vm.Name, inside, err), Permanent: true}
 	}
-	part, err := partOf(c, vm, r.Env)
-	if err != nil {
-		return nil, err
-	}
-	mount := &runtimeapi.Mount{
-		ContainerPath: path.Join("/", vm.MountPath), Readonly: vm.ReadOnly || e.ReadOnly, RecursiveReadOnly: recursive, Propagation: propagations[mode],
-	}
-	if e.Image != nil {
-		mount.Image, mount.ImageSubPath = e.Image, part
+	mount.ContainerPath = inside
+	if mount.Image != nil {
+		mount.ImageSubPath = part
 		return mount, nil
 	}
-	mount.HostPath, err = m.hostPath(ctx, e, mode, subpath.Request{
-		UID: e.Place.UID, Volume: e.Place.Name, Container: c.Name, Index: r.Index, Root: e.Path, Path: part, ReadOnly: mount.Readonly,
+	e := r.Volume
+	mount.HostPath, err = m.hostPath(ctx, e, ptr.Deref(vm.MountPropagation, ""), subpath.Request{
+		// A folder that is missing in a volume that can be written to is made for those that only read, too: the
+		// others may come later.
+		UID: e.Place.UID, Volume: e.Place.Name, Container: c.Name, Index: r.Index, Root: e.Path, Path: part, Expr: vm.SubPathExpr, ReadOnly: e.ReadOnly,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("volume %q at %s: %w", vm.Name, mount.ContainerPath, err)
+		return nil, fmt.Errorf("volume %q at %s: %w", vm.Name, inside, err)
 	}
 	return mount, nil
+}
+
+// translate says how the volume is mounted, and which part of it. The error is what the manifest has wrong.
+func translate(r Request, vm *v1.VolumeMount) (mount *runtimeapi.Mount, part string, err error) {
+	e, mode := r.Volume, ptr.Deref(vm.MountPropagation, "")
+	if e == nil {
+		return nil, "", errors.New("the pod has no such volume")
+	}
+	if err := checkMode(e, r.Container, mode); err != nil {
+		return nil, "", err
+	}
+	recursive, err := recursiveReadOnly(vm, mode, r.RecursiveReadOnly)
+	if err != nil {
+		return nil, "", err
+	}
+	if part, err = partOf(vm, r.Env); err != nil {
+		return nil, "", err
+	}
+	return &runtimeapi.Mount{Image: e.Image, Readonly: vm.ReadOnly || e.ReadOnly, RecursiveReadOnly: recursive, Propagation: propagations[mode]}, part, nil
 }
 
 // hostPath is what the container gets of a volume on the host.
@@ -105,66 +113,69 @@ func (m Maker) hostPath(ctx context.Context, e *volumeset.Mounted, mode v1.Mount
 		return e.Path, nil
 	}
 	return m.Touch(ctx, e, fmt.Sprintf("%s/%d", part.Container, part.Index), func(ctx context.Context) (string, error) {
-		host := e.Path
-		if part.Path != "" {
-			var err error
-			if host, err = m.SubPaths.Bind(ctx, part); err != nil {
-				return "", err
-			}
+		// Of the volume itself: a part's own mount may be shared, since the pods' folders are, though the volume's isn't.
+		if err := propagation.Check(e.Path, mode); err != nil || part.Path == "" {
+			return e.Path, err
 		}
-		return host, propagation.Check(host, mode)
+		return m.SubPaths.Bind(ctx, part)
 	})
 }
 
 // checkMode refuses a mount propagation that the volume, or the container, can't have (API:
 // MountPropagationMode).
-func checkMode(e *volumeset.Mounted, c *v1.Container, vm *v1.VolumeMount, mode v1.MountPropagationMode) error {
+func checkMode(e *volumeset.Mounted, c *v1.Container, mode v1.MountPropagationMode) error {
 	if _, known := propagations[mode]; !known {
-		return refuse(c, "volume %q: unknown mountPropagation %q: use None, HostToContainer or Bidirectional", vm.Name, mode)
+		return fmt.Errorf("unknown mountPropagation %q: use None, HostToContainer or Bidirectional", mode)
 	}
 	if mode != v1.MountPropagationBidirectional {
 		return nil
 	}
 	if e.Unpropagated {
-		return refuse(c, "volume %q: mounts made in a volume of the kind %s never reach the node: leave out mountPropagation Bidirectional", vm.Name, e.Spec.Kind())
+		return fmt.Errorf("mounts made in a volume of the kind %s never reach the node: leave out mountPropagation Bidirectional", e.Spec.Kind())
 	}
 	if sc := c.SecurityContext; sc == nil || !ptr.Deref(sc.Privileged, false) {
-		return refuse(c, "volume %q: mountPropagation Bidirectional is for privileged containers only: use HostToContainer", vm.Name)
+		return errors.New("mountPropagation Bidirectional is for privileged containers only: use HostToContainer")
 	}
 	return nil
 }
 
 // recursiveReadOnly decides whether what is mounted in the volume is read-only as well (API:
 // VolumeMount.recursiveReadOnly, KEP-3857).
-func recursiveReadOnly(c *v1.Container, vm *v1.VolumeMount, mode v1.MountPropagationMode, able bool) (bool, error) {
+func recursiveReadOnly(vm *v1.VolumeMount, mode v1.MountPropagationMode, able bool) (bool, error) {
 	switch asked := ptr.Deref(vm.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled); {
 	case asked == v1.RecursiveReadOnlyDisabled:
 		return false, nil
 	case asked != v1.RecursiveReadOnlyEnabled && asked != v1.RecursiveReadOnlyIfPossible:
-		return false, refuse(c, "volume %q: unknown recursiveReadOnly %q: use Disabled, IfPossible or Enabled", vm.Name, asked)
+		return false, fmt.Errorf("unknown recursiveReadOnly %q: use Disabled, IfPossible or Enabled", asked)
 	case !vm.ReadOnly:
-		return false, refuse(c, "volume %q: recursiveReadOnly %s needs readOnly: true", vm.Name, asked)
+		return false, fmt.Errorf("recursiveReadOnly %s needs readOnly: true", asked)
 	case mode != "" && mode != v1.MountPropagationNone:
-		return false, refuse(c, "volume %q: recursiveReadOnly %s needs mountPropagation None", vm.Name, asked)
+		return false, fmt.Errorf("recursiveReadOnly %s needs mountPropagation None", asked)
 	case asked == v1.RecursiveReadOnlyEnabled && !able:
-		return false, refuse(c, "volume %q: recursiveReadOnly Enabled isn't supported by the pod's runtime: use IfPossible, or a runtime that tells that it can (Linux 5.12 or later)", vm.Name)
+		return false, errors.New("recursiveReadOnly Enabled isn't supported by the pod's runtime: use IfPossible, or a runtime that tells that it can (Linux 5.12 or later)")
 	}
 	return able, nil
 }
 
 // partOf is the path of what the container gets of the volume; empty for all of it (API:
-// VolumeMount.subPath, subPathExpr).
-func partOf(c *v1.Container, vm *v1.VolumeMount, vars []*runtimeapi.KeyValue) (string, error) {
-	part, field := vm.SubPath, "subPath"
+// VolumeMount.subPath, subPathExpr). Errors don't tell what an expression came to: its variables may be Secrets.
+func partOf(vm *v1.VolumeMount, vars []*runtimeapi.KeyValue) (string, error) {
+	part, said := vm.SubPath, "subPath"
 	if vm.SubPathExpr != "" {
+		said = fmt.Sprintf("subPathExpr %q", vm.SubPathExpr)
 		var err error
 		if part, err = expand(vm.SubPathExpr, vars); err != nil {
-			return "", refuse(c, "volume %q: subPathExpr %q %v", vm.Name, vm.SubPathExpr, err)
+			return "", fmt.Errorf("%s %v", said, err)
 		}
-		field = "subPathExpr"
+	}
+	if len(part) >= unix.PathMax { // nor is it to fill messages
+		return "", fmt.Errorf("%s is longer than a path can be: %d bytes, where %d are allowed", said, len(part), unix.PathMax-1)
 	}
 	if path.IsAbs(part) || slices.Contains(strings.Split(part, "/"), "..") {
-		return "", refuse(c, "volume %q: %s %q must be a path in the volume: not absolute, and without ..", vm.Name, field, part)
+		if vm.SubPathExpr == "" {
+			said = fmt.Sprintf("subPath %q", part)
+		}
+		return "", fmt.Errorf("%s must be a path in the volume, not absolute and without \"..\"", said)
 	}
 	return part, nil
 }
@@ -187,9 +198,9 @@ func expand(expr string, vars []*runtimeapi.KeyValue) (string, error) {
 	case len(missing) > 0:
 		return "", fmt.Errorf("refers to the environment variable %s, which the container doesn't have", missing[0])
 	case !ok:
-		return "", fmt.Errorf("is too long with its references replaced")
+		return "", errors.New("is too long with its references replaced")
 	case got == "":
-		return "", fmt.Errorf("is empty with its references replaced")
+		return "", errors.New("is empty with its references replaced")
 	}
 	return got, nil
 }

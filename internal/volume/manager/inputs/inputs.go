@@ -95,11 +95,6 @@ func (s Sight) Known() bool {
 	return s.looked && !slices.ContainsFunc(s.objects, func(o object) bool { return !o.known })
 }
 
-// Whole reports whether all objects were there.
-func (s Sight) Whole() bool {
-	return s.looked && !slices.ContainsFunc(s.objects, func(o object) bool { return !o.found })
-}
-
 // samePod compares what volumes can show of a pod and what can change while it runs: labels,
 // annotations, resources (API: DownwardAPIVolumeFile).
 func samePod(a, b *v1.Pod) bool {

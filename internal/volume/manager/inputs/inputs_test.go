@@ -122,21 +122,21 @@ func limits(cpu string) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}
 }
 
-func TestKnownAndWhole(t *testing.T) {
+func TestKnown(t *testing.T) {
 	for name, c := range map[string]struct {
-		sight        inputs.Sight
-		known, whole bool
+		sight inputs.Sight
+		known bool
 	}{
-		"not looked":  {inputs.Sight{}, false, false},
-		"there":       {inputs.Look(t.Context(), one{configMap: configMap("a", "1")}, &v1.Pod{}, ofConfigMap), true, true},
-		"missing":     {inputs.Look(t.Context(), one{}, &v1.Pod{}, ofConfigMap), true, false},
-		"not known":   {inputs.Look(t.Context(), one{err: errors.New("being read")}, &v1.Pod{}, ofConfigMap), false, false},
-		"half":        {inputs.Look(t.Context(), one{configMap: configMap("a", "1")}, &v1.Pod{}, ofAll), true, false},
-		"needs none":  {inputs.Look(t.Context(), one{}, &v1.Pod{}, ofNone), true, true},
-		"half unread": {inputs.Look(t.Context(), one{err: errors.New("being read")}, &v1.Pod{}, ofAll), false, false},
+		"not looked":  {inputs.Sight{}, false},
+		"there":       {inputs.Look(t.Context(), one{configMap: configMap("a", "1")}, &v1.Pod{}, ofConfigMap), true},
+		"missing":     {inputs.Look(t.Context(), one{}, &v1.Pod{}, ofConfigMap), true},
+		"not known":   {inputs.Look(t.Context(), one{err: errors.New("being read")}, &v1.Pod{}, ofConfigMap), false},
+		"half":        {inputs.Look(t.Context(), one{configMap: configMap("a", "1")}, &v1.Pod{}, ofAll), true},
+		"needs none":  {inputs.Look(t.Context(), one{}, &v1.Pod{}, ofNone), true},
+		"half unread": {inputs.Look(t.Context(), one{err: errors.New("being read")}, &v1.Pod{}, ofAll), false},
 	} {
-		if c.sight.Known() != c.known || c.sight.Whole() != c.whole {
-			t.Errorf("%s: known %v, whole %v", name, c.sight.Known(), c.sight.Whole())
+		if c.sight.Known() != c.known {
+			t.Errorf("%s: known %v", name, c.sight.Known())
 		}
 	}
 	if (inputs.Sight{}).Same(inputs.Sight{}) {

@@ -127,15 +127,22 @@ func read(file string) (string, error) {
 
 // GiveBack makes the claims free that only this pod could have.
 func (h *Holders) GiveBack(uid types.UID) error {
+	freed, err := h.giveBack(uid)
+	if freed {
+		h.freed() // not under the lock: whoever is woken by that may ask again at once
+	}
+	return err
+}
+
+func (h *Holders) giveBack(uid types.UID) (freed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	dir := filepath.Join(h.layout.Pod(uid), folder)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err := os.RemoveAll(dir); err != nil { // only the agent can write there
-		return fmt.Errorf("free the pod's claims: %w", err)
+		return false, fmt.Errorf("free the pod's claims: %w", err)
 	}
-	h.freed()
-	return nil
+	return true, nil
 }

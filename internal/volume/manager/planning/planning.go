@@ -22,8 +22,8 @@ type Claims interface {
 	// Bind returns the claim behind a volume of the pod and what it is bound to. The error is a
 	// *volume.AwaitsError where it has to wait for either.
 	Bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error)
-	// Forget says that the pod is gone, and its ephemeral claims with it.
-	Forget(types.UID) error
+	// Forget says that the pod is gone: it uses no claim any more, and its ephemeral claims are gone with it.
+	Forget(context.Context, types.UID) error
 }
 
 // Volumes returns those volumes of the pod that can be made, and what is wrong with the others. Nothing
@@ -56,6 +56,11 @@ func Volumes(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.
 			continue
 		}
 		add(volume.Spec{Volume: v, Claim: claim, Persistent: pv})
+	}
+	for _, w := range wants {
+		w.Writable = w.Spec.ReadOnly() && slices.ContainsFunc(wants, func(other *volumeset.Wanted) bool {
+			return other.Place == w.Place && !other.Spec.ReadOnly()
+		})
 	}
 	return wants, problems
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
@@ -74,7 +75,11 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, spec volume.Sp
 		Key: operations.Key(d.dir), Kind: "enter " + string(u.UID) + "/" + u.Name,
 		Do: func(ctx context.Context, _ *operations.Operation) error { return s.enter(ctx, d, name, spec, u) },
 	})
-	if err := op.Wait(ctx); err != nil {
+	if err := op.Wait(ctx); err != nil && !op.Ended() {
+		op.Cancel() // it is for this volume only: when that is given up, so is this
+		<-op.Done() // else it could leave its mark after the volume's others were looked for
+	}
+	if err := op.Err(); err != nil {
 		return "", fmt.Errorf("bring the device %s to the node: %w", name, err)
 	}
 	return d.place(), nil
@@ -136,7 +141,7 @@ func (s *Stages) Leave(ctx context.Context, plugin volume.Stager, u User) error 
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return trouble.OneLine(errors.Join(errs...))
 }
 
 // Sweep lets go of the devices whose users are gone without a trace.
@@ -161,12 +166,12 @@ func (s *Stages) Sweep(ctx context.Context, plugin volume.Stager, there func(typ
 			errs = append(errs, s.leave(ctx, d, User{}))
 		}
 	}
-	return errors.Join(errs...)
+	return trouble.OneLine(errors.Join(errs...))
 }
 
 func (s *Stages) leave(ctx context.Context, d device, u User) error {
 	op := s.ops.Begin(ctx, operations.Task{
-		Key: operations.Key(d.dir), Kind: "leave " + string(u.UID) + "/" + u.Name,
+		Key: operations.Key(d.dir), Kind: "leave " + string(u.UID) + "/" + u.Name, Undoes: true,
 		Do: func(ctx context.Context, _ *operations.Operation) error { return s.left(ctx, d, u) },
 	})
 	if err := op.Wait(ctx); err != nil {

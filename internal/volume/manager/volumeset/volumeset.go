@@ -23,6 +23,8 @@ type Wanted struct {
 	Spec   volume.Spec
 	Plugin volume.Plugin
 	Place  places.Place
+	// Writable says that the volume is read-only, but another one of the pod at the same place isn't.
+	Writable bool
 }
 
 // Name is the pod's name for the volume. Two volumes of a pod may have the same place: those of
@@ -110,6 +112,16 @@ func (a Actual) Remove(p places.Place) {
 	if len(a[p.UID]) == 0 {
 		delete(a, p.UID)
 	}
+}
+
+// Move takes out all that is at a place, and puts it into another set.
+func (a Actual) Move(p places.Place, to Actual) {
+	for _, e := range a.Of(p.UID) {
+		if e.Place == p {
+			to.Put(e)
+		}
+	}
+	a.Remove(p)
 }
 
 // Count counts volumes by plugin.

@@ -1,0 +1,26 @@
+package trouble_test
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
+)
+
+func TestSeveralErrorsAreToldInOneLine(t *testing.T) {
+	both := errors.Join(errors.New("a is missing"), fs.ErrPermission)
+	err := trouble.OneLine(both)
+	if err.Error() != "a is missing; permission denied" || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("got %q", err)
+	}
+	if err := trouble.OneLine(nil); err != nil {
+		t.Errorf("nothing is wrong: %v", err)
+	}
+	p := trouble.Problem{Volume: &v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}, Err: both}
+	if want := `volume "conf" (configMap): a is missing; permission denied`; p.String() != want {
+		t.Errorf("got %q, want %q", p, want)
+	}
+}
