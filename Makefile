@@ -81,7 +81,10 @@ e2e: tools images deckhand ## Run the end-to-end tests on a real containerd.
 	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging | $(GO) run ./test/report
 
 .PHONY: bench
-bench: deps build ## Compare pod start, restart and idle cost with plain CRI calls.
+bench: bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale ## Measure everything, part by part.
+
+.PHONY: bench-pods
+bench-pods: deps build ## Compare pod start, restart and idle cost with plain CRI calls.
 	$(GO) run ./bench/cmd/bench pods
 
 .PHONY: bench-scale

@@ -11,7 +11,7 @@ import (
 )
 
 // The floor's side against real containerd; the agent's needs a built deckhand
-// and is for `make bench`.
+// and is for `make bench-pods`.
 func TestFloorOnContainerd(t *testing.T) {
 	var out strings.Builder
 	o := Options{
