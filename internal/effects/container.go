@@ -97,10 +97,6 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	if err != nil {
 		return nil, "", err
 	}
-	groups, err := r.cfg.Volumes.Groups(p)
-	if err != nil {
-		return nil, "", err
-	}
 	target, err := targetOf(p, o, a.Container)
 	if err != nil {
 		return nil, "", err
@@ -109,7 +105,7 @@ func (r *Runner) containerConfig(ctx context.Context, p *v1.Pod, o *pod.Observed
 	if err != nil {
 		return nil, "", err
 	}
-	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Groups: groups, Users: users, Backoff: a.Backoff}
+	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Groups: r.cfg.Volumes.Groups(p), Users: users, Backoff: a.Backoff}
 	if err := r.addDevices(ctx, p, c, &in); err != nil {
 		return nil, "", err
 	}

@@ -66,7 +66,7 @@ type Volumes interface {
 	// BlockVolumes returns what the container has as devices, by the volumes' names.
 	BlockVolumes(p *v1.Pod, c *v1.Container) (map[string]translate.BlockVolume, error)
 	// Groups returns the groups that the pod's containers are to be in for its volumes' sake.
-	Groups(p *v1.Pod) ([]int64, error)
+	Groups(p *v1.Pod) []int64
 	// EmptyDir returns the host path of an emptyDir of the pod's.
 	EmptyDir(p *v1.Pod, name string) (string, error)
 	// Release removes the volumes of a pod that has run to its end and stays known.

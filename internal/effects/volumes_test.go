@@ -183,16 +183,13 @@ func TestMountsAreAskedForWithTheEnvironment(t *testing.T) {
 }
 
 // grouped has volumes that are for groups.
-type grouped struct {
-	volumeWorld
-	refuses error
-}
+type grouped struct{ volumeWorld }
 
 func (grouped) Mounts(context.Context, manager.MountRequest) ([]*runtimeapi.Mount, string, error) {
 	return nil, "", nil
 }
 
-func (w grouped) Groups(*v1.Pod) ([]int64, error) { return []int64{77}, w.refuses }
+func (grouped) Groups(*v1.Pod) []int64 { return []int64{77} }
 
 func (grouped) BlockVolumes(*v1.Pod, *v1.Container) (map[string]translate.BlockVolume, error) {
 	return nil, nil
@@ -205,17 +202,15 @@ func (noDevices) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices
 }
 
 func TestContainersAreInTheGroupsOfVolumes(t *testing.T) {
-	for _, refuses := range []error{nil, errVolumes} {
-		w := &grouped{refuses: refuses}
-		r := w.runner()
-		r.cfg.Volumes, r.cfg.Devices = w, noDevices{}
-		c, _, err := r.containerConfig(t.Context(), volumePod(), &pod.Observed{}, &pod.Sandbox{}, pod.Action{Container: "main"})
-		if !errors.Is(err, refuses) {
-			t.Fatal(err)
-		}
-		if got := c.GetLinux().GetSecurityContext().GetSupplementalGroups(); err == nil && !slices.Equal(got, []int64{77}) {
-			t.Errorf("groups %v", got)
-		}
+	w := &grouped{}
+	r := w.runner()
+	r.cfg.Volumes, r.cfg.Devices = w, noDevices{}
+	c, _, err := r.containerConfig(t.Context(), volumePod(), &pod.Observed{}, &pod.Sandbox{}, pod.Action{Container: "main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.GetLinux().GetSecurityContext().GetSupplementalGroups(); !slices.Equal(got, []int64{77}) {
+		t.Errorf("groups %v", got)
 	}
 }
 

@@ -17,10 +17,11 @@ func Automount(t testing.TB, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The group is of those for whom nothing is mounted: one that this process isn't in.
-	options := fmt.Sprintf("fd=%d,pgrp=1,minproto=5,maxproto=5,direct", tell.Fd())
+	// The process group is of those for whom nothing is mounted: one that this process, which leads none (mounttest.Run
+	// starts it), isn't in. In a container, that of PID 1 may be everybody's.
+	options := fmt.Sprintf("fd=%d,pgrp=%d,minproto=5,maxproto=5,direct", tell.Fd(), os.Getpid())
 	if err := errors.Join(unix.Mount("test", dir, "autofs", 0, options), tell.Close(), asks.Close()); err != nil {
-		t.Fatalf("have something mounted on %s when it is used: %v", dir, err)
+		t.Fatalf("have something mounted on %s when it is used, for which the kernel needs autofs: %v", dir, err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {

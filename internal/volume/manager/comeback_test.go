@@ -482,7 +482,7 @@ func TestOneClaimTwiceReadOnlyAndNot(t *testing.T) {
 			gid := int64(1234)
 			p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
 			p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{
-				{Name: "write", MountPath: "/w"}, {Name: "read", MountPath: "/r"}, {Name: "write", MountPath: "/wp", SubPath: "made"}, {Name: "read", MountPath: "/rp", SubPath: "made"},
+				{Name: "write", MountPath: "/w"}, {Name: "read", MountPath: "/r"}, {Name: "read", MountPath: "/rp", SubPath: "made"}, {Name: "write", MountPath: "/wp", SubPath: "made"},
 			}
 			w.want(p)
 			for range 2 {
@@ -494,7 +494,7 @@ func TestOneClaimTwiceReadOnlyAndNot(t *testing.T) {
 			for _, mount := range mounts[:4] {
 				readOnly = append(readOnly, mount.Readonly)
 			}
-			if !slices.Equal(readOnly, []bool{false, true, false, true}) {
+			if !slices.Equal(readOnly, []bool{false, true, true, false}) {
 				t.Errorf("read-only: %v", readOnly)
 			}
 			if err := os.WriteFile(filepath.Join(mounts[0].HostPath, "file"), nil, 0o600); err != nil {
@@ -510,4 +510,39 @@ func TestOneClaimTwiceReadOnlyAndNot(t *testing.T) {
 			w.clean()
 		})
 	}
+}
+
+// ephemeralOf has a claim for each ephemeral volume, bound to one PersistentVolume.
+type ephemeralOf struct {
+	*world
+	pv *v1.PersistentVolume
+}
+
+func (e ephemeralOf) Bind(_ context.Context, _ *v1.Pod, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+	return &v1.PersistentVolumeClaim{Spec: v.Ephemeral.VolumeClaimTemplate.Spec}, e.pv, nil
+}
+
+// A hostPath of the pod's own that is called as its PersistentVolume has the same place, and nothing else in common.
+func TestAHostPathThatIsCalledAsAPersistentVolume(t *testing.T) {
+	w := newWorld(t)
+	read := []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}
+	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{AccessModes: read, PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: t.TempDir()}}}}
+	pv.Name = "data"
+	c := w.config()
+	c.Claims = ephemeralOf{w, pv}
+	m, _ := w.start(c)
+	scratch := v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: v1.PersistentVolumeClaimSpec{AccessModes: read}},
+	}}}
+	own := t.TempDir()
+	p := w.want(newPod(hostPath("data", own), scratch))
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d"}, {Name: "scratch", MountPath: "/s"}}
+	must(t, m.Prepare(t.Context(), p))
+	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
+	must(t, err)
+	if mounts[0].HostPath != own || mounts[0].Readonly || mounts[1].HostPath != pv.Spec.HostPath.Path || !mounts[1].Readonly {
+		t.Errorf("mounts: %v", mounts)
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
 }

@@ -1,60 +1,53 @@
 package manager
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/containermounts"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
 )
 
-// groupAnnotation is a PersistentVolume's, with the group that may use it
-// (https://kubernetes.io/docs/tasks/configure-pod-container/configure-persistent-volume-storage/#access-control).
-const groupAnnotation = "pv.beta.kubernetes.io/gid"
-
 // Groups returns the groups that the pod's PersistentVolumes are for, in order: all its containers are to be in
-// them. The error is a *pod.Failure.
-func (m *Manager) Groups(p *v1.Pod) ([]int64, error) {
+// them.
+func (m *Manager) Groups(p *v1.Pod) []int64 {
 	var groups []int64
 	for _, v := range p.Spec.Volumes {
-		e := m.mounted(p.UID, v.Name)
-		if e == nil || e.Spec.Persistent == nil {
-			continue
+		if e := m.mounted(p.UID, v.Name); e != nil {
+			groups = append(groups, e.Groups...)
 		}
-		pv := e.Spec.Persistent
-		text, ok := pv.Annotations[groupAnnotation]
-		if !ok {
-			continue
-		}
-		gid, err := strconv.ParseUint(text, 10, 31)
-		if err != nil {
-			return nil, &pod.Failure{Reason: containermounts.Reason, Permanent: true, Message: fmt.Sprintf(
-				"volume %q: PersistentVolume %s: annotation %s %q is no group's number: correct it, or leave it out", v.Name, pv.Name, groupAnnotation, text)}
-		}
-		groups = append(groups, int64(gid))
 	}
 	slices.Sort(groups)
-	return slices.Compact(groups), nil
+	return slices.Compact(groups)
 }
 
-// hasFirst is another pod that has the PersistentVolume mounted, for a group other than gid or for none; nil if
-// there is none such.
-func (m *Manager) hasFirst(w *volumeset.Wanted, gid int) *v1.Pod {
+// takeFiles makes the pod the one whose fsGroup, gid, the files of the PersistentVolume are given to, until its mount
+// has ended. If another pod has the volume, or is given its files, and is of another group or of none, it returns that pod
+// instead.
+func (m *Manager) takeFiles(w *volumeset.Wanted, p *v1.Pod, gid int) (other *v1.Pod) {
 	if w.Spec.Persistent == nil {
 		return nil
 	}
-	for _, e := range m.all() {
-		if e.Spec.Persistent == nil || e.Spec.Persistent.Name != w.Spec.Persistent.Name || e.Place.UID == w.Place.UID {
-			continue
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	inTheWay := func(has *volumeset.Wanted, of *v1.Pod) bool {
+		if has.Spec.Persistent == nil || has.Spec.Persistent.Name != w.Spec.Persistent.Name || has.Place.UID == w.Place.UID {
+			return false
 		}
-		if has, ok := volume.FSGroup(e.Pod); !ok || has != gid {
+		group, ok := volume.FSGroup(of)
+		return !ok || group != gid
+	}
+	for _, e := range m.actual.All() {
+		if inTheWay(e.Wanted, e.Pod) {
 			return e.Pod
 		}
 	}
+	for has, of := range m.taking {
+		if inTheWay(has, of) {
+			return of
+		}
+	}
+	m.taking[w] = p
 	return nil
 }

@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/volume/ownership"
 )
 
 // Files that a pod uses aren't given to the group of another one.
@@ -59,6 +62,40 @@ func TestPodsThatShareAVolumeDontTakeItsFilesFromEachOther(t *testing.T) {
 	w.clean()
 }
 
+// At a node's start pods are prepared at the same time.
+func TestOnePodAtATimeIsGivenTheFilesOfAVolume(t *testing.T) {
+	w := newWorld(t)
+	began, resume := make(chan int, 2), make(chan struct{})
+	c := w.config()
+	c.Own = func(_ context.Context, _ string, o ownership.Options) error {
+		began <- o.GID
+		<-resume
+		return nil
+	}
+	m, _ := w.start(c)
+	w.bind("store", t.TempDir())
+	first, second := namedPod("a", "uid-a", claim("db", "store")), namedPod("b", "uid-b", claim("db", "store"))
+	first.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(1000))}
+	second.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(2000))}
+	done := make(chan error, 1)
+	go func() { done <- m.Prepare(t.Context(), w.want(first)) }()
+	<-began
+	must(t, m.Prepare(t.Context(), w.want(second)))
+	if got := w.told(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "AlreadyMountedVolume") }) {
+		t.Errorf("told: %q", got)
+	}
+	close(resume)
+	must(t, <-done)
+	must(t, m.Clean(t.Context(), second.UID))
+	must(t, m.Clean(t.Context(), first.UID))
+	must(t, m.Prepare(t.Context(), second))
+	if gid := <-began; gid != 2000 {
+		t.Errorf("given to group %d once the first pod is gone", gid)
+	}
+	must(t, m.Clean(t.Context(), second.UID))
+	w.clean()
+}
+
 func TestGroupsThatPersistentVolumesAreFor(t *testing.T) {
 	w := newWorld(t)
 	m, _ := w.start(w.config())
@@ -70,14 +107,21 @@ func TestGroupsThatPersistentVolumesAreFor(t *testing.T) {
 	}
 	p := w.want(namedPod("a", "uid-a", claim("x", "two"), claim("y", "one"), claim("z", "same"), claim("w", "none"), emptyDir("data", "")))
 	must(t, m.Prepare(t.Context(), p))
-	if got, err := m.Groups(p); err != nil || !slices.Equal(got, []int64{77, 1234}) {
-		t.Errorf("got %v, %v", got, err)
+	if got := m.Groups(p); !slices.Equal(got, []int64{77, 1234}) {
+		t.Errorf("got %v", got)
 	}
 	odd := w.want(namedPod("b", "uid-b", claim("x", "odd")))
-	must(t, m.Prepare(t.Context(), odd))
-	_, err := m.Groups(odd)
-	if f := failure(t, err); !strings.Contains(f.Message, `volume "x": PersistentVolume pv-odd: annotation pv.beta.kubernetes.io/gid "crew" is no group's number`) {
+	f := failure(t, m.Prepare(t.Context(), odd))
+	if f.Message != `volume "x" (persistentVolumeClaim): PersistentVolume pv-odd: annotation pv.beta.kubernetes.io/gid "crew" is no group's number: correct it, or leave it out` ||
+		f.Permanent || f.Awaits != "PersistentVolume pv-odd" {
 		t.Errorf("got %+v", f)
+	}
+	pv := w.bound["odd"].pv.DeepCopy()
+	pv.Annotations["pv.beta.kubernetes.io/gid"] = "55"
+	w.bound["odd"] = binding{w.bound["odd"].claim, pv}
+	must(t, m.Prepare(t.Context(), odd)) // the edit helps
+	if got := m.Groups(odd); !slices.Equal(got, []int64{55}) {
+		t.Errorf("got %v", got)
 	}
 	for _, p := range []*v1.Pod{p, odd} {
 		must(t, m.Clean(t.Context(), p.UID))

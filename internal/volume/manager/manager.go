@@ -51,6 +51,8 @@ type Manager struct {
 	actual  volumeset.Actual
 	// leaving is what was mounted and is to be taken down: it is nothing any more that a pod could be given.
 	leaving volumeset.Actual
+	// taking are the volumes whose files are being given to the fsGroup of a pod.
+	taking map[*volumeset.Wanted]*v1.Pod
 	// failed is what volumes couldn't be made from last, by pod and name.
 	failed map[types.UID]map[string]inputs.Sight
 }
@@ -63,7 +65,7 @@ func New(c Config, log logr.Logger) *Manager {
 	m := &Manager{
 		conf: c, log: log, layout: layout, files: podfiles.New(layout.Pods(), c.ClusterDomain, c.HostsFile),
 		ops: operations.New(ops), stages: staging.New(filepath.Join(c.RootDir, "plugins"), ops), holders: oncepod.New(layout, c.Freed),
-		wake: make(chan struct{}, 1), desired: volumeset.Desired{}, actual: volumeset.Actual{}, leaving: volumeset.Actual{}, failed: map[types.UID]map[string]inputs.Sight{},
+		wake: make(chan struct{}, 1), desired: volumeset.Desired{}, actual: volumeset.Actual{}, leaving: volumeset.Actual{}, taking: map[*volumeset.Wanted]*v1.Pod{}, failed: map[types.UID]map[string]inputs.Sight{},
 	}
 	m.mounts = containermounts.Maker{SubPaths: c.SubPaths, Touch: m.touch}
 	return m

@@ -54,6 +54,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	delete(m.taking, w)
 	if err == nil {
 		err = ctx.Err() // it was given up: whoever did that takes down what is on disk, and looks for no more
 	}
@@ -109,7 +110,7 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 
 // own gives the volume's files to the pod's fsGroup, but takes none from a pod that has them already.
 func (m *Manager) own(ctx context.Context, op *operations.Operation, w *volumeset.Wanted, p *v1.Pod, got volume.Mounted, gid int) error {
-	if other := m.hasFirst(w, gid); other != nil {
+	if other := m.takeFiles(w, p, gid); other != nil {
 		m.conf.Recorder.Event(p, pod.Event{
 			Type: v1.EventTypeWarning, Reason: "AlreadyMountedVolume",
 			Message: fmt.Sprintf("volume %q: its files aren't given to group %d (fsGroup), because pod %s/%s, which has another fsGroup or none, uses PersistentVolume %s: pods that share one need the same fsGroup",

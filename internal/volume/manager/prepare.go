@@ -142,9 +142,9 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumeset.Wanted, hopel
 		return nil, err
 	}
 	for i, j := range jobs {
-		w := begun[i]
+		w, ended := begun[i], j.op.Ended() // asked first: it may end now
 		switch err := j.op.Err(); {
-		case !j.op.Ended():
+		case !ended:
 			problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Detail: trouble.Detail(w.Spec), Err: m.hanging(j.op), GoesOn: true})
 		case err != nil:
 			until, _ := m.ops.Failed(w.Key(), j.op.Kind())

@@ -152,9 +152,10 @@ func (m *Manager) settle(ctx context.Context, ops []*operations.Operation) error
 	}
 	var errs []error
 	for _, j := range jobs {
+		ended := j.op.Ended() // asked first: it may end now
 		err := j.op.Err()
 		switch {
-		case !j.op.Ended():
+		case !ended:
 			err = m.hanging(j.op)
 		case !volumeset.TakesDown(j.op.Kind()): // it was given up
 			continue

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/beneath"
 )
 
 // checkMountPoints refuses those that can't be kept: what lies in a generation goes with it, and then the
@@ -44,7 +46,10 @@ func (w *writer) makeFolders(dir *os.File, names []string) error {
 	if made != nil && !errors.Is(made, fs.ErrExist) {
 		return made
 	}
-	f, err := openFolder(dir, names[0])
+	f, err := beneath.Enter(dir, names[0])
+	if errors.Is(err, unix.EXDEV) {
+		return nil // what a container mounts there has reached the node: it is another volume, and may not answer
+	}
 	if err != nil {
 		return err
 	}

@@ -57,6 +57,28 @@ func TestMountPointsAreMade(t *testing.T) {
 	}
 }
 
+// What a container mounts may reach the node, too (API: MountPropagationBidirectional): it is another volume, which keeps
+// its mode and its owner.
+func TestWhatIsMountedAtAMountPointIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{MountPoints: []string{"cache", "deep/er", "cache/in"}}
+	files := func(text string) map[string]File { return map[string]File{"a": file(text)} }
+	write(t, dir, files("1"), o, true)
+	for _, at := range o.MountPoints[:2] {
+		at = filepath.Join(dir, at)
+		must(t, unix.Mount("tmpfs", at, "tmpfs", 0, "size=1m,mode=1777,gid=7"))
+		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	}
+	write(t, dir, files("1"), o, false)
+	write(t, dir, files("2"), o, true)
+	got := listing(t, dir)
+	for path, want := range map[string]string{"cache": "1777 0:7", "deep/er": "1777 0:7", "cache/in": "", "deep": "755 0:0"} {
+		if got[path] != want {
+			t.Errorf("%s is %q, want %q", path, got[path], want)
+		}
+	}
+}
+
 // A mount point that an update would take away is refused, before anything is written.
 func TestMountPointsThatCannotStay(t *testing.T) {
 	for _, path := range []string{"conf/cache", "b/cache", "conf/a/b", "conf/a", "conf", "b", "..data", "..cache", ".."} {

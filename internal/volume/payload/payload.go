@@ -93,8 +93,9 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 		return changed, errors.Join(err, w.makeMountPoints())
 	}
 	// What is left of an update that was killed takes no space from this one, and no time between its
-	// steps. What can't be removed is told of in the end.
-	_ = w.tidy(ctx, current)
+	// steps. What can't be removed is told of in the end. What readers see stays, even if it couldn't be opened.
+	seen, _ := readLink(w.dir, dataLink)
+	_ = w.tidy(ctx, seen)
 	next, err := w.generation(ctx, want)
 	if err != nil {
 		return false, err

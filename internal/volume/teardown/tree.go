@@ -1,7 +1,6 @@
 package teardown
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,12 +83,15 @@ func (w *walk) remove(ctx context.Context, dir *os.File, name string) error {
 	fd := int(dir.Fd())
 	err := unlink(fd, name)
 	for errors.Is(err, unix.EBUSY) {
+		if err := ctx.Err(); err != nil {
+			return err // an unmount that is begun now would go on after it
+		}
 		err = unmountAt(ctx, dir, name, w.path(name))
-		if ctx.Err() != nil {
-			return cmp.Or(err, ctx.Err())
+		if err != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%w: %w", errMounted, err)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", errMounted, err)
+			return err
 		}
 		err = unlink(fd, name)
 	}

@@ -124,6 +124,24 @@ func TestAnUnmountThatHangs(t *testing.T) {
 	h.checkGone(t)
 }
 
+// TestAContextThatHasEnded: no unmount is begun, which would go on after the call.
+func TestAContextThatHasEnded(t *testing.T) {
+	h := newHouse(t)
+	mount(t, "tmpfs", h.tree, "tmpfs", 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, call := range []func(context.Context, string, string) error{Unmount, Remove} {
+		if err := call(ctx, h.parent, "uid"); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "doesn't answer") {
+			t.Errorf("got %v", err)
+		}
+		if list, err := mounts.List(h.tree); err != nil || len(list) != 1 {
+			t.Errorf("%v is mounted, %v", list, err)
+		}
+	}
+	must(t, h.remove())
+	h.checkGone(t)
+}
+
 // TestThereIsNoLookAtTheMountTable for mounts that have none in them, as volumes have: with what others
 // mount the table grows, and all of it is read at each look.
 func TestThereIsNoLookAtTheMountTable(t *testing.T) {

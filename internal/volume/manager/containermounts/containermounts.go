@@ -78,9 +78,9 @@ func (m Maker) Mount(ctx context.Context, r Request) (*runtimeapi.Mount, error) 
 	}
 	e := r.Volume
 	mount.HostPath, err = m.hostPath(ctx, e, ptr.Deref(vm.MountPropagation, ""), subpath.Request{
-		// A folder that is missing in a volume that can be written to is made for those that only read, too: the
+		// A folder that is missing in what can be written to is made for those that only read, too: the
 		// others may come later.
-		UID: e.Place.UID, Volume: e.Place.Name, Container: c.Name, Index: r.Index, Root: e.Path, Path: part, Expr: vm.SubPathExpr, ReadOnly: e.ReadOnly,
+		UID: e.Place.UID, Volume: e.Place.Name, Container: c.Name, Index: r.Index, Root: e.Path, Path: part, Expr: vm.SubPathExpr, ReadOnly: e.ReadOnly && !e.Writable,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("volume %q at %s: %w", vm.Name, inside, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,17 +30,18 @@ type Claims interface {
 // Volumes returns those volumes of the pod that can be made, and what is wrong with the others. Nothing
 // is bound for a pod with a volume that this node can't make (trouble.Problem.Permanent).
 func Volumes(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod) (wants []*volumeset.Wanted, problems []trouble.Problem) {
-	add := func(spec volume.Spec) {
+	add := func(spec volume.Spec, groups []int64) {
 		w, err := plan(plugins, p, spec)
 		if err != nil {
 			problems = append(problems, trouble.Problem{Volume: spec.Volume, Err: err})
 			return
 		}
+		w.Groups = groups
 		wants = append(wants, w)
 	}
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; !isClaim(v) {
-			add(volume.Spec{Volume: v})
+			add(volume.Spec{Volume: v}, nil)
 		}
 	}
 	if slices.ContainsFunc(problems, trouble.Problem.Permanent) {
@@ -51,18 +53,42 @@ func Volumes(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.
 			continue
 		}
 		claim, pv, err := claims.Bind(ctx, p, v)
+		var groups []int64
+		if err == nil {
+			groups, err = groupsOf(pv)
+		}
 		if err != nil {
 			problems = append(problems, trouble.Problem{Volume: v, Err: err})
 			continue
 		}
-		add(volume.Spec{Volume: v, Claim: claim, Persistent: pv})
+		add(volume.Spec{Volume: v, Claim: claim, Persistent: pv}, groups)
 	}
 	for _, w := range wants {
 		w.Writable = w.Spec.ReadOnly() && slices.ContainsFunc(wants, func(other *volumeset.Wanted) bool {
-			return other.Place == w.Place && !other.Spec.ReadOnly()
+			// A hostPath of the pod's own that is called as the PersistentVolume has that place as well.
+			return other.Place == w.Place && other.Spec.Persistent != nil && !other.Spec.ReadOnly()
 		})
 	}
 	return wants, problems
+}
+
+// groupAnnotation is a PersistentVolume's, with the group that may use it
+// (https://kubernetes.io/docs/tasks/configure-pod-container/configure-persistent-volume-storage/#access-control).
+const groupAnnotation = "pv.beta.kubernetes.io/gid"
+
+// groupsOf is the group that a PersistentVolume is for, if any. One that is no group's number is told before the volume
+// is mounted: what is mounted stays as it is, and an edit wouldn't help.
+func groupsOf(pv *v1.PersistentVolume) ([]int64, error) {
+	text, ok := pv.Annotations[groupAnnotation]
+	if !ok {
+		return nil, nil
+	}
+	gid, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		name := "PersistentVolume " + pv.Name
+		return nil, volume.Awaits(name, "%s: annotation %s %q is no group's number: correct it, or leave it out", name, groupAnnotation, text)
+	}
+	return []int64{int64(gid)}, nil
 }
 
 func isClaim(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }

@@ -23,7 +23,9 @@ type Wanted struct {
 	Spec   volume.Spec
 	Plugin volume.Plugin
 	Place  places.Place
-	// Writable says that the volume is read-only, but another one of the pod at the same place isn't.
+	// Groups are those that the PersistentVolume is for.
+	Groups []int64
+	// Writable says that the volume is read-only, but another one of the pod, of the same claim, isn't.
 	Writable bool
 }
 
