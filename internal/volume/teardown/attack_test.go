@@ -60,7 +60,7 @@ func TestAttack(t *testing.T) {
 			turn++
 			plant()
 			if turn%3 == 0 {
-				return Unmount(t.Context(), pods, "uid")
+				return unmountAll(t.Context(), pods, "uid")
 			}
 			return Remove(t.Context(), pods, "uid")
 		},

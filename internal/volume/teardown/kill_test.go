@@ -11,13 +11,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/killtest"
 )
 
-// TestKilledAnywhere: called again, Remove and Unmount go on from wherever they were cut short.
+// TestKilledAnywhere: called again, what Remove does goes on from wherever they were cut short.
 func TestKilledAnywhere(t *testing.T) {
 	house := func(dir string) house {
 		parent := filepath.Join(dir, "pods")
 		return house{parent: parent, tree: filepath.Join(parent, "uid"), precious: filepath.Join(dir, "precious")}
 	}
-	for name, call := range map[string]func(context.Context, string, string) error{"remove": Remove, "unmount": Unmount} {
+	for name, call := range map[string]func(context.Context, string, string) error{"remove": Remove, "unmount": unmountAll} {
 		killtest.Run(t, killtest.Case{
 			Name: name,
 			Fresh: func(t *testing.T, dir string) {
@@ -35,7 +35,7 @@ func TestKilledAnywhere(t *testing.T) {
 			Check: func(t *testing.T, dir string, n int) {
 				h := house(dir)
 				if name == "unmount" {
-					must(t, Unmount(t.Context(), h.parent, "uid"))
+					must(t, unmountAll(t.Context(), h.parent, "uid"))
 					noMounts(t, h.tree)
 				}
 				must(t, h.remove())

@@ -25,6 +25,10 @@ var errMounted = errors.New("something is mounted there")
 // When something can't be unmounted (it is in use, or it hangs until the context ends), nothing of
 // it is deleted and the error says so; other parts of the tree may be gone by then. Trying again is
 // safe.
+//
+// The kernel is called on a goroutine that is left behind if an unmount hangs until the
+// context ends, since nothing can end it then but its file system. A caller that tries
+// again meanwhile may leave one more.
 func Remove(ctx context.Context, parent, name string) error {
 	dir, err := openParent(parent, name)
 	if dir == nil || err != nil {
@@ -42,21 +46,6 @@ func Remove(ctx context.Context, parent, name string) error {
 		return err
 	}
 	return removeTree(ctx, dir, name)
-}
-
-// Unmount unmounts what is mounted at and below name in the folder parent, as Remove does, and
-// deletes nothing. What isn't there is no error.
-//
-// Both call the kernel on a goroutine that is left behind if an unmount hangs until the
-// context ends, since nothing can end it then but its file system. A caller that tries
-// again meanwhile may leave one more.
-func Unmount(ctx context.Context, parent, name string) error {
-	dir, err := openParent(parent, name)
-	if dir == nil || err != nil {
-		return err
-	}
-	defer dir.Close()
-	return unmountBelow(ctx, dir, name)
 }
 
 // openParent opens the folder that the tree is in, or returns nil if it isn't there.

@@ -17,6 +17,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
 )
 
+// unmountAll does what Remove does with mounts that have others in them, and deletes nothing.
+func unmountAll(ctx context.Context, parent, name string) error {
+	dir, err := openParent(parent, name)
+	if dir == nil || err != nil {
+		return err
+	}
+	defer dir.Close()
+	return unmountBelow(ctx, dir, name)
+}
+
 func TestUnmountDeletesNothing(t *testing.T) {
 	h := newHouse(t)
 	a, file := filepath.Join(h.tree, "a"), filepath.Join(h.tree, "file")
@@ -31,7 +41,7 @@ func TestUnmountDeletesNothing(t *testing.T) {
 	must(t, os.Mkdir(beside, 0o755))
 	mount(t, "tmpfs", beside, "tmpfs", 0)
 	for range 2 {
-		must(t, Unmount(t.Context(), h.parent, "uid"))
+		must(t, unmountAll(t.Context(), h.parent, "uid"))
 		noMounts(t, h.tree)
 		if text, err := os.ReadFile(file); err != nil || string(text) != "kept" {
 			t.Errorf("the file is %q, %v", text, err)
@@ -43,8 +53,8 @@ func TestUnmountDeletesNothing(t *testing.T) {
 	if list, err := mounts.List(beside); err != nil || len(list) != 1 {
 		t.Errorf("what is mounted beside it: %v, %v", list, err)
 	}
-	must(t, Unmount(t.Context(), filepath.Join(h.parent, "missing"), "uid"))
-	must(t, Unmount(t.Context(), h.parent, "missing"))
+	must(t, unmountAll(t.Context(), filepath.Join(h.parent, "missing"), "uid"))
+	must(t, unmountAll(t.Context(), h.parent, "missing"))
 }
 
 func TestUnmountTellsWhatIsInUse(t *testing.T) {
@@ -54,11 +64,11 @@ func TestUnmountTellsWhatIsInUse(t *testing.T) {
 	mount(t, "tmpfs", inner, "tmpfs", 0)
 	held, err := os.Create(filepath.Join(inner, "held"))
 	must(t, err)
-	if err := Unmount(t.Context(), h.parent, "uid"); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), inner) {
+	if err := unmountAll(t.Context(), h.parent, "uid"); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), inner) {
 		t.Errorf("got %v, want EBUSY naming %s", err, inner)
 	}
 	must(t, held.Close())
-	must(t, Unmount(t.Context(), h.parent, "uid"))
+	must(t, unmountAll(t.Context(), h.parent, "uid"))
 	noMounts(t, h.tree)
 }
 
@@ -85,7 +95,7 @@ func TestOnlyNamesAreTaken(t *testing.T) {
 		if err := Remove(t.Context(), h.parent, name); err == nil {
 			t.Errorf("%q was removed", name)
 		}
-		if err := Unmount(t.Context(), h.parent, name); err == nil {
+		if err := unmountAll(t.Context(), h.parent, name); err == nil {
 			t.Errorf("%q was unmounted", name)
 		}
 	}
@@ -105,7 +115,7 @@ func TestAnUnmountThatHangs(t *testing.T) {
 		server := fusetest.Mount(t, hung)
 		mount(t, filepath.Join(h.precious, "data"), filepath.Join(hung, fusetest.File), "", unix.MS_BIND)
 		server.Hang()
-		for i, call := range []func(context.Context, string, string) error{Unmount, Remove} {
+		for i, call := range []func(context.Context, string, string) error{unmountAll, Remove} {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- call(ctx, h.parent, "uid") }()
@@ -130,7 +140,7 @@ func TestAContextThatHasEnded(t *testing.T) {
 	mount(t, "tmpfs", h.tree, "tmpfs", 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, call := range []func(context.Context, string, string) error{Unmount, Remove} {
+	for _, call := range []func(context.Context, string, string) error{unmountAll, Remove} {
 		if err := call(ctx, h.parent, "uid"); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "doesn't answer") {
 			t.Errorf("got %v", err)
 		}
