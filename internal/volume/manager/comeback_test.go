@@ -27,24 +27,14 @@ type claimed struct{ *stand }
 
 func (claimed) Supports(s volume.Spec) bool { return s.Persistent != nil }
 
-// withPlugins runs a manager that asks these plugins first, in virtual time.
-func withPlugins(t *testing.T, plugins func(s *stand) []volume.Plugin, test func(t *testing.T, w *world, s *stand, m *manager.Manager)) {
-	inBubble(t, func(t *testing.T, w *world, s *stand, _ *manager.Manager) {
-		c := w.config()
-		c.Plugins = append(plugins(s), c.Plugins...)
-		m := manager.New(c, logr.Discard())
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = m.Run(ctx)
-		}()
-		defer func() {
-			cancel()
-			<-ended
-		}()
-		test(t, w, s, m)
-	})
+// withShares runs a manager for network shares, in virtual time.
+func withShares(t *testing.T, test func(t *testing.T, w *world, shares *share, m *manager.Manager)) {
+	shares := newShare()
+	plugins := func(s *stand) []volume.Plugin {
+		shares.stand = s
+		return []volume.Plugin{shares}
+	}
+	withPlugins(t, plugins, func(t *testing.T, w *world, _ *stand, m *manager.Manager) { test(t, w, shares, m) })
 }
 
 func TestNothingPilesUpBehindAClaimThatHangs(t *testing.T) {
@@ -140,12 +130,7 @@ func TestAPodThatComesBackBeforeItsVolumeIsTakenDown(t *testing.T) {
 
 // What is removed of a pod takes nothing along that is made for the one that comes back.
 func TestAPodThatComesBackWhileItsFolderIsRemoved(t *testing.T) {
-	shares := newShare()
-	plugins := func(s *stand) []volume.Plugin {
-		shares.stand = s
-		return []volume.Plugin{shares}
-	}
-	withPlugins(t, plugins, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
+	withShares(t, func(t *testing.T, w *world, s *share, m *manager.Manager) {
 		p := w.want(newPod(nfs("x", "one"), emptyDir("data", "")))
 		s.setFail("mount x", errors.New("no such export"))
 		failure(t, m.Prepare(t.Context(), p)) // x has a device, but no folder
@@ -215,7 +200,7 @@ func TestATakeDownThatFailsIsAlwaysToldAndLeavesTheVolume(t *testing.T) {
 	if err == nil {
 		t.Fatal("nothing is said to have failed")
 	}
-	if want := `remove volumes of pod uid-1: volume "v000": the server says no; volume "v001": the server says no`; err.Error() != want {
+	if want := "remove volumes of pod uid-1: volume \"v000\": the server says no\nvolume \"v001\": the server says no"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 	if got := mountTable(t, w.root); len(got) != 2 {
@@ -395,12 +380,7 @@ func TestPreparedAndCleanedUpAtTheSameTime(t *testing.T) {
 
 // One that can't be given up is what the clean-up waits for, and says so.
 func TestCleaningUpBesideADeviceThatHangs(t *testing.T) {
-	shares := newShare()
-	plugins := func(s *stand) []volume.Plugin {
-		shares.stand = s
-		return []volume.Plugin{shares}
-	}
-	withPlugins(t, plugins, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
+	withShares(t, func(t *testing.T, w *world, s *share, m *manager.Manager) {
 		resume := s.hang(t, "stage one")
 		defer resume()
 		p := w.want(newPod(nfs("x", "one")))

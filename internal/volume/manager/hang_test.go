@@ -22,11 +22,16 @@ import (
 
 // inBubble runs a manager in virtual time.
 func inBubble(t *testing.T, test func(t *testing.T, w *world, s *stand, m *manager.Manager)) {
+	withPlugins(t, func(s *stand) []volume.Plugin { return []volume.Plugin{s} }, test)
+}
+
+// withPlugins runs a manager that asks these plugins first, in virtual time.
+func withPlugins(t *testing.T, plugins func(s *stand) []volume.Plugin, test func(t *testing.T, w *world, s *stand, m *manager.Manager)) {
 	w, s := newWorld(t), newStand()
 	synctest.Test(t, func(t *testing.T) {
 		s.entered, w.changed = make(chan string, 100), make(chan struct{}, 1)
 		c := w.config()
-		c.Plugins = append([]volume.Plugin{s}, c.Plugins...)
+		c.Plugins = append(plugins(s), c.Plugins...)
 		m := manager.New(c, logr.Discard())
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -73,26 +72,12 @@ func (f *follower) Refresh(_ context.Context, r volume.Request) (bool, error) {
 
 // following runs a manager with a follower in virtual time.
 func following(t *testing.T, test func(t *testing.T, w *world, f *follower, m *manager.Manager)) {
-	inBubble(t, func(t *testing.T, w *world, s *stand, _ *manager.Manager) {
-		f := &follower{stand: s}
-		c := w.config()
-		c.Plugins = []volume.Plugin{f}
-		c.Changed = make(chan struct{}, 1)
-		w.changed = make(chan struct{}, 1)
-		c.Changed = w.changed
-		m := manager.New(c, logr.Discard())
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = m.Run(ctx)
-		}()
-		defer func() {
-			cancel()
-			<-ended
-		}()
-		test(t, w, f, m)
-	})
+	f := &follower{}
+	plugins := func(s *stand) []volume.Plugin {
+		f.stand = s
+		return []volume.Plugin{f}
+	}
+	withPlugins(t, plugins, func(t *testing.T, w *world, _ *stand, m *manager.Manager) { test(t, w, f, m) })
 }
 
 func TestOnlyWhatHasChangedIsRefreshed(t *testing.T) {
