@@ -16,7 +16,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/staging"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
@@ -164,7 +163,7 @@ func (m *Manager) settle(ctx context.Context, ops []*operations.Operation) error
 			errs = append(errs, fmt.Errorf("%s: %w", subject(j.op), err))
 		}
 	}
-	return trouble.OneLine(errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 // subject is what an operation works on.

@@ -26,7 +26,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
@@ -141,7 +140,7 @@ func (s *Stages) Leave(ctx context.Context, plugin volume.Stager, u User) error 
 			}
 		}
 	}
-	return trouble.OneLine(errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 // Sweep lets go of the devices whose users are gone without a trace.
@@ -166,7 +165,7 @@ func (s *Stages) Sweep(ctx context.Context, plugin volume.Stager, there func(typ
 			errs = append(errs, s.leave(ctx, d, User{}))
 		}
 	}
-	return trouble.OneLine(errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 func (s *Stages) leave(ctx context.Context, d device, u User) error {

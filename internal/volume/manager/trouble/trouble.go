@@ -38,28 +38,13 @@ func (p Problem) String() string {
 	if p.Detail != "" {
 		kind += " " + p.Detail
 	}
-	text := OneLine(p.Err).Error()
+	text := strings.ReplaceAll(p.Err.Error(), "\n", "; ") // errors.Join has a line for each
 	var known *pod.Failure
 	if errors.As(p.Err, &known) {
 		text = known.Message
 	}
 	return fmt.Sprintf("volume %q (%s): %s", p.Volume.Name, kind, text)
 }
-
-// OneLine is the error with a text of one line, where errors.Join has one for each that it joins; nil for nil.
-func OneLine(err error) error {
-	if err == nil {
-		return nil
-	}
-	return oneLine{err}
-}
-
-type oneLine struct{ err error }
-
-func (e oneLine) Error() string { return strings.ReplaceAll(e.err.Error(), "\n", "; ") }
-
-// Unwrap returns the error as it was.
-func (e oneLine) Unwrap() error { return e.err }
 
 // Permanent reports whether trying again can't help.
 func (p Problem) Permanent() bool {

@@ -12,13 +12,6 @@ import (
 
 func TestSeveralErrorsAreToldInOneLine(t *testing.T) {
 	both := errors.Join(errors.New("a is missing"), fs.ErrPermission)
-	err := trouble.OneLine(both)
-	if err.Error() != "a is missing; permission denied" || !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("got %q", err)
-	}
-	if err := trouble.OneLine(nil); err != nil {
-		t.Errorf("nothing is wrong: %v", err)
-	}
 	p := trouble.Problem{Volume: &v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}, Err: both}
 	if want := `volume "conf" (configMap): a is missing; permission denied`; p.String() != want {
 		t.Errorf("got %q, want %q", p, want)
