@@ -13,10 +13,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/bench/agent"
 	"github.com/deckhand-node/deckhand/bench/report"
-	"github.com/deckhand-node/deckhand/bench/stage"
-	"github.com/deckhand-node/deckhand/bench/watch"
+	"github.com/deckhand-node/deckhand/bench/rig"
 )
 
 // patience is how long one step may take before the measurement is given up.
@@ -44,7 +42,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if o.Layers < 1 || o.LayerSize < 1 || o.Rounds < 1 {
 		return errors.New("there has to be a layer with something in it, and a round")
 	}
-	st, err := stage.Start(ctx, o.BinDir)
+	st, err := rig.StartStage(ctx, o.BinDir)
 	if err != nil {
 		return err
 	}
@@ -54,7 +52,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	watcher, err := watch.Start(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+	watcher, err := rig.StartWatcher(ctx, runtimeapi.NewRuntimeServiceClient(conn))
 	if err != nil {
 		return err
 	}
@@ -71,9 +69,9 @@ func Run(ctx context.Context, o Options) (err error) {
 // session is one measurement.
 type session struct {
 	Options
-	stage    *stage.Stage
+	stage    *rig.Stage
 	floor    runtimeapi.ImageServiceClient
-	watch    *watch.Watcher
+	watch    *rig.Watcher
 	registry *registry
 	// runs counts the agent's runs, images those that were made.
 	runs, images int
@@ -105,7 +103,7 @@ func (s *session) run(ctx context.Context) error {
 // and puts it into the registry. It returns the name there.
 func (s *session) fresh(ctx context.Context) (name string, err error) {
 	s.images++
-	image, err := runnable(filepath.Join(s.BinDir, "images", "web.tar"), stage.Image, s.Layers, s.LayerSize)
+	image, err := runnable(filepath.Join(s.BinDir, "images", "web.tar"), rig.Image, s.Layers, s.LayerSize)
 	if err != nil {
 		return "", fmt.Errorf("make an image: %w", err)
 	}
@@ -117,26 +115,26 @@ func (s *session) fresh(ctx context.Context) (name string, err error) {
 }
 
 // withAgent runs do with a fresh agent, and takes the agent and its pods down.
-func (s *session) withAgent(ctx context.Context, do func(*agent.Agent) error) (err error) {
+func (s *session) withAgent(ctx context.Context, do func(*rig.Agent) error) (err error) {
 	s.runs++
 	dir := filepath.Join(s.stage.Dir, fmt.Sprintf("agent-%d", s.runs))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	a, err := agent.Start(ctx, agent.Options{Binary: filepath.Join(s.BinDir, "deckhand"), Dir: dir, Endpoint: s.stage.Endpoint,
+	a, err := rig.StartAgent(ctx, rig.AgentOptions{Binary: filepath.Join(s.BinDir, "deckhand"), Dir: dir, Endpoint: s.stage.Endpoint,
 		CgroupRoot: s.stage.CgroupRoot})
 	if err != nil {
 		return err
 	}
 	defer func() {
 		err = errors.Join(err, a.Clear())
-		_, gone := s.await(ctx, "no pod is left", watch.State.Empty)
+		_, gone := s.await(ctx, "no pod is left", rig.State.Empty)
 		err = errors.Join(err, gone, a.Stop())
 	}()
 	return do(a)
 }
 
-func (s *session) await(ctx context.Context, what string, until func(watch.State) bool) (time.Time, error) {
+func (s *session) await(ctx context.Context, what string, until func(rig.State) bool) (time.Time, error) {
 	return s.watch.AwaitFor(ctx, patience, what, until)
 }
 

@@ -7,10 +7,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/bench/agent"
 	"github.com/deckhand-node/deckhand/bench/report"
-	"github.com/deckhand-node/deckhand/bench/stage"
-	"github.com/deckhand-node/deckhand/bench/watch"
+	"github.com/deckhand-node/deckhand/bench/rig"
 )
 
 // pulls is how long pulls of one image took, once per round.
@@ -21,11 +19,11 @@ func (s *session) pulls(ctx context.Context) (p pulls, err error) {
 	if s.FloorOnly {
 		return p, s.pullRounds(ctx, &p, nil)
 	}
-	err = s.withAgent(ctx, func(a *agent.Agent) error { return s.pullRounds(ctx, &p, a) })
+	err = s.withAgent(ctx, func(a *rig.Agent) error { return s.pullRounds(ctx, &p, a) })
 	return p, err
 }
 
-func (s *session) pullRounds(ctx context.Context, p *pulls, a *agent.Agent) error {
+func (s *session) pullRounds(ctx context.Context, p *pulls, a *rig.Agent) error {
 	for round := range s.Rounds {
 		floor, err := s.floorPull(ctx)
 		if err != nil {
@@ -107,15 +105,15 @@ func (s *session) starts(ctx context.Context) ([]start, error) {
 
 // start returns how long it takes from the first manifest's arrival until all containers run.
 func (s *session) start(ctx context.Context, ref string) (took time.Duration, err error) {
-	err = s.withAgent(ctx, func(a *agent.Agent) error {
-		if err := a.Stage(s.Pods, ref, stage.Args()); err != nil {
+	err = s.withAgent(ctx, func(a *rig.Agent) error {
+		if err := a.Stage(s.Pods, ref, rig.Sleep()); err != nil {
 			return err
 		}
 		began := time.Now()
 		if err := a.Drop(); err != nil {
 			return err
 		}
-		at, err := s.await(ctx, fmt.Sprintf("%d containers run", s.Pods), func(st watch.State) bool { return st.Running() >= s.Pods })
+		at, err := s.await(ctx, fmt.Sprintf("%d containers run", s.Pods), func(st rig.State) bool { return st.Running() >= s.Pods })
 		took = at.Sub(began)
 		return err
 	})

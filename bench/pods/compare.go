@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/deckhand-node/deckhand/bench/agent"
 	"github.com/deckhand-node/deckhand/bench/report"
-	"github.com/deckhand-node/deckhand/bench/stage"
-	"github.com/deckhand-node/deckhand/bench/watch"
+	"github.com/deckhand-node/deckhand/bench/rig"
 )
 
 // group is what starting and removing n pods came to.
@@ -74,18 +72,18 @@ func (s *session) floorRun(ctx context.Context, n int, concurrency floorResult[i
 		return r, err
 	}
 	// So that no event of these pods is taken for one of the next.
-	_, err = s.await(ctx, "the floor's pods are gone", watch.State.Empty)
+	_, err = s.await(ctx, "the floor's pods are gone", rig.State.Empty)
 	return floorResult[time.Duration]{start, remove}, err
 }
 
 func (s *session) agentRun(ctx context.Context, n int) (agentResult, error) {
 	var r agentResult
-	err := s.withAgent(ctx, func(a *agent.Agent) error {
+	err := s.withAgent(ctx, func(a *rig.Agent) error {
 		began, err := s.dropPods(a, n)
 		if err != nil {
 			return err
 		}
-		started, err := s.await(ctx, fmt.Sprintf("%d containers run", n), func(st watch.State) bool { return st.Running() >= n })
+		started, err := s.await(ctx, fmt.Sprintf("%d containers run", n), func(st rig.State) bool { return st.Running() >= n })
 		if err != nil {
 			return err
 		}
@@ -101,16 +99,16 @@ func (s *session) agentRun(ctx context.Context, n int) (agentResult, error) {
 }
 
 // dropPods gives the agent n manifests and returns when it got the first.
-func (s *session) dropPods(a *agent.Agent, n int) (time.Time, error) {
-	if err := a.Stage(n, stage.Image, stage.Args()); err != nil {
+func (s *session) dropPods(a *rig.Agent, n int) (time.Time, error) {
+	if err := a.Stage(n, rig.Image, rig.Sleep()); err != nil {
 		return time.Time{}, err
 	}
 	began := time.Now()
 	return began, a.Drop()
 }
 
-func (s *session) awaitReady(ctx context.Context, a *agent.Agent, n int) (time.Time, error) {
+func (s *session) awaitReady(ctx context.Context, a *rig.Agent, n int) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return a.Await(ctx, 2*time.Millisecond, func(c agent.Counts) bool { return c.Ready >= n })
+	return a.Await(ctx, 2*time.Millisecond, func(c rig.Counts) bool { return c.Ready >= n })
 }

@@ -9,9 +9,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/bench/agent"
 	"github.com/deckhand-node/deckhand/bench/report"
-	"github.com/deckhand-node/deckhand/bench/watch"
+	"github.com/deckhand-node/deckhand/bench/rig"
 )
 
 // single is what one pod came to, once per round.
@@ -32,7 +31,7 @@ func (s *session) onePod(ctx context.Context) (*single, error) {
 		if s.FloorOnly {
 			continue
 		}
-		if err := s.withAgent(ctx, func(a *agent.Agent) error { return s.agentOne(ctx, a, one) }); err != nil {
+		if err := s.withAgent(ctx, func(a *rig.Agent) error { return s.agentOne(ctx, a, one) }); err != nil {
 			return nil, err
 		}
 	}
@@ -53,11 +52,11 @@ func (s *session) floorOne(ctx context.Context, one *single) error {
 	}
 	one.floorStart = append(one.floorStart, start)
 	one.floorRestart = append(one.floorRestart, restart)
-	_, err = s.await(ctx, "the floor's pod is gone", watch.State.Empty)
+	_, err = s.await(ctx, "the floor's pod is gone", rig.State.Empty)
 	return err
 }
 
-func (s *session) agentOne(ctx context.Context, a *agent.Agent, one *single) error {
+func (s *session) agentOne(ctx context.Context, a *rig.Agent, one *single) error {
 	began, err := s.dropPods(a, 1)
 	if err != nil {
 		return err
@@ -94,7 +93,7 @@ func (s *session) agentOne(ctx context.Context, a *agent.Agent, one *single) err
 // awaitContainer waits for the attempt-th instance of the container to run.
 func (s *session) awaitContainer(ctx context.Context, attempt uint32) (*runtimeapi.ContainerStatus, time.Time, error) {
 	var c *runtimeapi.ContainerStatus
-	at, err := s.await(ctx, fmt.Sprintf("instance %d of the container runs", attempt), func(st watch.State) bool {
+	at, err := s.await(ctx, fmt.Sprintf("instance %d of the container runs", attempt), func(st rig.State) bool {
 		c = st.Find("main", attempt)
 		return c != nil
 	})

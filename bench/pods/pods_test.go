@@ -23,7 +23,7 @@ func TestFloorOnContainerd(t *testing.T) {
 	}
 	for _, want := range []string{"  2 pods  floor, 2 at a time: started in", "container created and started again"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("the output lacks %q:\n%s", want, out.String())
+			t.Errorf("the output doesn't have %q:\n%s", want, out.String())
 		}
 	}
 	left, err := filepath.Glob("/sys/fs/cgroup/*/deckhand-bench")

@@ -13,10 +13,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/bench/agent"
-	"github.com/deckhand-node/deckhand/bench/floor"
-	"github.com/deckhand-node/deckhand/bench/stage"
-	"github.com/deckhand-node/deckhand/bench/watch"
+	"github.com/deckhand-node/deckhand/bench/rig"
 )
 
 // patience is how long one step may take before the measurement is given up.
@@ -42,7 +39,7 @@ type Options struct {
 
 // Run measures and prints. It needs root and takes down all it made.
 func Run(ctx context.Context, o Options) (err error) {
-	st, err := stage.Start(ctx, o.BinDir)
+	st, err := rig.StartStage(ctx, o.BinDir)
 	if err != nil {
 		return err
 	}
@@ -53,15 +50,15 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	cri := runtimeapi.NewRuntimeServiceClient(conn)
-	watcher, err := watch.Start(ctx, cri)
+	watcher, err := rig.StartWatcher(ctx, cri)
 	if err != nil {
 		return err
 	}
 	defer watcher.Stop()
 	s := &session{
 		Options: o, stage: st, cri: cri, watch: watcher,
-		floor: &floor.Floor{
-			Runtime: cri, Image: stage.Image, Args: stage.Args(), Grace: 30 * time.Second,
+		floor: &rig.Floor{
+			Runtime: cri, Image: rig.Image, Args: rig.Sleep(), Grace: 30 * time.Second,
 			LogDir: filepath.Join(st.Dir, "floor-logs"), CgroupRoot: st.CgroupRoot,
 		},
 	}
@@ -71,10 +68,10 @@ func Run(ctx context.Context, o Options) (err error) {
 // session is one measurement.
 type session struct {
 	Options
-	stage *stage.Stage
+	stage *rig.Stage
 	cri   runtimeapi.RuntimeServiceClient
-	watch *watch.Watcher
-	floor *floor.Floor
+	watch *rig.Watcher
+	floor *rig.Floor
 	runs  int // of the agent, for their folders
 }
 
@@ -109,20 +106,20 @@ func (s *session) run(ctx context.Context) error {
 }
 
 // startAgent starts the agent in a folder of its own, without pods.
-func (s *session) startAgent(ctx context.Context) (*agent.Agent, error) {
+func (s *session) startAgent(ctx context.Context) (*rig.Agent, error) {
 	s.runs++
 	dir := filepath.Join(s.stage.Dir, fmt.Sprintf("agent-%d", s.runs))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	return agent.Start(ctx, agent.Options{
+	return rig.StartAgent(ctx, rig.AgentOptions{
 		Binary: filepath.Join(s.BinDir, "deckhand"), Dir: dir, Endpoint: s.stage.Endpoint,
 		CgroupRoot: s.stage.CgroupRoot,
 	})
 }
 
 // withAgent runs do with a fresh agent, and takes the agent and its pods down.
-func (s *session) withAgent(ctx context.Context, do func(*agent.Agent) error) (err error) {
+func (s *session) withAgent(ctx context.Context, do func(*rig.Agent) error) (err error) {
 	a, err := s.startAgent(ctx)
 	if err != nil {
 		return err
@@ -136,16 +133,16 @@ func (s *session) withAgent(ctx context.Context, do func(*agent.Agent) error) (e
 
 // removeAll removes the agent's manifests and returns how long it takes until
 // the runtime has no pod.
-func (s *session) removeAll(ctx context.Context, a *agent.Agent) (time.Duration, error) {
+func (s *session) removeAll(ctx context.Context, a *rig.Agent) (time.Duration, error) {
 	began := time.Now()
 	if err := a.Clear(); err != nil {
 		return 0, err
 	}
-	at, err := s.await(ctx, "no pod is left", watch.State.Empty)
+	at, err := s.await(ctx, "no pod is left", rig.State.Empty)
 	return at.Sub(began), err
 }
 
-func (s *session) await(ctx context.Context, what string, until func(watch.State) bool) (time.Time, error) {
+func (s *session) await(ctx context.Context, what string, until func(rig.State) bool) (time.Time, error) {
 	return s.watch.AwaitFor(ctx, patience, what, until)
 }
 

@@ -32,7 +32,7 @@ func serving(t *testing.T) netip.AddrPort {
 	return netip.MustParseAddrPort(strings.TrimSpace(line))
 }
 
-// Every way of probing tries what it should, and ends when it is told.
+// Every way of probing tries what it should, and ends when it is reported.
 func TestWays(t *testing.T) {
 	o := Options{Count: 20, Period: time.Second}
 	for _, w := range o.ways(serving(t)) {
@@ -55,7 +55,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// A way whose tries fail isn't measured, but told.
+// A way whose tries fail isn't measured, but reported.
 func TestFailuresAreTold(t *testing.T) {
 	o := Options{Count: 1, Period: time.Second, For: time.Millisecond, Rounds: 1}
 	failing := way{"failing", func(ctx context.Context, c *counts) error {

@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/deckhand-node/deckhand/internal/handler"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/probe"
+	"github.com/deckhand-node/deckhand/internal/worker/handler"
+	"github.com/deckhand-node/deckhand/internal/worker/probe"
 )
 
 // counts is what became of the tries.
@@ -125,24 +125,14 @@ func (silence) Event(*v1.Pod, pod.Event) {}
 // meter counts tries.
 type meter struct{ *counts }
 
-func (m meter) Tried(_ *v1.Pod, _ string, _ pod.ProbeKind, state probe.State, _ time.Duration) {
-	m.add(state == probe.Success, "the probe's state is "+strconv.Itoa(int(state)))
+func (m meter) Tried(_ *v1.Pod, _ string, _ pod.ProbeKind, state handler.State, _ time.Duration) {
+	m.add(state == handler.Success, "the probe's state is "+string(state))
 }
 
 func (meter) Dropped(*v1.Pod, string, pod.ProbeKind) {}
 
-// ours tries probes as deckhand does.
-type ours struct{ *handler.Handlers }
-
-func deckhand() probe.Handler { return ours{handler.New(handler.Config{Log: logr.Discard()})} }
-
-func (o ours) Probe(ctx context.Context, t probe.Target, p *v1.Probe) probe.Outcome {
-	out := o.Handlers.Probe(ctx, handler.Target{Pod: t.Pod, Container: t.Container, ID: t.ID, PodIP: t.PodIP}, p)
-	if out.State != handler.Success {
-		return probe.Outcome{State: probe.Failure, Message: out.Message}
-	}
-	return probe.Outcome{State: probe.Success}
-}
+// deckhand tries probes as deckhand does.
+func deckhand() probe.Handler { return handler.New(handler.Config{Log: logr.Discard()}) }
 
 // peer tries probes with net/http's client, as the kubelet does: each on a connection of its own.
 type peer struct{ client *http.Client }
@@ -151,12 +141,12 @@ func netHTTP() probe.Handler {
 	return peer{&http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}}
 }
 
-func (p peer) Probe(ctx context.Context, t probe.Target, _ *v1.Probe) probe.Outcome {
+func (p peer) Probe(ctx context.Context, t handler.Target, _ *v1.Probe) handler.Outcome {
 	url := fmt.Sprintf("http://%s:%d/", t.PodIP, t.Container.Ports[0].ContainerPort)
 	if err := p.get(ctx, url); err != nil {
-		return probe.Outcome{State: probe.Failure, Message: err.Error()}
+		return handler.Outcome{State: handler.Failure, Message: err.Error()}
 	}
-	return probe.Outcome{State: probe.Success}
+	return handler.Outcome{State: handler.Success}
 }
 
 func (p peer) get(ctx context.Context, url string) error {
@@ -177,6 +167,6 @@ func (p peer) get(ctx context.Context, url string) error {
 // nothing is a probe that costs nothing.
 type nothing struct{}
 
-func (nothing) Probe(context.Context, probe.Target, *v1.Probe) probe.Outcome {
-	return probe.Outcome{State: probe.Success}
+func (nothing) Probe(context.Context, handler.Target, *v1.Probe) handler.Outcome {
+	return handler.Outcome{State: handler.Success}
 }

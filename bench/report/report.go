@@ -1,4 +1,5 @@
-// Package report prints measurements as tables a person can read.
+// Package report reads from /proc what a process costs, and prints measurements as tables a
+// person can read.
 package report
 
 import (

@@ -19,13 +19,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/bench/agent"
-	"github.com/deckhand-node/deckhand/bench/proc"
 	"github.com/deckhand-node/deckhand/bench/report"
-	"github.com/deckhand-node/deckhand/bench/watch"
+	"github.com/deckhand-node/deckhand/bench/rig"
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
-	"github.com/deckhand-node/deckhand/internal/takedown"
 )
 
 // patience is how long one number of pods may take.
@@ -54,7 +52,7 @@ type result struct {
 	n        int
 	reported time.Duration // until /pods says all are Running
 	cpu      time.Duration // spent by the agent until then, its start included
-	proc.Rest
+	report.Rest
 }
 
 // Run measures and prints.
@@ -96,18 +94,18 @@ func (o Options) measure(ctx context.Context, n int) (r result, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	watcher, err := watch.Start(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+	watcher, err := rig.StartWatcher(ctx, runtimeapi.NewRuntimeServiceClient(conn))
 	if err != nil {
 		return r, err
 	}
 	defer watcher.Stop()
 
-	run := agent.Options{
+	run := rig.AgentOptions{
 		Binary: filepath.Join(o.BinDir, "deckhand"), Dir: filepath.Join(dir, "agent"), Endpoint: "unix://" + socket,
 		CgroupRoot: "/" + filepath.Base(dir),
 	}
-	defer func() { err = errors.Join(err, takeDown(run)) }()
-	a, err := agent.Start(ctx, run)
+	defer func() { err = errors.Join(err, cleanUp(run)) }()
+	a, err := rig.StartAgent(ctx, run)
 	if err != nil {
 		return r, err
 	}
@@ -115,19 +113,19 @@ func (o Options) measure(ctx context.Context, n int) (r result, err error) {
 	return o.fill(ctx, a, watcher, n)
 }
 
-// takeDown removes what the agent made on the host for its pods: their cgroups,
+// cleanUp removes what the agent made on the host for its pods: their cgroups,
 // in the first place.
-func takeDown(o agent.Options) error {
+func cleanUp(o rig.AgentOptions) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return takedown.Down(ctx, takedown.Config{
+	return reset.Run(ctx, reset.Config{
 		Runtime:    embedded.Config{RootDir: filepath.Join(o.Dir, "root"), Bridge: "dhscale0", PodCIDR: config.DefaultPodCIDR},
 		CgroupRoot: o.CgroupRoot,
 	}, logr.Discard())
 }
 
 // fill gives the agent its pods and measures.
-func (o Options) fill(ctx context.Context, a *agent.Agent, w *watch.Watcher, n int) (result, error) {
+func (o Options) fill(ctx context.Context, a *rig.Agent, w *rig.Watcher, n int) (result, error) {
 	r := result{n: n}
 	if err := a.Stage(n, Image, []string{"serve"}); err != nil {
 		return r, err
@@ -137,18 +135,18 @@ func (o Options) fill(ctx context.Context, a *agent.Agent, w *watch.Watcher, n i
 		return r, err
 	}
 	// Asking /pods costs the agent time, so that starts when the runtime is done.
-	if _, err := w.Await(ctx, func(s watch.State) bool { return len(s.Pods) >= n && s.Running() >= n }); err != nil {
+	if _, err := w.Await(ctx, func(s rig.State) bool { return len(s.Pods) >= n && s.Running() >= n }); err != nil {
 		return r, fmt.Errorf("wait until all containers run: %w", err)
 	}
-	at, err := a.Await(ctx, 20*time.Millisecond, func(c agent.Counts) bool { return c.Running >= n })
+	at, err := a.Await(ctx, 20*time.Millisecond, func(c rig.Counts) bool { return c.Running >= n })
 	if err != nil {
 		return r, err
 	}
 	r.reported = at.Sub(began)
-	if r.cpu, err = proc.CPUTime(a.PID); err != nil {
+	if r.cpu, err = report.CPUTime(a.PID); err != nil {
 		return r, err
 	}
-	r.Rest, err = proc.MeasureRest(ctx, a.PID, o.Idle)
+	r.Rest, err = report.MeasureRest(ctx, a.PID, o.Idle)
 	return r, err
 }
 

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/deckhand-node/deckhand/bench/proc"
+	"github.com/deckhand-node/deckhand/bench/report"
 )
 
-// The in-memory runtime is served by a process of its own and ends when told; an
-// agent that can't be started is told, and leaves nothing behind.
+// The in-memory runtime is served by a process of its own and ends on request; an
+// agent that can't be started is reported, and leaves nothing behind.
 func TestServeAndMissingAgent(t *testing.T) {
 	bench := filepath.Join(t.TempDir(), "bench")
 	if out, err := exec.Command("go", "build", "-o", bench, "github.com/deckhand-node/deckhand/bench/cmd/bench").CombinedOutput(); err != nil {
@@ -29,8 +29,8 @@ func TestServeAndMissingAgent(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	within := result{n: 500, reported: 2 * time.Second, cpu: 4 * time.Second, Rest: proc.Rest{
-		CPU: 100 * time.Millisecond, While: 25 * time.Second, Memory: proc.Memory{RSS: 60 << 20, PSS: 50 << 20},
+	within := result{n: 500, reported: 2 * time.Second, cpu: 4 * time.Second, Rest: report.Rest{
+		CPU: 100 * time.Millisecond, While: 25 * time.Second, Memory: report.Memory{RSS: 60 << 20, PSS: 50 << 20},
 	}}
 	many, slow := within, within
 	many.n, many.reported = 2000, 13*time.Second

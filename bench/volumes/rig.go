@@ -10,9 +10,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
-	"github.com/deckhand-node/deckhand/bench/agent"
-	"github.com/deckhand-node/deckhand/bench/proc"
-	"github.com/deckhand-node/deckhand/bench/watch"
+	"github.com/deckhand-node/deckhand/bench/report"
+	benchrig "github.com/deckhand-node/deckhand/bench/rig"
 )
 
 // load is what the pods have.
@@ -48,7 +47,7 @@ type life struct {
 	// running is how long it took from the first manifest until all pods were reported as running,
 	// and cpu what that cost the agent.
 	running, cpu time.Duration
-	rest         proc.Rest
+	rest         report.Rest
 	// edits are how long it took from an edit until a pod's volume had it, for each edit and pod.
 	edits []time.Duration
 	// mounts are how many there were with all pods; leftMounts and leftFolders what was left when they were gone.
@@ -59,8 +58,8 @@ type life struct {
 type rig struct {
 	Options
 	load  load
-	agent *agent.Agent
-	watch *watch.Watcher
+	agent *benchrig.Agent
+	watch *benchrig.Watcher
 	dir   string // the agent's
 }
 
@@ -76,7 +75,7 @@ func (r *rig) measure(ctx context.Context) (l life, err error) {
 			return l, err
 		}
 	}
-	before, err := proc.CPUTime(r.agent.PID)
+	before, err := report.CPUTime(r.agent.PID)
 	if err != nil {
 		return l, err
 	}
@@ -84,14 +83,14 @@ func (r *rig) measure(ctx context.Context) (l life, err error) {
 	if err := r.agent.Drop(); err != nil {
 		return l, err
 	}
-	if _, err := r.watch.Await(ctx, func(s watch.State) bool { return len(s.Pods) >= r.Pods && s.Running() >= r.Pods }); err != nil {
+	if _, err := r.watch.Await(ctx, func(s benchrig.State) bool { return len(s.Pods) >= r.Pods && s.Running() >= r.Pods }); err != nil {
 		return l, fmt.Errorf("wait until all containers run: %w", err)
 	}
-	at, err := r.agent.Await(ctx, 20*time.Millisecond, func(c agent.Counts) bool { return c.Running >= r.Pods })
+	at, err := r.agent.Await(ctx, 20*time.Millisecond, func(c benchrig.Counts) bool { return c.Running >= r.Pods })
 	if err != nil {
 		return l, err
 	}
-	after, err := proc.CPUTime(r.agent.PID)
+	after, err := report.CPUTime(r.agent.PID)
 	if err != nil {
 		return l, err
 	}
@@ -100,7 +99,7 @@ func (r *rig) measure(ctx context.Context) (l life, err error) {
 		return l, err
 	}
 	if r.load.rest {
-		if l.rest, err = proc.MeasureRest(ctx, r.agent.PID, r.Idle); err != nil {
+		if l.rest, err = report.MeasureRest(ctx, r.agent.PID, r.Idle); err != nil {
 			return l, err
 		}
 	}
@@ -138,7 +137,7 @@ func (r *rig) pod(name string) []byte {
 		fmt.Fprintf(&mounts, "    - {name: v%d, mountPath: /v%d}\n", i, i)
 		fmt.Fprintf(&volumes, "  - {name: v%d, %s}\n", i, source)
 	}
-	text := string(agent.Pod(name, image, []string{"serve"}))
+	text := string(benchrig.Manifest(name, image, []string{"serve"}))
 	if len(r.load.volumes) > 0 {
 		text += "    volumeMounts:\n" + mounts.String() + "  volumes:\n" + volumes.String()
 	}
@@ -198,7 +197,7 @@ func (r *rig) clear(ctx context.Context, l *life) error {
 	if err := r.agent.Clear(); err != nil {
 		return err
 	}
-	if _, err := r.agent.Await(ctx, 20*time.Millisecond, func(c agent.Counts) bool { return c.Pods == 0 }); err != nil {
+	if _, err := r.agent.Await(ctx, 20*time.Millisecond, func(c benchrig.Counts) bool { return c.Pods == 0 }); err != nil {
 		return err
 	}
 	var err error

@@ -16,8 +16,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/bench/report"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/configmap"
-	"github.com/deckhand-node/deckhand/internal/volume/secret"
+	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
@@ -58,8 +57,8 @@ func kinds() []kind {
 	}
 	from := objects{&v1.ConfigMap{Data: files}, &v1.Secret{Data: data}}
 	return []kind{
-		{configMapKind, false, configmap.New(from), v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "a"}}}},
-		{"Secret (tmpfs)", true, secret.New(from), v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "a"}}},
+		{configMapKind, false, objectfiles.NewConfigMap(from), v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "a"}}}},
+		{"Secret (tmpfs)", true, objectfiles.NewSecret(from), v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "a"}}},
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // What deckhand has set out to reach.
 const (
-	goalIdle = 0.5         // mcores that volumes may cost while nothing happens: what can't be told from noise
+	goalIdle = 0.5         // mcores that volumes may cost while nothing happens: what can't be distinguished from noise
 	goalEdit = time.Second // until the last of all pods has an edit
 )
 
@@ -74,7 +74,7 @@ func (m *measured) restTable(o Options) report.Table {
 	return t
 }
 
-// editTable tells how long edits took.
+// editTable reports how long edits took.
 func (m *measured) editTable(o Options) report.Table {
 	t := report.Table{
 		Title:   fmt.Sprintf("An edit of the ConfigMap that %d pods mount: from its manifest until it is in their volumes (%d edits)", o.Pods, o.Rounds*o.Edits),
@@ -97,7 +97,7 @@ func (m *measured) editTable(o Options) report.Table {
 	return t
 }
 
-// leftTable tells what pods left, the most of all rounds.
+// leftTable reports what pods left, the most of all rounds.
 func (m *measured) leftTable(o Options) report.Table {
 	t := report.Table{
 		Title:   fmt.Sprintf("Left when %d pods are gone (the most of %d rounds)", o.Pods, o.Rounds),

@@ -17,13 +17,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/bench/agent"
 	"github.com/deckhand-node/deckhand/bench/report"
-	"github.com/deckhand-node/deckhand/bench/watch"
+	benchrig "github.com/deckhand-node/deckhand/bench/rig"
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
-	"github.com/deckhand-node/deckhand/internal/takedown"
 )
 
 // patience is how long one agent's run may take, beside its rest.
@@ -107,17 +106,17 @@ func (o Options) run(ctx context.Context, load load) (l life, err error) {
 		return l, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	watcher, err := watch.Start(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+	watcher, err := benchrig.StartWatcher(ctx, runtimeapi.NewRuntimeServiceClient(conn))
 	if err != nil {
 		return l, err
 	}
 	defer watcher.Stop()
-	run := agent.Options{
+	run := benchrig.AgentOptions{
 		Binary: filepath.Join(o.BinDir, "deckhand"), Dir: filepath.Join(dir, "agent"), Endpoint: "unix://" + socket,
 		CgroupRoot: "/" + filepath.Base(dir),
 	}
-	defer func() { err = errors.Join(err, takeDown(run)) }()
-	a, err := agent.Start(ctx, run)
+	defer func() { err = errors.Join(err, cleanUp(run)) }()
+	a, err := benchrig.StartAgent(ctx, run)
 	if err != nil {
 		return l, err
 	}
@@ -126,11 +125,11 @@ func (o Options) run(ctx context.Context, load load) (l life, err error) {
 	return r.measure(ctx)
 }
 
-// takeDown removes what the agent made on the host for its pods, whatever became of it.
-func takeDown(o agent.Options) error {
+// cleanUp removes what the agent made on the host for its pods, whatever became of it.
+func cleanUp(o benchrig.AgentOptions) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return takedown.Down(ctx, takedown.Config{
+	return reset.Run(ctx, reset.Config{
 		Runtime:    embedded.Config{RootDir: filepath.Join(o.Dir, "root"), Bridge: "dhvolumes0", PodCIDR: config.DefaultPodCIDR},
 		CgroupRoot: o.CgroupRoot,
 	}, logr.Discard())

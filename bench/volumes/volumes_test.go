@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/deckhand-node/deckhand/bench/proc"
+	"github.com/deckhand-node/deckhand/bench/report"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
@@ -79,7 +79,7 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// An agent that can't be started is told of, and leaves nothing.
+// An agent that can't be started is reported, and leaves nothing.
 func TestMissingAgent(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	o := Options{BinDir: t.TempDir(), Pods: 1, Single: 1, Edits: 1, Rounds: 1, Out: io.Discard}
@@ -127,8 +127,8 @@ func TestVisible(t *testing.T) {
 }
 
 func TestTables(t *testing.T) {
-	rest := func(cpu time.Duration) proc.Rest {
-		return proc.Rest{CPU: cpu, While: 20 * time.Second, Memory: proc.Memory{RSS: 50 << 20, PSS: 40 << 20}}
+	rest := func(cpu time.Duration) report.Rest {
+		return report.Rest{CPU: cpu, While: 20 * time.Second, Memory: report.Memory{RSS: 50 << 20, PSS: 40 << 20}}
 	}
 	m := measured{singles: map[string]*pair{"ConfigMap, made": {
 		floor: []cost{{100 * time.Microsecond, 90 * time.Microsecond}}, deckhand: []cost{{150 * time.Microsecond, 180 * time.Microsecond}},

@@ -9,8 +9,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/deckhand-node/deckhand/internal/agent"
-	"github.com/deckhand-node/deckhand/internal/cli"
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command"
 )
 
 // gcPercent is how much garbage may gather beside what is in use, in percent of
@@ -31,5 +30,5 @@ func main() {
 		<-signals
 		os.Exit(130) // the second one insists
 	}()
-	os.Exit(cli.Main(ctx, os.Args[1:], os.Args[0], os.Stdin, os.Stdout, os.Stderr, agent.Commands(os.Args[0])))
+	os.Exit(command.Main(ctx, os.Args[1:], os.Args[0], os.Stdin, os.Stdout, os.Stderr, command.Commands(os.Args[0])))
 }

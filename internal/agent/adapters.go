@@ -4,29 +4,66 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/buildinfo"
-	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/effects"
-	"github.com/deckhand-node/deckhand/internal/journal"
-	"github.com/deckhand-node/deckhand/internal/metrics"
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/metrics"
+	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/tasks"
+	"github.com/deckhand-node/deckhand/internal/runtime/health"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
+	"github.com/deckhand-node/deckhand/internal/runtime/observed"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	imagevolume "github.com/deckhand-node/deckhand/internal/volume/plugins"
 	"github.com/deckhand-node/deckhand/internal/worker"
+	"github.com/deckhand-node/deckhand/internal/worker/journal"
 )
 
-// The types here fit one room's needs to another's offer, so that neither knows the other.
+// The types here adapt one package to the interface of another, so that neither imports the other.
 
-type podUID = types.UID
+// nodePods knows the pods of this node, wanted or not.
+type nodePods struct {
+	wanted   *desired.Merger
+	observed *observed.Store
+	statuses *status.Store
+	// dir has a folder for every pod.
+	dir string
+}
+
+// Wanted lists those that should run, and whether all sources have reported.
+func (n nodePods) Wanted() ([]*pod.Desired, bool) {
+	set := n.wanted.Current()
+	return set.Pods, set.Synced
+}
+
+// Observed lists what the runtime has of them, and whether it has been listed as a whole.
+func (n nodePods) Observed() ([]*pod.Observed, bool) {
+	all := n.observed.Listed() // before the list is taken
+	return n.observed.All(), all
+}
+
+// Synced reports whether it is known what runs here and what should.
+func (n nodePods) Synced() bool { return n.observed.Listed() && n.wanted.Current().Synced }
+
+// Knows reports whether anything of the pod is left but its logs.
+func (n nodePods) Knows(uid types.UID) bool {
+	if n.wanted.Current().Get(uid) != nil || n.observed.Get(uid) != nil || n.statuses.Get(uid) != nil {
+		return true
+	}
+	if safeopen.Check("pod UID", string(uid)) != nil {
+		return true // whatever that is, it isn't a pod's
+	}
+	_, err := os.Lstat(filepath.Join(n.dir, string(uid)))
+	return err == nil
+}
 
 // wanted offers the merged set to the workers.
 type wanted struct {
@@ -46,153 +83,92 @@ func (w wanted) Current() ([]*pod.Desired, bool) {
 	return set.Pods, set.Synced
 }
 
-// plegMeter offers the PLEG's metrics, and the runtime's state, to the observed state.
-type plegMeter struct {
-	m     *metrics.PLEG
-	state *runtimeState
+// gatedState is the observed state for workers, which also wait until control groups are configured.
+type gatedState struct {
+	*observed.Store
+	ready <-chan struct{}
 }
 
-func (p plegMeter) Relisted(begun time.Time, took, interval time.Duration, err error) {
-	p.state.relisted(err)
-	p.m.Relisted(took, interval)
-	if err == nil {
-		p.m.LastSeen(begun)
-	}
-}
-func (p plegMeter) Event(time.Duration) {}
-func (p plegMeter) EventDiscarded()     { p.m.DiscardEvents() }
-func (p plegMeter) Stream(err error) {
-	if err != nil {
-		p.m.StreamError()
-	} else {
-		p.m.StreamConnected(0)
-	}
+// Synced is closed once the runtime's state and the host's control groups are known.
+func (s gatedState) Synced() <-chan struct{} { return s.ready }
+
+// listObserver also passes the results of lists to the runtime's state.
+type listObserver struct {
+	*metrics.PLEG
+	runtime *health.State
 }
 
-// podMeter offers the pods' metrics to the workers, startMeter to the effects.
-type podMeter struct{ m *metrics.Pods }
+func (l listObserver) Relisted(begun time.Time, took, interval time.Duration, err error) {
+	l.runtime.Relisted(err)
+	l.PLEG.Relisted(begun, took, interval, err)
+}
 
-func (p podMeter) Decided(d time.Duration)         { p.m.WorkerRan(metrics.OperationSync, d) }
-func (p podMeter) Running(sinceSeen time.Duration) { p.m.Started(sinceSeen, sinceSeen) }
-
+// startMeter offers the metrics to the executor.
 type startMeter struct {
-	m       *metrics.Pods
-	garbage *metrics.Garbage
-	volumes *metrics.Volumes
-}
-
-func (s startMeter) OrphanCleaned(uid podUID, failed bool) {
-	s.volumes.OrphanCleaned(string(uid), failed)
-}
-
-func (s startMeter) RemovedContainer() { s.garbage.ContainerRemoved() }
-
-func (s startMeter) SandboxStarted(failed bool) {
-	s.m.SandboxStarted(reasonIf(failed, "CreatePodSandboxError"))
-}
-func (s startMeter) ContainerStarted(failed bool) {
-	s.m.ContainerStarted(metrics.TypeContainer, reasonIf(failed, "RunContainerError"))
-}
-
-func reasonIf(failed bool, reason string) string {
-	if failed {
-		return reason
-	}
-	return ""
-}
-
-func version() string { return buildinfo.Get().Version }
-
-func newMetrics(cfg *config.Config) *metrics.Metrics {
-	m := metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: version(), GoVersion: goruntime.Version()})
-	states := cfg.Gates.All()
-	features := make([]metrics.Feature, len(states))
-	for i, s := range states {
-		features[i] = metrics.Feature{Name: s.Name, Stage: s.Stage.Label(), On: s.On}
-	}
-	m.Features(features)
-	return m
-}
-
-// binDirs are where the embedded runtime's programs are looked for before PATH: where the
-// package puts them, whose /usr/bin may have a containerd of the host, and beside the
-// agent's own program.
-func binDirs(cfg *config.Config) []string {
-	if cfg.Embedded.BinDir != "" {
-		return []string{cfg.Embedded.BinDir}
-	}
-	if exe, err := os.Executable(); err == nil {
-		dir := filepath.Dir(exe)
-		return []string{filepath.Join(filepath.Dir(dir), "libexec", "deckhand"), dir}
-	}
-	return nil
-}
-
-func maxBackoff(k *v1beta1.KubeletConfiguration) time.Duration {
-	if m := k.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
-		return m.Duration
-	}
-	return 0
-}
-
-// firstBackoff is the first wait before a container that crashed is restarted (KEP-4603);
-// 0 for the default.
-func firstBackoff(cfg *config.Config) time.Duration {
-	if cfg.Gates.Enabled(gates.ReduceDefaultCrashLoopBackOffDecay) {
-		return time.Second
-	}
-	return 0
-}
-
-// nodeEvents offers the recorder to who tells of the node.
-type nodeEvents struct{ *Agent }
-
-func (n nodeEvents) NodeEvent(eventType, reason, message string) {
-	n.tellNode(pod.Event{Type: pod.EventType(eventType), Reason: reason, Message: message})
-}
-
-// counts are the numbers behind the gauges.
-func (a *Agent) counts() metrics.PodCounts {
-	c := metrics.PodCounts{Desired: len(a.merger.Current().Pods), Containers: map[pod.ContainerState]int{}}
-	for _, o := range (everyPod{a}).All() {
-		if len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
-			c.RunningPods++
-		}
-		for i := range o.Containers {
-			c.Containers[o.Containers[i].State]++
-		}
-	}
-	c.Working = map[metrics.WorkerState]int{}
-	for _, e := range a.status.List() {
-		w := metrics.WorkerState{Lifecycle: "sync"}
-		if e.Report.Stopping != "" {
-			w = metrics.WorkerState{Lifecycle: "terminating", Orphan: true}
-		}
-		c.Working[w]++
-		if ph := e.Pod.Status.Phase; ph != v1.PodSucceeded && ph != v1.PodFailed {
-			c.Active++
-		}
-	}
-	return c
+	*metrics.Pods
+	*metrics.Garbage
+	*metrics.Volumes
 }
 
 // diary offers the journal to the workers.
 type diary struct{ *journal.Journal }
 
-func (d diary) Open(uid podUID, name string) worker.Record { return d.Journal.Open(uid, name) }
+func (d diary) Open(uid types.UID, name string) worker.Record { return d.Journal.Open(uid, name) }
 
-// lostTasks clears away what the embedded containerd loses sight of; another runtime
-// looks after itself.
-func (a *Agent) lostTasks() effects.Tasks {
-	if a.embedded == nil {
-		return noTasks{}
-	}
-	return lostTasks{EmbeddedConfig(a.cfg)}
+// watchedAllocations offers allocated resources to the executor, and calls changed: downwardAPI volumes show resources, too.
+type watchedAllocations struct {
+	*allocation.Manager
+	changed func()
 }
 
+func (a watchedAllocations) Granted(p *v1.Pod) (*pod.Allocation, error) {
+	granted, err := a.Manager.Granted(p)
+	a.changed()
+	return granted, err
+}
+
+func (a watchedAllocations) Resize(p *v1.Pod) (*pod.Allocation, error) {
+	granted, err := a.Manager.Resize(p)
+	if err == nil {
+		a.changed()
+	}
+	return granted, err
+}
+
+// volumeImages offers the node's images to image volumes.
+type volumeImages struct {
+	images *image.Images
+	meter  *metrics.Volumes
+}
+
+func (v volumeImages) Ensure(ctx context.Context, r imagevolume.Request) (imagevolume.Image, error) {
+	v.meter.ImageRequested()
+	got, err := v.images.Ensure(ctx, pull.Request{Image: r.Image, Policy: r.Policy, Pod: r.Pod, Pulling: func() {}})
+	if ctx.Err() == nil { // what was given up is no failure
+		v.meter.ImageMounted(err != nil)
+	}
+	return imagevolume.Image{Ref: got.Ref}, err
+}
+
+// logged lists the containers that write logs.
+type logged struct{ observed *observed.Store }
+
+func (l logged) Running() []rotate.Container {
+	var list []rotate.Container
+	for _, o := range l.observed.All() {
+		for i := range o.Containers {
+			if c := &o.Containers[i]; c.State == pod.ContainerRunning && c.LogPath != "" {
+				list = append(list, rotate.Container{ID: c.ID, Pod: o.Namespace + "/" + o.Name, Name: c.Name, Path: c.LogPath})
+			}
+		}
+	}
+	return list
+}
+
+// lostTasks clears away what the embedded containerd loses sight of.
 type lostTasks struct{ config embedded.Config }
 
-func (lostTasks) Left(err error) bool { return tasks.Left(err) }
+func (lostTasks) Left(err error) bool { return embedded.TaskLeft(err) }
 
 func (l lostTasks) Clear(ctx context.Context, container string) error {
 	conn, err := embedded.Dial(l.config)
@@ -200,10 +176,18 @@ func (l lostTasks) Clear(ctx context.Context, container string) error {
 		return err
 	}
 	defer conn.Close()
-	return tasks.Clear(ctx, conn, container)
+	return embedded.ClearTask(ctx, conn, container)
 }
 
+// noTasks is for another runtime, which looks after itself.
 type noTasks struct{}
 
 func (noTasks) Left(error) bool                     { return false }
 func (noTasks) Clear(context.Context, string) error { return nil }
+
+// noDevices allocates no devices: this build has no device manager.
+type noDevices struct{}
+
+func (noDevices) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
+	return translate.Devices{}, nil
+}

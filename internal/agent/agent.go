@@ -4,55 +4,59 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/allocation"
+	"github.com/deckhand-node/deckhand/internal/agent/runonce"
 	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/config/reload"
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
-	"github.com/deckhand-node/deckhand/internal/desired/file"
-	"github.com/deckhand-node/deckhand/internal/desired/httpsource"
-	"github.com/deckhand-node/deckhand/internal/desired/reader"
-	"github.com/deckhand-node/deckhand/internal/desired/runsource"
-	"github.com/deckhand-node/deckhand/internal/events"
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/host/lockfile"
+	"github.com/deckhand-node/deckhand/internal/host/process"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/image"
-	"github.com/deckhand-node/deckhand/internal/imagegc"
-	"github.com/deckhand-node/deckhand/internal/journal"
-	"github.com/deckhand-node/deckhand/internal/local"
-	"github.com/deckhand-node/deckhand/internal/lockfile"
-	"github.com/deckhand-node/deckhand/internal/logrotate"
-	"github.com/deckhand-node/deckhand/internal/metrics"
-	"github.com/deckhand-node/deckhand/internal/nodeimages"
-	"github.com/deckhand-node/deckhand/internal/objects"
-	"github.com/deckhand-node/deckhand/internal/observed"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/podlogdirs"
-	"github.com/deckhand-node/deckhand/internal/podlogs"
-	"github.com/deckhand-node/deckhand/internal/podspec"
-	"github.com/deckhand-node/deckhand/internal/probe"
-	"github.com/deckhand-node/deckhand/internal/reload"
-	"github.com/deckhand-node/deckhand/internal/resources"
-	"github.com/deckhand-node/deckhand/internal/rootdir"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/report/events"
+	"github.com/deckhand-node/deckhand/internal/report/metrics"
+	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/eviction"
+	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/dns"
+	"github.com/deckhand-node/deckhand/internal/runtime/health"
+	runtimelogs "github.com/deckhand-node/deckhand/internal/runtime/logs"
+	logsdirs "github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
+	"github.com/deckhand-node/deckhand/internal/runtime/observed"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/server"
-	"github.com/deckhand-node/deckhand/internal/status"
-	"github.com/deckhand-node/deckhand/internal/storagelimit"
-	"github.com/deckhand-node/deckhand/internal/systemd"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/server/local/view"
 	"github.com/deckhand-node/deckhand/internal/volume/binder"
+	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
+	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
-	"github.com/deckhand-node/deckhand/internal/volume/volumestats"
 	"github.com/deckhand-node/deckhand/internal/worker"
+	"github.com/deckhand-node/deckhand/internal/worker/executor"
+	"github.com/deckhand-node/deckhand/internal/worker/handler"
+	"github.com/deckhand-node/deckhand/internal/worker/journal"
+	"github.com/deckhand-node/deckhand/internal/worker/probe"
 )
 
 // parallelStarts is how many sandboxes and containers are made or started at
@@ -64,59 +68,11 @@ const keptEvents = 1000
 
 // Agent is everything that runs on the node, built and not yet started.
 type Agent struct {
-	// cfg is what the agent was started with; reloader.Current what is in force.
-	cfg      *config.Config
-	options  Options
-	reloader *reload.Reloader
-	service  *service
-	dirs     rootdir.Layout
-	log      logr.Logger
-	since    time.Time
-	// end ends the agent as ctx of Run would; it is set by Run.
-	end context.CancelFunc
-
-	metrics  *metrics.Metrics
-	events   *events.Recorder
-	status   *status.Store
-	merger   *desired.Merger
-	runs     *runsource.Source
-	conn     *cri.Conn
-	observed *observed.Store
-	pool     *worker.Pool
-	probes   *probe.Manager
-	journal  *journal.Journal
-	node     *node
-	objects  *objects.Live
-	images   *nodeimages.Images
-	// collector removes images.
-	collector *imagegc.Collector
-	remains   *remains
-	// grants is what resources pods have.
-	grants *allocation.Manager
-	// volumes mounts what pods want, claims knows which PersistentVolume each claim has.
-	// volumesChanged wakes the former.
-	volumes        *manager.Manager
-	claims         *binder.Binder
-	volumesChanged chan struct{}
-	// limits finds pods that keep too much on disk.
-	limits      *storagelimit.Judge
-	diskMeter   *usage.Meter
-	volumeStats *volumestats.Reader
-
-	logDirs  *podlogdirs.Dirs
-	logs     *podlogs.Reader
-	embedded *embedded.Runtime // nil when another runtime is used
-	runtime  *runtimeState
-	// imagesAt is when an image archive was last imported, objectsAt when objects that
-	// pods refer to changed last.
-	imagesAt, objectsAt moment
-	// pulls pulls images, rotator rotates logs: what a reload changes of them.
-	pulls   *image.Manager
-	rotator *logrotate.Rotator
-	once    *once // nil without --runonce
-	// settled is closed once workers may begin.
-	settled chan struct{}
+	log     logr.Logger
+	conn    *cri.Conn
 	modules []module
+	// once is what the agent was started for; nil without --runonce.
+	once *runonce.Runner
 }
 
 // Options are what an agent is built with beside its configuration. Only Log has to be set.
@@ -124,21 +80,18 @@ type Options struct {
 	Log logr.Logger
 	// SetVerbosity changes how much is logged.
 	SetVerbosity func(verbosity uint32, vmodule string) error
-	// Notifier tells a service manager how the agent is doing.
-	Notifier *systemd.Notifier
+	// Notifier informs a service manager how the agent is doing.
+	Notifier *process.Notifier
 	// Reread reads the configuration anew: HangUp asks for that, as do its files if they
 	// are watched.
 	Reread func(ctx context.Context, old *config.Config) (*config.Config, error)
 	HangUp <-chan os.Signal
 	// Lock is given away, and the agent ended, where the configuration says so.
 	Lock *lockfile.Named
-	// Once has the agent end when all pods are up or have failed, and is where it tells that.
+	// Once has the agent end when all pods are up or have failed, and is where it writes the results.
 	Once io.Writer
 	// Started is called once the local API answers.
 	Started func()
-
-	// between stands between the workers and what they use: a test's.
-	between func(*worker.Config)
 }
 
 // withDefaults has everything that may be left out do nothing.
@@ -147,7 +100,7 @@ func (o Options) withDefaults() Options {
 		o.SetVerbosity = func(uint32, string) error { return nil }
 	}
 	if o.Notifier == nil {
-		o.Notifier = &systemd.Notifier{}
+		o.Notifier = &process.Notifier{}
 	}
 	if o.Reread == nil {
 		o.Reread = func(_ context.Context, old *config.Config) (*config.Config, error) { return old, nil }
@@ -159,224 +112,229 @@ func (o Options) withDefaults() Options {
 }
 
 // New builds the agent. Nothing runs, and nothing on the host is changed, before Run.
-func New(cfg *config.Config, o Options) (*Agent, error) {
+func New(cfg *config.Config, o Options) (*Agent, error) { return build(cfg, o, worker.New) }
+
+// build builds every part from those above it, and lists what runs. newPool is worker.New.
+func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Config) *worker.Pool) (*Agent, error) {
+	o = o.withDefaults()
+	k, log, began := &cfg.Kubelet, o.Log, time.Now()
 	dirs, err := rootdir.New(cfg.RootDir, cfg.CertDir)
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, options: o.withDefaults(), dirs: dirs, log: o.Log, events: events.New(keptEvents), status: status.New(), settled: make(chan struct{})}
-	a.service = &service{manager: a.options.Notifier}
-	a.reloader = a.newReloader()
-	a.metrics = newMetrics(cfg)
-	endpoint, err := a.buildRuntime()
-	if err != nil {
-		return nil, err
-	}
-	a.conn, err = cri.New(cri.Options{Endpoint: endpoint, ImageEndpoint: cfg.Kubelet.ImageServiceEndpoint,
-		Timeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, Observer: a.metrics.Runtime})
-	if err != nil {
-		return nil, err
-	}
-	if a.node, err = a.newNode(); err != nil {
-		return nil, err
-	}
-	sources, err := a.buildSources()
-	if err != nil {
-		return nil, err
-	}
-	a.objects = objects.NewLive(func() *objects.Set { return a.merger.Current().Objects })
-	if err := a.buildImages(); err != nil {
-		return nil, err
-	}
-	if err := a.buildWorkers(); err != nil {
-		return nil, err
-	}
-	a.metrics.CollectPods(a.counts)
-	a.metrics.CollectEvents(func() metrics.EventStats { return metrics.EventStats(a.events.Stats()) })
-	a.rotator = a.newRotator()
-	if o.Once != nil {
-		a.once = newOnce(a, o.Once)
-	}
-	a.modules = a.list(sources)
-	return a, nil
-}
 
-// list is the order in which the agent comes up; it goes down in reverse.
-func (a *Agent) list(sources []module) []module {
+	// What all other parts report to.
+	meter := newMetrics(cfg)
+	recorder, statuses := events.New(keptEvents), status.New()
+	nodeEvents := events.Node{Recorder: recorder, Name: cfg.NodeName}
+	wakes := newWakes()
+	// workersReady is closed once workers may begin.
+	workersReady := make(chan struct{})
+
+	// The node and its container runtime.
+	imports := image.NewImports()
+	extras, err := newExtras(cfg, imports, log)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := cri.New(cri.Options{Endpoint: extras.endpoint, ImageEndpoint: k.ImageServiceEndpoint,
+		Timeout: k.RuntimeRequestTimeout.Duration, Observer: meter.Runtime})
+	if err != nil {
+		return nil, err
+	}
+	runtime := health.New(conn, log.WithName("runtime"))
+	host, err := newNode(cfg, dirs.Pods(), extras, log)
+	if err != nil {
+		return nil, err
+	}
+
+	// What should run, and what runs.
+	merger, runs, sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), log)
+	if err != nil {
+		return nil, err
+	}
+	live := object.NewLive(func() *object.Set { return merger.Current().Objects })
+	logs := runtimelogs.New(k.PodLogsDir, log.WithName("logs"))
+	messages := runtimelogs.NewMessageReader(dirs.Pods(), logs, log.WithName("termination"))
+	seen := observed.New(conn, observed.Options{Wake: wakes.podChanged, Observer: listObserver{meter.PLEG, runtime}, Message: messages.Message, Log: log.WithName("observed")})
+	pods := nodePods{wanted: merger, observed: seen, statuses: statuses, dir: dirs.Pods()}
+
+	// Images.
+	imageLog := log.WithName("image")
+	allowed, keyring, err := imageAccess(cfg, live, recorder, meter, imageLog)
+	if err != nil {
+		return nil, err
+	}
+	imageRuntime, guard := image.Runtime{Conn: conn}, gc.NewGuard()
+	parallel, perSecond, burst := pullLimits(k)
+	puller := pull.New(pull.Config{Runtime: imageRuntime, Keyring: keyring, Access: allowed, Meter: meter.Images, Transfers: extras.own,
+		MaxParallelPulls: parallel, PullsPerSecond: perSecond, Burst: burst, Log: imageLog})
+	imageRecords := &image.Records{Access: allowed, Runtime: imageRuntime, Log: imageLog}
+	collector := gc.New(gc.Config{Policy: collectionPolicy(k), Runtime: conn, Users: image.Users{Pods: pods}, Guard: guard, Measure: gc.Statfs,
+		Records: filepath.Join(dirs.Checkpoints(), "images.json"), Keep: extras.own.Keep, Listener: imageRecords, Events: nodeEvents, Meter: meter.Garbage, Log: log.WithName("imagegc")})
+	images := image.New(image.Config{Manager: puller, Collector: collector, Guard: guard, Records: imageRecords, Extras: extras.own, Imports: imports,
+		Arrived: wakes.imagesArrived, Log: imageLog})
+
+	// Resources and volumes.
+	records := checkpoint.New(filepath.Join(dirs.Checkpoints(), "pods"))
+	allocations := allocation.New(allocation.Config{Store: records, Allocatable: host.allocatable(), Wake: wakes.Wake, Log: log.WithName("allocation"),
+		Node: func() *admission.Node { return host.admission(runtime.Features()) }, Pods: wakes.admissible,
+		Runs:  func(uid types.UID) bool { return !seen.Get(uid).Empty() },
+		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) },
+	})
+	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: cfg.NodeLabels, Objects: live, Recorder: recorder}, log.WithName("claims"))
+	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) { meter.Volumes.Measured(measuredBy(quota), took) }})
+	volumeLog := log.WithName("volume")
+	volumes := manager.New(manager.Config{
+		RootDir: cfg.RootDir, Plugins: volumePlugins(live, volumeImages{images, meter.Volumes}, diskMeter, host.allocatable, volumeLog), Claims: claims, Objects: live,
+		SubPaths: subpath.New(dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: wakes.volumes, Freed: wakes.objectsChanged,
+		Pod: func(uid types.UID) *v1.Pod {
+			if d := merger.Current().Get(uid); d != nil {
+				return allocated.Apply(d.Pod, allocations.Get(uid))
+			}
+			return nil
+		},
+		Running:  func(uid types.UID) bool { return seen.Get(uid).Live() },
+		Recorder: recorder, Meter: meter.Volumes, ClusterDomain: k.ClusterDomain,
+	}, volumeLog)
+	volumeStats := usage.NewStatsReader(usage.StatsConfig{Volumes: volumes.Instances, Took: func(d time.Duration) { meter.Volumes.Measured(metrics.SourceStatfs, d) }})
+	onDisk := eviction.Node{Desired: merger, Observed: seen, Volumes: volumes, Allocations: allocations, Runtime: conn}
+	limits := eviction.New(eviction.Config{Pods: onDisk.Pods, Layers: onDisk, Meter: diskMeter, Logs: k.PodLogsDir,
+		Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("eviction")})
+
+	// The workers: what they ask, and what carries out their actions.
+	handlers := handler.New(handler.Config{Exec: execer{conn}, Log: log.WithName("handler")})
+	probes := probe.New(probe.Options{Handler: handlers, Recorder: recorder, Meter: probeMeter{meter.Probes}, Wake: wakes.Wake, Log: log.WithName("probe")})
+	diaries := journal.New(journal.Config{Dir: filepath.Join(cfg.RootDir, "journal"), Limit: cfg.JournalBytes, Version: version(), Log: log.WithName("journal")})
+	names, err := dns.New(dns.Config{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: ptr.Deref(k.ResolverConfig, ""),
+		NodeEvent: nodeEvents.Event, Log: log.WithName("dns")})
+	if err != nil {
+		return nil, err
+	}
+	logDirs := logsdirs.New(logsdirs.Config{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
+	actions := executor.New(executor.Config{
+		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: live, DNS: names, Logs: logDirs,
+		Volumes: volumes, Cgroups: host.cgroups, Users: host.users, Devices: noDevices{},
+		Allocations: watchedAllocations{allocations, wakes.lookAtVolumes}, Records: records, Settings: host.settings, HostIPs: host.ips, Allocatable: host.allocatable,
+		Recorder: recorder, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
+	})
+	dead := cfg.DeadContainers
+	keptEnded := &lifecycle.ContainerGC{PerContainer: dead.PerContainer, MinAge: dead.MinAge}
+	ended := containergc.NewKeeper(containergc.Limits{Total: dead.Total, MinAge: dead.MinAge}, seen, wakes.Wake, log.WithName("containergc"))
+	sweep := containergc.NewLogSweep(containergc.LogsConfig{Logs: logDirs, Pods: pods, Events: nodeEvents, Meter: meter.Garbage, Log: log.WithName("containergc"),
+		// In the kubelet's place nobody else keeps logs there.
+		Sole: cfg.RootDir == config.DefaultRootDir})
+	rotation := rotate.Config{Root: filepath.Clean(k.PodLogsDir)}
+	rotation.MaxSize, rotation.MaxFiles, rotation.Workers, rotation.Interval = rotationLimits(k)
+	rotator := rotate.New(rotation, logged{seen}, conn, log.WithName("logrotate"))
+
+	// The configuration in force, which workers read.
+	service := process.NewService(o.Notifier)
+	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, allocations: allocations, puller: puller, collector: collector, rotator: rotator, waker: wakes.Waker, log: log}
+	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log}
+	reloader := reload.New(cfg, reload.Options{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin, End: reporting.end})
+
+	pool := newPool(wakes.Waker, worker.Config{
+		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: actions, Probes: probes, Allocations: allocations,
+		Journal: diary{diaries}, Statuses: statuses, Recorder: recorder, Meter: meter.Pods,
+		Node: func() lifecycle.Node {
+			return lifecycle.Node{HostIPs: host.ips, RuntimeName: runtime.Info().Name, FirstBackoff: firstBackoff(cfg), MaxBackoff: maxBackoff(&reloader.Current().Kubelet), ContainerGC: keptEnded,
+				ImagesAt: wakes.images.time(), ResourcesFreedAt: allocations.ResourcesFreedAt(), ObjectsAt: wakes.objects.time()}
+		},
+		KeepUnknownPods: !cfg.Standalone,
+		Termination: func(uid types.UID) *pod.PodTermination {
+			return lifecycle.Combine(limits.Termination(uid), allocations.Termination(uid))
+		},
+		Gone: limits.Forget, ExcessContainers: ended.Excess,
+		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
+	})
+
+	// What reports on all that.
+	meter.Reloads.Loaded(began)
+	meter.CollectPullRecords(allowed.Counts)
+	collectPods(meter, merger, seen, statuses, recorder)
+	collectVolumes(meter, volumes, volumeStats, limits)
+	announcer := desired.NewAnnouncer(merger, recorder, func(p *v1.Pod) []string {
+		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
+		return translate.UnsupportedFields(p, extras.embedded != nil)
+	}, log.WithName("desired"))
+	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Observed: seen, Runtime: runtime, Archives: extras.problems,
+		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Pulls: images.Pulls, Current: reloader.Current})
+	served := pages(cfg.Flags, reloader, began)
+	api := local.NewServer(shown, images, logs, served, log.WithName("local"))
+	web := server.New(log.WithName("server"), listeners(cfg, checks(pool, seen, runtime), server.Sources{
+		Pods: statuses, Running: seen, Metrics: meter.Handler(), Pages: served}, log.WithName("server"))...)
+
+	// The order in which the agent comes up; it goes down in reverse.
 	list := []module{
-		a.rootModule(),
-		a.localModule(),
-		{name: "web server", run: server.New(a.log.WithName("server"), a.listeners()...).Run},
-		{name: "configuration", run: a.reloader.Run},
-		{name: "reload signal", run: a.awaitReloads},
+		rootModule(cfg, dirs),
+		localModule(api, cfg.RootDir, o.Started),
+		{name: "web server", run: web.Run},
+		{name: "configuration", start: func(context.Context) error { logNotes(log, cfg, nil); return nil }, run: reloader.Run},
+		{name: "reload signal", run: onHangUp(o.HangUp, reloader.Ask)},
 	}
-	if a.cfg.Watch {
-		list = append(list, module{name: "configuration files", run: a.watchConfig})
+	if cfg.Watch {
+		list = append(list, module{name: "configuration files", run: watchConfig(cfg.Sources, reloader.Look, log.WithName("config"))})
 	}
-	if a.options.Lock != nil {
-		list = append(list, module{name: "lock file", run: a.yieldLock})
+	if o.Lock != nil {
+		list = append(list, module{name: "lock file", run: yieldLock(cfg, o.Lock, log)})
 	}
-	if a.embedded != nil {
-		list = append(list, module{name: "embedded runtime", start: a.startEmbedded, run: a.embedded.Run})
+	if extras.embedded != nil {
+		list = append(list, module{name: "embedded runtime", run: extras.embedded.Run, start: func(ctx context.Context) error {
+			runtime.SetMessage("the embedded runtime is starting")
+			return extras.embedded.Start(ctx)
+		}})
 	}
 	list = append(list,
-		module{name: "kernel settings", start: a.setKernelFlags},
-		a.cgroupsModule(),
-		module{name: "user IDs", start: a.startUsers},
-		module{name: "log links", start: a.tidyLogLinks},
-		module{name: "runtime state", run: a.runtime.run},
-		module{name: "observed state", run: a.observed.Run},
-		module{name: "image records", start: a.images.Start},
-		module{name: "imported images", run: a.images.Run},
-		module{name: "image collection", run: a.collector.Run},
-		module{name: "allocations", start: func(context.Context) error { return a.restoreGrants() }},
-		module{name: "journal", start: a.journal.Start, run: a.journal.Run},
-		module{name: "probes", run: a.probes.Run},
-		module{name: "volumes", start: a.startClaims, run: a.volumes.Run},
+		module{name: "kernel settings", start: setKernelFlags(cfg, log)},
+		cgroupsModule(host, extras.embedded == nil, runtime, seen.Synced(), workersReady),
+		module{name: "user IDs", start: orLogged(host.users.Restore, log, "Some pods' ranges of user IDs can't be read; their containers run on")},
+		module{name: "log links", start: orLogged(without(logDirs.RemoveDeadLinks), log, "Can't remove dead links to container logs")},
+		module{name: "runtime state", run: runtime.Run},
+		module{name: "observed state", run: seen.Run},
+		module{name: "image records", start: images.Start},
+		module{name: "imported images", run: images.Run},
+		module{name: "image collection", run: collector.Run},
+		// No pod is kept from running for what can't be read.
+		module{name: "allocations", start: orLogged(without(allocations.Restore), log, "Some records of allocated resources can't be used; those pods are admitted anew")},
+		module{name: "journal", start: diaries.Start, run: diaries.Run},
+		module{name: "probes", run: probes.Run},
+		// Pods without claims run.
+		module{name: "volumes", start: orLogged(without(claims.Restore), log, "Claims can't be bound"), run: volumes.Run},
+		module{name: "volume statistics", run: closeAtEnd(volumeStats, log)},
 	)
-	list = append(list, a.limitsModules()...)
+	if ptr.Deref(k.LocalStorageCapacityIsolation, true) {
+		list = append(list, module{name: "storage limits", run: limits.Run})
+	}
 	list = append(list,
-		module{name: "workers", run: a.pool.Run},
-		module{name: "ended containers", run: a.remains.keeper.Run},
-		module{name: "logs of gone pods", run: a.remains.logs.Run},
-		module{name: "log rotation", run: a.rotator.Run},
+		module{name: "workers", run: pool.Run},
+		module{name: "ended containers", run: ended.Run},
+		module{name: "logs of gone pods", run: sweep.Run},
+		module{name: "changes of pods", run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed)},
+		module{name: "log rotation", run: rotator.Run},
 	)
 	list = append(list, sources...)
-	list = append(list, module{name: "news of manifests", run: a.tellSets})
-	if a.once != nil {
-		list = append(list, module{name: "run once", run: a.once.run})
+	list = append(list,
+		module{name: "changes of manifests", run: follower{merger: merger, claims: claims, wakes: wakes, journal: diaries, collector: collector, log: log}.run},
+		module{name: "reports on manifests", run: announcer.Run},
+	)
+	a := &Agent{log: log, conn: conn}
+	if o.Once != nil {
+		a.once = runonce.New(shown, o.Once)
+		list = append(list, module{name: "run once", run: thenEnd(a.once.Run)})
 	}
-	// The last, so that it is told of the end first.
-	return append(list, module{name: "service manager", start: a.tellReady, run: a.attendService})
+	// The last, so that it learns of the end first.
+	a.modules = append(list, serviceModule(service, o.Notifier, cfg.NodeName, workersReady, pool.Healthy, log))
+	return a, nil
 }
 
 // Run runs the agent until ctx ends, or until it has done what it was started for. Pods and
 // the embedded runtime stay when it returns.
 func (a *Agent) Run(ctx context.Context) error {
-	ctx, a.end = context.WithCancel(ctx)
-	defer a.end()
-	a.since = time.Now()
-	a.metrics.Reloads.Loaded(a.since)
 	defer a.conn.Close()
 	err := runModules(ctx, a.log, a.modules)
 	if a.once != nil && err == nil {
-		return a.once.result
+		return a.once.Result()
 	}
 	return err
-}
-
-// rootModule makes the root folder and holds its lock while everything else runs.
-func (a *Agent) rootModule() module {
-	var lock *lockfile.Lock
-	return module{
-		name: "root folder",
-		start: func(context.Context) (err error) {
-			if err := (embedded.Config{RootDir: a.cfg.RootDir}).Claim(); err != nil {
-				return err
-			}
-			if lock, err = lockfile.Acquire(a.cfg.RootDir); err != nil {
-				return err
-			}
-			if err = errors.Join(a.dirs.Make(), writeFootprint(a.cfg)); err != nil {
-				return errors.Join(err, lock.Release())
-			}
-			return nil
-		},
-		run: func(ctx context.Context) error {
-			<-ctx.Done()
-			return lock.Release()
-		},
-	}
-}
-
-// localModule serves the commands on this machine.
-func (a *Agent) localModule() module {
-	api := local.NewServer(view{a}, a.images, a.logs, a.pages(), a.log.WithName("local"))
-	var socket net.Listener
-	return module{
-		name: "local API",
-		start: func(context.Context) (err error) {
-			socket, err = local.Listen(local.SocketPath(a.cfg.RootDir))
-			if err == nil {
-				a.options.Started()
-			}
-			return err
-		},
-		run: func(ctx context.Context) error { return api.Serve(ctx, socket) },
-	}
-}
-
-func (a *Agent) buildRuntime() (endpoint string, err error) {
-	if !a.cfg.UsesEmbeddedRuntime() {
-		return a.cfg.Kubelet.ContainerRuntimeEndpoint, nil
-	}
-	c := EmbeddedConfig(a.cfg)
-	c.OnImport = func(names []string) { a.images.Imported(names) }
-	a.embedded, err = embedded.New(c, a.log.WithName("runtime"))
-	if err != nil {
-		return "", err
-	}
-	return a.embedded.Endpoint(), nil
-}
-
-func (a *Agent) startEmbedded(ctx context.Context) error {
-	a.runtime.say("the embedded runtime is starting")
-	return a.embedded.Start(ctx)
-}
-
-// tidyLogLinks removes links to logs that are gone since the agent last ran.
-func (a *Agent) tidyLogLinks(context.Context) error {
-	if err := a.logDirs.RemoveDeadLinks(); err != nil {
-		a.log.Error(err, "Can't remove dead links to container logs")
-	}
-	return nil
-}
-
-// buildSources makes the sources of pods that the configuration names, and the
-// merger they report to.
-func (a *Agent) buildSources() ([]module, error) {
-	k := &a.cfg.Kubelet
-	rules := reader.Rules{SetDefaults: func(p *v1.Pod) {
-		podspec.SetDefaults(p)
-		p.Status.QOSClass = resources.QOSClass(p) // as the API server does at creation
-	}, Validate: podspec.Validate, QOSClass: resources.QOSClass}
-	read := func(s pod.Source) *reader.Reader { return reader.New(a.cfg.NodeName, s, rules) }
-	store := func(s pod.Source) *checkpoint.Store {
-		return checkpoint.NewStore(filepath.Join(a.dirs.Checkpoints(), "desired"), s)
-	}
-	names := []pod.Source{pod.SourceRun}
-	if k.StaticPodPath != "" {
-		names = append(names, pod.SourceFile)
-	}
-	if k.StaticPodURL != "" {
-		names = append(names, pod.SourceHTTP)
-	}
-	a.merger = desired.New(a.log.WithName("desired"), names...)
-	a.runs = runsource.New(read(pod.SourceRun), a.merger, a.log.WithName("run"))
-	modules := []module{{name: "pods of deckhand run", run: a.runs.Run}}
-	if k.StaticPodPath != "" {
-		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration}, read(pod.SourceFile), store(pod.SourceFile), a.merger, a.log.WithName("file"))
-		modules = append(modules, module{name: "manifest folder", run: s.Run})
-	}
-	if k.StaticPodURL != "" {
-		s, err := httpsource.New(httpsource.Config{URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Every: k.HTTPCheckFrequency.Duration}, read(pod.SourceHTTP), store(pod.SourceHTTP), a.merger, a.log.WithName("http"))
-		if err != nil {
-			return nil, err
-		}
-		modules = append(modules, module{name: "manifest URL", run: s.Run})
-	}
-	return modules, nil
-}
-
-// EmbeddedConfig is the embedded runtime's part of the configuration.
-func EmbeddedConfig(cfg *config.Config) embedded.Config {
-	c := embedded.Config{RootDir: cfg.RootDir, Bridge: cfg.Embedded.Bridge, BinDirs: binDirs(cfg),
-		SystemdCgroup: cfg.Kubelet.CgroupDriver == validation.CgroupDriverSystemd}
-	for i, p := range cfg.Embedded.PodCIDRs {
-		if i > 0 {
-			c.PodCIDR += ","
-		}
-		c.PodCIDR += p.String()
-	}
-	return c.WithDefaults()
 }

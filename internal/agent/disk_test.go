@@ -26,7 +26,7 @@ func (w *world) watchDisk() (stop func()) {
 	var loops sync.WaitGroup
 	loops.Go(func() {
 		for err := range watcher.Errors {
-			w.tell("changes on disk may be missed: %v", err)
+			w.logf("changes on disk may be missed: %v", err)
 		}
 	})
 	loops.Go(func() {
@@ -50,7 +50,7 @@ var (
 	tempSuffix = regexp.MustCompile(`\.tmp-[0-9]+$`)
 )
 
-// watchAlso watches a folder of the agent's that has just been made, and tells what
+// watchAlso watches a folder of the agent's that has just been made, and reports what
 // was made in it meanwhile.
 func (w *world) watchAlso(watcher *fsnotify.Watcher, dir string) {
 	if w.diskPoint(dir, true, false) == "" || watcher.Add(dir+"/.") != nil {

@@ -21,8 +21,8 @@ const (
 	onceSpec    = "  terminationGracePeriodSeconds: 1\n  restartPolicy: Never\n  containers: [{name: once, image: \"IMAGE\", command: [exit, \"0\"]}]\n"
 )
 
-// effectCalls are the calls that effects consist of.
-var effectCalls = []string{"RunPodSandbox", "PodSandboxStatus", "ImageStatus", "CreateContainer", "StartContainer", "ContainerStatus",
+// actionCalls are the calls that actions consist of.
+var actionCalls = []string{"RunPodSandbox", "PodSandboxStatus", "ImageStatus", "CreateContainer", "StartContainer", "ContainerStatus",
 	"StopContainer", "StopPodSandbox", "RemovePodSandbox", "ListPodSandbox", "ListContainers"}
 
 // TestEachCallFailsOnce lets each call fail once, or lose its answer once, while
@@ -33,7 +33,7 @@ func TestEachCallFailsOnce(t *testing.T) {
 		"is-lost":    func(r *rig, call string) { r.LoseNext(call, 1) },
 		"is-unheard": func(r *rig, call string) { r.DropEvents(true); r.LoseNext(call, 1) },
 	}
-	for _, call := range effectCalls {
+	for _, call := range actionCalls {
 		for name, inject := range faults {
 			spec := fullSpec
 			if name == "is-unheard" {
@@ -64,7 +64,7 @@ func TestEachCallFailsOnce(t *testing.T) {
 // TestAgentEndsAtEachCall ends the agent while it waits for each call, and starts
 // it anew: it carries on without a restart.
 func TestAgentEndsAtEachCall(t *testing.T) {
-	for _, call := range effectCalls {
+	for _, call := range actionCalls {
 		for _, lost := range []bool{false, true} {
 			name := call + "-not-done"
 			if lost {
@@ -114,7 +114,7 @@ func TestHangingRuntimeDoesNotKeepTheAgent(t *testing.T) {
 	r.up()
 	r.want("a", plainSpec)
 	r.await("up", r.running("a/main"))
-	for _, call := range effectCalls {
+	for _, call := range actionCalls {
 		defer r.Hang(call)()
 	}
 	r.want("b", plainSpec)
@@ -209,7 +209,7 @@ func TestVanishedAndUnheard(t *testing.T) {
 	})
 }
 
-// TestStartsUnderWayAreFinished: a container whose start the runtime is told to
+// TestStartsUnderWayAreFinished: a container whose start the runtime is asked to
 // give up would end at once and count as restarted.
 func TestStartsUnderWayAreFinished(t *testing.T) {
 	t.Parallel()
@@ -293,9 +293,9 @@ func chaos(t *testing.T, rnd *rand.Rand) {
 				t.Fatal(err)
 			}
 		case 6:
-			r.LoseNext(effectCalls[rnd.IntN(len(effectCalls))], 1)
+			r.LoseNext(actionCalls[rnd.IntN(len(actionCalls))], 1)
 		case 7:
-			r.FailNext(effectCalls[rnd.IntN(len(effectCalls))], 1, status.Error(codes.Unknown, "by chance"))
+			r.FailNext(actionCalls[rnd.IntN(len(actionCalls))], 1, status.Error(codes.Unknown, "by chance"))
 		case 8:
 			if all := r.Sandboxes(); len(all) > 0 {
 				_ = r.KillSandbox(all[rnd.IntN(len(all))].Id) // it may be gone by now
@@ -318,7 +318,7 @@ func chaos(t *testing.T, rnd *rand.Rand) {
 			want = append(want, name+"/side", name+"/main", name+"/second")
 		}
 	}
-	for _, call := range effectCalls {
+	for _, call := range actionCalls {
 		r.FailNext(call, 0, nil)
 		r.LoseNext(call, 0)
 	}

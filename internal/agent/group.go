@@ -17,8 +17,21 @@ type module struct {
 	// taken it gives back if it fails: run isn't called then.
 	start func(context.Context) error
 	// run is the module's work, until its context ends; may be nil. If it returns
-	// before that, the agent stops.
+	// before that, the agent stops: with an error, unless that is errDone.
 	run func(context.Context) error
+}
+
+// errDone says that a module has done what the agent was started for, or wants it to end in order.
+var errDone = errors.New("done")
+
+// thenEnd has the agent end once run has returned without an error.
+func thenEnd(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := run(ctx); err != nil {
+			return err
+		}
+		return errDone
+	}
 }
 
 // patience is how long a module may take to stop before that is said aloud.
@@ -62,11 +75,14 @@ func runModules(ctx context.Context, log logr.Logger, modules []module) error {
 		if ctx.Err() == nil {
 			result = context.Cause(alive)
 		}
+		if errors.Is(result, errDone) {
+			result = nil
+		}
 	}
 	for i := len(up) - 1; i >= 0; i-- {
 		r := up[i]
 		r.stop(log)
-		if r.err != nil && !errors.Is(r.err, context.Canceled) && result == nil {
+		if r.err != nil && !errors.Is(r.err, context.Canceled) && !errors.Is(r.err, errDone) && result == nil {
 			result = fmt.Errorf("%s: %w", r.name, r.err)
 		}
 	}

@@ -87,3 +87,30 @@ func TestModuleThatEndsByItself(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestModuleThatIsDone(t *testing.T) {
+	var s steps
+	for name, modules := range map[string][]module{
+		"while all run":         {s.module("a"), {name: "done", run: thenEnd(func(context.Context) error { return nil })}},
+		"while others start":    {s.module("a"), {name: "done", run: thenEnd(func(context.Context) error { return nil })}, {name: "slow", start: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}},
+		"when it is to stop":    {s.module("a"), {name: "done", run: thenEnd(func(ctx context.Context) error { <-ctx.Done(); return nil })}, {name: "first", run: func(context.Context) error { return errDone }}},
+		"and the runtime fails": {{name: "runtime", run: func(ctx context.Context) error { <-ctx.Done(); return errors.New("hangs") }}, {name: "done", run: thenEnd(func(context.Context) error { return nil })}},
+	} {
+		s = steps{}
+		err := runModules(t.Context(), logr.Discard(), modules)
+		if name == "and the runtime fails" {
+			if err == nil || err.Error() != "runtime: hangs" {
+				t.Errorf("%s: error %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		s.expect(t, "+a -a")
+	}
+	failed := thenEnd(func(context.Context) error { return errors.New("no luck") })
+	if err := runModules(t.Context(), logr.Discard(), []module{{name: "once", run: failed}}); err == nil || err.Error() != "once: no luck" {
+		t.Errorf("one that fails ends it with %v", err)
+	}
+}

@@ -12,8 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/deckhand-node/deckhand/internal/local"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/imagestore"
+	internalimage "github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/node"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // client is the local API of the rig's agent, once it answers.
@@ -30,7 +31,7 @@ func (r *rig) client() *local.Client {
 }
 
 // pull pulls an image by hand.
-func pull(ctx context.Context, c *local.Client, name string) (*local.Image, error) {
+func pull(ctx context.Context, c *local.Client, name string) (*internalimage.Image, error) {
 	for u, err := range c.PullImage(ctx, name) {
 		if err != nil || u.Image != nil {
 			return u.Image, err
@@ -72,21 +73,21 @@ func TestImagesWhileASourceIsSilent(t *testing.T) {
 	}
 }
 
-// TestWhatTheRuntimeSaysOfAPull is told once, with its reason, and by hand it is tried
+// TestWhatTheRuntimeSaysOfAPull is reported once, with its reason, and by hand it is tried
 // again at once.
 func TestWhatTheRuntimeSaysOfAPull(t *testing.T) {
 	r := newRig(t)
 	r.up()
 	c := r.client()
 	const name = "example.com/app:2"
-	r.Images.Script(name, imagestore.Behaviour{Err: status.Error(codes.Unknown, "RegistryUnavailable: no route")})
+	r.Images.Script(name, node.PullBehaviour{Err: status.Error(codes.Unknown, "RegistryUnavailable: no route")})
 	want := `RegistryUnavailable: failed to pull image "example.com/app:2": RegistryUnavailable: no route`
 	for range 2 {
 		if _, err := pull(t.Context(), c, name); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	r.Images.Script(name, imagestore.Behaviour{})
+	r.Images.Script(name, node.PullBehaviour{})
 	if _, err := pull(t.Context(), c, name); err != nil {
 		t.Errorf("once the registry is back: %v", err)
 	}
@@ -97,7 +98,7 @@ func TestTheAgentStopsDuringAPull(t *testing.T) {
 	r := newRig(t)
 	r.up()
 	c := r.client()
-	r.Images.Script("example.com/slow:1", imagestore.Behaviour{Takes: time.Hour})
+	r.Images.Script("example.com/slow:1", node.PullBehaviour{Takes: time.Hour})
 	ended := make(chan error, 1)
 	go func() {
 		_, err := pull(context.Background(), c, "example.com/slow:1")

@@ -24,7 +24,7 @@ func (s story) cases(passed [][]string) (cases []killCase) {
 	points, once := make([][]string, len(s)), map[string]bool{}
 	most := 0
 	for i := range s {
-		if s[i].spared && !*everyPoint {
+		if s[i].skipped && !*everyPoint {
 			continue
 		}
 		points[i] = choose(passed[i], once)
@@ -62,7 +62,7 @@ func choose(passed []string, once map[string]bool) (points []string) {
 	for _, p := range passed {
 		count[p]++
 		this, kind := p+"#"+strconv.Itoa(count[p]), kindOf(p)
-		holds := strings.HasPrefix(p, "before "+string(pod.Keep))
+		holds := strings.HasPrefix(p, "before "+string(pod.SaveCheckpoint))
 		switch {
 		case *everyPoint:
 			points = append(points, this)
@@ -120,7 +120,7 @@ func (h *hitList) add(deaths []string) {
 	}
 }
 
-// check finds kinds of effects that no agent was killed before and after.
+// check finds kinds of actions that no agent was killed before and after.
 func (h *hitList) check(t *testing.T) {
 	kinds, err := actionKinds()
 	if err != nil {
@@ -136,7 +136,7 @@ func (h *hitList) check(t *testing.T) {
 	for _, p := range []string{"answered RunPodSandbox", "answered PullImage", "answered CreateContainer", "answered StartContainer", "answered StopContainer",
 		"answered RemoveContainer", "answered UpdateContainerResources", "answered StopPodSandbox", "answered RemovePodSandbox",
 		"answered ExecSync " + postStartHook, "answered ExecSync " + preStopHook,
-		// Of the moment between writing and renaming a file the kernel tells too late, now
+		// Of the moment between writing and renaming a file the kernel reports too late, now
 		// and then: it is hit in most runs, and not asked for here.
 		"disk made root/checkpoints/desired/file.json", "disk made root/checkpoints/pods/UID/kept.json", "disk made root/checkpoints/volumes/bindings.json"} {
 		if h.points[p] == 0 {

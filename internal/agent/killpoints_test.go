@@ -21,7 +21,7 @@ var (
 	killsFlag  = flag.Int("kills", 12, "how many kills at random there are")
 )
 
-// TestKillPoints kills the agent before, in and after each kind of effect in each
+// TestKillPoints kills the agent before, in and after each kind of action in each
 // part of pods' lives, and starts it anew: nothing is doubled and nothing lost.
 func TestKillPoints(t *testing.T) {
 	stories := []story{longLife, shortLife}
@@ -73,7 +73,7 @@ func (c killCase) run(t *testing.T) []string {
 			continue
 		}
 		w.arm(point)
-		w.tell("=== %s, to be killed at %q", phase.name, point)
+		w.logf("=== %s, to be killed at %q", phase.name, point)
 		if c.asleep {
 			w.kill("asleep")
 		}
@@ -82,7 +82,7 @@ func (c killCase) run(t *testing.T) []string {
 			if !w.awaitDeath() {
 				continue
 			}
-			w.tell("=== the manifest is removed")
+			w.logf("=== the manifest is removed")
 			w.unwant("a")
 			w.reach("nothing is left of it", life.gone)
 			return w.deaths
@@ -92,14 +92,14 @@ func (c killCase) run(t *testing.T) []string {
 	return w.deaths
 }
 
-// skips tells the phases that nothing would come of: no agent is killed in them, nor
+// skips lists the phases that nothing would come of: no agent is killed in them, nor
 // in the next, which may need what came of this one.
 func (c killCase) skips(i int) bool {
 	last := len(c.story) - 1
 	return i > 0 && i < last && !c.asleep && c.points[i] == "" && (c.points[i+1] == "" || i+1 == last)
 }
 
-// survey lets a story happen without a kill, and tells which points were passed in
+// survey lets a story happen without a kill, and returns which points were passed in
 // each phase, each as often as it was.
 func (s story) survey(t *testing.T) (points [][]string) {
 	t.Run("survey", func(t *testing.T) {
@@ -108,7 +108,7 @@ func (s story) survey(t *testing.T) (points [][]string) {
 		w.start()
 		for _, phase := range s {
 			w.arm("")
-			w.tell("=== %s", phase.name)
+			w.logf("=== %s", phase.name)
 			phase.begin(life)
 			w.reach(phase.name, func() string { return phase.goal(life) })
 			points = append(points, w.allPassed())
@@ -143,14 +143,14 @@ func (w *world) arm(target string) {
 }
 
 // reach has an agent live on, however often it is killed, until the goal is
-// reached, and looks whether a law was broken.
+// reached, and looks whether a rule was broken.
 func (w *world) reach(what string, problem func() string) {
 	w.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	quiet := 0
 	for {
 		w.live()
-		if faults := w.book.problems(); len(faults) > 0 {
+		if faults := w.callLog.problems(); len(faults) > 0 {
 			w.t.Fatalf("%s: %s", what, strings.Join(faults, "\n"))
 		}
 		p := problem()
@@ -251,7 +251,7 @@ func randomKills(t *testing.T, rnd *rand.Rand) {
 	}
 	each := *killsFlag/len(plan) + 1
 	for _, phase := range plan {
-		w.tell("=== %s", phase.name)
+		w.logf("=== %s", phase.name)
 		end := w.killAtRandom(rnd, each)
 		phase.begin(life)
 		w.reach(phase.name, func() string { return phase.goal(life) })

@@ -10,8 +10,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
-	"github.com/deckhand-node/deckhand/internal/logging"
-	"github.com/deckhand-node/deckhand/internal/resources/capacity"
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 )
 
 // others are values of the live fields that this build acts on, other than liveBase has.
@@ -28,6 +28,8 @@ var others = map[string]string{
 	"containerLogMaxFiles":                       "9",
 	"containerLogMaxWorkers":                     "9",
 	"containerLogMonitorInterval":                "9s",
+	"maxPods":                                    "9",
+	"podsPerCore":                                "2",
 	"crashLoopBackOff.maxContainerRestartPeriod": "9s",
 	"evictionHard":                               "{memory.available: 9Mi}",
 	"logging.verbosity":                          "9",
@@ -36,26 +38,26 @@ var others = map[string]string{
 
 const liveBase = "serializeImagePulls: false"
 
-// takenIn is all that a reload hands on (apply), or that is looked up in the
+// takenIn is all that a reload passes on (apply), or that is looked up in the
 // configuration in force when it is needed.
 func takenIn(t *testing.T, k *v1beta1.KubeletConfiguration) string {
 	t.Helper()
-	room, err := capacity.Node{CPUs: 4, Memory: 8 << 30}.Allocatable(k)
+	allocatables, err := allocatable(capacity.Node{CPUs: 4, Memory: 8 << 30}, k)
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := logging.ConfigOf(&k.Logging, nil, nil)
 	parallel, perSecond, burst := pullLimits(k)
 	size, files, workers, interval := rotationLimits(k)
-	return fmt.Sprint(log.Verbosity, log.VModule, room, parallel, perSecond, burst, collectionPolicy(k), size, files, workers, interval, maxBackoff(k))
+	return fmt.Sprint(log.Verbosity, log.VModule, allocatables, parallel, perSecond, burst, collectionPolicy(k), size, files, workers, interval, maxBackoff(k))
 }
 
-// A field that is said to be reloaded, and isn't handed on, would be ignored in silence.
+// A field that is said to be reloaded, and isn't passed on, would be ignored in silence.
 func TestLiveFieldsAreTakenIn(t *testing.T) {
 	base := takenIn(t, read(t, liveBase))
 	tried := map[string]bool{}
 	for _, f := range fields.All() {
-		if !f.Live || f.Room == "" || f.NextStart {
+		if !f.Live || f.Package == "" {
 			continue
 		}
 		value, ok := others[f.Path]

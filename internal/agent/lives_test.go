@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // story is a pod's life in phases.
@@ -29,8 +29,8 @@ type phase struct {
 	name  string
 	begin func(*life)
 	goal  func(*life) string
-	// spared says that no agent is killed in it, as another story has the same.
-	spared bool
+	// skipped says that no agent is killed in it, as another story has the same.
+	skipped bool
 }
 
 // longLife is that of a pod that runs until it isn't wanted any more, shortLife that
@@ -109,7 +109,7 @@ func (l *life) exit(code int32) {
 }
 
 func (l *life) restartAll() {
-	l.book.killsAtOnce(true)
+	l.callLog.killsAtOnce(true)
 	for name := range l.attempts {
 		l.attempts[name]++
 	}
@@ -117,7 +117,7 @@ func (l *life) restartAll() {
 }
 
 func (l *life) end() {
-	l.book.killsAtOnce(false)
+	l.callLog.killsAtOnce(false)
 	l.unwant(podName)
 }
 
@@ -130,7 +130,7 @@ func (l *life) volumes() int {
 	return len(found)
 }
 
-// ready tells what the pod lacks of being ready with the instances it should have.
+// ready reports what keeps the pod from being ready with the instances it should have.
 func (l *life) ready() string {
 	if l.volumes() != 1 {
 		return "its volume isn't there"
@@ -173,10 +173,10 @@ func (l *life) rest() {
 	l.kill("it rests")
 }
 
-// steady is ready, of a pod that may not be told to be anything else meanwhile.
+// steady is ready, of a pod that may not be reported to be anything else meanwhile.
 func (l *life) steady() string {
 	if p, problem := l.status(); problem == "" && len(p.Status.Conditions) > 0 && !holds(p, v1.PodReady) {
-		l.t.Errorf("the pod is told not to be ready any more: %v", p.Status.Conditions)
+		l.t.Errorf("the pod is reported not to be ready any more: %v", p.Status.Conditions)
 	}
 	return l.ready()
 }
@@ -201,7 +201,7 @@ func (l *life) instances() string {
 	return ""
 }
 
-// status is what the agent tells of the pod.
+// status is what the agent reports of the pod.
 func (l *life) status() (*v1.Pod, string) {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
 	defer cancel()
@@ -210,12 +210,12 @@ func (l *life) status() (*v1.Pod, string) {
 		return nil, err.Error()
 	}
 	if len(s.Pods) != 1 {
-		return nil, fmt.Sprintf("%d pods are told of", len(s.Pods))
+		return nil, fmt.Sprintf("%d pods are reported", len(s.Pods))
 	}
 	p := s.Pods[0].Pod
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		_, id, _ := strings.Cut(c.ContainerID, "://")
-		if c.Started != nil && *c.Started && c.Name != "setup" && !l.book.hookDone(postStartHook, id) {
+		if c.Started != nil && *c.Started && c.Name != "setup" && !l.callLog.hookDone(postStartHook, id) {
 			l.t.Errorf("%s counts as started before its postStart hook has run", c.Name)
 		}
 		if int(c.RestartCount) > l.attempts[c.Name] {
@@ -233,15 +233,15 @@ func holds(p *v1.Pod, typ v1.PodConditionType) bool {
 }
 
 // resources compares what the main container and the pod's control group have with
-// what they should have, and with what the status tells.
+// what they should have, and with what the status reports.
 func (l *life) resources(p *v1.Pod) string {
 	got := l.newest(podName + "/main").GetResources().GetLinux()
 	if got.GetCpuQuota() != int64(l.cpu)*100 || got.GetMemoryLimitInBytes() != int64(l.memory)<<20 {
 		return fmt.Sprintf("the main container has a quota of %d and %d bytes", got.GetCpuQuota(), got.GetMemoryLimitInBytes())
 	}
-	told := p.Status.ContainerStatuses[0].Resources
-	if told == nil || told.Limits.Cpu().MilliValue() != int64(l.cpu) || told.Limits.Memory().Cmp(*resource.NewQuantity(int64(l.memory)<<20, resource.BinarySI)) != 0 {
-		return fmt.Sprintf("the main container is told to have %v", told)
+	reported := p.Status.ContainerStatuses[0].Resources
+	if reported == nil || reported.Limits.Cpu().MilliValue() != int64(l.cpu) || reported.Limits.Memory().Cmp(*resource.NewQuantity(int64(l.memory)<<20, resource.BinarySI)) != 0 {
+		return fmt.Sprintf("the main container is reported to have %v", reported)
 	}
 	found := false
 	for _, dir := range l.podCgroups() {
@@ -283,7 +283,7 @@ func (l *life) podCgroups() (dirs []string) {
 	return dirs
 }
 
-// succeeded tells what the pod lacks of having done its work, once.
+// succeeded reports what keeps the pod from having done its work, once.
 func (l *life) succeeded() string {
 	if p := l.running()(); p != "" {
 		return p
@@ -306,7 +306,7 @@ func (l *life) succeeded() string {
 	return problem
 }
 
-// claims tells what the pod still has of claims, and what became of their volumes.
+// claims reports what the pod still has of claims, and what became of their volumes.
 func (l *life) claims() string {
 	for _, name := range []string{"kept", "own"} {
 		if p := reads(l.path("disk-"+name+"/name"), name)(); p != "" {
@@ -323,7 +323,7 @@ func (l *life) claims() string {
 	return ""
 }
 
-// gone tells what is left of the pod: in the runtime, on disk, told by the agent.
+// gone reports what is left of the pod: in the runtime, on disk, in what the agent reports.
 func (l *life) gone() string {
 	if p := l.nothing("")(); p != "" {
 		return p
@@ -350,7 +350,7 @@ func (l *life) gone() string {
 		return err.Error()
 	}
 	if !s.Agent.Synced || len(s.Pods) > 0 {
-		return fmt.Sprintf("%d pods are told of", len(s.Pods))
+		return fmt.Sprintf("%d pods are reported", len(s.Pods))
 	}
 	return ""
 }

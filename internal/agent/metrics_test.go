@@ -44,7 +44,7 @@ func (r *rig) scraped(ctx context.Context) (string, error) {
 	return string(text), err
 }
 
-// metric tells what is wrong with the agent's value of a metric with these labels, as fine has it.
+// metric reports what is wrong with the agent's value of a metric with these labels, as fine has it.
 func (r *rig) metric(name string, fine func(float64) bool) func() string {
 	return func() string {
 		text, err := r.scraped(r.t.Context())
@@ -100,14 +100,14 @@ func TestTheMetricsTellOfVolumes(t *testing.T) {
 	r.unwant("web")
 	r.up()
 	r.await("nobody wants it", r.nothing("web"))
-	r.await("that is told", r.metric("kubelet_orphan_pod_cleaned_volumes", exactly(1)))
+	r.await("that is reported", r.metric("kubelet_orphan_pod_cleaned_volumes", exactly(1)))
 	r.await("as is what was done with its volumes", r.metric(
 		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_unmount",status="success",volume_plugin="kubernetes.io/local-volume"}`, exactly(1)))
 	r.unwant("lost")
 	r.await("down", r.nothing(""))
 }
 
-// TestWhatAContainerWritesCounts to its limit, and is told.
+// TestWhatAContainerWritesCounts to its limit, and is reported.
 func TestWhatAContainerWritesCounts(t *testing.T) {
 	t.Parallel()
 	r := serving(t, 2)
@@ -130,7 +130,7 @@ func TestWhatAContainerWritesCounts(t *testing.T) {
 	r.unwant("hog")
 	r.unwant("modest")
 	r.await("down", r.nothing(""))
-	r.await("nothing is told of pods that are gone", func() string {
+	r.await("nothing is reported pods that are gone", func() string {
 		text, err := r.scraped(t.Context())
 		if err != nil || strings.Contains(text, "deckhand_pod_disk_used") {
 			return fmt.Sprintf("it is, %v", err)

@@ -41,7 +41,7 @@ func runMortalAgent(dir string) error {
 	log := funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{Verbosity: 2, LogTimestamp: true})
 	b := &brink{asked: map[int]chan struct{}{}}
 	a, err := agent.NewBetween(cfg, log, func(c *worker.Config) {
-		c.Effects = brinkEffects{c.Effects, b}
+		c.Executor = brinkEffects{c.Executor, b}
 		c.Statuses = brinkStatuses{c.Statuses, b}
 	})
 	if err != nil {
@@ -51,8 +51,8 @@ func runMortalAgent(dir string) error {
 	return a.Run(context.Background())
 }
 
-// brink is where the agent waits before and after each effect until it hears from
-// its parent that it may live on. It tells "NUMBER POINT" and hears "NUMBER".
+// brink is where the agent waits before and after each action until it hears from
+// its parent that it may live on. It writes "NUMBER POINT" and reads "NUMBER".
 type brink struct {
 	mu    sync.Mutex
 	last  int
@@ -86,24 +86,24 @@ func (b *brink) listen() {
 
 // brinkEffects puts the brink before and after each action.
 type brinkEffects struct {
-	worker.Effects
+	worker.Executor
 	*brink
 }
 
 func (e brinkEffects) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
-	name := strings.TrimSpace(string(a.Kind) + " " + a.Container + written(a.Kept))
+	name := strings.TrimSpace(string(a.Kind) + " " + a.Container + written(a.Checkpoint))
 	e.pass("before " + name)
-	r := e.Effects.Do(ctx, p, o, uid, a)
+	r := e.Executor.Do(ctx, p, o, uid, a)
 	e.pass("after " + name)
 	return r
 }
 
-// written tells what is in a record, to tell the writes of it apart.
-func written(k *pod.Kept) string {
+// written reports what is in a record, to distinguish the writes of it.
+func written(k *pod.Checkpoint) string {
 	if k == nil {
 		return ""
 	}
-	words := fmt.Sprintf("hooked%d ready%d renew%d resized%d carried%d %s", len(k.Hooked), len(k.Ready), len(k.Renew), len(k.Resized), len(k.Carried), k.Terminal)
+	words := fmt.Sprintf("hooked%d ready%d renew%d resized%d carried%d %s", len(k.PostStartDone), len(k.Ready), len(k.Renew), len(k.Resized), len(k.Carried), k.Terminal)
 	if k.RestartAll != nil {
 		words += "restart-all"
 	}
@@ -122,7 +122,7 @@ func (s brinkStatuses) Publish(uid types.UID, r pod.Report) {
 	s.pass("after " + statusPoint)
 }
 
-// statusPoint names the publication of a status among the effects.
+// statusPoint names the publication of a status among the actions.
 const statusPoint = "Status"
 
 func logOfMortal(dir string) string { return filepath.Join(dir, "agent.log") }

@@ -2,81 +2,130 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
+	goruntime "runtime"
 	"sync/atomic"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	features "k8s.io/component-helpers/nodedeclaredfeatures"
+	featuretypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/apparmor"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
-	"github.com/deckhand-node/deckhand/internal/kernelflags"
-	"github.com/deckhand-node/deckhand/internal/resources"
-	"github.com/deckhand-node/deckhand/internal/resources/capacity"
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
-	"github.com/deckhand-node/deckhand/internal/userns"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
 // node is what the host gives to pods.
 type node struct {
+	cfg *config.Config
+	log logr.Logger
+	// ips are the node's addresses, the primary one first.
+	ips      []string
 	capacity capacity.Node
-	cgroups  *resources.Manager
-	users    *podUsers
-	// fixed are the settings that don't change once the modules of this file have started.
+	cgroups  *cgroup.Manager
+	users    *userns.Manager
+	// forAdmission are the facts that decide about new pods, as far as they don't change.
+	forAdmission admission.Node
+	// fixed are the settings that don't change once control groups are configured.
 	fixed *translate.Settings
-	// room is what pods can have: see allocatable.
-	room atomic.Pointer[v1.ResourceList]
+	// forPods is what pods can have: see allocatable.
+	forPods atomic.Pointer[v1.ResourceList]
 }
 
 // allocatable is what pods can have at the moment. It must not be changed.
-func (n *node) allocatable() v1.ResourceList { return *n.room.Load() }
+func (n *node) allocatable() v1.ResourceList { return *n.forPods.Load() }
 
 // setAllocatable makes that what a configuration leaves of the node.
 func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
-	list, err := n.capacity.Allocatable(k)
+	list, err := allocatable(n.capacity, k)
 	if err == nil {
-		n.room.Store(&list)
+		n.forPods.Store(&list)
 	}
 	return err
 }
 
-// settings are what containers are made with at the moment.
-func (n *node) settings() *translate.Settings {
-	s, room := *n.fixed, n.allocatable()
-	s.MemoryQoS.Allocatable = room.Memory().Value()
-	return &s
-}
-
-// newNode reads what the host has.
-func (a *Agent) newNode() (*node, error) {
-	k := &a.cfg.Kubelet
-	facts, err := capacity.Read("/", a.cfg.RootDir)
+// allocatable is what a configuration leaves of a node for pods.
+func allocatable(c capacity.Node, k *v1beta1.KubeletConfiguration) (v1.ResourceList, error) {
+	list, err := c.Allocatable(k)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{capacity: facts, users: &podUsers{}}
+	list[v1.ResourcePods] = c.Pods(k)
+	if !ptr.Deref(k.LocalStorageCapacityIsolation, true) {
+		delete(list, v1.ResourceEphemeralStorage) // nobody counts it then
+	}
+	return list, nil
+}
+
+// admission returns the facts that decide about new pods at the moment; can is what the runtime can do, nil while
+// that isn't known.
+func (n *node) admission(can *translate.Features) *admission.Node {
+	facts := n.forAdmission
+	if can != nil {
+		facts.SupplementalGroupsPolicy = &can.SupplementalGroupsPolicy
+	}
+	return &facts
+}
+
+// declaredFeatures are those that a node like this one declares (KEP-5328): features that this build always has,
+// whatever their gates say.
+func declaredFeatures() []string {
+	on := featuretypes.FeatureGateMap{}
+	for _, g := range gates.All() {
+		on[g.Name] = g.Effect == gates.AlwaysOn
+	}
+	return features.DefaultFramework.DiscoverNodeFeatures(&features.NodeConfiguration{FeatureGates: on})
+}
+
+// settings are what containers are made with at the moment.
+func (n *node) settings() *translate.Settings {
+	s, forPods := *n.fixed, n.allocatable()
+	s.MemoryQoS.Allocatable = forPods.Memory().Value()
+	return &s
+}
+
+// newNode reads what the host has. pods is the folder that has one for every pod.
+func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*node, error) {
+	k := &cfg.Kubelet
+	facts, err := capacity.Read("/", cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{cfg: cfg, log: log, capacity: facts, users: newUsers(cfg, pods, own)}
 	if err := n.setAllocatable(k); err != nil {
 		return nil, err
 	}
-	n.cgroups = resources.New(cgroupConfig(a.cfg, facts), a.log.WithName("cgroups"))
-	armor := apparmor.Host{}
+	for _, ip := range cfg.NodeIPs {
+		n.ips = append(n.ips, ip.String())
+	}
+	n.cgroups = cgroup.New(cgroupConfig(cfg, facts), log.WithName("cgroups"))
+	armor := kernel.AppArmor{}
+	n.forAdmission = admission.Node{
+		Name: cfg.NodeName, Labels: cfg.NodeLabels, OS: goruntime.GOOS, UnsafeSysctls: k.AllowedUnsafeSysctls, Kernel: kernelVersion(),
+		AppArmor: armor.Enabled(), Version: buildinfo.Kubernetes, DeclaredFeatures: declaredFeatures(),
+	}
 	n.fixed = &translate.Settings{
 		PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
-		SeccompRoot: filepath.Join(a.cfg.RootDir, "seccomp"), SeccompDefault: ptr.Deref(k.SeccompDefault, false),
-		AppArmor: armor.Enabled(), AppArmorLoaded: armor.Loaded,
-		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls, KernelVersion: kernelVersion(), MaskedPaths: thermalThrottle(),
+		SeccompRoot: filepath.Join(cfg.RootDir, "seccomp"), SeccompDefault: ptr.Deref(k.SeccompDefault, false),
+		AppArmorLoaded: armor.Loaded, MaskedPaths: thermalThrottle(),
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUQuotaPeriod: k.CPUCFSQuotaPeriod.Duration,
 		MemoryCapacity: facts.Memory, Swap: swapForPods(k, facts),
 		MemoryQoS: translate.MemoryQoS{
-			Enabled: a.cfg.Gates.Enabled(gates.MemoryQoS), ThrottlingFactor: ptr.Deref(k.MemoryThrottlingFactor, 0),
-			Reserve: reservesMemory(a.cfg),
+			Enabled: cfg.Gates.Enabled(gates.MemoryQoS), ThrottlingFactor: ptr.Deref(k.MemoryThrottlingFactor, 0),
+			Reserve: reservesMemory(cfg),
 		},
 	}
 	return n, nil
@@ -103,77 +152,67 @@ func kernelVersion() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// thermalThrottle lists folders that tell what other programs on the host do. Container
+// thermalThrottle lists folders that show what other programs on the host do. Container
 // runtimes mask them by default, but not beside a list of ours.
 func thermalThrottle() []string {
 	paths, _ := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle") // fails for bad patterns only
 	return paths
 }
 
-// setKernelFlags makes the kernel as the kubelet wants it, unless it only checks
-// (protectKernelDefaults). A standalone agent leaves a machine that may be there for other
-// things as it is.
-func (a *Agent) setKernelFlags(context.Context) error {
-	if a.cfg.Standalone || a.cfg.Kubelet.ProtectKernelDefaults {
-		return nil
-	}
-	changed, err := kernelflags.Host("/proc/sys").Set()
-	if len(changed) > 0 {
-		a.log.Info("Kernel settings changed to those that the kubelet wants", "changed", changed)
-	}
-	if err != nil {
-		a.log.Error(err, "The kernel isn't set as the kubelet wants it")
-	}
-	return nil
-}
-
-// startUsers finds out which user IDs pods may have, and reads which they have.
-func (a *Agent) startUsers(ctx context.Context) error {
-	k := &a.cfg.Kubelet
+// newUsers makes what allocates ranges of the host's user IDs.
+func newUsers(cfg *config.Config, pods string, own extras) *userns.Manager {
+	k := &cfg.Kubelet
 	perPod := uint32(userns.Block)
 	if u := k.UserNamespaces; u != nil {
 		perPod = uint32(ptr.Deref(u.IDsPerPod, userns.Block))
 	}
-	c := userns.Config{PodsDir: a.dirs.Pods(), PerPod: perPod}
-	c.IDs, c.NoIDs = userns.Finder{MaxPods: k.MaxPods, PerPod: perPod}.Find(ctx)
-	if c.NoIDs == nil && a.embedded != nil {
-		if err := userns.Reach(a.embedded.StateDir()); err != nil {
-			c.NoIDs = fmt.Errorf("containers with users of their own can't be run below %s: %w", a.cfg.RootDir, err)
+	return userns.New(userns.Config{PodsDir: pods, PerPod: perPod, Find: func(ctx context.Context) (userns.Range, error) {
+		ids, err := userns.Finder{MaxPods: k.MaxPods, PerPod: perPod}.Find(ctx)
+		if err == nil && own.embedded != nil {
+			if reach := userns.Reach(own.embedded.StateDir()); reach != nil {
+				err = fmt.Errorf("containers with users of their own can't be run below %s: %w", cfg.RootDir, reach)
+			}
 		}
+		return ids, err
+	}})
+}
+
+func cgroupConfig(cfg *config.Config, facts capacity.Node) cgroup.Config {
+	k := &cfg.Kubelet
+	return cgroup.Config{
+		Driver: cgroup.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
+		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
+		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory, ReserveMemory: reservesMemory(cfg),
 	}
-	users := userns.New(c)
-	if err := users.Restore(); err != nil {
-		a.log.Error(err, "Some pods' ranges of user IDs can't be told; their containers run on")
+}
+
+// useDriver goes by what the runtime says of its cgroup driver, whatever is configured (KEP-4033).
+func (n *node) useDriver(driver cgroup.Driver) {
+	if configured := n.cfg.Kubelet.CgroupDriver; configured != string(driver) {
+		n.log.Info("The runtime has another cgroup driver than the configuration: its own counts", "cgroupDriver", configured, "runtime", driver)
 	}
-	a.node.users.set(users)
+	n.cgroups.UseDriver(driver)
+}
+
+// configureCgroups finds out what the host's control groups can do, and logs what of the
+// configuration they can't. The driver has to be known.
+func (n *node) configureCgroups() error {
+	if err := n.cgroups.Check(); err != nil {
+		return err
+	}
+	support, err := n.cgroups.Support()
+	if err != nil {
+		return err
+	}
+	k, s := &n.cfg.Kubelet, n.fixed
+	s.CgroupV2, s.BoundSwap, s.HugePageSizes = support.V2, support.Swap, support.HugePages
+	// On cgroup v2 a container dies as a whole when it runs out of memory, unless configured otherwise.
+	s.GroupOOMKill = support.V2 && !ptr.Deref(k.SingleProcessOOMKill, false)
+	if k.SingleProcessOOMKill != nil && !*k.SingleProcessOOMKill && !support.V2 {
+		return errors.New("invalid configuration: singleProcessOOMKill: false needs cgroup v2, and this host has v1: leave it out")
+	}
+	for _, warning := range n.cgroups.Warnings(support, n.capacity, s.MemoryQoS.Enabled) {
+		n.log.Info("Not all of the configuration can be had on this host", "warning", warning)
+	}
 	return nil
 }
-
-// noDevices stands where rooms that hand out devices will: there is none yet.
-type noDevices struct{}
-
-func (noDevices) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
-	return translate.Devices{}, nil
-}
-
-// podUsers offers the ranges of user IDs once they are known.
-type podUsers struct {
-	mu      sync.Mutex
-	manager *userns.Manager
-}
-
-func (u *podUsers) set(m *userns.Manager) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.manager = m
-}
-
-func (u *podUsers) get() *userns.Manager {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.manager
-}
-
-func (u *podUsers) Ensure(uid types.UID) (userns.Range, error) { return u.get().Ensure(uid) }
-func (u *podUsers) Get(uid types.UID) (userns.Range, error)    { return u.get().Get(uid) }
-func (u *podUsers) Release(uid types.UID) error                { return u.get().Release(uid) }

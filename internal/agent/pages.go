@@ -6,28 +6,29 @@ import (
 	"strings"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/config/paths"
+	"github.com/deckhand-node/deckhand/internal/config/reload"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/server"
-	"github.com/deckhand-node/deckhand/internal/server/zpages"
 )
 
 // component is what the agent calls itself where the kubelet's name is expected.
 const component = "kubelet"
 
-// pages are what the agent tells of itself, by path: on the read-only port and the local socket.
-func (a *Agent) pages() map[string]http.Handler {
-	list := make([]zpages.Flag, len(a.cfg.Flags))
-	for i, f := range a.cfg.Flags {
-		list[i] = zpages.Flag(f)
+// pages are what the agent shows of itself, by path: on the read-only port and the local socket.
+func pages(shown []flags.Shown, reloader *reload.Reloader, began time.Time) map[string]http.Handler {
+	list := make([]server.Flag, len(shown))
+	for i, f := range shown {
+		list[i] = server.Flag(f)
 	}
 	served := append(server.Paths(), "/configz", "/flagz", "/statusz")
 	slices.Sort(served)
 	return map[string]http.Handler{
-		"/configz": zpages.Configz(func() any { return paths.Masked(&a.reloader.Current().Kubelet) }),
-		"/flagz":   zpages.Flagz(component, list),
-		"/statusz": zpages.Statusz(func() zpages.Status {
-			return zpages.Status{Name: component, Started: a.since, Binary: strings.TrimPrefix(buildinfo.Kubernetes, "v"), Build: version(), Paths: served}
+		"/configz": server.Configz(func() any { return paths.Masked(&reloader.Current().Kubelet) }),
+		"/flagz":   server.Flagz(component, list),
+		"/statusz": server.Statusz(func() server.AgentStatus {
+			return server.AgentStatus{Name: component, Started: began, Binary: strings.TrimPrefix(buildinfo.Kubernetes, "v"), Build: version(), Paths: served}
 		}, time.Now),
 	}
 }

@@ -14,11 +14,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/local"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/imagestore"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/node"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// reloads is a rig whose agent is told of a changed configuration by a signal.
+// reloads is a rig whose agent is reported a changed configuration by a signal.
 type reloads struct {
 	*rig
 	hangUp    chan os.Signal
@@ -39,7 +39,7 @@ func newReloads(t *testing.T, settings string) *reloads {
 	return r
 }
 
-// reload has a configuration taken in, and waits for the event that tells what came of it.
+// reload has a configuration applied, and waits for the event that says what came of it.
 func (r *reloads) reload(settings, eventType, reason, says string) {
 	r.t.Helper()
 	r.write(settings)
@@ -79,7 +79,7 @@ logging: {verbosity: 3}
 `
 	r := newReloads(t, before)
 	for _, ref := range []string{"example.com/slow:1", "example.com/slow:2"} {
-		r.Images.Script(ref, imagestore.Behaviour{Takes: time.Hour})
+		r.Images.Script(ref, node.PullBehaviour{Takes: time.Hour})
 	}
 	r.Images.Add("example.com/unused:1", false)
 	memory := capacityOf(t) / 10

@@ -4,108 +4,139 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/document"
-	"github.com/deckhand-node/deckhand/internal/logging"
-	"github.com/deckhand-node/deckhand/internal/metrics"
+	"github.com/deckhand-node/deckhand/internal/config/fields"
+	"github.com/deckhand-node/deckhand/internal/config/reload"
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/host/process"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/reload"
-	"github.com/deckhand-node/deckhand/internal/reload/filewatch"
+	"github.com/deckhand-node/deckhand/internal/report/events"
+	"github.com/deckhand-node/deckhand/internal/report/metrics"
+	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
+	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-func (a *Agent) newReloader() *reload.Reloader {
-	return reload.New(a.cfg, reload.Options{Load: a.reread, Apply: a.apply, Begin: a.reloadBegins, End: a.reloadEnds})
-}
-
-// reread reads the configuration anew. What an agent couldn't start with on this node is an
-// error here, too: nothing that is taken in may fail when it is applied.
-func (a *Agent) reread(ctx context.Context, old *config.Config) (*config.Config, error) {
-	next, err := a.options.Reread(ctx, old)
-	if err != nil {
-		return nil, err
+// rereader returns what reads the configuration anew. What an agent couldn't start with on this
+// node is an error here, too: nothing that is taken in may fail when it is applied.
+func rereader(reread func(context.Context, *config.Config) (*config.Config, error), node capacity.Node) func(context.Context, *config.Config) (*config.Config, error) {
+	return func(ctx context.Context, old *config.Config) (*config.Config, error) {
+		next, err := reread(ctx, old)
+		if err != nil {
+			return nil, err
+		}
+		_, err = node.Allocatable(&next.Kubelet)
+		return next, err
 	}
-	_, err = a.node.capacity.Allocatable(&next.Kubelet)
-	return next, err
 }
 
-// apply hands what may change while the agent runs to those who act on it. Every field that
-// is Live in config/fields and has a Room is here, unless it counts from the next start.
-func (a *Agent) apply(cfg *config.Config) {
+// liveSettings are those who act on what may change while the agent runs.
+type liveSettings struct {
+	setVerbosity func(verbosity uint32, vmodule string) error
+	node         *node
+	allocations  *allocation.Manager
+	puller       *pull.Manager
+	collector    *gc.Collector
+	rotator      *rotate.Rotator
+	waker        *worker.Waker
+	log          logr.Logger
+}
+
+// apply passes what may change while the agent runs to those who act on it. Every field that
+// is Live in config/fields and has a Package is here.
+func (s liveSettings) apply(cfg *config.Config) {
 	k := &cfg.Kubelet
 	log := logging.ConfigOf(&k.Logging, nil, nil)
-	verbosity, room := a.options.SetVerbosity(log.Verbosity, log.VModule), a.node.setAllocatable(k)
-	if err := errors.Join(verbosity, room); err != nil {
-		a.log.Error(err, "A part of the configuration that was found valid isn't taken")
+	verbosity, allocatable := s.setVerbosity(log.Verbosity, log.VModule), s.node.setAllocatable(k)
+	if err := errors.Join(verbosity, allocatable); err != nil {
+		s.log.Error(err, "A part of the configuration that was found valid isn't taken")
 	}
-	a.grants.SetAllocatable(a.node.allocatable())
-	a.pulls.SetLimits(pullLimits(k))
-	a.collector.SetPolicy(collectionPolicy(k))
-	a.rotator.SetLimits(rotationLimits(k))
-	a.pool.WakeAll() // who waits for longer than crashLoopBackOff allows now, or for resources, goes on
+	s.allocations.SetAllocatable(s.node.allocatable())
+	s.puller.SetLimits(pullLimits(k))
+	s.collector.SetPolicy(collectionPolicy(k))
+	s.rotator.SetLimits(rotationLimits(k))
+	s.waker.WakeAll() // who waits for longer than crashLoopBackOff allows now, or for resources, goes on
 }
 
-// awaitReloads asks for a reload on a signal, until ctx ends.
-func (a *Agent) awaitReloads(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.options.HangUp:
-			a.reloader.Ask()
-		}
-	}
-}
-
-// watchConfig has the configuration looked at whenever its files change, until ctx ends. An
-// agent that can't watch them goes on: a signal does it, too.
-func (a *Agent) watchConfig(ctx context.Context) error {
-	files := filewatch.New(a.cfg.Sources, document.IsDropIn, a.log.WithName("config"))
-	done := make(chan error, 1)
-	go func() { done <- files.Run(ctx) }()
-	for {
-		select {
-		case err := <-done:
-			if err != nil && ctx.Err() == nil {
-				a.log.Error(err, "The files of the configuration aren't watched any more: send SIGHUP after a change")
-				<-ctx.Done()
+// watchConfig returns what calls look whenever these files of the configuration change, until its
+// context ends. An agent that can't watch them goes on: a signal does it, too.
+func watchConfig(sources []string, look func(), log logr.Logger) func(context.Context) error {
+	return func(ctx context.Context) error {
+		files := filewatch.NewSettled(sources, document.IsDropIn, "a SIGHUP has the configuration read again", log)
+		done := make(chan error, 1)
+		go func() { done <- files.Run(ctx) }()
+		for {
+			select {
+			case err := <-done:
+				if err != nil && ctx.Err() == nil {
+					log.Error(err, "The files of the configuration aren't watched any more: send SIGHUP after a change")
+					<-ctx.Done()
+				}
+				return nil
+			case <-files.Changed():
+				look()
 			}
-			return nil
-		case <-files.Changed():
-			a.reloader.Look()
 		}
 	}
 }
 
-func (a *Agent) reloadBegins() {
-	if err := a.service.reloading(); err != nil {
-		a.log.Error(err, "Can't tell the service manager of a reload")
+// reloads reports reloads: to the service manager, in the log, as an event of the node and as a metric.
+type reloads struct {
+	service *process.Service
+	events  events.Node
+	meter   *metrics.Reloads
+	log     logr.Logger
+}
+
+func (r reloads) begin() {
+	if err := r.service.Reloading(); err != nil {
+		r.log.Error(err, "Can't notify the service manager of a reload")
 	}
 }
 
-// reloadEnds tells of a reload: in the log, as an event of the node and as a metric.
-func (a *Agent) reloadEnds(r reload.Result) {
-	a.metrics.Reloads.Reloaded(metrics.ReloadResult(r.Outcome), time.Now())
-	message := r.Message()
-	event := pod.Event{Type: v1.EventTypeNormal, Reason: "ConfigurationReloaded", Message: message}
-	switch r.Outcome {
+func (r reloads) end(result reload.Result) {
+	r.meter.Reloaded(metrics.ReloadResult(result.Outcome), time.Now())
+	message := result.Message()
+	switch result.Outcome {
 	case reload.Applied:
-		a.log.Info("Configuration reloaded", "changed", r.Changed)
-		tellNotes(a.log, a.reloader.Current(), r.Before)
+		r.log.Info("Configuration reloaded", "changed", result.Changed)
+		logNotes(r.log, result.Current, result.Before)
+		r.events.NodeEvent(v1.EventTypeNormal, pod.ReasonConfigurationReloaded, message)
 	case reload.Unchanged:
-		a.log.Info("Configuration read again, nothing in it has changed")
-		event.Reason = "" // nothing happened
+		r.log.Info("Configuration read again, nothing in it has changed")
 	default:
-		a.log.Error(fmt.Errorf("%s", message), "Configuration not reloaded")
-		event.Type, event.Reason = v1.EventTypeWarning, "ConfigurationNotReloaded"
+		r.log.Error(fmt.Errorf("%s", message), "Configuration not reloaded")
+		r.events.NodeEvent(v1.EventTypeWarning, pod.ReasonConfigurationNotReloaded, message)
 	}
-	if event.Reason != "" {
-		a.tellNode(event)
+	if err := r.service.Reloaded(message); err != nil {
+		r.log.Error(err, "Can't notify the service manager that a reload is over")
 	}
-	if err := a.service.reloaded(message); err != nil {
-		a.log.Error(err, "Can't tell the service manager that a reload is over")
+}
+
+// logNotes logs what of the configuration has no effect, or will go away, but for what
+// was logged of the one before; nil if there was none.
+func logNotes(log logr.Logger, cfg, before *config.Config) {
+	if before == nil {
+		before = &config.Config{}
+	}
+	fresh := slices.DeleteFunc(slices.Clone(cfg.NotActedOn), func(t fields.Notice) bool { return slices.Contains(before.NotActedOn, t) })
+	for _, line := range fields.Lines(fresh) {
+		log.Info("A setting has no effect in this build", "setting", line)
+	}
+	for _, line := range cfg.Deprecated {
+		if !slices.Contains(before.Deprecated, line) {
+			log.Info("A setting is deprecated", "setting", line)
+		}
 	}
 }

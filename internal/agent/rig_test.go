@@ -21,9 +21,9 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/agent"
-	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
@@ -244,7 +244,7 @@ func (r *rig) await(what string, problem func() string) {
 	}
 }
 
-// running tells what keeps exactly these containers ("pod/container") from running.
+// running reports what keeps exactly these containers ("pod/container") from running.
 func (r *rig) running(want ...string) func() string {
 	slices.Sort(want)
 	return func() string {
@@ -262,7 +262,7 @@ func (r *rig) running(want ...string) func() string {
 	}
 }
 
-// nothing tells what of a pod the runtime still has, or of all pods if there is no name.
+// nothing reports what of a pod the runtime still has, or of all pods if there is no name.
 func (r *rig) nothing(podName string) func() string {
 	return func() string {
 		for _, sb := range r.Sandboxes() {

@@ -11,15 +11,15 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/deckhand-node/deckhand/internal/agent"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/imagestore"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/node"
 )
 
-// Whoever ends it before the pods are up mustn't be told that they are: by the exit code 0,
+// Whoever ends it before the pods are up mustn't take it that they are: by the exit code 0,
 // which the end of a context stands for otherwise.
 func TestRunOnceIsBrokenOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.Images.Script("example.com/slow:1", imagestore.Behaviour{Takes: time.Hour})
+	r.Images.Script("example.com/slow:1", node.PullBehaviour{Takes: time.Hour})
 	r.want("slow", "  containers: [{name: main, image: \"example.com/slow:1\"}]\n")
 	for _, when := range []string{"at once", "while an image is pulled"} {
 		var out bytes.Buffer
@@ -38,7 +38,7 @@ func TestRunOnceIsBrokenOff(t *testing.T) {
 		}
 		cancel()
 		if err := <-done; err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "broken off") {
-			t.Errorf("%s: it ends with %v, told %q", when, err, &out)
+			t.Errorf("%s: it ends with %v, printed %q", when, err, &out)
 		}
 	}
 }

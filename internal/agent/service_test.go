@@ -12,14 +12,14 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/events"
-	"github.com/deckhand-node/deckhand/internal/metrics"
-	"github.com/deckhand-node/deckhand/internal/reload"
-	"github.com/deckhand-node/deckhand/internal/systemd"
+	"github.com/deckhand-node/deckhand/internal/config/reload"
+	"github.com/deckhand-node/deckhand/internal/host/process"
+	"github.com/deckhand-node/deckhand/internal/report/events"
+	"github.com/deckhand-node/deckhand/internal/report/metrics"
 )
 
-// managed is an agent, of which only what a reload tells is there, with a service manager.
-func managed(t *testing.T) (*Agent, *net.UnixConn) {
+// managed is an agent with a service manager that is notified of reloads, and when it is up and ends.
+func managed(t *testing.T) (reloads, module, *net.UnixConn) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -27,20 +27,20 @@ func managed(t *testing.T) (*Agent, *net.UnixConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = manager.Close() }) // a test may have closed it
-	notifier, err := systemd.New(func(name string) string {
+	notifier, err := process.New(func(name string) string {
 		return map[string]string{"NOTIFY_SOCKET": socket}[name]
 	}, func(string) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := &config.Config{NodeName: "n"}
-	a := &Agent{cfg: cfg, service: &service{manager: notifier}, log: testr.New(t), events: events.New(10), metrics: metrics.New(metrics.Info{})}
-	a.reloader = reload.New(cfg, reload.Options{})
-	return a, manager
+	service, workersReady := process.NewService(notifier), make(chan struct{})
+	close(workersReady)
+	r := reloads{service: service, events: events.Node{Recorder: events.New(10), Name: "n"}, meter: metrics.New(metrics.Info{}).Reloads, log: testr.New(t)}
+	return r, serviceModule(service, notifier, "n", workersReady, func(time.Time) error { return nil }, testr.New(t)), manager
 }
 
-// told are the first lines of what the service manager was told by now.
-func told(t *testing.T, manager *net.UnixConn) []string {
+// received are the first lines of what the service manager has received by now.
+func received(t *testing.T, manager *net.UnixConn) []string {
 	t.Helper()
 	var all []string
 	buffer := make([]byte, 4096)
@@ -59,24 +59,25 @@ func told(t *testing.T, manager *net.UnixConn) []string {
 	}
 }
 
-// A service manager that is told of a reload while the agent starts must not take that for
+// A service manager that is reported a reload while the agent starts must not take that for
 // the agent's being up, nor for its going on once it ends.
 func TestReloadsAtAnyTimeOfLife(t *testing.T) {
-	a, manager := managed(t)
+	r, service, manager := managed(t)
+	cfg := &config.Config{NodeName: "n"}
 	reloads := func() []string {
-		a.reloadBegins()
-		a.reloadEnds(reload.Result{Outcome: reload.Applied, Before: a.cfg})
-		return told(t, manager)
+		r.begin()
+		r.end(reload.Result{Outcome: reload.Applied, Before: cfg, Current: cfg})
+		return received(t, manager)
 	}
 	if got := reloads(); !slices.Equal(got, []string{"STATUS=the"}) {
 		t.Errorf("at start: %q", got)
 	}
-	a.reloadBegins() // and is over when the agent is up
-	if err := a.tellReady(t.Context()); err != nil {
+	r.begin() // and is over when the agent is up
+	if err := service.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a.reloadEnds(reload.Result{Outcome: reload.Unchanged, Before: a.cfg})
-	if got := told(t, manager); !slices.Equal(got, []string{"READY=1", "READY=1"}) {
+	r.end(reload.Result{Outcome: reload.Unchanged, Before: cfg, Current: cfg})
+	if got := received(t, manager); !slices.Equal(got, []string{"READY=1", "READY=1"}) {
 		t.Errorf("a reload that the start overtakes: %q", got)
 	}
 	if got := reloads(); !slices.Equal(got, []string{"RELOADING=1", "READY=1"}) {
@@ -84,12 +85,12 @@ func TestReloadsAtAnyTimeOfLife(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	a.reloadBegins() // and is over after the end has begun
-	if err := a.attendService(ended); err != nil {
+	r.begin() // and is over after the end has begun
+	if err := service.run(ended); err != nil {
 		t.Fatal(err)
 	}
-	a.reloadEnds(reload.Result{Outcome: reload.Unchanged, Before: a.cfg})
-	if got := told(t, manager); !slices.Equal(got, []string{"RELOADING=1", "STOPPING=1"}) {
+	r.end(reload.Result{Outcome: reload.Unchanged, Before: cfg, Current: cfg})
+	if got := received(t, manager); !slices.Equal(got, []string{"RELOADING=1", "STOPPING=1"}) {
 		t.Errorf("a reload that the end overtakes: %q", got)
 	}
 	if got := reloads(); got != nil {
@@ -99,13 +100,13 @@ func TestReloadsAtAnyTimeOfLife(t *testing.T) {
 
 // The agent's end is no failure because nobody hears of it.
 func TestServiceManagerIsGone(t *testing.T) {
-	a, manager := managed(t)
+	_, service, manager := managed(t)
 	if err := manager.Close(); err != nil {
 		t.Fatal(err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := a.attendService(ended); err != nil {
+	if err := service.run(ended); err != nil {
 		t.Errorf("it ends with %v", err)
 	}
 }

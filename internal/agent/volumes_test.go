@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // put has a manifest of objects in the folder.
@@ -28,12 +28,12 @@ func (r *rig) put(name, text string) {
 	}
 }
 
-// awaitPod waits until what the agent tells of a pod looks right; problem says what isn't.
+// awaitPod waits until what the agent reports of a pod looks right; problem says what isn't.
 func (r *rig) awaitPod(name string, problem func(local.PodView) string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 40*time.Second)
 	defer cancel()
-	last := "the agent tells nothing of it"
+	last := "the agent reports nothing of it"
 	for s, err := range r.client().Watch(ctx) {
 		if err != nil {
 			r.t.Fatalf("pod %s: %v; %s", name, err, last)
@@ -50,26 +50,24 @@ func (r *rig) awaitPod(name string, problem func(local.PodView) string) {
 	r.t.Fatalf("pod %s: still not so: %s", name, last)
 }
 
-// waitsFor waits until a pod's reasons, which have a line each, tell all of these.
+// waitsFor waits until a pod's reasons, which have a line each, have all of these.
 func (r *rig) waitsFor(name string, says ...string) {
 	r.t.Helper()
 	r.awaitPod(name, func(v local.PodView) string {
-		for _, reason := range v.Reasons {
-			if strings.Contains(reason, "\n") {
-				r.t.Errorf("a reason of several lines: %q", reason)
-			}
+		reported := v.Waiting()
+		if strings.Contains(reported, "\n") {
+			r.t.Errorf("a wait of several lines: %q", reported)
 		}
-		told := strings.Join(v.Reasons, " | ")
 		for _, s := range says {
-			if !strings.Contains(told, s) {
-				return fmt.Sprintf("no %q in %s", s, told)
+			if !strings.Contains(reported, s) {
+				return fmt.Sprintf("no %q in %s", s, reported)
 			}
 		}
 		return ""
 	})
 }
 
-// ended waits until a pod is told to have ended so.
+// ended waits until a pod is reported to have ended so.
 func (r *rig) ended(name string, phase v1.PodPhase, reason string) {
 	r.t.Helper()
 	r.awaitPod(name, func(v local.PodView) string {
@@ -121,7 +119,7 @@ func (r *rig) awaitChange(dir string, problem func() string) {
 	}
 }
 
-// reads tells what keeps a file from having this text.
+// reads reports what keeps a file from having this text.
 func reads(path, want string) func() string {
 	return func() string {
 		if text, err := os.ReadFile(path); err != nil || string(text) != want {
@@ -216,7 +214,7 @@ func TestAnEditReachesARunningPod(t *testing.T) {
 	r.undisturbed("web/main")
 }
 
-// TestAPodWaitsForWhatItsVolumesAreMadeFrom, is told each, and goes on when it appears.
+// TestAPodWaitsForWhatItsVolumesAreMadeFrom, reports each, and goes on when it appears.
 func TestAPodWaitsForWhatItsVolumesAreMadeFrom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -412,7 +410,7 @@ func TestAPodOfWhichOnlyAClaimIsLeft(t *testing.T) {
 	})
 }
 
-// TestADamagedRecordOfClaims disturbs no pod that runs, and gives nobody its volume: what to do is told, and helps.
+// TestADamagedRecordOfClaims disturbs no pod that runs, and gives nobody its volume: what to do is reported, and helps.
 func TestADamagedRecordOfClaims(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -425,13 +423,13 @@ func TestADamagedRecordOfClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.up()
-	const untold = "it can't be told which PersistentVolume is its own"
-	r.waitsFor("web", "PersistentVolumeClaim default/data: "+untold)
+	const unknown = "it isn't known which PersistentVolume is its own"
+	r.waitsFor("web", "PersistentVolumeClaim default/data: "+unknown)
 	r.put("other", claim("other"))
 	r.want("next", uses("other"))
-	r.waitsFor("next", "PersistentVolumeClaim default/other: "+untold)
+	r.waitsFor("next", "PersistentVolumeClaim default/other: "+unknown)
 	r.put("objects", r.volume("a")+"  claimRef: {namespace: default, name: data}\n"+strings.Replace(claim("data"), "spec: {", "spec: {volumeName: a, ", 1))
-	r.awaitPod("web", func(v local.PodView) string { return strings.Join(v.Reasons, " | ") })
+	r.awaitPod("web", func(v local.PodView) string { return v.Waiting() })
 	r.undisturbed("web/main")
 	r.stop()
 	if err := os.Remove(r.bindings()); err != nil {

@@ -35,10 +35,10 @@ import (
 //	sent CALL, answered CALL                           a call to the runtime: not begun; done, and the answer lost
 //	disk made FILE, disk removed FILE                  a file or folder has just been made, replaced or removed
 //
-// At "held POINT" it goes on for a while, but not with that effect, before it is killed.
+// At "held POINT" it goes on for a while, but not with that action, before it is killed.
 type world struct {
 	*rig
-	book *book
+	callLog *callLog
 
 	mu     sync.Mutex
 	agent  *mortal // nil while none lives
@@ -62,7 +62,7 @@ type mortal struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{rig: prepareRig(t, "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\nserializeImagePulls: false\n")}
-	w.book = newBook(w.rig)
+	w.callLog = newCallLog(w.rig)
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.path("cri.sock"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func (w *world) passes(pid int, point string) bool {
 	return dies
 }
 
-// holdFor is how long an agent goes on without one of its effects.
+// holdFor is how long an agent goes on without one of its actions.
 const holdFor = 300 * time.Millisecond
 
 // holds reports whether an agent is kept from going on from this point, and kills it later.
@@ -221,13 +221,13 @@ func (w *world) note(line string) {
 	w.story = append(w.story, time.Now().Format("05.000 ")+line)
 }
 
-func (w *world) tell(format string, args ...any) {
+func (w *world) logf(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.note(fmt.Sprintf(format, args...))
 }
 
-// senders tells by a call's connection which process has sent it.
+// senders finds by a call's connection which process has sent it.
 type senders struct{}
 
 type senderKey struct{}
@@ -284,21 +284,21 @@ func (w *world) call(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	if r, ok := req.(*runtimeapi.ExecSyncRequest); ok {
 		point += " " + r.GetCmd()[0]
 	}
-	if !isEffect(point) {
+	if !isAction(point) {
 		return next(ctx, req)
 	}
 	if w.passes(pid, "sent "+point) {
 		return nil, errDead
 	}
-	resp, err := w.book.carryOut(ctx, req, next)
+	resp, err := w.callLog.carryOut(ctx, req, next)
 	if w.passes(pid, "answered "+point) {
 		return nil, errDead
 	}
 	return resp, err
 }
 
-// isEffect tells calls that effects are made of from those that only observe.
-func isEffect(call string) bool {
+// isAction reports whether a call is part of an action; others only observe.
+func isAction(call string) bool {
 	switch call {
 	case "RunPodSandbox", "PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox", "ImageStatus", "PullImage", "CreateContainer", "StartContainer",
 		"ContainerStatus", "StopContainer", "RemoveContainer", "UpdateContainerResources", "ContainerStats":
@@ -307,7 +307,7 @@ func isEffect(call string) bool {
 	return strings.HasPrefix(call, "ExecSync")
 }
 
-// explain tells the story of a test that failed.
+// explain logs the story of a test that failed.
 func (w *world) explain() {
 	w.t.Logf("deaths: %q\n%s\n%s", w.deaths, strings.Join(w.story, "\n"), w.describe())
 	if logs, err := os.ReadFile(logOfMortal(w.dir)); err == nil {

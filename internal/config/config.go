@@ -29,7 +29,7 @@ const (
 	DefaultReadOnlyPort = 10255
 )
 
-// Config is everything the agent is told. It is complete and valid, and must
+// Config is the whole configuration of the agent. It is complete and valid, and must
 // not be changed: one Config is shared by all.
 type Config struct {
 	// Kubelet holds files, flags and defaults. Its paths are absolute.
@@ -38,7 +38,7 @@ type Config struct {
 	Gates gates.Set
 	// Standalone says that no kubeconfig was given: there is no API server. Without one
 	// there is no other way to look at a node than its read-only port, and nobody who
-	// would mend a node that doesn't start: so some defaults are others (column Departs
+	// would fix a node that doesn't start: so some defaults are others (column Departs
 	// of config/fields).
 	Standalone bool
 	// Watch asks for a reload whenever a file of Sources changes.
@@ -58,7 +58,7 @@ type Config struct {
 	NodeName string
 	// NodeIPs are the node's addresses: one, or one of each IP family.
 	NodeIPs []netip.Addr
-	// NodeLabels are what the node is told from others by: its name, operating system and
+	// NodeLabels are the node's labels: its name, operating system and
 	// architecture, and what --node-labels adds.
 	NodeLabels map[string]string
 	// Healthz is where /healthz is served; port 0 means nowhere.
@@ -81,8 +81,8 @@ type Config struct {
 	Flags []flags.Shown
 	// NotActedOn lists what files and flags set without effect in this build. Deprecated
 	// lists flags and feature gates that were given and will go away, with what to do
-	// instead. Both are to be told at start.
-	NotActedOn []fields.Told
+	// instead. The agent logs both at start.
+	NotActedOn []fields.Notice
 	Deprecated []string
 
 	merged *document.Merged

@@ -34,8 +34,8 @@ func Load(ctx context.Context, s *flags.Set) (*Config, error) {
 	return load(ctx, s, systemHost{})
 }
 
-// Reload is Load for an agent that runs: what it was told of the host, and by flags
-// that no file can say, stays as it is in c.
+// Reload is Load for an agent that runs: what it knows of the host, and what flags
+// say that no file can, stays as it is in c.
 func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
 	read, err := load(ctx, s, noHost{})
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
 	return &next, nil
 }
 
-// Check is Load without a host: it says what is wrong, and tells in notes what is set
+// Check is Load without a host: it says what is wrong, and in notes what is set
 // without effect, or deprecated.
 func Check(ctx context.Context, s *flags.Set) (notes []string, err error) {
 	return newLoader(s).check(ctx)
@@ -94,7 +94,7 @@ func (l *loader) load(ctx context.Context, h host) (*Config, error) {
 	l.ofFlags()
 	l.endpoints()
 	l.embedded()
-	l.notes()
+	l.addNotes()
 	l.node(ctx, h)
 	if len(l.problems) > 0 {
 		sortProblems(l.problems, l.files)
@@ -151,7 +151,7 @@ func (l *loader) reduceBackOff(c *v1beta1.KubeletConfiguration) {
 	}
 }
 
-// standalone sets what a standalone agent does otherwise unless it is told.
+// standalone sets the defaults that differ for a standalone agent.
 func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	unset := func(path string) bool { return !l.given.Given(path) }
 	if unset("readOnlyPort") {
@@ -168,7 +168,7 @@ func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	}
 }
 
-// fail tells what is wrong with the setting at path, in the place that a person has to go
+// fail notes what is wrong with the setting at path, in the place that a person has to go
 // to: where it was given or, if it wasn't, where the setting was beside which it is wrong.
 func (l *loader) fail(path, beside, message string) {
 	if l.isUnread(path) {
@@ -194,7 +194,7 @@ func (l *loader) fail(path, beside, message string) {
 	l.problems = append(l.problems, p)
 }
 
-// isUnread tells that the setting at path, or what it is a part of, couldn't be read.
+// isUnread reports whether the setting at path, or what it is a part of, couldn't be read.
 func (l *loader) isUnread(path string) bool {
 	for path != "" && !l.unread[path] {
 		path = path[:max(0, strings.LastIndexAny(path, ".["))]
@@ -285,7 +285,7 @@ func addrPort(address string, port int32) netip.AddrPort {
 	return netip.AddrPortFrom(a, uint16(port))
 }
 
-// embedded settles what only the embedded runtime needs.
+// embedded derives what only the embedded runtime needs.
 func (l *loader) embedded() {
 	e := &l.config.Embedded
 	e.PodCIDRs, _ = validation.PodCIDRs(&l.config.Kubelet) // errors came from Validate

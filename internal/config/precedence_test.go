@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// layers are what one case is told, the weaker first.
+// layers are the configuration of one case, the weaker first.
 type layers struct {
 	file string
 	// dropIns by name, in the folder of --config-dir.
@@ -99,10 +99,10 @@ func TestPrecedence(t *testing.T) {
 		"a gate's default":           {layers{args: []string{"--feature-gates=ReduceDefaultCrashLoopBackOffDecay=true"}}, "crashLoopBackOff: {maxContainerRestartPeriod: 1m0s}", nil},
 		"and what is said all the same": {layers{file: "featureGates: {ReduceDefaultCrashLoopBackOffDecay: true}\ncrashLoopBackOff: {maxContainerRestartPeriod: 7s}"},
 			"crashLoopBackOff: {maxContainerRestartPeriod: 7s}", nil},
-		"standalone":                 {layers{}, "readOnlyPort: 10255\naddress: 127.0.0.1\nfailSwapOn: false\nfailCgroupV1: false", nil},
-		"standalone, told otherwise": {layers{file: "failSwapOn: true\nreadOnlyPort: 7"}, "readOnlyPort: 7\naddress: 0.0.0.0\nfailSwapOn: true\nfailCgroupV1: false", nil},
-		"in a cluster":               {layers{file: "maxPods: 1", args: []string{"--kubeconfig=/k"}}, "address: 0.0.0.0\nfailSwapOn: true\nfailCgroupV1: true", nil},
-		"in a cluster by bootstrap":  {layers{file: "maxPods: 1", args: []string{"--bootstrap-kubeconfig=/k"}}, "address: 0.0.0.0\nfailSwapOn: true\nfailCgroupV1: true", nil},
+		"standalone":                {layers{}, "readOnlyPort: 10255\naddress: 127.0.0.1\nfailSwapOn: false\nfailCgroupV1: false", nil},
+		"standalone, set otherwise": {layers{file: "failSwapOn: true\nreadOnlyPort: 7"}, "readOnlyPort: 7\naddress: 0.0.0.0\nfailSwapOn: true\nfailCgroupV1: false", nil},
+		"in a cluster":              {layers{file: "maxPods: 1", args: []string{"--kubeconfig=/k"}}, "address: 0.0.0.0\nfailSwapOn: true\nfailCgroupV1: true", nil},
+		"in a cluster by bootstrap": {layers{file: "maxPods: 1", args: []string{"--bootstrap-kubeconfig=/k"}}, "address: 0.0.0.0\nfailSwapOn: true\nfailCgroupV1: true", nil},
 		"in a cluster without a file": {layers{args: []string{"--kubeconfig=/k"}},
 			"readOnlyPort: 10255\naddress: 0.0.0.0\nauthorization: {mode: AlwaysAllow}\nauthentication: {anonymous: {enabled: true}, webhook: {enabled: false}}", nil},
 	} {

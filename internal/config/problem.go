@@ -59,7 +59,7 @@ func (e *InvalidError) Error() string {
 	return b.String()
 }
 
-// maxProblems is more than a person mends at once.
+// maxProblems is more than a person fixes at once.
 const maxProblems = 200
 
 // atMost cuts a list of problems short, and says so with the last.
@@ -72,7 +72,7 @@ func atMost(most int, problems []Problem) []Problem {
 	return append(problems[:most:most], last)
 }
 
-// sortProblems orders problems as a person goes through what is to be mended: file by file
+// sortProblems orders problems as a person goes through them: file by file
 // in the order in which they are laid over each other, line by line; then flags.
 func sortProblems(problems []Problem, files []string) {
 	rank := func(p Problem) int {

@@ -38,7 +38,7 @@ func TestProblemsAreInTheOrderOfFiles(t *testing.T) {
 	}
 }
 
-// A problem that a flag has brought about names the flag, and the field that lacks.
+// A problem that a flag has brought about names the flag, and the field that is missing.
 func TestProblemsOfFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--max-pods=-1": "--max-pods: Invalid value: -1: must be 0 or more",
@@ -55,7 +55,7 @@ func TestProblemsOfFlags(t *testing.T) {
 	}
 }
 
-// So many problems are told that a person can mend at once.
+// So many problems are reported as a person can fix at once.
 func TestProblemsComeToAnEnd(t *testing.T) {
 	text := head + "clusterDNS: [" + strings.Repeat("x,", 1000) + "]\nmaxPods: -1\n" + strings.Repeat("maxPods: 1\n", 10)
 	_, err := CheckFile(t.Context(), parse(t), "new.yaml", []byte(text))

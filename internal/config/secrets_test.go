@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/paths"
 )
 
-// secret is what must be told to nobody, wherever it is put.
+// secret is what must be shown to nobody, wherever it is put.
 const secret = "hunter2"
 
 // TestSecretsAreNeverTold: passwords in URLs and values of headers, given rightly or wrongly,
@@ -55,9 +55,9 @@ func TestSecretsAreNeverTold(t *testing.T) {
 		for _, beside := range []string{"", "maxPods: -1\nmaxpods: 1\n", "rotateCertificates: true\n"} {
 			file, dir := writeFile(t, head+beside+text), t.TempDir()
 			put(t, filepath.Join(dir, "10.conf"), head+text+"\n"+beside)
-			tellsNothing(t, text, "--config", file)
-			tellsNothing(t, text, "--config", file, "--max-pods=-1", "--manifest-url-header=A:b")
-			tellsNothing(t, text, "--config", writeFile(t, head+beside), "--config-dir", dir)
+			hidesSecret(t, text, "--config", file)
+			hidesSecret(t, text, "--config", file, "--max-pods=-1", "--manifest-url-header=A:b")
+			hidesSecret(t, text, "--config", writeFile(t, head+beside), "--config-dir", dir)
 		}
 	}
 	for _, args := range []string{
@@ -65,29 +65,29 @@ func TestSecretsAreNeverTold(t *testing.T) {
 		"--manifest-url-header=Authorization:hunter2", "--manifest-url-header=hunter2", "--manifest-url-header=A B:hunter2", "--manifest-url-header=A:hunter2,hunter2",
 		"--manifest-url-header=A:hunter2\x00", "--manifest-url-header=A:b,c: hunter2", "--storage-driver-password=hunter2",
 	} {
-		tellsNothing(t, args, args)
-		tellsNothing(t, args, args, "--max-pods=-1", "--config", writeFile(t, head+"staticPodURLHeader: {B: [hunter2]}"))
+		hidesSecret(t, args, args)
+		hidesSecret(t, args, args, "--max-pods=-1", "--config", writeFile(t, head+"staticPodURLHeader: {B: [hunter2]}"))
 	}
 }
 
-// tellsNothing fails if anything that is told of a configuration holds the secret.
-func tellsNothing(t *testing.T, what string, args ...string) {
+// hidesSecret fails if anything that is shown of a configuration holds the secret.
+func hidesSecret(t *testing.T, what string, args ...string) {
 	t.Helper()
 	set := parse(t, args...)
 	notes, err := Check(t.Context(), set)
-	told := fmt.Sprint(notes, err)
+	shown := fmt.Sprint(notes, err)
 	var invalid *InvalidError
 	if errors.As(err, &invalid) {
 		text, jsonErr := json.Marshal(invalid.Problems)
 		if jsonErr != nil {
 			t.Fatal(jsonErr)
 		}
-		told += string(text)
+		shown += string(text)
 	} else if c := mustLoad(t, set); err == nil {
 		view := paths.YAML(paths.Masked(&c.Kubelet), func(path string) string { return c.Origins()[path] })
-		told += fmt.Sprint(c.NotActedOn, c.Deprecated, c.Flags, c.Origins(), c.Sources) + string(view)
+		shown += fmt.Sprint(c.NotActedOn, c.Deprecated, c.Flags, c.Origins(), c.Sources) + string(view)
 	}
-	if strings.Contains(told, secret) {
-		t.Errorf("%q: the secret is told: %s", what, told)
+	if strings.Contains(shown, secret) {
+		t.Errorf("%q: the secret is shown: %s", what, shown)
 	}
 }

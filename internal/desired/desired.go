@@ -10,13 +10,13 @@ package desired
 import (
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // Claim is one pod that a source wants to run.
 type Claim struct {
-	// Desired is the pod. A source hands over the same pointer for as long as
+	// Desired is the pod. A source reports the same pointer for as long as
 	// nothing about the pod changes, which is what makes comparing sets cheap.
 	Desired *pod.Desired
 	// Document is the position in the manifest, from 1, for the case that one
@@ -24,13 +24,13 @@ type Claim struct {
 	Document int
 	// Since is when this origin first asked for a pod of this name. Where two
 	// origins ask for one name the earlier wins. Sources keep it across restarts of
-	// the agent, so that a restart doesn't hand the name to the other.
+	// the agent, so that a restart doesn't give the name to the other.
 	Since time.Time
 }
 
 // ObjectClaim is one object that a source defines. Its fields are as a Claim's.
 type ObjectClaim struct {
-	Object   *objects.Desired
+	Object   *object.Desired
 	Document int
 	Since    time.Time
 }
@@ -44,14 +44,14 @@ type Edit struct {
 }
 
 // Report is everything one source says at one time. It replaces what the source
-// said before. It is read-only once handed over.
+// said before. It is read-only once reported.
 type Report struct {
 	Source  pod.Source
 	Claims  []Claim
 	Objects []ObjectClaim
 	// Refused says where manifests define objects that can't be used as they are written there, and of
 	// which there is no older version.
-	Refused  map[objects.Key]string
+	Refused  map[object.Key]string
 	Problems []pod.Problem
 	// Edits are what was edited since the report before.
 	Edits []Edit

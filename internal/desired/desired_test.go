@@ -126,7 +126,7 @@ func TestSubscribersAreWokenOncePerChange(t *testing.T) {
 	m.Report(reportOf(pod.SourceFile, c))
 	m.Report(reportOf(pod.SourceFile, c, claim(pod.SourceFile, "b", "db", "2", 1)))
 	if !woken() || woken() {
-		t.Error("two changes should fold into one wake-up")
+		t.Error("two changes should be merged into one wake-up")
 	}
 	before := m.Current()
 	m.Report(reportOf(pod.SourceFile, c, Claim{Desired: before.Pods[0], Document: 1, Since: time.Unix(1, 0)}))

@@ -11,16 +11,16 @@ type Change struct {
 	Old, New *pod.Desired
 }
 
-// Changes is what differs between two sets. Pods are told apart by UID: a static
+// Changes is what differs between two sets. Pods are distinguished by UID: a static
 // pod whose text changed is an Update if the edit is applied in place, and otherwise one Remove
 // and one Add of the same name. If the manifest gives its UID, it is an Update in
-// both cases, and pod.Desired.Base tells which.
+// both cases, and pod.Desired.Base says which.
 type Changes struct {
 	// Add are new pods.
 	Add []*pod.Desired
 	// Update are pods that are to be run differently.
 	Update []Change
-	// Reconcile are pods that run on as they are, while what is told of them
+	// Reconcile are pods that run on as they are, while what is reported of them
 	// (status, origin, staleness) changed.
 	Reconcile []Change
 	// Delete are pods whose graceful deletion was asked for (deletionTimestamp).

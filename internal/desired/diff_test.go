@@ -78,10 +78,10 @@ func TestDiffOfOnePod(t *testing.T) {
 func TestDiffTellsOfBecomingSynced(t *testing.T) {
 	unsynced := &Set{}
 	if c := Diff(unsynced, setOf()); !c.BecameSynced || c.Empty() {
-		t.Error("becoming synced isn't told")
+		t.Error("becoming synced isn't reported")
 	}
 	if c := Diff(setOf(), setOf()); c.BecameSynced || !c.Empty() {
-		t.Error("staying synced is told")
+		t.Error("staying synced is reported")
 	}
 	if c := Diff(nil, nil); !c.Empty() {
 		t.Error("nothing differs from nothing")

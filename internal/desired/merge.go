@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // merge makes one set of what the sources say. It is a pure function: who wins a
@@ -25,7 +25,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, old *Set) *Set {
 	problems = append(problems, more...)
 	set := &Set{
 		Pods:     make([]*pod.Desired, 0, len(claims)),
-		Objects:  objects.NewSet(defined, synced).WithRefused(refusals(order, reports)),
+		Objects:  object.NewSet(defined, synced).WithRefused(refusals(order, reports)),
 		Synced:   synced,
 		byUID:    make(map[types.UID]*pod.Desired, len(claims)),
 		admitted: map[*pod.Desired]admission{},
@@ -64,26 +64,39 @@ func merge(order []pod.Source, reports map[pod.Source]Report, old *Set) *Set {
 // gather returns all claims, the ones with the better right first.
 func gather(order []pod.Source, reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced bool) {
 	synced = true
-	rank := make(map[pod.Source]int, len(order))
-	for i, source := range order {
-		rank[source] = i
+	for _, source := range order {
 		r, reported := reports[source]
 		synced = synced && reported && !r.Pending
 		claims = append(claims, r.Claims...)
 		problems = append(problems, r.Problems...)
 	}
-	slices.SortFunc(claims, func(a, b Claim) int {
-		return cmp.Or(
-			a.Since.Compare(b.Since),
-			cmp.Compare(rank[a.Desired.Source], rank[b.Desired.Source]),
-			cmp.Compare(a.Desired.Origin, b.Desired.Origin),
-			cmp.Compare(a.Document, b.Document),
-		)
-	})
+	sortClaims(claims, order, func(c *Claim) precedence { return precedence{c.Since, c.Desired.Source, c.Desired.Origin, c.Document} })
 	return claims, problems, synced
 }
 
-// contested tells that c can't have what holder has.
+// precedence is what decides who gets what two claims ask for: the earlier, then the source that
+// comes first in the order of sources, then the order of origins and of documents in them.
+type precedence struct {
+	since    time.Time
+	source   pod.Source
+	origin   string
+	document int
+}
+
+// sortClaims puts those with the better right first.
+func sortClaims[C any](claims []C, order []pod.Source, of func(*C) precedence) {
+	slices.SortFunc(claims, func(x, y C) int {
+		a, b := of(&x), of(&y)
+		return cmp.Or(
+			a.since.Compare(b.since),
+			cmp.Compare(slices.Index(order, a.source), slices.Index(order, b.source)),
+			cmp.Compare(a.origin, b.origin),
+			cmp.Compare(a.document, b.document),
+		)
+	})
+}
+
+// contested is the problem that c can't have what holder has.
 func contested(c, holder Claim, what string) pod.Problem {
 	name := c.Desired.Pod.Namespace + "/" + c.Desired.Pod.Name
 	return pod.Problem{

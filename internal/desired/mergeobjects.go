@@ -1,33 +1,25 @@
 package desired
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // mergeObjects returns the objects that the sources define, and the problems that come
 // of two defining the same. Whose is used follows from the claims as with pods.
-func mergeObjects(order []pod.Source, reports map[pod.Source]Report) (defined []*objects.Desired, problems []pod.Problem) {
+func mergeObjects(order []pod.Source, reports map[pod.Source]Report) (defined []*object.Desired, problems []pod.Problem) {
 	var claims []ObjectClaim
-	rank := make(map[pod.Source]int, len(order))
-	for i, source := range order {
-		rank[source] = i
+	for _, source := range order {
 		claims = append(claims, reports[source].Objects...)
 	}
-	slices.SortFunc(claims, func(a, b ObjectClaim) int {
-		return cmp.Or(
-			a.Since.Compare(b.Since),
-			cmp.Compare(rank[a.Object.Source], rank[b.Object.Source]),
-			cmp.Compare(a.Object.Origin, b.Object.Origin),
-			cmp.Compare(a.Document, b.Document),
-		)
+	sortClaims(claims, order, func(c *ObjectClaim) precedence {
+		return precedence{c.Since, c.Object.Source, c.Object.Origin, c.Document}
 	})
-	holders := make(map[objects.Key]ObjectClaim, len(claims))
+	holders := make(map[object.Key]ObjectClaim, len(claims))
 	for _, c := range claims {
 		if holder, taken := holders[c.Object.Key()]; taken {
 			problems = append(problems, pod.Problem{
@@ -45,9 +37,9 @@ func mergeObjects(order []pod.Source, reports map[pod.Source]Report) (defined []
 	return defined, problems
 }
 
-// refusals returns where manifests define objects that can't be used; the first source's word counts.
-func refusals(order []pod.Source, reports map[pod.Source]Report) map[objects.Key]string {
-	all := map[objects.Key]string{}
+// refusals returns where manifests define objects that can't be used; the first source counts.
+func refusals(order []pod.Source, reports map[pod.Source]Report) map[object.Key]string {
+	all := map[object.Key]string{}
 	for _, source := range slices.Backward(order) {
 		maps.Copy(all, reports[source].Refused)
 	}

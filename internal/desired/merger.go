@@ -7,8 +7,9 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // Merger makes one desired set of the reports of all sources. It has no
@@ -21,7 +22,7 @@ type Merger struct {
 
 	mu          sync.Mutex
 	reports     map[pod.Source]Report
-	subscribers map[chan struct{}]struct{}
+	subscribers wake.Group
 }
 
 // New returns a merger that waits for these sources to report. Their order
@@ -29,10 +30,9 @@ type Merger struct {
 // source at all the (empty) set is synced from the start.
 func New(log logr.Logger, sources ...pod.Source) *Merger {
 	m := &Merger{
-		log:         log,
-		order:       slices.Clone(sources),
-		reports:     map[pod.Source]Report{},
-		subscribers: map[chan struct{}]struct{}{},
+		log:     log,
+		order:   slices.Clone(sources),
+		reports: map[pod.Source]Report{},
 	}
 	m.current.Store(merge(m.order, m.reports, nil))
 	return m
@@ -42,22 +42,14 @@ func New(log logr.Logger, sources ...pod.Source) *Merger {
 func (m *Merger) Current() *Set { return m.current.Load() }
 
 // Subscribe returns a channel that receives after each change of Current.
-// Changes that come while one is waiting to be received fold into that one. The
+// Changes that come while one is waiting to be received are merged into that one. The
 // channel is never closed. stop ends the subscription; it may be called repeatedly.
 func (m *Merger) Subscribe() (changed <-chan struct{}, stop func()) {
-	ch := make(chan struct{}, 1)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.subscribers[ch] = struct{}{}
-	return ch, func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.subscribers, ch)
-	}
+	return m.subscribers.Subscribe()
 }
 
 // Report takes a source's newest state, in place of what it said before. A report
-// of a source that New wasn't told of is a mistake in the agent's making: it is
+// of a source that New doesn't know is a mistake in how the agent is built: it is
 // logged and ignored.
 func (m *Merger) Report(r Report) {
 	m.mu.Lock()
@@ -75,13 +67,8 @@ func (m *Merger) Report(r Report) {
 		return
 	}
 	m.current.Store(new)
-	m.tell(old, new)
-	for ch := range m.subscribers {
-		select {
-		case ch <- struct{}{}:
-		default: // a wake-up is waiting already
-		}
-	}
+	m.logProblems(old, new)
+	m.subscribers.Wake()
 }
 
 func (m *Merger) tellEdits(edits []Edit) {
@@ -95,9 +82,9 @@ func (m *Merger) tellEdits(edits []Edit) {
 	}
 }
 
-// tell logs problems that came and went. Sources don't log them: this is the
+// logProblems logs problems that came and went. Sources don't log them: this is the
 // one place that knows all of them.
-func (m *Merger) tell(old, new *Set) {
+func (m *Merger) logProblems(old, new *Set) {
 	for _, p := range without(new.Problems, old.Problems) {
 		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", p.Pod, "problem", p.Message)
 	}
@@ -111,7 +98,7 @@ func (m *Merger) tell(old, new *Set) {
 }
 
 // tellObjects logs objects that came, changed and went.
-func (m *Merger) tellObjects(old, new *objects.Set) {
+func (m *Merger) tellObjects(old, new *object.Set) {
 	if old == new {
 		return
 	}

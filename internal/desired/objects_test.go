@@ -14,12 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-func defined(source pod.Source, origin string, o objects.Object, second int) ObjectClaim {
-	return ObjectClaim{Object: objects.NewDesired(o, source, origin), Document: 1, Since: time.Unix(int64(second), 0)}
+func defined(source pod.Source, origin string, o object.Object, second int) ObjectClaim {
+	return ObjectClaim{Object: object.NewDesired(o, source, origin), Document: 1, Since: time.Unix(int64(second), 0)}
 }
 
 func configMap(name, value string) *v1.ConfigMap {
@@ -59,11 +59,11 @@ func TestTheFirstDefinesTheObject(t *testing.T) {
 }
 
 func TestRefusedObjects(t *testing.T) {
-	key := objects.Key{Kind: objects.ConfigMap, Namespace: "default", Name: "x"}
+	key := object.Key{Kind: object.ConfigMap, Namespace: "default", Name: "x"}
 	order := []pod.Source{pod.SourceFile, pod.SourceHTTP}
 	reports := map[pod.Source]Report{
-		pod.SourceFile: {Source: pod.SourceFile, Refused: map[objects.Key]string{key: "f"}},
-		pod.SourceHTTP: {Source: pod.SourceHTTP, Refused: map[objects.Key]string{key: "h"}},
+		pod.SourceFile: {Source: pod.SourceFile, Refused: map[object.Key]string{key: "f"}},
+		pod.SourceHTTP: {Source: pod.SourceHTTP, Refused: map[object.Key]string{key: "h"}},
 	}
 	first := merge(order, reports, nil)
 	if _, err := first.Objects.ConfigMap(t.Context(), "default", "x"); err == nil || !strings.Contains(err.Error(), "(f defines it") {
@@ -121,7 +121,7 @@ func TestSubscribersAreWokenForObjects(t *testing.T) {
 			return false
 		}
 	}
-	if _, err := m.Current().Objects.ConfigMap(t.Context(), "default", "x"); err == nil || !strings.Contains(err.Error(), objects.ErrReading.Error()) {
+	if _, err := m.Current().Objects.ConfigMap(t.Context(), "default", "x"); err == nil || !strings.Contains(err.Error(), object.ErrReading.Error()) {
 		t.Errorf("before any report: %v", err)
 	}
 	web := claim(pod.SourceFile, "a", "web", "1", 1)

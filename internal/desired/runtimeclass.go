@@ -6,9 +6,9 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
-	"github.com/deckhand-node/deckhand/internal/objects/objectspec"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
 // admission is what a RuntimeClass made of a pod, as the admission of an API server does.
@@ -16,7 +16,7 @@ import (
 // It follows from the pod and the class as they are, so that it is the same after a restart.
 // A cluster knows it from the pod's creation on; here a class that is edited changes the
 // pods of that class. A pod that contradicts its class by then stays as its manifest has it:
-// an API server, too, refuses new pods only. It gets no new sandbox (see package effects).
+// an API server, too, refuses new pods only. It gets no new sandbox (see package executor).
 type admission struct {
 	// class is what it was made with; nil if the pod has none, or none that is defined.
 	class *nodev1.RuntimeClass
@@ -44,7 +44,7 @@ func (s *Set) admit(d *pod.Desired, old *Set) admission {
 
 // class is the RuntimeClass of this name: the same pointer until it is edited; nil for none.
 func (s *Set) class(name string) *nodev1.RuntimeClass {
-	d := s.Objects.Get(objects.Key{Kind: objects.RuntimeClass, Name: name})
+	d := s.Objects.Get(object.Key{Kind: object.RuntimeClass, Name: name})
 	if d == nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (s *Set) class(name string) *nodev1.RuntimeClass {
 // nothing, or if it contradicts its class.
 func withClass(d *pod.Desired, class *nodev1.RuntimeClass) (made *pod.Desired, conflict string) {
 	p := d.Pod.DeepCopy()
-	conflict = objectspec.Admit(&p.Spec, class)
+	conflict = spec.ApplyRuntimeClass(&p.Spec, class)
 	if conflict != "" || equality.Semantic.DeepEqual(p.Spec, d.Pod.Spec) {
 		return d, conflict
 	}
@@ -65,7 +65,7 @@ func withClass(d *pod.Desired, class *nodev1.RuntimeClass) (made *pod.Desired, c
 	return &next, ""
 }
 
-// conflicting tells that a pod contradicts its RuntimeClass.
+// conflicting is the problem that a pod contradicts its RuntimeClass.
 func conflicting(c Claim, why string) pod.Problem {
 	name := c.Desired.Pod.Namespace + "/" + c.Desired.Pod.Name
 	return pod.Problem{

@@ -3,8 +3,8 @@ package desired
 import (
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // Set is what should run on this node at one time, and what it refers to. It is immutable.
@@ -13,7 +13,7 @@ type Set struct {
 	Pods []*pod.Desired
 	// Objects are what manifests define beside pods. It is the same pointer as in the
 	// set before as long as nothing about them changed. It is never nil in a Merger's sets.
-	Objects *objects.Set
+	Objects *object.Set
 	// Problems are everything wrong with what the sources say, sorted by source
 	// and origin.
 	Problems []pod.Problem

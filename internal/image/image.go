@@ -1,136 +1,148 @@
-// Package image makes container images present on the node, by their pull policy, for
-// pods that may use them.
+// Package image is the image service of this node: images are made present for pods, kept while
+// they are needed, collected, and shown to people, with the pulls under way. Packages below it
+// pull (pull), say who may use an image (access), collect (gc) and know credentials
+// (credentials).
 package image
 
 import (
 	"context"
-	"fmt"
-	"time"
+	"errors"
+	"slices"
+	"sync"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Runtime is what the manager needs of the container runtime. Calls come
-// concurrently, also for one reference with different credentials.
-type Runtime interface {
-	// ImageStatus returns what the runtime has under a name or reference, and the zero
-	// Stored without an error if it has nothing.
-	ImageStatus(ctx context.Context, image string) (Stored, error)
-	// PullImage fetches the image, logging in with login unless that is nil, and returns
-	// the runtime's own reference for it, which ImageStatus understands.
-	PullImage(ctx context.Context, image string, login *credentials.Credential) (ref string, err error)
-}
-
-// Keyring knows what pods may log in with.
-type Keyring interface {
-	// For returns the credentials for an image, the best first; none for a pull without.
-	// The pod is nil where the node itself wants the image.
-	For(ctx context.Context, p *v1.Pod, image string) ([]credentials.Credential, error)
-}
-
-// Access knows who may use an image that is on the node; package access has it.
-type Access interface {
-	// MayUse reports whether whoever has the credentials may use the image, which the
-	// runtime has under ref, without a pull. An error is that of have.
-	MayUse(image, ref string, have func() ([]credentials.Credential, error)) (bool, error)
-	// Intend comes before a pull; after an error there must be none.
-	Intend(image string) error
-	// Pulled and NotPulled come after it. login is what opened the image, nil for nothing;
-	// known is false if the runtime may have pulled the image all the same.
-	Pulled(image, ref string, login *credentials.Credential) error
-	NotPulled(image string, known bool)
-}
-
-// Meter takes in measurements.
-type Meter interface {
-	// Asked counts requests (kubelet_image_manager_ensure_image_requests_total), with its
-	// labels: policy always, ifnotpresent or never; present and pull true, false or unknown.
-	Asked(policy, present, pull string)
-	// Pulled measures pulls that succeeded (kubelet_image_pull_duration_seconds); size is
-	// in bytes, 0 if unknown.
-	Pulled(took time.Duration, size int64)
-}
-
-// Transfers tells how far pulls are, where the runtime tells.
-type Transfers interface {
-	Transfer(ctx context.Context, image string) (Transfer, bool)
-}
-
-// Transfer is how far a pull is.
-type Transfer struct {
-	// Layers is how many there are to fetch, LayersDone how many are here.
-	Layers, LayersDone int
-	// Bytes is how much there is to fetch, as far as that is known, BytesDone how much is here.
-	Bytes, BytesDone int64
-}
-
-// Stored is an image as the runtime has it.
-type Stored struct {
-	// Ref is the runtime's own reference (an ID or a digest), to create containers from.
-	Ref string
-	// Size is in bytes, 0 if unknown.
-	Size int64
-}
-
-// Config is what a Manager is built from.
+// Config is what Images are built from. All of it is needed.
 type Config struct {
-	Runtime Runtime
-	Keyring Keyring
-	Access  Access
-	Meter   Meter
-	// Transfers may be nil: then nobody tells how far pulls are.
-	Transfers Transfers
-	// MaxParallelPulls limits how many images are pulled at once; 0 is no limit.
-	// (KubeletConfiguration maxParallelImagePulls; serializeImagePulls is 1.)
-	MaxParallelPulls int
-	// PullsPerSecond limits how many pulls are begun; 0 is no limit. Burst is how many
-	// more may be begun at once after a while with fewer.
-	// (KubeletConfiguration registryPullQPS, registryBurst.)
-	// These three can be changed: see SetLimits.
-	PullsPerSecond, Burst int
-	Log                   logr.Logger
+	Manager   *pull.Manager
+	Collector *gc.Collector
+	// Guard is the collector's.
+	Guard *gc.Guard
+	// Records are the collector's listener.
+	Records *Records
+	Extras  RuntimeExtras
+	// Imports are notified of what comes by other means than a pull.
+	Imports *Imports
+	// Arrived is called when images have come: pods may have waited for them.
+	Arrived func()
+	Log     logr.Logger
 }
 
-// Request asks for one image.
-type Request struct {
-	// Image is the reference as the container spec has it.
-	Image string
-	// Policy is Always, Never or IfNotPresent; empty counts as IfNotPresent.
-	Policy v1.PullPolicy
-	// Pod is who wants it; nil for the node itself.
-	Pod *v1.Pod
-	// Pulling, unless nil, is called once before a pull begins that this request waits
-	// for, also if that is under way for others or has to wait for other pulls. It isn't
-	// called where no pull is needed.
-	Pulling func()
-	// Now has it pulled also while a failure is waited out: for a person who asks for it.
-	Now bool
+// Images are the images of this node. All methods may be called concurrently.
+type Images struct {
+	cfg Config
+	// started is closed when images may be asked for.
+	started chan struct{}
 }
 
-// Image is one that is present.
-type Image struct {
-	Stored
-	// Pulled says that it was fetched for this request, or for another one at the same time.
-	Pulled bool
-	// Took is how long the pull took; of one that was under way for another request
-	// already, the part that this request saw.
-	Took time.Duration
-	// Waited is how long this request waited for it: Took, and the wait for other pulls.
-	Waited time.Duration
+// New makes them. Nothing is read before Start.
+func New(c Config) *Images {
+	return &Images{cfg: c, started: make(chan struct{})}
 }
 
-// Message tells what came of a request for this image, in the words of the kubelet's
-// event Pulled. The name is that which the request had.
-func (i Image) Message(name string) string {
-	if !i.Pulled {
-		return fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", name)
+// Start reads who may use which image; to be called once. Until then nobody may ask for
+// one: what is written down of a pull would be lost. The error is nil.
+func (in *Images) Start(context.Context) error {
+	defer close(in.started)
+	in.cfg.Records.load()
+	return nil
+}
+
+// Ensure makes an image present, and keeps it from being collected meanwhile. The error is
+// that of image.Manager.Ensure; a pod's waits for other credentials.
+func (in *Images) Ensure(ctx context.Context, r pull.Request) (pull.Image, error) {
+	user := gc.User{How: "a pull by hand"}
+	if r.Pod != nil {
+		user = gc.User{Pod: r.Pod.Namespace + "/" + r.Pod.Name, How: "about to start"}
 	}
-	text := fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting).", name, i.Took.Truncate(time.Millisecond), i.Waited.Truncate(time.Millisecond))
-	if i.Size > 0 {
-		text += fmt.Sprintf(" Image size: %d bytes.", i.Size)
+	hold, err := in.cfg.Guard.Hold(ctx, r.Image, user)
+	if err != nil {
+		return pull.Image{}, err
 	}
-	return text
+	defer hold.Release()
+	for {
+		img, err := in.cfg.Manager.Ensure(ctx, r)
+		if err != nil {
+			return pull.Image{}, awaitingLogin(r, err)
+		}
+		if img.Pulled {
+			in.cfg.Collector.Wake()
+		}
+		gone, err := hold.Found(ctx, img.Ref)
+		if err != nil || !gone {
+			return img, err
+		}
+	}
+}
+
+// awaitingLogin has a pod's pull that failed tried again when objects change: a pull
+// secret may come, or be fixed. Without other credentials that costs no pull.
+func awaitingLogin(r pull.Request, err error) error {
+	var f *pod.Failure
+	if r.Pod == nil || !errors.As(err, &f) || f.NotBefore.IsZero() {
+		return err
+	}
+	awaiting := *f
+	awaiting.Awaits = pod.Object{Kind: string(object.Secret), Namespace: r.Pod.Namespace}
+	return &awaiting
+}
+
+// Run takes in images that came by other means than a pull, until ctx ends. The error is nil.
+func (in *Images) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-in.cfg.Imports.wake:
+		}
+		for _, name := range in.cfg.Imports.take() {
+			in.cfg.Records.imported(ctx, name)
+		}
+		in.arrived()
+	}
+}
+
+// Pulls says what pulls under way are doing.
+func (in *Images) Pulls(ctx context.Context) Underway { return pullsUnderWay(ctx, in.cfg.Manager) }
+
+// arrived has the pods that wait for an image look again.
+func (in *Images) arrived() {
+	in.cfg.Manager.RetryAll()
+	in.cfg.Arrived()
+	in.cfg.Collector.Wake()
+}
+
+// Imports are names of images that came by other means than a pull, until they are taken in. They
+// exist before Images do: a runtime that imports is what Images ask. Add may be called by any goroutine.
+type Imports struct {
+	wake wake.Slot
+
+	mu    sync.Mutex
+	names []string
+}
+
+// NewImports returns none.
+func NewImports() *Imports { return &Imports{wake: wake.NewSlot()} }
+
+// Add says that images of these names have come; Images.Run takes them in. It doesn't block.
+func (a *Imports) Add(names []string) {
+	a.mu.Lock()
+	a.names = append(a.names, names...)
+	a.mu.Unlock()
+	a.wake.Wake()
+}
+
+func (a *Imports) take() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	names := a.names
+	a.names = nil
+	return slices.Compact(names)
 }

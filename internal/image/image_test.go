@@ -3,167 +3,117 @@ package image
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/distribution/reference"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri/node"
 )
 
-func TestPolicies(t *testing.T) {
-	const local, remote, both = "deckhand.local/web:1", "example.com/far:1", "example.com/both:1"
-	for _, c := range []struct {
-		name    string
-		image   string
-		policy  v1.PullPolicy
-		ref     string
-		pulled  bool
-		reason  string
-		message string
-		asked   string
-	}{
-		{"present, if not present", local, v1.PullIfNotPresent, "sha256:local", false, "", "", "ifnotpresent true false"},
-		{"present, never", local, v1.PullNever, "sha256:local", false, "", "", "never true false"},
-		{"present, no policy", local, "", "sha256:local", false, "", "", "ifnotpresent true false"},
-		{"absent, if not present", remote, v1.PullIfNotPresent, "sha256:far", true, "", "", "ifnotpresent false true"},
-		{"absent, never", remote, v1.PullNever, "", false, "ErrImageNeverPull", "is not on this node, and imagePullPolicy Never", "never false false"},
-		{"present, always", both, v1.PullAlways, "sha256:new", true, "", "", "always true true"},
-		{"imported only, always", local, v1.PullAlways, "", false, "ErrImagePull", "IfNotPresent or Never would use it", "always true true"},
-		{"nowhere", "example.com/none:1", v1.PullIfNotPresent, "", false, "ErrImagePull", `failed to pull image "example.com/none:1": no such image in the registry`, "ifnotpresent false true"},
-		{"default tag", "example.com/untagged", v1.PullIfNotPresent, "sha256:untagged", true, "", "", "ifnotpresent false true"},
-		{"by digest", "example.com/far@sha256:" + strings.Repeat("ab", 32), "", "sha256:digest", true, "", "", "ifnotpresent false true"},
-		{"bad name", "UPPER/Case:1", v1.PullIfNotPresent, "", false, "InvalidImageName", `"UPPER/Case:1"`, "ifnotpresent unknown unknown"},
-		{"an ID is no name", strings.Repeat("ab", 32), v1.PullNever, "", false, "InvalidImageName", "", "never unknown unknown"},
-		{"empty", "", v1.PullIfNotPresent, "", false, "InvalidImageName", "", "ifnotpresent unknown unknown"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			rt := &runtime{
-				local: map[string]string{local: "sha256:local", both: "sha256:old"},
-				registry: map[string]string{remote: "sha256:far", both: "sha256:new", "example.com/untagged:latest": "sha256:untagged",
-					"example.com/far@sha256:" + strings.Repeat("ab", 32): "sha256:digest"},
-			}
-			cfg := config(rt)
-			got, err := New(cfg).Ensure(t.Context(), Request{Image: c.image, Policy: c.policy})
-			if asked := cfg.Meter.(*meter).asked; !slices.Equal(asked, []string{c.asked}) {
-				t.Errorf("measured %q, want %q", asked, c.asked)
-			}
-			if c.reason != "" {
-				wantFailure(t, err, c.reason, c.message)
-				return
-			}
-			if err != nil || got.Ref != c.ref || got.Pulled != c.pulled {
-				t.Errorf("got %+v, %v; want ref %s, pulled %v", got, err, c.ref, c.pulled)
-			}
-		})
-	}
-}
+var (
+	_ gc.Users       = Users{}
+	_ gc.Listener    = (*Records)(nil)
+	_ pull.Transfers = RuntimeExtras(nil)
+)
 
-func TestReasonsTheRuntimeGives(t *testing.T) {
-	for _, c := range []struct {
-		err    error
-		reason string
-	}{
-		{status.Error(codes.Unknown, "RegistryUnavailable: connection refused"), "RegistryUnavailable"},
-		{fmt.Errorf("pull: %w", status.Error(codes.Unknown, "SignatureValidationFailed: no key")), "SignatureValidationFailed"},
-		{errors.New("disk full"), "ErrImagePull"},
-	} {
-		rt := &runtime{pullErr: c.err}
-		_, err := New(config(rt)).Ensure(t.Context(), Request{Image: "a:1", Policy: v1.PullAlways})
-		if f := wantFailure(t, err, c.reason); strings.Contains(f.Message, "rpc error") {
-			t.Errorf("got gRPC's words: %q", f.Message)
-		}
-	}
-	rt := &runtime{lookErr: status.Error(codes.Unavailable, "runtime is down")}
-	_, err := New(config(rt)).Ensure(t.Context(), Request{Image: "a:1"})
-	wantFailure(t, err, "ImageInspectError", "runtime is down")
-}
-
-func TestNobodyIsToldOfAPullThatIsNotNeeded(t *testing.T) {
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	rt := &runtime{local: map[string]string{"a:1": "sha256:a"}}
-	m := New(config(rt))
-	for _, c := range []struct {
-		ctx     context.Context
-		request Request
-	}{
-		{t.Context(), Request{Image: "a:1"}},
-		{t.Context(), Request{Image: "b:1", Policy: v1.PullNever}},
-		{t.Context(), Request{Image: "B:1", Policy: v1.PullAlways}},
-		{ended, Request{Image: "a:1", Policy: v1.PullAlways}},
-	} {
-		c.request.Pulling = func() { t.Errorf("told for %+v", c.request) }
-		if _, err := m.Ensure(c.ctx, c.request); (err == nil) != (c.request.Policy == "") {
-			t.Errorf("%+v: %v", c.request, err)
+// TestFailedPulls: a pod's is tried again when credentials come, one by hand has nobody to wait for them.
+func TestFailedPulls(t *testing.T) {
+	r := newRig(t, NoExtras{})
+	r.runtime.Images.Script("r.io/a:1", node.PullBehaviour{Err: status.Error(codes.Unknown, "401 Unauthorized")})
+	for awaits, p := range map[pod.Object]*v1.Pod{{Kind: "Secret", Namespace: "default"}: podOf("web"), {}: nil} {
+		_, err := r.Ensure(t.Context(), pull.Request{Image: "r.io/a:1", Pod: p})
+		if f := (*pod.Failure)(nil); !errors.As(err, &f) || f.Awaits != awaits {
+			t.Errorf("got %#v, want it to await %v", err, awaits)
 		}
 	}
 }
 
-func TestMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := &runtime{
-			local:    map[string]string{"here:1": "sha256:here"},
-			registry: map[string]string{"far:1": "sha256:far", "odd:1": "sha256:odd"},
-			sizes:    map[string]int64{"sha256:here": 5, "sha256:far": 123},
-			pullTime: 1200*time.Millisecond + 345*time.Microsecond, lookTime: 600 * time.Millisecond,
-		}
-		cfg := config(rt)
-		m := New(cfg)
-		for name, want := range map[string]string{
-			"here:1": `Container image "here:1" already present on machine and can be accessed by the pod`,
-			"far:1":  `Successfully pulled image "far:1" in 1.2s (2.4s including waiting). Image size: 123 bytes.`,
-			"odd:1":  `Successfully pulled image "odd:1" in 1.2s (2.4s including waiting).`,
-		} {
-			got, err := m.Ensure(t.Context(), Request{Image: name})
-			if err != nil || got.Message(name) != want || got.Size != rt.sizes[got.Ref] {
-				t.Errorf("got %+v, %v: %q, want %q", got, err, got.Message(name), want)
-			}
-		}
-		if sizes := cfg.Meter.(*meter).sizes; len(sizes) != 2 || sizes[0]+sizes[1] != 123 {
-			t.Errorf("measured sizes %v", sizes)
-		}
-	})
-}
-
-func TestCredentialsThatCantBeHad(t *testing.T) {
-	rt := &runtime{registry: map[string]string{"a:1": "sha256:a"}}
-	_, err := New(config(rt)).Ensure(t.Context(), Request{Image: "a:1", Pod: named("broken")})
-	wantFailure(t, err, "ErrImagePull", "credentials", "the plugin crashed")
-	if rt.pulls.Load() != 0 {
-		t.Error("it was pulled without")
+// TestImported: an image that came in an archive is known as such, whoever pulled one of its
+// name before, and pods that wait are told.
+func TestImported(t *testing.T) {
+	r := newRig(t, NoExtras{})
+	const name = "r.io/a:1"
+	if err := r.access.Intend(name); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// FuzzReference: whatever is accepted has a tag or digest and is what was written;
-// nothing that is accepted is refused once it has its tag.
-func FuzzReference(f *testing.F) {
-	for _, s := range []string{"", "a", "a:1", "A", "localhost:5000/a", "x/y@sha256:" + strings.Repeat("0", 64), "a:b:c", "a@b", "[::1]:5000/a:b", "a/../b", "a\x00", "ä", strings.Repeat("ab", 32)} {
-		f.Add(s)
+	ref := r.runtime.Images.Add(name, false)
+	secret := &credentials.Credential{Username: "u", Password: "p", Origin: credentials.Origin{Kind: credentials.FromSecret, Namespace: "default", Name: "s", UID: "u1"}}
+	if err := r.access.Pulled(name, ref, secret); err != nil {
+		t.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, image string) {
-		name, err := withTag(image)
+	mayUse := func() bool {
+		may, err := r.access.MayUse(name, ref, func() ([]credentials.Credential, error) { return nil, nil })
 		if err != nil {
-			if f := wantFailure(t, err, "InvalidImageName"); !f.Permanent {
-				t.Errorf("%q is worth another try: %+v", image, f)
+			t.Fatal(err)
+		}
+		return may
+	}
+	if mayUse() {
+		t.Fatal("an image that was pulled with a password may be used without")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	r.imports.Add([]string{name, "r.io/gone:1"})
+	select {
+	case <-r.arrived:
+	case <-time.After(time.Minute):
+		t.Error("pods that wait aren't told")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if !mayUse() {
+		t.Error("an image that was imported may not be used without the password of one pulled before")
+	}
+}
+
+// TestInUse: what is wanted and what the runtime has are listed, also while that isn't all.
+func TestInUse(t *testing.T) {
+	p := podOf("web", "a:1")
+	p.Spec.InitContainers = []v1.Container{{Name: "i", Image: "b:1"}}
+	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "c:1"}}}}
+	r := &rig{wanted: []*pod.Desired{{Pod: p}}, observed: []*pod.Observed{{Namespace: "default", Name: "old", Containers: []pod.Container{
+		{Name: "runs", ImageRef: "sha256:1", State: pod.ContainerRunning}, {Name: "ended", ImageRef: "sha256:2", State: pod.ContainerExited}}}}}
+	want := map[gc.Use]bool{
+		{Image: "sha256:1", User: gc.User{Pod: "default/old", Container: "runs"}}:                true,
+		{Image: "sha256:2", User: gc.User{Pod: "default/old", Container: "ended", How: "ended"}}: true,
+		{Image: "a:1", User: gc.User{Pod: "default/web", Container: "a"}}:                        true,
+		{Image: "b:1", User: gc.User{Pod: "default/web", Container: "i"}}:                        true,
+		{Image: "c:1", User: gc.User{Pod: "default/web", How: "image volume"}}:                   true,
+	}
+	for _, c := range []struct {
+		silent, unknown bool
+		why             string
+	}{
+		{false, false, ""},
+		{true, false, "it isn't known yet which images are in use: not all sources of pods have reported"},
+		{false, true, "it isn't known yet which images are in use: the runtime's containers aren't known"},
+	} {
+		r.silent, r.unknown = c.silent, c.unknown
+		uses, err := Users{r}.InUse(t.Context())
+		if why := ""; err != nil {
+			if why = err.Error(); why != c.why || !errors.Is(err, gc.ErrUsesUnknown) {
+				t.Errorf("got %v, want %q", err, c.why)
 			}
-			return
+		} else if c.why != "" {
+			t.Errorf("no error, want %q", c.why)
 		}
-		if name != image && name != image+":latest" {
-			t.Errorf("%q became %q", image, name)
+		if len(uses) != len(want) {
+			t.Errorf("got %d uses, want %d: %+v", len(uses), len(want), uses)
 		}
-		again, err := withTag(name)
-		if err != nil || again != name {
-			t.Errorf("%q became %q, %v", name, again, err)
+		for _, u := range uses {
+			if !want[u] {
+				t.Errorf("%+v isn't expected", u)
+			}
 		}
-		named, err := reference.ParseNormalizedNamed(name)
-		if err != nil || reference.IsNameOnly(named) {
-			t.Errorf("%q has neither tag nor digest, %v", name, err)
-		}
-	})
+	}
 }

@@ -2,213 +2,126 @@ package image
 
 import (
 	"context"
-	"errors"
-	"strings"
+	"os"
+	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/credentials"
 	"github.com/deckhand-node/deckhand/internal/image/access"
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// runtime is a node's image store with a registry behind it. Times are virtual.
-type runtime struct {
-	mu       sync.Mutex
-	local    map[string]string
-	sizes    map[string]int64 // by reference
-	registry map[string]string
-	locked   map[string][]string // passwords that open an image; one that isn't here is open
-	pullErr  error
-	lookErr  error
-	lookTime time.Duration
-	pullTime time.Duration
+// rig are a node's images on an in-memory runtime, with all that they are made of. It also
+// is the node's pods, a keyring without keys, and whoever is told and measures.
+type rig struct {
+	*Images
+	runtime *memcri.Server
+	access  *access.Records
+	imports *Imports
+	// arrived has a value for each time that pods which wait were told.
+	arrived chan struct{}
 
-	looks, pulls, cancelled atomic.Int32
-	pulling, mostPulling    int      // guarded by mu
-	order                   []string // images pulled, guarded by mu
+	mu              sync.Mutex
+	wanted          []*pod.Desired
+	observed        []*pod.Observed
+	silent, unknown bool
 }
 
-func (r *runtime) ImageStatus(ctx context.Context, image string) (Stored, error) {
-	r.looks.Add(1)
-	if err := sleep(ctx, r.lookTime); err != nil {
-		return Stored{}, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, ref := range r.local {
-		if ref == image {
-			return Stored{ref, r.sizes[ref]}, r.lookErr
-		}
-	}
-	ref := r.local[image]
-	return Stored{ref, r.sizes[ref]}, r.lookErr
-}
-
-func (r *runtime) PullImage(ctx context.Context, image string, login *credentials.Credential) (string, error) {
-	r.pulls.Add(1)
-	r.count(1, image)
-	defer r.count(-1, image)
-	if err := sleep(ctx, r.pullTime); err != nil {
-		r.cancelled.Add(1)
-		return "", err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.pullErr != nil {
-		return "", r.pullErr
-	}
-	ref, ok := r.registry[image]
-	if !ok {
-		return "", status.Error(codes.NotFound, "no such image in the registry")
-	}
-	if err := r.open(image, login); err != nil {
-		return "", err
-	}
-	if r.local == nil {
-		r.local = map[string]string{}
-	}
-	r.local[image] = ref
-	return ref, nil
-}
-
-func (r *runtime) open(image string, login *credentials.Credential) error {
-	keys, locked := r.locked[image]
-	if !locked {
-		return nil
-	}
-	if login == nil {
-		return status.Error(codes.Unknown, "401 without authorization")
-	}
-	for _, k := range keys {
-		if k == login.Password {
-			return nil
-		}
-	}
-	// Registries have been seen to repeat what they were sent.
-	return status.Errorf(codes.Unknown, "401 for %s:%s", login.Username, login.Password)
-}
-
-func (r *runtime) count(delta int, image string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pulling += delta
-	r.mostPulling = max(r.mostPulling, r.pulling)
-	if delta > 0 {
-		r.order = append(r.order, image)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d == 0 {
-		return ctx.Err()
-	}
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// keyring holds credentials by pod, under "" those of the node.
-type keyring map[string][]credentials.Credential
-
-func (k keyring) For(_ context.Context, p *v1.Pod, _ string) ([]credentials.Credential, error) {
-	if p == nil {
-		return k[""], nil
-	}
-	list, ok := k[p.Name]
-	if p.Name == "broken" {
-		return nil, errors.New("the plugin crashed")
-	}
-	if !ok {
-		return k[""], nil
-	}
-	return list, nil
-}
-
-func secretLogin(namespace, name, password string) credentials.Credential {
-	return credentials.Credential{Username: "u", Password: password, Origin: credentials.Origin{Kind: credentials.FromSecret, Namespace: namespace, Name: name, UID: namespace + "-" + name}}
-}
-
-func nodeLogin(password string) credentials.Credential {
-	return credentials.Credential{Username: "node", Password: password, Origin: credentials.Origin{Kind: credentials.FromNode}}
-}
-
-func named(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
-}
-
-// meter keeps what it was told.
-type meter struct {
-	mu    sync.Mutex
-	asked []string
-	sizes []int64
-}
-
-func (m *meter) Asked(policy, present, pull string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.asked = append(m.asked, policy+" "+present+" "+pull)
-}
-
-func (m *meter) Pulled(_ time.Duration, size int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sizes = append(m.sizes, size)
-}
-
-type unmetered struct{}
-
-func (unmetered) Checked(access.Result) {}
-
-// open lets everybody use every image and remembers nothing.
-type open struct{}
-
-func (open) MayUse(string, string, func() ([]credentials.Credential, error)) (bool, error) {
-	return true, nil
-}
-func (open) Intend(string) error                                  { return nil }
-func (open) Pulled(string, string, *credentials.Credential) error { return nil }
-func (open) NotPulled(string, bool)                               {}
-
-func config(rt *runtime) Config {
-	return Config{Runtime: rt, Keyring: keyring{}, Access: open{}, Meter: &meter{}, Log: logr.Discard()}
-}
-
-// records are real ones on disk, loaded.
-func records(t *testing.T, dir string) *access.Records {
+func newRig(t *testing.T, own RuntimeExtras) *rig {
 	t.Helper()
-	r := access.New(access.Config{RootDir: dir, Meter: unmetered{}, Log: logr.Discard()})
-	if err := r.Load(); err != nil {
+	dir, err := os.MkdirTemp("", "dh") // t.TempDir's path may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r := &rig{imports: NewImports(), arrived: make(chan struct{}, 10)}
+	if r.runtime, err = memcri.New(memcri.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.runtime.Close)
+	if err := r.runtime.Start(filepath.Join(dir, "cri.sock")); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := cri.New(cri.Options{Endpoint: "unix://" + filepath.Join(dir, "cri.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	policy, err := access.NewPolicy(v1beta1.NeverVerifyPreloadedImages, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := testr.New(t)
+	r.access = access.New(access.Config{RootDir: dir, Policy: policy, Meter: r, Log: log})
+	r.Images = r.compose(conn, own, filepath.Join(dir, "images.json"), log)
+	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func wantFailure(t *testing.T, err error, reason string, message ...string) *pod.Failure {
-	t.Helper()
-	var f *pod.Failure
-	if !errors.As(err, &f) || f.Reason != reason {
-		t.Fatalf("got %v, want reason %s", err, reason)
+func (r *rig) compose(conn *cri.Conn, own RuntimeExtras, file string, log logr.Logger) *Images {
+	runtime, guard := Runtime{Conn: conn}, gc.NewGuard()
+	records := &Records{Access: r.access, Runtime: runtime, Log: log}
+	return New(Config{
+		Manager: pull.New(pull.Config{Runtime: runtime, Keyring: r, Access: r.access, Meter: r, Transfers: own, Log: log}),
+		Collector: gc.New(gc.Config{Policy: gc.Policy{High: 100}, Runtime: conn, Users: Users{r}, Guard: guard, Measure: r.measure,
+			Records: file, Keep: own.Keep, Listener: records, Events: r, Meter: r, Log: log}),
+		Guard: guard, Records: records, Extras: own, Imports: r.imports, Arrived: func() { r.arrived <- struct{}{} }, Log: log,
+	})
+}
+
+func (r *rig) Wanted() ([]*pod.Desired, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wanted, !r.silent
+}
+
+func (r *rig) Observed() ([]*pod.Observed, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.observed, !r.unknown
+}
+
+func (r *rig) set(change func(*rig)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r)
+}
+
+func (r *rig) For(context.Context, *v1.Pod, string) ([]credentials.Credential, error) {
+	return nil, nil
+}
+
+func (r *rig) measure(path string) (gc.Disk, error) {
+	return gc.Disk{Path: path, Capacity: 100, Available: 100}, nil
+}
+
+func (r *rig) Checked(access.Result)                      {}
+func (r *rig) Asked(_, _, _ string)                       {}
+func (r *rig) Pulled(time.Duration, int64)                {}
+func (r *rig) ImageCollected(string, uint64)              {}
+func (r *rig) NodeEvent(_ string, _ pod.Reason, _ string) {}
+
+func podOf(name string, images ...string) *v1.Pod {
+	p := &v1.Pod{}
+	p.Namespace, p.Name = "default", name
+	for i, image := range images {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: string(rune('a' + i)), Image: image})
 	}
-	for _, m := range message {
-		if !strings.Contains(f.Message, m) {
-			t.Errorf("got %q, want it to say %q", f.Message, m)
-		}
-	}
-	return f
+	return p
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -42,11 +43,11 @@ func newCommands() map[string]command {
 				s.results[len(s.results)-1].Failure.Permanent = true
 			})
 		},
-		// fail-awaiting KIND NAME OBJECT REASON MESSAGE...; NAME "-" as for fail
+		// fail-awaiting KIND NAME OBJECT-KIND/[NAMESPACE/]OBJECT REASON MESSAGE...; NAME "-" as for fail
 		"fail-awaiting": func(s *sim, a []string) error {
 			return s.end(a, func(act pod.Action) {
 				s.fail(act, arg(a, 3), strings.Join(a[4:], " "))
-				s.results[len(s.results)-1].Failure.Awaits = arg(a, 2)
+				s.results[len(s.results)-1].Failure.Awaits = object(arg(a, 2))
 			})
 		},
 		// fail-until KIND NAME DURATION REASON MESSAGE...
@@ -60,11 +61,32 @@ func newCommands() map[string]command {
 				s.results[len(s.results)-1].Failure.NotBefore = s.now.Add(wait)
 			})
 		},
-		"reject": func(s *sim, a []string) error {
-			return s.end(a, func(act pod.Action) {
-				s.fail(act, arg(a, 2), strings.Join(a[3:], " "))
-				s.results[len(s.results)-1].Failure.Rejected = true
+		// node cpu=1 label:zone=a strict-groups=true ...: so is the node by now
+		"node": func(s *sim, a []string) error { return s.judge.change(a) },
+		// beside NAME cpu=1 port=80 ...: another pod is admitted; ending NAME, gone NAME: it ends, it has ended
+		"beside": func(s *sim, a []string) error { return s.judge.hold(arg(a, 0), a[1:]) },
+		"ending": func(s *sim, a []string) error {
+			s.judge.others[0].Ending = true
+			return s.judge.only(arg(a, 0))
+		},
+		"gone": func(s *sim, a []string) error {
+			err := s.judge.only(arg(a, 0))
+			s.judge.others = nil
+			return err
+		},
+		// judged: the pod is admitted or not, as the node is and what others hold
+		"judged": func(s *sim, _ []string) error {
+			return s.end([]string{string(pod.AdmitPod)}, func(act pod.Action) {
+				if f := s.judge.admit(s.pod); f != nil {
+					s.results = append(s.results, pod.Result{Action: act, At: s.now, Failure: f})
+				} else {
+					s.succeed(act)
+				}
 			})
+		},
+		"preempt": func(s *sim, _ []string) error {
+			s.ending = admission.Preempted(s.now)
+			return nil
 		},
 		"lost": func(s *sim, a []string) error {
 			return s.end(a, func(act pod.Action) { s.lose(act) })
@@ -114,7 +136,7 @@ func newCommands() map[string]command {
 				return err
 			}
 			if r := arg(a, 2); r != "" {
-				s.byID(inst.ID).Reason = r
+				s.byID(inst.ID).Reason = pod.Reason(r)
 			}
 			return nil
 		},
@@ -131,14 +153,14 @@ func newCommands() map[string]command {
 		"clock-set-back": func(s *sim, a []string) error { return s.pass(arg(a, 0), -1) },
 		"images-arrive":  func(s *sim, _ []string) error { s.node.ImagesAt = s.now; return nil },
 		"objects-change": func(s *sim, _ []string) error { s.node.ObjectsAt = s.now; return nil },
-		"room-appears":   func(s *sim, _ []string) error { s.node.RoomAt = s.now; return nil },
+		"room-appears":   func(s *sim, _ []string) error { s.node.ResourcesFreedAt = s.now; return nil },
 		// keep-dead N [DURATION]: so many beside the newest, each for so long at least
 		"keep-dead": func(s *sim, a []string) (err error) {
-			s.node.Dead = &lifecycle.Dead{}
-			if s.node.Dead.PerContainer, err = strconv.Atoi(arg(a, 0)); err != nil || arg(a, 1) == "" {
+			s.node.ContainerGC = &lifecycle.ContainerGC{}
+			if s.node.ContainerGC.PerContainer, err = strconv.Atoi(arg(a, 0)); err != nil || arg(a, 1) == "" {
 				return err
 			}
-			s.node.Dead.MinAge, err = time.ParseDuration(arg(a, 1))
+			s.node.ContainerGC.MinAge, err = time.ParseDuration(arg(a, 1))
 			return err
 		},
 		// surplus ID...: the node keeps them no longer
@@ -165,7 +187,8 @@ func newCommands() map[string]command {
 			c.State, c.FinishedAt = pod.ContainerUnknown, s.now
 			return nil
 		},
-		"made-elsewhere": func(s *sim, a []string) error { s.byID(s.obs.Newest(arg(a, 0)).ID).Made = nil; return nil },
+		"vanish":         func(s *sim, a []string) error { s.vanish(arg(a, 0)); return nil }, // ID
+		"made-elsewhere": func(s *sim, a []string) error { s.byID(s.obs.Newest(arg(a, 0)).ID).CreatedWith = nil; return nil },
 		// end-together NAME CODE NAME CODE: both before the next decision
 		"end-together": func(s *sim, a []string) error {
 			if err := s.apply("exit " + arg(a, 0) + " " + arg(a, 1)); err != nil {
@@ -196,7 +219,7 @@ func newCommands() map[string]command {
 		},
 		// evict REASON [GRACE]
 		"evict": func(s *sim, a []string) error {
-			s.ending = &pod.Ending{At: s.now, Reason: arg(a, 0), Message: "the node says so", Disruption: true}
+			s.ending = &pod.PodTermination{At: s.now, Reason: pod.Reason(arg(a, 0)), Message: "the node says so", Disruption: true}
 			return optional(&s.ending.Grace, arg(a, 1))
 		},
 		// edit-image NAME IMAGE, edit-label NAME VALUE, edit-resources NAME request:cpu=1 limit:memory=64Mi ...
@@ -307,4 +330,13 @@ func (s *sim) apply(line string) error {
 		return fmt.Errorf("unknown line")
 	}
 	return c(s, f[1:])
+}
+
+// object names an object as a command does.
+func object(text string) pod.Object {
+	kind, name, _ := strings.Cut(text, "/")
+	if namespace, rest, ok := strings.Cut(name, "/"); ok {
+		return pod.Object{Kind: kind, Namespace: namespace, Name: rest}
+	}
+	return pod.Object{Kind: kind, Name: name}
 }

@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
@@ -10,166 +11,472 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// laws holds what must never be, whatever happens, and what it has seen so far.
+// laws holds what must be true of every decision, whatever happens, and what was seen so
+// far. A law reads what the core was told, what it asks for and what it tells: that which
+// Kubernetes documents. It knows nothing of how the core comes to that.
 type laws struct {
 	problems []string
-	// by is until when each instance that was asked to end may run.
-	by map[string]time.Time
-	// recalled is by when those would have been killed whose stop was given up, to be
-	// asked again.
-	recalled map[string]time.Time
-	terminal v1.PodPhase
-	// prepared says that the core knows the volumes as ready, over that they were to go.
-	prepared, over bool
-	// restarts are the restart counts told last.
-	restarts map[string]int32
+	// instances holds what is known of each instance by its ID, backoffs how long a
+	// container waits after the end of the instance of a number.
+	instances map[string]*instance
+	backoffs  map[attempt]time.Duration
+	// last holds each container's newest instance that ended, also once it was removed.
+	last map[string]pod.Container
+	// failed holds what failed and wasn't done since, asked the node's facts when each
+	// action was begun last.
+	failed map[effort]failure
+	asked  map[effort]lifecycle.Node
+	// pulled is the image that was made present last for each container.
+	pulled map[string]string
+	// restartAll holds the instances that have to go before any other container is made.
+	restartAll map[string]bool
+	// resumed says that the disk tells a new agent of that.
+	resumed bool
+	// over says why the pod has to end though it is wanted, finished that it may have run to
+	// its end, cut that it hadn't when it had to end.
+	over          pod.Reason
+	finished, cut bool
+	// admitted says that this agent was told that the node lets the pod run, rejected that it never will.
+	admitted, rejected bool
+	// well says that all main containers have been seen as ended with success.
+	well bool
+	// longest is the longest grace that it was given to end.
+	longest time.Duration
+	// disruption says that the node has ended the pod for reasons of its own.
+	disruption bool
+	terminal   v1.PodPhase
+	// stopBy is when the last of a pod that has to go is killed.
+	stopBy time.Time
+	// status is the one told before, generation that of the spec then.
+	status     *v1.PodStatus
+	generation int64
+	// prepared says that the core knows the volumes as ready, released that they were to go.
+	prepared, released bool
+	// allowed is what the pod's control group allows, as far as set by this agent.
+	allowed *pod.Allocation
+	// stopped holds the sandboxes that this agent knows as stopped.
+	stopped map[string]bool
+	// base is the version that the disk knows the pod by (see lifecycle.Input.Base).
+	base string
+}
+
+// instance is what is known of one instance of a container.
+type instance struct {
+	// failing says that a startup or liveness probe or the postStart hook of it failed.
+	failing bool
+	// hookFailed says that its postStart hook did, as this agent was told.
+	hookFailed bool
+	// hooked and started say that the postStart hook and the startup probe were told as done,
+	// those with Now that this agent was told.
+	hooked, hookedNow, started, startedNow, wasReady bool
+	// replaced says that it was asked to end in a living pod without a failure: another
+	// follows whatever the restart policy says, and at once.
+	replaced bool
+	// renewed says that it was asked to end as its image was edited: another has to follow.
+	renewed bool
+	// by is until when it may run by what was asked last; zero if this agent asked for nothing.
+	by time.Time
+	// recalled is by when it would have been killed whose stop was given up.
+	recalled time.Time
+	// preStopped says that the preStop hook has ended, preStoppedNow that this agent was told.
+	preStopped, preStoppedNow bool
+	// stopping says that it was asked to stop.
+	stopping bool
+	// carried says that it was removed for all to be started anew: what follows goes on from it.
+	carried bool
+	// spared says that it had to go with another that failed: the next one doesn't wait.
+	spared bool
+}
+
+// attempt names one instance of a container before it has an ID.
+type attempt struct {
+	container string
+	n         int
+}
+
+// effort is an action without what differs from one try to the next.
+type effort struct {
+	kind   pod.ActionKind
+	target string
+}
+
+func effortOf(a pod.Action) effort {
+	if a.Kind == pod.CreateContainer {
+		a.Kind = pod.StartContainer // making a container and starting it are one effort
+	}
+	return effort{a.Kind, a.Target()}
+}
+
+type failure struct {
+	pod.Failure
+	at    time.Time
+	count int
+	// about is the sandbox or instance that it is about, if there was one already.
+	about string
 }
 
 func newLaws() laws {
-	return laws{by: map[string]time.Time{}, recalled: map[string]time.Time{}, restarts: map[string]int32{}}
+	return laws{instances: map[string]*instance{}, backoffs: map[attempt]time.Duration{}, last: map[string]pod.Container{},
+		failed: map[effort]failure{}, asked: map[effort]lifecycle.Node{}, stopped: map[string]bool{}, pulled: map[string]string{}}
 }
 
 func (l *laws) broken(format string, args ...any) {
 	l.problems = append(l.problems, fmt.Sprintf(format, args...))
 }
 
-// restarted forgets what a new agent can't know: when the old one asked a
-// container to end.
-func (l *laws) restarted() {
-	clear(l.by)
-	clear(l.recalled)
-	l.prepared, l.over = false, false
-	clear(l.restarts) // they go on from logs on disk, which aren't played here
+func (l *laws) of(id string) *instance {
+	i := l.instances[id]
+	if i == nil {
+		i = &instance{}
+		l.instances[id] = i
+	}
+	return i
 }
 
-// extension is the one extension of a grace that Kubernetes knows: for a
-// container whose preStop hook, or whose turn as a sidecar, used it up.
-const extension = 2 * time.Second
+// restarted forgets what a new agent can't know.
+func (l *laws) restarted(disk *pod.Checkpoint) {
+	for _, i := range l.instances {
+		i.by, i.recalled, i.stopping, i.failing, i.hookFailed = time.Time{}, time.Time{}, false, false, false
+		i.hookedNow, i.startedNow, i.preStoppedNow, i.renewed = false, false, false, false
+	}
+	clear(l.failed)
+	clear(l.asked)
+	clear(l.pulled)
+	clear(l.stopped)
+	l.cut, l.prepared, l.released, l.status, l.allowed, l.over, l.generation, l.stopBy = false, false, false, nil, nil, "", 0, time.Time{}
+	if disk == nil {
+		disk = &pod.Checkpoint{}
+	}
+	l.admitted, l.rejected = false, disk.Termination != nil && disk.Termination.Rejected
+	l.finished, l.base, l.resumed = disk.Terminal != "", disk.Base, disk.RestartAll != nil
+	clear(l.restartAll) // it finds out again, unless a new sandbox comes first
+	maps.DeleteFunc(l.last, func(name string, c pod.Container) bool { return disk.Carried[name].Attempt <= c.Attempt })
+	if e := disk.Termination; e != nil {
+		l.end(*e)
+	}
+}
 
-// begun looks at what a decision begins.
-func (l *laws) begun(s *sim, d lifecycle.Decision) {
+// judge looks at one decision, before its actions are begun.
+func (l *laws) judge(s *sim, in *lifecycle.Input, d *lifecycle.Decision) {
+	v := &view{in: in, d: d}
+	if o := in.Observed; len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
+		v.sandbox = o.Sandboxes[0].ID
+	}
+	l.hear(v)
 	for i, a := range d.Actions {
-		for _, b := range append(slices.Clone(s.inFlight), d.Actions[:i]...) {
-			if a.Target() == b.Target() {
-				l.broken("%s begun while %s is under way on %s", a.Kind, b.Kind, a.Target())
-			}
-		}
-		switch a.Kind {
-		case pod.PreStop, pod.StopContainer:
-			until := s.now.Add(a.Grace)
-			if by, ok := l.by[a.ID]; ok && until.After(by) && a.Grace > extension {
-				l.broken("the grace of %s grew by %s", a.ID, until.Sub(by))
-			}
-			if was, ok := l.recalled[a.ID]; ok && s.now.Before(was) && !until.Before(was) {
-				l.broken("the stop of %s was given up for one that takes as long", a.ID)
-			}
-			delete(l.recalled, a.ID)
-			l.by[a.ID] = until
-		case pod.CreateContainer:
-			l.order(s, a)
-		}
-		l.volumes(s, a)
+		l.oneAtATime(v, i, a)
+		l.retried(v, a)
+		l.starts(v, a)
+		l.stops(v, a)
+		l.removes(v, a)
+		l.volumes(v, a)
+		l.resizes(s, v, a)
 	}
+	l.cancels(v)
+	l.triggers(v)
+	l.wakes(v)
+	if in.Pod != nil {
+		l.ending(v)
+		l.failing(v)
+		l.probes(v)
+		l.statuses(s, v)
+	}
+	l.begun(v)
 }
 
-// landed looks at what a decision is told of what came of earlier ones.
-func (l *laws) landed(results []pod.Result) {
-	for _, r := range results {
-		if r.Action.Kind == pod.PreparePod && r.Failure == nil && !r.Cancelled {
-			l.prepared = true
+// hear takes in what the core is told with a decision.
+func (l *laws) hear(v *view) {
+	for _, r := range v.in.Results {
+		l.result(v, r)
+	}
+	for i := range v.in.Probes {
+		r := &v.in.Probes[i]
+		switch inst := l.of(r.ID); {
+		case r.Kind == pod.ProbeReadiness:
+			inst.wasReady = inst.wasReady || r.OK
+		case !r.OK:
+			inst.failing = true
+		case r.Kind == pod.ProbeStartup:
+			inst.started, inst.startedNow = true, true
 		}
 	}
+	if s := v.in.Stop; s != nil {
+		l.stopBy = endsBy(v.in.Pod, s.At, s.Grace)
+	}
+	if v.ends = v.in.Stop != nil; v.in.Pod == nil {
+		return
+	}
+	if v.in.Pod.Generation != l.generation || v.in.Pod.Spec.Overhead != nil {
+		l.generation = v.in.Pod.Generation
+		maps.DeleteFunc(l.failed, func(_ effort, f failure) bool { return f.about == "" })
+	}
+	if v.sandbox != "" {
+		maps.DeleteFunc(l.failed, func(e effort, _ failure) bool { return e.kind == pod.CreateSandbox })
+	}
+	maps.DeleteFunc(l.failed, func(_ effort, f failure) bool { return f.about != "" && !v.has(f.about) })
+	for i := range v.observed() {
+		switch c := &v.observed()[i]; {
+		case c.State == pod.ContainerRunning:
+			delete(l.failed, effortOf(pod.Action{Kind: pod.StartContainer, Container: c.Name}))
+			delete(l.last, c.Name)
+			if spec := pod.ContainerNamed(v.in.Pod, c.Name); spec != nil && edited(v.in.Pod, spec, c) {
+				l.of(c.ID).replaced = true
+			}
+		case c.State == pod.ContainerCreated:
+			delete(l.last, c.Name)
+		case v.newest(c.Name) == c:
+			l.last[c.Name] = *c
+		}
+	}
+	if l.over == "" && !l.resumed && len(l.restartAll) == 0 {
+		l.finish(v)
+	}
+	if e := v.in.Termination; e != nil && v.in.Stop == nil {
+		l.end(*e)
+		l.stopBy = endsBy(v.in.Pod, e.At, e.Grace)
+	}
+	if after := v.in.Pod.Spec.ActiveDeadlineSeconds; after != nil && v.in.Stop == nil &&
+		!v.in.Now.Before(v.d.Status.StartTime.Add(time.Duration(*after)*time.Second)) {
+		l.end(pod.PodTermination{Reason: "DeadlineExceeded"})
+	}
+	v.ends = v.ends || l.over != "" || l.finished
+	l.all(v)
 }
 
-// volumes: they are there before the first container is made, and go when none is left that
-// could use them: the last one has ended, and none is being made or follows.
-func (l *laws) volumes(s *sim, a pod.Action) {
-	switch a.Kind {
-	case pod.PreparePod:
-		if l.over {
-			l.broken("the volumes are made again")
-		}
-	case pod.CreateContainer, pod.StartContainer:
-		if !l.prepared {
-			l.broken("%s without volumes", a.Kind)
-		}
-	case pod.CleanPod:
-		if len(s.obs.Containers) > 0 {
-			l.broken("CleanPod while there are containers")
-		}
-	case pod.ReleaseVolumes:
-		l.prepared, l.over = false, true
-		for _, b := range s.obs.Sandboxes {
-			if b.State == pod.SandboxReady && !s.mem.Stopped[b.ID] {
-				l.broken("ReleaseVolumes while sandbox %s is there", b.ID)
-			}
-		}
+// edited reports whether an instance may have to be replaced after an edit of its image or resources.
+func edited(p *v1.Pod, spec *v1.Container, c *pod.Container) bool {
+	return c.Image != "" && c.Image != spec.Image || len(spec.ResizePolicy) > 0 && p.Generation > 1
+}
+
+// result takes in what came of an action.
+func (l *laws) result(v *view, r pod.Result) {
+	a := r.Action
+	switch {
+	case a.Kind == pod.PreStop:
+		l.of(a.ID).preStopped, l.of(a.ID).preStoppedNow = true, true
+		return
+	case r.Cancelled:
+		return
+	case r.Failure == nil:
+		delete(l.failed, effortOf(a))
+	case a.Kind == pod.PostStart:
+		l.of(a.ID).failing, l.of(a.ID).hookFailed = true, true
+		return
+	case r.Failure.Rejected && v.in.Pod != nil:
+		l.rejected = l.rejected || l.over == ""
+		l.end(pod.PodTermination{Reason: r.Failure.Reason})
+		return
 	default:
+		f := failure{Failure: *r.Failure, at: r.At, count: l.failed[effortOf(a)].count + 1, about: a.ID}
+		l.failed[effortOf(a)] = f
 		return
 	}
-	if a.Kind != pod.ReleaseVolumes && a.Kind != pod.CleanPod {
+	switch a.Kind {
+	case pod.AdmitPod:
+		l.admitted = true
+	case pod.PreparePod:
+		l.prepared, l.allowed = true, a.PodResources
+		if l.allowed == nil {
+			l.allowed = v.in.Allocation
+		}
+	case pod.StopSandbox:
+		l.stopped[a.ID] = true
+	case pod.ResizePod:
+		l.allowed = a.PodResources
+	case pod.SaveCheckpoint:
+		l.base = a.Checkpoint.Base
+	case pod.EnsureImage:
+		l.pulled[a.Container] = a.Image
+	case pod.PostStart:
+		l.of(a.ID).hooked, l.of(a.ID).hookedNow = true, true
+	}
+}
+
+// end takes in why the pod has to end though it is wanted: the first reason counts.
+func (l *laws) end(e pod.PodTermination) {
+	if e.Grace != nil {
+		l.longest = max(l.longest, *e.Grace)
+	}
+	if l.over == "" {
+		l.over, l.cut, l.disruption = e.Reason, !l.finished, e.Disruption
+	}
+}
+
+// finish finds out whether the pod may have run to its end: no main container is started
+// again, or an init container has failed for good.
+func (l *laws) finish(v *view) {
+	p := v.in.Pod
+	stays := func(name string) bool {
+		c := v.newest(name)
+		if c == nil || !c.Ended() {
+			return false
+		}
+		again, _ := next(p, name, exitCode(c))
+		return !again
+	}
+	l.finished = l.finished || v.mains(func(c *v1.Container) bool { return stays(c.Name) })
+	l.well = l.well || v.mains(func(c *v1.Container) bool { return stays(c.Name) && exitCode(v.newest(c.Name)) == 0 })
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		if stays(c.Name) && exitCode(v.newest(c.Name)) != 0 {
+			l.finished = true
+		}
+	}
+}
+
+// all finds out whether a container asks that all are started anew, and which instances
+// have to go for that.
+func (l *laws) all(v *view) {
+	for id := range l.restartAll {
+		if !slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return c.ID == id }) {
+			delete(l.restartAll, id)
+		}
+	}
+	if v.in.Stop != nil || l.over != "" || len(l.restartAll) > 0 {
 		return
 	}
-	for _, b := range append(slices.Clone(s.inFlight), s.last.Actions...) {
-		switch b.Kind {
-		case pod.CreateSandbox, pod.CreateContainer, pod.StartContainer, pod.PreparePod, pod.PostStart:
-			l.broken("%s while %s is under way", a.Kind, b.Kind)
+	asks, culprit := l.resumed, ""
+	for name := range pod.ContainerNames(v.in.Pod) {
+		if c := v.current(name); c != nil && c.Ended() && culprit == "" {
+			if _, all := next(v.in.Pod, name, exitCode(c)); all {
+				asks, culprit = true, c.ID
+			}
+		}
+	}
+	if !asks {
+		return
+	}
+	l.restartAll = map[string]bool{}
+	for i := range v.observed() {
+		if c := &v.observed()[i]; !isEphemeral(v.in.Pod, c.Name) && !abortedStart(c) {
+			l.restartAll[c.ID] = true
+			l.of(c.ID).spared = c.ID != culprit || l.resumed
+		}
+	}
+	l.resumed = false
+}
+
+// begun takes in what a decision begins.
+func (l *laws) begun(v *view) {
+	for _, a := range v.d.Actions {
+		l.asked[effortOf(a)] = v.in.Node
+		switch a.Kind {
+		case pod.CreateContainer:
+			l.backoffs[attempt{a.Container, a.Attempt}] = l.nextBackoff(v, a)
+		case pod.PreStop, pod.StopContainer:
+			i := l.of(a.ID)
+			i.by, i.recalled = v.in.Now.Add(a.Grace), time.Time{}
+			i.stopping = i.stopping || a.Kind == pod.StopContainer
+			i.replaced = i.replaced || !v.ends && !i.failing
+			if c := v.byID(a.ID); !v.ends && !i.failing && v.current(a.Container) == c && c.Image != pod.ContainerNamed(v.in.Pod, a.Container).Image {
+				i.renewed = v.isLongRunning(a.Container) && len(l.restartAll) == 0
+			}
+		case pod.SaveCheckpoint:
+			l.saved(v, a.Checkpoint)
+		case pod.RemoveContainer:
+			l.of(a.ID).carried = l.restartAll[a.ID]
+		case pod.PreparePod:
+			l.prepared = false
+		case pod.ReleaseVolumes:
+			l.prepared, l.released = false, true
+		}
+	}
+	for _, a := range v.in.InFlight {
+		if a.Kind == pod.StopContainer && slices.Contains(v.d.Cancel, a.Target()) {
+			l.of(a.ID).recalled = l.of(a.ID).by
 		}
 	}
 }
 
-// recall looks at what a decision gives up.
-func (l *laws) recall(s *sim, d lifecycle.Decision) {
-	for _, a := range s.inFlight {
-		if a.Kind == pod.StopContainer && slices.Contains(d.Cancel, a.Target()) {
-			l.recalled[a.ID] = l.by[a.ID]
+// saved: nothing is written down of instances that aren't there any more.
+func (l *laws) saved(v *view, k *pod.Checkpoint) {
+	for _, ids := range [...][]string{k.PostStartDone, k.Started, k.Ready, k.Renew, k.Resizing} {
+		for _, id := range ids {
+			if v.byID(id) == nil {
+				l.broken("%s is written down and isn't there", id)
+			}
 		}
 	}
 }
 
-// order: a main container is only made once the init containers succeeded and the
-// sidecars started; an init container once those before it did.
-func (l *laws) order(s *sim, a pod.Action) {
-	members := member.Of(s.pod, &s.obs, a.SandboxID)
-	for i := range members {
-		if m := &members[i]; m.Role == member.Main && m.Current != nil {
-			return // past that
-		}
-	}
-	for i := range members {
-		m := &members[i]
-		if m.Spec.Name == a.Container || m.Role == member.Main || m.Role == member.Ephemeral {
-			return
-		}
-		if m.Role == member.Init && !m.Succeeded() && a.Container != "debug" {
-			l.broken("%s is made before init container %s succeeded", a.Container, m.Spec.Name)
-		}
-		if m.Role == member.Sidecar && !m.Runs() && a.Container != "debug" {
-			l.broken("%s is made before sidecar %s runs", a.Container, m.Spec.Name)
+// oneAtATime: at most one action is under way on a target.
+func (l *laws) oneAtATime(v *view, i int, a pod.Action) {
+	for _, list := range [...][]pod.Action{v.in.InFlight, v.d.Actions[:i]} {
+		for j := range list {
+			if a.Target() == list[j].Target() {
+				l.broken("%s begun while %s is under way on %s", a.Kind, list[j].Kind, a.Target())
+			}
 		}
 	}
 }
 
-// check looks at the world after a decision.
-func (l *laws) check(s *sim) {
-	running, live := map[string]int{}, 0
+// retried: what failed is tried again after a while, the pull of an image after 10 s at first,
+// then after twice as long each time, up to 300 s (Images, "ImagePullBackOff"). It may be
+// sooner once what it waited for may have come.
+func (l *laws) retried(v *view, a pod.Action) {
+	f, ok := l.failed[effortOf(a)]
+	if !ok {
+		return
+	}
+	was, now := l.asked[effortOf(a)], &v.in.Node
+	wait, news := time.Second, false
+	switch {
+	case f.Awaits != (pod.Object{}) && now.ObjectsAt.After(was.ObjectsAt):
+		return
+	case a.Kind == pod.EnsureImage:
+		news = now.ImagesAt.After(was.ImagesAt)
+		wait = min(10*time.Second<<min(f.count-1, 5), 300*time.Second)
+	case a.Kind == pod.AdmitPod:
+		news = now.ResourcesFreedAt.After(was.ResourcesFreedAt)
+	case a.Kind == pod.Allocate:
+		news = now.ResourcesFreedAt.After(was.ResourcesFreedAt)
+		wait = 10 * time.Second
+	}
+	due := f.at.Add(wait)
+	if !f.NotBefore.IsZero() {
+		due = f.NotBefore
+	}
+	if v.in.Now.Before(due) && !news && f.Reason != "ImageInspectError" {
+		l.broken("%s of %s is tried again %s too soon", a.Kind, a.Target(), due.Sub(v.in.Now))
+	}
+}
+
+// triggers: what waits for an object is tried again as soon as objects have changed, and a pod
+// that waits to be admitted as soon as there may be room for it.
+func (l *laws) triggers(v *view) {
+	if v.ends || l.resumed || len(l.restartAll) > 0 {
+		return
+	}
+	for e, f := range l.failed {
+		if e.kind == pod.PreparePod && f.Awaits != (pod.Object{}) && v.in.Node.ObjectsAt.After(l.asked[e].ObjectsAt) && !v.busy(e.target) {
+			l.broken("%s waits for %s, and isn't tried again though objects have changed", e.kind, f.Awaits)
+		}
+		if e.kind == pod.AdmitPod && !l.mayRun(v) && v.in.Node.ResourcesFreedAt.After(l.asked[e].ResourcesFreedAt) && !v.busy(e.target) {
+			l.broken("the pod waits to be admitted, and isn't judged again though resources were given back")
+		}
+	}
+}
+
+// world looks at what is there after a decision, and at what stays of it.
+func (l *laws) world(s *sim) {
+	alive := map[string]int{}
 	for _, c := range s.obs.Containers {
-		if c.State == pod.ContainerRunning {
-			running[c.Name]++
+		if c.State == pod.ContainerRunning || s.lost[c.ID] {
+			alive[c.Name]++
 		}
 	}
-	for name, n := range running {
+	for name, n := range alive {
 		if n > 1 {
 			l.broken("%d running instances of %s", n, name)
 		}
 	}
-	if len(running) > 0 && !s.mounted {
+	if len(alive) > 0 && !s.mounted {
 		l.broken("containers run without their volumes")
 	}
+	live := 0
 	for _, b := range s.obs.Sandboxes {
 		if b.State == pod.SandboxReady {
 			live++
@@ -178,84 +485,9 @@ func (l *laws) check(s *sim) {
 	if live > 1 {
 		l.broken("%d live sandboxes", live)
 	}
-	d := s.last
-	if !d.Done && len(s.inFlight) == 0 && d.Wake.IsZero() && s.stop != nil {
-		l.broken("a stopping pod waits for nothing")
+	if s.last.Status != nil {
+		l.pruned(s)
 	}
-	if !d.Wake.IsZero() && !d.Wake.After(s.now) {
-		l.broken("wakes at once, for ever")
-	}
-	if d.Status == nil {
-		return
-	}
-	l.statuses(s, d.Status)
-	l.counts(s, d.Status)
-	l.pruned(s)
-	l.progress(s, d)
-}
-
-func (l *laws) statuses(s *sim, st *v1.PodStatus) {
-	for _, c := range append(slices.Clone(st.ContainerStatuses), st.InitContainerStatuses...) {
-		spec := pod.ContainerNamed(s.pod, c.Name)
-		sidecarOrMain := pod.IsSidecar(spec) || slices.ContainsFunc(s.pod.Spec.Containers, func(m v1.Container) bool { return m.Name == c.Name })
-		if c.Ready && sidecarOrMain && c.State.Running == nil {
-			l.broken("%s is ready and not running", c.Name)
-		}
-		if c.Ready && sidecarOrMain && spec.ReadinessProbe != nil && !l.probed(s, c.Name) {
-			l.broken("%s is ready and no probe says so", c.Name)
-		}
-		n := 0
-		for _, set := range []bool{c.State.Running != nil, c.State.Waiting != nil, c.State.Terminated != nil} {
-			if set {
-				n++
-			}
-		}
-		if n != 1 {
-			l.broken("%s has %d states", c.Name, n)
-		}
-	}
-	l.final(s, st)
-}
-
-// final: a terminal phase that was told, and is on disk, never changes while the
-// pod is wanted; and a pod that had to end has failed.
-func (l *laws) final(s *sim, st *v1.PodStatus) {
-	if s.stop != nil {
-		return
-	}
-	if l.terminal != "" && st.Phase != l.terminal {
-		l.broken("phase %s follows %s, which is final", st.Phase, l.terminal)
-	}
-	ended := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
-	if ended && s.disk != nil && s.disk.Terminal != "" {
-		l.terminal = st.Phase
-	}
-	if k := s.mem.Kept; ended && k != nil && k.Ending != nil && st.Phase != v1.PodFailed {
-		l.broken("a pod that had to end is %s", st.Phase)
-	}
-}
-
-// counts: restart counts never fall while a pod is wanted.
-func (l *laws) counts(s *sim, st *v1.PodStatus) {
-	if s.stop != nil {
-		return
-	}
-	for _, c := range append(slices.Clone(st.ContainerStatuses), st.InitContainerStatuses...) {
-		if was := l.restarts[c.Name]; c.RestartCount < was {
-			l.broken("the restart count of %s falls from %d to %d", c.Name, was, c.RestartCount)
-		}
-		l.restarts[c.Name] = c.RestartCount
-	}
-}
-
-// probed reports whether the newest instance's readiness was ever found good, and
-// not bad since.
-func (l *laws) probed(s *sim, name string) bool {
-	inst := s.obs.Newest(name)
-	if r, ok := s.probes[pod.Probe{Container: name, ID: inst.ID, Kind: pod.ProbeReadiness}]; ok {
-		return r.OK
-	}
-	return s.mem.Kept != nil && slices.Contains(s.mem.Kept.Ready, inst.ID)
 }
 
 // pruned: nothing is remembered of what isn't there any more.
@@ -281,18 +513,34 @@ func (l *laws) pruned(s *sim) {
 	}
 }
 
-// progress: a pod that is neither up nor at its end says what it waits for, and
-// something is under way, or a time is set, or an event is awaited that it names.
-func (l *laws) progress(s *sim, d lifecycle.Decision) {
-	if d.Done || d.Status.Phase == v1.PodSucceeded || d.Status.Phase == v1.PodFailed {
+// wakes: a pod that isn't where it should be waits for an action that is under way, for a
+// time, or for an object that it names; and it says so.
+func (l *laws) wakes(v *view) {
+	d := v.d
+	if !d.Wake.IsZero() && !d.Wake.After(v.in.Now) {
+		l.broken("wakes at once, for ever")
+	}
+	idle := len(v.in.InFlight)+len(d.Actions) == 0
+	if v.in.Stop != nil {
+		if idle && d.Wake.IsZero() && !d.Done {
+			l.broken("a stopping pod waits for nothing")
+		}
 		return
 	}
-	for _, c := range d.Status.Conditions {
-		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
-			return
-		}
+	if d.Status == nil || d.Status.Phase == v1.PodSucceeded || d.Status.Phase == v1.PodFailed || isTrue(d.Status, v1.PodReady) {
+		return
 	}
-	if len(d.Reasons) == 0 {
+	if len(d.Waits) == 0 {
 		l.broken("neither up nor ended, and no reason is given")
+	}
+	if _, waits := l.failed[effortOf(pod.Action{Kind: pod.AdmitPod})]; waits && idle && !l.mayRun(v) && d.Wake.IsZero() {
+		l.broken("the pod waits to be admitted, and nothing wakes it")
+	}
+	for i := range d.Status.ContainerStatuses {
+		c := &d.Status.ContainerStatuses[i]
+		if w := c.State.Waiting; idle && w != nil && w.Reason == "CrashLoopBackOff" && v.current(c.Name) != nil &&
+			(d.Wake.IsZero() || d.Wake.Sub(v.in.Now) > cmp.Or(v.in.Node.MaxBackoff, 300*time.Second)+time.Minute) {
+			l.broken("%s waits for its back-off, and nothing wakes the pod at its end", c.Name)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +15,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/explain"
 )
 
 // dice decide what happens. rapid's make a failure as small as it can be, plain
@@ -88,17 +89,28 @@ func newPlainDice(t testing.TB, seed uint64) plainDice {
 // playPod plays one pod's life, and returns how many decisions that took.
 func playPod(rt dice) int {
 	s := newSim(drawPod(rt))
-	var story []string
+	drawNode(rt, s)
 	for range rt.n("steps", 1, 100) {
-		step := drawStep(rt, s)
-		d := s.decide()
-		story = append(story[max(len(story)-12, 0):], tell(step, d))
-		if len(s.laws.problems) > 0 {
-			rt.Fatalf("%v\n%s", s.laws.problems, strings.Join(story, "\n"))
+		s.play(rt, drawStep(rt, s))
+	}
+	quiesce(rt, s)
+	return s.decided
+}
+
+// play makes one decision after something has happened.
+func (s *sim) play(rt dice, what string) {
+	s.decide()
+	s.story[s.decided%len(s.story)] = happening{what, s.last}
+	if len(s.laws.problems) == 0 {
+		return
+	}
+	text := ""
+	for i := range s.story {
+		if h := s.story[(s.decided+1+i)%len(s.story)]; h.what != "" {
+			text += "\n" + tell(h.what, h.d)
 		}
 	}
-	settle(rt, s)
-	return s.decided
+	rt.Fatalf("%v%s", s.laws.problems, text)
 }
 
 // tell is one step in short, for the story of a failure.
@@ -107,8 +119,8 @@ func tell(step string, d lifecycle.Decision) string {
 	for _, a := range d.Actions {
 		text += fmt.Sprintf("\n    %s %s %s %s", a.Kind, a.Container, a.ID, a.Why)
 	}
-	for _, r := range d.Reasons {
-		text += fmt.Sprintf("\n    because %s %s", r.Container, r.Text)
+	for i := range d.Waits {
+		text += "\n    because " + explain.Named(&d.Waits[i])
 	}
 	if d.Status != nil {
 		text += fmt.Sprintf("\n    %s", d.Status.Phase)
@@ -150,17 +162,38 @@ func drawPod(rt dice) *v1.Pod {
 	return p
 }
 
+// drawNode draws the node's settings, and whether the manifest gives the pod's UID.
+func drawNode(rt dice, s *sim) {
+	switch rt.n("settings", 0, 9) {
+	case 0:
+		s.node.FirstBackoff = time.Second
+	case 1:
+		s.node.MaxBackoff = time.Minute
+	case 2:
+		s.node.ContainerGC = &lifecycle.ContainerGC{PerContainer: rt.n("dead", -1, 2), MinAge: time.Duration(rt.n("age", 0, 60)) * time.Second}
+	case 3:
+		s.base = "1"
+	}
+}
+
 func drawExtras(rt dice, c *v1.Container, sidecar bool) {
 	some := func(label string) bool { return rt.n(label, 0, 3) == 0 }
-	probe := &v1.Probe{}
+	probe := func() *v1.Probe {
+		p := &v1.Probe{}
+		if some("grace of the probe") {
+			grace := int64(rt.n("grace", 0, 60))
+			p.TerminationGracePeriodSeconds = &grace
+		}
+		return p
+	}
 	if some("startup") {
-		c.StartupProbe = probe
+		c.StartupProbe = probe()
 	}
 	if some("liveness") {
-		c.LivenessProbe = probe
+		c.LivenessProbe = probe()
 	}
 	if some("readiness") {
-		c.ReadinessProbe = probe
+		c.ReadinessProbe = &v1.Probe{}
 	}
 	if some("postStart") {
 		c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{}}}
@@ -191,8 +224,11 @@ func drawRules(rt dice, c *v1.Container) {
 		c.RestartPolicy = &p
 	}
 	action := oneOf(rt, "action", []v1.ContainerRestartRuleAction{v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers})
-	c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
-		Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{2}}}}
+	codes := &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{2}}
+	if rt.n("not in", 0, 1) == 1 {
+		codes = &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{0, 1}}
+	}
+	c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: action, ExitCodes: codes}}
 }
 
 // steps are what may happen, each with how often.
@@ -201,7 +237,7 @@ var steps = []struct {
 	step   func(rt dice, s *sim) string
 }{
 	{10, stepSucceed}, {2, stepFail}, {3, stepExit}, {2, stepProbe}, {1, stepAgentRestarts}, {1, stepSandboxDies},
-	{2, stepCancelled}, {2, stepUnheard}, {3, stepTime}, {1, stepStop}, {1, stepEdit}, {1, stepEvict},
+	{2, stepCancelled}, {2, stepUnheard}, {3, stepTime}, {1, stepStop}, {2, stepEdit}, {1, stepEvict}, {1, stepVanish}, {1, stepTriggers}, {1, stepCrashLoop},
 }
 
 func drawStep(rt dice, s *sim) string {
@@ -245,7 +281,39 @@ func stepFail(rt dice, s *sim) string {
 		s.lose(a)
 		return "lose " + string(a.Kind)
 	}
-	s.fail(a, "Broken", "by chance")
+	if a.Kind == pod.StartContainer && rt.n("start error", 0, 1) == 1 {
+		s.startError(a, "no such file")
+	} else {
+		s.fail(a, "Broken", "by chance")
+	}
+	f := s.results[len(s.results)-1].Failure
+	switch a.Kind {
+	case pod.AdmitPod:
+		switch rt.n("how", 0, 7) {
+		case 0, 1:
+			f.Reason, f.Rejected = pod.ReasonNodeAffinity, true
+			return "reject"
+		case 2, 3, 4:
+			f.Wait = pod.WaitForRoom
+		case 5:
+			f.Wait = pod.WaitForRuntime
+		}
+		return "fail AdmitPod, wait for " + string(f.Wait)
+	case pod.StopContainer, pod.StopSandbox, pod.RemoveContainer, pod.RemoveSandbox, pod.ReleaseVolumes, pod.CleanPod,
+		pod.PreStop, pod.PostStart, pod.SaveCheckpoint, pod.Allocate, pod.ResizePod, pod.ResizeContainer:
+		return "fail " + string(a.Kind)
+	}
+	switch how := rt.n("how", 0, 15); {
+	case how < 4 && a.ID == "":
+		f.Awaits = pod.Object{Kind: "configmap", Namespace: "default", Name: "c"}
+		return "fail for want of an object " + string(a.Kind)
+	case how == 4:
+		f.Permanent = true
+	case how == 5:
+		f.NotBefore = s.now.Add(time.Duration(rt.n("not before", 1, 100)) * time.Second)
+	case how == 6:
+		f.Reason = "ErrImagePull"
+	}
 	return "fail " + string(a.Kind)
 }
 
@@ -257,7 +325,66 @@ func stepExit(rt dice, s *sim) string {
 	if c.State == pod.ContainerRunning {
 		s.exit(c, int32(rt.n("code", 0, 2)))
 	}
-	return "exit " + c.Name
+	return "exit " + c.ID
+}
+
+// stepVanish: the runtime loses an instance, or sight of it: then it may run on; or the clock is set back.
+func stepVanish(rt dice, s *sim) string {
+	if len(s.obs.Containers) == 0 {
+		return "nothing"
+	}
+	c := &s.obs.Containers[rt.n("victim", 0, len(s.obs.Containers)-1)]
+	switch what := rt.n("what", 0, 2); {
+	case what == 0:
+		s.clockSetBack(time.Duration(rt.n("seconds", 1, 4000)) * time.Second)
+		return "clock set back"
+	case what == 1 && c.State == pod.ContainerRunning:
+		s.forget(c)
+		return "unknown " + c.ID
+	}
+	id := c.ID
+	s.vanish(id)
+	return "vanish " + id
+}
+
+// stepTriggers: images, room for resources or objects appear.
+func stepTriggers(rt dice, s *sim) string {
+	at := oneOf(rt, "news", []*time.Time{&s.node.ImagesAt, &s.node.ResourcesFreedAt, &s.node.ObjectsAt, &s.node.ObjectsAt})
+	if s.now.After(*at) {
+		*at = s.now
+	}
+	for i := range s.obs.Containers {
+		if c := &s.obs.Containers[i]; c.Ended() && rt.n("surplus", 0, 9) == 0 {
+			s.surplus = append(s.surplus, c.ID)
+		}
+	}
+	return "news"
+}
+
+// stepCrashLoop: one container fails each time it has come up again, while everything else goes well.
+func stepCrashLoop(rt dice, s *sim) string {
+	name, ends := oneOf(rt, "container", s.pod.Spec.Containers).Name, 0
+	for range 60 {
+		c := s.obs.Newest(name)
+		switch {
+		case c != nil && c.State == pod.ContainerRunning:
+			s.exit(c, 1)
+			ends++
+		case len(s.inFlight) > 0:
+			a := s.inFlight[0]
+			s.inFlight = s.inFlight[1:]
+			s.succeed(a)
+		case !s.last.Wake.IsZero():
+			s.now = s.last.Wake
+		default:
+			return "nothing"
+		}
+		if ends == 6 {
+			break
+		}
+		s.play(rt, "crash loop of "+name)
+	}
+	return "crash loop"
 }
 
 func stepProbe(rt dice, s *sim) string {
@@ -272,8 +399,13 @@ func stepProbe(rt dice, s *sim) string {
 // stepAgentRestarts: what was under way may or may not have had its effect.
 func stepAgentRestarts(rt dice, s *sim) string {
 	for _, a := range s.inFlight {
-		if rt.n("effect", 0, 1) == 1 {
+		switch rt.n("effect", 0, 2) {
+		case 0:
 			s.succeed(a)
+		case 1:
+			if c := s.byID(a.ID); a.Kind == pod.StartContainer && c != nil && c.State == pod.ContainerCreated {
+				s.startError(a, "failed to start: context canceled")
+			}
 		}
 	}
 	s.restartAgent()
@@ -332,28 +464,46 @@ func stepTime(rt dice, s *sim) string {
 	return "time passes"
 }
 
+// stepStop: the pod has to go; and when it has to already, it is asked to go sooner.
 func stepStop(rt dice, s *sim) string {
-	if rt.n("really", 0, 5) != 0 {
+	if s.stop == nil && rt.n("really", 0, 5) != 0 {
 		return "nothing"
 	}
-	s.stop = &lifecycle.Stop{At: s.now, Why: "by chance"}
+	stop := lifecycle.Stop{At: s.now, Why: "by chance"}
 	if rt.n("shorter", 0, 1) == 1 {
 		g := time.Duration(rt.n("seconds", 0, 30)) * time.Second
-		s.stop.Grace = &g
+		stop.Grace = &g
 	}
+	if was := s.stop; was != nil && !endsBy(s.pod, stop.At, stop.Grace).Before(endsBy(s.pod, was.At, was.Grace)) {
+		return "nothing"
+	}
+	s.stop = &stop
 	return "stop"
 }
 
+// stepEvict: the node ends the pod; and when it has already, it gives it less time.
 func stepEvict(rt dice, s *sim) string {
-	if rt.n("really", 0, 5) == 0 {
-		s.ending = &pod.Ending{At: s.now, Reason: "Evicted"}
+	if s.ending == nil && rt.n("really", 0, 5) != 0 {
+		return "nothing"
 	}
+	e := pod.PodTermination{At: s.now, Reason: "Evicted", Disruption: rt.n("disruption", 0, 1) == 1}
+	if s.ending != nil || rt.n("grace of its own", 0, 1) == 1 {
+		g := time.Duration(rt.n("seconds", 0, 30)) * time.Second
+		e.Grace = &g
+	}
+	if s.ending == nil && rt.n("preempted", 0, 3) == 0 {
+		e = *admission.Preempted(s.now)
+	}
+	if was := s.ending; was != nil && !endsBy(s.pod, e.At, e.Grace).Before(endsBy(s.pod, was.At, was.Grace)) {
+		return "nothing"
+	}
+	s.ending = &e
 	return "evict"
 }
 
 func stepEdit(rt dice, s *sim) string {
 	c := oneOf(rt, "container", s.pod.Spec.Containers).Name
-	switch rt.n("edit", 0, 3) {
+	switch rt.n("edit", 0, 4) {
 	case 0:
 		s.change(func(p *v1.Pod) {
 			pod.ContainerNamed(p, c).Image = oneOf(rt, "image", []string{"x", "y"})
@@ -369,74 +519,11 @@ func stepEdit(rt dice, s *sim) string {
 				p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "x"}, TargetContainerName: c}}
 			})
 		}
+	case 3: // its RuntimeClass is defined, which makes no other generation
+		s.pod = s.pod.DeepCopy()
+		s.pod.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(int64(rt.n("overhead", 1, 9)), resource.DecimalSI)}
 	default:
 		s.change(func(p *v1.Pod) { p.Labels = map[string]string{"a": "b"} })
 	}
 	return "edit"
-}
-
-// settle lets everything succeed and finds the pod at rest: stopped and gone, or
-// finished, or up and ready.
-func settle(rt dice, s *sim) {
-	clear(s.probes)
-	for range 2000 {
-		s.decide()
-		if len(s.laws.problems) > 0 {
-			rt.Fatalf("%v", s.laws.problems)
-		}
-		news := false
-		for _, p := range s.last.Probes {
-			if _, ok := s.probes[p]; !ok {
-				s.probes[p], news = pod.ProbeResult{Probe: p, OK: true, At: s.now}, true
-			}
-		}
-		switch {
-		case news:
-		case len(s.inFlight) > 0:
-			a := s.inFlight[0]
-			s.inFlight = s.inFlight[1:]
-			s.succeed(a)
-		case s.initRunning() != nil:
-			s.exit(s.initRunning(), 0)
-		case !s.last.Wake.IsZero() && s.pod.Spec.ActiveDeadlineSeconds == nil:
-			s.now = s.last.Wake
-		case !s.last.Wake.IsZero() && !atRest(s):
-			s.now = s.last.Wake
-		default:
-			if !atRest(s) {
-				rt.Fatalf("at rest, but not up, ended or gone: %v, because %v", s.last.Status.Phase, s.last.Reasons)
-			}
-			return
-		}
-	}
-	rt.Fatalf("never comes to rest: %v, because %v", s.last.Status, s.last.Reasons)
-}
-
-// atRest reports whether the pod has come to where it should.
-func atRest(s *sim) bool {
-	if s.stop != nil {
-		return s.last.Done && s.obs.Empty()
-	}
-	if ph := s.last.Status.Phase; ph == v1.PodSucceeded || ph == v1.PodFailed {
-		return !s.mounted || len(s.pod.Spec.Volumes) == 0
-	}
-	for _, c := range s.last.Status.Conditions {
-		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
-			return true
-		}
-	}
-	// A container that has ended for good keeps its pod from being ready.
-	return s.last.Status.Phase == v1.PodRunning && !slices.ContainsFunc(s.last.Reasons, func(r pod.Reason) bool {
-		return !strings.Contains(r.Text, "isn't started again") && !strings.Contains(r.Text, "waits for its target")
-	})
-}
-
-func (s *sim) initRunning() *pod.Container {
-	for i := range s.pod.Spec.InitContainers {
-		c := &s.pod.Spec.InitContainers[i]
-		if inst := s.obs.Newest(c.Name); !pod.IsSidecar(c) && inst != nil && inst.State == pod.ContainerRunning {
-			return s.byID(inst.ID)
-		}
-	}
-	return nil
 }

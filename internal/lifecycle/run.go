@@ -1,15 +1,13 @@
 package lifecycle
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -19,72 +17,78 @@ func (d *decider) run() {
 	if d.restartAll() {
 		return
 	}
+	if !d.admitted() {
+		// What it is granted is on disk from then on.
+		if d.identify() {
+			d.admit()
+		}
+		return
+	}
 	d.measure()
 	up := d.allUp()
 	if !d.mem.Prepared {
-		// A pod that is found running is prepared anew as well: what it has stays,
-		// what is missing is made, and the rooms that prepare learn of it.
+		// A pod that is found running is prepared again as well: what it has stays,
+		// what is missing is made, and the packages that prepare it learn of it.
 		d.prepare(up)
 		if !up {
 			return
 		}
 	}
-	if !d.identified() {
+	if !d.identify() {
 		return
 	}
-	d.endDoomed()
+	d.killContainers()
 	if up {
-		d.whyNotReady()
+		d.addReadinessWaits()
 		d.resize()
 		d.tidy()
 		return
 	}
-	if !d.haveSandbox() || !d.clearElsewhere() {
+	if !d.ensureSandbox() || !d.clearElsewhere() {
 		return
 	}
 	d.startEphemeral()
 	if d.initialize() {
 		d.startMains()
 	}
-	d.whyNotReady()
+	d.addReadinessWaits()
 	d.resize()
 	d.tidy()
 }
 
-// settle finds out whether the pod has run to its end.
-func (d *decider) settle() bool {
-	if k := d.kept(); k.Terminal == "" && k.RestartAll == nil && k.Ending == nil && d.in.Pod != nil {
-		if phase := d.outcome(); phase != "" {
-			d.book.Change(func(k *pod.Kept) { k.Terminal = phase })
-		}
+// recordOutcome puts the terminal phase of a pod into the checkpoint.
+func (d *decider) recordOutcome() {
+	if k := d.checkpoint(); k.Terminal != "" || k.RestartAll != nil || k.Termination != nil {
+		return
 	}
-	d.finished = d.kept().Terminal != ""
-	return d.finished
+	if phase := d.outcome(); phase != "" {
+		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = phase })
+	}
 }
 
-// outcome is the phase in which the pod ends with what its containers came to;
-// empty if it goes on.
+// outcome is the terminal phase that follows from how the pod's containers ended;
+// empty if the pod goes on.
 func (d *decider) outcome() v1.PodPhase {
 	phase := v1.PodSucceeded
-	for i := range d.members {
-		m := &d.members[i]
+	for i := range d.containers {
+		m := &d.containers[i]
 		ended := m.Newest != nil && m.Newest.Ended()
 		switch m.Role {
-		case member.Init:
-			if ended && member.ExitCode(m.Newest) != 0 && !d.again(m) && !d.pastInit() {
+		case container.Init:
+			if ended && container.ExitCode(m.Newest) != 0 && !d.again(m) && !d.pastInit() {
 				return v1.PodFailed
 			}
 			if ended && d.onExit(m) == restart.All {
 				return ""
 			}
-		case member.Main:
+		case container.Main:
 			if !ended || d.again(m) {
 				return ""
 			}
-			if member.ExitCode(m.Newest) != 0 {
+			if container.ExitCode(m.Newest) != 0 {
 				phase = v1.PodFailed
 			}
-		case member.Sidecar:
+		case container.Sidecar:
 			if ended && d.onExit(m) == restart.All {
 				return ""
 			}
@@ -93,14 +97,14 @@ func (d *decider) outcome() v1.PodPhase {
 	return phase
 }
 
-// onExit answers the end of a member's newest instance.
-func (d *decider) onExit(m *member.Member) restart.Answer {
-	return restart.OnExit(d.in.Pod, m.Spec, m.Role, member.ExitCode(m.Newest))
+// onExit returns what follows from the end of a container's newest instance.
+func (d *decider) onExit(m *container.Container) restart.Answer {
+	return restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest))
 }
 
 // again reports whether another instance follows the newest, which has ended.
-func (d *decider) again(m *member.Member) bool {
-	if slices.Contains(d.kept().Renew, m.Newest.ID) {
+func (d *decider) again(m *container.Container) bool {
+	if slices.Contains(d.checkpoint().Renew, m.Newest.ID) {
 		return true
 	}
 	return d.onExit(m) != restart.Stay
@@ -112,14 +116,14 @@ func (d *decider) allUp() bool {
 	if d.sandbox == nil {
 		return false
 	}
-	for i := range d.members {
-		m := &d.members[i]
+	for i := range d.containers {
+		m := &d.containers[i]
 		switch m.Role {
-		case member.Main, member.Sidecar:
-			if !m.Runs() || !m.Hooked {
+		case container.Main, container.Sidecar:
+			if !m.Runs() || !m.PostStartDone {
 				return false
 			}
-		case member.Ephemeral:
+		case container.Ephemeral:
 			if d.mayStart(m) {
 				return false
 			}
@@ -128,54 +132,70 @@ func (d *decider) allUp() bool {
 	return true
 }
 
-// whyNotReady tells which running containers aren't started or ready, and why.
-func (d *decider) whyNotReady() {
-	for i := range d.members {
-		m := &d.members[i]
+// addReadinessWaits adds a wait for each running container that isn't started or ready.
+func (d *decider) addReadinessWaits() {
+	for i := range d.containers {
+		m := &d.containers[i]
 		switch {
-		case m.Runs() && m.NotReady != "" && m.Hooked:
-			d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: "runs, but isn't ready: " + m.NotReady,
-				Advice: "see what it says: `deckhand logs`"})
-		case m.Role == member.Main && m.Newest != nil && m.Newest.Ended() && !d.again(m):
-			d.plan.Because(plan.Wait{Container: m.Spec.Name,
-				Text: fmt.Sprintf("has ended with code %d and isn't started again; the others run on", member.ExitCode(m.Newest))})
+		case m.Runs() && m.NotReady != nil && m.PostStartDone:
+			d.plan.AddWait(*m.NotReady)
+		case m.Role == container.Main && m.Newest != nil && m.Newest.Ended() && !d.again(m):
+			d.plan.AddWait(pod.Wait{Code: pod.WaitEnded, Container: m.Spec.Name, ExitCode: container.ExitCode(m.Newest)})
 		}
 	}
 	for _, g := range d.in.Pod.Spec.ReadinessGates {
 		if status, _ := apistatus.Gate(d.in.Pod, g.ConditionType); status != v1.ConditionTrue {
-			d.plan.Because(plan.Wait{Text: fmt.Sprintf("waits for its readiness gate %s", g.ConditionType)})
+			d.plan.AddWait(pod.Wait{Code: pod.WaitGate, Gate: string(g.ConditionType)})
 		}
 	}
 }
 
-// identified reports whether it is on disk which pod of its UID this is, where the
-// manifest gives the UID. Until then nothing is made that might be taken for
-// another one's after a restart of the agent.
-func (d *decider) identified() bool {
-	if d.kept().Base != d.in.Base {
-		d.book.Change(func(k *pod.Kept) { k.Base = d.in.Base })
+// identify puts into the checkpoint which pod of its UID this is, where the manifest gives the
+// UID, and reports whether that is on disk. Until then nothing is made that might be taken for
+// another pod's after a restart of the agent.
+func (d *decider) identify() bool {
+	if d.checkpoint().Base != d.in.Base {
+		d.draft.Change(func(k *pod.Checkpoint) { k.Base = d.in.Base })
 	}
-	if d.in.Base == "" || d.book.Disk != nil && d.book.Disk.Base == d.in.Base {
+	if d.in.Base == "" || d.draft.Disk != nil && d.draft.Disk.Base == d.in.Base {
 		return true
 	}
-	d.plan.Because(plan.Wait{Text: "is being written down"})
+	d.plan.AddActionWait("", pod.SaveCheckpoint)
 	return false
+}
+
+// admitted reports whether the node lets the pod run. A pod of which an earlier agent made
+// something, or to which it allocated resources, stays admitted, whatever the node is like by now.
+func (d *decider) admitted() bool {
+	return d.mem.Admitted || d.mem.Prepared || d.in.Allocation != nil || !d.in.Observed.Empty()
+}
+
+// admit has the node decide whether it lets the pod run, before anything is made of it.
+func (d *decider) admit() {
+	a := pod.Action{Kind: pod.AdmitPod, Why: "the node has to have what it asks for before anything is made"}
+	switch r, failed := d.plan.Retrying(a); {
+	case !failed:
+		d.plan.AddActionWait("", a.Kind)
+	case r.Failure.Wait != "":
+		d.plan.AddWait(pod.Wait{Code: pod.WaitAdmission, For: r.Failure.Wait, Message: r.Failure.Message, Next: r.At})
+	default:
+		d.plan.AddRetryWait("", a)
+	}
+	d.plan.Do(a)
 }
 
 func (d *decider) prepare(up bool) {
 	a := pod.Action{Kind: pod.PreparePod, PodResources: d.resizing.AtFirst(), Why: "folders, cgroup and volumes come before the sandbox"}
-	if r, ok := d.plan.Retrying(a); ok {
-		d.plan.BecauseFailed("", r)
-	} else if !up {
-		d.plan.Because(plan.Wait{Text: "folders, cgroup and volumes are being prepared"})
+	if !d.plan.AddRetryWait("", a) && !up {
+		d.plan.AddActionWait("", a.Kind)
 	}
 	if d.plan.Do(a) {
 		d.mem.Overhead = d.in.Pod.Spec.Overhead
 	}
 }
 
-// haveSandbox reports whether there is a live sandbox, and works towards one if not.
-func (d *decider) haveSandbox() bool {
+// ensureSandbox works towards a live sandbox, and reports whether there is one.
+func (d *decider) ensureSandbox() bool {
 	if d.sandbox != nil {
 		return true
 	}
@@ -187,13 +207,13 @@ func (d *decider) haveSandbox() bool {
 	// Whatever still runs in a dead sandbox ends before its successor starts:
 	// never two instances of one container.
 	if len(d.sandboxes()) > 0 {
-		if !d.ender.StopAll(d.ender.Term(d.in.Now, nil, "its sandbox is gone")) {
-			d.plan.Because(plan.Wait{Text: "its sandbox is gone, what is left in it is being stopped"})
+		if !d.terminator.StopAll(d.terminator.Term(d.in.Now, nil, "its sandbox is gone")) {
+			d.plan.AddWait(pod.Wait{Code: pod.WaitSandboxGone})
 			return false
 		}
 		for i := range d.sandboxes() {
 			if !d.stopSandbox(&d.sandboxes()[i], "the sandbox is not ready") {
-				d.plan.Because(plan.Wait{Text: "the old sandbox is being taken down"})
+				d.plan.AddActionWait("", pod.StopSandbox)
 				return false
 			}
 		}
@@ -201,27 +221,24 @@ func (d *decider) haveSandbox() bool {
 	d.tidySandboxes()
 	if due := d.sandboxDue(); d.in.Now.Before(due) {
 		d.plan.WakeAt(due)
-		d.plan.Because(plan.Wait{Text: "its sandbox ended soon after it was made; a wait before the next one", Next: due,
-			Advice: "check the runtime and its network: the runtime's log says why sandboxes end"})
+		d.plan.AddWait(pod.Wait{Code: pod.WaitSandboxBackOff, Next: due})
 		return false
 	}
 	a := pod.Action{Kind: pod.CreateSandbox, Attempt: int(attempt), Why: "the pod has no live sandbox"}
-	if r, ok := d.plan.Retrying(a); ok {
-		d.plan.BecauseFailed("", r)
-	} else {
-		d.plan.Because(plan.Wait{Text: "the sandbox is being created"})
+	if !d.plan.AddRetryWait("", a) {
+		d.plan.AddActionWait("", a.Kind)
 	}
 	if d.plan.Do(a) && attempt > 0 {
-		d.plan.Event(v1.EventTypeNormal, "SandboxChanged", "", "Pod sandbox changed, it will be killed and re-created.")
+		d.plan.Tell(pod.ReasonSandboxChanged)
 	}
 	return false
 }
 
-// shortLived is how soon after its making a sandbox's end counts as a failure.
+// shortLived is how soon after its creation the end of a sandbox counts as a failure.
 const shortLived = 30 * time.Second
 
-// sandboxDue is when the next sandbox may be made: at once, unless the last one was
-// made just before.
+// sandboxDue is when the next sandbox may be created: at once, unless the last one was
+// created just before.
 func (d *decider) sandboxDue() time.Time {
 	list := d.sandboxes()
 	if len(list) == 0 {
@@ -234,15 +251,15 @@ func (d *decider) sandboxDue() time.Time {
 	return last.CreatedAt.Add(min(time.Second<<min(last.Attempt, 5), shortLived))
 }
 
-// clearElsewhere reports whether nothing runs outside the live sandbox, and works
-// towards that: a container's successor must not start beside it.
+// clearElsewhere stops what runs outside the live sandbox, and reports whether nothing
+// does: a container's successor must not start beside it.
 func (d *decider) clearElsewhere() bool {
 	free := true
 	list := d.instances()
 	for i := range list {
 		if c := &list[i]; c.State == pod.ContainerRunning && c.SandboxID != d.sandbox.ID {
-			d.ender.Stop(c, d.ender.Term(d.in.Now, nil, "its sandbox was replaced"))
-			d.plan.Because(plan.Wait{Container: c.Name, Text: "an instance in an older sandbox is being stopped"})
+			d.terminator.Stop(c, d.terminator.Term(d.in.Now, nil, "its sandbox was replaced"))
+			d.plan.AddWait(pod.Wait{Code: pod.WaitOldInstance, Container: c.Name})
 			free = false
 		}
 	}
@@ -255,24 +272,24 @@ func (d *decider) clearElsewhere() bool {
 func (d *decider) initialize() bool {
 	initialized := d.pastInit()
 	ready := true
-	for i := range d.members {
-		m := &d.members[i]
+	for i := range d.containers {
+		m := &d.containers[i]
 		switch m.Role {
-		case member.Sidecar:
+		case container.Sidecar:
 			if d.start(m) || !m.Runs() || !m.Started {
 				if !initialized {
 					return false
 				}
 				ready = false
 			}
-		case member.Init:
+		case container.Init:
 			if initialized || m.Succeeded() {
 				continue
 			}
 			if !m.Runs() {
 				d.start(m)
 			} else {
-				d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: "init container is running"})
+				d.plan.AddWait(pod.Wait{Code: pod.WaitInit, Container: m.Spec.Name})
 			}
 			return false
 		}
@@ -281,11 +298,11 @@ func (d *decider) initialize() bool {
 	return ready || initialized
 }
 
-// pastInit reports whether a main container was made in this sandbox: then the
-// init containers succeeded, even if their remains are gone.
+// pastInit reports whether a main container was created in this sandbox: then the
+// init containers succeeded, even if they are removed since.
 func (d *decider) pastInit() bool {
-	for i := range d.members {
-		if m := &d.members[i]; m.Role == member.Main && m.Current != nil {
+	for i := range d.containers {
+		if m := &d.containers[i]; m.Role == container.Main && m.Current != nil {
 			return true
 		}
 	}

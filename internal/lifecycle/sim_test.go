@@ -9,9 +9,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/grant"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // epoch is when every simulated pod is first seen.
@@ -23,9 +23,10 @@ type sim struct {
 	now      time.Time
 	pod      *v1.Pod
 	stop     *lifecycle.Stop
-	ending   *pod.Ending
+	ending   *pod.PodTermination
 	node     lifecycle.Node
 	surplus  []string
+	base     string
 	obs      pod.Observed
 	inFlight []pod.Action
 	results  []pod.Result
@@ -36,16 +37,34 @@ type sim struct {
 	probes map[pod.Probe]pod.ProbeResult
 	// allocation and disk outlive the agent; disk is what was kept last.
 	allocation *pod.Allocation
-	disk       *pod.Kept
+	disk       *pod.Checkpoint
+	// judge is the node that the pod is to be admitted to.
+	judge judge
 	// mounted says that the pod's volumes are there.
 	mounted bool
+	// lost holds the IDs of instances that run though the runtime doesn't know that.
+	lost map[string]bool
+	// ended holds the IDs of sandboxes that were stopped: runtimes start nothing in them.
+	ended map[string]bool
+	// resources are those that instances have, allowed those that the pod's control group does.
+	resources map[string]v1.ResourceRequirements
+	allowed   *pod.Allocation
+	// overhead is what the pod was prepared for last.
+	overhead v1.ResourceList
 	// cancelled holds targets whose action the core no longer wants.
 	cancelled map[string]bool
 	// record, if set, is told of every decision.
 	record func(lifecycle.Input, lifecycle.Decision)
 	laws   laws
-	// decided counts decisions.
+	// decided counts decisions, story are the last of them.
 	decided int
+	story   [12]happening
+}
+
+// happening is a step and what was decided then.
+type happening struct {
+	what string
+	d    lifecycle.Decision
 }
 
 func newSim(p *v1.Pod) *sim {
@@ -53,7 +72,8 @@ func newSim(p *v1.Pod) *sim {
 		p.Generation = 1
 	}
 	return &sim{now: epoch, pod: p, cancelled: map[string]bool{}, probes: map[pod.Probe]pod.ProbeResult{},
-		node: lifecycle.Node{HostIPs: []string{"192.0.2.1"}, RuntimeName: "containerd"}, laws: newLaws()}
+		lost: map[string]bool{}, ended: map[string]bool{}, resources: map[string]v1.ResourceRequirements{},
+		node: lifecycle.Node{HostIPs: []string{"192.0.2.1"}, RuntimeName: "containerd"}, laws: newLaws(), judge: newJudge()}
 }
 
 // decide makes one decision and begins its actions.
@@ -61,8 +81,8 @@ func (s *sim) decide() lifecycle.Decision {
 	obs := s.obs
 	obs.Sandboxes = slices.Clone(s.obs.Sandboxes)
 	obs.Containers = slices.Clone(s.obs.Containers)
-	in := lifecycle.Input{Now: s.now, Pod: s.pod, Stop: s.stop, Ending: s.ending, Observed: &obs, InFlight: slices.Clone(s.inFlight),
-		Results: s.results, Memory: s.mem, Node: s.node, Allocation: s.allocation, Surplus: s.surplus}
+	in := lifecycle.Input{Now: s.now, Pod: s.pod, Base: s.base, Stop: s.stop, Termination: s.ending, Observed: &obs, InFlight: slices.Clone(s.inFlight),
+		Results: s.results, Memory: s.mem, Node: s.node, Allocation: s.allocation, ExcessContainers: s.surplus}
 	for _, p := range s.last.Probes {
 		if r, ok := s.probes[p]; ok {
 			in.Probes = append(in.Probes, r)
@@ -73,16 +93,17 @@ func (s *sim) decide() lifecycle.Decision {
 	if s.record != nil {
 		s.record(in, d)
 	}
+	s.laws.judge(s, &in, &d)
 	s.results, s.mem, s.last = nil, d.Memory, d
-	s.laws.landed(in.Results)
-	s.laws.recall(s, d)
-	s.laws.begun(s, d)
 	s.inFlight = append(s.inFlight, d.Actions...)
+	if slices.ContainsFunc(d.Actions, func(a pod.Action) bool { return a.Kind == pod.PreparePod }) {
+		s.overhead = s.pod.Spec.Overhead
+	}
 	for _, t := range d.Cancel {
 		s.cancelled[t] = true
 	}
 	maps.DeleteFunc(s.probes, func(p pod.Probe, _ pod.ProbeResult) bool { return !slices.Contains(d.Probes, p) })
-	s.laws.check(s)
+	s.laws.world(s)
 	return d
 }
 
@@ -101,15 +122,23 @@ func (s *sim) take(kind pod.ActionKind, name string) (pod.Action, error) {
 func (s *sim) succeed(a pod.Action) {
 	r := pod.Result{Action: a, At: s.now}
 	switch a.Kind {
+	case pod.AdmitPod:
+		if s.allocation == nil {
+			s.allocation = allocated.Of(s.pod)
+		}
 	case pod.PreparePod:
 		s.mounted = true
-		if s.allocation == nil {
-			s.allocation = grant.Of(s.pod)
+		if s.allowed = a.PodResources; s.allowed == nil {
+			s.allowed = s.allocation
 		}
 	case pod.Allocate:
-		s.allocation = grant.Of(s.pod)
-	case pod.Keep:
-		s.disk = a.Kept
+		s.allocation = allocated.Of(s.pod)
+	case pod.ResizePod:
+		s.allowed = a.PodResources
+	case pod.ResizeContainer:
+		s.resources[a.ID] = *a.Resources
+	case pod.SaveCheckpoint:
+		s.disk = a.Checkpoint
 	case pod.ReleaseVolumes:
 		s.mounted = false
 	case pod.CleanPod:
@@ -123,10 +152,11 @@ func (s *sim) succeed(a pod.Action) {
 	case pod.CreateContainer:
 		r.ID = s.create(a)
 	case pod.StartContainer:
-		if c := s.byID(a.ID); c != nil && c.State == pod.ContainerCreated {
+		if c := s.byID(a.ID); c != nil && c.State == pod.ContainerCreated && !s.ended[c.SandboxID] {
 			c.State, c.StartedAt = pod.ContainerRunning, s.now
 		}
 	case pod.StopContainer:
+		delete(s.lost, a.ID)
 		if c := s.byID(a.ID); c != nil && c.State == pod.ContainerRunning {
 			s.exit(c, 143)
 		}
@@ -137,6 +167,7 @@ func (s *sim) succeed(a pod.Action) {
 		s.obs.Sandboxes = slices.DeleteFunc(s.obs.Sandboxes, func(b pod.Sandbox) bool { return b.ID == a.ID })
 		s.obs.Containers = slices.DeleteFunc(s.obs.Containers, func(c pod.Container) bool { return c.SandboxID == a.ID })
 	case pod.RemoveContainer:
+		delete(s.lost, a.ID)
 		s.obs.Containers = slices.DeleteFunc(s.obs.Containers, func(c pod.Container) bool { return c.ID == a.ID })
 	}
 	s.results = append(s.results, r)
@@ -146,15 +177,18 @@ func (s *sim) create(a pod.Action) string {
 	s.nextID++
 	c := pod.Container{ID: fmt.Sprintf("%s%d", a.Container, s.nextID), Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt,
 		State: pod.ContainerCreated, CreatedAt: s.now, ImageRef: a.ImageRef, Backoff: a.Backoff}
-	c.Made = &pod.Made{Resources: a.Resources, PodLimits: grant.PodWide(s.allocation)}
+	c.CreatedWith = &pod.CreatedWith{Resources: a.Resources, PodLimits: allocated.PodWide(s.allocation)}
 	if spec := pod.ContainerNamed(s.pod, a.Container); spec != nil {
 		c.Image = spec.Image
 		if a.Resources == nil {
-			c.Made.Resources = &spec.Resources
+			c.CreatedWith.Resources = &spec.Resources
 		}
 		if spec.Lifecycle != nil {
-			c.Made.PreStop = spec.Lifecycle.PreStop
+			c.CreatedWith.PreStop = spec.Lifecycle.PreStop
 		}
+	}
+	if c.CreatedWith.Resources != nil {
+		s.resources[c.ID] = *c.CreatedWith.Resources
 	}
 	s.obs.Containers = append(s.obs.Containers, c)
 	sort.SliceStable(s.obs.Containers, func(i, j int) bool { return s.obs.Containers[i].Attempt > s.obs.Containers[j].Attempt })
@@ -162,7 +196,7 @@ func (s *sim) create(a pod.Action) string {
 }
 
 func (s *sim) fail(a pod.Action, reason, message string) {
-	s.results = append(s.results, pod.Result{Action: a, At: s.now, Failure: &pod.Failure{Reason: reason, Message: message}})
+	s.results = append(s.results, pod.Result{Action: a, At: s.now, Failure: &pod.Failure{Reason: pod.Reason(reason), Message: message}})
 }
 
 // lose ends an action whose effect came about, while its answer got lost.
@@ -170,6 +204,43 @@ func (s *sim) lose(a pod.Action) {
 	s.succeed(a)
 	s.results = s.results[:len(s.results)-1]
 	s.fail(a, "Lost", "the answer was lost")
+}
+
+// startError ends a start as runtimes do: the instance has ended, and never ran.
+func (s *sim) startError(a pod.Action, message string) {
+	s.fail(a, "RunContainerError", message)
+	if c := s.byID(a.ID); c != nil && c.State == pod.ContainerCreated {
+		s.exit(c, 128)
+		c.Reason, c.Message = "StartError", message
+	}
+}
+
+// forget has the runtime lose sight of a running instance, which may run on.
+func (s *sim) forget(c *pod.Container) {
+	c.State, c.FinishedAt = pod.ContainerUnknown, s.now
+	s.lost[c.ID] = true
+}
+
+// vanish removes an instance without the agent.
+func (s *sim) vanish(id string) {
+	delete(s.lost, id)
+	s.obs.Containers = slices.DeleteFunc(s.obs.Containers, func(c pod.Container) bool { return c.ID == id })
+}
+
+// clockSetBack sets the node's clock back. The agent's own times go by a clock that nobody
+// sets; so it is what the runtime recorded that lies ahead.
+func (s *sim) clockSetBack(by time.Duration) {
+	for i := range s.obs.Sandboxes {
+		s.obs.Sandboxes[i].CreatedAt = s.obs.Sandboxes[i].CreatedAt.Add(by)
+	}
+	for i := range s.obs.Containers {
+		c := &s.obs.Containers[i]
+		for _, t := range [...]*time.Time{&c.CreatedAt, &c.StartedAt, &c.FinishedAt} {
+			if !t.IsZero() {
+				*t = t.Add(by)
+			}
+		}
+	}
 }
 
 func (s *sim) byID(id string) *pod.Container {
@@ -190,13 +261,19 @@ func (s *sim) exit(c *pod.Container, code int32) {
 }
 
 func (s *sim) endSandbox(id string, code int32) {
+	s.ended[id] = true
 	for i := range s.obs.Sandboxes {
 		if s.obs.Sandboxes[i].ID == id {
 			s.obs.Sandboxes[i].State = pod.SandboxNotReady
 		}
 	}
 	for i := range s.obs.Containers {
-		if c := &s.obs.Containers[i]; c.SandboxID == id && c.State == pod.ContainerRunning {
+		c := &s.obs.Containers[i]
+		if c.SandboxID != id {
+			continue
+		}
+		delete(s.lost, c.ID)
+		if c.State == pod.ContainerRunning {
 			s.exit(c, code)
 		}
 	}
@@ -205,11 +282,11 @@ func (s *sim) endSandbox(id string, code int32) {
 // restartAgent loses what the agent held in memory. Actions under way are lost
 // too: whether they had an effect is for the caller to say first.
 func (s *sim) restartAgent() {
-	s.mem, s.inFlight, s.results = lifecycle.Memory{Kept: s.disk, Saved: s.disk}, nil, nil
+	s.mem, s.inFlight, s.results = lifecycle.Memory{Checkpoint: s.disk, OnDisk: s.disk}, nil, nil
 	s.last.Probes = nil
 	clear(s.cancelled)
 	clear(s.probes)
-	s.laws.restarted()
+	s.laws.restarted(s.disk)
 }
 
 // change edits the pod's spec in place.

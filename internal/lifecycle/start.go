@@ -5,9 +5,7 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -16,8 +14,8 @@ import (
 // startMains starts the main containers in their order: one begins when those
 // before it have started (with their postStart hooks), failed or wait for another try.
 func (d *decider) startMains() {
-	for i := range d.members {
-		if m := &d.members[i]; m.Role == member.Main && d.start(m) {
+	for i := range d.containers {
+		if m := &d.containers[i]; m.Role == container.Main && d.start(m) {
 			return
 		}
 	}
@@ -26,13 +24,13 @@ func (d *decider) startMains() {
 // startEphemeral starts ephemeral containers, whatever the others do: they are
 // there to find out what is wrong with them (KEP-277).
 func (d *decider) startEphemeral() {
-	for i := range d.members {
-		m := &d.members[i]
-		if m.Role != member.Ephemeral || !d.mayStart(m) {
+	for i := range d.containers {
+		m := &d.containers[i]
+		if m.Role != container.Ephemeral || !d.mayStart(m) {
 			continue
 		}
-		if t := d.members.Named(m.Target); m.Target != "" && (t == nil || !t.Runs()) {
-			d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: "waits for its target container " + m.Target + " to run"})
+		if t := d.containers.Named(m.Target); m.Target != "" && (t == nil || !t.Runs()) {
+			d.plan.AddWait(pod.Wait{Code: pod.WaitTarget, Container: m.Spec.Name, Other: m.Target})
 			continue
 		}
 		d.start(m)
@@ -40,7 +38,7 @@ func (d *decider) startEphemeral() {
 }
 
 // mayStart reports whether an ephemeral container has never been started.
-func (d *decider) mayStart(m *member.Member) bool {
+func (d *decider) mayStart(m *container.Container) bool {
 	if m.Newest == nil {
 		return d.mem.Attempts[m.Spec.Name] == 0
 	}
@@ -49,13 +47,13 @@ func (d *decider) mayStart(m *member.Member) bool {
 
 // start brings one container nearer to running. It reports whether that is under
 // way, so that the next one has to wait.
-func (d *decider) start(m *member.Member) bool {
+func (d *decider) start(m *container.Container) bool {
 	name := m.Spec.Name
 	if kind, ok := d.plan.Busy("container/" + name); ok {
-		d.plan.Because(plan.Wait{Container: name, Text: inWords(kind, m.Spec)})
+		d.addActionWait(m, kind)
 		return true
 	}
-	if d.clearAside(name) {
+	if d.clearAbortedStart(name) {
 		return true
 	}
 	if cur := m.Current; cur != nil {
@@ -71,14 +69,16 @@ func (d *decider) start(m *member.Member) bool {
 	if d.clearNewest(m) {
 		return true
 	}
-	if due, waits := d.restartDue(m); waits {
+	if due, delay, key := d.backoff(m); d.in.Now.Before(due) {
+		d.tellBackoff(name, key, delay)
 		d.plan.WakeAt(due)
-		text := "back-off before it is started again"
+		w := pod.Wait{Code: pod.WaitBackOff, Container: name, Next: due}
 		if m.Newest != nil {
-			text += fmt.Sprintf(" after it ended with code %d", member.ExitCode(m.Newest))
+			w.ExitCode = container.ExitCode(m.Newest)
+		} else { // its instances were removed
+			w.ExitCode = d.checkpoint().Carried[name].Last.ExitCode
 		}
-		d.plan.Because(plan.Wait{Container: name, Text: text, Next: due,
-			Advice: "see why it ended: `deckhand logs --previous`"})
+		d.plan.AddWait(w)
 		return false
 	}
 	if m.Newest != nil && !d.mayFollow(m) {
@@ -87,101 +87,91 @@ func (d *decider) start(m *member.Member) bool {
 	return d.startNew(m)
 }
 
-// clearNewest removes what is in the way of a member's next instance: one that was
-// made and never ran (its number is used again), or one of which the runtime doesn't know
-// whether it still runs. It reports whether that is to be waited for.
-func (d *decider) clearNewest(m *member.Member) bool {
+// clearNewest removes what is in the way of a container's next instance: one that was
+// created and never ran (its number is used again), or one of which the runtime doesn't know
+// whether it still runs. It reports whether there is one.
+func (d *decider) clearNewest(m *container.Container) bool {
 	inst := m.Newest
 	if inst == nil {
 		return false
 	}
 	a := pod.Action{Container: inst.Name, ID: inst.ID, Attempt: inst.Attempt}
+	w := pod.Wait{Container: inst.Name}
 	switch {
 	case inst.State == pod.ContainerCreated:
-		a.Kind, a.Why = pod.RemoveContainer, "it never ran and can't be used any more"
+		w.Code, a.Kind, a.Why = pod.WaitUnusable, pod.RemoveContainer, "it never ran and can't be used any more"
 	case inst.State == pod.ContainerUnknown && !d.mem.Stopped[inst.ID] && d.mayFollow(m):
-		a.Kind, a.Why = pod.StopContainer, "the runtime doesn't know whether it still runs"
+		w.Code, a.Kind, a.Why = pod.WaitUnknown, pod.StopContainer, "the runtime doesn't know whether it still runs"
 	default:
 		return false
 	}
-	d.plan.Because(plan.Wait{Container: inst.Name, Text: "its last instance is cleared away: " + a.Why})
-	d.plan.BecauseRetried(inst.Name, a)
+	d.plan.AddWait(w)
+	d.plan.AddRetryWait(inst.Name, a)
 	d.plan.Do(a)
 	return true
 }
 
-// mayFollow reports whether another instance follows a member's newest, which has
+// mayFollow reports whether another instance follows a container's newest, which has
 // ended. Init containers run again in a new sandbox.
-func (d *decider) mayFollow(m *member.Member) bool {
-	return d.again(m) || m.Role == member.Init && m.Current == nil
+func (d *decider) mayFollow(m *container.Container) bool {
+	return d.again(m) || m.Role == container.Init && m.Current == nil
 }
 
-// restartDue is when a member's next instance may be started, if that is still to
-// be waited for.
-func (d *decider) restartDue(m *member.Member) (due time.Time, waits bool) {
-	due, delay, told := d.backoff(m)
-	if !d.in.Now.Before(due) {
-		return time.Time{}, false
-	}
-	d.tellBackoff(m.Spec.Name, told, delay)
-	return due, true
-}
-
-// backoff is when a member's next instance may be started, how long that is after the
-// last one ended, and by what name to tell that once. It is at once for one that never
-// ran, one that was ended to be renewed, and an init container that has succeeded and
+// backoff is when a container's next instance may be started, how long that is after the
+// last one ended, and a key by which its event is recorded once. It is at once for one that never
+// ran, one that was killed to be renewed, and an init container that has succeeded and
 // runs again in a new sandbox.
-func (d *decider) backoff(m *member.Member) (due time.Time, delay time.Duration, told string) {
+func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Duration, key string) {
 	inst := m.Newest
 	var ended time.Time
-	switch c, carried := d.kept().Carried[m.Spec.Name]; {
+	switch c, carried := d.checkpoint().Carried[m.Spec.Name]; {
 	case inst == nil && carried && c.Last != nil:
-		ended, delay, told = c.Last.FinishedAt.Time, c.Delay, fmt.Sprintf("carried %d", c.Attempt)
-	case inst == nil || slices.Contains(d.kept().Renew, inst.ID) || !d.again(m) || m.Role == member.Init && member.ExitCode(inst) == 0:
+		ended, delay, key = c.Last.FinishedAt.Time, c.Delay, fmt.Sprintf("carried %d", c.Attempt)
+	case inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || m.Role == container.Init && container.ExitCode(inst) == 0:
 		return time.Time{}, 0, ""
 	default:
-		ended, delay, told = inst.FinishedAt, restart.Delay(inst), inst.ID
+		ended, delay, key = inst.FinishedAt, restart.Delay(inst), inst.ID
 	}
 	delay = restart.Capped(delay, d.in.Node.MaxBackoff)
-	return restart.After(ended, delay, d.in.Now), delay, told
+	return restart.After(ended, delay, d.in.Now), delay, key
 }
 
-// hook runs the postStart hook of a running container that hasn't had it. It
-// reports whether that is to be waited for.
-func (d *decider) hook(m *member.Member) bool {
-	if m.Hooked {
+// hook runs the postStart hook of a running container unless that is done. It
+// reports whether the container has to wait for it.
+func (d *decider) hook(m *container.Container) bool {
+	if m.PostStartDone {
 		return false
 	}
 	if _, failed := d.mem.HookFailed[m.Current.ID]; failed {
 		return true
 	}
-	if _, ending := d.mem.Kills[m.Current.ID]; ending {
+	if _, terminating := d.mem.Kills[m.Current.ID]; terminating {
 		return true
 	}
-	d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: "its postStart hook is running"})
+	d.addActionWait(m, pod.PostStart)
 	d.plan.Do(pod.Action{Kind: pod.PostStart, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt, Why: "it comes before the container counts as started"})
 	return true
 }
 
-// startNew makes the image present and the next instance from it.
-func (d *decider) startNew(m *member.Member) bool {
+// startNew ensures the image and creates the next instance from it.
+func (d *decider) startNew(m *container.Container) bool {
 	name := m.Spec.Name
 	ref := d.mem.Images[name]
 	if ref == "" {
 		return d.bring(m, pod.Action{Kind: pod.EnsureImage, Container: name, Image: m.Spec.Image, Why: "its image has to be present"})
 	}
 	a := pod.Action{Kind: pod.CreateContainer, Container: name, SandboxID: d.sandbox.ID, ImageRef: ref, Attempt: d.nextAttempt(m),
-		Backoff: d.nextBackoff(m), Resources: d.grantedTo(m), Why: "it never ran"}
-	if c, ok := d.kept().Carried[name]; ok && m.Newest == nil && c.Last != nil {
+		Backoff: d.nextBackoff(m), Resources: d.allocatedTo(m), Why: "it never ran"}
+	if c, ok := d.checkpoint().Carried[name]; ok && m.Newest == nil && c.Last != nil {
 		a.Why = fmt.Sprintf("the last instance ended with code %d (%s) and was removed", c.Last.ExitCode, c.Last.Reason)
 	} else if m.Newest != nil {
-		a.Why = fmt.Sprintf("the last instance ended with code %d (%s)", member.ExitCode(m.Newest), m.Newest.Reason)
+		a.Why = fmt.Sprintf("the last instance ended with code %d (%s)", container.ExitCode(m.Newest), m.Newest.Reason)
 	}
 	return d.bring(m, a)
 }
 
-// nextAttempt numbers a member's next instance.
-func (d *decider) nextAttempt(m *member.Member) int {
+// nextAttempt is the number of a container's next instance.
+func (d *decider) nextAttempt(m *container.Container) int {
 	n := d.mem.Attempts[m.Spec.Name]
 	switch {
 	case m.Newest == nil:
@@ -193,63 +183,54 @@ func (d *decider) nextAttempt(m *member.Member) int {
 	return max(n, m.Newest.Attempt+1)
 }
 
-// nextBackoff is recorded on a member's next instance. One that was ended to be
+// nextBackoff is recorded on a container's next instance. One that was killed to be
 // renewed hasn't failed.
-func (d *decider) nextBackoff(m *member.Member) time.Duration {
+func (d *decider) nextBackoff(m *container.Container) time.Duration {
 	if m.Newest == nil {
-		return d.kept().Carried[m.Spec.Name].Backoff
+		return d.checkpoint().Carried[m.Spec.Name].Backoff
 	}
-	if slices.Contains(d.kept().Renew, m.Newest.ID) {
+	if slices.Contains(d.checkpoint().Renew, m.Newest.ID) {
 		return 0
 	}
 	return restart.Next(m.Newest, d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)
 }
 
-// bring begins an action on a container, or says how long it has to wait.
-func (d *decider) bring(m *member.Member, a pod.Action) bool {
+// bring begins an action on a container, or adds the wait for its back-off.
+func (d *decider) bring(m *container.Container, a pod.Action) bool {
 	if r, ok := d.plan.Waits(a); ok {
 		d.plan.WakeAt(r.At)
 		d.tellPullBackoff(m, a, r)
-		d.plan.BecauseFailed(m.Spec.Name, r)
+		d.plan.AddRetryWait(m.Spec.Name, a)
 		return false
 	}
-	d.plan.Because(plan.Wait{Container: m.Spec.Name, Text: inWords(a.Kind, m.Spec)})
+	d.addActionWait(m, a.Kind)
 	return d.plan.Do(a)
 }
 
-// tellPullBackoff gives the BackOff event of an image, once for each failed pull.
-func (d *decider) tellPullBackoff(m *member.Member, a pod.Action, r plan.Retry) {
+// tellPullBackoff records the BackOff event of an image, once for each failed pull.
+func (d *decider) tellPullBackoff(m *container.Container, a pod.Action, r plan.Retry) {
 	told := fmt.Sprintf("pull %d", r.Count)
-	if a.Kind != pod.EnsureImage || r.Failure.Reason != errImagePull || d.mem.BackoffTold[m.Spec.Name] == told {
+	if a.Kind != pod.EnsureImage || r.Failure.Reason != pod.ReasonErrImagePull || d.mem.BackoffTold[m.Spec.Name] == told {
 		return
 	}
 	d.mem.BackoffTold[m.Spec.Name] = told
-	d.plan.Event(v1.EventTypeNormal, "BackOff", m.Spec.Name, fmt.Sprintf("Back-off pulling image %q", m.Spec.Image))
+	d.plan.TellPullBackOff(m.Spec.Name, m.Spec.Image)
 }
 
-// ImageWait is the reason of a container whose image is being made present: who tells
-// reasons may add how far its pull is.
-func ImageWait(image string) string { return "waits for image " + image }
-
-func inWords(kind pod.ActionKind, c *v1.Container) string {
-	switch kind {
-	case pod.EnsureImage:
-		return ImageWait(c.Image)
-	case pod.CreateContainer:
-		return "is being created"
-	case pod.PostStart:
-		return "its postStart hook is running"
-	default:
-		return "is being started"
+// addActionWait adds the wait for an action on a container.
+func (d *decider) addActionWait(m *container.Container, kind pod.ActionKind) {
+	w := pod.Wait{Code: pod.WaitAction, Container: m.Spec.Name, Action: kind}
+	if kind == pod.EnsureImage {
+		w.Image = m.Spec.Image
 	}
+	d.plan.AddWait(w)
 }
 
-// tellBackoff gives the BackOff event, once for each instance that ended.
+// tellBackoff records the BackOff event, once for each instance that ended.
 func (d *decider) tellBackoff(name, instance string, delay time.Duration) {
 	if d.mem.BackoffTold[name] == instance {
 		return
 	}
 	d.mem.BackoffTold[name] = instance
-	d.plan.Event(v1.EventTypeWarning, "BackOff", name, fmt.Sprintf("Back-off %s restarting failed container %s in pod %s_%s(%s)",
-		delay, name, d.in.Pod.Name, d.in.Pod.Namespace, d.in.Pod.UID))
+	d.plan.TellCrashBackOff(d.in.Pod, name, delay)
 }

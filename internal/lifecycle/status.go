@@ -1,41 +1,31 @@
 package lifecycle
 
 import (
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/resizing"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Waiting reasons of the API, as kubectl and everybody's dashboards know them.
-const (
-	waitingContainerCreating = "ContainerCreating"
-	waitingPodInitializing   = "PodInitializing"
-	waitingCrashLoop         = "CrashLoopBackOff"
-	waitingImagePullBackOff  = "ImagePullBackOff"
-	errImagePull             = "ErrImagePull"
-)
-
-// status builds the pod's API status from this decision.
-func (d *decider) status() *v1.PodStatus {
+// buildStatus builds the pod's API status from this decision, and remembers it.
+func (d *decider) buildStatus() *v1.PodStatus {
 	f := &apistatus.Facts{
 		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,
 		StartTime: d.started, Initialized: d.initialized(), Stopping: d.in.Stop != nil,
-		Terminal: d.kept().Terminal, Ended: d.hasEnded(), Ending: d.kept().Ending, Last: d.mem.Status,
+		Terminal: d.checkpoint().Terminal, Ended: d.hasEnded(), Termination: d.checkpoint().Termination, Last: d.mem.Status,
 	}
 	if d.sandbox != nil && !d.mem.Stopped[d.sandbox.ID] {
 		f.Sandbox = d.sandbox
 	}
-	f.AllRestarting = d.allRestarting()
-	d.resizeConditions(f)
-	f.Members = make([]apistatus.Container, len(d.members))
-	for i := range d.members {
-		f.Members[i] = d.facts(&d.members[i], f.Initialized)
+	f.AllRestarting = d.checkpoint().RestartAll
+	d.addResize(f)
+	f.Containers = make([]apistatus.Container, len(d.containers))
+	for i := range d.containers {
+		f.Containers[i] = d.facts(&d.containers[i], f.Initialized)
 	}
 	st := apistatus.Build(f)
 	d.mem.Status = st
@@ -45,28 +35,28 @@ func (d *decider) status() *v1.PodStatus {
 // hasEnded reports whether nothing runs any more or is about to, and never will for
 // a pod that was found ended by this agent. Ephemeral containers don't count.
 func (d *decider) hasEnded() bool {
-	if d.mem.Status == nil && d.book.Disk != nil && d.book.Disk.Terminal != "" {
-		return true // it may have been told, and that is final
+	if d.mem.Status == nil && d.draft.Disk != nil && d.draft.Disk.Terminal != "" {
+		return true // it may have been reported, and that is final
 	}
 	if _, making := d.making(); making || !d.durable() {
-		return false // what isn't on disk might be told otherwise by the next agent
+		return false // what isn't on disk the next agent might report otherwise
 	}
 	for i := range d.instances() {
 		c := &d.instances()[i]
-		if m := d.members.Named(c.Name); c.State == pod.ContainerRunning && (m == nil || m.Role != member.Ephemeral) {
+		if m := d.containers.Named(c.Name); c.State == pod.ContainerRunning && (m == nil || m.Role != container.Ephemeral) {
 			return false
 		}
 	}
 	return true
 }
 
-// facts are what the status says of one member.
-func (d *decider) facts(m *member.Member, initialized bool) apistatus.Container {
-	c := apistatus.Container{Member: m, Restarts: d.mem.Attempts[m.Spec.Name], Waiting: d.waitingOf(m, initialized)}
-	if carried, ok := d.kept().Carried[m.Spec.Name]; ok && (m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
+// facts are what the status says of one container.
+func (d *decider) facts(m *container.Container, initialized bool) apistatus.Container {
+	c := apistatus.Container{Container: m, Restarts: d.mem.Attempts[m.Spec.Name], Waiting: d.waitingOf(m, initialized)}
+	if carried, ok := d.checkpoint().Carried[m.Spec.Name]; ok && (m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
 		c.Carried = carried.Last
 	}
-	if m.Role == member.Ephemeral {
+	if m.Role == container.Ephemeral {
 		return c
 	}
 	if a := d.in.Allocation; a != nil {
@@ -75,7 +65,7 @@ func (d *decider) facts(m *member.Member, initialized bool) apistatus.Container 
 		}
 	}
 	if m.Newest != nil && m.Newest.State == pod.ContainerRunning {
-		c.Actual = resizing.Actual(m.Newest, d.kept())
+		c.Actual = resizing.Actual(m.Newest, d.checkpoint())
 	} else if c.Granted != nil {
 		c.Actual = c.Granted
 	}
@@ -83,9 +73,9 @@ func (d *decider) facts(m *member.Member, initialized bool) apistatus.Container 
 }
 
 // dateStart finds out when this node first saw the pod (API: PodStatus.startTime).
-// A static pod carries that in an annotation; that of others is kept.
+// A static pod has that in an annotation; for others it is in the checkpoint.
 func (d *decider) dateStart() {
-	if d.started = d.kept().StartTime; !d.started.IsZero() {
+	if d.started = d.checkpoint().StartTime; !d.started.IsZero() {
 		return
 	}
 	if seen, ok := d.in.Pod.Annotations[pod.AnnotationConfigSeen]; ok {
@@ -100,25 +90,25 @@ func (d *decider) dateStart() {
 			d.started = sb.CreatedAt
 		}
 	}
-	d.book.Change(func(k *pod.Kept) { k.StartTime = d.started })
+	d.draft.Change(func(k *pod.Checkpoint) { k.StartTime = d.started })
 }
 
 // initialized reports whether every init container has succeeded (in this
 // sandbox, or for good) and every sidecar before the main containers started.
 func (d *decider) initialized() bool {
-	if d.kept().Terminal == v1.PodSucceeded || d.sandbox != nil && d.pastInit() {
+	if d.checkpoint().Terminal == v1.PodSucceeded || d.sandbox != nil && d.pastInit() {
 		return true
 	}
 	if d.finished {
-		for i := range d.members {
-			if m := &d.members[i]; m.Role == member.Main && m.Newest != nil {
+		for i := range d.containers {
+			if m := &d.containers[i]; m.Role == container.Main && m.Newest != nil {
 				return true
 			}
 		}
 	}
-	for i := range d.members {
-		m := &d.members[i]
-		if m.Role == member.Sidecar && !m.Started || m.Role == member.Init && !m.Succeeded() {
+	for i := range d.containers {
+		m := &d.containers[i]
+		if m.Role == container.Sidecar && !m.Started || m.Role == container.Init && !m.Succeeded() {
 			return false
 		}
 	}
@@ -127,9 +117,9 @@ func (d *decider) initialized() bool {
 
 // waitingOf says why a container doesn't run; nil for one that runs or has ended
 // for good.
-func (d *decider) waitingOf(m *member.Member, initialized bool) *v1.ContainerStateWaiting {
+func (d *decider) waitingOf(m *container.Container, initialized bool) *v1.ContainerStateWaiting {
 	inst := m.Newest
-	if inst == nil && m.Role == member.Ephemeral && !d.mayStart(m) {
+	if inst == nil && m.Role == container.Ephemeral && !d.mayStart(m) {
 		return nil
 	}
 	if inst != nil && inst.State == pod.ContainerCreated {
@@ -139,26 +129,20 @@ func (d *decider) waitingOf(m *member.Member, initialized bool) *v1.ContainerSta
 		return nil
 	}
 	if due, delay, _ := d.backoff(m); d.in.Now.Before(due) {
-		return d.crashLoop(m, delay)
+		return apistatus.CrashLoop(d.in.Pod, m.Spec.Name, delay)
 	}
 	return d.waiting(m)
 }
 
-func (d *decider) crashLoop(m *member.Member, wait time.Duration) *v1.ContainerStateWaiting {
-	p := d.in.Pod
-	return &v1.ContainerStateWaiting{Reason: waitingCrashLoop,
-		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", wait, m.Spec.Name, p.Name, p.Namespace, p.UID)}
-}
-
 // startsAgain reports whether an ended instance will get a successor.
-func (d *decider) startsAgain(m *member.Member, initialized bool) bool {
-	if d.finished || d.in.Stop != nil || d.kept().Ending != nil || m.Role == member.Ephemeral {
+func (d *decider) startsAgain(m *container.Container, initialized bool) bool {
+	if d.finished || d.in.Stop != nil || d.checkpoint().Termination != nil || m.Role == container.Ephemeral {
 		return false
 	}
-	if d.kept().RestartAll != nil {
+	if d.checkpoint().RestartAll != nil {
 		return true
 	}
-	if m.Role == member.Init {
+	if m.Role == container.Init {
 		if initialized {
 			return false
 		}
@@ -170,36 +154,36 @@ func (d *decider) startsAgain(m *member.Member, initialized bool) bool {
 }
 
 // waiting says why a container isn't running (again) yet.
-func (d *decider) waiting(m *member.Member) *v1.ContainerStateWaiting {
+func (d *decider) waiting(m *container.Container) *v1.ContainerStateWaiting {
 	if w := d.waitingFailure(m); w != nil {
 		return w
 	}
-	if len(d.in.Pod.Spec.InitContainers) > 0 && m.Role != member.Ephemeral {
+	if len(d.in.Pod.Spec.InitContainers) > 0 && m.Role != container.Ephemeral {
 		// The kubelet says so of every container of such a pod, also later.
-		return &v1.ContainerStateWaiting{Reason: waitingPodInitializing}
+		return apistatus.Waiting(pod.ReasonPodInitializing, "")
 	}
-	return &v1.ContainerStateWaiting{Reason: waitingContainerCreating}
+	return apistatus.Waiting(pod.ReasonContainerCreating, "")
 }
 
-// waitingFailure is the failed effect that a container waits to see tried again.
-func (d *decider) waitingFailure(m *member.Member) *v1.ContainerStateWaiting {
+// waitingFailure is the state of a container whose action failed and will be retried; nil if none did.
+func (d *decider) waitingFailure(m *container.Container) *v1.ContainerStateWaiting {
 	name := m.Spec.Name
 	if r, ok := d.plan.Retrying(pod.Action{Kind: pod.StartContainer, Container: name}); ok {
-		return &v1.ContainerStateWaiting{Reason: r.Failure.Reason, Message: r.Failure.Message}
+		return apistatus.Waiting(r.Failure.Reason, r.Failure.Message)
 	}
 	r, ok := d.plan.Retrying(pod.Action{Kind: pod.EnsureImage, Container: name})
 	if !ok {
 		return nil
 	}
-	if _, pulling := d.plan.Busy("container/" + name); r.Failure.Reason == errImagePull && !pulling {
-		return &v1.ContainerStateWaiting{Reason: waitingImagePullBackOff,
-			Message: fmt.Sprintf("Back-off pulling image %q: %s", m.Spec.Image, r.Failure.Message)}
+	if _, pulling := d.plan.Busy("container/" + name); r.Failure.Reason == pod.ReasonErrImagePull && !pulling {
+		return apistatus.PullBackOff(m.Spec.Image, &r.Failure)
 	}
-	return &v1.ContainerStateWaiting{Reason: r.Failure.Reason, Message: r.Failure.Message}
+	return apistatus.Waiting(r.Failure.Reason, r.Failure.Message)
 }
 
-// resizeConditions are those of a resize that waits or is under way (KEP-1287).
-func (d *decider) resizeConditions(f *apistatus.Facts) {
+// addResize adds the resources of the pod, and the conditions of a resize that waits or is under
+// way (KEP-1287).
+func (d *decider) addResize(f *apistatus.Facts) {
 	a := d.in.Allocation
 	if a == nil {
 		return
@@ -212,12 +196,12 @@ func (d *decider) resizeConditions(f *apistatus.Facts) {
 	}
 	f.Requests = a.Total
 	if r, ok := d.plan.Retrying(pod.Action{Kind: pod.Allocate}); ok && d.resizing.Wanted {
-		f.ResizePending = &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: r.Failure.Reason, Message: r.Failure.Message}
+		f.ResizePending = &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: string(r.Failure.Reason), Message: r.Failure.Message}
 	}
 	if d.resizing.UnderWay() {
 		f.ResizeInProgress = &v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}
-		if r, ok := d.resizeTrouble(); ok {
-			f.ResizeInProgress.Reason, f.ResizeInProgress.Message = "Error", r.Text()
+		if r, ok := d.resizeFailure(); ok {
+			f.ResizeInProgress.Reason, f.ResizeInProgress.Message = v1.PodReasonError, r.Failure.Error()
 		}
 	}
 }

@@ -1,27 +1,26 @@
 package lifecycle
 
 import (
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/lifecycle/ending"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/termination"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// stop takes the pod down: containers, sandboxes, then everything that was
-// prepared for it. Once begun it is never turned back.
+// stop removes the pod: containers, sandboxes, then everything that was
+// prepared for it. Once begun, it is always completed.
 func (d *decider) stop() {
 	s := d.in.Stop
 	d.giveUp(func(k pod.ActionKind) bool { return k == pod.ReleaseVolumes }) // CleanPod does that as well
-	if !d.wind(d.ender.Term(s.At, s.Grace, s.Why)) {
+	if !d.tearDown(d.terminator.Term(s.At, s.Grace, s.Why)) {
 		return
 	}
-	if _, keeping := d.plan.Busy("kept"); keeping {
-		d.plan.Because(plan.Wait{Text: fmt.Sprintf("stopping (%s), waiting for %s to end", s.Why, pod.Keep)})
-		return // else it would bring back what is cleaned
+	if _, saving := d.plan.Busy("kept"); saving {
+		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: s.Why, Action: pod.SaveCheckpoint})
+		return // else it would write the checkpoint again after CleanPod removed it
 	}
 	gone := true
 	for i := range d.sandboxes() {
@@ -29,52 +28,52 @@ func (d *decider) stop() {
 		gone = false
 		if d.stopSandbox(sb, s.Why) {
 			a := pod.Action{Kind: pod.RemoveSandbox, ID: sb.ID, Why: s.Why}
-			d.plan.BecauseRetried("", a)
+			d.plan.AddRetryWait("", a)
 			d.plan.Do(a)
 		}
 	}
 	if !gone {
 		// One that came late may have brought back what was cleaned.
 		d.mem.Cleaned = false
-		d.plan.Because(plan.Wait{Text: "the sandbox is being removed"})
+		d.plan.AddActionWait("", pod.RemoveSandbox)
 		return
 	}
 	if list := d.instances(); len(list) > 0 {
-		d.plan.Because(plan.Wait{Text: "its containers are being removed"})
+		d.plan.AddActionWait("", pod.RemoveContainer)
 		for i := range list {
 			a := pod.Action{Kind: pod.RemoveContainer, Container: list[i].Name, ID: list[i].ID, Attempt: list[i].Attempt, Why: s.Why}
-			d.plan.BecauseRetried(list[i].Name, a)
+			d.plan.AddRetryWait(list[i].Name, a)
 			d.plan.Do(a)
 		}
 		return
 	}
 	if !d.mem.Cleaned {
 		a := pod.Action{Kind: pod.CleanPod, Why: s.Why}
-		d.plan.Because(plan.Wait{Text: "its folders, cgroup and logs are being removed"})
-		d.plan.BecauseRetried("", a)
+		d.plan.AddActionWait("", pod.CleanPod)
+		d.plan.AddRetryWait("", a)
 		d.plan.Do(a)
 		return
 	}
 	d.done = true
 }
 
-// wind stops what the pod runs and gives up what is being made. It reports
+// tearDown stops what the pod runs and cancels what is being made. It reports
 // whether that is done.
-func (d *decider) wind(t ending.Term) bool {
+func (d *decider) tearDown(t termination.Term) bool {
 	d.giveUpMaking()
-	if !d.ender.StopAll(t) {
-		d.plan.Because(plan.Wait{Text: fmt.Sprintf("stopping (%s)", t.Why), Next: d.ender.Last()})
+	if !d.terminator.StopAll(t) {
+		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: t.Why, Next: d.terminator.Last()})
 		return false
 	}
 	// Something that is being made now has to be known before it can be removed.
 	if kind, making := d.making(); making {
-		d.plan.Because(plan.Wait{Text: fmt.Sprintf("stopping (%s), waiting for %s to end", t.Why, kind)})
+		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: t.Why, Action: kind})
 		return false
 	}
 	return true
 }
 
-// giveUpMaking cancels what is being made for a pod that ends, or begins anew.
+// giveUpMaking cancels what is being made for a pod that ends, or starts again.
 func (d *decider) giveUpMaking() {
 	d.giveUp(func(k pod.ActionKind) bool { return k == pod.EnsureImage || makes(k) })
 }
@@ -98,67 +97,61 @@ func (d *decider) making() (pod.ActionKind, bool) {
 	return "", false
 }
 
-// makes reports whether an action brings about something that has to be taken
-// down again.
+// makes reports whether an action makes something that has to be removed, or
+// given back, later.
 func makes(kind pod.ActionKind) bool {
 	switch kind {
-	case pod.PreparePod, pod.CreateSandbox, pod.CreateContainer, pod.StartContainer, pod.PostStart,
+	case pod.AdmitPod, pod.PreparePod, pod.CreateSandbox, pod.CreateContainer, pod.StartContainer, pod.PostStart,
 		pod.Allocate, pod.ResizePod, pod.ResizeContainer:
 		return true
 	}
 	return false
 }
 
-// Reason and message of a pod that was active for longer than it may
-// (API: activeDeadlineSeconds).
-const (
-	deadlineExceeded = "DeadlineExceeded"
-	deadlineMessage  = "Pod was active on the node longer than the specified deadline"
-)
-
-// ending reports whether the pod has to end though it is wanted: by a verdict, or
-// because its deadline has passed. That is kept: it isn't started again.
-func (d *decider) ending() bool {
-	if d.kept().Ending == nil && d.in.Ending != nil {
-		e := *d.in.Ending
-		d.plan.Event(v1.EventTypeWarning, e.Reason, "", e.Message)
-		d.book.Change(func(k *pod.Kept) { k.Ending, k.RestartAll = &e, nil })
+// recordTermination puts into the checkpoint why the pod has to end though a source has it: it is
+// evicted or preempted, or its deadline has passed. It isn't started again then.
+func (d *decider) recordTermination() {
+	if d.checkpoint().Termination == nil && d.in.Termination != nil {
+		e := *d.in.Termination
+		d.plan.TellTermination(v1.EventTypeWarning, &e)
+		d.draft.Change(func(k *pod.Checkpoint) { k.Termination, k.RestartAll = &e, nil })
 	}
-	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.kept().Ending == nil {
+	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.checkpoint().Termination == nil {
 		at := d.started.Add(time.Duration(*s) * time.Second)
 		if d.in.Now.Before(at) {
 			d.plan.WakeAt(at)
 		} else {
-			d.plan.Event(v1.EventTypeNormal, deadlineExceeded, "", deadlineMessage)
-			d.book.Change(func(k *pod.Kept) {
-				k.Ending, k.RestartAll = &pod.Ending{At: d.in.Now, Reason: deadlineExceeded, Message: deadlineMessage}, nil
-			})
+			e := &pod.PodTermination{At: d.in.Now, Reason: pod.ReasonDeadlineExceeded, Message: apistatus.DeadlineMessage}
+			d.plan.TellTermination(v1.EventTypeNormal, e)
+			d.draft.Change(func(k *pod.Checkpoint) { k.Termination, k.RestartAll = e, nil })
 		}
 	}
-	return d.kept().Ending != nil
 }
 
-// end stops a pod that has to end; it stays as failed.
-func (d *decider) end() {
-	e := d.kept().Ending
-	t := d.ender.Term(e.At, e.Grace, e.Reason)
-	if later := d.in.Ending; later != nil && later.Grace != nil {
-		if by := later.At.Add(*later.Grace); by.Before(t.By) {
-			t.By, t.Gentle = by, *later.Grace > 0
+// terminate stops a pod that has to end; it stays as failed.
+func (d *decider) terminate() {
+	e := d.checkpoint().Termination
+	t := d.terminator.Term(e.At, nil, string(e.Reason))
+	for _, v := range [...]*pod.PodTermination{e, d.in.Termination} {
+		if v == nil || v.Grace == nil {
+			continue
+		}
+		if by := v.At.Add(*v.Grace); by.Before(t.By) {
+			t.By, t.Graceful = by, *v.Grace > 0
 		}
 	}
-	if d.wind(t) {
-		d.book.Change(func(k *pod.Kept) { k.Terminal = v1.PodFailed })
+	if d.tearDown(t) {
+		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = v1.PodFailed })
 		d.finished = true
 		d.finish()
 	}
 }
 
-// finish ends what a finished pod still holds: sidecars, then the sandbox, then what it
-// has mounted. Its containers stay, for their logs and exit codes.
+// finish stops what a finished pod still has: sidecars, then the sandbox, then its
+// mounts. Its containers stay, for their logs and exit codes.
 func (d *decider) finish() {
 	const why = "the pod has run to its end"
-	if !d.wind(d.ender.Term(d.in.Now, nil, why)) {
+	if !d.tearDown(d.terminator.Term(d.in.Now, nil, why)) {
 		return
 	}
 	stopped := true
@@ -166,7 +159,11 @@ func (d *decider) finish() {
 		stopped = d.stopSandbox(&d.sandboxes()[i], why) && stopped
 	}
 	if !d.durable() {
-		d.plan.Because(plan.Wait{Text: "its end is being written down"})
+		d.plan.AddActionWait("", pod.SaveCheckpoint)
+		return
+	}
+	if e := d.checkpoint().Termination; e != nil && e.Rejected {
+		d.plan.AddWait(pod.Wait{Code: pod.WaitRejected, Reason: e.Reason})
 		return
 	}
 	d.tidy()
@@ -182,23 +179,21 @@ func (d *decider) releaseVolumes(why string) {
 		return
 	}
 	a := pod.Action{Kind: pod.ReleaseVolumes, Why: why}
-	if r, ok := d.plan.Retrying(a); ok {
-		d.plan.BecauseFailed("", r)
-	} else {
-		d.plan.Because(plan.Wait{Text: "its volumes are being unmounted"})
+	if !d.plan.AddRetryWait("", a) {
+		d.plan.AddActionWait("", a.Kind)
 	}
 	if d.plan.Do(a) {
 		d.mem.Prepared = false
 	}
 }
 
-// stopSandbox reports whether the sandbox is stopped, and works towards that.
+// stopSandbox works towards the end of the sandbox, and reports whether it is stopped.
 func (d *decider) stopSandbox(sb *pod.Sandbox, why string) bool {
 	if d.mem.Stopped[sb.ID] {
 		return true
 	}
 	a := pod.Action{Kind: pod.StopSandbox, ID: sb.ID, Why: why}
-	d.plan.BecauseRetried("", a)
+	d.plan.AddRetryWait("", a)
 	d.plan.Do(a)
 	return false
 }

@@ -2,49 +2,59 @@ package lifecycle
 
 import (
 	"slices"
+	"time"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// instancesKept calls yield for each instance with why it isn't kept, empty for one that is.
-// The newest of each container always is.
-func (d *decider) instancesKept(yield func(c *pod.Container, why string)) {
-	keep := d.in.Node.Dead
-	if keep == nil {
-		keep = &Dead{PerContainer: 1}
+// retention says whether an instance is kept.
+type retention struct {
+	// why says why it isn't kept; empty for one that is.
+	why string
+	// until is when one that is kept for its age alone is looked at again.
+	until time.Time
+}
+
+// eachInstance calls yield for each instance with its retention. The newest of each
+// container is always kept.
+func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
+	gc := d.in.Node.ContainerGC
+	if gc == nil {
+		gc = &ContainerGC{PerContainer: 1}
 	}
 	seen := map[string]int{}
 	list := d.instances()
 	for i := range list {
 		c := &list[i]
 		seen[c.Name]++
-		due := c.FinishedAt.Add(keep.MinAge)
+		due := c.FinishedAt.Add(gc.MinAge)
 		switch {
 		case seen[c.Name] == 1:
-			yield(c, "")
-		case c.Ended() && slices.Contains(d.in.Surplus, c.ID):
-			yield(c, "the node keeps no more containers that have ended")
-		case keep.PerContainer < 0 || seen[c.Name] <= 1+keep.PerContainer:
-			yield(c, "")
-		case c.Ended() && keep.MinAge > 0 && d.in.Now.Before(due):
-			d.plan.WakeAt(due)
-			yield(c, "")
+			yield(c, retention{})
+		case c.Ended() && slices.Contains(d.in.ExcessContainers, c.ID):
+			yield(c, retention{why: "the node keeps no more containers that have ended"})
+		case gc.PerContainer < 0 || seen[c.Name] <= 1+gc.PerContainer:
+			yield(c, retention{})
+		case c.Ended() && gc.MinAge > 0 && d.in.Now.Before(due):
+			yield(c, retention{until: due})
 		default:
-			yield(c, "a newer instance has taken its place")
+			yield(c, retention{why: "a newer instance has taken its place"})
 		}
 	}
 }
 
-// tidy removes what a living pod no longer needs: older instances, and sandboxes
+// tidy removes what a running pod no longer needs: older instances, and sandboxes
 // that hold none of those kept.
 func (d *decider) tidy() {
-	d.instancesKept(func(c *pod.Container, why string) {
+	d.eachInstance(func(c *pod.Container, r retention) {
 		switch {
-		case why == "":
+		case !r.until.IsZero():
+			d.plan.WakeAt(r.until)
+		case r.why == "":
 		case c.State == pod.ContainerRunning:
-			d.ender.Stop(c, d.ender.Term(d.in.Now, nil, why))
+			d.terminator.Stop(c, d.terminator.Term(d.in.Now, nil, r.why))
 		default:
-			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: why})
+			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: r.why})
 		}
 	})
 	d.tidySandboxes()
@@ -71,8 +81,8 @@ func (d *decider) tidySandboxes() {
 // sandboxesInUse are those that hold instances that are kept or run, or get one now.
 func (d *decider) sandboxesInUse() map[string]bool {
 	inUse := map[string]bool{}
-	d.instancesKept(func(c *pod.Container, why string) {
-		if why == "" || c.State == pod.ContainerRunning {
+	d.eachInstance(func(c *pod.Container, r retention) {
+		if r.why == "" || c.State == pod.ContainerRunning {
 			inUse[c.SandboxID] = true
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/deckhand-node/deckhand/internal/transcript"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts with what the core decides today")
@@ -26,16 +27,52 @@ const commandMark = "#! "
 // recorded inputs through the core, which has to decide the same. A user's journal,
 // which has no commands, is only replayed.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) < 80 && !*update {
-		t.Fatalf("%d transcripts in testdata, 80 are wanted: %v", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+	for _, name := range transcripts(t) {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", name+".txtar")
 			playFile(t, file)
 			replayFile(t, file)
 		})
 	}
+}
+
+// transcripts returns the names of all transcripts in testdata. The list of them beside them has each, so that
+// none is lost by mistake; -update adds to it, but takes none out.
+func transcripts(t *testing.T) []string {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, file := range files {
+		files[i] = strings.TrimSuffix(filepath.Base(file), ".txtar")
+	}
+	const list = "testdata/transcripts.txt"
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := strings.Fields(string(text))
+	for _, name := range listed {
+		if !slices.Contains(files, name) {
+			t.Errorf("%s names transcript %s, which isn't there: bring it back, or take it out of the list if it is meant to go", list, name)
+		}
+	}
+	for _, name := range files {
+		if slices.Contains(listed, name) {
+			continue
+		}
+		if !*update {
+			t.Errorf("%s doesn't name transcript %s: rerun with -update", list, name)
+		}
+		listed = append(listed, name)
+	}
+	if *update {
+		slices.Sort(listed)
+		if err := os.WriteFile(list, []byte(strings.Join(listed, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
 }
 
 func playFile(t *testing.T, file string) {

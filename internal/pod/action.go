@@ -6,11 +6,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ActionKind names an effect on the world.
+// ActionKind names what an action does.
 type ActionKind string
 
 const (
-	// PreparePod makes the pod's folders, cgroup and volumes.
+	// AdmitPod decides whether the node admits the pod, and reserves its resources.
+	AdmitPod ActionKind = "AdmitPod"
+	// PreparePod makes the pod's directories, cgroup and volumes.
 	PreparePod ActionKind = "PreparePod"
 	// CreateSandbox makes and starts a sandbox with Attempt.
 	CreateSandbox ActionKind = "CreateSandbox"
@@ -30,23 +32,23 @@ const (
 	RemoveContainer ActionKind = "RemoveContainer"
 	// ReleaseVolumes unmounts the volumes of a pod that has run to its end and stays known.
 	ReleaseVolumes ActionKind = "ReleaseVolumes"
-	// CleanPod takes down what PreparePod made, the pod's logs and what was kept of it.
+	// CleanPod removes what PreparePod made, the pod's logs and its records.
 	CleanPod ActionKind = "CleanPod"
-	// Keep writes Kept to disk.
-	Keep ActionKind = "Keep"
+	// SaveCheckpoint writes Checkpoint to disk.
+	SaveCheckpoint ActionKind = "Keep"
 	// PostStart runs the postStart hook of the running instance ID of Container.
 	PostStart ActionKind = "PostStart"
 	// PreStop runs the preStop hook of instance ID of Container for at most Grace.
 	PreStop ActionKind = "PreStop"
-	// Allocate asks for the resources that the pod's spec wants now.
+	// Allocate allocates the resources that the pod's spec requests now.
 	Allocate ActionKind = "Allocate"
-	// ResizePod sets the limits of the pod's control group to those of PodResources.
+	// ResizePod sets the limits of the pod's cgroup to those of PodResources.
 	ResizePod ActionKind = "ResizePod"
 	// ResizeContainer gives the running instance ID of Container the Resources.
 	ResizeContainer ActionKind = "ResizeContainer"
 )
 
-// Action is one effect the core asks for. Which fields count depends on Kind.
+// Action is one action that the core asks for. Which fields count depends on Kind.
 type Action struct {
 	Kind      ActionKind `json:"kind"`
 	Container string     `json:"container,omitempty"`
@@ -63,14 +65,14 @@ type Action struct {
 	Backoff time.Duration `json:"backoff,omitempty"`
 	// Resources are for CreateContainer and ResizeContainer.
 	Resources *v1.ResourceRequirements `json:"resources,omitempty"`
-	// PodResources are for PreparePod and ResizePod: what the pod's control group has to
-	// allow; and for ResizeContainer, if the pod has limits as a whole, what it was granted.
+	// PodResources are for PreparePod and ResizePod: what the pod's cgroup has to
+	// allow; and for ResizeContainer, if the pod has pod-level limits, its allocation.
 	PodResources *Allocation `json:"podResources,omitempty"`
 	// KeepLog leaves the log of a removed instance for `logs --previous`; that of the
 	// instance before it goes.
 	KeepLog bool `json:"keepLog,omitempty"`
-	// Kept is what Keep writes.
-	Kept *Kept `json:"kept,omitempty"`
+	// Checkpoint is what SaveCheckpoint writes.
+	Checkpoint *Checkpoint `json:"kept,omitempty"`
 	// Why is the reason, in words, for logs, events and `deckhand why`.
 	Why string `json:"why,omitempty"`
 }
@@ -86,7 +88,7 @@ func (a Action) Target() string {
 		return "resources/" + a.ID
 	case Allocate, ResizePod:
 		return "resources"
-	case Keep:
+	case SaveCheckpoint:
 		return "kept"
 	case StopSandbox, RemoveSandbox:
 		return "sandbox/" + a.ID
@@ -100,24 +102,27 @@ func (a Action) Target() string {
 // Failure is why an action did not succeed. Reason is one of Kubernetes'
 // waiting reasons (ErrImagePull, CreateContainerError, ...).
 type Failure struct {
-	Reason  string `json:"reason"`
+	Reason  Reason `json:"reason"`
 	Message string `json:"message"`
 	// Permanent says that trying again the same way can't help.
 	Permanent bool `json:"permanent,omitempty"`
 	// Rejected says that this node won't run the pod at all: it fails for good, with
-	// Reason and Message in its status.
+	// Reason and Message in its status. Only AdmitPod fails so.
 	Rejected bool `json:"rejected,omitempty"`
-	// Awaits names the object that is missing, or lacks what is needed of it
-	// ("configmap default/web"): when objects change, it is tried again at once.
-	Awaits string `json:"awaits,omitempty"`
-	// NotBefore is when it is worth another try, known to whoever failed; zero for the
+	// Wait says what a pod that is neither admitted nor rejected waits for: the action is
+	// retried. Message says it to a person.
+	Wait WaitFor `json:"wait,omitempty"`
+	// Awaits is the object that is missing, or in which something is missing: when objects
+	// change, the action is retried at once.
+	Awaits Object `json:"awaits,omitzero"`
+	// NotBefore is when to retry, where the executor knows that; zero for the
 	// core's own back-off.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 }
 
-func (f *Failure) Error() string { return f.Reason + ": " + f.Message }
+func (f *Failure) Error() string { return string(f.Reason) + ": " + f.Message }
 
-// Result is what came of an action.
+// Result is the result of an action.
 type Result struct {
 	Action Action `json:"action"`
 	// ID is what the action made: a sandbox's or container's ID, an image's reference.
@@ -125,7 +130,7 @@ type Result struct {
 	// Message says more about a success ("Successfully pulled image ..."), for an event.
 	Message string   `json:"message,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
-	// Cancelled says that the action was given up because the core asked for that.
+	// Cancelled says that the action was cancelled by the core.
 	Cancelled bool `json:"cancelled,omitempty"`
 	// At is when it ended.
 	At time.Time `json:"at"`

@@ -1,6 +1,5 @@
-// Package pod holds the nouns every other package shares: the pod that should
-// run, what the runtime has of it, what is to be done about it and what came of
-// that. It has no behaviour beyond naming things, and imports API types only.
+// Package pod holds the types that every other package shares: the pod that should
+// run, what the runtime has of it, the actions on it and their results. It has no behaviour, and imports API types only.
 //
 // Everything here is a value handed from one owner to another. Pointers inside
 // (such as Desired.Pod) are read-only once handed over: whoever wants a change
@@ -8,18 +7,19 @@
 package pod
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Source says where the wish for a pod came from. The values are those of the
+// Source says where a pod comes from. The values are those of the
 // annotation kubernetes.io/config.source.
 type Source string
 
 const (
-	// SourceFile is the manifest file or folder (staticPodPath).
+	// SourceFile is the manifest file or directory (staticPodPath).
 	SourceFile Source = "file"
 	// SourceHTTP is the manifest URL (staticPodURL).
 	SourceHTTP Source = "http"
@@ -38,11 +38,11 @@ const (
 type Desired struct {
 	// Pod is complete: defaulted, validated, with name, namespace and UID set.
 	Pod *v1.Pod
-	// Source and Origin say who wants it: Origin is a path or a URL.
+	// Source and Origin say where it comes from: Origin is a path or a URL.
 	Source Source
 	Origin string
 	// Stale is empty while the newest text of the manifest is what Pod says.
-	// Otherwise it tells a person why an older, good version is kept.
+	// Otherwise it says to a person why an older, valid version is used.
 	Stale string
 	// Base is the content hash of the version that the pod was created from: edits
 	// that are applied in place (image, resources, labels, annotations) leave it.
@@ -52,7 +52,7 @@ type Desired struct {
 	Replaces string
 }
 
-// Problem is something wrong with what a source says, told to a person.
+// Problem is something wrong with what a source has, for a person to read.
 type Problem struct {
 	Source Source `json:"source"`
 	// Origin is the path or URL, with the document's number when there are several.
@@ -87,7 +87,7 @@ const (
 	ContainerUnknown ContainerState = "Unknown"
 )
 
-// Sandbox is one pod sandbox as the runtime tells it.
+// Sandbox is one pod sandbox as the runtime reports it.
 type Sandbox struct {
 	ID        string
 	State     SandboxState
@@ -99,7 +99,7 @@ type Sandbox struct {
 	HostNetwork bool
 }
 
-// Container is one instance of a container as the runtime tells it. Times are
+// Container is one instance of a container as the runtime reports it. Times are
 // zero when they haven't come to pass.
 type Container struct {
 	ID        string
@@ -112,8 +112,8 @@ type Container struct {
 	StartedAt  time.Time
 	FinishedAt time.Time
 	ExitCode   int32
-	// Reason is the runtime's: "Completed", "Error", "OOMKilled", ...
-	Reason string
+	// Reason is the runtime's, mostly one of those in reasons.go.
+	Reason Reason
 	// Message is what the runtime says of the end, and what the container itself left
 	// as its termination message.
 	Message string
@@ -132,27 +132,27 @@ type Container struct {
 	TerminationMessagePath string
 	// TerminationMessagePolicy is empty for File, the API's default.
 	TerminationMessagePolicy v1.TerminationMessagePolicy
-	// Made is what it was made with beyond that, Told what the runtime says of it
-	// beyond that; nil where unknown. Both are immutable.
-	Made *Made
-	Told *Told
+	// CreatedWith is what else it was created with, RuntimeReported what else the runtime
+	// reports of it; nil where unknown. Both are immutable.
+	CreatedWith     *CreatedWith
+	RuntimeReported *RuntimeReported
 }
 
-// Made is what a container was created with, recorded on the container itself.
-type Made struct {
+// CreatedWith is what a container was created with, recorded on the container itself.
+type CreatedWith struct {
 	// Resources are requests and limits; nil if another agent made the container. A
-	// resize doesn't change them: see Kept.Resized.
+	// resize doesn't change them: see Checkpoint.Resized.
 	Resources *v1.ResourceRequirements
 	// PodLimits are those of the pod as a whole at that time: they hold for the container
-	// where it has none of its own (KEP-2837). See Kept.ResizedUnder.
+	// where it has none of its own (KEP-2837). See Checkpoint.ResizedUnder.
 	PodLimits v1.ResourceList
 	// PreStop and Ports are for pods whose spec is gone.
 	PreStop *v1.LifecycleHandler
 	Ports   []v1.ContainerPort
 }
 
-// Told is what the runtime says of a container once it is created, in the API's terms.
-type Told struct {
+// RuntimeReported is what the runtime reports of a container once it is created, in the API's terms.
+type RuntimeReported struct {
 	// User is who its first process runs as; nil if the runtime doesn't say.
 	User         *v1.ContainerUser
 	VolumeMounts []v1.VolumeMountStatus
@@ -181,6 +181,11 @@ func (o *Observed) Empty() bool {
 	return o == nil || len(o.Sandboxes) == 0 && len(o.Containers) == 0
 }
 
+// Live reports whether the runtime has containers of the pod that run, or may yet.
+func (o *Observed) Live() bool {
+	return o != nil && slices.ContainsFunc(o.Containers, func(c Container) bool { return !c.Ended() })
+}
+
 // Newest returns the newest instance of the named container, or nil.
 func (o *Observed) Newest(name string) *Container {
 	if o == nil {
@@ -194,38 +199,51 @@ func (o *Observed) Newest(name string) *Container {
 	return nil
 }
 
+// Instance returns the container instance with this ID, or nil.
+func (o *Observed) Instance(id string) *Container {
+	if o == nil {
+		return nil
+	}
+	for i := range o.Containers {
+		if o.Containers[i].ID == id {
+			return &o.Containers[i]
+		}
+	}
+	return nil
+}
+
+// Sandbox returns the sandbox with this ID, or nil.
+func (o *Observed) Sandbox(id string) *Sandbox {
+	if o == nil {
+		return nil
+	}
+	for i := range o.Sandboxes {
+		if o.Sandboxes[i].ID == id {
+			return &o.Sandboxes[i]
+		}
+	}
+	return nil
+}
+
 // EventType is v1.Event's type.
 type EventType = string
 
 // Event is something that happened to a pod and is worth telling.
 type Event struct {
 	Type    EventType
-	Reason  string
+	Reason  Reason
 	Message string
 	// Container is the container it is about, if any.
 	Container string
 }
 
-// Reason is one thing that a pod waits for, in words for a person.
-type Reason struct {
-	// Container is the one that waits; empty for the pod as a whole.
-	Container string `json:"container,omitempty"`
-	Text      string `json:"text"`
-	// Since is when this wait began.
-	Since time.Time `json:"since"`
-	// Next is when something is tried next; zero if only an event can end the wait.
-	Next time.Time `json:"next,omitzero"`
-	// Advice is what a person could do about it; empty if nothing needs to be done.
-	Advice string `json:"advice,omitempty"`
-}
-
-// Report is what a worker tells of its pod: the one source of its status.
+// Report is a worker's report of its pod: the one source of its status.
 type Report struct {
 	Desired *Desired
 	Status  *v1.PodStatus
-	// Reasons say what the pod waits for; Wake is when it is looked at next, if that is known.
-	Reasons []Reason
-	Wake    time.Time
+	// Waits say what the pod waits for; Wake is when it is looked at next, if that is known.
+	Waits []Wait
+	Wake  time.Time
 	// Stopping says why the pod has to end, StoppingAt since when; empty while it need not.
 	Stopping   string
 	StoppingAt time.Time

@@ -1,7 +1,9 @@
 package pod
 
 import (
+	"fmt"
 	"iter"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -47,4 +49,45 @@ func ContainerNames(p *v1.Pod) iter.Seq[string] {
 			}
 		}
 	}
+}
+
+// BlockVolume is a volume that a pod has as a device, as the volume manager returns it.
+type BlockVolume struct {
+	// HostPath is the device's file on the host, or a link to it.
+	HostPath string
+	ReadOnly bool
+}
+
+// StrictGroups reports whether the image's /etc/group isn't to add any groups (KEP-3619).
+func StrictGroups(p *v1.Pod) bool {
+	sc := p.Spec.SecurityContext
+	return sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
+}
+
+// AppArmorProfile is what the pod asks for the container: the container's own, or else that of its deprecated
+// annotation, or else the pod's; nil if nothing is asked for. The error tells of an annotation that is none.
+func AppArmorProfile(p *v1.Pod, c *v1.Container) (*v1.AppArmorProfile, error) {
+	if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
+		return sc.AppArmorProfile, nil
+	}
+	if value, ok := p.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; ok && value != "" {
+		return annotatedProfile(value)
+	}
+	if sc := p.Spec.SecurityContext; sc != nil {
+		return sc.AppArmorProfile, nil
+	}
+	return nil, nil
+}
+
+func annotatedProfile(value string) (*v1.AppArmorProfile, error) {
+	switch value {
+	case v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}, nil
+	case v1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}, nil
+	}
+	if name, ok := strings.CutPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix); ok {
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}, nil
+	}
+	return nil, fmt.Errorf(`the AppArmor profile %q of its annotation is none: use "runtime/default", "unconfined" or "localhost/NAME", or better the field appArmorProfile`, value)
 }

@@ -22,35 +22,39 @@ type Probe struct {
 	Kind      ProbeKind `json:"kind"`
 }
 
-// ProbeResult is what a probe has come to by its thresholds: it changes when
+// ProbeResult is the result of a probe by its thresholds: it changes when
 // failureThreshold or successThreshold is reached, not with every single try.
 type ProbeResult struct {
 	Probe
 	OK bool `json:"ok"`
-	// At is when it came to that.
+	// At is when it became the result.
 	At time.Time `json:"at"`
 	// Message is the last try's output, for a failure.
 	Message string `json:"message,omitempty"`
 }
 
-// Ending is a verdict that a pod has to end while it stays wanted (eviction,
-// node shutdown): it comes to phase Failed and isn't started again.
-type Ending struct {
+// PodTermination says that a pod has to end though a source has it (eviction, preemption,
+// node shutdown): its phase becomes Failed, and it isn't started again.
+type PodTermination struct {
 	// At is when that was decided; the grace counts from here.
 	At time.Time `json:"at"`
 	// Grace shortens the pod's own termination grace; nil leaves it.
 	Grace *time.Duration `json:"grace,omitempty"`
 	// Reason and Message go into the pod's status ("Evicted", "NodeShutdown", ...).
-	Reason  string `json:"reason"`
+	Reason  Reason `json:"reason"`
 	Message string `json:"message,omitempty"`
+	// Rejected says that the node never admitted the pod, so that it has no container.
+	Rejected bool `json:"rejected,omitempty"`
+	// Generation is that of the spec which was rejected: nothing holds for another one.
+	Generation int64 `json:"generation,omitempty"`
 	// Disruption sets the condition DisruptionTarget with reason TerminationByKubelet (KEP-3329).
 	Disruption bool `json:"disruption,omitempty"`
 }
 
-// Allocation is the resources that this node has granted to a pod, which its
-// spec may be ahead of (KEP-1287). It is immutable.
+// Allocation is the resources that this node has allocated to a pod; its spec may
+// request others already (KEP-1287). It is immutable.
 type Allocation struct {
-	// Generation is that of the spec which was granted.
+	// Generation is that of the spec that the allocation is for.
 	Generation int64 `json:"generation,omitempty"`
 	// Containers holds requests and limits by container name, init containers included.
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
@@ -62,26 +66,26 @@ type Allocation struct {
 	Total v1.ResourceList `json:"total,omitempty"`
 }
 
-// Kept is what has to outlive the agent of one pod and can't be read off its
+// Checkpoint is what has to outlive the agent of one pod and isn't recorded on its
 // containers. It is immutable: a change makes another one.
-type Kept struct {
+type Checkpoint struct {
 	// Base is Desired.Base of the pod that all this is about, for one whose manifest
 	// gives its UID: another pod may come under the same UID. Empty for others.
 	Base string `json:"base,omitempty"`
 	// StartTime is when this node first saw the pod (PodStatus.startTime).
 	StartTime time.Time `json:"startTime,omitzero"`
-	// Ending is set once the pod has to end though it is wanted.
-	Ending *Ending `json:"ending,omitempty"`
+	// Termination is set once the pod has to end though a source has it.
+	Termination *PodTermination `json:"ending,omitempty"`
 	// Terminal is the pod's final phase, once reached.
 	Terminal v1.PodPhase `json:"terminal,omitempty"`
-	// Hooked, Started and Ready hold instance IDs whose postStart hook is done, which
+	// PostStartDone, Started and Ready hold instance IDs whose postStart hook is done, which
 	// have passed their startup probe, which were ready last: only of containers that
 	// have such a hook or probe.
-	Hooked  []string `json:"hooked,omitempty"`
-	Started []string `json:"started,omitempty"`
-	Ready   []string `json:"ready,omitempty"`
+	PostStartDone []string `json:"hooked,omitempty"`
+	Started       []string `json:"started,omitempty"`
+	Ready         []string `json:"ready,omitempty"`
 	// Renew holds instance IDs that another instance follows whatever the restart
-	// policy says: they were ended for a new image or for new resources.
+	// policy says: they were killed for a new image or for new resources.
 	Renew []string `json:"renew,omitempty"`
 	// Resizing holds the IDs of instances that are being resized: what they have isn't
 	// known until that has succeeded.
@@ -90,14 +94,14 @@ type Kept struct {
 	Resized map[string]v1.ResourceRequirements `json:"resized,omitempty"`
 	// ResizedUnder holds, by instance ID, the limits of the pod as a whole at that time.
 	ResizedUnder map[string]v1.ResourceList `json:"resizedUnder,omitempty"`
-	// RestartAll is set while all containers are taken down to be started anew (KEP-5532).
+	// RestartAll is set while all containers are removed to be started again (KEP-5532).
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
 	// Carried holds, by container, what its next instance goes on from when its
 	// instances were removed.
 	Carried map[string]Carried `json:"carried,omitempty"`
 }
 
-// RestartAll says why all containers of a pod are started anew.
+// RestartAll says why all containers of a pod are restarted.
 type RestartAll struct {
 	At        time.Time `json:"at"`
 	Container string    `json:"container"`

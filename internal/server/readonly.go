@@ -12,24 +12,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/server/machineinfo"
 )
 
-// Pods tells the pods the agent works on, with their current status.
+// Pods lists the pods the agent works on, with their current status.
 type Pods interface {
 	// Pods returns immutable pods. One that has changed is another pointer; one
 	// that hasn't should be the same, which saves writing it out again.
 	Pods() []*v1.Pod
 }
 
-// Running tells what the container runtime has.
+// Running lists what the container runtime has.
 type Running interface {
 	Running(context.Context) ([]*pod.Observed, error)
 }
 
-// Machine tells what the host is made of.
+// Machine describes the host.
 type Machine interface {
-	Info() (*machineinfo.Info, error)
+	Info() (*MachineInfo, error)
 }
 
 // Sources is where the read-only API gets what it serves.
@@ -39,7 +38,7 @@ type Sources struct {
 	Machine Machine
 	// Health and Metrics serve /healthz and /metrics.
 	Health, Metrics http.Handler
-	// Pages are what else is served, by path: see zpages.
+	// Pages are what else is served, by path: those of Configz, Flagz and Statusz.
 	Pages map[string]http.Handler
 }
 
@@ -79,7 +78,7 @@ func (a *readOnly) pods(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	a.told("/pods", a.cache.write(w, a.Pods.Pods()))
+	a.logFailure("/pods", a.cache.write(w, a.Pods.Pods()))
 }
 
 func (a *readOnly) runningPods(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +91,7 @@ func (a *readOnly) runningPods(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	a.told("/runningpods/", writeList(w, runningPods(observed)))
+	a.logFailure("/runningpods/", writeList(w, runningPods(observed)))
 }
 
 func (a *readOnly) spec(w http.ResponseWriter, _ *http.Request) {
@@ -102,7 +101,7 @@ func (a *readOnly) spec(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	a.told("/spec/", json.NewEncoder(w).Encode(info))
+	a.logFailure("/spec/", json.NewEncoder(w).Encode(info))
 }
 
 func (a *readOnly) fail(w http.ResponseWriter, path, what string, err error) {
@@ -110,9 +109,9 @@ func (a *readOnly) fail(w http.ResponseWriter, path, what string, err error) {
 	http.Error(w, what+": "+err.Error(), http.StatusInternalServerError)
 }
 
-// told notes an answer that didn't get through. The status has been sent by
+// logFailure logs an answer that didn't get through. The status has been sent by
 // then, and mostly it is the client that has left.
-func (a *readOnly) told(path string, err error) {
+func (a *readOnly) logFailure(path string, err error) {
 	if err != nil {
 		a.log.V(4).Info("Answer not delivered", "path", path, "err", err)
 	}

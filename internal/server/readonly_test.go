@@ -15,7 +15,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server"
-	"github.com/deckhand-node/deckhand/internal/server/machineinfo"
 )
 
 type fakePods []*v1.Pod
@@ -31,8 +30,8 @@ func (f fakeRunning) Running(context.Context) ([]*pod.Observed, error) { return 
 
 type fakeMachine struct{ err error }
 
-func (f fakeMachine) Info() (*machineinfo.Info, error) {
-	return &machineinfo.Info{NumCores: 2, MemoryCapacity: 1 << 30}, f.err
+func (f fakeMachine) Info() (*server.MachineInfo, error) {
+	return &server.MachineInfo{NumCores: 2, MemoryCapacity: 1 << 30}, f.err
 }
 
 func sources() server.Sources {

@@ -1,7 +1,9 @@
-// Package server serves what may be seen of the agent over plain HTTP: its
-// health, and a read-only API with the kubelet's paths and shapes.
+// Package server serves the agent's plain HTTP endpoints, with the kubelet's paths and shapes:
+// health, metrics, a read-only API (/pods, /runningpods/, /spec/), and pages for diagnosis
+// (/configz, /flagz and /statusz, KEP-4827 and KEP-4828).
 //
-// Health and NewReadOnly make the handlers; a Server listens and serves them.
+// Health and NewReadOnly make the handlers; a Server listens and serves them. What is shown is
+// passed in: the package asks no other for it.
 package server
 
 import (
@@ -39,7 +41,7 @@ const shutdownTimeout = 2 * time.Second
 
 // Listener is one address and what is served there.
 type Listener struct {
-	// Name tells listeners apart, in logs and errors: "healthz".
+	// Name identifies listeners, in logs and errors: "healthz".
 	Name string
 	// Addr is the address; with port 0 the system picks a port.
 	Addr netip.AddrPort
@@ -161,7 +163,7 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler, conns *sync.Wai
 }
 
 // shutdown stops the servers, last first, within shutdownTimeout in all. The
-// handlers still running then are told by cancel, and their connections closed.
+// handlers still running then are cancelled, and their connections closed.
 func shutdown(servers []*http.Server, cancel context.CancelFunc) {
 	ctx, stop := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer stop()

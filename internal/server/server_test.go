@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // loopback is an address whose port the system picks.
 func loopback() netip.AddrPort { return netip.MustParseAddrPort("127.0.0.1:0") }
 
-// start runs a server until the test or stop ends it; done tells Run's result.
+// start runs a server until the test or stop ends it; done receives Run's result.
 func start(t *testing.T, listeners ...server.Listener) (s *server.Server, stop context.CancelFunc, done <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -159,7 +159,7 @@ func TestStopLetsRequestsEnd(t *testing.T) {
 	}
 }
 
-// A handler that takes longer than it may is told through its context, and
+// A handler that takes longer than it may is cancelled through its context, and
 // waited for.
 func TestStopCutsOffLateRequests(t *testing.T) {
 	entered := make(chan struct{})

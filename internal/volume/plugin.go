@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // ErrUnsupported is what a plugin's error wraps when trying again can't help,
@@ -17,8 +19,7 @@ var ErrUnsupported = errors.New("not supported by this build")
 // AwaitsError is the error for a volume that can't be made before an object is there, or
 // is as it is needed. It holds no value of a Secret.
 type AwaitsError struct {
-	// Object names it for a person: "ConfigMap default/web".
-	Object string
+	Object pod.Object
 	Err    error
 }
 
@@ -27,8 +28,8 @@ func (e *AwaitsError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong with the object.
 func (e *AwaitsError) Unwrap() error { return e.Err }
 
-// Awaits returns an error that waits for the object ("ConfigMap default/web").
-func Awaits(object, format string, args ...any) error {
+// Awaits returns an error that waits for the object.
+func Awaits(object pod.Object, format string, args ...any) error {
 	return &AwaitsError{Object: object, Err: fmt.Errorf(format, args...)}
 }
 
@@ -62,7 +63,7 @@ type Unmounter interface {
 	Plugin
 	// Unmount lets go of the volume before its folder is removed. It is called again after
 	// failures and crashes, also for a volume that is half made or gone, and when
-	// nothing is known of it but its place.
+	// nothing is known of it but its paths.
 	Unmount(context.Context, Place) error
 }
 
@@ -133,7 +134,7 @@ type Mounted struct {
 	// Unpropagated says that mounts made in it never reach the host: no Bidirectional.
 	Unpropagated bool
 	// Kept says that the volume, which is in use, holds what it did before, because it can't be what it
-	// should be now. A Refresh tells why.
+	// should be now. A Refresh reports why.
 	Kept bool
 	// Image is what the runtime mounts itself (KEP-4639); nil for all other kinds.
 	Image *runtimeapi.ImageSpec

@@ -27,7 +27,7 @@ func TestChangedObjectsWakeThoseThatWaitForThem(t *testing.T) {
 			decided[in.Pod.UID]++
 			d := lifecycle.Decision{}
 			if in.Pod.Name == "waits" && decided[in.Pod.UID] < 3 { // it gets what it waits for with the second change
-				d.Memory.Retries = plan.Retries{"CreateSandbox/sandbox": {Failure: pod.Failure{Awaits: "RuntimeClass kata"}}}
+				d.Memory.Retries = plan.Retries{"CreateSandbox/sandbox": {Failure: pod.Failure{Awaits: pod.Object{Kind: "RuntimeClass", Name: "kata"}}}}
 			}
 			return d
 		}
@@ -59,7 +59,7 @@ func TestObjectsChangeDuringADecision(t *testing.T) {
 			}
 			decided <- n
 			d := lifecycle.Decision{}
-			d.Memory.Retries = plan.Retries{"start/c": {Failure: pod.Failure{Awaits: "Secret default/s"}}}
+			d.Memory.Retries = plan.Retries{"start/c": {Failure: pod.Failure{Awaits: pod.Object{Kind: "Secret", Namespace: "default", Name: "s"}}}}
 			return d
 		}
 		w.start(t)

@@ -1,12 +1,13 @@
 // Package worker runs one goroutine per pod. A worker is woken without data,
 // reads what is wanted and what is observed, asks the core (package lifecycle)
-// and carries out what it answers. It waits for nothing but wake-ups: effects
+// and carries out what it answers. It waits for nothing but wake-ups: actions
 // run beside it, so a slow pull never keeps a pod from being stopped, and a slow
 // pod delays no other.
 package worker
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -38,14 +39,14 @@ type Observed interface {
 	UIDs() []types.UID
 }
 
-// Effects carries out actions. Its methods are called from many goroutines.
-type Effects interface {
+// Executor carries out actions. Its methods are called from many goroutines.
+type Executor interface {
 	// Do blocks until the action has ended, or ctx has. Whatever it changed in the
-	// runtime is visible in Observed before it returns. p is nil for a pod nobody wants.
+	// runtime is visible in Observed before it returns. p is nil for a pod that no source has.
 	Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result
-	// Kept reads what an earlier agent kept of the pod; nil if nothing.
-	Kept(p *v1.Pod) *pod.Kept
-	// LoggedAttempts tells, by container, the least attempt a new instance may have by the logs on disk.
+	// Checkpoint reads the checkpoint of the pod that an earlier agent saved; nil if there is none.
+	Checkpoint(p *v1.Pod) *pod.Checkpoint
+	// LoggedAttempts returns, by container, the least attempt a new instance may have by the logs on disk.
 	LoggedAttempts(p *v1.Pod) map[string]int
 	// Leftovers lists the pods that still have folders or cgroups on this node.
 	Leftovers() ([]types.UID, error)
@@ -53,20 +54,20 @@ type Effects interface {
 
 // Probes runs probes. Its methods don't block.
 type Probes interface {
-	// Want replaces the set of probes that run for a pod, which it is told as it is now.
+	// Want replaces the set of probes that run for a pod, given as it is now.
 	Want(uid types.UID, p *v1.Pod, o *pod.Observed, podIP string, probes []pod.Probe)
-	// Results returns what the pod's probes have come to.
+	// Results returns the results of the pod's probes.
 	Results(types.UID) []pod.ProbeResult
 	Forget(types.UID)
 }
 
-// Allocations knows what resources were granted to pods.
+// Allocations knows what resources were allocated to pods.
 type Allocations interface {
-	// Get returns what the pod was granted; nil before PreparePod.
+	// Get returns the pod's allocation; nil before AdmitPod.
 	Get(types.UID) *pod.Allocation
 }
 
-// Journal takes down decisions.
+// Journal records decisions.
 type Journal interface {
 	// Open begins, or goes on with, the record of a pod.
 	Open(uid types.UID, name string) Record
@@ -77,11 +78,11 @@ type Journal interface {
 // Record is one pod's part of the journal. Its worker is the only one to call it.
 type Record interface {
 	Decision(in lifecycle.Input, d lifecycle.Decision)
-	// Failed takes down what the core failed on, and returns where a person finds it.
+	// Failed records what the core failed on, and returns where a person finds it.
 	Failed(in lifecycle.Input, err error) string
 }
 
-// Statuses takes in what workers tell. There is one writer per pod: its worker.
+// Statuses takes the reports of workers. There is one writer per pod: its worker.
 type Statuses interface {
 	Publish(types.UID, pod.Report)
 	Forget(types.UID)
@@ -100,33 +101,33 @@ type Meter interface {
 	Running(sinceSeen time.Duration)
 }
 
-// Config is what a Pool is built from. Every field is needed that doesn't say otherwise.
+// Config is what a Pool is built from. Every field is required unless it says otherwise.
 type Config struct {
 	Desired  Desired
 	Observed Observed
-	Effects  Effects
+	Executor Executor
 	Probes   Probes
-	// Allocations tells what resources pods have, Journal takes down why.
+	// Allocations knows what resources pods have, Journal records the decisions.
 	Allocations Allocations
 	Journal     Journal
 	Statuses    Statuses
 	Recorder    Recorder
 	Meter       Meter
-	// Node is asked at each decision for what the core has to know of the node.
+	// Node is called at each decision for the facts of the node that the core needs.
 	Node func() lifecycle.Node
-	// Surplus tells which of a pod's ended instances the node keeps no longer; nil for none.
-	Surplus func(types.UID) []string
-	// Ending tells the verdict that a pod has to end though it is wanted, which the pod's Wake
-	// was called after; nil for none, or for nobody who comes to verdicts. The first one is
-	// carried out to its end, also by a later agent; another may shorten its grace.
-	Ending func(types.UID) *pod.Ending
-	// Gone is told of each pod that nothing is left of: what was known of it mustn't hold for
-	// another one of its UID. It doesn't block; nil if nobody wants to know.
+	// ExcessContainers returns which of a pod's ended instances are to be removed; nil for none.
+	ExcessContainers func(types.UID) []string
+	// Termination returns why a pod has to end though a source has it (eviction, preemption), nil if it
+	// hasn't; the pod's Wake is called after it changes. The field is nil where no pod is ever ended so.
+	// The first termination is completed, also by a later agent; another may shorten its grace.
+	Termination func(types.UID) *pod.PodTermination
+	// Gone is called for each pod that nothing is left of: what was known of it must not hold for
+	// another one of its UID. It doesn't block; nil if it isn't needed.
 	Gone func(types.UID)
-	// SparesOthers leaves pods alone that no source has wanted since the agent started,
-	// unless one wants another pod of that name: they may be an API server's, which isn't
-	// asked.
-	SparesOthers bool
+	// KeepUnknownPods leaves pods running that no source has had since the agent started,
+	// unless one has another pod of that name: they may be an API server's, to which the agent
+	// doesn't connect.
+	KeepUnknownPods bool
 	// Resync is how often every worker looks again without being woken, as a safety net.
 	Resync time.Duration
 	Log    logr.Logger
@@ -134,52 +135,27 @@ type Config struct {
 
 // Pool owns the workers.
 type Pool struct {
+	*Waker
 	cfg Config
 
-	mu      sync.Mutex
-	workers map[types.UID]*worker
-
-	// look gets a value when a pod without a worker was seen, or one whose worker
-	// can't do what is wanted.
-	look chan struct{}
 	// ended gets each worker that has nothing left to do.
 	ended chan *worker
-	// beat is the time of the last turn of the loop, for Healthy.
-	beat time.Time
-	wg   sync.WaitGroup
+	// heartbeat is the time of the last turn of the loop, for Healthy.
+	heartbeat time.Time
+	wg        sync.WaitGroup
 
 	// waiting has the names of wanted pods that can't begin before another one has
 	// ended. The loop alone touches it.
 	waiting map[string]bool
-	// spared are the pods that were told to be left alone.
-	spared map[types.UID]bool
+	// unknown are the pods that were logged as left running.
+	unknown map[types.UID]bool
 	// core is lifecycle.Decide; a test makes it fail.
 	core func(lifecycle.Input) lifecycle.Decision
 }
 
-// New constructs a pool; Run starts it.
-func New(cfg Config) *Pool {
-	return &Pool{cfg: cfg, workers: map[types.UID]*worker{}, spared: map[types.UID]bool{}, look: make(chan struct{}, 1), ended: make(chan *worker), core: lifecycle.Decide}
-}
-
-// Wake has the pod looked at again. It never blocks and may be called from anywhere.
-func (p *Pool) Wake(uid types.UID) {
-	p.mu.Lock()
-	w := p.workers[uid]
-	p.mu.Unlock()
-	if w != nil {
-		w.poke()
-		return
-	}
-	p.lookAgain()
-}
-
-// lookAgain has the loop compare what is wanted with the workers there are. It never blocks.
-func (p *Pool) lookAgain() {
-	select {
-	case p.look <- struct{}{}:
-	default:
-	}
+// New constructs a pool whose workers w wakes; Run starts it.
+func New(w *Waker, cfg Config) *Pool {
+	return &Pool{Waker: w, cfg: cfg, unknown: map[types.UID]bool{}, ended: make(chan *worker), core: lifecycle.Decide}
 }
 
 // Count returns how many workers there are.
@@ -189,16 +165,30 @@ func (p *Pool) Count() int {
 	return len(p.workers)
 }
 
-// Beat returns when the loop last turned; zero before it began. It turns at
+// leastStall is how long the loop may stall however often it resyncs: a host may be busy.
+const leastStall = 10 * time.Second
+
+// Healthy returns an error when the loop that starts and ends workers has stalled for two
+// of its resync periods. One that hasn't begun yet is healthy: a restart of the agent doesn't fix
+// a missing runtime.
+func (p *Pool) Healthy(now time.Time) error {
+	last, most := p.Heartbeat(), max(2*p.cfg.Resync, leastStall)
+	if stall := now.Sub(last); !last.IsZero() && stall > most {
+		return fmt.Errorf("it has stood still for %s, longer than %s", stall.Round(time.Second), most)
+	}
+	return nil
+}
+
+// Heartbeat returns when the loop last turned; zero before it began. It turns at
 // least every Resync.
-func (p *Pool) Beat() time.Time {
+func (p *Pool) Heartbeat() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.beat
+	return p.heartbeat
 }
 
 // Run starts and ends workers as the desired set asks for, until ctx ends. It
-// returns when every worker and effect has.
+// returns when every worker and action has.
 func (p *Pool) Run(ctx context.Context) error {
 	defer p.wg.Wait()
 	// Until the runtime's state is known, starting a pod might start it twice.
@@ -223,7 +213,7 @@ func (p *Pool) Run(ctx context.Context) error {
 
 // leftovers lists what earlier pods left on disk, and reports whether that is known.
 func (p *Pool) leftovers() ([]types.UID, bool) {
-	list, err := p.cfg.Effects.Leftovers()
+	list, err := p.cfg.Executor.Leftovers()
 	if err != nil {
 		p.cfg.Log.Error(err, "Can't list what earlier pods left on disk; it stays until that can be done")
 	}
@@ -252,7 +242,7 @@ func (p *Pool) await(ctx context.Context, tick <-chan time.Time) bool {
 }
 
 // remove drops a worker that has ended. It reports whether that calls for
-// another: looking at every pod each time would make taking down many of them slow.
+// another: looking at every pod each time would make removing many of them slow.
 func (p *Pool) remove(w *worker) bool {
 	p.mu.Lock()
 	delete(p.workers, w.uid)
@@ -267,29 +257,8 @@ func (p *Pool) remove(w *worker) bool {
 	return p.waiting[w.name] || !p.cfg.Observed.Get(w.uid).Empty()
 }
 
-// WakeAll has every pod looked at again; see Wake.
-func (p *Pool) WakeAll() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, w := range p.workers {
-		w.poke()
-	}
-}
-
-// WakeAwaiting has those pods looked at again that wait for an object (pod.Failure.Awaits):
-// to be called after Config.Node tells that objects changed. It never blocks.
-func (p *Pool) WakeAwaiting() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, w := range p.workers {
-		if w.awaits.Load() {
-			w.poke()
-		}
-	}
-}
-
 // reconcile makes the workers fit the desired set. It returns the leftovers that
-// it could not judge yet.
+// it couldn't decide on yet.
 func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID {
 	pods, synced := p.cfg.Desired.Current()
 	wanted := make(map[types.UID]*pod.Desired, len(pods))
@@ -298,7 +267,7 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.beat = time.Now()
+	p.heartbeat = time.Now()
 	held := p.holders(wanted)
 	if synced {
 		p.stopUnwanted(ctx, wanted, leftovers)
@@ -307,17 +276,17 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 	p.waiting = map[string]bool{}
 	for _, d := range pods {
 		if w := p.workers[d.Pod.UID]; w != nil {
-			if !w.want(d) {
+			if !w.setDesired(d) {
 				p.waiting[w.name] = true
 			}
 			continue
 		}
 		// A static pod's successor has its name and another UID: it waits until
 		// the old one is gone, so that two of them never run at once. One that runs
-		// already, found beside another agent's remains, is looked after at once.
+		// already, beside what another agent left, gets its worker at once.
 		if holder, ok := held[pod.FullName(d.Pod)]; ok && holder != d.Pod.UID && !p.runs(d.Pod.UID) {
 			p.waiting[pod.FullName(d.Pod)] = true
-			p.cfg.Log.V(3).Info("Pod waits for its predecessor to end", "pod", pod.FullName(d.Pod), "predecessor", holder)
+			p.cfg.Log.V(3).Info("Pod is waiting for its predecessor to end", "pod", pod.FullName(d.Pod), "predecessor", holder)
 			continue
 		}
 		p.begin(ctx, d.Pod.UID, pod.FullName(d.Pod), d, nil)
@@ -333,7 +302,7 @@ func (p *Pool) runs(uid types.UID) bool {
 }
 
 // holders maps full names to the UID that has them on this node now. A worker
-// holds its name; so does a pod that only the runtime knows and nobody wants.
+// holds its name; so does a pod that only the runtime knows and no source has.
 func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 	held := make(map[string]types.UID, len(p.workers))
 	for _, uid := range p.cfg.Observed.UIDs() {
@@ -349,8 +318,8 @@ func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 	return held
 }
 
-// stopUnwanted ends the workers of pods that are no longer wanted, and takes
-// down what nobody wants and no worker has: orphans in the runtime and on disk.
+// stopUnwanted stops the pods that no source has any more, and starts workers that remove
+// the pods that no source and no worker has: orphans in the runtime and on disk.
 func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, leftovers []types.UID) {
 	successors := make(map[string]*pod.Desired, len(wanted))
 	for _, d := range wanted {
@@ -358,14 +327,14 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 	}
 	for uid, w := range p.workers {
 		if wanted[uid] == nil {
-			w.end(whyReplaced(successors[w.name]))
+			w.requestStop(whyReplaced(successors[w.name]))
 		}
 	}
 	orphan := func(uid types.UID, name string) {
 		switch {
 		case wanted[uid] != nil || p.workers[uid] != nil:
-		case p.cfg.SparesOthers && successors[name] == nil:
-			p.spare(uid, name)
+		case p.cfg.KeepUnknownPods && successors[name] == nil:
+			p.keepUnknown(uid, name)
 		default:
 			p.begin(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: "no source wants it"})
 		}
@@ -379,17 +348,17 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		}
 	}
 	for _, uid := range leftovers {
-		if !p.cfg.SparesOthers { // whose they are can't be told
+		if !p.cfg.KeepUnknownPods { // nothing says whose they are
 			orphan(uid, "")
 		}
 	}
 }
 
-// spare tells once of a pod that is left alone.
-func (p *Pool) spare(uid types.UID, name string) {
-	if !p.spared[uid] {
-		p.spared[uid] = true
-		p.cfg.Log.Info("A pod that no manifest wants is left alone: an API server may want it, and this build asks none", "pod", name, "podUID", uid)
+// keepUnknown logs once that a pod is left running.
+func (p *Pool) keepUnknown(uid types.UID, name string) {
+	if !p.unknown[uid] {
+		p.unknown[uid] = true
+		p.cfg.Log.Info("A pod that is in no manifest is left running: it may be an API server's, and this build connects to none", "pod", name, "podUID", uid)
 	}
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -39,16 +40,18 @@ type world struct {
 	late *pod.Observed
 	// looks counts how often the wanted set was read.
 	looks int
-	// kept is what pods' workers had written, results what their probes came to.
-	kept    map[types.UID]*pod.Kept
-	results map[types.UID][]pod.ProbeResult
+	// checkpoints are what pods' workers had written, results those of their probes.
+	checkpoints map[types.UID]*pod.Checkpoint
+	results     map[types.UID][]pod.ProbeResult
 	// asked has each set of probes that was asked for, journal each record.
 	asked   []string
 	journal []string
-	// endings holds verdicts on pods, events what was told of pods, gone those that are gone.
-	endings map[types.UID]*pod.Ending
-	events  []string
-	gone    []types.UID
+	// terminations holds those of pods, events what was recorded of pods, gone those that are gone.
+	terminations map[types.UID]*pod.PodTermination
+	events       []string
+	gone         []types.UID
+	// rejects has the pods that aren't admitted.
+	rejects map[types.UID]bool
 	// core, if set, takes the place of the core.
 	core func(lifecycle.Input) lifecycle.Decision
 }
@@ -107,10 +110,10 @@ func (p page) Failed(lifecycle.Input, error) string {
 	return "there"
 }
 
-func (w *world) Kept(p *v1.Pod) *pod.Kept {
+func (w *world) Checkpoint(p *v1.Pod) *pod.Checkpoint {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.kept[p.UID]
+	return w.checkpoints[p.UID]
 }
 
 func newWorld(t *testing.T) *world {
@@ -123,12 +126,12 @@ func newWorld(t *testing.T) *world {
 // bareWorld has no pool yet, and a runtime that isn't known yet.
 func bareWorld() *world {
 	return &world{synced: true, changed: make(chan struct{}, 1), known: make(chan struct{}), runtime: map[types.UID]*pod.Observed{},
-		hold: map[string]chan struct{}{}, reports: map[types.UID]pod.Report{}, kept: map[types.UID]*pod.Kept{}, endings: map[types.UID]*pod.Ending{}, results: map[types.UID][]pod.ProbeResult{}}
+		hold: map[string]chan struct{}{}, reports: map[types.UID]pod.Report{}, checkpoints: map[types.UID]*pod.Checkpoint{}, terminations: map[types.UID]*pod.PodTermination{}, results: map[types.UID][]pod.ProbeResult{}}
 }
 
 // start runs a pool on the world until the test ends or stop is called.
 func (w *world) start(t *testing.T) (stop func()) {
-	w.pool = New(Config{Desired: w, Observed: w, Effects: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, Ending: w.ending, Gone: w.forgetVerdict, SparesOthers: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
+	w.pool = New(NewWaker(), Config{Desired: w, Observed: w, Executor: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, Termination: w.termination, Gone: w.forgetTermination, KeepUnknownPods: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
 	if w.core != nil {
 		w.pool.core = w.core
 	}
@@ -216,6 +219,9 @@ func (w *world) Do(ctx context.Context, p *v1.Pod, _ *pod.Observed, uid types.UI
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log = append(w.log, string(uid)+" "+string(a.Kind))
+	if a.Kind == pod.AdmitPod && w.rejects[uid] {
+		return pod.Result{Failure: &pod.Failure{Reason: "OutOfcpu", Rejected: true}}
+	}
 	return pod.Result{ID: w.effect(p, uid, a)}
 }
 
@@ -237,10 +243,10 @@ func (w *world) effect(p *v1.Pod, uid types.UID, a pod.Action) string {
 		}
 	case pod.RemoveSandbox:
 		delete(w.runtime, uid)
-	case pod.Keep:
-		w.kept[uid] = a.Kept
+	case pod.SaveCheckpoint:
+		w.checkpoints[uid] = a.Checkpoint
 	case pod.CleanPod:
-		delete(w.kept, uid)
+		delete(w.checkpoints, uid)
 	}
 	return id
 }
@@ -500,5 +506,136 @@ func TestWishChangesWhileTheWorkerBegins(t *testing.T) {
 	w := newWorld(t) // in real time, for the race detector
 	for range 100 {
 		w.set(newPod("a", "a1"))
+	}
+}
+
+// TestPodsAreThoseThatMayBegin: who asks for the pods gets all that one change brought, whether each is being stopped, and
+// none that waits for its predecessor.
+func TestPodsAreThoseThatMayBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		pods := func() map[types.UID]bool {
+			stopping := map[types.UID]bool{}
+			w.pool.Pods(func(p *v1.Pod, s bool) bool { stopping[p.UID] = s; return true })
+			return stopping
+		}
+		w.set(newPod("a", "a1"), newPod("b", "b1"))
+		time.Sleep(10 * time.Second)
+		if got := pods(); !maps.Equal(got, map[types.UID]bool{"a1": false, "b1": false}) {
+			t.Errorf("there are %v", got)
+		}
+		w.hold["a1/CleanPod"] = make(chan struct{})
+		w.set(newPod("a", "a2"), newPod("b", "b1"))
+		time.Sleep(10 * time.Second)
+		if got := pods(); !maps.Equal(got, map[types.UID]bool{"a1": true, "b1": false}) {
+			t.Errorf("while the predecessor ends there are %v", got)
+		}
+		close(w.hold["a1/CleanPod"])
+		time.Sleep(20 * time.Second)
+		if got := pods(); !maps.Equal(got, map[types.UID]bool{"a2": false, "b1": false}) {
+			t.Errorf("after that there are %v", got)
+		}
+		w.pool.Pods(func(*v1.Pod, bool) bool { return false }) // which ends it
+	})
+}
+
+// TestEditOfARejectedPod: of a pod that the node didn't admit nothing is there to be edited in place, so another version
+// of its manifest is asked about anew.
+func TestEditOfARejectedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.rejects = map[types.UID]bool{"a1": true}
+		w.set(newPod("a", "a1"))
+		time.Sleep(10 * time.Second)
+		w.mu.Lock()
+		st := w.reports["a1"].Status
+		delete(w.rejects, "a1")
+		w.mu.Unlock()
+		if st == nil || st.Phase != v1.PodFailed || st.Reason != "OutOfcpu" || len(st.ContainerStatuses) > 0 {
+			t.Fatalf("told %+v", st)
+		}
+		time.Sleep(10 * time.Minute)
+		if w.running("a1") {
+			t.Fatal("a rejected pod was admitted later")
+		}
+		edited := newPod("a", "a1")
+		edited.Pod.Generation = 2
+		w.set(edited)
+		time.Sleep(20 * time.Second)
+		if !w.running("a1") {
+			t.Fatalf("its next version doesn't run: %v", w.log)
+		}
+	})
+}
+
+// TestEditOfARejectedPodWhileNoAgentRan: what an earlier agent kept is about the version that it rejected.
+func TestEditOfARejectedPodWhileNoAgentRan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		close(w.known)
+		w.rejects = map[types.UID]bool{"a1": true}
+		w.pods = []*pod.Desired{newPod("a", "a1")}
+		stop := w.start(t)
+		time.Sleep(10 * time.Second)
+		stop()
+
+		for generation, want := range map[int64]bool{newPod("a", "a1").Pod.Generation: false, 2: true} {
+			w2 := bareWorld()
+			close(w2.known)
+			w2.checkpoints = maps.Clone(w.checkpoints)
+			d := newPod("a", "a1")
+			d.Pod.Generation = generation
+			w2.pods = []*pod.Desired{d}
+			stop := w2.start(t)
+			time.Sleep(20 * time.Second)
+			if w2.running("a1") != want {
+				t.Errorf("generation %d runs: %v, %v", generation, !want, w2.log)
+			}
+			stop()
+		}
+	})
+}
+
+// TestEditAsAPodIsRejected: the edit comes while the core decides upon the answer to the version before.
+func TestEditAsAPodIsRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		close(w.known)
+		w.rejects = map[types.UID]bool{"a1": true}
+		edit := sync.OnceFunc(func() {
+			w.mu.Lock()
+			delete(w.rejects, "a1")
+			w.mu.Unlock()
+			edited := newPod("a", "a1")
+			edited.Pod.Generation = 2
+			w.set(edited)
+			time.Sleep(time.Second)
+		})
+		w.core = func(in lifecycle.Input) lifecycle.Decision {
+			d := lifecycle.Decide(in)
+			if k := d.Memory.Checkpoint; k != nil && k.Termination != nil {
+				edit()
+			}
+			return d
+		}
+		w.start(t)
+		w.set(newPod("a", "a1"))
+		time.Sleep(20 * time.Second)
+		if !w.running("a1") {
+			t.Errorf("the edited pod doesn't run: %v", w.log)
+		}
+	})
+}
+
+// TestFailureJustBeforeTheCancellation: the answer was there already, but nobody had read it.
+func TestFailureJustBeforeTheCancellation(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	a := pod.Action{Kind: pod.AdmitPod}
+	w := &worker{flights: []flight{{action: a, ctx: ctx, cancel: cancel}}}
+	results := []pod.Result{{Action: a, Failure: &pod.Failure{Rejected: true}}}
+	cancel()
+	w.collectResults(results)
+	if !results[0].Cancelled || len(w.flights) != 0 {
+		t.Errorf("%+v, %+v", results[0], w.flights)
 	}
 }

@@ -13,20 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// worker looks after one pod. Its goroutine alone touches the fields below mem.
+// worker manages one pod. Its goroutine alone touches the fields below mem.
 type worker struct {
 	pool *Pool
 	uid  types.UID
 	name string
-	// signal has one slot: being woken twice is being woken once.
-	signal chan struct{}
+	// signal wakes the worker: being woken twice is being woken once.
+	signal wake.Slot
 	wg     sync.WaitGroup
-	// awaits says that the pod waits for an object, or that this is being found out:
-	// see Pool.WakeAwaiting.
+	// awaits says that the pod waits for an object, or that a decision about this is under way:
+	// see Waker.WakeAwaiting.
 	awaits atomic.Bool
 
 	mu      sync.Mutex
@@ -38,16 +39,16 @@ type worker struct {
 	flights  []flight
 	reported pod.Report
 	wasUp    bool
-	// asked are the probes that were asked for last, for which pod at which address.
-	asked asked
-	// record takes down every decision.
+	// probed are the probes that were requested last, for which pod at which address.
+	probed probed
+	// record takes every decision.
 	record Record
-	// broken is when the core failed last: a bug, see blunder.
-	broken time.Time
+	// panicked is when the core panicked last: a bug, see decidePanicked.
+	panicked time.Time
 }
 
-// asked is what a pod's probes depend on.
-type asked struct {
+// probed is what a pod's probes depend on.
+type probed struct {
 	pod    *v1.Pod
 	ip     string
 	probes []pod.Probe
@@ -56,26 +57,19 @@ type asked struct {
 // flight is an action under way.
 type flight struct {
 	action pod.Action
+	ctx    context.Context
 	cancel context.CancelFunc
 }
 
 func newWorker(p *Pool, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) *worker {
-	w := &worker{pool: p, uid: uid, name: name, desired: d, stop: stop, signal: make(chan struct{}, 1), record: p.cfg.Journal.Open(uid, name)}
-	w.poke()
+	w := &worker{pool: p, uid: uid, name: name, desired: d, stop: stop, signal: wake.NewSlot(), record: p.cfg.Journal.Open(uid, name)}
+	w.signal.Wake()
 	return w
 }
 
-// poke wakes the worker; it never blocks.
-func (w *worker) poke() {
-	select {
-	case w.signal <- struct{}{}:
-	default:
-	}
-}
-
-// want tells the worker the newest wish for its pod. One that is ending goes on
-// to its end, and reports false: the pool starts the pod anew afterwards.
-func (w *worker) want(d *pod.Desired) bool {
+// setDesired gives the worker the newest version of its pod. A worker whose pod is being stopped
+// goes on with that, and reports false: the pool starts the pod again afterwards.
+func (w *worker) setDesired(d *pod.Desired) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stop != nil {
@@ -86,24 +80,24 @@ func (w *worker) want(d *pod.Desired) bool {
 	}
 	if old := w.desired; old != nil && (old.Base != d.Base || d.Pod.Generation < old.Pod.Generation) {
 		// Not an edit in place, but another pod under the same UID, because the manifest
-		// gives it or another source says what this one said first: it takes another
-		// worker, once this one's pod is gone.
+		// gives it, or another source now has it: it gets another worker, once this one's pod
+		// is gone.
 		w.stop = &lifecycle.Stop{At: time.Now(), Why: whyReplaced(d)}
-		w.poke()
+		w.signal.Wake()
 		return false
 	}
 	w.desired = d
-	w.poke()
+	w.signal.Wake()
 	return true
 }
 
-// end tells the worker that its pod has to go.
-func (w *worker) end(why string) {
+// requestStop has the worker stop and remove its pod.
+func (w *worker) requestStop(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stop == nil {
 		w.stop = &lifecycle.Stop{At: time.Now(), Why: why}
-		w.poke()
+		w.signal.Wake()
 	}
 }
 
@@ -143,15 +137,15 @@ func (w *worker) adopt() {
 	if d == nil {
 		return
 	}
-	if k := w.pool.cfg.Effects.Kept(d.Pod); k != nil && k.Base != "" && k.Base != d.Base {
-		// What there is belongs to another pod of the UID that the manifest gives, which
+	if k := w.pool.cfg.Executor.Checkpoint(d.Pod); k != nil && k.Base != "" && k.Base != d.Base {
+		// What is there belongs to another pod of the UID that the manifest gives, which
 		// was edited while no agent ran. The pool begins with this one when that is gone.
 		w.mu.Lock()
 		w.stop = &lifecycle.Stop{At: time.Now(), Why: whyReplaced(d)}
 		w.mu.Unlock()
-		w.pool.lookAgain()
+		w.pool.look.Wake()
 	} else {
-		w.mem.Kept, w.mem.Saved = k, k
+		w.mem.Checkpoint, w.mem.OnDisk = k, k
 	}
 	o := w.pool.cfg.Observed.Get(w.uid)
 	// A pod that is adopted came up long ago: that isn't measured again.
@@ -164,7 +158,7 @@ func (w *worker) adopt() {
 			continue
 		}
 		if logged == nil {
-			logged = w.pool.cfg.Effects.LoggedAttempts(d.Pod)
+			logged = w.pool.cfg.Executor.LoggedAttempts(d.Pod)
 			w.mem.Attempts = make(map[string]int, len(logged))
 		}
 		if n, ok := logged[name]; ok {
@@ -173,27 +167,31 @@ func (w *worker) adopt() {
 	}
 }
 
-// step is one turn: read, decide, act, tell.
+// step is one turn: read, decide, act, report.
 func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	begun := time.Now()
 	w.mu.Lock()
+	if w.stop == nil && w.desired != nil && rejectedBefore(w.mem.Checkpoint, w.desired.Pod) {
+		w.stop = &lifecycle.Stop{At: begun, Why: whyReplaced(w.desired)}
+		w.pool.look.Wake()
+	}
 	desired, stop, results := w.desired, w.stop, w.results
 	w.results = nil
 	w.mu.Unlock()
-	w.land(results)
-	w.awaits.Store(true) // before the node's news are read, so that none is missed
+	w.collectResults(results)
+	w.awaits.Store(true) // before the node's retry triggers are read, so that none is missed
 	in := lifecycle.Input{
 		Now: begun, Stop: stop, Results: results, Memory: w.mem, Node: w.pool.cfg.Node(),
-		// Read after the results were taken: what is read knows all they brought about.
+		// Read after the results were taken: the observed state then includes what they changed.
 		Observed:   w.pool.cfg.Observed.Get(w.uid),
 		Probes:     w.pool.cfg.Probes.Results(w.uid),
 		Allocation: w.pool.cfg.Allocations.Get(w.uid),
 	}
-	if surplus := w.pool.cfg.Surplus; surplus != nil {
-		in.Surplus = surplus(w.uid)
+	if excess := w.pool.cfg.ExcessContainers; excess != nil {
+		in.ExcessContainers = excess(w.uid)
 	}
-	if ending := w.pool.cfg.Ending; ending != nil {
-		in.Ending = ending(w.uid)
+	if termination := w.pool.cfg.Termination; termination != nil {
+		in.Termination = termination(w.uid)
 	}
 	if desired != nil {
 		in.Pod = desired.Pod
@@ -206,13 +204,13 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	}
 	d, err := w.decide(in)
 	if err != nil {
-		return w.blunder(in, results, err)
+		return w.decidePanicked(in, results, err)
 	}
 	w.mem = d.Memory
 	w.awaits.Store(d.Memory.Retries.Awaiting())
 	w.record.Decision(in, d)
-	w.tell(desired, stop, d)
-	w.ask(in, d)
+	w.report(desired, stop, d)
+	w.requestProbes(in, d)
 	for _, target := range d.Cancel {
 		for i := range w.flights {
 			if w.flights[i].action.Target() == target {
@@ -227,6 +225,12 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	return d
 }
 
+// rejectedBefore reports whether the node rejected another version of the pod. There is nothing to edit
+// in place then: this one takes another worker, once what is kept of that one is gone.
+func rejectedBefore(k *pod.Checkpoint, p *v1.Pod) bool {
+	return k != nil && k.Termination != nil && k.Termination.Rejected && k.Termination.Generation != p.Generation
+}
+
 // decide calls the core. It is pure, so that one that fails has changed nothing;
 // its error holds the stack.
 func (w *worker) decide(in lifecycle.Input) (d lifecycle.Decision, err error) {
@@ -238,44 +242,47 @@ func (w *worker) decide(in lifecycle.Input) (d lifecycle.Decision, err error) {
 	return w.pool.core(in), nil
 }
 
-// afterBlunder is how long a pod is left as it is after the core failed on it.
-const afterBlunder = 30 * time.Second
+// afterPanic is how long a pod is left as it is after the core panicked on it.
+const afterPanic = 30 * time.Second
 
-// blunder is what follows when the core fails on one pod, which is a bug: the pod
-// is left as it is and looked at again later, other pods don't notice, and what
-// the core was told goes to disk for a report.
-func (w *worker) blunder(in lifecycle.Input, results []pod.Result, err error) lifecycle.Decision {
+// decidePanicked handles a panic of the core on one pod, which is a bug: the pod
+// is left as it is and looked at again later, other pods aren't affected, and the
+// core's input goes to disk for a report.
+func (w *worker) decidePanicked(in lifecycle.Input, results []pod.Result, err error) lifecycle.Decision {
 	w.mu.Lock()
 	w.results = append(results[:len(results):len(results)], w.results...)
 	w.mu.Unlock()
-	if since := time.Since(w.broken); since >= afterBlunder {
-		w.broken = time.Now()
+	if since := time.Since(w.panicked); since >= afterPanic {
+		w.panicked = time.Now()
 		w.pool.cfg.Log.Error(err, "Deciding for this pod failed, which is a bug: it is left as it is and looked at again later; please report it with the journal", "pod", w.name, "podUID", w.uid, "journal", w.record.Failed(in, err))
 	}
-	return lifecycle.Decision{Wake: w.broken.Add(afterBlunder)}
+	return lifecycle.Decision{Wake: w.panicked.Add(afterPanic)}
 }
 
-// ask has those probes run that the core wants.
-func (w *worker) ask(in lifecycle.Input, d lifecycle.Decision) {
-	if in.Pod == nil || len(d.Probes) == 0 && len(w.asked.probes) == 0 {
+// requestProbes has those probes run that the core wants.
+func (w *worker) requestProbes(in lifecycle.Input, d lifecycle.Decision) {
+	if in.Pod == nil || len(d.Probes) == 0 && len(w.probed.probes) == 0 {
 		return
 	}
-	next := asked{pod: in.Pod, probes: d.Probes}
+	next := probed{pod: in.Pod, probes: d.Probes}
 	if d.Status != nil {
 		next.ip = d.Status.PodIP
 	}
-	if next.pod == w.asked.pod && next.ip == w.asked.ip && slices.Equal(next.probes, w.asked.probes) {
+	if next.pod == w.probed.pod && next.ip == w.probed.ip && slices.Equal(next.probes, w.probed.probes) {
 		return
 	}
-	w.asked = next
+	w.probed = next
 	w.pool.cfg.Probes.Want(w.uid, in.Pod, in.Observed, next.ip, d.Probes)
 }
 
-// land takes the actions that ended off the list of those under way.
-func (w *worker) land(results []pod.Result) {
-	for _, r := range results {
+// collectResults removes the actions that ended from the list of those under way. One that was given up counts as
+// cancelled even if it failed just before: the core has ceased to care about it.
+func (w *worker) collectResults(results []pod.Result) {
+	for i := range results {
+		r := &results[i]
 		for i := range w.flights {
 			if w.flights[i].action == r.Action {
+				r.Cancelled = r.Failure != nil && w.flights[i].ctx.Err() != nil
 				w.flights[i].cancel()
 				w.flights = append(w.flights[:i], w.flights[i+1:]...)
 				break
@@ -287,23 +294,20 @@ func (w *worker) land(results []pod.Result) {
 // launch begins an action beside the worker.
 func (w *worker) launch(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) {
 	ctx, cancel := context.WithCancel(ctx)
-	w.flights = append(w.flights, flight{action: a, cancel: cancel})
+	w.flights = append(w.flights, flight{action: a, ctx: ctx, cancel: cancel})
 	w.pool.cfg.Log.V(3).Info("Action", "pod", w.name, "podUID", w.uid, "action", a.Kind, "container", a.Container, "id", a.ID, "why", a.Why)
 	w.wg.Go(func() {
-		r := w.pool.cfg.Effects.Do(ctx, p, o, w.uid, a)
+		r := w.pool.cfg.Executor.Do(ctx, p, o, w.uid, a)
 		r.Action, r.At = a, time.Now()
-		if r.Failure != nil && ctx.Err() != nil {
-			r.Cancelled = true
-		}
 		w.mu.Lock()
 		w.results = append(w.results, r)
 		w.mu.Unlock()
-		w.poke()
+		w.signal.Wake()
 	})
 }
 
-// tell publishes what has changed, logs failures and hands on events.
-func (w *worker) tell(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.Decision) {
+// report publishes the status if it has changed, and logs and records the events.
+func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.Decision) {
 	for _, e := range d.Events {
 		if desired != nil {
 			w.pool.cfg.Recorder.Event(desired.Pod, e)
@@ -317,12 +321,12 @@ func (w *worker) tell(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.De
 	if desired == nil || d.Status == nil {
 		return
 	}
-	r := pod.Report{Desired: desired, Status: d.Status, Reasons: d.Reasons, Wake: d.Wake}
+	r := pod.Report{Desired: desired, Status: d.Status, Waits: d.Waits, Wake: d.Wake}
 	if stop != nil {
 		r.Stopping, r.StoppingAt = stop.Why, stop.At
 	}
 	if last := &w.reported; last.Desired != r.Desired || last.Stopping != r.Stopping ||
-		!equality.Semantic.DeepEqual(last.Status, r.Status) || !slices.Equal(last.Reasons, r.Reasons) {
+		!equality.Semantic.DeepEqual(last.Status, r.Status) || !slices.Equal(last.Waits, r.Waits) {
 		w.reported = r
 		w.pool.cfg.Statuses.Publish(w.uid, r)
 	}

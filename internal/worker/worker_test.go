@@ -126,7 +126,7 @@ func TestWhatWasKeptIsGoneOnFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := bareWorld()
 		close(w.known)
-		w.kept["a1"] = &pod.Kept{StartTime: time.Now(), Terminal: v1.PodFailed, Ending: &pod.Ending{Reason: "Evicted"}}
+		w.checkpoints["a1"] = &pod.Checkpoint{StartTime: time.Now(), Terminal: v1.PodFailed, Termination: &pod.PodTermination{Reason: "Evicted"}}
 		w.pods = []*pod.Desired{newPod("a", "a1")}
 		w.start(t)
 		time.Sleep(time.Minute)
@@ -182,7 +182,7 @@ func TestOtherPodOfAGivenUID(t *testing.T) {
 		stop := w.start(t)
 		time.Sleep(10 * time.Second)
 		w.mu.Lock()
-		kept := w.kept["given"]
+		kept := w.checkpoints["given"]
 		w.mu.Unlock()
 		if kept == nil || kept.Base != "first" || !w.running("given") {
 			t.Fatalf("which pod this is wasn't written down: %+v", kept)
@@ -192,7 +192,7 @@ func TestOtherPodOfAGivenUID(t *testing.T) {
 
 		w2 := bareWorld()
 		close(w2.known)
-		w2.runtime, w2.nextID, w2.kept = w.runtime, 100, w.kept
+		w2.runtime, w2.nextID, w2.checkpoints = w.runtime, 100, w.checkpoints
 		w2.pods = []*pod.Desired{edited(first, "y", "second")}
 		w2.start(t)
 		time.Sleep(time.Minute)
@@ -212,7 +212,7 @@ func TestUIDsMadeOfTheContentNeedNoRecord(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if k := w.kept["hash"]; k != nil {
+		if k := w.checkpoints["hash"]; k != nil {
 			t.Errorf("%+v was written for nothing", k)
 		}
 	})

@@ -1,6 +1,6 @@
 // Command notices prints the licences and notices of everything that Go programs are
 // built from, as they lie in the module cache: which modules those are, the programs
-// themselves tell.
+// themselves say.
 //
 //	go run ./packaging/notices PROGRAM...
 package main

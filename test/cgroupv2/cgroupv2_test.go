@@ -14,19 +14,19 @@ import (
 	"github.com/deckhand-node/deckhand/test/cgroupv2/vm"
 )
 
-// voyageTime is how long the machine may take from boot to power-off.
-const voyageTime = 5 * time.Minute
+// machineTime is how long the machine may take from boot to power-off.
+const machineTime = 5 * time.Minute
 
 // want is what the guest has to tell. Weights are cgroup v2's for the CPU shares
 // of 500m, 100m and none (512, 102 and 2), as the OCI runtimes convert them.
 var want = map[string]string{
 	"a file on the host": "read-only file system",
 
-	"besteffort tier cpu.weight": "1",
-	"burstable tier cpu.weight":  "17",
+	"besteffort QoS cgroup cpu.weight": "1",
+	"burstable QoS cgroup cpu.weight":  "17",
 	// What pods request is protected as far as those around them allow (MemoryQoS).
-	"kubepods memory.min":       "83886080",
-	"burstable tier memory.low": "16777216",
+	"kubepods memory.min":             "83886080",
+	"burstable QoS cgroup memory.low": "16777216",
 
 	"guaranteed qosClass":                   "Guaranteed",
 	"guaranteed pod cpu.max":                "50000 100000",
@@ -65,11 +65,11 @@ var want = map[string]string{
 	"burstable restarts":                   "0",
 	"burstable at pod IP":                  "burstable is here",
 
-	"burstable tier cpu.weight after kill -9": "17",
-	"kubepods memory.min after kill -9":       "83886080",
-	"guaranteed at pod IP after kill -9":      "guaranteed is here",
-	"guaranteed at host port after kill -9":   "guaranteed is here",
-	"burstable at pod IP after kill -9":       "burstable is here",
+	"burstable QoS cgroup cpu.weight after kill -9": "17",
+	"kubepods memory.min after kill -9":             "83886080",
+	"guaranteed at pod IP after kill -9":            "guaranteed is here",
+	"guaranteed at host port after kill -9":         "guaranteed is here",
+	"burstable at pod IP after kill -9":             "burstable is here",
 
 	"pods' groups left": "",
 	"pods' mounts left": "",
@@ -94,7 +94,7 @@ func TestPodsOnCgroupV2(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	result := k.Run(t, dir, voyageTime)
+	result := k.Run(t, dir, machineTime)
 	check(t, result.Facts)
 	vm.LogIfFailed(t, result.Facts)
 }

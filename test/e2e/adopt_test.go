@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -176,7 +176,7 @@ func TestReboot(t *testing.T) {
 				t.Error("the pod's UID has changed")
 			}
 			if containerID(t, before, "a", "web") == containerID(t, after, "a", "web") {
-				t.Error("the same container as before the reboot is told to run")
+				t.Error("the same container as before the reboot is reported to run")
 			}
 			n.Eventually("the pod answers", answers("http://"+view(t, after, "a").Pod.Status.PodIP+":8080/", "a-node1"))
 		})

@@ -59,7 +59,7 @@ func TestRunInTheForeground(t *testing.T) {
 	n.Eventually("only the other one's container runs", n.Running("a/web"))
 }
 
-// A take-down leaves nothing, whether pods run, and whether anybody is left who
+// A reset leaves nothing, whether pods run, and whether anybody is left who
 // could stop them.
 func TestDown(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// badConfig is a file that can't be used, and what is told of it behind the file's name.
-type badConfig struct{ text, told string }
+// badConfig is a file that can't be used, and what is reported it behind the file's name.
+type badConfig struct{ text, reported string }
 
 // badConfigs are such files. What is wrong with some is a secret.
 func (v *shown) badConfigs() []badConfig {
@@ -57,13 +57,13 @@ func (v *shown) badFiles(t *testing.T) {
 	t.Helper()
 	for _, bad := range v.badConfigs() {
 		put(t, v.ConfigFile(), bad.text)
-		if told := v.hup(t, "invalid"); !strings.Contains(told, v.ConfigFile()+bad.told) {
-			t.Errorf("%q isn't told of\n%s\nbut:\n%s", bad.told, bad.text, told)
+		if reported := v.hup(t, "invalid"); !strings.Contains(reported, v.ConfigFile()+bad.reported) {
+			t.Errorf("%q isn't reported\n%s\nbut:\n%s", bad.reported, bad.text, reported)
 		}
 	}
 	put(t, v.ConfigFile(), v.ConfigText("imageGCHighThresholdPercent: 50"))
-	if told := v.hup(t, "invalid"); !strings.Contains(told, "--image-gc-low-threshold: ") {
-		t.Errorf("it isn't told that a flag and the file don't go together, but %s", told)
+	if reported := v.hup(t, "invalid"); !strings.Contains(reported, "--image-gc-low-threshold: ") {
+		t.Errorf("it isn't reported that a flag and the file don't go together, but %s", reported)
 	}
 	v.AwaitNodeEvent("ConfigurationNotReloaded", "the one before stays in force", v.ConfigFile()+":")
 	v.configure(t, v.file, "unchanged")
@@ -71,8 +71,8 @@ func (v *shown) badFiles(t *testing.T) {
 		if err := os.Rename(path, path+".away"); err != nil {
 			t.Fatal(err)
 		}
-		if told := v.hup(t, "invalid"); !strings.Contains(told, path) || !strings.Contains(told, "no such file or directory") {
-			t.Errorf("it isn't told that %s is gone: %s", path, told)
+		if reported := v.hup(t, "invalid"); !strings.Contains(reported, path) || !strings.Contains(reported, "no such file or directory") {
+			t.Errorf("it isn't reported that %s is gone: %s", path, reported)
 		}
 		if err := os.Rename(path+".away", path); err != nil {
 			t.Fatal(err)
@@ -90,8 +90,8 @@ func (v *shown) needsRestart(t *testing.T) {
 	}
 	maps.Copy(other, settings{"podPidsLimit": "99", "imageGCHighThresholdPercent": "95"})
 	put(t, v.ConfigFile(), v.ConfigText(other.String()))
-	if told := v.hup(t, "refused"); !strings.Contains(told, "podPidsLimit, staticPodURL, staticPodURLHeader[X-Token] ") {
-		t.Errorf("the fields that need a restart aren't told: %s", told)
+	if reported := v.hup(t, "refused"); !strings.Contains(reported, "podPidsLimit, staticPodURL, staticPodURLHeader[X-Token] ") {
+		t.Errorf("the fields that need a restart aren't reported: %s", reported)
 	}
 	high := func(want string) {
 		t.Helper()

@@ -57,13 +57,13 @@ func (s *secretPods) header() string { return s.word + "-header" }
 // keepsSecrets looks for secrets wherever the agent tells something, and in what it wrote down.
 func (v *shown) keepsSecrets(t *testing.T, server *secretPods) {
 	t.Helper()
-	told := map[string]string{"the log": v.Logged()}
+	reported := map[string]string{"the log": v.Logged()}
 	for _, command := range []string{"config view", "config view -o json", "events -o json", "events -o wide", "pods -o json", "pods -o yaml", "why remote", "why remote -o json", "journal remote"} {
-		told["deckhand "+command], _ = v.Deckhand(strings.Fields(command)...) // why fails where something isn't well
+		reported["deckhand "+command], _ = v.Deckhand(strings.Fields(command)...) // why fails where something isn't well
 	}
 	for _, path := range []string{"configz", "flagz", "statusz", "metrics", "pods", "v1/config", "v1/snapshot", "v1/events"} {
 		for _, local := range []bool{false, true} {
-			_, _, told[fmt.Sprintf("/%s (local: %v)", path, local)] = v.fetch(t, local, path, "")
+			_, _, reported[fmt.Sprintf("/%s (local: %v)", path, local)] = v.fetch(t, local, path, "")
 		}
 	}
 	for _, dir := range []string{"journal", "checkpoints", "footprint.json", "pods"} {
@@ -72,21 +72,21 @@ func (v *shown) keepsSecrets(t *testing.T, server *secretPods) {
 				return err
 			}
 			text, err := os.ReadFile(path)
-			told[path] = string(text)
+			reported[path] = string(text)
 			return err
 		})
 		if err != nil {
 			t.Errorf("can't look into what the agent wrote down: %v", err)
 		}
 	}
-	for where, text := range told {
+	for where, text := range reported {
 		for _, word := range []string{hush, server.auth} {
 			if at := strings.Index(text, word); at >= 0 {
 				t.Errorf("a secret is in %s: …%s…", where, text[max(0, at-200):min(len(text), at+100)])
 			}
 		}
 	}
-	if view := told["deckhand config view"]; !strings.Contains(view, "captain:<masked>@"+server.Listener.Addr().String()+"/pods?token=<masked>") {
+	if view := reported["deckhand config view"]; !strings.Contains(view, "captain:<masked>@"+server.Listener.Addr().String()+"/pods?token=<masked>") {
 		t.Errorf("of the URL nothing is left: %s", view)
 	}
 }
@@ -111,7 +111,7 @@ func (v *shown) byFlags(t *testing.T) {
 	v.hup(t, "invalid")
 	v.configure(t, v.file, "unchanged")
 	if out := v.says(t, "config", "view"); !strings.Contains(out, "  # from --manifest-url\n") || !strings.Contains(out, "  X-Token:  # from --manifest-url-header\n") {
-		t.Errorf("it isn't told that these are from flags: %s", out)
+		t.Errorf("it isn't reported that these are from flags: %s", out)
 	}
 	v.keepsSecrets(t, server)
 }

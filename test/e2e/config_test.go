@@ -90,7 +90,7 @@ func TestConfigurationInForce(t *testing.T) {
 		return nil
 	})
 	server.moved.Store(true)
-	v.Await("it is told that the URL can't be had", node.Problem("connection refused"))
+	v.Await("it is reported that the URL can't be had", node.Problem("connection refused"))
 	v.keepsSecrets(t, server)
 	v.Await("all pods were left alone", append([]node.Condition{noRestarts}, node.Ready(v.names...))...)
 	unchanged(t, before, v.RunningIDs())
@@ -190,7 +190,7 @@ func (v *shown) pages(t *testing.T) {
 			{"statusz", asked + "Statusz", "application/json", `"kind":"Statusz","apiVersion":"config.k8s.io/v1beta1"`},
 		} {
 			if status, kind, body := v.fetch(t, local, c.path, c.accept); status != http.StatusOK || kind != c.kind || !strings.Contains(body, c.words) {
-				t.Errorf("/%s for %q (local: %v) is %d, %s and lacks %q:\n%s", c.path, c.accept, local, status, kind, c.words, body)
+				t.Errorf("/%s for %q (local: %v) is %d, %s and doesn't have %q:\n%s", c.path, c.accept, local, status, kind, c.words, body)
 			}
 		}
 		for _, path := range []string{"flagz", "statusz"} {
@@ -206,7 +206,7 @@ func (v *shown) pages(t *testing.T) {
 	}
 }
 
-// notes looks at what was told at the start of what is set in vain or deprecated, and
+// notes looks at what was logged at the start of what is set in vain or deprecated, and
 // that a reload only adds what is new.
 func (v *shown) notes(t *testing.T) {
 	t.Helper()
@@ -238,7 +238,7 @@ func (v *shown) withoutAgent(t *testing.T) {
 	out := v.says(t, "config", "view", "--config", v.ConfigFile(), "--config-dir", v.dir, "--max-pods", "33", "--manifest-url", "http://captain:hush-flag@host/")
 	for _, want := range []string{"maxPods: 33  # from --max-pods\n", "imageMaximumGCAge: 24h0m0s  # from " + v.dir, "staticPodURL: http://captain:<masked>@host/  # from --manifest-url\n"} {
 		if !strings.Contains(out, want) || strings.Contains(out, hush) {
-			t.Errorf("what flags make isn't told, or too much: no %q, or a secret, in\n%s", want, out)
+			t.Errorf("what flags make isn't reported, or too much: no %q, or a secret, in\n%s", want, out)
 		}
 	}
 	check := []string{"config", "check"}
@@ -247,10 +247,10 @@ func (v *shown) withoutAgent(t *testing.T) {
 		put(t, check[len(check)-1], bad.text)
 	}
 	if out, code := v.Deckhand(check...); code != 1 || strings.Contains(out, hush) || strings.Contains(out, ": fine") {
-		t.Errorf("deckhand config check ended with %d, or lets something pass, or tells a secret: %s", code, out)
+		t.Errorf("deckhand config check ended with %d, or lets something pass, or shows a secret: %s", code, out)
 	}
 	out, code := v.Deckhand("config", "view", "--manifest-url-header", "hush-header", "--manifest-url", "captain:hush@host", "--node-labels", "?")
 	if code == 0 || !strings.Contains(out, "--manifest-url") || strings.Contains(out, hush) {
-		t.Errorf("bad flags: it ended with %d, or told a secret: %s", code, out)
+		t.Errorf("bad flags: it ended with %d, or showed a secret: %s", code, out)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/test/registry"
 )
 
-// Passwords that nobody may be told of.
+// Passwords that must not be shown.
 const (
 	rightPassword = "the-right-password"
 	wrongPassword = "a-wrong-password"

@@ -27,7 +27,7 @@ func TestDNS(t *testing.T) {
 		t.Helper()
 		cat := tool("cat", "cat /etc/resolv.conf")
 		n.Write(name+".yaml", toolPod(n, name, append(fields, "restartPolicy: Never", initContainers(tool("first", "cat /etc/resolv.conf")), containers(cat))...))
-		n.Await(name+" has told", node.Phase(name, v1.PodSucceeded))
+		n.Await(name+" has printed its results", node.Phase(name, v1.PodSucceeded))
 		for _, c := range []string{"first", "cat"} {
 			if got, code := n.Deckhand("logs", name, c); code != 0 || strings.TrimSpace(got) != strings.TrimSpace(want) {
 				t.Errorf("%s: %s has in its resolv.conf (exit %d)\n%s\nwant\n%s", name, c, code, got, want)
@@ -36,7 +36,7 @@ func TestDNS(t *testing.T) {
 	}
 	resolves("stub", "nameserver 127.0.0.53\n", "dnsPolicy: Default")
 	if out, _ := n.Deckhand("events"); strings.Count(out, "UnreachableNameservers") != 1 {
-		t.Errorf("the node's servers are those of pods too, and that isn't told once:\n%s", out)
+		t.Errorf("the node's servers are those of pods too, and that isn't reported once:\n%s", out)
 	}
 
 	// The next pod has what the file says then.

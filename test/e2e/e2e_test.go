@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/local"
-	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -21,7 +21,7 @@ import (
 var binary, tools string
 
 func TestMain(m *testing.M) {
-	os.Exit(fusetest.Main(func() int { return run(m) }))
+	os.Exit(mounttest.Main(func() int { return run(m) }))
 }
 
 func run(m *testing.M) int {

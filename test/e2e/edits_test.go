@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/deckhand-node/deckhand/internal/local"
 	nouns "github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -145,7 +145,7 @@ func testEphemeral(t *testing.T, n *node.Node) {
 	same(t, before, after, "e")
 	n.Eventually("it saw its target", logs(n, "e", "debug", "act\n-name\nmain\n"))
 	if list := view(t, after, "e").Pod.Status.EphemeralContainerStatuses; len(list) != 1 || list[0].RestartCount != 0 {
-		t.Errorf("ephemeral containers are told as %+v", list)
+		t.Errorf("ephemeral containers are reported as %+v", list)
 	}
 	remove(t, n, "e")
 }

@@ -14,7 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -180,7 +180,7 @@ spec:
 
 func testEnvironment(t *testing.T, n *node.Node) {
 	n.Write("env.yaml", environment)
-	p := view(t, n.Await("its containers have told", node.Phase("env", v1.PodSucceeded)), "env").Pod
+	p := view(t, n.Await("its containers have printed their results", node.Phase("env", v1.PodSucceeded)), "env").Pod
 	if len(p.Status.PodIPs) != 2 || !strings.HasPrefix(p.Status.PodIPs[1].IP, "fd00:") {
 		t.Fatalf("the pod's addresses are %v, want one of each family", p.Status.PodIPs)
 	}
@@ -261,7 +261,7 @@ items:
   metadata: {name: nolinks, namespace: lab}
   spec: {restartPolicy: Never, enableServiceLinks: false, containers: [{name: main, image: "deckhand.local/tools:1", args: [tell, $(KUBERNETES_SERVICE_HOST), $(A_1_PORT)]}]}
 `)
-	n.Await("their containers have told", node.Phase("links", v1.PodSucceeded), node.Phase("nolinks", v1.PodSucceeded))
+	n.Await("their containers have printed their results", node.Phase("links", v1.PodSucceeded), node.Phase("nolinks", v1.PodSucceeded))
 	want := map[string]string{
 		"HOSTNAME": "nolinks-node1", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBERNETES_SERVICE_PORT_HTTPS": "443",
 		"KUBERNETES_PORT": "tcp://10.96.0.1:443", "KUBERNETES_PORT_443_TCP": "tcp://10.96.0.1:443", "KUBERNETES_PORT_443_TCP_PROTO": "tcp",
@@ -318,7 +318,7 @@ func testNames(t *testing.T, n *node.Node) {
 		n.Write(name+".yaml", toolPod(n, name, append(c.fields, "restartPolicy: Never", containers(tool("main", "tell")))...))
 		conditions = append(conditions, node.Phase(name, v1.PodSucceeded))
 	}
-	s := n.Await("all have told", conditions...)
+	s := n.Await("all have printed their results", conditions...)
 	for name, c := range cases {
 		p, got := view(t, s, name).Pod, tells(t, n, name, "main")
 		want := hostsHead
@@ -348,14 +348,14 @@ func testLongNames(t *testing.T, n *node.Node) {
 	long := strings.Repeat("long-", 13) + "name" // 69 characters, and -node1
 	n.Write("long.yaml", toolPod(n, long, "restartPolicy: Never", containers(tool("main", "tell"))))
 	n.Write("n-toolong.yaml", toolPod(n, "n-toolong", "hostname: "+long[:54]+"x", "subdomain: fleet", "setHostnameAsFQDN: true", containers(tool("main", "tell"))))
-	n.Await("the long one has told", node.Phase(long, v1.PodSucceeded))
+	n.Await("the long one has printed its results", node.Phase(long, v1.PodSucceeded))
 	if got, want := tells(t, n, long, "main").Hostname, strings.TrimRight(long[:63], "-"); got != want {
 		t.Errorf("the host name of %s is %q, want %q", long, got, want)
 	}
 	n.AwaitEvent("n-toolong", "FailedCreatePodSandBox", "setHostnameAsFQDN", "Linux takes 64")
 	n.Await("it waits", node.Each([]string{"n-toolong"}, func(v local.PodView) error {
-		if !strings.Contains(strings.Join(v.Reasons, " "), "FQDN") {
-			return fmt.Errorf("it waits: %q", v.Reasons)
+		if !strings.Contains(v.Waiting(), "FQDN") {
+			return fmt.Errorf("it waits: %q", v.Waiting())
 		}
 		return nil
 	}))

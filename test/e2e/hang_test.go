@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-// A file system that stops answering holds those pods that use it, which are told so, and nothing else:
+// A file system that stops answering holds those pods that use it, which say so, and nothing else:
 // other pods start and go, the agent is healthy, stops when it is told to and starts again. When
 // the file system answers again, the pods run.
 func TestAHungFileSystemHoldsOnlyItsPods(t *testing.T) {
@@ -22,7 +22,7 @@ func TestAHungFileSystemHoldsOnlyItsPods(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	server := fusetest.Mount(t, dir)
+	server := mounttest.Mount(t, dir)
 	n.Write("objects.yaml", documents(localPV("share", "share", dir), claim("share", "share"), configMap("web", "a: b"), secret("web", "c: d")))
 	healthy := func() {
 		t.Helper()
@@ -81,7 +81,7 @@ func TestAHungFileSystemHoldsOnlyItsPods(t *testing.T) {
 	}
 	n.Await("all are gone", node.Only())
 	n.Eventually("they leave nothing", n.PodLeftovers)
-	if err := holds(dir+"/"+fusetest.File, fusetest.Content)(); err != nil {
+	if err := holds(dir+"/"+mounttest.File, mounttest.Content)(); err != nil {
 		t.Errorf("what is the node's has gone: %v", err)
 	}
 }

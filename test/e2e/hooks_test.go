@@ -179,6 +179,6 @@ func testNoGrace(t *testing.T, n *node.Node) {
 	inOrder(t, n, "z", "main started")
 	remove(t, n, "z")
 	if lines := diary(t, n, "z"); len(lines) != 1 {
-		t.Errorf("its diary goes on:\n%s", told(lines))
+		t.Errorf("its diary goes on:\n%s", reported(lines))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -132,7 +132,7 @@ spec:
 	}
 	for _, line := range []string{"PLAIN=simple", "MADE=of simple and $(PLAIN)", "FROM=e2e", "HOSTNAME=a-node1"} {
 		if !strings.Contains(string(text), " stdout F "+line+"\n") {
-			t.Errorf("the log lacks %q:\n%s", line, text)
+			t.Errorf("the log doesn't have %q:\n%s", line, text)
 		}
 	}
 	link := filepath.Join(n.LogLinks, "a-node1_default_web-"+id+".log")

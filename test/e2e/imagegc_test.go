@@ -40,7 +40,7 @@ func tellsLike(expression string, text func() string) func() error {
 	return func() error {
 		got := text()
 		if !regexp.MustCompile(expression).MatchString(got) {
-			return fmt.Errorf("nothing like %q is told, but\n%s", expression, got)
+			return fmt.Errorf("nothing like %q is reported, but\n%s", expression, got)
 		}
 		return nil
 	}
@@ -78,16 +78,16 @@ func TestImageCollection(t *testing.T) {
 	mustPull(t, n, r.Ref("app2:1"))
 	kept := []string{node.Image, "deckhand.local/pause:1", r.Ref("app0:1")}
 	n.Eventually("what nobody needs has gone", imagesAre(n, kept, []string{r.Ref("app1:1")}))
-	n.Eventually("it is told", tellsLike(`Warning +FreeDiskSpaceFailed.*imageGCLowThresholdPercent \(0\).*removed `, events))
+	n.Eventually("it is reported", tellsLike(`Warning +FreeDiskSpaceFailed.*imageGCLowThresholdPercent \(0\).*removed `, events))
 	n.Eventually("it is counted", tellsLike(`(?m)^kubelet_image_garbage_collected_total\{reason="space"\} [1-9]`, metrics))
 
 	mustPull(t, n, r.Ref("app3:1"))
 	n.Stop()
 	n.Configure("imageGCHighThresholdPercent: 100\nimageMinimumGCAge: 1s\nimageMaximumGCAge: 3s")
 	n.Start()
-	n.Await("the next agent has settled", agentIs(n), node.Ready("web", "stays"))
+	n.Await("the next agent is ready", agentIs(n), node.Ready("web", "stays"))
 	n.Eventually("what is too old has gone", imagesAre(n, kept, []string{r.Ref("app1:1"), r.Ref("app2:1"), r.Ref("app3:1")}))
-	n.Eventually("it is told", tellsLike(`Normal +ImagesCollected.*imageMaximumGCAge is 3s`, events))
+	n.Eventually("it is reported", tellsLike(`Normal +ImagesCollected.*imageMaximumGCAge is 3s`, events))
 	n.Eventually("it is counted", tellsLike(`(?m)^kubelet_image_garbage_collected_total\{reason="age"\} [1-9]`, metrics))
 	if strings.Contains(metrics(), `garbage_collected_total{reason="space"}`) {
 		t.Error("images went for space though that is turned off")

@@ -12,7 +12,7 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 	"github.com/deckhand-node/deckhand/test/registry"
 )
@@ -106,7 +106,7 @@ func TestImagesCommands(t *testing.T) {
 	n.Await("the pod runs on", node.Ready("a"))
 }
 
-// pullsWithProgress pulls an image for somebody who is told how far that is.
+// pullsWithProgress pulls an image for somebody who is reported how far that is.
 func pullsWithProgress(t *testing.T, n *node.Node, r *registry.Registry, app ggcr.Image) {
 	t.Helper()
 	stop := r.StopBlob(ownLayer(t, app), 2_500_000)
@@ -120,7 +120,7 @@ func pullsWithProgress(t *testing.T, n *node.Node, r *registry.Registry, app ggc
 			stop.Release()
 		}
 		if u.Image != nil && (!seen || !strings.Contains(strings.Join(u.Image.Refs, " "), r.Ref("app:1"))) {
-			t.Errorf("progress was told: %v; the image is %+v", seen, u.Image)
+			t.Errorf("progress was reported: %v; the image is %+v", seen, u.Image)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -35,7 +35,7 @@ func TestKilledDuringHooks(t *testing.T) {
 		t.Error("the container was told to stop while its hook ran")
 	}
 	close(end.answer)
-	n.Await("it isn't told of any more", agentIs(n), gone("h"))
+	n.Await("it isn't reported any more", agentIs(n), gone("h"))
 	n.Eventually("it leaves nothing", n.PodLeftovers)
 	inOrder(t, n, "h", "main started", "main got SIGTERM", "main ended")
 	if starts, stops := times(t, n, "h", "main started"), times(t, n, "h", "main got SIGTERM"); starts != 1 || stops != 1 {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -40,7 +40,7 @@ func TestLockFile(t *testing.T) {
 	awaitLock(yields, m, lock)
 	stays.Write("b.yaml", pod("b"))
 	stays.Await("the first goes on", agentIs(stays), node.Ready("a", "b"))
-	if out, code := yields.Deckhand("pods"); code == 0 || len(m.told) > 0 {
+	if out, code := yields.Deckhand("pods"); code == 0 || len(m.reported) > 0 {
 		t.Errorf("the second goes on as well: %s", out)
 	}
 	stays.Stop()
@@ -71,8 +71,8 @@ func insist(t *testing.T, n *node.Node) {
 	defer n.SignalContainerd(syscall.SIGCONT)
 	n.Write("late.yaml", pod("late"))
 	n.Await("the runtime is asked for a sandbox", node.Each([]string{"late"}, func(v local.PodView) error {
-		if !strings.Contains(strings.Join(v.Reasons, "; "), "the sandbox is being created") {
-			return fmt.Errorf("%q", v.Reasons)
+		if !strings.Contains(v.Waiting(), "the sandbox is being created") {
+			return fmt.Errorf("%q", v.Waiting())
 		}
 		return nil
 	}))

@@ -32,7 +32,7 @@ type sight struct {
 	Files, Made map[string]string
 }
 
-// sees waits until a container has told what it finds, and returns that.
+// sees waits until a container has printed what it finds, and returns that.
 func sees(t *testing.T, n *node.Node, pod, container string) sight {
 	t.Helper()
 	var s sight

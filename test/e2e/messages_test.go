@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-// What a container leaves behind when it ends is told with its end, by this agent and by the next.
+// What a container leaves behind when it ends is reported with its end, by this agent and by the next.
 func TestTerminationMessages(t *testing.T) {
 	t.Parallel()
 	n := startTools(t)

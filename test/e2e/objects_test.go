@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -43,7 +43,7 @@ func fromSecret(name, key string) string {
 	return fmt.Sprintf("valueFrom: {secretKeyRef: {name: %s, key: %s}}", name, key)
 }
 
-// explains fails the test unless a person who asks is told these words about a pod.
+// explains fails the test unless `deckhand why` has these words about a pod.
 func explains(t *testing.T, n *node.Node, pod string, words ...string) {
 	t.Helper()
 	for _, command := range []string{"pods", "why"} {
@@ -97,7 +97,7 @@ func testWaitForConfigMap(t *testing.T, n *node.Node) {
 	n.Write("m-objects.yaml", configMap("other", "x: text")+"---\n"+configMap("m", "another: value"))
 	n.Await("the key isn't there yet", waiting("m", "CreateContainerConfigError", noKey))
 	if took := time.Since(begin); took > atOnce {
-		t.Errorf("another reason was told only after %s", took)
+		t.Errorf("another reason was reported only after %s", took)
 	}
 	explains(t, n, "m", noKey)
 	releases(t, n, "m", func() { n.Write("m-objects.yaml", configMap("m", "another: value", "greeting: hello")) })

@@ -15,7 +15,7 @@ import (
 
 	ggcr "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 	"github.com/deckhand-node/deckhand/test/registry"
 )
@@ -50,10 +50,10 @@ func pullSecrets(names ...string) string {
 	return "spec.imagePullSecrets: [{name: " + strings.Join(names, "}, {name: ") + "}]"
 }
 
-// reasonHas is the condition that the pod waits for something that these words tell.
+// reasonHas is the condition that the pod waits for something that has these words.
 func reasonHas(name string, words ...string) node.Condition {
 	return node.Each([]string{name}, func(v local.PodView) error {
-		text := strings.Join(v.Reasons, "; ")
+		text := v.Waiting()
 		for _, w := range words {
 			if !strings.Contains(text, w) {
 				return fmt.Errorf("it waits for %q, want %q in that", text, words)
@@ -82,11 +82,11 @@ func explained(t *testing.T, n *node.Node, name string) wait {
 // firstWait is explained for a pod that may not wait for anything.
 func firstWait(n *node.Node, name string) (wait, error) {
 	out, _ := n.Deckhand("why", name, "-o", "json")
-	var e struct{ Reasons []wait }
-	if err := json.Unmarshal([]byte(out), &e); err != nil || len(e.Reasons) == 0 {
+	var e struct{ Waits []wait }
+	if err := json.Unmarshal([]byte(out), &e); err != nil || len(e.Waits) == 0 {
 		return wait{}, fmt.Errorf("deckhand why %s -o json: %v\n%s", name, err, out)
 	}
-	return e.Reasons[0], nil
+	return e.Waits[0], nil
 }
 
 // counts fails the test unless an image was pulled so often.
@@ -135,9 +135,9 @@ func TestPull(t *testing.T) {
 		}
 	}
 	n.AwaitEvent("first", "Pulling", "{web}", fmt.Sprintf("Pulling image %q", plain.Ref("app:1")))
-	told := n.AwaitEvent("first", "Pulled", "Successfully pulled image").Message
-	if !regexp.MustCompile(`^Successfully pulled image "` + regexp.QuoteMeta(plain.Ref("app:1")) + `" in \S+s \(\S+s including waiting\)\. Image size: [1-9]\d{5,} bytes\.$`).MatchString(told) {
-		t.Errorf("the event is %q", told)
+	reported := n.AwaitEvent("first", "Pulled", "Successfully pulled image").Message
+	if !regexp.MustCompile(`^Successfully pulled image "` + regexp.QuoteMeta(plain.Ref("app:1")) + `" in \S+s \(\S+s including waiting\)\. Image size: [1-9]\d{5,} bytes\.$`).MatchString(reported) {
+		t.Errorf("the event is %q", reported)
 	}
 	n.AwaitEvent("never", "Failed", "ErrImageNeverPull")
 	n.AwaitEvent("invalid", "Failed", "InvalidImageName")
@@ -159,7 +159,7 @@ func TestPull(t *testing.T) {
 	replays(t, n, "always")
 }
 
-// A pull that fails is told, and tried again after a while; an edit of the manifest is tried at once.
+// A pull that fails is reported, and tried again after a while; an edit of the manifest is tried at once.
 func TestPullsThatFail(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -194,7 +194,7 @@ func TestPullsThatFail(t *testing.T) {
 	}
 
 	n.Write("typo.yaml", podFrom("typo", r.Ref("typo:1")))
-	n.Await("the name was mended", node.Ready("typo"))
+	n.Await("the name was fixed", node.Ready("typo"))
 	if now := time.Now(); now.After(next["typo"]) {
 		t.Errorf("another image was only tried at %s, when the first would have been (%s)", now, next["typo"])
 	}
@@ -277,7 +277,7 @@ func anyReason(words string) node.Condition {
 	return func(s local.Snapshot) error {
 		var all []string
 		for _, v := range s.Pods {
-			all = append(all, v.Reasons...)
+			all = append(all, v.Waiting())
 		}
 		if text := strings.Join(all, "; "); !strings.Contains(text, words) {
 			return fmt.Errorf("no pod waits for %q: %s", words, text)
@@ -300,16 +300,16 @@ func TestPullUnderWay(t *testing.T) {
 	stop := r.StopBlob(ownLayer(t, large), 4_000_000)
 	r.SlowBlob(ownLayer(t, large), 3_000_000)
 	course := n.Follow("large", func(v local.PodView) string {
-		text := strings.Join(v.Reasons, "; ")
+		text := v.Waiting()
 		return text[max(0, strings.Index(text, "layers")):]
 	})
 	n.Write("large.yaml", podFrom("large", r.Ref("large:1")))
 	const far = "1 of 2 layers, "
-	waits := "waits for image " + r.Ref("large:1") + ": " + far
+	waits := "waiting for image " + r.Ref("large:1") + ": " + far
 	n.Await("the pull shows", reasonHas("large", waits, "MB of 1"))
 	// Images are pulled one after the other unless configured otherwise.
 	n.Write("small.yaml", podFrom("small", r.Ref("small:1")))
-	n.Await("the next one waits", reasonHas("small", "waits for image "+r.Ref("small:1")+": number 1 in the queue"))
+	n.Await("the next one waits", reasonHas("small", "waiting for image "+r.Ref("small:1")+": number 1 in the queue"))
 	for command, want := range map[string]string{"pods large": "container web: " + waits, "why large": "Container web: " + waits, "pods -o wide": waits} {
 		if out, _ := n.Deckhand(strings.Fields(command)...); !strings.Contains(out, want) {
 			t.Errorf("deckhand %s doesn't tell %q:\n%s", command, want, out)

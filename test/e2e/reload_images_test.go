@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 	"github.com/deckhand-node/deckhand/test/registry"
 )
@@ -91,16 +91,16 @@ func (w *watched) pullRate(t *testing.T) {
 			ends <- fmt.Sprint(end)
 		}()
 	}
-	var told []string
-	for len(told) < wanted && !slices.ContainsFunc(told, func(end string) bool { return strings.Contains(end, "pull QPS exceeded") }) {
-		told = append(told, <-ends)
+	var reported []string
+	for len(reported) < wanted && !slices.ContainsFunc(reported, func(end string) bool { return strings.Contains(end, "pull QPS exceeded") }) {
+		reported = append(reported, <-ends)
 	}
-	had := len(told)
+	had := len(reported)
 	w.set(t, settings{"registryPullQPS": "0"})
-	for len(told) < wanted {
-		told = append(told, <-ends)
+	for len(reported) < wanted {
+		reported = append(reported, <-ends)
 	}
 	if took := time.Since(began); had == wanted || took > last {
-		t.Errorf("%d of %d pulls had ended before there was no limit any more, the last ended after %s: want that in less than %s, and one that the limit failed among\n%q", had, wanted, took, last, told)
+		t.Errorf("%d of %d pulls had ended before there was no limit any more, the last ended after %s: want that in less than %s, and one that the limit failed among\n%q", had, wanted, took, last, reported)
 	}
 }

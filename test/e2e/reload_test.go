@@ -193,7 +193,7 @@ func (w *watched) stir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Where the file isn't good, a drop-in doesn't mend it.
+	// Where the file isn't good, a drop-in doesn't fix it.
 	result := "applied"
 	if now, err := reloads(w.Node); err == nil && now["success"] == 0 {
 		result = "refused"

@@ -64,8 +64,8 @@ func (s *secrets) notIn(t *testing.T, what string, text []byte, words string) {
 	}
 }
 
-// Of objects that can't be used it is told what is wrong, nothing else suffers, and the
-// last good version of each stays; and whatever is wrong or not, no value of a Secret is told.
+// Of objects that can't be used it is reported what is wrong, nothing else suffers, and the
+// last good version of each stays; and whatever is wrong or not, no value of a Secret is reported.
 func TestBadObjectsAndSecrets(t *testing.T) {
 	t.Parallel()
 	n := node.New(t, binary, node.Options{Archives: []string{tools}, Flags: []string{"-v", "6"}})
@@ -98,7 +98,7 @@ func testLastGoodObjects(t *testing.T, n *node.Node, s *secrets) {
 
 	broken := fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: g}\ndata: {password: %q}\n", second)
 	n.Write("g.yaml", text(configMap("g", "greeting: two"), broken, strings.Replace(goodPod, tools1, tools2, 1)))
-	n.Await("the broken one is told of, the others are new", node.Problem(n.Path("g.yaml")+", document 2", "Secret default/g", "base64"), node.Ready("g"), runs("g", "main", 1))
+	n.Await("the broken one is reported, the others are new", node.Problem(n.Path("g.yaml")+", document 2", "Secret default/g", "base64"), node.Ready("g"), runs("g", "main", 1))
 	n.Eventually("it has the new value of one, and the last good of the other", logs(n, "g", "main", "main version two-"+first+"\n"))
 
 	n.Write("g.yaml", text(configMap("g", "greeting: three"), secret("g", "password: "+second), goodPod))
@@ -127,15 +127,15 @@ func testImmutableObjects(t *testing.T, n *node.Node, s *secrets) {
 func testObjectsTwice(t *testing.T, n *node.Node, s *secrets) {
 	first, second := s.value(), s.value()
 	n.Write("t-1.yaml", secret("t", "VERSION: "+first)+"---\n"+secret("t", "VERSION: "+second))
-	n.Await("two in one file are told of", node.Problem(n.Path("t-1.yaml")+", document 2", "Secret default/t", "document 1"))
+	n.Await("two in one file are reported", node.Problem(n.Path("t-1.yaml")+", document 2", "Secret default/t", "document 1"))
 	n.Write("t-2.yaml", secret("t", "VERSION: "+second)+"---\n"+configMap("t", "a: b"))
-	n.Await("two in two files are told of", node.Problem(n.Path("t-2.yaml"), "Secret default/t", n.Path("t-1.yaml")))
+	n.Await("two in two files are reported", node.Problem(n.Path("t-2.yaml"), "Secret default/t", n.Path("t-1.yaml")))
 	n.Write("t.yaml", toolPod(n, "t", containers(tool("main", "act", "envFrom: [{secretRef: {name: t}}, {configMapRef: {name: t}}]"))))
 	n.Await("it runs", node.Ready("t"))
 	n.Eventually("it has the first one's", logs(n, "t", "main", "main version "+first+"\n"))
 }
 
-// What is wrong is told without the value that it is about.
+// What is wrong is reported without the value that it is about.
 func testMalformedObjects(t *testing.T, n *node.Node, s *secrets) {
 	head := func(name string) string { return "apiVersion: v1\nkind: Secret\nmetadata: {name: " + name + "}\n" }
 	var conditions []node.Condition
@@ -165,11 +165,11 @@ func testMalformedObjects(t *testing.T, n *node.Node, s *secrets) {
 	n.Write("b-list.json", `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b"}, "stringData": {"password": ["`+s.value()+`"]}}, "`+s.value()+`"]}`)
 	n.Write("b-cut.json", `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b-cut"}, "stringData": {"password": "`+s.value())
 	n.Write("b-pod.yaml", toolPod(n, "b-pod", containers(tool("main", "act", "env: [{name: A=B, value: "+s.value()+"}, {name: '', value: x}]", "envFrom: [{prefix: 'a=', secretRef: {name: b}}]"))))
-	n.Await("what is wrong is told", append(conditions, node.Problem(n.Path("b-list.json")), node.Problem(n.Path("b-cut.json")),
+	n.Await("what is wrong is reported", append(conditions, node.Problem(n.Path("b-list.json")), node.Problem(n.Path("b-cut.json")),
 		node.Problem(n.Path("b-pod.yaml"), "spec.containers[0].env[0].name", "spec.containers[0].env[1].name", "spec.containers[0].envFrom[0].prefix"))...)
 }
 
-// A registry is told the password, and nobody else is, whatever it answers.
+// A registry is sent the password, and nobody else is, whatever it answers.
 func testRegistryPassword(t *testing.T, n *node.Node, s *secrets) {
 	password := s.value()
 	var asked atomic.Bool
@@ -191,7 +191,7 @@ func testRegistryPassword(t *testing.T, n *node.Node, s *secrets) {
 		strings.Replace(toolPod(n, "r", "imagePullSecrets: [{name: r}]", containers(tool("main", "act"))), tools1, address+"/fleet/ship:1", 1))
 	n.Await("it can't be pulled", waiting("r", "ImagePullBackOff", ""))
 	if !asked.Load() {
-		t.Error("the registry wasn't told the password")
+		t.Error("the registry wasn't sent the password")
 	}
 	n.Remove("r.yaml")
 	n.Await("the pod is gone", gone("r"))
@@ -208,7 +208,7 @@ func testMisusedSecrets(t *testing.T, n *node.Node, s *secrets) {
 	n.Write("u-key.yaml", toolPod(n, "u-key", containers(tool("main", "act", env("none")))))
 	n.Write("u-args.yaml", toolPod(n, "u-args", "restartPolicy: Never", containers(tool("main", "tell $(PASSWORD)", env("password")))))
 	n.Write("u-part.yaml", toolPod(n, "u-part", containers(strings.Replace(tool("main", "act", env("command")), "mountPath: /diary", "mountPath: /diary, subPathExpr: $(PASSWORD)", 1))))
-	n.Await("each is told of", waiting("u-part", "CreateContainerConfigError", `subPathExpr "$(PASSWORD)"`),
+	n.Await("each is reported", waiting("u-part", "CreateContainerConfigError", `subPathExpr "$(PASSWORD)"`),
 		waiting("u-nul", "CreateContainerConfigError", "NUL"), waiting("u-long", "CreateContainerConfigError", "128 KiB"),
 		waiting("u-key", "CreateContainerConfigError", `couldn't find key "none" in Secret default/u`), node.Phase("u-args", v1.PodSucceeded),
 		container("u-command", "main", func(c v1.ContainerStatus) error {
@@ -218,7 +218,7 @@ func testMisusedSecrets(t *testing.T, n *node.Node, s *secrets) {
 			return nil
 		}))
 	if args := tells(t, n, "u-args", "main").Args; !slices.Equal(args, []string{password}) {
-		t.Error("the container that may know the value isn't told it")
+		t.Error("the container that may know the value doesn't get it")
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -317,7 +317,7 @@ func testStreams(t *testing.T, n *node.Node) {
 }
 
 // The node's folder is closed to everyone but root here: users of other pods' namespaces
-// couldn't get to their containers, and that is told.
+// couldn't get to their containers, and that is reported.
 func testUsersOutOfReach(t *testing.T, n *node.Node) {
 	n.Write("closed.yaml", toolPod(n, "closed", "hostUsers: false", containers(tool("main", "act"))))
 	n.AwaitEvent("closed", "FailedCreatePodSandBox", "chmod o+x "+n.Base)

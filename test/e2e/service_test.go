@@ -15,18 +15,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
 // manager is a service manager's side of the notify protocol, sd_notify(3).
 type manager struct {
-	path string
-	told chan message
+	path     string
+	reported chan message
 }
 
-// message is what was told at once: assignments by their names.
+// message is what was sent at once: assignments by their names.
 type message map[string]string
 
 // listenAsManager listens until the test ends.
@@ -36,7 +36,7 @@ func listenAsManager(t *testing.T, path string) *manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &manager{path: path, told: make(chan message, 1000)}
+	m := &manager{path: path, reported: make(chan message, 1000)}
 	done := make(chan struct{})
 	t.Cleanup(func() { _ = socket.Close(); <-done }) // what isn't read any more nobody misses
 	go func() {
@@ -47,12 +47,12 @@ func listenAsManager(t *testing.T, path string) *manager {
 			if err != nil {
 				return
 			}
-			told := message{}
+			reported := message{}
 			for line := range strings.SplitSeq(string(buffer[:n]), "\n") {
 				name, value, _ := strings.Cut(line, "=")
-				told[name] = value
+				reported[name] = value
 			}
-			m.told <- told
+			m.reported <- reported
 		}
 	}()
 	return m
@@ -60,22 +60,22 @@ func listenAsManager(t *testing.T, path string) *manager {
 
 func (m *manager) env() []string { return []string{"NOTIFY_SOCKET=" + m.path} }
 
-// await is the next that is told, but for signs of life; it has to be about name.
+// await is the next that is reported, but for signs of life; it has to be about name.
 func (m *manager) await(t *testing.T, name string) message {
 	t.Helper()
 	deadline := time.After(node.Deadline)
 	for {
 		select {
-		case told := <-m.told:
-			if _, alive := told["WATCHDOG"]; alive && name != "WATCHDOG" {
+		case reported := <-m.reported:
+			if _, alive := reported["WATCHDOG"]; alive && name != "WATCHDOG" {
 				continue
 			}
-			if _, ok := told[name]; !ok {
-				t.Fatalf("the service manager was told %v, want %s", told, name)
+			if _, ok := reported[name]; !ok {
+				t.Fatalf("the service manager was reported %v, want %s", reported, name)
 			}
-			return told
+			return reported
 		case <-deadline:
-			t.Fatalf("the service manager wasn't told %s", name)
+			t.Fatalf("the service manager wasn't reported %s", name)
 		}
 	}
 }
@@ -176,12 +176,12 @@ func checkReload(t *testing.T, n *node.Node, m *manager) {
 		}
 		before := monotonic(t)
 		n.Signal(syscall.SIGHUP)
-		told := m.await(t, "RELOADING")
-		if at, err := strconv.ParseInt(told["MONOTONIC_USEC"], 10, 64); err != nil || at < before || at > monotonic(t) || told["RELOADING"] != "1" {
-			t.Errorf("of the reload after %d was told %v", before, told)
+		reported := m.await(t, "RELOADING")
+		if at, err := strconv.ParseInt(reported["MONOTONIC_USEC"], 10, 64); err != nil || at < before || at > monotonic(t) || reported["RELOADING"] != "1" {
+			t.Errorf("of the reload after %d was reported %v", before, reported)
 		}
-		if told := m.await(t, "READY"); told["READY"] != "1" || !strings.Contains(told["STATUS"], c.status) {
-			t.Errorf("after the reload was told %v, want %q in the status", told, c.status)
+		if reported := m.await(t, "READY"); reported["READY"] != "1" || !strings.Contains(reported["STATUS"], c.status) {
+			t.Errorf("after the reload was reported %v, want %q in the status", reported, c.status)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func checkChildren(t *testing.T, n *node.Node) {
 	}
 }
 
-// checkScores looks what the kernel would kill first. The agent has what it was told to
+// checkScores looks what the kernel would kill first. The agent has what it was configured to
 // have, containers have their class's; one below that of containerd takes a right that
 // not every host gives.
 func checkScores(t *testing.T, n *node.Node, s local.Snapshot) {
@@ -271,7 +271,7 @@ func firstProcess(t *testing.T, n *node.Node, uid, id string) int {
 	return pid
 }
 
-// checkFiles looks how many files may be open. The agent has what it was told to have,
+// checkFiles looks how many files may be open. The agent has what it was configured to have,
 // pods what the agent was started with: old programs can't deal with more.
 func checkFiles(t *testing.T, n *node.Node, s local.Snapshot) {
 	t.Helper()
@@ -283,7 +283,7 @@ func checkFiles(t *testing.T, n *node.Node, s local.Snapshot) {
 		if name != "a-"+node.Name {
 			continue
 		}
-		// The pause program does as it is told. One made by Go takes what it can get.
+		// The pause program does as it is reported. One made by Go takes what it can get.
 		if got := openFiles(t, firstProcess(t, n, uid, id)); got != fewFiles {
 			t.Errorf("a pod may have %d files open, want %d", got, fewFiles)
 		}

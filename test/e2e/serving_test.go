@@ -25,8 +25,8 @@ func TestReadOnlyPort(t *testing.T) {
 	if got := podList(t, n, "pods"); !slices.Equal(got, []string{"a-node1 Running", "b-node1 Failed"}) {
 		t.Errorf("/pods tells %q", got)
 	}
-	// The failed pod's sandbox is stopped after its end is told.
-	n.Eventually("only the running pod is told to run", func() error {
+	// The failed pod's sandbox is stopped after its end is reported.
+	n.Eventually("only the running pod is reported to run", func() error {
 		if got := podList(t, n, "runningpods/"); !slices.Equal(got, []string{"a-node1 "}) {
 			return fmt.Errorf("/runningpods/ tells %q", got)
 		}
@@ -43,7 +43,7 @@ func TestReadOnlyPort(t *testing.T) {
 		"kubelet_started_pods_total", "kubelet_started_containers_total", "process_resident_memory_bytes", "go_goroutines",
 	} {
 		if !strings.Contains(body, "\n"+name) {
-			t.Errorf("/metrics lacks %s", name)
+			t.Errorf("/metrics doesn't have %s", name)
 		}
 	}
 	n.Eventually("one running pod is counted", answers(n.ReadOnlyURL("metrics"), "\nkubelet_running_pods 1\n"))
@@ -99,7 +99,7 @@ func TestHealth(t *testing.T) {
 	n.Await("pods run as before", node.Ready("a"))
 }
 
-// An image that is nowhere to be had is told, and tried again; one whose archive
+// An image that is nowhere to be had is reported, and tried again; one whose archive
 // appears makes its pod run.
 func TestImages(t *testing.T) {
 	t.Parallel()
@@ -117,7 +117,7 @@ func TestImages(t *testing.T) {
 	n.Write("nowhere.yaml", strings.Replace(pod("nowhere"), node.Image, "127.0.0.1:1/nothing:1", 1))
 	n.Write("never.yaml", strings.Replace(pod("never", "imagePullPolicy: Never"), node.Image, "deckhand.local/nothing:1", 1))
 	n.Write("wrong.yaml", strings.Replace(pod("wrong"), node.Image, "deckhand.local/UPPER:1", 1))
-	n.Await("the reasons are told",
+	n.Await("the reasons are reported",
 		waiting("a", "ImagePullBackOff", node.Image), waiting("nowhere", "ImagePullBackOff", "connection refused"),
 		waiting("never", "ErrImageNeverPull", "deckhand.local/nothing:1"), waiting("wrong", "InvalidImageName", "UPPER"))
 	if err := os.Symlink(real, archive); err != nil {

@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -38,7 +38,7 @@ func testThreeInits(t *testing.T, n *node.Node) {
 		}
 	}
 	if end := status(t, s, "i", "two").LastTerminationState.Terminated; end == nil || end.ExitCode != 3 {
-		t.Errorf("the second one's first end is told as %+v", end)
+		t.Errorf("the second one's first end is reported as %+v", end)
 	}
 	inOrder(t, n, "i", "one started", "one ended", "three started", "three ended", "main started")
 	remove(t, n, "i")

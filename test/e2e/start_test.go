@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/deckhand-node/deckhand/internal/kernelflags"
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -47,7 +47,7 @@ type refusal struct {
 	config string
 	life   node.Life
 	code   int
-	// lines are what is told, each line by words that are in it.
+	// lines are what is reported, each line by words that are in it.
 	lines [][]string
 }
 
@@ -176,7 +176,7 @@ func (c refusal) compare(end node.Ended) (problem string) {
 func kernelSettings(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	for _, f := range kernelflags.Wanted() {
+	for _, f := range kernel.Wanted() {
 		value, err := os.ReadFile(settingPath(f.Name))
 		if err != nil {
 			t.Fatal(err)
@@ -210,13 +210,13 @@ func TestInTheKubeletsPlace(t *testing.T) {
 		"--container-runtime-endpoint", n.RuntimeEndpoint(), "--cert-dir", filepath.Join(n.RootDir, "pki"),
 	}})
 	n.Await("the pod waits for the runtime", node.Each([]string{"a"}, func(v local.PodView) error {
-		if reasons := strings.Join(v.Reasons, "; "); !strings.Contains(reasons, "runtime") {
+		if reasons := v.Waiting(); !strings.Contains(reasons, "runtime") {
 			return errors.New(reasons)
 		}
 		return nil
 	}))
-	if len(m.told) > 0 {
-		t.Errorf("the service manager was told %v already", <-m.told)
+	if len(m.reported) > 0 {
+		t.Errorf("the service manager was reported %v already", <-m.reported)
 	}
 	n.StartRuntime()
 	m.await(t, "READY")
@@ -270,17 +270,17 @@ const fixed = "kernel.panic_on_oops"
 func changeableSettings(t *testing.T, n *node.Node) (host string, files sysctls) {
 	t.Helper()
 	host, files = fixedSettings, sysctls{}
-	for _, f := range kernelflags.Wanted() {
+	for _, f := range kernel.Wanted() {
 		files[f.Name] = file(t, n, f.Name, "7\n")
 		host += in(settingPath(f.Name), files[f.Name])
 	}
 	return host + "mount -o remount,bind,ro " + settingPath(fixed), files
 }
 
-// check looks whether the agent has changed what it could, and has told of the rest.
+// check looks whether the agent has changed what it could, and has logged the rest.
 func (s sysctls) check(t *testing.T, log string) {
 	t.Helper()
-	for _, f := range kernelflags.Wanted() {
+	for _, f := range kernel.Wanted() {
 		want := f.Want
 		if f.Name == fixed {
 			want = "7"

@@ -13,11 +13,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-// The images whose containers do as they are told: see images/tools/main.go.
+// The images whose containers do as they are reported: see images/tools/main.go.
 const tools1, tools2 = "deckhand.local/tools:1", "deckhand.local/tools:2"
 
 // startTools starts a node that has the tools images. config is added to its configuration.
@@ -28,8 +28,8 @@ func startTools(t *testing.T, config ...string) *node.Node {
 	return n
 }
 
-// tool is a container as flow-style YAML: what the program is told, its arguments
-// between blanks, and further fields. What it acts is told in the pod's diary.
+// tool is a container as flow-style YAML: what the program is reported, its arguments
+// between blanks, and further fields. What it does is in the pod's diary.
 func tool(name, command string, fields ...string) string {
 	args := strings.Fields(command)
 	if args[0] == "act" {
@@ -140,7 +140,7 @@ func inOrder(t *testing.T, n *node.Node, pod string, want ...string) []time.Time
 			}
 		}
 		if len(at) < len(want) {
-			return fmt.Errorf("it lacks %q in its place:\n%s", want[len(at)], told(lines))
+			return fmt.Errorf("it doesn't have %q in its place:\n%s", want[len(at)], reported(lines))
 		}
 		return nil
 	})
@@ -159,7 +159,7 @@ func times(t *testing.T, n *node.Node, pod, want string) int {
 	return count
 }
 
-func told(lines []entry) string {
+func reported(lines []entry) string {
 	var b strings.Builder
 	for _, e := range lines {
 		fmt.Fprintf(&b, "  %s %s\n", e.at.Format(time.StampMicro), e.text)
@@ -199,7 +199,7 @@ func container(pod, name string, check func(c v1.ContainerStatus) error) node.Co
 			err = check(c)
 		}
 		if err != nil {
-			return fmt.Errorf("container %s: %w; its pod waits: %q", name, err, v.Reasons)
+			return fmt.Errorf("container %s: %w; its pod waits: %q", name, err, v.Waiting())
 		}
 		return nil
 	})
@@ -271,7 +271,7 @@ func gone(pod string) node.Condition {
 			return errors.New("the sources haven't reported")
 		}
 		if v := node.Find(s, pod); v != nil {
-			return fmt.Errorf("pod %s is there: %q", pod, v.Reasons)
+			return fmt.Errorf("pod %s is there: %q", pod, v.Waiting())
 		}
 		return nil
 	}

@@ -132,21 +132,21 @@ func traceFolders(t *testing.T, n *node.Node) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// differ tells how two lists differ.
+// differ reports how two lists differ.
 func differ(what string, before, after []string) error {
-	var news []string
+	var different []string
 	for _, list := range []struct {
 		sign        string
 		here, there []string
 	}{{"+", after, before}, {"-", before, after}} {
 		for _, s := range list.here {
 			if !slices.Contains(list.there, s) {
-				news = append(news, list.sign+s)
+				different = append(different, list.sign+s)
 			}
 		}
 	}
-	if len(news) > 0 || len(before) != len(after) {
-		return fmt.Errorf("%d %s before, %d after: %s", len(before), what, len(after), strings.Join(news, ", "))
+	if len(different) > 0 || len(before) != len(after) {
+		return fmt.Errorf("%d %s before, %d after: %s", len(before), what, len(after), strings.Join(different, ", "))
 	}
 	return nil
 }

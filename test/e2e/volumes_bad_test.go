@@ -26,9 +26,9 @@ func TestBadVolumes(t *testing.T) {
 
 	conditions := append(badWaits(t, n), badForGood(n)...)
 	conditions = append(conditions, badManifests(n)...)
-	n.Await("what is wrong is told of each", append(conditions, node.Ready("good"), noRestarts)...)
+	n.Await("what is wrong is reported each", append(conditions, node.Ready("good"), noRestarts)...)
 	unchanged(t, before, n.RunningIDs())
-	explains(t, n, "lacks-nfs", "volumes of the kind nfs", "hostPath or a PersistentVolume of the kind local")
+	explains(t, n, "unsupported-nfs", "volumes of the kind nfs", "hostPath or a PersistentVolume of the kind local")
 	explains(t, n, "bad-key", `has no key "wanted"`)
 	explains(t, n, "bad-large", n.Path("x-large.yaml")+" defines it, but there is a mistake")
 	if left := mountIDs(t, filepath.Join(n.RootDir, "pods")); len(left) != 1 {
@@ -39,7 +39,7 @@ func TestBadVolumes(t *testing.T) {
 	n.Write("good.yaml", strings.Replace(good, "{name: conf, configMap: {name: good}}", "{name: conf, configMap: {name: good, items: [{key: a, path: ../b}]}}", 1))
 	n.Write("good-objects.yaml", documents(configMap("good", "a: "+strings.Repeat("x", v1.MaxSecretSize+1)), secret("good", "password: hush-good")))
 	bad := []node.Condition{node.Problem(n.Path("good.yaml"), "items[0].path"), node.Problem(n.Path("good-objects.yaml"), "ConfigMap default/good")}
-	s := n.Await("it is told", append(bad, node.Ready("good"), node.Stale("good", "path"))...)
+	s := n.Await("it is reported", append(bad, node.Ready("good"), node.Stale("good", "path"))...)
 	n.Kill()
 	n.Start()
 	n.Await("the next agent keeps them as well", append(bad, agentIs(n), node.Ready("good"))...)
@@ -62,7 +62,7 @@ func withVolume(n *node.Node, pod, source string) string {
 	return withVolumes(toolPod(n, pod, containers(mounting(tool("main", "act"), "{name: data, mountPath: /data}"))), "{name: data, "+source+"}")
 }
 
-// badWaits are pods that wait until something is mended, and what they wait for.
+// badWaits are pods that wait until something is fixed, and what they wait for.
 func badWaits(t *testing.T, n *node.Node) (conditions []node.Condition) {
 	putFile(t, n.Base+"/host/file", "")
 	n.Write("bad-objects.yaml", documents(configMap("bad", "other: x"), secret("bad", "other: x"), localPV("bad", "bad", hostDir(t, n, "pv")), claim("bad-first", "bad"), claim("bad-taken", "bad")))
@@ -94,11 +94,11 @@ func badForGood(n *node.Node) (conditions []node.Condition) {
 		source string
 		words  []string
 	}{
-		"lacks-nfs":   {"nfs: {server: a, path: /b}", []string{"volumes of the kind nfs are not supported by this build", "mount it on the host"}},
-		"lacks-csi":   {"csi: {driver: csi.example.com}", []string{"volumes of the kind csi are not supported by this build", "emptyDir for scratch space"}},
-		"lacks-git":   {"gitRepo: {repository: 'https://example.com/a.git'}", []string{"volumes of the kind gitRepo are not supported by this build", "init container"}},
-		"lacks-iscsi": {"iscsi: {targetPortal: 10.0.0.1, iqn: iqn.2001-04.com.example:a, lun: 0}", []string{"volumes of the kind iscsi", "attach and mount it on the host"}},
-		"lacks-token": {"projected: {sources: [{serviceAccountToken: {path: token}}]}", []string{"serviceAccountToken", "API server"}},
+		"unsupported-nfs":   {"nfs: {server: a, path: /b}", []string{"volumes of the kind nfs are not supported by this build", "mount it on the host"}},
+		"unsupported-csi":   {"csi: {driver: csi.example.com}", []string{"volumes of the kind csi are not supported by this build", "emptyDir for scratch space"}},
+		"unsupported-git":   {"gitRepo: {repository: 'https://example.com/a.git'}", []string{"volumes of the kind gitRepo are not supported by this build", "init container"}},
+		"unsupported-iscsi": {"iscsi: {targetPortal: 10.0.0.1, iqn: iqn.2001-04.com.example:a, lun: 0}", []string{"volumes of the kind iscsi", "attach and mount it on the host"}},
+		"unsupported-token": {"projected: {sources: [{serviceAccountToken: {path: token}}]}", []string{"serviceAccountToken", "API server"}},
 	} {
 		n.Write(pod+".yaml", withVolume(n, pod, c.source))
 		conditions = append(conditions, held(pod, c.words...))
@@ -106,7 +106,7 @@ func badForGood(n *node.Node) (conditions []node.Condition) {
 	return conditions
 }
 
-// badManifests are manifests that are refused, and what is told of them.
+// badManifests are manifests that are refused, and what is reported them.
 func badManifests(n *node.Node) (conditions []node.Condition) {
 	item := func(path string) string { return "configMap: {name: good, items: [{key: a, path: " + path + "}]}" }
 	for pod, c := range map[string]struct {
@@ -161,7 +161,7 @@ func testSecretVolumes(t *testing.T, n *node.Node, s *secrets) {
 		t.Fatal("the manifest isn't as others may read it:", err)
 	}
 	if out, _ := n.Deckhand("events", "-o", "json"); !strings.Contains(out, "ReadableSecret") || !strings.Contains(out, "chmod 600 "+n.Path("v-objects.yaml")) {
-		t.Errorf("that others may read the Secret's file isn't told: %s", out)
+		t.Errorf("that others may read the Secret's file isn't reported: %s", out)
 	}
 }
 

@@ -98,12 +98,12 @@ func testClaimsInMetrics(t *testing.T, n *node.Node) {
 		`storage_operation_duration_seconds_count\{.*operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/local-volume"\} [1-9]`,
 		`volume_operation_total_seconds_count\{operation_name="volume_mount",plugin_name="kubernetes.io/local-volume"\} [1-9]`,
 	} {
-		n.Eventually("that is told", tellsLike("(?m)^"+line, metrics))
+		n.Eventually("that is reported", tellsLike("(?m)^"+line, metrics))
 	}
 	remove(t, n, "counted")
-	n.Eventually("its end is told", tellsLike(`(?m)^storage_operation_duration_seconds_count\{.*operation_name="volume_unmount",status="success",volume_plugin="kubernetes.io/local-volume"\} [1-9]`, metrics))
+	n.Eventually("its end is reported", tellsLike(`(?m)^storage_operation_duration_seconds_count\{.*operation_name="volume_unmount",status="success",volume_plugin="kubernetes.io/local-volume"\} [1-9]`, metrics))
 	if strings.Contains(metrics(), full) {
-		t.Error("a claim is told of that nobody uses any more")
+		t.Error("a claim is reported that nobody uses any more")
 	}
 }
 
@@ -118,7 +118,7 @@ func testClaimsThatAreMissing(t *testing.T, n *node.Node) {
 	n.Await("there is no volume for it", held("absent", "PersistentVolumeClaim default/absent", "no PersistentVolume"))
 	small := strings.Replace(localPV("absent", "absent", hostDir(t, n, "absent")), "storage: 1Gi", "storage: 1Ki", 1)
 	n.Write("absent-volume.yaml", small)
-	n.Await("it is told why the one that is there doesn't fit", held("absent", noVolume, "1Ki", "1Mi"))
+	n.Await("it is reported why the one that is there doesn't fit", held("absent", noVolume, "1Ki", "1Mi"))
 	n.Write("absent-volume.yaml", localPV("absent", "absent", hostDir(t, n, "absent")))
 	n.Await("it runs", node.Ready("absent"))
 	remove(t, n, "absent")

@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -125,7 +125,7 @@ func testEphemeralStorage(t *testing.T, n *node.Node) {
 	n.Await("the other goes on", node.Ready("layers"))
 	for _, pod := range []string{"layer", "layers"} {
 		if out, _ := n.Deckhand("events", "--for", pod); !strings.Contains(out, "Started") || strings.Contains(out, "not acted on") {
-			t.Errorf("a limit that counts is told to be without effect: %s", out)
+			t.Errorf("a limit that counts is reported to be without effect: %s", out)
 		}
 		remove(t, n, pod)
 	}

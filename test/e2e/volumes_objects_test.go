@@ -227,7 +227,7 @@ func testVolumesWaitForKey(t *testing.T, n *node.Node) {
 	explains(t, n, "key", reason)
 	releases(t, n, "key", func() { n.Write("key-objects.yaml", configMap("key", "other: x", "wanted: here")) })
 	want(t, "what it reads", surveys(t, n, "key", "main").text("/conf/file"), "here")
-	// A key that is lost again is told of; what was there stays.
+	// A key that is lost again is reported; what was there stays.
 	n.Write("key-objects.yaml", configMap("key", "other: x"))
 	n.AwaitEvent("key", "FailedMount", `has no key "wanted"`, "it keeps the content that it has")
 	v := view(t, n.Await("it runs on", node.Ready("key"), noRestarts), "key")

@@ -100,12 +100,12 @@ func TestVolumesAreAdopted(t *testing.T) {
 	n.Write("c.yaml", pod("c", "low", 3))
 	n.Start()
 	n.Await("what changed is caught up with", agentIs(n), node.Ready("a", "c"), node.Only("a", "c", "done"), noRestarts)
+	n.Eventually("its folder is gone", isGone(filepath.Join(pods, string(b.Pod.UID))))
 	for at := range mountIDs(t, pods) {
 		if strings.Contains(at, string(b.Pod.UID)) {
 			t.Errorf("of the pod that is gone there is mounted %s", at)
 		}
 	}
-	n.Eventually("its folder is gone", isGone(filepath.Join(pods, string(b.Pod.UID))))
 	if left := slices.DeleteFunc(slices.Collect(maps.Keys(mountIDs(t, pods))), func(at string) bool { return !strings.Contains(at, string(done.Pod.UID)) }); len(left) > 0 {
 		t.Errorf("the finished pod has %q again", left)
 	}

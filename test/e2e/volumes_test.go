@@ -13,7 +13,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -30,7 +30,7 @@ type found struct{ Mode, Owner, FSType, Text, Link string }
 // tmpfsMagic is what statfs says of a tmpfs, in hexadecimal.
 const tmpfsMagic = "1021994"
 
-// surveys waits until a container has told what it finds, and returns that.
+// surveys waits until a container has printed what it finds, and returns that.
 func surveys(t *testing.T, n *node.Node, pod, container string) survey {
 	t.Helper()
 	var s survey
@@ -114,10 +114,10 @@ func held(pod string, words ...string) node.Condition {
 				return fmt.Errorf("container %s was made", c.Name)
 			}
 		}
-		text := strings.Join(v.Reasons, "\n")
+		text := v.Waiting()
 		for _, w := range words {
 			if !strings.Contains(text, w) {
-				return fmt.Errorf("it waits for %q, want %q in that", v.Reasons, w)
+				return fmt.Errorf("it waits for %q, want %q in that", text, w)
 			}
 		}
 		if v.Pod.Status.Phase != v1.PodPending {

@@ -80,7 +80,7 @@ func TestFromInstallationToPurge(t *testing.T) {
 	h := newHost(t)
 	before := h.files()
 	if said := h.dpkg("--install", file(t, older, ".deb")); !strings.Contains(said, "systemctl enable --now deckhand") {
-		t.Errorf("nobody is told how to start it:\n%s", said)
+		t.Errorf("the output doesn't say how to start it:\n%s", said)
 	}
 	if text := output(t, h.path("usr/bin/deckhand"), "version", "--client"); !strings.Contains(text, version) {
 		t.Errorf("it is %s", text)
@@ -104,7 +104,7 @@ func TestFromInstallationToPurge(t *testing.T) {
 		t.Errorf("the configuration was replaced:\n%s", got)
 	}
 	if said := h.dpkg("--remove", "deckhand"); !strings.Contains(said, "deckhand down") {
-		t.Errorf("nobody is told that pods run on:\n%s", said)
+		t.Errorf("the output doesn't say that pods run on:\n%s", said)
 	}
 	for _, path := range []string{"etc/deckhand/config.yaml", "etc/deckhand/manifests/web.yaml", "var/lib/deckhand/footprint.json"} {
 		if !h.has(path) {
@@ -193,7 +193,7 @@ func TestConfiguration(t *testing.T) {
 		t.Fatalf("the unit runs %q", start)
 	}
 	args[at] = "--config=" + config
-	// A mistake, so that the agent ends after it has told all that is wrong.
+	// A mistake, so that the agent ends after it has logged all that is wrong.
 	args = append(args, "--node-ip=nowhere")
 	asItIs := read(t, config)
 	withExamples := example.ReplaceAllString(asItIs, "$1")
@@ -209,7 +209,7 @@ func TestConfiguration(t *testing.T) {
 		}
 		said, err := try(filepath.Join(root, fields[0]), args...)
 		if err == nil || !strings.Contains(said, "--node-ip") {
-			t.Fatalf("%s: the mistake in a flag wasn't told: %v, %s", what, err, said)
+			t.Fatalf("%s: the mistake in a flag wasn't reported: %v, %s", what, err, said)
 		}
 		if good := !strings.Contains(said, "config.yaml"); good != tc.good {
 			t.Errorf("%s: %s", what, said)

@@ -53,7 +53,7 @@ func TestProjectQuotas(t *testing.T) {
 	vm.LogIfFailed(t, result.Facts)
 }
 
-// disk makes a disk of the machine, with a file system, and returns what the kernel is to be told of it.
+// disk makes a disk of the machine, with a file system, and returns the kernel's arguments for it.
 func disk(t *testing.T, dir string, number int, mkfs ...string) string {
 	t.Helper()
 	const size = 320 << 20 // the least that XFS takes, with room; hardly any of it is written

@@ -3,7 +3,7 @@
 // through Push is neither counted nor asked for a password.
 //
 // containerd asks a registry at a loopback address over plain HTTP of its own
-// accord; for one with TLS it has to be told of the certificate, see WriteHosts.
+// accord; for one with TLS it has to be given the certificate, see WriteHosts.
 package registry
 
 import (
@@ -46,7 +46,7 @@ type blobStore interface {
 // Kind is what a request is for.
 type Kind string
 
-// The kinds of requests that are told apart.
+// The kinds of requests that are distinguished.
 const (
 	Manifests Kind = "manifests"
 	Blobs     Kind = "blobs"

@@ -56,7 +56,7 @@ func expect(t *testing.T, in string, wantFailed bool, want ...string) string {
 	for _, w := range want {
 		_, after, found := strings.Cut(rest, w)
 		if !found {
-			t.Errorf("output lacks %q, or in this order:\n%s", w, out.String())
+			t.Errorf("output doesn't have %q, or in this order:\n%s", w, out.String())
 			return out.String()
 		}
 		rest = after
@@ -147,7 +147,7 @@ func TestDumpsOfGoroutinesAreShortened(t *testing.T) {
 	got := strings.Join(shorten(dump), "")
 	for _, want := range []string{"panic: test timed out", "testing.alarm(0x1)", "worker.Deep(0x0)", "worker.Run(0x2)", "FAIL\n", "(and 1062 more goroutines)"} {
 		if !strings.Contains(got, want) {
-			t.Errorf("it lacks %q", want)
+			t.Errorf("it doesn't have %q", want)
 		}
 	}
 	if n := strings.Count(got, "\n"); n > 400 || strings.Contains(got, "http.serve") {

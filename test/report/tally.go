@@ -107,7 +107,7 @@ func (t *tally) packageEnded(e event, s subject) {
 		fmt.Fprintf(t.out, "ok   %s %.1fs\n", e.Package, e.Elapsed)
 		return
 	}
-	t.cutOff(e.Package)
+	t.abort(e.Package)
 	fmt.Fprintf(t.out, "FAIL %s %.1fs\n", e.Package, e.Elapsed)
 	if t.badTests[e.Package] > 0 && len(t.output[s]) <= 1 {
 		return // its tests say it all: the one line is that it failed
@@ -122,9 +122,9 @@ func (t *tally) packageEnded(e event, s subject) {
 	t.wrong(what, s)
 }
 
-// cutOff takes in that the tests of a package that are running will never end: the
+// abort records that the tests of a package that are running will never end: the
 // time was up, or the program has ended.
-func (t *tally) cutOff(pkg string) {
+func (t *tally) abort(pkg string) {
 	left := slices.SortedFunc(maps.Keys(t.running), func(a, b subject) int { return cmp.Compare(a.test, b.test) })
 	for _, s := range left {
 		if s.pkg == pkg && s.test != "" {

@@ -12,15 +12,15 @@ import (
 	"github.com/deckhand-node/deckhand/test/cgroupv2/vm"
 )
 
-// voyageTime is how long the machine may take from boot to power-off.
-const voyageTime = 5 * time.Minute
+// machineTime is how long the machine may take from boot to power-off.
+const machineTime = 5 * time.Minute
 
 // want is what the guest has to tell. CPU limits are whole percents: 155m are 16.
 var want = map[string]string{
 	"slices left of the tests": "",
 
 	"restarts":                   "0",
-	"tier cpu.weight":            "17",
+	"QoS cgroup cpu.weight":      "17",
 	"pod cpu.max":                "16000 100000",
 	"pod cpu.weight":             "17",
 	"pod memory.max":             "50331648",
@@ -44,13 +44,13 @@ var want = map[string]string{
 
 // same is what stays as it is when systemd reads its units again, and when the unit restarts.
 var same = []string{
-	"pod uid", "container id", "restarts", "tier cpu.weight", "pod cpu.max", "pod cpu.weight", "pod memory.max", "pod memory.swap.max",
+	"pod uid", "container id", "restarts", "QoS cgroup cpu.weight", "pod cpu.max", "pod cpu.weight", "pod memory.max", "pod memory.swap.max",
 	"pod pids.max", "container cpu.max", "container memory.max", "container processes", "pod's slice",
 }
 
 func TestKubeletUnitUnderSystemd(t *testing.T) {
 	k, dir := stage(t)
-	facts := k.Run(t, dir, voyageTime).Facts
+	facts := k.Run(t, dir, machineTime).Facts
 	vm.Check(t, facts, want)
 	for _, when := range []string{" after daemon-reload", " after restart"} {
 		for _, fact := range same {
@@ -65,7 +65,7 @@ func TestKubeletUnitUnderSystemd(t *testing.T) {
 // Limits by systemd's properties of cgroup v1 are other ones.
 func TestSystemdOnCgroupV1(t *testing.T) {
 	k, dir := stage(t)
-	facts := k.Run(t, dir, voyageTime, "CGROUPS=v1").Facts
+	facts := k.Run(t, dir, machineTime, "CGROUPS=v1").Facts
 	vm.Check(t, facts, map[string]string{"cgroups": "v1", "slices left of the tests": ""})
 }
 
@@ -82,7 +82,7 @@ func stage(t *testing.T) (k vm.Kernel, dir string) {
 	}
 	k = vm.Find(t)
 	dir = k.Stage(t, "./guest")
-	vm.Build(t, filepath.Join(dir, "resources.test"), "test", "../../internal/resources", "systemd")
+	vm.Build(t, filepath.Join(dir, "resources.test"), "test", "../../internal/resources/cgroup", "systemd")
 	root := filepath.Join(dir, "root")
 	if err := os.CopyFS(root, os.DirFS("testdata/root")); err != nil {
 		t.Fatal(err)

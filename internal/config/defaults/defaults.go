@@ -17,7 +17,7 @@ import (
 
 // Set fills every field that isn't set with the default its comment in
 // k8s.io/kubelet/config/v1beta1 documents. Zero counts as not set where the
-// type can't tell the two apart, as documented. Some defaults depend on other fields, but
+// type can't distinguish the two, as documented. Some defaults depend on other fields, but
 // none on feature gates: where the gate of a field is off, its default stands for that.
 //
 // One default is not the kubelet's: containerRuntimeEndpoint stays empty, which

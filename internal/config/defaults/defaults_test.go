@@ -14,7 +14,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
-	"github.com/deckhand-node/deckhand/internal/goldentest"
+	"github.com/deckhand-node/deckhand/internal/kit/goldentest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -30,7 +30,7 @@ func defaulted(t *testing.T, text string) *v1beta1.KubeletConfiguration {
 }
 
 // The golden file was checked by hand against the comments of the API type, and against
-// what a kubelet 1.36.3 without settings tells at /configz. It differs from the latter in
+// what a kubelet 1.36.3 without settings shows at /configz. It differs from the latter in
 // containerRuntimeEndpoint (the embedded runtime) and podLogsDir, whose documented default
 // ends in a slash.
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
@@ -86,7 +86,7 @@ type gates bool
 
 func (g gates) Enabled(string) bool { return bool(g) }
 
-// What was given stays, also where it is a zero that can be told from none; and some
+// What was given stays, also where it is a zero that can be distinguished from none; and some
 // defaults depend on other fields.
 func TestDefaultsBesideWhatIsGiven(t *testing.T) {
 	const others = `nodefs.available: 10%, nodefs.inodesFree: 5%, imagefs.available: 15%, imagefs.inodesFree: 5%`

@@ -10,12 +10,11 @@ package document
 
 import (
 	"fmt"
-	"reflect"
 
-	"go.yaml.in/yaml/v3"
+	goyaml "go.yaml.in/yaml/v3"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/yamltext"
+	"github.com/deckhand-node/deckhand/internal/kit/yaml"
 )
 
 // MaxSize bounds a configuration file, in bytes.
@@ -24,14 +23,14 @@ const MaxSize = 1 << 20
 const kindName = "KubeletConfiguration"
 
 // Error is one thing wrong with a configuration file.
-type Error = yamltext.Error
+type Error = yaml.Error
 
 // Document is what a configuration file says, without any defaults.
 type Document struct {
 	Config v1beta1.KubeletConfiguration
 
 	root  *yaml.Node
-	given places
+	given origins
 }
 
 // Decode reads one KubeletConfiguration, YAML or JSON; drop-ins are the same kind
@@ -39,14 +38,14 @@ type Document struct {
 // are errors, and all of them are returned at once. A field that is null counts
 // as not given. A Document with errors holds what could be read.
 func Decode(data []byte) (*Document, []Error) {
-	doc := &Document{given: places{}}
+	doc := &Document{given: origins{}}
 	root, err := parse(data)
 	if err != nil {
 		return doc, []Error{*err}
 	}
 	doc.root = root
 	d := decoder{given: doc.given}
-	d.value("", root, root, reflect.ValueOf(&doc.Config).Elem())
+	d.lay(root, &doc.Config)
 	if kind := doc.Config.Kind; kind != "" && kind != kindName {
 		return doc, checkType(doc) // a document of another kind has other fields
 	}
@@ -78,7 +77,7 @@ func parse(data []byte) (*yaml.Node, *Error) {
 	if len(data) > MaxSize {
 		return nil, &Error{Message: fmt.Sprintf("it has %d bytes; at most %d are read", len(data), MaxSize)}
 	}
-	docs, err := yamltext.Parse(fromJSON(data), 2) // the second one is an error
+	docs, err := yaml.Parse(data, 2) // the second one is an error
 	if err != nil {
 		clear := inWords(*err, data)
 		return nil, &clear
@@ -89,7 +88,7 @@ func parse(data []byte) (*yaml.Node, *Error) {
 		return nil, &Error{Message: "it is empty; " + start}
 	case len(docs) > 1:
 		return nil, &Error{Line: docs[1].Line, Message: "a second document begins here; the file must hold exactly one, so that nothing in it is left out"}
-	case docs[0].Kind != yaml.MappingNode:
+	case docs[0].Kind != goyaml.MappingNode:
 		return nil, &Error{Line: docs[0].Line, Message: "it is not a mapping of fields to values; " + start}
 	}
 	return docs[0], nil

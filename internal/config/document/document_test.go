@@ -172,8 +172,8 @@ func TestErrorsHoldNoSecret(t *testing.T) {
 		"staticPodURL: !!int https://me:hunter2@host\n",
 		"staticPodURL: [https://me:hunter2@host]\n",
 	} {
-		if told := report([]byte(head + text)); told == "" || strings.Contains(told, "hunter2") {
-			t.Errorf("%s: the errors are %q", text, told)
+		if report := report([]byte(head + text)); report == "" || strings.Contains(report, "hunter2") {
+			t.Errorf("%s: the errors are %q", text, report)
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package document
 
 import (
-	"reflect"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubelet/config/v1beta1"
 )
@@ -13,7 +11,7 @@ import (
 // drop-in with one threshold in evictionHard changes that one of the defaults.
 type Merged struct {
 	config v1beta1.KubeletConfiguration
-	given  places
+	given  origins
 }
 
 // NewMerged returns a configuration without any settings.
@@ -22,7 +20,7 @@ func NewMerged() *Merged {
 		config: v1beta1.KubeletConfiguration{
 			TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.SchemeGroupVersion.String(), Kind: kindName},
 		},
-		given: places{},
+		given: origins{},
 	}
 }
 
@@ -34,9 +32,9 @@ func (m *Merged) Lay(kind Kind, name string, d *Document) {
 	if d == nil || d.root == nil {
 		return
 	}
-	// Its errors are those that Decode told.
+	// Its errors are those that Decode returned.
 	over := decoder{given: m.given, from: Origin{Kind: kind, Name: name}}
-	over.value("", d.root, d.root, reflect.ValueOf(&m.config).Elem())
+	over.lay(d.root, &m.config)
 }
 
 // Mark records that the setting at path comes from o: a flag was written to
@@ -51,15 +49,15 @@ func (m *Merged) Mark(path string, o Origin) {
 // defaults into.
 func (m *Merged) Config() *v1beta1.KubeletConfiguration { return &m.config }
 
-// Origin tells where the setting at path comes from, such as
+// Origin returns where the setting at path comes from, such as
 // "authentication.webhook.enabled", "evictionHard[memory.available]" or
 // "clusterDNS"; for an element of a list ("clusterDNS[1]") that is where the
 // list does, with the line of the element. For a struct or map it is the last
 // layer that gave something in it. What no layer gave is a Default.
 func (m *Merged) Origin(path string) Origin { return m.given.origin(path) }
 
-// Nearest is like Origin, but for what no layer gave it tells of what is next
-// above it: where to look when something is missing there.
+// Nearest is like Origin, but for what no layer gave it returns the origin of what is
+// next above it: where to look when something is missing there.
 func (m *Merged) Nearest(path string) Origin {
 	at, _ := m.given.nearest(path)
 	return at.Origin

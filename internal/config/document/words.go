@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/deckhand-node/deckhand/internal/yamltext"
+	"github.com/deckhand-node/deckhand/internal/kit/yaml"
 )
 
 // phrase is what the YAML parser says, and what that means to whoever wrote the file.
@@ -24,11 +24,11 @@ func phrases() []phrase {
 	return []phrase{
 		{"did not find expected key", "a name with a colon is expected here: is the line indented like those above it, and every quote above it closed?", failing},
 		{"did not find expected '-' indicator", `an item after "- " is expected here: is the line indented like those above it?`, failing},
-		{"did not find expected ',' or ']'", `a list in brackets lacks its "]" or a comma`, oneOn},
-		{"did not find expected ',' or '}'", `a mapping in braces lacks its "}" or a comma`, oneOn},
+		{"did not find expected ',' or ']'", `a list in brackets is missing its "]" or a comma`, oneOn},
+		{"did not find expected ',' or '}'", `a mapping in braces is missing its "}" or a comma`, oneOn},
 		{"did not find expected node content", "a value is expected here: is a bracket left open?", oneOn},
 		{"did not find expected <document start>", "the document has ended before this line", oneOn},
-		{"mapping values are not allowed in this context", `a name with a colon can't stand here: is the line indented like those above it, or does a text with ": " in it lack quotes?`, nil},
+		{"mapping values are not allowed in this context", `a name with a colon can't stand here: is the line indented like those above it, or is a text with ": " in it missing quotes?`, nil},
 		{"could not find expected ':'", "this is no name with a value: behind the name there must be a colon, and a blank behind that", nil},
 		{"found unexpected end of stream", "a text in quotes that begins here doesn't end", nil},
 		{"found character that cannot start any token", "a value can't begin with this character: put it in quotes", nil},
@@ -51,7 +51,7 @@ func failing(said Error, lines []string) int {
 		return said.Line
 	}
 	return 1 + sort.Search(len(lines)-1, func(i int) bool {
-		_, err := yamltext.Parse([]byte(strings.Join(lines[:i+1], "\n")), 2)
+		_, err := yaml.Parse([]byte(strings.Join(lines[:i+1], "\n")), 2)
 		return err != nil && err.Message == said.Message
 	})
 }
@@ -60,7 +60,7 @@ func failing(said Error, lines []string) int {
 const tab = "a tab can't indent in YAML: use blanks"
 
 // unknownAnchor is how the parser refuses an alias. The name may be the beginning of a
-// secret that lacks quotes.
+// secret without quotes.
 var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
 
 // inWords makes clearer what the parser says of data, and its line the right one.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What isn't YAML is told in words that say what to do, with the line that an editor shows.
+// What isn't YAML is reported in words that say what to do, with the line that an editor shows.
 func TestWordsForSyntax(t *testing.T) {
 	for text, want := range map[string]string{
 		"logging:\n\tformat: json":                                   "line 4: a tab can't indent",
@@ -14,8 +14,8 @@ func TestWordsForSyntax(t *testing.T) {
 		"clusterDNS:\n- a\nb: c\n- d":                                "line 6: a name with a colon is expected",
 		"address: 0.0.0.0\n port: 10250":                             "line 4: a name with a colon can't stand here",
 		"clusterDNS:\n  - a\n  b: c":                                 "line 5: an item after",
-		"clusterDNS: [a\nmaxPods: 3":                                 "line 3: a list in brackets lacks",
-		"evictionHard: {a: 1\nmaxPods: 3":                            "line 3: a mapping in braces lacks",
+		"clusterDNS: [a\nmaxPods: 3":                                 "line 3: a list in brackets is missing",
+		"evictionHard: {a: 1\nmaxPods: 3":                            "line 3: a mapping in braces is missing",
 		"staticPodPath: [":                                           "line 3: a value is expected here",
 		"...\nmaxPods: 3":                                            "line 4: the document has ended",
 		"clusterDomain:cluster.local\nx: 1":                          "line 3: this is no name with a value",

@@ -13,7 +13,7 @@ func apiServer() []Field {
 		{Path: "eventBurst", Live: true, Why: noAPIServer,
 			Doc: "How many events may be sent at once if there were none for a while. It counts only with eventRecordQPS."},
 		{Path: "configMapAndSecretChangeDetectionStrategy", Why: noAPIServer,
-			Doc: "How changes of ConfigMaps and Secrets are found out: Watch (the API server tells), Cache (asked again after a while) or Get (asked each time)."},
+			Doc: "How changes of ConfigMaps and Secrets are found out: Watch (the API server sends them), Cache (asked again after a while) or Get (asked each time)."},
 		{Path: "rotateCertificates", Why: noAPIServer,
 			Doc: "Ask the cluster for a new client certificate before the old one expires."},
 		{Path: "serverTLSBootstrap", Why: noAPIServer, Gate: "RotateKubeletServerCertificate",

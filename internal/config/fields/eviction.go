@@ -2,7 +2,7 @@ package fields
 
 func eviction() []Field {
 	return []Field{
-		{Path: "evictionHard", Room: "resources/capacity", Live: true,
+		{Path: "evictionHard", Package: "host/capacity", Live: true,
 			Doc:     "When pods are ended at once because the node runs short: by signal, an amount or a share such as memory.available: 100Mi. 0% or 100% switches a signal off. What is set replaces all of the defaults (see mergeDefaultEvictionSettings).",
 			Partly:  "memory.available and nodefs.available are taken off what the node has for pods, but no pod is evicted",
 			Departs: "where neither --config nor --eviction-hard is given, it has these defaults, too, instead of none"},
@@ -19,9 +19,9 @@ func eviction() []Field {
 		{Path: "mergeDefaultEvictionSettings", Live: true, Idle: "false", Why: noEviction,
 			Doc: "Keep the default thresholds of those signals that evictionHard doesn't name, instead of having none for them."},
 		{Path: "kernelMemcgNotification", Why: noEviction,
-			Doc: "Have the kernel tell when memory runs short, instead of looking from time to time."},
-		{Path: "localStorageCapacityIsolation", Room: "storagelimit",
-			Doc: "Hold pods to their limits of ephemeral-storage and to the sizeLimit of emptyDir volumes. Switch it off where the root file system's size can't be told."},
+			Doc: "Have the kernel notify when memory runs short, instead of looking from time to time."},
+		{Path: "localStorageCapacityIsolation", Package: "resources/eviction",
+			Doc: "Hold pods to their limits of ephemeral-storage and to the sizeLimit of emptyDir volumes. Switch it off where the root file system's size can't be determined."},
 	}
 }
 

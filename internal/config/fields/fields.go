@@ -1,8 +1,8 @@
-// Package fields is the table of all fields of v1beta1.KubeletConfiguration: what
-// each means, and what this build does with it. It is data, and what can be asked of it;
-// the reflection behind that is in leaves, and reference shows the table to people.
+// Package fields is the table of all fields of v1beta1.KubeletConfiguration: what each means,
+// and what this build does with it. It lists the fields that somebody set in vain, and shows
+// the table as text for a terminal, as Markdown and as JSON.
 //
-// A test holds the table to the API type and to the code that acts on it.
+// A test compares the table with the API type and with the code that acts on it.
 package fields
 
 import (
@@ -20,13 +20,13 @@ type Field struct {
 	// Default says in words what holds where the field isn't set, if that depends on
 	// something else or isn't to be seen in the defaults; mostly empty.
 	Default string
-	// Room is the package under internal/ that acts on it; empty if none does.
-	Room string
+	// Package is the directory of the package under internal/ that acts on it; empty if none does.
+	Package string
 	// Why says why setting it has no effect in this build; empty if something acts on it.
 	Why string
-	// Partly says which part of it isn't acted on, beside a Room; mostly empty.
+	// Partly says which part of it isn't acted on, beside a Package; mostly empty.
 	Partly string
-	// Idle is the value that asks for what this build does anyway, as leaves.Text writes
+	// Idle is the value that asks for what this build does anyway, as valueText writes
 	// it: with it nothing is missing, in spite of Why or Partly. Empty if there is none.
 	Idle string
 	// Departs says where deckhand's default, or what it does by default, isn't the kubelet's;
@@ -34,14 +34,11 @@ type Field struct {
 	Departs string
 	// Gate is the feature gate that it needs, if any.
 	Gate string
-	// Embedded tells that only the embedded runtime knows what to do with it: with
+	// Embedded says that only the embedded runtime knows what to do with it: with
 	// containerRuntimeEndpoint it has no effect.
 	Embedded bool
-	// Live tells that a reload changes it, without a restart of the agent.
+	// Live says that a reload changes it, without a restart of the agent.
 	Live bool
-	// NextStart tells of a Live field that it is looked at when the agent starts only: a
-	// reload takes it in, but it counts from the next start.
-	NextStart bool
 }
 
 // Acts reports whether this build does anything with the field.

@@ -1,4 +1,4 @@
-package fields_test
+package fields
 
 import (
 	"os"
@@ -7,9 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/deckhand-node/deckhand/internal/config/fields"
-	"github.com/deckhand-node/deckhand/internal/config/fields/leaves"
 )
 
 // internal is the folder of all packages.
@@ -17,7 +14,7 @@ const internal = "../.."
 
 func TestEveryFieldHasOneEntry(t *testing.T) {
 	entries := map[string]int{}
-	for _, f := range fields.All() {
+	for _, f := range All() {
 		entries[f.Path]++
 	}
 	for path, n := range entries {
@@ -25,7 +22,7 @@ func TestEveryFieldHasOneEntry(t *testing.T) {
 			t.Errorf("%s has %d entries", path, n)
 		}
 	}
-	for _, l := range leaves.All() {
+	for _, l := range leaves() {
 		if entries[l.Path] == 0 {
 			t.Errorf("%s has no entry: say what it means, and whether this build acts on it", l.Path)
 		}
@@ -37,15 +34,12 @@ func TestEveryFieldHasOneEntry(t *testing.T) {
 }
 
 func TestEntriesAreWhole(t *testing.T) {
-	for _, f := range fields.All() {
-		if (f.Room == "") != (f.Why != "") {
-			t.Errorf("%s: room %q and why %q: one of them says what becomes of it", f.Path, f.Room, f.Why)
+	for _, f := range All() {
+		if (f.Package == "") != (f.Why != "") {
+			t.Errorf("%s: package %q and why %q: one of them says what becomes of it", f.Path, f.Package, f.Why)
 		}
-		if f.Partly != "" && f.Room == "" {
+		if f.Partly != "" && f.Package == "" {
 			t.Errorf("%s is acted on in part, but nowhere", f.Path)
-		}
-		if f.NextStart && (!f.Live || f.Room == "") {
-			t.Errorf("%s: that it counts from the next start is worth saying only of what is acted on and can be reloaded", f.Path)
 		}
 		if f.Idle != "" && f.Why == "" && f.Partly == "" {
 			t.Errorf("%s: all of it is acted on, so %q is nothing special", f.Path, f.Idle)
@@ -61,7 +55,7 @@ func TestEntriesAreWhole(t *testing.T) {
 	}
 }
 
-// under tells of fields that come to what acts on them in another form than the API's.
+// under is the name of fields that come to what acts on them in another form than the API's.
 func under(path string) string {
 	return map[string]string{
 		"podCIDR":             "Embedded.PodCIDRs",
@@ -74,22 +68,22 @@ func under(path string) string {
 }
 
 // The table can't claim that something acts on a field if nothing reads it: either its
-// room does, or the composition root for it.
-func TestRoomsReadTheirFields(t *testing.T) {
-	agent := sources(t, filepath.Join(internal, "agent"))
-	rooms := map[string]string{}
+// package does, or for it the composition root or the commands that run the agent.
+func TestPackagesReadTheirFields(t *testing.T) {
+	agent := sourceText(t, filepath.Join(internal, "agent")) + sourceText(t, filepath.Join(internal, "../cmd/deckhand/command"))
+	packages := map[string]string{}
 	names := map[string]string{}
-	for _, l := range leaves.All() {
+	for _, l := range leaves() {
 		names[l.Path] = l.Name
 	}
-	for _, f := range fields.All() {
-		if f.Room == "" {
+	for _, f := range All() {
+		if f.Package == "" {
 			continue
 		}
-		if _, ok := rooms[f.Room]; !ok {
-			rooms[f.Room] = sources(t, filepath.Join(internal, f.Room))
-			if rooms[f.Room] == "" {
-				t.Errorf("%s: there is no code in internal/%s", f.Path, f.Room)
+		if _, ok := packages[f.Package]; !ok {
+			packages[f.Package] = sourceText(t, filepath.Join(internal, f.Package))
+			if packages[f.Package] == "" {
+				t.Errorf("%s: there is no code in internal/%s", f.Path, f.Package)
 			}
 		}
 		name := names[f.Path]
@@ -97,15 +91,15 @@ func TestRoomsReadTheirFields(t *testing.T) {
 		if other := under(f.Path); other != "" {
 			name, mention = other, regexp.MustCompile(regexp.QuoteMeta(other))
 		}
-		reads := mention.MatchString(agent) || mention.MatchString(rooms[f.Room])
+		reads := mention.MatchString(agent) || mention.MatchString(packages[f.Package])
 		if !reads {
-			t.Errorf("%s is said to be acted on by internal/%s, but neither that nor internal/agent mentions %s", f.Path, f.Room, name)
+			t.Errorf("%s is said to be acted on by internal/%s, but neither that nor internal/agent nor cmd/deckhand/command mentions %s", f.Path, f.Package, name)
 		}
 	}
 }
 
-// sources is all code in a folder, without tests and without this table.
-func sources(t *testing.T, dir string) string {
+// sourceText is all code in a folder, without tests and without this table.
+func sourceText(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
@@ -141,7 +135,7 @@ func TestOf(t *testing.T) {
 		"":                                    "",
 		"[0]":                                 "",
 	} {
-		f, ok := fields.Of(path)
+		f, ok := Of(path)
 		if ok != (want != "") || f.Path != want {
 			t.Errorf("%q: %q, %v; want %q", path, f.Path, ok, want)
 		}
@@ -158,7 +152,7 @@ func TestLiveFields(t *testing.T) {
 		kubeAPIBurst kubeAPIQPS logging.verbosity logging.vmodule maxParallelImagePulls maxPods mergeDefaultEvictionSettings
 		podsPerCore registryBurst registryPullQPS serializeImagePulls`)
 	var got []string
-	for _, f := range fields.All() {
+	for _, f := range All() {
 		if f.Live {
 			got = append(got, f.Path)
 		}

@@ -4,17 +4,17 @@ const onlyWarns = "where it isn't set and no kubeconfig is given, it counts as f
 
 func host() []Field {
 	return []Field{
-		{Path: "oomScoreAdj", Room: "ownprocess",
-			Doc: "How readily the kernel kills the agent when memory runs out, from -1000 (never) to 1000. Where the agent mustn't set it, that is told and it goes on."},
-		{Path: "maxOpenFiles", Room: "ownprocess",
+		{Path: "oomScoreAdj", Package: "host/process",
+			Doc: "How readily the kernel kills the agent when memory runs out, from -1000 (never) to 1000. Where the agent mustn't set it, it logs that and goes on."},
+		{Path: "maxOpenFiles", Package: "host/process",
 			Doc: "How many files and connections the agent may have open at the same time."},
-		{Path: "failSwapOn", Room: "hostcheck",
+		{Path: "failSwapOn", Package: "agent/preflight",
 			Doc:     "Don't start on a host with swap in use.",
 			Departs: onlyWarns},
-		{Path: "failCgroupV1", Room: "hostcheck",
+		{Path: "failCgroupV1", Package: "agent/preflight",
 			Doc:     "Don't start on a host with cgroup v1.",
 			Departs: onlyWarns},
-		{Path: "protectKernelDefaults", Room: "hostcheck",
+		{Path: "protectKernelDefaults", Package: "agent/preflight",
 			Doc:     "Don't start if settings of the kernel, such as vm.overcommit_memory and kernel.panic, aren't what the kubelet wants; with false they are set so.",
 			Departs: "with false, deckhand leaves them as they are where no kubeconfig is given"},
 	}

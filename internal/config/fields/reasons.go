@@ -13,8 +13,8 @@ const (
 	noTraces      = "this build makes no traces"
 
 	// What is only acted on in part.
-	onlyCounted = "it is taken off what the node has for pods, but nothing keeps pods within that"
+	onlyCounted = "it is taken off what the node has for pods: no pod is admitted beyond that, but nothing keeps those inside from using more"
 
-	// otherNetwork is told of fields that are Embedded.
+	// otherNetwork is the reason for fields that are Embedded.
 	otherNetwork = "with a runtime of its own (containerRuntimeEndpoint) the node has that runtime's network, which this build doesn't configure"
 )

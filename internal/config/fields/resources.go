@@ -2,9 +2,9 @@ package fields
 
 func cgroups() []Field {
 	return []Field{
-		{Path: "cgroupRoot", Room: "resources", Default: "the root of the hierarchy",
+		{Path: "cgroupRoot", Package: "resources/cgroup", Default: "the root of the hierarchy",
 			Doc: "The control group in which that of all pods (kubepods) is made: an absolute name such as /kubelet."},
-		{Path: "cgroupDriver", Room: "resources",
+		{Path: "cgroupDriver", Package: "resources/cgroup",
 			Doc: "Who makes control groups: cgroupfs (the agent, as folders) or systemd. A runtime that says which one it has is followed, whatever this says."},
 		{Path: "cgroupsPerQOS", Idle: "true", Why: "this build always makes a control group for each QoS class and each pod",
 			Doc: "Make a control group for each QoS class, and in it one for each pod."},
@@ -17,13 +17,13 @@ func cgroups() []Field {
 
 func reservations() []Field {
 	return []Field{
-		{Path: "systemReserved", Room: "resources/capacity", Partly: onlyCounted, Default: "nothing",
+		{Path: "systemReserved", Package: "host/capacity", Partly: onlyCounted, Default: "nothing",
 			Doc: "What the host's own processes need: amounts of cpu, memory, ephemeral-storage and pid, such as cpu: 200m."},
-		{Path: "kubeReserved", Room: "resources/capacity", Partly: onlyCounted, Default: "nothing",
+		{Path: "kubeReserved", Package: "host/capacity", Partly: onlyCounted, Default: "nothing",
 			Doc: "What the agent and the container runtime need: amounts of cpu, memory, ephemeral-storage and pid."},
-		{Path: "reservedSystemCPUs", Room: "resources/capacity", Default: "none",
+		{Path: "reservedSystemCPUs", Package: "host/capacity", Default: "none",
 			Doc:    "Which CPUs the host's own processes and the agent have, such as 0-1,4. Their number stands in for the cpu of systemReserved and kubeReserved.",
-			Partly: "the number of these CPUs is taken off what the node has for pods, but containers aren't kept off them"},
+			Partly: "the number of these CPUs is taken off what the node has for pods, but containers may still run on them"},
 		{Path: "enforceNodeAllocatable", Idle: "none", Why: noEnforcing,
 			Doc: "Who is held to their share: pods, system-reserved and kube-reserved (or their -compressible kinds, for CPU only); or none alone. The reserved ones need the control groups below."},
 		{Path: "systemReservedCgroup", Why: noEnforcing, Default: "none",

@@ -2,14 +2,14 @@ package fields
 
 func serving() []Field {
 	return []Field{
-		{Path: "healthzPort", Room: "server",
-			Doc: "The port of /healthz, which tells whether the agent is well; 0 for none."},
-		{Path: "healthzBindAddress", Room: "server",
+		{Path: "healthzPort", Package: "server",
+			Doc: "The port of /healthz, which says whether the agent is healthy; 0 for none."},
+		{Path: "healthzBindAddress", Package: "server",
 			Doc: "The IP address that /healthz is served on. Any other than 127.0.0.1 or ::1 can be reached from outside."},
-		{Path: "readOnlyPort", Room: "server", Default: "0 (none)",
+		{Path: "readOnlyPort", Package: "server", Default: "0 (none)",
 			Doc:     "The port of the API for looking at the node (/pods, /metrics, ...), for anybody who reaches it; 0 for none.",
 			Departs: "where it isn't set and no kubeconfig is given, it is 10255 on 127.0.0.1, since there is no other way to look at such a node"},
-		{Path: "address", Room: "server",
+		{Path: "address", Package: "server",
 			Doc:     "The IP address that the ports of the agent's API are served on, readOnlyPort among them; 0.0.0.0 or :: for all.",
 			Departs: "where neither it nor readOnlyPort is set and no kubeconfig is given, the read-only API is on 127.0.0.1"},
 		{Path: "showHiddenMetricsForVersion", Why: "this build hides no metrics",
@@ -50,7 +50,7 @@ func https() []Field {
 		{Path: "enableSystemLogQuery", Idle: "false", Why: noHTTPS,
 			Doc: "Answer queries for logs of the host's services under /logs/. It needs enableSystemLogHandler, and lets those who may ask read the journal."},
 		{Path: "streamingConnectionIdleTimeout", Why: deprecated,
-			Doc: "Used to be how long exec, attach and port-forward might be silent before they were cut off."},
+			Doc: "Used to be how long exec, attach and port-forward might be silent before they were closed."},
 	}
 }
 

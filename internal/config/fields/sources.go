@@ -3,10 +3,10 @@ package fields
 // file is what the file says of itself, and what changes the meaning of the rest.
 func file() []Field {
 	return []Field{
-		{Path: "apiVersion", Room: "config", Default: "none, it must be there", Doc: "The version of the format: always kubelet.config.k8s.io/v1beta1."},
-		{Path: "kind", Room: "config", Default: "none, it must be there", Doc: "The kind of document: always KubeletConfiguration."},
-		{Path: "featureGates", Room: "config",
-			Doc:     "Switches features on or off, by the kubelet's names (AllAlpha and AllBeta switch all of a stage). A name that isn't known is an error, and so is changing one that is settled.",
+		{Path: "apiVersion", Package: "config", Default: "none, it must be there", Doc: "The version of the format: always kubelet.config.k8s.io/v1beta1."},
+		{Path: "kind", Package: "config", Default: "none, it must be there", Doc: "The kind of document: always KubeletConfiguration."},
+		{Path: "featureGates", Package: "config",
+			Doc:     "Switches features on or off, by the kubelet's names (AllAlpha and AllBeta switch all of a stage). A name that isn't known is an error, and so is changing one that is locked.",
 			Default: "every feature as its stage has it: beta mostly on, alpha off"},
 	}
 }
@@ -14,19 +14,19 @@ func file() []Field {
 // sources are where pods come from, and how often that is looked at.
 func sources() []Field {
 	return []Field{
-		{Path: "staticPodPath", Room: "desired", Default: "no folder",
+		{Path: "staticPodPath", Package: "desired", Default: "no folder",
 			Doc: "The folder with the manifests of the pods to run, or a single manifest. A path that isn't absolute counts from the folder of the configuration file."},
-		{Path: "staticPodURL", Room: "desired", Default: "no URL",
+		{Path: "staticPodURL", Package: "desired", Default: "no URL",
 			Doc: "An http or https URL that answers with the manifests of pods to run."},
-		{Path: "staticPodURLHeader", Room: "desired", Default: "none",
+		{Path: "staticPodURLHeader", Package: "desired", Default: "none",
 			Doc: "HTTP headers to send to staticPodURL: a list of values for each name. The values are kept out of logs and messages."},
-		{Path: "fileCheckFrequency", Room: "desired",
-			Doc: "How often staticPodPath is looked through again, at least 100ms. Changes the kernel tells of are seen at once; this is for those it doesn't, such as on NFS."},
-		{Path: "httpCheckFrequency", Room: "desired",
+		{Path: "fileCheckFrequency", Package: "desired",
+			Doc: "How often staticPodPath is looked through again, at least 100ms. Changes that the kernel reports are seen at once; this is for those that it doesn't report, such as on NFS."},
+		{Path: "httpCheckFrequency", Package: "desired",
 			Doc: "How often staticPodURL is asked, at least 100ms."},
-		{Path: "syncFrequency", Room: "worker",
+		{Path: "syncFrequency", Package: "worker",
 			Doc: "How often every pod is looked at again although nothing has happened, at least 100ms."},
-		{Path: "runOnce", Room: "agent",
-			Doc: "Bring up the pods there are, tell what became of each, and end: with an error if one of them failed. The kubelet calls it deprecated."},
+		{Path: "runOnce", Package: "agent",
+			Doc: "Bring up the pods there are, print what became of each, and end: with an error if one of them failed. The kubelet calls it deprecated."},
 	}
 }

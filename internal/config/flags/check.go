@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"k8s.io/kubelet/pkg/apis"
-
-	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
 )
 
 // Problem is something wrong with a flag.
@@ -22,12 +20,12 @@ type Problem struct {
 }
 
 // Check returns everything wrong with the flags that stand for no field, and with the
-// form of those whose error would have told a secret, sorted by flag. --node-ip and
+// form of those whose error would have shown a secret, sorted by flag. --node-ip and
 // --hostname-override are left to who reads them.
 func (s *Set) Check() []Problem {
 	var c checker
 	for name := range s.rows {
-		if d, ok := s.flags.Lookup(name).Value.(*flagvalue.Deferred); ok {
+		if d, ok := s.flags.Lookup(name).Value.(*deferredValue); ok {
 			for _, message := range d.Problems() {
 				c.add(name, "%s", message)
 			}
@@ -70,12 +68,12 @@ func (c *checker) nodeLabels(given map[string]string) {
 	const flag = "node-labels"
 	var reserved []string
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if !flagvalue.ValidKey(key) {
-			c.add(flag, "the key %q must be %s", key, flagvalue.KeyRule)
+		if !validKey(key) {
+			c.add(flag, "the key %q must be %s", key, keyRule)
 			continue
 		}
-		if !flagvalue.ValidValue(given[key]) {
-			c.add(flag, "the value %q of %s must be %s", given[key], key, flagvalue.ValueRule)
+		if !validValue(given[key]) {
+			c.add(flag, "the value %q of %s must be %s", given[key], key, valueRule)
 		}
 		if ofKubernetes(key) && !apis.IsKubeletLabel(key) {
 			reserved = append(reserved, key)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/deckhand-node/deckhand/internal/goldentest"
+	"github.com/deckhand-node/deckhand/internal/kit/goldentest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -33,12 +33,12 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	goldentest.Compare(t, "testdata/check.txt", got.String(), *update)
-	if _, told, _ := strings.Cut(got.String(), "--manifest-url-header=hunter2\n"); strings.Contains(told, "hunter2") {
-		t.Error("a secret is told")
+	if _, rest, _ := strings.Cut(got.String(), "--manifest-url-header=hunter2\n"); strings.Contains(rest, "hunter2") {
+		t.Error("a secret is shown")
 	}
 }
 
-// TestSecrets are neither shown nor told, and shown in what isn't secret.
+// TestSecrets are not shown, and errors show what isn't secret.
 func TestSecrets(t *testing.T) {
 	s := parse(t, "--manifest-url-header=Authorization:hunter2", "--manifest-url=https://me:hunter2@example.com:8443/pods?token=hunter2#hunter2", "--storage-driver-password=hunter2")
 	shown := map[string]string{}
@@ -57,7 +57,7 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	if all := fmt.Sprint(s.Shown(), s.Check(), s.NotActedOn(), s.Deprecated()); strings.Contains(all, "hunter2") {
-		t.Errorf("a secret is told: %s", all)
+		t.Errorf("a secret is shown: %s", all)
 	}
 	for text, want := range map[string]string{"": "", "https://example.com/pods": "https://example.com/pods", "hunter2": "<masked>", "https:hunter2": "<masked>", "https://%zz hunter2": "<masked>"} {
 		if got := maskURL(text); got != want {
@@ -68,7 +68,7 @@ func TestSecrets(t *testing.T) {
 
 func TestDeprecated(t *testing.T) {
 	s := parse(t, "--pod_manifest_path=/a", "--containerd=/b", "--maximum-dead-containers=-1", "--v=2", "--root-dir=/c")
-	want := []Told{
+	want := []Notice{
 		{"containerd", "leave it out"},
 		{"maximum-dead-containers", "set evictionHard or evictionSoft in the configuration file"},
 		{"pod-manifest-path", "set staticPodPath in the configuration file"},
@@ -102,7 +102,7 @@ func TestHelp(t *testing.T) {
 	}
 	s.flags.VisitAll(func(f *pflag.Flag) {
 		if !strings.Contains(b.String(), "--"+f.Name) {
-			t.Errorf("help without room lacks --%s", f.Name)
+			t.Errorf("narrow help doesn't have --%s", f.Name)
 		}
 	})
 }

@@ -1,8 +1,9 @@
-// Package flags is the agent's command line: the flags of the kubelet, by its names,
-// with its types, defaults and deprecations, and a few of deckhand's own.
+// Package flags is the agent's command line: the flags of the kubelet, by its names, with its
+// types, defaults and deprecations, and a few of deckhand's own.
 //
-// Each flag is a row of a table. It stands for a field of the configuration file, or it
-// is one of Values, or it is accepted without effect and the row says why.
+// Each flag is a row of a table. It stands for a field of the configuration file, or it is one
+// of Values, or it is accepted without effect and the row says why. Values that pflag has no
+// type for are read as the kubelet reads them.
 package flags
 
 import (
@@ -13,8 +14,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/buildinfo"
-	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 )
 
 const (
@@ -39,7 +39,7 @@ func New(rootDir string) *Set {
 	s := &Set{
 		rows:   map[string]*row{},
 		flags:  pflag.NewFlagSet("agent", pflag.ContinueOnError),
-		values: Values{NodeLabels: map[string]string{}, Version: flagvalue.NewVersion(buildinfo.Kubernetes)},
+		values: Values{NodeLabels: map[string]string{}, Version: newVersion(buildinfo.Kubernetes)},
 	}
 	s.flags.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	s.kubelet.Logging.FlushFrequency.SerializeAsString = true

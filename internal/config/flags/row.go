@@ -13,8 +13,6 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kubelet/config/v1beta1"
-
-	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
 )
 
 // table is the flags that help shows together.
@@ -106,8 +104,8 @@ func (r *row) of(c *v1beta1.KubeletConfiguration) reflect.Value {
 	return reflect.ValueOf(c).Elem().FieldByIndex(r.index)
 }
 
-// fieldIndexes tells by its path where each field of the configuration file is, but for what
-// lies behind pointers. To search for each flag's field took most of the time of a start.
+// fieldIndexes returns by its path where each field of the configuration file is, but for what
+// lies behind pointers. A search for the field of each flag would take most of the time of a start.
 func fieldIndexes() map[string][]int {
 	indexes := map[string][]int{}
 	var add func(t reflect.Type, path string, index []int)
@@ -138,7 +136,7 @@ func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 	}
 	switch p := target.(type) {
 	case *resource.QuantityValue:
-		fs.VarP(flagvalue.NewQuantity(p), r.name, r.short, usage)
+		fs.VarP(newQuantityValue(p), r.name, r.short, usage)
 	case pflag.Value:
 		fs.VarP(p, r.name, r.short, usage)
 	case *string:
@@ -188,11 +186,11 @@ func mapOrList(target any) pflag.Value {
 	case *map[string]bool:
 		return cliflag.NewMapStringBool(p)
 	case *[]v1beta1.MemoryReservation:
-		return flagvalue.NewReservedMemory(p)
+		return newMemoryValue(p)
 	case *[]v1.Taint:
-		return &flagvalue.Deferred{Value: flagvalue.NewTaints(p)}
+		return &deferredValue{Value: newTaintsValue(p)}
 	case *map[string][]string: // headers, whose values may be secret
-		return &flagvalue.Deferred{
+		return &deferredValue{
 			Value:   cliflag.NewColonSeparatedMultimapStringString(p),
 			Message: "each header must be name:value, several separated by commas",
 		}
@@ -211,7 +209,7 @@ func mapOrList(target any) pflag.Value {
 func address(target any, def string) pflag.Value {
 	p, _ := target.(*string)
 	*p = def
-	return flagvalue.NewAddress(p)
+	return newAddressValue(p)
 }
 
 // thresholds are of the form signal<quantity.
@@ -226,7 +224,7 @@ func unsplit(target any, _ string) pflag.Value {
 	return cliflag.NewMapStringStringNoSplit(p)
 }
 
-// labels may lack a value.
+// labels may be without a value.
 func labels(target any, _ string) pflag.Value {
 	p, _ := target.(*map[string]string)
 	return (*cliflag.ConfigurationMap)(p)

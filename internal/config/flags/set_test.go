@@ -101,15 +101,15 @@ func TestEveryFlagCounts(t *testing.T) {
 		case r.why == "":
 			t.Errorf("--%s changes nothing, and says nothing about it", name)
 		}
-		told := s.NotActedOn()
-		if want := r.why != ""; want != (len(told) == 1) || want && told[0] != (Told{name, r.why}) {
-			t.Errorf("--%s=%s: NotActedOn is %v, want it with %q", name, text, told, r.why)
+		notices := s.NotActedOn()
+		if want := r.why != ""; want != (len(notices) == 1) || want && notices[0] != (Notice{name, r.why}) {
+			t.Errorf("--%s=%s: NotActedOn is %v, want it with %q", name, text, notices, r.why)
 		}
 		if r.why == "" {
 			continue
 		}
-		if told := parse(t, "--"+name+"="+empty.flags.Lookup(name).DefValue).NotActedOn(); len(told) > 0 {
-			t.Errorf("--%s with its default isn't worth telling: %v", name, told)
+		if notices := parse(t, "--"+name+"="+empty.flags.Lookup(name).DefValue).NotActedOn(); len(notices) > 0 {
+			t.Errorf("--%s with its default gives no notice, got %v", name, notices)
 		}
 	}
 	for f := range reflect.TypeFor[Values]().Fields() {
@@ -164,8 +164,8 @@ func TestNothingGiven(t *testing.T) {
 	if p := s.Check(); len(p) > 0 {
 		t.Errorf("problems %v", p)
 	}
-	if told := append(s.NotActedOn(), s.Deprecated()...); len(told) > 0 {
-		t.Errorf("told %v", told)
+	if notices := append(s.NotActedOn(), s.Deprecated()...); len(notices) > 0 {
+		t.Errorf("notices %v", notices)
 	}
 }
 

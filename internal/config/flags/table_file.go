@@ -102,7 +102,7 @@ func eviction() []row {
 		{name: "eviction-max-pod-grace-period", field: "evictionMaxPodGracePeriod", help: "Give pods evicted by --eviction-soft at most this `number` of seconds to end; negative for their own."},
 		{name: "eviction-minimum-reclaim", field: "evictionMinimumReclaim", help: "Free at least so much when pods are evicted: `signal=quantity`, several separated by commas."},
 		{name: "eviction-pressure-transition-period", field: "evictionPressureTransitionPeriod", def: "5m", help: "Go on reporting pressure for this `duration` after it ended."},
-		{name: "kernel-memcg-notification", field: "kernelMemcgNotification", help: "Have the kernel tell of low memory."},
+		{name: "kernel-memcg-notification", field: "kernelMemcgNotification", help: "Have the kernel notify of low memory."},
 		{name: "local-storage-capacity-isolation", field: "localStorageCapacityIsolation", def: "true", help: "Count and limit the disk space pods use."},
 	}
 }

@@ -2,8 +2,6 @@ package flags
 
 import (
 	"strconv"
-
-	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
 )
 
 // noAPIServer is why flags about a cluster have no effect.
@@ -63,7 +61,7 @@ func containers(v *Values) []row {
 
 func logs() []row {
 	return []row{
-		{name: "v", short: "v", field: "logging.verbosity", help: "How much to log: a higher `number` logs more; 2 tells normal operations, 4 details."},
+		{name: "v", short: "v", field: "logging.verbosity", help: "How much to log: a higher `number` logs more; 2 logs normal operations, 4 details."},
 		{name: "vmodule", field: "logging.vmodule", help: "Log more or less of single source files: `pattern=number`, several separated by commas. Only in format text."},
 		{name: "logging-format", field: "logging.format", def: "text", deprecated: true, help: "Log in this `format`: text or json."},
 		{name: "log-flush-frequency", field: "logging.flushFrequency", def: "5s", help: "Write out what was logged at least once in this `duration`."},
@@ -80,6 +78,6 @@ func process(v *Values, rootDir string) []row {
 		{name: "lock-file", to: &v.LockFile, help: "Hold a lock on this `file` while running; wait for it at start."},
 		{name: "exit-on-lock-contention", to: &v.ExitOnLockContention, help: "Stop when another process wants the lock on --lock-file."},
 		{name: "fail-cgroupv1", field: "failCgroupV1", def: "true", help: "Refuse to start on a host with cgroup v1."},
-		{name: "version", to: &v.Version, bare: flagvalue.PrintVersion, help: "Print the version and stop: `true` in one line, raw in detail. A version such as v1.36.3-vendor.1 is reported instead of the build's own."},
+		{name: "version", to: &v.Version, bare: PrintVersion, help: "Print the version and stop: `true` in one line, raw in detail. A version such as v1.36.3-vendor.1 is reported instead of the build's own."},
 	}
 }

@@ -2,8 +2,6 @@ package flags
 
 import (
 	"time"
-
-	"github.com/deckhand-node/deckhand/internal/config/flags/flagvalue"
 )
 
 // Defaults of flags that stand for no field of the configuration file. Those of dead
@@ -51,7 +49,7 @@ type Values struct {
 	MaximumDeadContainersPerContainer int32         // --maximum-dead-containers-per-container; negative for all
 	MaximumDeadContainers             int32         // --maximum-dead-containers; negative for no limit
 
-	Version flagvalue.Version // --version
+	Version Version // --version
 
 	// The rest has no counterpart in the kubelet.
 	ContainerLogLinksDir string // --container-log-links-dir

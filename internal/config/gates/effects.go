@@ -39,7 +39,7 @@ func always() []effectGroup {
 		{AlwaysOn, "crashLoopBackOff.maxContainerRestartPeriod counts", "KubeletCrashLoopBackOffMax"},
 		{AlwaysOn, "it is known who may use which image", "KubeletEnsureSecretPulledImages"},
 		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},
-		{AlwaysOn, "project quotas tell what pods with users of their own keep on disk, where the file system has them", "LocalStorageCapacityIsolationFSQuotaMonitoring"},
+		{AlwaysOn, "project quotas measure what pods with user namespaces use on disk, where the file system has them", "LocalStorageCapacityIsolationFSQuotaMonitoring"},
 		{AlwaysOn, "the log can be written as JSON", "LoggingBetaOptions"},
 		{AlwaysOn, "containers may use swap by memorySwap", "NodeSwap"},
 		{AlwaysOn, "what a call to the runtime came to is known at once", "PLEGOnDemandRelist"},
@@ -81,7 +81,7 @@ func never() []effectGroup {
 			CSIServiceAccountTokenSecrets CSIVolumeHealth ClusterTrustBundleProjection GitRepoVolumeDriver
 			MutableCSINodeAllocatableCount PodCertificateRequest RecoverVolumeExpansionFailure`},
 		{NeverOn, "it gives volumes no SELinux labels", "SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
-		{NeverOn, "the status doesn't tell which version of an image a volume is", "ImageVolumeWithDigest"},
+		{NeverOn, "the status doesn't say which version of an image a volume is", "ImageVolumeWithDigest"},
 		{NeverOn, "it has no authenticated HTTPS server", `
 			ContainerCheckpoint ExtendWebSocketsToKubelet KubeletFineGrainedAuthz NodeLogQuery PodLogsQuerySplitStreams
 			ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RotateKubeletServerCertificate`},

@@ -12,7 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 )
 
-// The golden file is what the kubelet itself says; its header tells how it was made.
+// The golden file is what the kubelet itself says; its header says how it was made.
 func TestGatesAreTheKubelets(t *testing.T) {
 	text, err := os.ReadFile("testdata/kubelet-1.36-gates.txt")
 	if err != nil {

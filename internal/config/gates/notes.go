@@ -9,7 +9,7 @@ type Note struct {
 	Message string
 }
 
-// NotActedOn tells of the gates that were given, but don't do in this build what was
+// NotActedOn lists the gates that were given, but don't do in this build what was
 // asked for, sorted by gate.
 func (s Set) NotActedOn() []Note {
 	var notes []Note
@@ -56,7 +56,7 @@ func (s Set) switched(by string) (changed, inVain int) {
 	return changed, inVain
 }
 
-// Retiring tells of the gates that were given, but have nothing left to decide: a later
+// Retiring lists the gates that were given, but have nothing left to decide: a later
 // release won't know them, and refuse to start. They are sorted by gate.
 func (s Set) Retiring() []Note {
 	var notes []Note

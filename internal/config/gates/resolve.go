@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/deckhand-node/deckhand/internal/nearest"
+	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 )
 
 // State is a gate and whether it is on.
@@ -165,7 +165,7 @@ func guess(name string, all []Gate) string {
 			}
 		}
 	}
-	if meant := nearest.Of(name, names, len(name)/ofLetters); meant != "" {
+	if meant := suggest.Of(name, names, len(name)/ofLetters); meant != "" {
 		return "unknown feature gate; did you mean " + meant + "?"
 	}
 	return ""

@@ -112,7 +112,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// Names without end are told of, but what was meant isn't looked for without end.
+// Names without end are reported, but what was meant isn't looked for without end.
 func TestGuessesAreBounded(t *testing.T) {
 	const names = 20_000 // of one file; each guess takes milliseconds
 	wanted := map[string]bool{}

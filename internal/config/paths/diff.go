@@ -80,7 +80,7 @@ func (d *differ) maps(path string, a, b reflect.Value) {
 	}
 }
 
-// onlyOne tells of v, which the other configuration doesn't have: the settings in
+// onlyOne adds the paths of v, which the other configuration doesn't have: the settings in
 // it that say something, or, if none does, that it is there.
 func (d *differ) onlyOne(path string, v reflect.Value) {
 	before := len(d.paths)

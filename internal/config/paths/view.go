@@ -69,7 +69,7 @@ func isPlainStruct(v reflect.Value) bool {
 	return v.Kind() == reflect.Struct && !HasOwnForm(v.Type())
 }
 
-// isZeroScalar tells what JSON leaves out with "omitempty", but for lists and maps.
+// isZeroScalar reports whether JSON leaves v out with "omitempty"; false for lists and maps.
 func isZeroScalar(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Struct, reflect.Slice, reflect.Map:

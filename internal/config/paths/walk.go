@@ -56,7 +56,7 @@ func fields(v reflect.Value, yield func(Field) bool) bool {
 	return true
 }
 
-// HasOwnForm tells the types that write themselves as one value: durations,
+// HasOwnForm reports whether values of type t write themselves as one value: durations,
 // quantities, times.
 func HasOwnForm(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
@@ -120,7 +120,7 @@ func leaves(path string, v reflect.Value, yield func(string, any) bool) bool {
 	return yield(path, v.Interface())
 }
 
-// unset tells a nil pointer, list or map.
+// unset reports whether v is a nil pointer, list or map.
 func unset(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/plaintext"
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
 // YAML writes c as a configuration file: the fields in the order they are
@@ -78,7 +78,7 @@ func (w *yamlWriter) end(n node, text string) {
 	w.out.WriteString(text)
 	if n.path != "" {
 		if from := w.note(n.path); from != "" {
-			w.out.WriteString("  # from " + plaintext.Line(from))
+			w.out.WriteString("  # from " + terminal.Line(from))
 		}
 	}
 	w.out.WriteByte('\n')
@@ -103,7 +103,7 @@ func yamlText(text string) string {
 	if err != nil {
 		out = inJSON(text)
 	}
-	return string(plaintext.JSON(bytes.TrimSuffix(out, []byte("\n"))))
+	return string(terminal.JSON(bytes.TrimSuffix(out, []byte("\n"))))
 }
 
 // JSON writes c as a configuration file in JSON, with the same content as YAML.
@@ -114,7 +114,7 @@ func JSON(c *v1beta1.KubeletConfiguration) []byte {
 		return root.json()
 	}
 	out.WriteByte('\n')
-	return plaintext.JSON(out.Bytes())
+	return terminal.JSON(out.Bytes())
 }
 
 // json is the node on one line.

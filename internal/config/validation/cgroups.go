@@ -4,8 +4,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
 )
 
 // The cgroup drivers there are (KubeletConfiguration.cgroupDriver).
@@ -27,7 +25,7 @@ const (
 // cgroups checks the names of cgroups.
 func (k *check) cgroups() {
 	oneOf(k, at("cgroupDriver"), k.CgroupDriver, CgroupDriverCgroupfs, CgroupDriverSystemd)
-	if root := k.CgroupRoot; root != "" && (!path.IsAbs(root) || !forms.IsCgroup(root)) {
+	if root := k.CgroupRoot; root != "" && (!path.IsAbs(root) || !isCgroup(root)) {
 		k.invalid(at("cgroupRoot"), root, `must be an absolute cgroup name such as "/" or "/kubelet", without ".."`)
 	}
 	for _, f := range []struct{ name, value string }{
@@ -36,7 +34,7 @@ func (k *check) cgroups() {
 		{"systemReservedCgroup", k.SystemReservedCgroup},
 		{"kubeReservedCgroup", k.KubeReservedCgroup},
 	} {
-		if f.value != "" && !forms.IsCgroup(f.value) {
+		if f.value != "" && !isCgroup(f.value) {
 			k.invalid(at(f.name), f.value, `must be a cgroup name such as "/system.slice", without ".."`)
 		}
 	}

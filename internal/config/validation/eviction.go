@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
 )
 
 // memoryAvailable is the eviction signal of the node's memory.
@@ -53,7 +51,7 @@ func (k *check) signalled(path *field.Path, values map[string]string, do func(pa
 	}
 }
 
-// threshold checks a threshold, and tells whether it is one: 0% and 100% turn it off.
+// threshold checks a threshold, and reports whether it is one: 0% and 100% turn it off.
 func (k *check) threshold(path *field.Path, value string) bool {
 	if text, ok := strings.CutSuffix(value, "%"); ok {
 		p, err := strconv.ParseFloat(text, 64)
@@ -62,7 +60,7 @@ func (k *check) threshold(path *field.Path, value string) bool {
 		}
 		return p > 0 && p < 100
 	}
-	q, err := forms.Quantity(value)
+	q, err := parseQuantity(value)
 	if err != nil || q.Sign() <= 0 {
 		k.invalid(path, value, `must be a quantity of more than 0 such as "100Mi", or a percentage such as "10%"`)
 	}
@@ -77,7 +75,7 @@ func (k *check) reclaim(path *field.Path, _, value string) {
 		}
 		return
 	}
-	if q, err := forms.Quantity(value); err != nil || q.Sign() < 0 {
+	if q, err := parseQuantity(value); err != nil || q.Sign() < 0 {
 		k.invalid(path, value, `must be a quantity such as "500Mi", 0 or more, or a percentage such as "5%"`)
 	}
 }

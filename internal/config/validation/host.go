@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"path"
 	"strings"
-
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
 )
 
 // previousMinor is the minor version before that of the kubelet whose place this takes.
@@ -44,7 +42,7 @@ func (k *check) observing() {
 	if r := t.SamplingRatePerMillion; r != nil && (*r < 0 || *r > maxSamplingRate) {
 		k.invalid(at("tracing", "samplingRatePerMillion"), *r, fmt.Sprintf("must be from 0 (none of its own) to %d", maxSamplingRate))
 	}
-	if e := t.Endpoint; e != nil && !forms.IsCollector(*e) {
+	if e := t.Endpoint; e != nil && !isCollector(*e) {
 		k.invalid(at("tracing", "endpoint"), *e, `must be the address of a gRPC collector such as "localhost:4317", or dns://, unix:// or unix-abstract: with one`)
 	}
 }

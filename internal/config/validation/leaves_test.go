@@ -12,7 +12,7 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// isLeaf tells a type whose fields aren't fields of the file.
+// isLeaf reports whether t is a type whose fields aren't fields of the file.
 func isLeaf(t reflect.Type) bool {
 	return t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }

@@ -13,14 +13,13 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
-	"github.com/deckhand-node/deckhand/internal/logging"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 )
 
 // Log formats (KubeletConfiguration.logging.format).
 const (
-	LogFormatText = "text"
-	LogFormatJSON = "json"
+	logFormatText = "text"
+	logFormatJSON = "json"
 )
 
 // Gates of the options of the agent's own log.
@@ -62,7 +61,7 @@ func (k *check) logsDir(at *field.Path, dir string) {
 
 // ContainerLogMaxBytes is containerLogMaxSize in bytes; -1 for no limit.
 func ContainerLogMaxBytes(c *v1beta1.KubeletConfiguration) (int64, error) {
-	q, err := forms.Quantity(c.ContainerLogMaxSize)
+	q, err := parseQuantity(c.ContainerLogMaxSize)
 	if err != nil || q.IsZero() || q.Cmp(*resource.NewQuantity(q.Value(), q.Format)) != 0 {
 		return 0, errors.New(`must be a size such as "10Mi", or negative for no limit`)
 	}
@@ -72,15 +71,15 @@ func ContainerLogMaxBytes(c *v1beta1.KubeletConfiguration) (int64, error) {
 // logging checks the agent's own log. (logsapi.Validate asks a global registry for formats.)
 func (k *check) logging() {
 	path, l := at("logging"), &k.Logging
-	oneOf(k, path.Child("format"), l.Format, LogFormatText, LogFormatJSON)
-	if l.Format == LogFormatJSON {
+	oneOf(k, path.Child("format"), l.Format, logFormatText, logFormatJSON)
+	if l.Format == logFormatJSON {
 		k.needsGate(path.Child("format"), loggingBetaOptions)
 	}
 	k.positive(path.Child("flushFrequency"), l.FlushFrequency.Duration.Duration)
 	k.verbosity(path.Child("verbosity"), l.Verbosity)
 	k.vmodule(path.Child("vmodule"))
-	k.buffer(path.Child("options", LogFormatText, "infoBufferSize"), &l.Options.Text.InfoBufferSize)
-	k.buffer(path.Child("options", LogFormatJSON, "infoBufferSize"), &l.Options.JSON.InfoBufferSize)
+	k.buffer(path.Child("options", logFormatText, "infoBufferSize"), &l.Options.Text.InfoBufferSize)
+	k.buffer(path.Child("options", logFormatJSON, "infoBufferSize"), &l.Options.JSON.InfoBufferSize)
 }
 
 func (k *check) buffer(path *field.Path, size *resource.QuantityValue) {
@@ -99,7 +98,7 @@ func (k *check) verbosity(path *field.Path, v logsapi.VerbosityLevel) {
 }
 
 func (k *check) vmodule(path *field.Path) {
-	if len(k.Logging.VModule) > 0 && k.Logging.Format == LogFormatJSON {
+	if len(k.Logging.VModule) > 0 && k.Logging.Format == logFormatJSON {
 		k.forbidden(path, "counts only with logging.format text")
 	}
 	for i, m := range k.Logging.VModule {

@@ -10,8 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
-
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
 )
 
 // Policies of the CPU manager (KubeletConfiguration.cpuManagerPolicy).
@@ -48,8 +46,8 @@ func (k *check) cpuManager() {
 	k.period("cpuManagerReconcilePeriod", k.CPUManagerReconcilePeriod.Duration)
 	policy := at("cpuManagerPolicy")
 	oneOf(k, policy, k.CPUManagerPolicy, cpuPolicyNone, cpuPolicyStatic)
-	if kept := k.kept(v1.ResourceCPU); k.CPUManagerPolicy == cpuPolicyStatic && k.ReservedSystemCPUs == "" && kept.Sign() <= 0 {
-		k.invalid(policy, k.CPUManagerPolicy, "needs some CPU kept back: in reservedSystemCPUs, or as cpu in kubeReserved or systemReserved")
+	if reserved := k.reservedSum(v1.ResourceCPU); k.CPUManagerPolicy == cpuPolicyStatic && k.ReservedSystemCPUs == "" && reserved.Sign() <= 0 {
+		k.invalid(policy, k.CPUManagerPolicy, "needs some reserved CPU: in reservedSystemCPUs, or as cpu in kubeReserved or systemReserved")
 	}
 	path := at("cpuManagerPolicyOptions")
 	if len(k.CPUManagerPolicyOptions) > 0 && k.CPUManagerPolicy == cpuPolicyNone {
@@ -70,7 +68,7 @@ func (k *check) cpuManager() {
 	}
 }
 
-// cpuOption checks one option, and tells whether it is on.
+// cpuOption checks one option, and reports whether it is on.
 func (k *check) cpuOption(path *field.Path, name string) bool {
 	switch name {
 	case fullPhysicalCPUs, strictReservation, byUncoreCache:
@@ -93,11 +91,11 @@ func (k *check) boolean(path *field.Path, text string) bool {
 	return on
 }
 
-// kept is how much of a resource kubeReserved and systemReserved keep back together.
-func (k *check) kept(name v1.ResourceName) resource.Quantity {
+// reservedSum is how much of a resource kubeReserved and systemReserved reserve together.
+func (k *check) reservedSum(name v1.ResourceName) resource.Quantity {
 	var sum resource.Quantity
 	for _, amounts := range []map[string]string{k.KubeReserved, k.SystemReserved} {
-		if q, err := forms.Quantity(amounts[string(name)]); err == nil {
+		if q, err := parseQuantity(amounts[string(name)]); err == nil {
 			sum.Add(q)
 		}
 	}
@@ -119,15 +117,15 @@ func (k *check) memoryManager() {
 	}
 	path := at("reservedMemory")
 	if sum.IsZero() {
-		k.required(path, at("memoryManagerPolicy"), "it is needed with memoryManagerPolicy Static: how much memory is kept back of which NUMA node")
+		k.required(path, at("memoryManagerPolicy"), "it is needed with memoryManagerPolicy Static: how much memory is reserved on which NUMA node")
 		return
 	}
 	threshold := k.EvictionHard[memoryAvailable]
-	q, err := forms.Quantity(threshold)
+	q, err := parseQuantity(threshold)
 	if threshold != "" && err != nil {
 		return // a percentage of what only the host knows, or refused already
 	}
-	want := k.kept(v1.ResourceMemory)
+	want := k.reservedSum(v1.ResourceMemory)
 	want.Add(q)
 	if sum.Cmp(want) != 0 {
 		k.invalid(path, sum.String(), fmt.Sprintf("must add up to %s of memory, what kubeReserved, systemReserved and evictionHard[%s] keep back together", want.String(), memoryAvailable))

@@ -8,11 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/kubelet/config/v1beta1"
-
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
 )
 
-// apiServer checks what the API server is told, and how often.
+// apiServer checks how often the API server is updated.
 func (k *check) apiServer() {
 	k.period("nodeStatusUpdateFrequency", k.NodeStatusUpdateFrequency.Duration)
 	k.positive(at("nodeStatusReportFrequency"), k.NodeStatusReportFrequency.Duration)
@@ -73,7 +71,7 @@ func (k *check) names() {
 			k.invalid(at("clusterDNS").Index(i), ip, `must be an IP address such as "10.96.0.10"`)
 		}
 	}
-	if d := strings.TrimSuffix(k.ClusterDomain, "."); d != "" && !forms.IsDomain(d) {
+	if d := strings.TrimSuffix(k.ClusterDomain, "."); d != "" && !isDomain(d) {
 		k.invalid(at("clusterDomain"), k.ClusterDomain, `must be a DNS domain such as "cluster.local"`)
 	}
 	k.file(at("resolvConf"), *k.ResolverConfig)

@@ -9,11 +9,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
 )
 
-// reservations checks what is kept back from pods.
+// reservations checks what is reserved, so that pods can't have it.
 func (k *check) reservations() {
 	k.reserved(at("systemReserved"), k.SystemReserved)
 	k.reserved(at("kubeReserved"), k.KubeReserved)
@@ -22,8 +20,8 @@ func (k *check) reservations() {
 	if k.ReservedSystemCPUs == "" {
 		return
 	}
-	if !forms.IsCPUList(k.ReservedSystemCPUs) {
-		k.invalid(path, k.ReservedSystemCPUs, fmt.Sprintf(`must be a list of CPUs and ranges of them such as "0,2-3", each from 0 to %d`, forms.MaxCPUs-1))
+	if !isCPUList(k.ReservedSystemCPUs) {
+		k.invalid(path, k.ReservedSystemCPUs, fmt.Sprintf(`must be a list of CPUs and ranges of them such as "0,2-3", each from 0 to %d`, maxCPUs-1))
 	}
 	if k.SystemReservedCgroup != "" || k.KubeReservedCgroup != "" {
 		k.forbidden(path, "can't be used together with systemReservedCgroup or kubeReservedCgroup")
@@ -36,7 +34,7 @@ func (k *check) reserved(path *field.Path, amounts map[string]string) {
 			k.unknownKey(path, name, known...)
 			continue
 		}
-		if q, err := forms.Quantity(amounts[name]); err != nil || q.Sign() < 0 {
+		if q, err := parseQuantity(amounts[name]); err != nil || q.Sign() < 0 {
 			k.invalid(path.Key(name), amounts[name], `must be a quantity such as "500m" or "1Gi", 0 or more`)
 		}
 	}
@@ -55,7 +53,7 @@ func (k *check) qosReserved(path *field.Path) {
 	}
 }
 
-// reservedMemory checks what is kept back of NUMA nodes.
+// reservedMemory checks what is reserved of NUMA nodes.
 func (k *check) reservedMemory() {
 	type limit struct {
 		node int32

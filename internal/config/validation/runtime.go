@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"k8s.io/kubelet/config/v1beta1"
-
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
 )
 
 // MaxContainerRestartPeriod is the longest wait between restarts of a container
@@ -107,9 +105,9 @@ func (k *check) sysctls() {
 		path := at("allowedUnsafeSysctls").Index(i)
 		name, prefix := strings.CutSuffix(strings.ReplaceAll(pattern, "/", "."), "*")
 		switch {
-		case !forms.IsSysctl(name):
+		case !isSysctl(name):
 			k.invalid(path, pattern, `must be a sysctl such as "net.core.somaxconn", or the beginning of one before "*"`)
-		case !forms.IsNamespaced(name, prefix):
+		case !isNamespaced(name, prefix):
 			k.invalid(path, pattern, "can't be given to pods, as it has no namespace: only kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* and net.* can")
 		}
 	}

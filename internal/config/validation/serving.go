@@ -7,8 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
-
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
 )
 
 // serving checks addresses and ports.
@@ -52,7 +50,7 @@ func (k *check) sharedPorts() {
 			return
 		}
 		for _, other := range all {
-			if other.port == port && forms.Overlap(other.address, address) {
+			if other.port == port && overlap(other.address, address) {
 				k.addBeside(at(other.name), field.Invalid(at(name), port, fmt.Sprintf("is the number of %s too, on %s; each needs one of its own", other.name, other.address)))
 			}
 		}

@@ -9,8 +9,6 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
-
-	"github.com/deckhand-node/deckhand/internal/config/validation/forms"
 )
 
 // sources checks where pods come from, and how often that is looked at.
@@ -58,7 +56,7 @@ func PodCIDRs(c *v1beta1.KubeletConfiguration) ([]netip.Prefix, *field.Error) {
 	if c.PodCIDR == "" {
 		return nil, nil
 	}
-	nets, err := forms.Networks(c.PodCIDR)
+	nets, err := networks(c.PodCIDR)
 	if err != nil {
 		return nil, field.Invalid(at("podCIDR"), short(c.PodCIDR), err.Error())
 	}

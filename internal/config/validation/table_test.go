@@ -12,10 +12,10 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/deckhand-node/deckhand/internal/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
-	"github.com/deckhand-node/deckhand/internal/goldentest"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/goldentest"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -50,7 +50,7 @@ func read(t *testing.T, text string) *v1beta1.KubeletConfiguration {
 }
 
 func TestVerdicts(t *testing.T) {
-	var told strings.Builder
+	var messages strings.Builder
 	for _, v := range table() {
 		c := read(t, v.text)
 		defaults.Set(c)
@@ -63,13 +63,13 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s\nwrong are %q, want %q: %v", v.text, got, v.wrong, errs)
 		}
 		if len(errs) > 0 {
-			fmt.Fprintf(&told, "%s\n", v.text)
+			fmt.Fprintf(&messages, "%s\n", v.text)
 		}
 		for _, e := range errs {
-			fmt.Fprintf(&told, "    %v\n", e)
+			fmt.Fprintf(&messages, "    %v\n", e)
 		}
 	}
-	goldentest.Compare(t, "testdata/messages.txt", told.String(), *update)
+	goldentest.Compare(t, "testdata/messages.txt", messages.String(), *update)
 }
 
 // anyValue are the fields that nothing can be wrong about here, and why.

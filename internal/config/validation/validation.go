@@ -1,13 +1,13 @@
 // Package validation says what is wrong with a KubeletConfiguration
-// (kubelet.config.k8s.io/v1beta1), and what would be right.
+// (kubelet.config.k8s.io/v1beta1), and what would be right. It also knows how single values are
+// written: quantities, lists of CPUs, names of cgroups and sysctls.
 //
-// It holds to the comments of k8s.io/kubelet/config/v1beta1 and to what kubelet 1.36
-// refuses, be it when it validates its configuration or when it starts. It is never
-// stricter about what the kubelet takes and can live with, so that a node's file stays
-// good when its kubelet is replaced.
+// It follows the comments of k8s.io/kubelet/config/v1beta1 and what kubelet 1.36 refuses, when
+// it validates its configuration or when it starts. It is never stricter about what the kubelet
+// accepts, so that a node's file stays good when its kubelet is replaced.
 //
-// Nothing is asked of the host here: whether files, CPUs and NUMA nodes exist is seen
-// by those who use them. Names of feature gates are checked by package gates.
+// It is pure: whether files, CPUs and NUMA nodes exist is seen by those who use them. Package
+// gates checks the names of feature gates.
 package validation
 
 import (
@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/nearest"
+	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 )
 
 // Gates answers whether a feature gate of the kubelet is on.
@@ -108,7 +108,7 @@ func (k *check) duplicate(path *field.Path, value any) { k.add(field.Duplicate(p
 
 func (k *check) forbidden(path *field.Path, detail string) { k.add(field.Forbidden(path, detail)) }
 
-// required tells of a setting that is missing beside another.
+// required notes that a setting is missing beside another.
 func (k *check) required(path, beside *field.Path, message string) {
 	k.problems = append(k.problems, Problem{Field: path.String(), Message: message, Beside: beside.String()})
 }
@@ -134,7 +134,7 @@ func oneOf[T ~string](k *check, path *field.Path, value T, known ...T) {
 // unknownKey refuses a key of a map that means nothing there.
 func (k *check) unknownKey(path *field.Path, key string, known ...string) {
 	message := "there is no such key here; known are " + joined(known)
-	if meant := nearest.Of(key, slices.Values(known), 2); meant != "" {
+	if meant := suggest.Of(key, slices.Values(known), 2); meant != "" {
 		message = "there is no such key here; did you mean " + meant + "? Known are " + joined(known)
 	}
 	k.problems = append(k.problems, Problem{Field: path.Key(key).String(), Message: message})

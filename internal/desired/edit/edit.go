@@ -1,4 +1,4 @@
-// Package edit tells whether an edited manifest is the pod it was, to be run
+// Package edit decides whether an edited manifest is the pod it was, to be run
 // otherwise, or another pod.
 //
 // The manifest of a running pod may change what an API server lets a client change
@@ -15,7 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Rules are what has to be known about pods to judge an edit. The functions are
+// Rules are what has to be known about pods to decide about an edit. The functions are
 // given copies only.
 type Rules struct {
 	// SetDefaults fills in what a pod leaves out.

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/deckhand-node/deckhand/internal/desired/edit"
-	"github.com/deckhand-node/deckhand/internal/manifest"
-	"github.com/deckhand-node/deckhand/internal/podspec"
-	"github.com/deckhand-node/deckhand/internal/resources"
+	"github.com/deckhand-node/deckhand/internal/pod/manifest"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-var rules = edit.Rules{SetDefaults: podspec.SetDefaults, QOSClass: resources.QOSClass}
+var rules = edit.Rules{SetDefaults: spec.SetDefaults, QOSClass: cgroup.QOSClass}
 
 // base is a pod with something of everything that edits are about.
 const base = `apiVersion: v1

@@ -193,20 +193,20 @@ func TestWhatIsNoManifestFile(t *testing.T) {
 
 			odd := filepath.Join(dir, "odd.yaml")
 			do(t, test.make(odd))
-			told := func(pods ...string) func(desired.Report) bool {
+			hasPods := func(pods ...string) func(desired.Report) bool {
 				return func(r desired.Report) bool {
 					return sourcetest.Has(pods...)(r) && len(r.Problems) == 1 && strings.Contains(r.Problems[0].Message, test.why)
 				}
 			}
-			sink.Wait(t, "a problem", told("web-node1=app:1"))
+			sink.Wait(t, "a problem", hasPods("web-node1=app:1"))
 			do(t, os.Remove(path)) // a folder can't be moved over a file
 			do(t, os.Rename(odd, path))
-			sink.Wait(t, "the pod kept", told("web-node1=app:1!"))
+			sink.Wait(t, "the pod kept", hasPods("web-node1=app:1!"))
 			stop()
 
 			again := sourcetest.NewRecorder()
 			run(t, newSource(t, dir, checkpoints, again))
-			again.Wait(t, "the pod kept over a restart", told("web-node1=app:1!"))
+			again.Wait(t, "the pod kept over a restart", hasPods("web-node1=app:1!"))
 			do(t, os.Remove(path))
 			again.Wait(t, "the pod gone with what was in its place", func(r desired.Report) bool {
 				return sourcetest.Has()(r) && len(r.Problems) == 0
@@ -255,7 +255,7 @@ func TestFolderComesGoesAndIsSwapped(t *testing.T) {
 	there := func(pods ...string) func(desired.Report) bool {
 		return func(r desired.Report) bool { return sourcetest.Has(pods...)(r) && len(r.Problems) == 0 }
 	}
-	sink.Wait(t, "the missing folder to be told", missing)
+	sink.Wait(t, "the missing folder to be reported", missing)
 	for range 2 {
 		do(t, os.MkdirAll(dir, 0o700))
 		write(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
@@ -297,7 +297,7 @@ func TestPathIsAFolderThenAFile(t *testing.T) {
 	}
 }
 
-// The name moves along with the manifest: nobody is told of two claims to it.
+// The name moves along with the manifest: nobody is reported two claims to it.
 func TestRenamedManifest(t *testing.T) {
 	dir, sink := watched(t)
 	before, _ := sink.Last()

@@ -21,7 +21,7 @@ const (
 	granularity = 2 * time.Second
 )
 
-// writeState is what events told of a file.
+// writeState is what events said about a file.
 type writeState int
 
 const (
@@ -33,7 +33,7 @@ const (
 // seenFile is what is known of a file.
 type seenFile struct {
 	state writeState
-	// dirty says that an event told of the file since it was read.
+	// dirty says that an event reported the file since it was read.
 	dirty bool
 	// missing is since when it isn't there.
 	missing time.Time
@@ -99,7 +99,7 @@ func (w *watch) look(origin string, now time.Time) {
 	if f.isRead(info) {
 		return
 	}
-	if at := w.settled(f, info, now); at.After(now) {
+	if at := w.wholeAt(f, info, now); at.After(now) {
 		w.lookAt(origin, at)
 		return
 	}
@@ -130,17 +130,17 @@ func (f *seenFile) isRead(info fs.FileInfo) bool {
 		f.readAt.Sub(info.ModTime()) > granularity
 }
 
-// settled returns when the file can be taken to be whole if it doesn't change
+// wholeAt returns when the file can be taken to be whole if it doesn't change
 // any more.
-func (w *watch) settled(f *seenFile, info fs.FileInfo, now time.Time) time.Time {
+func (w *watch) wholeAt(f *seenFile, info fs.FileInfo, now time.Time) time.Time {
 	age := now.Sub(info.ModTime())
 	if w.armed && f.state == whole || age < 0 || f.read && f.version == versionOf(info) {
 		return now
 	}
 	if !w.armed || f.state == beingWritten {
-		return info.ModTime().Add(settleSure)
+		return info.ModTime().Add(openUnchangedFor)
 	}
-	return info.ModTime().Add(settleSoon)
+	return info.ModTime().Add(unchangedFor)
 }
 
 // read reads a file that is thought to be whole.
@@ -149,7 +149,7 @@ func (w *watch) read(origin string, f *seenFile, now time.Time) {
 	switch {
 	case errors.Is(err, errChanging):
 		f.dirty = true
-		w.lookAt(origin, now.Add(settleSoon))
+		w.lookAt(origin, now.Add(unchangedFor))
 		return
 	case errors.Is(err, fs.ErrNotExist):
 		w.lookAt(origin, now) // gone this moment

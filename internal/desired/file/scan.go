@@ -46,7 +46,7 @@ func (w *watch) scan(now time.Time) {
 	}
 }
 
-// arm makes sure that changes are told, or notes why they aren't.
+// arm makes sure that the kernel reports changes, or notes why it doesn't.
 func (w *watch) arm(now time.Time) {
 	if w.watcher == nil {
 		watcher, err := w.watch(w.path)

@@ -1,8 +1,8 @@
 // Package file is the source of pods whose manifests lie in a folder, or in one
 // file.
 //
-// Changes are told by inotify; a look at everything every now and then
-// (fileCheckFrequency) is the net below. A file that is being written is left alone
+// inotify reports changes; a look at everything every now and then
+// (fileCheckFrequency) is the safety net. A file that is being written is left alone
 // until its writer closes it. A file has to be missing twice, a moment apart, before
 // its pods go away, as editors save by moving the file away first.
 package file
@@ -18,10 +18,9 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
-	"github.com/deckhand-node/deckhand/internal/desired/file/inotify"
-	"github.com/deckhand-node/deckhand/internal/desired/lastgood"
+	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -38,8 +37,8 @@ type Config struct {
 type Source struct {
 	path    string
 	every   time.Duration
-	keeper  *lastgood.Keeper
-	journal *lastgood.Journal
+	keeper  *manifeststore.Keeper
+	journal *manifeststore.Journal
 	sink    desired.Sink
 	log     logr.Logger
 	// watch opens a watcher of a path.
@@ -50,26 +49,26 @@ type Source struct {
 	files map[string]*seenFile
 }
 
-// watcher tells of changes at a path: see package inotify.
+// watcher reports changes at a path: see package filewatch.
 type watcher interface {
 	Arm() error
-	Events() <-chan inotify.Event
+	Events() <-chan filewatch.Event
 	Close() error
 }
 
 // New returns a source that reports to sink what r reads, and keeps the last
 // good pods in store. It does nothing until Run.
-func New(config Config, r *reader.Reader, store *checkpoint.Store, sink desired.Sink, log logr.Logger) *Source {
-	path, keeper := filepath.Clean(config.Path), lastgood.New(r)
+func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desired.Sink, log logr.Logger) *Source {
+	path, keeper := filepath.Clean(config.Path), manifeststore.New(r)
 	return &Source{
 		path:    path,
 		every:   config.Every,
 		keeper:  keeper,
-		journal: lastgood.NewJournal(keeper, store, path),
+		journal: manifeststore.NewJournal(keeper, store, path),
 		sink:    sink,
 		log:     log.WithValues("source", pod.SourceFile, "path", config.Path),
 		watch: func(path string) (watcher, error) {
-			return inotify.Open(path)
+			return filewatch.Open(func(t filewatch.Trail) { t.Path(path) })
 		},
 		files: map[string]*seenFile{},
 	}
@@ -119,7 +118,7 @@ const (
 	noteWatch = "watch"
 )
 
-// unwatched tells that changes are found by looking only.
+// unwatched says that changes are found by looking only.
 func (s *Source) unwatched(err error) string {
 	return fmt.Sprintf("%v; until then changes are found by looking every %v", err, s.every)
 }

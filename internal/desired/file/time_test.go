@@ -15,21 +15,21 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
-	"github.com/deckhand-node/deckhand/internal/desired/file/inotify"
+	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// told is a watcher that tells what a test says.
-type told struct {
-	events chan inotify.Event
+// fakeWatcher is a watcher that reports what a test says.
+type fakeWatcher struct {
+	events chan filewatch.Event
 	err    error
 }
 
-func (w *told) Arm() error                   { return w.err }
-func (w *told) Events() <-chan inotify.Event { return w.events }
-func (w *told) Close() error                 { return nil }
+func (w *fakeWatcher) Arm() error                     { return w.err }
+func (w *fakeWatcher) Events() <-chan filewatch.Event { return w.events }
+func (w *fakeWatcher) Close() error                   { return nil }
 
 const every = 20 * time.Second
 
@@ -38,7 +38,7 @@ const every = 20 * time.Second
 func begin(t *testing.T, dir string, open func() (watcher, error)) *sourcetest.Recorder {
 	sink := sourcetest.NewRecorder()
 	s := New(Config{Path: dir, Every: every}, sourcetest.NewReader(pod.SourceFile),
-		checkpoint.NewStore(t.TempDir(), pod.SourceFile), sink, logr.Discard())
+		manifeststore.NewStore(t.TempDir(), pod.SourceFile), sink, logr.Discard())
 	s.watch = func(string) (watcher, error) { return open() }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -83,7 +83,7 @@ func TestWithoutEventsRescansFindChanges(t *testing.T) {
 		dir := t.TempDir()
 		var exhausted atomic.Bool
 		exhausted.Store(true)
-		w := &told{events: make(chan inotify.Event)}
+		w := &fakeWatcher{events: make(chan filewatch.Event)}
 		sink := begin(t, dir, func() (watcher, error) {
 			if exhausted.Load() {
 				return nil, errors.New("can't watch: no more of it")
@@ -91,7 +91,7 @@ func TestWithoutEventsRescansFindChanges(t *testing.T) {
 			return w, nil
 		})
 		if r, _ := sink.Last(); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Message, "no more of it") || !strings.Contains(r.Problems[0].Message, "20s") {
-			t.Errorf("that nothing is watched isn't told: %s", sourcetest.Describe(r))
+			t.Errorf("that nothing is watched isn't reported: %s", sourcetest.Describe(r))
 		}
 		time.Sleep(every / 2)
 		put(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
@@ -112,17 +112,17 @@ func TestWithoutEventsRescansFindChanges(t *testing.T) {
 func TestBrokenWatchIsBegunAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := 0
-		w := &told{events: make(chan inotify.Event)}
+		w := &fakeWatcher{events: make(chan filewatch.Event)}
 		sink := begin(t, t.TempDir(), func() (watcher, error) {
 			opened++
-			w.events = make(chan inotify.Event)
+			w.events = make(chan filewatch.Event)
 			return w, nil
 		})
 		close(w.events)
 		time.Sleep(passEvery)
 		synctest.Wait()
 		if r, _ := sink.Last(); len(r.Problems) != 1 {
-			t.Errorf("the broken watch isn't told: %s", sourcetest.Describe(r))
+			t.Errorf("the broken watch isn't reported: %s", sourcetest.Describe(r))
 		}
 		time.Sleep(every)
 		synctest.Wait()
@@ -136,30 +136,30 @@ func TestAFileBeingWrittenIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "web.yaml")
-		w := &told{events: make(chan inotify.Event)}
+		w := &fakeWatcher{events: make(chan filewatch.Event)}
 		sink := begin(t, dir, func() (watcher, error) { return w, nil })
 		for range 20 {
 			put(t, path, sourcetest.Manifest("web", "half")) // good, but not all of it
-			w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Writing}
-			time.Sleep(settleSure / 2)
+			w.events <- filewatch.Event{Name: "web.yaml", Op: filewatch.Writing}
+			time.Sleep(openUnchangedFor / 2)
 			expect(t, sink)
 		}
 		put(t, path, sourcetest.Manifest("web", "whole"))
-		w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Done}
+		w.events <- filewatch.Event{Name: "web.yaml", Op: filewatch.Done}
 		time.Sleep(passEvery)
 		expect(t, sink, "web-node1=whole")
 	})
 }
 
 // A writer may stop without ever closing the file.
-func TestAFileThatIsNeverClosedIsReadOnceItSettles(t *testing.T) {
+func TestAFileThatIsNeverClosedIsReadOnceItStaysUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w := &told{events: make(chan inotify.Event)}
+		w := &fakeWatcher{events: make(chan filewatch.Event)}
 		sink := begin(t, dir, func() (watcher, error) { return w, nil })
 		put(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
-		w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Writing}
-		time.Sleep(settleSure - time.Millisecond)
+		w.events <- filewatch.Event{Name: "web.yaml", Op: filewatch.Writing}
+		time.Sleep(openUnchangedFor - time.Millisecond)
 		expect(t, sink)
 		time.Sleep(2 * time.Millisecond)
 		expect(t, sink, "web-node1=app:1")
@@ -169,18 +169,18 @@ func TestAFileThatIsNeverClosedIsReadOnceItSettles(t *testing.T) {
 func TestDoneFileIsReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w := &told{events: make(chan inotify.Event)}
+		w := &fakeWatcher{events: make(chan filewatch.Event)}
 		sink := begin(t, dir, func() (watcher, error) { return w, nil })
 		time.Sleep(time.Second)
 		at := time.Now()
 		put(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
-		w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Done}
+		w.events <- filewatch.Event{Name: "web.yaml", Op: filewatch.Done}
 		expect(t, sink, "web-node1=app:1")
 		if took := time.Since(at); took != 0 {
 			t.Errorf("it took %v, want no wait after a quiet time", took)
 		}
 		put(t, filepath.Join(dir, "db.yaml"), sourcetest.Manifest("db", "app:1"))
-		w.events <- inotify.Event{Name: "db.yaml", Op: inotify.Done}
+		w.events <- filewatch.Event{Name: "db.yaml", Op: filewatch.Done}
 		expect(t, sink, "web-node1=app:1")
 		time.Sleep(passEvery)
 		expect(t, sink, "db-node1=app:1", "web-node1=app:1")
@@ -193,13 +193,13 @@ func TestAFileIsGoneWhenItStaysAway(t *testing.T) {
 		path := filepath.Join(dir, "web.yaml")
 		put(t, path, sourcetest.Manifest("web", "app:1"))
 		time.Sleep(time.Second)
-		w := &told{events: make(chan inotify.Event)}
+		w := &fakeWatcher{events: make(chan filewatch.Event)}
 		sink := begin(t, dir, func() (watcher, error) { return w, nil })
 		expect(t, sink, "web-node1=app:1")
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		w.events <- inotify.Event{Name: "web.yaml", Op: inotify.Gone}
+		w.events <- filewatch.Event{Name: "web.yaml", Op: filewatch.Gone}
 		time.Sleep(goneAfter - time.Millisecond)
 		expect(t, sink, "web-node1=app:1")
 		time.Sleep(2*time.Millisecond + passEvery)
@@ -215,8 +215,8 @@ func TestRescanReadsOnlyWhatChanged(t *testing.T) {
 		put(t, old, sourcetest.Manifest("old", "app:1"))
 		time.Sleep(time.Minute)
 		put(t, young, sourcetest.Manifest("young", "app:1"))
-		sink := begin(t, dir, func() (watcher, error) { return &told{events: make(chan inotify.Event)}, nil })
-		time.Sleep(settleSoon + passEvery)
+		sink := begin(t, dir, func() (watcher, error) { return &fakeWatcher{events: make(chan filewatch.Event)}, nil })
+		time.Sleep(unchangedFor + passEvery)
 		expect(t, sink, "old-node1=app:1", "young-node1=app:1")
 
 		info, err := os.Stat(old)
@@ -237,19 +237,19 @@ func TestRescanReadsOnlyWhatChanged(t *testing.T) {
 		}
 		f.dirty, f.readAt = true, time.Now().Add(time.Hour)
 		if f.isRead(info) {
-			t.Error("a file that an event told of counts as unchanged")
+			t.Error("a file that an event was about counts as unchanged")
 		}
 	})
 }
 
-// A file that was written just before the start has to settle first.
+// A file that was written just before the start has to stay unchanged first.
 func TestFirstReportIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		put(t, filepath.Join(dir, "a.yaml"), sourcetest.Manifest("a", "app:1"))
 		time.Sleep(time.Minute)
 		put(t, filepath.Join(dir, "b.yaml"), sourcetest.Manifest("b", "app:1"))
-		sink := begin(t, dir, func() (watcher, error) { return &told{events: make(chan inotify.Event)}, nil })
+		sink := begin(t, dir, func() (watcher, error) { return &fakeWatcher{events: make(chan filewatch.Event)}, nil })
 		sink.Wait(t, "the first report", func(desired.Report) bool { return true })
 		if got := sourcetest.Pods(sink.All()[0]); len(got) != 2 {
 			t.Errorf("the first report has %q only", got)

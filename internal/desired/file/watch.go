@@ -6,26 +6,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/desired/file/inotify"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 const (
 	// passEvery is the shortest time between two passes, which bounds the work
 	// that a storm of changes makes. The first change after a quiet time isn't delayed.
 	passEvery = 10 * time.Millisecond
-	// settleSoon is how long a file must have been unchanged to be read when
-	// nothing was told about it while it was watched.
-	settleSoon = 100 * time.Millisecond
-	// settleSure is the same for a file that isn't watched, or that a writer was
+	// unchangedFor is how long a file must have been unchanged to be read when
+	// no event was about it while it was watched.
+	unchangedFor = 100 * time.Millisecond
+	// openUnchangedFor is the same for a file that isn't watched, or that a writer was
 	// seen to open and not to close.
-	settleSure = time.Second
+	openUnchangedFor = time.Second
 	// goneAfter is how long a file must be missing to count as deleted.
 	goneAfter = 50 * time.Millisecond
 	// pathGoneAfter is the same for the whole folder.
 	pathGoneAfter = time.Second
 	// holdAtMost is how long a report waits for missing files to be back or gone.
 	holdAtMost = 5 * goneAfter
-	// firstAtMost is how long the first report waits for files to settle.
+	// firstAtMost is how long the first report waits for files that are being written.
 	firstAtMost = 2 * time.Second
 )
 
@@ -33,10 +33,10 @@ const (
 type watch struct {
 	*Source
 	watcher watcher
-	events  <-chan inotify.Event
-	// armed says that the watcher tells of every change.
+	events  <-chan filewatch.Event
+	// armed says that the watcher reports every change.
 	armed bool
-	// single says that the path is a file, or nothing at all: events tell of
+	// single says that the path is a file, or nothing at all: events are about
 	// the path itself.
 	single bool
 	// pathMissing is since when there is nothing at the path.
@@ -72,33 +72,33 @@ func (w *watch) close() {
 }
 
 // handle takes an event. open is false when the watcher broke down.
-func (w *watch) handle(e inotify.Event, open bool, now time.Time) {
+func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
 	if !open {
 		w.close()
 		w.note(noteWatch, w.unwatched(errors.New("watching for changes broke down; it is begun anew with the next look")), now)
 		return
 	}
 	// A name that begins with ".." is how volumes swap what links point to.
-	if e.Op == inotify.Rescan || !w.pathMissing.IsZero() || !w.single && strings.HasPrefix(e.Name, "..") {
+	if e.Op == filewatch.Rescan || !w.pathMissing.IsZero() || !w.single && strings.HasPrefix(e.Name, "..") {
 		w.rescan(now)
 	}
 	origin := w.path
 	if !w.single {
 		origin = filepath.Join(w.path, e.Name)
 	}
-	if e.Op == inotify.Rescan || !w.single && ignored(e.Name) {
+	if e.Op == filewatch.Rescan || !w.single && ignored(e.Name) {
 		return
 	}
 	f := w.file(origin)
 	f.dirty = true
 	switch e.Op {
-	case inotify.Done:
+	case filewatch.Done:
 		f.state = whole
 		w.lookAt(origin, now)
-	case inotify.Writing:
+	case filewatch.Writing:
 		f.state = beingWritten
-		w.lookAt(origin, now.Add(settleSoon))
-	case inotify.Touched, inotify.Gone:
+		w.lookAt(origin, now.Add(unchangedFor))
+	case filewatch.Touched, filewatch.Gone:
 		w.lookAt(origin, now)
 	}
 }
@@ -156,9 +156,9 @@ func (w *watch) rescan(at time.Time) {
 	w.wakeAt(at)
 }
 
-// report tells the sink what changed, unless what was seen isn't settled yet.
+// report sends the sink what changed, unless it has to wait with that.
 func (w *watch) report(now time.Time) {
-	if !w.changed && w.reported || w.hold(now) {
+	if !w.changed && w.reported || w.holdReport(now) {
 		return
 	}
 	w.heldSince = time.Time{}
@@ -167,10 +167,10 @@ func (w *watch) report(now time.Time) {
 	w.journal.Save()
 }
 
-// hold reports whether to wait with a report. While a file is missing and not yet
+// holdReport begins, or goes on, to wait with a report, and reports whether it does. While a file is missing and not yet
 // gone, its pods may have moved to another file, which would then look like
 // a second claim to their names. The first report is to be complete.
-func (w *watch) hold(now time.Time) bool {
+func (w *watch) holdReport(now time.Time) bool {
 	if !w.reported && now.Sub(w.started) < firstAtMost && (len(w.due) > 0 || !w.pathMissing.IsZero() && len(w.keeper.Names()) > 0) {
 		return true
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/desired/httpsource"
+	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -97,7 +97,7 @@ func newSource(t testing.TB, config httpsource.Config, checkpoints string, sink 
 	if config.Every == 0 {
 		config.Every = time.Millisecond
 	}
-	s, err := httpsource.New(config, sourcetest.NewReader(pod.SourceHTTP), checkpoint.NewStore(checkpoints, pod.SourceHTTP), sink, testr.NewWithInterface(t, testr.Options{Verbosity: 1}))
+	s, err := httpsource.New(config, sourcetest.NewReader(pod.SourceHTTP), manifeststore.NewStore(checkpoints, pod.SourceHTTP), sink, testr.NewWithInterface(t, testr.Options{Verbosity: 1}))
 	if err != nil {
 		t.Fatal(err)
 	}

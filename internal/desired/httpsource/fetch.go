@@ -18,7 +18,7 @@ const maxSize = 10 << 20
 // maxHeader is how many bytes of headers are taken from a server.
 const maxHeader = 64 << 10
 
-// maxReason is how many bytes of an error are told: some repeat what the server sent.
+// maxReason is how many bytes of an error are shown: some repeat what the server sent.
 const maxReason = 512
 
 // maxRedirects is how many redirects are followed.
@@ -44,7 +44,7 @@ func newClient(secret http.Header) *http.Client {
 			if len(via) >= maxRedirects {
 				return fmt.Errorf("it redirects more than %d times", maxRedirects)
 			}
-			// The client copies headers to wherever it is sent, and tells where it comes
+			// The client copies headers to wherever it is sent, and says where it comes
 			// from with the query in it: both may be secrets.
 			next.Header.Del("Referer")
 			first := via[0].URL

@@ -21,8 +21,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
-	"github.com/deckhand-node/deckhand/internal/desired/lastgood"
+	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -57,8 +56,8 @@ type Source struct {
 	every   time.Duration
 	origin  string
 	client  *http.Client
-	keeper  *lastgood.Keeper
-	journal *lastgood.Journal
+	keeper  *manifeststore.Keeper
+	journal *manifeststore.Journal
 	sink    desired.Sink
 	log     logr.Logger
 
@@ -75,7 +74,7 @@ type Source struct {
 
 // New returns a source that reports to sink what r reads, and keeps the last good
 // pods in store. It does nothing until Run.
-func New(config Config, r *reader.Reader, store *checkpoint.Store, sink desired.Sink, log logr.Logger) (*Source, error) {
+func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desired.Sink, log logr.Logger) (*Source, error) {
 	u, err := url.Parse(config.URL)
 	if err != nil {
 		// The parser's error repeats the URL, which may hold a password.
@@ -84,7 +83,7 @@ func New(config Config, r *reader.Reader, store *checkpoint.Store, sink desired.
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the URL of the manifest should begin with http:// or https:// and a host, not with %q", u.Scheme+"://"+u.Host)
 	}
-	keeper, origin := lastgood.New(r), shown(*u)
+	keeper, origin := manifeststore.New(r), shown(*u)
 	return &Source{
 		url:     config.URL,
 		header:  config.Header.Clone(),
@@ -92,7 +91,7 @@ func New(config Config, r *reader.Reader, store *checkpoint.Store, sink desired.
 		origin:  origin,
 		client:  newClient(config.Header),
 		keeper:  keeper,
-		journal: lastgood.NewJournal(keeper, store, origin),
+		journal: manifeststore.NewJournal(keeper, store, origin),
 		sink:    sink,
 		log:     log.WithValues("source", pod.SourceHTTP, "url", origin),
 	}, nil

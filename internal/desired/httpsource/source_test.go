@@ -14,8 +14,8 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/desired/httpsource"
+	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -172,7 +172,7 @@ func TestHeadersAreSentAndKeptSecret(t *testing.T) {
 		URL:    strings.Replace(p.URL, "http://", "http://user:hunter2@", 1) + "/pods?token=hunter3",
 		Header: http.Header{"X-Token": {"hunter1"}, "Host": {"pods.example"}},
 		Every:  time.Millisecond,
-	}, sourcetest.NewReader(pod.SourceHTTP), checkpoint.NewStore(t.TempDir(), pod.SourceHTTP), sink, log)
+	}, sourcetest.NewReader(pod.SourceHTTP), manifeststore.NewStore(t.TempDir(), pod.SourceHTTP), sink, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,13 +190,13 @@ func TestHeadersAreSentAndKeptSecret(t *testing.T) {
 		t.Error("the header was sent to another host")
 	}
 	if got := elsewhere.requests(t, 1)[0].Header.Get("Referer"); got != "" {
-		t.Errorf("another host was told the URL, query and all: %s", got)
+		t.Errorf("another host was sent the URL, query and all: %s", got)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	said := logged.String() + fmt.Sprint(r.Problems) + r.Claims[0].Desired.Origin + r.Claims[0].Desired.Stale
 	if strings.Contains(said, "hunter") {
-		t.Errorf("a secret was told: %s", said)
+		t.Errorf("a secret was reported: %s", said)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestHTTPS(t *testing.T) {
 	server.Config.ErrorLog = nil
 	sink := sourcetest.NewRecorder()
 	run(t, newSource(t, httpsource.Config{URL: server.URL, Every: time.Hour}, t.TempDir(), sink))
-	sink.Wait(t, "a certificate that isn't trusted to be told", problem("certificate"))
+	sink.Wait(t, "a certificate that isn't trusted to be reported", problem("certificate"))
 }
 
 func TestURLs(t *testing.T) {

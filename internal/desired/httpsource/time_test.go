@@ -13,7 +13,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/desired/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -29,7 +29,7 @@ func answer(text string) *http.Response {
 // start runs a source that asks f, and returns when it began.
 func start(t *testing.T, checkpoints string, every time.Duration, sink *sourcetest.Recorder, f roundTrip) time.Time {
 	s, err := New(Config{URL: "http://pods.example/", Every: every}, sourcetest.NewReader(pod.SourceHTTP),
-		checkpoint.NewStore(checkpoints, pod.SourceHTTP), sink, logr.Discard())
+		manifeststore.NewStore(checkpoints, pod.SourceHTTP), sink, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestALongOutageIsAskedAboutEvery(t *testing.T) {
 
 func TestWhatAServerSendsIsToldInShort(t *testing.T) {
 	if text := plain(errors.New(strings.Repeat("é", 1<<20))).Error(); len(text) > 2*maxReason {
-		t.Errorf("an error of %d bytes is told", len(text))
+		t.Errorf("an error of %d bytes is reported", len(text))
 	}
 }
 

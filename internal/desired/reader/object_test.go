@@ -10,8 +10,8 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 func readOne(t *testing.T, text string) (*reader.Reader, reader.Doc) {
@@ -50,7 +50,7 @@ func TestObject(t *testing.T) {
 
 func TestObjectsThatCannotBeRestored(t *testing.T) {
 	r := sourcetest.NewReader(pod.SourceFile)
-	for text, kind := range map[string]objects.Kind{"{": objects.Secret, `{"data":{"a":12345}}`: objects.Secret, "{}": "Ingress"} {
+	for text, kind := range map[string]object.Kind{"{": object.Secret, `{"data":{"a":12345}}`: object.Secret, "{}": "Ingress"} {
 		if _, err := r.RestoreObject(kind, []byte(text)); err == nil || strings.Contains(err.Error(), "12345") {
 			t.Errorf("%s %s: error %v", kind, text, err)
 		}
@@ -104,11 +104,12 @@ func TestFrozen(t *testing.T) {
 	if len(wrong) > 0 {
 		t.Fatal(wrong)
 	}
-	if wrong := r.Frozen(old, d); len(wrong) > 0 {
+	if wrong := d.Frozen(old, old); len(wrong) > 0 {
 		t.Errorf("the same is refused: %q", wrong)
 	}
 	_, d = readOne(t, sourcetest.Immutable(sourcetest.ConfigMap("c", "b")))
-	if wrong := r.Frozen(old, d); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "line 4: data: ") || !strings.Contains(wrong[0], "immutable") {
+	next, _ := r.CompleteObject(d, time.Now())
+	if wrong := d.Frozen(old, next); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "line 4: data: ") || !strings.Contains(wrong[0], "immutable") {
 		t.Errorf("errors %q", wrong)
 	}
 }

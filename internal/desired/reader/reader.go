@@ -1,6 +1,11 @@
-// Package reader turns the text of a manifest into complete static pods, and the
-// objects beside them: it decodes, gives identity, fills in defaults and validates, in
-// that order.
+// Package reader turns the text of a manifest into complete static pods, and the objects beside
+// them: it decodes, gives identity, fills in defaults and validates, in that order.
+//
+// A pod's UID is made of what the manifest says and of the node, so that the same text is the
+// same pod wherever it lies. It is made before defaults are filled in: a release of deckhand
+// with other defaults doesn't recreate the pods of the release before. A changed text is
+// another pod, unless it is applied in place: see Version. Objects get a UID and a creation
+// time that stay while the object does, and a resource version that changes with what it says.
 package reader
 
 import (
@@ -11,19 +16,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/deckhand-node/deckhand/internal/desired/edit"
-	"github.com/deckhand-node/deckhand/internal/desired/static"
-	"github.com/deckhand-node/deckhand/internal/manifest"
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/manifest"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Rules are what makes a decoded pod complete and judges it. They change nothing
+// Rules are what makes a decoded pod complete and validates it. They change nothing
 // but the pod that SetDefaults is given.
 type Rules struct {
 	// SetDefaults fills in what the manifest left out, as an API server would.
@@ -60,7 +63,7 @@ type Doc struct {
 	// Number is the position in the manifest, from 1.
 	Number int
 	ID
-	// Canonical and Hash are the canonical form (see package static) and content
+	// Canonical and Hash are the canonical form (see Canonical) and content
 	// hash. Empty if the document can't be read.
 	Canonical []byte
 	Hash      string
@@ -68,16 +71,19 @@ type Doc struct {
 	// is good as far as is known before Complete.
 	Errors []string
 
-	// written or object is what the author wrote.
-	written *v1.Pod
-	object  objects.Object
-	lineOf  func(path string) int
+	// Written is the pod as its author wrote it, read-only; nil for a document of another kind.
+	Written *v1.Pod
+
+	// object is what the author wrote of another kind.
+	object object.Object
+	// lineOf is nil for a document that wasn't read from a text.
+	lineOf func(path string) int
 }
 
 // ID says what a document is about. No two documents may be about the same.
 type ID struct {
 	// Kind is empty for a pod, and for a document of which it isn't known.
-	Kind objects.Kind
+	Kind object.Kind
 	// Name is "namespace/name" as written (without the node's name), or "name" where the
 	// kind has no namespace, as far as it can be read.
 	Name string
@@ -85,15 +91,15 @@ type ID struct {
 
 // Object is the name of the object that it is about, unless it is about a pod or less than a
 // name is known.
-func (id ID) Object() (key objects.Key, ok bool) {
+func (id ID) Object() (key object.Key, ok bool) {
 	if !id.Kind.Known() || id.Name == "" {
-		return objects.Key{}, false
+		return object.Key{}, false
 	}
 	if !id.Kind.Namespaced() {
-		return objects.Key{Kind: id.Kind, Name: id.Name}, true
+		return object.Key{Kind: id.Kind, Name: id.Name}, true
 	}
 	namespace, name, ok := strings.Cut(id.Name, "/")
-	return objects.Key{Kind: id.Kind, Namespace: namespace, Name: name}, ok
+	return object.Key{Kind: id.Kind, Namespace: namespace, Name: name}, ok
 }
 
 // String is the ID as a person reads it: "pod default/web", "ConfigMap default/app".
@@ -123,46 +129,54 @@ func (r *Reader) Read(data []byte) ([]Doc, error) {
 
 // Restore reads a pod back from its canonical form.
 func (r *Reader) Restore(canonical []byte) (Doc, error) {
-	p, err := parse(canonical)
-	if err != nil {
-		return Doc{}, err
+	p := &v1.Pod{}
+	if err := json.Unmarshal(canonical, p); err != nil {
+		return Doc{}, fmt.Errorf("a stored pod can't be read: %w", err)
 	}
-	d := restored()
+	d := Doc{Number: 1}
 	if err := r.take(&d, p); err != nil {
 		return Doc{}, err
 	}
 	return d, nil
 }
 
-func restored() Doc {
-	return Doc{Number: 1, lineOf: func(string) int { return 0 }}
-}
-
-func parse(canonical []byte) (*v1.Pod, error) {
-	p := &v1.Pod{}
-	if err := json.Unmarshal(canonical, p); err != nil {
-		return nil, fmt.Errorf("a stored pod can't be read: %w", err)
-	}
-	return p, nil
-}
-
-// InPlace reports whether the pod that was given in canonical form can become the
-// one that d asks for while it runs. If not, why says what stands in the way: see edit.InPlace.
-// It is for documents without errors.
-func (r *Reader) InPlace(canonical []byte, d Doc) (ok bool, why string) {
-	old, err := parse(canonical)
+// InPlace reports whether a pod can become another while it runs, both in canonical form
+// (Doc.Canonical). If not, why says what stands in the way: see edit.InPlace.
+func (r *Reader) InPlace(old, new []byte) (ok bool, why string) {
+	from, err := r.Restore(old)
 	if err != nil {
 		return false, err.Error()
 	}
-	return edit.InPlace(old, d.written, edit.Rules{SetDefaults: r.rules.SetDefaults, QOSClass: r.rules.QOSClass})
+	to, err := r.Restore(new)
+	if err != nil {
+		return false, err.Error()
+	}
+	return edit.InPlace(from.Written, to.Written, edit.Rules{SetDefaults: r.rules.SetDefaults, QOSClass: r.rules.QOSClass})
+}
+
+// Desire returns what an origin defines with d: a pod of version v, or another object, of whose version only
+// Seen counts; or everything that is wrong with it, one line each. It is for documents without errors.
+func (r *Reader) Desire(d Doc, v Version, origin string) (*pod.Desired, *object.Desired, []string) {
+	if d.Kind != "" {
+		o, wrong := r.CompleteObject(d, v.Seen)
+		if len(wrong) > 0 {
+			return nil, nil, wrong
+		}
+		return nil, object.NewDesired(o, r.source, origin), nil
+	}
+	p, wrong := r.Complete(d, v)
+	if len(wrong) > 0 {
+		return nil, nil, wrong
+	}
+	return &pod.Desired{Pod: p, Source: r.source, Origin: origin, Base: v.Base}, nil, nil
 }
 
 // Complete returns the static pod that d asks for, or everything that is wrong
 // with it, one line each. It is for documents of pods without errors.
-func (r *Reader) Complete(d Doc, v static.Version) (*v1.Pod, []string) {
-	p := d.written.DeepCopy()
-	invalid := static.ValidateUID(p)
-	id := static.Identity{Node: r.node, Source: r.source, Hash: d.Hash, Version: v}
+func (r *Reader) Complete(d Doc, v Version) (*v1.Pod, []string) {
+	p := d.Written.DeepCopy()
+	invalid := ValidateUID(p)
+	id := Identity{Node: r.node, Source: r.source, Hash: d.Hash, Version: v}
 	id.Apply(p)
 	r.rules.SetDefaults(p)
 	invalid = append(invalid, r.rules.Validate(p)...)
@@ -190,50 +204,45 @@ func (r *Reader) doc(m manifest.Document) Doc {
 	}
 	d.Errors = render(wrong)
 	if d.Canonical != nil {
-		// It can't be used, but everything about it shall be told at once.
-		d.Errors = append(d.Errors, r.invalid(d)...)
+		// It can't be used, but everything about it shall be reported at once.
+		_, _, more := r.Desire(d, Version{}, "")
+		d.Errors = append(d.Errors, more...)
 	}
 	return d
 }
 
-// invalid returns what is wrong with a document that can be read.
-func (r *Reader) invalid(d Doc) (wrong []string) {
-	if d.object != nil {
-		_, wrong = r.CompleteObject(d, time.Time{})
-		return wrong
-	}
-	_, wrong = r.Complete(d, static.Version{})
-	return wrong
-}
-
 // take makes p the pod that d is about.
 func (r *Reader) take(d *Doc, p *v1.Pod) error {
-	static.Clean(p)
-	canonical, err := static.Canonical(p)
+	Clean(p)
+	canonical, err := Canonical(p)
 	if err != nil {
 		return err
 	}
 	if p.Name != "" {
 		d.Name = p.Namespace + "/" + p.Name
 	}
-	d.written, d.Canonical, d.Hash = p, canonical, static.Hash(canonical, r.node)
+	d.Written, d.Canonical, d.Hash = p, canonical, Hash(canonical, r.node)
 	return nil
 }
 
-// maxErrors is how many errors of one document are told. To find the line of each of
+// maxErrors is how many errors of one document are reported. To find the line of each of
 // hundreds of thousands would take minutes.
 const maxErrors = 100
 
 // locate finds the lines where fields stand.
 func (d Doc) locate(invalid field.ErrorList) []manifest.Error {
-	told := invalid[:min(len(invalid), maxErrors)]
-	out := make([]manifest.Error, 0, len(told)+1)
-	for _, e := range told {
-		out = append(out, manifest.Error{Line: d.lineOf(e.Field), Path: e.Field, Message: e.ErrorBody()})
+	listed := invalid[:min(len(invalid), maxErrors)]
+	out := make([]manifest.Error, 0, len(listed)+1)
+	for _, e := range listed {
+		line := 0
+		if d.lineOf != nil {
+			line = d.lineOf(e.Field)
+		}
+		out = append(out, manifest.Error{Line: line, Path: e.Field, Message: e.ErrorBody()})
 	}
 	slices.SortStableFunc(out, func(a, b manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
-	if more := len(invalid) - len(told); more > 0 {
-		out = append(out, manifest.Error{Message: fmt.Sprintf("there is more wrong with this document (%d fields); only the beginning is told", more)})
+	if more := len(invalid) - len(listed); more > 0 {
+		out = append(out, manifest.Error{Message: fmt.Sprintf("there is more wrong with this document (%d fields); only the first are listed", more)})
 	}
 	return out
 }

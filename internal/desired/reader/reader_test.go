@@ -13,7 +13,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
-	"github.com/deckhand-node/deckhand/internal/desired/static"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -36,7 +35,7 @@ func TestEverythingWrongIsToldWithItsLine(t *testing.T) {
 	if err != nil || len(docs) != 1 || len(docs[0].Errors) != 0 {
 		t.Fatalf("documents %+v, error %v", docs, err)
 	}
-	_, wrong := r.Complete(docs[0], static.First(docs[0].Hash, time.Now()))
+	_, wrong := r.Complete(docs[0], reader.First(docs[0].Hash, time.Now()))
 	want := []string{"line 5: metadata.uid: ", "line 8: spec.containers[0].image: Required", "line 9: spec.containers[1].image: Required"}
 	if len(wrong) != len(want) {
 		t.Fatalf("errors %q, want %q", wrong, want)
@@ -49,7 +48,7 @@ func TestEverythingWrongIsToldWithItsLine(t *testing.T) {
 }
 
 // A text from elsewhere can be wrong in half a million places, and to find the line of each
-// takes as many steps as there are lines: the errors that are told are few, whatever it says.
+// takes as many steps as there are lines: the errors that are reported are few, whatever it says.
 func TestFewOfManyErrorsAreTold(t *testing.T) {
 	text := strings.Builder{}
 	text.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: app}\ndata:\n")
@@ -102,7 +101,7 @@ func TestOrderOfSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, wrong := r.Complete(docs[0], static.First(docs[0].Hash, time.Unix(0, 0)))
+		p, wrong := r.Complete(docs[0], reader.First(docs[0].Hash, time.Unix(0, 0)))
 		if p == nil || string(p.UID) != docs[0].Hash {
 			t.Fatalf("pod %v, errors %q", p, wrong)
 		}

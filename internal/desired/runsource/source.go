@@ -17,9 +17,8 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
-	"github.com/deckhand-node/deckhand/internal/desired/static"
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // Source holds the pods asked for at present. Safe for concurrent use.
@@ -65,7 +64,7 @@ type Addition struct {
 	// lost its name to another source's pod: see the set's problems.
 	Pods []*pod.Desired
 	// Objects are the objects beside them, of which the same is true.
-	Objects []*objects.Desired
+	Objects []*object.Desired
 
 	source *Source
 	since  time.Time
@@ -73,7 +72,7 @@ type Addition struct {
 
 // Add has the pods of a manifest run, and its objects known, until Remove is called.
 // origin says where the manifest is from. It adds nothing if anything is wrong with any
-// document; the error then tells everything, one line each.
+// document; the error then says everything, one line each.
 func (s *Source) Add(origin string, data []byte) (*Addition, error) {
 	a := &Addition{source: s, since: time.Now()}
 	if err := a.read(origin, data); err != nil {
@@ -136,21 +135,16 @@ func (a *Addition) read(origin string, data []byte) error {
 
 // take takes what one document defines, or returns what is wrong with it.
 func (a *Addition) take(origin string, d reader.Doc) (wrong []string) {
-	r := a.source.reader
 	if len(d.Errors) > 0 {
 		return d.Errors
 	}
-	if d.Kind != "" {
-		o, wrong := r.CompleteObject(d, a.since)
-		if len(wrong) == 0 {
-			a.Objects = append(a.Objects, objects.NewDesired(o, r.Source(), origin))
-		}
-		return wrong
-	}
-	v := static.First(d.Hash, a.since) // whoever wants another version ends this one first
-	p, wrong := r.Complete(d, v)
-	if len(wrong) == 0 {
-		a.Pods = append(a.Pods, &pod.Desired{Pod: p, Source: r.Source(), Origin: origin, Base: v.Base})
+	v := reader.First(d.Hash, a.since) // whoever wants another version ends this one first
+	p, o, wrong := a.source.reader.Desire(d, v, origin)
+	switch {
+	case p != nil:
+		a.Pods = append(a.Pods, p)
+	case o != nil:
+		a.Objects = append(a.Objects, o)
 	}
 	return wrong
 }
@@ -165,7 +159,7 @@ func (s *Source) free(a *Addition) error {
 			}
 		}
 		for _, defined := range other.Objects {
-			if slices.ContainsFunc(a.Objects, func(o *objects.Desired) bool { return o.Key() == defined.Key() }) {
+			if slices.ContainsFunc(a.Objects, func(o *object.Desired) bool { return o.Key() == defined.Key() }) {
 				return fmt.Errorf("%s is already defined by %s; end that first", defined, defined.Origin)
 			}
 		}
@@ -173,7 +167,7 @@ func (s *Source) free(a *Addition) error {
 	return nil
 }
 
-// report tells the sink all pods. mu is held.
+// report sends the sink all pods. mu is held.
 func (s *Source) report() {
 	r := desired.Report{Source: s.reader.Source()}
 	for a := range s.added {

@@ -77,7 +77,7 @@ func TestAdditionsAreApart(t *testing.T) {
 	check()
 }
 
-// A pod that a file has already isn't taken over; whoever asked can tell by the pointer.
+// A pod that a file has already isn't taken over; the pointer shows it to whoever asked.
 func TestFileKeepsItsName(t *testing.T) {
 	m := desired.New(logr.Discard(), pod.SourceFile, pod.SourceRun)
 	s := runsource.New(sourcetest.NewReader(pod.SourceRun), m, logr.Discard())

@@ -10,8 +10,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/podspec"
-	"github.com/deckhand-node/deckhand/internal/resources"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
 // Node is the name of the node that tests run on.
@@ -77,7 +77,7 @@ spec: {volumeName: %[1]s, accessModes: [ReadWriteOnce], resources: {requests: {s
 
 // Rules returns the real defaults and validation.
 func Rules() reader.Rules {
-	return reader.Rules{SetDefaults: podspec.SetDefaults, Validate: podspec.Validate, QOSClass: resources.QOSClass}
+	return reader.Rules{SetDefaults: spec.SetDefaults, Validate: spec.Validate, QOSClass: cgroup.QOSClass}
 }
 
 // NewReader returns a reader for a source, with Rules.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // both is a manifest of a pod, a ConfigMap and a Secret.
@@ -39,7 +39,7 @@ func testBadObject(t *testing.T, f Fixture) {
 	sink := NewRecorder()
 	start(t, f.New(sink))
 	f.Put(both("a"))
-	good := map[objects.Key]objects.Object{}
+	good := map[object.Key]object.Object{}
 	for _, c := range sink.Wait(t, "the objects", HasObjects("settings=a", "token=hunter2")).Objects {
 		good[c.Object.Key()] = c.Object.Object()
 	}
@@ -163,7 +163,7 @@ func testNewSourceObjects(t *testing.T, f Fixture) {
 			t.Errorf("%s has another UID, version or since after a restart", c.Object)
 		}
 	}
-	if kind := after.Objects[1].Object.Key().Kind; kind != objects.Secret {
+	if kind := after.Objects[1].Object.Key().Kind; kind != object.Secret {
 		t.Errorf("the second is a %s", kind)
 	}
 }
@@ -175,7 +175,7 @@ func testVolumes(t *testing.T, f Fixture) {
 	r := sink.Wait(t, "the volume and its claim", HasObjects("disk=1Gi", "disk=1Gi"))
 	for _, c := range r.Objects {
 		o, key := c.Object.Object(), c.Object.Key()
-		if o.GetUID() == "" || o.GetNamespace() != key.Namespace || (key.Namespace != "") != (key.Kind == objects.PersistentVolumeClaim) {
+		if o.GetUID() == "" || o.GetNamespace() != key.Namespace || (key.Namespace != "") != (key.Kind == object.PersistentVolumeClaim) {
 			t.Errorf("%s isn't complete: UID %q, namespace %q", c.Object, o.GetUID(), o.GetNamespace())
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
 // Patience is how long Wait waits. It is only ever used up by a test that fails.
@@ -17,21 +18,18 @@ const Patience = 20 * time.Second
 type Recorder struct {
 	mu      sync.Mutex
 	reports []desired.Report
-	news    chan struct{}
+	changed wake.Slot
 }
 
 // NewRecorder returns a recorder without reports.
-func NewRecorder() *Recorder { return &Recorder{news: make(chan struct{}, 1)} }
+func NewRecorder() *Recorder { return &Recorder{changed: wake.NewSlot()} }
 
 // Report remembers a report.
 func (r *Recorder) Report(report desired.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reports = append(r.reports, report)
-	select {
-	case r.news <- struct{}{}:
-	default:
-	}
+	r.changed.Wake()
 }
 
 // All returns all reports so far, the oldest first.
@@ -69,7 +67,7 @@ func (r *Recorder) Wait(t testing.TB, what string, wanted func(desired.Report) b
 			return last
 		}
 		select {
-		case <-r.news:
+		case <-r.changed:
 		case <-late:
 			t.Fatalf("waited in vain for %s; the last report is %s", what, Describe(last))
 		}

@@ -20,13 +20,13 @@ type Source interface {
 type Fixture struct {
 	Kind pod.Source
 	// New returns a source that reads from the place; later ones see what earlier
-	// ones kept.
+	// ones stored.
 	New func(sink desired.Sink) Source
 	// Put makes text what the place says; Remove makes it say that there is no pod.
 	Put    func(text string)
 	Remove func()
 	// Lasting says that a bad text is taken, so that the last good pods go stale,
-	// and that a new source knows what an earlier one kept. Otherwise Put of a bad text is
+	// and that a new source knows what an earlier one stored. Otherwise Put of a bad text is
 	// refused and changes nothing.
 	Lasting bool
 }
@@ -244,7 +244,7 @@ func testBadText(t *testing.T, f Fixture) {
 			return Has("web-node1=app:1")(r) && len(r.Problems) == 0
 		})
 		if r.Claims[0].Desired.Pod != good.Pod {
-			t.Errorf("after %q was mended it is another pod", bad)
+			t.Errorf("after %q was fixed it is another pod", bad)
 		}
 	}
 }

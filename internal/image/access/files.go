@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/atomicfile"
-	"github.com/deckhand-node/deckhand/internal/sealed"
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 // The kubelet's layout, below the root folder.
@@ -111,7 +111,7 @@ func (f files) read(name, kind string, v any) error {
 	case group != v1beta1.GroupName || t.Kind != kind:
 		return fmt.Errorf("it is a %s of %s instead of a %s of %s", t.Kind, t.APIVersion, kind, v1beta1.GroupName)
 	case !slices.Contains(versions, version):
-		return fmt.Errorf("%w, or by a newer kubelet: its format is %s", sealed.ErrNewer, t.APIVersion)
+		return fmt.Errorf("%w, or by a newer kubelet: its format is %s", checkpoint.ErrNewer, t.APIVersion)
 	}
 	return json.Unmarshal(text, v)
 }

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
 // maxEntries bounds what is kept of one image, for nodes where namespaces come and go (KEP-2535).
@@ -102,7 +102,7 @@ func withSecret(known v1beta1.ImagePullCredentials, s v1beta1.ImagePullSecret) v
 	return known
 }
 
-// newest makes room for one more.
+// newest drops the oldest, if there are too many,.
 func newest[T any](list []T) []T { return list[max(0, len(list)-(maxEntries-1)):] }
 
 func samePlace(a, b v1beta1.ImagePullSecret) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/distribution/reference"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
 func TestPolicies(t *testing.T) {

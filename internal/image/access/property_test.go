@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/deckhand-node/deckhand/internal/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
 // model is what is to be true of an image.
@@ -20,7 +20,7 @@ type model struct {
 	begun bool
 }
 
-// TestAnyHistory pulls, fails, kills, settles and prunes at random: whoever has shown a
+// TestAnyHistory pulls, fails, kills, resolves intents and prunes at random: whoever has shown a
 // password may use the image, nobody else may, and a restart changes nothing.
 func TestAnyHistory(t *testing.T) {
 	logins := []credentials.Credential{secret("s1", "1", "one"), secret("s2", "2", "one"), secret("s3", "3", "two"), secret("s4", "4", "three")}
@@ -37,7 +37,7 @@ func TestAnyHistory(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
 			image := rapid.SampledFrom([]string{"a:1", "b:1"}).Draw(rt, "image")
 			m := images[image]
-			switch step := rapid.SampledFrom([]string{"pull", "pull openly", "fail", "give up", "kill", "restart", "settle", "remove", "import"}).Draw(rt, "step"); step {
+			switch step := rapid.SampledFrom([]string{"pull", "pull openly", "fail", "give up", "kill", "restart", "resolve", "remove", "import"}).Draw(rt, "step"); step {
 			case "pull":
 				login := rapid.SampledFrom(logins).Draw(rt, "login")
 				pull(t, r, image, "sha256:"+image, login)
@@ -63,8 +63,8 @@ func TestAnyHistory(t *testing.T) {
 				}
 			case "restart":
 				r = load(t, dir, "")
-			case "settle":
-				if err := r.Settle(t.Context(), ref); err != nil {
+			case "resolve":
+				if err := r.ResolveIntents(t.Context(), ref); err != nil {
 					rt.Fatal(err)
 				}
 				for _, m := range images {

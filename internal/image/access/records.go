@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
 // Result is what came of a question (MayUse), under the kubelet's names.
@@ -168,7 +168,7 @@ func (r *Records) compare(image, ref string, list []credentials.Credential) bool
 	learned, ok := shown(known, proofs)
 	if ok && !equal(learned, known) {
 		// Only saves asking the registry the next time.
-		if err := r.keep(image, ref, &learned); err != nil {
+		if err := r.writeRecord(image, ref, &learned); err != nil {
 			r.cfg.Log.Error(err, "Can't write down who may use an image", "image", image)
 		}
 	}
@@ -201,7 +201,7 @@ func (r *Records) Pulled(image, ref string, c *credentials.Credential) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	learned := with(r.records[fileName(ref)].CredentialMapping[withoutTag(image)], proofOf(c, r.key))
-	if err := r.keep(image, ref, &learned); err != nil {
+	if err := r.writeRecord(image, ref, &learned); err != nil {
 		r.end(image, false)
 		return fmt.Errorf("can't write down who may use image %q: %w", image, err)
 	}
@@ -213,7 +213,7 @@ func (r *Records) Pulled(image, ref string, c *credentials.Credential) error {
 }
 
 // NotPulled says that a pull failed. known is false if the runtime may have pulled the
-// image all the same: then it counts as pulled until that is Settled.
+// image all the same: then it counts as pulled until ResolveIntents finds out.
 func (r *Records) NotPulled(image string, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,9 +245,9 @@ func (r *Records) drop(name, image string) {
 	delete(r.intents, name)
 }
 
-// keep writes a record with what is known of the image, nil for nothing; the caller
+// writeRecord writes a record with what is known of the image, nil for nothing; the caller
 // holds the lock.
-func (r *Records) keep(image, ref string, known *v1beta1.ImagePullCredentials) error {
+func (r *Records) writeRecord(image, ref string, known *v1beta1.ImagePullCredentials) error {
 	name := fileName(ref)
 	rec := r.records[name]
 	rec.TypeMeta, rec.ImageRef = typeMeta(kindRecord), ref

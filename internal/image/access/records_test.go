@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/deckhand-node/deckhand/internal/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
 func TestWhatCounts(t *testing.T) {
@@ -158,7 +158,7 @@ func TestARecordThatCantBeWritten(t *testing.T) {
 	wantCounts(t, r, 1, 0)
 }
 
-func TestSettle(t *testing.T) {
+func TestResolveIntents(t *testing.T) {
 	dir := t.TempDir()
 	before := load(t, dir, "")
 	pull(t, before, "kept:1", "sha256:kept", secret("s", "1", "p"))
@@ -172,7 +172,7 @@ func TestSettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCounts(t, r, 5, 1)
-	err := r.Settle(t.Context(), func(_ context.Context, image string) (string, error) {
+	err := r.ResolveIntents(t.Context(), func(_ context.Context, image string) (string, error) {
 		switch image {
 		case "came:1":
 			return "sha256:came", nil
@@ -189,7 +189,7 @@ func TestSettle(t *testing.T) {
 	wantCounts(t, r, 2, 2)
 	for range 2 {
 		if may(t, r, "came:1", "sha256:came", secret("s", "1", "p")) || !may(t, r, "kept:1", "sha256:kept", secret("s", "1", "p")) || !may(t, r, "failed:1", "sha256:imported") {
-			t.Error("settled wrongly")
+			t.Error("resolved wrongly")
 		}
 		r = load(t, dir, "")
 	}

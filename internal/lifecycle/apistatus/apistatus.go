@@ -1,5 +1,5 @@
-// Package apistatus tells what a pod is in the API's terms (v1.PodStatus), from
-// what the core has found out about it. It decides nothing.
+// Package apistatus builds the API's status of a pod (v1.PodStatus) from the facts that
+// the core has found. It decides nothing.
 package apistatus
 
 import (
@@ -8,53 +8,52 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Facts are what the core has found out.
+// Facts are what the core has found out about a pod.
 type Facts struct {
-	Now     time.Time
-	Pod     *v1.Pod
-	Members []Container
+	Now        time.Time
+	Pod        *v1.Pod
+	Containers []Container
 	// Sandbox is the live sandbox, unless it has been stopped; nil if there is none.
 	Sandbox *pod.Sandbox
 	HostIPs []string
 	// Runtime prefixes container IDs.
 	Runtime   string
 	StartTime time.Time
-	// Initialized says that the init containers have done their work.
+	// Initialized says that the init containers have succeeded and the sidecars started.
 	Initialized bool
-	// Stopping says that the pod has to go.
+	// Stopping says that the pod is being removed.
 	Stopping bool
 	// Terminal is the phase in which the pod ends, once that is certain; Ended says
 	// that nothing of it runs any more.
 	Terminal v1.PodPhase
 	Ended    bool
-	// Ending is why the pod has to end, if it does.
-	Ending *pod.Ending
-	// AllRestarting says, if not empty, why all containers are being started anew (KEP-5532).
-	AllRestarting string
+	// Termination is why the pod has to end though a source has it; nil if it hasn't.
+	Termination *pod.PodTermination
+	// AllRestarting is why all containers are being started anew (KEP-5532); nil if they aren't.
+	AllRestarting *pod.RestartAll
 	// ResizePending and ResizeInProgress are the conditions of a resize; nil if they don't hold.
 	ResizePending, ResizeInProgress *v1.PodCondition
-	// Requests are what the node has granted to the pod as a whole, Resources what
-	// is in force for it.
+	// Requests are allocated to the pod as a whole, Resources are in force for it.
 	Requests  v1.ResourceList
 	Resources *v1.ResourceRequirements
-	// Last is the status told before this one; nil if there was none.
+	// Last is the status reported before this one; nil if there was none.
 	Last *v1.PodStatus
 }
 
-// Container is one member with what the core knows of it beyond.
+// Container is one container with what else the core knows of it.
 type Container struct {
-	*member.Member
+	*container.Container
 	// Waiting is why it doesn't run; nil for one that runs or has ended for good.
 	Waiting *v1.ContainerStateWaiting
 	// Restarts is its restart count if it has no instance.
 	Restarts int
 	// Carried is how its last instance ended if that was removed.
 	Carried *v1.ContainerStateTerminated
-	// Granted are the resources that the node has granted, Actual those in force; nil if unknown.
+	// Granted are the allocated resources, Actual those in force; nil if unknown.
 	Granted, Actual *v1.ResourceRequirements
 }
 
@@ -68,13 +67,17 @@ func Build(f *Facts) *v1.PodStatus {
 		AllocatedResources: f.Requests,
 		Resources:          f.Resources,
 	}
-	for i := range f.Members {
-		c := &f.Members[i]
+	containers := f.Containers
+	if f.rejected() {
+		containers = nil // it never had one
+	}
+	for i := range containers {
+		c := &containers[i]
 		s := f.container(c)
 		switch c.Role {
-		case member.Main:
+		case container.Main:
 			st.ContainerStatuses = append(st.ContainerStatuses, s)
-		case member.Ephemeral:
+		case container.Ephemeral:
 			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, s)
 		default:
 			st.InitContainerStatuses = append(st.InitContainerStatuses, s)
@@ -82,18 +85,23 @@ func Build(f *Facts) *v1.PodStatus {
 	}
 	limitMessages(st)
 	st.Phase = f.phase(st)
-	f.addresses(st)
-	if f.Ending != nil {
-		st.Reason, st.Message = f.Ending.Reason, f.Ending.Message
+	f.setAddresses(st)
+	if f.Termination != nil {
+		st.Reason, st.Message = string(f.Termination.Reason), f.Termination.Message
 	}
-	f.conditions(st)
+	f.addConditions(st)
 	return st
 }
 
-// addresses fills in the node's addresses, and the pod's. A pod that is over keeps those it
-// had, as with the kubelet (kubernetes/kubernetes#47806, #125404): they tell whose traffic
-// was whose.
-func (f *Facts) addresses(st *v1.PodStatus) {
+// rejected reports whether the pod has failed as the node never admitted it.
+func (f *Facts) rejected() bool {
+	return f.Termination != nil && f.Termination.Rejected && f.final() != ""
+}
+
+// setAddresses sets the node's addresses, and the pod's. A terminated pod keeps those it
+// had, as with the kubelet (kubernetes/kubernetes#47806, #125404), so that traffic can be
+// attributed later.
+func (f *Facts) setAddresses(st *v1.PodStatus) {
 	for _, ip := range f.HostIPs {
 		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
 	}
@@ -109,7 +117,7 @@ func (f *Facts) addresses(st *v1.PodStatus) {
 			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
 		}
 	}
-	if over := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed; over && len(st.PodIPs) == 0 && f.Last != nil {
+	if terminated := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed; terminated && len(st.PodIPs) == 0 && f.Last != nil {
 		st.PodIPs = f.Last.PodIPs
 	}
 	if len(st.PodIPs) > 0 {
@@ -117,20 +125,28 @@ func (f *Facts) addresses(st *v1.PodStatus) {
 	}
 }
 
+// final is the phase in which the pod has ended; empty before that. It never changes once it was told.
+func (f *Facts) final() v1.PodPhase {
+	if last := f.Last; last != nil && (last.Phase == v1.PodSucceeded || last.Phase == v1.PodFailed) {
+		return last.Phase
+	}
+	if f.Ended {
+		return f.Terminal
+	}
+	return ""
+}
+
 // phase follows the API's description of PodPhase.
 func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
-	if last := f.Last; last != nil && (last.Phase == v1.PodSucceeded || last.Phase == v1.PodFailed) {
-		return last.Phase // a terminal phase is final
-	}
-	if f.Terminal != "" && f.Ended {
-		return f.Terminal
+	if ph := f.final(); ph != "" {
+		return ph
 	}
 	if f.Stopping {
 		if ph, ok := endPhase(st); ok {
 			return ph
 		}
 	}
-	if !f.Initialized || f.AllRestarting != "" {
+	if !f.Initialized || f.AllRestarting != nil {
 		return v1.PodPending
 	}
 	for i := range st.ContainerStatuses {
@@ -145,8 +161,8 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 // beginsAnew reports whether a container has no instance because all were removed to
 // start the pod anew.
 func (f *Facts) beginsAnew(name string) bool {
-	for i := range f.Members {
-		if c := &f.Members[i]; c.Spec.Name == name {
+	for i := range f.Containers {
+		if c := &f.Containers[i]; c.Spec.Name == name {
 			return c.Carried != nil && c.Newest == nil
 		}
 	}

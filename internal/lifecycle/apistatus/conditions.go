@@ -8,37 +8,39 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// ours are the conditions that a node agent writes; all others belong to others.
+// ours are the conditions that a node agent writes; other components write all others.
 var ours = map[v1.PodConditionType]bool{
 	v1.PodScheduled: true, v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.ContainersReady: true, v1.PodReady: true,
 	v1.DisruptionTarget: true, v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,
 }
 
-func (f *Facts) conditions(st *v1.PodStatus) {
+func (f *Facts) addConditions(st *v1.PodStatus) {
 	network := v1.ConditionFalse
 	if f.Sandbox != nil {
 		network = v1.ConditionTrue
 	}
-	f.condition(st, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: network})
-	f.initialized(st)
+	f.addCondition(st, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: network})
+	f.addInitialized(st)
 	containers := f.containersReady(st)
-	f.condition(st, f.ready(containers))
-	f.condition(st, containers)
-	f.condition(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
-	if f.Ending != nil && f.Ending.Disruption {
-		f.condition(st, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: f.Ending.Message})
+	f.addCondition(st, f.ready(containers))
+	f.addCondition(st, containers)
+	f.addCondition(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
+	if f.Termination != nil && f.Termination.Disruption {
+		f.addCondition(st, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: f.Termination.Message})
 	}
-	if f.AllRestarting != "" {
-		f.condition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: "ContainerExited", Message: f.AllRestarting})
+	if r := f.AllRestarting; r != nil {
+		f.addCondition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: string(pod.ReasonContainerExited),
+			Message: fmt.Sprintf("Container %s exited with code %d, triggering pod restart", r.Container, r.ExitCode)})
 	} else if f.had(v1.AllContainersRestarting) {
-		f.condition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse})
+		f.addCondition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse})
 	}
 	for _, c := range [...]*v1.PodCondition{f.ResizePending, f.ResizeInProgress} {
 		if c != nil {
-			f.condition(st, *c)
+			f.addCondition(st, *c)
 		}
 	}
 	for i := range f.Pod.Status.Conditions {
@@ -48,34 +50,34 @@ func (f *Facts) conditions(st *v1.PodStatus) {
 	}
 }
 
-func (f *Facts) initialized(st *v1.PodStatus) {
+func (f *Facts) addInitialized(st *v1.PodStatus) {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	switch {
 	// Once initialized, a pod stays so while its containers are started anew (KEP-5532).
 	case f.Initialized || f.wasInitialized():
 		if st.Phase == v1.PodSucceeded {
-			c.Reason = "PodCompleted"
+			c.Reason = string(pod.ReasonPodCompleted)
 		}
 	default:
 		var names []string
-		for i := range f.Members {
-			m := &f.Members[i]
-			if m.Role == member.Init && !m.Succeeded() || m.Role == member.Sidecar && !m.Started {
+		for i := range f.Containers {
+			m := &f.Containers[i]
+			if m.Role == container.Init && !m.Succeeded() || m.Role == container.Sidecar && !m.Started {
 				names = append(names, m.Spec.Name)
 			}
 		}
-		c.Status, c.Reason = v1.ConditionFalse, "ContainersNotInitialized"
+		c.Status, c.Reason = v1.ConditionFalse, string(pod.ReasonContainersNotInitialized)
 		c.Message = fmt.Sprintf("containers with incomplete status: [%s]", strings.Join(names, " "))
 	}
-	f.condition(st, c)
+	f.addCondition(st, c)
 }
 
 // wasInitialized reports whether the containers of a pod that was initialized are
 // being started anew.
 func (f *Facts) wasInitialized() bool {
-	for i := range f.Members {
-		c := &f.Members[i]
-		if c.Role == member.Main && (c.Carried != nil && c.Newest == nil || f.AllRestarting != "" && c.Newest != nil) {
+	for i := range f.Containers {
+		c := &f.Containers[i]
+		if c.Role == container.Main && (c.Carried != nil && c.Newest == nil || f.AllRestarting != nil && c.Newest != nil) {
 			return true
 		}
 	}
@@ -97,11 +99,11 @@ func (f *Facts) containersReady(st *v1.PodStatus) v1.PodCondition {
 	}
 	switch {
 	case st.Phase == v1.PodSucceeded:
-		c.Reason = "PodCompleted"
+		c.Reason = string(pod.ReasonPodCompleted)
 	case st.Phase == v1.PodFailed:
-		c.Reason = "PodFailed"
+		c.Reason = string(pod.ReasonPodFailed)
 	case len(unready) > 0:
-		c.Reason, c.Message = "ContainersNotReady", fmt.Sprintf("containers with unready status: [%s]", strings.Join(unready, " "))
+		c.Reason, c.Message = string(pod.ReasonContainersNotReady), fmt.Sprintf("containers with unready status: [%s]", strings.Join(unready, " "))
 	default:
 		c.Status = v1.ConditionTrue
 	}
@@ -109,9 +111,9 @@ func (f *Facts) containersReady(st *v1.PodStatus) v1.PodCondition {
 }
 
 func (f *Facts) sidecar(name string) bool {
-	for i := range f.Members {
-		if m := &f.Members[i]; m.Spec.Name == name {
-			return m.Role == member.Sidecar
+	for i := range f.Containers {
+		if m := &f.Containers[i]; m.Spec.Name == name {
+			return m.Role == container.Sidecar
 		}
 	}
 	return false
@@ -134,7 +136,7 @@ func (f *Facts) ready(containers v1.PodCondition) v1.PodCondition {
 		}
 	}
 	if len(closed) > 0 {
-		c.Status, c.Reason, c.Message = v1.ConditionFalse, "ReadinessGatesNotReady", strings.Join(closed, ", ")
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, string(pod.ReasonReadinessGatesNotReady), strings.Join(closed, ", ")
 	}
 	return c
 }
@@ -162,8 +164,8 @@ func (f *Facts) had(typ v1.PodConditionType) bool {
 	return false
 }
 
-// condition adds a condition, keeping its transition time while its status stays.
-func (f *Facts) condition(st *v1.PodStatus, c v1.PodCondition) {
+// addCondition adds a condition, keeping its transition time while its status stays.
+func (f *Facts) addCondition(st *v1.PodStatus, c v1.PodCondition) {
 	c.ObservedGeneration = st.ObservedGeneration
 	c.LastTransitionTime = metav1.NewTime(f.since(c.Type, c.Status))
 	st.Conditions = append(st.Conditions, c)
@@ -185,8 +187,8 @@ func (f *Facts) since(typ v1.PodConditionType, status v1.ConditionStatus) time.T
 		return at
 	}
 	found := false
-	for i := range f.Members {
-		if inst := f.Members[i].Newest; inst != nil && f.Members[i].Role != member.Ephemeral {
+	for i := range f.Containers {
+		if inst := f.Containers[i].Newest; inst != nil && f.Containers[i].Role != container.Ephemeral {
 			found = true
 			for _, t := range [...]time.Time{inst.StartedAt, inst.FinishedAt} {
 				if t.After(at) {

@@ -7,13 +7,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Reason and message of a container of whose end nothing is known.
+// Message and exit code of a container whose end is unknown.
 const (
-	statusUnknown        = "ContainerStatusUnknown"
 	statusUnknownMessage = "The container could not be located when the pod was terminated"
 	unknownExitCode      = 137
 )
@@ -32,21 +31,21 @@ func (f *Facts) container(c *Container) v1.ContainerStatus {
 // predecessor's end, or what the container waits for.
 func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	s := v1.ContainerStatus{Name: c.Spec.Name, Image: c.Spec.Image}
-	f.resources(c, &s)
+	f.setResources(c, &s)
 	started := false
 	s.Started = &started
 	inst := c.Newest
 	if inst == nil {
-		if told := f.told(c); told != nil {
-			return *told
+		if removed := f.removedStatus(c); removed != nil {
+			return *removed
 		}
 		s.RestartCount = int32(c.Restarts)
 		s.LastTerminationState.Terminated = c.Carried
-		f.neverRan(c, &s)
+		f.setNeverRan(c, &s)
 		return s
 	}
-	if told := f.told(c); told != nil && int(told.RestartCount) > inst.Attempt {
-		return *told // a newer instance is removed already
+	if removed := f.removedStatus(c); removed != nil && int(removed.RestartCount) > inst.Attempt && removed.ContainerID != containerID(f.Runtime, inst.ID) {
+		return *removed // a newer instance is removed already
 	}
 	s.RestartCount = int32(inst.Attempt)
 	s.ContainerID = containerID(f.Runtime, inst.ID)
@@ -61,7 +60,7 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	} else if inst.Attempt > 0 {
 		s.LastTerminationState.Terminated = f.lastEnd(c)
 	}
-	tell(c.Spec, inst, &s)
+	setReported(c.Spec, inst, &s)
 	switch {
 	case inst.State == pod.ContainerRunning:
 		s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(inst.StartedAt)}
@@ -72,29 +71,29 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 			s.LastTerminationState.Terminated = Terminated(inst, f.Runtime)
 		}
 	case inst.State == pod.ContainerCreated:
-		f.neverRan(c, &s)
+		f.setNeverRan(c, &s)
 	default:
 		s.State.Terminated = Terminated(inst, f.Runtime)
-		s.Ready = c.Role == member.Init && member.ExitCode(inst) == 0
+		s.Ready = c.Role == container.Init && container.ExitCode(inst) == 0
 	}
 	return s
 }
 
-// neverRan is the state of a container without an instance that ran: what it
-// waits for, or in a pod that has ended after it was initialized, that nobody knows.
-func (f *Facts) neverRan(c *Container, s *v1.ContainerStatus) {
-	if f.Terminal != "" && f.Ended && f.Initialized && c.Role != member.Ephemeral {
-		s.State.Terminated = &v1.ContainerStateTerminated{ExitCode: unknownExitCode, Reason: statusUnknown, Message: statusUnknownMessage}
+// setNeverRan sets the state of a container without an instance that ran: what it
+// waits for, or in a pod that has ended after it was initialized, that it is unknown.
+func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
+	if f.Terminal != "" && f.Ended && f.Initialized && c.Role != container.Ephemeral {
+		s.State.Terminated = unknownEnd()
 		return
 	}
 	s.State.Waiting = c.Waiting
 	if s.State.Waiting == nil {
-		s.State.Waiting = &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		s.State.Waiting = Waiting(pod.ReasonContainerCreating, "")
 	}
 }
 
-// told is what was said last of a container that a stopping pod has already removed.
-func (f *Facts) told(c *Container) *v1.ContainerStatus {
+// removedStatus is the last status of a container that a stopping pod has already removed; nil if unknown.
+func (f *Facts) removedStatus(c *Container) *v1.ContainerStatus {
 	if !f.Stopping || f.Last == nil {
 		return nil
 	}
@@ -102,10 +101,20 @@ func (f *Facts) told(c *Container) *v1.ContainerStatus {
 	if s == nil || s.ContainerID == "" {
 		return nil
 	}
+	if s.State.Running != nil { // nobody saw its end
+		lost := *s
+		lost.State, lost.Ready, lost.Started = v1.ContainerState{Terminated: unknownEnd()}, false, new(bool)
+		return &lost
+	}
 	return s
 }
 
-// lastEnd is what was told of the end of an instance that is removed since.
+// unknownEnd is the end of an instance of which nothing is known.
+func unknownEnd() *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{ExitCode: unknownExitCode, Reason: string(pod.ReasonContainerStatusUnknown), Message: statusUnknownMessage}
+}
+
+// lastEnd is the last reported end of an instance that is removed since.
 func (f *Facts) lastEnd(c *Container) *v1.ContainerStateTerminated {
 	if s := f.last(c); s != nil {
 		return s.LastTerminationState.Terminated
@@ -119,9 +128,9 @@ func (f *Facts) last(c *Container) *v1.ContainerStatus {
 	}
 	list := f.Last.ContainerStatuses
 	switch c.Role {
-	case member.Init, member.Sidecar:
+	case container.Init, container.Sidecar:
 		list = f.Last.InitContainerStatuses
-	case member.Ephemeral:
+	case container.Ephemeral:
 		list = f.Last.EphemeralContainerStatuses
 	}
 	for i := range list {
@@ -132,9 +141,9 @@ func (f *Facts) last(c *Container) *v1.ContainerStatus {
 	return nil
 }
 
-// resources tells what the node has granted and what is in force (KEP-1287).
-func (f *Facts) resources(c *Container, s *v1.ContainerStatus) {
-	if c.Role == member.Ephemeral {
+// setResources sets the resources that are allocated and those in force (KEP-1287).
+func (f *Facts) setResources(c *Container, s *v1.ContainerStatus) {
+	if c.Role == container.Ephemeral {
 		return
 	}
 	if c.Granted != nil && len(c.Granted.Requests) > 0 {
@@ -145,9 +154,9 @@ func (f *Facts) resources(c *Container, s *v1.ContainerStatus) {
 	}
 }
 
-// tell adds what the runtime says of an instance.
-func tell(c *v1.Container, inst *pod.Container, s *v1.ContainerStatus) {
-	t := inst.Told
+// setReported sets what the runtime reports of an instance.
+func setReported(c *v1.Container, inst *pod.Container, s *v1.ContainerStatus) {
+	t := inst.RuntimeReported
 	if t == nil {
 		return
 	}
@@ -163,22 +172,22 @@ func tell(c *v1.Container, inst *pod.Container, s *v1.ContainerStatus) {
 	}
 }
 
-// mount finds what became of a mount. All but how deep it is read-only is as the spec has it (API:
+// mount finds the status of a mount. All but recursiveReadOnly is as the spec has it (API:
 // VolumeMountStatus): the runtime knows no volumes, and paths in their shortest form only.
-func mount(want *v1.VolumeMount, told []v1.VolumeMountStatus) (v1.VolumeMountStatus, bool) {
+func mount(want *v1.VolumeMount, reported []v1.VolumeMountStatus) (v1.VolumeMountStatus, bool) {
 	inside := elements(want.MountPath)
-	i := slices.IndexFunc(told, func(m v1.VolumeMountStatus) bool { return slices.Equal(elements(m.MountPath), inside) })
+	i := slices.IndexFunc(reported, func(m v1.VolumeMountStatus) bool { return slices.Equal(elements(m.MountPath), inside) })
 	if i < 0 {
 		return v1.VolumeMountStatus{}, false
 	}
 	m := v1.VolumeMountStatus{Name: want.Name, MountPath: want.MountPath, ReadOnly: want.ReadOnly}
 	if m.ReadOnly {
-		m.RecursiveReadOnly = told[i].RecursiveReadOnly
+		m.RecursiveReadOnly = reported[i].RecursiveReadOnly
 	}
 	return m, true
 }
 
-// elements are what a path leads through.
+// elements are the elements of a path.
 func elements(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(e string) bool { return e == "" || e == "." })
 }
@@ -186,8 +195,8 @@ func elements(path string) []string {
 // Terminated is the end of an instance, with the standard reason when the runtime gave none.
 func Terminated(inst *pod.Container, runtime string) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
-		ExitCode:    member.ExitCode(inst),
-		Reason:      inst.Reason,
+		ExitCode:    container.ExitCode(inst),
+		Reason:      string(inst.Reason),
 		Message:     inst.Message,
 		StartedAt:   metav1.NewTime(inst.StartedAt),
 		FinishedAt:  metav1.NewTime(inst.FinishedAt),
@@ -195,12 +204,12 @@ func Terminated(inst *pod.Container, runtime string) *v1.ContainerStateTerminate
 	}
 	switch {
 	case inst.State == pod.ContainerUnknown:
-		t.Reason, t.Message = statusUnknown, statusUnknownMessage
-	case (t.Reason == "" || t.Reason == "OOMKilled") && t.ExitCode == 0:
+		t.Reason, t.Message = string(pod.ReasonContainerStatusUnknown), statusUnknownMessage
+	case (inst.Reason == "" || inst.Reason == pod.ReasonOOMKilled) && t.ExitCode == 0:
 		// A process beside the first one was killed: that isn't how the container ended.
-		t.Reason = "Completed"
-	case t.Reason == "":
-		t.Reason = "Error"
+		t.Reason = string(pod.ReasonCompleted)
+	case inst.Reason == "":
+		t.Reason = string(pod.ReasonError)
 	}
 	return t
 }

@@ -22,7 +22,7 @@ func TestVolumeMounts(t *testing.T) {
 		{MountPath: "/again"}, {MountPath: "/conf", ReadOnly: true, RecursiveReadOnly: off},
 	}
 	var s v1.ContainerStatus
-	tell(c, &pod.Container{Told: &pod.Told{VolumeMounts: told}}, &s)
+	setReported(c, &pod.Container{RuntimeReported: &pod.RuntimeReported{VolumeMounts: told}}, &s)
 	if diff := cmp.Diff([]v1.VolumeMountStatus{
 		{Name: "a", MountPath: "/a/", ReadOnly: true, RecursiveReadOnly: on}, {Name: "b", MountPath: "b", ReadOnly: true, RecursiveReadOnly: off},
 		{Name: "conf", MountPath: "/conf"}, {Name: "a", MountPath: "/again"},

@@ -28,8 +28,7 @@ func limitMessages(st *v1.PodStatus) {
 	}
 }
 
-// shortened is an end with a message of at most limit bytes. What it is given may be
-// shared with others, so it is left as it is.
+// shortened is t with a message of at most limit bytes. It copies t, which may be shared.
 func shortened(t *v1.ContainerStateTerminated, limit int) *v1.ContainerStateTerminated {
 	if t == nil || len(t.Message) <= limit {
 		return t

@@ -1,6 +1,6 @@
-// Package plan collects what a decision asks for: actions, events, reasons and
-// the time of the next one. It knows what is under way already and what has to
-// wait after a failure, so that those who decide may ask for the same thing each time.
+// Package plan collects what a decision asks for: actions, events, what the
+// pod waits for and the time of the next decision. It knows which actions are under way and which
+// are in back-off, so that every decision may ask for the same action.
 package plan
 
 import (
@@ -13,37 +13,37 @@ import (
 type Plan struct {
 	// Now is the time of the decision.
 	Now time.Time
-	// Actions, Cancel, Events, Reasons and Wake are what was asked for so far (see lifecycle.Decision).
+	// Actions, Cancel, Events, Waiting and Wake are what was asked for so far (see lifecycle.Decision).
 	Actions []pod.Action
 	Cancel  []string
 	Events  []pod.Event
-	Reasons []pod.Reason
+	Waiting []pod.Wait
 	Wake    time.Time
 	// Retries holds what failed; the plan changes it.
 	Retries Retries
-	// Asked holds what was new, by retryKey, when an action was begun last; the plan
-	// changes it.
-	Asked map[string]News
+	// Asked holds the retry triggers, by retryKey, as of when an action was begun last; the
+	// plan changes it.
+	Asked map[string]RetryTriggers
 
-	news     News
+	triggers RetryTriggers
 	inFlight []pod.Action
 	busy     map[string]pod.ActionKind
 }
 
-// News is what happened last of what makes a failed action worth another try before
-// its time. Each time moves strictly forward.
-type News struct {
-	// Images came to the node by other means than a pull.
+// RetryTriggers holds when something last happened that makes a failed action worth a retry
+// before its back-off ends. Each time moves strictly forward.
+type RetryTriggers struct {
+	// Images is when images were added to the node by other means than a pull.
 	Images time.Time
-	// Room for more resources appeared on the node.
+	// Room is when resources were freed on the node.
 	Room time.Time
-	// Objects that pods refer to came, changed or went.
+	// Objects is when objects that pods refer to were added, changed or removed.
 	Objects time.Time
 }
 
 // New returns an empty plan beside the actions under way. What the maps hold is changed.
-func New(now time.Time, inFlight []pod.Action, retries Retries, asked map[string]News, news News) *Plan {
-	p := &Plan{Now: now, Retries: retries, Asked: asked, news: news, inFlight: inFlight, busy: make(map[string]pod.ActionKind, len(inFlight))}
+func New(now time.Time, inFlight []pod.Action, retries Retries, asked map[string]RetryTriggers, triggers RetryTriggers) *Plan {
+	p := &Plan{Now: now, Retries: retries, Asked: asked, triggers: triggers, inFlight: inFlight, busy: make(map[string]pod.ActionKind, len(inFlight))}
 	for _, a := range inFlight {
 		p.busy[a.Target()] = a.Kind
 	}
@@ -73,7 +73,7 @@ func (p *Plan) Do(a pod.Action) bool {
 	p.busy[t] = a.Kind
 	p.Actions = append(p.Actions, a)
 	if a.ID == "" {
-		p.Asked[retryKey(a)] = p.news
+		p.Asked[retryKey(a)] = p.triggers
 	}
 	return true
 }
@@ -93,9 +93,4 @@ func (p *Plan) WakeAt(t time.Time) {
 	if p.Wake.IsZero() || t.Before(p.Wake) {
 		p.Wake = t
 	}
-}
-
-// Event tells of something once.
-func (p *Plan) Event(typ, reason, container, message string) {
-	p.Events = append(p.Events, pod.Event{Type: typ, Reason: reason, Container: container, Message: message})
 }

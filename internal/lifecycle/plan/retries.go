@@ -17,25 +17,21 @@ type Retry struct {
 	Failure pod.Failure
 }
 
-// Retries holds the records of what failed, by retryKey.
+// Retries holds the records of failed actions, by retryKey.
 type Retries map[string]Retry
 
-// Back-off of failing effects. A pull follows the kubelet's documented image
-// back-off (10 s doubling to 300 s); the rest is local and retried sooner. A
-// resize that waits for room is woken when there is some, and what waits for an object
+// Back-off of failing actions. A pull follows the kubelet's documented image
+// back-off (10 s doubling to 300 s); the rest is local and retried sooner. An action that
+// waits for resources is retried when some are freed, one that waits for an object
 // when that appears; the timer is a safety net.
 const (
-	pullBackoff    = 10 * time.Second
-	maxPullBackoff = 300 * time.Second
-	effectBackoff  = time.Second
-	maxEffectRetry = 30 * time.Second
-	newsBackoff    = time.Minute
-	maxNewsBackoff = 5 * time.Minute
+	pullBackoff       = 10 * time.Second
+	maxPullBackoff    = 300 * time.Second
+	actionBackoff     = time.Second
+	maxActionBackoff  = 30 * time.Second
+	triggerBackoff    = time.Minute
+	maxTriggerBackoff = 5 * time.Minute
 )
-
-// imageInspect is the reason of a pull that failed before it began, as the runtime
-// didn't answer: no registry is spared by a long wait.
-const imageInspect = "ImageInspectError"
 
 // retryKey groups the actions that share a back-off.
 func retryKey(a pod.Action) string {
@@ -47,13 +43,14 @@ func retryKey(a pod.Action) string {
 	}
 }
 
-// Fail takes in that an action failed, and returns its record.
+// Fail records the failure of an action, and returns the record.
 func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
-	base, top := effectBackoff, maxEffectRetry
+	base, top := actionBackoff, maxActionBackoff
 	switch {
-	case a.Kind == pod.Allocate || f.Awaits != "":
-		base, top = newsBackoff, maxNewsBackoff
-	case a.Kind == pod.EnsureImage && f.Reason != imageInspect:
+	case a.Kind == pod.Allocate || f.Awaits != (pod.Object{}) || f.Wait == pod.WaitForRoom:
+		base, top = triggerBackoff, maxTriggerBackoff
+	case a.Kind == pod.EnsureImage && f.Reason != pod.ReasonImageInspectError:
+		// The runtime didn't answer: a long wait would spare no registry.
 		base, top = pullBackoff, maxPullBackoff
 	}
 	key := retryKey(a)
@@ -76,7 +73,7 @@ func (rs Retries) Forget(a pod.Action) { delete(rs, retryKey(a)) }
 // Awaiting reports whether any action failed for an object that is missing.
 func (rs Retries) Awaiting() bool {
 	for _, r := range rs {
-		if r.Failure.Awaits != "" {
+		if r.Failure.Awaits != (pod.Object{}) {
 			return true
 		}
 	}
@@ -102,7 +99,7 @@ func (rs Retries) ForgetSpec() {
 	}
 }
 
-// Succeeded drops what is known of an action's failures.
+// Succeeded drops the record of an action's failures.
 func (p *Plan) Succeeded(a pod.Action) {
 	p.Retries.Forget(a)
 	delete(p.Asked, retryKey(a))
@@ -128,12 +125,12 @@ func (p *Plan) Waits(a pod.Action) (Retry, bool) {
 func (p *Plan) sooner(a pod.Action, r Retry) bool {
 	asked := p.Asked[retryKey(a)]
 	switch {
-	case r.Failure.Awaits != "" && p.news.Objects.After(asked.Objects):
+	case r.Failure.Awaits != (pod.Object{}) && p.triggers.Objects.After(asked.Objects):
 		return true
 	case a.Kind == pod.EnsureImage:
-		return p.news.Images.After(asked.Images)
-	case a.Kind == pod.Allocate:
-		return p.news.Room.After(asked.Room)
+		return p.triggers.Images.After(asked.Images)
+	case a.Kind == pod.Allocate, a.Kind == pod.AdmitPod:
+		return p.triggers.Room.After(asked.Room)
 	}
 	return false
 }

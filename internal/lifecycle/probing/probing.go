@@ -1,23 +1,22 @@
-// Package probing knows what containers' probes mean: which of them are to run,
-// who is started and ready by their results, and who has to end.
+// Package probing knows what containers' probes mean: which of them have to run,
+// and which containers are started, are ready or have to be killed by their results.
 package probing
 
 import (
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/lifecycle/kept"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Results are what the pod's probes have come to.
+// Results are the results of the pod's probes.
 type Results []pod.ProbeResult
 
-// of is what a probe of the running instance has come to.
-func (rs Results) of(m *member.Member, kind pod.ProbeKind) (pod.ProbeResult, bool) {
+// of is the result of a probe of the running instance.
+func (rs Results) of(m *container.Container, kind pod.ProbeKind) (pod.ProbeResult, bool) {
 	for _, r := range rs {
 		if r.ID == m.Current.ID && r.Kind == kind {
 			return r, true
@@ -26,51 +25,47 @@ func (rs Results) of(m *member.Member, kind pod.ProbeKind) (pod.ProbeResult, boo
 	return pod.ProbeResult{}, false
 }
 
-// Judge finds out which running containers are started and ready (API:
-// ContainerStatus.started, .ready). What was known of an instance before the agent
+// SetReadiness sets which running containers are started and ready (API:
+// ContainerStatus.started, .ready). What the checkpoint says of an instance since before the agent
 // restarted holds until a probe says otherwise.
-func Judge(members member.List, results Results, b *kept.Book) {
-	for i := range members {
-		m := &members[i]
+func SetReadiness(containers container.List, results Results, b *checkpoint.Draft) {
+	for i := range containers {
+		m := &containers[i]
 		if !m.Runs() {
 			continue
 		}
 		id, k := m.Current.ID, b.Get()
-		m.Hooked = !hasPostStart(m.Spec) || !m.LongRunning() || slices.Contains(k.Hooked, id)
-		m.Started = m.Hooked
-		switch {
-		case !m.Hooked:
-			m.NotReady = "its postStart hook is running"
-		case m.LongRunning() && m.Spec.StartupProbe != nil && !slices.Contains(k.Started, id):
+		m.PostStartDone = !hasPostStart(m.Spec) || !m.LongRunning() || slices.Contains(k.PostStartDone, id)
+		m.Started = m.PostStartDone
+		if m.PostStartDone && m.LongRunning() && m.Spec.StartupProbe != nil && !slices.Contains(k.Started, id) {
 			r, ok := results.of(m, pod.ProbeStartup)
 			m.Started = ok && r.OK
 			if m.Started {
-				b.Change(func(k *pod.Kept) { k.Started = append(k.Started, id) })
+				b.Change(func(k *pod.Checkpoint) { k.Started = append(k.Started, id) })
 			} else {
-				m.NotReady = "its startup probe hasn't succeeded yet"
+				m.NotReady = &pod.Wait{Code: pod.WaitProbe, Container: m.Spec.Name, Probe: pod.ProbeStartup}
 			}
 		}
-		m.Ready = m.Started && m.Role != member.Init
+		m.Ready = m.Started && m.Role != container.Init
 		if m.Ready && m.LongRunning() && m.Spec.ReadinessProbe != nil {
-			judgeReady(m, results, b)
+			setReady(m, results, b)
 		}
 	}
 }
 
-func judgeReady(m *member.Member, results Results, b *kept.Book) {
+func setReady(m *container.Container, results Results, b *checkpoint.Draft) {
 	id := m.Current.ID
 	was := slices.Contains(b.Get().Ready, id)
-	m.Ready = was
-	m.NotReady = "its readiness probe hasn't succeeded yet"
-	if r, ok := results.of(m, pod.ProbeReadiness); ok {
-		m.Ready = r.OK
-		m.NotReady = "its readiness probe fails: " + r.Message
-	}
-	if m.Ready {
-		m.NotReady = ""
+	r, ok := results.of(m, pod.ProbeReadiness)
+	m.Ready = ok && r.OK || !ok && was
+	if !m.Ready {
+		m.NotReady = &pod.Wait{Code: pod.WaitProbe, Container: m.Spec.Name, Probe: pod.ProbeReadiness}
+		if ok {
+			m.NotReady.Code, m.NotReady.Message = pod.WaitProbeFailed, r.Message
+		}
 	}
 	if m.Ready != was {
-		b.Change(func(k *pod.Kept) {
+		b.Change(func(k *pod.Checkpoint) {
 			k.Ready = slices.DeleteFunc(k.Ready, func(s string) bool { return s == id })
 			if m.Ready {
 				k.Ready = append(k.Ready, id)
@@ -79,13 +74,13 @@ func judgeReady(m *member.Member, results Results, b *kept.Book) {
 	}
 }
 
-// Wanted lists the probes that are to run: the startup probe until it succeeds,
+// Wanted lists the probes that have to run: the startup probe until it succeeds,
 // then the others. Of a pod that ends only readiness is probed on (Pod lifecycle,
 // "Termination of Pods"). starting reports whether a container's start isn't over.
-func Wanted(members member.List, ends bool, starting func(name string) bool) (list []pod.Probe) {
-	for i := range members {
-		m := &members[i]
-		if !m.Runs() || !m.Hooked || !m.LongRunning() || starting(m.Spec.Name) {
+func Wanted(containers container.List, ends bool, starting func(name string) bool) (list []pod.Probe) {
+	for i := range containers {
+		m := &containers[i]
+		if !m.Runs() || !m.PostStartDone || !m.LongRunning() || starting(m.Spec.Name) {
 			continue
 		}
 		ask := func(kind pod.ProbeKind, probe *v1.Probe) {
@@ -107,9 +102,9 @@ func Wanted(members member.List, ends bool, starting func(name string) bool) (li
 	return list
 }
 
-// Failed reports whether a startup or liveness probe wants a container ended: why,
+// Failed reports whether a container has to be killed for a failed startup or liveness probe: which,
 // and with which grace in seconds; nil for the pod's.
-func Failed(m *member.Member, results Results) (why string, grace *int64, failed bool) {
+func Failed(m *container.Container, results Results) (kind pod.ProbeKind, grace *int64, failed bool) {
 	for _, p := range [...]struct {
 		kind pod.ProbeKind
 		spec *v1.Probe
@@ -118,7 +113,7 @@ func Failed(m *member.Member, results Results) (why string, grace *int64, failed
 			continue
 		}
 		if r, ok := results.of(m, p.kind); ok && !r.OK {
-			return fmt.Sprintf("Container %s failed %s probe, will be restarted", m.Spec.Name, p.kind), p.spec.TerminationGracePeriodSeconds, true
+			return p.kind, p.spec.TerminationGracePeriodSeconds, true
 		}
 	}
 	return "", nil, false

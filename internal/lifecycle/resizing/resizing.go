@@ -1,5 +1,5 @@
-// Package resizing compares what a pod asks for, what it was granted and what is
-// in force (KEP-1287).
+// Package resizing compares the resources that a pod asks for, those that it was allocated and
+// those that are in force (KEP-1287).
 package resizing
 
 import (
@@ -7,41 +7,43 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/grant"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // State is what is still to be done until a pod has the resources that its spec
 // asks for.
 type State struct {
-	// Wanted says that the spec is a later version than what was granted for.
+	// Wanted says that the allocation is for an earlier version of the spec.
 	Wanted bool
-	// InPlace are running containers to be given what is granted, Restart those that
+	// InPlace are running containers to be resized to their allocation, Restart those that
 	// have to be restarted for it, by their resizePolicy.
-	InPlace, Restart []*member.Member
-	// Pod says that the pod's control group allows something else than is granted.
+	InPlace, Restart []*container.Container
+	// Pod says that the pod's cgroup allows something else than is allocated, or may do so.
 	Pod bool
 
-	// unmoved are running containers that aren't resized and go by other limits of the
-	// pod as a whole than are granted now: init and ephemeral ones.
-	unmoved             []*member.Member
+	// unmoved are running containers that aren't resized and have other limits of the
+	// pod as a whole than are allocated now: init and ephemeral ones.
+	unmoved             []*container.Container
 	allocation, allowed *pod.Allocation
-	kept                *pod.Kept
+	unsure              bool
+	checkpoint          *pod.Checkpoint
 }
 
-// Measure finds out the state. a is what is granted, nil for nothing yet; allowed
-// what the pod's control group allows, nil if that isn't known.
-func Measure(p *v1.Pod, members member.List, a, allowed *pod.Allocation, k *pod.Kept) State {
-	s := State{allocation: a, allowed: allowed, kept: k}
+// Measure finds out the state. a is the allocation, nil for none yet; allowed
+// what the pod's cgroup allows, nil if that isn't known; unsure says that it was asked to
+// allow something else since, which it may or may not have done.
+func Measure(p *v1.Pod, containers container.List, a, allowed *pod.Allocation, unsure bool, k *pod.Checkpoint) State {
+	s := State{allocation: a, allowed: allowed, unsure: unsure, checkpoint: k}
 	if a == nil {
 		return s
 	}
-	// Also a spec that asks again for what is granted is asked about: an earlier
-	// wish may still be waiting for room.
+	// This holds also for a spec that asks for what is allocated already: an earlier
+	// resize may still be deferred.
 	s.Wanted = a.Generation != p.Generation
-	for i := range members {
-		m := &members[i]
+	for i := range containers {
+		m := &containers[i]
 		if !m.Runs() {
 			continue
 		}
@@ -50,7 +52,7 @@ func Measure(p *v1.Pod, members member.List, a, allowed *pod.Allocation, k *pod.
 		if actual == nil {
 			continue
 		}
-		cpu, memory := grant.Changed(inForce(*actual, under(m.Current, k)), inForce(granted, grant.PodWide(a)))
+		cpu, memory := allocated.Changed(inForce(*actual, under(m.Current, k)), inForce(granted, allocated.PodWide(a)))
 		unknown := slices.Contains(k.Resizing, m.Current.ID)
 		switch {
 		case !cpu && !memory && !unknown:
@@ -62,26 +64,26 @@ func Measure(p *v1.Pod, members member.List, a, allowed *pod.Allocation, k *pod.
 			s.InPlace = append(s.InPlace, m)
 		}
 	}
-	s.Pod = allowed != nil && allowed != a && !grant.Equal(allowed, a)
+	s.Pod = allowed != nil && (unsure || allowed != a && !allocated.Equal(allowed, a))
 	return s
 }
 
-// UnderWay reports whether what is granted isn't in force yet.
+// UnderWay reports whether the allocation isn't in force yet.
 func (s *State) UnderWay() bool { return len(s.InPlace) > 0 || len(s.Restart) > 0 || s.Pod }
 
-// Raised reports whether the pod's control group allows what is granted: it is
+// Raised reports whether the pod's cgroup allows what is allocated: it is
 // raised before its containers and lowered after them, so that limits never cross.
 func (s *State) Raised() bool {
-	return s.allowed != nil && grant.Equal(s.Meanwhile(), s.allowed)
+	return s.allowed != nil && !s.unsure && allocated.Equal(s.Meanwhile(), s.allowed)
 }
 
-// Meanwhile is what the pod's control group allows while containers are on their
-// way from what they had to what is granted.
-func (s *State) Meanwhile() *pod.Allocation { return grant.Most(s.allowed, s.allocation) }
+// Meanwhile is what the pod's cgroup allows while its containers are being resized
+// to what is allocated.
+func (s *State) Meanwhile() *pod.Allocation { return allocated.Most(s.allowed, s.allocation) }
 
 // Restarts reports whether a container has to be restarted to be resized, and may
 // be by now.
-func (s *State) Restarts(m *member.Member) bool {
+func (s *State) Restarts(m *container.Container) bool {
 	for _, r := range s.Restart {
 		if r == m {
 			return s.Raised()
@@ -90,52 +92,52 @@ func (s *State) Restarts(m *member.Member) bool {
 	return false
 }
 
-// AtFirst is what the control group of a pod has to allow when it is prepared:
-// what is granted, and what its running containers still have.
+// AtFirst is what the cgroup of a pod has to allow when the pod is prepared:
+// what is allocated, and what its running containers still have.
 func (s *State) AtFirst() *pod.Allocation {
 	others := slices.Concat(s.InPlace, s.Restart, s.unmoved)
 	if len(others) == 0 {
 		return s.allocation
 	}
 	actual := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{}}
-	whole := under(others[0].Current, s.kept)
+	whole := under(others[0].Current, s.checkpoint)
 	for _, m := range others {
-		actual.Containers[m.Spec.Name] = *Actual(m.Current, s.kept)
-		whole = grant.MostLimits(under(m.Current, s.kept), whole)
+		actual.Containers[m.Spec.Name] = *Actual(m.Current, s.checkpoint)
+		whole = allocated.MostLimits(under(m.Current, s.checkpoint), whole)
 	}
 	if len(whole) > 0 {
 		actual.Pod = &v1.ResourceRequirements{Limits: whole}
 	}
-	return grant.Most(actual, s.allocation)
+	return allocated.Most(actual, s.allocation)
 }
 
 // inForce are resources with the limits that hold in a pod with these as a whole.
 func inForce(r v1.ResourceRequirements, whole v1.ResourceList) v1.ResourceRequirements {
-	r.Limits = grant.LimitsUnder(whole, r.Limits)
+	r.Limits = allocated.LimitsUnder(whole, r.Limits)
 	return r
 }
 
-// under are the limits of the pod as a whole that an instance was made or resized under.
-func under(inst *pod.Container, k *pod.Kept) v1.ResourceList {
+// under are the pod-level limits that an instance was created or resized under.
+func under(inst *pod.Container, k *pod.Checkpoint) v1.ResourceList {
 	if _, resized := k.Resized[inst.ID]; resized {
 		return k.ResizedUnder[inst.ID]
 	}
-	if inst.Made == nil {
+	if inst.CreatedWith == nil {
 		return nil
 	}
-	return inst.Made.PodLimits
+	return inst.CreatedWith.PodLimits
 }
 
-// Actual are the resources that an instance has: those it was made with, or was
-// given later; nil if nobody knows.
-func Actual(inst *pod.Container, k *pod.Kept) *v1.ResourceRequirements {
+// Actual are the resources that an instance has: those it was created with, or was
+// resized to later; nil if unknown.
+func Actual(inst *pod.Container, k *pod.Checkpoint) *v1.ResourceRequirements {
 	if r, ok := k.Resized[inst.ID]; ok {
 		return &r
 	}
-	if inst.Made == nil {
+	if inst.CreatedWith == nil {
 		return nil
 	}
-	return inst.Made.Resources
+	return inst.CreatedWith.Resources
 }
 
 func restartsFor(c *v1.Container, name v1.ResourceName) bool {

@@ -6,10 +6,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/deckhand-node/deckhand/internal/grant"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/resizing"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 func cpu(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(s)} }
@@ -26,24 +26,24 @@ func whole(limit string) *v1.Pod {
 }
 
 func running(name, under string) pod.Container {
-	made := &pod.Made{Resources: &v1.ResourceRequirements{}}
+	made := &pod.CreatedWith{Resources: &v1.ResourceRequirements{}}
 	if under != "" {
 		made.PodLimits = cpu(under)
 	}
-	return pod.Container{ID: name + "1", Name: name, SandboxID: "sb", State: pod.ContainerRunning, Made: made}
+	return pod.Container{ID: name + "1", Name: name, SandboxID: "sb", State: pod.ContainerRunning, CreatedWith: made}
 }
 
 // An agent was killed after the pod had been granted other limits as a whole, and before
 // the containers that go by them were resized. No group may be bounded below those in it.
 func TestAtFirstAllowsWhatRuns(t *testing.T) {
-	resized := &pod.Kept{
+	resized := &pod.Checkpoint{
 		Resized:      map[string]v1.ResourceRequirements{"web1": {}},
 		ResizedUnder: map[string]v1.ResourceList{"web1": cpu("3")},
 	}
 	for _, c := range []struct {
 		name    string
 		granted string
-		kept    *pod.Kept
+		kept    *pod.Checkpoint
 		runs    []pod.Container
 		inPlace int
 		want    int64 // thousandths; 0 for no bound
@@ -58,15 +58,15 @@ func TestAtFirstAllowsWhatRuns(t *testing.T) {
 		{"the greatest of all", "1", nil, []pod.Container{running("web", "2"), running("debug", "3")}, 1, 3000},
 	} {
 		if c.kept == nil {
-			c.kept = &pod.Kept{}
+			c.kept = &pod.Checkpoint{}
 		}
 		p := whole(c.granted)
-		members := member.Of(p, &pod.Observed{Containers: c.runs}, "sb")
-		s := resizing.Measure(p, members, grant.Of(p), nil, c.kept)
+		members := container.Of(p, &pod.Observed{Containers: c.runs}, "sb")
+		s := resizing.Measure(p, members, allocated.Of(p), nil, false, c.kept)
 		if len(s.InPlace) != c.inPlace || len(s.Restart) != 0 {
 			t.Errorf("%s: %d to be resized in place, %d to be restarted, want %d and 0", c.name, len(s.InPlace), len(s.Restart), c.inPlace)
 		}
-		if got := grant.PodLimits(p, s.AtFirst()).CPULimitMilli; got != c.want {
+		if got := allocated.PodLimits(p, s.AtFirst()).CPULimitMilli; got != c.want {
 			t.Errorf("%s: the pod's group would allow %dm of CPU, want %dm", c.name, got, c.want)
 		}
 	}
@@ -74,7 +74,7 @@ func TestAtFirstAllowsWhatRuns(t *testing.T) {
 
 func TestNothingGrantedYet(t *testing.T) {
 	p := whole("1")
-	s := resizing.Measure(p, member.Of(p, nil, ""), nil, nil, &pod.Kept{})
+	s := resizing.Measure(p, container.Of(p, nil, ""), nil, nil, false, &pod.Checkpoint{})
 	if s.AtFirst() != nil || s.UnderWay() {
 		t.Errorf("got %+v", s)
 	}

@@ -1,4 +1,5 @@
-// Package restart knows when a container that ended is started again.
+// Package restart decides whether a container that ended is started again, by its restart rules
+// and policies, and how long its back-off is.
 package restart
 
 import (
@@ -8,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -24,10 +25,10 @@ const (
 	All
 )
 
-// OnExit answers a container's exit code by its restartPolicyRules (KEP-5307),
+// OnExit returns what follows from a container's exit code by its restartPolicyRules (KEP-5307),
 // the first that fits; then by its own restartPolicy, then by the pod's.
-func OnExit(p *v1.Pod, c *v1.Container, r member.Role, code int32) Answer {
-	if r == member.Ephemeral {
+func OnExit(p *v1.Pod, c *v1.Container, r container.Role, code int32) Answer {
+	if r == container.Ephemeral {
 		return Stay // API: they aren't restarted
 	}
 	for i := range c.RestartPolicyRules {
@@ -39,7 +40,7 @@ func OnExit(p *v1.Pod, c *v1.Container, r member.Role, code int32) Answer {
 		case v1.ContainerRestartRuleActionRestartAllContainers:
 			return All
 		case v1.ContainerRestartRuleActionRestart:
-			if r == member.Init && code == 0 {
+			if r == container.Init && code == 0 {
 				return Stay // an init container has only to succeed once
 			}
 			return Again
@@ -50,7 +51,7 @@ func OnExit(p *v1.Pod, c *v1.Container, r member.Role, code int32) Answer {
 		policy = v1.RestartPolicy(*c.RestartPolicy)
 	}
 	again := policy != v1.RestartPolicyNever
-	if r == member.Init || policy == v1.RestartPolicyOnFailure {
+	if r == container.Init || policy == v1.RestartPolicyOnFailure {
 		again = again && code != 0
 	}
 	if again {

@@ -6,7 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/lifecycle/member"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -23,7 +23,7 @@ func TestOnExit(t *testing.T) {
 		pod   v1.RestartPolicy
 		own   v1.ContainerRestartPolicy
 		rules []v1.ContainerRestartRule
-		role  member.Role
+		role  container.Role
 		code  int32
 		want  restart.Answer
 	}{
@@ -33,19 +33,19 @@ func TestOnExit(t *testing.T) {
 		{name: "never", pod: "Never", code: 1, want: restart.Stay},
 		{name: "own policy goes first", pod: "Never", own: "Always", code: 0, want: restart.Again},
 		{name: "own policy against the pod's", pod: "Always", own: "Never", code: 1, want: restart.Stay},
-		{name: "init, success", pod: "Always", role: member.Init, code: 0, want: restart.Stay},
-		{name: "init, failure", pod: "Always", role: member.Init, code: 1, want: restart.Again},
-		{name: "init, failure and never", pod: "Never", role: member.Init, code: 1, want: restart.Stay},
-		{name: "init of a pod that never restarts, own policy", pod: "Never", own: "OnFailure", role: member.Init, code: 1, want: restart.Again},
-		{name: "sidecar, success", pod: "Never", own: "Always", role: member.Sidecar, code: 0, want: restart.Again},
-		{name: "ephemeral", pod: "Always", role: member.Ephemeral, code: 1, want: restart.Stay},
+		{name: "init, success", pod: "Always", role: container.Init, code: 0, want: restart.Stay},
+		{name: "init, failure", pod: "Always", role: container.Init, code: 1, want: restart.Again},
+		{name: "init, failure and never", pod: "Never", role: container.Init, code: 1, want: restart.Stay},
+		{name: "init of a pod that never restarts, own policy", pod: "Never", own: "OnFailure", role: container.Init, code: 1, want: restart.Again},
+		{name: "sidecar, success", pod: "Never", own: "Always", role: container.Sidecar, code: 0, want: restart.Again},
+		{name: "ephemeral", pod: "Always", role: container.Ephemeral, code: 1, want: restart.Stay},
 		{name: "rule fits", pod: "Never", own: "Never", rules: []v1.ContainerRestartRule{rule(again, in, 3, 42)}, code: 42, want: restart.Again},
 		{name: "rule doesn't fit", pod: "Never", own: "Never", rules: []v1.ContainerRestartRule{rule(again, in, 3)}, code: 42, want: restart.Stay},
 		{name: "not in", pod: "Never", own: "Never", rules: []v1.ContainerRestartRule{rule(again, notIn, 0)}, code: 42, want: restart.Again},
 		{name: "not in, but it is", pod: "Never", own: "Never", rules: []v1.ContainerRestartRule{rule(again, notIn, 42)}, code: 42, want: restart.Stay},
 		{name: "the first rule that fits counts", pod: "Never", own: "Never", rules: []v1.ContainerRestartRule{rule(all, in, 42), rule(again, in, 42)}, code: 42, want: restart.All},
 		{name: "all, on success", pod: "Never", own: "Never", rules: []v1.ContainerRestartRule{rule(all, in, 0)}, code: 0, want: restart.All},
-		{name: "a successful init container isn't run again by a rule", pod: "Always", own: "Never", role: member.Init, rules: []v1.ContainerRestartRule{rule(again, in, 0)}, code: 0, want: restart.Stay},
+		{name: "a successful init container isn't run again by a rule", pod: "Always", own: "Never", role: container.Init, rules: []v1.ContainerRestartRule{rule(again, in, 0)}, code: 0, want: restart.Stay},
 		{name: "a rule without codes fits nothing", pod: "Never", own: "Never", rules: []v1.ContainerRestartRule{{Action: again}}, code: 1, want: restart.Stay},
 	} {
 		spec := &v1.Container{RestartPolicyRules: c.rules}

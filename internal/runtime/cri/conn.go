@@ -9,6 +9,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/go-logr/logr"
 	internalapi "k8s.io/cri-api/pkg/apis"
 )
 
@@ -17,7 +18,7 @@ const defaultTimeout = 2 * time.Minute
 
 var errClosed = errors.New("the connection to the container runtime was closed")
 
-// Observer is told of every call to the runtime. It may be called concurrently.
+// Observer is notified of every call to the runtime. It may be called concurrently.
 type Observer interface {
 	// Operation names the call as kubelet_runtime_operations_* do; err is nil on success.
 	Operation(name string, took time.Duration, err error)
@@ -97,10 +98,17 @@ func (c *Conn) Close() {
 	c.exec.close(context.Background())
 }
 
-// call makes one call on a link, measured, and gives its error a name.
+// call makes one call on a link, measured, and gives its error a name. A connection that f finds
+// broken is given up.
 func call[S service](ctx context.Context, c *Conn, l *link[S], operation, subject string, f func(context.Context, S) error) error {
 	begin := time.Now()
-	err := l.use(ctx, f)
+	// cri-client logs every error it also returns; whoever handles it logs it here.
+	ctx = logr.NewContext(ctx, logr.Discard())
+	s, err := l.acquire(ctx)
+	if err == nil {
+		err = f(ctx, s.service)
+		l.release(ctx, s, IsUnavailable(err))
+	}
 	if c.observer != nil {
 		c.observer.Operation(operation, time.Since(begin), err)
 	}
@@ -108,4 +116,13 @@ func call[S service](ctx context.Context, c *Conn, l *link[S], operation, subjec
 		return &Error{Operation: operation, Subject: subject, err: err}
 	}
 	return nil
+}
+
+// get makes a call that has an answer.
+func get[S service, T any](ctx context.Context, c *Conn, l *link[S], operation, subject string, f func(context.Context, S) (T, error)) (out T, err error) {
+	err = call(ctx, c, l, operation, subject, func(ctx context.Context, s S) error {
+		out, err = f(ctx, s)
+		return err
+	})
+	return out, err
 }

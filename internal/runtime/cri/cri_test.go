@@ -125,7 +125,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func TestDialTellsThatNobodyAnswers(t *testing.T) {
+func TestDialReportsThatNobodyAnswers(t *testing.T) {
 	_, err := cri.Dial(t.Context(), cri.Options{Endpoint: filepath.Join(t.TempDir(), "none.sock")})
 	if !cri.IsUnavailable(err) || !strings.Contains(err.Error(), "container runtime: version:") {
 		t.Fatalf("unexpected error: %v", err)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Error is a failed call to the runtime, told in the runtime's own words.
+// Error is a failed call to the runtime, with the runtime's own message.
 type Error struct {
 	// Operation is named as in kubelet_runtime_operations_* ("run_podsandbox").
 	Operation string
@@ -48,7 +48,7 @@ func IsUnavailable(err error) bool {
 // IsExecTimeout reports whether a command was given up because its time was over.
 func IsExecTimeout(err error) bool { return errors.Is(err, errExecTimeout) }
 
-// IsExecTooMuchOutput reports whether a command printed more than can be told, 16 MiB.
+// IsExecTooMuchOutput reports whether a command printed more than can be returned, 16 MiB.
 // How it ended isn't known then.
 func IsExecTooMuchOutput(err error) bool { return errors.Is(err, errExecOutput) }
 

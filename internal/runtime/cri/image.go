@@ -9,33 +9,27 @@ import (
 
 type images = internalapi.ImageManagerService
 
-// ImageStatus tells of one image; nil without an error means that it isn't there.
-func (c *Conn) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (out *runtimeapi.Image, err error) {
-	err = call(ctx, c, c.image, "image_status", image.GetImage(), func(ctx context.Context, s images) error {
+// ImageStatus reports one image; nil without an error means that it isn't there.
+func (c *Conn) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	return get(ctx, c, c.image, "image_status", image.GetImage(), func(ctx context.Context, s images) (*runtimeapi.Image, error) {
 		r, err := s.ImageStatus(ctx, image, false)
-		out = r.GetImage()
-		return err
+		return r.GetImage(), err
 	})
-	return out, err
 }
 
 // PullImage pulls an image and returns the runtime's reference to it. It takes
 // as long as it takes: ctx alone bounds it. auth and sandbox may be nil.
-func (c *Conn) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error) {
-	err = call(ctx, c, c.image, "pull_image", image.GetImage(), func(ctx context.Context, s images) error {
-		ref, err = s.PullImage(ctx, image, auth, sandbox)
-		return err
+func (c *Conn) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	return get(ctx, c, c.image, "pull_image", image.GetImage(), func(ctx context.Context, s images) (string, error) {
+		return s.PullImage(ctx, image, auth, sandbox)
 	})
-	return ref, err
 }
 
 // ListImages lists images; a nil filter lists all.
-func (c *Conn) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) (out []*runtimeapi.Image, err error) {
-	err = call(ctx, c, c.image, "list_images", "", func(ctx context.Context, s images) error {
-		out, err = s.ListImages(ctx, filter)
-		return err
+func (c *Conn) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
+	return get(ctx, c, c.image, "list_images", "", func(ctx context.Context, s images) ([]*runtimeapi.Image, error) {
+		return s.ListImages(ctx, filter)
 	})
-	return out, err
 }
 
 // RemoveImage removes an image. An image that is gone is no error.
@@ -45,11 +39,9 @@ func (c *Conn) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) err
 	})
 }
 
-// ImageFsInfo tells where images are kept and how much room they take.
-func (c *Conn) ImageFsInfo(ctx context.Context) (out *runtimeapi.ImageFsInfoResponse, err error) {
-	err = call(ctx, c, c.image, "image_fs_info", "", func(ctx context.Context, s images) error {
-		out, err = s.ImageFsInfo(ctx)
-		return err
+// ImageFsInfo tells where images are kept and how much space they take.
+func (c *Conn) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	return get(ctx, c, c.image, "image_fs_info", "", func(ctx context.Context, s images) (*runtimeapi.ImageFsInfoResponse, error) {
+		return s.ImageFsInfo(ctx)
 	})
-	return out, err
 }

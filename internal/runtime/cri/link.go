@@ -39,19 +39,7 @@ func newLink[S service](dial func(context.Context) (S, error)) *link[S] {
 	return &link[S]{dial: dial, gate: make(chan struct{}, 1)}
 }
 
-// use calls f with a live connection, which is given up if f finds it broken.
-func (l *link[S]) use(ctx context.Context, f func(context.Context, S) error) error {
-	// cri-client logs every error it also returns; whoever handles it logs it here.
-	ctx = logr.NewContext(ctx, logr.Discard())
-	s, err := l.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	err = f(ctx, s.service)
-	l.release(ctx, s, IsUnavailable(err))
-	return err
-}
-
+// acquire returns a live connection, which is to be released.
 func (l *link[S]) acquire(ctx context.Context) (*session[S], error) {
 	if s, err := l.take(); s != nil || err != nil {
 		return s, err

@@ -10,41 +10,33 @@ import (
 
 type rt = internalapi.RuntimeService
 
-// Version tells the runtime's name and version.
-func (c *Conn) Version(ctx context.Context) (out *runtimeapi.VersionResponse, err error) {
-	err = call(ctx, c, c.runtime, "version", "", func(ctx context.Context, s rt) error {
-		out, err = s.Version(ctx, "v1")
-		return err
+// Version reports the runtime's name and version.
+func (c *Conn) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	return get(ctx, c, c.runtime, "version", "", func(ctx context.Context, s rt) (*runtimeapi.VersionResponse, error) {
+		return s.Version(ctx, "v1")
 	})
-	return out, err
 }
 
-// Status tells the runtime's conditions (RuntimeReady, NetworkReady) and features.
-func (c *Conn) Status(ctx context.Context) (out *runtimeapi.StatusResponse, err error) {
-	err = call(ctx, c, c.runtime, "status", "", func(ctx context.Context, s rt) error {
-		out, err = s.Status(ctx, false)
-		return err
+// Status reports the runtime's conditions (RuntimeReady, NetworkReady) and features.
+func (c *Conn) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
+	return get(ctx, c, c.runtime, "status", "", func(ctx context.Context, s rt) (*runtimeapi.StatusResponse, error) {
+		return s.Status(ctx, false)
 	})
-	return out, err
 }
 
-// RuntimeConfig tells the runtime's cgroup driver.
-func (c *Conn) RuntimeConfig(ctx context.Context) (out *runtimeapi.RuntimeConfigResponse, err error) {
-	err = call(ctx, c, c.runtime, "runtime_config", "", func(ctx context.Context, s rt) error {
-		out, err = s.RuntimeConfig(ctx)
-		return err
+// RuntimeConfig reports the runtime's cgroup driver.
+func (c *Conn) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	return get(ctx, c, c.runtime, "runtime_config", "", func(ctx context.Context, s rt) (*runtimeapi.RuntimeConfigResponse, error) {
+		return s.RuntimeConfig(ctx)
 	})
-	return out, err
 }
 
 // RunPodSandbox makes and starts a sandbox and returns its ID.
-func (c *Conn) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
+func (c *Conn) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	m := config.GetMetadata()
-	err = call(ctx, c, c.runtime, "run_podsandbox", m.GetNamespace()+"/"+m.GetName(), func(ctx context.Context, s rt) error {
-		id, err = s.RunPodSandbox(ctx, config, handler)
-		return err
+	return get(ctx, c, c.runtime, "run_podsandbox", m.GetNamespace()+"/"+m.GetName(), func(ctx context.Context, s rt) (string, error) {
+		return s.RunPodSandbox(ctx, config, handler)
 	})
-	return id, err
 }
 
 // StopPodSandbox ends everything in a sandbox, and its network. A sandbox that is gone is no error.
@@ -62,31 +54,25 @@ func (c *Conn) RemovePodSandbox(ctx context.Context, id string) error {
 }
 
 // ListPodSandbox lists sandboxes; a nil filter lists all.
-func (c *Conn) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) (out []*runtimeapi.PodSandbox, err error) {
-	err = call(ctx, c, c.runtime, "list_podsandbox", "", func(ctx context.Context, s rt) error {
-		out, err = s.ListPodSandbox(ctx, filter)
-		return err
+func (c *Conn) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	return get(ctx, c, c.runtime, "list_podsandbox", "", func(ctx context.Context, s rt) ([]*runtimeapi.PodSandbox, error) {
+		return s.ListPodSandbox(ctx, filter)
 	})
-	return out, err
 }
 
-// PodSandboxStatus tells of one sandbox, addresses included.
-func (c *Conn) PodSandboxStatus(ctx context.Context, id string) (out *runtimeapi.PodSandboxStatus, err error) {
-	err = call(ctx, c, c.runtime, "podsandbox_status", id, func(ctx context.Context, s rt) error {
+// PodSandboxStatus reports one sandbox, addresses included.
+func (c *Conn) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
+	return get(ctx, c, c.runtime, "podsandbox_status", id, func(ctx context.Context, s rt) (*runtimeapi.PodSandboxStatus, error) {
 		r, err := s.PodSandboxStatus(ctx, id, false)
-		out = r.GetStatus()
-		return err
+		return r.GetStatus(), err
 	})
-	return out, err
 }
 
 // CreateContainer makes a container in a sandbox, with the configuration the sandbox was made from, and returns its ID.
-func (c *Conn) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (id string, err error) {
-	err = call(ctx, c, c.runtime, "create_container", config.GetMetadata().GetName(), func(ctx context.Context, s rt) error {
-		id, err = s.CreateContainer(ctx, sandboxID, config, sandbox)
-		return err
+func (c *Conn) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	return get(ctx, c, c.runtime, "create_container", config.GetMetadata().GetName(), func(ctx context.Context, s rt) (string, error) {
+		return s.CreateContainer(ctx, sandboxID, config, sandbox)
 	})
-	return id, err
 }
 
 // StartContainer starts a created container.
@@ -111,22 +97,18 @@ func (c *Conn) RemoveContainer(ctx context.Context, id string) error {
 }
 
 // ListContainers lists containers; a nil filter lists all.
-func (c *Conn) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) (out []*runtimeapi.Container, err error) {
-	err = call(ctx, c, c.runtime, "list_containers", "", func(ctx context.Context, s rt) error {
-		out, err = s.ListContainers(ctx, filter)
-		return err
+func (c *Conn) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	return get(ctx, c, c.runtime, "list_containers", "", func(ctx context.Context, s rt) ([]*runtimeapi.Container, error) {
+		return s.ListContainers(ctx, filter)
 	})
-	return out, err
 }
 
-// ContainerStatus tells of one container, with times, exit code and mounts.
-func (c *Conn) ContainerStatus(ctx context.Context, id string) (out *runtimeapi.ContainerStatus, err error) {
-	err = call(ctx, c, c.runtime, "container_status", id, func(ctx context.Context, s rt) error {
+// ContainerStatus reports one container, with times, exit code and mounts.
+func (c *Conn) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	return get(ctx, c, c.runtime, "container_status", id, func(ctx context.Context, s rt) (*runtimeapi.ContainerStatus, error) {
 		r, err := s.ContainerStatus(ctx, id, false)
-		out = r.GetStatus()
-		return err
+		return r.GetStatus(), err
 	})
-	return out, err
 }
 
 // UpdateContainerResources changes the resources of a container in place. Fields
@@ -137,13 +119,11 @@ func (c *Conn) UpdateContainerResources(ctx context.Context, id string, r *runti
 	})
 }
 
-// ContainerStats tells what a running container uses.
-func (c *Conn) ContainerStats(ctx context.Context, id string) (out *runtimeapi.ContainerStats, err error) {
-	err = call(ctx, c, c.runtime, "container_stats", id, func(ctx context.Context, s rt) error {
-		out, err = s.ContainerStats(ctx, id)
-		return err
+// ContainerStats reports what a running container uses.
+func (c *Conn) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
+	return get(ctx, c, c.runtime, "container_stats", id, func(ctx context.Context, s rt) (*runtimeapi.ContainerStats, error) {
+		return s.ContainerStats(ctx, id)
 	})
-	return out, err
 }
 
 // ReopenContainerLog makes the runtime write to a new log file after the old one was moved away.

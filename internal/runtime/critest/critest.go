@@ -34,7 +34,7 @@ type Harness struct {
 	CgroupParent func(podUID string) string
 	// RunsPrograms says that programs really run, so that what they see can be looked at.
 	RunsPrograms bool
-	// Limits tells what a container's control group allows; nil where there is none.
+	// Limits reports what a container's control group allows; nil where there is none.
 	Limits func(t *testing.T, podUID, containerID string) (cpuShares, cpuQuota, memory int64)
 	// Crash ends the runtime's process at once; Restart starts it again and
 	// returns when it serves. Without them tests of that are skipped.

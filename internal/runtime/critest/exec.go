@@ -74,7 +74,7 @@ func testExecEndsWithContainer(t *testing.T, f *fixture) {
 		r, err := f.exec(id, 60, "sleep", "60s")
 		ended <- outcome{r.GetExitCode(), err}
 	}()
-	time.Sleep(200 * time.Millisecond) // nothing tells that the command runs
+	time.Sleep(200 * time.Millisecond) // nothing reports that the command runs
 	f.stopContainer(t, id, 0)
 	select {
 	case o := <-ended:

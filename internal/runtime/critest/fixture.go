@@ -225,7 +225,7 @@ func (f *fixture) awaitExit(t *testing.T, id string) *runtimeapi.ContainerStatus
 	return st
 }
 
-// eventually asks again and again, for what no event tells of.
+// eventually asks again and again, for what no event reports.
 func (f *fixture) eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -1,18 +1,25 @@
-// Package embedded runs containerd for the agent: as a child in a session of its
-// own, with generated configuration, restarted if it dies, adopted if it still
-// runs, and left running when the agent stops. Its network is in the package
-// cni, the image archives it imports in the package archives.
+// Package embedded runs containerd for the agent: as a child in a session of its own, with
+// generated configuration, restarted if it dies, adopted if it still runs, and left running
+// when the agent stops. Its network is in package cni, the image archives it imports in package
+// archives, the shims it has lost in package orphans.
+//
+// It also asks containerd for what the CRI doesn't offer: how far a pull is, and the removal of
+// a task that the CRI has lost sight of.
 package embedded
 
 import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
 )
 
 // What a Config gets where it says nothing.
@@ -42,10 +49,37 @@ type Config struct {
 	// SystemdCgroup has runc ask systemd for containers' cgroups, which has to be so if
 	// pods' cgroup parents are slices (KubeletConfiguration cgroupDriver: systemd).
 	SystemdCgroup bool
-	// OnImport, if set, is told the references of each archive's images when it was
+	// OnImport, if set, is called with the references of each archive's images when it was
 	// imported, not when it was found unchanged. It is called from any goroutine,
 	// also before Start has returned; it must not block, nor import.
 	OnImport func(refs []string)
+}
+
+// ConfigOf is the embedded runtime's part of an agent's configuration.
+func ConfigOf(cfg *config.Config) Config {
+	c := Config{RootDir: cfg.RootDir, Bridge: cfg.Embedded.Bridge, BinDirs: binDirs(cfg.Embedded.BinDir),
+		SystemdCgroup: cfg.Kubelet.CgroupDriver == validation.CgroupDriverSystemd}
+	for i, p := range cfg.Embedded.PodCIDRs {
+		if i > 0 {
+			c.PodCIDR += ","
+		}
+		c.PodCIDR += p.String()
+	}
+	return c.WithDefaults()
+}
+
+// binDirs are where the runtime's programs are looked for before PATH, unless a folder is
+// configured: where the package puts them, whose /usr/bin may have a containerd of the host,
+// and beside the agent's own program.
+func binDirs(configured string) []string {
+	if configured != "" {
+		return []string{configured}
+	}
+	if exe, err := os.Executable(); err == nil {
+		dir := filepath.Dir(exe)
+		return []string{filepath.Join(filepath.Dir(dir), "libexec", "deckhand"), dir}
+	}
+	return nil
 }
 
 var logLevels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic"}
@@ -65,11 +99,11 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Layout is where the runtime of this configuration keeps what.
-func (c Config) Layout() (layout.Layout, error) { return layout.New(c.RootDir) }
+// Layout has the paths of the runtime of this configuration.
+func (c Config) Layout() (runtimedir.Layout, error) { return runtimedir.New(c.RootDir) }
 
 // Claim makes the root folder and marks it as deckhand's if it is new or empty,
-// which lets a take-down remove it. The agent calls it before it writes there.
+// which lets a teardown remove it. The agent calls it before it writes there.
 func (c Config) Claim() error {
 	l, err := c.Layout()
 	if err != nil {
@@ -92,7 +126,7 @@ func (c Config) Network() (cni.Network, error) {
 	return n, n.Validate()
 }
 
-// Validate tells everything that is wrong with a complete configuration.
+// Validate reports everything that is wrong with a complete configuration.
 func (c Config) Validate() error {
 	_, err := c.Network()
 	errs := []error{err}
@@ -114,6 +148,6 @@ func (c Config) Endpoint() (string, error) {
 	return endpoint(l), nil
 }
 
-func endpoint(l layout.Layout) string {
+func endpoint(l runtimedir.Layout) string {
 	return (&url.URL{Scheme: "unix", Path: l.Socket()}).String()
 }

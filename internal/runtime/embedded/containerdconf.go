@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"text/template"
 
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
+	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
 )
 
 // host is what a look at the host says about how containerd has to be set up.
@@ -17,7 +17,7 @@ type host struct {
 	// sandbox unless containerd leaves oom_score_adj as it is.
 	MayLowerOOMScore bool
 	// HugePages says that their use can be bounded here. Containerd passes over such
-	// bounds unless it is told to heed them.
+	// bounds unless it is configured to respect them.
 	HugePages bool
 	Platform  string
 }
@@ -115,11 +115,11 @@ disabled_plugins = [
 
 // render writes containerd's configuration. It is the same text for the same
 // input: a difference from what is on disk means that containerd has to restart.
-func render(c Config, l layout.Layout, p Programs, h host) ([]byte, error) {
+func render(c Config, l runtimedir.Layout, p Programs, h host) ([]byte, error) {
 	var buf bytes.Buffer
 	err := containerdConf.Execute(&buf, struct {
 		Config   Config
-		Layout   layout.Layout
+		Layout   runtimedir.Layout
 		Programs Programs
 		Host     host
 		RuncRoot string

@@ -84,7 +84,7 @@ func TestTwoSideBySide(t *testing.T) {
 		}
 	}
 	two.StopRun(t)
-	two.TakeDown(t)
+	two.Reset(t)
 	checkPod(t, one, a, "same")
 	if text := get(t, "http://127.0.0.1:18480/"); !strings.Contains(text, "pod:      same\n") {
 		t.Errorf("the other host port answers %q", text)
@@ -238,7 +238,7 @@ func TestOddRootFolder(t *testing.T) {
 	pod := in.RunPod(t, "one", []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 8080, HostPort: 18482}})
 	checkPod(t, in, pod, "one")
 	in.StopRun(t)
-	in.TakeDown(t)
+	in.Reset(t)
 	if _, err := os.Lstat(in.Config.RootDir); !os.IsNotExist(err) {
 		t.Errorf("the root folder is still there: %v", err)
 	}
@@ -276,7 +276,7 @@ func TestNewRefusesBadConfiguration(t *testing.T) {
 		"newline":       {func(c *embedded.Config) { c.RootDir = "/a\nb" }, "control character"},
 		"CIDR":          {func(c *embedded.Config) { c.PodCIDR = "10.0.0.1/24" }, "did you mean 10.0.0.0/24?"},
 		"two IPv4":      {func(c *embedded.Config) { c.PodCIDR = "10.0.0.0/24,10.1.0.0/24" }, "one of IPv4 and one of IPv6"},
-		"tiny CIDR":     {func(c *embedded.Config) { c.PodCIDR = "10.0.0.0/31" }, "no room"},
+		"tiny CIDR":     {func(c *embedded.Config) { c.PodCIDR = "10.0.0.0/31" }, "too small"},
 		"bridge":        {func(c *embedded.Config) { c.Bridge = "br0; reboot" }, "interface name"},
 		"log level":     {func(c *embedded.Config) { c.LogLevel = "loud" }, "one of trace"},
 		"pause image":   {func(c *embedded.Config) { c.PauseImage = "a b" }, "image reference"},

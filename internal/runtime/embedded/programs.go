@@ -36,7 +36,7 @@ func FindPrograms(binDirs []string) (Programs, error) {
 	for _, d := range binDirs {
 		abs, err := filepath.Abs(d)
 		if err != nil {
-			return Programs{}, fmt.Errorf("folder of programs %q: %w", d, err)
+			return Programs{}, fmt.Errorf("directory of programs %q: %w", d, err)
 		}
 		dirs = append(dirs, abs)
 	}
@@ -46,19 +46,19 @@ func FindPrograms(binDirs []string) (Programs, error) {
 			path = append(path, d)
 		}
 	}
-	// netfilter programs and modprobe live there, and a user's PATH may lack it.
+	// netfilter programs and modprobe live there, and a user's PATH may not have it.
 	path = append(path, "/usr/sbin", "/sbin")
 	p := Programs{Path: strings.Join(path, string(os.PathListSeparator)), PauseArchive: findArchive(dirs)}
 	missing := map[string]string{} // where it was looked for
 	for name, to := range map[string]*string{"containerd": &p.Containerd, "containerd-shim-runc-v2": &p.Shim, "runc": &p.Runc} {
 		if *to = find(name, path); *to == "" {
-			missing[name] = places(dirs, "PATH")
+			missing[name] = searched(dirs, "PATH")
 		}
 	}
 	for _, name := range cni.Plugins() {
 		found := find(name, slices.Concat(dirs, cniDirs))
 		if found == "" {
-			missing["the CNI plugin "+name] = places(dirs, cniDirs...)
+			missing["the CNI plugin "+name] = searched(dirs, cniDirs...)
 			continue
 		}
 		if dir := filepath.Dir(found); !slices.Contains(p.CNIDirs, dir) {
@@ -68,7 +68,7 @@ func FindPrograms(binDirs []string) (Programs, error) {
 	return p, missingError(missing)
 }
 
-func places(dirs []string, more ...string) string {
+func searched(dirs []string, more ...string) string {
 	list := slices.Concat(dirs, more)
 	last := len(list) - 1
 	if last == 0 {

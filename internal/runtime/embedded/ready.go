@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 // askAgain is the pause between questions to a containerd that answers already,
@@ -45,15 +45,15 @@ func Dial(c Config) (*grpc.ClientConn, error) {
 
 // waitForSocket returns when a connection to the socket is accepted.
 func waitForSocket(ctx context.Context, socket string) error {
-	watcher, err := fsnotify.NewWatcher()
+	watcher, err := filewatch.Open(func(t filewatch.Trail) { t.Path(socket) })
 	if err != nil {
 		return fmt.Errorf("watch for containerd's socket: %w", err)
 	}
 	defer watcher.Close()
-	if err := watcher.Add(filepath.Dir(socket)); err != nil {
-		return fmt.Errorf("watch for containerd's socket: %w", err)
-	}
 	for {
+		if err := watcher.Arm(); err != nil {
+			return fmt.Errorf("watch for containerd's socket: %w", err)
+		}
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		if err == nil {
 			return conn.Close()
@@ -67,11 +67,11 @@ func waitForSocket(ctx context.Context, socket string) error {
 		case <-ctx.Done():
 			pause.Stop()
 			return ctx.Err()
-		case err := <-watcher.Errors:
+		case _, ok := <-watcher.Events():
 			pause.Stop()
-			return fmt.Errorf("watch for containerd's socket: %w", err)
-		case <-watcher.Events:
-			pause.Stop()
+			if !ok {
+				return errors.New("watch for containerd's socket: the kernel's events have ended")
+			}
 		case <-pause.C:
 		}
 	}

@@ -15,11 +15,12 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/archives"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
@@ -27,13 +28,13 @@ import (
 // Import and Problems may be called at any time after Start, from any goroutine.
 type Runtime struct {
 	config  Config
-	layout  layout.Layout
+	layout  runtimedir.Layout
 	network cni.Network
 	log     logr.Logger
 	images  *archives.Importer
 	orphans *orphans.Sweeper
 	// answers has one element when containerd has begun to answer.
-	answers chan struct{}
+	answers wake.Slot
 
 	// mu guards what Start and Run know of the running containerd.
 	mu      sync.Mutex
@@ -60,7 +61,7 @@ func New(config Config, log logr.Logger) (*Runtime, error) {
 		config: config, layout: l, network: network, log: log,
 		images:  archives.New(l.Images(), l.Imported(), connect, config.OnImport, log),
 		orphans: orphans.New(l, connect, log),
-		answers: make(chan struct{}, 1),
+		answers: wake.NewSlot(),
 	}, nil
 }
 
@@ -136,7 +137,7 @@ func (r *Runtime) PID() int {
 }
 
 // Shutdown stops the containerd of this root folder, whoever started it; its pods
-// go on. It is for taking down: an agent that stops leaves containerd running.
+// go on. It is for teardown: an agent that stops leaves containerd running.
 // When ctx ends first, containerd is killed. Run must not be running.
 func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
@@ -291,10 +292,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *child.Process, fresh bool) 
 	r.mu.Lock()
 	r.ready = time.Now()
 	r.mu.Unlock()
-	select {
-	case r.answers <- struct{}{}:
-	default: // It is told already.
-	}
+	r.answers.Wake()
 	return nil
 }
 

@@ -25,20 +25,17 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/faults"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/imagestore"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri/node"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
 )
 
 // Behaviour says what a container does once it is started.
-type Behaviour = program.Behaviour
+type Behaviour = node.Behaviour
 
 // Line is a line a container writes to its log.
-type Line = program.Line
+type Line = node.Line
 
 // Forever is a Behaviour.IgnoreTerm that only SIGKILL ends.
-const Forever = program.Forever
+const Forever = node.Forever
 
 // ExecResult is what came of a command run in a container.
 type ExecResult = node.ExecResult
@@ -53,12 +50,12 @@ type Options struct {
 	// the container, with what its Behaviour says.
 	WriteLogs bool
 	// Program says what a container does whose name, image and command have no
-	// Behaviour set; default program.Example.
+	// Behaviour set; default node.Example.
 	Program func(command []string) Behaviour
 	// EventQueue is how many events each reader of the event stream, or the
 	// next one, may fall behind before it misses some; default 10,000.
 	EventQueue int
-	// CgroupDriver is what RuntimeConfig tells; default SYSTEMD, the zero value.
+	// CgroupDriver is what RuntimeConfig reports; default SYSTEMD, the zero value.
 	CgroupDriver runtimeapi.CgroupDriver
 }
 
@@ -66,9 +63,9 @@ type Options struct {
 // see Crash and Reboot. All methods may be called concurrently.
 type Server struct {
 	// Injector scripts faults and counts calls, by method name ("RunPodSandbox").
-	*faults.Injector
+	*node.Injector
 	// Images are the images the runtime has and the ways their pulls go.
-	Images *imagestore.Store
+	Images *node.Store
 
 	// Node is what the runtime runs, with the controls over it: Exit, Behave,
 	// DropEvents, Violations and others. Its CRI methods may be called directly;
@@ -85,9 +82,9 @@ type Server struct {
 // New makes a Server that doesn't serve yet. It fails when an option is invalid.
 func New(o Options) (*Server, error) {
 	if o.Program == nil {
-		o.Program = program.Example
+		o.Program = node.Example
 	}
-	images := imagestore.New("/var/lib/memcri")
+	images := node.NewImageStore("/var/lib/memcri")
 	n, err := node.New(node.Options{
 		PodCIDR:      cmp.Or(o.PodCIDR, "10.88.0.0/16"),
 		Images:       images,
@@ -102,7 +99,7 @@ func New(o Options) (*Server, error) {
 	for _, ref := range o.Images {
 		images.Add(ref, false)
 	}
-	return &Server{Injector: faults.New(), Node: n, Images: images}, nil
+	return &Server{Injector: node.NewFaults(), Node: n, Images: images}, nil
 }
 
 // Start serves on a unix socket, replacing a stale one, with mode 0600. An empty

@@ -9,9 +9,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/loglayout"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
-	"github.com/deckhand-node/deckhand/internal/userns"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
 // ContainerInput is what one instance of a container is made from.
@@ -35,7 +35,7 @@ type ContainerInput struct {
 	Mounts []*runtimeapi.Mount
 	// Groups are those that the pod's volumes are for, beside the pod's own.
 	Groups []int64
-	// Devices and CDIDevices are handed to the runtime as they are.
+	// Devices and CDIDevices are passed to the runtime as they are.
 	Devices    []*runtimeapi.Device
 	CDIDevices []*runtimeapi.CDIDevice
 	// Annotations are added to those that this agent writes itself.
@@ -86,7 +86,7 @@ func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfi
 		CDIDevices:  in.CDIDevices,
 		Labels:      labels,
 		Annotations: annotations,
-		LogPath:     loglayout.File(c.Name, in.Attempt),
+		LogPath:     layout.File(c.Name, in.Attempt),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
@@ -120,10 +120,10 @@ func containerAnnotations(in ContainerInput) (map[string]string, error) {
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
 		a[AnnotationTerminationGrace] = strconv.FormatInt(*g, 10)
 	}
-	if Hushed(c) {
-		a[AnnotationHushed] = ""
+	if Redacted(c) {
+		a[AnnotationRedacted] = ""
 	}
-	if err := recordMade(a, p, c); err != nil {
+	if err := recordCreatedWith(a, p, c); err != nil {
 		return nil, err
 	}
 	addAnnotations(a, in.Annotations)

@@ -5,9 +5,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Devices is what those who hand out devices have for one container: device
+// Devices is what device managers have allocated to one container: device
 // plugins' answers (Allocate), and names of the Container Device Interface.
 type Devices struct {
 	Devices []*runtimeapi.Device
@@ -44,13 +46,6 @@ func addAnnotations(own, others map[string]string) {
 	}
 }
 
-// BlockVolume is a volume that a pod has as a device, as the volume manager hands it over.
-type BlockVolume struct {
-	// HostPath is the device's file on the host, or a link to it.
-	HostPath string
-	ReadOnly bool
-}
-
 // Permissions of a device in its control group (CRI's Device).
 const (
 	readOnlyDevice = "r"
@@ -59,7 +54,7 @@ const (
 
 // BlockDevices are the devices of the container's volumeDevices. volumes has those
 // that are ready, by their name in the pod.
-func BlockDevices(c *v1.Container, volumes map[string]BlockVolume) ([]*runtimeapi.Device, error) {
+func BlockDevices(c *v1.Container, volumes map[string]pod.BlockVolume) ([]*runtimeapi.Device, error) {
 	var devices []*runtimeapi.Device
 	for _, d := range c.VolumeDevices {
 		volume, ok := volumes[d.Name]

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
@@ -37,7 +38,7 @@ func TestDevicesReachTheRuntime(t *testing.T) {
 
 func TestBlockDevices(t *testing.T) {
 	c := &v1.Container{Name: "a", VolumeDevices: []v1.VolumeDevice{{Name: "db", DevicePath: "/dev/db"}, {Name: "base", DevicePath: "/dev/base"}}}
-	volumes := map[string]translate.BlockVolume{"db": {HostPath: "/dev/loop1"}, "base": {HostPath: "/dev/loop2", ReadOnly: true}, "other": {HostPath: "/dev/loop3"}}
+	volumes := map[string]pod.BlockVolume{"db": {HostPath: "/dev/loop1"}, "base": {HostPath: "/dev/loop2", ReadOnly: true}, "other": {HostPath: "/dev/loop3"}}
 	got, err := translate.BlockDevices(c, volumes)
 	if err != nil {
 		t.Fatal(err)

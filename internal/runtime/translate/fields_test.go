@@ -15,10 +15,10 @@ var elsewhere = map[string]string{
 	"ContainerRestartRule":  "internal/lifecycle",
 	"EnvFromSource":         "internal/runtime/translate/env",
 	"EnvVar":                "internal/runtime/translate/env",
-	"LifecycleHandler":      "internal/handler",
-	"Probe":                 "internal/probe",
+	"LifecycleHandler":      "internal/worker/handler",
+	"Probe":                 "internal/worker/probe",
 	"ResourceRequirements":  "internal/runtime/translate",
-	"VolumeDevice":          "internal/runtime/translate/unsupported",
+	"VolumeDevice":          "internal/runtime/translate",
 	"VolumeMount":           "internal/volume",
 }
 

@@ -7,7 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
-	"github.com/deckhand-node/deckhand/internal/userns"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
 func TestContainerFields(t *testing.T) { play(t, containerFields, ownContainer) }
@@ -111,7 +111,7 @@ ports:
 		+ container.mounts[0].uidMappings[0].container_id: 0
 		+ container.mounts[0].uidMappings[0].host_id: 131072
 		+ container.mounts[0].uidMappings[0].length: 65536`},
-	{covers: "Container.VolumeDevices", yaml: `volumeDevices: [{name: data, devicePath: /dev/data}]`, by: "internal/runtime/translate/unsupported"},
+	{covers: "Container.VolumeDevices", yaml: `volumeDevices: [{name: data, devicePath: /dev/data}]`, by: "internal/runtime/translate"},
 	{covers: "Container.VolumeDevices", with: func(_ *translate.Settings, in *translate.ContainerInput) {
 		in.Devices = []*runtimeapi.Device{{ContainerPath: "/dev/data", HostPath: "/dev/sdb", Permissions: "mrw"}}
 		in.CDIDevices = []*runtimeapi.CDIDevice{{Name: "example.com/gpu=0"}}
@@ -120,22 +120,22 @@ ports:
 		+ container.devices[0].container_path: /dev/data
 		+ container.devices[0].host_path: /dev/sdb
 		+ container.devices[0].permissions: mrw`},
-	{covers: "Container.LivenessProbe", yaml: `livenessProbe: {exec: {command: [live]}}`, by: "internal/probe"},
-	{covers: "Container.ReadinessProbe", yaml: `readinessProbe: {exec: {command: [ready]}}`, by: "internal/probe"},
-	{covers: "Container.StartupProbe", yaml: `startupProbe: {exec: {command: [started]}}`, by: "internal/probe"},
-	{covers: "Container.Lifecycle Lifecycle.PreStop", yaml: `lifecycle: {preStop: {exec: {command: [bye]}}}`, by: "internal/handler", want: `
+	{covers: "Container.LivenessProbe", yaml: `livenessProbe: {exec: {command: [live]}}`, by: "internal/worker/probe"},
+	{covers: "Container.ReadinessProbe", yaml: `readinessProbe: {exec: {command: [ready]}}`, by: "internal/worker/probe"},
+	{covers: "Container.StartupProbe", yaml: `startupProbe: {exec: {command: [started]}}`, by: "internal/worker/probe"},
+	{covers: "Container.Lifecycle Lifecycle.PreStop", yaml: `lifecycle: {preStop: {exec: {command: [bye]}}}`, by: "internal/worker/handler", want: `
 		+ container.annotations.[io.kubernetes.container.preStopHandler]: {"exec":{"command":["bye"]}}`},
-	{covers: "Lifecycle.PostStart", yaml: `lifecycle: {postStart: {exec: {command: [hello]}}}`, by: "internal/handler"},
+	{covers: "Lifecycle.PostStart", yaml: `lifecycle: {postStart: {exec: {command: [hello]}}}`, by: "internal/worker/handler"},
 	{covers: "Lifecycle.StopSignal", yaml: `lifecycle: {stopSignal: SIGRTMIN+1}`, want: `
 		- container.stop_signal: RUNTIME_DEFAULT
 		+ container.stop_signal: SIGRTMINPLUS1`},
 	{covers: "Container.TerminationMessagePath", yaml: `terminationMessagePath: /dev/end`, by: "internal/volume", want: `
 		- container.annotations.[io.kubernetes.container.terminationMessagePath]:
 		+ container.annotations.[io.kubernetes.container.terminationMessagePath]: /dev/end`},
-	{covers: "Container.TerminationMessagePolicy", yaml: `terminationMessagePolicy: FallbackToLogsOnError`, by: "internal/termination", want: `
+	{covers: "Container.TerminationMessagePolicy", yaml: `terminationMessagePolicy: FallbackToLogsOnError`, by: "internal/runtime/logs", want: `
 		- container.annotations.[io.kubernetes.container.terminationMessagePolicy]:
 		+ container.annotations.[io.kubernetes.container.terminationMessagePolicy]: FallbackToLogsOnError`},
-	{covers: "Container.ImagePullPolicy", yaml: `imagePullPolicy: Always`, by: "internal/image"},
+	{covers: "Container.ImagePullPolicy", yaml: `imagePullPolicy: Always`, by: "internal/image/pull"},
 	{covers: "Container.SecurityContext", yaml: `securityContext: {readOnlyRootFilesystem: true}`, want: `
 		- container.linux.security_context.readonly_rootfs: false
 		+ container.linux.security_context.readonly_rootfs: true`},

@@ -1,16 +1,8 @@
 package translate_test
 
-import (
-	"testing"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/translate"
-)
+import "testing"
 
 func TestPodSecurityContextFields(t *testing.T) { play(t, podSecurityFields, podSecurity) }
-
-func allowSomaxconn(s *translate.Settings, _ *translate.ContainerInput) {
-	s.AllowedUnsafeSysctls = []string{"net.core.*"}
-}
 
 var podSecurityFields = []row{
 	{covers: "PodSecurityContext.SELinuxOptions", yaml: `seLinuxOptions: {level: l}`, want: `
@@ -22,7 +14,7 @@ var podSecurityFields = []row{
 		+ container.linux.security_context.selinux_options.role:
 		+ container.linux.security_context.selinux_options.type:
 		+ container.linux.security_context.selinux_options.user:`},
-	{covers: "PodSecurityContext.WindowsOptions", yaml: `windowsOptions: {runAsUserName: a}`, by: "internal/runtime/translate/unsupported"},
+	{covers: "PodSecurityContext.WindowsOptions", yaml: `windowsOptions: {runAsUserName: a}`, by: "internal/runtime/translate"},
 	{covers: "PodSecurityContext.RunAsUser", yaml: `runAsUser: 5`, want: `
 		+ sandbox.linux.security_context.run_as_user.value: 5
 		+ container.linux.security_context.run_as_user.value: 5`},
@@ -56,11 +48,10 @@ var podSecurityFields = []row{
 	{covers: "PodSecurityContext.Sysctls Sysctl.Name Sysctl.Value", yaml: `
 sysctls:
 - {name: net/ipv4/tcp_syncookies, value: "0"}
-- {name: net.core.somaxconn, value: "1024"}`, with: allowSomaxconn, want: `
+- {name: net.core.somaxconn, value: "1024"}`, want: `
 		- sandbox.linux.sysctls: {}
 		+ sandbox.linux.sysctls.[net.core.somaxconn]: 1024
 		+ sandbox.linux.sysctls.[net.ipv4.tcp_syncookies]: 0`},
-	{covers: "PodSecurityContext.Sysctls", yaml: `sysctls: [{name: net.core.somaxconn, value: "1"}]`, err: "SysctlForbidden"},
 	{covers: "PodSecurityContext.FSGroupChangePolicy", yaml: `fsGroupChangePolicy: OnRootMismatch`, by: "internal/volume"},
 	{covers: "PodSecurityContext.SeccompProfile", yaml: `seccompProfile: {type: RuntimeDefault}`, want: `
 		- container.linux.security_context.seccomp.profile_type: Unconfined

@@ -49,7 +49,7 @@ var securityFields = []row{
 		+ container.linux.security_context.selinux_options.type:
 		+ container.linux.security_context.selinux_options.user:`},
 	{covers: "SecurityContext.WindowsOptions WindowsSecurityContextOptions.GMSACredentialSpecName WindowsSecurityContextOptions.GMSACredentialSpec WindowsSecurityContextOptions.RunAsUserName WindowsSecurityContextOptions.HostProcess",
-		yaml: `windowsOptions: {gmsaCredentialSpecName: a, gmsaCredentialSpec: b, runAsUserName: c, hostProcess: true}`, by: "internal/runtime/translate/unsupported"},
+		yaml: `windowsOptions: {gmsaCredentialSpecName: a, gmsaCredentialSpec: b, runAsUserName: c, hostProcess: true}`, by: "internal/runtime/translate"},
 	{covers: "SecurityContext.RunAsUser", yaml: `runAsUser: 5`, want: `
 		+ container.linux.security_context.run_as_user.value: 5`},
 	{covers: "SecurityContext.RunAsUser", yaml: `runAsUser: 0`, spec: `securityContext: {runAsUser: 7}`, want: `

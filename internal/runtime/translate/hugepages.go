@@ -4,8 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/grant"
-	"github.com/deckhand-node/deckhand/internal/memunits"
+	"github.com/deckhand-node/deckhand/internal/kit/units"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // hugePageLimits bounds the use of every size of huge pages that the node can
@@ -15,8 +15,8 @@ func hugePageLimits(s *Settings, p *v1.Pod, c *v1.Container) []*runtimeapi.Hugep
 		return nil
 	}
 	asked := map[string]int64{}
-	for name, q := range grant.ContainerLimits(p, c.Resources.Limits) {
-		if size, ok := memunits.HugePageSize(name); ok {
+	for name, q := range allocated.ContainerLimits(p, c.Resources.Limits) {
+		if size, ok := units.HugePageSize(name); ok {
 			asked[size] = q.Value()
 		}
 	}

@@ -1,9 +1,10 @@
-// Package translate turns pods into the CRI's configurations and what the
-// runtime tells back into the nouns of internal/pod. It is pure: no I/O, no clock.
+// Package translate turns pods into the CRI's configurations, and what the runtime answers into
+// the nouns of internal/pod. It knows what a pod says about seccomp, AppArmor, SELinux and
+// sysctls in the runtime's terms, and lists the fields that this build doesn't act on. It is
+// pure: no I/O, no clock.
 //
-// Names, labels, annotations and log paths are those of the kubelet, so that
-// crictl, log shippers and a kubelet that ran here before (or will run after)
-// understand them.
+// Names, labels, annotations and log paths are those of the kubelet, so that crictl, log
+// shippers and a kubelet that ran here before (or will run after) understand them.
 package translate
 
 import (
@@ -13,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/loglayout"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
 // Annotations of a container as the kubelet writes them.
@@ -32,14 +33,14 @@ const (
 const (
 	// AnnotationBackoff is how long a restart waits after this instance ended, as a Go duration.
 	AnnotationBackoff = "deckhand.io/restart-backoff"
-	// AnnotationImage is the image as the pod asked for it: runtimes tell a resolved one instead.
+	// AnnotationImage is the image as the pod asked for it: runtimes report a resolved one instead.
 	AnnotationImage = "deckhand.io/image"
 	// AnnotationResources are the requests and limits it was made with, as JSON; not written if there are none.
 	AnnotationResources = "deckhand.io/resources"
 	// AnnotationPodLimits are the limits of the pod as a whole at that time, as JSON; not written if there are none.
 	AnnotationPodLimits = "deckhand.io/pod-limits"
-	// AnnotationHushed is on containers of which Hushed is true, with an empty value.
-	AnnotationHushed = "deckhand.io/hushed"
+	// AnnotationRedacted is on containers of which Redacted is true, with an empty value.
+	AnnotationRedacted = "deckhand.io/hushed"
 )
 
 // Identity names a pod among those of all times.
@@ -52,7 +53,7 @@ type Identity struct {
 // LogDirectory is the folder of a pod's container logs under podLogsDir, which
 // the CRI calls the sandbox's log directory.
 func LogDirectory(podLogsDir string, id Identity) string {
-	return filepath.Join(podLogsDir, loglayout.Folder(id.Namespace, id.Name, id.UID))
+	return filepath.Join(podLogsDir, layout.PodFolder(id.Namespace, id.Name, id.UID))
 }
 
 func identityOf(p *v1.Pod) Identity {

@@ -6,8 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/grant"
-	"github.com/deckhand-node/deckhand/internal/memunits"
+	"github.com/deckhand-node/deckhand/internal/kit/units"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // Files of cgroup v2.
@@ -55,12 +55,12 @@ func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
 	if factor == 0 {
 		factor = defaultThrottling
 	}
-	limits := grant.ContainerLimits(p, c.Resources.Limits)
+	limits := allocated.ContainerLimits(p, c.Resources.Limits)
 	limit := limits.Memory().Value()
 	if limit == 0 {
 		limit = q.Allocatable
 	}
-	if high := memunits.High(request, limit, factor, int64(os.Getpagesize())); high > 0 {
+	if high := units.High(request, limit, factor, int64(os.Getpagesize())); high > 0 {
 		set[memoryHigh] = strconv.FormatInt(high, 10)
 	}
 }

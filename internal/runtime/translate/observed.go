@@ -68,7 +68,7 @@ func Container(c *runtimeapi.Container) (id Identity, out pod.Container, ok bool
 }
 
 // ContainerStatus reads a container's status; ok is as with Sandbox. The CRI
-// doesn't tell the sandbox with it: the caller has to know.
+// doesn't report the sandbox with it: the caller has to know.
 func ContainerStatus(st *runtimeapi.ContainerStatus, sandboxID string) (id Identity, out pod.Container, ok bool) {
 	return ContainerUpdate(st, sandboxID, nil)
 }
@@ -84,9 +84,9 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID string, known *po
 	if known == nil || known.ID != out.ID {
 		known = &pod.Container{}
 	}
-	out.Made, out.Told = known.Made, told(st, known.Told)
-	if out.Made == nil {
-		out.Made = made(st.GetAnnotations())
+	out.CreatedWith, out.RuntimeReported = known.CreatedWith, runtimeReported(st, known.RuntimeReported)
+	if out.CreatedWith == nil {
+		out.CreatedWith = createdWith(st.GetAnnotations())
 	}
 	out.SandboxID = sandboxID
 	out.State = containerState(st.GetState())
@@ -94,7 +94,7 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID string, known *po
 	out.StartedAt = nanoTime(st.GetStartedAt())
 	out.FinishedAt = nanoTime(st.GetFinishedAt())
 	out.ExitCode = st.GetExitCode()
-	out.Reason, out.Message = st.GetReason(), runtimeMessage(st)
+	out.Reason, out.Message = pod.Reason(st.GetReason()), runtimeMessage(st)
 	out.ImageRef = st.GetImageRef()
 	out.LogPath = st.GetLogPath()
 	if inside := st.GetAnnotations()[AnnotationTerminationMessagePath]; inside != "" {
@@ -166,7 +166,7 @@ func containerState(s runtimeapi.ContainerState) pod.ContainerState {
 }
 
 // nanoTime is zero for times that haven't come, and for the nonsense that
-// containerd tells as the creation time of a sandbox it has just taken down.
+// containerd reports as the creation time of a sandbox it has just taken down.
 func nanoTime(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}

@@ -29,7 +29,7 @@ func TestThereAndBack(t *testing.T) {
 	if !ok || !ok2 || c.Grace == nil || *c.Grace != 20 {
 		t.Fatalf("%v %v %+v", ok, ok2, c)
 	}
-	c.Grace, c.Made, c.Told = nil, nil, nil // see TestMade, TestTold
+	c.Grace, c.CreatedWith, c.RuntimeReported = nil, nil, nil // see TestCreatedWith, TestRuntimeReported
 	equal(t, "container", c, pod.Container{
 		ID: "c", Name: "main", SandboxID: "s", Attempt: 4, State: pod.ContainerExited, CreatedAt: time.Unix(0, 1), StartedAt: time.Unix(0, 2),
 		FinishedAt: time.Unix(0, 3), ExitCode: 137, Reason: "OOMKilled", Message: "m", Image: "example/web:1", ImageRef: "ref", LogPath: "/l",

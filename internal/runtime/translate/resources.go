@@ -7,9 +7,9 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/cpuunits"
-	"github.com/deckhand-node/deckhand/internal/grant"
+	"github.com/deckhand-node/deckhand/internal/kit/units"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // defaultCPUPeriod is KubeletConfiguration's cpuCFSQuotaPeriod where it isn't set.
@@ -28,7 +28,7 @@ const systemNodeCritical = "system-node-critical"
 
 // containerResources is what an instance of the container is made with.
 func containerResources(s *Settings, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
-	r := quantities(s, c.Resources, grant.ContainerLimits(p, c.Resources.Limits))
+	r := quantities(s, c.Resources, allocated.ContainerLimits(p, c.Resources.Limits))
 	r.OomScoreAdj = OOMScoreAdj(p, c, s.MemoryCapacity)
 	r.HugepageLimits = hugePageLimits(s, p, c)
 	s.swap(r, p, c)
@@ -44,12 +44,12 @@ func containerResources(s *Settings, p *v1.Pod, c *v1.Container) *runtimeapi.Lin
 const unlimited = -1
 
 // ResizedResources is the CRI's update that gives a running container c of pod p
-// the requests and limits r (UpdateContainerResources). p has what was granted to it
+// the requests and limits r (UpdateContainerResources). p has what was allocated to it
 // as a whole. It sets all that a resize may change: limits that r doesn't have are
 // taken away. What can't be resized is left out, which is to say as it is, the OOM
 // score and huge pages among it (KEP-1287).
 func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
-	u := quantities(s, r, grant.ContainerLimits(p, r.Limits))
+	u := quantities(s, r, allocated.ContainerLimits(p, r.Limits))
 	if u.CpuPeriod != 0 && u.CpuQuota == 0 {
 		u.CpuQuota = unlimited
 	}
@@ -91,7 +91,7 @@ func quantities(s *Settings, own v1.ResourceRequirements, limits v1.ResourceList
 		request = own.Limits[v1.ResourceCPU]
 	}
 	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          cpuunits.Shares(request.MilliValue()),
+		CpuShares:          units.Shares(request.MilliValue()),
 		MemoryLimitInBytes: limits.Memory().Value(),
 	}
 	if !s.NoCPUQuota {
@@ -100,7 +100,7 @@ func quantities(s *Settings, own v1.ResourceRequirements, limits v1.ResourceList
 			period = defaultCPUPeriod
 		}
 		r.CpuPeriod = period.Microseconds()
-		r.CpuQuota = cpuunits.Quota(limits.Cpu().MilliValue(), r.CpuPeriod)
+		r.CpuQuota = units.Quota(limits.Cpu().MilliValue(), r.CpuPeriod)
 	}
 	return r
 }

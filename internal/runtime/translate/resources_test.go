@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/deckhand-node/deckhand/internal/grant"
-	"github.com/deckhand-node/deckhand/internal/memunits"
+	"github.com/deckhand-node/deckhand/internal/kit/units"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
@@ -238,7 +238,7 @@ func TestContainersNeverSwapMoreThanTheirPod(t *testing.T) {
 				sum += limit
 			}
 		}
-		whole := memunits.SwapShare(grant.PodLimits(p, nil).SwapRequest, s.MemoryCapacity, s.Swap)
+		whole := units.SwapShare(allocated.PodLimits(p, nil).SwapRequest, s.MemoryCapacity, s.Swap)
 		if sum > whole || whole > s.Swap {
 			t.Fatalf("containers may swap %d, the pod %d, all %d", sum, whole, s.Swap)
 		}

@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/runtime/translate/sysctls"
-	"github.com/deckhand-node/deckhand/internal/userns"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
 // Limits of a host name: a label (RFC 1123) for a pod's own, and what Linux takes for a qualified one.
@@ -30,20 +30,12 @@ type SandboxInput struct {
 	CgroupParent string
 	// Users are the host's IDs that the pod has; for hostUsers false only, and needed there.
 	Users *userns.Range
-	// Made says that the sandbox is there, and this is to make a container in it:
-	// what it may ask for was decided then.
-	Made bool
 }
 
 // SandboxConfig is the CRI's configuration of a pod sandbox. It fails only if
-// the pod can't have the host name, the sysctls or the users it asks for.
+// the pod can't have the host name or the users it asks for.
 func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	p := in.Pod
-	if !in.Made {
-		if err := s.sysctlPolicy().Check(p); err != nil {
-			return nil, err
-		}
-	}
 	security, err := sandboxSecurity(p, in.Users)
 	if err != nil {
 		return nil, err
@@ -63,7 +55,7 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    in.CgroupParent,
 			SecurityContext: security,
-			Sysctls:         sysctls.Of(p),
+			Sysctls:         sysctls(p),
 			Resources:       podResources(s, p),
 		},
 	}
@@ -143,4 +135,17 @@ func protocol(p v1.Protocol) runtimeapi.Protocol {
 	default:
 		return runtimeapi.Protocol_TCP
 	}
+}
+
+// sysctls are the pod's, by their names with dots.
+func sysctls(p *v1.Pod) map[string]string {
+	sc := p.Spec.SecurityContext
+	if sc == nil || len(sc.Sysctls) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(sc.Sysctls))
+	for _, s := range sc.Sysctls {
+		out[sysctl.NormalizeName(s.Name)] = s.Value
+	}
+	return out
 }

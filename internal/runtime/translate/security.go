@@ -7,8 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/runtime/translate/profiles"
-	"github.com/deckhand-node/deckhand/internal/userns"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
 // namespaces are the same for a sandbox and the containers in it.
@@ -67,7 +66,7 @@ func sandboxSecurity(p *v1.Pod, users *userns.Range) (*runtimeapi.LinuxSandboxSe
 		SupplementalGroupsPolicy: groupsPolicy(p),
 	}
 	if sc := p.Spec.SecurityContext; sc != nil {
-		out.SelinuxOptions = profiles.SELinux(sc.SELinuxOptions)
+		out.SelinuxOptions = selinuxOption(sc.SELinuxOptions)
 		if sc.RunAsUser != nil {
 			// The CRI takes a group only together with a user.
 			out.RunAsUser, out.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
@@ -132,7 +131,7 @@ func containerSecurity(s *Settings, in ContainerInput) (*runtimeapi.LinuxContain
 		// Validation refuses to deny escalation to who has all privileges anyway (API
 		// comment); where that isn't so, it is denied.
 		NoNewPrivs:               sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
-		SelinuxOptions:           profiles.SELinux(first(sc.SELinuxOptions, psc.SELinuxOptions)),
+		SelinuxOptions:           selinuxOption(first(sc.SELinuxOptions, psc.SELinuxOptions)),
 		SupplementalGroups:       withGroups(supplementalGroups(p), in.Groups),
 		SupplementalGroupsPolicy: groupsPolicy(p),
 	}
@@ -150,16 +149,16 @@ func containerSecurity(s *Settings, in ContainerInput) (*runtimeapi.LinuxContain
 
 func setProfiles(s *Settings, in ContainerInput, out *runtimeapi.LinuxContainerSecurityContext) (err error) {
 	sc, psc := contexts(in.Pod, in.Container)
-	if out.Apparmor, err = profiles.AppArmor(in.Pod, in.Container, s.AppArmorLoaded); err != nil {
+	if out.Apparmor, err = appArmorProfile(in.Pod, in.Container, s.AppArmorLoaded); err != nil {
 		return err
 	}
 	if out.Privileged {
 		// "Privileged containers always run as Unconfined"
 		// (https://kubernetes.io/docs/tutorials/security/seccomp/).
-		out.Seccomp = profiles.Unconfined()
+		out.Seccomp = unconfined()
 		return nil
 	}
-	out.Seccomp, err = profiles.Seccomp(first(sc.SeccompProfile, psc.SeccompProfile), s.SeccompRoot, s.SeccompDefault)
+	out.Seccomp, err = seccompProfile(first(sc.SeccompProfile, psc.SeccompProfile), s.SeccompRoot, s.SeccompDefault)
 	return err
 }
 

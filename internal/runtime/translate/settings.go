@@ -15,17 +15,9 @@ type Settings struct {
 	// SeccompDefault gives containers that name no profile RuntimeDefault instead of
 	// Unconfined (KubeletConfiguration seccompDefault).
 	SeccompDefault bool
-	// AppArmor says that the host's kernel enforces AppArmor profiles; a pod that asks for one is refused otherwise.
-	AppArmor bool
 	// AppArmorLoaded reports whether the host has loaded a profile of that name; nil
 	// leaves finding out to the runtime.
 	AppArmorLoaded func(profile string) (bool, error)
-	// AllowedUnsafeSysctls are names, or beginnings that end in "*", of what pods may
-	// set beyond the safe ones (KubeletConfiguration allowedUnsafeSysctls).
-	AllowedUnsafeSysctls []string
-	// KernelVersion is the host's, as uname tells it: some sysctls are safe only since
-	// some version. Empty counts as the newest.
-	KernelVersion string
 	// MaskedPaths are hidden from containers beside the usual ones: what only this
 	// host has, such as the CPUs' thermal_throttle folders.
 	MaskedPaths []string

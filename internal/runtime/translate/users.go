@@ -8,7 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/userns"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
 // ErrNonRoot says that a container that must not run as root would, or might.
@@ -95,14 +96,8 @@ func withGroups(groups, more []int64) []int64 {
 	return groups
 }
 
-// strictGroups says that the image's /etc/group isn't to add any groups.
-func strictGroups(p *v1.Pod) bool {
-	sc := p.Spec.SecurityContext
-	return sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
-}
-
 func groupsPolicy(p *v1.Pod) runtimeapi.SupplementalGroupsPolicy {
-	if strictGroups(p) {
+	if pod.StrictGroups(p) {
 		return runtimeapi.SupplementalGroupsPolicy_Strict
 	}
 	return runtimeapi.SupplementalGroupsPolicy_Merge

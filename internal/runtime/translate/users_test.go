@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
-	"github.com/deckhand-node/deckhand/internal/userns"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
 func TestNeedsImageUser(t *testing.T) {
@@ -35,7 +35,7 @@ func TestNeedsImageUser(t *testing.T) {
 	}
 }
 
-func TestNonRootIsTold(t *testing.T) {
+func TestNonRootIsReported(t *testing.T) {
 	p := webPod()
 	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: ptr.To(true)}
 	_, err := translate.ContainerConfig(settings(), translate.ContainerInput{Pod: p, Container: &p.Spec.Containers[0]})

@@ -1,29 +1,12 @@
-// Package binder gives PersistentVolumeClaims their PersistentVolumes where no API server
-// does: on one node, both from manifests, without StorageClasses.
+// Package binder gives PersistentVolumeClaims their PersistentVolumes where no API server does:
+// on one node, both from manifests, without StorageClasses.
 //
 // A claim is bound when the first pod that uses it is prepared (what a StorageClass calls
-// WaitForFirstConsumer), to a volume that this node can use. It stays with that volume,
-// however often the agent is restarted and whatever is edited: a claim is never moved to
-// another volume, and no volume is given to two claims. Edits that contradict a binding are
-// told to the pods that are prepared from then on, which wait. What is bound is on disk
-// before a pod gets to see it.
-//
-// Nothing here makes volumes, grows them or deletes what is in them. Every volume is kept as
-// the reclaim policy Retain says, those of the policies Delete and Recycle with a warning:
-//
-//   - A claim whose manifest is gone has released its volume, which nobody gets but a claim of
-//     the same namespace and name. Where an API server tells claims apart by UID, here a manifest
-//     that comes back is the same claim: manifests come and go with a file that is moved or
-//     restored.
-//     It stays bound while a pod that uses it is left, whatever becomes of the manifests (the API's finalizer
-//     kubernetes.io/pvc-protection); new pods wait for the manifest.
-//   - The claim of an ephemeral volume (KEP-1698) is its pod's alone, and gone with it. Nobody
-//     gets what it has released.
-//   - A released volume is anybody's once its manifest was gone, too, and no pod was left that uses it, for as long
-//     as it takes the binder to see that. So people say that its data may be had, or are no more. If both come
-//     back, because a file with all of them was moved away for a while, they are bound as before, unless another
-//     claim got the volume meanwhile for want of others.
-//   - A volume whose manifest is gone while that of its claim isn't is missed: the claim waits for it.
+// WaitForFirstConsumer), to a volume that this node can use. It stays with that volume, however
+// often the agent is restarted and whatever is edited: a claim is never moved to another
+// volume, and no volume is given to two claims. Pods that are prepared after an edit that
+// contradicts a binding wait, with the reason. What is bound is on disk before a pod gets to
+// see it.
 package binder
 
 import (
@@ -38,14 +21,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
 // Objects are the claims and volumes there are; what it returns is read-only. The error
-// for one that isn't there fits k8s.io/apimachinery/pkg/api/errors.IsNotFound, and objects.ErrRefused if a manifest
-// defines it nevertheless; that for one of which it isn't known yet wraps objects.ErrReading. objects.Live fits.
+// for one that isn't there fits k8s.io/apimachinery/pkg/api/errors.IsNotFound, and object.ErrRefused if a manifest
+// defines it nevertheless; that for one of which it isn't known yet wraps object.ErrReading. object.Live fits.
 type Objects interface {
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
@@ -69,7 +52,23 @@ type Config struct {
 	Recorder   Recorder
 }
 
-// Binder binds claims to volumes. Safe for concurrent use.
+// Binder binds claims to volumes. It is safe for concurrent use.
+//
+// It makes no volumes, doesn't grow them and doesn't delete what is in them. Every volume is
+// kept as the reclaim policy Retain says, those of the policies Delete and Recycle with a warning:
+//
+//   - A claim whose manifest is gone has released its volume, which only a claim of the same
+//     namespace and name can get. Where an API server tells claims apart by UID, here a manifest
+//     that comes back is the same claim: manifests come and go with a file that is moved or
+//     restored. The claim stays bound while a pod that uses it is left, whatever becomes of the
+//     manifests (the API's finalizer kubernetes.io/pvc-protection); new pods wait for the manifest.
+//   - The claim of an ephemeral volume (KEP-1698) belongs to its pod alone, and goes with it. No
+//     claim gets what it has released.
+//   - A released volume is free once its manifest was gone, too, and no pod was left that uses
+//     it, for as long as it takes the binder to see that: so people say that its data may be
+//     had, or are no more. If both come back, because a file with all of them was moved away for
+//     a while, they are bound as before, unless another claim got the volume meanwhile.
+//   - A claim waits for a volume whose manifest is gone while its own isn't.
 type Binder struct {
 	conf Config
 	log  logr.Logger
@@ -99,7 +98,7 @@ type request struct {
 func (r request) awaits(format string, args ...any) error { return r.id.awaits(format, args...) }
 
 func (id claimID) awaits(format string, args ...any) error {
-	return volume.Awaits(id.String(), "%s: %w", id, fmt.Errorf(format, args...))
+	return volume.Awaits(id.object(), "%s: %w", id, fmt.Errorf(format, args...))
 }
 
 // Bind returns the claim that is behind a volume of the pod (persistentVolumeClaim or
@@ -115,7 +114,7 @@ func (b *Binder) Bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.Persist
 		return nil, nil, err
 	}
 	if fresh {
-		b.tell(p, r, pv)
+		b.recordEvent(p, r, pv)
 	}
 	return r.claim, pv, nil
 }
@@ -142,7 +141,7 @@ func (b *Binder) use(had binding, uid types.UID) error {
 	if len(next.Users) == len(had.Users) {
 		return nil
 	}
-	if err := b.keep(b.bound.with(next)); err != nil {
+	if err := b.save(b.bound.with(next)); err != nil {
 		return fmt.Errorf("%s is bound to PersistentVolume %s, but isn't given to the pod: %w", had.Claim, had.Volume, err)
 	}
 	return nil
@@ -163,7 +162,7 @@ func (b *Binder) fromManifest(ctx context.Context, namespace, name string) (requ
 	id := claimID{Namespace: namespace, Name: name}
 	c, err := b.conf.Objects.PersistentVolumeClaim(ctx, namespace, name)
 	if err != nil {
-		return request{}, volume.Awaits(id.String(), "%w", err)
+		return request{}, volume.Awaits(id.object(), "%w", err)
 	}
 	r := request{id, c}
 	if _, bound := b.bound.of(id); bound {
@@ -220,7 +219,7 @@ func (b *Binder) first(ctx context.Context, r request, uid types.UID) (*v1.Persi
 	if err != nil {
 		return nil, err
 	}
-	if err := b.keep(b.bound.with(binding{Volume: pv.Name, Claim: r.id}.usedBy(uid))); err != nil {
+	if err := b.save(b.bound.with(binding{Volume: pv.Name, Claim: r.id}.usedBy(uid))); err != nil {
 		return nil, fmt.Errorf("%s fits PersistentVolume %s, but isn't bound to it: %w", r.id, pv.Name, err)
 	}
 	return pv, nil
@@ -250,7 +249,7 @@ func (b *Binder) withoutRecord(ctx context.Context, r request, pvs []*v1.Persist
 			}
 		}
 	}
-	return nil, r.awaits("it can't be told which PersistentVolume is its own: %w", b.unknown)
+	return nil, r.awaits("it isn't known which PersistentVolume is its own: %w", b.unknown)
 }
 
 // Tidy lets go of volumes that were released, that no pod uses and whose manifests are gone. It is to be called
@@ -268,7 +267,7 @@ func (b *Binder) letGo(ctx context.Context) error {
 		return nil
 	}
 	pvs, err := b.conf.Objects.PersistentVolumes(ctx)
-	if errors.Is(err, objects.ErrReading) {
+	if errors.Is(err, object.ErrReading) {
 		return nil
 	}
 	if err != nil {
@@ -288,7 +287,7 @@ func (b *Binder) tidy(ctx context.Context, pvs []*v1.PersistentVolume) error {
 	if !changed {
 		return nil
 	}
-	if err := b.keep(next); err != nil {
+	if err := b.save(next); err != nil {
 		return fmt.Errorf("PersistentVolumes that no manifest defines any more can't be let go: %w", err)
 	}
 	return nil
@@ -310,10 +309,10 @@ func (b *Binder) missing(ctx context.Context, name string) bool {
 }
 
 // gone reports whether no manifest defines what wasn't to be had; a mistake in one takes nothing away.
-func gone(err error) bool { return apierrors.IsNotFound(err) && !errors.Is(err, objects.ErrRefused) }
+func gone(err error) bool { return apierrors.IsNotFound(err) && !errors.Is(err, object.ErrRefused) }
 
 // Forget says that a pod is gone: it uses no claim any more, and the claims of its ephemeral volumes
-// are gone with it. It is to be called before everything else that tells of the pod is deleted, and again after an
+// are gone with it. It is to be called before everything else that records the pod is deleted, and again after an
 // error.
 func (b *Binder) Forget(ctx context.Context, uid types.UID) error {
 	b.mu.Lock()
@@ -322,7 +321,7 @@ func (b *Binder) Forget(ctx context.Context, uid types.UID) error {
 	if !changed {
 		return nil
 	}
-	if err := b.keep(next); err != nil {
+	if err := b.save(next); err != nil {
 		return fmt.Errorf("the claims of the pod with UID %s can't be let go: %w", uid, err)
 	}
 	if err := b.letGo(ctx); err != nil { // which the pod needn't wait for: it is tried again by Tidy
@@ -338,12 +337,12 @@ func (b *Binder) Pods() []types.UID {
 	return b.bound.pods()
 }
 
-// tell tells that a claim was bound, and of what people may expect of its volume in vain.
-func (b *Binder) tell(p *v1.Pod, r request, pv *v1.PersistentVolume) {
+// recordEvent reports that a claim was bound, and of what people may expect of its volume in vain.
+func (b *Binder) recordEvent(p *v1.Pod, r request, pv *v1.PersistentVolume) {
 	b.log.V(2).Info("Claim bound", "claim", r.id.Namespace+"/"+r.id.Name, "persistentVolume", pv.Name, "podUID", p.UID)
 	switch policy := pv.Spec.PersistentVolumeReclaimPolicy; policy {
 	case v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRecycle:
-		b.conf.Recorder.Event(p, pod.Event{Type: v1.EventTypeWarning, Reason: "VolumeIsRetained", Message: fmt.Sprintf(
+		b.conf.Recorder.Event(p, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonVolumeIsRetained, Message: fmt.Sprintf(
 			"PersistentVolume %s, which %s is bound to, has the reclaim policy %s, but nothing deletes data here: it is kept as Retain says",
 			pv.Name, r.id, policy)})
 	}

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -39,7 +39,7 @@ func TestAClaimStaysWithItsVolume(t *testing.T) {
 	n.waits(t, user(t, "third"), "third")
 }
 
-func TestEditsThatContradictABindingAreTold(t *testing.T) {
+func TestEditsThatContradictABindingAreReported(t *testing.T) {
 	const stays = "a claim stays with its volume"
 	for name, test := range map[string]struct {
 		edit string
@@ -197,7 +197,7 @@ func TestAnEditWhileVolumesAreLookedAt(t *testing.T) {
 	n.waits(t, user(t, "other"), "other", "a was released by PersistentVolumeClaim default/data, and is kept with its data")
 }
 
-// TestNothingIsLetGoBeforeAllIsKnown: what a source hasn't told yet isn't gone.
+// TestNothingIsLetGoBeforeAllIsKnown: what a source hasn't reported yet isn't gone.
 func TestNothingIsLetGoBeforeAllIsKnown(t *testing.T) {
 	n := start(t)
 	n.define(t, pv("a", "1Gi")+pvc("data", "1Gi")+pvc("other", "1Gi"))
@@ -213,14 +213,14 @@ func TestNothingIsLetGoBeforeAllIsKnown(t *testing.T) {
 	n.sync(false)
 	n.tidy(t)
 	_, err := n.bind(t, user(t, "data"))
-	if !errors.Is(err, objects.ErrReading) {
+	if !errors.Is(err, object.ErrReading) {
 		t.Errorf("a claim that isn't known: %v", err)
 	}
 	n.define(t, pvc("data", "1Gi"))
-	if _, err := n.bind(t, user(t, "data")); !errors.Is(err, objects.ErrReading) {
+	if _, err := n.bind(t, user(t, "data")); !errors.Is(err, object.ErrReading) {
 		t.Errorf("a volume that isn't known: %v", err)
 	}
-	if _, err := n.bind(t, user(t, "other")); !errors.Is(err, objects.ErrReading) {
+	if _, err := n.bind(t, user(t, "other")); !errors.Is(err, object.ErrReading) {
 		t.Errorf("volumes that aren't all known: %v", err)
 	}
 	n.define(t, pv("a", "1Gi"))

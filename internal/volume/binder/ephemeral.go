@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/storage/ephemeral"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // fromTemplate is the claim of an ephemeral volume. KEP-1698 wants a claim of that name that
@@ -36,7 +36,7 @@ func (b *Binder) fromTemplate(ctx context.Context, p *v1.Pod, v *v1.Volume) (req
 func claimOf(p *v1.Pod, v *v1.Volume) *v1.PersistentVolumeClaim {
 	template := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
 	c := &v1.PersistentVolumeClaim{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-	c.SetGroupVersionKind(objects.PersistentVolumeClaim.GroupVersionKind())
+	c.SetGroupVersionKind(object.PersistentVolumeClaim.GroupVersionKind())
 	c.Namespace, c.Name = p.Namespace, ephemeral.VolumeClaimName(p, v)
 	sum := sha256.Sum256(fmt.Appendf(nil, "pod:%s\nvolume:%s\n", p.UID, v.Name))
 	c.UID = types.UID(hex.EncodeToString(sum[:16]))

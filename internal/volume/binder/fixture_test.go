@@ -15,12 +15,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/desired/static"
-	"github.com/deckhand-node/deckhand/internal/manifest"
-	"github.com/deckhand-node/deckhand/internal/objects"
-	"github.com/deckhand-node/deckhand/internal/objects/objectspec"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/podspec"
+	"github.com/deckhand-node/deckhand/internal/pod/manifest"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/binder"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
@@ -42,18 +41,18 @@ type node struct {
 	*binder.Binder
 
 	mu      sync.Mutex
-	defined map[objects.Key]*objects.Desired
+	defined map[object.Key]*object.Desired
 	// refused are objects whose manifests have mistakes, and where they are.
-	refused map[objects.Key]string
+	refused map[object.Key]string
 	synced  bool
 	events  []string
 	// listed, if there is one, is called each time after volumes were listed.
 	listed func()
 }
 
-// listing tells of each list of volumes.
+// listing reports each list of volumes.
 type listing struct {
-	*objects.Live
+	*object.Live
 	n *node
 }
 
@@ -66,7 +65,7 @@ func (l listing) PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume,
 }
 
 func newNode(dir string) *node {
-	n := &node{dir: dir, defined: map[objects.Key]*objects.Desired{}, synced: true}
+	n := &node{dir: dir, defined: map[object.Key]*object.Desired{}, synced: true}
 	n.Binder = n.new()
 	return n
 }
@@ -80,7 +79,7 @@ func start(t *testing.T) *node {
 
 func (n *node) new() *binder.Binder {
 	return binder.New(binder.Config{
-		Dir: n.dir, Objects: listing{objects.NewLive(n.current), n}, Recorder: n,
+		Dir: n.dir, Objects: listing{object.NewLive(n.current), n}, Recorder: n,
 		NodeLabels: map[string]string{v1.LabelHostname: "node1", "disk": "ssd"},
 	}, logr.Discard())
 }
@@ -94,14 +93,14 @@ func (n *node) restart(t errorer) {
 	}
 }
 
-func (n *node) current() *objects.Set {
+func (n *node) current() *object.Set {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	list := make([]*objects.Desired, 0, len(n.defined))
+	list := make([]*object.Desired, 0, len(n.defined))
 	for _, d := range n.defined {
 		list = append(list, d)
 	}
-	return objects.NewSet(list, n.synced).WithRefused(n.refused)
+	return object.NewSet(list, n.synced).WithRefused(n.refused)
 }
 
 func (n *node) Event(p *v1.Pod, e pod.Event) {
@@ -117,28 +116,28 @@ func (n *node) define(t errorer, text string) {
 		if d.Object == nil || len(d.Errors) > 0 {
 			t.Fatalf("%s: %v", text, d.Errors)
 		}
-		static.CleanObject(d.Object)
-		static.ObjectIdentity{Node: "node1"}.Apply(d.Object)
-		objectspec.SetDefaults(d.Object)
-		if errs := objectspec.Validate(d.Object); len(errs) > 0 {
+		reader.CleanObject(d.Object)
+		reader.ObjectIdentity{Node: "node1"}.Apply(d.Object)
+		spec.SetObjectDefaults(d.Object)
+		if errs := spec.ValidateObject(d.Object); len(errs) > 0 {
 			t.Fatalf("%s: %v", text, errs.ToAggregate())
 		}
-		one := objects.NewDesired(d.Object, pod.SourceFile, "x.yaml")
+		one := object.NewDesired(d.Object, pod.SourceFile, "x.yaml")
 		n.mu.Lock()
 		n.defined[one.Key()] = one
 		n.mu.Unlock()
 	}
 }
 
-func claimKey(name string) objects.Key {
-	return objects.Key{Kind: objects.PersistentVolumeClaim, Namespace: "default", Name: name}
+func claimKey(name string) object.Key {
+	return object.Key{Kind: object.PersistentVolumeClaim, Namespace: "default", Name: name}
 }
 
-func volumeKey(name string) objects.Key {
-	return objects.Key{Kind: objects.PersistentVolume, Name: name}
+func volumeKey(name string) object.Key {
+	return object.Key{Kind: object.PersistentVolume, Name: name}
 }
 
-func (n *node) remove(keys ...objects.Key) {
+func (n *node) remove(keys ...object.Key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, k := range keys {
@@ -147,11 +146,11 @@ func (n *node) remove(keys ...objects.Key) {
 }
 
 // refuse has the manifest of these have a mistake, and no others.
-func (n *node) refuse(keys ...objects.Key) {
+func (n *node) refuse(keys ...object.Key) {
 	n.remove(keys...)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.refused = map[objects.Key]string{}
+	n.refused = map[object.Key]string{}
 	for _, k := range keys {
 		n.refused[k] = "/etc/m/x.yaml"
 	}
@@ -192,8 +191,8 @@ func podOf(t errorer, name, uid, volumes string) *v1.Pod {
 	}
 	p := docs[0].Pod
 	p.UID = types.UID(uid)
-	podspec.SetDefaults(p)
-	if errs := podspec.Validate(p); len(errs) > 0 {
+	spec.SetDefaults(p)
+	if errs := spec.Validate(p); len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
 	return p
@@ -240,7 +239,7 @@ func (n *node) waits(t errorer, p *v1.Pod, claim string, why ...string) {
 	t.Helper()
 	got, err := n.bind(t, p)
 	var awaits *volume.AwaitsError
-	if !errors.As(err, &awaits) || awaits.Object != "PersistentVolumeClaim default/"+claim {
+	if !errors.As(err, &awaits) || awaits.Object.String() != "PersistentVolumeClaim default/"+claim {
 		t.Fatalf("bound to %q, %v; want to wait for the claim", got, err)
 	}
 	for _, w := range why {

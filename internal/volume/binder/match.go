@@ -14,8 +14,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// maxTold is of how many volumes it is told why they don't fit.
-const maxTold = 3
+// maxMisfits is how many volumes a message names that don't fit.
+const maxMisfits = 3
 
 // misfit says why a volume isn't one for a claim. A higher rank is nearer to being one.
 type misfit struct {
@@ -26,7 +26,7 @@ type misfit struct {
 
 // pick returns the volume that a claim is to be bound to: the one that it asks for by name,
 // or else one that is reserved for it, or else the one it had before it was let go, or else the smallest that fits,
-// rather one that no other claim had. An error tells of the volumes that come nearest to that.
+// rather one that no other claim had. An error names the volumes that come nearest to that.
 func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	if len(pvs) == 0 {
 		return nil, r.awaits("there is no PersistentVolume for it: no manifest defines any, and nothing here makes them; add one")
@@ -45,7 +45,7 @@ func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume
 		}
 	}
 	if best == nil {
-		return nil, r.awaits("no PersistentVolume fits: %s", told(misfits))
+		return nil, r.awaits("no PersistentVolume fits: %s", misfitText(misfits))
 	}
 	return best, nil
 }
@@ -88,13 +88,13 @@ func (b *Binder) strangeness(r request, pv *v1.PersistentVolume) int {
 	return 2
 }
 
-// told is what is told of volumes that don't fit.
-func told(misfits []misfit) string {
+// misfitText says why volumes don't fit.
+func misfitText(misfits []misfit) string {
 	slices.SortFunc(misfits, func(a, b misfit) int {
 		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.volume, b.volume))
 	})
 	var words []string
-	for _, m := range misfits[:min(len(misfits), maxTold)] {
+	for _, m := range misfits[:min(len(misfits), maxMisfits)] {
 		words = append(words, m.volume+" "+m.why)
 	}
 	if more := len(misfits) - len(words); more > 0 {
@@ -104,7 +104,7 @@ func told(misfits []misfit) string {
 }
 
 // unfit says why a claim can't be bound to a volume; "" if it can. The rank counts the
-// rules that were kept before the first that isn't.
+// rules that were met before the first that isn't.
 func (b *Binder) unfit(ctx context.Context, r request, pv *v1.PersistentVolume) (rank int, why string) {
 	for i, rule := range []func() string{
 		func() string { return otherClass(r.claim, pv) },
@@ -190,7 +190,7 @@ func otherLabels(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 		return ""
 	}
 	selector, err := metav1.LabelSelectorAsSelector(c.Spec.Selector)
-	if err != nil { // which can't be: the claim was judged before
+	if err != nil { // which can't be: the claim was validated before
 		return fmt.Sprintf("can't be compared with the claim's selector: %v", err)
 	}
 	if !selector.Matches(labels.Set(pv.Labels)) {
@@ -207,7 +207,7 @@ func tooSmall(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	return ""
 }
 
-// elsewhere tells if a volume can't be used on this node.
+// elsewhere reports whether a volume can't be used on this node.
 func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return ""
@@ -241,7 +241,7 @@ func (b *Binder) asked(s *v1.NodeSelector) string {
 	return "the node has " + strings.Join(slices.Sorted(maps.Keys(has)), ", ")
 }
 
-// taken tells if another claim has the volume, or is to have it.
+// taken reports whether another claim has the volume, or is to have it.
 func (b *Binder) taken(ctx context.Context, r request, pv *v1.PersistentVolume) string {
 	if had, bound := b.bound[pv.Name]; bound && !had.Former && (had.Claim != r.id || had.Released) {
 		switch {

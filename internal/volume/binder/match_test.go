@@ -64,8 +64,8 @@ func TestWhichVolumeFits(t *testing.T) {
 	}
 }
 
-// TestTheNearestMisfitsAreTold: of many volumes it is told why those don't fit that people may have meant.
-func TestTheNearestMisfitsAreTold(t *testing.T) {
+// TestTheNearestMisfitsAreNamed: of many volumes it is told why those don't fit that people may have meant.
+func TestTheNearestMisfitsAreNamed(t *testing.T) {
 	n := start(t)
 	for i := range 5 {
 		n.define(t, pv(fmt.Sprint("class", i), "1Gi", "storageClassName: x"))

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // history is a node on which anything may happen, and what has to be remembered of that.
@@ -32,11 +32,11 @@ type history struct {
 
 var names = []string{"1", "2", "3", "4"}
 
-func volumeOf(t *rapid.T) objects.Key {
+func volumeOf(t *rapid.T) object.Key {
 	return volumeKey("v" + rapid.SampledFrom(names).Draw(t, "volume"))
 }
 
-func claimOf(t *rapid.T) objects.Key {
+func claimOf(t *rapid.T) object.Key {
 	return claimKey("c" + rapid.SampledFrom(names).Draw(t, "claim"))
 }
 
@@ -51,7 +51,7 @@ func userWithClaim(t *rapid.T, claim string) *v1.Pod {
 	return userOf(t, "uid-user-"+claim+rapid.SampledFrom(names[:2]).Draw(t, "user"), claim)
 }
 
-func (h *history) defines(k objects.Key) bool { return h.current().Get(k) != nil }
+func (h *history) defines(k object.Key) bool { return h.current().Get(k) != nil }
 
 // holder is who has a volume; "" for nobody.
 func (h *history) holder(volume string) string {
@@ -138,7 +138,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 			h.changed(t)
 		},
 		"remove": func(t *rapid.T) {
-			h.remove(rapid.SampledFrom([]func(*rapid.T) objects.Key{volumeOf, claimOf}).Draw(t, "kind")(t))
+			h.remove(rapid.SampledFrom([]func(*rapid.T) object.Key{volumeOf, claimOf}).Draw(t, "kind")(t))
 			h.changed(t)
 		},
 		"all goes, and comes back": func(t *rapid.T) {
@@ -152,7 +152,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 			}
 			h.changed(t)
 			back := h.defined
-			h.defined = map[objects.Key]*objects.Desired{}
+			h.defined = map[object.Key]*object.Desired{}
 			h.changed(t)
 			h.defined = back
 			h.changed(t)

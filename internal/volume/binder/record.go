@@ -12,8 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/atomicfile"
-	"github.com/deckhand-node/deckhand/internal/sealed"
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 const (
@@ -31,8 +32,12 @@ type claimID struct {
 	Pod types.UID `json:"pod,omitempty"`
 }
 
+func (id claimID) object() pod.Object {
+	return pod.Object{Kind: "PersistentVolumeClaim", Namespace: id.Namespace, Name: id.Name}
+}
+
 // String is the claim's name for a person.
-func (id claimID) String() string { return "PersistentVolumeClaim " + id.Namespace + "/" + id.Name }
+func (id claimID) String() string { return id.object().String() }
 
 // binding is a volume and the claim that has it.
 type binding struct {
@@ -144,7 +149,7 @@ func (s bindings) pods() []types.UID {
 func (b *Binder) Restore() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sealed.Sweep(b.path)
+	checkpoint.Sweep(b.path)
 	text, err := os.ReadFile(b.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		b.unknown = nil
@@ -165,7 +170,7 @@ func (b *Binder) Restore() error {
 func refused(path string, why error) error {
 	what := "restore the file from a copy, or have each claim and its volume name each other (spec.volumeName and spec.claimRef), " +
 		"delete the file and restart the agent"
-	if errors.Is(why, sealed.ErrNewer) {
+	if errors.Is(why, checkpoint.ErrNewer) {
 		what = "run that version"
 	}
 	return fmt.Errorf("the record of which volume is whose, %s, can't be used: %w; %s", path, why, what)
@@ -173,7 +178,7 @@ func refused(path string, why error) error {
 
 func parse(text []byte) (bindings, error) {
 	var list []binding
-	if err := sealed.Open(text, version, &list); err != nil {
+	if err := checkpoint.Open(text, version, &list); err != nil {
 		return nil, err
 	}
 	bound := make(bindings, len(list))
@@ -192,10 +197,10 @@ func parse(text []byte) (bindings, error) {
 	return bound, nil
 }
 
-// keep makes these the bindings there are: on disk, and once they are there for good, in memory.
-func (b *Binder) keep(next bindings) error {
+// save makes these the bindings there are: on disk, and once they are there for good, in memory.
+func (b *Binder) save(next bindings) error {
 	list := slices.SortedFunc(maps.Values(next), func(a, b binding) int { return cmp.Compare(a.Volume, b.Volume) })
-	text, err := sealed.Seal(version, list)
+	text, err := checkpoint.Seal(version, list)
 	if err != nil {
 		return fmt.Errorf("the record of which volume is whose can't be encoded: %w", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/deckhand-node/deckhand/internal/sealed"
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -39,7 +39,7 @@ func TestTheRecordIsReadable(t *testing.T) {
 // those that manifests say all of go on.
 func TestARecordThatCannotBeUsedKeepsVolumesFromOthers(t *testing.T) {
 	seal := func(version int, v any) []byte {
-		text, err := sealed.Seal(version, v)
+		text, err := checkpoint.Seal(version, v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestARecordThatCannotBeUsedKeepsVolumesFromOthers(t *testing.T) {
 				t.Fatalf("restored with %v, want %s", err, test.told)
 			}
 			for _, claim := range []string{"data", "named"} {
-				n.waits(t, user(t, claim), claim, "it can't be told which PersistentVolume is its own", test.told)
+				n.waits(t, user(t, claim), claim, "it isn't known which PersistentVolume is its own", test.told)
 			}
 			ephemeral := strings.Replace(scratch, "spec: {", "spec: {volumeName: pods, ", 1)
 			n.waits(t, podOf(t, "web", "uid-1", ephemeral), "web-scratch", test.told)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark is the option of a prctl that means nothing to the kernel: the child tells by
+// mark is the option of a prctl that means nothing to the kernel: the child reports by
 // it that its work is done, and how that went (0, or 1 for an error).
 const mark = 0x6465636b
 

@@ -38,7 +38,7 @@ var every = flag.Int("kill.every", 1, "kill at every n-th step only")
 // maxSteps is how many steps a child may take: one that goes on for ever is a mistake.
 const maxSteps = 20000
 
-// What a child is told by its environment.
+// What a child gets by its environment.
 const (
 	envCase = "DECKHAND_TEST_KILL_CASE" // the full name of its test
 	envDir  = "DECKHAND_TEST_KILL_DIR"

@@ -133,9 +133,9 @@ func TestWhatTheChildStartedEnds(t *testing.T) {
 	})
 }
 
-// TestWhatGoesWrongInAChildIsTold runs children that don't do their work.
-func TestWhatGoesWrongInAChildIsTold(t *testing.T) {
-	self := func(how string) (ending, error) {
+// TestWhatGoesWrongInAChildIsReported runs children that don't do their work.
+func TestWhatGoesWrongInAChildIsReported(t *testing.T) {
+	self := func(how string) (result, error) {
 		return trace(command{
 			args: []string{"-test.run=^TestChildThatGoesWrong$"},
 			env:  append(os.Environ(), envCase+"=TestChildThatGoesWrong", envDir+"="+how),
@@ -155,7 +155,7 @@ func TestWhatGoesWrongInAChildIsTold(t *testing.T) {
 	})
 }
 
-// TestChildThatGoesWrong is what the children of TestWhatGoesWrongInAChildIsTold run; by itself it is nothing.
+// TestChildThatGoesWrong is what the children of TestWhatGoesWrongInAChildIsReported run; by itself it is nothing.
 func TestChildThatGoesWrong(t *testing.T) {
 	if os.Getenv(envCase) == "" {
 		return

@@ -10,7 +10,7 @@ import (
 // call is a system call that may change what outlives the process.
 type call struct {
 	name string
-	// changes tells whether it does; nil is always.
+	// changes reports whether it does; nil is always.
 	changes func(tid int, args [6]uint64) bool
 }
 

@@ -22,8 +22,8 @@ type command struct {
 	args, env []string
 }
 
-// ending says how a child ended.
-type ending struct {
+// result is how a child ended.
+type result struct {
 	// killed is at the step it was to be killed at, which is called step.
 	killed bool
 	step   string
@@ -32,7 +32,7 @@ type ending struct {
 	output       string
 }
 
-func (e ending) text(n int) string {
+func (e result) text(n int) string {
 	switch {
 	case e.killed:
 		return fmt.Sprintf("was killed when about to take step %d, %s", n, e.step)
@@ -49,26 +49,26 @@ type tracer struct {
 	at     int // the step to kill at
 	steps  int
 	tids   map[int]bool
-	ending ending
+	result result
 }
 
 // trace runs the command and kills it when it is about to take step n, or is done.
-func trace(c command, n int) (ending, error) {
+func trace(c command, n int) (result, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return ending{}, err
+		return result{}, err
 	}
 	out, err := os.CreateTemp("", "killtest-output-")
 	if err != nil {
-		return ending{}, err
+		return result{}, err
 	}
 	defer out.Close()
 	if err := os.Remove(out.Name()); err != nil {
-		return ending{}, err
+		return result{}, err
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return ending{}, err
+		return result{}, err
 	}
 	defer null.Close()
 
@@ -78,7 +78,7 @@ func trace(c command, n int) (ending, error) {
 		Env: c.env, Files: []*os.File{null, out, out}, Sys: &syscall.SysProcAttr{Ptrace: true},
 	})
 	if err != nil {
-		return ending{}, fmt.Errorf("start the child: %w", err)
+		return result{}, fmt.Errorf("start the child: %w", err)
 	}
 	defer func() { _ = p.Release() }() // it is waited for below
 	var late atomic.Bool
@@ -93,14 +93,14 @@ func trace(c command, n int) (ending, error) {
 		err = errors.Join(err, fmt.Errorf("the child took longer than %s and was killed", patience))
 	}
 	if _, serr := out.Seek(0, io.SeekStart); serr != nil {
-		return tr.ending, errors.Join(err, serr)
+		return tr.result, errors.Join(err, serr)
 	}
 	text, rerr := io.ReadAll(out)
-	tr.ending.output = string(text)
+	tr.result.output = string(text)
 	if err = errors.Join(err, rerr); err != nil {
-		return tr.ending, fmt.Errorf("follow the child: %w (its output: %s)", err, text)
+		return tr.result, fmt.Errorf("follow the child: %w (its output: %s)", err, text)
 	}
-	return tr.ending, nil
+	return tr.result, nil
 }
 
 // follow waits for one stop of a thread after the other until none is left.
@@ -147,7 +147,7 @@ func (tr *tracer) drain() error {
 func (tr *tracer) stopped(tid int, status unix.WaitStatus) error {
 	first := !tr.tids[tid]
 	tr.tids[tid] = true
-	if tr.ending.killed || tr.ending.done {
+	if tr.result.killed || tr.result.done {
 		tr.kill() // also a process that was being started then
 		return nil
 	}
@@ -161,7 +161,7 @@ func (tr *tracer) stopped(tid int, status unix.WaitStatus) error {
 		}
 		signal = 0
 	case event != 0, first && signal == unix.SIGSTOP:
-		signal = 0 // the kernel's own way to tell
+		signal = 0 // the kernel's own notification
 	}
 	return resume(tid, signal)
 }
@@ -173,7 +173,7 @@ func (tr *tracer) called(tid int) (ended bool, err error) {
 		return false, err
 	}
 	if nr == unix.SYS_PRCTL && args[0] == mark {
-		tr.ending.done, tr.ending.failed = true, args[1] != 0
+		tr.result.done, tr.result.failed = true, args[1] != 0
 		return true, nil
 	}
 	c, ok := calls[nr]
@@ -184,7 +184,7 @@ func (tr *tracer) called(tid int) (ended bool, err error) {
 	if tr.steps < tr.at {
 		return false, nil
 	}
-	tr.ending.killed, tr.ending.step = true, c.name
+	tr.result.killed, tr.result.step = true, c.name
 	return true, nil
 }
 

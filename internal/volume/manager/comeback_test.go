@@ -182,7 +182,7 @@ func TestAVolumeThatChangesWhileItIsMounted(t *testing.T) {
 }
 
 // What a plugin refuses to let go of stays, however fast it says so.
-func TestATakeDownThatFailsIsAlwaysToldAndLeavesTheVolume(t *testing.T) {
+func TestATeardownThatFailsIsAlwaysReportedAndLeavesTheVolume(t *testing.T) {
 	w, s := newWorld(t), newStand()
 	c := w.config()
 	c.Plugins = append([]volume.Plugin{s}, c.Plugins...)
@@ -449,7 +449,7 @@ func TestOneClaimTwiceReadOnlyAndNot(t *testing.T) {
 			w := newWorld(t)
 			o := &owned{}
 			c := w.config()
-			c.Own = o.apply
+			c.ApplyFSGroup = o.apply
 			m, _ := w.start(c)
 			share := t.TempDir()
 			w.bind("store", share)

@@ -9,10 +9,8 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/containermounts"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/inputs"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/planning"
-	"github.com/deckhand-node/deckhand/internal/volume/ownership"
+	"github.com/deckhand-node/deckhand/internal/volume/filetree"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 )
 
@@ -24,18 +22,18 @@ type Config struct {
 	// Plugins are asked in order; the first one that supports a volume makes it.
 	Plugins []volume.Plugin
 	// Claims resolves persistentVolumeClaim and ephemeral volumes.
-	Claims planning.Claims
-	// Objects tells which versions of ConfigMaps and Secrets there are, to see whether mounted
+	Claims volumestate.Claims
+	// Objects knows which versions of ConfigMaps and Secrets there are, to see whether mounted
 	// volumes are what they should be.
-	Objects inputs.Objects
+	Objects volumestate.Objects
 	// SubPaths makes parts of volumes ready for containers.
-	SubPaths containermounts.SubPaths
-	// Own gives the files of a volume to the pod's fsGroup: ownership.Apply.
-	Own func(ctx context.Context, dir string, o ownership.Options) error
+	SubPaths SubPaths
+	// ApplyFSGroup gives the files of a volume to the pod's fsGroup: filetree.Apply.
+	ApplyFSGroup func(ctx context.Context, dir string, o filetree.Options) error
 
-	// Changed wakes Run when objects or pods have changed. It has room for one, and carries no data.
+	// Changed wakes Run when objects or pods have changed. Its capacity is one, and it carries no data.
 	Changed <-chan struct{}
-	// Pod is the newest version of a pod with the resources it was granted, or nil if it isn't
+	// Pod is the newest version of a pod with its allocated resources, or nil if it isn't
 	// wanted any more. It answers at once.
 	Pod func(types.UID) *v1.Pod
 	// Running reports whether containers of the pod may be there. It answers at once.
@@ -53,7 +51,7 @@ type Config struct {
 	HostsFile string
 	// Parallel is how many volumes are worked on at once; 0 means 16. Those that hang don't count for long.
 	Parallel int
-	// Early is when a pod is told that a volume takes long, and how long a clean-up waits for
+	// Early is when an event says that a volume takes long, and how long a clean-up waits for
 	// what is under way; 0 means 10 s.
 	Early time.Duration
 	// Patience is when a volume counts as hanging; 0 means 2 min.
@@ -61,8 +59,8 @@ type Config struct {
 	// FirstBackoff is how long to wait after the first failure, which doubles with each that
 	// follows; 0 means 500 ms.
 	FirstBackoff time.Duration
-	// FirstProgress is when it is told first how far the change of a volume's owner has
-	// come, and NextProgress how long after that it is told again; 0 means 10 s and 1 min.
+	// FirstProgress is when an event first says how far the change of a volume's owner has
+	// come, and NextProgress how long after that another one follows; 0 means 10 s and 1 min.
 	FirstProgress, NextProgress time.Duration
 	// Stop is how long Run waits at its end for what is under way; 0 means 2 s.
 	Stop time.Duration

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
 // Groups returns the groups that the pod's PersistentVolumes are for, in order: all its containers are to be in
@@ -25,13 +25,13 @@ func (m *Manager) Groups(p *v1.Pod) []int64 {
 // takeFiles makes the pod the one whose fsGroup, gid, the files of the PersistentVolume are given to, until its mount
 // has ended. If another pod has the volume, or is given its files, and is of another group or of none, it returns that pod
 // instead.
-func (m *Manager) takeFiles(w *volumeset.Wanted, p *v1.Pod, gid int) (other *v1.Pod) {
+func (m *Manager) takeFiles(w *volumestate.Wanted, p *v1.Pod, gid int) (other *v1.Pod) {
 	if w.Spec.Persistent == nil {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	inTheWay := func(has *volumeset.Wanted, of *v1.Pod) bool {
+	inTheWay := func(has *volumestate.Wanted, of *v1.Pod) bool {
 		if has.Spec.Persistent == nil || has.Spec.Persistent.Name != w.Spec.Persistent.Name || has.Place.UID == w.Place.UID {
 			return false
 		}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/volume/ownership"
+	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 )
 
 // Files that a pod uses aren't given to the group of another one.
@@ -18,7 +18,7 @@ func TestPodsThatShareAVolumeDontTakeItsFilesFromEachOther(t *testing.T) {
 	w := newWorld(t)
 	o := &owned{}
 	c := w.config()
-	c.Own = o.apply
+	c.ApplyFSGroup = o.apply
 	m, _ := w.start(c)
 	w.bind("store", t.TempDir())
 	w.bind("other", t.TempDir())
@@ -67,7 +67,7 @@ func TestOnePodAtATimeIsGivenTheFilesOfAVolume(t *testing.T) {
 	w := newWorld(t)
 	began, resume := make(chan int, 2), make(chan struct{})
 	c := w.config()
-	c.Own = func(_ context.Context, _ string, o ownership.Options) error {
+	c.ApplyFSGroup = func(_ context.Context, _ string, o filetree.Options) error {
 		began <- o.GID
 		<-resume
 		return nil
@@ -113,7 +113,7 @@ func TestGroupsThatPersistentVolumesAreFor(t *testing.T) {
 	odd := w.want(namedPod("b", "uid-b", claim("x", "odd")))
 	f := failure(t, m.Prepare(t.Context(), odd))
 	if f.Message != `volume "x" (persistentVolumeClaim): PersistentVolume pv-odd: annotation pv.beta.kubernetes.io/gid "crew" is no group's number: correct it, or leave it out` ||
-		f.Permanent || f.Awaits != "PersistentVolume pv-odd" {
+		f.Permanent || f.Awaits.String() != "PersistentVolume pv-odd" {
 		t.Errorf("got %+v", f)
 	}
 	pv := w.bound["odd"].pv.DeepCopy()

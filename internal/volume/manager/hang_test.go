@@ -16,8 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
 // inBubble runs a manager in virtual time.
@@ -47,7 +47,7 @@ func withPlugins(t *testing.T, plugins func(s *stand) []volume.Plugin, test func
 	})
 }
 
-func TestAVolumeThatHangsIsToldEarlyAndJoinedThen(t *testing.T) {
+func TestAVolumeThatHangsIsReportedEarlyAndJoinedThen(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		p, resume := w.want(newPod(hostPath("nfs", "stand:/mnt/nfs"), emptyDir("data", ""))), s.hang(t, "mount nfs")
 		defer resume()
@@ -276,7 +276,7 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	c.Early, c.Patience, c.Stop = time.Second, 2*time.Second, 50*time.Millisecond
 	m, stop := w.start(c)
 	share := t.TempDir()
-	server := fusetest.Mount(t, share)
+	server := mounttest.Mount(t, share)
 	dead := w.want(namedPod("dead", "uid-dead", typedHostPath("share", share, v1.HostPathDirectory), emptyDir("data", "")))
 	must(t, m.Prepare(t.Context(), w.want(namedPod("early", "uid-early", typedHostPath("share", share, v1.HostPathDirectory)))))
 	server.Hang()
@@ -289,7 +289,7 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	}
 	// A part of a volume that was there before.
 	early := w.pod("uid-early")
-	early.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "share", MountPath: "/share", SubPath: fusetest.File}}
+	early.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "share", MountPath: "/share", SubPath: mounttest.File}}
 	_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: early, Container: "main"})
 	if f := failure(t, err); !strings.Contains(f.Message, "still being made ready for a container") || f.Permanent {
 		t.Errorf("got %+v", f)
@@ -319,7 +319,7 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 		must(t, next.Clean(t.Context(), p.UID))
 	}
 	w.clean()
-	if _, err := os.Stat(filepath.Join(share, fusetest.File)); err != nil {
+	if _, err := os.Stat(filepath.Join(share, mounttest.File)); err != nil {
 		t.Errorf("the share: %v", err)
 	}
 }

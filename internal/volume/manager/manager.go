@@ -1,12 +1,12 @@
 // Package manager makes and removes the volumes of pods. It holds two sets: the volumes that
-// prepared pods want, and those that are mounted. Their difference is the work, which is
-// done when a pod is prepared, released or cleaned up, and when what volumes are made
-// from has changed; nothing is looked at meanwhile.
+// prepared pods want, and those that are mounted. Their difference is the work, which is done
+// when a pod is prepared, released or cleaned up, and when the objects that volumes are made
+// from change. It also makes the runtime's mounts from containers' volumeMounts.
 //
-// The set of wanted volumes is written by Prepare, Release and Clean, that of mounted ones by
-// the operations that mount; what is to be taken down leaves it when that is asked for. After a restart of the agent both are empty: pods
-// that are wanted are prepared again, which leaves alone what is mounted for them; what is
-// left of others is found by its folders.
+// Prepare, Release and Clean write the set of wanted volumes, the operations that mount write
+// that of mounted ones; a volume leaves it when its removal is asked for. Both are empty after
+// a restart: preparing a pod again leaves its mounts alone, and volumes of other pods are found
+// by their folders.
 package manager
 
 import (
@@ -15,22 +15,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/containermounts"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/freshness"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/inputs"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/oncepod"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/staging"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
-	"github.com/deckhand-node/deckhand/internal/volume/podfiles"
 )
 
 // Manager makes and removes volumes. It is safe for concurrent use. File systems that hang
@@ -38,36 +35,36 @@ import (
 type Manager struct {
 	conf    Config
 	log     logr.Logger
-	layout  places.Layout
-	files   *podfiles.Files
+	layout  paths.Layout
+	files   *atomicwriter.Files
 	ops     *operations.Group
-	stages  *staging.Stages
-	holders *oncepod.Holders
-	mounts  containermounts.Maker
-	wake    chan struct{}
+	stages  *paths.Stages
+	holders *volumestate.Holders
+	mounts  mountMaker
+	wake    wake.Slot
 
 	mu      sync.Mutex
-	desired volumeset.Desired
-	actual  volumeset.Actual
+	desired volumestate.Desired
+	actual  volumestate.Actual
 	// leaving is what was mounted and is to be taken down: it is nothing any more that a pod could be given.
-	leaving volumeset.Actual
+	leaving volumestate.Actual
 	// taking are the volumes whose files are being given to the fsGroup of a pod.
-	taking map[*volumeset.Wanted]*v1.Pod
+	taking map[*volumestate.Wanted]*v1.Pod
 	// failed is what volumes couldn't be made from last, by pod and name.
-	failed map[types.UID]map[string]inputs.Sight
+	failed map[types.UID]map[string]volumestate.Sight
 }
 
 // New makes a manager, which does nothing before it is asked. See Run.
 func New(c Config, log logr.Logger) *Manager {
 	c = c.orDefault()
-	layout := places.New(filepath.Join(c.RootDir, "pods"))
+	layout := paths.NewLayout(filepath.Join(c.RootDir, "pods"))
 	ops := operations.Config{Parallel: c.Parallel, First: c.FirstBackoff}
 	m := &Manager{
-		conf: c, log: log, layout: layout, files: podfiles.New(layout.Pods(), c.ClusterDomain, c.HostsFile),
-		ops: operations.New(ops), stages: staging.New(filepath.Join(c.RootDir, "plugins"), ops), holders: oncepod.New(layout, c.Freed),
-		wake: make(chan struct{}, 1), desired: volumeset.Desired{}, actual: volumeset.Actual{}, leaving: volumeset.Actual{}, taking: map[*volumeset.Wanted]*v1.Pod{}, failed: map[types.UID]map[string]inputs.Sight{},
+		conf: c, log: log, layout: layout, files: atomicwriter.New(layout.Pods(), c.ClusterDomain, c.HostsFile),
+		ops: operations.New(ops), stages: paths.NewStages(filepath.Join(c.RootDir, "plugins"), ops), holders: volumestate.NewHolders(layout, c.Freed),
+		wake: wake.NewSlot(), desired: volumestate.Desired{}, actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{}, failed: map[types.UID]map[string]volumestate.Sight{},
 	}
-	m.mounts = containermounts.Maker{SubPaths: c.SubPaths, Touch: m.touch}
+	m.mounts = mountMaker{SubPaths: c.SubPaths, Touch: m.touch}
 	return m
 }
 
@@ -77,8 +74,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	if len(m.stagers()) > 0 {
 		m.ops.Begin(ctx, operations.Task{Key: "plugins", Kind: "sweep", Do: func(ctx context.Context, _ *operations.Operation) error { return m.sweepDevices(ctx) }})
 	}
-	fresh := freshness.New(freshness.Config{
-		Ops: m.ops, Mounted: m.all, Holds: m.holds, Look: m.look, Pod: m.conf.Pod, Refresh: m.refresh, Tell: m.conf.Recorder.Event, Wake: m.wake,
+	fresh := newRefresher(refresherConfig{
+		Ops: m.ops, Mounted: m.all, Holds: m.holds, Look: m.look, Pod: m.conf.Pod, Refresh: m.refresh, RecordEvent: m.conf.Recorder.Event, Wake: m.wake,
 	})
 	defer fresh.Stop()
 	for {
@@ -94,7 +91,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// stop gives up what is under way, and tells of what can't be ended.
+// stop gives up what is under way, and logs what can't be ended.
 func (m *Manager) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), m.conf.Stop)
 	defer cancel()
@@ -135,8 +132,18 @@ func (m *Manager) stagers() []volume.Stager {
 	return all
 }
 
-// Orphans lists the pods that have a folder on disk, wanted or not, in order.
-func (m *Manager) Orphans() ([]types.UID, error) { return m.layout.UIDs() }
+// Orphans lists the pods that have a folder on disk or claims, wanted or not. More may be left of them than folders: an
+// agent that is killed may have bound a claim for a pod that has none yet, and a record that was restored from a copy may
+// name pods of the past.
+func (m *Manager) Orphans() ([]types.UID, error) {
+	uids, err := m.layout.UIDs()
+	for _, uid := range m.conf.Claims.Pods() {
+		if !slices.Contains(uids, uid) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids, err
+}
 
 // Instances lists the volumes that are mounted, in order.
 func (m *Manager) Instances() []volume.Instance {
@@ -157,39 +164,39 @@ func (m *Manager) Totals() (desired, actual map[string]int) {
 	return m.desired.Count(), actual
 }
 
-func (m *Manager) all() []*volumeset.Mounted {
+func (m *Manager) all() []*volumestate.Mounted {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.actual.All()
 }
 
-func (m *Manager) holds(e *volumeset.Mounted) bool {
+func (m *Manager) holds(e *volumestate.Mounted) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.actual.Holds(e)
 }
 
 // has reports whether the volume is mounted as it is wanted.
-func (m *Manager) has(w *volumeset.Wanted) bool {
+func (m *Manager) has(w *volumestate.Wanted) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.actual.Has(w)
 }
 
 // mounted is the pod's volume of this name; nil if it isn't mounted.
-func (m *Manager) mounted(uid types.UID, name string) *volumeset.Mounted {
+func (m *Manager) mounted(uid types.UID, name string) *volumestate.Mounted {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.actual[uid][name]
 }
 
 // look sees the newest inputs of a volume.
-func (m *Manager) look(ctx context.Context, p *v1.Pod, v *v1.Volume) inputs.Sight {
-	return inputs.Look(ctx, m.conf.Objects, p, v)
+func (m *Manager) look(ctx context.Context, p *v1.Pod, v *v1.Volume) volumestate.Sight {
+	return volumestate.Look(ctx, m.conf.Objects, p, v)
 }
 
 // newest is the newest version of the volume's pod.
-func (m *Manager) newest(w *volumeset.Wanted) *v1.Pod {
+func (m *Manager) newest(w *volumestate.Wanted) *v1.Pod {
 	if p := m.conf.Pod(w.Place.UID); p != nil {
 		return p
 	}

@@ -9,18 +9,16 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/inputs"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/staging"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/filetree"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
-	"github.com/deckhand-node/deckhand/internal/volume/ownership"
 )
 
 // beginMount asks for the volume to be mounted.
-func (m *Manager) beginMount(ctx context.Context, w *volumeset.Wanted) *operations.Operation {
+func (m *Manager) beginMount(ctx context.Context, w *volumestate.Wanted) *operations.Operation {
 	return m.ops.Begin(ctx, operations.Task{
-		Key: w.Key(), Kind: volumeset.Mount + w.Name(), Owner: string(w.Place.UID), Again: trouble.Again,
+		Key: w.Key(), Kind: volumestate.Mount + w.Name(), Owner: string(w.Place.UID), Again: volumestate.RetryAt,
 		Do: func(ctx context.Context, op *operations.Operation) error {
 			began := time.Now()
 			err := m.mount(ctx, op, w)
@@ -41,7 +39,7 @@ func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name 
 }
 
 // mount makes the volume, and puts it among those that are mounted.
-func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumeset.Wanted) error {
+func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumestate.Wanted) error {
 	r := volume.Request{Pod: m.newest(w), Spec: w.Spec, Place: m.layout.Place(w.Place), InUse: m.conf.Running(w.Place.UID)}
 	// What changes from here on is seen by the next refresh.
 	seen := m.look(ctx, r.Pod, w.Spec.Volume)
@@ -60,27 +58,27 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	}
 	if err != nil {
 		if m.failed[w.Place.UID] == nil {
-			m.failed[w.Place.UID] = map[string]inputs.Sight{}
+			m.failed[w.Place.UID] = map[string]volumestate.Sight{}
 		}
 		m.failed[w.Place.UID][w.Name()] = seen
 		return err
 	}
 	delete(m.failed[w.Place.UID], w.Name())
 	if got.Kept {
-		seen = inputs.Sight{} // a refresh tells what it lacks
+		seen = volumestate.Sight{} // a refresh reports what is missing
 	}
 	m.leaving.Remove(w.Place) // it couldn't be taken down, and is wanted again
-	m.actual.Put(&volumeset.Mounted{Wanted: w, Mounted: got, Seen: seen})
+	m.actual.Put(&volumestate.Mounted{Wanted: w, Mounted: got, Seen: seen})
 	if _, ok := w.Plugin.(volume.Live); ok {
-		m.poke() // something may have changed before it was known to be mounted
+		m.wake.Wake() // something may have changed before it was known to be mounted
 	}
 	return nil
 }
 
-func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumeset.Wanted, r volume.Request) (volume.Mounted, error) {
+func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumestate.Wanted, r volume.Request) (volume.Mounted, error) {
 	if s, ok := w.Plugin.(volume.Stager); ok {
 		op.Say("its device is being brought to the node")
-		dir, err := m.stages.Enter(ctx, s, w.Spec, staging.User{UID: w.Place.UID, Name: w.Place.Name})
+		dir, err := m.stages.Enter(ctx, s, w.Spec, paths.User{UID: w.Place.UID, Name: w.Place.Name})
 		if err != nil {
 			return volume.Mounted{}, err
 		}
@@ -103,16 +101,16 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	}
 	// Of a pod that runs the files have their owners: it had them before its containers were started.
 	if gid, ok := volume.FSGroup(r.Pod); ok && got.Ownership && !r.InUse {
-		return got, m.own(ctx, op, w, r.Pod, got, gid)
+		return got, m.applyFSGroup(ctx, op, w, r.Pod, got, gid)
 	}
 	return got, nil
 }
 
-// own gives the volume's files to the pod's fsGroup, but takes none from a pod that has them already.
-func (m *Manager) own(ctx context.Context, op *operations.Operation, w *volumeset.Wanted, p *v1.Pod, got volume.Mounted, gid int) error {
+// applyFSGroup gives the volume's files to the pod's fsGroup, but takes none from a pod that has them already.
+func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w *volumestate.Wanted, p *v1.Pod, got volume.Mounted, gid int) error {
 	if other := m.takeFiles(w, p, gid); other != nil {
 		m.conf.Recorder.Event(p, pod.Event{
-			Type: v1.EventTypeWarning, Reason: "AlreadyMountedVolume",
+			Type: v1.EventTypeWarning, Reason: pod.ReasonAlreadyMountedVolume,
 			Message: fmt.Sprintf("volume %q: its files aren't given to group %d (fsGroup), because pod %s/%s, which has another fsGroup or none, uses PersistentVolume %s: pods that share one need the same fsGroup",
 				w.Name(), gid, other.Namespace, other.Name, w.Spec.Persistent.Name),
 		})
@@ -120,33 +118,25 @@ func (m *Manager) own(ctx context.Context, op *operations.Operation, w *volumese
 	}
 	op.Say(fmt.Sprintf("its files are being given to group %d (fsGroup)", gid))
 	next := time.Now().Add(m.conf.FirstProgress)
-	o := ownership.Options{GID: gid, ReadOnly: got.ReadOnly, Progress: func(done int) {
+	o := filetree.Options{GID: gid, ReadOnly: got.ReadOnly, Progress: func(done int) {
 		now := time.Now()
 		if now.Before(next) {
 			return
 		}
 		next = now.Add(m.conf.NextProgress)
 		m.conf.Recorder.Event(p, pod.Event{
-			Type: v1.EventTypeWarning, Reason: "VolumePermissionChangeInProgress",
+			Type: v1.EventTypeWarning, Reason: pod.ReasonVolumePermissionChangeInProgress,
 			Message: fmt.Sprintf("volume %q: its files are being given to group %d (fsGroup), %d so far; fsGroupChangePolicy: OnRootMismatch saves that the next time", w.Name(), gid, done),
 		})
 	}}
 	if policy := p.Spec.SecurityContext.FSGroupChangePolicy; policy != nil {
 		o.Policy = *policy
 	}
-	return m.conf.Own(ctx, got.Path, o)
-}
-
-// poke has Run look at what is mounted.
-func (m *Manager) poke() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	return m.conf.ApplyFSGroup(ctx, got.Path, o)
 }
 
 // refresh brings the content of a volume of the pod up to date.
-func (m *Manager) refresh(ctx context.Context, e *volumeset.Mounted, p *v1.Pod) error {
+func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) error {
 	live, ok := e.Plugin.(volume.Live)
 	if !ok {
 		return nil

@@ -9,11 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/pathelement"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/containermounts"
 )
 
 // hostsPath is where containers have their hosts file.
@@ -35,7 +33,7 @@ type MountRequest struct {
 
 // Mounts makes the files and parts of volumes that the container's next instance needs, and
 // returns all that is to be mounted into it, and the host path of the file for its
-// termination message ("" if it has none). Volumes that aren't mounted are, as by Prepare.
+// termination message ("" if it has none). The pod's volumes have to be mounted: see Prepare.
 //
 // The error is a *pod.Failure, or the context's error.
 func (m *Manager) Mounts(ctx context.Context, r MountRequest) ([]*runtimeapi.Mount, string, error) {
@@ -48,29 +46,29 @@ func (m *Manager) Mounts(ctx context.Context, r MountRequest) ([]*runtimeapi.Mou
 		case errors.As(err, &f):
 			return nil, "", f
 		}
-		return nil, "", &pod.Failure{Reason: containermounts.Reason, Message: fmt.Sprintf("container %q: %v", r.Container, err), Permanent: errors.Is(err, volume.ErrUnsupported)}
+		return nil, "", &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: fmt.Sprintf("container %q: %v", r.Container, err), Permanent: errors.Is(err, volume.ErrUnsupported)}
 	}
 	return mounts, message, nil
 }
 
 func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.Mount, string, error) {
 	p := r.Pod
-	if err := pathelement.Check("pod UID", string(p.UID)); err != nil {
+	if err := safeopen.Check("pod UID", string(p.UID)); err != nil {
 		return nil, "", err
 	}
 	c := pod.ContainerNamed(p, r.Container)
 	if c == nil {
 		return nil, "", fmt.Errorf("pod %s/%s has no such container", p.Namespace, p.Name)
 	}
-	if err := m.ready(ctx, p, c); err != nil {
-		return nil, "", err
-	}
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
 	ownHosts := false
 	for i := range c.VolumeMounts {
-		mount, err := m.mounts.Mount(ctx, containermounts.Request{
-			Container: c, Index: i, Volume: m.mounted(p.UID, c.VolumeMounts[i].Name), Env: r.Env, RecursiveReadOnly: r.RecursiveReadOnly,
-		})
+		name := c.VolumeMounts[i].Name
+		e := m.mounted(p.UID, name)
+		if e == nil && slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name }) {
+			return nil, "", fmt.Errorf("volume %q isn't mounted", name)
+		}
+		mount, err := m.mounts.Mount(ctx, mountRequest{Container: c, Index: i, Volume: e, Env: r.Env, RecursiveReadOnly: r.RecursiveReadOnly})
 		if err != nil {
 			return nil, "", err
 		}
@@ -94,24 +92,13 @@ func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.M
 	return append(mounts, &runtimeapi.Mount{HostPath: message, ContainerPath: c.TerminationMessagePath}), message, nil
 }
 
-// ready prepares the pod again if a volume that the container mounts isn't there.
-func (m *Manager) ready(ctx context.Context, p *v1.Pod, c *v1.Container) error {
-	missing := slices.ContainsFunc(c.VolumeMounts, func(vm v1.VolumeMount) bool {
-		return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Name == vm.Name }) && m.mounted(p.UID, vm.Name) == nil
-	})
-	if !missing {
-		return nil
-	}
-	return m.Prepare(ctx, p)
-}
-
 // BlockVolumes returns the volumes that the container has as devices, by their names in
 // the pod. None of the plugins makes such volumes yet. The error is a *pod.Failure.
-func (m *Manager) BlockVolumes(_ *v1.Pod, c *v1.Container) (map[string]translate.BlockVolume, error) {
+func (m *Manager) BlockVolumes(_ *v1.Pod, c *v1.Container) (map[string]pod.BlockVolume, error) {
 	if len(c.VolumeDevices) == 0 {
 		return nil, nil
 	}
-	return nil, &pod.Failure{Reason: containermounts.Reason, Permanent: true,
+	return nil, &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Permanent: true,
 		Message: fmt.Sprintf("container %q: volumeDevices (volume %q) are not supported by this build: use a claim with volumeMode Filesystem, and volumeMounts", c.Name, c.VolumeDevices[0].Name)}
 }
 

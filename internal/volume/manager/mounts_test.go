@@ -196,19 +196,19 @@ func TestHostToContainerOfASlave(t *testing.T) {
 	}
 }
 
-// A container whose volumes aren't mounted gets them mounted first.
-func TestMountsPrepareWhatIsMissing(t *testing.T) {
+// A container whose volumes aren't mounted waits until its pod has been prepared: to ask for mounts mounts nothing.
+func TestMountsPrepareNothing(t *testing.T) {
 	w := newWorld(t)
 	m, _ := w.start(w.config())
-	p := w.want(newPod(emptyDir("data", ""), configMap("conf", "web")))
-	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d"}, {Name: "conf", MountPath: "/c"}}
+	p := w.want(newPod(emptyDir("data", "")))
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d"}}
 	_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
-	if f := failure(t, err); f.Reason != "FailedMount" || f.Awaits != "ConfigMap default/web" {
-		t.Errorf("got %+v", f)
+	if f := failure(t, err); f.Message != `container "main": volume "data" isn't mounted` || f.Permanent || len(m.Instances()) != 0 {
+		t.Errorf("got %+v, mounted %v", f, m.Instances())
 	}
-	w.setConfigMap("web", map[string]string{"a": "1"})
+	must(t, m.Prepare(t.Context(), p))
 	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
-	if err != nil || len(mounts) != 3 {
+	if err != nil || len(mounts) != 2 {
 		t.Errorf("%v, %v", mounts, err)
 	}
 	must(t, m.Clean(t.Context(), p.UID))

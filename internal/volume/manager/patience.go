@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
@@ -15,7 +16,7 @@ type job struct {
 	limit time.Time // when waiting for it ends
 }
 
-// limit is when waiting for an operation ends: early for one that only just began, so that it is told
+// limit is when waiting for an operation ends: early for one that only just began, so that it is reported
 // soon what a pod waits for.
 func (m *Manager) limit(op *operations.Operation, start time.Time) time.Time {
 	switch age := start.Sub(op.Began()); {
@@ -31,9 +32,9 @@ func (m *Manager) limit(op *operations.Operation, start time.Time) time.Time {
 // await waits until all have ended, or one of them takes too long; early if that can't make all well,
 // since another has failed. The error is the context's.
 func (m *Manager) await(ctx context.Context, jobs []job, start time.Time, hopeless bool) error {
-	wake := make(chan struct{}, 1)
+	ended := wake.NewSlot()
 	for _, j := range jobs {
-		defer j.op.Notify(wake)()
+		defer j.op.Notify(ended)()
 	}
 	for {
 		var limit time.Time
@@ -52,7 +53,7 @@ func (m *Manager) await(ctx context.Context, jobs []job, start time.Time, hopele
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-wake:
+		case <-ended:
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
@@ -70,7 +71,7 @@ func (m *Manager) hanging(op *operations.Operation) error {
 	}
 	first := op.First()
 	working, said := first.State()
-	doing := volumeset.Doing(op.Kind())
+	doing := volumestate.Doing(op.Kind())
 	switch {
 	case first != op:
 		return fmt.Errorf("not %s after %s: %w", doing, after, m.hanging(first))
@@ -86,12 +87,12 @@ func (m *Manager) hanging(op *operations.Operation) error {
 }
 
 // touch calls do in an operation on the volume, and returns the path that it does.
-func (m *Manager) touch(ctx context.Context, e *volumeset.Mounted, what string, do func(context.Context) (string, error)) (string, error) {
+func (m *Manager) touch(ctx context.Context, e *volumestate.Mounted, what string, do func(context.Context) (string, error)) (string, error) {
 	for {
 		var path string
 		called := false
 		op := m.ops.Begin(ctx, operations.Task{
-			Key: e.Key(), Kind: volumeset.Part + what, Owner: string(e.Place.UID),
+			Key: e.Key(), Kind: volumestate.Part + what, Owner: string(e.Place.UID),
 			Do: func(ctx context.Context, _ *operations.Operation) (err error) {
 				called = true
 				path, err = do(ctx)

@@ -12,12 +12,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/pathelement"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/planning"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/trouble"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
 // Prepare makes the pod's folder and mounts its volumes. It may be called again, also for a pod
@@ -29,24 +27,24 @@ import (
 //
 // The error is a *pod.Failure that names the volumes, or the context's error.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
-	if err := pathelement.Check("pod UID", string(p.UID)); err != nil {
-		return &pod.Failure{Reason: trouble.Reason, Message: err.Error(), Permanent: true}
+	if err := safeopen.Check("pod UID", string(p.UID)); err != nil {
+		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error(), Permanent: true}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	wants, problems := planning.Volumes(ctx, m.conf.Plugins, m.conf.Claims, p)
+	wants, problems := volumestate.Plan(ctx, m.conf.Plugins, m.conf.Claims, p)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if hopeless := slices.DeleteFunc(slices.Clone(problems), func(p trouble.Problem) bool { return !p.Permanent() }); len(hopeless) > 0 {
-		return trouble.Failure(hopeless)
+	if hopeless := slices.DeleteFunc(slices.Clone(problems), func(p volumestate.Problem) bool { return !p.Permanent() }); len(hopeless) > 0 {
+		return volumestate.Failure(hopeless)
 	}
-	if err := m.removed(ctx, p.UID); err != nil {
+	if err := m.awaitRemoval(ctx, p.UID); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(m.layout.Pod(p.UID), 0o750); err != nil {
-		return &pod.Failure{Reason: trouble.Reason, Message: fmt.Sprintf("make the pod's folder: %v", err)}
+		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("make the pod's folder: %v", err)}
 	}
 	wants, taken := m.holders.Take(p, wants)
 	problems = append(problems, taken...)
@@ -63,20 +61,20 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
 		return err
 	}
 	if problems = append(problems, failed...); len(problems) > 0 {
-		return trouble.Failure(problems)
+		return volumestate.Failure(problems)
 	}
 	m.log.V(4).Info("Volumes are ready", "pod", p.Namespace+"/"+p.Name, "volumes", len(wants))
 	return nil
 }
 
-// removed waits for what is being removed of an earlier pod with this UID, since whoever asked for that didn't
+// awaitRemoval waits for what is being removed of an earlier pod with this UID, since whoever asked for that didn't
 // wait for it: it would take what is made now along. Volumes that are being taken down are waited for by those that
 // are mounted at their places.
-func (m *Manager) removed(ctx context.Context, uid types.UID) error {
+func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 	start := time.Now()
 	var jobs []job
 	for _, op := range m.ops.Of(string(uid)) {
-		if strings.HasPrefix(op.Kind(), volumeset.Remove) {
+		if strings.HasPrefix(op.Kind(), volumestate.Remove) {
 			jobs = append(jobs, job{op, m.limit(op, start)})
 		}
 	}
@@ -85,7 +83,7 @@ func (m *Manager) removed(ctx context.Context, uid types.UID) error {
 	}
 	for _, j := range jobs {
 		if !j.op.Ended() {
-			return &pod.Failure{Reason: trouble.Reason, NotBefore: time.Now(), Message: fmt.Sprintf("what is left of an earlier pod with this UID: %s: %v", subject(j.op), m.hanging(j.op))}
+			return &pod.Failure{Reason: pod.ReasonFailedMount, NotBefore: time.Now(), Message: fmt.Sprintf("what is left of an earlier pod with this UID: %s: %v", subject(j.op), m.hanging(j.op))}
 		}
 	}
 	return nil
@@ -93,7 +91,7 @@ func (m *Manager) removed(ctx context.Context, uid types.UID) error {
 
 // sweep takes down what an earlier agent left in the pod's folder that the pod doesn't want any
 // more, once. Containers that may use it keep it until the pod is released.
-func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumeset.Wanted) error {
+func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wanted) error {
 	m.mu.Lock()
 	wish := m.desired[p.UID]
 	swept := wish == nil || wish.Swept
@@ -102,17 +100,17 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumeset.Wante
 		return nil
 	}
 	there, err := m.layout.List(p.UID)
-	there = slices.DeleteFunc(there, func(pl places.Place) bool {
-		return slices.ContainsFunc(wants, func(w *volumeset.Wanted) bool { return w.Place == pl })
+	there = slices.DeleteFunc(there, func(pl paths.Place) bool {
+		return slices.ContainsFunc(wants, func(w *volumestate.Wanted) bool { return w.Place == pl })
 	})
 	if err == nil && len(there) > 0 {
-		err = m.settle(ctx, m.takeAllDown(ctx, p.UID, there))
+		err = m.awaitBriefly(ctx, m.tearDownAll(ctx, p.UID, there))
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
-		return &pod.Failure{Reason: trouble.Reason, Message: fmt.Sprintf("remove volumes that the pod doesn't have any more: %v", err)}
+		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("remove volumes that the pod doesn't have any more: %v", err)}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,10 +120,10 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumeset.Wante
 
 // mountAll mounts what isn't, and waits for it. hopeless says that the pod can't be ready anyway, so
 // that there is less to wait for. The error is the context's.
-func (m *Manager) mountAll(ctx context.Context, wants []*volumeset.Wanted, hopeless bool) ([]trouble.Problem, error) {
-	var problems []trouble.Problem
+func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted, hopeless bool) ([]volumestate.Problem, error) {
+	var problems []volumestate.Problem
 	var jobs []job
-	var begun []*volumeset.Wanted
+	var begun []*volumestate.Wanted
 	start := time.Now()
 	for _, w := range wants {
 		if m.has(w) {
@@ -145,12 +143,12 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumeset.Wanted, hopel
 		w, ended := begun[i], j.op.Ended() // asked first: it may end now
 		switch err := j.op.Err(); {
 		case !ended:
-			problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Detail: trouble.Detail(w.Spec), Err: m.hanging(j.op), GoesOn: true})
+			problems = append(problems, volumestate.Problem{Volume: w.Spec.Volume, Detail: volumestate.Detail(w.Spec), Err: m.hanging(j.op), GoesOn: true})
 		case err != nil:
 			until, _ := m.ops.Failed(w.Key(), j.op.Kind())
-			problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Err: err, Until: until})
+			problems = append(problems, volumestate.Problem{Volume: w.Spec.Volume, Err: err, Until: until})
 		case !m.has(w): // the operation was asked for by an earlier version of the pod, or the volume is taken down again
-			problems = append(problems, trouble.Problem{Volume: w.Spec.Volume, Err: errors.New("mounted as it was wanted before, not as it is now: it is mounted again"), GoesOn: true})
+			problems = append(problems, volumestate.Problem{Volume: w.Spec.Volume, Err: errors.New("mounted as it was wanted before, not as it is now: it is mounted again"), GoesOn: true})
 		}
 	}
 	return problems, nil
@@ -158,16 +156,16 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumeset.Wanted, hopel
 
 // waits reports whether the volume's back-off isn't over, and what it failed with. What the volume
 // is made from has to be the same still.
-func (m *Manager) waits(ctx context.Context, w *volumeset.Wanted) (trouble.Problem, bool) {
-	until, err := m.ops.Failed(w.Key(), volumeset.Mount+w.Name())
+func (m *Manager) waits(ctx context.Context, w *volumestate.Wanted) (volumestate.Problem, bool) {
+	until, err := m.ops.Failed(w.Key(), volumestate.Mount+w.Name())
 	if err == nil || !time.Now().Before(until) {
-		return trouble.Problem{}, false
+		return volumestate.Problem{}, false
 	}
 	m.mu.Lock()
 	before := m.failed[w.Place.UID][w.Name()]
 	m.mu.Unlock()
 	if !before.Same(m.look(ctx, m.newest(w), w.Spec.Volume)) {
-		return trouble.Problem{}, false
+		return volumestate.Problem{}, false
 	}
-	return trouble.Problem{Volume: w.Spec.Volume, Err: err, Until: until}, true
+	return volumestate.Problem{Volume: w.Spec.Volume, Err: err, Until: until}, true
 }

@@ -18,8 +18,8 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
-	"github.com/deckhand-node/deckhand/internal/volume/ownership"
 )
 
 func TestLayoutIsTheKubelets(t *testing.T) {
@@ -150,7 +150,7 @@ func (checker) Check(*v1.Pod, volume.Spec) error {
 	return errors.Join(errors.New("never"), volume.ErrUnsupported)
 }
 
-func TestWhatThisBuildLacksIsNamedAndMakesNothing(t *testing.T) {
+func TestWhatIsUnsupportedIsNamedAndMakesNothing(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
 	c.Plugins = append([]volume.Plugin{checker{newStand()}}, c.Plugins[:len(c.Plugins)-1]...)
@@ -243,7 +243,7 @@ func TestAMissingObjectHoldsThePodUntilItAppears(t *testing.T) {
 	p := w.want(newPod(configMap("conf", "web"), emptyDir("data", "")))
 	for range 3 {
 		f := failure(t, m.Prepare(t.Context(), p))
-		if f.Permanent || f.Awaits != "ConfigMap default/web" || !f.NotBefore.IsZero() || !strings.HasPrefix(f.Message, `volume "conf" (configMap): `) {
+		if f.Permanent || f.Awaits.String() != "ConfigMap default/web" || !f.NotBefore.IsZero() || !strings.HasPrefix(f.Message, `volume "conf" (configMap): `) {
 			t.Errorf("got %+v", f)
 		}
 	}
@@ -261,10 +261,10 @@ func TestWhatWaitsForAnObjectIsTriedWheneverItIsAskedFor(t *testing.T) {
 	c := w.config()
 	c.Plugins = []volume.Plugin{s}
 	m, _ := w.start(c)
-	s.setFail("mount data", volume.Awaits("Share one", "it isn't there"))
+	s.setFail("mount data", volume.Awaits(pod.Object{Kind: "Share", Name: "one"}, "it isn't there"))
 	p := w.want(newPod(hostPath("data", "stand:")))
 	for n := range 3 {
-		if f := failure(t, m.Prepare(t.Context(), p)); f.Awaits != "Share one" || s.count("mount data") != n+1 {
+		if f := failure(t, m.Prepare(t.Context(), p)); f.Awaits.String() != "Share one" || s.count("mount data") != n+1 {
 			t.Errorf("got %+v after %v", f, s.calls)
 		}
 	}
@@ -274,7 +274,7 @@ func TestAMissingClaimHoldsThePod(t *testing.T) {
 	w := newWorld(t)
 	m, _ := w.start(w.config())
 	p := w.want(newPod(claim("db", "store")))
-	if f := failure(t, m.Prepare(t.Context(), p)); f.Awaits != "PersistentVolumeClaim default/store" || f.Permanent {
+	if f := failure(t, m.Prepare(t.Context(), p)); f.Awaits.String() != "PersistentVolumeClaim default/store" || f.Permanent {
 		t.Errorf("got %+v", f)
 	}
 	w.bind("store", t.TempDir())
@@ -283,7 +283,7 @@ func TestAMissingClaimHoldsThePod(t *testing.T) {
 	w.clean()
 }
 
-func TestAllThatFailedIsToldAtOnceButNotTooMuch(t *testing.T) {
+func TestAllThatFailedIsReportedAtOnceButNotTooMuch(t *testing.T) {
 	w, s := newWorld(t), newStand()
 	c := w.config()
 	c.Plugins = []volume.Plugin{s}
@@ -300,7 +300,7 @@ func TestAllThatFailedIsToldAtOnceButNotTooMuch(t *testing.T) {
 	if want := `volume "a" (hostPath): no a; volume "b" (hostPath): no b; volume "c" (hostPath): no c; and 1 more`; f.Message != want {
 		t.Errorf("got %q", f.Message)
 	}
-	if f.NotBefore.IsZero() || f.Permanent || f.Awaits != "" {
+	if f.NotBefore.IsZero() || f.Permanent || f.Awaits != (pod.Object{}) {
 		t.Errorf("got %+v", f)
 	}
 	// It isn't tried again before its time.
@@ -318,15 +318,15 @@ func TestAllThatFailedIsToldAtOnceButNotTooMuch(t *testing.T) {
 	w.clean()
 }
 
-func TestFailuresOfPullsAreToldAsTheyAre(t *testing.T) {
+func TestFailuresOfPullsAreReportedAsTheyAre(t *testing.T) {
 	w, s := newWorld(t), newStand()
 	c := w.config()
 	c.Plugins = []volume.Plugin{s}
 	m, _ := w.start(c)
 	later := time.Now().Add(time.Hour)
-	s.setFail("mount files", &pod.Failure{Reason: "ErrImagePull", Message: "no such image", NotBefore: later, Awaits: "credentials for x"})
+	s.setFail("mount files", &pod.Failure{Reason: "ErrImagePull", Message: "no such image", NotBefore: later, Awaits: pod.Object{Kind: "Secret", Namespace: "default"}})
 	f := failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("files", "stand:")))))
-	if f.Reason != "ErrImagePull" || f.Message != `volume "files" (hostPath): no such image` || !f.NotBefore.Equal(later) || f.Awaits != "credentials for x" {
+	if f.Reason != "ErrImagePull" || f.Message != `volume "files" (hostPath): no such image` || !f.NotBefore.Equal(later) || f.Awaits != (pod.Object{Kind: "Secret", Namespace: "default"}) {
 		t.Errorf("got %+v", f)
 	}
 	s.setFail("mount other", errors.New("broken"))
@@ -348,7 +348,7 @@ func TestAClaimForOnePodIsOnePods(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		f := failure(t, m.Prepare(t.Context(), b))
-		if f.Awaits != "PersistentVolumeClaim default/store" || !strings.Contains(f.Message, "pod default/a (UID uid-a) has it") {
+		if f.Awaits.String() != "PersistentVolumeClaim default/store" || !strings.Contains(f.Message, "pod default/a (UID uid-a) has it") {
 			t.Errorf("got %+v", f)
 		}
 	}
@@ -385,11 +385,11 @@ func TestClaimsForOnePodAreTakenTogether(t *testing.T) {
 
 // owned records what is given to groups.
 type owned struct {
-	calls []ownership.Options
+	calls []filetree.Options
 	dirs  []string
 }
 
-func (o *owned) apply(_ context.Context, dir string, opt ownership.Options) error {
+func (o *owned) apply(_ context.Context, dir string, opt filetree.Options) error {
 	o.calls, o.dirs = append(o.calls, opt), append(o.dirs, dir)
 	for n := range 3 {
 		opt.Progress((n + 1) * 1000)
@@ -401,7 +401,7 @@ func TestVolumesThatOutliveThePodAreGivenToItsGroupOnce(t *testing.T) {
 	w := newWorld(t)
 	o := &owned{}
 	c := w.config()
-	c.Own, c.FirstProgress, c.NextProgress = o.apply, time.Nanosecond, time.Hour
+	c.ApplyFSGroup, c.FirstProgress, c.NextProgress = o.apply, time.Nanosecond, time.Hour
 	m, stop := w.start(c)
 	w.bind("store", t.TempDir())
 	policy := v1.FSGroupChangeOnRootMismatch

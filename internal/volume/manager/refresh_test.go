@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
@@ -128,7 +129,7 @@ func TestOnlyWhatHasChangedIsRefreshed(t *testing.T) {
 	})
 }
 
-func TestARefreshThatFailsIsToldOnceAndTriedAgain(t *testing.T) {
+func TestARefreshThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
 		w.setConfigMap("web", map[string]string{"a": "1"})
 		p := w.want(newPod(configMap("conf", "web")))
@@ -169,7 +170,7 @@ func TestARefreshThatWaitsForAnObjectIsNotTriedMeanwhile(t *testing.T) {
 		w.setConfigMap("web", map[string]string{"a": "1"})
 		p := w.want(newPod(configMap("conf", "web")))
 		must(t, m.Prepare(t.Context(), p))
-		f.setFail("refresh conf", volume.Awaits("ConfigMap default/web", "it is gone"))
+		f.setFail("refresh conf", volume.Awaits(pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "web"}, "it is gone"))
 		w.setConfigMap("web", nil)
 		time.Sleep(time.Hour)
 		w.wake()

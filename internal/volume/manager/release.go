@@ -12,11 +12,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/pathelement"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/places"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/staging"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/volumeset"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
@@ -54,14 +53,14 @@ func (m *Manager) clean(ctx context.Context, uid types.UID) error {
 }
 
 func (m *Manager) release(ctx context.Context, uid types.UID) error {
-	if err := pathelement.Check("pod UID", string(uid)); err != nil {
+	if err := safeopen.Check("pod UID", string(uid)); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	delete(m.desired, uid)
 	m.mu.Unlock()
 	for _, op := range m.ops.Of(string(uid)) {
-		if !volumeset.TakesDown(op.Kind()) {
+		if !volumestate.IsTeardown(op.Kind()) {
 			op.Cancel()
 		}
 	}
@@ -80,18 +79,18 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			}
 		}
 		m.mu.Unlock()
-		if err := m.settle(ctx, append(m.takeAllDown(ctx, uid, there), m.ops.Of(string(uid))...)); err != nil {
+		if err := m.awaitBriefly(ctx, append(m.tearDownAll(ctx, uid, there), m.ops.Of(string(uid))...)); err != nil {
 			return err
 		}
 	}
 	// A volume that was only half made may have left the rest.
 	err := m.remove(ctx, uid, "the volumes' folders", func(ctx context.Context) error {
 		for _, s := range m.stagers() {
-			if err := m.stages.Leave(ctx, s, staging.User{UID: uid}); err != nil {
+			if err := m.stages.Leave(ctx, s, paths.User{UID: uid}); err != nil {
 				return err
 			}
 		}
-		for _, dir := range []string{places.SubPaths, places.Volumes, places.Plugins} {
+		for _, dir := range []string{paths.SubPaths, paths.Volumes, paths.Plugins} {
 			if err := teardown.Remove(ctx, m.layout.Pod(uid), dir); err != nil {
 				return err
 			}
@@ -108,16 +107,16 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	return m.holders.GiveBack(uid)
 }
 
-// takeAllDown begins to take down these volumes of a pod side by side.
-func (m *Manager) takeAllDown(ctx context.Context, uid types.UID, there []places.Place) []*operations.Operation {
+// tearDownAll begins to tear down these volumes of a pod side by side.
+func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []paths.Place) []*operations.Operation {
 	var ops []*operations.Operation
 	for _, p := range there {
 		ops = append(ops, m.ops.Begin(ctx, operations.Task{
-			Key: volumeset.Key(p), Kind: volumeset.TakeDown, Undoes: true, Owner: string(uid),
+			Key: volumestate.Key(p), Kind: volumestate.Teardown, Undoes: true, Owner: string(uid),
 			Do: func(ctx context.Context, op *operations.Operation) error {
 				began := time.Now()
 				plugin := m.pluginOf(p)
-				err := m.takeDown(ctx, p, plugin)
+				err := m.tearDown(ctx, p, plugin)
 				if plugin != nil {
 					m.measured(op, plugin, "volume_unmount", began, err)
 				}
@@ -131,14 +130,14 @@ func (m *Manager) takeAllDown(ctx context.Context, uid types.UID, there []places
 // remove removes what is left of the pod, and says what that is.
 func (m *Manager) remove(ctx context.Context, uid types.UID, what string, do func(context.Context) error) error {
 	op := m.ops.Begin(ctx, operations.Task{
-		Key: operations.Key("pods/" + string(uid)), Kind: volumeset.Remove + what, Undoes: true, Owner: string(uid),
+		Key: operations.Key("pods/" + string(uid)), Kind: volumestate.Remove + what, Undoes: true, Owner: string(uid),
 		Do: func(ctx context.Context, _ *operations.Operation) error { return do(ctx) },
 	})
-	return m.settle(ctx, append(m.ops.Of(string(uid)), op))
+	return m.awaitBriefly(ctx, append(m.ops.Of(string(uid)), op))
 }
 
-// settle waits until these have ended, but not for long. One may be named twice.
-func (m *Manager) settle(ctx context.Context, ops []*operations.Operation) error {
+// awaitBriefly waits until these have ended, but not for long. One may be named twice.
+func (m *Manager) awaitBriefly(ctx context.Context, ops []*operations.Operation) error {
 	start := time.Now()
 	var jobs []job
 	for i, op := range ops {
@@ -156,7 +155,7 @@ func (m *Manager) settle(ctx context.Context, ops []*operations.Operation) error
 		switch {
 		case !ended:
 			err = m.hanging(j.op)
-		case !volumeset.TakesDown(j.op.Kind()): // it was given up
+		case !volumestate.IsTeardown(j.op.Kind()): // it was given up
 			continue
 		}
 		if err != nil {
@@ -168,30 +167,30 @@ func (m *Manager) settle(ctx context.Context, ops []*operations.Operation) error
 
 // subject is what an operation works on.
 func subject(op *operations.Operation) string {
-	if what, ok := strings.CutPrefix(op.Kind(), volumeset.Remove); ok {
+	if what, ok := strings.CutPrefix(op.Kind(), volumestate.Remove); ok {
 		return what
 	}
 	return fmt.Sprintf("volume %q", path.Base(string(op.Key())))
 }
 
 // pluginOf finds the plugin of a volume by its folder; nil if this build has none.
-func (m *Manager) pluginOf(p places.Place) volume.Plugin {
+func (m *Manager) pluginOf(p paths.Place) volume.Plugin {
 	for _, plugin := range m.conf.Plugins {
-		if places.Folder(plugin.Name()) == p.Plugin {
+		if paths.PluginFolder(plugin.Name()) == p.Plugin {
 			return plugin
 		}
 	}
 	return nil
 }
 
-// takeDown unmounts a volume and removes its folders: first what containers have of its parts, last
+// tearDown unmounts a volume and removes its folders: first what containers have of its parts, last
 // what the plugin had to remember.
-func (m *Manager) takeDown(ctx context.Context, p places.Place, plugin volume.Plugin) error {
+func (m *Manager) tearDown(ctx context.Context, p paths.Place, plugin volume.Plugin) error {
 	m.mu.Lock()
 	m.actual.Move(p, m.leaving)
 	m.mu.Unlock()
 	place := m.layout.Place(p)
-	if err := teardown.Remove(ctx, filepath.Join(m.layout.Pod(p.UID), places.SubPaths), p.Name); err != nil {
+	if err := teardown.Remove(ctx, filepath.Join(m.layout.Pod(p.UID), paths.SubPaths), p.Name); err != nil {
 		return err
 	}
 	if u, ok := plugin.(volume.Unmounter); ok {
@@ -203,7 +202,7 @@ func (m *Manager) takeDown(ctx context.Context, p places.Place, plugin volume.Pl
 		return err
 	}
 	if s, ok := plugin.(volume.Stager); ok {
-		if err := m.stages.Leave(ctx, s, staging.User{UID: p.UID, Name: p.Name}); err != nil {
+		if err := m.stages.Leave(ctx, s, paths.User{UID: p.UID, Name: p.Name}); err != nil {
 			return err
 		}
 	}

@@ -25,23 +25,17 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/configmap"
-	"github.com/deckhand-node/deckhand/internal/volume/downwardapi"
-	"github.com/deckhand-node/deckhand/internal/volume/emptydir"
-	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
-	"github.com/deckhand-node/deckhand/internal/volume/hostpath"
-	"github.com/deckhand-node/deckhand/internal/volume/lacking"
-	"github.com/deckhand-node/deckhand/internal/volume/localvolume"
+	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
-	"github.com/deckhand-node/deckhand/internal/volume/ownership"
-	"github.com/deckhand-node/deckhand/internal/volume/projected"
-	"github.com/deckhand-node/deckhand/internal/volume/secret"
+	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
+	"github.com/deckhand-node/deckhand/internal/volume/plugins"
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
+	"github.com/deckhand-node/deckhand/internal/volume/unsupported"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(fusetest.Main(func() int { return mounttest.Run(m) }))
+	os.Exit(mounttest.Main(func() int { return mounttest.Run(m) }))
 }
 
 // world is what a manager sees of the rest of the agent. It outlives the manager.
@@ -99,10 +93,10 @@ func (w *world) config() manager.Config {
 	return manager.Config{
 		RootDir: w.root,
 		Plugins: []volume.Plugin{
-			emptydir.New(emptydir.Config{MemoryLimit: func(*v1.Pod) (int64, bool) { return 0, false }}), configmap.New(w), secret.New(w),
-			downwardapi.New(none), projected.New(w, none), hostpath.Plugin{}, localvolume.Plugin{}, lacking.New(),
+			plugins.NewEmptyDir(plugins.Config{MemoryLimit: func(*v1.Pod) (int64, bool) { return 0, false }}), objectfiles.NewConfigMap(w), objectfiles.NewSecret(w),
+			objectfiles.NewDownwardAPI(none), objectfiles.NewProjected(w, none), plugins.HostPath{}, plugins.LocalVolume{}, unsupported.New(),
 		},
-		Claims: w, Objects: w, SubPaths: subpath.New(filepath.Join(w.root, "pods")), Own: ownership.Apply,
+		Claims: w, Objects: w, SubPaths: subpath.New(filepath.Join(w.root, "pods")), ApplyFSGroup: filetree.Apply,
 		Changed: w.changed, Pod: w.pod, Running: w.isRunning, Freed: w.free, Recorder: w, Meter: w, ClusterDomain: "cluster.local",
 	}
 }
@@ -232,8 +226,11 @@ func (w *world) Bind(_ context.Context, p *v1.Pod, v *v1.Volume) (*v1.Persistent
 	if b, ok := w.bound[name]; ok {
 		return b.claim, b.pv, nil
 	}
-	return nil, nil, volume.Awaits("PersistentVolumeClaim "+p.Namespace+"/"+name, "claim %s isn't there", name)
+	return nil, nil, volume.Awaits(pod.Object{Kind: "PersistentVolumeClaim", Namespace: p.Namespace, Name: name}, "claim %s isn't there", name)
 }
+
+// Pods lists none: what is left of pods here are their folders.
+func (w *world) Pods() []types.UID { return nil }
 
 func (w *world) Forget(_ context.Context, uid types.UID) error {
 	w.mu.Lock()
@@ -251,7 +248,7 @@ func (w *world) free() {
 func (w *world) Event(p *v1.Pod, e pod.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.events = append(w.events, p.Name+" "+e.Type+" "+e.Reason+": "+e.Message)
+	w.events = append(w.events, p.Name+" "+e.Type+" "+string(e.Reason)+": "+e.Message)
 }
 
 func (w *world) told() []string {

@@ -11,10 +11,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestWhatIsTakenOverAsItWasIsToldOf: while no agent ran, a ConfigMap became one that a running pod's volume can't be made
-// from, or there is no room for it any more. The pod keeps what it has, people hear why, and what is mended
+// TestWhatIsTakenOverAsItWasIsReported: while no agent ran, a ConfigMap became one that a running pod's volume can't be made
+// from, or there is no room for it any more. The pod keeps what it has, people hear why, and what is fixed
 // reaches it.
-func TestWhatIsTakenOverAsItWasIsToldOf(t *testing.T) {
+func TestWhatIsTakenOverAsItWasIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile map[string]string
 		full      bool // is the disk
@@ -52,7 +52,7 @@ func TestWhatIsTakenOverAsItWasIsToldOf(t *testing.T) {
 				t.Error("it doesn't keep what it has")
 			}
 			w.setConfigMap("web", map[string]string{"a": "3"})
-			eventually(t, "what is mended is seen", func() bool { return holds(file, "3") })
+			eventually(t, "what is fixed is seen", func() bool { return holds(file, "3") })
 			w.setRunning(p.UID, false)
 			must(t, m.Clean(t.Context(), p.UID))
 		})

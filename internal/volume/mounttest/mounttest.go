@@ -1,5 +1,6 @@
-// Package mounttest runs a package's tests in a mount namespace of their own, so
-// that they can mount for real and nothing of it is seen, or left, outside.
+// Package mounttest runs a package's tests in a mount namespace of their own, so that they can
+// mount for real and nothing of it is seen, or left, outside. It also mounts a file system that
+// stops answering when a test asks for it, as a network share does whose server is gone.
 package mounttest
 
 import (

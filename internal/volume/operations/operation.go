@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
 // Operation is one that is at work, waits for its turn, or has ended. It is safe for
@@ -23,7 +25,7 @@ type Operation struct {
 	// By the group's lock.
 	cancelled, working bool
 	doing              string
-	wakes              []chan<- struct{}
+	wakes              []wake.Slot
 }
 
 // Key is what it works on, Kind what it does there.
@@ -71,19 +73,19 @@ func (o *Operation) Wait(ctx context.Context) error {
 	}
 }
 
-// Notify has wake, which has room for one, poked when it has ended, until stop is called.
-func (o *Operation) Notify(wake chan<- struct{}) (stop func()) {
+// Notify fills slot when it has ended, until stop is called.
+func (o *Operation) Notify(slot wake.Slot) (stop func()) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
 	if o.Ended() {
-		poke(wake)
+		slot.Wake()
 		return func() {}
 	}
-	o.wakes = append(o.wakes, wake)
+	o.wakes = append(o.wakes, slot)
 	return func() {
 		o.group.mu.Lock()
 		defer o.group.mu.Unlock()
-		o.wakes = slices.DeleteFunc(o.wakes, func(w chan<- struct{}) bool { return w == wake })
+		o.wakes = slices.DeleteFunc(o.wakes, func(w wake.Slot) bool { return w == slot })
 	}
 }
 
@@ -98,14 +100,14 @@ func (o *Operation) Cancel() {
 	}
 }
 
-// Say tells in a few words what it is at, for those who ask State.
+// Say sets in a few words what it is doing, for those who ask State.
 func (o *Operation) Say(doing string) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
 	o.doing = doing
 }
 
-// State tells whether its turn has come, and what it said last that it is at.
+// State reports whether its turn has come, and what it said last that it is doing.
 func (o *Operation) State() (working bool, doing string) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()

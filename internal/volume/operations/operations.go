@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/gate"
+	"github.com/deckhand-node/deckhand/internal/kit/gate"
 )
 
 // ErrStopped is the error of operations that are asked for after Stop.
@@ -208,8 +208,8 @@ func (g *Group) run(ctx context.Context, o *Operation, t Task) {
 	g.leave(o)
 	o.err = err
 	close(o.done)
-	for _, wake := range o.wakes {
-		poke(wake)
+	for _, slot := range o.wakes {
+		slot.Wake()
 	}
 	o.wakes = nil
 }
@@ -267,12 +267,4 @@ func (g *Group) Backoff(count int) time.Duration {
 		return g.conf.Max
 	}
 	return min(g.conf.First<<(count-1), g.conf.Max)
-}
-
-// poke wakes who listens, and never blocks.
-func poke(wake chan<- struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
-	}
 }

@@ -164,8 +164,8 @@ func TestNothingPilesUpBehindWhatHangs(t *testing.T) {
 	})
 }
 
-// What is asked for after a take-down is never what was asked for before it, and the other way round.
-func TestNobodyPassesATakeDown(t *testing.T) {
+// What is asked for after a teardown is never what was asked for before it, and the other way round.
+func TestNobodyPassesATeardown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w := operations.New(operations.Config{}), newWork()
 		asked := []string{"mount", "part", "mount", "unmount", "unmount", "part", "mount", "part", "unmount", "mount"}
@@ -186,8 +186,8 @@ func TestNobodyPassesATakeDown(t *testing.T) {
 	})
 }
 
-// Nobody is the worse for a take-down that was given up before its turn.
-func TestATakeDownThatWasGivenUpIsPassed(t *testing.T) {
+// Nobody is the worse for a teardown that was given up before its turn.
+func TestATeardownThatWasGivenUpIsPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w := operations.New(operations.Config{}), newWork()
 		mount := g.Begin(t.Context(), w.task("a", "mount"))
@@ -344,7 +344,7 @@ func TestSomeWorkAtOnceAndThoseThatHangDoNotCount(t *testing.T) {
 	})
 }
 
-func TestStopTellsWhatHangsAndLeavesIt(t *testing.T) {
+func TestStopLogsWhatHangsAndLeavesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w, hang := operations.New(operations.Config{}), newWork(), make(chan struct{})
 		hung := g.Begin(t.Context(), operations.Task{Key: "nfs", Kind: "mount", Do: func(_ context.Context, o *operations.Operation) error {

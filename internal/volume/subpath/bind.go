@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/beneath"
-	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // steps is how many steps a place is at most away from being right. It is a few; more
@@ -23,7 +23,7 @@ func bind(ctx context.Context, source, holder *os.File, name string) error {
 	if err != nil {
 		return fmt.Errorf("look at it: %w", err)
 	}
-	base, err := beneath.MountID(holder)
+	base, err := safeopen.MountID(holder)
 	if err != nil {
 		return err
 	}
@@ -39,9 +39,9 @@ func bind(ctx context.Context, source, holder *os.File, name string) error {
 	return errors.New("something else mounts and unmounts at its place, too: it can't be made ready")
 }
 
-// step does the next thing that the place lacks, and reports whether it lacked nothing.
+// step does the next thing that is missing at the place, and reports whether nothing was missing.
 func step(source, holder *os.File, name string, want thing, base uint64) (ready bool, err error) {
-	at, err := beneath.OpenNoLinks(holder, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	at, err := safeopen.OpenNoLinks(holder, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return false, makePlace(holder, name, want.folder)
 	}
@@ -49,7 +49,7 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 		return false, err
 	}
 	defer at.Close()
-	id, err := beneath.MountID(at)
+	id, err := safeopen.MountID(at)
 	if err != nil {
 		return false, err
 	}
@@ -73,7 +73,7 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 		return false, removePlace(holder, name, folder)
 	}
 	// Both are open files: no link at either end can lead anywhere else.
-	if err := unix.Mount(beneath.Path(source), beneath.Path(at), "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(safeopen.Path(source), safeopen.Path(at), "", unix.MS_BIND, ""); err != nil {
 		return false, fmt.Errorf("mount it: %w", err)
 	}
 	return false, nil // looks again
@@ -109,7 +109,7 @@ func removePlace(holder *os.File, name string, folder bool) error {
 	return nil
 }
 
-// thing is what tells whether two open files are the same, seen through mounts alike.
+// thing tells whether two open files are the same, seen through mounts alike.
 type thing struct {
 	device, inode uint64
 	folder        bool

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/volume/killtest"
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 )

@@ -2,7 +2,7 @@
 // (API: VolumeMount.subPath, subPathExpr).
 //
 // A pod can change its volumes while their parts are looked for, also into links that lead to
-// the host's own files. So a part is opened below its volume (package beneath), and it is
+// the host's own files. So a part is opened below its volume (package safeopen), and it is
 // the open file that is bind-mounted, to a place below the pod's folder that no pod can
 // write to. What a container gets is what was found, whatever becomes of its path.
 package subpath
@@ -20,8 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/beneath"
-	"github.com/deckhand-node/deckhand/internal/pathelement"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // folder is where a pod's places are, below its own (https://kubernetes.io/docs/reference/node/kubelet-files).
@@ -54,7 +53,7 @@ type Request struct {
 	// the whole volume.
 	Path string
 	// Expr is what Path was made of by putting in the container's environment (API:
-	// VolumeMount.subPathExpr); empty if it wasn't. Errors tell of it instead of Path, which may have a Secret's value in it.
+	// VolumeMount.subPathExpr); empty if it wasn't. Errors report it instead of Path, which may have a Secret's value in it.
 	Expr string
 	// ReadOnly says that what is missing can't be made in the volume.
 	ReadOnly bool
@@ -66,7 +65,7 @@ type Request struct {
 //
 // A part may be anything, also a device or a socket: nothing is opened for real. It may be in
 // another mount inside the volume; mounts below it aren't taken along. A path that leads out
-// of the volume fails with beneath.ErrEscapes, and one that is missing in a volume that is
+// of the volume fails with safeopen.ErrEscapes, and one that is missing in a volume that is
 // read-only with fs.ErrNotExist.
 //
 // It is called again for each new instance of the container: what is bound already stays; if
@@ -103,9 +102,9 @@ func (m *Maker) Bind(ctx context.Context, r Request) (hostPath string, err error
 // place is where the part is mounted, below the folder of all pods.
 func (r Request) place() ([]string, error) {
 	if err := errors.Join(
-		pathelement.Check("the pod's UID", string(r.UID)),
-		pathelement.Check("the volume's name", r.Volume),
-		pathelement.Check("the container's name", r.Container),
+		safeopen.Check("the pod's UID", string(r.UID)),
+		safeopen.Check("the volume's name", r.Volume),
+		safeopen.Check("the container's name", r.Container),
 	); err != nil {
 		return nil, err
 	}
@@ -135,14 +134,14 @@ func (r *refusal) Unwrap() error { return r.err }
 // open finds the part, after making it if it is missing.
 func (r Request) open() (*os.File, error) {
 	if filepath.IsAbs(r.Path) {
-		return nil, &refusal{"it is absolute: use a path relative to the volume", beneath.ErrEscapes}
+		return nil, &refusal{"it is absolute: use a path relative to the volume", safeopen.ErrEscapes}
 	}
 	for element := range strings.SplitSeq(r.Path, "/") {
 		if element == ".." {
-			return nil, &refusal{`it has ".." in it: use a path without`, beneath.ErrEscapes}
+			return nil, &refusal{`it has ".." in it: use a path without`, safeopen.ErrEscapes}
 		}
 	}
-	root, err := beneath.Top(r.Root)
+	root, err := safeopen.Top(r.Root)
 	if err != nil {
 		return nil, fmt.Errorf("open the volume: %w", err)
 	}
@@ -150,7 +149,7 @@ func (r Request) open() (*os.File, error) {
 		return root, nil
 	}
 	defer root.Close()
-	found, err := beneath.Open(root, r.Path, unix.O_PATH, 0)
+	found, err := safeopen.Open(root, r.Path, unix.O_PATH, 0)
 	if errors.Is(err, unix.ENOENT) && !r.ReadOnly {
 		found, err = r.make(root)
 	}
@@ -164,9 +163,9 @@ func (r Request) open() (*os.File, error) {
 func (r Request) explain(err error) error {
 	text := ""
 	switch {
-	case errors.Is(err, beneath.ErrEscapes) && errors.Is(err, unix.ELOOP):
+	case errors.Is(err, safeopen.ErrEscapes) && errors.Is(err, unix.ELOOP):
 		text = "its links go round in circles, or through /proc: links have to be relative and stay inside the volume"
-	case errors.Is(err, beneath.ErrEscapes):
+	case errors.Is(err, safeopen.ErrEscapes):
 		text = "it leads out of the volume: links have to be relative and stay inside the volume"
 	case errors.Is(err, unix.ENOENT) && r.ReadOnly:
 		text = "it isn't in the volume, and can't be made there, because the volume is read-only: correct the path, or put it there first"
@@ -191,7 +190,7 @@ func (r Request) make(root *os.File) (*os.File, error) {
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
 		return nil, fmt.Errorf("look at the volume: %w", err)
 	}
-	return beneath.MkdirAll(root, r.Path, st.Mode&0o777)
+	return safeopen.MkdirAll(root, r.Path, st.Mode&0o777)
 }
 
 // holder opens the folder that the place is in, with O_PATH.
@@ -202,7 +201,7 @@ func (m *Maker) holder(names []string) (*os.File, error) {
 	}
 	pods := os.NewFile(uintptr(fd), m.podsDir)
 	defer pods.Close()
-	return beneath.MkdirAll(pods, filepath.Join(names...), 0o750)
+	return safeopen.MkdirAll(pods, filepath.Join(names...), 0o750)
 }
 
 // take waits for its turn at the place. The caller has to give it back by calling free.

@@ -13,21 +13,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/beneath"
-	"github.com/deckhand-node/deckhand/internal/beneath/beneathtest"
-	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen/safeopentest"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(beneathtest.Main(func() int { return mounttest.Run(m) }))
+	os.Exit(safeopentest.Main(func() int { return mounttest.Run(m) }))
 }
 
 // TestWithoutOpenat2 runs everything again where paths are walked without it.
 func TestWithoutOpenat2(t *testing.T) {
-	beneathtest.Again(t, unix.ENOSYS, ".", "^TestAttack|Killed")
+	safeopentest.Again(t, unix.ENOSYS, ".", "^TestAttack|Killed")
 }
 
 func must(t testing.TB, err error) {
@@ -218,7 +218,7 @@ func TestVolumesThatAreMountedWhenTheyAreUsed(t *testing.T) {
 	h := newHouse(t)
 	r := h.request("made")
 	r.Root = t.TempDir()
-	beneathtest.Automount(t, r.Root)
+	safeopentest.Automount(t, r.Root)
 	if place, err := h.maker.Bind(t.Context(), r); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), r.Root) {
 		t.Errorf("it was passed over: %q, %v", place, err)
 	}
@@ -237,20 +237,20 @@ func TestRefused(t *testing.T) {
 		err      error
 		says     string
 	}{
-		{path: "..", err: beneath.ErrEscapes, says: `".." in it`},
-		{path: "a/../../vol", err: beneath.ErrEscapes, says: `".." in it`},
-		{path: "a/..", err: beneath.ErrEscapes, says: `".." in it`},
-		{path: h.outside, err: beneath.ErrEscapes, says: "absolute"},
-		{path: "/", err: beneath.ErrEscapes, says: "absolute"},
-		{path: "absolute", err: beneath.ErrEscapes, says: "leads out of the volume"},
-		{path: "absolute/f", err: beneath.ErrEscapes, says: "leads out of the volume"},
-		{path: "absolute/new", err: beneath.ErrEscapes, says: "leads out of the volume"},
-		{path: "relative/new/er", err: beneath.ErrEscapes, says: "leads out of the volume"},
-		{path: "root/etc", err: beneath.ErrEscapes},
-		{path: "up/vol2", err: beneath.ErrEscapes},
-		{path: "loop", err: beneath.ErrEscapes, says: "go round in circles"},
-		{path: "magic", err: beneath.ErrEscapes, says: "leads out of the volume"},
-		{path: "inside", err: beneath.ErrEscapes, says: "links have to be relative"},
+		{path: "..", err: safeopen.ErrEscapes, says: `".." in it`},
+		{path: "a/../../vol", err: safeopen.ErrEscapes, says: `".." in it`},
+		{path: "a/..", err: safeopen.ErrEscapes, says: `".." in it`},
+		{path: h.outside, err: safeopen.ErrEscapes, says: "absolute"},
+		{path: "/", err: safeopen.ErrEscapes, says: "absolute"},
+		{path: "absolute", err: safeopen.ErrEscapes, says: "leads out of the volume"},
+		{path: "absolute/f", err: safeopen.ErrEscapes, says: "leads out of the volume"},
+		{path: "absolute/new", err: safeopen.ErrEscapes, says: "leads out of the volume"},
+		{path: "relative/new/er", err: safeopen.ErrEscapes, says: "leads out of the volume"},
+		{path: "root/etc", err: safeopen.ErrEscapes},
+		{path: "up/vol2", err: safeopen.ErrEscapes},
+		{path: "loop", err: safeopen.ErrEscapes, says: "go round in circles"},
+		{path: "magic", err: safeopen.ErrEscapes, says: "leads out of the volume"},
+		{path: "inside", err: safeopen.ErrEscapes, says: "links have to be relative"},
 		{path: "dangling", err: fs.ErrNotExist, says: "a symbolic link is there that leads to nothing"},
 		{path: "dangling/x", err: fs.ErrNotExist},
 		{path: "a/b/f/x", err: unix.ENOTDIR, says: "no folder"},

@@ -8,12 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/beneath/beneathtest"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen/safeopentest"
 )
 
 // TestAttackWithoutOpenat2 attacks where folders are opened without it.
 func TestAttackWithoutOpenat2(t *testing.T) {
-	beneathtest.Again(t, unix.ENOSYS, "^TestAttack$", "^$")
+	safeopentest.Again(t, unix.ENOSYS, "^TestAttack$", "^$")
 }
 
 // TestAttack swaps folders of a tree for links to the canary, and mounts the canary in it, while the
@@ -21,7 +21,7 @@ func TestAttackWithoutOpenat2(t *testing.T) {
 func TestAttack(t *testing.T) {
 	top := t.TempDir()
 	mount(t, "tmpfs", top, "tmpfs", 0) // many more tries than on a disk
-	canary := beneathtest.NewCanary(t, filepath.Join(top, "outside"))
+	canary := safeopentest.NewCanary(t, filepath.Join(top, "outside"))
 	pods := filepath.Join(top, "pods")
 	in := func(name string) string { return filepath.Join(pods, "uid", name) }
 	t.Cleanup(func() {
@@ -38,7 +38,7 @@ func TestAttack(t *testing.T) {
 		}
 		for _, dir := range []string{"a/b/c", "p/q/r", "m/n/o"} {
 			must(t, os.MkdirAll(filepath.Join(next, dir), 0o755))
-			must(t, os.WriteFile(filepath.Join(next, dir, beneathtest.Secret), nil, 0o644))
+			must(t, os.WriteFile(filepath.Join(next, dir, safeopentest.Secret), nil, 0o644))
 		}
 		for link, target := range map[string]string{"a/evil": canary.Dir, "evil": "../../outside", "p/evil": "../../../outside"} {
 			must(t, os.Symlink(target, filepath.Join(next, link)))
@@ -46,15 +46,15 @@ func TestAttack(t *testing.T) {
 		must(t, os.Rename(next, filepath.Join(pods, "uid"))) // attackers know it from now on
 	}
 	turn := 0
-	beneathtest.Attack{
+	safeopentest.Attack{
 		Canary: canary,
 		Swaps: []func() error{
-			beneathtest.Exchange(in("a/b"), in("a/evil")),
-			beneathtest.Exchange(in("p"), in("evil")),
-			beneathtest.Exchange(in("p/q"), in("p/evil")),
-			beneathtest.BindOver(canary.Dir, in("m/n/o")),
-			beneathtest.Exchange(in("m/n"), in("a/b")),
-			beneathtest.BindOver(canary.Dir, in("a/b/c")),
+			safeopentest.Exchange(in("a/b"), in("a/evil")),
+			safeopentest.Exchange(in("p"), in("evil")),
+			safeopentest.Exchange(in("p/q"), in("p/evil")),
+			safeopentest.BindOver(canary.Dir, in("m/n/o")),
+			safeopentest.Exchange(in("m/n"), in("a/b")),
+			safeopentest.BindOver(canary.Dir, in("a/b/c")),
 		},
 		Try: func() error {
 			turn++

@@ -14,19 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"github.com/deckhand-node/deckhand/internal/beneath/beneathtest"
-	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
-	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen/safeopentest"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(fusetest.Main(func() int { return beneathtest.Main(func() int { return mounttest.Run(m) }) }))
+	os.Exit(mounttest.Main(func() int { return safeopentest.Main(func() int { return mounttest.Run(m) }) }))
 }
 
 // TestWithoutOpenat2 runs everything again where folders are opened without it.
 func TestWithoutOpenat2(t *testing.T) {
-	beneathtest.Again(t, unix.ENOSYS, ".", "^TestAttack|Deep|Killed")
+	safeopentest.Again(t, unix.ENOSYS, ".", "^TestAttack|Deep|Killed")
 }
 
 // house is a folder with the tree to remove in it, and something precious beside it.

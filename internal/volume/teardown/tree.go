@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/beneath"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // maxDepth is how many folders are open at once. What lies deeper is moved up to
@@ -119,7 +119,7 @@ func unlink(dir int, name string) error {
 }
 
 func (w *walk) enter(dir *os.File, name string) error {
-	sub, err := beneath.Enter(dir, name)
+	sub, err := safeopen.Enter(dir, name)
 	switch {
 	case errors.Is(err, unix.EXDEV):
 		return errMounted

@@ -10,15 +10,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/beneath"
-	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // unmountBelow unmounts everything at and below name in dir, deepest first. A mount
 // may hide others, so it looks again until nothing is left or nothing moves.
 func unmountBelow(ctx context.Context, dir *os.File, name string) error {
 	// The mount table has real paths, whatever links lead to dir.
-	real, err := os.Readlink(beneath.Path(dir))
+	real, err := os.Readlink(safeopen.Path(dir))
 	if err != nil {
 		return fmt.Errorf("find the real path of %s: %w", dir.Name(), err)
 	}
@@ -90,7 +90,7 @@ func unmountAt(ctx context.Context, dir *os.File, rel, point string) error {
 // takeOff opens the way to the mount without following links: it may have been changed
 // since the mount table was read.
 func takeOff(dir *os.File, rel string) error {
-	holder, err := beneath.OpenNoLinks(dir, filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	holder, err := safeopen.OpenNoLinks(dir, filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/beneath/mounts"
-	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
 // unmountAll does what Remove does with mounts that have others in them, and deletes nothing.
@@ -57,7 +57,7 @@ func TestUnmountDeletesNothing(t *testing.T) {
 	must(t, unmountAll(t.Context(), h.parent, "missing"))
 }
 
-func TestUnmountTellsWhatIsInUse(t *testing.T) {
+func TestUnmountReportsWhatIsInUse(t *testing.T) {
 	h := newHouse(t)
 	inner := filepath.Join(h.tree, "inner")
 	must(t, os.Mkdir(inner, 0o755))
@@ -112,8 +112,8 @@ func TestAnUnmountThatHangs(t *testing.T) {
 	hung := filepath.Join(h.tree, "hung")
 	must(t, os.Mkdir(hung, 0o755))
 	t.Run("hung", func(t *testing.T) {
-		server := fusetest.Mount(t, hung)
-		mount(t, filepath.Join(h.precious, "data"), filepath.Join(hung, fusetest.File), "", unix.MS_BIND)
+		server := mounttest.Mount(t, hung)
+		mount(t, filepath.Join(h.precious, "data"), filepath.Join(hung, mounttest.File), "", unix.MS_BIND)
 		server.Hang()
 		for i, call := range []func(context.Context, string, string) error{unmountAll, Remove} {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// told returns the project IDs that an administrator, or another program, has put down in the files projects
+// usedProjects returns the project IDs that an administrator, or another program, has listed in the files projects
 // ("ID:folder", projects(5)) and projid ("name:ID", projid(5)) of the folder etc.
-func told(etc string) (map[uint32]bool, error) {
+func usedProjects(etc string) (map[uint32]bool, error) {
 	taken := map[uint32]bool{}
 	for name, field := range map[string]int{"projects": 0, "projid": 1} {
 		f, err := os.Open(filepath.Join(etc, name))

@@ -17,7 +17,7 @@ func TestOtherPeoplesProjectsAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := told(etc)
+	got, err := usedProjects(etc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestOtherPeoplesProjectsAreRead(t *testing.T) {
 }
 
 func TestNobodyHasToTellOfProjects(t *testing.T) {
-	got, err := told(filepath.Join(t.TempDir(), "none"))
+	got, err := usedProjects(filepath.Join(t.TempDir(), "none"))
 	if err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}

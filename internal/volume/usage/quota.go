@@ -61,7 +61,7 @@ func (m *Meter) assign(fd int, top *os.File) (uint32, error) {
 	}
 	attr, err := attributesOf(fd)
 	if err != nil {
-		return 0, nil // it can't tell projects
+		return 0, nil // it has no projects
 	}
 	if ours(attr) {
 		return attr.project, nil
@@ -92,9 +92,9 @@ func ours(a attributes) bool {
 	return a.project >= firstProject && a.project < firstProject+projects && a.flags&flagProjectInherit != 0
 }
 
-// free finds a project that no file of the file system has and that isn't told in /etc.
+// free finds a project that no file of the file system has and that isn't listed in /etc.
 func (m *Meter) free(fd int) (uint32, error) {
-	taken, err := told(m.etc)
+	taken, err := usedProjects(m.etc)
 	if err != nil {
 		return 0, err
 	}
@@ -119,7 +119,7 @@ func (m *Meter) free(fd int) (uint32, error) {
 	return 0, fmt.Errorf("the next %d project IDs are all in use", probes)
 }
 
-// byQuota asks the file system; ok is false if it can't tell.
+// byQuota asks the file system; ok is false if it doesn't know.
 func (m *Meter) byQuota(dir string, top *os.File) (_ Usage, ok bool) {
 	m.mu.Lock()
 	id, ok := m.projects[dir]

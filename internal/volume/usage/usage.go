@@ -1,5 +1,7 @@
-// Package usage measures how much folders hold: by the project quotas of their file system where it
-// has them and they can be trusted, else by a walk through the tree at a bounded pace.
+// Package usage measures how much folders hold: by the project quotas of their file system
+// where it has them and they can be trusted, else by a walk through the tree at a bounded pace.
+// It also reports how full the file systems of mounted claims are; one that doesn't answer is
+// left out until it does.
 package usage
 
 import (
@@ -17,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
-	"github.com/deckhand-node/deckhand/internal/beneath"
-	"github.com/deckhand-node/deckhand/internal/volume/treewalk"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 )
 
 // Usage is how much a folder holds, itself included.
@@ -37,10 +39,10 @@ type Config struct {
 	// Rate is how many files a second all walks together look at; 0 for 20,000, which costs about a
 	// twentieth of a CPU.
 	Rate int
-	// Etc is the folder of the files projects and projid, where other people's project IDs are told
+	// Etc is the folder of the files projects and projid, where other people's project IDs are listed
 	// (projects(5), projid(5)); empty for /etc.
 	Etc string
-	// Took is told how long it took to measure a folder, the waiting for its turn included, and whether its quota
+	// Took is called with how long it took to measure a folder, the waiting for its turn included, and whether its quota
 	// project was asked; nil for nobody.
 	Took func(quota bool, took time.Duration)
 }
@@ -150,12 +152,12 @@ func openFolder(dir string) (*os.File, error) {
 		return nil, err
 	}
 	defer parent.Close()
-	return beneath.Enter(parent, filepath.Base(dir))
+	return safeopen.Enter(parent, filepath.Base(dir))
 }
 
 // pass walks through a tree once. It reports whether it knows that it missed something.
 func (m *Meter) pass(ctx context.Context, top *os.File) (_ Usage, lost bool, _ error) {
-	w, err := treewalk.New(top)
+	w, err := filetree.New(top)
 	if err != nil {
 		return Usage{}, false, err
 	}
@@ -168,14 +170,14 @@ func (m *Meter) pass(ctx context.Context, top *os.File) (_ Usage, lost bool, _ e
 		}
 	}
 	if w.TooDeep() {
-		return s.total(), false, treewalk.ErrTooDeep
+		return s.total(), false, filetree.ErrTooDeep
 	}
 	return s.total(), w.Lost(), nil
 }
 
 // step looks at the next files of a tree when it is its turn. The budget is waited for by those whose turn it is, so
 // that all come to their turn in the order in which they asked for it, large trees with small ones in between.
-func (m *Meter) step(ctx context.Context, w *treewalk.Walk, s *sum) (done bool, err error) {
+func (m *Meter) step(ctx context.Context, w *filetree.Walk, s *sum) (done bool, err error) {
 	select {
 	case m.turn <- struct{}{}:
 		defer func() { <-m.turn }()

@@ -14,13 +14,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/volume/fusetest"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(fusetest.Main(func() int { return mounttest.Run(m) }))
+	os.Exit(mounttest.Main(func() int { return mounttest.Run(m) }))
 }
 
 func must(t testing.TB, err error) {
@@ -99,7 +98,7 @@ func TestWhatIsMountedInItDoesntCount(t *testing.T) {
 // A container whose mounts reach the node may mount something on its volume that never answers.
 func TestWhatIsMountedOnItIsntAsked(t *testing.T) {
 	dir := t.TempDir()
-	server := fusetest.Mount(t, dir)
+	server := mounttest.Mount(t, dir)
 	server.Hang()
 	m := usage.New(usage.Config{})
 	done := make(chan error, 2)

@@ -14,8 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
-	"github.com/deckhand-node/deckhand/internal/volume/payload"
 )
 
 func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
@@ -91,18 +91,18 @@ func (p *toy) write(ctx context.Context, r volume.Request) (bool, error) {
 	if p.flaw == "writes file by file" || p.flaw == "writes what is there" || p.flaw == "follows links" {
 		return true, p.writeEach(r.Dir)
 	}
-	o := payload.Options{}
+	o := atomicwriter.Options{}
 	if gid, ok := volume.FSGroup(r.Pod); ok {
 		o.Group = &gid
 	}
-	files := map[string]payload.File{}
+	files := map[string]atomicwriter.File{}
 	for name, text := range p.content() {
-		files[name] = payload.File{Data: []byte(text), Mode: 0o644}
+		files[name] = atomicwriter.File{Data: []byte(text), Mode: 0o644}
 	}
 	if p.flaw == "misses a file" {
 		delete(files, "a")
 	}
-	return payload.Write(ctx, r.Dir, files, o)
+	return atomicwriter.Write(ctx, r.Dir, files, o)
 }
 
 func (p *toy) writeEach(dir string) error {

@@ -15,12 +15,12 @@ import (
 	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
 )
 
-// patience is how long the whole voyage may take in the guest. The host waits longer.
+// patience is how long all steps may take in the guest. The host waits longer.
 const patience = 4 * time.Minute
 
 func main() {
 	if os.Getpid() != 1 {
-		voyage()
+		runSteps()
 		return
 	}
 	boot()
@@ -34,7 +34,7 @@ func boot() {
 		machine.Fail(err)
 		return
 	}
-	cmd := exec.Command(machine.Dir+"/guest", "voyage")
+	cmd := exec.Command(machine.Dir+"/guest", "steps")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
 		machine.Fail(err)
@@ -55,11 +55,11 @@ func boot() {
 	}
 }
 
-func voyage() {
+func runSteps() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	a := &agent{}
-	if err := sail(ctx, a); err != nil {
+	if err := steps(ctx, a); err != nil {
 		machine.Fail(err)
 		a.printLog()
 	}

@@ -34,7 +34,7 @@ func write(l report.Line) {
 	}
 }
 
-// TellFile tells what a file says, or why it can't be read.
+// TellFile reports what a file says, or why it can't be read.
 func TellFile(fact, path string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -44,7 +44,7 @@ func TellFile(fact, path string) {
 	Tell(strings.TrimSpace(string(text)), "%s", fact)
 }
 
-// TellAnswer tells what a web server says at an address. It gives it time: its container runs before it listens.
+// TellAnswer reports what a web server says at an address. It gives it time: its container runs before it listens.
 func TellAnswer(ctx context.Context, address, fact string) {
 	var text []byte
 	err := Await(ctx, answer, nil, func(ctx context.Context) (err error) {
@@ -59,19 +59,30 @@ func TellAnswer(ctx context.Context, address, fact string) {
 	Tell(line, "%s", fact)
 }
 
-// Commands are the names of the processes in a group.
-func Commands(dir string) string {
-	list, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+// Commands are the names of the processes in a group. A process that the runtime is about to turn into
+// the container's is waited for: the runtime calls it started a moment before.
+func Commands(ctx context.Context, dir string) string {
+	var names []string
+	err := Await(ctx, 30*time.Second, nil, func(context.Context) error {
+		names = nil
+		list, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			return err
+		}
+		for _, pid := range strings.Fields(string(list)) {
+			name, err := os.ReadFile("/proc/" + pid + "/comm")
+			if err != nil {
+				return err
+			}
+			if strings.HasPrefix(string(name), "runc:") {
+				return fmt.Errorf("process %s is still %s", pid, name)
+			}
+			names = append(names, strings.TrimSpace(string(name)))
+		}
+		return nil
+	})
 	if err != nil {
 		return err.Error()
-	}
-	var names []string
-	for _, pid := range strings.Fields(string(list)) {
-		name, err := os.ReadFile("/proc/" + pid + "/comm")
-		if err != nil {
-			return err.Error()
-		}
-		names = append(names, strings.TrimSpace(string(name)))
 	}
 	return strings.Join(names, " ")
 }

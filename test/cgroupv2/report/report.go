@@ -1,4 +1,4 @@
-// Package report is how the guest tells the test on the host what it saw: one
+// Package report is how the guest reports to the test on the host what it saw: one
 // JSON object per line on the console, between whatever the kernel prints there.
 package report
 
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Line is one thing the guest tells. Either Fact or Failure is set.
+// Line is one thing the guest reports. Either Fact or Failure is set.
 type Line struct {
 	// Fact names what was looked at ("guaranteed pod cpu.max"), Value is what was there.
 	Fact  string `json:"fact,omitempty"`
@@ -34,7 +34,7 @@ func Write(w io.Writer, l Line) error {
 	return err
 }
 
-// Result is all that a guest told.
+// Result is all that a guest reported.
 type Result struct {
 	// Facts by name.
 	Facts map[string]string
@@ -62,7 +62,7 @@ func Parse(console string) (Result, error) {
 			continue
 		}
 		if had, twice := r.Facts[l.Fact]; twice {
-			return Result{}, fmt.Errorf("the guest told %q twice: %q and %q", l.Fact, had, l.Value)
+			return Result{}, fmt.Errorf("the guest reported %q twice: %q and %q", l.Fact, had, l.Value)
 		}
 		r.Facts[l.Fact] = l.Value
 	}

@@ -5,6 +5,7 @@ package vm
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"maps"
 	"os"
 	"os/exec"
@@ -81,7 +82,7 @@ func Build(t *testing.T, to, how, pkg string, tags ...string) {
 }
 
 // Run boots the kernel with dir/guest as its init, on the host's file system
-// read-only, and returns what the guest told until it powered off. The test fails if
+// read-only, and returns what the guest reported until it powered off. The test fails if
 // that takes longer than the limit, or the guest failed. The guest's first process has
 // the variables env ("NAME=VALUE").
 func (k Kernel) Run(t *testing.T, dir string, limit time.Duration, env ...string) report.Result {
@@ -102,20 +103,20 @@ func (k Kernel) Run(t *testing.T, dir string, limit time.Duration, env ...string
 	return result
 }
 
-// Check compares what the guest told with what it should have. Facts that aren't
+// Check compares what the guest reported with what it should have. Facts that aren't
 // wanted may be anything.
 func Check(t *testing.T, facts, want map[string]string) {
 	t.Helper()
 	for _, fact := range slices.Sorted(maps.Keys(want)) {
-		if got, told := facts[fact]; !told {
-			t.Errorf("%s: not told", fact)
+		if got, reported := facts[fact]; !reported {
+			t.Errorf("%s: not reported", fact)
 		} else if got != want[fact] {
 			t.Errorf("%s is %q, want %q", fact, got, want[fact])
 		}
 	}
 }
 
-// LogIfFailed shows all that the guest told.
+// LogIfFailed shows all that the guest reported.
 func LogIfFailed(t *testing.T, facts map[string]string) {
 	t.Helper()
 	if !t.Failed() {
@@ -126,6 +127,23 @@ func LogIfFailed(t *testing.T, facts map[string]string) {
 	}
 }
 
+// xstate is the source of a library that lets the kernel run on CPUs with more state than it knows.
+//
+//go:embed testdata/xstate.c
+var xstate []byte
+
+// xstateLibrary makes that library in a folder.
+func xstateLibrary(t *testing.T, dir string) string {
+	t.Helper()
+	library := filepath.Join(dir, "xstate.so")
+	cmd := exec.CommandContext(t.Context(), "gcc", "-shared", "-fPIC", "-O2", "-x", "c", "-o", library, "-")
+	cmd.Stdin = bytes.NewReader(xstate)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make %s: %v\n%s", library, err, out)
+	}
+	return library
+}
+
 func (k Kernel) boot(t *testing.T, dir string, limit time.Duration, env []string) (console string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -134,7 +152,7 @@ func (k Kernel) boot(t *testing.T, dir string, limit time.Duration, env []string
 	cmd := exec.CommandContext(ctx, k.program, append(slices.Clone(env),
 		"mem=2G", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "init="+filepath.Join(dir, "guest"),
 		"con=null", "con0=null,fd:1", "quiet", "loglevel=1", "uml_dir="+state)...)
-	cmd.Env = []string{"HOME=" + state, "PATH=" + os.Getenv("PATH")}
+	cmd.Env = []string{"HOME=" + state, "PATH=" + os.Getenv("PATH"), "LD_PRELOAD=" + xstateLibrary(t, state)}
 	cmd.Dir = state
 	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer

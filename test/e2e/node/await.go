@@ -10,13 +10,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // retryEvery is how often things are asked again that nobody tells changes of.
 const retryEvery = 25 * time.Millisecond
 
-// Condition tells what is missing in a snapshot, or nil if it is as it should be.
+// Condition reports what is missing in a snapshot, or nil if it is as it should be.
 type Condition func(local.Snapshot) error
 
 // Await waits until the agent's own account of itself meets all conditions, and
@@ -26,7 +26,7 @@ func (n *Node) Await(what string, conditions ...Condition) local.Snapshot {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
-	missing := errors.New("the agent told nothing")
+	missing := errors.New("the agent reported nothing")
 	for ctx.Err() == nil {
 		n.mustRun()
 		for s, err := range n.client.Watch(ctx) {
@@ -117,7 +117,7 @@ func ready(v local.PodView) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("isn't ready: phase %s, %s", v.Pod.Status.Phase, strings.Join(v.Reasons, "; "))
+	return fmt.Errorf("isn't ready: phase %s, %s", v.Pod.Status.Phase, v.Waiting())
 }
 
 // Only is the condition that these pods are all there are, stopping ones included.
@@ -161,15 +161,15 @@ func Changed(name string, old local.Snapshot) Condition {
 // Problem is the condition that a problem with all these words is reported.
 func Problem(words ...string) Condition {
 	return func(s local.Snapshot) error {
-		told := make([]string, 0, len(s.Problems))
+		reported := make([]string, 0, len(s.Problems))
 		for _, p := range s.Problems {
 			text := p.Origin + ": " + p.Message
 			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) }) {
 				return nil
 			}
-			told = append(told, text)
+			reported = append(reported, text)
 		}
-		return fmt.Errorf("no problem with %q is reported, only %q", words, told)
+		return fmt.Errorf("no problem with %q is reported, only %q", words, reported)
 	}
 }
 

@@ -7,17 +7,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // AwaitEvent waits until an event about the static pod that a manifest calls name
-// was told with this reason and all these words in its part or message, and returns it.
+// was recorded with this reason and all these words in its part or message, and returns it.
 func (n *Node) AwaitEvent(name, reason string, words ...string) local.Event {
 	n.t.Helper()
 	return n.awaitEvent(fmt.Sprintf("event %s of pod %s with %q", reason, name, words), func(list []local.Event) int { return find(list, name, reason, words) })
 }
 
-// AwaitNodeEvent waits until such an event about the node itself was told, and returns it.
+// AwaitNodeEvent waits until such an event about the node itself was reported, and returns it.
 func (n *Node) AwaitNodeEvent(reason string, words ...string) local.Event {
 	n.t.Helper()
 	return n.awaitEvent(fmt.Sprintf("event %s of the node with %q", reason, words), func(list []local.Event) int {
@@ -30,7 +30,7 @@ func (n *Node) awaitEvent(what string, pick func([]local.Event) int) local.Event
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
-	missing := errors.New("the agent told nothing")
+	missing := errors.New("the agent reported nothing")
 	for ctx.Err() == nil {
 		for list, err := range n.client.WatchEvents(ctx) {
 			if err != nil {

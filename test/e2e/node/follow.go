@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/deckhand-node/deckhand/internal/local"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // Course is what a pod was seen to be, one after the other, without repetitions.

@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// History is every container instance that the runtime told of in its events:
+// History is every container instance that the runtime reported in its events:
 // evidence that doesn't pass through the agent.
 type History struct {
 	mu        sync.Mutex

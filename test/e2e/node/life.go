@@ -127,7 +127,7 @@ func (n *Node) reachable(cmd *exec.Cmd) {
 }
 
 // StartRuntime starts a containerd where --container-runtime-endpoint of RuntimeEndpoint
-// expects one: to an agent that is told so, it is somebody else's.
+// expects one: to an agent that gets this count, it is somebody else's.
 func (n *Node) StartRuntime() {
 	n.t.Helper()
 	// What supervises it has to end before it is taken down.
@@ -153,7 +153,7 @@ func (n *Node) Children() map[int]string {
 	return out
 }
 
-// Untouched tells what of this node is on the host though nothing should have been made yet.
+// Untouched reports what of this node is on the host though nothing should have been made yet.
 func (n *Node) Untouched() error {
 	n.t.Helper()
 	left := slices.Concat(n.leftProcesses(), n.leftMounts(), n.leftNetfilter(append(n.subnets(), n.in.Config.Bridge)...))

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/local"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // Name is what every node is called; static pods' names end in it.
@@ -29,7 +29,7 @@ const Image = embeddedtest.WebImage
 // matters to a test that fails.
 const Deadline = 90 * time.Second
 
-// Options are what a node is told beyond the usual.
+// Options are a node's settings beyond the defaults.
 type Options struct {
 	// Config is added to the KubeletConfiguration, one "field: value" a line.
 	Config string
@@ -199,7 +199,7 @@ func (n *Node) finish() {
 		n.t.Errorf("the agent has a data race or panicked:\n%s", tail(text, 200))
 	}
 	attached := n.attached()
-	n.in.TakeDown(n.t)
+	n.in.Reset(n.t)
 	for _, what := range n.leftovers(attached) {
 		n.t.Errorf("left on the host: %s", what)
 	}

@@ -38,7 +38,7 @@ func (n *Node) tell() {
 		fmt.Fprintf(&b, "problem %s: %s\n", p.Origin, p.Message)
 	}
 	for _, v := range s.Pods {
-		fmt.Fprintf(&b, "pod %s %s %s deleted=%v stale=%q reasons=%q\n", v.Pod.Name, v.Pod.UID, v.Pod.Status.Phase, v.Pod.DeletionTimestamp != nil, v.Stale, v.Reasons)
+		fmt.Fprintf(&b, "pod %s %s %s deleted=%v stale=%q reasons=%q\n", v.Pod.Name, v.Pod.UID, v.Pod.Status.Phase, v.Pod.DeletionTimestamp != nil, v.Stale, v.Waiting())
 		for _, c := range append(v.Pod.Status.InitContainerStatuses, v.Pod.Status.ContainerStatuses...) {
 			fmt.Fprintf(&b, "  %s restarts=%d ready=%v %s %+v\n", c.Name, c.RestartCount, c.Ready, c.ContainerID, c.State)
 		}

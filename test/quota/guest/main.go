@@ -46,7 +46,7 @@ func run() error {
 			if err := unix.Mount(device, top, kind, 0, "prjquota"); err != nil {
 				return fmt.Errorf("mount %s with project quotas: %w", kind, err)
 			}
-			if err := (&disk{kind: kind, top: top}).tour(ctx); err != nil {
+			if err := (&disk{kind: kind, top: top}).check(ctx); err != nil {
 				return fmt.Errorf("%s: %w", kind, err)
 			}
 			return nil

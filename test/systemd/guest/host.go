@@ -113,7 +113,7 @@ func keepUnits() error {
 	return nil
 }
 
-// sliceOf is the name of a pod's slice, of the Burstable tier.
+// sliceOf is the name of a pod's slice, in the Burstable QoS cgroup.
 func sliceOf(uid string) string {
 	return "kubepods-burstable-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice"
 }

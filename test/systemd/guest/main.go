@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
 )
 
-// patience is how long the whole voyage may take in the guest. The host waits longer.
+// patience is how long all steps may take in the guest. The host waits longer.
 const patience = 4 * time.Minute
 
 func main() {
@@ -25,7 +25,7 @@ func main() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := sail(ctx); err != nil {
+	if err := steps(ctx); err != nil {
 		machine.Fail(err)
 		printLogs()
 	}
@@ -50,7 +50,7 @@ func boot() error {
 	if err := keepUnits(); err != nil {
 		return fmt.Errorf("leave out the host's units: %w", err)
 	}
-	// In a container systemd leaves devices alone, which here are nobody's, and is told by
+	// In a container systemd leaves devices alone, which here are nobody's, and gets by
 	// a variable what else it reads from the kernel's command line.
 	options := ""
 	if os.Getenv("CGROUPS") == "v1" {
@@ -61,5 +61,5 @@ func boot() error {
 	}
 	env := append(os.Environ(), "container=uml", "SYSTEMD_PROC_CMDLINE="+options)
 	const systemd = "/usr/lib/systemd/systemd"
-	return fmt.Errorf("exec %s: %w", systemd, unix.Exec(systemd, []string{systemd, "--unit=voyage.target", "--log-target=console", "--log-level=err", "--show-status=no"}, env))
+	return fmt.Errorf("exec %s: %w", systemd, unix.Exec(systemd, []string{systemd, "--unit=steps.target", "--log-target=console", "--log-level=err", "--show-status=no"}, env))
 }

@@ -145,7 +145,7 @@ func TestSync(t *testing.T) {
 }
 
 // Each import is told of when the runtime has the images, and nothing else is.
-func TestTells(t *testing.T) {
+func TestReports(t *testing.T) {
 	f := newFolder(t)
 	expect := func(want ...string) {
 		t.Helper()

@@ -26,11 +26,11 @@ import (
 // Importer imports the archives (*.tar, docker's or OCI's format) of one folder.
 // Its methods may be called from several goroutines; one import of a file runs at a time.
 type Importer struct {
-	dir     string
-	record  string
-	connect func() (*grpc.ClientConn, error)
-	tell    func(refs []string)
-	log     logr.Logger
+	dir      string
+	record   string
+	connect  func() (*grpc.ClientConn, error)
+	onImport func(refs []string)
+	log      logr.Logger
 
 	// importing is held while archives are looked at and imported.
 	importing sync.Mutex
@@ -41,13 +41,13 @@ type Importer struct {
 
 // New makes an importer for dir that remembers in the file record what it has
 // imported. connect opens a connection to containerd; each is closed after use.
-// tell, unless nil, is called with the references of each archive that was
+// onImport, unless nil, is called with the references of each archive that was
 // imported; it must not block, nor call the importer.
-func New(dir, record string, connect func() (*grpc.ClientConn, error), tell func(refs []string), log logr.Logger) *Importer {
-	if tell == nil {
-		tell = func([]string) {}
+func New(dir, record string, connect func() (*grpc.ClientConn, error), onImport func(refs []string), log logr.Logger) *Importer {
+	if onImport == nil {
+		onImport = func([]string) {}
 	}
-	return &Importer{dir: dir, record: record, connect: connect, tell: tell, log: log, problems: map[string]string{}}
+	return &Importer{dir: dir, record: record, connect: connect, onImport: onImport, log: log, problems: map[string]string{}}
 }
 
 // Problems are the archives that can't be imported, each in a sentence.
@@ -137,7 +137,7 @@ func (im *Importer) Sync(ctx context.Context) error {
 		return fmt.Errorf("image archives: %w", err)
 	}
 	known := readRecord(im.record, im.log)
-	kept := imported{}
+	next := imported{}
 	for _, name := range names {
 		entry, ok := known[name]
 		if ok && entry.holds(filepath.Join(im.dir, name), present) {
@@ -149,13 +149,13 @@ func (im *Importer) Sync(ctx context.Context) error {
 			}
 		}
 		if ok {
-			kept[name] = entry
+			next[name] = entry
 		}
 	}
-	if maps.EqualFunc(known, kept, entry.equal) {
+	if maps.EqualFunc(known, next, entry.equal) {
 		return nil
 	}
-	return kept.write(im.record)
+	return next.write(im.record)
 }
 
 // importNew imports an archive of the folder. What is wrong with it becomes its
@@ -238,7 +238,7 @@ func (im *Importer) importFile(ctx context.Context, conn *grpc.ClientConn, path 
 	return refs, info, err
 }
 
-// take imports an archive, and tells of what came of it.
+// take imports an archive, and reports its images.
 func (im *Importer) take(ctx context.Context, conn *grpc.ClientConn, what string, r io.Reader) ([]string, error) {
 	refs, err := send(ctx, conn, r)
 	if err != nil {
@@ -248,7 +248,7 @@ func (im *Importer) take(ctx context.Context, conn *grpc.ClientConn, what string
 		return nil, fmt.Errorf("%s: no image in it has a name; save it by its name instead of its ID", what)
 	}
 	im.identify(ctx, conn, refs)
-	im.tell(refs)
+	im.onImport(refs)
 	return refs, nil
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/deckhand-node/deckhand/internal/atomicfile"
-	"github.com/deckhand-node/deckhand/internal/sealed"
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 // recordVersion is the record file's format. 0, without version and sum, was only the content.
@@ -63,21 +63,21 @@ func readRecord(path string, log logr.Logger) imported {
 }
 
 func parseRecord(text []byte) (known imported, err error) {
-	version, err := sealed.Version(text)
+	version, err := checkpoint.Version(text)
 	if err != nil {
 		return nil, err
 	}
 	if version == 0 {
 		return known, json.Unmarshal(text, &known)
 	}
-	return known, sealed.Open(text, recordVersion, &known)
+	return known, checkpoint.Open(text, recordVersion, &known)
 }
 
 func (i imported) write(path string) error {
-	text, err := sealed.Seal(recordVersion, i)
+	text, err := checkpoint.Seal(recordVersion, i)
 	if err != nil {
 		return fmt.Errorf("record the imported images: %w", err)
 	}
-	sealed.Sweep(path)
+	checkpoint.Sweep(path)
 	return atomicfile.WriteVolatile(path, text, 0o600)
 }

@@ -85,7 +85,7 @@ func transferIn(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) (
 		return nil, err
 	}
 	var names []string
-	sent, told := make(chan struct{}), make(chan struct{})
+	sent, reported := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(sent)
 		if err := data.upload(archive); err != nil {
@@ -93,18 +93,18 @@ func transferIn(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) (
 		}
 	}()
 	go func() {
-		defer close(told)
+		defer close(reported)
 		names = progress.saved()
 	}()
 	_, err = transfer.NewTransferClient(conn).Transfer(ctx, request)
 	if err == nil {
-		// containerd tells all before it answers, but on another stream.
-		<-told
+		// containerd reports all before it answers, but on another stream.
+		<-reported
 	}
 	cause := context.Cause(ctx)
 	cancel(nil)
 	<-sent
-	<-told
+	<-reported
 	if err != nil && cause != nil {
 		err = cause
 	}
@@ -166,7 +166,7 @@ func (s stream) send(m proto.Message) error {
 }
 
 // upload sends the archive as fast as containerd opens its window. It returns
-// only errors of reading: what goes wrong with the stream, Transfer tells better.
+// only errors of reading: what goes wrong with the stream, Transfer reports better.
 func (s stream) upload(archive io.Reader) error {
 	defer s.grpc.CloseSend()
 	var window int

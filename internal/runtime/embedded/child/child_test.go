@@ -113,7 +113,7 @@ func TestWaitIsGivenUp(t *testing.T) {
 	p.Reap()
 }
 
-func TestReapTellsTheExitCode(t *testing.T) {
+func TestReapReportsTheExitCode(t *testing.T) {
 	p, _, _ := start(t, "exit")
 	if err := p.Wait(t.Context()); err != nil {
 		t.Fatal(err)

@@ -132,7 +132,7 @@ func eldest(parents map[int]int) []int {
 	return pids
 }
 
-// parentOf is a process' parent; 0 if that can't be told.
+// parentOf is a process' parent; 0 if that isn't known.
 func parentOf(pid int) int {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

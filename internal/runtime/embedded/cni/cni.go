@@ -1,10 +1,10 @@
 // Package cni gives pods their network: it writes the configuration that
-// containerd's CRI hands to the CNI plugins bridge, host-local and portmap, and
+// containerd's CRI passes to the CNI plugins bridge, host-local and portmap, and
 // prepares on the host what these share: the bridge, forwarding, masquerading.
 //
 // Masquerading is one rule for the whole pod network, made here, instead of the
 // bridge plugin's rule for each pod: starting a pod then runs no netfilter
-// program, and there is one thing to take down.
+// program, and there is one thing to remove.
 package cni
 
 import (
@@ -17,7 +17,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/deckhand-node/deckhand/internal/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 // Network is a pod network on this host.
@@ -48,7 +48,7 @@ func ParseCIDRs(text string) ([]netip.Prefix, error) {
 			return nil, fmt.Errorf("podCIDR %q: %s has host bits set, did you mean %s?", text, p, p.Masked())
 		}
 		if p.Addr().BitLen()-p.Bits() < 2 {
-			return nil, fmt.Errorf("podCIDR %q: %s has no room for a gateway and a pod", text, p)
+			return nil, fmt.Errorf("podCIDR %q: %s is too small for a gateway and a pod", text, p)
 		}
 		all = append(all, p)
 	}

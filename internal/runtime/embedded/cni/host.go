@@ -182,7 +182,7 @@ func linkName(index int) string {
 	return link.Attrs().Name
 }
 
-// EnableForwarding lets the host pass packets on between pods and the world. It
+// EnableForwarding lets the host pass packets on between pods and other hosts. It
 // returns the settings that it had to change.
 func (n Network) EnableForwarding() ([]string, error) {
 	var changed []string

@@ -22,7 +22,7 @@ const resultsDir = "/var/lib/cni/results"
 const podInterface = "eth0"
 
 // Remembered are the sandboxes of this network that the CNI library set up and
-// hasn't taken down.
+// hasn't removed.
 func (n Network) Remembered() []string {
 	files, err := filepath.Glob(filepath.Join(resultsDir, n.Bridge+"-*-"+podInterface))
 	if err != nil {
@@ -139,7 +139,7 @@ func removeEmptyTable(ctx context.Context, family knftables.Family) error {
 	return nil
 }
 
-// goneMeanwhile reports whether another take-down on this host was faster.
+// goneMeanwhile reports whether another teardown on this host was faster.
 func goneMeanwhile(ctx context.Context, nft knftables.Interface) bool {
 	_, err := nft.ListRules(ctx, portmapChains[0])
 	return knftables.IsNotFound(err)

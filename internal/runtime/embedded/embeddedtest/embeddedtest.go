@@ -13,8 +13,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
-	"github.com/deckhand-node/deckhand/internal/takedown"
 )
 
 // The images that every instance has.
@@ -44,7 +44,7 @@ type Instance struct {
 }
 
 // Start starts an instance with both images imported, or fails the test. It
-// needs root. What bin/ lacks is built first.
+// needs root. What is missing in bin/ is built first.
 func Start(t testing.TB) *Instance {
 	t.Helper()
 	in := Prepare(t)
@@ -83,7 +83,7 @@ func Prepare(t testing.TB) *Instance {
 	}
 	t.Cleanup(func() {
 		in.StopRun(t)
-		in.TakeDown(t)
+		in.Reset(t)
 		if err := os.RemoveAll(root); err != nil {
 			t.Error(err)
 		}
@@ -91,7 +91,7 @@ func Prepare(t testing.TB) *Instance {
 			t.Error(err)
 		}
 	})
-	// Before anything is in it, so that the take-down may remove it.
+	// Before anything is in it, so that the teardown may remove it.
 	if err := in.Config.Claim(); err != nil {
 		t.Fatal(err)
 	}
@@ -142,20 +142,20 @@ func (in *Instance) StopRun(t testing.TB) {
 	in.stop = nil
 }
 
-// TakeDown takes everything down, as `deckhand down` does, killing containers at once.
-func (in *Instance) TakeDown(t testing.TB) {
+// Reset removes everything, as `deckhand down` does, killing containers at once.
+func (in *Instance) Reset(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := takedown.Down(ctx, in.TakedownConfig(), in.log); err != nil {
+	if err := reset.Run(ctx, in.ResetConfig(), in.log); err != nil {
 		t.Error(err)
 	}
 }
 
-// TakedownConfig is what takes this instance down.
-func (in *Instance) TakedownConfig() takedown.Config {
+// ResetConfig is the configuration for the reset of this instance.
+func (in *Instance) ResetConfig() reset.Config {
 	// The kubelet's default podLogsDir ends in a slash as well.
-	return takedown.Config{Runtime: in.Config, CgroupRoot: in.CgroupRoot, PodLogs: in.PodLogs + "/", ContainerLogs: in.ContainerLogs}
+	return reset.Config{Runtime: in.Config, CgroupRoot: in.CgroupRoot, PodLogs: in.PodLogs + "/", ContainerLogs: in.ContainerLogs}
 }
 
 // Bin is the folder bin/ of the checkout with the runtime tools and images; what

@@ -13,8 +13,8 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
-	"github.com/deckhand-node/deckhand/internal/takedown"
 )
 
 // slots is how many instances one host can have at a time.
@@ -74,7 +74,7 @@ func (s slot) cleanLeft() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err = takedown.Down(ctx, takedown.Config{
+	err = reset.Run(ctx, reset.Config{
 		Runtime:    embedded.Config{RootDir: filepath.Join(root, "root"), Bridge: s.bridge(), PodCIDR: s.cidr()},
 		CgroupRoot: s.cgroup(),
 	}, logr.Discard())

@@ -20,18 +20,17 @@ import (
 	"google.golang.org/grpc/metadata"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/remains"
 )
 
 // host is a running containerd with a sweeper of its own; the runtime's doesn't run.
 type host struct {
 	*embeddedtest.Instance
 	*orphans.Sweeper
-	layout layout.Layout
+	layout runtimedir.Layout
 	cri    cri.RuntimeServiceClient
 	// gate is a FIFO: while it is there, runc creates no container, or has created
 	// it and doesn't end, until somebody writes to it.
@@ -40,7 +39,7 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	dir := t.TempDir() // Before Prepare, whose take-down still needs it.
+	dir := t.TempDir() // Before Prepare, whose teardown still needs it.
 	in := embeddedtest.Prepare(t)
 	h := &host{Instance: in, gate: filepath.Join(dir, "gate")}
 	runc := fmt.Sprintf(`#!/bin/sh
@@ -102,13 +101,13 @@ func (h *host) look(t *testing.T, after time.Duration, again bool) {
 }
 
 // shims are the shims that run for this containerd, by ID.
-func (h *host) shims(t *testing.T) map[string]remains.Shim {
+func (h *host) shims(t *testing.T) map[string]orphans.Shim {
 	t.Helper()
-	list, err := remains.Shims(h.layout.Socket())
+	list, err := orphans.Shims(h.layout.Socket())
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]remains.Shim{}
+	found := map[string]orphans.Shim{}
 	for _, s := range list {
 		found[s.ID] = s
 	}
@@ -181,7 +180,7 @@ func (h *host) run(ctx context.Context, t *testing.T, name string) (id string, a
 			if _, ok := before[now]; ok {
 				continue
 			}
-			started, err := remains.Descendants(shim.Process)
+			started, err := orphans.Descendants(shim.Process)
 			if err == nil && len(started) > 0 {
 				id = now
 				return true

@@ -17,7 +17,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/remains"
 )
 
 func TestMain(m *testing.M) {
@@ -31,7 +30,7 @@ func randomID() string {
 }
 
 // stray starts something that looks like a shim, with a child.
-func stray(t *testing.T, id, socket string) remains.Process {
+func stray(t *testing.T, id, socket string) orphans.Process {
 	t.Helper()
 	cmd := exec.Command("/bin/sh")
 	cmd.Args = []string{"containerd-shim-runc-v2", "-c", "echo; sleep 1000 & wait", "-namespace", "k8s.io", "-id", id, "-address", socket}
@@ -51,18 +50,18 @@ func stray(t *testing.T, id, socket string) remains.Process {
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	shims, err := remains.Shims(socket)
+	shims, err := orphans.Shims(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range shims {
 		if s.ID == id {
 			t.Cleanup(func() {
-				children, err := remains.Descendants(s.Process)
+				children, err := orphans.Descendants(s.Process)
 				if err != nil {
 					t.Error(err)
 				}
-				if err := remains.Kill(append(children, s.Process)); err != nil {
+				if err := orphans.Kill(append(children, s.Process)); err != nil {
 					t.Error(err)
 				}
 				<-ended
@@ -71,7 +70,7 @@ func stray(t *testing.T, id, socket string) remains.Process {
 		}
 	}
 	t.Fatal("the stray shim isn't found")
-	return remains.Process{}
+	return orphans.Process{}
 }
 
 // A shim with an unknown ID is swept when it was unknown twice, with what it
@@ -90,12 +89,12 @@ func TestStrayShim(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := stray(t, id, h.layout.Socket())
-	others := []remains.Process{
+	others := []orphans.Process{
 		stray(t, randomID(), h.layout.Socket()+"x"),
 		stray(t, "../../root", h.layout.Socket()),
 		stray(t, foreign, h.layout.Socket()),
 	}
-	children, err := remains.Descendants(ours)
+	children, err := orphans.Descendants(ours)
 	if err != nil || len(children) == 0 {
 		t.Fatalf("the stray shim has the children %v, error %v", children, err)
 	}

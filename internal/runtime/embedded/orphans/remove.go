@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/remains"
 )
 
 // forgetIn is how long containerd may take to drop a container.
@@ -36,21 +34,21 @@ func (s *Sweeper) remove(ctx context.Context, conn *grpc.ClientConn, o *orphan) 
 // then what they and runc have started.
 func (s *Sweeper) kill(o *orphan) error {
 	var errs []error
-	var shims, others []remains.Process
+	var shims, others []Process
 	for _, shim := range o.shims {
 		shims = append(shims, shim.Process)
 		// Before the shim dies, and its children become somebody else's.
-		started, err := remains.Descendants(shim.Process)
+		started, err := Descendants(shim.Process)
 		errs = append(errs, err)
 		others = append(others, started...)
 	}
-	errs = append(errs, remains.Kill(shims))
-	c, _ := remains.ReadContainer(s.layout.RuncState(o.id))
-	errs = append(errs, remains.Kill(append(others, c.Init)))
-	hierarchies := remains.Hierarchies()
+	errs = append(errs, Kill(shims))
+	c, _ := ReadContainer(s.layout.RuncState(o.id))
+	errs = append(errs, Kill(append(others, c.Init)))
+	hierarchies := Hierarchies()
 	for _, dir := range c.Cgroups {
-		if remains.ContainerCgroup(dir, hierarchies, o.id) && exists(dir) {
-			errs = append(errs, remains.KillCgroup(dir), remains.RemoveCgroup(dir))
+		if ContainerCgroup(dir, hierarchies, o.id) && exists(dir) {
+			errs = append(errs, KillCgroup(dir), RemoveCgroup(dir))
 		}
 	}
 	return errors.Join(errs...)
@@ -58,9 +56,9 @@ func (s *Sweeper) kill(o *orphan) error {
 
 func (s *Sweeper) clean(id string) error {
 	dirs := s.layout.Of(id)
-	errs := []error{remains.Unmount(dirs...)}
+	errs := []error{Unmount(dirs...)}
 	for _, dir := range dirs {
-		errs = append(errs, remains.RemoveTree(dir))
+		errs = append(errs, RemoveTree(dir))
 	}
 	return errors.Join(errs...)
 }
@@ -70,7 +68,7 @@ func exists(dir string) bool {
 	return err == nil
 }
 
-func pids(shims []remains.Shim) []int {
+func pids(shims []Shim) []int {
 	all := make([]int, 0, len(shims))
 	for _, shim := range shims {
 		all = append(all, shim.PID)

@@ -1,6 +1,32 @@
-// Package orphans removes the shims that containerd has lost.
+// Package orphans finds and removes what pods have left on the host where containerd no longer
+// does: shims, processes, cgroups and mounts. It works from the process table, the mount table
+// and runc's records, and asks containerd only what it still knows.
 //
-// containerd 2.4 loses one when whoever called RunPodSandbox goes away before the
+// A Sweeper removes the shims that containerd has lost while it runs. The functions for
+// processes, cgroups and mounts also serve a reset of the node, when containerd is gone.
+package orphans
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+
+	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
+)
+
+// Patience is how long after the first look a shim has to be unknown still.
+const Patience = 15 * time.Second
+
+// Sweeper removes the shims of one root folder that containerd has lost. It isn't safe for concurrent use.
+//
+// containerd 2.4 loses a shim when the caller of RunPodSandbox goes away before the
 // answer, as a killed agent does. Either the call fails with "failed to create
 // shim task: context canceled" and the shim stays, idle and known to nobody; or
 // it fails with "failed to get task pid", and removing the sandbox, which then is
@@ -17,30 +43,8 @@
 //
 // None of it has to hold for long: only what was unknown twice, Patience apart, is
 // taken for an orphan.
-package orphans
-
-import (
-	"context"
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"time"
-
-	"github.com/go-logr/logr"
-	"google.golang.org/grpc"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/layout"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/remains"
-)
-
-// Patience is how long after the first look a shim has to be unknown still.
-const Patience = 15 * time.Second
-
-// Sweeper looks for orphans of one root folder. It isn't safe for concurrent use.
 type Sweeper struct {
-	layout  layout.Layout
+	layout  runtimedir.Layout
 	connect func() (*grpc.ClientConn, error)
 	log     logr.Logger
 	// unknown says since when containerd doesn't know what runs under an ID.
@@ -49,7 +53,7 @@ type Sweeper struct {
 
 // New makes a sweeper. connect opens a connection to containerd; each is closed
 // after use.
-func New(l layout.Layout, connect func() (*grpc.ClientConn, error), log logr.Logger) *Sweeper {
+func New(l runtimedir.Layout, connect func() (*grpc.ClientConn, error), log logr.Logger) *Sweeper {
 	return &Sweeper{layout: l, connect: connect, log: log, unknown: map[string]time.Time{}}
 }
 
@@ -97,14 +101,14 @@ func (s *Sweeper) Look(ctx context.Context, now time.Time) (again bool, err erro
 // orphan is what runs or lies around under an ID that containerd doesn't know.
 type orphan struct {
 	id    string
-	shims []remains.Shim
+	shims []Shim
 	// container is the record that containerd may have below the CRI.
 	container *container
 }
 
 // there finds shims, and what may have outlived its shim, by ID.
 func (s *Sweeper) there() (map[string]*orphan, error) {
-	shims, err := remains.Shims(s.layout.Socket())
+	shims, err := Shims(s.layout.Socket())
 	if err != nil {
 		return nil, err
 	}

@@ -4,13 +4,11 @@ import (
 	"path"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
 )
 
 // behaviourOf finds what a container does: by its name, its image, the first
 // word of its command, or the program. Called with n.mu held.
-func (n *Node) behaviourOf(config *runtimeapi.ContainerConfig) program.Behaviour {
+func (n *Node) behaviourOf(config *runtimeapi.ContainerConfig) Behaviour {
 	command := append(append([]string(nil), config.GetCommand()...), config.GetArgs()...)
 	keys := []string{config.GetMetadata().GetName(), config.GetImage().GetUserSpecifiedImage(), config.GetImage().GetImage()}
 	if len(command) > 0 {

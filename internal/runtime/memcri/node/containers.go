@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/crilog"
 )
 
 // Exit codes a runtime makes up itself.
@@ -58,7 +56,7 @@ func (n *Node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 	n.names[name] = id
 	n.containers[id] = c
 	s.containers[id] = c
-	n.tell(s, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	n.publish(s, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
@@ -118,7 +116,7 @@ func describe(st *runtimeapi.ContainerStatus, r *runtimeapi.CreateContainerReque
 	}
 }
 
-// userOf is root unless told otherwise. Its group is always among its groups.
+// userOf is root unless configured otherwise. Its group is always among its groups.
 func userOf(security *runtimeapi.LinuxContainerSecurityContext) *runtimeapi.LinuxContainerUser {
 	u := &runtimeapi.LinuxContainerUser{Uid: security.GetRunAsUser().GetValue(), Gid: security.GetRunAsGroup().GetValue()}
 	u.SupplementalGroups = []int64{u.Gid}
@@ -151,7 +149,7 @@ func (n *Node) StartContainer(_ context.Context, r *runtimeapi.StartContainerReq
 		st.StartedAt = time.Now().UnixNano()
 	})
 	n.noteRunning(c)
-	n.tell(c.sandbox, c.id(), runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	n.publish(c.sandbox, c.id(), runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	if c.behaviour.Exits {
 		n.endLater(c, c.behaviour.ExitAfter, c.behaviour.ExitCode, c.behaviour.Reason)
 	}
@@ -168,7 +166,7 @@ func (n *Node) launch(c *container) error {
 	if !n.options.WriteLogs || c.status.LogPath == "" {
 		return nil
 	}
-	log, err := crilog.Open(c.status.LogPath)
+	log, err := openLog(c.status.LogPath)
 	if err != nil {
 		return fmt.Errorf("failed to create container loggers: %w", err)
 	}
@@ -199,7 +197,7 @@ func (n *Node) remove(c *container) {
 	delete(n.containers, c.id())
 	delete(c.sandbox.containers, c.id())
 	delete(n.names, c.name)
-	n.tell(c.sandbox, c.id(), runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	n.publish(c.sandbox, c.id(), runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
 // ContainerStatus returns the status of one container.

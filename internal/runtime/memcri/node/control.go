@@ -5,14 +5,12 @@ import (
 	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
 )
 
 // Behave says what containers created from now on do, if key is their name, the
 // image as they ask for it, or the first word of their command (with or without
 // its folder), looked for in that order.
-func (n *Node) Behave(key string, b program.Behaviour) {
+func (n *Node) Behave(key string, b Behaviour) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.behaviours[key] = b
@@ -77,7 +75,7 @@ func (n *Node) KillSandbox(id string) error {
 		return fmt.Errorf("no sandbox %s", id)
 	}
 	sb.set(func(st *runtimeapi.PodSandboxStatus) { st.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY })
-	n.tell(sb, id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	n.publish(sb, id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return nil
 }
 
@@ -88,7 +86,7 @@ func (n *Node) SetExec(f ExecFunc) {
 	n.exec = f
 }
 
-// SetCondition changes what Status tells of one condition ("NetworkReady").
+// SetCondition changes what Status reports of one condition ("NetworkReady").
 func (n *Node) SetCondition(c *runtimeapi.RuntimeCondition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -115,7 +113,7 @@ func (n *Node) NoEvents() {
 // behind, or because nobody listened for too long.
 func (n *Node) EventsMissed() int { return n.events.Dropped() }
 
-// Violations tells each time a container of a pod was started while another
+// Violations lists each time a container of a pod was started while another
 // instance of it ran. Containers are told apart by the kubelet's labels, or by
 // pod UID and container name where they are missing.
 func (n *Node) Violations() []string {

@@ -33,8 +33,8 @@ func (n *Node) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out grpc.Serve
 	}
 }
 
-// tell publishes an event with the pod as it is now. Called with n.mu held.
-func (n *Node) tell(s *sandbox, id string, kind runtimeapi.ContainerEventType) {
+// publish publishes an event with the pod as it is now. Called with n.mu held.
+func (n *Node) publish(s *sandbox, id string, kind runtimeapi.ContainerEventType) {
 	if n.down || n.dropEvents || n.noEvents {
 		return
 	}

@@ -9,8 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
 )
 
 // maxMessage is the largest message that containerd sends.
@@ -92,7 +90,7 @@ func (n *Node) execProgram(_ *runtimeapi.ContainerStatus, command []string) Exec
 	}
 	res := ExecResult{Code: b.ExitCode, Takes: b.ExitAfter, Stdout: stdout.String(), Stderr: stderr.String()}
 	if !b.Exits {
-		res.Takes = program.Forever
+		res.Takes = Forever
 	}
 	return res
 }

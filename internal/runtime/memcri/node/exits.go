@@ -7,8 +7,6 @@ import (
 
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
 )
 
 // StopContainer sends the stop signal, once however often it is called, waits
@@ -54,13 +52,13 @@ func (n *Node) signal(c *container) {
 		n.end(c, exitKilled, "")
 	case b.IgnoreTerm == 0, s != runtimeapi.Signal_SIGTERM && s != runtimeapi.Signal_SIGINT:
 		n.end(c, b.TermCode, "")
-	case b.IgnoreTerm != program.Forever:
+	case b.IgnoreTerm != Forever:
 		n.endLater(c, b.IgnoreTerm, b.TermCode, "")
 	}
 }
 
 // endLater lets c end after d, in place of an end planned before. Even with d = 0
-// that is after the call at hand is done.
+// that is after the current call is done.
 func (n *Node) endLater(c *container, d time.Duration, code int32, reason string) {
 	n.cancelExit(c)
 	n.sleepers.Add(1)
@@ -79,7 +77,7 @@ func (n *Node) cancelExit(c *container) {
 	c.exit = nil
 }
 
-// end lets a running container exit and tells so. Like containerd, a runtime
+// end lets a running container exit and publishes that. Like containerd, a runtime
 // that is down while a container ends never learns its exit code.
 func (n *Node) end(c *container, code int32, reason string) {
 	if !c.is(runtimeapi.ContainerState_CONTAINER_RUNNING) {
@@ -89,7 +87,7 @@ func (n *Node) end(c *container, code int32, reason string) {
 		code, reason = exitUnknown, "Unknown"
 	}
 	n.finish(c, code, reason, "")
-	n.tell(c.sandbox, c.id(), runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	n.publish(c.sandbox, c.id(), runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	// The kernel kills what is left of a process namespace when its first process ends.
 	if processes(c.config).GetPid() != runtimeapi.NamespaceMode_CONTAINER {
 		return
@@ -101,7 +99,7 @@ func (n *Node) end(c *container, code int32, reason string) {
 	}
 }
 
-// finish makes a container an exited one without telling.
+// finish makes a container an exited one without an event.
 func (n *Node) finish(c *container, code int32, reason, message string) {
 	if reason == "" {
 		reason = "Completed"

@@ -1,5 +1,7 @@
-// Package node is the state of an in-memory container runtime and the CRI
-// RuntimeService over it, with controls for what no CRI call can bring about.
+// Package node is the state of an in-memory container runtime, and the CRI services over it:
+// sandboxes, containers that run scripted programs, an image store, container logs and events.
+// It has controls for what no CRI call can bring about, and an Injector that makes calls fail,
+// hang or lose their answers.
 package node
 
 import (
@@ -9,12 +11,6 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/crilog"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/fanout"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/imagestore"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/ippool"
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/program"
 )
 
 // Labels that say which pod and which of its containers something belongs to.
@@ -32,15 +28,15 @@ type Options struct {
 	// PodCIDR is the IPv4 network sandboxes get addresses from.
 	PodCIDR string
 	// Images are where containers' images come from.
-	Images *imagestore.Store
+	Images *Store
 	// WriteLogs makes the log files that CreateContainer names, when the
 	// container starts.
 	WriteLogs bool
 	// Program says what a container does that no Behave applies to.
-	Program func(command []string) program.Behaviour
+	Program func(command []string) Behaviour
 	// EventQueue is how many events each reader may fall behind before it misses some.
 	EventQueue int
-	// CgroupDriver is what RuntimeConfig tells.
+	// CgroupDriver is what RuntimeConfig reports.
 	CgroupDriver runtimeapi.CgroupDriver
 }
 
@@ -50,15 +46,15 @@ type Node struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 
 	options Options
-	events  *fanout.Queue[*runtimeapi.ContainerEventResponse]
+	events  *fanout[*runtimeapi.ContainerEventResponse]
 
 	mu         sync.Mutex
-	ips        *ippool.Pool
+	ips        *addressPool
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	order      uint64            // of the next container
 	names      map[string]string // reserved sandbox and container names -> ID
-	behaviours map[string]program.Behaviour
+	behaviours map[string]Behaviour
 	exec       ExecFunc
 	running    map[string]string // pod UID/container name -> ID of the running instance
 	violations []string
@@ -71,18 +67,18 @@ type Node struct {
 
 // New makes a Node on which nothing runs. It fails on an invalid PodCIDR.
 func New(o Options) (*Node, error) {
-	ips, err := ippool.New(o.PodCIDR)
+	ips, err := newAddressPool(o.PodCIDR)
 	if err != nil {
 		return nil, err
 	}
 	return &Node{
 		options:    o,
 		ips:        ips,
-		events:     fanout.New[*runtimeapi.ContainerEventResponse](o.EventQueue, eventKeep),
+		events:     newFanout[*runtimeapi.ContainerEventResponse](o.EventQueue, eventKeep),
 		sandboxes:  make(map[string]*sandbox),
 		containers: make(map[string]*container),
 		names:      make(map[string]string),
-		behaviours: make(map[string]program.Behaviour),
+		behaviours: make(map[string]Behaviour),
 		running:    make(map[string]string),
 	}, nil
 }
@@ -104,7 +100,7 @@ type container struct {
 	order     uint64 // of creation
 	sandbox   *sandbox
 	config    *runtimeapi.ContainerConfig
-	behaviour program.Behaviour
+	behaviour Behaviour
 	status    *runtimeapi.ContainerStatus
 	item      *runtimeapi.Container
 	memory    uint64        // in use while it runs, in bytes
@@ -113,7 +109,7 @@ type container struct {
 	signalled bool          // the stop signal was sent
 	exit      *time.Timer   // the next exit by itself, nil if none is due
 	stopped   chan struct{} // closed when it has exited
-	log       *crilog.File
+	log       *logFile
 }
 
 func (s *sandbox) id() string { return s.status.Id }

@@ -51,7 +51,7 @@ func merged(old, change *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxCo
 	return out
 }
 
-// ContainerStats tells the memory and disk that a running container uses; there is none of
+// ContainerStats reports the memory and disk that a running container uses; there is none of
 // one that doesn't run.
 func (n *Node) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	n.mu.Lock()

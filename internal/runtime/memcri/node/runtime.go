@@ -6,8 +6,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/memcri/crilog"
 )
 
 // Version names the runtime.
@@ -17,7 +15,7 @@ func (n *Node) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi
 	}, nil
 }
 
-// Status tells the conditions RuntimeReady and NetworkReady, true unless SetCondition said otherwise.
+// Status reports the conditions RuntimeReady and NetworkReady, true unless SetCondition said otherwise.
 func (n *Node) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -38,7 +36,7 @@ func (n *Node) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.S
 	}, nil
 }
 
-// RuntimeConfig tells the cgroup driver.
+// RuntimeConfig reports the cgroup driver.
 func (n *Node) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: n.options.CgroupDriver}}, nil
 }
@@ -60,7 +58,7 @@ func (n *Node) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContain
 		return nil, status.Error(codes.Unknown, "container is not running")
 	}
 	if c.log != nil {
-		log, err := crilog.Open(c.status.LogPath)
+		log, err := openLog(c.status.LogPath)
 		if err != nil {
 			return nil, status.Error(codes.Unknown, err.Error())
 		}

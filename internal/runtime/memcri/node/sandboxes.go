@@ -49,8 +49,8 @@ func (n *Node) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxReque
 	})
 	n.names[name] = id
 	n.sandboxes[id] = s
-	n.tell(s, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
-	n.tell(s, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	n.publish(s, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	n.publish(s, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
@@ -73,8 +73,8 @@ func (n *Node) stopSandbox(s *sandbox) {
 	}
 	if s.ready() {
 		s.set(func(st *runtimeapi.PodSandboxStatus) { st.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY })
-		// As in containerd, the network is taken down after this is told.
-		n.tell(s, s.id(), runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		// As in containerd, the network is taken down after this event.
+		n.publish(s, s.id(), runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	if s.ip != "" {
 		n.ips.Release(s.ip)
@@ -96,7 +96,7 @@ func (n *Node) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSandbo
 	for _, c := range s.inOrder() {
 		n.remove(c)
 	}
-	n.tell(s, s.id(), runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	n.publish(s, s.id(), runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	delete(n.sandboxes, s.id())
 	delete(n.names, s.name)
 	return &runtimeapi.RemovePodSandboxResponse{}, nil

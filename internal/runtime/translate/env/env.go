@@ -55,7 +55,7 @@ type Sources struct {
 // comes last: service variables, envFrom in its order, env in its order (API comments of
 // Container.env and envFrom). $(NAME) in a value refers to what NAME is by then.
 //
-// The events tell of what was left out, if the environment can be made. The error is
+// The event reports what was left out, if the environment can be made. The error is
 // an *Error, also if ctx ended (which it then wraps). Each object and file is looked
 // up once at most, and only if the spec refers to it.
 func Resolve(ctx context.Context, p *v1.Pod, c *v1.Container, facts Facts, from Sources) ([]*runtimeapi.KeyValue, []pod.Event, error) {
@@ -78,7 +78,7 @@ type resolver struct {
 	facts     *Facts
 	from      Sources
 
-	objects once[Object, keys]
+	objects once[pod.Object, keys]
 	files   once[fileName, map[string]string]
 	vars    builder
 	events  []pod.Event
@@ -103,7 +103,7 @@ func (r *resolver) addEnv(ctx context.Context) error {
 }
 
 // failure is err as an *Error.
-func (r *resolver) failure(where string, object Object, err error) error {
+func (r *resolver) failure(where string, object pod.Object, err error) error {
 	return &Error{Container: r.container.Name, Where: where, Object: object, err: err}
 }
 
@@ -127,7 +127,7 @@ type builder struct {
 
 func (b *builder) set(name, value string) error {
 	text := len(name) + len(value) + len("=") + len("\x00")
-	if text > maxText {
+	if text > pod.MaxText {
 		return errTooLong
 	}
 	if strings.IndexByte(value, 0) >= 0 {

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
 
@@ -41,9 +42,9 @@ func TestValuesThatCannotBe(t *testing.T) {
 				t.Errorf("unexpected error: %v", got.err)
 			}
 			var problem *env.Error
-			object, ok := env.Object{}, v.ValueFrom != nil
+			object, ok := pod.Object{}, v.ValueFrom != nil
 			if ok {
-				object = env.Object{Kind: "Secret", Namespace: "ns", Name: "s"}
+				object = pod.Object{Kind: "Secret", Namespace: "ns", Name: "s"}
 			}
 			if !errors.As(got.err, &problem) || problem.Object != object {
 				t.Errorf("%+v", problem)

@@ -13,7 +13,7 @@ import (
 )
 
 // addEnvFrom adds all keys of the ConfigMaps and Secrets that envFrom names. Keys that
-// don't make a name are skipped and told of.
+// don't make a name are skipped and reported.
 func (r *resolver) addEnvFrom(ctx context.Context) error {
 	for i := range r.container.EnvFrom {
 		from := &r.container.EnvFrom[i]
@@ -48,7 +48,7 @@ func (r *resolver) addEnvFrom(ctx context.Context) error {
 	return nil
 }
 
-func (r *resolver) envFromObject(from *v1.EnvFromSource) (object Object, optional, ok bool) {
+func (r *resolver) envFromObject(from *v1.EnvFromSource) (object pod.Object, optional, ok bool) {
 	object.Namespace = r.pod.Namespace
 	if ref := from.ConfigMapRef; ref != nil {
 		object.Kind, object.Name = "ConfigMap", ref.Name
@@ -58,7 +58,7 @@ func (r *resolver) envFromObject(from *v1.EnvFromSource) (object Object, optiona
 		object.Kind, object.Name = "Secret", ref.Name
 		return object, isTrue(ref.Optional), true
 	}
-	return Object{}, false, false
+	return pod.Object{}, false, false
 }
 
 // maxSkipped is how many bytes of names an event has; the API limits messages to 1 KiB.
@@ -66,7 +66,7 @@ const maxSkipped = 512
 
 // skippedEvent has the kubelet's reason and words
 // (https://kubernetes.io/docs/tasks/configure-pod-container/configure-pod-configmap/#restrictions).
-func (r *resolver) skippedEvent(object Object, names []string) pod.Event {
+func (r *resolver) skippedEvent(object pod.Object, names []string) pod.Event {
 	kind := "configMap"
 	if object.Kind == "Secret" {
 		kind = "secret"
@@ -83,7 +83,7 @@ func (r *resolver) skippedEvent(object Object, names []string) pod.Event {
 		list = strings.TrimPrefix(fmt.Sprintf("%s, and %d more", list, more), ", ")
 	}
 	return pod.Event{
-		Type: v1.EventTypeWarning, Reason: "InvalidEnvironmentVariableNames", Container: r.container.Name,
+		Type: v1.EventTypeWarning, Reason: pod.ReasonInvalidEnvironmentVariableNames, Container: r.container.Name,
 		Message: fmt.Sprintf("Keys [%s] from the EnvFrom %s %s/%s were skipped since they are considered invalid environment variable names.",
 			list, kind, object.Namespace, object.Name),
 	}

@@ -1,16 +1,10 @@
 package env
 
-import "fmt"
+import (
+	"fmt"
 
-// Object is a ConfigMap or Secret.
-type Object struct {
-	// Kind is "ConfigMap" or "Secret".
-	Kind      string
-	Namespace string
-	Name      string
-}
-
-func (o Object) String() string { return o.Kind + " " + o.Namespace + "/" + o.Name }
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
 
 // Error says why a container's environment can't be made. Waiting for the runtime
 // won't help: the pod or what it refers to has to change, so callers report it as
@@ -20,7 +14,7 @@ type Error struct {
 	// Where says which part of the spec it is about, in words.
 	Where string
 	// Object is the one that has to appear or to change; zero if there is none.
-	Object Object
+	Object pod.Object
 
 	err error
 }
@@ -35,4 +29,4 @@ func (e *Error) Unwrap() error { return e.err }
 
 // WaitsFor returns the object that has to appear or to change before trying again can
 // help; ok is false if the problem is another one.
-func (e *Error) WaitsFor() (object Object, ok bool) { return e.Object, e.Object != Object{} }
+func (e *Error) WaitsFor() (object pod.Object, ok bool) { return e.Object, e.Object != pod.Object{} }

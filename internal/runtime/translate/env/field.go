@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/downward"
+	"github.com/deckhand-node/deckhand/internal/pod/downward"
 )
 
 var errNoAddress = errors.New("the address isn't known: the pod's network isn't up")

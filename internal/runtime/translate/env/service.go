@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // theAPI is the service of the API server. Pods get its variables whether they want
@@ -24,7 +26,7 @@ func (r *resolver) addServices(ctx context.Context) error {
 	}
 	for _, s := range services {
 		if err := r.addService(s); err != nil {
-			return r.failure("variables of service "+s.Namespace+"/"+s.Name, Object{}, err)
+			return r.failure("variables of service "+s.Namespace+"/"+s.Name, pod.Object{}, err)
 		}
 	}
 	return nil
@@ -59,7 +61,7 @@ func (r *resolver) services(ctx context.Context) ([]*v1.Service, error) {
 func (r *resolver) servicesIn(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	list, err := r.from.Objects.Services(ctx, namespace)
 	if err != nil {
-		return nil, r.failure("service variables", Object{}, fmt.Errorf("can't list the services of namespace %s: %w", namespace, err))
+		return nil, r.failure("service variables", pod.Object{}, fmt.Errorf("can't list the services of namespace %s: %w", namespace, err))
 	}
 	var services []*v1.Service
 	for _, s := range list {

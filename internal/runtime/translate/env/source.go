@@ -12,8 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/deckhand-node/deckhand/internal/downward"
-	"github.com/deckhand-node/deckhand/internal/objects"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/downward"
+	podobject "github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // value is what a variable's source has for it.
@@ -22,7 +23,7 @@ type value struct {
 	// ok is false if the source is optional and has nothing.
 	ok bool
 	// object is where it comes from, or should; zero for what comes from elsewhere.
-	object Object
+	object pod.Object
 }
 
 // value is a variable's value by its literal text or its source. With an error, its
@@ -30,7 +31,7 @@ type value struct {
 func (r *resolver) value(ctx context.Context, e *v1.EnvVar) (value, error) {
 	from := e.ValueFrom
 	if from == nil {
-		text, ok := Expand(e.Value, r.vars.lookup)
+		text, ok := pod.Expand(e.Value, r.vars.lookup)
 		if !ok {
 			return value{}, errTooLong
 		}
@@ -45,10 +46,10 @@ func (r *resolver) value(ctx context.Context, e *v1.EnvVar) (value, error) {
 		return value{text: text, ok: true}, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		return r.key(ctx, Object{Kind: "ConfigMap", Namespace: r.pod.Namespace, Name: ref.Name}, ref.Key, isTrue(ref.Optional))
+		return r.key(ctx, pod.Object{Kind: "ConfigMap", Namespace: r.pod.Namespace, Name: ref.Name}, ref.Key, isTrue(ref.Optional))
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		return r.key(ctx, Object{Kind: "Secret", Namespace: r.pod.Namespace, Name: ref.Name}, ref.Key, isTrue(ref.Optional))
+		return r.key(ctx, pod.Object{Kind: "Secret", Namespace: r.pod.Namespace, Name: ref.Name}, ref.Key, isTrue(ref.Optional))
 	case from.FileKeyRef != nil:
 		return r.fileKey(from.FileKeyRef)
 	}
@@ -56,7 +57,7 @@ func (r *resolver) value(ctx context.Context, e *v1.EnvVar) (value, error) {
 }
 
 // key is the value of one key of an object.
-func (r *resolver) key(ctx context.Context, object Object, key string, optional bool) (value, error) {
+func (r *resolver) key(ctx context.Context, object pod.Object, key string, optional bool) (value, error) {
 	data, err := r.keysOf(ctx, object)
 	switch {
 	case optional && apierrors.IsNotFound(err):
@@ -76,7 +77,7 @@ func (r *resolver) key(ctx context.Context, object Object, key string, optional 
 	return value{object: object}, fmt.Errorf("couldn't find key %q in %v", key, object)
 }
 
-func (r *resolver) keysOf(ctx context.Context, object Object) (keys, error) {
+func (r *resolver) keysOf(ctx context.Context, object pod.Object) (keys, error) {
 	return r.objects.get(object, func() (keys, error) {
 		if object.Kind == "Secret" {
 			s, err := r.from.Objects.Secret(ctx, object.Namespace, object.Name)
@@ -88,8 +89,8 @@ func (r *resolver) keysOf(ctx context.Context, object Object) (keys, error) {
 }
 
 // unavailable says that an object that has to be there isn't, or can't be read.
-func unavailable(object Object, err error) error {
-	if errors.Is(err, objects.ErrRefused) {
+func unavailable(object pod.Object, err error) error {
+	if errors.Is(err, podobject.ErrRefused) {
 		return err
 	}
 	if apierrors.IsNotFound(err) {

@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/objects"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
 
@@ -70,16 +70,16 @@ func TestWhatIsMissing(t *testing.T) {
 	for _, tc := range []struct {
 		v      v1.EnvVar
 		want   string
-		object env.Object
+		object pod.Object
 	}{
-		{configMapKey("V", "none", "k", nil), `configmap "none" not found in namespace "ns": create it, or mark the reference as optional`, env.Object{Kind: "ConfigMap", Namespace: "ns", Name: "none"}},
-		{configMapKey("V", "only", "k", nil), `configmap "only" not found in namespace "ns": create it, or mark the reference as optional`, env.Object{Kind: "ConfigMap", Namespace: "ns", Name: "only"}},
-		{secretKey("V", "none", "k", ptr.To(false)), `secret "none" not found in namespace "ns": create it, or mark the reference as optional`, env.Object{Kind: "Secret", Namespace: "ns", Name: "none"}},
-		{configMapKey("V", "conf", "none", nil), `couldn't find key "none" in ConfigMap ns/conf`, env.Object{Kind: "ConfigMap", Namespace: "ns", Name: "conf"}},
-		{secretKey("V", "pass", "none", nil), `couldn't find key "none" in Secret ns/pass`, env.Object{Kind: "Secret", Namespace: "ns", Name: "pass"}},
-		{configMapKey("V", "conf", "image", nil), `couldn't find key "image" in ConfigMap ns/conf: it is in binaryData, which isn't for environments`, env.Object{Kind: "ConfigMap", Namespace: "ns", Name: "conf"}},
-		{fileKey("V", "none", "K", nil), `env file "a/f.env" not found in volume none: an init container has to write it`, env.Object{}},
-		{fileKey("V", "scratch", "NONE", nil), `couldn't find key "NONE" in env file "a/f.env" of volume scratch`, env.Object{}},
+		{configMapKey("V", "none", "k", nil), `configmap "none" not found in namespace "ns": create it, or mark the reference as optional`, pod.Object{Kind: "ConfigMap", Namespace: "ns", Name: "none"}},
+		{configMapKey("V", "only", "k", nil), `configmap "only" not found in namespace "ns": create it, or mark the reference as optional`, pod.Object{Kind: "ConfigMap", Namespace: "ns", Name: "only"}},
+		{secretKey("V", "none", "k", ptr.To(false)), `secret "none" not found in namespace "ns": create it, or mark the reference as optional`, pod.Object{Kind: "Secret", Namespace: "ns", Name: "none"}},
+		{configMapKey("V", "conf", "none", nil), `couldn't find key "none" in ConfigMap ns/conf`, pod.Object{Kind: "ConfigMap", Namespace: "ns", Name: "conf"}},
+		{secretKey("V", "pass", "none", nil), `couldn't find key "none" in Secret ns/pass`, pod.Object{Kind: "Secret", Namespace: "ns", Name: "pass"}},
+		{configMapKey("V", "conf", "image", nil), `couldn't find key "image" in ConfigMap ns/conf: it is in binaryData, which isn't for environments`, pod.Object{Kind: "ConfigMap", Namespace: "ns", Name: "conf"}},
+		{fileKey("V", "none", "K", nil), `env file "a/f.env" not found in volume none: an init container has to write it`, pod.Object{}},
+		{fileKey("V", "scratch", "NONE", nil), `couldn't find key "NONE" in env file "a/f.env" of volume scratch`, pod.Object{}},
 	} {
 		got := someObjects().with(t, tc.v)
 		var problem *env.Error
@@ -87,7 +87,7 @@ func TestWhatIsMissing(t *testing.T) {
 			t.Errorf("%s\nnot %s", got.err, tc.want)
 			continue
 		}
-		if object, ok := problem.WaitsFor(); object != tc.object || ok != (tc.object != env.Object{}) {
+		if object, ok := problem.WaitsFor(); object != tc.object || ok != (tc.object != pod.Object{}) {
 			t.Errorf("%s: waits for %v, %t", tc.want, object, ok)
 		}
 		// Optional, it is left out, and $(V) isn't replaced.
@@ -130,9 +130,9 @@ func TestWhatIsMissing(t *testing.T) {
 
 // Who misses an object whose manifest has a mistake isn't told to create it.
 func TestRefusedObject(t *testing.T) {
-	key := objects.Key{Kind: objects.ConfigMap, Namespace: "ns", Name: "large"}
+	key := object.Key{Kind: object.ConfigMap, Namespace: "ns", Name: "large"}
 	w := someObjects()
-	_, w.fails["ConfigMap ns/large"] = objects.NewSet(nil, true).WithRefused(map[objects.Key]string{key: "/etc/m/large.yaml"}).ConfigMap(t.Context(), "ns", "large")
+	_, w.fails["ConfigMap ns/large"] = object.NewSet(nil, true).WithRefused(map[object.Key]string{key: "/etc/m/large.yaml"}).ConfigMap(t.Context(), "ns", "large")
 	if got := w.with(t, configMapKey("V", "large", "k", nil)); got.err == nil || !strings.Contains(got.err.Error(), "(/etc/m/large.yaml defines it, but there is a mistake in that") || strings.Contains(got.err.Error(), "create it") {
 		t.Errorf("got %v", got.err)
 	}

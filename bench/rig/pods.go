@@ -1,0 +1,91 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Counts is what /pods says, in numbers of pods.
+type Counts struct {
+	Pods, Running, Ready int
+}
+
+// Counts asks the read-only API once.
+func (a *Agent) Counts(ctx context.Context) (Counts, error) {
+	text, err := a.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/pods", a.readOnly))
+	if err != nil {
+		return Counts{}, fmt.Errorf("ask the agent for its pods: %w", err)
+	}
+	return count(text)
+}
+
+func count(text []byte) (Counts, error) {
+	var list struct {
+		Items []struct {
+			Status struct {
+				Phase      v1.PodPhase
+				Conditions []v1.PodCondition
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return Counts{}, fmt.Errorf("the agent's /pods is not a PodList: %w", err)
+	}
+	c := Counts{Pods: len(list.Items)}
+	for _, p := range list.Items {
+		if p.Status.Phase == v1.PodRunning {
+			c.Running++
+		}
+		for _, condition := range p.Status.Conditions {
+			if condition.Type == v1.PodReady && condition.Status == v1.ConditionTrue {
+				c.Ready++
+			}
+		}
+	}
+	return c, nil
+}
+
+// Await asks /pods every so often until it says what is wanted, and returns when
+// it did.
+func (a *Agent) Await(ctx context.Context, every time.Duration, wanted func(Counts) bool) (time.Time, error) {
+	for {
+		c, err := a.Counts(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if wanted(c) {
+			return time.Now(), nil
+		}
+		select {
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("%w; the agent reports %d pods, %d running, %d ready", ctx.Err(), c.Pods, c.Running, c.Ready)
+		case <-time.After(every):
+		}
+	}
+}
+
+func (a *Agent) get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := a.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s: %.200s", url, resp.Status, text)
+	}
+	return text, nil
+}

@@ -1,0 +1,247 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/foreground"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+func (a *app) agentCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "agent",
+		GroupID: groupRun,
+		Short:   "Run the agent in the foreground",
+		Long: `Run the agent in the foreground. Its flags are the kubelet's.
+
+Without --container-runtime-endpoint the agent runs a containerd of its own, and without
+--kubeconfig it needs no API server. SIGHUP has it read its configuration again.`,
+		Example: `  deckhand agent --pod-manifest-path /etc/deckhand/manifests
+  deckhand agent --config /etc/deckhand/config.yaml -v 4`,
+		Args: arguments(cobra.NoArgs),
+		RunE: a.orVersion(func(cmd *cobra.Command, _ []string) error {
+			return a.deps.Agent(cmd.Context(), cmd.OutOrStdout())
+		}),
+	}
+	if a.deps.AgentFlags != nil {
+		a.deps.AgentFlags.AddTo(cmd.Flags())
+		cmd.SetHelpFunc(a.agentHelp)
+	}
+	return cmd
+}
+
+// agentHelp shows the flags in groups: there are too many for one list.
+func (a *app) agentHelp(cmd *cobra.Command, _ []string) {
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n\nExamples:\n%s\n\n", cmd.Long, cmd.UseLine(), cmd.Example)
+	_ = flags.PrintHelp(out, a.deps.AgentFlags.Groups(), cmp.Or(terminalWidth(out), 100)) // whoever asked has left
+}
+
+// orVersion has the agent's flag --version print it, instead of running a command.
+func (a *app) orVersion(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if a.deps.AgentFlags != nil {
+			if v := a.deps.AgentFlags.Values().Version; v.Print != flags.PrintNothing {
+				return a.printVersion(cmd.OutOrStdout(), v)
+			}
+		}
+		return run(cmd, args)
+	}
+}
+
+// printVersion answers --version. In the kubelet's place that is the kubelet's version
+// which this build stands for, in the form that tools read.
+func (a *app) printVersion(out io.Writer, v flags.Version) error {
+	build, kubernetes := buildinfo.Get(), cmp.Or(v.Reported, buildinfo.Kubernetes)
+	var err error
+	switch {
+	case v.Print == flags.PrintRaw:
+		_, err = fmt.Fprintf(out, "%#v\n", version.Info{GitVersion: kubernetes, GitCommit: build.Commit, GoVersion: build.Go, Compiler: runtime.Compiler, Platform: build.Platform})
+	case a.deps.Kubelet:
+		_, err = fmt.Fprintln(out, "Kubernetes", kubernetes)
+	default:
+		_, err = fmt.Fprintln(out, "deckhand", build.Version)
+	}
+	return err
+}
+
+func (a *app) upCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "up [MANIFESTS]",
+		GroupID: groupRun,
+		Short:   "Run the agent on a folder of manifests, and show how the pods come up",
+		Long: `Run the agent in the foreground, standalone and with a containerd of its own, on a
+folder of pod manifests (or one file), and show how the pods come up.
+
+Ctrl-C stops the agent and leaves the pods running; "up" again adopts them. "deckhand
+down" takes everything down.`,
+		Example: `  deckhand up ./examples
+  deckhand up --root-dir /tmp/deckhand web.yaml`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+		RunE: a.orVersion(a.up),
+	}
+	if a.deps.UpFlags != nil {
+		a.deps.UpFlags(cmd.Flags())
+		cmd.SetHelpFunc(a.upHelp)
+	}
+	return cmd
+}
+
+// upHelp shows the few flags that aren't the agent's as well.
+func (a *app) upHelp(cmd *cobra.Command, _ []string) {
+	own := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "root-dir" || a.deps.AgentFlags == nil || !a.deps.AgentFlags.Has(f.Name) {
+			own.AddFlag(f)
+		}
+	})
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n\nExamples:\n%s\n\n", cmd.Long, cmd.UseLine(), cmd.Example)
+	groups := []flags.Group{{Title: "Flags, beside those of `deckhand agent`", Flags: own}}
+	_ = flags.PrintHelp(out, groups, cmp.Or(terminalWidth(out), 100)) // whoever asked has left
+}
+
+func (a *app) up(cmd *cobra.Command, args []string) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	terminal, stopTerminal := a.terminal(cmd.OutOrStdout())
+	defer stopTerminal()
+	started := make(chan struct{})
+	request := UpRequest{
+		RootDir: flagValue(cmd, "root-dir"), Flags: cmd.Flags(),
+		Terminal: terminal != nil, Started: func() { close(started) },
+	}
+	if len(args) > 0 {
+		path, err := filepath.Abs(args[0])
+		if err != nil {
+			return err
+		}
+		request.Manifests = path
+	}
+	agent := make(chan error, 1)
+	go func() { agent <- a.deps.Up(ctx, request) }()
+	select {
+	case err := <-agent:
+		return err
+	case <-started:
+	}
+	showErr := a.showComingUp(ctx, cmd, terminal)
+	if showErr != nil && !errors.Is(showErr, local.ErrStopped) && ctx.Err() == nil {
+		// Without its progress the agent is of use all the same.
+		fmt.Fprintln(cmd.ErrOrStderr(), "error: show progress:", showErr)
+	}
+	if err := <-agent; err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), "The agent has stopped, the pods run on. `deckhand down` takes them down.")
+	return nil
+}
+
+// showComingUp shows progress until the pods are ready or have ended, and then where to find them.
+func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *foreground.Terminal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	snapshots := make(chan local.Snapshot)
+	done := make(chan error, 1)
+	go func() { done <- forward(ctx, a.client(cmd), snapshots) }()
+	out := cmd.OutOrStdout()
+	last, err := foreground.Show(ctx, out, snapshots, foreground.Finished, foreground.Options{Now: a.deps.Now, Terminal: terminal})
+	cancel()
+	watchErr := <-done
+	if err == nil {
+		return tellReady(out, last)
+	}
+	if errors.Is(err, io.EOF) {
+		return watchErr
+	}
+	return err
+}
+
+// forward sends the agent's snapshots on, until ctx ends or the agent stops.
+func forward(ctx context.Context, client *local.Client, to chan<- local.Snapshot) error {
+	defer close(to)
+	for snapshot, err := range client.Watch(ctx) {
+		if err != nil {
+			return err
+		}
+		select {
+		case to <- snapshot:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func tellReady(out io.Writer, s local.Snapshot) error {
+	done := 0
+	for i := range s.Pods {
+		if podstatus.Done(s.Pods[i].Pod) {
+			done++
+		}
+	}
+	var text string
+	switch {
+	case len(s.Pods) == 0:
+		text = "\nThere are no pods yet: manifests are picked up as they appear.\n"
+	case done < len(s.Pods):
+		text = fmt.Sprintf("\n%d of %d pods have failed: see `deckhand pods` and `deckhand logs POD`.\n", len(s.Pods)-done, len(s.Pods))
+	case done == 1:
+		text = "\nThe pod is ready.\n"
+	default:
+		text = fmt.Sprintf("\nAll %d pods are ready.\n", done)
+	}
+	if url := foreground.URL(s); url != "" {
+		text += "\n    curl " + url + "\n"
+	}
+	_, err := io.WriteString(out, text+"\nCtrl-C stops the agent and leaves the pods running.\n")
+	return err
+}
+
+// terminal describes the terminal behind w, or returns nil. stop ends the watch for its size.
+func (a *app) terminal(w io.Writer) (terminal *foreground.Terminal, stop func()) {
+	file := terminalOf(w)
+	if file == nil || a.deps.Getenv("TERM") == "dumb" {
+		return nil, func() {}
+	}
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	return &foreground.Terminal{
+		Size: func() (int, int) { return terminalSize(file) },
+		// Any value but none switches colours off, see https://no-color.org.
+		Color:   a.deps.Getenv("NO_COLOR") == "",
+		Resized: resized,
+	}, func() { signal.Stop(resized) }
+}
+
+func (a *app) downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "down",
+		GroupID: groupRun,
+		Short:   "Stop all pods of an agent that has stopped, and remove all it made on this machine",
+		Example: `  deckhand down
+  deckhand down --root-dir /tmp/deckhand`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.deps.Down(cmd.Context(), DownRequest{
+				RootDir: flagValue(cmd, "root-dir"),
+				Print:   func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) },
+			})
+		},
+	}
+}

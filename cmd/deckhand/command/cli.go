@@ -1,0 +1,144 @@
+// Package cli has the commands that a person types. Some run the agent in this process, or take
+// down what it made (Commands); most others talk to a running agent through its local API.
+// `deckhand replay` needs no agent: it runs recorded decisions through the core again.
+package command
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// EnvRootDir is the environment variable that stands in for --root-dir.
+const EnvRootDir = "DECKHAND_ROOT_DIR"
+
+// Deps carries out the commands that run the agent or take it down, as Commands does. The
+// functions that carry out a command return when ctx ends.
+type Deps struct {
+	// RootDir is the agent's root folder where no other is named.
+	RootDir string
+	// Kubelet says that the program was called by the kubelet's name.
+	Kubelet bool
+	// Getenv is os.Getenv if nil.
+	Getenv func(string) string
+	// Now is time.Now if nil.
+	Now func() time.Time
+
+	// AgentFlags are the flags of `deckhand agent`.
+	AgentFlags *flags.Set
+	// Agent runs the agent in the foreground, with what AgentFlags were given. What
+	// somebody asked it to print goes to out.
+	Agent func(ctx context.Context, out io.Writer) error
+
+	// UpFlags adds flags of `deckhand up` beyond --root-dir, if any.
+	UpFlags func(*pflag.FlagSet)
+	// Up runs a standalone agent in the foreground.
+	Up func(ctx context.Context, request UpRequest) error
+
+	// Down takes down all that an agent with this root folder made on the host.
+	Down func(ctx context.Context, request DownRequest) error
+}
+
+// UpRequest is what `deckhand up` asks of the agent.
+type UpRequest struct {
+	RootDir string
+	// Manifests is the folder or file to run; empty for the agent's default.
+	Manifests string
+	Flags     *pflag.FlagSet
+	// Terminal says that a table is drawn on the terminal, so that nothing else,
+	// such as logs, must be written there.
+	Terminal bool
+	// Started is to be called once the local API answers.
+	Started func()
+}
+
+// DownRequest is what `deckhand down` asks for.
+type DownRequest struct {
+	RootDir string
+	// Print prints a line about what was done.
+	Print func(line string)
+}
+
+// app is what the commands share.
+type app struct {
+	deps Deps
+}
+
+const (
+	groupRun  = "run"
+	groupLook = "look"
+	groupMore = "more"
+)
+
+// New returns the root command. It writes to the streams set on it.
+func New(deps Deps) *cobra.Command {
+	if deps.Getenv == nil {
+		deps.Getenv = os.Getenv
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	a := &app{deps: deps}
+	root := &cobra.Command{
+		Use:   "deckhand",
+		Short: "Run pods on this machine",
+		Long: `deckhand keeps pods running on one machine. It does the kubelet's job: it takes pod
+manifests from a folder or a URL and keeps their containers running and healthy.
+
+Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
+		Example: `  deckhand up ./manifests          run the pods in a folder, and show how they come up
+  deckhand pods                    what runs
+  deckhand why web                 why a pod isn't ready, and what you can do
+  deckhand logs -f web             a pod's log`,
+		Version:           buildinfo.Get().Version,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              unknownCommand,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: a.rootDirFromEnv,
+	}
+	root.SetVersionTemplate("deckhand {{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version") // cobra's own would take -v, which is the agent's
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
+	root.PersistentFlags().String("root-dir", deps.RootDir, "the agent's root folder; also $"+EnvRootDir)
+	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")
+	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupMore, Title: "More:"})
+	root.SetHelpCommandGroupID(groupMore)
+	root.SetCompletionCommandGroupID(groupMore)
+	root.AddCommand(
+		a.agentCommand(), a.upCommand(), a.downCommand(), a.runCommand(),
+		a.podsCommand(), a.whyCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(), a.configCommand(), a.journalCommand(),
+		a.replayCommand(), a.versionCommand(),
+	)
+	return root
+}
+
+// rootDirFromEnv sets --root-dir from the environment where it wasn't given.
+func (a *app) rootDirFromEnv(cmd *cobra.Command, _ []string) error {
+	flag := cmd.Flags().Lookup("root-dir")
+	env := a.deps.Getenv(EnvRootDir)
+	if flag == nil || flag.Changed || env == "" {
+		return nil
+	}
+	return cmd.Flags().Set(flag.Name, env)
+}
+
+func (a *app) client(cmd *cobra.Command) *local.Client {
+	return local.NewClient(local.SocketPath(flagValue(cmd, "root-dir")))
+}
+
+// flagValue returns a flag's value as text, whoever defined it.
+func flagValue(cmd *cobra.Command, name string) string {
+	if flag := cmd.Flags().Lookup(name); flag != nil {
+		return flag.Value.String()
+	}
+	return ""
+}

@@ -1,0 +1,197 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
+	"github.com/deckhand-node/deckhand/internal/agent/runonce"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/host/lockfile"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+)
+
+// defaultRootDir is where deckhand keeps its state under its own name; called as
+// kubelet it is config.DefaultRootDir, the kubelet's.
+const defaultRootDir = "/var/lib/deckhand"
+
+// Commands carries out the commands that run the agent or take it down, for a program called by
+// the name argv0.
+func Commands(argv0 string) Deps {
+	root, kubelet := defaultRootDir, filepath.Base(argv0) == "kubelet"
+	if kubelet {
+		root = config.DefaultRootDir
+	}
+	c := &commands{flags: flags.New(root)}
+	return Deps{
+		RootDir:    root,
+		Kubelet:    kubelet,
+		AgentFlags: c.flags,
+		Agent:      c.agent,
+		UpFlags:    c.addUpFlags,
+		Up:         c.up,
+		Down:       down,
+	}
+}
+
+// commands holds what the flags of the commands are parsed into.
+type commands struct {
+	// flags are those of agent and up: only one of them is run.
+	flags *flags.Set
+	// images is the flag --images of up.
+	images string
+}
+
+func (c *commands) addUpFlags(fs *pflag.FlagSet) {
+	c.flags.AddTo(fs)
+	fs.StringVar(&c.images, "images", "", "Copy the image archives (*.tar) in this `folder` to where the embedded runtime imports them from.")
+}
+
+// agent runs the agent with its log on standard error.
+func (c *commands) agent(ctx context.Context, stdout io.Writer) error {
+	host, err := takeOver(c.flags)
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	cfg, err := config.Load(ctx, c.flags)
+	if err != nil {
+		return err
+	}
+	err = host.run(ctx, cfg, stdout, os.Stderr)
+	if cfg.Kubelet.RunOnce && errors.Is(err, context.Canceled) {
+		return runonce.ErrBrokenOff // before the agent began
+	}
+	return err
+}
+
+// up runs a standalone agent whose log goes to a file, so that the terminal is
+// free for people.
+func (c *commands) up(ctx context.Context, r UpRequest) error {
+	defer outliveReaders()()
+	ctx, end := untilHangUp(ctx)
+	defer end()
+	if r.Manifests != "" {
+		if err := r.Flags.Set("pod-manifest-path", r.Manifests); err != nil {
+			return err
+		}
+	}
+	cfg, err := config.Load(ctx, c.flags)
+	if err != nil {
+		return err
+	}
+	if r.Manifests != "" {
+		// Nobody typed that flag.
+		cfg.Deprecated = slices.DeleteFunc(cfg.Deprecated, func(line string) bool { return strings.HasPrefix(line, "--pod-manifest-path:") })
+	}
+	if cfg.LockFile != "" || cfg.Kubelet.RunOnce {
+		return errors.New("--lock-file and --runonce are for agents that nobody watches: use them with `deckhand agent`")
+	}
+	warnings, err := preflight(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if err := embedded.ConfigOf(cfg).Claim(); err != nil {
+		return err
+	}
+	if c.images != "" {
+		if err := copyArchives(c.images, filepath.Join(cfg.RootDir, "images")); err != nil {
+			return err
+		}
+	}
+	file, err := openLog(filepath.Join(cfg.RootDir, "deckhand.log"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	log, err := openLogging(ctx, cfg, file, file)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	host := &process{flags: c.flags, started: r.Started}
+	return host.serve(ctx, cfg, warnings, log)
+}
+
+// down takes down what an agent with this root folder made.
+func down(ctx context.Context, r DownRequest) error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root: only root can take containers, mounts and network interfaces down")
+	}
+	root, err := filepath.Abs(r.RootDir)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(root); errors.Is(err, os.ErrNotExist) {
+		r.Print("There is no " + root + ": nothing to take down.")
+		return nil
+	}
+	lock, err := lockfile.Acquire(root)
+	if err != nil {
+		return fmt.Errorf("stop the agent first: %w", err)
+	}
+	defer func() { _ = lock.Release() }() // it goes with the folder
+	recorded, err := reset.RecordedConfig(root)
+	if err != nil {
+		return err
+	}
+	log, err := logging.Open(logging.Config{Format: "text", Err: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if err := reset.Run(ctx, recorded, log.Logger()); err != nil {
+		return err
+	}
+	r.Print("Everything deckhand made with " + root + " is gone.")
+	return nil
+}
+
+// copyArchives copies image archives into the folder the runtime imports from.
+// One that is there unchanged is left alone, so that it isn't imported again.
+func copyArchives(from, to string) error {
+	files, err := filepath.Glob(filepath.Join(from, "*.tar"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, filepath.Base(f))
+		if old, err := os.ReadFile(target); err == nil && string(old) == string(data) {
+			continue
+		}
+		if err := atomicfile.Write(target, data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxLog is how large a log of `deckhand up` may be when it is opened to be
+// written on; a larger one is begun anew.
+const maxLog = 10 << 20
+
+func openLog(path string) (io.WriteCloser, error) {
+	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	if st, err := os.Stat(path); err == nil && st.Size() > maxLog {
+		flags |= os.O_TRUNC
+	}
+	return os.OpenFile(path, flags, 0o600)
+}

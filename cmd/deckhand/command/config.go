@@ -1,0 +1,129 @@
+package command
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config/fields"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/config/paths"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "config",
+		GroupID: groupLook,
+		Short:   "Show the configuration in force, check files before they are used, explain fields",
+		Example: `  deckhand config view                             what the running agent goes by, and where it comes from
+  deckhand config check new.yaml                   all that is wrong with a file
+  deckhand config docs imageGC                     what a field means, and what deckhand does with it`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.viewConfigCommand(), a.checkConfigCommand(), a.explainConfigCommand())
+	return cmd
+}
+
+// agentFlags adds all flags of the agent to a command that computes a configuration, and
+// shows only those in its help that name files.
+func (a *app) agentFlags(cmd *cobra.Command) *flags.Set {
+	set := flags.New(a.deps.RootDir)
+	set.AddTo(cmd.Flags())
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		f.Hidden = f.Name != "config" && f.Name != "config-dir" && f.Name != "root-dir"
+	})
+	return set
+}
+
+// agentFlagsGiven reports whether flags of the agent were given that say more than which
+// agent it is.
+func agentFlagsGiven(cmd *cobra.Command) bool {
+	given := false
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		given = given || f.Name != "root-dir" && f.Name != "output" && f.Name != "namespace"
+	})
+	return given
+}
+
+func (a *app) viewConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "view",
+		Short: "Print the configuration in force, with where each setting comes from",
+		Long: `Print the configuration that the running agent goes by, complete with defaults. Behind
+each setting that isn't a default stands where it comes from: a file and line, or a flag.
+
+With flags of the agent (--config, --config-dir and all others) it prints what an agent
+started with them would go by, whether one runs or not.`,
+		Example: `  deckhand config view
+  deckhand config view --config /etc/deckhand/config.yaml --config-dir /etc/deckhand/config.d`,
+		Args: arguments(cobra.NoArgs),
+	}
+	set := a.agentFlags(cmd)
+	outputFlag(cmd, "yaml", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		view, err := a.configuration(cmd, set)
+		if err != nil {
+			return err
+		}
+		if flagValue(cmd, "output") == "json" {
+			_, err = textTo(cmd).Write(paths.JSON(&view.Kubelet))
+			return err
+		}
+		_, err = textTo(cmd).Write(paths.YAML(&view.Kubelet, func(path string) string { return view.Origins[path] }))
+		return err
+	}
+	return cmd
+}
+
+// configuration is that of the running agent or, where flags of the agent are given,
+// the one they make.
+func (a *app) configuration(cmd *cobra.Command, set *flags.Set) (local.Configuration, error) {
+	if !agentFlagsGiven(cmd) {
+		view, err := a.client(cmd).Configuration(cmd.Context())
+		if errors.As(err, new(*local.NoAgentError)) {
+			return view, fmt.Errorf("%w; `deckhand config view --config FILE` shows what an agent would go by", err)
+		}
+		return view, err
+	}
+	c, err := config.Load(cmd.Context(), set)
+	if err != nil {
+		return local.Configuration{}, err
+	}
+	return local.Configuration{Kubelet: *paths.Masked(&c.Kubelet), Origins: c.Origins()}, nil
+}
+
+func (a *app) explainConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "docs [FIELD...]",
+		Short: "Explain the fields of the configuration file, and what deckhand does with each",
+		Long: `Explain fields of a KubeletConfiguration: what they mean, their defaults, what this build does
+with them, and whether a reload is enough for a change or the agent has to be restarted. FIELD
+is a path such as logging.verbosity, or the beginning of one; without any, all are explained.`,
+		Example: `  deckhand config docs evictionHard
+  deckhand config docs logging authentication.webhook
+  deckhand config docs -o markdown > fields.md`,
+	}
+	outputFlag(cmd, "markdown", "json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		entries, err := fields.Select(fields.Entries(defaults.Set), args...)
+		if err != nil {
+			return &usageError{err}
+		}
+		out := cmd.OutOrStdout()
+		switch flagValue(cmd, "output") {
+		case "markdown":
+			return fields.Markdown(out, entries)
+		case "json":
+			return fields.JSON(out, entries)
+		}
+		return fields.Text(out, entries, cmp.Or(terminalWidth(out), 100))
+	}
+	return cmd
+}

@@ -1,0 +1,177 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/document"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+)
+
+func (a *app) checkConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check [FILE...]",
+		Short: "Check configuration files before an agent uses them",
+		Long: `Check KubeletConfiguration files, each for itself, and print all that is wrong with them,
+as FILE:LINE: FIELD: what is wrong and what would be right. What is right but has no effect
+in this build is printed, too. It needs no running agent, and no root. FILE may be - for the
+standard input.
+
+Flags of the agent count for each file as they do at start: --feature-gates sets gates,
+--config-dir lays drop-ins over it. Without FILE, what the flags make is checked: --config,
+--config-dir and all others. So check drop-ins, which alone show only a part.
+
+The exit code is 0 if an agent can use all of it, 1 if not, and 2 for a file that can't be
+read, or wrong usage.`,
+		Example: `  deckhand config check new.yaml
+  deckhand config check --config /etc/deckhand/config.yaml --config-dir new.conf.d
+  deckhand config check -o json *.yaml`,
+		Args: arguments(cobra.ArbitraryArgs),
+	}
+	set := a.agentFlags(cmd)
+	outputFlag(cmd, "json")
+	cmd.RunE = func(cmd *cobra.Command, files []string) error {
+		switch {
+		case len(files) == 0 && !agentFlagsGiven(cmd):
+			return usagef(cmd, "no file to check: name some, or --config or --config-dir")
+		case len(files) > 0 && set.Given("config"):
+			return usagef(cmd, "the file is given by --config and by %s: one of them is enough (drop-ins to --config are given by --config-dir)", files[0])
+		}
+		return tellVerdicts(cmd, configVerdicts(cmd, set, files))
+	}
+	return cmd
+}
+
+// configVerdict is what `deckhand config check` says of one configuration. Its JSON is for
+// programs.
+type configVerdict struct {
+	// File is as it was named; "<stdin>" for the standard input.
+	File  string `json:"file"`
+	Valid bool   `json:"valid"`
+	// Unread says why the file can't be read.
+	Unread   string           `json:"error,omitempty"`
+	Problems []config.Problem `json:"problems,omitempty"`
+	Notes    []string         `json:"notes,omitempty"`
+}
+
+// configVerdicts checks the files or, if there are none, what the flags make.
+func configVerdicts(cmd *cobra.Command, set *flags.Set, files []string) []configVerdict {
+	if len(files) == 0 {
+		v := set.Values()
+		given := slices.DeleteFunc([]string{v.ConfigFile, v.ConfigDir}, func(name string) bool { return name == "" })
+		name := strings.Join(given, " with ")
+		if name == "" {
+			name = "the flags"
+		}
+		return []configVerdict{verdictOn(name, func() ([]string, error) { return config.Check(cmd.Context(), set) })}
+	}
+	verdicts := make([]configVerdict, 0, len(files))
+	for _, file := range files {
+		name, read := file, func() ([]byte, error) { return document.ReadFile(file) }
+		if file == "-" {
+			name, read = "<stdin>", func() ([]byte, error) { return document.Read(cmd.InOrStdin()) }
+		}
+		verdicts = append(verdicts, verdictOn(name, func() ([]string, error) {
+			data, err := read()
+			if err != nil {
+				return nil, err
+			}
+			return config.CheckFile(cmd.Context(), set, name, data)
+		}))
+	}
+	return verdicts
+}
+
+func verdictOn(name string, check func() (notes []string, err error)) configVerdict {
+	notes, err := check()
+	v := configVerdict{File: name, Valid: err == nil, Notes: notes}
+	var invalid *config.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		v.Problems = invalid.Problems
+	case errors.Is(err, unix.EISDIR):
+		v.Unread = err.Error() + "; name the files in it, or give a folder of drop-ins by --config-dir"
+	case err != nil:
+		v.Unread = err.Error()
+	}
+	return v
+}
+
+// tellVerdicts prints them, and returns an error with the exit code if there is anything wrong.
+func tellVerdicts(cmd *cobra.Command, verdicts []configVerdict) error {
+	code := exitOK
+	for _, v := range verdicts {
+		switch {
+		case v.Unread != "":
+			code = exitUsage
+		case !v.Valid:
+			code = max(code, exitFailure)
+		}
+	}
+	if flagValue(cmd, "output") == "json" {
+		if err := writeVerdicts(cmd.OutOrStdout(), verdicts); err != nil {
+			return err
+		}
+	} else {
+		for _, v := range verdicts {
+			v.print(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		}
+	}
+	if code == exitOK {
+		return nil
+	}
+	return &exitError{code}
+}
+
+func writeVerdicts(out io.Writer, verdicts []configVerdict) error {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(verdicts); err != nil {
+		return err
+	}
+	_, err := out.Write(terminal.JSON(text.Bytes()))
+	return err
+}
+
+// print prints a line for each problem, in the form that editors take for a place to go to,
+// and one that sums up. What can't be read goes to errs.
+func (v *configVerdict) print(out, errs io.Writer) {
+	if v.Unread != "" {
+		fmt.Fprint(errs, errorLines(errors.New(v.Unread)))
+		return
+	}
+	line := func(parts ...string) { fmt.Fprintln(out, terminal.Keep(strings.Join(parts, ": "))) }
+	for _, p := range v.Problems {
+		line(p.String())
+	}
+	for _, note := range v.Notes {
+		line(v.File, "note", note)
+	}
+	switch {
+	case !v.Valid:
+		line(v.File, count(len(v.Problems), "problem"))
+	case len(v.Notes) > 0:
+		line(v.File, "fine, with "+count(len(v.Notes), "note"))
+	default:
+		line(v.File, "fine")
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,71 @@
+package foreground
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// Plain writes a line for each change. It is not safe for concurrent use.
+type Plain struct {
+	w    io.Writer
+	last map[string]string
+}
+
+// NewPlain returns a Plain that writes to w.
+func NewPlain(w io.Writer) *Plain { return &Plain{w: w} }
+
+// Pods writes a line for each pod that is not as it was at the last call.
+func (p *Plain) Pods(views []local.PodView) error { return p.show(local.Snapshot{Pods: views}) }
+
+func (p *Plain) show(s local.Snapshot) error {
+	now := make(map[string]string, len(s.Pods)+len(s.Problems))
+	var lines []string
+	add := func(key string, block ...string) {
+		for i := range block {
+			block[i] = terminal.Keep(block[i])
+		}
+		line := strings.Join(block, "\n  ")
+		now[key] = line
+		if p.last[key] != line {
+			lines = append(lines, line)
+		}
+	}
+	for i := range s.Pods {
+		name := s.Pods[i].Pod.Namespace + "/" + s.Pods[i].Pod.Name
+		add("pod "+name, name+": "+describe(&s.Pods[i]))
+	}
+	for _, problem := range s.Problems {
+		key := fmt.Sprintf("problem %s %s %s", problem.Origin, problem.Pod, problem.Message)
+		add(key, strings.Split(fmt.Sprintf("problem in %s: %s", terminal.Line(problem.Origin), problem.Message), "\n")...)
+	}
+	p.last = now
+	if len(lines) == 0 {
+		return nil
+	}
+	_, err := io.WriteString(p.w, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+// describe is a pod's state in one line.
+func describe(v *local.PodView) string {
+	text := fmt.Sprintf("%s, %s ready", podstatus.Word(v.Pod), podstatus.Containers(v.Pod))
+	if podstatus.Over(v.Pod) {
+		text = podstatus.Word(v.Pod)
+	}
+	switch n := podstatus.RestartCount(v.Pod); n {
+	case 0:
+	case 1:
+		text += ", 1 restart"
+	default:
+		text += fmt.Sprintf(", %d restarts", n)
+	}
+	if waits := v.Waiting(); waits != "" {
+		text += " (" + waits + ")"
+	}
+	return text
+}

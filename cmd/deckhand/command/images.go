@@ -1,0 +1,202 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+)
+
+func (a *app) imagesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "images",
+		Aliases: []string{"image"},
+		GroupID: groupLook,
+		Short:   "List images and which pods use them; pull, import and remove images",
+		Example: `  deckhand images                              what is here, and who uses it
+  deckhand images pull example.com/web:1       fetch one ahead of time
+  deckhand images import web.tar               take in an archive (docker save, OCI)
+  deckhand images prune --dry-run              what nothing uses`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			images, err := a.client(cmd).Images(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), images); done {
+				return err
+			}
+			if len(images) == 0 {
+				none(cmd, "images")
+				return nil
+			}
+			return writeTable(cmd, show.ImageRows(images, a.deps.Now()))
+		},
+	}
+	outputFlag(cmd, "json", "yaml")
+	cmd.AddCommand(a.pullImageCommand(), a.importImageCommand(), a.removeImageCommand(), a.pruneImagesCommand())
+	return cmd
+}
+
+func writeTable(cmd *cobra.Command, rows [][]string) error {
+	t := show.Table{MaxWidth: terminalWidth(cmd.OutOrStdout())}
+	return t.Write(textTo(cmd), rows...)
+}
+
+func (a *app) pullImageCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pull IMAGE...",
+		Short: "Pull images, with the node's own credentials",
+		Long: `Pull images with the node's own credentials (its docker configuration and credential
+providers), as a pod without pull secrets would. Ctrl-C gives the pull up, unless a pod
+waits for the same image.`,
+		Args: arguments(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var failed []error
+			for _, name := range args {
+				if err := a.pullImage(cmd, name); err != nil {
+					failed = append(failed, err)
+				}
+				if cmd.Context().Err() != nil {
+					return cmd.Context().Err()
+				}
+			}
+			return errors.Join(failed...)
+		},
+	}
+}
+
+// pullImage shows on a terminal how far the pull is, in place, and what came of it.
+func (a *app) pullImage(cmd *cobra.Command, name string) error {
+	const eraseLine = "\r\x1b[K"
+	screen := terminalOf(cmd.ErrOrStderr())
+	begun := a.deps.Now()
+	if screen == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "pulling %s\n", terminal.Keep(name))
+	}
+	for update, err := range a.client(cmd).PullImage(cmd.Context(), name) {
+		if screen != nil {
+			fmt.Fprint(screen, eraseLine)
+		}
+		switch {
+		case err != nil:
+			return err
+		case update.Image != nil:
+			fmt.Fprintf(textTo(cmd), "pulled %s (%s, %s)\n", name, show.Bytes(update.Image.Size), a.deps.Now().Sub(begun).Round(time.Millisecond))
+		case screen != nil && update.Progress != nil:
+			line := fmt.Sprintf("pulling %s: %s", terminal.Keep(name), show.PullProgress(update.Progress, a.deps.Now()))
+			fmt.Fprint(screen, show.CutLine(line, terminalWidth(screen)))
+		}
+	}
+	return nil
+}
+
+func (a *app) importImageCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "import FILE...",
+		Short: "Take in the images of archives (docker save, OCI)",
+		Long: `Take in the images of archives, as docker save and other tools write them. FILE may be
+- for standard input. An archive in the images folder is taken in by itself when it
+appears, and when the agent starts and its images are gone.`,
+		Args: arguments(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var failed []error
+			for _, name := range args {
+				if err := a.importImages(cmd.Context(), cmd, name); err != nil {
+					failed = append(failed, fmt.Errorf("import %s: %w", name, err))
+				}
+			}
+			return errors.Join(failed...)
+		},
+	}
+}
+
+func (a *app) importImages(ctx context.Context, cmd *cobra.Command, name string) error {
+	archive := io.NopCloser(cmd.InOrStdin())
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		archive = f
+	}
+	defer archive.Close()
+	names, err := a.client(cmd).ImportImages(ctx, archive)
+	if err != nil {
+		return err
+	}
+	for _, image := range names {
+		fmt.Fprintln(textTo(cmd), image)
+	}
+	return nil
+}
+
+func (a *app) removeImageCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "rm IMAGE...",
+		Aliases:           []string{"remove"},
+		Short:             "Remove images that nothing uses, by name, digest or ID",
+		Args:              arguments(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeImages,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var failed []error
+			for _, name := range args {
+				removed, err := a.client(cmd).RemoveImage(cmd.Context(), name)
+				if err != nil {
+					failed = append(failed, err)
+					continue
+				}
+				fmt.Fprintf(textTo(cmd), "removed %s (%s)\n", show.ImageName(&removed.Image), show.Bytes(removed.Image.Size))
+			}
+			return errors.Join(failed...)
+		},
+	}
+}
+
+func (a *app) pruneImagesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Remove all images that nothing uses",
+		Args:  arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dryRun := flagValue(cmd, "dry-run") == "true"
+			list, err := a.client(cmd).PruneImages(cmd.Context(), dryRun)
+			if err != nil {
+				return err
+			}
+			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), list); done {
+				return err
+			}
+			if len(list) > 0 {
+				if err := writeTable(cmd, show.RemovedImageRows(list, dryRun)); err != nil {
+					return err
+				}
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), show.Freed(list, dryRun))
+			return nil
+		},
+	}
+	cmd.Flags().Bool("dry-run", false, "only say what would be removed, and why the rest stays")
+	outputFlag(cmd, "json", "yaml")
+	return cmd
+}
+
+// completeImages completes names of images.
+func (a *app) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	images, err := a.client(cmd).Images(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for i := range images {
+		names = append(names, show.ImageName(&images[i]))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,129 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// usageError is a mistake in the command line, or in what it names.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// usagef returns a usageError that says where to read more.
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{fmt.Errorf("%w (see `%s --help`)", fmt.Errorf(format, args...), cmd.CommandPath())}
+}
+
+// exitError carries the exit code of something that was run, which has printed its own messages.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// Main runs the command line args, without the program's name, which is argv0. It
+// returns the exit code: 0 for success, 1 for failure, 2 for wrong usage (or a file
+// that `deckhand replay` can't read), and what the container returned for `deckhand
+// run`. ctx is to end at the first signal.
+func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, stdout, stderr io.Writer, deps Deps) int {
+	root := New(deps)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetArgs(withCommand(argv0, args))
+	err := root.ExecuteContext(ctx)
+	var exit *exitError
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return exitOK // somebody wanted it to end
+	}
+	fmt.Fprint(stderr, errorLines(err))
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// errorLines marks each error in a text: joined errors take a line each, and
+// indented lines go on with the error above. The text of an error may come
+// from elsewhere.
+func errorLines(err error) string {
+	var text strings.Builder
+	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
+		if !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") {
+			text.WriteString("error: ")
+		}
+		text.WriteString(terminal.Keep(strings.TrimRight(line, "\n")) + "\n")
+	}
+	return text.String()
+}
+
+// withCommand puts the "agent" that is meant before a command line that names no
+// command: that of a binary called kubelet, or one that begins with the agent's flags.
+func withCommand(argv0 string, args []string) []string {
+	agent := append([]string{"agent"}, args...)
+	if filepath.Base(argv0) == "kubelet" {
+		return agent
+	}
+	if len(args) == 0 {
+		return args
+	}
+	for i := 0; i < len(args); i++ {
+		name, _, hasValue := strings.Cut(args[i], "=")
+		switch {
+		case name == "-h" || name == "--help" || name == "--version" || !strings.HasPrefix(name, "-"):
+			return args
+		case name == "--root-dir" || name == "--namespace" || name == "-n":
+			if !hasValue {
+				i++
+			}
+		default:
+			return agent
+		}
+	}
+	return agent
+}
+
+// unknownCommand is what the root command says of arguments.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unknown command %q", args[0])
+	// 2 is cobra's own default for how far off a typing error may be.
+	cmd.SuggestionsMinimumDistance = 2
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		err = fmt.Errorf("%w, did you mean %s?", err, strings.Join(like, " or "))
+	}
+	return usagef(cmd, "%w", err)
+}
+
+// arguments makes the mistakes that check finds usage errors.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usagef(cmd, "%w", err)
+		}
+		return nil
+	}
+}

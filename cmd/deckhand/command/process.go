@@ -1,0 +1,200 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/agent"
+	agentpreflight "github.com/deckhand-node/deckhand/internal/agent/preflight"
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/host/lockfile"
+	hostprocess "github.com/deckhand-node/deckhand/internal/host/process"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+)
+
+// process is what an agent has from the process it runs in.
+type process struct {
+	flags *flags.Set
+	// notifier and hangUp are nil in `deckhand up`: nobody manages it, and it ends with
+	// its terminal.
+	notifier *hostprocess.Notifier
+	hangUp   chan os.Signal
+	// endOutliving is outliveReaders's.
+	endOutliving func()
+	// lock is held while the agent runs; nil without --lock-file.
+	lock *lockfile.Named
+	// once is where --runonce prints its results.
+	once io.Writer
+	// started is called once the local API answers; may be nil.
+	started func()
+}
+
+// takeOver takes the service manager's line out of the environment, before a child could
+// inherit it, and the signal that asks for a reload, which would end the process otherwise.
+func takeOver(set *flags.Set) (*process, error) {
+	p := &process{flags: set, hangUp: make(chan os.Signal, 1)}
+	var err error
+	if p.notifier, err = hostprocess.New(os.Getenv, os.Unsetenv); err != nil {
+		return nil, err
+	}
+	signal.Notify(p.hangUp, syscall.SIGHUP)
+	p.endOutliving = outliveReaders()
+	return p, nil
+}
+
+func (p *process) close() {
+	signal.Stop(p.hangUp)
+	p.endOutliving()
+}
+
+// run runs the agent in this process until ctx ends: once the lock file is free, and if
+// the host has what it needs.
+func (p *process) run(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (err error) {
+	if cfg.LockFile != "" {
+		// Before anything is looked at: whoever holds it has the ports, too.
+		if cfg, err = p.awaitLock(ctx, cfg, stdout, stderr); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.lock.Release()) }()
+	}
+	if cfg.Kubelet.RunOnce {
+		p.once = stdout
+	}
+	log, err := openLogging(ctx, cfg, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	warnings, err := preflight(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return p.serve(ctx, cfg, warnings, log)
+}
+
+// awaitLock takes the lock file, and returns the configuration as it is then: somebody else
+// may have held it for days.
+func (p *process) awaitLock(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (*config.Config, error) {
+	log, err := logging.Open(logging.ConfigOf(&cfg.Kubelet.Logging, stdout, stderr))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	if p.lock, err = lockfile.AcquireNamed(ctx, cfg.LockFile, log.Logger()); err != nil {
+		return nil, err
+	}
+	if cfg, err = config.Load(ctx, p.flags); err != nil {
+		return nil, errors.Join(err, p.lock.Release())
+	}
+	return cfg, nil
+}
+
+// serve runs the agent on a host that preflight found fit. warnings are what it found
+// missing that the agent gets by without.
+func (p *process) serve(ctx context.Context, cfg *config.Config, warnings []string, log *logging.Log) error {
+	logger := log.Logger()
+	for _, line := range warnings {
+		logger.Info("Something is missing on this host", "problem", line)
+	}
+	adjust(logger, cfg)
+	a, err := agent.New(cfg, agent.Options{
+		Log: logger, SetVerbosity: log.SetVerbosity, Notifier: p.notifier, HangUp: p.hangUp, Once: p.once, Started: p.started, Lock: p.lock,
+		Reread: func(ctx context.Context, old *config.Config) (*config.Config, error) { return old.Reload(ctx, p.flags) },
+	})
+	if err != nil {
+		return err
+	}
+	logger.Info("Agent starts", "version", buildinfo.Get().Version, "rootDir", cfg.RootDir, "node", cfg.NodeName, "embeddedRuntime", cfg.UsesEmbeddedRuntime(), "standalone", cfg.Standalone)
+	err = a.Run(ctx)
+	logger.Info("Agent stopped", "err", err)
+	return err
+}
+
+// openLogging makes the log that the configuration asks for; the libraries log there, too.
+// From the end of ctx on it holds nothing back: whoever insists on the end with a
+// second signal leaves no time for that.
+func openLogging(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (*logging.Log, error) {
+	log, err := logging.Open(logging.ConfigOf(&cfg.Kubelet.Logging, stdout, stderr))
+	if err != nil {
+		return nil, err
+	}
+	if err := log.RedirectLibraries(); err != nil {
+		log.Close()
+		return nil, err
+	}
+	context.AfterFunc(ctx, log.Close)
+	return log, nil
+}
+
+// adjust asks the kernel for what the agent wants for itself. It goes on with what it gets.
+func adjust(log logr.Logger, cfg *config.Config) {
+	if err := hostprocess.SetOOMScoreAdj(int(ptr.Deref(cfg.Kubelet.OOMScoreAdj, 0))); err != nil {
+		log.Info("The agent isn't kept from being killed when the host's memory runs out (oomScoreAdj)", "err", err)
+	}
+	if _, err := hostprocess.RaiseOpenFiles(uint64(cfg.Kubelet.MaxOpenFiles)); err != nil {
+		log.Info("The agent can't have as many open files as configured (maxOpenFiles)", "err", err)
+	}
+}
+
+// preflight looks whether the agent can run here, and changes nothing. It returns
+// as warnings what is missing that the agent gets by without.
+func preflight(ctx context.Context, cfg *config.Config) (warnings []string, err error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("not root: deckhand makes containers, mounts and network interfaces; run it as root")
+	}
+	if _, err := os.Stat(cfg.RootDir); err == nil {
+		lock, err := lockfile.Acquire(cfg.RootDir)
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(reset.CheckRecord(cfg.RootDir), lock.Release()); err != nil {
+			return nil, err
+		}
+	}
+	problems := agentpreflight.Check(ctx, checksFor(cfg))
+	if err := ctx.Err(); err != nil {
+		return nil, err // checks that were broken off say nothing about the host
+	}
+	for _, p := range problems {
+		if !p.Fatal {
+			warnings = append(warnings, p.Message)
+		}
+	}
+	return warnings, agentpreflight.Fatal(problems)
+}
+
+func checksFor(cfg *config.Config) agentpreflight.Config {
+	k := &cfg.Kubelet
+	c := agentpreflight.Config{RootDir: cfg.RootDir, Again: reset.Recorded(cfg.RootDir), Endpoint: k.ContainerRuntimeEndpoint, ProtectKernelDefaults: k.ProtectKernelDefaults,
+		Swap: attitude(k.FailSwapOn), CgroupV1: attitude(k.FailCgroupV1), BuiltAt: buildinfo.Get().Time, NodeIPs: cfg.NodeIPs}
+	if cfg.UsesEmbeddedRuntime() {
+		c.Runtime = embedded.ConfigOf(cfg)
+	}
+	for _, address := range []netip.AddrPort{cfg.Healthz, cfg.ReadOnly} {
+		if address.Port() != 0 {
+			c.Listen = append(c.Listen, address.String())
+		}
+	}
+	return c
+}
+
+// attitude is what to do about something that fail asks to refuse. What is allowed is
+// logged all the same: pods fare worse with it.
+func attitude(fail *bool) agentpreflight.Attitude {
+	if ptr.Deref(fail, true) {
+		return agentpreflight.Refuse
+	}
+	return agentpreflight.Warn
+}

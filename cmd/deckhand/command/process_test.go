@@ -1,0 +1,167 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/host/lockfile"
+)
+
+// TestOutlivesItsReaders: with this in its environment it is the process that nobody listens to.
+const unheard = "DECKHAND_TEST_UNHEARD"
+
+func TestOutlivesItsReaders(t *testing.T) {
+	if os.Getenv(unheard) != "" {
+		speakUnheard(t)
+		return
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOutlivesItsReaders$")
+	cmd.Env, cmd.Stderr = append(os.Environ(), unheard+"=1"), w
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.Output()
+	if closed := w.Close(); err != nil || closed != nil || !strings.Contains(string(out), "it goes on: true") {
+		t.Errorf("%v: %s", errors.Join(err, closed), out)
+	}
+}
+
+func speakUnheard(t *testing.T) {
+	t.Helper()
+	p, err := takeOver(flags.New("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	_, err = io.WriteString(os.Stderr, "a line of the log\n")
+	fmt.Println("it goes on:", errors.Is(err, syscall.EPIPE))
+	// Children have to be as they would have been.
+	if signal.Ignored(syscall.SIGPIPE) {
+		t.Error("SIGPIPE is ignored: containers would inherit that")
+	}
+}
+
+func TestUpEndsWithItsTerminal(t *testing.T) {
+	hangUp := func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Whether these tests are to outlive a terminal themselves (nohup) doesn't count.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP)
+	ctx, end := untilHangUp(t.Context())
+	hangUp()
+	<-ctx.Done()
+	end()
+
+	signal.Ignore(syscall.SIGHUP) // nohup
+	defer func() {
+		signal.Notify(heard, syscall.SIGHUP) // Reset wouldn't do
+		signal.Stop(heard)
+	}()
+	ctx, end = untilHangUp(t.Context())
+	defer end()
+	hangUp()
+	if !signal.Ignored(syscall.SIGHUP) || ctx.Err() != nil {
+		t.Error("it would end with a terminal that it was to outlive")
+	}
+}
+
+// Who waits for the lock file may wait for days: what is in the configuration by then counts.
+func TestTheLockIsWaitedForWithAnOldConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	file, lock := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "lock")
+	write := func(maxPods int) {
+		t.Helper()
+		text := fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: %d\n", maxPods)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(5)
+	set := flags.New(dir)
+	fs := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	set.AddTo(fs)
+	if err := fs.Parse([]string{"--config", file, "--lock-file", lock, "--hostname-override", "n", "--node-ip", "192.0.2.1"}); err != nil {
+		t.Fatal(err)
+	}
+	old, err := config.Load(t.Context(), set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder, err := lockfile.AcquireNamed(t.Context(), lock, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe() // the log
+	p := &process{flags: set}
+	type outcome struct {
+		cfg *config.Config
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		cfg, err := p.awaitLock(t.Context(), old, nil, w)
+		done <- outcome{cfg, err}
+	}()
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || !strings.Contains(line, "holds the lock file") {
+		t.Fatalf("%v: %s", err, line)
+	}
+	write(6)
+	if err := holder.Release(); err != nil {
+		t.Fatal(err)
+	}
+	o := <-done
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	if err := p.lock.Release(); err != nil || o.cfg.Kubelet.MaxPods != 6 {
+		t.Errorf("maxPods is %d, %v", o.cfg.Kubelet.MaxPods, err)
+	}
+}
+
+// Two signals end the program at once: nothing may be held back after the first.
+func TestNothingIsHeldBackAtTheEnd(t *testing.T) {
+	t.Cleanup(klog.CaptureState().Restore)
+	cfg := &config.Config{}
+	l := &cfg.Kubelet.Logging
+	l.Format, l.FlushFrequency.Duration.Duration = "text", time.Hour
+	l.Options.Text.SplitStream = true
+	if err := l.Options.Text.InfoBufferSize.Set("1Mi"); err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	log, err := openLogging(ctx, cfg, w, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	log.Logger().Info("last words")
+	cancel()
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || !strings.Contains(line, "last words") {
+		t.Errorf("%v: %q", err, line)
+	}
+}

@@ -1,0 +1,152 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript"
+)
+
+// maxFile is how many bytes are read of a file: twice what --journal-bytes may be,
+// since a pod takes more space in a file than in memory.
+const maxFile = 128 << 20
+
+// readTranscript reads a transcript from a file, or from stdin if path is "-". Its errors
+// name the file and, where the text is at fault, the line.
+func readTranscript(path string, stdin io.Reader) (*transcript.Transcript, error) {
+	return read(path, stdin, maxFile)
+}
+
+func read(path string, stdin io.Reader, limit int64) (*transcript.Transcript, error) {
+	in := stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", transcriptName(path), err)
+	}
+	if int64(len(text)) > limit {
+		return nil, fmt.Errorf("%s is longer than %d bytes: no journal is", transcriptName(path), limit)
+	}
+	t, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", transcriptName(path), terminal.Line(err.Error()))
+	}
+	return t, nil
+}
+
+// parse reads a transcript. Where the file comes from isn't known: one that a
+// library below can't cope with is reported as any other damaged one.
+func parse(text []byte) (t *transcript.Transcript, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it is damaged: this isn't a transcript (%v)", p)
+		}
+	}()
+	return transcript.Parse(text)
+}
+
+// transcriptName is what a file is called.
+func transcriptName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// printReplay decides everything again and prints what differs, and how many steps were
+// decided. It reports whether nothing differs.
+func printReplay(out io.Writer, name string, t *transcript.Transcript) (same bool, err error) {
+	found, untried := decider(transcript.Replay).differences(t)
+	name = terminal.Keep(name)
+	var text strings.Builder
+	for i := range found {
+		d := &found[i]
+		fmt.Fprintf(&text, "%s:%d: step %d, at %s:\n", name, d.Line, d.Step+1, d.Time.UTC().Format(time.RFC3339Nano))
+		for _, line := range d.Recorded {
+			text.WriteString("- " + terminal.Keep(line) + "\n")
+		}
+		for _, line := range d.Now {
+			text.WriteString("+ " + terminal.Keep(line) + "\n")
+		}
+	}
+	incomplete, why := 0, ""
+	for i := range t.Steps {
+		if s := &t.Steps[i]; s.Incomplete != "" {
+			incomplete++
+			why = s.Incomplete
+		}
+	}
+	if len(found) > 0 {
+		text.WriteString("\n")
+	}
+	fmt.Fprintf(&text, "%s: %s replayed, ", name, steps(len(t.Steps)-incomplete-untried))
+	if len(found) == 0 {
+		text.WriteString("all decided as they were\n")
+	} else {
+		fmt.Fprintf(&text, "%d decided otherwise today (- recorded, + today)\n", len(found))
+	}
+	if incomplete > 0 {
+		fmt.Fprintf(&text, "%s: %s could not be replayed: %s\n", name, steps(incomplete), terminal.Line(why))
+	}
+	if untried > 0 {
+		fmt.Fprintf(&text, "%s: %s could not be replayed after one that fails\n", name, steps(untried))
+	}
+	_, err = io.WriteString(out, text.String())
+	return len(found) == 0, err
+}
+
+func steps(n int) string {
+	if n == 1 {
+		return "1 step"
+	}
+	return fmt.Sprintf("%d steps", n)
+}
+
+// decider decides transcripts again.
+type decider func(*transcript.Transcript) []transcript.Difference
+
+// differences replays a transcript segment by segment: no segment needs those
+// before it. A step on which the core fails, as it may have when it was recorded,
+// is a difference, too, and ends its segment; untried are the steps after such.
+func (decide decider) differences(t *transcript.Transcript) (found []transcript.Difference, untried int) {
+	for begin := 0; begin < len(t.Steps); {
+		end := begin + 1
+		for end < len(t.Steps) && !t.Steps[end].First {
+			end++
+		}
+		segment := t.Steps[begin:end]
+		part, failure := decide.try(segment)
+		if failure != nil {
+			// The shortest beginning that fails ends with the step that does.
+			at := sort.Search(len(segment), func(n int) bool { _, failure := decide.try(segment[:n+1]); return failure != nil })
+			part, _ = decide.try(segment[:at])
+			part = append(part, transcript.Difference{Step: at, Line: segment[at].Line, Time: segment[at].Input.Now,
+				Recorded: segment[at].Decision, Now: []string{fmt.Sprintf("(the core fails on this, which is a bug: %v)", failure)}})
+			untried += len(segment) - at - 1
+		}
+		for i := range part {
+			part[i].Step += begin
+		}
+		found = append(found, part...)
+		begin = end
+	}
+	return found, untried
+}
+
+// try replays steps and returns what the core failed with, if it did.
+func (decide decider) try(list []transcript.Step) (found []transcript.Difference, failure any) {
+	defer func() { failure = recover() }()
+	return decide(&transcript.Transcript{Steps: list}), nil
+}

@@ -1,0 +1,126 @@
+package show
+
+import (
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// EventOptions say which events to print, and how.
+type EventOptions struct {
+	// Format is json, yaml, wide or, for the plain table, empty.
+	Format string
+	// Namespace restricts the events to those about objects in it; all if empty.
+	Namespace string
+	// Types restricts the events to these, in upper or lower case; all if empty.
+	Types []string
+	// Pod restricts the events to those about a pod of this name; all if empty.
+	Pod types.NamespacedName
+	// Width cuts the lines of the plain table, unless 0.
+	Width int
+	Now   func() time.Time
+}
+
+// EventList prints events in one of the formats.
+type EventList struct {
+	opts    EventOptions
+	columns []column
+	table   Table
+}
+
+// NewEventList returns an EventList.
+func NewEventList(opts EventOptions) *EventList {
+	l := &EventList{opts: opts, columns: columnsFor(opts)}
+	if opts.Format != "wide" {
+		l.table.MaxWidth = opts.Width
+	}
+	return l
+}
+
+// FindEventPod returns the one pod that name means, of those there are and those that
+// events are about.
+func FindEventPod(s local.Snapshot, events []local.Event, namespace, name string) (types.NamespacedName, error) {
+	known := map[types.NamespacedName]bool{}
+	for _, view := range s.Pods {
+		known[types.NamespacedName{Namespace: view.Pod.Namespace, Name: view.Pod.Name}] = true
+	}
+	s.Pods = slices.Clone(s.Pods)
+	for i := range events {
+		own, ok := events[i].PodName()
+		id := types.NamespacedName{Namespace: events[i].Namespace, Name: own}
+		if !ok || known[id] {
+			continue
+		}
+		known[id] = true
+		p := &v1.Pod{}
+		p.Namespace, p.Name = id.Namespace, id.Name
+		s.Pods = append(s.Pods, local.PodView{Pod: p})
+	}
+	p, err := FindPod(s, namespace, name)
+	if err != nil {
+		return types.NamespacedName{}, err
+	}
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, nil
+}
+
+// Choose returns the events that were asked for.
+func (l *EventList) Choose(events []local.Event) []local.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e local.Event) bool { return !l.wanted(&e) })
+}
+
+func (l *EventList) wanted(e *local.Event) bool {
+	if l.opts.Namespace != "" && e.Namespace != l.opts.Namespace {
+		return false
+	}
+	isType := func(t string) bool { return strings.EqualFold(t, e.Type) }
+	if len(l.opts.Types) > 0 && !slices.ContainsFunc(l.opts.Types, isType) {
+		return false
+	}
+	if l.opts.Pod.Name == "" {
+		return true
+	}
+	name, ok := e.PodName()
+	return ok && name == l.opts.Pod.Name && e.Namespace == l.opts.Pod.Namespace
+}
+
+// Print prints events.
+func (l *EventList) Print(out io.Writer, events []local.Event) error {
+	if done, err := As(out, l.opts.Format, events); done {
+		return err
+	}
+	return l.table.Write(out, append([][]string{l.header()}, l.rows(events)...)...)
+}
+
+// Watch prints the events that were asked for as they come, until lists ends with
+// an error, which it returns.
+func (l *EventList) Watch(out io.Writer, lists iter.Seq2[[]local.Event, error]) error {
+	printed := false
+	for events, err := range lists {
+		if err != nil {
+			return err
+		}
+		events = l.Choose(events)
+		switch {
+		case len(events) == 0:
+			continue
+		case l.opts.Format == "json" || l.opts.Format == "yaml":
+			err = documents(out, l.opts.Format, events)
+		case printed:
+			err = l.table.Write(out, l.rows(events)...)
+		default:
+			err = l.Print(out, events)
+		}
+		if err != nil {
+			return err
+		}
+		printed = true
+	}
+	return nil
+}

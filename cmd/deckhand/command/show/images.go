@@ -1,0 +1,136 @@
+package show
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/deckhand-node/deckhand/internal/image"
+)
+
+// ImageRows are the rows of a table of images, the heading first.
+func ImageRows(images []image.Image, now time.Time) [][]string {
+	rows := [][]string{}
+	for i := range images {
+		image := &images[i]
+		for _, name := range names(image) {
+			rows = append(rows, []string{name, shortID(image), Bytes(image.Size), strings.Join(image.UsedBy, ","), used(image, now)})
+		}
+	}
+	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	return append([][]string{{"IMAGE", "ID", "SIZE", "USED BY", "LAST USED"}}, rows...)
+}
+
+// names are what the image is called: by tag, or else by digest.
+func names(image *image.Image) []string {
+	switch {
+	case len(image.Refs) > 0:
+		return image.Refs
+	case len(image.Digests) > 0:
+		return image.Digests[:1]
+	}
+	return []string{"<none>"}
+}
+
+// ImageName is what the image is best called by.
+func ImageName(image *image.Image) string {
+	if name := names(image)[0]; name != "<none>" {
+		return name
+	}
+	return shortID(image)
+}
+
+func shortID(image *image.Image) string {
+	id := strings.TrimPrefix(image.ID, "sha256:")
+	return id[:min(len(id), 12)]
+}
+
+func used(image *image.Image, now time.Time) string {
+	switch {
+	case len(image.UsedBy) > 0:
+		return "now"
+	case image.Pinned:
+		return "kept"
+	case !image.LastUsed.IsZero():
+		return duration.HumanDuration(max(now.Sub(image.LastUsed), 0)) + " ago"
+	case !image.Detected.IsZero():
+		return "never (here for " + duration.HumanDuration(max(now.Sub(image.Detected), 0)) + ")"
+	}
+	return ""
+}
+
+// RemovedImageRows are the rows of a table of what was removed, or would be, and of what stays.
+func RemovedImageRows(list []image.RemovedImage, dryRun bool) [][]string {
+	gone := "removed"
+	if dryRun {
+		gone = "would be removed"
+	}
+	rows := [][]string{{"IMAGE", "ID", "SIZE", "RESULT", "WHY"}}
+	for i := range list {
+		result := "kept"
+		if list[i].Removed {
+			result = gone
+		}
+		rows = append(rows, []string{ImageName(&list[i].Image), shortID(&list[i].Image), Bytes(list[i].Image.Size), result, list[i].Why})
+	}
+	return rows
+}
+
+// Freed says how many images were removed, and how much that is in all.
+func Freed(list []image.RemovedImage, dryRun bool) string {
+	var count int
+	var size uint64
+	for i := range list {
+		if list[i].Removed {
+			count++
+			size += list[i].Image.Size
+		}
+	}
+	verb := "removed"
+	if dryRun {
+		verb = "would remove"
+	}
+	noun := "images"
+	if count == 1 {
+		noun = "image"
+	}
+	return fmt.Sprintf("%s %d %s, %s", verb, count, noun, Bytes(size))
+}
+
+// PullProgress says in a few words how far a pull is.
+func PullProgress(p *image.PullProgress, now time.Time) string {
+	var parts []string
+	if p.Waiting {
+		parts = append(parts, "waiting for other pulls")
+	}
+	if p.Layers > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d layers", p.LayersDone, p.Layers))
+	}
+	switch {
+	case p.Total > 0:
+		parts = append(parts, fmt.Sprintf("%s of %s", Bytes(uint64(max(p.Done, 0))), Bytes(uint64(p.Total))))
+	case p.Done > 0:
+		parts = append(parts, Bytes(uint64(p.Done)))
+	}
+	if !p.Since.IsZero() {
+		parts = append(parts, duration.HumanDuration(max(now.Sub(p.Since), 0)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Bytes is a size in decimal units, as image tools print it.
+func Bytes(bytes uint64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB"}
+	size, unit := float64(bytes), 0
+	for size >= 999.5 && unit < len(units)-1 {
+		size /= 1000
+		unit++
+	}
+	if unit == 0 || size >= 99.95 {
+		return fmt.Sprintf("%.0f%s", size, units[unit])
+	}
+	return fmt.Sprintf("%.1f%s", size, units[unit])
+}

@@ -1,0 +1,126 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// rowMaker makes the rows of the pod table.
+type rowMaker struct {
+	Table
+	now func() time.Time
+	// namespaced says that all pods are of one namespace, which needs no column.
+	namespaced bool
+	wide       bool
+}
+
+func (r *rowMaker) header() []string {
+	row := []string{"NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP"}
+	if r.wide {
+		row = append(row, "NODE", "SOURCE", "ORIGIN")
+	}
+	return r.row(append(row, "REASON"))
+}
+
+func (r *rowMaker) row(row []string) []string {
+	if r.namespaced {
+		return row[1:]
+	}
+	return row
+}
+
+// restartsColumn is where RESTARTS is; AGE follows.
+func (r *rowMaker) restartsColumn() int {
+	if r.namespaced {
+		return 3
+	}
+	return 4
+}
+
+func (r *rowMaker) pod(view *local.PodView) []string {
+	p, now := view.Pod, r.now()
+	row := []string{p.Namespace, p.Name, podstatus.Containers(p), podstatus.Word(p),
+		podstatus.Restarts(p, now), podstatus.Age(p, now), r.address(p)}
+	if r.wide {
+		row = append(row, orNone(p.Spec.NodeName), orNone(string(view.Source)), orNone(view.Origin))
+	}
+	return r.row(append(row, reason(view)))
+}
+
+// gone is the row of a pod that was removed.
+func (r *rowMaker) gone(view *local.PodView) []string {
+	row := r.pod(view)
+	row[r.restartsColumn()-1] = "Removed"
+	row[len(row)-1] = ""
+	return row
+}
+
+// containers are the rows below a pod's.
+func (r *rowMaker) containers(p *v1.Pod) [][]string {
+	var rows [][]string
+	add := func(statuses []v1.ContainerStatus, kind string) {
+		for i := range statuses {
+			rows = append(rows, r.container(p, &statuses[i], kind))
+		}
+	}
+	add(p.Status.InitContainerStatuses, "init:")
+	add(p.Status.ContainerStatuses, "")
+	add(p.Status.EphemeralContainerStatuses, "debug:")
+	return rows
+}
+
+func (r *rowMaker) container(p *v1.Pod, s *v1.ContainerStatus, kind string) []string {
+	now := r.now()
+	ready, age, why := "no", "", ""
+	if s.Ready {
+		ready = "yes"
+	}
+	switch {
+	case s.State.Running != nil:
+		age = podstatus.Since(s.State.Running.StartedAt.Time, now)
+	case s.State.Terminated != nil:
+		why = fmt.Sprintf("exit code %d", s.State.Terminated.ExitCode)
+		if s.State.Terminated.Message != "" {
+			why += ": " + s.State.Terminated.Message
+		}
+	case s.State.Waiting != nil:
+		why = s.State.Waiting.Message
+	}
+	row := []string{p.Namespace, "  " + kind + s.Name, ready, podstatus.ContainerWord(s), podstatus.ContainerRestarts(s, now), age, ""}
+	if r.wide {
+		row = append(row, "", "", s.Image)
+	}
+	return r.row(append(row, why))
+}
+
+// address is the pod's IP, or all of them.
+func (r *rowMaker) address(p *v1.Pod) string {
+	if !r.wide || len(p.Status.PodIPs) == 0 {
+		return orNone(p.Status.PodIP)
+	}
+	var ips []string
+	for _, ip := range p.Status.PodIPs {
+		ips = append(ips, ip.IP)
+	}
+	return strings.Join(ips, ",")
+}
+
+func reason(view *local.PodView) string {
+	waits := view.Waiting()
+	if view.Stale == "" {
+		return waits
+	}
+	if waits != "" {
+		waits += "; "
+	}
+	return waits + "an older manifest is kept: " + view.Stale
+}
+
+func orNone(s string) string { return cmp.Or(s, "<none>") }

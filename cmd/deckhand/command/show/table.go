@@ -1,0 +1,81 @@
+// Package show prints pods, events and images: as tables, as JSON or YAML, and as they change.
+// It also finds the pod and container that a person means by a name.
+package show
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+)
+
+// gap separates columns.
+const gap = "   "
+
+// Table writes rows in columns that never get narrower, so that rows written
+// later line up with those written before. The zero value is ready to use.
+type Table struct {
+	// MaxWidth cuts the last column so that lines fit; 0 for no limit.
+	MaxWidth int
+	widths   []int
+}
+
+// Write writes rows, without blanks at the end of lines. Line breaks in cells
+// become blanks, and what would steer a terminal is replaced: cells may hold what
+// containers have written.
+func (t *Table) Write(w io.Writer, rows ...[]string) error {
+	var out bytes.Buffer
+	for _, line := range t.Lines(rows...) {
+		out.WriteString(line)
+		out.WriteByte('\n')
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// Lines returns the lines that Write writes.
+func (t *Table) Lines(rows ...[]string) []string {
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = terminal.Line(cell)
+			if strings.HasPrefix(cell, "  ") {
+				row[i] = "  " + row[i] // an indented name
+			}
+			if i == len(t.widths) {
+				t.widths = append(t.widths, 0)
+			}
+			// The last column needs no padding.
+			if i < len(row)-1 {
+				t.widths[i] = max(t.widths[i], utf8.RuneCountInString(row[i]))
+			}
+		}
+	}
+	lines := make([]string, len(rows))
+	for i, row := range rows {
+		lines[i] = CutLine(t.line(row), t.MaxWidth)
+	}
+	return lines
+}
+
+func (t *Table) line(row []string) string {
+	var line strings.Builder
+	for i, cell := range row {
+		line.WriteString(cell)
+		if i < len(row)-1 {
+			line.WriteString(strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell)))
+			line.WriteString(gap)
+		}
+	}
+	return strings.TrimRight(line.String(), " ")
+}
+
+// CutLine shortens a line to width characters, if width isn't 0, with an ellipsis.
+func CutLine(line string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(line) <= width {
+		return line
+	}
+	runes := []rune(line)
+	return strings.TrimRight(string(runes[:width-1]), " ") + "…"
+}

@@ -1,0 +1,101 @@
+package show
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// shown is what was printed last of a pod.
+type shown struct {
+	view  local.PodView
+	state string
+}
+
+// Watch prints the pods and then, as kubectl does, a row for each that changed,
+// until snapshots ends with an error, which it returns.
+func (l *PodList) Watch(out io.Writer, snapshots iter.Seq2[local.Snapshot, error]) error {
+	last := map[string]shown{}
+	header := true
+	for snapshot, err := range snapshots {
+		if err != nil {
+			return err
+		}
+		views, _ := l.choose(snapshot) // a name may be that of a pod to come
+		changed, gone := l.compare(last, views)
+		if len(changed)+len(gone) == 0 {
+			continue
+		}
+		if err := l.changes(out, changed, gone, header); err != nil {
+			return err
+		}
+		header = false
+	}
+	return nil
+}
+
+// compare brings last up to date and returns what has changed.
+func (l *PodList) compare(last map[string]shown, views []local.PodView) (changed, gone []local.PodView) {
+	seen := map[string]bool{}
+	for _, view := range views {
+		key := view.Pod.Namespace + "/" + view.Pod.Name
+		seen[key] = true
+		state := l.state(&view)
+		if before, ok := last[key]; !ok || before.state != state {
+			changed = append(changed, view)
+		}
+		last[key] = shown{view, state}
+	}
+	for _, key := range slices.Sorted(maps.Keys(last)) {
+		if !seen[key] {
+			gone = append(gone, last[key].view)
+			delete(last, key)
+		}
+	}
+	return changed, gone
+}
+
+// state is what makes a pod worth another row when it changes.
+func (l *PodList) state(view *local.PodView) string {
+	if l.machine() {
+		if text, err := json.Marshal(view.Pod); err == nil {
+			return string(text)
+		}
+	}
+	row := l.rows.pod(view)
+	// Age runs on, and so does the time since the last restart.
+	restarts := l.rows.restartsColumn()
+	row[restarts], row[restarts+1] = fmt.Sprint(podstatus.RestartCount(view.Pod)), ""
+	return strings.Join(row, "\x00")
+}
+
+func (l *PodList) changes(out io.Writer, changed, gone []local.PodView, header bool) error {
+	switch {
+	case l.opts.Format == "name":
+		return writeNames(out, changed)
+	case l.machine():
+		pods := make([]*v1.Pod, len(changed))
+		for i := range changed {
+			pods[i] = wholePod(changed[i].Pod)
+		}
+		return documents(out, l.opts.Format, pods)
+	}
+	var rows [][]string
+	if header {
+		rows = append(rows, l.rows.header())
+	}
+	rows = append(rows, l.podRows(changed)...)
+	for i := range gone {
+		rows = append(rows, l.rows.gone(&gone[i]))
+	}
+	return l.rows.Write(out, rows...)
+}

@@ -1,0 +1,110 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
+)
+
+// openTerminal returns both ends of a terminal of this width.
+func openTerminal(t *testing.T, width uint16) (screen *bufio.Reader, terminal *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	fd := int(master.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { terminal.Close() })
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: width}); err != nil {
+		t.Fatal(err)
+	}
+	return bufio.NewReader(master), terminal
+}
+
+func TestPodsFitTheTerminal(t *testing.T) {
+	agent := localtest.New()
+	view := jobView(v1.PodPending, creating)
+	view.Waits = []local.Wait{{Text: "pulling an image of considerable size from a registry far away"}}
+	agent.Update(pods(view))
+	root := localtest.Serve(t, agent)
+	screen, terminal := openTerminal(t, 100)
+	deps := Deps{RootDir: root, Getenv: func(string) string { return "" }, Now: func() time.Time { return now }}
+	if code := Main(t.Context(), []string{"pods"}, "deckhand", nil, terminal, io.Discard, deps); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	for _, want := range []string{
+		"NAMESPACE   NAME     READY   STATUS              RESTARTS   AGE   IP       REASON",
+		"default     job-n1   0/1     ContainerCreating   0          0s    <none>   pulling an image of cons…",
+	} {
+		if got, err := screen.ReadString('\n'); err != nil || strings.TrimRight(got, "\r\n") != want {
+			t.Errorf("got  %q, %v\nwant %q", got, err, want)
+		}
+	}
+}
+
+// On a terminal, progress is drawn in place, in colour unless that isn't wanted.
+func TestUpOnATerminal(t *testing.T) {
+	for noColor, want := range map[string]string{
+		"":  "\x1b[32mjob-n1   1/1     Running   0          0s\x1b[0m\x1b[K",
+		"1": "job-n1   1/1     Running   0          0s\x1b[K",
+	} {
+		agent := localtest.New()
+		agent.Update(pods(jobView(v1.PodRunning, running)))
+		screen, terminal := openTerminal(t, 100)
+		deps := upDeps(t, agent)
+		up := deps.Up
+		deps.Up = func(ctx context.Context, r UpRequest) error {
+			if !r.Terminal {
+				return fmt.Errorf("the agent doesn't get the terminal")
+			}
+			r.Terminal = false
+			return up(ctx, r)
+		}
+		deps.Getenv = func(name string) string { return map[string]string{"NO_COLOR": noColor}[name] }
+		deps.Now = func() time.Time { return now }
+		ctx, stop := context.WithCancel(t.Context())
+		code := make(chan int, 1)
+		go func() { code <- Main(ctx, []string{"up", "m"}, "deckhand", nil, terminal, io.Discard, deps) }()
+		found := false
+		for {
+			line, err := screen.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = found || strings.TrimRight(line, "\r\n") == want
+			if strings.HasPrefix(line, "Ctrl-C") {
+				break
+			}
+		}
+		if !found {
+			t.Errorf("NO_COLOR=%s: the pod's line isn't %q", noColor, want)
+		}
+		stop()
+		if got := <-code; got != 0 {
+			t.Errorf("exit code %d", got)
+		}
+	}
+}

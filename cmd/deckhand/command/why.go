@@ -1,0 +1,69 @@
+package command
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/why"
+)
+
+func (a *app) whyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "why [POD]",
+		GroupID: groupLook,
+		Short:   "Say why a pod isn't ready, what comes next and what you can do",
+		Long: `Say in plain words what a pod waits for, since when, what is tried next and at what
+time, and what you could do about it. Without POD, list the pods that aren't fine and
+the manifests that can't be used.
+
+POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME, or
+enough of the name's beginning to distinguish it from others.
+
+The exit code is 0 if the pod (or everything) is fine: ready as the newest version of its
+manifest has it, or completed. It is 1 if not, and 2 for wrong usage.`,
+		Example: `  deckhand why                     what isn't fine
+  deckhand why web                 what a pod waits for
+  deckhand why web -o json         the same and more, for programs`,
+		Args:              arguments(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: a.completePod,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fine, err := a.why(cmd, args)
+			if err == nil && !fine {
+				err = &exitError{exitFailure}
+			}
+			return err
+		},
+	}
+	outputFlag(cmd, "json", "yaml")
+	return cmd
+}
+
+func (a *app) why(cmd *cobra.Command, args []string) (fine bool, err error) {
+	ctx, client, out, now := cmd.Context(), a.client(cmd), textTo(cmd), a.deps.Now()
+	namespace, as := flagValue(cmd, "namespace"), flagValue(cmd, "output")
+	snapshot, err := client.Snapshot(ctx)
+	if err != nil {
+		return false, err
+	}
+	if len(args) == 0 {
+		return why.Overview(out, &snapshot, namespace, as, now)
+	}
+	p, err := show.FindPod(snapshot, namespace, args[0])
+	if errors.Is(err, show.ErrNotFound) && as == "" {
+		events, err := client.Events(ctx)
+		if err != nil {
+			return false, err
+		}
+		return false, why.Missing(out, &snapshot, events, namespace, args[0], now)
+	}
+	if err != nil {
+		return false, err
+	}
+	explanation, err := client.Why(ctx, p.Namespace, p.Name)
+	if err != nil {
+		return false, err
+	}
+	return why.Print(out, &explanation, as, now)
+}

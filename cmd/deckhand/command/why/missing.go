@@ -1,0 +1,88 @@
+package why
+
+import (
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// typos is how many letters of a name may be wrong.
+const typos = 2
+
+// Missing prints what may explain why there is no pod of this name.
+func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, name string, now time.Time) error {
+	t := &printer{now: now}
+	bare := name[strings.LastIndex(name, "/")+1:]
+	t.line("There is no pod %s%s.", name, in(namespace))
+	if near := nearby(s, bare); len(near) > 0 {
+		t.line("\nPods with a name like it: %s", strings.Join(near, ", "))
+	}
+	var about, others []pod.Problem
+	for _, p := range s.Problems {
+		switch {
+		case mentions(&p, bare, s.Node):
+			about = append(about, p)
+		case !slices.ContainsFunc(s.Pods, func(v local.PodView) bool { return mentions(&p, v.Pod.Name, s.Node) }):
+			others = append(others, p)
+		}
+	}
+	t.problems(about, "")
+	if len(about) == 0 && len(others) > 0 {
+		t.line("\nIts manifest may be one of those that can't be used:")
+		for i := range others {
+			t.line("  %s", others[i].Origin)
+		}
+	}
+	t.events(slices.DeleteFunc(slices.Clone(events), func(e local.Event) bool {
+		own, ok := e.PodName()
+		return !ok || own != bare && own != bare+"-"+s.Node || namespace != "" && e.Namespace != namespace
+	}))
+	if !s.Agent.Synced {
+		t.line("\nThe agent hasn't read all manifests yet: try again in a moment.")
+	}
+	_, err := io.WriteString(out, t.text.String())
+	return err
+}
+
+// nearby returns the pods whose names, with or without the node's, are like name.
+func nearby(s *local.Snapshot, name string) []string {
+	pods := map[string][]string{}
+	// cobra knows how to find what may be meant among names: those of its commands.
+	known := &cobra.Command{SuggestionsMinimumDistance: typos}
+	for i := range s.Pods {
+		p := s.Pods[i].Pod
+		short := strings.TrimSuffix(p.Name, "-"+s.Node)
+		for _, own := range slices.Compact([]string{p.Name, short}) {
+			if pods[own] == nil {
+				known.AddCommand(&cobra.Command{Use: own, Run: func(*cobra.Command, []string) {}})
+			}
+			pods[own] = append(pods[own], p.Namespace+"/"+p.Name)
+		}
+	}
+	var found []string
+	for _, own := range known.SuggestionsFor(name) {
+		found = append(found, pods[own]...)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// mentions reports whether a problem is about a manifest of this name, with or
+// without the node's.
+func mentions(p *pod.Problem, name, node string) bool {
+	own := p.Pod[strings.LastIndex(p.Pod, "/")+1:]
+	if own != "" {
+		return own == name || own+"-"+node == name
+	}
+	// The name of the file may match, as of "/m/web.yaml, document 2".
+	file, _, _ := strings.Cut(path.Base(p.Origin), ",")
+	file = strings.TrimSuffix(file, path.Ext(file))
+	return file == name || file+"-"+node == name
+}

@@ -1,0 +1,109 @@
+package why
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// podVerdict is a pod with the verdict on it.
+type podVerdict struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Verdict   `json:",inline"`
+}
+
+// overview is what isn't fine.
+type overview struct {
+	Fine bool `json:"fine"`
+	// Total is how many pods there are, Pods which of them aren't fine.
+	Total int          `json:"total"`
+	Pods  []podVerdict `json:"pods,omitempty"`
+	// Runtime says why the runtime isn't ready.
+	Runtime  string        `json:"runtime,omitempty"`
+	Problems []pod.Problem `json:"problems,omitempty"`
+}
+
+// Overview prints what isn't fine of a namespace, or of all if it is empty: in
+// words, or as format has it. It reports whether everything is.
+func Overview(out io.Writer, s *local.Snapshot, namespace, as string, now time.Time) (fine bool, err error) {
+	o := look(s, namespace)
+	if done, err := show.As(out, as, o); done {
+		return o.Fine, err
+	}
+	t := &printer{now: now}
+	if o.Runtime != "" {
+		t.line("The runtime isn't ready: %s", o.Runtime)
+	}
+	for i := range o.Pods {
+		t.line("%s/%s: %s", o.Pods[i].Namespace, o.Pods[i].Name, o.Pods[i].text(now))
+	}
+	for i := range o.Problems {
+		p := &o.Problems[i]
+		text, more := p.Message, ""
+		if lines := strings.Split(strings.TrimSpace(p.Message), "\n"); len(lines) > 1 {
+			text, more = lines[0], fmt.Sprintf(" (and %d more)", len(lines)-1)
+		}
+		t.line("%s has been wrong%s%s%s", p.Origin, lasting(p.Since, now), because(text), more)
+	}
+	switch where := in(namespace); {
+	case len(o.Pods) > 0:
+		t.line("\n%d of %d pods%s not fine. `deckhand why POD` says more.", len(o.Pods), o.Total, where+isAre(len(o.Pods)))
+	case o.Total == 0:
+		t.line("There are no pods%s.", where)
+	case o.Total == 1:
+		t.line("The only pod%s is fine.", where)
+	default:
+		t.line("All %d pods%s are fine.", o.Total, where)
+	}
+	if !s.Agent.Synced {
+		t.line("The agent hasn't read all manifests yet: there may be more pods to come.")
+	}
+	_, err = io.WriteString(out, t.text.String())
+	return o.Fine, err
+}
+
+func look(s *local.Snapshot, namespace string) overview {
+	var o overview
+	if !s.Agent.RuntimeReady {
+		o.Runtime = s.Agent.RuntimeMessage
+	}
+	for i := range s.Pods {
+		p := s.Pods[i].Pod
+		if namespace != "" && p.Namespace != namespace {
+			continue
+		}
+		o.Total++
+		e := local.Explain(s, i, local.Details{}, nil)
+		if v := Of(&e); !v.Fine {
+			o.Pods = append(o.Pods, podVerdict{p.Namespace, p.Name, v})
+		}
+	}
+	for _, p := range s.Problems {
+		if namespace == "" || p.Pod == "" || strings.HasPrefix(p.Pod, namespace+"/") {
+			o.Problems = append(o.Problems, p)
+		}
+	}
+	o.Fine = len(o.Pods)+len(o.Problems) == 0 && o.Runtime == ""
+	return o
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return " is"
+	}
+	return " are"
+}
+
+// in is " in namespace x", or nothing for all.
+func in(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " in namespace " + namespace
+}

@@ -1,0 +1,239 @@
+package why
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// lastEvents is how many events are printed of a pod.
+const lastEvents = 5
+
+// Print prints all there is to say of one pod: in words, or as format has it. It
+// reports whether the pod is fine.
+func Print(out io.Writer, e *local.Explanation, as string, now time.Time) (fine bool, err error) {
+	v := Of(e)
+	if done, err := show.As(out, as, struct {
+		Verdict `json:",inline"`
+		*local.Explanation
+	}{v, e}); done {
+		return v.Fine, err
+	}
+	t := &printer{now: now}
+	t.line("%s: %s", e.Pod.Name, v.text(now))
+	for i := range e.Waits {
+		t.wait(&e.Waits[i], e.Stopping != "")
+	}
+	for i := range e.Successor {
+		t.line("\nA newer pod of this name is to follow: %s", e.Successor[i].Named())
+	}
+	if e.Runtime != "" {
+		t.line("\nThe runtime isn't ready: %s", e.Runtime)
+	}
+	t.manifest(e)
+	t.containers(e.Pod)
+	t.probes(e.Probes)
+	t.events(e.Events)
+	t.more(e)
+	_, err = io.WriteString(out, t.text.String())
+	return v.Fine, err
+}
+
+// printer collects the text.
+type printer struct {
+	text strings.Builder
+	now  time.Time
+}
+
+// line adds a line; what is put into it can't break it.
+func (t *printer) line(form string, args ...any) {
+	for i := range args {
+		if s, ok := args[i].(string); ok {
+			args[i] = terminal.Keep(s)
+		}
+	}
+	fmt.Fprintf(&t.text, form+"\n", args...)
+}
+
+// wait explains one wait. While the pod is being stopped, what comes next isn't another try.
+func (t *printer) wait(w *local.Wait, stopping bool) {
+	if w.Container != "" {
+		t.line("\nContainer %s: %s", w.Container, w.Text)
+	} else {
+		t.line("\nThe pod: %s", w.Text)
+	}
+	if !w.Since.IsZero() {
+		t.line("  since:   %s ago, at %s", span(t.now.Sub(w.Since)), t.clock(w.Since))
+	}
+	next := "it is tried again"
+	if stopping || w.Code == pod.WaitPodStop {
+		next = "what still runs is killed"
+	}
+	switch {
+	case w.Code == pod.WaitRejected:
+		t.line("  next:    nothing: it stays failed until its manifest is changed")
+	case w.Next.IsZero():
+		t.line("  next:    it goes on when something changes")
+	case w.Next.After(t.now):
+		t.line("  next:    %s in %s, at %s", next, span(w.Next.Sub(t.now)), t.clock(w.Next))
+	default:
+		t.line("  next:    %s now", next)
+	}
+	if w.Advice != "" {
+		t.line("  you can: %s", w.Advice)
+	}
+}
+
+// manifest says where the pod comes from, and what is wrong with that.
+func (t *printer) manifest(e *local.Explanation) {
+	if e.Stale != "" {
+		t.line("\nThe newest version of its manifest, %s, can't be used, and an older one is kept:", e.Origin)
+		t.block(e.Stale)
+	}
+	t.problems(e.Problems, e.Stale)
+}
+
+// problems says what is wrong with manifests, but for what has been printed.
+func (t *printer) problems(list []pod.Problem, printed string) {
+	for i := range list {
+		p := &list[i]
+		if message := strings.TrimSpace(p.Message); printed != "" && (strings.Contains(printed, message) || strings.Contains(message, printed)) {
+			continue
+		}
+		whose := ""
+		if p.Pod != "" {
+			whose = " (pod " + p.Pod + ")"
+		}
+		t.line("\n%s%s has been wrong%s:", p.Origin, whose, lasting(p.Since, t.now))
+		t.block(p.Message)
+	}
+}
+
+// block adds a text of several lines.
+func (t *printer) block(text string) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		t.text.WriteString("  " + terminal.Keep(strings.TrimRight(line, "\r\n")) + "\n")
+	}
+}
+
+func (t *printer) containers(p *v1.Pod) {
+	var rows [][]string
+	add := func(list []v1.ContainerStatus, kind string) {
+		for i := range list {
+			s := &list[i]
+			rows = append(rows, []string{"  " + kind + terminal.Line(s.Name), terminal.Line(podstatus.ContainerWord(s)), t.container(s)})
+		}
+	}
+	add(p.Status.InitContainerStatuses, "init:")
+	add(p.Status.ContainerStatuses, "")
+	add(p.Status.EphemeralContainerStatuses, "debug:")
+	if len(rows) == 0 {
+		return
+	}
+	t.text.WriteString("\nContainers:\n")
+	for _, line := range new(show.Table).Lines(rows...) {
+		t.text.WriteString(line + "\n")
+	}
+}
+
+// container says a container's state, restarts and last end.
+func (t *printer) container(s *v1.ContainerStatus) string {
+	var parts []string
+	switch {
+	case s.State.Running != nil:
+		state := "not ready"
+		if s.Ready {
+			state = "ready"
+		}
+		parts = append(parts, state+", running"+lasting(s.State.Running.StartedAt.Time, t.now))
+	case s.State.Terminated != nil:
+		parts = append(parts, "ended"+ago(s.State.Terminated.FinishedAt.Time, t.now)+" with "+exit(s.State.Terminated))
+	case s.State.Waiting != nil && s.State.Waiting.Message != "":
+		parts = append(parts, show.CutLine(terminal.Line(s.State.Waiting.Message), maxCause))
+	}
+	if s.RestartCount > 0 {
+		parts = append(parts, fmt.Sprintf("restarts: %d", s.RestartCount))
+	}
+	if last := s.LastTerminationState.Terminated; last != nil {
+		parts = append(parts, "last ended"+ago(last.FinishedAt.Time, t.now)+" with "+exit(last))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// probes lists those that fail.
+func (t *printer) probes(list []pod.ProbeResult) {
+	head := "\nProbes that fail:\n"
+	for i := range list {
+		p := &list[i]
+		if p.OK {
+			continue
+		}
+		t.text.WriteString(head)
+		head = ""
+		t.line("  %s of container %s, failing%s%s", string(p.Kind), p.Container, lasting(p.At, t.now), because(p.Message))
+	}
+}
+
+func (t *printer) events(list []local.Event) {
+	list = list[max(0, len(list)-lastEvents):]
+	if len(list) == 0 {
+		return
+	}
+	rows := make([][]string, len(list))
+	for i := range list {
+		e := &list[i]
+		message := terminal.Line(e.Message)
+		if e.Count > 1 {
+			message += fmt.Sprintf(" (%d times)", e.Count)
+		}
+		rows[i] = []string{"  " + span(t.now.Sub(e.Time)) + " ago", terminal.Line(e.Type), terminal.Line(e.Reason), message}
+	}
+	t.text.WriteString("\nLately:\n")
+	for _, line := range new(show.Table).Lines(rows...) {
+		t.text.WriteString(line + "\n")
+	}
+}
+
+// more says where there is more to see.
+func (t *printer) more(e *local.Explanation) {
+	p := e.Pod
+	name := p.Namespace + "/" + p.Name
+	see := []string{"deckhand journal " + name, "deckhand events --for " + name}
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		if s.RestartCount > 0 || s.LastTerminationState.Terminated != nil {
+			see = append([]string{fmt.Sprintf("deckhand logs --previous %s %s", name, s.Name)}, see...)
+			break
+		}
+		if s.State.Terminated != nil || s.State.Running != nil && !s.Ready {
+			see = append([]string{fmt.Sprintf("deckhand logs %s %s", name, s.Name)}, see...)
+			break
+		}
+	}
+	t.text.WriteString("\nMore:\n")
+	for _, command := range see {
+		t.line("  %s", command)
+	}
+}
+
+// clock is the time of day, with the date where that isn't today.
+func (t *printer) clock(at time.Time) string {
+	at = at.In(t.now.Location())
+	if at.YearDay() == t.now.YearDay() && at.Year() == t.now.Year() {
+		return at.Format(time.TimeOnly)
+	}
+	return at.Format(time.DateTime)
+}
+
+// span is how long something is, in kubectl's format; never less than nothing.
+func span(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }

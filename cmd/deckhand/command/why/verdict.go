@@ -1,0 +1,236 @@
+// Package why says in plain words how a pod is, what it waits for, since when,
+// what comes next and what a person could do about it.
+package why
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// maxCause is how many characters of a cause fit into a verdict.
+const maxCause = 200
+
+// State is how a pod is.
+type State string
+
+const (
+	// Ready pods run and are ready.
+	Ready State = "Ready"
+	// NotReady pods are to be ready, and aren't.
+	NotReady State = "NotReady"
+	// Succeeded pods have run to their end, and well.
+	Succeeded = State(v1.PodSucceeded)
+	// Failed pods have ended otherwise.
+	Failed = State(v1.PodFailed)
+	// Stopping pods have to end.
+	Stopping State = "Stopping"
+)
+
+// Verdict says how a pod is.
+type Verdict struct {
+	// Fine says that it is as it should be: ready, from the newest version of its
+	// manifest, or completed.
+	Fine  bool  `json:"fine"`
+	State State `json:"state"`
+	// Since is when it came to that; zero if unknown.
+	Since time.Time `json:"since,omitzero"`
+	// Restarts is how often the containers of a ready pod were restarted.
+	Restarts int `json:"restarts,omitempty"`
+	// Text is the verdict in one sentence, without times and without the pod's name at its
+	// beginning.
+	Text string `json:"verdict"`
+
+	// detail says why, where there is more to say.
+	detail string
+}
+
+// Of returns the verdict on a pod.
+func Of(e *local.Explanation) Verdict {
+	v := verdictOn(e)
+	timeless := v
+	timeless.Since = time.Time{}
+	v.Text = timeless.text(time.Time{})
+	return v
+}
+
+func verdictOn(e *local.Explanation) Verdict {
+	p := e.Pod
+	switch {
+	case p.DeletionTimestamp != nil || e.Stopping != "":
+		return stopping(e)
+	case p.Status.Phase == v1.PodSucceeded:
+		return Verdict{Fine: true, State: Succeeded, Since: lastEnd(p)}
+	case p.Status.Phase == v1.PodFailed:
+		return Verdict{State: Failed, Since: lastEnd(p), detail: failure(p)}
+	case podstatus.Ready(p):
+		v := Verdict{Fine: e.Stale == "", State: Ready, Since: changed(p, v1.PodReady), Restarts: podstatus.RestartCount(p)}
+		if !v.Fine {
+			v.detail = "as an older version of its manifest has it"
+		}
+		return v
+	}
+	return Verdict{State: NotReady, Since: notReadySince(p), detail: obstacle(e)}
+}
+
+func stopping(e *local.Explanation) Verdict {
+	v := Verdict{State: Stopping, detail: e.Stopping}
+	if e.Pod.DeletionTimestamp != nil {
+		v.Since = e.Pod.DeletionTimestamp.Time
+	}
+	if v.detail == "" && len(e.Waits) > 0 {
+		v.detail = e.Waits[0].Text
+	}
+	return v
+}
+
+// text is the verdict with times.
+func (v Verdict) text(now time.Time) string {
+	switch v.State {
+	case Ready:
+		text := "ready" + lasting(v.Since, now) + restarts(v.Restarts)
+		if v.detail != "" {
+			text += ", but " + v.detail
+		}
+		return text
+	case Succeeded:
+		return "completed" + ago(v.Since, now)
+	case Failed:
+		return "failed" + ago(v.Since, now) + because(v.detail)
+	case Stopping:
+		return "being stopped" + lasting(v.Since, now) + because(v.detail)
+	default:
+		return "not ready" + lasting(v.Since, now) + because(v.detail)
+	}
+}
+
+// restarts is ", restarted 3 times", or nothing if there were none.
+func restarts(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return ", restarted once"
+	default:
+		return fmt.Sprintf(", restarted %d times", n)
+	}
+}
+
+// obstacle is what most keeps a pod from being ready.
+func obstacle(e *local.Explanation) string {
+	s := &e.Pod.Status
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			w := list[i].State.Waiting
+			if w == nil || podstatus.OnItsWay(w) {
+				continue
+			}
+			switch pod.Reason(w.Reason) {
+			case pod.ReasonCrashLoopBackOff, pod.ReasonImagePullBackOff:
+				return fmt.Sprintf("container %s is in %s", list[i].Name, w.Reason)
+			default:
+				return fmt.Sprintf("container %s fails with %s", list[i].Name, w.Reason)
+			}
+		}
+	}
+	if len(e.Waits) > 0 {
+		return e.Waits[0].Named()
+	}
+	if e.Runtime != "" {
+		return "the runtime isn't ready: " + e.Runtime
+	}
+	return ""
+}
+
+// failure is why a failed pod failed.
+func failure(p *v1.Pod) string {
+	if p.Status.Reason != "" {
+		if p.Status.Message != "" {
+			return p.Status.Reason + ": " + p.Status.Message
+		}
+		return p.Status.Reason
+	}
+	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range list {
+			if t := list[i].State.Terminated; t != nil && t.ExitCode != 0 {
+				return fmt.Sprintf("container %s ended with %s", list[i].Name, exit(t))
+			}
+		}
+	}
+	return p.Status.Message
+}
+
+// exit says how an instance of a container ended.
+func exit(t *v1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("exit code %d", t.ExitCode)
+	if t.Reason != "" {
+		text += " (" + terminal.Line(t.Reason) + ")"
+	}
+	if t.Message != "" {
+		text += ": " + show.CutLine(terminal.Line(t.Message), maxCause)
+	}
+	return text
+}
+
+// notReadySince is when a pod that isn't ready came to that.
+func notReadySince(p *v1.Pod) time.Time {
+	if t := changed(p, v1.PodReady); !t.IsZero() {
+		return t
+	}
+	if p.Status.StartTime != nil {
+		return p.Status.StartTime.Time
+	}
+	return p.CreationTimestamp.Time
+}
+
+// changed is when a condition last changed.
+func changed(p *v1.Pod, kind v1.PodConditionType) time.Time {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == kind {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// lastEnd is when the last container ended.
+func lastEnd(p *v1.Pod) (last time.Time) {
+	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range list {
+			if t := list[i].State.Terminated; t != nil && t.FinishedAt.After(last) {
+				last = t.FinishedAt.Time
+			}
+		}
+	}
+	return last
+}
+
+func because(cause string) string {
+	if cause == "" {
+		return ""
+	}
+	return ": " + show.CutLine(terminal.Line(cause), maxCause)
+}
+
+// lasting is " for 12s", or nothing if it isn't known since when.
+func lasting(since, now time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return " for " + span(now.Sub(since))
+}
+
+// ago is " 12s ago", or nothing if the time isn't known.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return " " + span(now.Sub(t)) + " ago"
+}

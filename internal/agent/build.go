@@ -1,0 +1,299 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	goruntime "runtime"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/gates"
+	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/file"
+	"github.com/deckhand-node/deckhand/internal/desired/httpsource"
+	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/desired/runsource"
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/image/access"
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/image/credentials/provider"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
+	"github.com/deckhand-node/deckhand/internal/report/events"
+	"github.com/deckhand-node/deckhand/internal/report/metrics"
+	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/eviction"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/health"
+	"github.com/deckhand-node/deckhand/internal/runtime/observed"
+	"github.com/deckhand-node/deckhand/internal/server"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
+	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
+	"github.com/deckhand-node/deckhand/internal/volume/plugins"
+	"github.com/deckhand-node/deckhand/internal/volume/unsupported"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+	"github.com/deckhand-node/deckhand/internal/worker"
+	"github.com/deckhand-node/deckhand/internal/worker/executor"
+)
+
+func version() string { return buildinfo.Get().Version }
+
+// extras are what the embedded runtime does beyond the CRI, or what stands in for that where
+// another runtime is used.
+type extras struct {
+	embedded *embedded.Runtime // nil when another runtime is used
+	endpoint string
+	own      image.RuntimeExtras
+	tasks    executor.Tasks
+	// problems returns what is wrong with image archives.
+	problems func() []string
+}
+
+func newExtras(cfg *config.Config, imports *image.Imports, log logr.Logger) (extras, error) {
+	if !cfg.UsesEmbeddedRuntime() {
+		return extras{endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, own: image.NoExtras{}, tasks: noTasks{}, problems: func() []string { return nil }}, nil
+	}
+	c := embedded.ConfigOf(cfg)
+	c.OnImport = imports.Add
+	runtime, err := embedded.New(c, log.WithName("runtime"))
+	if err != nil {
+		return extras{}, err
+	}
+	return extras{embedded: runtime, endpoint: runtime.Endpoint(), own: image.Embedded{Runtime: runtime, Config: c}, tasks: lostTasks{c}, problems: runtime.Problems}, nil
+}
+
+// buildSources makes the sources of pods that the configuration names, and the merger they report
+// to. They store what they read last in the folder dir.
+func buildSources(cfg *config.Config, dir string, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
+	k := &cfg.Kubelet
+	rules := reader.Rules{SetDefaults: func(p *v1.Pod) {
+		spec.SetDefaults(p)
+		p.Status.QOSClass = cgroup.QOSClass(p) // as the API server does at creation
+	}, Validate: spec.Validate, QOSClass: cgroup.QOSClass}
+	read := func(s pod.Source) *reader.Reader { return reader.New(cfg.NodeName, s, rules) }
+	store := func(s pod.Source) *manifeststore.Store { return manifeststore.NewStore(dir, s) }
+	names := []pod.Source{pod.SourceRun}
+	if k.StaticPodPath != "" {
+		names = append(names, pod.SourceFile)
+	}
+	if k.StaticPodURL != "" {
+		names = append(names, pod.SourceHTTP)
+	}
+	merger := desired.New(log.WithName("desired"), names...)
+	runs := runsource.New(read(pod.SourceRun), merger, log.WithName("run"))
+	modules := []module{{name: "pods of deckhand run", run: runs.Run}}
+	if k.StaticPodPath != "" {
+		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration}, read(pod.SourceFile), store(pod.SourceFile), merger, log.WithName("file"))
+		modules = append(modules, module{name: "manifest folder", run: s.Run})
+	}
+	if k.StaticPodURL != "" {
+		s, err := httpsource.New(httpsource.Config{URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Every: k.HTTPCheckFrequency.Duration}, read(pod.SourceHTTP), store(pod.SourceHTTP), merger, log.WithName("http"))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		modules = append(modules, module{name: "manifest URL", run: s.Run})
+	}
+	return merger, runs, modules, nil
+}
+
+// imageAccess makes what knows who may use which image, and with which credentials images are pulled.
+func imageAccess(cfg *config.Config, live *object.Live, recorder *events.Recorder, meter *metrics.Metrics, log logr.Logger) (*access.Records, *credentials.Keyring, error) {
+	k := &cfg.Kubelet
+	plugins, err := provider.Load(cfg.CredentialProviders.Config, cfg.CredentialProviders.BinDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	policy, err := access.NewPolicy(k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist)
+	if err != nil {
+		return nil, nil, err
+	}
+	allowed := access.New(access.Config{RootDir: cfg.RootDir, Policy: policy, Meter: checkMeter{meter.Images}, Log: log})
+	return allowed, credentials.NewKeyring(credentials.Options{
+		Secrets: live, ServiceAccounts: live, Node: nodeFiles(cfg.RootDir, log), Recorder: recorder, Log: log,
+		Providers: provider.New(provider.Options{Providers: plugins, ServiceAccounts: live, Tokens: provider.NoTokens{}, Metrics: meter.Credentials, Log: log}),
+	}), nil
+}
+
+// nodeFiles are the docker configurations of the node itself.
+func nodeFiles(root string, log logr.Logger) *credentials.NodeFiles {
+	dir, errDir := os.Getwd()
+	home, errHome := os.UserHomeDir()
+	if err := errors.Join(errDir, errHome); err != nil {
+		log.V(2).Info("Some folders of docker configurations can't be determined", "err", err)
+	}
+	return credentials.NewNodeFiles(root, dir, home, log)
+}
+
+// checkMeter offers the metrics to the records of who may use which image.
+type checkMeter struct{ *metrics.Images }
+
+func (c checkMeter) Checked(r access.Result) { c.Images.Checked(string(r)) }
+
+func collectionPolicy(k *v1beta1.KubeletConfiguration) gc.Policy {
+	return gc.Policy{High: int(ptr.Deref(k.ImageGCHighThresholdPercent, 0)), Low: int(ptr.Deref(k.ImageGCLowThresholdPercent, 0)),
+		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration}
+}
+
+func pullLimits(k *v1beta1.KubeletConfiguration) (parallel, perSecond, burst int) {
+	return parallelPulls(k), int(ptr.Deref(k.RegistryPullQPS, 0)), int(k.RegistryBurst)
+}
+
+// parallelPulls is how many images are pulled at once; 0 for any number
+// (KubeletConfiguration serializeImagePulls, maxParallelImagePulls).
+func parallelPulls(k *v1beta1.KubeletConfiguration) int {
+	if k.MaxParallelImagePulls != nil {
+		return int(*k.MaxParallelImagePulls)
+	}
+	if k.SerializeImagePulls == nil || *k.SerializeImagePulls {
+		return 1
+	}
+	return 0
+}
+
+func rotationLimits(k *v1beta1.KubeletConfiguration) (maxSize int64, maxFiles, workers int, interval time.Duration) {
+	maxSize, _ = validation.ContainerLogMaxBytes(k) // it has been validated
+	return maxSize, int(*k.ContainerLogMaxFiles), int(*k.ContainerLogMaxWorkers), k.ContainerLogMonitorInterval.Duration
+}
+
+func maxBackoff(k *v1beta1.KubeletConfiguration) time.Duration {
+	if m := k.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
+		return m.Duration
+	}
+	return 0
+}
+
+// firstBackoff is the first wait before a container that crashed is restarted (KEP-4603);
+// 0 for the default.
+func firstBackoff(cfg *config.Config) time.Duration {
+	if cfg.Gates.Enabled(gates.ReduceDefaultCrashLoopBackOffDecay) {
+		return time.Second
+	}
+	return 0
+}
+
+// volumePlugins are asked in this order; the last one takes, and refuses, what is left.
+func volumePlugins(live *object.Live, images volumeImages, meter *usage.Meter, allocatable func() v1.ResourceList, log logr.Logger) []volume.Plugin {
+	return []volume.Plugin{
+		plugins.NewEmptyDir(plugins.Config{MemoryLimit: cgroup.MemoryLimit, Quotas: meter, Log: log}),
+		objectfiles.NewConfigMap(live),
+		objectfiles.NewSecret(live),
+		objectfiles.NewDownwardAPI(allocatable),
+		objectfiles.NewProjected(live, allocatable),
+		plugins.HostPath{},
+		plugins.LocalVolume{},
+		plugins.NewImageVolume(images),
+		unsupported.New(),
+	}
+}
+
+// checks are what /healthz looks at: things that a restart of the agent might fix,
+// or that keep it from its work.
+func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State) []server.Check {
+	return []server.Check{
+		{Name: "ping", Func: func(context.Context) error { return nil }},
+		{Name: "syncloop", Func: func(context.Context) error {
+			if pool.Heartbeat().IsZero() {
+				return fmt.Errorf("it hasn't begun, the runtime's pods aren't known yet: %s", runtime.Info().Message)
+			}
+			return pool.Healthy(time.Now())
+		}},
+		{Name: "pleg", Func: func(context.Context) error { return seen.Healthy(time.Now()) }},
+		{Name: "runtime", Func: runtime.Check},
+	}
+}
+
+// listeners are the addresses served over plain HTTP. The read-only API serves the health and the
+// machine beside its sources.
+func listeners(cfg *config.Config, checks []server.Check, sources server.Sources, log logr.Logger) []server.Listener {
+	sources.Health, sources.Machine = server.Health(checks...), server.NewMachineReader("/")
+	var list []server.Listener
+	if cfg.Healthz.Port() != 0 {
+		list = append(list, server.Listener{Name: "healthz", Addr: cfg.Healthz, Setting: "healthzPort in the file of --config", Handler: sources.Health})
+	}
+	if cfg.ReadOnly.Port() != 0 {
+		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly, Setting: "readOnlyPort in the file of --config", Handler: server.NewReadOnly(log, sources)})
+	}
+	return list
+}
+
+func newMetrics(cfg *config.Config) *metrics.Metrics {
+	m := metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: version(), GoVersion: goruntime.Version()})
+	states := cfg.Gates.All()
+	features := make([]metrics.Feature, len(states))
+	for i, s := range states {
+		features[i] = metrics.Feature{Name: s.Name, Stage: s.Stage.Label(), On: s.On}
+	}
+	m.Features(features)
+	return m
+}
+
+// measuredBy is how the metrics call a way to find out what is in a folder.
+func measuredBy(quota bool) string {
+	if quota {
+		return metrics.SourceQuota
+	}
+	return metrics.SourceDu
+}
+
+// collectPods has pods and events counted when metrics are scraped.
+func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Store, statuses *status.Store, recorder *events.Recorder) {
+	m.CollectPods(func() metrics.PodCounts {
+		c := metrics.PodCounts{Desired: len(merger.Current().Pods), Containers: map[pod.ContainerState]int{}, Working: map[metrics.WorkerState]int{}}
+		for _, o := range seen.All() {
+			if len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
+				c.RunningPods++
+			}
+			for i := range o.Containers {
+				c.Containers[o.Containers[i].State]++
+			}
+		}
+		for _, e := range statuses.List() {
+			w := metrics.WorkerState{Lifecycle: "sync"}
+			if e.Report.Stopping != "" {
+				w = metrics.WorkerState{Lifecycle: "terminating", Orphan: true}
+			}
+			c.Working[w]++
+			if ph := e.Pod.Status.Phase; ph != v1.PodSucceeded && ph != v1.PodFailed {
+				c.Active++
+			}
+		}
+		return c
+	})
+	m.CollectEvents(func() metrics.EventStats { return metrics.EventStats(recorder.Stats()) })
+}
+
+// collectVolumes has volumes, and what is on disk, counted when metrics are scraped.
+func collectVolumes(m *metrics.Metrics, volumes *manager.Manager, stats *usage.StatsReader, limits *eviction.Manager) {
+	m.CollectVolumes(func() metrics.VolumeCounts {
+		desired, actual := volumes.Totals()
+		return metrics.VolumeCounts{Desired: desired, Actual: actual}
+	})
+	m.CollectVolumeStats(func() []metrics.VolumeStats {
+		var list []metrics.VolumeStats
+		for _, s := range stats.Stats() {
+			list = append(list, metrics.VolumeStats(s))
+		}
+		return list
+	})
+	m.CollectPodDisk(func() []metrics.PodDisk {
+		var list []metrics.PodDisk
+		for _, u := range limits.Uses() {
+			list = append(list, metrics.PodDisk{Namespace: u.Namespace, Pod: u.Name, UID: string(u.UID), Bytes: u.Used.Bytes, Inodes: u.Used.Inodes})
+		}
+		return list
+	})
+}

@@ -1,0 +1,215 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
+	"github.com/deckhand-node/deckhand/internal/host/lockfile"
+	"github.com/deckhand-node/deckhand/internal/host/process"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/health"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+)
+
+// The modules here have more to do than one call of a part.
+
+// rootModule makes the root folder and holds its lock while everything else runs.
+func rootModule(cfg *config.Config, dirs rootdir.Layout) module {
+	var lock *lockfile.Lock // from start to run
+	return module{
+		name: "root folder",
+		start: func(context.Context) (err error) {
+			if err := (embedded.Config{RootDir: cfg.RootDir}).Claim(); err != nil {
+				return err
+			}
+			if lock, err = lockfile.Acquire(cfg.RootDir); err != nil {
+				return err
+			}
+			if err = errors.Join(dirs.Make(), reset.Record(cfg)); err != nil {
+				return errors.Join(err, lock.Release())
+			}
+			return nil
+		},
+		run: func(ctx context.Context) error {
+			<-ctx.Done()
+			return lock.Release()
+		},
+	}
+}
+
+// localModule serves the commands on this machine. It calls started once they are heard.
+func localModule(api *local.Server, root string, started func()) module {
+	var socket net.Listener // from start to run
+	return module{
+		name: "local API",
+		start: func(context.Context) (err error) {
+			socket, err = local.Listen(local.SocketPath(root))
+			if err == nil {
+				started()
+			}
+			return err
+		},
+		run: func(ctx context.Context) error { return api.Serve(ctx, socket) },
+	}
+}
+
+// onHangUp returns what calls ask on each signal, until its context ends.
+func onHangUp(hangUp <-chan os.Signal, ask func()) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-hangUp:
+				ask()
+			}
+		}
+	}
+}
+
+// yieldLock returns what ends the agent when somebody else wants its lock file, if it is to (the
+// kubelet's --exit-on-lock-contention).
+func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if cfg.YieldLock {
+			if err := lock.Contended(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+			if ctx.Err() == nil {
+				log.Info("Another process wants the lock file: the agent ends, its pods run on", "file", cfg.LockFile)
+				return errDone
+			}
+		}
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// setKernelFlags returns what makes the kernel as the kubelet wants it, unless it only checks
+// (protectKernelDefaults). A standalone agent leaves a machine that may be there for other
+// things as it is.
+func setKernelFlags(cfg *config.Config, log logr.Logger) func(context.Context) error {
+	return func(context.Context) error {
+		if cfg.Standalone || cfg.Kubelet.ProtectKernelDefaults {
+			return nil
+		}
+		changed, err := kernel.Sysctls("/proc/sys").Set()
+		if len(changed) > 0 {
+			log.Info("Kernel settings changed to those that the kubelet wants", "changed", changed)
+		}
+		if err != nil {
+			log.Error(err, "The kernel isn't set as the kubelet wants it")
+		}
+		return nil
+	}
+}
+
+// cgroupsModule finds out how control groups are made, and by whom. The agent configures
+// the embedded runtime; it asks another one, and workers wait for the answer: pods in the wrong tree
+// would have no limits. It closes ready once that and the runtime's state are known.
+func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struct{}, ready chan<- struct{}) module {
+	m := module{name: "control groups"}
+	if !ask {
+		m.start = func(context.Context) error { return n.configureCgroups() }
+	}
+	m.run = func(ctx context.Context) error {
+		defer n.cgroups.Close()
+		if ask {
+			driver, known := runtime.CgroupDriver(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if known {
+				n.useDriver(cgroup.Driver(driver))
+			}
+			if err := n.configureCgroups(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-synced:
+			close(ready)
+		}
+		<-ctx.Done()
+		return nil
+	}
+	return m
+}
+
+// orLogged returns a start that an error of begin doesn't keep the agent from.
+func orLogged(begin func(context.Context) error, log logr.Logger, failed string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := begin(ctx); err != nil {
+			log.Error(err, failed)
+		}
+		return nil
+	}
+}
+
+// without has a function that needs no context be called with one.
+func without(f func() error) func(context.Context) error {
+	return func(context.Context) error { return f() }
+}
+
+// statsPatience is how long the agent waits at its end for file systems that were asked how full they are.
+const statsPatience = time.Second
+
+// closeAtEnd returns what gives up reading volume statistics when its context ends.
+func closeAtEnd(stats *usage.StatsReader, log logr.Logger) func(context.Context) error {
+	return func(ctx context.Context) error {
+		<-ctx.Done()
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), statsPatience)
+		defer cancel()
+		if err := stats.Close(end); err != nil {
+			log.Info("A file system doesn't answer", "err", err)
+		}
+		return nil
+	}
+}
+
+// readyAnyway is how long the service manager waits for a runtime: longer, it would take the
+// agent for one that can't start.
+const readyAnyway = 30 * time.Second
+
+// serviceModule notifies the service manager that everything has started, once pods are looked
+// after, gives it signs of life while the workers are healthy, and says when the end begins.
+func serviceModule(s *process.Service, notifier *process.Notifier, node string, workersReady <-chan struct{}, healthy func(time.Time) error, log logr.Logger) module {
+	return module{
+		name: "service manager",
+		start: func(ctx context.Context) error {
+			limit := time.NewTimer(readyAnyway)
+			defer limit.Stop()
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-workersReady:
+			case <-limit.C:
+			}
+			if err := s.Ready("looks after the pods of node " + node); err != nil {
+				log.Error(err, "Can't notify the service manager that the agent is ready")
+			}
+			return nil
+		},
+		run: func(ctx context.Context) error {
+			err := notifier.Watchdog(ctx, func(context.Context) error { return healthy(time.Now()) }, log.WithName("watchdog"))
+			if err := s.Stopping(); err != nil {
+				// No reason to end with an error: it may be the service manager that has gone.
+				log.Error(err, "Can't notify the service manager that the agent ends")
+			}
+			return err
+		},
+	}
+}

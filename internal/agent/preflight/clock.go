@@ -1,0 +1,28 @@
+package preflight
+
+import (
+	"fmt"
+	"time"
+)
+
+// leeway is by how much the clock of the machine that built this program may have been
+// ahead.
+const leeway = 24 * time.Hour
+
+// firstRelease is before any deckhand was built.
+var firstRelease = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// checkClock reports a clock that can't be right. Hosts without a battery start at 1970
+// or at their image's date; the agent starts all the same, as pods may have to run
+// before there is a network to ask for the time.
+func checkClock(now, builtAt time.Time) []Problem {
+	earliest := firstRelease
+	if built := builtAt.Add(-leeway); built.After(earliest) {
+		earliest = built
+	}
+	if !now.Before(earliest) {
+		return nil
+	}
+	return []Problem{{Message: fmt.Sprintf("the clock says %s, which is before this program was made: certificates won't verify, and times in statuses and logs are wrong; "+
+		"have it set by NTP (timedatectl set-ntp true, or chronyd)", now.UTC().Format(time.RFC3339))}}
+}

@@ -1,0 +1,59 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// checkRootDir looks at the disk that the root folder is on, or will be on. again says that
+// an agent has run there before.
+func checkRootDir(root string, minFree uint64, again bool) []Problem {
+	dir, st, err := diskOf(root)
+	switch {
+	case err != nil:
+		return fatal(fmt.Errorf("root folder %s: %w", root, err))
+	case st.Flags&unix.ST_RDONLY != 0:
+		return fatal(fmt.Errorf("root folder %s: its file system is read-only; choose another with --root-dir", root))
+	case unix.Access(dir, unix.W_OK) != nil:
+		return fatal(fmt.Errorf("root folder %s: %s can't be written to; choose another with --root-dir", root, dir))
+	}
+	if free := st.Bavail * uint64(st.Bsize); free < minFree {
+		message := fmt.Sprintf("root folder %s: its disk has %d MiB free and %d MiB are needed; free some space", root, free>>20, minFree>>20)
+		if again {
+			return []Problem{{Message: message}}
+		}
+		return []Problem{{Message: message + " or choose another with --root-dir", Fatal: true}}
+	}
+	return nil
+}
+
+// diskOf returns the file system that root is on, or will be on, and the folder that
+// it was found by.
+func diskOf(root string) (dir string, st unix.Statfs_t, err error) {
+	if dir, err = nearest(root); err != nil {
+		return "", st, err
+	}
+	return dir, st, unix.Statfs(dir, &st)
+}
+
+// nearest is the closest folder above path, or path itself, that exists.
+func nearest(path string) (string, error) {
+	for {
+		info, err := os.Stat(path)
+		if err == nil && !info.IsDir() {
+			return "", fmt.Errorf("%s isn't a folder", path)
+		}
+		if err == nil {
+			return path, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) || path == "/" {
+			return "", err
+		}
+		path = filepath.Dir(path)
+	}
+}

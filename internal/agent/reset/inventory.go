@@ -1,0 +1,89 @@
+package reset
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
+)
+
+// found is what of this agent's there is, from whatever record has survived.
+type found struct {
+	// containers are the IDs of containers and sandboxes.
+	containers map[string]bool
+	// pods are the UIDs of pods.
+	pods map[string]bool
+	// cgroups are folders of containers, in any hierarchy.
+	cgroups map[string]bool
+	// inits are the first processes of containers.
+	inits []orphans.Process
+}
+
+// inventory reads the records on disk. What can't be read is as good as not
+// there: the other records and the later steps have to find it.
+func (t *resetter) inventory() *found {
+	f := &found{containers: map[string]bool{}, pods: map[string]bool{}, cgroups: map[string]bool{}}
+	for _, uid := range names(filepath.Join(t.layout.Root, "pods")) {
+		f.pods[uid] = true
+	}
+	for _, id := range names(t.layout.Sandboxes()) {
+		f.containers[id] = true
+	}
+	for _, id := range names(t.layout.Bundles()) {
+		f.containers[id] = true
+		f.addBundle(filepath.Join(t.layout.Bundles(), id, "config.json"))
+	}
+	for _, id := range names(t.layout.RuncContainers()) {
+		f.containers[id] = true
+		f.addRuncState(t.layout.RuncState(id))
+	}
+	// host-local's reservations: a sandbox's ID, then its interface.
+	dir := filepath.Join(t.layout.CNIState(), t.network.Bridge)
+	for _, address := range names(dir) {
+		text, err := os.ReadFile(filepath.Join(dir, address))
+		if id, _, ok := strings.Cut(string(text), "\n"); err == nil && ok {
+			f.containers[strings.TrimSpace(id)] = true
+		}
+	}
+	return f
+}
+
+// addBundle reads the OCI configuration that containerd wrote for a container.
+func (f *found) addBundle(path string) {
+	var config struct {
+		Annotations map[string]string `json:"annotations"`
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(text, &config) != nil {
+		return
+	}
+	if uid := config.Annotations["io.kubernetes.cri.sandbox-uid"]; uid != "" {
+		f.pods[uid] = true
+	}
+}
+
+// addRuncState reads runc's record of a container.
+func (f *found) addRuncState(path string) {
+	c, ok := orphans.ReadContainer(path)
+	if !ok {
+		return
+	}
+	f.inits = append(f.inits, c.Init)
+	for _, dir := range c.Cgroups {
+		f.cgroups[dir] = true
+	}
+}
+
+func names(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	out := make([]string, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}

@@ -1,0 +1,69 @@
+package reset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
+)
+
+// removeNetwork removes the pods' port mappings and interfaces, the bridge and
+// the masquerading, and what the CNI library remembers of them.
+func (t *resetter) removeNetwork(ctx context.Context, f *found) error {
+	var errs []error
+	left := t.attached(f)
+	if len(left) > 0 {
+		errs = append(errs, t.unmapPorts(ctx, left))
+	}
+	errs = append(errs,
+		cni.RemoveEmptyPortmap(ctx),
+		t.network.RemoveBridge(),
+		t.network.Unmasquerade(ctx),
+		t.network.ForgetResults())
+	return errors.Join(errs...)
+}
+
+// attached are the sandboxes whose network nobody took down: they still have an
+// address reserved, or a result remembered.
+func (t *resetter) attached(f *found) []string {
+	ids := map[string]bool{}
+	dir := filepath.Join(t.layout.CNIState(), t.network.Bridge)
+	for _, address := range names(dir) {
+		text, err := os.ReadFile(filepath.Join(dir, address))
+		id := strings.TrimSpace(strings.SplitN(string(text), "\n", 2)[0])
+		if err == nil && f.containers[id] {
+			ids[id] = true
+		}
+	}
+	for _, id := range t.network.Remembered() {
+		ids[id] = true
+	}
+	out := make([]string, 0, len(ids))
+	for id := range ids {
+		out = append(out, id)
+	}
+	return out
+}
+
+func (t *resetter) unmapPorts(ctx context.Context, sandboxes []string) error {
+	// Missing containerd or runc doesn't matter here, a missing plugin does.
+	programs, err := embedded.FindPrograms(t.config.Runtime.BinDirs)
+	portmap := programs.Plugin("portmap")
+	if portmap == "" {
+		return fmt.Errorf("port mappings of %d pods may be left: %w", len(sandboxes), err)
+	}
+	backend, err := cni.Detect(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range sandboxes {
+		errs = append(errs, t.network.UnmapPorts(ctx, portmap, backend, id))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,127 @@
+package reset
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+)
+
+// record is the install record. It says whose the root folder is, and how that agent was configured to make
+// things outside it. It is in the root folder, so that a reset needs nothing but that folder's path,
+// and an agent that is too old for what is there touches nothing.
+type record struct {
+	// Version is the format of the root folder as a whole: see recordVersion.
+	Version int `json:"version"`
+	// Deckhand is the version of the agent that last ran here.
+	Deckhand   string `json:"deckhand,omitempty"`
+	PodCIDR    string `json:"podCIDR"`
+	Bridge     string `json:"bridge"`
+	CgroupRoot string `json:"cgroupRoot"`
+	// Driver is the cgroup driver.
+	Driver   string `json:"cgroupDriver,omitempty"`
+	PodLogs  string `json:"podLogsDir"`
+	LogLinks string `json:"containerLogLinksDir"`
+	// BinDirs have the portmap plugin, which a reset calls.
+	BinDirs []string `json:"binDirs"`
+}
+
+// recordVersion is raised with every format below the root folder that an older agent
+// couldn't read (UPGRADING.md lists them): one refusal before anything is touched, instead of
+// one by each package that meets its own file.
+const recordVersion = 1
+
+// grace is how long containers may take to end in a reset.
+const grace = 10 * time.Second
+
+func recordPath(root string) string { return filepath.Join(root, "footprint.json") }
+
+// CheckRecord refuses a root folder that a newer deckhand has used. It changes nothing.
+func CheckRecord(root string) error {
+	if _, _, err := load(root); errors.Is(err, checkpoint.ErrNewer) {
+		return err
+	}
+	return nil // one that is damaged is made anew
+}
+
+// Recorded reports whether an agent has run with this root folder. A record that is damaged
+// was made by an agent, too.
+func Recorded(root string) bool {
+	_, found, _ := load(root)
+	return found
+}
+
+// load reads the record; found is false if there is none.
+func load(root string) (r record, found bool, err error) {
+	path := recordPath(root)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, true, err
+	}
+	if err := checkpoint.CheckVersion(data, recordVersion); errors.Is(err, checkpoint.ErrNewer) {
+		var by struct{ Deckhand string }
+		_ = json.Unmarshal(data, &by) // for the message only
+		return r, true, fmt.Errorf("the root folder %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install %s or newer again, or have it take everything down (`deckhand down`) before you go back",
+			root, buildinfo.Get().Version, err, cmp.Or(by.Deckhand, "that version"))
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, true, fmt.Errorf("%s can't be understood: %w", path, err)
+	}
+	return r, true, nil
+}
+
+// Record writes down that an agent with this configuration runs here now. The caller holds the
+// root folder's lock. It refuses what CheckRecord refuses.
+func Record(cfg *config.Config) error {
+	if err := CheckRecord(cfg.RootDir); err != nil {
+		return err
+	}
+	e := embedded.ConfigOf(cfg)
+	data, err := json.MarshalIndent(record{Version: recordVersion, Deckhand: buildinfo.Get().Version, PodCIDR: e.PodCIDR, Bridge: e.Bridge,
+		CgroupRoot: cfg.Kubelet.CgroupRoot, Driver: cfg.Kubelet.CgroupDriver, PodLogs: cfg.Kubelet.PodLogsDir, LogLinks: cfg.ContainerLogLinksDir, BinDirs: e.BinDirs}, "", "  ")
+	if err != nil {
+		return err
+	}
+	path, data := recordPath(cfg.RootDir), append(data, '\n')
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil // an agent that comes back to a full disk doesn't need to write it
+	}
+	return atomicfile.Write(path, data, 0o600)
+}
+
+// RecordedConfig returns what a reset has to look for. Without a record the agent never came far
+// enough to make anything outside its defaults.
+func RecordedConfig(root string) (Config, error) {
+	c := Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR, Bridge: flags.DefaultBridge}.WithDefaults(), Grace: grace,
+		PodLogs: "/var/log/pods", ContainerLogs: flags.DefaultContainerLogLinksDir}
+	r, found, err := load(root)
+	if err != nil || !found {
+		return c, err
+	}
+	c.Runtime.PodCIDR, c.Runtime.Bridge, c.CgroupRoot = r.PodCIDR, r.Bridge, r.CgroupRoot
+	c.PodLogs, c.ContainerLogs = r.PodLogs, r.LogLinks
+	c.Runtime.BinDirs = r.BinDirs
+	if r.Driver == validation.CgroupDriverSystemd {
+		c.Slices = cgroup.New(cgroup.Config{Driver: cgroup.DriverSystemd, CgroupRoot: r.CgroupRoot}, logr.Discard())
+	}
+	return c, nil
+}

@@ -1,0 +1,230 @@
+// Package runonce brings the pods of a node up, prints what became of each, and is done
+// (the kubelet's --runonce). The pods stay.
+package runonce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// limit is how long pods may take to come up: about as long as the kubelet goes on trying.
+const limit = 15 * time.Minute
+
+// upFor is how long the containers of a pod have to have run before it counts as up: one
+// that can't live mostly ends at once, and would be taken for one that is up until then.
+const upFor = 2 * time.Second
+
+// What it comes to if not every pod is up.
+var (
+	errFailed = errors.New("not all pods came up")
+	// ErrBrokenOff is not the context's error, for then it is a failure even if
+	// somebody wanted the end: whoever reads the exit code takes 0 for pods that are up.
+	ErrBrokenOff = errors.New("--runonce was broken off before all pods were up; those that have started run on")
+)
+
+// View shows the pods of the node.
+type View interface {
+	Snapshot(context.Context) (local.Snapshot, error)
+	// Changed returns a channel that gets a value when Snapshot may return another one.
+	Changed() (changed <-chan struct{}, end func())
+}
+
+// Runner waits until all pods are up or have failed.
+type Runner struct {
+	view   View
+	out    io.Writer
+	result error
+}
+
+// New returns a runner that prints to out what became of the pods.
+func New(view View, out io.Writer) *Runner {
+	return &Runner{view: view, out: out, result: ErrBrokenOff}
+}
+
+// Run returns when every pod is up or has failed, and that has been printed, or when ctx ends. The
+// error is nil: see Result.
+func (r *Runner) Run(ctx context.Context) error {
+	r.result = r.watch(ctx)
+	return nil
+}
+
+// Result is what came of Run: nil if all pods are up, ErrBrokenOff if it didn't come that far. It
+// must not be called while Run runs.
+func (r *Runner) Result() error { return r.result }
+
+func (r *Runner) watch(ctx context.Context) error {
+	changed, end := r.view.Changed()
+	defer end()
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	for {
+		s, err := r.view.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		now := resultsOf(s, time.Now())
+		if now.complete {
+			return now.print(r.out)
+		}
+		var again <-chan time.Time
+		if !now.again.IsZero() {
+			again = time.After(time.Until(now.again))
+		}
+		select {
+		case <-ctx.Done():
+			return ErrBrokenOff
+		case <-over.C:
+			now.failed = true
+			return errors.Join(now.print(r.out), gaveUp(s))
+		case <-changed:
+		case <-again:
+		}
+	}
+}
+
+func gaveUp(s local.Snapshot) error {
+	if !s.Agent.Synced {
+		return fmt.Errorf("gave up after %s: not every source of pods has answered (staticPodPath, staticPodURL)", limit)
+	}
+	return fmt.Errorf("gave up after %s", limit)
+}
+
+// results are what came of a set of pods, a line each.
+type results struct {
+	lines            []string
+	complete, failed bool
+	// again is when more pods may be up because time has passed; zero if it can't.
+	again time.Time
+}
+
+func (r *results) print(out io.Writer) error {
+	if _, err := fmt.Fprint(out, strings.Join(r.lines, "")); err != nil {
+		return err
+	}
+	if r.failed {
+		return errFailed
+	}
+	return nil
+}
+
+// resultsOf looks whether all pods of a snapshot are up or have failed. A manifest that
+// can't be used is a failure, too.
+func resultsOf(s local.Snapshot, now time.Time) results {
+	r := results{complete: s.Agent.Synced}
+	for i := range s.Pods {
+		r.add(&s.Pods[i], now)
+	}
+	for _, p := range s.Problems {
+		name := p.Origin
+		if p.Pod != "" {
+			name += " (pod " + p.Pod + ")"
+		}
+		r.lines = append(r.lines, name+": "+strings.ReplaceAll(p.Message, "\n", "\n  ")+"\n")
+		r.failed = true
+	}
+	return r
+}
+
+func (r *results) add(v *local.PodView, now time.Time) {
+	word, done, failed := cameTo(v.Pod)
+	if proven := lastStart(v.Pod).Add(upFor); done && !failed && proven.After(now) {
+		done = false
+		if r.again.IsZero() || proven.Before(r.again) {
+			r.again = proven
+		}
+	}
+	line := fmt.Sprintf("%s/%s: %s", v.Pod.Namespace, v.Pod.Name, word)
+	if why := reasons(v); len(why) > 0 && (!done || failed) {
+		line += " (" + strings.Join(why, "; ") + ")"
+	}
+	r.lines = append(r.lines, line+"\n")
+	r.complete = r.complete && done
+	r.failed = r.failed || failed
+}
+
+// lastStart is when the youngest of a pod's running containers started; zero if none runs.
+func lastStart(p *v1.Pod) (last time.Time) {
+	for i := range p.Status.ContainerStatuses {
+		if c := p.Status.ContainerStatuses[i].State.Running; c != nil && c.StartedAt.After(last) {
+			last = c.StartedAt.Time
+		}
+	}
+	return last
+}
+
+// reasons are why a pod isn't up: what it waits for or, if that is nothing any more, how
+// it ended.
+func reasons(v *local.PodView) []string {
+	if waits := v.Waiting(); waits != "" {
+		return []string{waits}
+	}
+	var list []string
+	if v.Pod.Status.Message != "" {
+		list = append(list, v.Pod.Status.Message)
+	}
+	for _, statuses := range [][]v1.ContainerStatus{v.Pod.Status.InitContainerStatuses, v.Pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if t := statuses[i].State.Terminated; t != nil && t.ExitCode != 0 {
+				list = append(list, fmt.Sprintf("container %s: ended with code %d", statuses[i].Name, t.ExitCode))
+			}
+		}
+	}
+	return list
+}
+
+// stuck reports whether only time or a person can fix what a container waits for.
+func stuck(w *v1.ContainerStateWaiting) bool {
+	if w == nil {
+		return false
+	}
+	switch pod.Reason(w.Reason) {
+	case pod.ReasonCrashLoopBackOff, pod.ReasonImagePullBackOff, pod.ReasonErrImageNeverPull, pod.ReasonInvalidImageName,
+		pod.ReasonCreateContainerConfigError, pod.ReasonCreateContainerError, pod.ReasonRunContainerError:
+		return true
+	}
+	return false
+}
+
+// cameTo says in a word what became of a pod; whether that is all for now; and whether
+// it failed. A pod is up when its containers have started: readiness may take as long
+// as it likes.
+func cameTo(p *v1.Pod) (word string, done, failed bool) {
+	word = podstatus.Word(p)
+	switch {
+	case p.Status.Phase == v1.PodFailed:
+		return word, true, true
+	case p.Status.Phase == v1.PodSucceeded || podstatus.Ready(p):
+		return word, true, false
+	case p.DeletionTimestamp != nil:
+		return word, false, false // its successor counts
+	}
+	started := 0
+	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range list {
+			if stuck(list[i].State.Waiting) {
+				return word, true, true
+			}
+		}
+	}
+	for i := range p.Status.ContainerStatuses {
+		c := &p.Status.ContainerStatuses[i]
+		ended := c.State.Terminated
+		switch {
+		case ended != nil && ended.ExitCode != 0 && p.Spec.RestartPolicy == v1.RestartPolicyNever:
+			return word, true, true // whatever becomes of the others
+		case c.Started != nil && *c.Started, ended != nil && ended.ExitCode == 0:
+			started++
+		}
+	}
+	return word, started > 0 && started == len(p.Spec.Containers), false
+}

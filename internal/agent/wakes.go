@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/volume/binder"
+	"github.com/deckhand-node/deckhand/internal/worker"
+	"github.com/deckhand-node/deckhand/internal/worker/journal"
+)
+
+// wakes are what parts of the agent wake each other by. They are built before those parts, for
+// what wakes is what the woken reads: the observed state wakes the workers, which read it.
+type wakes struct {
+	*worker.Waker
+	// images is when images came last, objects when objects that pods refer to, or their
+	// volumes, changed last. Workers compare them with what they were before.
+	images, objects moment
+	// pods and volumes have one slot each: the runtime's state of a pod has changed; what
+	// volumes are made from may have.
+	pods, volumes wake.Slot
+}
+
+func newWakes() *wakes {
+	return &wakes{Waker: worker.NewWaker(), pods: wake.NewSlot(), volumes: wake.NewSlot()}
+}
+
+// podChanged has all look again that follow what the runtime has of pods.
+func (w *wakes) podChanged(uid types.UID) {
+	w.Wake(uid)
+	w.pods.Wake()
+}
+
+// wakeOnPods returns what calls these whenever the runtime's state of pods has changed, until its context ends.
+func (w *wakes) wakeOnPods(look ...func()) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-w.pods:
+			}
+			for _, l := range look {
+				l()
+			}
+		}
+	}
+}
+
+// imagesArrived has the pods that wait for an image look again.
+func (w *wakes) imagesArrived() {
+	w.images.now()
+	w.WakeAll()
+}
+
+// objectsChanged has the pods that wait for an object look again.
+func (w *wakes) objectsChanged() {
+	w.objects.now()
+	w.WakeAwaiting()
+}
+
+// lookAtVolumes has volumes written anew whose content may have changed.
+func (w *wakes) lookAtVolumes() { w.volumes.Wake() }
+
+// admissible yields the pods that should run, as far as they may begin.
+func (w *wakes) admissible(yield func(allocation.Pod) bool) {
+	w.Pods(func(p *v1.Pod, stopping bool) bool { return yield(allocation.Pod{Pod: p, Ending: stopping}) })
+}
+
+// moment is when something happened last. It moves strictly forward, though the clock may
+// be set back: whoever waits for it compares it with what it was before. Safe for concurrent use.
+type moment struct{ nanoseconds atomic.Int64 }
+
+// now says that it happened.
+func (m *moment) now() {
+	for {
+		before := m.nanoseconds.Load()
+		if m.nanoseconds.CompareAndSwap(before, max(before+1, time.Now().UnixNano())) {
+			return
+		}
+	}
+}
+
+func (m *moment) time() time.Time { return time.Unix(0, m.nanoseconds.Load()) }
+
+// follower has those look again that depend on what manifests say, beside the workers.
+type follower struct {
+	merger    *desired.Merger
+	claims    *binder.Binder
+	wakes     *wakes
+	journal   *journal.Journal
+	collector *gc.Collector
+	log       logr.Logger
+}
+
+// run follows the desired set until ctx ends.
+func (f follower) run(ctx context.Context) error {
+	changed, end := f.merger.Subscribe()
+	defer end()
+	var last *desired.Set
+	swept := false
+	for {
+		set := f.merger.Current()
+		if last == nil || last.Objects != set.Objects || last.Synced != set.Synced {
+			// The end of pods that used a claim has the binder look for itself.
+			if err := f.claims.Tidy(ctx); err != nil {
+				f.log.Error(err, "PersistentVolumes whose manifests are gone stay taken")
+			}
+			f.wakes.objectsChanged()
+		}
+		f.wakes.lookAtVolumes()
+		if set.Synced && !swept {
+			swept = true
+			// What an earlier agent recorded about pods that nobody wants any more.
+			f.journal.Sweep(func(uid types.UID) bool { return set.Get(uid) != nil })
+			f.collector.Wake() // before, it couldn't know which images are wanted
+		}
+		last = set
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package flags
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// What Version.Print may be.
+const (
+	PrintNothing = ""
+	PrintVersion = "true"
+	PrintRaw     = "raw"
+)
+
+// Version is what --version asks for. The last print counts, and the last version to
+// report, each for itself.
+type Version struct {
+	// Print is PrintNothing, PrintVersion or PrintRaw.
+	Print string
+	// Reported is the version to report instead of the build's own, such as
+	// "v1.36.3-vendor.1"; empty for its own.
+	Reported string
+
+	build string
+}
+
+// newVersion returns the version of a build that takes the place of the given release
+// of the kubelet.
+func newVersion(build string) Version { return Version{build: build} }
+
+// Set takes true, false, raw, or a version that differs from the build's own only in
+// what comes after major, minor and patch.
+func (v *Version) Set(text string) error {
+	if text == PrintRaw {
+		v.Print = PrintRaw
+		return nil
+	}
+	if strings.HasPrefix(text, "v") {
+		return v.report(text)
+	}
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		return errors.New("it must be true, false, raw, or a version to report")
+	}
+	v.Print = PrintNothing
+	if on {
+		v.Print = PrintVersion
+	}
+	return nil
+}
+
+func (v *Version) report(text string) error {
+	wanted, err := version.ParseSemantic(text)
+	if err != nil {
+		return fmt.Errorf("it is no version such as %s-vendor.1", v.build)
+	}
+	own, err := version.ParseSemantic(v.build)
+	if err != nil {
+		return fmt.Errorf("this build's own version %q is none: %w", v.build, err)
+	}
+	if wanted.Major() != own.Major() || wanted.Minor() != own.Minor() || wanted.Patch() != own.Patch() {
+		return fmt.Errorf("this build stands for %s: only what follows that may differ", v.build)
+	}
+	v.Print, v.Reported = PrintNothing, text
+	return nil
+}
+
+// String returns what is asked for.
+func (v *Version) String() string {
+	switch {
+	case v.Print != PrintNothing:
+		return v.Print
+	case v.Reported != "":
+		return v.Reported
+	default:
+		return "false"
+	}
+}
+
+// Type is the name of such values in help.
+func (*Version) Type() string { return "version" }

@@ -1,0 +1,191 @@
+package manifeststore
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+)
+
+// Accept takes the newest text of an origin. Good documents replace what the
+// origin had; of bad ones the last good version stays.
+func (k *Keeper) Accept(name string, data []byte, now time.Time) {
+	docs, err := k.reader.Read(data)
+	if err != nil {
+		k.Fail(name, err.Error(), now)
+		return
+	}
+	a := newAcceptance(k, name, len(docs), now)
+	for _, d := range docs {
+		a.document(d)
+	}
+	a.keepOthers()
+	a.refuseOthers()
+	k.origins[name] = a.next
+}
+
+// acceptance is the work on one text.
+type acceptance struct {
+	keeper     *Keeper
+	name       string
+	many       bool
+	now        time.Time
+	prev, next *origin
+	// before are prev's entries by name.
+	before map[reader.ID]*entry
+	// taken are the numbers of the good documents by what they are about.
+	taken map[reader.ID]int
+	// bad says for each bad document whose name can be read why it is bad,
+	// anyBad that for the first bad document of all.
+	bad    map[reader.ID]string
+	anyBad string
+}
+
+func newAcceptance(k *Keeper, name string, documents int, now time.Time) *acceptance {
+	a := &acceptance{
+		keeper: k,
+		name:   name,
+		many:   documents > 1,
+		now:    now,
+		prev:   k.origins[name],
+		next:   &origin{},
+		before: map[reader.ID]*entry{},
+		taken:  map[reader.ID]int{},
+		bad:    map[reader.ID]string{},
+	}
+	if a.prev != nil {
+		for _, e := range a.prev.entries {
+			a.before[e.ID] = e
+		}
+	}
+	return a
+}
+
+// document takes one document.
+func (a *acceptance) document(d reader.Doc) {
+	if len(d.Errors) > 0 {
+		a.reject(d, d.Errors)
+		return
+	}
+	if first, taken := a.taken[d.ID]; taken {
+		a.addProblem(d, fmt.Sprintf("%s isn't taken from here: document %d has the same name, and stays; rename or remove one of them", d.ID, first))
+		return
+	}
+	e, wrong := a.entry(d)
+	if len(wrong) > 0 {
+		a.reject(d, wrong)
+		return
+	}
+	a.taken[d.ID] = d.Number
+	a.next.entries = append(a.next.entries, e)
+}
+
+// entry makes the entry of a document without errors, or returns what is wrong with
+// its pod or object. What the origin said before needs no second look. Something new is a new
+// pod or object until it gets the version after the former (Keeper.assignVersions).
+func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
+	before := a.before[d.ID]
+	if before != nil && before.hash == d.Hash {
+		e := before.asStale("")
+		if e.document != d.Number {
+			moved := *e
+			moved.document = d.Number
+			e = &moved
+		}
+		return e, nil
+	}
+	e := entry{ID: d.ID, origin: a.name, document: d.Number, hash: d.Hash, canonical: d.Canonical}
+	made, wrong := a.keeper.complete(e, d, first(d, a.now))
+	if len(wrong) > 0 {
+		return nil, wrong
+	}
+	if before == nil {
+		made.since = a.keeper.stamp(a.now)
+		return made, nil
+	}
+	if before.object != nil {
+		if wrong := d.Frozen(before.object.Object(), made.object.Object()); len(wrong) > 0 {
+			return nil, wrong
+		}
+	}
+	made.since = before.since
+	return made, nil
+}
+
+// reject notes that a document is bad.
+func (a *acceptance) reject(d reader.Doc, wrong []string) {
+	a.addProblem(d, strings.Join(wrong, "\n"))
+	a.next.bad = true
+	if a.anyBad == "" {
+		a.anyBad = inBrief(wrong)
+		if a.many {
+			a.anyBad = fmt.Sprintf("nothing is removed while a document of the manifest is bad: document %d: %s", d.Number, a.anyBad)
+		}
+	}
+	if d.Name != "" && a.bad[d.ID] == "" {
+		a.bad[d.ID] = strings.Join(wrong, "; ")
+	}
+}
+
+// inBrief is what is wrong in short, as it is kept with everything else of the manifest.
+func inBrief(wrong []string) string {
+	if len(wrong) == 1 {
+		return wrong[0]
+	}
+	return fmt.Sprintf("%s; and %d more", wrong[0], len(wrong)-1)
+}
+
+func (a *acceptance) addProblem(d reader.Doc, message string) {
+	where := a.name
+	if a.many {
+		where += fmt.Sprintf(", document %d", d.Number)
+	}
+	podName := d.Name
+	if d.Kind != "" {
+		podName, message = "", about(d.ID, message)
+	}
+	a.next.problems = append(a.next.problems, a.keeper.problem(a.prev, where, podName, message, a.now))
+}
+
+// about is a message that says which object it is about.
+func about(id reader.ID, message string) string {
+	switch {
+	case strings.HasPrefix(message, id.String()):
+		return message
+	case id.Name == "":
+		return string(id.Kind) + ": " + message
+	case strings.Contains(message, "\n"):
+		return id.String() + ":\n" + message
+	}
+	return id.String() + ": " + message
+}
+
+// keepOthers keeps what the origin had before and doesn't have now, if the text
+// is bad anywhere.
+func (a *acceptance) keepOthers() {
+	if a.anyBad == "" || a.prev == nil {
+		return
+	}
+	for _, e := range a.prev.entries {
+		if _, taken := a.taken[e.ID]; taken {
+			continue
+		}
+		why := a.bad[e.ID]
+		if why == "" {
+			why = a.anyBad
+		}
+		a.next.entries = append(a.next.entries, e.asStale(why))
+	}
+}
+
+// refuseOthers notes which objects can't be used and have no good version to keep.
+func (a *acceptance) refuseOthers() {
+	for id := range a.bad {
+		_, kept := a.before[id]
+		_, taken := a.taken[id]
+		if key, ok := id.Object(); ok && !kept && !taken {
+			a.next.refused = append(a.next.refused, key)
+		}
+	}
+}

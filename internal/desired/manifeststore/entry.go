@@ -1,0 +1,106 @@
+package manifeststore
+
+import (
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+)
+
+// entry is one good pod or other object. It is never changed.
+type entry struct {
+	reader.ID
+	origin    string
+	document  int
+	hash      string
+	canonical []byte
+	since     time.Time
+	// version says which pod, or which object: of that, only Seen counts.
+	version reader.Version
+	// One of these is set.
+	desired *pod.Desired
+	object  *object.Desired
+}
+
+// stale is why it isn't up to date; empty for up to date.
+func (e *entry) stale() string {
+	if e.object != nil {
+		return e.object.Stale
+	}
+	return e.desired.Stale
+}
+
+// asStale returns the entry with why it isn't up to date; empty for up to date.
+// An entry that needs no change is returned as it is, with its pointers.
+func (e *entry) asStale(why string) *entry {
+	if e.stale() == why {
+		return e
+	}
+	next := *e
+	if e.object != nil {
+		next.object = e.object.WithStale(why)
+		return &next
+	}
+	d := *e.desired
+	d.Stale = why
+	next.desired = &d
+	return &next
+}
+
+// precedes reports whether the entry has the better right to a name than another.
+func (e *entry) precedes(other *entry) bool {
+	if !e.since.Equal(other.since) {
+		return e.since.Before(other.since)
+	}
+	return e.origin < other.origin
+}
+
+// complete returns the entry with its pod or object as that of a version, or what is
+// wrong with it. d is the document it is made of.
+func (k *Keeper) complete(e entry, d reader.Doc, v reader.Version) (_ *entry, wrong []string) {
+	e.version = v
+	e.desired, e.object, wrong = k.reader.Desire(d, v, e.origin)
+	return &e, wrong
+}
+
+// as returns the entry with its pod or object as that of another version.
+func (k *Keeper) as(e *entry, v reader.Version) *entry {
+	next := *e
+	next.version = v
+	if e.object != nil {
+		o, _ := e.object.Object().DeepCopyObject().(object.Object) // it is of the same type
+		reader.ObjectIdentity{Node: k.reader.Node(), Hash: e.hash, Seen: v.Seen}.Apply(o)
+		next.object = object.NewDesired(o, k.reader.Source(), e.origin)
+		next.object.Stale = e.object.Stale
+		return &next
+	}
+	d := *e.desired
+	d.Pod, d.Base = v.Renew(d.Pod, e.version), v.Base
+	next.desired = &d
+	return &next
+}
+
+// first is the version of something new.
+func first(d reader.Doc, seen time.Time) reader.Version {
+	if d.Kind != "" {
+		return reader.Version{Seen: seen}
+	}
+	return reader.First(d.Hash, seen)
+}
+
+// record is the entry as it is kept on disk, on the node of this name.
+func (e *entry) record(node string) Record {
+	return Record{
+		Origin:     e.origin,
+		Document:   e.document,
+		Kind:       e.Kind,
+		Content:    e.canonical,
+		Since:      e.since,
+		Seen:       e.version.Seen,
+		Base:       e.version.Base,
+		Generation: e.version.Generation,
+		Node:       node,
+		Stale:      e.stale(),
+	}
+}

@@ -1,0 +1,81 @@
+package manifeststore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Topics of the journal's notes.
+const (
+	noteRestore = "restore"
+	noteSave    = "save"
+)
+
+// Journal keeps what a Keeper holds on disk. The same goroutine owns both.
+type Journal struct {
+	keeper   *Keeper
+	store    *Store
+	saver    *Saver
+	origin   string
+	restored bool
+	known    bool
+}
+
+// NewJournal returns the journal of a keeper. Its problems are reported as those
+// of origin.
+func NewJournal(k *Keeper, store *Store, origin string) *Journal {
+	return &Journal{keeper: k, store: store, saver: NewSaver(store), origin: origin}
+}
+
+// Restore gives the keeper the last good pods from before the agent's start, of
+// those origins that mine accepts. It reads the disk the first time only. known
+// says whether they are everything the source wanted then.
+func (j *Journal) Restore(mine func(origin string) bool, now time.Time) (known bool) {
+	if j.restored {
+		return j.known
+	}
+	j.restored = true
+	all, found, err := j.store.Load()
+	var records []Record
+	for _, r := range all {
+		if mine(r.Origin) {
+			records = append(records, r)
+		}
+	}
+	j.known = found && (len(records) > 0 || len(all) == 0)
+	failed := append([]error{err}, j.keeper.Restore(records)...)
+	if err := errors.Join(failed...); err != nil {
+		j.keeper.Note(noteRestore, j.origin, err.Error(), now)
+	}
+	return j.known
+}
+
+// Start begins writing in the background. stop writes what is left and waits for
+// the end of it; then Start may be called again.
+func (j *Journal) Start(ctx context.Context) (stop func()) {
+	// What is left is written after ctx has ended.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var saver sync.WaitGroup
+	saver.Go(func() { j.saver.Run(ctx) })
+	return func() {
+		cancel()
+		saver.Wait()
+	}
+}
+
+// Save has the keeper's state written soon. It doesn't block.
+func (j *Journal) Save() { j.saver.Put(j.keeper.Records()) }
+
+// Outcome receives when writing began to fail or to work again: then call Saved.
+func (j *Journal) Outcome() <-chan struct{} { return j.saver.Outcome() }
+
+// Saved notes the outcome of writing, and reports whether that changed anything.
+func (j *Journal) Saved(now time.Time) bool {
+	why := ""
+	if err := j.saver.Err(); err != nil {
+		why = err.Error() + "; pods run on, but a restart of the agent keeps only those whose manifest is good then"
+	}
+	return j.keeper.Note(noteSave, j.origin, why, now)
+}

@@ -1,0 +1,80 @@
+package manifeststore
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+)
+
+// Records returns a function that makes the records of what was reported last. It may
+// be called at any later time, from any goroutine.
+func (k *Keeper) Records() func() []Record {
+	node := k.reader.Node()
+	var entries []*entry
+	for _, name := range k.Names() {
+		entries = append(entries, k.origins[name].entries...)
+	}
+	return func() []Record {
+		records := make([]Record, 0, len(entries))
+		for _, e := range entries {
+			records = append(records, e.record(node))
+		}
+		return records
+	}
+}
+
+// Restore takes over what was kept before the agent started. Origins that are
+// known already are left alone. It returns an error, for a person, for each pod or object
+// that can't be had back.
+func (k *Keeper) Restore(records []Record) []error {
+	var failed []error
+	restored := map[string]*origin{}
+	for _, r := range records {
+		if k.Has(r.Origin) {
+			continue
+		}
+		e, err := k.restore(r)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("the last good version of a %s of %s can't be used: %w", r.What(), r.Origin, err))
+			continue
+		}
+		o := restored[r.Origin]
+		if o == nil {
+			o = &origin{}
+			restored[r.Origin] = o
+		}
+		o.entries = append(o.entries, e)
+	}
+	for name, o := range restored {
+		k.origins[name] = o
+	}
+	k.reported = k.wanted() // by the agent before
+	return failed
+}
+
+func (k *Keeper) restore(r Record) (*entry, error) {
+	var d reader.Doc
+	var err error
+	if r.Kind != "" {
+		d, err = k.reader.RestoreObject(r.Kind, r.Content)
+	} else {
+		d, err = k.reader.Restore(r.Content)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := first(d, r.Seen)
+	if r.Node == k.reader.Node() && r.Kind == "" { // else it has another UID here, as no two nodes may have the same
+		v.Base, v.Generation = r.Base, r.Generation
+	}
+	e := entry{ID: d.ID, origin: r.Origin, document: r.Document, hash: d.Hash, canonical: d.Canonical, since: r.Since}
+	made, wrong := k.complete(e, d, v)
+	if len(wrong) > 0 {
+		return nil, fmt.Errorf("%s: %s", d.ID, strings.Join(wrong, "; "))
+	}
+	if r.Since.After(k.newest) {
+		k.newest = r.Since
+	}
+	return made.asStale(r.Stale), nil
+}

@@ -1,0 +1,104 @@
+package manifeststore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+const (
+	// saveEvery is the shortest time between two writes: in a burst of changes
+	// only the newest state is written.
+	saveEvery = 250 * time.Millisecond
+	// retryEvery is how long to wait before a failed write is tried again.
+	retryEvery = 20 * time.Second
+)
+
+// Saver writes a source's records in the background, so that a slow or
+// failing disk delays no pod.
+//
+// Not waiting for the disk is safe: as long as a manifest is good it is itself the
+// durable record. Only a manifest that goes bad and an agent that dies, both within the
+// quarter second before the write, can bring back the version before.
+type Saver struct {
+	store   *Store
+	wake    wake.Slot
+	outcome wake.Slot
+
+	mu      sync.Mutex
+	pending func() []Record
+	err     error
+}
+
+// NewSaver returns a saver that owns the store while it runs.
+func NewSaver(store *Store) *Saver {
+	return &Saver{store: store, wake: wake.NewSlot(), outcome: wake.NewSlot()}
+}
+
+// Put has the records written soon, in place of what was put before. It doesn't
+// block. The function is called later, from Run's goroutine.
+func (s *Saver) Put(records func() []Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = records
+	s.wake.Wake()
+}
+
+// Err is why the newest records couldn't be written, or nil.
+func (s *Saver) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Outcome receives when Err may have changed. It has one slot.
+func (s *Saver) Outcome() <-chan struct{} { return s.outcome }
+
+// Run writes until the context ends, then writes what is pending and returns.
+// It may be run again afterwards, but not twice at once.
+func (s *Saver) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			s.save()
+			return
+		case <-s.wake:
+		}
+		pause := saveEvery
+		if !s.save() {
+			pause = retryEvery
+			s.wake.Wake()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// save writes what is pending, and reports whether that worked.
+func (s *Saver) save() bool {
+	s.mu.Lock()
+	records := s.pending
+	s.pending = nil
+	s.mu.Unlock()
+	if records == nil {
+		return true
+	}
+	err := s.store.Save(records())
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// While it goes on failing the first error is reported: later ones differ in names
+	// of temporary files only.
+	if (err == nil) != (s.err == nil) {
+		s.err = err
+		s.outcome.Wake()
+	}
+	if err != nil && s.pending == nil {
+		s.pending = records
+	}
+	return err == nil
+}

@@ -1,0 +1,221 @@
+package manifeststore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+)
+
+// version is the format's version. A reader refuses newer ones, and takes older ones:
+//
+//   - 1 has records without Base, Generation and Node, as each edit made another pod.
+//     Seen is when the record's content was first seen, which comes to the same.
+//   - 2 has them, and a record's content as its pod.
+//   - 3 has other objects beside pods.
+//
+// A kind of object that is new needs no new version: a reader that doesn't know it reports that, and
+// takes all other records.
+const version = 3
+
+// ErrNewer is in the error of Load and Save when the file on disk was written by a
+// newer deckhand. It is left as it is.
+var ErrNewer = checkpoint.ErrNewer
+
+// Record is one last good pod or object.
+type Record struct {
+	// Origin is the path or URL it came from, Document its position there.
+	Origin   string `json:"origin"`
+	Document int    `json:"document"`
+	// Kind is the kind of what isn't a pod.
+	Kind object.Kind `json:"kind,omitempty"`
+	// Content is the pod or object before defaults and identity, in canonical form.
+	Content json.RawMessage `json:"content"`
+	// Since is when the origin first asked for one of this name, Seen when it was
+	// first seen.
+	Since time.Time `json:"since"`
+	Seen  time.Time `json:"seen"`
+	// Base and Generation say which version of which pod a pod is (see reader.Version) on
+	// the node of this name. Base and Node are empty in what was format 1: there a pod was
+	// always created from what Pod says.
+	Base       string `json:"base,omitempty"`
+	Generation int64  `json:"generation"`
+	Node       string `json:"node,omitempty"`
+	// Stale is why this version was kept when it was written, if it wasn't the newest.
+	Stale string `json:"stale,omitempty"`
+}
+
+// What says what it is: "pod", "ConfigMap".
+func (r Record) What() string {
+	if r.Kind == "" {
+		return "pod"
+	}
+	return string(r.Kind)
+}
+
+// String is what it is and where from; a record's content may be a Secret's.
+func (r Record) String() string { return r.What() + " of " + r.Origin }
+
+// Store is the checkpoint of one source: one file. It is not safe for
+// concurrent use.
+type Store struct {
+	path   string
+	source pod.Source
+	// written is the sum of the records on disk as far as known.
+	written string
+	// refused is set once the file turned out to be a newer version's.
+	refused error
+}
+
+// NewStore returns the checkpoint of a source in dir, which Save makes if need be
+// (mode 0700). There may be one Store per source and dir at a time.
+func NewStore(dir string, source pod.Source) *Store {
+	return &Store{path: filepath.Join(dir, string(source)+".json"), source: source}
+}
+
+type content struct {
+	Version int             `json:"version"`
+	Source  pod.Source      `json:"source"`
+	Sum     string          `json:"sum"`
+	Records json.RawMessage `json:"records"`
+}
+
+// Load returns what was saved last; found is false if nothing was, or if it can't
+// be used. Then the error says why, for a person: a file that can't be understood has been renamed to
+// end in ".corrupt" (in place of an older one), one of a newer version (ErrNewer) is left alone.
+func (s *Store) Load() (records []Record, found bool, err error) {
+	checkpoint.Sweep(s.path)
+	data, err := os.ReadFile(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("the last good pods of source %q can't be read: %w", s.source, err)
+	}
+	records, sum, err := s.parse(data)
+	switch {
+	case errors.Is(err, ErrNewer):
+		s.refused = fmt.Errorf("the last good pods in %s aren't used, and new ones aren't kept: %w; run that version, or delete the file", s.path, err)
+		return nil, false, s.refused
+	case err != nil:
+		return nil, false, s.setAside(err)
+	}
+	s.written = sum
+	return records, true, nil
+}
+
+// parse returns the records of a file, and the sum of what was written if that is
+// what Save would write.
+func (s *Store) parse(data []byte) ([]Record, string, error) {
+	if err := checkpoint.CheckVersion(data, version); err != nil {
+		return nil, "", err
+	}
+	var c content
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, "", err
+	}
+	if c.Version < 1 || c.Source != s.source {
+		return nil, "", fmt.Errorf("it is format %d for source %q", c.Version, c.Source)
+	}
+	if sum := checkpoint.Sum(c.Records); c.Sum != sum {
+		return nil, "", errors.New("its checksum doesn't match")
+	}
+	if c.Version < version {
+		records, err := migrate(c)
+		return records, "", err
+	}
+	var records []Record
+	if err := json.Unmarshal(c.Records, &records); err != nil {
+		return nil, "", err
+	}
+	return records, c.Sum, nil
+}
+
+// migrate makes records of an older format what they are in the present one.
+func migrate(c content) ([]Record, error) {
+	var old []struct {
+		Record
+		Pod json.RawMessage `json:"pod"`
+	}
+	if err := json.Unmarshal(c.Records, &old); err != nil {
+		return nil, err
+	}
+	records := make([]Record, 0, len(old))
+	for _, r := range old {
+		if r.Pod == nil {
+			return nil, errors.New("a record has no pod")
+		}
+		r.Content = r.Pod
+		if c.Version == 1 {
+			r.Generation = 1
+		}
+		records = append(records, r.Record)
+	}
+	return records, nil
+}
+
+func (s *Store) setAside(why error) error {
+	movedTo, err := checkpoint.SetAside(s.path)
+	if err != nil {
+		return fmt.Errorf("the last good pods in %s are corrupt (%w) and the file can't be renamed: %w", s.path, why, err)
+	}
+	return fmt.Errorf("the last good pods in %s are corrupt and aren't used: %w; the file was renamed to %s; nothing needs to be done if all manifests are fine",
+		s.path, why, movedTo)
+}
+
+// Save writes the records in place of what was saved before, durably and
+// atomically. It does nothing if they are the same.
+func (s *Store) Save(records []Record) error {
+	if s.refused != nil {
+		return s.refused
+	}
+	if records == nil {
+		records = []Record{}
+	}
+	raw, err := encode(records)
+	if err != nil {
+		return fmt.Errorf("the last good pods of source %q can't be encoded: %w", s.source, err)
+	}
+	sum := checkpoint.Sum(raw)
+	if sum == s.written {
+		return nil
+	}
+	data, err := encode(content{Version: version, Source: s.source, Sum: sum, Records: raw})
+	if err != nil {
+		return fmt.Errorf("the last good pods of source %q can't be encoded: %w", s.source, err)
+	}
+	// Until the new file is in place it isn't known what a crash would leave.
+	s.written = ""
+	if err := s.replace(data); err != nil {
+		return fmt.Errorf("the last good pods of source %q can't be kept on disk: %w", s.source, err)
+	}
+	s.written = sum
+	return nil
+}
+
+// encode is json.Marshal that leaves '<', '>' and '&' as they are.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func (s *Store) replace(data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
+		return err
+	}
+	return atomicfile.Write(s.path, data, 0o600)
+}

@@ -1,0 +1,89 @@
+package manifeststore
+
+import (
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+)
+
+// assignVersions gives each wanted pod or object the version after what was last reported
+// of that name; what came and went in between nobody has seen. Origins play no part in that, so that a
+// pod whose manifest moves goes on. It returns the edits of pods.
+func (k *Keeper) assignVersions() []desired.Edit {
+	var edits []desired.Edit
+	wanted := k.wanted()
+	for id, e := range wanted {
+		reported := k.reported[id]
+		if reported == nil || reported.hash == e.hash && reported.version == e.version {
+			continue
+		}
+		v, why := k.version(reported, e)
+		next := e
+		if v != e.version {
+			next = k.as(e, v)
+		}
+		if why != "" && next.desired != nil && next.desired.Replaces != why {
+			next = next.replacing(why)
+		}
+		if next != e {
+			wanted[id] = next
+			k.origins[e.origin] = k.origins[e.origin].with(e, next)
+		}
+		if reported.hash != e.hash && next.desired != nil {
+			edits = append(edits, desired.Edit{New: next.desired, Why: why})
+		}
+	}
+	k.reported = wanted
+	return edits
+}
+
+// wanted returns by name the entries with the best right to it, as desired.Merger
+// sees that.
+func (k *Keeper) wanted() map[reader.ID]*entry {
+	wanted := make(map[reader.ID]*entry, len(k.reported))
+	for _, o := range k.origins {
+		for _, e := range o.entries {
+			if other := wanted[e.ID]; other == nil || e.precedes(other) {
+				wanted[e.ID] = e
+			}
+		}
+	}
+	return wanted
+}
+
+// replacing returns the entry with why the pod before couldn't become it.
+func (e *entry) replacing(why string) *entry {
+	next, d := *e, *e.desired
+	d.Replaces = why
+	next.desired = &d
+	return &next
+}
+
+// version returns which version e is after what was reported of its name before. If it is another pod or
+// object by an edit, why says what stood in the way of applying that in place.
+func (k *Keeper) version(reported, e *entry) (v reader.Version, why string) {
+	if reported.hash == e.hash {
+		return reported.version, ""
+	}
+	if reported.object != nil {
+		if wrong := (reader.Doc{}).Frozen(reported.object.Object(), e.object.Object()); len(wrong) > 0 {
+			return e.version, wrong[0] // defined elsewhere, once that the other one is gone
+		}
+		return reported.version, ""
+	}
+	if ok, why := k.reader.InPlace(reported.canonical, e.canonical); !ok {
+		return reported.version.Replace(e.hash, e.version.Seen), why
+	}
+	return reported.version.Edit(), ""
+}
+
+// with returns the origin with one entry replaced.
+func (o *origin) with(old, new *entry) *origin {
+	next := &origin{problems: o.problems, refused: o.refused, bad: o.bad, entries: make([]*entry, 0, len(o.entries))}
+	for _, e := range o.entries {
+		if e == old {
+			e = new
+		}
+		next.entries = append(next.entries, e)
+	}
+	return next
+}

@@ -1,0 +1,162 @@
+package reader
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Name returns the name a static pod has on a node: "web" on "Node1" is
+// "web-node1". A pod without a name stays without one.
+func Name(name, node string) string {
+	if name == "" {
+		return ""
+	}
+	return name + "-" + strings.ToLower(node)
+}
+
+// Clean removes from a pod as its author wrote it what only an API server may
+// say (such manifests come from `kubectl get -o yaml`), and sets the namespace if
+// none is given. It changes p.
+func Clean(p *v1.Pod) {
+	p.TypeMeta = metav1.TypeMeta{}
+	p.Status = v1.PodStatus{}
+	cleanMeta(p)
+	if p.Namespace == "" {
+		p.Namespace = metav1.NamespaceDefault
+	}
+}
+
+// cleanMeta removes what only an API server may say about an object, but for its UID.
+func cleanMeta(o metav1.Object) {
+	o.SetResourceVersion("")
+	o.SetGeneration(0)
+	o.SetSelfLink("") // deprecated, but old manifests have it, and it must not count in the hash
+	o.SetManagedFields(nil)
+	o.SetOwnerReferences(nil)
+	o.SetCreationTimestamp(metav1.Time{})
+	o.SetDeletionTimestamp(nil)
+	o.SetDeletionGracePeriodSeconds(nil)
+}
+
+// Canonical returns what a cleaned pod or object says in a form that is the same for the
+// same meaning: JSON with sorted keys, without fields that say nothing. Parsing it gives
+// the pod back.
+//
+// Fields that are empty but always written by one version of the API types and
+// left out by another (null, "resources": {}) are dropped, so that an upgrade of
+// these types doesn't change any hash.
+func Canonical(o metav1.Object) ([]byte, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s can't be written as JSON: %w", o.GetNamespace(), o.GetName(), err)
+	}
+	delete(fields, "status")
+	prune(fields)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(fields); err != nil {
+		return nil, fmt.Errorf("%s/%s can't be written as JSON: %w", o.GetNamespace(), o.GetName(), err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// prune drops nulls and empty resources, at any depth.
+func prune(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			object, isObject := inner.(map[string]any)
+			if inner == nil || key == "resources" && isObject && len(object) == 0 {
+				delete(v, key)
+				continue
+			}
+			prune(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			prune(inner)
+		}
+	}
+}
+
+// Hash returns the content hash of a canonical pod or object on a node: 32 hexadecimal
+// digits, as the kubelet's.
+func Hash(canonical []byte, node string) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "node:%s\n", strings.ToLower(node))
+	h.Write(canonical)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// Identity is what a static pod has beside what its author wrote.
+type Identity struct {
+	// Node is the node's name.
+	Node   string
+	Source pod.Source
+	// Hash is the content hash.
+	Hash string
+	Version
+}
+
+// Apply makes p, a cleaned pod as its author wrote it, a static pod of the node.
+// It changes p, and is to be done once. The UID is Base unless the manifest gives one.
+//
+// The annotation config.hash is the content hash even if that isn't the UID, so
+// that it differs for every changed text.
+func (id Identity) Apply(p *v1.Pod) {
+	if p.UID == "" {
+		p.UID = types.UID(id.Base)
+	}
+	p.Generation = id.Generation
+	p.Name = Name(p.Name, id.Node)
+	p.Spec.NodeName = id.Node
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[pod.AnnotationConfigSource] = string(id.Source)
+	p.Annotations[pod.AnnotationConfigHash] = id.Hash
+	p.Annotations[pod.AnnotationConfigSeen] = id.Seen.Format(time.RFC3339Nano)
+	tolerateNoExecute(&p.Spec)
+}
+
+// tolerateNoExecute makes a static pod tolerate every NoExecute taint: nothing
+// but its manifest decides whether it runs.
+func tolerateNoExecute(spec *v1.PodSpec) {
+	want := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	for i := range spec.Tolerations {
+		if spec.Tolerations[i].MatchToleration(&want) {
+			spec.Tolerations[i].TolerationSeconds = nil
+			return
+		}
+	}
+	spec.Tolerations = append(spec.Tolerations, want)
+}
+
+// uid is what a UID may look like. It becomes part of paths and of cgroup names.
+var uid = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9_]{0,126}[a-zA-Z0-9])?$`)
+
+// ValidateUID checks a UID that the manifest gives. The API server makes UIDs
+// itself, so its validation of pods has no rule for them.
+func ValidateUID(p *v1.Pod) field.ErrorList {
+	if p.UID == "" || uid.MatchString(string(p.UID)) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), p.UID,
+		"must be at most 128 letters, digits, '-' and '_', with a letter or digit first and last; leave it out to have one made")}
+}

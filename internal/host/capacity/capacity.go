@@ -1,0 +1,149 @@
+// Package capacity knows how much CPU, memory, huge pages and disk this node has, and how much
+// of that is there for pods once what the configuration reserves is taken off.
+package capacity
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
+)
+
+// Eviction signals that something is kept free for.
+const (
+	memoryAvailable = "memory.available"
+	nodefsAvailable = "nodefs.available"
+)
+
+// Allocatable is Node.Allocatable for a node of which no more than this is known.
+func Allocatable(k *v1beta1.KubeletConfiguration, cpus int, memory int64) (v1.ResourceList, error) {
+	return Node{CPUs: cpus, Memory: memory}.Allocatable(k)
+}
+
+// Allocatable is how much there is for pods: what is left of the node's capacity
+// without kubeReserved, systemReserved and the hard eviction thresholds
+// (https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/#node-allocatable);
+// of memory also without huge pages, which are set aside from it. CPUs of
+// reservedSystemCPUs stand in for those of the other two. k has its defaults set.
+func (n Node) Allocatable(k *v1beta1.KubeletConfiguration) (v1.ResourceList, error) {
+	kube, err := reserved("kubeReserved", k.KubeReserved)
+	if err != nil {
+		return nil, err
+	}
+	system, err := reserved("systemReserved", k.SystemReserved)
+	if err != nil {
+		return nil, err
+	}
+	list := n.Capacity()
+	if list[v1.ResourceCPU], err = n.cpuLeft(k, kube, system); err != nil {
+		return nil, err
+	}
+	if list[v1.ResourceMemory], err = left(k, v1.ResourceMemory, n.Memory, kube, system); err != nil {
+		return nil, err
+	}
+	memory := list[v1.ResourceMemory]
+	for _, b := range n.HugePages {
+		memory.Sub(*resource.NewQuantity(b, resource.BinarySI))
+	}
+	if memory.Sign() < 0 {
+		memory.Set(0)
+	}
+	list[v1.ResourceMemory] = memory
+	if n.Storage == 0 {
+		return list, nil
+	}
+	list[v1.ResourceEphemeralStorage], err = left(k, v1.ResourceEphemeralStorage, n.Storage, kube, system)
+	return list, err
+}
+
+// Pods is how many pods the node can run.
+func (n Node) Pods(k *v1beta1.KubeletConfiguration) resource.Quantity {
+	pods := int64(k.MaxPods)
+	if k.PodsPerCore > 0 {
+		pods = min(pods, int64(k.PodsPerCore)*int64(n.CPUs))
+	}
+	return *resource.NewQuantity(pods, resource.DecimalSI)
+}
+
+func (n Node) cpuLeft(k *v1beta1.KubeletConfiguration, kube, system v1.ResourceList) (resource.Quantity, error) {
+	milli := kube.Cpu().MilliValue() + system.Cpu().MilliValue()
+	if k.ReservedSystemCPUs != "" {
+		set, err := cpuset.Parse(k.ReservedSystemCPUs)
+		if err != nil {
+			return resource.Quantity{}, fmt.Errorf("reservedSystemCPUs %q isn't a list of CPUs such as 0-1,4: %w", k.ReservedSystemCPUs, err)
+		}
+		milli = int64(set.Size()) * 1000
+	}
+	rest := int64(n.CPUs)*1000 - milli
+	if rest < 0 {
+		return resource.Quantity{}, fmt.Errorf("kubeReserved, systemReserved or reservedSystemCPUs take %dm of cpu, more than this node's %d CPUs: reserve less", milli, n.CPUs)
+	}
+	return *resource.NewMilliQuantity(rest, resource.DecimalSI), nil
+}
+
+// left is what is left of a capacity in bytes.
+func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64, kube, system v1.ResourceList) (resource.Quantity, error) {
+	signal := map[v1.ResourceName]string{v1.ResourceMemory: memoryAvailable, v1.ResourceEphemeralStorage: nodefsAvailable}[name]
+	evict, err := threshold(signal, k.EvictionHard[signal], capacity)
+	if err != nil {
+		return resource.Quantity{}, err
+	}
+	ofKube, ofSystem := kube[name], system[name]
+	taken := ofKube.Value() + ofSystem.Value() + evict
+	if taken > capacity {
+		return resource.Quantity{}, fmt.Errorf("kubeReserved, systemReserved and evictionHard %s take %d bytes of %s, more than this node's %d: reserve less", signal, taken, name, capacity)
+	}
+	return *resource.NewQuantity(capacity-taken, resource.BinarySI), nil
+}
+
+// reserved reads what a setting reserves. Process numbers (pid) aren't a resource of pods.
+func reserved(setting string, values map[string]string) (v1.ResourceList, error) {
+	list := v1.ResourceList{}
+	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
+		text, ok := values[string(name)]
+		if !ok {
+			continue
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s %q isn't a quantity such as 500m or 1Gi: %w", setting, name, text, err)
+		}
+		if q.Sign() < 0 {
+			return nil, fmt.Errorf("%s %s %q is negative", setting, name, text)
+		}
+		list[name] = q
+	}
+	return list, nil
+}
+
+// threshold reads an eviction threshold, an amount or a share of capacity (both in
+// bytes). 0% and 100% switch it off (API comment of evictionHard).
+func threshold(signal, text string, capacity int64) (int64, error) {
+	setting := "evictionHard " + signal
+	if text == "" {
+		return 0, nil
+	}
+	if share, ok := strings.CutSuffix(text, "%"); ok {
+		percent, err := strconv.ParseFloat(share, 64)
+		if err != nil || !(percent >= 0 && percent <= 100) {
+			return 0, fmt.Errorf("%s %q isn't a percentage from 0%% to 100%%", setting, text)
+		}
+		if percent == 100 {
+			return 0, nil
+		}
+		return int64(math.Round(float64(capacity) * percent / 100)), nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s %q is neither a quantity such as 100Mi nor a percentage: %w", setting, text, err)
+	}
+	if q.Sign() < 0 {
+		return 0, fmt.Errorf("%s %q is negative", setting, text)
+	}
+	return q.Value(), nil
+}

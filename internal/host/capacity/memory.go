@@ -1,0 +1,88 @@
+package capacity
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Memory reads /proc/meminfo of the host whose file system is at root: how much memory and
+// swap the kernel manages, in bytes.
+func Memory(root string) (memory, swap int64, err error) {
+	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
+	if err != nil {
+		return 0, 0, err
+	}
+	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
+		key, value, _ := strings.Cut(s.Text(), ":")
+		into := map[string]*int64{"MemTotal": &memory, "SwapTotal": &swap}[key]
+		if into == nil {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("%s of /proc/meminfo: %w", key, err)
+		}
+		*into = kib << 10
+	}
+	if memory == 0 {
+		return 0, 0, errors.New("/proc/meminfo has no MemTotal")
+	}
+	return memory, swap, nil
+}
+
+// HugePagesDir is where the kernel reports huge pages, below the root of the file system.
+const HugePagesDir = "sys/kernel/mm/hugepages"
+
+// HugePages are the huge pages of one size.
+type HugePages struct {
+	// Size is that of one page, in bytes.
+	Size int64
+	// Count is how many pages are set aside, Overcommit how many more the kernel makes on demand.
+	Count, Overcommit int64
+}
+
+// ReadHugePages reads the folders in dir (a HugePagesDir), such as hugepages-2048kB, in their
+// order. A kernel without huge pages has none.
+func ReadHugePages(dir string) ([]HugePages, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var list []HugePages
+	for _, e := range entries {
+		var kib int64
+		if n, _ := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); n == 0 {
+			continue // nothing this package knows
+		}
+		folder := filepath.Join(dir, e.Name())
+		count, err := number(folder, "nr_hugepages")
+		if err != nil {
+			return nil, err
+		}
+		more, err := number(folder, "nr_overcommit_hugepages")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		list = append(list, HugePages{Size: kib << 10, Count: count, Overcommit: more})
+	}
+	return list, nil
+}
+
+func number(folder, name string) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(folder, name))
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s of %s: %w", name, filepath.Base(folder), err)
+	}
+	return n, nil
+}

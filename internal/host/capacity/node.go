@@ -1,0 +1,86 @@
+package capacity
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
+)
+
+// Node is what a host has in all. Amounts are in bytes.
+type Node struct {
+	// CPUs are those that are online.
+	CPUs int
+	// Memory and Swap are what the kernel manages.
+	Memory, Swap int64
+	// HugePages are set aside, by their resource: hugepages-2Mi. Sizes of which there are none are at 0.
+	HugePages map[v1.ResourceName]int64
+	// Storage is the size of the file system that pods' files are on; 0 if nobody asked.
+	Storage int64
+}
+
+// Read looks at the host whose file system is at root ("/"). storage is a path on
+// the file system that pods' files are on; empty leaves it out.
+func Read(root, storage string) (Node, error) {
+	n := Node{CPUs: cpus(root), HugePages: map[v1.ResourceName]int64{}}
+	var err error
+	if n.Memory, n.Swap, err = Memory(root); err != nil {
+		return Node{}, fmt.Errorf("find out how much memory this node has: %w", err)
+	}
+	pages, err := ReadHugePages(filepath.Join(root, HugePagesDir))
+	if err != nil {
+		return Node{}, fmt.Errorf("find out how many huge pages this node has: %w", err)
+	}
+	for _, p := range pages {
+		name := v1.ResourceHugePagesPrefix + resource.NewQuantity(p.Size, resource.BinarySI).String()
+		n.HugePages[v1.ResourceName(name)] = p.Count * p.Size
+	}
+	if storage == "" {
+		return n, nil
+	}
+	var st unix.Statfs_t
+	err = unix.Statfs(storage, &st)
+	// What doesn't exist yet will be made on the file system of what does.
+	for at := storage; errors.Is(err, unix.ENOENT) && at != filepath.Dir(at); {
+		at = filepath.Dir(at)
+		err = unix.Statfs(at, &st)
+	}
+	if err != nil {
+		return Node{}, fmt.Errorf("find out how big the file system of %s is: %w", storage, err)
+	}
+	n.Storage = int64(st.Blocks) * int64(st.Frsize)
+	return n, nil
+}
+
+// cpus counts all CPUs of the host, be this process bound to some of them.
+func cpus(root string) int {
+	text, err := os.ReadFile(filepath.Join(root, "sys/devices/system/cpu/online"))
+	if err == nil {
+		if set, err := cpuset.Parse(strings.TrimSpace(string(text))); err == nil && set.Size() > 0 {
+			return set.Size()
+		}
+	}
+	return runtime.NumCPU() // a host that hides /sys
+}
+
+// Capacity is what the node has in all, as the API counts it. Swap is no resource.
+func (n Node) Capacity() v1.ResourceList {
+	list := v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewQuantity(int64(n.CPUs), resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(n.Memory, resource.BinarySI),
+	}
+	for name, b := range n.HugePages {
+		list[name] = *resource.NewQuantity(b, resource.BinarySI)
+	}
+	if n.Storage > 0 {
+		list[v1.ResourceEphemeralStorage] = *resource.NewQuantity(n.Storage, resource.BinarySI)
+	}
+	return list
+}

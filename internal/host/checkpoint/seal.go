@@ -1,0 +1,96 @@
+package checkpoint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrNewer says that a file was written by a newer deckhand.
+var ErrNewer = errors.New("it was written by a newer version of deckhand")
+
+// Version reads the version that a file's text names; 0 for none.
+func Version(text []byte) (int, error) {
+	var head struct {
+		Version int `json:"version"`
+	}
+	err := json.Unmarshal(text, &head)
+	return head.Version, err
+}
+
+// CheckVersion reads the version that a file's text names. The error wraps ErrNewer if
+// that is beyond the newest that is known: the rest may be of any shape then.
+func CheckVersion(text []byte, newest int) error {
+	version, err := Version(text)
+	if err == nil && version > newest {
+		return fmt.Errorf("%w (format %d, this one knows up to %d)", ErrNewer, version, newest)
+	}
+	return err
+}
+
+// Sum is the sum of a file's content.
+func Sum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// content is the text of a file whose content is one value.
+type content struct {
+	Version int             `json:"version"`
+	Sum     string          `json:"sum"`
+	Data    json.RawMessage `json:"data"`
+}
+
+// Seal is the text of a file of this version that holds v, as encoding/json has it.
+func Seal(version int, v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(content{Version: version, Sum: Sum(data), Data: data})
+}
+
+// Open reads what Seal made of a value of the same version into v. The error wraps
+// ErrNewer for one of a newer version; after any error v may be filled in part.
+func Open(text []byte, version int, v any) error {
+	if err := CheckVersion(text, version); err != nil {
+		return err
+	}
+	var c content
+	if err := json.Unmarshal(text, &c); err != nil {
+		return err
+	}
+	if c.Version != version {
+		return fmt.Errorf("it is of format %d", c.Version)
+	}
+	if c.Sum != Sum(c.Data) {
+		return errors.New("its checksum doesn't match")
+	}
+	return json.Unmarshal(c.Data, v)
+}
+
+// SetAside renames a damaged file, in place of an older one, and returns its new path.
+func SetAside(path string) (aside string, err error) {
+	aside = path + ".corrupt"
+	return aside, os.Rename(path, aside)
+}
+
+// Sweep removes what atomicfile's writes of a file left behind that were cut short.
+// At worst it stays, which harms nothing.
+func Sweep(path string) {
+	dir, prefix := filepath.Dir(path), "."+filepath.Base(path)+".tmp-"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}

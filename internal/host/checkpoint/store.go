@@ -1,0 +1,190 @@
+// Package checkpoint keeps small records of pods on disk: what has to outlive the agent and
+// can't be read off what runs. Each is one file that is replaced as a whole:
+//
+//	DIR/UID/KIND.json    {"version":1,"sum":"sha256:...","data":...}
+//
+// It also has what all files that keep state across restarts share: each names its format's
+// version and the sum of its content. One of a newer version is left alone, a damaged one is
+// moved aside, and one of an older version is read. Whoever raises a version goes on reading
+// those before, and UPGRADING.md has a line for each.
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+)
+
+// version is the format's version. A reader refuses newer ones.
+const version = 1
+
+// Store keeps the records of all pods below one folder. It is safe for concurrent
+// use, for one record by one caller at a time.
+type Store struct {
+	dir string
+
+	mu sync.Mutex
+	// refused has the records that turned out to be a newer version's, by path.
+	refused map[string]error
+}
+
+// New returns the store in dir, which Save makes if need be (mode 0700). There may
+// be one Store per dir at a time.
+func New(dir string) *Store { return &Store{dir: dir, refused: map[string]error{}} }
+
+// Load reads what was saved last as the pod's record of this kind into v, a
+// pointer for encoding/json. found is false if there is nothing, or nothing that
+// can be used: then the error says why, for a person, and v may be filled in part.
+// A record that can't be understood has been renamed to end in ".corrupt" (in place of an older
+// one); one of a newer version (ErrNewer) is left alone, and Save refuses to replace it.
+func (s *Store) Load(uid types.UID, kind string, v any) (found bool, err error) {
+	path, err := s.path(uid, kind)
+	if err != nil {
+		return false, err
+	}
+	Sweep(path)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("the pod's record can't be read: %w", err)
+	}
+	switch err := Open(text, version, v); {
+	case errors.Is(err, ErrNewer):
+		return false, s.refuse(path, err)
+	case err != nil:
+		return false, setAside(path, err)
+	}
+	return true, nil
+}
+
+func (s *Store) refuse(path string, why error) error {
+	err := fmt.Errorf("the pod's record %s isn't used, and no new one is kept: %w; run that version, or delete the file", path, why)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[path] = err
+	return err
+}
+
+// refusal is why the record mustn't be replaced, or nil: a person may have deleted it.
+func (s *Store) refusal(path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.refused[path]
+	if err == nil {
+		return nil
+	}
+	if _, statErr := os.Lstat(path); errors.Is(statErr, fs.ErrNotExist) {
+		delete(s.refused, path)
+		return nil
+	}
+	return err
+}
+
+func setAside(path string, why error) error {
+	aside, err := SetAside(path)
+	if err != nil {
+		return fmt.Errorf("the pod's record %s is corrupt (%w) and can't be moved aside: %w", path, why, err)
+	}
+	return fmt.Errorf("the pod's record %s is corrupt and isn't used: %w; it was renamed to %s", path, why, aside)
+}
+
+// Save replaces the pod's record of this kind by v in JSON, as a whole. If it is
+// durable, it survives a loss of power once Save has returned; otherwise only the
+// agent's death, and after a loss of power it may be old, corrupt or missing. On error the old record
+// is what counts, unless the new one is in place but couldn't be made durable.
+func (s *Store) Save(uid types.UID, kind string, v any, durable bool) error {
+	path, err := s.path(uid, kind)
+	if err != nil {
+		return err
+	}
+	if err := s.refusal(path); err != nil {
+		return err
+	}
+	text, err := Seal(version, v)
+	if err != nil {
+		return fmt.Errorf("the pod's record %s can't be encoded: %w", path, err)
+	}
+	if err := s.replace(path, text, durable); err != nil {
+		return fmt.Errorf("the pod's record can't be kept on disk: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) replace(path string, text []byte, durable bool) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if !durable {
+		return atomicfile.WriteVolatile(path, text, 0o600)
+	}
+	if err := atomicfile.Write(path, text, 0o600); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(s.dir) // the pod's folder may be new
+}
+
+// Remove forgets every record of the pod. Nothing to forget is no error. One that
+// was cut short shows in UIDs, and may be done again.
+func (s *Store) Remove(uid types.UID) error {
+	dir, err := s.podDir(uid)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove the pod's records: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path := range s.refused {
+		if filepath.Dir(path) == dir {
+			delete(s.refused, path)
+		}
+	}
+	return nil
+}
+
+// UIDs lists the pods that have records, or at least had begun to, in order.
+func (s *Store) UIDs() ([]types.UID, error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the pods' records: %w", err)
+	}
+	uids := make([]types.UID, 0, len(entries))
+	for _, e := range entries {
+		if e.IsDir() && safeopen.Check("pod UID", e.Name()) == nil {
+			uids = append(uids, types.UID(e.Name()))
+		}
+	}
+	return uids, nil
+}
+
+func (s *Store) podDir(uid types.UID) (string, error) {
+	if err := safeopen.Check("pod UID", string(uid)); err != nil {
+		return "", err
+	}
+	return filepath.Join(s.dir, string(uid)), nil
+}
+
+func (s *Store) path(uid types.UID, kind string) (string, error) {
+	dir, err := s.podDir(uid)
+	if err != nil {
+		return "", err
+	}
+	if err := safeopen.Check("kind of record", kind); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, kind+".json"), nil
+}

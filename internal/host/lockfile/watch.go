@@ -1,0 +1,93 @@
+package lockfile
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch learns from inotify(7) what becomes of one open file. The kernel keeps what
+// nobody asks for, up to fs.inotify.max_queued_events.
+type watch struct{ inotify *os.File }
+
+const watched = unix.IN_OPEN | unix.IN_CLOSE | unix.IN_ATTRIB | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF
+
+func newWatch(f *os.File) (*watch, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if errors.Is(err, unix.EMFILE) {
+		return nil, fmt.Errorf("watch it: %w: too many programs watch files: raise the sysctl fs.inotify.max_user_instances", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watch it: %w", err)
+	}
+	w := &watch{os.NewFile(uintptr(fd), "inotify")}
+	// This very file, whatever is at its path by now.
+	if _, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), watched); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch it: %w", err), w.close())
+	}
+	return w, nil
+}
+
+func (w *watch) close() error { return w.inotify.Close() }
+
+// wait returns what has happened, as inotify's bits, as soon as something has; 0 if
+// nothing does within timeout, unless that is 0 as well. It ends with ctx.
+func (w *watch) wait(ctx context.Context, timeout time.Duration) (uint32, error) {
+	var deadline time.Time
+	if timeout > 0 {
+		deadline = time.Now().Add(timeout)
+	}
+	if err := w.inotify.SetReadDeadline(deadline); err != nil {
+		return 0, err
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = w.inotify.SetReadDeadline(time.Unix(1, 0)) // fails as the one before: never
+	})
+	var buffer [4096]byte
+	n, err := w.inotify.Read(buffer[:])
+	if !stop() {
+		<-ended
+		return 0, context.Cause(ctx)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("watch it: %w", err)
+	}
+	return events(buffer[:n]), nil
+}
+
+// events are the bits of all events in a buffer. Those of a file have no name.
+func events(buffer []byte) (bits uint32) {
+	for ; len(buffer) >= unix.SizeofInotifyEvent; buffer = buffer[unix.SizeofInotifyEvent:] {
+		bits |= binary.NativeEndian.Uint32(buffer[4:]) // inotify_event.mask
+	}
+	return bits
+}
+
+// drain forgets what has happened.
+func (w *watch) drain() error {
+	raw, err := w.inotify.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		var buffer [4096]byte
+		for failed == nil {
+			_, failed = unix.Read(int(fd), buffer[:])
+		}
+	})
+	if failed != nil && !errors.Is(failed, unix.EAGAIN) {
+		return fmt.Errorf("watch it: %w", failed)
+	}
+	return err
+}

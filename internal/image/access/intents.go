@@ -1,0 +1,73 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ResolveIntents finds out what became of the pulls whose end this agent or the one before
+// didn't see: ref returns what the runtime has under a name, empty for nothing. An
+// image that is there is recorded as pulled with credentials nobody has shown.
+// To be called when the runtime has come up, and with each Prune.
+func (r *Records) ResolveIntents(ctx context.Context, ref func(ctx context.Context, image string) (string, error)) error {
+	var errs []error
+	for name, image := range r.unresolved() {
+		found, err := ref(ctx, image)
+		if err == nil {
+			err = r.resolve(name, image, found)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("what became of the pull of image %q: %w", image, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unresolved are the images of pulls that nobody waits for, by file name. One that can't
+// be read has no name to ask for: it stays until its image is pulled again.
+func (r *Records) unresolved() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string]string{}
+	for name, i := range r.intents {
+		if i.running == 0 && i.image != "" {
+			out[name] = i.image
+		}
+	}
+	return out
+}
+
+func (r *Records) resolve(name, image, ref string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.intents[name]; i == nil || i.running > 0 {
+		return nil
+	}
+	if _, known := r.records[fileName(ref)]; ref != "" && !known {
+		if err := r.writeRecord(image, ref, nil); err != nil {
+			return err
+		}
+	}
+	r.drop(name, image)
+	return nil
+}
+
+// Imported says that somebody who may put images on the node has put this one there,
+// known to the runtime as ref: however it was pulled before, it is like any other image
+// that wasn't pulled here.
+func (r *Records) Imported(image, ref string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.intents[fileName(image)]; i != nil && i.running == 0 {
+		r.drop(fileName(image), image)
+	}
+	if _, known := r.records[fileName(ref)]; !known {
+		return nil
+	}
+	if err := r.pulled.remove(fileName(ref)); err != nil {
+		return fmt.Errorf("remove the record of image %s: %w", ref, err)
+	}
+	delete(r.records, fileName(ref))
+	return nil
+}

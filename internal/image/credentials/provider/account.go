@@ -1,0 +1,95 @@
+package provider
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubeletv1 "k8s.io/kubelet/config/v1"
+
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
+)
+
+// asker is on whose behalf a plugin is asked.
+type asker struct {
+	image credentials.Image
+	// scope keeps answers for service accounts apart: each value has its own. Empty
+	// for a plugin that doesn't get them.
+	scope string
+	// pod keeps answers apart that aren't to be kept, if they were made for a pod's token.
+	pod string
+	// token gets the token to send; nil for none.
+	token       func(context.Context) (string, error)
+	annotations map[string]string
+	origin      credentials.Origin
+}
+
+// accounts finds out about pods' service accounts.
+type accounts struct {
+	objects ServiceAccounts
+	tokens  Tokens
+}
+
+// asker makes the asker for a pod and an image as a plugin's configuration wants it.
+// It is false if the plugin isn't to be asked for this pod.
+func (s accounts) asker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttributes, p *v1.Pod, image credentials.Image) (a asker, isAsked bool, err error) {
+	a = asker{image: image, origin: credentials.Origin{Kind: credentials.FromNode}}
+	if wants == nil {
+		return a, true, nil
+	}
+	if p == nil || p.Spec.ServiceAccountName == "" {
+		return a, !*wants.RequireServiceAccount, nil
+	}
+	name := p.Namespace + "/" + p.Spec.ServiceAccountName
+	account, err := s.objects.ServiceAccount(ctx, p.Namespace, p.Spec.ServiceAccountName)
+	if apierrors.IsNotFound(err) {
+		return a, false, fmt.Errorf("the pod's service account %s doesn't exist", name)
+	}
+	if err != nil {
+		return a, false, fmt.Errorf("read the pod's service account %s: %w", name, err)
+	}
+	if a.annotations, err = annotations(wants, account); err != nil {
+		return a, false, fmt.Errorf("service account %s %w", name, err)
+	}
+	a.origin = credentials.Origin{Kind: credentials.FromServiceAccount, Namespace: account.Namespace, Name: account.Name, UID: string(account.UID)}
+	a.pod = string(p.UID)
+	a.token = func(ctx context.Context) (string, error) {
+		return s.tokens.Token(ctx, p.Namespace, p.Spec.ServiceAccountName, wants.ServiceAccountTokenAudience, p.Name, string(p.UID))
+	}
+	// %q keeps the parts apart, and prints a map in the order of its keys.
+	a.scope = fmt.Sprintf("%q %q", []string{account.Namespace, account.Name, string(account.UID)}, a.annotations)
+	if wants.CacheType == kubeletv1.TokenServiceAccountTokenCacheType {
+		token, err := a.token(ctx)
+		if err != nil {
+			return a, false, err
+		}
+		a.token = func(context.Context) (string, error) { return token, nil }
+		a.scope += fmt.Sprintf(" %x", sha256.Sum256([]byte(token)))
+	}
+	return a, true, nil
+}
+
+// annotations are those of the account that the plugin asks for.
+func annotations(wants *kubeletv1.ServiceAccountTokenAttributes, account *v1.ServiceAccount) (map[string]string, error) {
+	var missing []string
+	found := map[string]string{}
+	for _, key := range wants.RequiredServiceAccountAnnotationKeys {
+		value, ok := account.Annotations[key]
+		if !ok {
+			missing = append(missing, key)
+		}
+		found[key] = value
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("is missing the annotations %s, which this provider requires", strings.Join(missing, ", "))
+	}
+	for _, key := range wants.OptionalServiceAccountAnnotationKeys {
+		if value, ok := account.Annotations[key]; ok {
+			found[key] = value
+		}
+	}
+	return found, nil
+}

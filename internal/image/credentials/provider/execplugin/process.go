@@ -1,0 +1,140 @@
+package execplugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+)
+
+const (
+	// maxAnswer bounds what a plugin may answer, in bytes.
+	maxAnswer = 1 << 20
+	// maxComplaint is how much is kept of the end of its standard error, and
+	// shownComplaint how much of that is shown. The difference is longer than a token,
+	// so that none is shown of which the beginning was lost.
+	maxComplaint   = 16 << 10
+	shownComplaint = 1 << 10
+	// linger is how long to wait for the output's end once the plugin has ended. Only
+	// a process that left the plugin's group can keep it open.
+	linger = time.Second
+)
+
+// run runs the program and returns what it wrote to its standard output.
+func (p *Plugin) run(ctx context.Context, input []byte, token string) ([]byte, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	answer := &bounded{full: func() {
+		cancel(fmt.Errorf("it wrote more than %d bytes to its standard output and was ended", maxAnswer))
+	}}
+	complaint := &tail{}
+	cmd := exec.Command(p.Program, p.Args...)
+	cmd.Env = append(os.Environ(), p.Env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), answer, complaint
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = linger
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start it: %w", err)
+	}
+	err := errors.Join(end(ctx, cmd.Process.Pid), cmd.Wait())
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = errors.New("it left a process behind that keeps its output open")
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		if text := complaint.shown(token); text != "" {
+			err = fmt.Errorf("%w; the end of its standard error: %s", err, text)
+		}
+		return nil, err
+	}
+	return answer.text.Bytes(), nil
+}
+
+// end waits until the process has ended, or ends it with the context, and then ends
+// its process group. The process isn't reaped before that, so that its number can't
+// have become another group's.
+func end(ctx context.Context, pid int) error {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		killGroup(pid)
+	})
+	var err error
+	for {
+		if err = unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if !stop() {
+		<-ended
+	}
+	killGroup(pid)
+	if err != nil {
+		return fmt.Errorf("wait for it: %w", err)
+	}
+	return nil
+}
+
+// killGroup ends what is left of a group. The only possible error is that nothing is.
+func killGroup(pid int) { _ = unix.Kill(-pid, unix.SIGKILL) }
+
+// bounded keeps what is written to it, and calls full instead of keeping more than maxAnswer.
+type bounded struct {
+	text bytes.Buffer
+	full func()
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.text.Len()+len(p) > maxAnswer {
+		b.full()
+	} else {
+		b.text.Write(p)
+	}
+	return len(p), nil // the writer is never kept waiting
+}
+
+// tail keeps the end of what is written to it. It may still be written to when it
+// is shown, by a process that was left behind.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if extra := len(t.text) - maxComplaint; extra > 0 {
+		t.text = append(t.text[:0], t.text[extra:]...)
+	}
+	return len(p), nil
+}
+
+// shown is the end as one line, without the secret.
+func (t *tail) shown(secret string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := string(t.text)
+	if secret != "" {
+		text = strings.ReplaceAll(text, secret, "[token]")
+	}
+	if len(text) > shownComplaint {
+		text = "..." + strings.ToValidUTF8(text[len(text)-shownComplaint:], "")
+	}
+	return terminal.Line(text)
+}

@@ -1,0 +1,160 @@
+package gc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func id(c string) string { return "sha256:" + strings.Repeat(c, 64) }
+
+func TestList(t *testing.T) {
+	w := newWorld()
+	c := w.collector(t, byDefault)
+	w.add(id("a"), 7, "docker.io/library/web:1").RepoDigests = []string{"docker.io/library/web@" + id("1")}
+	w.add(id("b"), 8, "docker.io/library/app:1").Pinned = true
+	w.add(id("c"), 9, "registry.k8s.io/pause:3.10")
+	w.add("", 9)
+	w.use("web:1", id("b")[len("sha256:"):], "quay.io/other@"+id("1"), "gone:1")
+	images, err := c.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range images {
+		if images[n].Detected.IsZero() || images[n].Used.IsZero() != (len(images[n].Users) == 0) {
+			t.Errorf("times of %+v", images[n])
+		}
+		images[n].Detected, images[n].Used = Image{}.Detected, Image{}.Used
+	}
+	user := User{Pod: "default/web", How: "wanted"}
+	want := []Image{
+		{ID: id("b"), Tags: []string{"docker.io/library/app:1"}, Size: 8, Pinned: "pinned in the runtime", Users: []User{user}},
+		{ID: id("a"), Tags: []string{"docker.io/library/web:1"}, Digests: []string{"docker.io/library/web@" + id("1")}, Size: 7, Users: []User{user, user}},
+		{ID: id("c"), Tags: []string{"registry.k8s.io/pause:3.10"}, Size: 9, Pinned: "the image of the pods' sandboxes"},
+	}
+	if diff := cmp.Diff(want, images); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestListBeforeAllUsersAreKnown: a person sees what there is. What isn't known to be in use
+// is neither taken for unused from now on, nor removed.
+func TestListBeforeAllUsersAreKnown(t *testing.T) {
+	w := newWorld()
+	c := w.collector(t, byDefault)
+	w.add("a", mib, "a:1")
+	w.add("b", mib, "b:1")
+	w.use("a:1", "b:1")
+	before, err := c.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.add("new", mib, "new:1")
+	w.use("a:1")
+	w.fail("uses", fmt.Errorf("%w: a source is silent", ErrUsesUnknown))
+	images, err := c.List(t.Context())
+	if err != nil || len(images) != 3 || len(images[0].Users) != 1 || len(images[1].Users) != 0 || images[1].Used != before[1].Used || !images[2].Detected.IsZero() {
+		t.Errorf("%+v, %v", images, err)
+	}
+	if !c.records.byID["b"].inUse {
+		t.Error("what isn't known to be in use counts as unused")
+	}
+	want := "it isn't known yet which images are in use: a source is silent"
+	if _, err := c.Remove(t.Context(), "b:1"); err == nil || err.Error() != want {
+		t.Errorf("removing one: %v, want %s", err, want)
+	}
+	if _, err := c.Prune(t.Context(), false); err == nil || err.Error() != want {
+		t.Errorf("pruning: %v, want %s", err, want)
+	}
+	if removed, _ := w.taken(); len(removed) > 0 {
+		t.Errorf("removed %v", removed)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	w := newWorld()
+	c := w.collector(t, byDefault)
+	w.add("a", mib, "a:1")
+	w.add("used", mib, "used:1")
+	w.use("used:1")
+	for _, dryRun := range []bool{true, true, false} {
+		r, err := c.Prune(t.Context(), dryRun)
+		if err != nil || r.Freed != mib || len(r.Removed) != 1 || r.Removed[0].ID != "a" || len(r.Kept) != 1 || r.Kept[0].Why != "in use by pod default/web (wanted)" {
+			t.Errorf("dry run %v: %+v, %v", dryRun, r, err)
+		}
+		if removed, events := w.taken(); dryRun == (len(removed) == 1) || len(events) > 0 {
+			t.Errorf("dry run %v: removed %v, events %v", dryRun, removed, events)
+		}
+	}
+	if len(w.counts) > 0 {
+		t.Errorf("what a person asked for counts as collected: %v", w.counts)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		removed string
+		err     string
+	}{
+		{name: "single:1", removed: "a"},
+		{name: "docker.io/library/single:1", removed: "a"},
+		{name: id("a"), removed: "a"},
+		{name: "aaaaaaaa", removed: "a"},
+		{name: "sha256:AAAAAAA", removed: "a"},
+		{name: "aaaaa", err: `no such image: "aaaaa" isn't on this node`},
+		{name: "single", err: `no such image: "single" isn't`},
+		{name: "one:1", err: "other names, which would go too (docker.io/library/one:1, docker.io/library/two:2)"},
+		{name: id("b"), removed: "b"},
+		{name: "used:1", err: "in use by pod default/web (wanted)"},
+		{name: "pinned:1", err: "pinned"},
+		{name: "pause:1", err: "sandboxes"},
+		{name: "fail:1", err: "remove image docker.io/library/fail:1: device busy"},
+		{name: "ffffff", err: "may be any of docker.io/library/fail:1"},
+	} {
+		w := newWorld()
+		w.add(id("a"), mib, "docker.io/library/single:1")
+		w.add(id("b"), mib, "docker.io/library/one:1", "docker.io/library/two:2")
+		w.add(id("c"), mib, "docker.io/library/used:1")
+		w.add(id("d"), mib, "docker.io/library/pinned:1").Pinned = true
+		w.add(id("e"), mib, "docker.io/library/pause:1")
+		w.add(id("f"), mib, "docker.io/library/fail:1")
+		w.add("sha256:ffffff0", mib, "docker.io/library/near:1")
+		w.use("used:1")
+		w.failing[id("f")] = true
+		col := w.collector(t, byDefault)
+		col.cfg.Keep = func() map[string]string { return map[string]string{"pause:1": "the image of the pods' sandboxes"} }
+		image, err := col.Remove(t.Context(), c.name)
+		removed, _ := w.taken()
+		switch {
+		case c.err != "":
+			unknown, failed := image.ID == "", strings.Contains(c.name, "fail")
+			if err == nil || !strings.Contains(err.Error(), c.err) || len(removed) > 0 ||
+				errors.Is(err, ErrUnknown) != unknown || errors.Is(err, ErrKept) == (unknown || failed) {
+				t.Errorf("%s: removed %v, error %v, want %q", c.name, removed, err, c.err)
+			}
+		case err != nil || image.ID != id(c.removed) || !slices.Equal(removed, []string{id(c.removed)}):
+			t.Errorf("%s: removed %v, %+v, error %v", c.name, removed, image, err)
+		}
+	}
+}
+
+func TestKey(t *testing.T) {
+	for ref, want := range map[string]string{
+		"nginx":                          "docker.io/library/nginx:latest",
+		"docker.io/library/nginx:latest": "docker.io/library/nginx:latest",
+		"quay.io/a/b:1":                  "quay.io/a/b:1",
+		"a/b:1@" + id("1"):               id("1"),
+		id("2"):                          id("2"),
+		id("2")[7:]:                      id("2"),
+		"Not A Name":                     "Not A Name",
+	} {
+		if got := key(ref); got != want {
+			t.Errorf("key of %q is %q, want %q", ref, got, want)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Failure is an image that couldn't be removed.
+type Failure struct {
+	Removal
+	Err error
+}
+
+// Report says what came of a run.
+type Report struct {
+	// Removed are the images that are gone, or would be.
+	Removed []Removal
+	// Failed are those that couldn't be removed.
+	Failed []Failure
+	// Kept are the others, with why; also those that came into use meanwhile.
+	Kept []Kept
+	// Freed is what was removed, as the runtime counts it: with images that share
+	// layers, that is more than the disk gains.
+	Freed uint64
+	// Missing is how many bytes are still needed to come down to
+	// imageGCLowThresholdPercent, after a run that was to bring that about.
+	Missing uint64
+}
+
+// collect is one regular run, and reports what it did.
+func (c *Collector) collect(ctx context.Context) {
+	_, err := c.run(ctx, regularRun, true)
+	switch {
+	case err == nil, ctx.Err() != nil:
+	case errors.Is(err, ErrUsesUnknown):
+		c.cfg.Log.V(4).Info("No images are collected yet", "why", err.Error())
+	default:
+		c.cfg.Log.Error(err, "Images can't be collected as they should be")
+	}
+}
+
+// run decides and carries it out, if it is to act. The report counts also with an error.
+func (c *Collector) run(ctx context.Context, extent extent, act bool) (Report, error) {
+	if act {
+		if err := c.take(ctx); err != nil {
+			return Report{}, err
+		}
+		defer c.giveBack()
+	}
+	r, err := c.attempt(ctx, extent, act)
+	if act && extent != byHandRun && ctx.Err() == nil && !errors.Is(err, ErrUsesUnknown) {
+		c.recordEvent(r, err)
+	}
+	return r, err
+}
+
+func (c *Collector) attempt(ctx context.Context, extent extent, act bool) (Report, error) {
+	began := time.Now()
+	images, err := c.look(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	if act {
+		ids := make([]string, len(images))
+		for n := range images {
+			ids[n] = images[n].ID
+		}
+		c.cfg.Listener.Present(ctx, ids, began)
+	}
+	facts := facts{Now: time.Now(), Extent: extent, Policy: *c.policy.Load(), Images: images}
+	var errs []error
+	if extent == regularRun && facts.Policy.High < 100 {
+		// What is too old goes even if nobody knows how full the disk is.
+		disks, err := c.disks(ctx)
+		facts.Disks, errs = disks, append(errs, err)
+	}
+	plan := decide(facts)
+	if !act {
+		return Report{Removed: plan.Removals, Kept: plan.Kept, Freed: plan.Freed}, nil
+	}
+	r := Report{Kept: plan.Kept}
+	c.carryOut(ctx, facts, plan, &r)
+	if r.Missing > 0 {
+		errs = append(errs, shortage(r, facts.Policy))
+	}
+	return r, errors.Join(append(errs, ctx.Err())...)
+}
+
+// carryOut removes what was planned, one by one, for as long as that is needed.
+func (c *Collector) carryOut(ctx context.Context, f facts, p plan, r *Report) {
+	for n, removal := range slices.Concat(p.Removals, p.Fallback) {
+		fallback := n >= len(p.Removals)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case fallback && r.Freed >= p.Missing,
+			// Images are often far larger on disk than the runtime says: the disk has the last word.
+			p.Missing > 0 && removal.Reason == Space && c.missing(f) == 0:
+			r.Kept = append(r.Kept, Kept{Image: removal.Image, Why: "unused, but the disk has space for it again"})
+		default:
+			c.carryOutOne(ctx, removal, r)
+		}
+	}
+	if p.Missing > r.Freed {
+		r.Missing = min(c.missing(f), p.Missing-r.Freed)
+	}
+}
+
+func (c *Collector) carryOutOne(ctx context.Context, removal Removal, r *Report) {
+	stays, err := c.remove(ctx, removal.Image)
+	switch {
+	case err != nil:
+		c.cfg.Log.Error(err, "Image can't be removed", "image", removal.Name(), "id", removal.ID, "reason", removal.Reason)
+		r.Failed = append(r.Failed, Failure{Removal: removal, Err: err})
+	case stays != "":
+		r.Kept = append(r.Kept, Kept{Image: removal.Image, Why: stays})
+	default:
+		c.cfg.Log.V(2).Info("Removed image", "image", removal.Name(), "id", removal.ID, "size", removal.Size, "reason", removal.Reason, "why", removal.Why)
+		if removal.Reason != Asked {
+			c.cfg.Meter.ImageCollected(string(removal.Reason), removal.Size)
+		}
+		r.Removed = append(r.Removed, removal)
+		r.Freed += removal.Size
+	}
+}
+
+// missing is how much the disk that was full still needs; what can't be measured
+// any more counts as it was.
+func (c *Collector) missing(f facts) uint64 {
+	var most uint64
+	for _, was := range f.Disks {
+		if !f.Policy.Full(was) {
+			continue
+		}
+		is, err := c.cfg.Measure(was.Path)
+		if err != nil {
+			is = was
+		}
+		most = max(most, f.Policy.Missing(is))
+	}
+	return most
+}
+
+// remove removes an image, unless somebody needs it by now: then it says who. It looks for
+// them when nobody can begin to look for the image any more.
+func (c *Collector) remove(ctx context.Context, i Image) (stays string, err error) {
+	under, holders := c.cfg.Guard.begin(keys(i.ID, i.Tags, i.Digests))
+	if under == nil {
+		return inUseBy(holders), nil
+	}
+	tried := false
+	defer func() { c.cfg.Guard.end(under, tried) }()
+	spec := &runtimeapi.ImageSpec{Image: i.ID}
+	now, err := c.cfg.Runtime.ImageStatus(ctx, spec)
+	if err != nil {
+		return "", err
+	}
+	if now == nil {
+		return "it is gone already", nil
+	}
+	if stays, err = c.whyStays(ctx, now); err != nil || stays != "" {
+		return stays, err
+	}
+	tried = true
+	return "", c.cfg.Runtime.RemoveImage(ctx, spec)
+}
+
+// whyStays says why an image that was to be collected must not be any more; empty if it may.
+func (c *Collector) whyStays(ctx context.Context, i *runtimeapi.Image) (string, error) {
+	if i.GetPinned() {
+		return pinnedByRuntime, nil
+	}
+	uses, err := c.uses(ctx)
+	if err != nil {
+		return "", err
+	}
+	return inUseBy(usersOf(i, uses)), nil
+}
+
+func usersOf(i *runtimeapi.Image, uses []Use) []User {
+	known := keys(i.GetId(), i.GetRepoTags(), i.GetRepoDigests())
+	var users []User
+	read := reading{}
+	for _, use := range uses {
+		if slices.Contains(known, read.key(use.Image)) {
+			users = append(users, use.User)
+		}
+	}
+	return users
+}
+
+// inUseBy is empty for no users.
+func inUseBy(users []User) string {
+	if len(users) == 0 {
+		return ""
+	}
+	return "in use by " + listUsers(users)
+}

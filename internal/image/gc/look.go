@@ -1,0 +1,179 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Statfs measures the file system at a path of this host.
+func Statfs(path string) (Disk, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return Disk{}, fmt.Errorf("measure the file system at %s: %w", path, err)
+	}
+	block := uint64(max(st.Bsize, 0))
+	return Disk{Path: path, Capacity: st.Blocks * block, Available: st.Bavail * block}, nil
+}
+
+// look finds out about all images, and records that. With ErrUsesUnknown it returns what is
+// known, and takes nothing down: an image without users may have some.
+func (c *Collector) look(ctx context.Context) ([]Image, error) {
+	listed, err := c.cfg.Runtime.ListImages(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	listed = slices.DeleteFunc(listed, func(i *runtimeapi.Image) bool { return i.GetId() == "" })
+	uses, unknown := c.uses(ctx)
+	if unknown != nil && !errors.Is(unknown, ErrUsesUnknown) {
+		return nil, unknown
+	}
+	images := make([]Image, len(listed))
+	for n, i := range listed {
+		images[n] = describe(i)
+	}
+	at, read := newIndex(images), reading{}
+	for _, use := range uses {
+		for _, n := range at[read.key(use.Image)] {
+			images[n].Users = append(images[n].Users, use.User)
+		}
+	}
+	if c.cfg.Keep != nil {
+		for name, why := range c.cfg.Keep() {
+			for _, n := range at[key(name)] {
+				images[n].Pinned = why
+			}
+		}
+	}
+	if unknown != nil {
+		c.fillTimes(images, time.Now())
+		return images, unknown
+	}
+	c.remember(images, at)
+	return images, nil
+}
+
+const pinnedByRuntime = "pinned in the runtime"
+
+func describe(i *runtimeapi.Image) Image {
+	out := Image{ID: i.GetId(), Tags: i.GetRepoTags(), Digests: i.GetRepoDigests(), Size: i.GetSize()}
+	if i.GetPinned() {
+		out.Pinned = pinnedByRuntime
+	}
+	return out
+}
+
+// uses are all needs of images: those that pods have, and those of the moment.
+func (c *Collector) uses(ctx context.Context) ([]Use, error) {
+	uses, err := c.cfg.Users.InUse(ctx)
+	if err != nil && !errors.Is(err, ErrUsesUnknown) {
+		return nil, fmt.Errorf("find out which images are in use: %w", err)
+	}
+	return append(slices.Clip(uses), c.cfg.Guard.uses()...), err
+}
+
+// remember records which images there are and which are in use, and fills in since when.
+func (c *Collector) remember(images []Image, at index) {
+	now := time.Now()
+	seen := make([]sighting, len(images))
+	for n := range images {
+		seen[n] = sighting{id: images[n].ID, inUse: len(images[n].Users) > 0}
+	}
+	for k, used := range c.cfg.Guard.takeFound() {
+		for _, n := range at[k] {
+			if used.After(seen[n].used) {
+				seen[n].used = used
+			}
+		}
+	}
+	c.mu.Lock()
+	c.load(now)
+	c.records.see(now, seen)
+	c.mu.Unlock()
+	c.fillTimes(images, now)
+	c.save(now, false)
+}
+
+// fillTimes fills in since when images are known and when they were used.
+func (c *Collector) fillTimes(images []Image, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.load(now)
+	for n := range images {
+		rec := c.records.byID[images[n].ID]
+		images[n].Detected, images[n].Used = rec.Detected, rec.Used
+	}
+}
+
+// load reads the records if that wasn't done yet; the caller holds the lock.
+func (c *Collector) load(now time.Time) {
+	if err := c.records.load(now); err != nil {
+		c.cfg.Log.Error(err, "Images may seem to be in use for less long than they are")
+	}
+}
+
+// save writes the records if that is due; at the end also what may wait otherwise.
+func (c *Collector) save(now time.Time, last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.records.due(now) && !(last && c.records.loaded && c.records.refused == nil && c.records.anyInUse()) {
+		return
+	}
+	if err := c.records.save(now); err != nil {
+		c.cfg.Log.Error(err, "After a restart images may seem older than they are")
+	}
+}
+
+// disks measures the file systems that hold images. The one that holds only what
+// containers write isn't looked at: removing images wouldn't help it (KEP-4191).
+func (c *Collector) disks(ctx context.Context) ([]Disk, error) {
+	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find out where images are kept: %w", err)
+	}
+	var disks []Disk
+	var errs []error
+	seen := map[string]bool{"": true}
+	for _, fs := range info.GetImageFilesystems() {
+		path := fs.GetFsId().GetMountpoint()
+		if seen[path] {
+			continue
+		}
+		seen[path] = true
+		disk, err := c.cfg.Measure(path)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case disk.Capacity == 0:
+			errs = append(errs, &reasonError{reason: pod.ReasonInvalidDiskCapacity, err: fmt.Errorf("invalid capacity 0 on the image file system at %s", path)})
+		default:
+			disks = append(disks, disk)
+		}
+	}
+	if len(disks) == 0 && len(errs) == 0 {
+		errs = append(errs, errors.New("the runtime doesn't say on which file system it keeps images: none can be removed for space"))
+	}
+	return disks, errors.Join(errs...)
+}
+
+// find returns the images that a person means by a name or the beginning of an ID.
+func find(images []Image, name string) []int {
+	if named := newIndex(images)[key(name)]; len(named) > 0 {
+		return named
+	}
+	var begun []int
+	for n := range images {
+		if idPrefix(images[n].ID, strings.ToLower(name)) {
+			begun = append(begun, n)
+		}
+	}
+	return begun
+}

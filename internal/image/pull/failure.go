@@ -1,0 +1,165 @@
+package pull
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// withTag checks the reference and adds the default tag where it has neither tag
+// nor digest. Everything else is left as written: which registry a short name
+// means is the runtime's to know.
+func withTag(image string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", &pod.Failure{
+			Reason:    pod.ReasonInvalidImageName,
+			Message:   fmt.Sprintf("image %q is not a valid reference: %v", image, err),
+			Permanent: true,
+		}
+	}
+	if reference.IsNameOnly(named) {
+		return image + ":latest", nil
+	}
+	return image, nil
+}
+
+// Name is the name by which Progress knows an image that a container's spec has: with its
+// tag, which is latest where it has none.
+func Name(image string) string {
+	if name, err := withTag(image); err == nil {
+		return name
+	}
+	return image
+}
+
+// pullFailure explains why a pull failed, with each of the credentials.
+func pullFailure(name string, attempts []attempt) pod.Failure {
+	f := pod.Failure{Reason: pullReason(attempts[0].err)}
+	var said []string
+	for _, a := range attempts {
+		text := runtimeMessage(a.err)
+		if a.login != nil {
+			text = "with " + a.login.Origin.String() + ": " + text
+		}
+		// A registry may also repeat what it was shown in an earlier attempt.
+		for _, other := range attempts {
+			text = withoutSecrets(text, other.login)
+		}
+		said = append(said, text)
+		if pullReason(a.err) != f.Reason {
+			f.Reason = pod.ReasonErrImagePull
+		}
+	}
+	f.Message = fmt.Sprintf("failed to pull image %q: %s", name, strings.Join(said, "; "))
+	return f
+}
+
+// pullReason is the reason for a failed pull. Runtimes name the special ones at
+// the start of the message (k8s.io/cri-api/pkg/errors).
+func pullReason(err error) pod.Reason {
+	message := runtimeMessage(err)
+	for _, special := range []error{crierrors.ErrRegistryUnavailable, crierrors.ErrSignatureValidationFailed} {
+		if strings.HasPrefix(message, special.Error()) {
+			return pod.Reason(special.Error())
+		}
+	}
+	return pod.ReasonErrImagePull
+}
+
+// runtimeMessage is what the runtime said, without gRPC's wrapping.
+func runtimeMessage(err error) string {
+	var g interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &g) {
+		return g.GRPCStatus().Message()
+	}
+	return err.Error()
+}
+
+// shortest is the length from which on a secret is taken out of a text: to take out one
+// that is shorter would leave nothing to read, and betray it.
+const shortest = 4
+
+// withoutSecrets takes out of a registry's or runtime's words what it shouldn't have repeated.
+func withoutSecrets(text string, c *credentials.Credential) string {
+	if c == nil {
+		return text
+	}
+	basic := base64.StdEncoding.EncodeToString([]byte(c.Username + ":" + c.Password))
+	for _, secret := range []string{basic, c.Password, c.IdentityToken, c.RegistryToken} {
+		if len(secret) >= shortest {
+			text = strings.ReplaceAll(text, secret, "(secret)")
+		}
+	}
+	return text
+}
+
+// unclear reports whether a pull that failed so may go on, or have gone on, in the
+// runtime: its answer, if there was one, didn't get here.
+func unclear(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		return true
+	case codes.Unknown:
+		// Without a status it may not be the runtime's answer. It often is: cri-client takes
+		// this code off.
+		var g interface{ GRPCStatus() *status.Status }
+		return !errors.As(err, &g)
+	default:
+		return false
+	}
+}
+
+func backoffFailure(name string, s backoffState) *pod.Failure {
+	return &pod.Failure{
+		Reason:    pod.ReasonImagePullBackOff,
+		Message:   fmt.Sprintf("Back-off pulling image %q: %s: %s", name, s.Last.Reason, s.Last.Message),
+		NotBefore: s.Until,
+	}
+}
+
+func inspectFailure(name string, err error) *pod.Failure {
+	return &pod.Failure{Reason: pod.ReasonImageInspectError, Message: fmt.Sprintf("can't ask the runtime whether it has image %q: %s", name, runtimeMessage(err))}
+}
+
+func keyringFailure(name string, err error) *pod.Failure {
+	return &pod.Failure{Reason: pod.ReasonErrImagePull, Message: fmt.Sprintf("can't get the credentials for image %q: %s", name, err)}
+}
+
+func neverFailure(name string, present bool) *pod.Failure {
+	f := &pod.Failure{Reason: pod.ReasonErrImageNeverPull}
+	if present {
+		f.Message = fmt.Sprintf("image %q is on this node, but was pulled with credentials that this pod hasn't shown to have, and imagePullPolicy Never forbids to check its own at the registry; "+
+			"give the pod the pull secret that the image was pulled with, or use IfNotPresent", name)
+	} else {
+		f.Message = fmt.Sprintf("image %q is not on this node, and imagePullPolicy Never forbids to pull it; import it, or use IfNotPresent", name)
+	}
+	return f
+}
+
+// hint is what to add to a failure where the image is there all the same.
+func hint(policy v1.PullPolicy) string {
+	if policy == v1.PullAlways {
+		return "; the image is on this node, but imagePullPolicy Always asks its registry each time: IfNotPresent or Never would use it as it is"
+	}
+	return "; the image is on this node, but was pulled with credentials that this pod hasn't shown to have, so that its own are checked at the registry"
+}
+
+// failed is a shared failure with something of one's own at its end, and when it is worth
+// another try.
+func failed(f pod.Failure, more string, until time.Time) *pod.Failure {
+	f.Message += more
+	f.NotBefore = until
+	return &f
+}

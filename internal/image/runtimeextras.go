@@ -1,0 +1,71 @@
+package image
+
+import (
+	"context"
+	"io"
+
+	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+)
+
+// RuntimeExtras is what the embedded runtime does beyond the CRI: Embedded, or NoExtras for any other runtime.
+type RuntimeExtras interface {
+	// Keep returns images that aren't removed, by name, with why.
+	Keep() map[string]string
+	// Archives returns what takes in archives. The error says, for a person, why nothing does.
+	Archives() (Importer, error)
+	// Transfer reports how far the pull of an image is, false if that isn't known.
+	Transfer(ctx context.Context, image string) (pull.Transfer, bool)
+}
+
+// Importer takes in the images of an archive and returns their names.
+type Importer interface {
+	ImportFrom(ctx context.Context, archive io.Reader) ([]string, error)
+}
+
+// Embedded is the runtime that deckhand brings.
+type Embedded struct {
+	Runtime *embedded.Runtime
+	Config  embedded.Config
+}
+
+// Keep returns the images that came with deckhand or that a person has put beside it, and why
+// each stays: with no registry to pull them from, they would be gone for good.
+func (e Embedded) Keep() map[string]string {
+	keep := map[string]string{}
+	for _, name := range e.Runtime.Archived() {
+		keep[name] = "its archive is in the images folder"
+	}
+	keep[e.Config.PauseImage] = "the image of the pods' sandboxes"
+	return keep
+}
+
+// Archives returns the runtime itself.
+func (e Embedded) Archives() (Importer, error) { return e.Runtime, nil }
+
+// Transfer asks containerd how far a pull is.
+func (e Embedded) Transfer(ctx context.Context, name string) (pull.Transfer, bool) {
+	conn, err := embedded.Dial(e.Config)
+	if err != nil {
+		return pull.Transfer{}, false
+	}
+	defer conn.Close()
+	p, known, err := embedded.TransferOf(ctx, conn, name)
+	return pull.Transfer(p), known && err == nil
+}
+
+// NoExtras is for any other runtime, which has the CRI and nothing more.
+type NoExtras struct{}
+
+// Keep returns none: such a runtime pins the images it needs.
+func (NoExtras) Keep() map[string]string { return nil }
+
+// Archives returns ErrUnsupported.
+func (NoExtras) Archives() (Importer, error) {
+	return nil, ErrUnsupported
+}
+
+// Transfer returns false: the CRI doesn't report it.
+func (NoExtras) Transfer(context.Context, string) (pull.Transfer, bool) {
+	return pull.Transfer{}, false
+}

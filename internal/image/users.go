@@ -1,0 +1,66 @@
+package image
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Pods knows the pods of this node.
+type Pods interface {
+	// Wanted lists the pods that should run here. all says that every source has reported.
+	Wanted() (list []*pod.Desired, all bool)
+	// Observed lists what the runtime has of every pod. all says that it has been listed
+	// as a whole.
+	Observed() (list []*pod.Observed, all bool)
+}
+
+// Users knows who needs which image (gc.Users).
+type Users struct{ Pods Pods }
+
+// InUse lists who needs which image: what the runtime has, and what should run.
+func (u Users) InUse(context.Context) (uses []gc.Use, err error) {
+	wanted, all := u.Pods.Wanted()
+	if !all {
+		err = fmt.Errorf("%w: not all sources of pods have reported", gc.ErrUsesUnknown)
+	}
+	observed, all := u.Pods.Observed()
+	if !all {
+		err = fmt.Errorf("%w: the runtime's containers aren't known", gc.ErrUsesUnknown)
+	}
+	for _, o := range observed {
+		for i := range o.Containers {
+			c := &o.Containers[i]
+			user := gc.User{Pod: o.Namespace + "/" + o.Name, Container: c.Name}
+			if c.Ended() {
+				user.How = "ended"
+			}
+			uses = append(uses, gc.Use{Image: c.ImageRef, User: user})
+		}
+	}
+	for _, d := range wanted {
+		uses = append(uses, wantedImages(d.Pod)...)
+	}
+	return uses, err
+}
+
+// wantedImages lists the images that a pod's spec names.
+func wantedImages(p *v1.Pod) []gc.Use {
+	var uses []gc.Use
+	name := p.Namespace + "/" + p.Name
+	for container := range pod.ContainerNames(p) {
+		if c := pod.ContainerNamed(p, container); c != nil {
+			uses = append(uses, gc.Use{Image: c.Image, User: gc.User{Pod: name, Container: container}})
+		}
+	}
+	for i := range p.Spec.Volumes {
+		if source := p.Spec.Volumes[i].Image; source != nil {
+			uses = append(uses, gc.Use{Image: source.Reference, User: gc.User{Pod: name, How: "image volume"}})
+		}
+	}
+	return uses
+}

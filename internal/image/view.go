@@ -1,0 +1,226 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/image/pull"
+)
+
+// progressPeriod is how often a person who waits for a pull is shown how far it is.
+const progressPeriod = 500 * time.Millisecond
+
+// startPatience is how long a person waits for an agent that is just starting.
+const startPatience = 10 * time.Second
+
+// Errors of those who ask for a person, beside those of package imagegc.
+var (
+	// ErrStarting: nobody may ask for images yet.
+	ErrStarting = errors.New("the agent is still starting; `deckhand version` says what it is waiting for")
+	// ErrArchive: what was to be imported can't be.
+	ErrArchive = errors.New("no archive of images")
+	// ErrUnsupported: the runtime takes no archives.
+	ErrUnsupported = errors.New(
+		"only the embedded runtime can be given archives this way; the one in use has a command of its own for it, such as `ctr --namespace k8s.io images import`")
+)
+
+// Image is one image in the runtime's store.
+type Image struct {
+	ID string `json:"id"`
+	// Refs are its names with tags, Digests those with digests.
+	Refs    []string `json:"refs,omitempty"`
+	Digests []string `json:"digests,omitempty"`
+	// Size is in bytes.
+	Size   uint64 `json:"size"`
+	Pinned bool   `json:"pinned,omitempty"`
+	// UsedBy names pods as namespace/name.
+	UsedBy []string `json:"usedBy,omitempty"`
+	// LastUsed is when a pod last needed it, or somebody pulled it by hand; zero if none did
+	// since the agent knows of the image, which is since Detected.
+	LastUsed time.Time `json:"lastUsed,omitzero"`
+	Detected time.Time `json:"detected,omitzero"`
+}
+
+// PullProgress is how far a pull is.
+type PullProgress struct {
+	// Waiting says that it waits for other pulls to end.
+	Waiting bool `json:"waiting,omitempty"`
+	// Since is when the pull was asked for.
+	Since time.Time `json:"since,omitzero"`
+	// Done and Total are bytes, Layers counts the layers that are there and to come; all 0
+	// where the runtime doesn't report it.
+	Done       int64 `json:"done,omitempty"`
+	Total      int64 `json:"total,omitempty"`
+	LayersDone int   `json:"layersDone,omitempty"`
+	Layers     int   `json:"layers,omitempty"`
+}
+
+// RemovedImage is what became of an image that was to be removed.
+type RemovedImage struct {
+	Image Image `json:"image"`
+	// Removed says that it is gone, or would be if this weren't a dry run.
+	Removed bool `json:"removed"`
+	// Why says why it went, or stays.
+	Why string `json:"why,omitempty"`
+}
+
+// ready waits until images may be asked for: commands are answered from the beginning.
+func (in *Images) ready(ctx context.Context) error {
+	patience := time.NewTimer(startPatience)
+	defer patience.Stop()
+	select {
+	case <-in.started:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-patience.C:
+		return ErrStarting
+	}
+}
+
+// List lists the runtime's images, and who uses them.
+func (in *Images) List(ctx context.Context) ([]Image, error) {
+	if err := in.ready(ctx); err != nil {
+		return nil, err
+	}
+	list, err := in.cfg.Collector.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Image, len(list))
+	for i := range list {
+		out[i] = viewOfImage(&list[i])
+	}
+	return out, nil
+}
+
+func viewOfImage(i *gc.Image) Image {
+	v := Image{ID: i.ID, Refs: i.Tags, Digests: i.Digests, Size: i.Size, Pinned: i.Pinned != "", LastUsed: i.Used, Detected: i.Detected}
+	for _, u := range i.Users {
+		if u.Pod != "" {
+			v.UsedBy = append(v.UsedBy, u.Pod)
+		}
+	}
+	slices.Sort(v.UsedBy)
+	v.UsedBy = slices.Compact(v.UsedBy)
+	return v
+}
+
+// Pull fetches an image with the node's own credentials.
+func (in *Images) Pull(ctx context.Context, name string, report func(PullProgress)) (Image, error) {
+	if err := in.ready(ctx); err != nil {
+		return Image{}, err
+	}
+	began := time.Now()
+	done := make(chan struct{})
+	var img pull.Image
+	var err error
+	go func() {
+		defer close(done)
+		img, err = in.Ensure(ctx, pull.Request{Image: name, Policy: v1.PullAlways, Now: true})
+	}()
+	ticker := time.NewTicker(progressPeriod)
+	defer ticker.Stop()
+	for waits := true; waits; {
+		select {
+		case <-done:
+			waits = false
+		case <-ticker.C:
+			report(progressOf(in.cfg.Manager.ProgressOf(ctx, name), began))
+		}
+	}
+	if err != nil {
+		return Image{}, err
+	}
+	in.arrived()
+	// What else there is to know of it isn't worth failing for.
+	list, err := in.List(ctx)
+	if err != nil {
+		in.cfg.Log.Error(err, "Can't list the images after a pull", "image", name)
+	}
+	if at := slices.IndexFunc(list, func(i Image) bool { return i.ID == img.Ref }); at >= 0 {
+		return list[at], nil
+	}
+	return Image{ID: img.Ref, Refs: []string{name}, Size: uint64(max(img.Size, 0))}, nil
+}
+
+// progressOf is how far the pull of an image is that was asked for at that time: of several,
+// with other credentials, the one that is furthest.
+func progressOf(list []pull.Progress, since time.Time) PullProgress {
+	out := PullProgress{Since: since, Waiting: len(list) > 0}
+	for _, p := range list {
+		if p.Position > 0 {
+			continue
+		}
+		out.Waiting = false
+		if t := p.Transfer; t != nil && t.BytesDone >= out.Done {
+			out.Done, out.Total, out.LayersDone, out.Layers = t.BytesDone, t.Bytes, t.LayersDone, t.Layers
+		}
+	}
+	return out
+}
+
+// archiveError is an ErrArchive that says what is wrong, and nothing else.
+type archiveError struct{ error }
+
+func (archiveError) Is(target error) bool { return target == ErrArchive }
+
+func (e archiveError) Unwrap() error { return e.error }
+
+// Import takes in an archive.
+func (in *Images) Import(ctx context.Context, archive io.Reader) ([]string, error) {
+	archives, err := in.cfg.Extras.Archives()
+	if err != nil {
+		return nil, err
+	}
+	if err := in.ready(ctx); err != nil {
+		return nil, err
+	}
+	names, err := archives.ImportFrom(ctx, archive)
+	if err != nil {
+		return nil, archiveError{err}
+	}
+	return names, nil
+}
+
+// Remove removes an image for a person.
+func (in *Images) Remove(ctx context.Context, name string) (RemovedImage, error) {
+	if err := in.ready(ctx); err != nil {
+		return RemovedImage{}, err
+	}
+	img, err := in.cfg.Collector.Remove(ctx, name)
+	if err != nil {
+		return RemovedImage{}, err
+	}
+	in.cfg.Collector.Wake() // so that its records go too
+	return RemovedImage{Image: viewOfImage(&img), Removed: true, Why: string(gc.Asked)}, nil
+}
+
+// Prune removes what nothing uses.
+func (in *Images) Prune(ctx context.Context, dryRun bool) ([]RemovedImage, error) {
+	if err := in.ready(ctx); err != nil {
+		return nil, err
+	}
+	report, err := in.cfg.Collector.Prune(ctx, dryRun)
+	if err != nil {
+		return nil, err
+	}
+	out := []RemovedImage{}
+	for i := range report.Removed {
+		out = append(out, RemovedImage{Image: viewOfImage(&report.Removed[i].Image), Removed: true, Why: report.Removed[i].Why})
+	}
+	for i := range report.Failed {
+		out = append(out, RemovedImage{Image: viewOfImage(&report.Failed[i].Image), Why: fmt.Sprintf("it can't be removed: %v", report.Failed[i].Err)})
+	}
+	for i := range report.Kept {
+		out = append(out, RemovedImage{Image: viewOfImage(&report.Kept[i].Image), Why: report.Kept[i].Why})
+	}
+	return out, nil
+}

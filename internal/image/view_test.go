@@ -1,0 +1,123 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// TestWhileTheAgentStarts: nobody gets at images before their records are read.
+func TestWhileTheAgentStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		images := New(Config{Extras: standalone{}})
+		for name, ask := range map[string]func() error{
+			"list":   func() error { _, err := images.List(t.Context()); return err },
+			"pull":   func() error { _, err := images.Pull(t.Context(), "a:1", func(PullProgress) {}); return err },
+			"import": func() error { _, err := images.Import(t.Context(), strings.NewReader("a:1")); return err },
+			"remove": func() error { _, err := images.Remove(t.Context(), "a:1"); return err },
+			"prune":  func() error { _, err := images.Prune(t.Context(), true); return err },
+		} {
+			began := time.Now()
+			if err := ask(); !errors.Is(err, ErrStarting) || time.Since(began) != startPatience {
+				t.Errorf("%s: %v after %s", name, err, time.Since(began))
+			}
+		}
+		go func() {
+			time.Sleep(startPatience / 2)
+			close(images.started)
+		}()
+		if err := images.ready(t.Context()); err != nil {
+			t.Errorf("an agent that comes up in time: %v", err)
+		}
+	})
+}
+
+// standalone has a runtime that takes archives: their text is the image's name.
+type standalone struct{ NoExtras }
+
+func (s standalone) Archives() (Importer, error) { return s, nil }
+
+func (standalone) ImportFrom(_ context.Context, archive io.Reader) ([]string, error) {
+	name, err := io.ReadAll(archive)
+	if err == nil && len(name) == 0 {
+		err = errors.New("it is empty")
+	}
+	return []string{string(name)}, err
+}
+
+func TestImport(t *testing.T) {
+	r := newRig(t, standalone{})
+	if names, err := r.Import(t.Context(), strings.NewReader("a:1")); err != nil || !slices.Equal(names, []string{"a:1"}) {
+		t.Errorf("got %v, %v", names, err)
+	}
+	if _, err := r.Import(t.Context(), strings.NewReader("")); !errors.Is(err, ErrArchive) || err.Error() != "it is empty" {
+		t.Errorf("a bad archive: %v", err)
+	}
+	// Another runtime refuses at once, though the agent still starts.
+	if _, err := New(Config{Extras: NoExtras{}}).Import(t.Context(), strings.NewReader("a:1")); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("another runtime: %v", err)
+	}
+}
+
+// TestByHand: what a person pulls is there at once, and goes when nothing needs it.
+func TestByHand(t *testing.T) {
+	r := newRig(t, NoExtras{})
+	for _, name := range []string{"r.io/used:1", "r.io/unused:1"} {
+		img, err := r.Pull(t.Context(), name, func(PullProgress) {})
+		if err != nil || !slices.Equal(img.Refs, []string{name}) {
+			t.Fatalf("pulled %+v, %v", img, err)
+		}
+	}
+	if n := len(r.arrived); n != 2 {
+		t.Errorf("pods that wait were told %d times", n)
+	}
+	// Twice, so that it is seen that a pod is named once.
+	r.set(func(r *rig) { r.wanted = []*pod.Desired{{Pod: podOf("web", "r.io/used:1", "r.io/used:1")}} })
+	list, err := r.List(t.Context())
+	if err != nil || len(list) != 2 || list[0].UsedBy != nil || !slices.Equal(list[1].UsedBy, []string{"default/web"}) {
+		t.Errorf("images are %+v, %v", list, err)
+	}
+	if _, err := r.Remove(t.Context(), "r.io/used:1"); !errors.Is(err, gc.ErrKept) {
+		t.Errorf("removing one in use: %v", err)
+	}
+	if _, err := r.Remove(t.Context(), "r.io/other:1"); !errors.Is(err, gc.ErrUnknown) {
+		t.Errorf("removing one that isn't there: %v", err)
+	}
+	for _, dryRun := range []bool{true, false} {
+		done, err := r.Prune(t.Context(), dryRun)
+		if err != nil || len(done) != 2 || !done[0].Removed || done[0].Image.Refs[0] != "r.io/unused:1" || done[1].Removed || done[1].Image.Refs[0] != "r.io/used:1" {
+			t.Errorf("pruning (dry: %t): %+v, %v", dryRun, done, err)
+		}
+	}
+	r.set(func(r *rig) { r.wanted = nil })
+	if done, err := r.Remove(t.Context(), "r.io/used:1"); err != nil || !done.Removed {
+		t.Errorf("removing one that nothing needs: %+v, %v", done, err)
+	}
+	if list, err := r.List(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("left are %+v, %v", list, err)
+	}
+}
+
+// TestUsesUnknown: what would need to know all pods is refused while they aren't known.
+func TestUsesUnknown(t *testing.T) {
+	r := newRig(t, NoExtras{})
+	r.set(func(r *rig) { r.silent = true })
+	if _, err := r.Prune(t.Context(), true); !errors.Is(err, gc.ErrUsesUnknown) {
+		t.Errorf("pruning: %v", err)
+	}
+	r.runtime.Images.Add("r.io/a:1", false)
+	if _, err := r.Remove(t.Context(), "r.io/a:1"); !errors.Is(err, gc.ErrUsesUnknown) {
+		t.Errorf("removing: %v", err)
+	}
+	if list, err := r.List(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("listing: %+v, %v", list, err)
+	}
+}

@@ -1,0 +1,83 @@
+// Package buildinfo says which deckhand this is: its version, the commit that it was built
+// from, and the Kubernetes release whose kubelet it takes the place of.
+package buildinfo
+
+import (
+	"runtime"
+	"runtime/debug"
+	"time"
+)
+
+// version is set by the Makefile:
+// -ldflags "-X github.com/deckhand-node/deckhand/internal/kit/buildinfo.version=v0.1.0".
+var version string
+
+// Kubernetes is the version of the kubelet that this build takes the place of: that of the
+// Kubernetes libraries it is built with.
+const Kubernetes = "v1.36.3"
+
+// Info describes a build.
+type Info struct {
+	// Version is a release such as "v0.1.0", or "devel".
+	Version string `json:"version"`
+	// Commit is the revision it was built from, with "+dirty" where the tree had
+	// changes; empty if the build didn't record it.
+	Commit string `json:"commit,omitempty"`
+	// Time is when that revision was committed; zero if the build didn't record it.
+	Time time.Time `json:"time,omitzero"`
+	// Go is the toolchain, such as "go1.26.0".
+	Go string `json:"go"`
+	// Platform is GOOS/GOARCH.
+	Platform string `json:"platform"`
+}
+
+// Get returns what the running binary was built from.
+func Get() Info {
+	info := Info{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	build, ok := debug.ReadBuildInfo()
+	if ok {
+		info.Commit, info.Time = commit(build.Settings), committed(build.Settings)
+		if info.Version == "" && build.Main.Version != "(devel)" {
+			info.Version = build.Main.Version
+		}
+	}
+	if info.Version == "" {
+		info.Version = "devel"
+	}
+	return info
+}
+
+// String is the one-line form, as `deckhand version` prints it.
+func (i Info) String() string {
+	s := i.Version
+	if i.Commit != "" {
+		s += " (" + i.Commit + ")"
+	}
+	return s + " " + i.Go + " " + i.Platform
+}
+
+func commit(settings []debug.BuildSetting) string {
+	var revision, dirty string
+	for _, s := range settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+dirty"
+		}
+	}
+	if revision == "" {
+		return ""
+	}
+	return revision + dirty
+}
+
+func committed(settings []debug.BuildSetting) time.Time {
+	for _, s := range settings {
+		if s.Key == "vcs.time" {
+			t, _ := time.Parse(time.RFC3339, s.Value) // zero if it isn't one
+			return t
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,137 @@
+package filewatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+const (
+	// settle is for how long nothing must have changed before a change is reported.
+	settle = 250 * time.Millisecond
+	// settleAtMost is how long it takes until changes are reported where they don't end, unless it
+	// shows that a file is half written.
+	settleAtMost = 5 * time.Second
+)
+
+// Settled reports when files or folders may have changed, and the changes are over.
+type Settled struct {
+	paths   []string
+	counts  func(name string) bool
+	advice  string
+	log     logr.Logger
+	changed wake.Slot
+	settle  time.Duration
+	// failed is the last error that was logged, awaited the file whose writer was logged.
+	// Only Run uses them.
+	failed, awaited string
+}
+
+// NewSettled watches these paths, whether there is anything at them or not. At a folder, the files in it
+// and in the folders below are watched; counts says by the name which of them are read.
+// advice is what a person can do where not all changes are noticed.
+func NewSettled(paths []string, counts func(name string) bool, advice string, log logr.Logger) *Settled {
+	return &Settled{paths: slices.Clone(paths), counts: counts, advice: advice, log: log, changed: wake.NewSlot(), settle: settle}
+}
+
+// Changed returns a channel that gets a value, without data, when something may have
+// changed: once when watching begins, for what happened before, and then each time
+// when changes have settled. Who reads the files after that misses nothing.
+//
+// What is being written hasn't settled, however long that takes: the beginning of a file may
+// pass for a whole one. Only a file system that can't tell who writes (NFS, say) leaves
+// it at a quarter of a second without changes.
+func (s *Settled) Changed() <-chan struct{} { return s.changed }
+
+// Run watches until ctx ends; the error is nil then. Any other error says why nothing
+// is reported any more.
+func (s *Settled) Run(ctx context.Context) error {
+	for i, path := range s.paths {
+		var err error
+		if s.paths[i], err = filepath.Abs(path); err != nil {
+			return fmt.Errorf("can't watch %s for changes: %w", path, err)
+		}
+	}
+	watcher, err := Open(func(t Trail) {
+		for _, path := range s.paths {
+			t.Tree(path, s.counts)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	return s.listen(ctx, watcher.Events(), func() { s.arm(watcher) }, watcher.unfinished)
+}
+
+// listen reports changes that settled. arm has to be called to notice changes in what
+// is at the paths by now. unfinished returns a file that is being written, if there is one.
+func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), unfinished func() string) error {
+	burst := burst{settle: s.settle}
+	arm()
+	if unfinished() == "" {
+		s.changed.Wake()
+	} else {
+		burst.add(time.Now())
+	}
+	for {
+		var settled <-chan time.Time
+		if due := burst.due(); !due.IsZero() {
+			settled = time.After(time.Until(due))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case event, ok := <-events:
+			if !ok {
+				return errors.New("can't watch files for changes any more: the kernel's events have ended")
+			}
+			s.log.V(4).Info("Something happened to the watched files", "path", filepath.Join(event.Dir, event.Name), "event", event.Op.String())
+			if event.Op == Rescan {
+				arm()
+			}
+		case <-settled:
+			// What came into being since the last event is watched before it is reported, so
+			// that whatever happens after it was read is reported, too.
+			arm()
+			if file := unfinished(); file != "" {
+				burst.hold(time.Now())
+				s.logAwaited(file)
+				continue
+			}
+			burst.over()
+			s.awaited = ""
+			s.changed.Wake()
+			continue
+		}
+		burst.add(time.Now())
+	}
+}
+
+// logAwaited logs once each file that somebody is writing.
+func (s *Settled) logAwaited(file string) {
+	if file != s.awaited {
+		s.awaited = file
+		s.log.V(2).Info("A file is being written; it is read when its writer has closed it", "file", file)
+	}
+}
+
+// arm has the kernel report all that leads to what is at the paths now.
+func (s *Settled) arm(watcher *Watcher) {
+	err := watcher.Arm()
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if err != nil && text != s.failed {
+		s.log.Error(err, "Not all changes will be noticed; "+s.advice)
+	}
+	s.failed = text
+}

@@ -1,0 +1,183 @@
+package filewatch
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// What is asked of a folder on the way, of a folder at the end of one, and of a file.
+	leadMask   = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE
+	folderMask = leadMask | fileMask
+	fileMask   = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
+	// selfMask is asked of each, and endMask what reports that it isn't there any more.
+	selfMask = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+	endMask  = selfMask | unix.IN_UNMOUNT | unix.IN_IGNORED
+)
+
+// maxLinks is how many links the kernel follows on one path (path_resolution(7)).
+const maxLinks = 40
+
+// Trail is what has to be watched, by path, to know all that happens at the ends of some paths.
+type Trail map[string]*spot
+
+// spot is one folder or file on a trail.
+type spot struct {
+	path string
+	// names in a folder lead on, files are files at the end of a path, if they are there.
+	names, files map[string]bool
+	// counts says which names count in a folder at the end of a path; nil for a folder that
+	// is only on the way. deep says that the folders in it are on the trail as well.
+	counts func(name string) bool
+	deep   bool
+	// file says that it is a file at the end: what is done to it by another path (a hard link, a bind
+	// mount) shows only there.
+	file bool
+}
+
+// Folder adds a folder, which is watched as long as it is there: nothing on its path is.
+func (t Trail) Folder(dir string) { t.at(dir).counts = everyName }
+
+// Path adds all that leads to the file or folder at an absolute path. Of a folder every name counts.
+func (t Trail) Path(path string) {
+	if dir := t.follow(path); dir != "" {
+		t.Folder(dir)
+	}
+}
+
+// Tree adds all that leads to the file or folder at an absolute path, and what is in the folder and in
+// those below it, links to files among it. counts says by the name which files count.
+func (t Trail) Tree(path string, counts func(name string) bool) {
+	if dir := t.follow(path); dir != "" {
+		t.folder(dir, counts)
+	}
+}
+
+func everyName(string) bool { return true }
+
+func (t Trail) at(path string) *spot {
+	s := t[path]
+	if s == nil {
+		s = &spot{path: path, names: map[string]bool{}, files: map[string]bool{}}
+		t[path] = s
+	}
+	return s
+}
+
+// follow goes a path name by name, and through links, as the kernel does, to where
+// it ends or there is nothing (yet). If it ends at a folder, that is returned.
+func (t Trail) follow(path string) (folder string) {
+	at, rest, links := "/", names(path), 0
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		switch name {
+		case ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(next)
+		switch {
+		case err == nil && info.IsDir():
+			t.at(at).names[name] = true
+			at = next
+		case err == nil && info.Mode()&os.ModeSymlink != 0:
+			t.at(at).names[name] = true
+			target, err := os.Readlink(next)
+			if links++; err != nil || links > maxLinks {
+				return ""
+			}
+			if filepath.IsAbs(target) {
+				at = "/"
+			}
+			rest = append(names(target), rest...)
+		case len(rest) > 0:
+			t.at(at).names[name] = true
+			return ""
+		default:
+			t.at(at).files[name] = true
+			if err == nil {
+				t.at(next).file = true
+			}
+			return ""
+		}
+	}
+	return at
+}
+
+// names are the names in a path. It isn't cleaned: behind a link, ".." isn't the
+// folder that the link is in.
+func names(path string) []string {
+	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+}
+
+// folder adds a folder that was followed, and the files in it that count. Links to other
+// folders aren't gone into: they may lead anywhere.
+func (t Trail) folder(dir string, counts func(name string) bool) {
+	s := t.at(dir)
+	s.counts, s.deep = counts, true
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // it was removed, and the folder above reports that
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case e.IsDir():
+			t.folder(path, counts)
+		case counts(e.Name()):
+			t.follow(path)
+		}
+	}
+}
+
+func (t Trail) equal(other Trail) bool {
+	return maps.EqualFunc(t, other, func(a, b *spot) bool {
+		return a.file == b.file && a.deep == b.deep && (a.counts == nil) == (b.counts == nil) &&
+			maps.Equal(a.names, b.names) && maps.Equal(a.files, b.files)
+	})
+}
+
+func (s *spot) mask() uint32 {
+	switch {
+	case s.file:
+		return fileMask | selfMask
+	case s.counts != nil || len(s.files) > 0:
+		return folderMask | selfMask | unix.IN_ONLYDIR
+	}
+	return leadMask | selfMask | unix.IN_ONLYDIR
+}
+
+// event says what the kernel's event at this spot means, and whether it means anything.
+func (s *spot) event(mask uint32, name string) (Event, bool) {
+	dir, isDir := s.path, mask&unix.IN_ISDIR != 0
+	switch {
+	case mask&endMask != 0:
+		return Event{Dir: dir, Op: Rescan}, true
+	case s.file:
+		dir, name = filepath.Split(s.path)
+	case name == "":
+		return Event{}, false // the folder's own attributes
+	case s.names[name], s.files[name] && isDir, s.deep && isDir:
+		return Event{dir, name, Rescan}, mask&leadMask != 0
+	case !s.files[name] && (s.counts == nil || !s.counts(name)):
+		return Event{}, false
+	}
+	switch {
+	case mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0:
+		return Event{dir, name, Done}, true
+	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
+		return Event{dir, name, Gone}, true
+	case mask&unix.IN_ATTRIB != 0:
+		return Event{dir, name, Touched}, true
+	default:
+		return Event{dir, name, Writing}, true
+	}
+}

@@ -1,0 +1,198 @@
+// Package filewatch reports what happens to files and folders, by Linux's inotify(7), whether
+// they exist yet or not, and however they are replaced: by a rename, or by a link anywhere on
+// their path that leads elsewhere, as in mounted ConfigMaps. At rest it costs nothing.
+//
+// A Watcher reports each event. Settled reports, without data, when a burst of changes is
+// over and nobody writes to the files any more.
+//
+// The kernel's interface is used directly rather than through a portable library: those hide
+// IN_CLOSE_WRITE, the one event that distinguishes a finished file from one that is still being
+// written, and have every write in every folder on the way to a file reported.
+//
+// Package lockfile has an inotify instance of its own: it asks who opens and closes one open
+// file, wherever that is by now, in step with its own flock(2).
+package filewatch
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Op is what happened to a name.
+type Op int
+
+const (
+	// Done: the file was closed after writing, or moved into place: it is whole.
+	Done Op = iota
+	// Writing: the file was created or written to, and may be half there.
+	Writing
+	// Touched: something about the file changed, such as its mode; it says
+	// nothing about whether the file is whole.
+	Touched
+	// Gone: the name was removed or moved away.
+	Gone
+	// Rescan: arm the watcher and look at everything again. Events were lost, or what
+	// leads to the paths, or a folder, came, went or was replaced.
+	Rescan
+)
+
+func (o Op) String() string {
+	return [...]string{"done", "writing", "touched", "gone", "rescan"}[o]
+}
+
+// Event is one change. Name is the file's name in the folder Dir; with Rescan, either may be empty.
+type Event struct {
+	Dir, Name string
+	Op        Op
+}
+
+// Watcher watches paths. Its methods may be called concurrently.
+type Watcher struct {
+	lead   func(Trail)
+	file   *os.File
+	events chan Event
+	stop   chan struct{}
+	done   chan struct{}
+
+	mu sync.Mutex
+	// trail is what is watched, spots the same by watch descriptor: two paths may lead to one file.
+	trail Trail
+	spots map[int32][]*spot
+}
+
+// Open returns a watcher, which watches nothing until Arm is called. lead puts onto a trail
+// what is to be watched; Arm calls it each time. The watcher has a goroutine, which ends with Close.
+func Open(lead func(Trail)) (*Watcher, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("can't watch files for changes: inotify_init: %w", advised(err))
+	}
+	w := &Watcher{
+		lead:   lead,
+		file:   os.NewFile(uintptr(fd), "inotify"),
+		events: make(chan Event),
+		stop:   make(chan struct{}),
+		done:   make(chan struct{}),
+	}
+	go w.read()
+	return w, nil
+}
+
+// Events returns the channel of changes. It is closed if watching broke down for
+// good, and by Close.
+func (w *Watcher) Events() <-chan Event { return w.events }
+
+// Close ends watching and waits for the watcher's goroutine. It may be called once.
+func (w *Watcher) Close() error {
+	close(w.stop)
+	err := w.file.Close()
+	<-w.done
+	return err
+}
+
+// Arm has the kernel report all that is on the trail now, and of nothing else. It is to be
+// called before the files are read, and again after a Rescan, so that nothing happens unseen
+// between the two. The error says what isn't watched.
+func (w *Watcher) Arm() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	const most = 4 // a trail that changes faster is reported by its events
+	added := map[int32]bool{}
+	next, err := w.follow(), error(nil)
+	for range most {
+		err = w.watch(next, added)
+		// What changed before it was watched is on another trail.
+		again := w.follow()
+		if again.equal(next) {
+			break
+		}
+		next = again
+	}
+	for wd := range added {
+		if w.spots[wd] == nil {
+			w.remove(wd)
+		}
+	}
+	return err
+}
+
+func (w *Watcher) follow() Trail {
+	t := Trail{}
+	w.lead(t)
+	return t
+}
+
+// watch adds watches for a trail. added takes down all watches there are.
+func (w *Watcher) watch(next Trail, added map[int32]bool) error {
+	for wd := range w.spots {
+		added[wd] = true
+	}
+	w.trail, w.spots = next, make(map[int32][]*spot, len(next))
+	var errs []error
+	// In this order, what replaces a folder before it is watched itself is reported by the one above.
+	for _, path := range slices.Sorted(maps.Keys(next)) {
+		// The same file gives the same descriptor again; one in its place gives another.
+		wd, err := w.add(path, next[path].mask()|unix.IN_MASK_ADD)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("can't watch %s for changes: %w", path, advised(err)))
+			continue
+		}
+		w.spots[wd] = append(w.spots[wd], next[path])
+	}
+	return errors.Join(errs...)
+}
+
+func (w *Watcher) add(path string, mask uint32) (wd int32, err error) {
+	conn, err := w.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var addErr error
+	err = conn.Control(func(fd uintptr) {
+		var n int
+		n, addErr = unix.InotifyAddWatch(int(fd), path, mask)
+		wd = int32(n)
+	})
+	return wd, errors.Join(err, addErr)
+}
+
+// remove ends a watch. That it ended on its own already, with its file, is fine.
+func (w *Watcher) remove(wd int32) {
+	conn, err := w.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Control(func(fd uintptr) {
+		_, _ = unix.InotifyRmWatch(int(fd), uint32(wd))
+	})
+}
+
+// unfinished returns a file at the end of the trail that somebody has open for writing; "" if
+// there is none.
+func (w *Watcher) unfinished() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for path, s := range w.trail {
+		if s.file && isWritten(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// advised adds to an error what a person can do about used-up inotify limits.
+func advised(err error) error {
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		return fmt.Errorf("%w; raise sysctl fs.inotify.max_user_instances (or the limit of open files)", err)
+	case errors.Is(err, unix.ENOSPC):
+		return fmt.Errorf("%w; raise sysctl fs.inotify.max_user_watches", err)
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package logging
+
+import (
+	"io"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2/textlogger"
+)
+
+// newText makes a logger in klog's format.
+func newText(w io.Writer) (logr.Logger, level) {
+	l := &textLevel{}
+	writer := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w)))
+	return logr.New(&textSink{level: l, LogSink: writer.WithCallDepth(1).GetSink()}), l
+}
+
+// textLevel is the threshold of a text logger and of all that were derived from it.
+//
+// textlogger's own can be changed, too, but only one half after the other, and for a moment
+// nothing passes it. So each of them is left as it was made, and they are swapped.
+type textLevel struct{ now atomic.Pointer[textThreshold] }
+
+type textThreshold struct {
+	verbosity int
+	// files knows the verbosities of files; nil if there are none.
+	files logr.LogSink
+}
+
+func (l *textLevel) set(t threshold) {
+	next := &textThreshold{verbosity: int(t.verbosity)}
+	if t.vmodule != "" {
+		c := textlogger.NewConfig()
+		_ = c.VModule().Set(t.vmodule) // it was checked
+		next.files = textlogger.NewLogger(c).WithCallDepth(1).GetSink()
+	}
+	l.now.Store(next)
+}
+
+// textSink writes with textlogger what the level lets through.
+type textSink struct {
+	// It writes whatever it is given, and takes its caller's caller for the one who logs.
+	logr.LogSink
+	level *textLevel
+	// depth is how many callers more there are between.
+	depth int
+}
+
+// Init has nothing to do: textlogger has configured its sinks the same way.
+func (s *textSink) Init(logr.RuntimeInfo) {}
+
+// Enabled is called for every line, also where it isn't logged.
+func (s *textSink) Enabled(level int) bool {
+	t := s.level.now.Load()
+	if level <= t.verbosity {
+		return true
+	}
+	if t.files == nil {
+		return false
+	}
+	files := t.files
+	if s.depth > 0 {
+		files = deeper(files, s.depth)
+	}
+	return files.Enabled(level)
+}
+
+func (s *textSink) Info(level int, msg string, kv ...any) { s.LogSink.Info(level, msg, kv...) }
+
+func (s *textSink) Error(err error, msg string, kv ...any) { s.LogSink.Error(err, msg, kv...) }
+
+func (s *textSink) WithValues(kv ...any) logr.LogSink {
+	return &textSink{s.LogSink.WithValues(kv...), s.level, s.depth}
+}
+
+func (s *textSink) WithName(name string) logr.LogSink {
+	return &textSink{s.LogSink.WithName(name), s.level, s.depth}
+}
+
+func (s *textSink) WithCallDepth(depth int) logr.LogSink {
+	return &textSink{deeper(s.LogSink, depth), s.level, s.depth + depth}
+}
+
+// deeper returns a sink for one who logs through so many callers more.
+func deeper(s logr.LogSink, callers int) logr.LogSink {
+	if d, ok := s.(logr.CallDepthLogSink); ok {
+		return d.WithCallDepth(callers)
+	}
+	return s
+}

@@ -1,0 +1,85 @@
+// Package mounts reads the mount table below a folder, takes mounts off without following
+// links, and mounts tmpfs file systems, which never go to swap where the kernel can do that.
+package mounts
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+)
+
+// Entry is a row of the mount table (proc_pid_mountinfo(5)).
+type Entry struct {
+	// Point is where it is mounted, as a path without links.
+	Point string
+	// ID is its number, and Parent that of the mount it is mounted on. Of two that are mounted
+	// at one place, the upper has the lower one as its parent.
+	ID, Parent uint64
+	// Major and Minor are the device's, which is st_dev of what is in the mount.
+	Major, Minor int
+	// FSType is the kind of file system ("ext4", "fuse.sshfs"), and Source what it calls its device.
+	FSType, Source string
+	// Root is the folder or file of the file system that is seen at Point: "/", or
+	// something below for a bind mount.
+	Root string
+	// ReadOnly says that nothing can be written through this mount.
+	ReadOnly bool
+}
+
+// List returns what is mounted at prefix and below, which is a path without links, in the
+// order in which it can be taken off: what is deeper comes first, and of several at one
+// place the topmost. Mounts that another one hides are in it as well; they can't be
+// taken off before that one.
+func List(prefix string) ([]Entry, error) {
+	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(prefix))
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	list := make([]Entry, len(infos))
+	parents := make(map[uint64]uint64, len(infos))
+	for i, info := range infos {
+		list[i] = Entry{
+			Point: info.Mountpoint, ID: uint64(info.ID), Parent: uint64(info.Parent),
+			Major: info.Major, Minor: info.Minor,
+			FSType: info.FSType, Source: info.Source, Root: info.Root,
+			ReadOnly: readOnly(info.Options) || readOnly(info.VFSOptions),
+		}
+		parents[list[i].ID] = list[i].Parent
+	}
+	slices.SortStableFunc(list, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(len(b.Point), len(a.Point)), cmp.Compare(height(parents, b.ID), height(parents, a.ID)))
+	})
+	return list, nil
+}
+
+// height is how many mounts of the list are below this one.
+func height(parents map[uint64]uint64, id uint64) int {
+	n := 0
+	for parent, ok := parents[id]; ok && parent != id && n < len(parents); parent, ok = parents[id] {
+		id = parent
+		n++
+	}
+	return n
+}
+
+func readOnly(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
+
+// Unmount takes the topmost mount off name in the open folder parent. flags are those of
+// umount2(2); a link called name is never followed. EINVAL says that nothing is mounted there, EBUSY
+// that it is in use. It waits for as long as the file system lets it.
+func Unmount(parent *os.File, name string, flags int) error {
+	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
+		return fmt.Errorf("unmount %q: %w", name, unix.EINVAL)
+	}
+	if err := unix.Unmount(safeopen.Path(parent)+"/"+name, flags|unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("unmount %q: %w", name, err)
+	}
+	return nil
+}

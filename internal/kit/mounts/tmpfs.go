@@ -1,0 +1,114 @@
+package mounts
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotMounted says that a folder isn't there or that no tmpfs is mounted at it: after
+// a reboot the folder is there, and the mount isn't.
+var ErrNotMounted = errors.New("no tmpfs is mounted there")
+
+// TmpfsOptions is how a tmpfs is mounted.
+type TmpfsOptions struct {
+	// Mode is that of its top folder: permission bits, set-group-ID and sticky bit.
+	Mode uint32
+	// GID is the group of the top folder; nil for root's.
+	GID *int
+	// Size is how many bytes it holds, rounded up to pages; 0 for the kernel's default (half of the memory).
+	Size int64
+}
+
+// MountTmpfs mounts an empty tmpfs at dir, whose parents are trusted and are made where they
+// are missing. It never goes to swap, where the kernel can do that (Linux 6.4). One that
+// is mounted there already stays as it is, whatever its options are.
+func MountTmpfs(dir string, o TmpfsOptions) error {
+	parent := filepath.Dir(dir)
+	if err := os.MkdirAll(parent, 0o750); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	f, err := open(dir, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	mounted, err := isTop(parent, f)
+	if mounted || err != nil {
+		return err
+	}
+	options := fmt.Sprintf("mode=%o", o.Mode)
+	if o.GID != nil {
+		options += fmt.Sprintf(",gid=%d", *o.GID)
+	}
+	if o.Size > 0 {
+		options += fmt.Sprintf(",size=%d", o.Size)
+	}
+	// By its descriptor the folder that was looked at is the one that is mounted at.
+	at := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	err = unix.Mount("tmpfs", at, "tmpfs", 0, options+",noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("tmpfs", at, "tmpfs", 0, options)
+	}
+	if err != nil {
+		return fmt.Errorf("mount a tmpfs (%s) at %s: %w", options, dir, err)
+	}
+	return nil
+}
+
+// OpenTmpfs opens the top folder of the tmpfs that is mounted at dir. What is written below
+// this descriptor is in memory, whatever happens to dir meanwhile. It fails with
+// ErrNotMounted if there is none.
+func OpenTmpfs(dir string) (*os.File, error) {
+	f, err := open(dir, unix.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", dir, ErrNotMounted)
+	}
+	if err != nil {
+		return nil, err
+	}
+	mounted, err := isTop(filepath.Dir(dir), f)
+	if err == nil && !mounted {
+		err = fmt.Errorf("%s: %w", dir, ErrNotMounted)
+	}
+	if err != nil {
+		_ = f.Close() // it was only looked at
+		return nil, err
+	}
+	return f, nil
+}
+
+// open opens a folder and follows no link to it.
+func open(dir string, flags int) (*os.File, error) {
+	return os.OpenFile(dir, flags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+// isTop reports whether f, which was opened in the folder parent, is the top of a tmpfs. Every
+// tmpfs has a device number of its own. Something else that is mounted there is an error.
+func isTop(parent string, f *os.File) (bool, error) {
+	var above, here unix.Stat_t
+	if err := unix.Stat(parent, &above); err != nil {
+		return false, &fs.PathError{Op: "stat", Path: parent, Err: err}
+	}
+	if err := unix.Fstat(int(f.Fd()), &here); err != nil {
+		return false, &fs.PathError{Op: "stat", Path: f.Name(), Err: err}
+	}
+	if above.Dev == here.Dev {
+		return false, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return false, &fs.PathError{Op: "statfs", Path: f.Name(), Err: err}
+	}
+	if st.Type != unix.TMPFS_MAGIC {
+		return false, fmt.Errorf("%s: something is mounted there that is no tmpfs (type %#x): unmount it", f.Name(), st.Type)
+	}
+	return true, nil
+}

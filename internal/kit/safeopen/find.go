@@ -1,0 +1,67 @@
+package safeopen
+
+import (
+	"errors"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernelWalks reports whether there is an openat2 that may be called. It is asked once:
+// neither the kernel nor a filter that is in force changes.
+var kernelWalks = sync.OnceValue(func() bool {
+	fd, err := retry(func() (int, error) {
+		return unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
+	})
+	if err != nil {
+		// ENOSYS from an old kernel or a filter, EPERM from an old container runtime's
+		// filter. Whatever else it is: walking here is as good.
+		return false
+	}
+	_ = unix.Close(fd) // nothing was written
+	return true
+})
+
+// find finds path below root with O_PATH, so without opening what is there.
+func find(root *os.File, path string, r rules) (*os.File, error) {
+	fd, err := -1, error(unix.EAGAIN)
+	if kernelWalks() {
+		fd, err = ask(int(root.Fd()), path, r)
+	}
+	// Renaming and mounting anywhere on the node disturb the kernel on its way up
+	// (".."), and somebody may do nothing else. Walking here isn't disturbed by it.
+	if errors.Is(err, unix.EAGAIN) {
+		fd, err = walk(int(root.Fd()), path, r)
+	}
+	if err != nil {
+		return nil, failed(path, err, r)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// ask has the kernel walk.
+func ask(root int, path string, r rules) (fd int, err error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	if r.directory {
+		how.Flags |= unix.O_DIRECTORY
+	}
+	if r.nofollow {
+		how.Flags |= unix.O_NOFOLLOW
+	}
+	if !r.links {
+		how.Resolve |= unix.RESOLVE_NO_SYMLINKS
+	}
+	if !r.mounts {
+		how.Resolve |= unix.RESOLVE_NO_XDEV
+	}
+	for range attempts {
+		if fd, err = unix.Openat2(root, path, &how); err != unix.EAGAIN && err != unix.EINTR {
+			break
+		}
+	}
+	return fd, err
+}

@@ -1,0 +1,237 @@
+// Package safeopen opens files below a folder that pods can write to, without ever leaving that
+// folder: a pod may replace any folder with a link, and back, while a path is being walked.
+//
+// The kernel walks the path (openat2 with RESOLVE_BENEATH, Linux 5.6). Where it can't, or a
+// seccomp filter forbids it, the path is walked here, one open folder at a time, with the same
+// result.
+//
+// Opening a device may act on it, and opening a FIFO waits for its other end. So only files and
+// folders are opened; anything else can be had with O_PATH alone. The folder itself is given as
+// an open file; it and the way to it are trusted. Everything is safe for concurrent use.
+package safeopen
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrEscapes is in the error of every path that is refused, and not just missing: it leads
+// out of the folder, through /proc, round in circles, over a link where none may be, or
+// into another mount where that is ruled out.
+var ErrEscapes = errors.New("leads out of the folder")
+
+// ErrSpecial is in the error for a device, a FIFO or a socket, which are never opened.
+var ErrSpecial = errors.New("it is neither a file nor a folder, so it is not opened")
+
+// attempts is how often something is tried that changes elsewhere disturb. A pod could
+// disturb it for ever.
+const attempts = 128
+
+// rules say how narrow the way is.
+type rules struct {
+	// links is whether links are followed, as long as they stay below the folder.
+	links bool
+	// mounts is whether other mounts below the folder are entered.
+	mounts bool
+	// directory and nofollow are O_DIRECTORY and O_NOFOLLOW: about the end of the path.
+	directory, nofollow bool
+}
+
+func rulesOf(flags int, links, mounts bool) rules {
+	return rules{links: links, mounts: mounts, directory: flags&unix.O_DIRECTORY != 0, nofollow: flags&unix.O_NOFOLLOW != 0}
+}
+
+// Open opens path below root; "." is root itself. Links are followed as long as they stay
+// below root, where absolute ones never are; what is mounted there is entered. flags and
+// perm are those of open(2), perm subject to the umask.
+//
+// Opening waits for nobody: while a process has a lease on the file it fails with
+// EAGAIN. Errors quote path, which a pod
+// may have chosen, and don't say what root is called.
+func Open(root *os.File, path string, flags int, perm uint32) (*os.File, error) {
+	return open(root, path, flags, perm, rulesOf(flags, true, true))
+}
+
+// OpenNoLinks is Open that follows no link at all; with O_PATH and O_NOFOLLOW the path may
+// end with one, which is what is opened then. The path may be longer than the kernel takes
+// at once.
+func OpenNoLinks(root *os.File, path string, flags int, perm uint32) (*os.File, error) {
+	at, path, err := closer(root, path)
+	if err != nil {
+		return nil, err
+	}
+	if at != root {
+		defer at.Close()
+	}
+	return open(at, path, flags, perm, rulesOf(flags, false, true))
+}
+
+// OpenSameMount is Open that enters no other mount.
+func OpenSameMount(root *os.File, path string, flags int, perm uint32) (*os.File, error) {
+	return open(root, path, flags, perm, rulesOf(flags, true, false))
+}
+
+// Enter opens the folder called name in root for reading. It follows no link and enters no
+// other mount, for which the error is EXDEV beside ErrEscapes.
+func Enter(root *os.File, name string) (*os.File, error) {
+	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
+		return nil, failed(name, unix.EINVAL, rules{})
+	}
+	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
+	return open(root, name, flags, 0, rulesOf(flags, false, false))
+}
+
+// Reopen opens for real what was found with O_PATH. Links are never opened, nor is
+// anything but a file or folder (ErrSpecial). Of flags, those that make a file are ignored.
+func Reopen(found *os.File, flags int) (*os.File, error) {
+	return reopen(found, found.Name(), flags)
+}
+
+// Path names an open file so that the kernel goes straight to it, wherever it may have been
+// moved to. It is good for as long as the file is open.
+func Path(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+func open(root *os.File, path string, flags int, perm uint32, r rules) (*os.File, error) {
+	for range attempts {
+		found, err := find(root, path, r)
+		if flags&unix.O_CREAT != 0 && errors.Is(err, unix.ENOENT) {
+			f, err := create(root, path, flags, perm, r)
+			if errors.Is(err, unix.EEXIST) {
+				continue // since just now; or it is a link that leads nowhere
+			}
+			return f, err
+		}
+		if err != nil || flags&unix.O_PATH != 0 {
+			return found, err
+		}
+		defer found.Close()
+		if flags&(unix.O_CREAT|unix.O_EXCL) == unix.O_CREAT|unix.O_EXCL {
+			return nil, failed(path, unix.EEXIST, r)
+		}
+		return reopen(found, path, flags)
+	}
+	return nil, failed(path, unix.ENOENT, r)
+}
+
+// create makes a file that isn't there. The last element of path is never followed.
+func create(root *os.File, path string, flags int, perm uint32, r rules) (*os.File, error) {
+	dir, name := ".", path
+	if slash := strings.LastIndexByte(path, '/'); slash >= 0 {
+		dir, name = path[:slash+1], path[slash+1:]
+	}
+	if name == "" || name == "." || name == ".." {
+		return nil, failed(path, unix.EISDIR, r)
+	}
+	parent, err := find(root, dir, rules{links: r.links, mounts: r.mounts, directory: true})
+	if err != nil {
+		return nil, err
+	}
+	defer parent.Close()
+	flags &^= unix.O_NONBLOCK // see reopen
+	fd, err := unix.Openat(int(parent.Fd()), name, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
+	if err != nil {
+		return nil, failed(path, err, r)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func reopen(found *os.File, path string, flags int) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(found.Fd()), &st); err != nil {
+		return nil, failed(path, err, rules{})
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG, unix.S_IFDIR:
+	case unix.S_IFLNK:
+		return nil, failed(path, unix.ELOOP, rules{})
+	default:
+		return nil, failed(path, ErrSpecial, rules{})
+	}
+	flags &^= unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	fd, err := retry(func() (int, error) {
+		// O_NONBLOCK: a lease on the file would keep the open waiting.
+		return unix.Open(Path(found), flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, failed(path, err, rules{})
+	}
+	// Without it again, Go's poller leaves the file alone. On a FUSE file system that hangs,
+	// asking whether it can be polled would stop everything else that is polled.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags); err != nil {
+		_ = unix.Close(fd) // nothing was written
+		return nil, failed(path, err, rules{})
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// retry repeats what a signal interrupts.
+func retry(call func() (int, error)) (fd int, err error) {
+	for range attempts {
+		if fd, err = call(); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	return fd, err
+}
+
+// closer goes most of a way that is too long to go at once. The folder it comes to is to
+// be closed, unless it is root.
+func closer(root *os.File, path string) (at *os.File, rest string, err error) {
+	at = root
+	for len(path) >= unix.PathMax || strings.Count(path, "/") > maxDepth/2 {
+		cut := strings.LastIndexByte(path[:min(len(path), unix.PathMax/16)], '/')
+		if cut <= 0 || strings.Contains("/"+path+"/", "/../") {
+			err = failed(path, unix.ENAMETOOLONG, rules{})
+			break
+		}
+		var next *os.File
+		if next, err = find(at, path[:cut], rules{mounts: true, directory: true}); err != nil {
+			break
+		}
+		if at != root {
+			_ = at.Close() // it was only passed
+		}
+		at, path = next, strings.TrimLeft(path[cut:], "/")
+		if path == "" {
+			path = "."
+		}
+	}
+	if err != nil && at != root {
+		_ = at.Close() // it was only passed
+	}
+	return at, path, err
+}
+
+// refusal is why a path isn't walked to its end.
+type refusal struct {
+	why   string
+	errno unix.Errno
+}
+
+func (r *refusal) Error() string   { return r.why }
+func (r *refusal) Unwrap() []error { return []error{ErrEscapes, r.errno} }
+
+// failed is the error of a path, with what the kernel's refusals mean.
+func failed(path string, err error, r rules) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		switch {
+		case errno == unix.EXDEV && !r.mounts:
+			err = &refusal{"it leads out of the folder, or into something that is mounted there", errno}
+		case errno == unix.EXDEV:
+			err = &refusal{"it " + ErrEscapes.Error(), errno}
+		case errno == unix.ELOOP && !r.links:
+			err = &refusal{"there is a symbolic link in it, and links are not followed here", errno}
+		case errno == unix.ELOOP:
+			err = &refusal{"its symbolic links go round in circles, or through /proc", errno}
+		}
+	}
+	if len(path) > unix.PathMax {
+		path = path[:unix.PathMax] + "..."
+	}
+	return fmt.Errorf("open %q: %w", path, err)
+}

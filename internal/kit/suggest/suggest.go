@@ -1,0 +1,51 @@
+// Package suggest finds which of some known names a person meant who wrote another, for "did
+// you mean ...?". It is pure.
+package suggest
+
+import (
+	"iter"
+	"strings"
+)
+
+// Of returns the name of known that the fewest slips of the hand make name of, and most
+// of them at the most; of several it is the first, and without any it is empty. Upper and
+// lower case don't count. However long name is, that takes little time.
+func Of(name string, known iter.Seq[string], most int) string {
+	name = strings.ToLower(name)
+	best, least := "", most+1
+	for k := range known {
+		if n := slips(name, strings.ToLower(k), least-1); n < least {
+			best, least = k, n
+		}
+	}
+	return best
+}
+
+// slips counts what makes b of a: a byte too many, too few or another, or two that changed
+// places (optimal string alignment). It counts no further than to most+1.
+func slips(a, b string, most int) int {
+	if max(len(a)-len(b), len(b)-len(a)) > most {
+		return most + 1
+	}
+	// The rows of the table for the bytes of a: two before, before, and now.
+	var older, old []int
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		older, old, row = old, row, make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			change := old[j]
+			if a[i] != b[j] {
+				change++
+			}
+			row[j+1] = min(change, old[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], older[j-1]+1)
+			}
+		}
+	}
+	return min(row[len(b)], most+1)
+}

@@ -1,0 +1,33 @@
+package terminal
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// JSON returns a JSON text in which what would steer a terminal is written as an
+// escape sequence. Its meaning is the same; it is the same slice if there is nothing to do.
+func JSON(text []byte) []byte {
+	var out []byte
+	done := 0
+	for i := 0; i < len(text); {
+		if c := text[i]; c < utf8.RuneSelf && c != 0x7f { // JSON has no controls below in strings, and blanks outside
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(text[i:])
+		if steers(r) || r == utf8.RuneError && size == 1 {
+			out = append(out, text[done:i]...)
+			out = append(out, `\u`...)
+			// All of these have four digits at most.
+			hex := strconv.FormatInt(0x10000|int64(r), 16)
+			out = append(out, hex[1:]...)
+			done = i + size
+		}
+		i += size
+	}
+	if out == nil {
+		return text
+	}
+	return append(out, text[done:]...)
+}

@@ -1,0 +1,100 @@
+// Package terminal makes text from containers, manifests, runtimes and files safe to show:
+// nothing in it steers a terminal, or changes the direction of writing. It is pure.
+package terminal
+
+import (
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Line returns text as one line, without what would steer a terminal.
+func Line(text string) string {
+	return strings.Join(strings.Fields(Keep(text)), " ")
+}
+
+// Keep returns a line as it is spaced, without what would steer a terminal: each
+// such character is replaced by U+FFFD, a line break and a tab by a blank.
+func Keep(line string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case steers(r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, line)
+}
+
+// Is reports whether a text is one line that Keep would leave as it is.
+func Is(text string) bool { return is(text, false) }
+
+// IsBlock is Is for a text that may have line breaks and tabs.
+func IsBlock(text string) bool { return is(text, true) }
+
+func is(text string, block bool) bool {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c >= utf8.RuneSelf:
+			return isWide(text[i:], block)
+		case block && (c == '\n' || c == '\t'):
+		case c < ' ', c == 0x7f:
+			return false
+		}
+	}
+	return true
+}
+
+// isWide is what is costs where there is more than ASCII.
+func isWide(text string, block bool) bool {
+	for i, r := range text {
+		switch {
+		case block && (r == '\n' || r == '\t'):
+		case steers(r):
+			return false
+		case r == utf8.RuneError:
+			if _, size := utf8.DecodeRuneInString(text[i:]); size == 1 {
+				return false // no character, which a terminal may take for a control
+			}
+		}
+	}
+	return true
+}
+
+// steers reports whether a terminal would obey a character instead of showing it.
+func steers(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
+
+// Writer passes on what is written to it, but for line breaks and tabs without what
+// would steer a terminal. It isn't for concurrent use.
+type Writer struct {
+	w io.Writer
+	// rest is the beginning of a character of which the rest is to come.
+	rest []byte
+}
+
+// NewWriter returns a Writer that passes on to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Write takes in all of b. Of a text that ends within a character, the end is kept back.
+func (p *Writer) Write(b []byte) (int, error) {
+	text := append(p.rest, b...)
+	whole := len(text)
+	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax+1); i-- {
+		if utf8.RuneStart(text[i]) {
+			if !utf8.FullRune(text[i:]) {
+				whole = i
+			}
+			break
+		}
+	}
+	_, err := io.WriteString(p.w, strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && steers(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, string(text[:whole])))
+	p.rest = append([]byte(nil), text[whole:]...)
+	return len(b), err
+}

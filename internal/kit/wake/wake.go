@@ -1,0 +1,59 @@
+// Package wake has goroutines look again. A wake-up carries no data: who is woken
+// reads the state itself, so that lost order, bursts and repetitions do no harm.
+package wake
+
+import "sync"
+
+// Slot keeps at most one wake-up for one goroutine, which receives it from the channel.
+type Slot chan struct{}
+
+// NewSlot returns an empty slot.
+func NewSlot() Slot { return make(Slot, 1) }
+
+// Wake fills the slot unless it is full. It never blocks and may be called by any goroutine.
+func (s Slot) Wake() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// Group wakes all its subscribers. The zero Group has none. It is safe for concurrent use.
+type Group struct {
+	mu    sync.Mutex
+	slots map[Slot]struct{}
+}
+
+// Subscribe returns a channel that receives after each Wake; wake-ups that come while one
+// waits to be received become one with it. The channel is never closed. stop ends the
+// subscription and may be called repeatedly.
+func (g *Group) Subscribe() (woken <-chan struct{}, stop func()) {
+	s := NewSlot()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.slots == nil {
+		g.slots = map[Slot]struct{}{}
+	}
+	g.slots[s] = struct{}{}
+	return s, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.slots, s)
+	}
+}
+
+// Count returns how many subscribers there are.
+func (g *Group) Count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.slots)
+}
+
+// Wake wakes all subscribers. It never waits for one of them.
+func (g *Group) Wake() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s := range g.slots {
+		s.Wake()
+	}
+}

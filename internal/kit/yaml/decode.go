@@ -1,0 +1,398 @@
+package yaml
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// What bounds the reading of one document.
+const (
+	// maxDepth is how deep objects and lists may be nested. A Pod needs 15.
+	maxDepth = 100
+	// maxPath is how long a field's path may be, in bytes, before it is shortened.
+	maxPath = 512
+	// MaxAliasCost is far above what a file written by a person or a tool needs: see Decoder.
+	MaxAliasCost = 4 << 20
+	// elementCost is what an element that is reached through an alias costs beside its text, in bytes.
+	elementCost = 16
+)
+
+// Rules are whose documents are read: what is said of mistakes, and which names there may be.
+type Rules interface {
+	// Fail takes what is wrong at a node, and reports whether to go on.
+	Fail(n *Node, path, message string) bool
+	// Misfit says why n can't be read as what stands at path.
+	Misfit(path string, n *Node, m Misfit) string
+	// Unknown says that there is no such field; meant is the one that the name comes nearest to, or "".
+	Unknown(meant string) string
+	// Twice says that a field is given again after that line.
+	Twice(line int) string
+	// Name says why a node can't be the name of a value in the object at path; "" if it can.
+	Name(path string, key *Node) string
+}
+
+// Misfit is why a node can't be read as a value of a type.
+type Misfit struct {
+	// Type is nil where any object would do, behind "<<", and an empty interface for a scalar
+	// whose tag JSON has nothing for.
+	Type reflect.Type
+	// Why is what is wrong with a number or quantity, as in "is not a whole number". Err is
+	// what the type itself says. If both are empty, the node is of another kind.
+	Why string
+	Err error
+}
+
+// Overlay is notified what becomes of values that are laid over others.
+type Overlay interface {
+	// Given is called when path is given a value. part says that others may give parts of it as well: it is a
+	// struct or map, and in no list.
+	Given(path string, key *Node, part bool)
+	// Forget is called when path, and all that is below it, has no value any more.
+	Forget(path string)
+}
+
+// Decoder reads nodes strictly into Go values by their JSON names. It is for one document, and
+// one goroutine.
+type Decoder struct {
+	Rules Rules
+	// Overlay is set to lay objects and maps over what is there: a null in a map then
+	// deletes the key. Other values replace what is there in any case.
+	Overlay Overlay
+	// MaxValues is how many values are read, aliases as often as they are used; 0 for any number.
+	MaxValues int
+	// Merge lets "<<" merge objects (https://yaml.org/type/merge.html).
+	Merge bool
+	// AliasBudget is how much aliases may add to the document, in bytes of text plus 16 for
+	// each element: MaxAliasCost at first. It stops texts that are small and explode when aliases
+	// are followed ("billion laughs"). Decode takes from it.
+	AliasBudget int
+	// Failed says that the value is missing something that the document has, more than unknown and
+	// repeated fields.
+	Failed bool
+
+	stopped bool
+	// values counts what was read, inList the lists around what is being read.
+	values, inList int
+	// active holds the alias targets being expanded, to find those that contain themselves.
+	active []*Node
+}
+
+// Decode reads n into what into points to.
+func (d *Decoder) Decode(n *Node, into any) {
+	d.value("", n, n, reflect.ValueOf(into).Elem(), 0)
+}
+
+func (d *Decoder) say(n *Node, path, message string) {
+	d.stopped = d.stopped || !d.Rules.Fail(n, path, message)
+}
+
+func (d *Decoder) fail(n *Node, path, format string, args ...any) {
+	d.Failed = true
+	d.say(n, path, fmt.Sprintf(format, args...))
+}
+
+func (d *Decoder) misfit(n *Node, path string, t reflect.Type, m Misfit) {
+	m.Type = t
+	d.Failed = true
+	d.say(n, path, d.Rules.Misfit(path, n, m))
+}
+
+// value reads n into v, whatever v's type is. key is the node of its name.
+func (d *Decoder) value(path string, key, n *Node, v reflect.Value, depth int) {
+	switch {
+	case d.stopped:
+		return
+	case depth > maxDepth:
+		d.fail(n, path, "nested more than %d levels deep", maxDepth)
+		return
+	case !d.pay(n, path):
+		return
+	}
+	if n.Kind == yaml.AliasNode {
+		d.alias(n, path, func() { d.value(path, key, n.Alias, v, depth+1) })
+		return
+	}
+	if d.values++; d.values > d.MaxValues && d.MaxValues > 0 {
+		d.fail(n, path, "there are more than %d values in this file", d.MaxValues)
+		d.stopped = true
+		return
+	}
+	if IsNull(n) {
+		v.SetZero()
+		d.forget(path)
+		return
+	}
+	t := v.Type()
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	info := infoOf(t)
+	if d.Overlay != nil {
+		if info.form == listForm {
+			d.forget(path) // the elements of the list it replaces
+		}
+		if path != "" {
+			d.Overlay.Given(path, key, d.inList == 0 && (info.form == structForm || info.form == mapForm))
+		}
+	}
+	if v.Kind() == reflect.Pointer {
+		v = pointee(v)
+	}
+	d.typed(path, n, v, info, depth)
+}
+
+func (d *Decoder) typed(path string, n *Node, v reflect.Value, info *typeInfo, depth int) {
+	var m *Misfit
+	switch info.form {
+	case structForm, mapForm:
+		d.object(path, n, v, info, depth)
+	case listForm:
+		d.list(path, n, v, depth)
+	case bytesForm:
+		m = setBytes(v, n)
+	case customForm:
+		d.custom(path, n, v, depth)
+	case anyForm:
+		d.anything(path, n, v, v.Type(), depth)
+	case nodeForm:
+		v.Set(reflect.ValueOf(n).Elem())
+	default:
+		m = setScalar(v, n)
+	}
+	if m != nil {
+		d.misfit(n, path, v.Type(), *m)
+	}
+}
+
+func (d *Decoder) forget(path string) {
+	if d.Overlay != nil {
+		d.Overlay.Forget(path)
+	}
+}
+
+// pay counts a node that is reached through an alias.
+func (d *Decoder) pay(n *Node, path string) bool {
+	if len(d.active) > 0 {
+		d.AliasBudget -= elementCost + len(n.Value)
+	}
+	if d.AliasBudget < 0 {
+		d.fail(n, path, "its aliases expand to too much text")
+	}
+	return d.AliasBudget >= 0
+}
+
+// alias calls do with what n stands for counted as reached through an alias.
+func (d *Decoder) alias(n *Node, path string, do func()) {
+	if slices.Contains(d.active, n.Alias) {
+		d.fail(n, path, "alias *%s contains itself", n.Value)
+		return
+	}
+	d.active = append(d.active, n.Alias)
+	do()
+	d.active = d.active[:len(d.active)-1]
+}
+
+// pointee makes v point to a copy of what it points to: what is laid over isn't
+// changed for others who may know it.
+func pointee(v reflect.Value) reflect.Value {
+	p := reflect.New(v.Type().Elem())
+	if !v.IsNil() {
+		p.Elem().Set(v.Elem())
+	}
+	v.Set(p)
+	return p.Elem()
+}
+
+// custom lets a type with its own JSON form decode the value.
+func (d *Decoder) custom(path string, n *Node, v reflect.Value, depth int) {
+	var x any
+	failed := d.Failed
+	d.Failed = false
+	d.anything(path, n, reflect.ValueOf(&x).Elem(), v.Type(), depth)
+	if !d.Failed {
+		if m := setCustom(v, n, x); m != nil {
+			d.misfit(n, path, v.Type(), *m)
+		}
+	}
+	d.Failed = d.Failed || failed
+}
+
+// anything reads n into an empty interface, as JSON would be. t is what it is for.
+func (d *Decoder) anything(path string, n *Node, v reflect.Value, t reflect.Type, depth int) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		x := map[string]any{}
+		d.typed(path, n, reflect.ValueOf(&x).Elem(), infoOf(reflect.TypeOf(x)), depth)
+		v.Set(reflect.ValueOf(x))
+	case yaml.SequenceNode:
+		x := []any{}
+		d.typed(path, n, reflect.ValueOf(&x).Elem(), infoOf(reflect.TypeOf(x)), depth)
+		v.Set(reflect.ValueOf(x))
+	default:
+		x, m := scalar(n)
+		switch {
+		case m == nil:
+			v.Set(reflect.ValueOf(x))
+		case m.Why != "":
+			d.misfit(n, path, t, *m)
+		default:
+			d.misfit(n, path, v.Type(), *m) // its tag fits nothing
+		}
+	}
+}
+
+// list replaces the list v as a whole.
+func (d *Decoder) list(path string, n *Node, v reflect.Value, depth int) {
+	if n.Kind != yaml.SequenceNode {
+		d.misfit(n, path, v.Type(), Misfit{})
+		return
+	}
+	d.inList++
+	defer func() { d.inList-- }()
+	all := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+	read := 0
+	for ; read < len(n.Content) && !d.stopped; read++ {
+		item := n.Content[read]
+		d.value(indexPath(path, read), item, item, all.Index(read), depth+1)
+	}
+	v.Set(all.Slice(0, read))
+}
+
+// object is one struct or map being read.
+type object struct {
+	value reflect.Value
+	info  *typeInfo
+	path  string
+	depth int
+	// seen holds the fields met so far, known or not, by name.
+	seen map[string]*Node
+}
+
+// object lays the mapping n over v, a struct or a map. It writes to a map that is there: to
+// copy what many files have laid together, once for each, would take minutes.
+func (d *Decoder) object(path string, n *Node, v reflect.Value, info *typeInfo, depth int) {
+	if n.Kind != yaml.MappingNode {
+		d.misfit(n, path, v.Type(), Misfit{})
+		return
+	}
+	if info.form == mapForm && (v.IsNil() || d.Overlay == nil) {
+		v.Set(reflect.MakeMapWithSize(v.Type(), len(n.Content)/2))
+	}
+	d.fields(&object{value: v, info: info, path: path, depth: depth, seen: make(map[string]*Node, len(n.Content)/2)}, n, false)
+}
+
+// fields reads the fields of n into o. When they are merged ("<<"), those o
+// has already win; else they are given twice.
+func (d *Decoder) fields(o *object, n *Node, merged bool) {
+	var merges []*Node
+	for i := 0; i+1 < len(n.Content) && !d.stopped; i += 2 {
+		keyNode, value := n.Content[i], n.Content[i+1]
+		if d.Merge && keyNode.ShortTag() == TagMerge {
+			merges = append(merges, value)
+			continue
+		}
+		key := Deref(keyNode)
+		if key != keyNode {
+			d.AliasBudget -= elementCost + len(key.Value)
+		}
+		if !d.pay(key, o.path) {
+			continue
+		}
+		if why := d.Rules.Name(o.path, key); why != "" {
+			d.fail(keyNode, o.path, "%s", why)
+			continue
+		}
+		if before, ok := o.seen[key.Value]; ok {
+			if !merged {
+				d.say(keyNode, o.child(key.Value), d.Rules.Twice(before.Line))
+			}
+			continue
+		}
+		o.seen[key.Value] = keyNode
+		d.field(o, keyNode, key.Value, value)
+	}
+	for _, m := range merges {
+		d.merge(o, m)
+	}
+}
+
+func (d *Decoder) field(o *object, keyNode *Node, name string, n *Node) {
+	path := o.child(name)
+	if o.info.form == structForm {
+		index, known := o.info.fields[name]
+		if !known {
+			d.say(keyNode, path, d.Rules.Unknown(o.info.suggest(name)))
+			return
+		}
+		d.value(path, keyNode, n, o.value.FieldByIndex(index), o.depth+1)
+		return
+	}
+	t := o.value.Type()
+	elem := reflect.New(t.Elem()).Elem()
+	d.value(path, keyNode, n, elem, o.depth+1)
+	if d.Overlay != nil && IsNull(Deref(n)) {
+		elem = reflect.Value{} // deletes the key
+	}
+	o.value.SetMapIndex(reflect.ValueOf(name).Convert(t.Key()), elem)
+}
+
+// merge adds the fields of what stands behind "<<": an object, an alias of
+// one, or a list of those.
+func (d *Decoder) merge(o *object, n *Node) {
+	if len(d.active) > maxDepth {
+		d.AliasBudget = -1
+	}
+	if !d.pay(n, o.path) {
+		return
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		d.alias(n, o.path, func() { d.merge(o, n.Alias) })
+	case yaml.MappingNode:
+		d.fields(o, n, true)
+	case yaml.SequenceNode:
+		for _, item := range n.Content {
+			d.merge(o, item)
+		}
+	default:
+		d.misfit(n, o.path, nil, Misfit{})
+	}
+}
+
+// child writes a path as field.Path does: fields after a dot, the keys of
+// a map in brackets. One that is too long for a person to read ends early.
+func (o *object) child(key string) string {
+	switch {
+	case len(o.path) > maxPath:
+		return o.path
+	case len(key) > maxPath:
+		key = Shorten(key, maxPath)
+	}
+	switch {
+	case o.info.form == mapForm && o.value.Type() != reflect.TypeFor[map[string]any]():
+		return o.path + "[" + key + "]"
+	case o.path == "":
+		return key
+	}
+	return o.path + "." + key
+}
+
+func indexPath(path string, i int) string {
+	if len(path) > maxPath {
+		return path
+	}
+	return path + "[" + strconv.Itoa(i) + "]"
+}
+
+// Shorten cuts a text that a document's author chose to what a message can have, in bytes.
+func Shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}

@@ -1,0 +1,186 @@
+// Package yaml reads YAML and JSON strictly into Go values: whatever doesn't fit is an error
+// with its line and path, and all errors are reported at once. Texts become nodes that know their
+// lines (Parse), and nodes become values (Decoder). What is said of a mistake, and
+// what the values mean, is for others: manifests (package manifest) and configuration
+// files (package config/document).
+package yaml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// Node is an element of a document, as go.yaml.in/yaml/v3 has it.
+type Node = yaml.Node
+
+// Error is one thing wrong with a text, for a person.
+type Error struct {
+	// Line is the line in the text, from 1; 0 when unknown.
+	Line int
+	// Path is the field, such as "spec.containers[0].image"; empty when the
+	// error is about the document as a whole.
+	Path string
+	// Message says what is wrong and, where that is clear, what to do.
+	Message string
+}
+
+// Error renders the error on one line: "line 12: spec.containers[0]: message".
+func (e Error) Error() string {
+	var b strings.Builder
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "line %d: ", e.Line)
+	}
+	if e.Path != "" {
+		b.WriteString(e.Path)
+		b.WriteString(": ")
+	}
+	b.WriteString(e.Message)
+	return b.String()
+}
+
+// Parse returns the node of each document in the text that isn't empty, the
+// first most of them. Lines count from the start of the text. What could be read
+// before an error is returned beside it.
+//
+// JSON goes its own way because YAML doesn't know all of JSON's escapes. A text that isn't JSON
+// after all may still be YAML in flow style.
+func Parse(text []byte, most int) (nodes []*Node, problem *Error) {
+	// The parser reports its own failures as errors; a defect in it must not
+	// take the agent down because of a file.
+	defer func() {
+		if r := recover(); r != nil {
+			problem = &Error{Message: fmt.Sprintf("it can't be read as YAML: the parser failed: %v", r)}
+		}
+	}()
+	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		if nodes, err := parseJSON(text, most); err == nil {
+			return nodes, nil
+		}
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	for len(nodes) < most {
+		var doc Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nodes, inOurWords(err)
+		}
+		if n := content(&doc); n != nil {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes, nil
+}
+
+// content is a document's only node; nil for an empty document.
+func content(doc *Node) *Node {
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
+		return nil
+	}
+	n := doc.Content[0]
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" && n.Value == "" {
+		return nil
+	}
+	return n
+}
+
+// said is how the parser words its errors: with the line, as text, in front.
+var said = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s).*)$`)
+
+func inOurWords(err error) *Error {
+	m := said.FindStringSubmatch(err.Error())
+	line, _ := strconv.Atoi(m[1]) // no number: unknown, 0
+	return &Error{Line: line, Message: "it can't be read as YAML: " + m[2]}
+}
+
+// Deref is the node that n stands for: what an alias names, or else n itself. One
+// step is enough, since the parser refuses an alias to an alias.
+func Deref(n *Node) *Node {
+	if n != nil && n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// Field returns the nodes of the key and of the value that a mapping has by this
+// name; nil if it has none, or isn't a mapping.
+func Field(n *Node, name string) (key, value *Node) {
+	n = Deref(n)
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if k := Deref(n.Content[i]); k.Kind == yaml.ScalarNode && k.Value == name {
+			return n.Content[i], n.Content[i+1]
+		}
+	}
+	return nil, nil
+}
+
+// LineOf follows a field's path ("spec.containers[0].image", "data[key]") from n as far as it
+// goes, and returns the line of the last part that it found; 0 if there was none.
+func LineOf(n *Node, path string) (line int) {
+	n = Deref(n)
+	for path != "" && n != nil {
+		var step string
+		step, path = nextStep(path)
+		at, value := find(n, step)
+		if at == nil {
+			break
+		}
+		line, n = at.Line, Deref(value)
+	}
+	return line
+}
+
+// nextStep cuts the first part from a path: "spec" from "spec.containers",
+// "[0]" from "[0].ports", "[app]" from "[app]".
+func nextStep(path string) (step, rest string) {
+	path = strings.TrimPrefix(path, ".")
+	if strings.HasPrefix(path, "[") {
+		if end := strings.IndexByte(path, ']'); end > 0 {
+			return path[:end+1], path[end+1:]
+		}
+		return path, ""
+	}
+	if end := strings.IndexAny(path, ".["); end > 0 {
+		return path[:end], path[end:]
+	}
+	return path, ""
+}
+
+// find returns the node that names a step (a key, or a list's item itself) and
+// the node it leads to; nil when there is none.
+func find(n *Node, step string) (at, value *Node) {
+	key := strings.TrimSuffix(strings.TrimPrefix(step, "["), "]")
+	if n.Kind != yaml.SequenceNode {
+		return Field(n, key)
+	}
+	i, err := strconv.Atoi(key)
+	if err != nil || i < 0 || i >= len(n.Content) {
+		return nil, nil
+	}
+	return n.Content[i], n.Content[i]
+}
+
+// Text returns the scalar at the end of a path of keys; "" if there is none, or a null.
+func Text(n *Node, keys ...string) string {
+	n = Deref(n)
+	for _, key := range keys {
+		_, value := Field(n, key)
+		n = Deref(value)
+	}
+	if n == nil || n.Kind != yaml.ScalarNode || n.ShortTag() == TagNull {
+		return ""
+	}
+	return n.Value
+}

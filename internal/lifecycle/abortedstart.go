@@ -1,0 +1,49 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// abortedStart reports whether an instance never ran because the agent died, or the
+// connection broke, while it was being started: containerd then ends it with
+// this reason and message. Its container didn't fail, so this is no restart.
+func abortedStart(c *pod.Container) bool {
+	return c.State == pod.ContainerExited && c.StartedAt.IsZero() && c.Reason == pod.ReasonStartError &&
+		strings.Contains(c.Message, "context canceled")
+}
+
+// noteAbortedStarts removes the instances whose start was aborted from the observed state
+// of a pod that goes on: nothing but their removal depends on them.
+func (d *decider) noteAbortedStarts() {
+	o := d.in.Observed
+	if o == nil || d.in.Stop != nil || !slices.ContainsFunc(o.Containers, func(c pod.Container) bool { return abortedStart(&c) }) {
+		return
+	}
+	rest := *o
+	rest.Containers = nil
+	for _, c := range o.Containers {
+		if abortedStart(&c) {
+			d.abortedStarts = append(d.abortedStarts, c)
+		} else {
+			rest.Containers = append(rest.Containers, c)
+		}
+	}
+	d.in.Observed = &rest
+}
+
+// clearAbortedStart removes the instances of a container whose start was aborted. It reports
+// whether there are any: until they are removed, the runtime holds their name.
+func (d *decider) clearAbortedStart(name string) bool {
+	found := false
+	for i := range d.abortedStarts {
+		if a := &d.abortedStarts[i]; a.Name == name {
+			found = true
+			d.plan.AddWait(pod.Wait{Code: pod.WaitAbortedStart, Container: name})
+			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: a.Name, ID: a.ID, Attempt: a.Attempt, Why: "its start was aborted"})
+		}
+	}
+	return found
+}

@@ -1,0 +1,120 @@
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Amount counts resources by name: CPUs in thousandths, bytes, pieces. What isn't named is none.
+// An Amount that was handed over isn't changed any more.
+type Amount map[v1.ResourceName]int64
+
+// most is what anything above it counts as: no node has that much, and the sum over all of a node's pods fits an int64.
+const most = 1 << 50
+
+// AmountOf counts a list.
+func AmountOf(l v1.ResourceList) Amount {
+	a := make(Amount, len(l))
+	for name, q := range l {
+		count, unit := q.Value, int64(1)
+		if name == v1.ResourceCPU {
+			count, unit = q.MilliValue, 1000
+		}
+		// A Quantity tells nothing of use beyond an int64.
+		if a[name] = most; q.CmpInt64(most/unit) < 0 {
+			a[name] = count()
+		}
+	}
+	return a
+}
+
+// Minus is a without b. It may be below zero.
+func (a Amount) Minus(b Amount) Amount {
+	out := maps.Clone(a)
+	if out == nil {
+		out = make(Amount, len(b))
+	}
+	for name, n := range b {
+		out[name] -= n
+	}
+	return out
+}
+
+// Beyond is by how much a is more than b, resource by resource.
+func (a Amount) Beyond(b Amount) Amount {
+	out := make(Amount, len(a))
+	for name, n := range a {
+		out[name] = max(n-b[name], 0)
+	}
+	return out
+}
+
+// AtLeast is the greater of both, resource by resource.
+func (a Amount) AtLeast(b Amount) Amount {
+	if len(a) == 0 {
+		return b
+	}
+	out := maps.Clone(a)
+	for name, n := range b {
+		out[name] = max(out[name], n)
+	}
+	return out
+}
+
+// Positive reports whether there is any of a resource.
+func (a Amount) Positive() bool {
+	for _, n := range a {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Short returns the resources of which a takes more than is free, in the order in which messages name them.
+// What isn't requested is never short, even where more is held than there is.
+func (a Amount) Short(free Amount) []v1.ResourceName {
+	var out []v1.ResourceName
+	for name, n := range a {
+		if n > 0 && n > free[name] {
+			out = append(out, name)
+		}
+	}
+	slices.SortFunc(out, func(x, y v1.ResourceName) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(x, y))
+	})
+	return out
+}
+
+// native are the resources that every node has, in the order in which a kubelet names them.
+var native = [...]v1.ResourceName{v1.ResourcePods, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
+
+func rank(name v1.ResourceName) int {
+	if i := slices.Index(native[:], name); i >= 0 {
+		return i
+	}
+	return len(native)
+}
+
+// Insufficient is the kubelet's message that names the resources of which there isn't enough. used is nil where
+// what is held doesn't count.
+func Insufficient(names []v1.ResourceName, need, used, capacity Amount) string {
+	what := "resource"
+	if used == nil {
+		what = "capacity"
+	}
+	parts := make([]string, 0, len(names))
+	for _, name := range names {
+		text := fmt.Sprintf("%s, requested: %d, ", name, need[name])
+		if used != nil {
+			text += fmt.Sprintf("used: %d, ", used[name])
+		}
+		parts = append(parts, text+fmt.Sprintf("capacity: %d", capacity[name]))
+	}
+	return "Node didn't have enough " + what + ": " + strings.Join(parts, "; ")
+}

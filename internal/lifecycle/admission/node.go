@@ -1,0 +1,87 @@
+package admission
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	features "k8s.io/component-helpers/nodedeclaredfeatures"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// refuses is why the pod can't run on this node, whatever else is on it; nil if it can. Taints
+// aren't looked at: a static pod tolerates all that a node agent goes by.
+func (n *Node) refuses(p *v1.Pod) *pod.Failure {
+	rejected := func(reason pod.Reason, message string) *pod.Failure {
+		return &pod.Failure{Reason: reason, Message: message, Rejected: true}
+	}
+	if os, asked := p.Spec.NodeSelector[v1.LabelOSStable]; asked && os != n.Labels[v1.LabelOSStable] {
+		return rejected(pod.ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+	}
+	if os := p.Spec.OS; os != nil && string(os.Name) != n.OS {
+		return rejected(pod.ReasonOS, "Failed to admit pod as the OS field doesn't match node OS")
+	}
+	if why := n.forbiddenSysctl(p); why != "" {
+		return rejected(pod.ReasonSysctlForbidden, why)
+	}
+	if name := confined(p); name != "" && !n.AppArmor {
+		return rejected(pod.ReasonAppArmor, fmt.Sprintf("Cannot enforce AppArmor: AppArmor is not enabled on the host, and container %s asks for a profile", name))
+	}
+	if missing := n.missingFeatures(p); len(missing) > 0 {
+		return rejected(pod.ReasonFeatureUnsupported, "Pod requires node features that are not available: "+strings.Join(missing, ", "))
+	}
+	if !n.selected(p) {
+		return rejected(pod.ReasonNodeAffinity, "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+	}
+	if !pod.StrictGroups(p) {
+		return nil
+	}
+	if n.SupplementalGroupsPolicy == nil {
+		return &pod.Failure{Reason: pod.ReasonSupplementalGroupsPolicyNotSupported, Wait: pod.WaitForRuntime, Message: "the container runtime to tell whether it can do what the pod asks for"}
+	}
+	if !*n.SupplementalGroupsPolicy {
+		return rejected(pod.ReasonSupplementalGroupsPolicyNotSupported, "SupplementalGroupsPolicy=Strict is not supported in this node: the container runtime doesn't know it")
+	}
+	return nil
+}
+
+// selected reports whether the node has what the pod's nodeSelector and required node affinity ask for.
+func (n *Node) selected(p *v1.Pod) bool {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
+	matches, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(node)
+	return matches && err == nil
+}
+
+// missingFeatures are those that the pod requires of a node and that this one doesn't declare.
+func (n *Node) missingFeatures(p *v1.Pod) []string {
+	target, err := version.Parse(n.Version)
+	if err != nil {
+		return nil // nothing can be inferred for no version
+	}
+	f := features.DefaultFramework
+	required, err := f.InferForPodScheduling(&features.PodInfo{Spec: &p.Spec}, target)
+	if err != nil || required.IsEmpty() {
+		return nil
+	}
+	match, err := f.MatchNodeFeatureSet(required, f.TryMap(n.DeclaredFeatures))
+	if err != nil {
+		return nil
+	}
+	return match.UnsatisfiedRequirements
+}
+
+// confined names a container that wants to be confined by AppArmor
+// (https://kubernetes.io/docs/tutorials/security/apparmor/); empty if none does.
+func confined(p *v1.Pod) string {
+	for name := range pod.ContainerNames(p) {
+		profile, err := pod.AppArmorProfile(p, pod.ContainerNamed(p, name))
+		if err != nil || profile != nil && profile.Type != v1.AppArmorProfileTypeUnconfined {
+			return name
+		}
+	}
+	return ""
+}

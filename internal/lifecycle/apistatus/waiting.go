@@ -1,0 +1,29 @@
+package apistatus
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// DeadlineMessage is the message of a pod that was active for longer than it may (API:
+// activeDeadlineSeconds).
+const DeadlineMessage = "Pod was active on the node longer than the specified deadline"
+
+// Waiting is the state of a container that waits for this reason.
+func Waiting(reason pod.Reason, message string) *v1.ContainerStateWaiting {
+	return &v1.ContainerStateWaiting{Reason: string(reason), Message: message}
+}
+
+// CrashLoop is the state of a container that waits to be started again.
+func CrashLoop(p *v1.Pod, container string, delay time.Duration) *v1.ContainerStateWaiting {
+	return Waiting(pod.ReasonCrashLoopBackOff, fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", delay, container, p.Name, p.Namespace, p.UID))
+}
+
+// PullBackOff is the state of a container whose image is to be pulled again.
+func PullBackOff(image string, f *pod.Failure) *v1.ContainerStateWaiting {
+	return Waiting(pod.ReasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s", image, f.Message))
+}

@@ -1,0 +1,89 @@
+package lifecycle
+
+import (
+	"slices"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/probing"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/termination"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// killReason is why one container of a running pod is killed.
+type killReason struct {
+	cause pod.StopCause
+	probe pod.ProbeKind // that failed
+	grace *int64        // seconds, instead of the pod's
+	// renew says that the container is started again whatever the restart policy says.
+	renew bool
+}
+
+// killReasonOf returns why a running container has to be killed, and whether it has to.
+func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
+	if !m.Runs() || !m.LongRunning() {
+		return killReason{}, false
+	}
+	if _, failed := d.mem.HookFailed[m.Current.ID]; failed {
+		return killReason{cause: pod.StopPostStartHook}, true
+	}
+	if kind, grace, failed := probing.Failed(m, d.in.Probes); failed {
+		return killReason{cause: pod.StopProbe, probe: kind, grace: grace}, true
+	}
+	if otherImage(m, m.Current) {
+		return killReason{cause: pod.StopImage, renew: true}, true
+	}
+	if d.resizing.Restarts(m) {
+		return killReason{cause: pod.StopResize, renew: true}, true
+	}
+	return killReason{}, false
+}
+
+// cancelKill handles a container that need not be killed (any more): a kill that was begun is
+// completed, as the container may be half stopped; one that wasn't begun is forgotten.
+func (d *decider) cancelKill(m *container.Container) {
+	if !m.Runs() {
+		return
+	}
+	id := m.Current.ID
+	if k, begun := d.mem.Kills[id]; begun {
+		d.plan.AddWait(pod.Wait{Code: pod.WaitStopOutlived, Container: m.Spec.Name, Message: k.Why})
+		d.terminator.Stop(m.Current, termination.Term{By: k.By, Graceful: k.Graceful, Why: k.Why})
+	} else if slices.Contains(d.checkpoint().Renew, id) {
+		d.draft.Change(func(k *pod.Checkpoint) {
+			k.Renew = slices.DeleteFunc(k.Renew, func(s string) bool { return s == id })
+		})
+	}
+}
+
+// otherImage reports whether an instance was created from another image than the
+// spec has now.
+func otherImage(m *container.Container, inst *pod.Container) bool {
+	return inst.Image != "" && inst.Image != m.Spec.Image
+}
+
+// killContainers stops the containers of a running pod that have a reason to be killed.
+func (d *decider) killContainers() {
+	for i := range d.containers {
+		m := &d.containers[i]
+		kill, ok := d.killReasonOf(m)
+		if !ok {
+			d.cancelKill(m)
+			continue
+		}
+		if id := m.Current.ID; kill.renew && !slices.Contains(d.checkpoint().Renew, id) {
+			d.draft.Change(func(k *pod.Checkpoint) { k.Renew = append(k.Renew, id) })
+		}
+		if kill.renew && !d.durable() {
+			continue // if this were lost, the container might never be started again
+		}
+		grace := d.terminator.Grace()
+		if kill.grace != nil {
+			grace = time.Duration(*kill.grace) * time.Second
+		}
+		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe)
+		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe, Message: why})
+		d.terminator.Stop(m.Current, termination.Term{By: d.in.Now.Add(grace), Graceful: grace > 0, Why: why, Message: why})
+	}
+}

@@ -1,0 +1,279 @@
+package lifecycle_test
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// probes: startup probes run until they succeed, then the others; in a pod that ends only
+// readiness is looked at (Pod Lifecycle, "Container probes").
+func (l *laws) probes(v *view) {
+	wants := func(inst *pod.Container, kind pod.ProbeKind) bool {
+		return slices.Contains(v.d.Probes, pod.Probe{Container: inst.Name, ID: inst.ID, Kind: kind})
+	}
+	for _, p := range v.d.Probes {
+		c, spec := v.byID(p.ID), pod.ContainerNamed(v.in.Pod, p.Container)
+		switch i := l.of(p.ID); {
+		case c == nil || c.State != pod.ContainerRunning:
+			l.broken("%s probe of %s, which doesn't run", p.Kind, p.ID)
+		case p.Kind == pod.ProbeStartup && i.startedNow:
+			l.broken("startup probe of %s after it succeeded", p.ID)
+		case p.Kind != pod.ProbeStartup && !l.started(spec, c):
+			l.broken("%s probe of %s before it is started", p.Kind, p.ID)
+		case p.Kind != pod.ProbeReadiness && (v.in.Stop != nil || l.over != ""):
+			l.broken("%s probe of %s while the pod ends", p.Kind, p.ID)
+		}
+	}
+	if v.ends {
+		return
+	}
+	for c := range v.longRunning {
+		inst := v.current(c.Name)
+		if inst == nil || inst.State != pod.ContainerRunning || v.busy("container/"+c.Name) {
+			continue
+		}
+		i := l.of(inst.ID)
+		switch {
+		case hasPostStart(c) && !i.hookedNow:
+		case c.StartupProbe != nil && !i.startedNow:
+			if !i.started && !wants(inst, pod.ProbeStartup) {
+				l.broken("no startup probe of %s", inst.ID)
+			}
+		case c.LivenessProbe != nil && !wants(inst, pod.ProbeLiveness), c.ReadinessProbe != nil && !wants(inst, pod.ProbeReadiness):
+			l.broken("no liveness or readiness probe of %s", inst.ID)
+		}
+	}
+}
+
+// statuses holds the laws of the API status.
+func (l *laws) statuses(s *sim, v *view) {
+	st := v.d.Status
+	for i := range st.InitContainerStatuses {
+		l.container(v, &st.InitContainerStatuses[i])
+	}
+	for i := range st.ContainerStatuses {
+		l.container(v, &st.ContainerStatuses[i])
+	}
+	for i := range st.EphemeralContainerStatuses {
+		l.container(v, &st.EphemeralContainerStatuses[i])
+	}
+	l.phase(s, v)
+	l.conditions(v)
+	l.admission(v)
+	l.status = st
+}
+
+// container: its state is one of three, and that of its newest instance; it is started and
+// ready when its hook and probes say so (API: ContainerStatus).
+func (l *laws) container(v *view, c *v1.ContainerStatus) {
+	n := 0
+	for _, set := range [...]bool{c.State.Running != nil, c.State.Waiting != nil, c.State.Terminated != nil} {
+		if set {
+			n++
+		}
+	}
+	if n != 1 {
+		l.broken("%s has %d states", c.Name, n)
+	}
+	if w := c.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" && c.LastTerminationState.Terminated == nil {
+		l.broken("%s backs off, and its last end isn't told", c.Name)
+	}
+	if l.status != nil && v.in.Stop == nil {
+		if was := restarts(l.status, c.Name); c.RestartCount < was {
+			l.broken("the restart count of %s falls from %d to %d", c.Name, was, c.RestartCount)
+		}
+	}
+	inst := v.newest(c.Name)
+	if inst == nil {
+		if c.State.Running != nil {
+			l.broken("%s is told as running, and isn't there", c.Name)
+		}
+		return
+	}
+	if v.in.Stop == nil && int(c.RestartCount) < inst.Attempt {
+		l.broken("%s has a restart count of %d, and %d instances were made before %s", c.Name, c.RestartCount, inst.Attempt, inst.ID)
+	}
+	if runs := inst.State == pod.ContainerRunning; runs != (c.State.Running != nil) && v.in.Stop == nil {
+		l.broken("%s is told as %v, and is %s", c.Name, c.State, inst.State)
+	}
+	spec := pod.ContainerNamed(v.in.Pod, c.Name)
+	if c.Started != nil && *c.Started && v.isLongRunning(c.Name) && !l.started(spec, inst) {
+		l.broken("%s is told as started, and its hook or startup probe doesn't say so", c.Name)
+	}
+	if c.Ready && v.isLongRunning(c.Name) {
+		l.ready(v, spec, inst)
+	}
+	l.backsOff(v, c, inst)
+}
+
+// ready: a container is ready while it runs, is started and its readiness probe says so: now, or if
+// it wasn't tried yet by a new agent, the last time.
+func (l *laws) ready(v *view, c *v1.Container, inst *pod.Container) {
+	if inst.State != pod.ContainerRunning || !l.started(c, inst) {
+		l.broken("%s is ready and not started", c.Name)
+	}
+	if c.ReadinessProbe == nil {
+		return
+	}
+	ok := l.of(inst.ID).wasReady
+	for i := range v.in.Probes {
+		if r := &v.in.Probes[i]; r.ID == inst.ID && r.Kind == pod.ProbeReadiness {
+			ok = r.OK
+		}
+	}
+	if !ok {
+		l.broken("%s is ready and no probe says so", c.Name)
+	}
+}
+
+// backsOff: a container that waits before it is started again tells so (CrashLoopBackOff).
+func (l *laws) backsOff(v *view, c *v1.ContainerStatus, inst *pod.Container) {
+	if v.ends || len(l.restartAll) > 0 || v.current(c.Name) != inst || !inst.Ended() || l.of(inst.ID).replaced || isInit(v.in.Pod, c.Name) {
+		return
+	}
+	again, _ := next(v.in.Pod, c.Name, exitCode(inst))
+	if again && v.in.Now.Before(l.due(v, inst)) && (c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff") {
+		l.broken("%s waits for its back-off, and tells %v", c.Name, c.State)
+	}
+}
+
+// phase follows the API's description of PodPhase. One that is final never changes while the
+// pod is wanted.
+func (l *laws) phase(s *sim, v *view) {
+	st := v.d.Status
+	if v.in.Stop != nil {
+		return
+	}
+	if l.terminal != "" && st.Phase != l.terminal {
+		l.broken("phase %s follows %s, which is final", st.Phase, l.terminal)
+	}
+	if l.cut && st.Phase == v1.PodSucceeded {
+		l.broken("a pod that had to end is %s", st.Phase)
+	}
+	switch st.Phase {
+	case v1.PodSucceeded, v1.PodFailed:
+		l.atEnd(s, v)
+	case v1.PodRunning:
+		for i := range st.ContainerStatuses {
+			if c := &st.ContainerStatuses[i]; c.State.Waiting != nil && c.RestartCount == 0 && c.LastTerminationState.Terminated == nil {
+				l.broken("the pod is Running, and %s was never started", c.Name)
+			}
+		}
+	default:
+		if !v.ends && len(l.restartAll) == 0 && v.mains(func(c *v1.Container) bool { return v.runs(c.Name) }) {
+			l.broken("the pod is %s, and all its containers run", st.Phase)
+		}
+	}
+}
+
+// admission: a pod that isn't admitted yet is Pending, and says what it waits for; one that is rejected
+// fails, and has no container statuses, as it never had containers (API: PodPhase, PodStatus).
+func (l *laws) admission(v *view) {
+	st := v.d.Status
+	if v.in.Stop != nil {
+		return
+	}
+	told := len(st.InitContainerStatuses) + len(st.ContainerStatuses) + len(st.EphemeralContainerStatuses)
+	if l.rejected {
+		if st.Phase != v1.PodPending && st.Phase != v1.PodFailed || st.Phase == v1.PodFailed && told > 0 {
+			l.broken("a rejected pod is %s and has %d container statuses", st.Phase, told)
+		}
+		return
+	}
+	f, waits := l.failed[effortOf(pod.Action{Kind: pod.AdmitPod})]
+	if v.ends || l.mayRun(v) {
+		return
+	}
+	if st.Phase != v1.PodPending {
+		l.broken("a pod that isn't admitted is %s", st.Phase)
+	}
+	if waits && f.Wait != "" && !slices.ContainsFunc(v.d.Waits, func(w pod.Wait) bool { return w.Code == pod.WaitAdmission && w.For == f.Wait }) {
+		l.broken("a pod waits for %s to be admitted, and doesn't say so", f.Wait)
+	}
+}
+
+// atEnd: a phase that is final says that all containers have ended, and how.
+func (l *laws) atEnd(s *sim, v *view) {
+	st := v.d.Status
+	if s.disk != nil && s.disk.Terminal != "" {
+		l.terminal = st.Phase
+	}
+	if l.status == nil || l.status.Phase == st.Phase {
+		return // it was told before
+	}
+	for i := range v.observed() {
+		if c := &v.observed()[i]; c.State == pod.ContainerRunning && !isEphemeral(v.in.Pod, c.Name) {
+			l.broken("the pod is %s while %s runs", st.Phase, c.ID)
+		}
+	}
+	if !v.ends {
+		l.broken("the pod is %s, and has neither run to its end nor to end", st.Phase)
+	}
+	v.mains(func(c *v1.Container) bool {
+		if inst := v.current(c.Name); inst != nil && l.over == "" && l.of(inst.ID).renewed && inst.Image != c.Image {
+			l.broken("the pod is %s, and %s was to be replaced", st.Phase, inst.ID)
+		}
+		return true
+	})
+	if st.Phase == v1.PodSucceeded && !l.well {
+		l.broken("the pod is Succeeded, and not all its containers are")
+	}
+}
+
+// conditions follow the containers; each is dated by when its status changed last
+// (API: PodCondition.lastTransitionTime).
+func (l *laws) conditions(v *view) {
+	st := v.d.Status
+	for i := range st.Conditions {
+		c := &st.Conditions[i]
+		if l.status == nil || condition(&v.in.Pod.Status, c.Type) != nil {
+			continue // the first one told, or of somebody else
+		}
+		was := condition(l.status, c.Type)
+		want := v.in.Now
+		if was != nil && was.Status == c.Status {
+			want = was.LastTransitionTime.Time
+		}
+		if !c.LastTransitionTime.Time.Equal(want) {
+			l.broken("condition %s is dated %s instead of %s", c.Type, c.LastTransitionTime.Format(time.TimeOnly), want.Format(time.TimeOnly))
+		}
+	}
+	fresh := v.mains(func(c *v1.Container) bool { _, ended := l.last[c.Name]; return !ended && v.newest(c.Name) == nil })
+	for i := range v.in.Pod.Spec.InitContainers {
+		c := &v.in.Pod.Spec.InitContainers[i]
+		if fresh && !v.ends && len(l.restartAll) == 0 && !pod.IsSidecar(c) && isTrue(st, v1.PodInitialized) &&
+			(v.current(c.Name) == nil || v.current(c.Name).State != pod.ContainerExited || v.current(c.Name).ExitCode != 0) {
+			l.broken("condition %s holds before init container %s succeeded", v1.PodInitialized, c.Name)
+		}
+	}
+	all := st.Phase == v1.PodRunning
+	for i := range st.ContainerStatuses {
+		all = all && st.ContainerStatuses[i].Ready
+	}
+	for i := range st.InitContainerStatuses {
+		if c := &st.InitContainerStatuses[i]; isSidecar(v.in.Pod, c.Name) {
+			all = all && c.Ready
+		}
+	}
+	for _, typ := range [...]v1.PodConditionType{v1.ContainersReady, v1.PodReady} {
+		if isTrue(st, typ) && !all {
+			l.broken("condition %s holds, and not all containers are ready", typ)
+		}
+	}
+	if all && !isTrue(st, v1.ContainersReady) {
+		l.broken("all containers are ready, and the pod isn't")
+	}
+	if isTrue(st, v1.PodReadyToStartContainers) && v.sandbox == "" {
+		l.broken("condition %s holds without a sandbox", v1.PodReadyToStartContainers)
+	}
+	if l.cut && v.in.Stop == nil && st.Reason != string(l.over) {
+		l.broken("the pod has to end for %s, and tells reason %q", l.over, st.Reason)
+	}
+	if l.cut && v.in.Stop == nil && l.disruption != isTrue(st, v1.DisruptionTarget) {
+		l.broken("condition %s doesn't tell whether the node has ended the pod", v1.DisruptionTarget)
+	}
+}

@@ -1,0 +1,140 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// The events that the core records, each once. Reasons and messages are the kubelet's.
+
+func (p *Plan) event(typ pod.EventType, reason pod.Reason, container, message string) {
+	p.Events = append(p.Events, pod.Event{Type: typ, Reason: reason, Container: container, Message: message})
+}
+
+// TellTermination records that the pod has to end though a source has it.
+func (p *Plan) TellTermination(typ pod.EventType, e *pod.PodTermination) {
+	p.event(typ, e.Reason, "", e.Message)
+}
+
+// TellRejection records that the node rejects the pod.
+func (p *Plan) TellRejection(f *pod.Failure) {
+	p.event(v1.EventTypeWarning, f.Reason, "", f.Message)
+}
+
+// messages are those of events whose message never varies.
+var messages = map[pod.Reason]string{
+	pod.ReasonResizeCompleted: "Pod resize completed",
+	pod.ReasonResizeStarted:   "Pod resize started",
+	pod.ReasonSandboxChanged:  "Pod sandbox changed, it will be killed and re-created.",
+}
+
+// Tell records an event whose message follows from its reason.
+func (p *Plan) Tell(reason pod.Reason) { p.event(v1.EventTypeNormal, reason, "", messages[reason]) }
+
+// TellPullBackOff records that the pull of an image waits after a failure.
+func (p *Plan) TellPullBackOff(container, image string) {
+	p.event(v1.EventTypeNormal, pod.ReasonBackOff, container, fmt.Sprintf("Back-off pulling image %q", image))
+}
+
+// TellCrashBackOff records that a container waits to be started again.
+func (p *Plan) TellCrashBackOff(of *v1.Pod, container string, delay time.Duration) {
+	p.event(v1.EventTypeWarning, pod.ReasonBackOff, container, fmt.Sprintf("Back-off %s restarting failed container %s in pod %s_%s(%s)",
+		delay, container, of.Name, of.Namespace, of.UID))
+}
+
+// TellKilling records that a container is being stopped.
+func (p *Plan) TellKilling(container, message string) {
+	p.event(v1.EventTypeNormal, pod.ReasonKilling, container, message)
+}
+
+// StopMessage is the message of the event Killing for one container of a running pod.
+func StopMessage(container string, cause pod.StopCause, probe pod.ProbeKind) string {
+	switch cause {
+	case pod.StopPostStartHook:
+		return string(pod.ReasonFailedPostStartHook)
+	case pod.StopProbe:
+		return fmt.Sprintf("Container %s failed %s probe, will be restarted", container, probe)
+	case pod.StopImage:
+		return fmt.Sprintf("Container %s definition changed, will be restarted", container)
+	default:
+		return fmt.Sprintf("Container %s is restarted to resize it", container)
+	}
+}
+
+// TellPreStopFailed records that a preStop hook failed, or ran for too long.
+func (p *Plan) TellPreStopFailed(container, why string) {
+	p.event(v1.EventTypeWarning, pod.ReasonFailedPreStopHook, container, "PreStopHook failed: "+why)
+}
+
+// TellPostStartFailed records that a postStart hook failed.
+func (p *Plan) TellPostStartFailed(container, why string) {
+	p.event(v1.EventTypeWarning, pod.ReasonFailedPostStartHook, container, "PostStartHook failed: "+why)
+}
+
+// TellSuccess records the event of an action that succeeded, if it has one.
+func (p *Plan) TellSuccess(r pod.Result) {
+	c := r.Action.Container
+	switch r.Action.Kind {
+	case pod.EnsureImage:
+		if r.Message != "" {
+			p.event(v1.EventTypeNormal, pod.ReasonPulled, c, r.Message)
+		}
+	case pod.CreateContainer:
+		p.event(v1.EventTypeNormal, pod.ReasonCreated, c, "Created container "+c)
+	case pod.StartContainer:
+		p.event(v1.EventTypeNormal, pod.ReasonStarted, c, "Started container "+c)
+	}
+}
+
+// TellFailure records the event of an action that failed.
+func (p *Plan) TellFailure(r pod.Result) {
+	f, c := r.Failure, r.Action.Container
+	if f.Reason == pod.ReasonImagePullBackOff {
+		p.event(v1.EventTypeNormal, pod.ReasonBackOff, c, f.Message)
+		return
+	}
+	reason, message := failedReason(r), f.Error()
+	if reason == f.Reason {
+		message = f.Message // the event's reason says the rest
+	}
+	if r.Action.Kind == pod.EnsureImage && f.Reason == pod.ReasonErrImagePull {
+		message = fmt.Sprintf("Failed to pull image %q: %s", r.Action.Image, f.Message)
+		if rest, said := strings.CutPrefix(f.Message, "failed to pull image "); said {
+			message = "Failed to pull image " + rest
+		}
+	}
+	p.event(v1.EventTypeWarning, reason, c, message)
+}
+
+// failedReason names the event of a failure as the kubelet does.
+func failedReason(r pod.Result) pod.Reason {
+	switch r.Action.Kind {
+	case pod.CreateSandbox:
+		return pod.ReasonFailedCreatePodSandBox
+	case pod.PreparePod:
+		return pod.ReasonFailedMount
+	case pod.ReleaseVolumes:
+		return pod.ReasonFailedUnmount
+	case pod.StopContainer, pod.StopSandbox, pod.RemoveContainer, pod.RemoveSandbox, pod.CleanPod:
+		return pod.ReasonFailedKillPod
+	case pod.SaveCheckpoint:
+		return pod.ReasonFailedSync
+	case pod.Allocate:
+		switch r.Failure.Reason {
+		case v1.PodReasonDeferred:
+			return pod.ReasonResizeDeferred
+		case v1.PodReasonInfeasible:
+			return pod.ReasonResizeInfeasible
+		}
+		return pod.ReasonResizeError
+	case pod.ResizePod, pod.ResizeContainer:
+		return pod.ReasonResizeError
+	default:
+		return pod.ReasonFailed
+	}
+}

@@ -1,0 +1,44 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// AddWait adds something that the pod waits for.
+func (p *Plan) AddWait(w pod.Wait) { p.Waiting = append(p.Waiting, w) }
+
+// AddActionWait adds the wait for an action under way on a container, or on the pod as a whole.
+func (p *Plan) AddActionWait(container string, kind pod.ActionKind) {
+	p.AddWait(pod.Wait{Code: pod.WaitAction, Container: container, Action: kind})
+}
+
+// AddRetryWait adds the wait for the retry of an action, if that failed. It reports whether it did.
+func (p *Plan) AddRetryWait(container string, a pod.Action) bool {
+	r, ok := p.Retrying(a)
+	if ok {
+		p.AddWait(pod.Wait{Code: pod.WaitRetry, Container: container, Next: r.At, Action: a.Kind, Attempts: r.Count,
+			Reason: r.Failure.Reason, Message: r.Failure.Message, Object: r.Failure.Awaits, Image: a.Image})
+	}
+	return ok
+}
+
+// Date sets since when the pod has waited for each thing, from what Date returned at the
+// decision before.
+func (p *Plan) Date(before map[string]time.Time) map[string]time.Time {
+	if len(p.Waiting) == 0 {
+		return nil
+	}
+	since := make(map[string]time.Time, len(p.Waiting))
+	for i := range p.Waiting {
+		w := &p.Waiting[i]
+		key := w.Key()
+		w.Since = p.Now
+		if t, ok := before[key]; ok {
+			w.Since = t
+		}
+		since[key] = w.Since
+	}
+	return since
+}

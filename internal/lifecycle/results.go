@@ -1,0 +1,188 @@
+package lifecycle
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+)
+
+// applyResults takes in the results of earlier actions.
+func (d *decider) applyResults(results []pod.Result) {
+	for _, r := range results {
+		d.terminator.CollectResult(r)
+		if r.Cancelled {
+			continue
+		}
+		if r.Failure != nil {
+			d.failed(r)
+			continue
+		}
+		d.plan.Succeeded(r.Action)
+		d.plan.TellSuccess(r)
+		d.succeeded(r)
+	}
+}
+
+func (d *decider) succeeded(r pod.Result) {
+	a := r.Action
+	switch a.Kind {
+	case pod.AdmitPod:
+		d.mem.Admitted = true
+	case pod.PreparePod:
+		d.mem.Prepared, d.mem.Granted, d.mem.ResizingPod = true, a.PodResources, false
+	case pod.ReleaseVolumes:
+		d.mem.Released = true
+	case pod.CleanPod:
+		d.mem.Cleaned = true
+	case pod.EnsureImage:
+		if c := d.containers.Named(a.Container); c != nil && c.Spec.Image == a.Image {
+			d.mem.Images[a.Container] = r.ID
+		}
+	case pod.CreateContainer:
+		delete(d.mem.Images, a.Container)
+	case pod.StopSandbox, pod.StopContainer:
+		d.mem.Stopped[a.ID] = true
+	case pod.SaveCheckpoint:
+		d.draft.Disk = a.Checkpoint
+	case pod.PostStart:
+		d.draft.Change(func(k *pod.Checkpoint) { k.PostStartDone = append(k.PostStartDone, a.ID) })
+	case pod.ResizePod:
+		d.mem.Granted, d.mem.ResizingPod = a.PodResources, false
+	case pod.ResizeContainer:
+		d.draft.Change(func(k *pod.Checkpoint) {
+			if k.Resized == nil {
+				k.Resized = map[string]v1.ResourceRequirements{}
+			}
+			k.Resized[a.ID] = *a.Resources
+			delete(k.ResizedUnder, a.ID)
+			if limits := allocated.PodWide(a.PodResources); len(limits) > 0 {
+				if k.ResizedUnder == nil {
+					k.ResizedUnder = map[string]v1.ResourceList{}
+				}
+				k.ResizedUnder[a.ID] = limits
+			}
+			k.Resizing = slices.DeleteFunc(k.Resizing, func(id string) bool { return id == a.ID })
+		})
+	}
+}
+
+func (d *decider) failed(r pod.Result) {
+	a := r.Action
+	switch a.Kind {
+	case pod.PreStop:
+		d.plan.TellPreStopFailed(a.Container, r.Failure.Message)
+		return
+	case pod.PostStart:
+		d.mem.HookFailed[a.ID] = r.Failure.Message
+		d.plan.TellPostStartFailed(a.Container, r.Failure.Message)
+		return
+	case pod.CreateContainer:
+		if r.Failure.Awaits == (pod.Object{}) {
+			// The image may have been the cause: look for it again.
+			delete(d.mem.Images, a.Container)
+		}
+	}
+	if r.Failure.Rejected && d.checkpoint().Termination == nil && d.in.Pod != nil {
+		if d.in.Pod.Generation != d.mem.Generation {
+			return // it was edited meanwhile, and is judged anew
+		}
+		d.draft.Change(func(k *pod.Checkpoint) {
+			k.Termination, k.RestartAll = &pod.PodTermination{At: d.in.Now, Reason: r.Failure.Reason, Message: "Pod was rejected: " + r.Failure.Message, Rejected: true, Generation: d.in.Pod.Generation}, nil
+		})
+		d.plan.TellRejection(r.Failure)
+		return
+	}
+	record := d.mem.Retries.Fail(a, r.At, *r.Failure)
+	if r.Failure.Wait != "" || a.Kind == pod.Allocate && record.Count > 1 {
+		return // a wait is no failure, and a resize gets one event
+	}
+	d.plan.TellFailure(r)
+}
+
+// forget drops what observation has made moot: an action may have worked though it
+// reported a failure, or its object is gone.
+func (d *decider) forget() {
+	if d.sandbox != nil {
+		d.mem.Retries.Forget(pod.Action{Kind: pod.CreateSandbox})
+	}
+	d.takeSpec()
+	d.takeOverhead()
+	known := make(map[string]bool, len(d.sandboxes())+len(d.instances()))
+	for i := range d.sandboxes() {
+		known[d.sandboxes()[i].ID] = true
+	}
+	for i := range d.instances() {
+		c := &d.instances()[i]
+		known[c.ID] = true
+		if c.State == pod.ContainerRunning {
+			d.mem.Retries.Forget(pod.Action{Kind: pod.StartContainer, Container: c.Name})
+		} else if c.Ended() {
+			delete(d.mem.Kills, c.ID)
+		}
+		if c.State != pod.ContainerCreated {
+			d.mem.Attempts[c.Name] = max(d.mem.Attempts[c.Name], c.Attempt+1)
+		}
+	}
+	for i := range d.abortedStarts {
+		// It left a log, but never ran.
+		c := &d.abortedStarts[i]
+		known[c.ID] = true
+		if d.mem.Attempts[c.Name] == c.Attempt+1 {
+			d.mem.Attempts[c.Name] = c.Attempt
+		}
+	}
+	for _, a := range d.plan.InFlight() {
+		if m := d.containers.Named(a.Container); a.Kind == pod.PostStart && (m == nil || !m.Runs() || m.Current.ID != a.ID) {
+			d.plan.GiveUp(a.Target()) // its container is gone
+		}
+	}
+	d.mem.Retries.Prune(known)
+	prune(d.mem.Stopped, known)
+	prune(d.mem.Kills, known)
+	prune(d.mem.HookFailed, known)
+	for name, c := range d.checkpoint().Carried {
+		d.mem.Attempts[name] = max(d.mem.Attempts[name], c.Attempt)
+	}
+	d.draft.Forget(known, d.in.Observed)
+}
+
+func prune[V any](m map[string]V, known map[string]bool) {
+	for id := range m {
+		if !known[id] {
+			delete(m, id)
+		}
+	}
+}
+
+// takeOverhead has the pod prepared again when its overhead isn't the one that it was
+// prepared with, as its cgroup has to allow that: its RuntimeClass was defined late, or edited.
+func (d *decider) takeOverhead() {
+	p := d.in.Pod
+	if p == nil || !d.mem.Prepared || allocated.SameList(p.Spec.Overhead, d.mem.Overhead) {
+		return
+	}
+	d.mem.Prepared = false
+	d.mem.Retries.ForgetSpec()
+}
+
+// takeSpec forgets what was about an earlier version of the spec: failures, images.
+func (d *decider) takeSpec() {
+	p := d.in.Pod
+	if p == nil || p.Generation == d.mem.Generation {
+		return
+	}
+	if d.mem.Generation != 0 {
+		clear(d.mem.Images)
+		d.mem.Retries.ForgetSpec()
+	}
+	d.mem.Generation = p.Generation
+	for _, a := range d.plan.InFlight() {
+		c := d.containers.Named(a.Container)
+		if a.Kind == pod.AdmitPod || a.Kind == pod.EnsureImage && (c == nil || c.Spec.Image != a.Image) {
+			d.plan.GiveUp(a.Target())
+		}
+	}
+}

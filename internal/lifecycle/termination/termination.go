@@ -1,0 +1,256 @@
+// Package termination stops containers: their preStop hooks, stop signals and the time by which
+// they are killed, in the order that Kubernetes documents (Pod lifecycle, "Termination of
+// Pods"; KEP-753 for sidecars).
+package termination
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Kill is the termination of one instance.
+type Kill struct {
+	// By is when it is killed if it hasn't ended before. It only ever comes nearer.
+	By time.Time
+	// Asked is the time by which a StopContainer under way would kill it; zero if none is.
+	Asked time.Time
+	// PreStopDone says that its preStop hook has run, or was cancelled.
+	PreStopDone bool
+	// Begun says that it was asked to stop: from then on it doesn't wait for its turn.
+	Begun bool
+	// Graceful says that its grace isn't 0: then it gets at least minGrace after
+	// its hook or its turn.
+	Graceful bool
+	// Why is the first reason why it has to stop.
+	Why string
+}
+
+// Terminator stops the containers of one pod, as part of one decision.
+type Terminator struct {
+	Plan *plan.Plan
+	// Kills holds, by instance ID, the termination of those that have to stop;
+	// Terminator changes it.
+	Kills map[string]Kill
+	// Pod is nil for one whose spec is gone; then Containers is empty.
+	Pod        *v1.Pod
+	Containers container.List
+	// Instances are all that the runtime has of the pod.
+	Instances []pod.Container
+}
+
+// CollectResult takes in the result of an action that stops an instance, whatever it is.
+func (e *Terminator) CollectResult(r pod.Result) {
+	k, ok := e.Kills[r.Action.ID]
+	if !ok {
+		return
+	}
+	switch r.Action.Kind {
+	case pod.PreStop:
+		k.PreStopDone = true
+		if r.Cancelled {
+			e.Plan.TellPreStopFailed(r.Action.Container, "it ran past the grace period")
+		}
+	case pod.StopContainer:
+		k.Asked = time.Time{}
+	}
+	e.Kills[r.Action.ID] = k
+}
+
+// Last is when the last instance that has to stop is killed; zero if that is due.
+func (e *Terminator) Last() (at time.Time) {
+	for _, k := range e.Kills {
+		if k.By.After(at) && k.By.After(e.Plan.Now) {
+			at = k.By
+		}
+	}
+	return at
+}
+
+const (
+	// defaultGrace is the API's default of terminationGracePeriodSeconds, for pods whose spec is unknown.
+	defaultGrace = 30 * time.Second
+	// minGrace is what a container gets after its preStop hook used up the grace, or
+	// a sidecar whose turn came too late (Pod lifecycle, "Termination of Pods"; KEP-753).
+	minGrace = 2 * time.Second
+	// precision is that of the grace in actions; the CRI knows whole seconds.
+	precision = time.Millisecond
+)
+
+// Grace is the pod's termination grace: the spec's, or what its containers were created with.
+func (e *Terminator) Grace() time.Duration {
+	if p := e.Pod; p != nil {
+		if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
+			return time.Duration(*s) * time.Second
+		}
+		return defaultGrace
+	}
+	for _, c := range e.Instances {
+		if c.Grace != nil {
+			return time.Duration(*c.Grace) * time.Second
+		}
+	}
+	return defaultGrace
+}
+
+// Term says how containers have to stop.
+type Term struct {
+	// By is when they are killed; Graceful says that the grace isn't 0.
+	By       time.Time
+	Graceful bool
+	// Why is the reason as people read it.
+	Why string
+	// Message is that of the event Killing; by default it is made from Why.
+	Message string
+}
+
+// Term is that of containers whose grace counts from at, with an override of the pod's grace.
+func (e *Terminator) Term(at time.Time, override *time.Duration, why string) Term {
+	grace := e.Grace()
+	if override != nil {
+		grace = *override
+	}
+	return Term{By: at.Add(grace), Graceful: grace > 0, Why: why}
+}
+
+// StopAll stops every running instance: init, main and ephemeral containers
+// at once, then the sidecars one by one from the last, whose preStop hooks run
+// from the beginning (KEP-753). It reports whether nothing runs any more.
+func (e *Terminator) StopAll(t Term) bool {
+	none, others, last := true, false, ""
+	list := e.Instances
+	for i := range list {
+		if list[i].State != pod.ContainerRunning {
+			continue
+		}
+		none = false
+		if !e.isSidecar(list[i].Name) {
+			others = true
+		}
+	}
+	if none {
+		return true
+	}
+	for i := range e.Containers {
+		if m := &e.Containers[i]; m.Role == container.Sidecar && e.anyRuns(m.Spec.Name) {
+			last = m.Spec.Name
+		}
+	}
+	late := !e.Plan.Now.Before(t.By)
+	for i := range list {
+		c := &list[i]
+		if c.State != pod.ContainerRunning {
+			continue
+		}
+		// Once the grace is over, no container waits for its turn.
+		turn := !e.isSidecar(c.Name) || !others && c.Name == last || late
+		e.kill(c, t, !turn)
+	}
+	if !late {
+		e.Plan.WakeAt(t.By) // then no container waits for its turn
+	}
+	return false
+}
+
+func (e *Terminator) isSidecar(name string) bool {
+	m := e.Containers.Named(name)
+	return m != nil && m.Role == container.Sidecar
+}
+
+func (e *Terminator) anyRuns(name string) bool {
+	for i := range e.Instances {
+		if c := &e.Instances[i]; c.Name == name && c.State == pod.ContainerRunning {
+			return true
+		}
+	}
+	return false
+}
+
+// Stop stops one running instance.
+func (e *Terminator) Stop(c *pod.Container, t Term) { e.kill(c, t, false) }
+
+// kill stops one running instance, step by step: its preStop hook, then the
+// stop signal, and SIGKILL at the end of its term, which only ever comes nearer. With held
+// it runs only the hook: the instance's turn to stop hasn't come.
+func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
+	k, known := e.Kills[c.ID]
+	if !known {
+		k = Kill{By: t.By, Graceful: t.Graceful, Why: t.Why}
+		e.Plan.TellKilling(c.Name, t.message(c.Name))
+	}
+	if t.By.Before(k.By) {
+		k.By, k.Graceful = t.By, t.Graceful
+	}
+	defer func() { e.Kills[c.ID] = k }()
+	target := "instance/" + c.ID
+	switch kind, _ := e.Plan.Busy(target); kind {
+	case pod.PreStop:
+		if e.Plan.Now.Before(k.By) {
+			e.Plan.WakeAt(k.By)
+		} else {
+			e.Plan.GiveUp(target)
+		}
+		return
+	case pod.StopContainer:
+		if e.end(c, k).Before(k.Asked) {
+			e.Plan.GiveUp(target) // and asked again with the shorter grace
+		}
+		return
+	}
+	if !k.PreStopDone && e.hasPreStop(c) && e.Plan.Now.Before(k.By) {
+		e.Plan.Do(pod.Action{Kind: pod.PreStop, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: max(e.until(k.By), precision), Why: t.Why})
+		e.Plan.WakeAt(k.By)
+		return
+	}
+	if held && !k.Begun {
+		return
+	}
+	end := e.end(c, k)
+	a := pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(end), Why: t.Why}
+	e.Plan.AddRetryWait(c.Name, a)
+	if e.Plan.Do(a) {
+		k.Asked, k.Begun = end, true
+	}
+}
+
+// end is when an instance is killed that is asked to stop now.
+func (e *Terminator) end(c *pod.Container, k Kill) time.Time {
+	least := e.Plan.Now
+	if k.Graceful && (k.PreStopDone || e.isSidecar(c.Name)) {
+		least = least.Add(minGrace)
+	}
+	if k.By.Before(least) {
+		return least
+	}
+	return k.By
+}
+
+// until is how long it is until then. Clocks of one machine differ by less than what it is rounded to, so that
+// a replay, which goes by another one, comes to the same.
+func (e *Terminator) until(at time.Time) time.Duration { return at.Sub(e.Plan.Now).Round(precision) }
+
+// message is that of the event Killing.
+func (t Term) message(name string) string {
+	switch {
+	case t.Message != "":
+		return t.Message
+	case t.Why == "":
+		return "Stopping container " + name
+	default:
+		return fmt.Sprintf("Stopping container %s: %s", name, t.Why)
+	}
+}
+
+// hasPreStop reports whether an instance has a preStop hook: by the spec, or by
+// its own record where the spec is gone.
+func (e *Terminator) hasPreStop(c *pod.Container) bool {
+	if m := e.Containers.Named(c.Name); m != nil {
+		return m.LongRunning() && m.Spec.Lifecycle != nil && m.Spec.Lifecycle.PreStop != nil
+	}
+	return e.Pod == nil && c.CreatedWith != nil && c.CreatedWith.PreStop != nil
+}

@@ -1,0 +1,156 @@
+package transcript
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript/words"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/explain"
+)
+
+// Describe tells a decision as a transcript does that begins with it.
+func Describe(in lifecycle.Input, d lifecycle.Decision) string {
+	text, _ := appendDecision(nil, &turn{in: in, d: d}, &turn{}, in.Now)
+	return string(text)
+}
+
+// appendDecision appends the lines of a decision. prev is the one before it: of
+// the status and of probes the changes are told. It reports whether there is
+// anything in it that the one before didn't say.
+func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, news bool) {
+	d := &t.d
+	for _, target := range d.Cancel {
+		dst = appendText(append(dst, decisionLead+"cancel "...), target)
+		dst = append(dst, '\n')
+	}
+	for i := range d.Actions {
+		dst = append(appendAction(append(dst, decisionLead+"do"...), &d.Actions[i], base), '\n')
+	}
+	for i := range d.Events {
+		dst = appendEvent(dst, &d.Events[i], base)
+	}
+	news = len(d.Cancel)+len(d.Actions)+len(d.Events) > 0 || d.Done != prev.d.Done ||
+		!d.Wake.Equal(prev.d.Wake) || !slices.EqualFunc(d.Waits, prev.d.Waits, sameWait)
+	for i := range d.Waits {
+		dst = appendWait(dst, &d.Waits[i], base)
+	}
+	if d.Status != nil {
+		dst = appendSummary(append(dst, decisionLead+"status "...), d.Status)
+		dst = append(dst, '\n')
+	}
+	mark := len(dst)
+	dst = appendStatusNews(dst, d.Status, prev.d.Status, base)
+	dst = appendRest(dst, d, &prev.d, base)
+	news = news || len(dst) > mark
+	if !d.Wake.IsZero() {
+		dst = append(dst, decisionLead+"wake in "...)
+		dst = append(append(dst, d.Wake.Round(0).Sub(t.in.Now.Round(0)).String()...), '\n')
+	}
+	if d.Done {
+		dst = append(dst, decisionLead+"done\n"...)
+	}
+	return dst, news
+}
+
+// appendRest tells what else a decision holds, such as the probes that should run.
+func appendRest(dst []byte, d, prev *lifecycle.Decision, base time.Time) []byte {
+	v, p := words.At(d), words.At(prev)
+	for _, f := range dialect().decision.Fields() {
+		switch f.GoName {
+		case "Actions", "Cancel", "Status", "Wake", "Waits", "Events", "Memory", "Done":
+		default:
+			dst = f.AppendNews(dst, decisionLead, f.Of(v), f.Of(p), base)
+		}
+	}
+	return dst
+}
+
+// sameWait compares as a transcript tells: of times only the instant counts.
+func sameWait(a, b pod.Wait) bool {
+	same := a.Since.Equal(b.Since) && a.Next.Equal(b.Next)
+	a.Since, a.Next, b.Since, b.Next = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	return same && a == b
+}
+
+// appendEvent appends `event Normal Created: Created container web`, and in
+// brackets what the message doesn't tell.
+func appendEvent(dst []byte, e *pod.Event, base time.Time) []byte {
+	rest := *e
+	rest.Type, rest.Reason, rest.Message = "", "", ""
+	if strings.Contains(e.Message, "container "+e.Container) {
+		rest.Container = ""
+	}
+	dst = appendText(append(dst, decisionLead+"event "...), e.Type)
+	dst = appendText(append(dst, ' '), string(e.Reason))
+	dst = appendText(append(dst, ": "...), e.Message)
+	return append(appendBrackets(dst, dialect().event, words.At(&rest), base), '\n')
+}
+
+// waitRest is what a wait says in brackets.
+type waitRest struct {
+	Since, Next time.Time
+	Advice      string
+}
+
+// appendWait appends `because container web: is being created`, and in brackets
+// since when, what comes next and what to do about it.
+func appendWait(dst []byte, w *pod.Wait, base time.Time) []byte {
+	rest := waitRest{Since: w.Since, Next: w.Next, Advice: explain.Advice(w)}
+	dst = appendText(append(dst, decisionLead+becauseWord...), explain.Named(w))
+	return append(appendBrackets(dst, dialect().wait, words.At(&rest), base), '\n')
+}
+
+// appendBrackets appends ` [key=value key=value]`, or nothing if all is zero.
+func appendBrackets(dst []byte, t *words.Type, v words.Value, base time.Time) []byte {
+	if t.Zero(v) {
+		return dst
+	}
+	mark := len(dst)
+	dst = t.AppendFields(append(dst, ' '), v, words.Value{}, base)
+	dst[mark+1] = '[' // instead of the space before the first key
+	return append(dst, ']')
+}
+
+// appendText appends text as it is, escaped if it would end the line or steer the
+// terminal that it is shown on.
+func appendText(dst []byte, s string) []byte {
+	if terminal.Is(s) {
+		return append(dst, s...)
+	}
+	quoted := strconv.AppendQuote(nil, s)
+	return append(dst, quoted[1:len(quoted)-1]...)
+}
+
+// appendStatusNews tells, line by line, what a status says that the one before didn't.
+func appendStatusNews(dst []byte, st, prev *v1.PodStatus, base time.Time) []byte {
+	if st == prev || st == nil {
+		return dst
+	}
+	if prev == nil {
+		prev = &v1.PodStatus{}
+	}
+	t := dialect().status
+	v, p := words.At(st), words.At(prev)
+	mark := len(dst)
+	dst = append(dst, detailLead+"pod"...)
+	empty := len(dst)
+	dst = t.AppendFields(dst, v, p, base)
+	if len(dst) == empty {
+		dst = dst[:mark]
+	} else {
+		dst = append(dst, '\n')
+	}
+	for _, f := range t.Fields() {
+		if f.Line != "" {
+			dst = f.AppendNews(dst, detailLead, f.Of(v), f.Of(p), base)
+		}
+	}
+	return dst
+}

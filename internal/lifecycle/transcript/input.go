@@ -1,0 +1,56 @@
+package transcript
+
+import (
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript/words"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// appendNews appends what the inputs of the rule have become since prev.
+func appendNews(dst []byte, t *words.Type, v, prev words.Value, base time.Time) []byte {
+	for _, f := range t.Fields() {
+		if !special(f) {
+			dst = f.AppendNews(dst, inputLead, f.Of(v), f.Of(prev), base)
+		}
+	}
+	return dst
+}
+
+// tellable reports whether the inputs can be told: things in a list need names of their own.
+func tellable(t *words.Type, v words.Value) bool {
+	for _, f := range t.Fields() {
+		if !special(f) && !f.Unique(f.Of(v)) {
+			return false
+		}
+	}
+	return true
+}
+
+// appendInFlight tells which actions are under way, where that doesn't follow
+// from those begun and those that ended.
+func appendInFlight(dst []byte, actions, expected []pod.Action, base time.Time) []byte {
+	if sameActions(actions, expected) {
+		return dst
+	}
+	if len(actions) == 0 {
+		return append(dst, inputLead+inFlightWord+" "+noneWord+"\n"...)
+	}
+	for i := range actions {
+		dst = append(dst, inputLead+inFlightWord...)
+		dst = append(appendAction(dst, &actions[i], base), '\n')
+	}
+	return dst
+}
+
+// appendMemory tells what is remembered, where that isn't what the decision before left.
+func appendMemory(dst []byte, mem, expected *lifecycle.Memory, base time.Time) []byte {
+	t := dialect().memory
+	v, e := words.At(mem), words.At(expected)
+	if t.Equal(v, e) {
+		return dst
+	}
+	dst = append(dst, inputLead+memoryWord...)
+	return append(t.AppendFields(dst, v, words.Value{}, base), '\n')
+}

@@ -1,0 +1,230 @@
+package transcript
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript/words"
+)
+
+// Recorder is the flight recorder of one pod: a ring of segments of text, each
+// of which can be read without those before it. Its methods may be called
+// concurrently; Record in the order of the decisions.
+type Recorder struct {
+	limit int
+
+	mu       sync.Mutex
+	segments []segment
+	versions versions
+	// last is the newest step, and version that of the pod in it; 0 for none.
+	last     *turn
+	version  int
+	comments []string
+	dropped  bool
+}
+
+// segment is a stretch of steps that begins with everything there is to know.
+type segment struct {
+	text []byte
+	// base is what times in it are relative to.
+	base time.Time
+	// version is the oldest version of the pod that it speaks of; 0 for none.
+	version int
+	// whole is how long its first step is, which tells everything.
+	whole int
+}
+
+// NewRecorder returns a recorder that holds at most limit bytes of text, specs
+// included; of 0 or less none at all.
+func NewRecorder(limit int) *Recorder { return &Recorder{limit: limit} }
+
+// Comment has a line written before the next step, which is then recorded
+// whether it brings news or not. A # is put before a line that doesn't begin with one.
+func (r *Recorder) Comment(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !strings.HasPrefix(line, "#") {
+		line = "# " + line
+	}
+	list := strings.Split(line, "\n")
+	for i := range list {
+		list[i] = terminal.Keep(list[i])
+	}
+	r.comments = append(r.comments, strings.Join(list, "\n# "))
+}
+
+// Record takes in a decision and what it was made from, neither of which may be
+// changed afterwards. One that brings nothing new but the time isn't kept.
+func (r *Recorder) Record(in lifecycle.Input, d lifecycle.Decision) {
+	if r.limit <= 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := &turn{in: in, d: d}
+	version := r.versions.of(t.in.Pod, r.limit/2)
+	if r.full(version) || !r.step(t, version) {
+		r.begin(t, version)
+	}
+	r.version = version
+	r.comments = nil
+	r.trim()
+	// What is only needed once isn't held on to.
+	t.in.Memory, t.in.Results, t.d.Events, t.d.Cancel = lifecycle.Memory{}, nil, nil, nil
+	r.last = t
+}
+
+func (r *Recorder) current() *segment { return &r.segments[len(r.segments)-1] }
+
+// room is how much text there may be beside the specs that the text from this
+// version on speaks of. A segment takes at most 7/8 of it: 3/8 and 1/4 for the
+// first step, after which there may be 1/8 and another 1/8 for the last step.
+func (r *Recorder) room(version int) int { return r.limit - r.versions.since(version) }
+
+// full reports whether a step with this version of the pod has to begin a segment.
+func (r *Recorder) full(version int) bool {
+	if len(r.segments) == 0 {
+		return true
+	}
+	s, room := r.current(), r.room(r.current().version)
+	return len(s.text) >= max(room/4, s.whole+room/8) || len(s.text) > room*7/8 || // a new version may have taken its room
+		version != r.version && (r.versions.cut(version) != "" || room < r.limit/2)
+}
+
+// step adds a step to the current segment. It reports false if the step can't be
+// told by what has changed, or is so long that it had better begin a segment.
+func (r *Recorder) step(t *turn, version int) bool {
+	s := r.current()
+	mark := len(s.text)
+	text := r.appendComments(s.text)
+	text = words.AppendTime(append(text, inputLead...), t.in.Now, s.base)
+	text = append(text, '\n')
+	before := len(text)
+	file := ""
+	if version != r.version {
+		file = r.versions.name(version)
+	}
+	text = appendInputs(text, t, r.last, file, s.base)
+	told := len(text) > before || len(r.comments) > 0
+	text, news := appendDecision(text, t, r.last, s.base)
+	if !told && !news && sameMemory(t) {
+		s.text = text[:mark]
+		return true
+	}
+	if len(text)-mark > r.room(s.version)/8 || !tellable(dialect().input, words.At(&t.in)) {
+		s.text = text[:mark]
+		return false
+	}
+	s.text = text
+	if s.version == 0 {
+		s.version = version
+	}
+	return true
+}
+
+// begin starts a segment, with a step that tells everything there is to know. If
+// that is too much, it tells why and only what was decided.
+func (r *Recorder) begin(t *turn, version int) {
+	if len(r.segments) > 0 {
+		r.current().text = slices.Clone(r.current().text) // without room to grow
+	}
+	base, room := t.in.Now.Round(0), r.room(version)
+	text := make([]byte, 0, min(room/8, 3<<10))
+	text = words.AppendTime(append(r.appendComments(text), inputLead+atWord+" "...), base, time.Time{})
+	text = append(text, '\n')
+	head := len(text)
+	why := r.versions.cut(version)
+	switch {
+	case why != "":
+	case !tellable(dialect().input, words.At(&t.in)):
+		why = "two things in one of its lists go by the same name"
+	default:
+		text = appendInputs(text, t, &turn{}, r.versions.name(version), base)
+	}
+	told := len(text)
+	text, _ = appendDecision(text, t, &turn{}, base)
+	if in, out := told-head, len(text)-told; in > room*3/8 || out > room/4 {
+		why = fmt.Sprintf("it takes %d and %d bytes, and there is room for %d and %d", in, out, room*3/8, room/4)
+	}
+	if why != "" {
+		text = incomplete(text[:head], why, text[told:], room/4)
+	}
+	r.segments = append(r.segments, segment{text: text, base: base, version: version, whole: len(text)})
+}
+
+// incomplete returns a first step that tells why it has no inputs.
+func incomplete(head []byte, why string, decision []byte, most int) []byte {
+	if len(decision) > most {
+		decision = []byte(decisionLead + "(too long to be kept)\n")
+	}
+	text := append(slices.Clone(head), inputLead+incompleteWord+" "...)
+	text = append(strconv.AppendQuote(text, why), '\n')
+	return append(text, decision...)
+}
+
+func (r *Recorder) appendComments(dst []byte) []byte {
+	for _, line := range r.comments {
+		dst = append(append(dst, line...), '\n')
+	}
+	return dst
+}
+
+// appendInputs tells the inputs of a step by what they have become since the one before.
+func appendInputs(dst []byte, t, last *turn, podFile string, base time.Time) []byte {
+	switch {
+	case t.in.Pod == nil && last.in.Pod != nil:
+		dst = append(dst, inputLead+"gone "+podWord+"\n"...)
+	case podFile != "":
+		dst = append(append(append(dst, inputLead+podWord+" "...), podFile...), '\n')
+	}
+	b := dialect()
+	dst = appendNews(dst, b.input, words.At(&t.in), words.At(&last.in), base)
+	pending := last.pending()
+	for i := range t.in.Results {
+		dst = appendResult(dst, &t.in.Results[i], pending, t.in.Now, base)
+	}
+	dst = appendInFlight(dst, t.in.InFlight, landed(pending, t.in.Results), base)
+	return appendMemory(dst, &t.in.Memory, &last.d.Memory, base)
+}
+
+// sameMemory reports whether a decision left the memory as it was.
+func sameMemory(t *turn) bool {
+	return dialect().memory.Equal(words.At(&t.in.Memory), words.At(&t.d.Memory))
+}
+
+// trim drops the oldest segments until the rest fits, and of a single one the room to grow.
+func (r *Recorder) trim() {
+	for len(r.segments) > 1 && r.size() > r.limit {
+		r.segments = slices.Delete(r.segments, 0, 1)
+		r.dropped = true
+		r.versions.forget(r.oldest())
+	}
+	if r.size() > r.limit {
+		r.current().text = slices.Clone(r.current().text)
+	}
+}
+
+// oldest returns the oldest version of the pod that a segment speaks of; 0 if none does.
+func (r *Recorder) oldest() int {
+	oldest := 0
+	for i := range r.segments {
+		if v := r.segments[i].version; v > 0 && (oldest == 0 || v < oldest) {
+			oldest = v
+		}
+	}
+	return oldest
+}
+
+func (r *Recorder) size() int {
+	n := r.versions.since(0)
+	for i := range r.segments {
+		n += cap(r.segments[i].text)
+	}
+	return n
+}

@@ -1,0 +1,126 @@
+package transcript
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Difference is a step that would be decided otherwise today.
+type Difference struct {
+	// Step counts from 0; Line is where the step begins in the file.
+	Step, Line int
+	Time       time.Time
+	// Recorded are the lines of the decision that are only in the transcript, Now
+	// those that are only in today's decision; all lines if only their order differs.
+	// What is waited for alone is no difference: it is told in words, which any version may
+	// correct, and nothing is decided by them.
+	Recorded, Now []string
+}
+
+// Replay decides every step again that can be, each on the recorded inputs, the
+// memory being what today's decisions leave, and returns where that differs.
+func Replay(t *Transcript) []Difference {
+	var out []Difference
+	var r replayer
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if s.Incomplete != "" {
+			continue
+		}
+		recorded, today := differ(s.Decision, r.step(s))
+		if !onlyWaits(recorded) || !onlyWaits(today) {
+			out = append(out, Difference{Step: i, Line: s.Line, Time: s.Input.Now, Recorded: recorded, Now: today})
+		}
+	}
+	return out
+}
+
+// replayer decides one step after the other.
+type replayer struct {
+	last turn
+	// begun are today's actions that have not ended by the record.
+	begun []pod.Action
+}
+
+func (r *replayer) step(s *Step) []string {
+	if s.First {
+		*r = replayer{}
+	}
+	in := s.Input
+	if !s.Restored {
+		in.Memory = r.last.d.Memory
+	}
+	in.InFlight, in.Results = slices.Clone(in.InFlight), slices.Clone(in.Results)
+	r.keep(in)
+	for i := range in.InFlight {
+		r.own(&in.InFlight[i], in.Memory.Checkpoint)
+	}
+	for i := range in.Results {
+		r.own(&in.Results[i].Action, in.Memory.Checkpoint)
+	}
+	now := turn{in: in, d: lifecycle.Decide(in)}
+	r.begun = append(landed(r.begun, in.Results), now.d.Actions...)
+	text, _ := appendDecision(nil, &now, &r.last, s.base)
+	r.last = now
+	return lines(string(text))
+}
+
+// keep forgets actions that are neither under way nor over by the record: an agent
+// that died took them along.
+func (r *replayer) keep(in lifecycle.Input) {
+	r.begun = slices.DeleteFunc(r.begun, func(a pod.Action) bool {
+		return find(in.InFlight, &a) < 0 && !slices.ContainsFunc(in.Results, func(res pod.Result) bool { return find([]pod.Action{a}, &res.Action) >= 0 })
+	})
+}
+
+// own replaces a recorded action by today's, where that is the same: the core may
+// know by its pointer what it has put in. Of one begun before the first step only
+// the memory can tell that it writes what is kept now.
+func (r *replayer) own(a *pod.Action, kept *pod.Checkpoint) {
+	if at := find(r.begun, a); at >= 0 {
+		*a = r.begun[at]
+	} else if a.Checkpoint != nil && reflect.DeepEqual(a.Checkpoint, kept) {
+		a.Checkpoint = kept
+	}
+}
+
+func lines(text string) (out []string) {
+	for line := range strings.Lines(text) {
+		out = append(out, strings.TrimPrefix(strings.TrimSuffix(line, "\n"), decisionLead))
+	}
+	return out
+}
+
+func onlyWaits(lines []string) bool {
+	return !slices.ContainsFunc(lines, func(line string) bool { return !strings.HasPrefix(line, becauseWord) })
+}
+
+// differ returns the lines that only one of two lists has.
+func differ(a, b []string) (onlyA, onlyB []string) {
+	if slices.Equal(a, b) {
+		return nil, nil
+	}
+	onlyA, onlyB = without(a, b), without(b, a)
+	if len(onlyA)+len(onlyB) == 0 {
+		return a, b
+	}
+	return onlyA, onlyB
+}
+
+func without(a, b []string) (out []string) {
+	count := map[string]int{}
+	for _, line := range b {
+		count[line]++
+	}
+	for _, line := range a {
+		if count[line]--; count[line] < 0 {
+			out = append(out, line)
+		}
+	}
+	return out
+}

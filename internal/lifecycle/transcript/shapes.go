@@ -1,0 +1,77 @@
+package transcript
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript/words"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// dialect holds how each type looks in a transcript. It is made when it is first
+// needed, which takes about a millisecond, and never changes.
+var dialect = sync.OnceValue(func() *book {
+	b := words.NewBook(shapes(), reflect.TypeFor[lifecycle.Input](), reflect.TypeFor[lifecycle.Decision](), reflect.TypeFor[waitRest]())
+	return &book{
+		input:    b.Type(reflect.TypeFor[lifecycle.Input]()),
+		decision: b.Type(reflect.TypeFor[lifecycle.Decision]()),
+		memory:   b.Type(reflect.TypeFor[lifecycle.Memory]()),
+		action:   b.Type(reflect.TypeFor[pod.Action]()),
+		result:   b.Type(reflect.TypeFor[pod.Result]()),
+		failure:  b.Type(reflect.TypeFor[pod.Failure]()),
+		wait:     b.Type(reflect.TypeFor[waitRest]()),
+		event:    b.Type(reflect.TypeFor[pod.Event]()),
+		pod:      b.Type(reflect.TypeFor[v1.Pod]()),
+		status:   b.Type(reflect.TypeFor[v1.PodStatus]()),
+	}
+})
+
+type book struct {
+	input, decision, memory, action, result, failure, wait, event, pod, status *words.Type
+}
+
+// shapes says what differs from the rule of package words. Some keys are older than the names of
+// their fields: journals that were recorded with them are still read. What isn't named here
+// needs no line here: a new field of any of these types is written and read as it is.
+func shapes() map[reflect.Type]words.Shape {
+	return map[reflect.Type]words.Shape{
+		reflect.TypeFor[lifecycle.Input]():    {Lists: map[string]string{"Probes": "probe"}, Names: map[string]string{"Termination": "ending", "ExcessContainers": "surplus"}},
+		reflect.TypeFor[lifecycle.Node]():     {Names: map[string]string{"ResourcesFreedAt": "roomAt", "ContainerGC": "dead"}},
+		reflect.TypeFor[lifecycle.Memory]():   {Names: map[string]string{"Checkpoint": "kept", "OnDisk": "saved"}},
+		reflect.TypeFor[pod.Checkpoint]():     {Names: map[string]string{"Termination": "ending", "PostStartDone": "hooked"}},
+		reflect.TypeFor[lifecycle.Decision](): {Lists: map[string]string{"Probes": "probe"}},
+		reflect.TypeFor[pod.Observed]():       {Lists: map[string]string{"Sandboxes": "sandbox", "Containers": "container"}},
+		reflect.TypeFor[pod.Sandbox]():        {Head: []string{"ID"}, Names: map[string]string{"IPs": "ips"}},
+		reflect.TypeFor[pod.Container]():      {Head: []string{"ID"}, Names: map[string]string{"SandboxID": "sandbox", "CreatedWith": "made", "RuntimeReported": "told"}},
+		reflect.TypeFor[pod.Probe]():          {Head: []string{"ID", "Kind"}},
+		reflect.TypeFor[pod.ProbeResult]():    {Head: []string{"ID", "Kind"}, Always: map[string]func(any) bool{"OK": always}},
+		reflect.TypeFor[pod.Action](): {Head: []string{"Kind", "Container"}, Tail: "Why", Names: map[string]string{"SandboxID": "sandbox", "Checkpoint": "kept"},
+			Always: map[string]func(any) bool{"Attempt": isKind(pod.CreateSandbox, pod.CreateContainer), "Grace": isKind(pod.StopContainer)}},
+
+		// The phase is told in the summary.
+		reflect.TypeFor[v1.PodStatus](): {Head: []string{"Phase"}, Lists: map[string]string{"Conditions": "condition", "InitContainerStatuses": "init",
+			"ContainerStatuses": "container", "EphemeralContainerStatuses": "ephemeral"}},
+		reflect.TypeFor[v1.PodCondition]():    {Head: []string{"Type"}, Names: map[string]string{"LastTransitionTime": "since"}},
+		reflect.TypeFor[v1.ContainerStatus](): {Head: []string{"Name"}},
+
+		// Values may be secrets, and nothing is decided by them.
+		reflect.TypeFor[v1.EnvVar]():     {Hidden: []string{"Value"}},
+		reflect.TypeFor[v1.HTTPHeader](): {Hidden: []string{"Value"}},
+		// The whole manifest once more, with all its values.
+		reflect.TypeFor[metav1.ObjectMeta](): {Drop: []string{"ManagedFields"}, DropKey: map[string]string{"Annotations": v1.LastAppliedConfigAnnotation}},
+	}
+}
+
+func always(any) bool { return true }
+
+func isKind(kinds ...pod.ActionKind) func(any) bool {
+	return func(p any) bool {
+		a, ok := p.(*pod.Action)
+		return ok && slices.Contains(kinds, a.Kind)
+	}
+}

@@ -1,0 +1,92 @@
+package transcript
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript/words"
+)
+
+// versions holds the specs that the segments speak of, oldest first, as JSON.
+type versions struct {
+	list []version
+	// from is the pod that the newest was made from: none is looked at twice.
+	from *v1.Pod
+}
+
+// version is one version of the pod.
+type version struct {
+	number int
+	json   []byte
+	// whole is how long the JSON was before it was cut; 0 if it wasn't.
+	whole int
+}
+
+// of returns the number of the pod's version, a new one if it differs from the
+// newest; 0 for no pod. One that is longer than limit is cut to a quarter of it.
+func (vs *versions) of(p *v1.Pod, limit int) int {
+	if p == nil {
+		return 0
+	}
+	if p == vs.from {
+		return vs.list[len(vs.list)-1].number
+	}
+	vs.from = p
+	next := version{number: 1, json: dialect().pod.AppendJSON(make([]byte, 0, 2<<10), words.At(p))}
+	if len(next.json) > limit {
+		next.whole = len(next.json)
+		next.json = next.json[:limit/4]
+	}
+	next.json = slices.Clone(next.json)
+	if n := len(vs.list); n > 0 {
+		newest := &vs.list[n-1]
+		if next.whole == newest.whole && bytes.Equal(next.json, newest.json) {
+			return newest.number
+		}
+		next.number = newest.number + 1
+	}
+	vs.list = append(vs.list, next)
+	return next.number
+}
+
+// since returns how many bytes the versions from this one on take.
+func (vs *versions) since(oldest int) (n int) {
+	for i := range vs.list {
+		if vs.list[i].number >= oldest {
+			n += cap(vs.list[i].json)
+		}
+	}
+	return n
+}
+
+// forget drops the versions before oldest, but never the newest.
+func (vs *versions) forget(oldest int) {
+	for len(vs.list) > 1 && vs.list[0].number < oldest {
+		vs.list = slices.Delete(vs.list, 0, 1)
+	}
+}
+
+// name returns the section that holds a version; empty for none.
+func (vs *versions) name(number int) string {
+	switch number {
+	case 0:
+		return ""
+	case 1:
+		return "pod.yaml"
+	}
+	return "pod-" + strconv.Itoa(number) + ".yaml"
+}
+
+// cut says why nothing can be replayed with a version; empty if it can.
+func (vs *versions) cut(number int) string {
+	for i := range vs.list {
+		if v := &vs.list[i]; v.number == number && v.whole > 0 {
+			return fmt.Sprintf("the pod takes %d bytes, of which %d are kept", v.whole, len(v.json))
+		}
+	}
+	return ""
+}

@@ -1,0 +1,131 @@
+// Package allocated computes with the resources that a node has allocated to a pod (KEP-1287),
+// and what the pod's control group has to allow for them. It is pure.
+package allocated
+
+import (
+	v1 "k8s.io/api/core/v1"
+	helpers "k8s.io/component-helpers/resource"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Of is the allocation that the pod's spec requests. It shares its lists with the spec.
+func Of(p *v1.Pod) *pod.Allocation {
+	a := &pod.Allocation{
+		Generation: p.Generation,
+		Containers: make(map[string]v1.ResourceRequirements, len(p.Spec.InitContainers)+len(p.Spec.Containers)),
+		Pod:        p.Spec.Resources,
+		Overhead:   p.Spec.Overhead,
+		Total:      helpers.PodRequests(p, helpers.PodResourcesOptions{}),
+	}
+	for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			a.Containers[list[i].Name] = list[i].Resources
+		}
+	}
+	return a
+}
+
+// Equal reports whether two allocations have the same amounts, however they are
+// written, be it for different generations. Only requests and limits count:
+// claims can't be resized, and overhead and total follow. Pod-level resources without any amount are as good as none.
+func Equal(a, b *pod.Allocation) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	if len(a.Containers) != len(b.Containers) || !samePod(a.Pod, b.Pod) {
+		return false
+	}
+	for name, r := range a.Containers {
+		other, ok := b.Containers[name]
+		if !ok || !same(&r, &other) {
+			return false
+		}
+	}
+	return true
+}
+
+// Apply is the pod with its allocated resources: p itself where these
+// are what its spec says, or a is nil, otherwise a copy that shares with p whatever
+// is not resources. Containers that a doesn't know keep what their spec says. For overhead see
+// KeepOverhead.
+func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
+	if a == nil {
+		return p
+	}
+	p = KeepOverhead(p, a)
+	if has(p, a) {
+		return p
+	}
+	applied := *p
+	applied.Spec.Resources = a.Pod
+	applied.Spec.InitContainers = withGranted(p.Spec.InitContainers, a)
+	applied.Spec.Containers = withGranted(p.Spec.Containers, a)
+	return &applied
+}
+
+// KeepOverhead is the pod with its allocated overhead if its spec says nothing of
+// that, as its RuntimeClass isn't defined any more, or not yet after a restart: what runs
+// goes on taking it. In a cluster, too, no pod loses its overhead with its class.
+func KeepOverhead(p *v1.Pod, a *pod.Allocation) *v1.Pod {
+	if len(p.Spec.Overhead) > 0 || len(a.Overhead) == 0 {
+		return p
+	}
+	keeping := *p
+	keeping.Spec.Overhead = a.Overhead
+	return &keeping
+}
+
+// has reports whether the spec says what is allocated.
+func has(p *v1.Pod, a *pod.Allocation) bool {
+	if !samePod(p.Spec.Resources, a.Pod) {
+		return false
+	}
+	for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if r, ok := a.Containers[list[i].Name]; ok && !same(&list[i].Resources, &r) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func withGranted(list []v1.Container, a *pod.Allocation) []v1.Container {
+	out := append([]v1.Container(nil), list...)
+	for i := range out {
+		if r, ok := a.Containers[out[i].Name]; ok {
+			out[i].Resources.Requests, out[i].Resources.Limits = r.Requests, r.Limits
+		}
+	}
+	return out
+}
+
+func samePod(a, b *v1.ResourceRequirements) bool {
+	none := &v1.ResourceRequirements{}
+	if a == nil {
+		a = none
+	}
+	if b == nil {
+		b = none
+	}
+	return same(a, b)
+}
+
+func same(a, b *v1.ResourceRequirements) bool {
+	return SameList(a.Requests, b.Requests) && SameList(a.Limits, b.Limits)
+}
+
+// SameList reports whether two lists have the same amounts, however they are written.
+func SameList(a, b v1.ResourceList) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, q := range a {
+		other, ok := b[name]
+		if !ok || q.Cmp(other) != 0 {
+			return false
+		}
+	}
+	return true
+}

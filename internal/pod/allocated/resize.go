@@ -1,0 +1,95 @@
+package allocated
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// resizable are the resources that a resize may change (KEP-1287, KEP-5419).
+var resizable = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
+
+// Changed reports in which of the two resources a and b differ.
+func Changed(a, b v1.ResourceRequirements) (cpu, memory bool) {
+	return differ(a, b, v1.ResourceCPU), differ(a, b, v1.ResourceMemory)
+}
+
+// Same reports whether a and b are alike in CPU and memory.
+func Same(a, b v1.ResourceRequirements) bool {
+	cpu, memory := Changed(a, b)
+	return !cpu && !memory
+}
+
+func differ(a, b v1.ResourceRequirements, name v1.ResourceName) bool {
+	return !equal(a.Requests, b.Requests, name) || !equal(a.Limits, b.Limits, name)
+}
+
+func equal(a, b v1.ResourceList, name v1.ResourceName) bool {
+	x, inA := a[name]
+	y, inB := b[name]
+	return inA == inB && x.Cmp(y) == 0
+}
+
+// Most allows what either a or b allows: of each request and limit the greater
+// one, where no limit is the greatest.
+func Most(a, b *pod.Allocation) *pod.Allocation {
+	m := &pod.Allocation{Generation: b.Generation, Containers: make(map[string]v1.ResourceRequirements, len(b.Containers)), Pod: b.Pod, Overhead: b.Overhead}
+	for name, r := range b.Containers {
+		if s, ok := a.Containers[name]; ok {
+			r = most(s, r)
+		}
+		m.Containers[name] = r
+	}
+	if b.Pod != nil {
+		var before v1.ResourceRequirements // a pod may come to have some as a whole
+		if a.Pod != nil {
+			before = *a.Pod
+		}
+		whole := most(before, *b.Pod)
+		m.Pod = &whole
+	}
+	return m
+}
+
+func most(a, b v1.ResourceRequirements) v1.ResourceRequirements {
+	r := *b.DeepCopy()
+	for _, name := range resizable {
+		if q, ok := greater(a.Requests, b.Requests, name); ok {
+			r.Requests = set(r.Requests, name, q)
+		}
+	}
+	r.Limits = MostLimits(a.Limits, r.Limits)
+	return r
+}
+
+// MostLimits are the limits b, but of the two resources that can be resized the
+// greater of both: none where either has none.
+func MostLimits(a, b v1.ResourceList) v1.ResourceList {
+	l := b.DeepCopy()
+	for _, name := range resizable {
+		x, inA := a[name]
+		y, inB := b[name]
+		switch {
+		case inA && inB && x.Cmp(y) > 0:
+			l[name] = x
+		case !inA && inB:
+			delete(l, name)
+		}
+	}
+	return l
+}
+
+func greater(a, b v1.ResourceList, name v1.ResourceName) (resource.Quantity, bool) {
+	x, ok := a[name]
+	y, inB := b[name]
+	return x, ok && (!inB || x.Cmp(y) > 0)
+}
+
+func set(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) v1.ResourceList {
+	if l == nil {
+		l = v1.ResourceList{}
+	}
+	l[name] = q
+	return l
+}

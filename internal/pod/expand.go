@@ -1,0 +1,56 @@
+package pod
+
+import "strings"
+
+// MaxText is how long Linux lets one argument or variable be, name and final NUL
+// included (execve(2), MAX_ARG_STRLEN with pages of 4 KiB): what is longer can't be run.
+const MaxText = 128 << 10
+
+// Expand replaces $(NAME) by what lookup knows of NAME, as the API describes it
+// for env, command, args and subPathExpr: a reference that can't be resolved stays as it is,
+// and $$ stands for a single $, so that $$(NAME) is never a reference.
+//
+// ok is false if the result is longer than Linux can take: references to
+// references could grow without end otherwise.
+func Expand(s string, lookup func(name string) (string, bool)) (expanded string, ok bool) {
+	if len(s) >= MaxText {
+		return "", false
+	}
+	if !strings.Contains(s, "$") {
+		return s, true
+	}
+	var b strings.Builder
+	for {
+		i := strings.IndexByte(s, '$')
+		if i < 0 || i == len(s)-1 {
+			b.WriteString(s)
+			return b.String(), b.Len() < MaxText
+		}
+		b.WriteString(s[:i])
+		rest := s[i+1:]
+		switch rest[0] {
+		case '$':
+			b.WriteByte('$')
+			s = rest[1:]
+		case '(':
+			end := strings.IndexByte(rest, ')')
+			if end < 0 {
+				b.WriteString("$(") // which refers to nothing, and what follows may have a $$ yet
+				s = rest[1:]
+				continue
+			}
+			if v, ok := lookup(rest[1:end]); ok {
+				if b.Len()+len(v) >= MaxText {
+					return "", false
+				}
+				b.WriteString(v)
+			} else {
+				b.WriteString(s[i : i+1+end+1])
+			}
+			s = rest[end+1:]
+		default:
+			b.WriteByte('$')
+			s = rest
+		}
+	}
+}

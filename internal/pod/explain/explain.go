@@ -1,0 +1,214 @@
+// Package explain says in words what a pod waits for, and what a person could do about it.
+// It is the one place that makes such sentences, for `deckhand pods`, `deckhand why` and
+// transcripts alike. Nobody compares them: that is what the codes of package pod are for.
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Wait says what is waited for, without the container's name and without times.
+func Wait(w *pod.Wait) string {
+	switch w.Code {
+	case pod.WaitRuntime:
+		return "waiting for container runtime: " + w.Message
+	case pod.WaitPredecessor:
+		return "waiting for the earlier pod of this name to end"
+	case pod.WaitDecision:
+		return "is about to be looked at"
+	case pod.WaitAdmission:
+		return "waiting for " + w.Message
+	case pod.WaitRejected:
+		return "the node doesn't run it, and nothing of it was made"
+	case pod.WaitAction:
+		return action(w)
+	case pod.WaitRetry:
+		return retry(w)
+	case pod.WaitBackOff:
+		return fmt.Sprintf("back-off before it is started again after it ended with code %d", w.ExitCode)
+	case pod.WaitSandboxBackOff:
+		return "back-off before the next sandbox: the last one ended soon after it was made"
+	case pod.WaitTarget:
+		return "waiting for its target container " + w.Other + " to run"
+	case pod.WaitInit:
+		return "init container is running"
+	case pod.WaitProbe:
+		return fmt.Sprintf("is running but not ready: its %s probe hasn't succeeded yet", w.Probe)
+	case pod.WaitProbeFailed:
+		return fmt.Sprintf("is running but not ready: its %s probe fails: %s", w.Probe, w.Message)
+	case pod.WaitGate:
+		return "waiting for readiness gate " + w.Gate
+	case pod.WaitEnded:
+		return fmt.Sprintf("has ended with code %d and isn't started again; the others run on", w.ExitCode)
+	case pod.WaitStop:
+		return "is being stopped: " + w.Message
+	case pod.WaitStopOutlived:
+		return "is being stopped: " + w.Message + "; that is over, but the stop had begun"
+	case pod.WaitOldInstance:
+		return "an instance in an older sandbox is being stopped"
+	case pod.WaitUnusable:
+		return "its last instance is being removed: it never ran and can't be used any more"
+	case pod.WaitUnknown:
+		return "its last instance is being stopped: the runtime doesn't know whether it still runs"
+	case pod.WaitAbortedStart:
+		return "its start was aborted, it is created again"
+	case pod.WaitSandboxGone:
+		return "its sandbox is gone, what is left in it is being stopped"
+	case pod.WaitRestartAll:
+		return fmt.Sprintf("container %s exited with code %d, all containers are started anew", w.Other, w.ExitCode)
+	case pod.WaitResize:
+		return "is being resized"
+	case pod.WaitPodStop:
+		if w.Action != "" {
+			return fmt.Sprintf("stopping (%s), waiting for %s to end", w.Message, w.Action)
+		}
+		return fmt.Sprintf("stopping (%s)", w.Message)
+	}
+	return string(w.Code) // of an agent that is newer
+}
+
+// action says what is under way.
+func action(w *pod.Wait) string {
+	switch w.Action {
+	case pod.AdmitPod:
+		return "is about to be admitted"
+	case pod.PreparePod:
+		return "folders, cgroup and volumes are being prepared"
+	case pod.CreateSandbox:
+		return "the sandbox is being created"
+	case pod.StopSandbox:
+		return "the old sandbox is being taken down"
+	case pod.RemoveSandbox:
+		return "the sandbox is being removed"
+	case pod.EnsureImage:
+		if progress := Pull(w.Pull); progress != "" {
+			return "waiting for image " + w.Image + ": " + progress
+		}
+		return "waiting for image " + w.Image
+	case pod.CreateContainer:
+		return "is being created"
+	case pod.StartContainer:
+		return "is being started"
+	case pod.PostStart:
+		return "its postStart hook is running"
+	case pod.RemoveContainer:
+		return "its containers are being removed"
+	case pod.ReleaseVolumes:
+		return "its volumes are being unmounted"
+	case pod.CleanPod:
+		return "its folders, cgroup and logs are being removed"
+	case pod.SaveCheckpoint:
+		return "its checkpoint is being written"
+	}
+	return "waiting for " + string(w.Action) + " to end"
+}
+
+// retry says what failed.
+func retry(w *pod.Wait) string {
+	text := fmt.Sprintf("%s: %s", w.Reason, w.Message)
+	if w.Action == pod.Allocate {
+		return "a resize waits: " + text
+	}
+	if w.Object.Name != "" {
+		return "waiting for " + w.Object.String() + ": " + text
+	}
+	return text
+}
+
+// Pull says how far a pull is; empty if nothing is known of it. There are no times in it, so
+// that it only changes when something happens.
+func Pull(p pod.Pull) string {
+	switch {
+	case p.Queued > 0:
+		return fmt.Sprintf("number %d in the queue", p.Queued)
+	case p.Layers > 0:
+		return fmt.Sprintf("%d of %d layers, %s of %s", p.LayersDone, p.Layers, megabytes(p.BytesDone), megabytes(p.Bytes))
+	case p.Begun:
+		return "being pulled"
+	}
+	return ""
+}
+
+func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
+
+// Named says what is waited for with the container's name before it, where it has one.
+func Named(w *pod.Wait) string {
+	if w.Container == "" {
+		return Wait(w)
+	}
+	return "container " + w.Container + ": " + Wait(w)
+}
+
+// Advice says what a person could do about it; empty if nothing needs to be done.
+func Advice(w *pod.Wait) string {
+	switch w.Code {
+	case pod.WaitBackOff:
+		return "see why it ended: `deckhand logs --previous`"
+	case pod.WaitProbe, pod.WaitProbeFailed:
+		return "see what it says: `deckhand logs`"
+	case pod.WaitSandboxBackOff:
+		return "check the runtime and its network: the runtime's log says why sandboxes end"
+	case pod.WaitRetry:
+		return adviceOnFailure(w)
+	case pod.WaitRejected:
+		return adviceFor(w.Reason)
+	}
+	return ""
+}
+
+func adviceOnFailure(w *pod.Wait) string {
+	switch {
+	case w.Object.Name != "" && w.Object.Kind == "PersistentVolumeClaim": // it may be its volume that is missing
+		return fmt.Sprintf("define %s in a manifest, change it, or define a PersistentVolume that fits: this is tried again as soon as that is done", w.Object)
+	case w.Object.Name != "":
+		return fmt.Sprintf("define %s in a manifest, or change it: this is tried again as soon as that is done", w.Object)
+	case w.Action == pod.SaveCheckpoint:
+		return "free space on the disk under the root directory, or fix it"
+	}
+	return adviceFor(w.Reason)
+}
+
+// adviceFor says what a person could do about a failure, by its reason.
+func adviceFor(r pod.Reason) string {
+	if strings.HasPrefix(string(r), string(pod.ReasonOutOf)) {
+		return "ask for less in the manifest, or end other pods and put the manifest back after removing it"
+	}
+	return advice[r]
+}
+
+// advice says what a person could do about a failure.
+var advice = map[pod.Reason]string{
+	pod.ReasonErrImagePull:                         pullAdvice,
+	pod.ReasonImagePullBackOff:                     pullAdvice,
+	pod.ReasonErrImageNeverPull:                    "put an archive of the image into the images folder, or set another imagePullPolicy",
+	pod.ReasonInvalidImageName:                     "correct the image's name in the manifest",
+	pod.ReasonCreateContainerConfigError:           "correct what the message names in the manifest, or make what it refers to",
+	pod.ReasonCreateContainerError:                 "the runtime refused the container: check command, mounts and security context in the manifest",
+	pod.ReasonRunContainerError:                    "the container couldn't be started: check that its command exists in the image and may be executed",
+	pod.ReasonFailedMount:                          "correct what the message names: the volume in the manifest, or what it is made from on this node",
+	pod.ReasonFailedUnmount:                        "end what still uses the volume that the message names: this is tried again by itself",
+	pod.ReasonFailedCreatePodSandBox:               "check the runtime and its network: `deckhand pods`, the runtime's log",
+	pod.ReasonSysctlForbidden:                      fieldsAdvice,
+	pod.ReasonAppArmor:                             fieldsAdvice,
+	pod.ReasonSupplementalGroupsPolicyNotSupported: fieldsAdvice,
+	pod.ReasonFeatureUnsupported:                   fieldsAdvice,
+	pod.ReasonNodeAffinity:                         labelsAdvice,
+	pod.ReasonOS:                                   labelsAdvice,
+	pod.ReasonOSLabel:                              labelsAdvice,
+	pod.ReasonNodePorts:                            "use other host ports in the manifest, or end the pod that has them and put the manifest back after removing it",
+	pod.ReasonPreempting:                           "a pod of higher priority took its resources: end other pods, and put the manifest back after removing it",
+	v1.PodReasonDeferred:                           "shrink or remove another pod, or ask for less",
+	v1.PodReasonInfeasible:                         "ask for no more than the node has",
+}
+
+const (
+	fieldsAdvice = "remove these fields from the manifest, or run the pod on another node"
+	labelsAdvice = "compare nodeSelector, nodeAffinity and os in the manifest with this node: its labels are kubernetes.io/hostname, os and arch, and what --node-labels gives"
+)
+
+const pullAdvice = "check the image's name and tag, and that the registry can be reached and lets this node in; `deckhand images` lists what is here"

@@ -1,0 +1,71 @@
+package explain
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// TestEveryCodeHasWords: none is shown to people as it is.
+func TestEveryCodeHasWords(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), "../wait.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := 0
+	ast.Inspect(f, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "WaitCode" {
+			code, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if text := Wait(&pod.Wait{Code: pod.WaitCode(code)}); err != nil || text == code || text == "" {
+				t.Errorf("%s: %q, %v", spec.Names[0].Name, text, err)
+			}
+			codes++
+		}
+		return true
+	})
+	if codes < 20 {
+		t.Errorf("found %d codes only", codes)
+	}
+}
+
+func TestPull(t *testing.T) {
+	for want, p := range map[string]pod.Pull{
+		"number 2 in the queue":           {Queued: 2},
+		"being pulled":                    {Begun: true},
+		"1 of 3 layers, 0.5 MB of 2.0 MB": {Begun: true, LayersDone: 1, Layers: 3, BytesDone: 5e5, Bytes: 2e6},
+		"":                                {},
+	} {
+		if got := Pull(p); got != want {
+			t.Errorf("%+v is %q, want %q", p, got, want)
+		}
+	}
+}
+
+// TestAdvice: what helps is chosen by what failed and by what is missing, never by words.
+func TestAdvice(t *testing.T) {
+	claim := pod.Object{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "data"}
+	for want, w := range map[string]pod.Wait{
+		"PersistentVolume that fits":    {Code: pod.WaitRetry, Action: pod.PreparePod, Reason: pod.ReasonFailedMount, Object: claim},
+		"define ConfigMap default/web":  {Code: pod.WaitRetry, Action: pod.PreparePod, Reason: pod.ReasonFailedMount, Object: pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "web"}},
+		"registry can be reached":       {Code: pod.WaitRetry, Action: pod.EnsureImage, Reason: pod.ReasonErrImagePull, Object: pod.Object{Kind: "Secret", Namespace: "default"}},
+		"disk under the root directory": {Code: pod.WaitRetry, Action: pod.SaveCheckpoint, Reason: pod.ReasonFailedSync},
+		"`deckhand logs --previous`":    {Code: pod.WaitBackOff},
+		"shrink or remove another pod":  {Code: pod.WaitRetry, Action: pod.Allocate, Reason: "Deferred"},
+	} {
+		if got := Advice(&w); !strings.Contains(got, want) {
+			t.Errorf("%+v: %q, want %q in it", w, got, want)
+		}
+	}
+	if got := Advice(&pod.Wait{Code: pod.WaitAction, Action: pod.EnsureImage}); got != "" {
+		t.Errorf("advice for what needs none: %q", got)
+	}
+}

@@ -1,0 +1,161 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+
+	goyaml "go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/yaml"
+	podobject "github.com/deckhand-node/deckhand/internal/pod/object"
+)
+
+const (
+	apiVersion = "v1"
+	kindPod    = "Pod"
+	kindList   = "List"
+)
+
+// supported says which kinds a manifest may hold.
+const supported = "a manifest may hold Pod, ConfigMap, Secret, Service, ServiceAccount, " +
+	"PersistentVolume and PersistentVolumeClaim (v1), and RuntimeClass (node.k8s.io/v1)"
+
+// objectKind is the kind of an object that isn't a pod; "" if there is no such kind.
+func objectKind(kind string) podobject.Kind {
+	if k := podobject.Kind(kind); k.Known() {
+		return k
+	}
+	return ""
+}
+
+// versionOf is the apiVersion of a kind; "" for a kind that no manifest may hold.
+func versionOf(kind string) string {
+	if kind == kindPod {
+		return apiVersion
+	}
+	if k := objectKind(kind); k != "" {
+		return k.APIVersion()
+	}
+	return ""
+}
+
+// root reads one parsed document: a pod, another object, or a list of them.
+func (d *decoder) root(t *tree) {
+	d.aliasBudget = yaml.MaxAliasCost
+	n := yaml.Deref(t.node)
+	if n.Kind != goyaml.MappingNode {
+		d.refuse(t, "", "", fmt.Sprintf("the document is %s, but must be an object, such as a Pod", typeOf(n)))
+		return
+	}
+	kind, version := yaml.Text(n, "kind"), yaml.Text(n, "apiVersion")
+	items, isList := strings.CutSuffix(kind, kindList)
+	switch {
+	case kind == kindList && version == apiVersion:
+		d.list(t, "")
+	case isList && version != "" && version == versionOf(items):
+		d.list(t, items)
+	default:
+		d.item(t, "")
+	}
+}
+
+func (d *decoder) refuse(t *tree, kind podobject.Kind, path, message string) {
+	line := t.lineOf(path)
+	d.add(Document{
+		Line: t.lineOf(""), Kind: kind, Name: nameOf(kind, t.node), root: t,
+		Errors: []Error{{Line: line, Path: path, Message: yaml.Shorten(message, maxMessage)}},
+	})
+}
+
+// item reads one object. defaultKind is the kind of one that doesn't name its own,
+// as the items of a PodList needn't.
+func (d *decoder) item(t *tree, defaultKind string) {
+	n := yaml.Deref(t.node)
+	kind := yaml.Text(n, "kind")
+	if kind == "" && yaml.Text(n, "apiVersion") == "" {
+		kind = defaultKind
+	}
+	if problem, path := wrongKind(n, kind); problem != "" {
+		d.refuse(t, objectKind(kind), path, problem)
+		return
+	}
+	object := objectKind(kind)
+	var into podobject.Object
+	if object == "" {
+		into = &v1.Pod{}
+	} else {
+		into = object.New()
+	}
+	r := rules{offset: t.offset, secret: object == podobject.Secret}
+	readable := d.read(t, &r, into)
+	doc := Document{Line: t.lineOf(""), Kind: object, Name: nameOf(object, t.node), Errors: r.errors, root: t}
+	if p, isPod := into.(*v1.Pod); isPod && readable {
+		p.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: kindPod}
+		doc.Pod = p
+	} else if readable {
+		into.GetObjectKind().SetGroupVersionKind(object.GroupVersionKind())
+		doc.Object = into
+	}
+	d.add(doc)
+}
+
+// read reads a document, and reports whether it could be read but for unknown and repeated
+// fields, which are left out.
+func (d *decoder) read(t *tree, r *rules, into any) bool {
+	y := yaml.Decoder{Rules: r, Merge: true, AliasBudget: d.aliasBudget}
+	y.Decode(t.node, into)
+	d.aliasBudget = y.AliasBudget
+	return !y.Failed
+}
+
+// wrongKind says why a node isn't what a manifest may hold, and at which field; "" if it is.
+func wrongKind(n *yaml.Node, kind string) (problem, path string) {
+	if n.Kind != goyaml.MappingNode {
+		return fmt.Sprintf("is %s, but must be an object, such as a Pod", typeOf(n)), ""
+	}
+	version, want := yaml.Text(n, "apiVersion"), versionOf(kind)
+	switch {
+	case kind == "":
+		return `kind is missing: the manifest of a pod begins with "apiVersion: v1" and "kind: Pod"`, "kind"
+	case want == "":
+		return fmt.Sprintf("kind %s (apiVersion %s) can't be used: %s", kind, orMissing(version), supported), "kind"
+	case version != want && (version != "" || yaml.Text(n, "kind") != ""):
+		return fmt.Sprintf("apiVersion is %s, but must be %s for a %s", orMissing(version), want, kind), "apiVersion"
+	}
+	return "", ""
+}
+
+func orMissing(s string) string {
+	if s == "" {
+		return "missing"
+	}
+	return s
+}
+
+// listFields are the fields of a list; those beside its items play no part.
+type listFields struct {
+	APIVersion yaml.Node `json:"apiVersion"`
+	Kind       yaml.Node `json:"kind"`
+	Metadata   yaml.Node `json:"metadata"`
+	Items      yaml.Node `json:"items"`
+}
+
+// list reads the items of a list, and what is wrong with the list itself as a
+// document of its own. itemKind is the kind of those that don't name theirs; "" if they must.
+func (d *decoder) list(t *tree, itemKind string) {
+	var l listFields
+	r := rules{offset: t.offset}
+	d.read(t, &r, &l)
+	items := l.Items
+	if items.Kind != 0 && items.Kind != goyaml.SequenceNode {
+		r.Fail(&items, "items", fmt.Sprintf("is %s, but must be a list", typeOf(&items)))
+	}
+	if len(r.errors) > 0 {
+		d.add(Document{Line: t.lineOf(""), Errors: r.errors, root: t})
+	}
+	for _, item := range items.Content {
+		d.item(&tree{node: item, offset: t.offset}, itemKind)
+	}
+}

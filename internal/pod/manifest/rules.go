@@ -1,0 +1,198 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	goyaml "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/deckhand-node/deckhand/internal/kit/yaml"
+)
+
+// rules are what is said of a document's mistakes.
+type rules struct {
+	// offset is added to a node's line to have the line in the whole text.
+	offset int
+	// secret says that no error may hold a value, as the document is a Secret.
+	secret bool
+	errors []Error
+}
+
+// Fail implements yaml.Rules. All of a document is looked at, since a worse mistake may follow.
+func (r *rules) Fail(n *yaml.Node, path, message string) bool {
+	switch {
+	case len(r.errors) < maxErrors:
+		r.errors = append(r.errors, Error{Line: n.Line + r.offset, Path: path, Message: yaml.Shorten(message, maxMessage)})
+	case len(r.errors) == maxErrors:
+		r.errors = append(r.errors, Error{Message: "there is more wrong with this document; only the beginning is reported"})
+	}
+	return true
+}
+
+// Unknown implements yaml.Rules.
+func (r *rules) Unknown(meant string) string {
+	if meant != "" {
+		return fmt.Sprintf("unknown field; did you mean %q?", meant)
+	}
+	return "unknown field"
+}
+
+// Twice implements yaml.Rules.
+func (r *rules) Twice(line int) string {
+	return fmt.Sprintf("is given twice (first on line %d)", line+r.offset)
+}
+
+// Name implements yaml.Rules. Numbers are taken as their text.
+func (r *rules) Name(_ string, key *yaml.Node) string {
+	if key.Kind != goyaml.ScalarNode {
+		return fmt.Sprintf("a field's name is %s, but must be a string", r.describe(key))
+	}
+	if slices.Contains([]string{yaml.TagNull, yaml.TagBool, yaml.TagBinary}, key.ShortTag()) || yaml.SaysBool(key) {
+		return fmt.Sprintf("the field's name %s is %s: put it in quotes", key.Value, r.describe(key))
+	}
+	return ""
+}
+
+// Misfit implements yaml.Rules.
+func (r *rules) Misfit(_ string, n *yaml.Node, m yaml.Misfit) string {
+	isBytes := m.Type == reflect.TypeFor[[]byte]()
+	switch {
+	case m.Type == nil:
+		return `"<<" wants an object to merge, but has ` + r.describe(n)
+	case m.Why != "":
+		return r.quote(n) + " " + m.Why
+	case m.Err != nil && isBytes:
+		return fmt.Sprintf("is no base64 text: %v; plain text goes into %s", m.Err, r.plainField())
+	case m.Err != nil && r.secret:
+		return fmt.Sprintf("%s is not a valid %s", r.quote(n), customName(m.Type))
+	case m.Err != nil:
+		return fmt.Sprintf("%s is not a valid %s: %s", r.quote(n), customName(m.Type), m.Err)
+	case isBytes:
+		return fmt.Sprintf("is %s, but must be a string of base64 text", r.describe(n))
+	case m.Type.Kind() == reflect.Interface && r.secret:
+		return "the YAML tag of a Secret's value is not supported"
+	case m.Type.Kind() == reflect.Interface:
+		return fmt.Sprintf("the YAML tag %s is not supported", n.ShortTag())
+	}
+	return fmt.Sprintf("is %s, but must be %s", r.describe(n), want(m.Type, n))
+}
+
+// plainField is where plain text goes in place of base64.
+func (r *rules) plainField() string {
+	if r.secret {
+		return "stringData"
+	}
+	return "data"
+}
+
+// want says what a field must be instead of n, with its article and advice.
+func want(t reflect.Type, n *yaml.Node) string {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		if n.Kind == goyaml.ScalarNode {
+			return "a string: put it in quotes if that is the value meant"
+		}
+		return "a string"
+	default:
+		return "a whole number"
+	}
+}
+
+// describe says what a node is, with its article.
+func describe(n *yaml.Node) string {
+	switch {
+	case n.Kind == goyaml.MappingNode:
+		return "an object"
+	case n.Kind == goyaml.SequenceNode:
+		return "a list"
+	case n.ShortTag() == yaml.TagBool, yaml.SaysBool(n):
+		return "a boolean (" + n.Value + ")"
+	case n.ShortTag() == yaml.TagInt, n.ShortTag() == yaml.TagFloat:
+		return "a number (" + quoteShort(n) + ")"
+	case n.ShortTag() == yaml.TagNull:
+		return "null"
+	case n.ShortTag() == yaml.TagString, n.ShortTag() == yaml.TagTimestamp:
+		return "a string (" + quoteShort(n) + ")"
+	default:
+		return "of the YAML type " + n.ShortTag()
+	}
+}
+
+// describe says what a node is, with its article, and of a Secret's no more than that.
+func (r *rules) describe(n *yaml.Node) string {
+	if r.secret {
+		return typeOf(n)
+	}
+	return describe(n)
+}
+
+// typeOf says what a node is, with its article, and no more than that: where no object is
+// around it, nobody can tell whether it is a Secret's, or not even meant as a manifest.
+func typeOf(n *yaml.Node) string {
+	if n.Kind != goyaml.ScalarNode {
+		return describe(n)
+	}
+	if !slices.Contains(plainTags, n.ShortTag()) {
+		return "of an unknown YAML type" // whose name may be a value that begins with "!"
+	}
+	what, _, _ := strings.Cut(describe(n), " (")
+	return what
+}
+
+// quoteShort is a node's text, cut to what fits in a message.
+func quoteShort(n *yaml.Node) string {
+	const most = 40
+	switch n.Kind {
+	case goyaml.MappingNode, goyaml.SequenceNode:
+		return describe(n)
+	case goyaml.AliasNode:
+		return "*" + n.Value
+	}
+	return strconv.Quote(yaml.Shorten(n.Value, most))
+}
+
+// plainTags are the tags of scalars whose names say no more than their type.
+var plainTags = []string{yaml.TagNull, yaml.TagBool, yaml.TagString, yaml.TagInt, yaml.TagFloat, yaml.TagTimestamp, yaml.TagBinary}
+
+// quote is a node's text, cut to what fits in a message, and nothing of a Secret's.
+func (r *rules) quote(n *yaml.Node) string {
+	if r.secret {
+		return "the value"
+	}
+	return quoteShort(n)
+}
+
+// anchor is an anchor's name as the YAML parser tells it. It may be a value that begins
+// with a star and isn't in quotes.
+var anchor = regexp.MustCompile(`anchor '[^']*'`)
+
+// withoutAnchors is what the parser says of a text, without the only thing in it that
+// is from the text.
+func withoutAnchors(message string) string { return anchor.ReplaceAllString(message, "anchor") }
+
+// customName is what a person calls a type with its own JSON form.
+func customName(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		return `quantity (such as "500m" or "64Mi")`
+	case reflect.TypeFor[intstr.IntOrString]():
+		return "number or name"
+	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
+		return `time (such as "2026-01-02T15:04:05Z")`
+	default:
+		return t.Name()
+	}
+}

@@ -1,0 +1,126 @@
+// Package object holds what pods refer to by name: ConfigMaps, Secrets, Services,
+// ServiceAccounts, RuntimeClasses, PersistentVolumeClaims and PersistentVolumes.
+//
+// A Set is all of them at one time, immutable; Live always shows the newest set. Both answer
+// the questions that an API server answers too, in the same shape: consumers own small
+// interfaces that either fits.
+//
+// A Secret's values leave this package only in the object itself, which is why Desired hides
+// it: printing or encoding a Desired shows no more than its name.
+package object
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind is the name of a kind as the API writes it.
+type Kind string
+
+// The kinds that manifests may hold beside pods.
+const (
+	ConfigMap             Kind = "ConfigMap"
+	Secret                Kind = "Secret"
+	Service               Kind = "Service"
+	ServiceAccount        Kind = "ServiceAccount"
+	PersistentVolume      Kind = "PersistentVolume"
+	PersistentVolumeClaim Kind = "PersistentVolumeClaim"
+	RuntimeClass          Kind = "RuntimeClass"
+)
+
+// Kinds returns all kinds, in the order in which they are told to a person.
+func Kinds() []Kind {
+	return []Kind{ConfigMap, Secret, Service, ServiceAccount, PersistentVolume, PersistentVolumeClaim, RuntimeClass}
+}
+
+// APIVersion is the kind's group and version, as manifests write it.
+func (k Kind) APIVersion() string {
+	if k == RuntimeClass {
+		return nodev1.SchemeGroupVersion.String()
+	}
+	return v1.SchemeGroupVersion.String()
+}
+
+// GroupVersionKind is the kind as the API's machinery names it.
+func (k Kind) GroupVersionKind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(k.APIVersion(), string(k))
+}
+
+// Namespaced reports whether objects of this kind are in a namespace.
+func (k Kind) Namespaced() bool { return k != RuntimeClass && k != PersistentVolume }
+
+// New returns an empty object of this kind; nil for a kind that isn't of Kinds.
+func (k Kind) New() Object {
+	switch k {
+	case ConfigMap:
+		return &v1.ConfigMap{}
+	case Secret:
+		return &v1.Secret{}
+	case Service:
+		return &v1.Service{}
+	case ServiceAccount:
+		return &v1.ServiceAccount{}
+	case PersistentVolume:
+		return &v1.PersistentVolume{}
+	case PersistentVolumeClaim:
+		return &v1.PersistentVolumeClaim{}
+	case RuntimeClass:
+		return &nodev1.RuntimeClass{}
+	default:
+		return nil
+	}
+}
+
+// Known reports whether the kind is one of Kinds.
+func (k Kind) Known() bool { return k.New() != nil }
+
+// resource is the kind as the API's own messages name it.
+func (k Kind) resource() string { return strings.ToLower(string(k)) }
+
+// KindOf returns the kind of an object; "" for one that isn't of Kinds.
+func KindOf(o Object) Kind {
+	switch o.(type) {
+	case *v1.ConfigMap:
+		return ConfigMap
+	case *v1.Secret:
+		return Secret
+	case *v1.Service:
+		return Service
+	case *v1.ServiceAccount:
+		return ServiceAccount
+	case *v1.PersistentVolume:
+		return PersistentVolume
+	case *v1.PersistentVolumeClaim:
+		return PersistentVolumeClaim
+	case *nodev1.RuntimeClass:
+		return RuntimeClass
+	default:
+		return ""
+	}
+}
+
+// Object is an API object with metadata.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Key names one object.
+type Key struct {
+	Kind Kind
+	// Namespace is empty for kinds that aren't in one.
+	Namespace, Name string
+}
+
+// String is the key as a person reads it: "ConfigMap default/app", "RuntimeClass kata".
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return string(k.Kind) + " " + k.Name
+	}
+	return string(k.Kind) + " " + k.Namespace + "/" + k.Name
+}

@@ -1,0 +1,209 @@
+package object_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+)
+
+// source is what a consumer wants to know; either type has to fit.
+type source interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
+	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
+	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
+	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
+}
+
+var _, _ source = &object.Set{}, &object.Live{}
+
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
+
+func of(list ...object.Object) []*object.Desired {
+	var out []*object.Desired
+	for _, o := range list {
+		out = append(out, object.NewDesired(o, pod.SourceFile, "/etc/pods/x.yaml"))
+	}
+	return out
+}
+
+func TestLookUps(t *testing.T) {
+	ctx := t.Context()
+	everything := of(
+		&v1.Service{ObjectMeta: meta("a", "z")}, &v1.Service{ObjectMeta: meta("a", "b")}, &v1.Service{ObjectMeta: meta("b", "c")},
+		&v1.ConfigMap{ObjectMeta: meta("a", "x"), Data: map[string]string{"of": "a"}}, &v1.ConfigMap{ObjectMeta: meta("b", "x")},
+		&v1.Secret{ObjectMeta: meta("a", "x")}, &v1.ServiceAccount{ObjectMeta: meta("a", "x")}, &nodev1.RuntimeClass{ObjectMeta: meta("", "x")},
+		&v1.PersistentVolumeClaim{ObjectMeta: meta("a", "x")}, &v1.PersistentVolume{ObjectMeta: meta("", "y")}, &v1.PersistentVolume{ObjectMeta: meta("", "x")},
+	)
+	set := object.NewSet(everything, true)
+	for name, s := range map[string]source{"set": set, "live": object.NewLive(func() *object.Set { return set })} {
+		t.Run(name, func(t *testing.T) {
+			if c, err := s.ConfigMap(ctx, "a", "x"); err != nil || c.Data["of"] != "a" {
+				t.Errorf("ConfigMap %v, error %v", c, err)
+			}
+			if o, err := s.Secret(ctx, "a", "x"); err != nil || o != everything[5].Object() {
+				t.Errorf("Secret error %v", err)
+			}
+			if o, err := s.ServiceAccount(ctx, "a", "x"); err != nil || o != everything[6].Object() {
+				t.Errorf("ServiceAccount %v, error %v", o, err)
+			}
+			if o, err := s.RuntimeClass(ctx, "x"); err != nil || o != everything[7].Object() {
+				t.Errorf("RuntimeClass %v, error %v", o, err)
+			}
+			services, err := s.Services(ctx, "a")
+			if err != nil || len(services) != 2 || services[0].Name != "b" || services[1].Name != "z" {
+				t.Errorf("services %v, error %v", services, err)
+			}
+			if o, err := s.PersistentVolumeClaim(ctx, "a", "x"); err != nil || o != everything[8].Object() {
+				t.Errorf("PersistentVolumeClaim %v, error %v", o, err)
+			}
+			if o, err := s.PersistentVolume(ctx, "y"); err != nil || o != everything[9].Object() {
+				t.Errorf("PersistentVolume %v, error %v", o, err)
+			}
+			volumes, err := s.PersistentVolumes(ctx)
+			if err != nil || len(volumes) != 2 || volumes[0] != everything[10].Object() || volumes[1] != everything[9].Object() {
+				t.Errorf("PersistentVolumes %v, error %v", volumes, err)
+			}
+			if services, err := s.Services(ctx, "none"); err != nil || len(services) != 0 {
+				t.Errorf("services %v, error %v; want none", services, err)
+			}
+		})
+	}
+}
+
+func TestMissing(t *testing.T) {
+	ctx := t.Context()
+	for _, synced := range []bool{true, false} {
+		s := object.NewSet(of(&v1.ConfigMap{ObjectMeta: meta("a", "x")}), synced)
+		_, configMap := s.ConfigMap(ctx, "b", "x")
+		_, secret := s.Secret(ctx, "a", "x")
+		_, account := s.ServiceAccount(ctx, "a", "default")
+		_, class := s.RuntimeClass(ctx, "kata")
+		_, claim := s.PersistentVolumeClaim(ctx, "a", "data")
+		_, volume := s.PersistentVolume(ctx, "disk")
+		for want, err := range map[string]error{
+			`configmap "x" not found in namespace "b" (no manifest defines it)`:                configMap,
+			`secret "x" not found in namespace "a" (no manifest defines it)`:                   secret,
+			`serviceaccount "default" not found in namespace "a" (no manifest defines it)`:     account,
+			`runtimeclass "kata" not found (no manifest defines it)`:                           class,
+			`persistentvolumeclaim "data" not found in namespace "a" (no manifest defines it)`: claim,
+			`persistentvolume "disk" not found (no manifest defines it)`:                       volume,
+		} {
+			if synced {
+				if !apierrors.IsNotFound(fmt.Errorf("wrapped: %w", err)) || errors.Is(err, object.ErrReading) || err.Error() != want {
+					t.Errorf("error %v, want %s", err, want)
+				}
+				continue
+			}
+			if apierrors.IsNotFound(err) || !errors.Is(err, object.ErrReading) || !strings.HasSuffix(err.Error(), "isn't known yet: manifests are still being read") {
+				t.Errorf("error %v, want ErrReading", err)
+			}
+		}
+	}
+}
+
+// TestRefused: who misses an object whose manifest has a mistake isn't told to make one.
+func TestRefused(t *testing.T) {
+	key := object.Key{Kind: object.ConfigMap, Namespace: "a", Name: "x"}
+	s := object.NewSet(nil, true).WithRefused(map[object.Key]string{key: "/etc/m/x.yaml"})
+	_, err := s.ConfigMap(t.Context(), "a", "x")
+	want := "configmap \"x\" not found in namespace \"a\" (/etc/m/x.yaml defines it, but there is a mistake in that; `deckhand why` tells which)"
+	if !apierrors.IsNotFound(err) || !errors.Is(err, object.ErrRefused) || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if _, err := s.Secret(t.Context(), "a", "x"); err == nil || errors.Is(err, object.ErrRefused) || strings.Contains(err.Error(), "x.yaml") {
+		t.Errorf("error of another kind's: %v", err)
+	}
+}
+
+// TestVolumesAreAllOrNone: who takes the best of some that are known may miss a better one.
+func TestVolumesAreAllOrNone(t *testing.T) {
+	known := of(&v1.PersistentVolume{ObjectMeta: meta("", "x")})
+	s := object.NewSet(known, false)
+	if volumes, err := s.PersistentVolumes(t.Context()); !errors.Is(err, object.ErrReading) || volumes != nil {
+		t.Errorf("volumes %v, error %v", volumes, err)
+	}
+	if o, err := s.PersistentVolume(t.Context(), "x"); err != nil || o != known[0].Object() {
+		t.Errorf("one of them by its name: %v, error %v", o, err)
+	}
+	if volumes, err := object.NewSet(nil, true).PersistentVolumes(t.Context()); err != nil || len(volumes) != 0 {
+		t.Errorf("volumes %v, error %v; want none", volumes, err)
+	}
+}
+
+func TestEqual(t *testing.T) {
+	a, b := of(&v1.ConfigMap{ObjectMeta: meta("a", "x")}, &v1.Secret{ObjectMeta: meta("a", "x")}), of(&v1.ConfigMap{ObjectMeta: meta("a", "x")})
+	first := object.NewSet(a, true)
+	for name, test := range map[string]struct {
+		other *object.Set
+		want  bool
+	}{
+		"itself":            {first, true},
+		"another order":     {object.NewSet([]*object.Desired{a[1], a[0]}, true), true},
+		"one less":          {object.NewSet(a[:1], true), false},
+		"another pointer":   {object.NewSet([]*object.Desired{a[1], b[0]}, true), false},
+		"not all read":      {object.NewSet(a, false), false},
+		"one stale":         {object.NewSet([]*object.Desired{a[0].WithStale("bad"), a[1]}, true), false},
+		"nothing in it yet": {object.NewSet(nil, true), false},
+		"one is refused":    {first.WithRefused(map[object.Key]string{{Kind: object.RuntimeClass, Name: "x"}: "f"}), false},
+		"none is refused":   {first.WithRefused(map[object.Key]string{}), true},
+	} {
+		if got := first.Equal(test.other); got != test.want {
+			t.Errorf("%s: equal %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// What prints or encodes a Desired shows nothing of a Secret.
+func TestSecretsStayHidden(t *testing.T) {
+	d := of(&v1.Secret{ObjectMeta: meta("a", "x"), Data: map[string][]byte{"password": []byte("hunter2")}, StringData: map[string]string{"p": "hunter2"}})[0]
+	type holder struct{ Object *object.Desired }
+	encoded, err := json.Marshal(holder{d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(encoded)
+	for _, v := range []any{d, *d, holder{d}, []*object.Desired{d}, object.NewSet([]*object.Desired{d}, true)} {
+		text += fmt.Sprintf("%v %+v %#v\n", v, v, v)
+	}
+	if strings.Contains(text, "hunter2") || strings.Contains(text, "aHVudGVyMg") || strings.Contains(text, "104, 117") || strings.Contains(text, "0x68, 0x75") {
+		t.Errorf("printed: %s", text)
+	}
+	if d.String() != "Secret a/x" || d.WithStale("why").String() != "Secret a/x" || d.Stale != "" {
+		t.Errorf("it is %q, stale %q", d, d.Stale)
+	}
+}
+
+func TestKinds(t *testing.T) {
+	for _, kind := range object.Kinds() {
+		o := kind.New()
+		if !kind.Known() || object.KindOf(o) != kind || kind.GroupVersionKind().GroupVersion().String() != kind.APIVersion() {
+			t.Errorf("%s: %T of kind %s, version %s", kind, o, object.KindOf(o), kind.APIVersion())
+		}
+	}
+	if object.Kind("Pod").Known() || object.KindOf(&v1.Pod{}) != "" {
+		t.Error("a pod is no object of these")
+	}
+	if got := (object.Key{Kind: object.RuntimeClass, Name: "kata"}).String(); got != "RuntimeClass kata" {
+		t.Error(got)
+	}
+	if object.PersistentVolume.Namespaced() || !object.PersistentVolumeClaim.Namespaced() {
+		t.Error("a PersistentVolume is the node's, its claim in a namespace")
+	}
+}

@@ -1,0 +1,68 @@
+package spec
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// SetDefaults fills in what the pod leaves out, in place, but for its namespace. It is
+// idempotent and takes any pod, valid or not: values that make no sense stay as they are.
+func SetDefaults(p *v1.Pod) {
+	s := &p.Spec
+	podFields(s)
+	for i := range s.Volumes {
+		volume(&s.Volumes[i])
+	}
+	for i := range s.InitContainers {
+		container(&s.InitContainers[i], s.HostNetwork)
+	}
+	for i := range s.Containers {
+		container(&s.Containers[i], s.HostNetwork)
+	}
+	for i := range s.EphemeralContainers {
+		// The API keeps the two types the same on purpose, so that they convert.
+		container((*v1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon), s.HostNetwork)
+	}
+	roundUp(s.Overhead)
+	podResources(p)
+}
+
+func podFields(s *v1.PodSpec) {
+	orDefault(&s.RestartPolicy, v1.RestartPolicyAlways)
+	orDefault(&s.DNSPolicy, v1.DNSClusterFirst)
+	orDefault(&s.SchedulerName, v1.DefaultSchedulerName)
+	orPointer(&s.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	orPointer(&s.EnableServiceLinks, v1.DefaultEnableServiceLinks)
+	orPointer(&s.SecurityContext, v1.PodSecurityContext{})
+	// serviceAccount is the old name of serviceAccountName; both always agree.
+	orDefault(&s.ServiceAccountName, s.DeprecatedServiceAccount)
+	s.DeprecatedServiceAccount = s.ServiceAccountName
+	systemPriority(s)
+}
+
+// systemPriority gives pods of the two PriorityClasses that every cluster has the priority that an API server's
+// admission resolves them to (https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/).
+// Nobody here defines others.
+func systemPriority(s *v1.PodSpec) {
+	switch s.PriorityClassName {
+	case "system-cluster-critical":
+		orPointer(&s.Priority, 2_000_000_000)
+	case "system-node-critical":
+		orPointer(&s.Priority, 2_000_001_000)
+	}
+}
+
+// orDefault sets a field that has its zero value.
+func orDefault[T comparable](f *T, v T) {
+	var zero T
+	if *f == zero {
+		*f = v
+	}
+}
+
+// orPointer sets a pointer that is nil.
+func orPointer[T any](f **T, v T) {
+	if *f == nil {
+		*f = ptr.To(v)
+	}
+}

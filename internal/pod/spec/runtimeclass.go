@@ -1,0 +1,72 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
+)
+
+func runtimeClass(c *nodev1.RuntimeClass) field.ErrorList {
+	errs := validation.Label(field.NewPath("handler"), c.Handler)
+	if c.Overhead != nil {
+		errs = append(errs, validation.ResourceList(c.Overhead.PodFixed, field.NewPath("overhead", "podFixed"))...)
+	}
+	if s := c.Scheduling; s != nil {
+		// They become a pod's, and have the same names there.
+		spec := &v1.PodSpec{NodeSelector: s.NodeSelector, Tolerations: s.Tolerations}
+		errs = append(errs, scheduling(spec, field.NewPath("scheduling"))...)
+	}
+	return errs
+}
+
+// ApplyRuntimeClass does to a pod of a RuntimeClass what the admission of an API server does (KEP-688,
+// and the API's comments on RuntimeClass): in place, the pod gets the class' overhead and
+// what it says to the scheduler. It is idempotent. If the pod contradicts its class, conflict
+// says where, and s is to be thrown away.
+func ApplyRuntimeClass(s *v1.PodSpec, class *nodev1.RuntimeClass) (conflict string) {
+	if why := admitOverhead(s, class); why != "" || class.Scheduling == nil {
+		return why
+	}
+	return admitScheduling(s, class)
+}
+
+func admitOverhead(s *v1.PodSpec, class *nodev1.RuntimeClass) (conflict string) {
+	var overhead v1.ResourceList
+	if class.Overhead != nil {
+		overhead = class.Overhead.PodFixed
+	}
+	if s.Overhead == nil {
+		s.Overhead = overhead.DeepCopy()
+		return ""
+	}
+	if !equality.Semantic.DeepEqual(s.Overhead, overhead) {
+		return fmt.Sprintf("its spec.overhead isn't that of RuntimeClass %s, overhead.podFixed; leave it out, and the pod gets the class'", class.Name)
+	}
+	return ""
+}
+
+func admitScheduling(s *v1.PodSpec, class *nodev1.RuntimeClass) (conflict string) {
+	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
+		want := class.Scheduling.NodeSelector[key]
+		if has, given := s.NodeSelector[key]; given && has != want {
+			return fmt.Sprintf("its spec.nodeSelector[%s] is %q, but RuntimeClass %s wants %q", key, has, class.Name, want)
+		}
+		if s.NodeSelector == nil {
+			s.NodeSelector = map[string]string{}
+		}
+		s.NodeSelector[key] = want
+	}
+	for _, t := range class.Scheduling.Tolerations {
+		if !slices.ContainsFunc(s.Tolerations, func(has v1.Toleration) bool { return equality.Semantic.DeepEqual(has, t) }) {
+			s.Tolerations = append(s.Tolerations, t)
+		}
+	}
+	return ""
+}

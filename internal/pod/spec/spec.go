@@ -1,0 +1,105 @@
+// Package spec does for pods and other objects from manifests what an API server does for those
+// it stores: it fills in defaults and validates every field, by the rules of v1 in Kubernetes
+// 1.36. A static pod never passes an API server, yet must mean the same. The default values are
+// those that the comments of k8s.io/api/core/v1 name.
+//
+// Scheduling fields are validated too: a static pod is past the scheduler, but the same file
+// must be right here and there. What is inside of containers, volumes, security contexts and
+// resources is in package validation.
+//
+// No error holds a value of a Secret.
+package spec
+
+import (
+	"math"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
+)
+
+// Validate checks a pod that has been through SetDefaults and has its name and
+// namespace. It returns everything that is wrong, at the field paths of the
+// manifest; nothing when the pod may run. The pod isn't changed.
+//
+// It checks the text alone: whether a ConfigMap, a Secret, an image or a device
+// that the pod names exists is found out when it is run.
+func Validate(p *v1.Pod) field.ErrorList {
+	at := field.NewPath("spec")
+	var errs field.ErrorList
+	errs = append(errs, metadata(p, field.NewPath("metadata"))...)
+	errs = append(errs, life(&p.Spec, at)...)
+	errs = append(errs, names(&p.Spec, at)...)
+	errs = append(errs, host(&p.Spec, at)...)
+	errs = append(errs, dns(&p.Spec, at)...)
+	errs = append(errs, validation.Volumes(p.Spec.Volumes, p.Name, at.Child("volumes"))...)
+	claims, claimErrs := validation.PodClaims(p.Spec.ResourceClaims, at.Child("resourceClaims"))
+	errs = append(errs, claimErrs...)
+	errs = append(errs, validation.Containers(&p.Spec, claims, at)...)
+	errs = append(errs, validation.PodSecurity(&p.Spec, at)...)
+	errs = append(errs, validation.PodResources(&p.Spec, at)...)
+	errs = append(errs, validation.ResourceList(p.Spec.Overhead, at.Child("overhead"))...)
+	return append(errs, scheduling(&p.Spec, at)...)
+}
+
+func metadata(p *v1.Pod, at *field.Path) field.ErrorList {
+	errs := explained(apivalidation.ValidateObjectMeta(&p.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, at))
+	annotations := at.Child("annotations")
+	if cost, ok := p.Annotations[v1.PodDeletionCost]; ok {
+		if _, err := strconv.ParseInt(cost, 10, 32); err != nil || cost[0] == '+' {
+			errs = append(errs, field.Invalid(annotations.Key(v1.PodDeletionCost), cost, "must be a 32bit integer"))
+		}
+	}
+	return append(errs, validation.AppArmorAnnotations(p.Annotations, containersByName(&p.Spec), annotations)...)
+}
+
+// explained completes errors of apimachinery that say no more than "Required value".
+func explained(errs field.ErrorList) field.ErrorList {
+	for _, e := range errs {
+		if e.Detail == "" {
+			e.Detail = "must be set"
+		}
+	}
+	return errs
+}
+
+func containersByName(s *v1.PodSpec) map[string]*v1.Container {
+	byName := make(map[string]*v1.Container, len(s.InitContainers)+len(s.Containers))
+	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
+		for i := range list {
+			byName[list[i].Name] = &list[i]
+		}
+	}
+	return byName
+}
+
+// life checks how a pod starts over and ends, and when it counts as ready.
+func life(s *v1.PodSpec, at *field.Path) field.ErrorList {
+	errs := validation.OneOf(at.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
+	if t := s.TerminationGracePeriodSeconds; t != nil {
+		errs = append(errs, validation.AtLeast(at.Child("terminationGracePeriodSeconds"), *t, 0)...)
+	}
+	if t := s.ActiveDeadlineSeconds; t != nil {
+		errs = append(errs, validation.Range(at.Child("activeDeadlineSeconds"), *t, 1, math.MaxInt32)...)
+	}
+	for i, g := range s.ReadinessGates {
+		errs = append(errs, validation.QualifiedName(at.Child("readinessGates").Index(i).Child("conditionType"), string(g.ConditionType))...)
+	}
+	return errs
+}
+
+// names checks the other objects a pod names.
+func names(s *v1.PodSpec, at *field.Path) field.ErrorList {
+	errs := validation.OptionalSubdomain(at.Child("serviceAccountName"), s.ServiceAccountName)
+	errs = append(errs, validation.OptionalSubdomain(at.Child("nodeName"), s.NodeName)...)
+	if s.RuntimeClassName != nil {
+		errs = append(errs, validation.Subdomain(at.Child("runtimeClassName"), *s.RuntimeClassName)...)
+	}
+	for i, secret := range s.ImagePullSecrets {
+		errs = append(errs, validation.Required(at.Child("imagePullSecrets").Index(i).Child("name"), secret.Name, "must name a Secret")...)
+	}
+	return errs
+}

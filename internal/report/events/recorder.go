@@ -1,0 +1,167 @@
+package events
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Recorder keeps the entries that were seen last. Its methods may be called
+// concurrently. It takes one event in constant time, and has no goroutine.
+type Recorder struct {
+	mu       sync.Mutex
+	seed     maphash.Seed
+	seq      uint64
+	entries  *lru[held]
+	similar  *lru[similar]
+	budgets  *lru[budget]
+	stats    Stats
+	watchers wake.Group
+}
+
+// held is an entry with the Seq that was the newest when the entry was seen last.
+type held struct {
+	Entry
+	touched uint64
+}
+
+// Stats counts events since the recorder was made. At any time the events taken in
+// are those in the entries' counts, and Forgotten, and Dropped.
+type Stats struct {
+	// Taken is how many there were.
+	Taken uint64
+	// Repeated were counted up in an entry with the same message, Combined in one
+	// that stands for several messages.
+	Repeated, Combined uint64
+	// Withheld were counted in an entry, but the rate limit suppressed them.
+	Withheld uint64
+	// Dropped were left out by the rate limit.
+	Dropped uint64
+	// Forgotten were in entries that made room for newer ones.
+	Forgotten uint64
+}
+
+// New makes a recorder of at most size entries (size > 0).
+func New(size int) *Recorder {
+	return &Recorder{
+		seed:    maphash.MakeSeed(),
+		entries: newLRU[held](size),
+		similar: newLRU[similar](maxRemembered),
+		budgets: newLRU[budget](maxRemembered),
+	}
+}
+
+// Event records something that happened to a pod, now.
+func (r *Recorder) Event(p *v1.Pod, e pod.Event) { r.Add(aboutPod(p, e)) }
+
+// Add records something that happens now.
+func (r *Recorder) Add(e Entry) {
+	if e.Component == "" {
+		e.Component = Component
+	}
+	alike, message := r.alikeKey(e), maphash.String(r.seed, e.Message)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.stats.Taken++
+	combined := r.tooManyAlike(alike, message, now)
+	if combined {
+		e.Message = combinedPrefix + e.Message
+	}
+	recorded := r.spend(r.sourceKey(e), now)
+	if !r.count(r.entryKey(alike, message, combined), e, now, recorded, combined) {
+		r.stats.Dropped++
+		return
+	}
+	if combined {
+		r.stats.Combined++
+	}
+	if !recorded {
+		r.stats.Withheld++
+		return
+	}
+	r.watchers.Wake()
+}
+
+// count puts the event into its entry. It reports false if there is none and the
+// rate limit doesn't allow a new one.
+func (r *Recorder) count(key uint64, e Entry, now time.Time, recorded, combined bool) bool {
+	h := r.entries.get(key)
+	if h == nil {
+		if !recorded {
+			return false
+		}
+		var forgotten *held
+		h, forgotten = r.entries.add(key, held{Entry: e})
+		if forgotten != nil {
+			r.stats.Forgotten += uint64(forgotten.Count)
+		}
+		h.ID, h.First, h.Message = r.seq+1, now, shorten(e.Message)
+	} else if combined {
+		h.Message = shorten(e.Message)
+	} else {
+		r.stats.Repeated++
+	}
+	if recorded {
+		r.seq++
+		h.Seq = r.seq
+	}
+	h.touched, h.Last = r.seq, now
+	h.Count++
+	return true
+}
+
+// List returns the entries, in the order in which they were seen last: the newest last.
+func (r *Recorder) List() []Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]Entry, 0, r.entries.len())
+	for h := range r.entries.newestFirst() {
+		list = append(list, h.Entry)
+	}
+	slices.Reverse(list)
+	return list
+}
+
+// Since returns the entries that were recorded after the one that had this Seq, in
+// that order; 0 for all. Who reads on passes the last one's Seq. Of an entry that
+// was recorded several times in between there is only the newest state.
+func (r *Recorder) Since(seq uint64) []Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []Entry
+	for h := range r.entries.newestFirst() {
+		if h.touched <= seq {
+			break // and so is all that was seen before
+		}
+		if h.Seq > seq {
+			list = append(list, h.Entry)
+		}
+	}
+	slices.SortFunc(list, func(a, b Entry) int {
+		if a.Seq < b.Seq {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// Watch returns a channel that gets a value, without data, when Since has more to
+// return. The caller ends the watch by calling cancel.
+func (r *Recorder) Watch() (changed <-chan struct{}, cancel func()) {
+	return r.watchers.Subscribe()
+}
+
+// Stats returns the counters.
+func (r *Recorder) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}

@@ -1,0 +1,41 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Garbage records what was removed from the node because nobody needs it.
+type Garbage struct {
+	images, freed          *prometheus.CounterVec
+	containers, logFolders prometheus.Counter
+}
+
+func newGarbage() *Garbage {
+	return &Garbage{
+		images: counterVec("image_garbage_collected_total",
+			"Total number of images garbage collected by the kubelet, whether through disk usage or image age.", "reason"),
+		freed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "deckhand_image_garbage_collected_bytes_total", Help: "Size of the images garbage collected, as the runtime counts it.",
+		}, []string{"reason"}),
+		containers: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "deckhand_ended_containers_removed_total", Help: "Number of ended containers removed by themselves, not with their sandbox.",
+		}),
+		logFolders: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "deckhand_log_folders_removed_total", Help: "Number of log folders removed because their pods are gone.",
+		}),
+	}
+}
+
+func (g *Garbage) collectors() []prometheus.Collector {
+	return []prometheus.Collector{g.images, g.freed, g.containers, g.logFolders}
+}
+
+// ImageCollected records that an image of so many bytes was removed; the reason is space or age.
+func (g *Garbage) ImageCollected(reason string, bytes uint64) {
+	g.images.WithLabelValues(reason).Inc()
+	g.freed.WithLabelValues(reason).Add(float64(bytes))
+}
+
+// RemovedContainer records that a container that had ended was removed.
+func (g *Garbage) RemovedContainer() { g.containers.Inc() }
+
+// LogFoldersRemoved records that n folders of logs were removed whose pods are gone.
+func (g *Garbage) LogFoldersRemoved(n int) { g.logFolders.Add(float64(n)) }

@@ -1,0 +1,65 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// PLEG records how the agent keeps up with what the runtime has: the event
+// stream and the relists.
+type PLEG struct {
+	relistDuration, relistInterval prometheus.Histogram
+	lastSeen                       prometheus.Gauge
+	discarded                      prometheus.Counter
+	connected, failed              prometheus.Counter
+	latency                        prometheus.Histogram
+}
+
+func newPLEG() *PLEG {
+	return &PLEG{
+		relistDuration: histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.", prometheus.DefBuckets),
+		relistInterval: histogram("pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.", prometheus.DefBuckets),
+		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
+			Subsystem: subsystem, Name: "pleg_last_seen_seconds", Help: "Timestamp in seconds when PLEG was last seen active.",
+		}),
+		discarded: counter("pleg_discard_events", "The number of discard events in PLEG."),
+		connected: counter("evented_pleg_connection_success_count", "The number of times a streaming client was obtained to receive CRI Events."),
+		failed:    counter("evented_pleg_connection_error_count", "The number of errors encountered during the establishment of streaming connection with the CRI runtime."),
+		latency:   histogram("evented_pleg_connection_latency_seconds", "The latency of streaming connection with the CRI runtime, measured in seconds.", prometheus.DefBuckets),
+	}
+}
+
+func (p *PLEG) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		p.relistDuration, p.relistInterval, p.lastSeen, p.discarded, p.connected, p.failed, p.latency,
+	}
+}
+
+// Relisted records a list of everything that was begun at a time, took that long, and began
+// interval after the one before; zero for the first one, which has no interval. Without an error,
+// what the runtime has was known for sure when the list was begun.
+func (p *PLEG) Relisted(begun time.Time, took, interval time.Duration, err error) {
+	p.relistDuration.Observe(took.Seconds())
+	if interval > 0 {
+		p.relistInterval.Observe(interval.Seconds())
+	}
+	if err == nil {
+		p.lastSeen.Set(float64(begun.UnixNano()) / 1e9)
+	}
+}
+
+// EventDiscarded records that an event was of no use: it is about something that is no pod's, or gone.
+func (p *PLEG) EventDiscarded() { p.discarded.Inc() }
+
+// Event records how old an event was when it came in on the stream.
+func (p *PLEG) Event(latency time.Duration) { p.latency.Observe(latency.Seconds()) }
+
+// Stream records that the runtime's event stream was opened (nil), or that it couldn't be or broke off.
+func (p *PLEG) Stream(err error) {
+	if err != nil {
+		p.failed.Inc()
+	} else {
+		p.connected.Inc()
+	}
+}

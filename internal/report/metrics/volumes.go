@@ -1,0 +1,160 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The values of the label operation_name. VolumeMount is also to bring the content of a volume up to date, which the
+// kubelet does by mounting it again: it has no name of its own for that.
+const (
+	VolumeMount   = "volume_mount"
+	VolumeUnmount = "volume_unmount"
+)
+
+// The values of the label metric_source: how it is found out what a folder or file system holds. Du is to walk through
+// it, in the kubelet's word; the agent runs no such program.
+const (
+	SourceDu     = "du"
+	SourceQuota  = "fsquota"
+	SourceStatfs = "statfs"
+)
+
+// Volumes records what is done with volumes. Some of their names, unlike others, don't begin with kubelet_.
+//
+// There is no force_cleaned_failed_volume_operations_total: that counts volumes which the kubelet could neither make out from
+// what is on disk nor leave there, and deckhand makes out none. It takes down what is there of pods that nobody wants, whatever
+// it is, which orphan_pod_cleaned_volumes counts.
+type Volumes struct {
+	operations           *prometheus.HistogramVec
+	total                *prometheus.HistogramVec
+	orphans, orphanFails prometheus.Gauge
+	rebuilt, rebuildFail prometheus.Counter
+	measuring            *prometheus.HistogramVec
+
+	imagesRequested, imagesMounted, imagesFailed prometheus.Counter
+
+	mu sync.Mutex
+	// failing are the orphaned pods that couldn't be cleaned up.
+	failing map[types.UID]struct{}
+}
+
+func newVolumes() *Volumes {
+	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
+	vec := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
+	}
+	return &Volumes{
+		failing:     map[types.UID]struct{}{},
+		operations:  vec("storage_operation_duration_seconds", "Storage operation duration", "volume_plugin", "operation_name", "status", "migrated"),
+		total:       vec("volume_operation_total_seconds", "Storage operation end to end duration in seconds", "plugin_name", "operation_name"),
+		orphans:     gauge("orphan_pod_cleaned_volumes", "The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep."),
+		orphanFails: gauge("orphan_pod_cleaned_volumes_errors", "The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep."),
+		rebuilt: prometheus.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_total",
+			Help: "The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup. This includes both successful and failed reconstruction."}),
+		rebuildFail: prometheus.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_errors_total",
+			Help: "The number of volumes that failed reconstruction from the operating system during kubelet startup."}),
+		measuring:       histogramVec("volume_metric_collection_duration_seconds", "Duration in seconds to calculate volume stats", prometheus.DefBuckets, "metric_source"),
+		imagesRequested: counter("image_volume_requested_total", "Number of requested image volumes."),
+		imagesMounted:   counter("image_volume_mounted_succeed_total", "Number of successful image volume mounts."),
+		imagesFailed:    counter("image_volume_mounted_errors_total", "Number of failed image volume mounts."),
+	}
+}
+
+func (v *Volumes) collectors() []prometheus.Collector {
+	return []prometheus.Collector{v.operations, v.total, v.orphans, v.orphanFails, v.rebuilt, v.rebuildFail,
+		v.measuring, v.imagesRequested, v.imagesMounted, v.imagesFailed}
+}
+
+// Operation records one try of something that was done with a volume (VolumeMount, ...). The plugin is its
+// name, such as kubernetes.io/empty-dir.
+func (v *Volumes) Operation(plugin, operation string, took time.Duration, failed bool) {
+	status := "success"
+	if failed {
+		status = "fail-unknown"
+	}
+	v.operations.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
+}
+
+// Completed records how long it took until something was done with a volume, from when it was asked for:
+// the waiting for others is in that.
+func (v *Volumes) Completed(plugin, operation string, took time.Duration) {
+	v.total.WithLabelValues(plugin, operation).Observe(took.Seconds())
+}
+
+// OrphanCleaned records that what was left on disk of a pod that nobody wants was cleaned up, or couldn't be. The
+// metrics count since the agent started: there is no periodic sweep.
+func (v *Volumes) OrphanCleaned(pod types.UID, failed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if failed {
+		v.failing[pod] = struct{}{}
+	} else {
+		delete(v.failing, pod)
+		v.orphans.Inc()
+	}
+	v.orphanFails.Set(float64(len(v.failing)))
+}
+
+// Reconstructed records that a volume which an agent before this one mounted was taken over, or couldn't be.
+func (v *Volumes) Reconstructed(failed bool) {
+	v.rebuilt.Inc()
+	if failed {
+		v.rebuildFail.Inc()
+	}
+}
+
+// ImageRequested records that the image of a volume is asked for. Each try counts.
+func (v *Volumes) ImageRequested() { v.imagesRequested.Inc() }
+
+// ImageMounted records what came of that: the image is there for the runtime to mount, or can't be.
+func (v *Volumes) ImageMounted(failed bool) {
+	if failed {
+		v.imagesFailed.Inc()
+	} else {
+		v.imagesMounted.Inc()
+	}
+}
+
+// Measured records how long it took to find out what a folder or a file system holds, by how that is done (SourceDu, ...).
+func (v *Volumes) Measured(source string, took time.Duration) {
+	v.measuring.WithLabelValues(source).Observe(took.Seconds())
+}
+
+// VolumeCounts are the numbers of volumes at one moment, by plugin.
+type VolumeCounts struct {
+	Desired, Actual map[string]int
+}
+
+// CollectVolumes has count called at each scrape for the numbers of volumes. It is to
+// be called at most once, and count must not block.
+func (m *Metrics) CollectVolumes(count func() VolumeCounts) {
+	m.registry.MustRegister(&volumeCollector{
+		count:   count,
+		volumes: prometheus.NewDesc("volume_manager_total_volumes", "Number of volumes in Volume Manager", []string{"plugin_name", "state"}, nil),
+	})
+}
+
+type volumeCollector struct {
+	count   func() VolumeCounts
+	volumes *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *volumeCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.volumes }
+
+// Collect implements prometheus.Collector.
+func (c *volumeCollector) Collect(ch chan<- prometheus.Metric) {
+	n := c.count()
+	for state, counts := range map[string]map[string]int{"desired_state_of_world": n.Desired, "actual_state_of_world": n.Actual} {
+		for plugin, count := range counts {
+			ch <- prometheus.MustNewConstMetric(c.volumes, prometheus.GaugeValue, float64(count), plugin, state)
+		}
+	}
+}

@@ -1,0 +1,228 @@
+// Package podstatus puts a pod's status into the few words that `kubectl get
+// pods` would use for it.
+package podstatus
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Word is the STATUS column: what is most worth knowing of the pod.
+func Word(p *v1.Pod) string {
+	if p.DeletionTimestamp != nil && !Over(p) {
+		return "Terminating"
+	}
+	if word := initWord(p); word != "" && !Over(p) {
+		return word
+	}
+	if word := containersWord(p); word != "" {
+		return word
+	}
+	if p.Status.Reason != "" {
+		return p.Status.Reason
+	}
+	if p.Status.Phase == "" {
+		return string(v1.PodPending)
+	}
+	return string(p.Status.Phase)
+}
+
+const completed = string(pod.ReasonCompleted)
+
+// OnItsWay reports whether a container waits for nothing but its turn.
+func OnItsWay(w *v1.ContainerStateWaiting) bool {
+	switch pod.Reason(w.Reason) {
+	case "", pod.ReasonPodInitializing, pod.ReasonContainerCreating:
+		return true
+	}
+	return false
+}
+
+// initWord is empty once the init containers are through.
+func initWord(p *v1.Pod) string {
+	total := len(p.Spec.InitContainers)
+	for i := range p.Status.InitContainerStatuses {
+		s := &p.Status.InitContainerStatuses[i]
+		switch {
+		case s.State.Terminated != nil && s.State.Terminated.ExitCode == 0:
+		case sidecar(p, s.Name) && s.State.Running != nil:
+		case s.State.Terminated != nil:
+			return "Init:" + terminatedWord(s.State.Terminated)
+		case s.State.Waiting != nil && !OnItsWay(s.State.Waiting):
+			return "Init:" + s.State.Waiting.Reason
+		default:
+			return fmt.Sprintf("Init:%d/%d", i, total)
+		}
+	}
+	return ""
+}
+
+// containersWord is the word for the first container that isn't running as it should, if any.
+func containersWord(p *v1.Pod) string {
+	word, runs := "", false
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		switch {
+		case s.State.Running != nil:
+			runs = runs || s.Ready
+		case word != "" && word != completed:
+		default:
+			if w := ContainerWord(s); w != "Running" {
+				word = w
+			}
+		}
+	}
+	if word != completed || !runs {
+		return word
+	}
+	if Ready(p) {
+		return "Running"
+	}
+	return "NotReady"
+}
+
+// ContainerWord is the state of one container.
+func ContainerWord(s *v1.ContainerStatus) string {
+	switch {
+	case s.State.Running != nil:
+		return "Running"
+	case s.State.Terminated != nil:
+		return terminatedWord(s.State.Terminated)
+	case s.State.Waiting != nil && s.State.Waiting.Reason != "":
+		return s.State.Waiting.Reason
+	}
+	return "Waiting"
+}
+
+func terminatedWord(t *v1.ContainerStateTerminated) string {
+	switch {
+	case t.Reason != "":
+		return t.Reason
+	case t.Signal != 0:
+		return fmt.Sprintf("Signal:%d", t.Signal)
+	}
+	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
+}
+
+// Ready reports whether the pod's Ready condition is true.
+func Ready(p *v1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == v1.PodReady {
+			return p.Status.Conditions[i].Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Done reports whether the pod is as it should be: ready, or completed.
+func Done(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodSucceeded || Ready(p)
+}
+
+// Over reports whether the pod has ended for good.
+func Over(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}
+
+// Containers is the READY column: how many containers are ready, of how many.
+// Sidecars count (as kubectl has it since they exist), other init containers don't.
+func Containers(p *v1.Pod) string {
+	ready, total := 0, len(p.Spec.Containers)
+	for i := range p.Status.ContainerStatuses {
+		if p.Status.ContainerStatuses[i].Ready {
+			ready++
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		if sidecar(p, p.Spec.InitContainers[i].Name) {
+			total++
+		}
+	}
+	for i := range p.Status.InitContainerStatuses {
+		if s := &p.Status.InitContainerStatuses[i]; sidecar(p, s.Name) && s.Ready {
+			ready++
+		}
+	}
+	return fmt.Sprintf("%d/%d", ready, total)
+}
+
+// RestartCount counts restarts: while the pod is initializing those of its init
+// containers, afterwards those of its containers and sidecars.
+func RestartCount(p *v1.Pod) int { n, _ := restarts(p); return n }
+
+// Restarts is the RESTARTS column.
+func Restarts(p *v1.Pod, now time.Time) string {
+	n, last := restarts(p)
+	return restartText(n, last, now)
+}
+
+// ContainerRestarts is the RESTARTS column of one container.
+func ContainerRestarts(s *v1.ContainerStatus, now time.Time) string {
+	return restartText(int(s.RestartCount), lastEnd(s), now)
+}
+
+func restartText(n int, last, now time.Time) string {
+	if n == 0 || last.IsZero() {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d (%s ago)", n, duration.HumanDuration(now.Sub(last)))
+}
+
+func restarts(p *v1.Pod) (n int, last time.Time) {
+	initializing := initWord(p) != ""
+	add := func(s *v1.ContainerStatus) {
+		n += int(s.RestartCount)
+		if end := lastEnd(s); end.After(last) {
+			last = end
+		}
+	}
+	for i := range p.Status.InitContainerStatuses {
+		if s := &p.Status.InitContainerStatuses[i]; initializing || sidecar(p, s.Name) {
+			add(s)
+		}
+	}
+	if !initializing {
+		for i := range p.Status.ContainerStatuses {
+			add(&p.Status.ContainerStatuses[i])
+		}
+	}
+	return n, last
+}
+
+func lastEnd(s *v1.ContainerStatus) time.Time {
+	if s.LastTerminationState.Terminated == nil {
+		return time.Time{}
+	}
+	return s.LastTerminationState.Terminated.FinishedAt.Time
+}
+
+// Age is the AGE column: the time since the pod was created or, where that isn't
+// known, since this node took it up.
+func Age(p *v1.Pod, now time.Time) string {
+	if !p.CreationTimestamp.IsZero() {
+		return Since(p.CreationTimestamp.Time, now)
+	}
+	if p.Status.StartTime != nil {
+		return Since(p.Status.StartTime.Time, now)
+	}
+	return "<unknown>"
+}
+
+// Since is the time from then to now in kubectl's words.
+func Since(then, now time.Time) string {
+	if then.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(then))
+}
+
+func sidecar(p *v1.Pod, name string) bool {
+	c := pod.ContainerNamed(p, name)
+	return c != nil && pod.IsSidecar(c)
+}

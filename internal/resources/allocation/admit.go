@@ -1,0 +1,160 @@
+package allocation
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Admit admits a new pod, and allocates what its spec requests, or fails with a *pod.Failure: Rejected, or
+// what to Wait for; a waiting pod is woken when resources are freed. A pod that has an allocation, or of which
+// anything runs, is admitted whatever the node is like by now (see Granted).
+//
+// Pods are decided on in the order of their creation and then of their names, whichever is asked for first: with
+// the pod, all others that should run and aren't decided on yet.
+func (m *Manager) Admit(p *v1.Pod) (*pod.Allocation, error) {
+	e, done := m.hold(p.UID)
+	defer done()
+	if m.Get(p.UID) == nil {
+		failure, woken := m.decide(e, p)
+		m.wake(woken)
+		if failure != nil {
+			return nil, failure
+		}
+	}
+	return m.allocate(e, p)
+}
+
+// Termination is the preemption of the pod; nil if it isn't preempted.
+func (m *Manager) Termination(uid types.UID) *pod.PodTermination {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if e := m.pods[uid]; e != nil {
+		return e.termination
+	}
+	return nil
+}
+
+// applicant is a pod that waits for a decision.
+type applicant struct {
+	*entry
+	pod *v1.Pod
+}
+
+// before orders applicants: those that wait keep their turn, of others the older pod comes first.
+func (a applicant) before(b applicant) int {
+	turn := func(x applicant) uint64 {
+		if x.waits() {
+			return x.turn
+		}
+		return math.MaxUint64
+	}
+	return cmp.Or(cmp.Compare(turn(a), turn(b)), a.pod.CreationTimestamp.Time.Compare(b.pod.CreationTimestamp.Time),
+		cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.Namespace, b.pod.Namespace))
+}
+
+// waits reports whether the pod is neither admitted nor rejected.
+func (e *entry) waits() bool { return e.failure != nil && !e.failure.Rejected }
+
+// decide returns why the pod isn't admitted, nil if it is, and the pods to wake. It decides on all pods that aren't decided on yet.
+func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
+	node := m.conf.Node()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.judged == p && !e.waits() {
+		return e.failure, nil
+	}
+	e.judged = nil // its writing is held: nothing of an earlier version is on its way to the disk
+	wanted := map[types.UID]Pod{p.UID: {Pod: p}}
+	var open []applicant
+	for w := range m.conf.Pods {
+		if w.UID != p.UID && !w.Ending {
+			open = m.addApplicant(open, w.Pod)
+		}
+		if w.UID != p.UID {
+			wanted[w.UID] = w
+		}
+	}
+	open = m.addApplicant(open, p)
+	judge := admission.NewJudge(node, m.capacity)
+	for _, h := range m.held(wanted) {
+		judge.Hold(h)
+	}
+	slices.SortFunc(open, applicant.before)
+	var woken []types.UID
+	for _, a := range open {
+		need, waited := admission.Need(a.pod), a.waits()
+		answer := judge.Admit(a.pod, need)
+		a.judged, a.failure = a.pod, answer.Failure
+		if !waited && a.waits() {
+			m.turns++
+			a.turn = m.turns
+		}
+		if waited && !a.waits() && a.entry != e {
+			woken = append(woken, a.pod.UID) // to ask again
+			m.moveResourcesFreedAt()
+		}
+		if f := answer.Failure; f == nil || f.Wait == pod.WaitForRoom {
+			a.asked = need
+			judge.Hold(admission.Held{UID: a.pod.UID, Pod: a.pod, Amount: need})
+		}
+		for _, uid := range answer.Preempt {
+			m.pods[uid].termination = admission.Preempted(time.Now())
+		}
+		woken = append(woken, answer.Preempt...)
+	}
+	return e.failure, append(woken, m.offer(false)...)
+}
+
+// addApplicant adds the pod to the applicants, unless it is decided on already; a pod that runs is
+// admitted, and what is preempted gets no resources any more.
+func (m *Manager) addApplicant(open []applicant, p *v1.Pod) []applicant {
+	e := m.pods[p.UID]
+	if e == nil {
+		e = &entry{}
+		m.pods[p.UID] = e
+	}
+	switch {
+	case e.allocated != nil || e.ended || e.termination != nil || e.judged == p && !e.waits():
+	case e.judged != nil && e.failure == nil: // what an earlier version was given may be on its way to the disk
+	case m.conf.Runs(p.UID):
+		e.judged, e.failure, e.asked = p, nil, admission.Need(p)
+	default:
+		e.asked = nil
+		open = append(open, applicant{e, p})
+	}
+	return open
+}
+
+// held is what the admitted pods hold, in the order of their UIDs. Those that no source has are ending, or
+// belong to a source that hasn't reported yet: counting them as ending makes others wait instead of rejecting them too early.
+func (m *Manager) held(wanted map[types.UID]Pod) []admission.Held {
+	var list []admission.Held
+	for uid, e := range m.pods {
+		if amount := e.takes(); len(amount) > 0 {
+			w, ok := wanted[uid]
+			list = append(list, admission.Held{UID: uid, Pod: w.Pod, Amount: amount, Ending: !ok || w.Ending || e.termination != nil})
+		}
+	}
+	slices.SortFunc(list, func(a, b admission.Held) int { return cmp.Compare(a.UID, b.UID) })
+	return list
+}
+
+// waiting are the pods that wait for admission.
+func (m *Manager) waiting() []types.UID {
+	var uids []types.UID
+	for uid, e := range m.pods {
+		if e.waits() && !e.ended {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}

@@ -1,0 +1,346 @@
+// Package allocation is the one writer of what the pods of this node hold: it has package
+// admission decide which pods are admitted, and allocates what they request. A pod runs with its allocation, which
+// its spec may be ahead of while a resize is pending (KEP-1287, "In-place Update of Pod Resources").
+// Allocations are kept on disk, so that a restart neither takes resources from a pod nor gives them twice.
+package allocation
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+)
+
+// kind names the records of this package in the store.
+const kind = "allocation"
+
+// Store keeps records of pods on disk.
+type Store interface {
+	// UIDs lists the pods that may have records.
+	UIDs() ([]types.UID, error)
+	// Load reads a record into v; found is false if there is none or none that can be used.
+	Load(uid types.UID, kind string, v any) (found bool, err error)
+	// Save replaces a record; a durable one survives a loss of power.
+	Save(uid types.UID, kind string, v any, durable bool) error
+}
+
+// Config is what a Manager is built from. Every field is needed.
+type Config struct {
+	Store Store
+	// Allocatable is how much there is for pods at first: see SetAllocatable.
+	Allocatable v1.ResourceList
+	// Node returns the current facts of the node that admission depends on.
+	Node func() *admission.Node
+	// Pods are those that should run here, in full: those of one report of a source come
+	// together. It must not wait for the Manager, as Runs mustn't.
+	Pods iter.Seq[Pod]
+	// Runs reports whether the runtime has anything of a pod: an earlier agent admitted it then.
+	Runs func(types.UID) bool
+	// Ended reports whether a pod has ended for good under an earlier agent, and holds nothing any more.
+	Ended func(types.UID) (bool, error)
+	// Wake has a pod looked at again. It must not wait for the Manager.
+	Wake func(types.UID)
+	Log  logr.Logger
+}
+
+// Pod is one that should run on this node.
+type Pod struct {
+	*v1.Pod
+	// Ending says that it doesn't any longer, and gives back before long what it holds.
+	Ending bool
+}
+
+// Manager admits pods and allocates resources. It is safe for concurrent use.
+type Manager struct {
+	conf Config
+
+	mu       sync.RWMutex
+	capacity admission.Amount
+	pods     map[types.UID]*entry
+	deferred queue
+	// turns counts the pods that have begun to wait.
+	turns uint64
+	// resourcesFreedAt: see the method.
+	resourcesFreedAt time.Time
+}
+
+// entry is one pod. All but writing is guarded by the manager's mutex.
+type entry struct {
+	// writing is held while the pod's allocation is about to change, so that the
+	// manager's mutex need not be held while the disk is waited for.
+	writing   sync.Mutex
+	allocated *pod.Allocation // nil until admitted
+	holds     admission.Amount
+	// asked is what is reserved for the pod until it is written as its allocation.
+	asked admission.Amount
+	ended bool
+	// judged is the version of the pod that failure is the answer to; nil while it isn't decided on.
+	// Without a failure it is admitted.
+	judged  *v1.Pod
+	failure *pod.Failure
+	// turn says since when the pod waits, beside others that do.
+	turn uint64
+	// termination is set once the pod is preempted.
+	termination *pod.PodTermination
+}
+
+// takes is what other pods can't have because of this one.
+func (e *entry) takes() admission.Amount {
+	if e.ended {
+		return nil
+	}
+	return e.holds.AtLeast(e.asked)
+}
+
+// New constructs a manager. Restore has to be called first.
+func New(c Config) *Manager {
+	return &Manager{conf: c, capacity: admission.AmountOf(c.Allocatable), pods: map[types.UID]*entry{}}
+}
+
+// Restore reads the allocations of earlier agents. The error names the
+// records that can't be used; their pods count as not admitted, all others as they were.
+func (m *Manager) Restore() error {
+	uids, err := m.conf.Store.UIDs()
+	if err != nil {
+		return fmt.Errorf("restore allocations: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for _, uid := range uids {
+		var a *pod.Allocation
+		found, err := m.conf.Store.Load(uid, kind, &a)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("restore the allocation of pod %s: %w", uid, err))
+		}
+		ended, err := m.conf.Ended(uid)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("restore whether pod %s has ended: %w", uid, err))
+		}
+		switch {
+		case found && a != nil:
+			m.pods[uid] = &entry{allocated: a, holds: admission.Holding(a), ended: ended}
+		case ended:
+			m.pods[uid] = &entry{ended: true}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// SetAllocatable changes how much there is for pods. Where that is less than what they
+// hold, they keep it. ResourcesFreedAt moves if there is more: also a resize that was infeasible may be
+// possible now.
+func (m *Manager) SetAllocatable(l v1.ResourceList) {
+	m.mu.Lock()
+	now := admission.AmountOf(l)
+	more := now.Minus(m.capacity)
+	m.capacity = now
+	woken := m.offer(more.Positive())
+	m.mu.Unlock()
+	m.wake(woken)
+}
+
+// Get is the pod's allocation, or nil if it isn't admitted.
+func (m *Manager) Get(uid types.UID) *pod.Allocation {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if e := m.pods[uid]; e != nil {
+		return e.allocated
+	}
+	return nil
+}
+
+// ResourcesFreedAt is when resources were last freed for pods that were refused, or wait; zero if
+// never. It moves strictly forward. A caller notes it before it asks, and after a refusal asks
+// again once it is later: so it misses no resources that are freed between the answer and its
+// arrival.
+func (m *Manager) ResourcesFreedAt() time.Time {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.resourcesFreedAt
+}
+
+// Granted is the pod's allocation, whatever its spec says by now; only the overhead
+// (spec.overhead, which its RuntimeClass sets) is the current one. A pod without a record
+// is allocated what it requests: its admission was decided before (Admit), perhaps by an
+// earlier agent whose record is lost.
+//
+// The record isn't durable: should it be lost with the power, then no container
+// of the pod runs any more either, and the pod is admitted again.
+func (m *Manager) Granted(p *v1.Pod) (*pod.Allocation, error) {
+	e, done := m.hold(p.UID)
+	defer done()
+	return m.allocate(e, p)
+}
+
+func (m *Manager) allocate(e *entry, p *v1.Pod) (*pod.Allocation, error) {
+	a := m.Get(p.UID)
+	if a != nil {
+		now := allocated.Of(allocated.Apply(p, a))
+		if allocated.SameList(now.Total, a.Total) && allocated.SameList(now.Overhead, a.Overhead) {
+			return a, nil
+		}
+		next := *a
+		next.Total, next.Overhead, a = now.Total, now.Overhead, &next
+	} else {
+		a = allocated.Of(p)
+	}
+	m.mu.Lock()
+	e.asked = admission.Holding(a)
+	m.mu.Unlock()
+	return m.write(e, p, a, false)
+}
+
+// Resize allocates what the pod's spec requests by now, all of it or nothing. A
+// refusal is a *pod.Failure: Infeasible (permanent) where the node is too small,
+// Deferred where others hold too much or have the first claim. A deferred pod
+// keeps its place in the queue until it is allocated something, is found infeasible, or requests
+// what it has already; it is woken when its turn has come. A pod that runs without
+// a record is allocated what it requests.
+func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
+	e, done := m.hold(p.UID)
+	defer done()
+	had := m.Get(p.UID)
+	if had == nil {
+		return m.allocate(e, p)
+	}
+	asks := allocated.Of(allocated.KeepOverhead(p, had))
+	if allocated.Equal(had, asks) {
+		return m.write(e, p, asks, false) // for another generation
+	}
+	m.mu.Lock()
+	refusal, woken := m.checkResize(e, p, admission.Holding(asks))
+	if refusal == nil {
+		e.asked = admission.Holding(asks)
+	}
+	m.mu.Unlock()
+	m.wake(woken)
+	if refusal != nil {
+		return nil, refusal
+	}
+	return m.write(e, p, asks, true)
+}
+
+// checkResize finds whether the resize is possible. A refused one changes the queue, so that
+// others may have to be woken.
+func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.Failure, []types.UID) {
+	if e.ended {
+		return nil, nil // it takes nothing
+	}
+	growth := need.Beyond(e.takes())
+	if over := growth.Short(m.capacity.Minus(e.takes())); over != nil {
+		m.deferred.drop(p.UID)
+		return &pod.Failure{Reason: v1.PodReasonInfeasible, Permanent: true, Message: admission.Insufficient(over, need, nil, m.capacity)}, m.offer(false)
+	}
+	w := m.deferred.requestOf(p, need)
+	free := m.freeFor(w)
+	over := growth.Short(free)
+	if over == nil {
+		return nil, nil
+	}
+	m.deferred.put(w)
+	used := m.capacity.Minus(free).Minus(e.takes())
+	return &pod.Failure{Reason: v1.PodReasonDeferred, Message: admission.Insufficient(over, need, used, m.capacity)}, m.offer(false)
+}
+
+// write saves a on disk, and then makes it the allocation.
+func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*pod.Allocation, error) {
+	err := m.conf.Store.Save(p.UID, kind, a, durable)
+	if err != nil && !durable {
+		// What isn't durable can be found out again: the pod runs all the same.
+		m.conf.Log.Error(err, "Can't save the allocation of a pod: if the agent restarts, it allocates again", "pod", p.Namespace+"/"+p.Name)
+		err = nil
+	}
+	m.mu.Lock()
+	before := e.takes()
+	e.asked = nil
+	if err == nil {
+		// What it had stays taken until the less that it has now is in force (MarkActuated).
+		e.allocated, e.holds = a, admission.Holding(a).AtLeast(e.holds)
+		m.deferred.drop(p.UID)
+	}
+	woken := m.offer(before.Minus(e.takes()).Positive())
+	m.mu.Unlock()
+	m.wake(woken)
+	if err != nil {
+		return nil, fmt.Errorf("save the allocation of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return a, nil
+}
+
+// MarkActuated says that the pod's allocation is in force: what it had beyond that
+// is free for others.
+func (m *Manager) MarkActuated(uid types.UID) {
+	if m.Get(uid) != nil {
+		m.release(uid, func(e *entry) { e.holds = admission.Holding(e.allocated) })
+	}
+}
+
+// Release frees the resources of a pod that has ended for good, while its
+// allocation stays known, for its status. It holds until the agent's end.
+func (m *Manager) Release(uid types.UID) {
+	m.release(uid, func(e *entry) {
+		m.deferred.drop(uid)
+		e.ended = true
+	})
+}
+
+// Forget releases the pod's allocation, and forgets the pod. Its record on
+// disk is the caller's to remove, with all others of the pod, before that.
+func (m *Manager) Forget(uid types.UID) {
+	m.release(uid, func(*entry) {
+		m.deferred.drop(uid)
+		delete(m.pods, uid)
+	})
+}
+
+func (m *Manager) release(uid types.UID, how func(*entry)) {
+	e, done := m.hold(uid)
+	defer done()
+	m.mu.Lock()
+	before, after := e.takes(), admission.Amount(nil)
+	how(e)
+	if m.pods[uid] == e {
+		after = e.takes()
+	}
+	woken := m.offer(before.Minus(after).Positive())
+	m.mu.Unlock()
+	m.wake(woken)
+}
+
+// hold returns the pod's entry with its writing lock held, until done is called.
+func (m *Manager) hold(uid types.UID) (e *entry, done func()) {
+	for {
+		m.mu.Lock()
+		e := m.pods[uid]
+		if e == nil {
+			e = &entry{}
+			m.pods[uid] = e
+		}
+		m.mu.Unlock()
+		e.writing.Lock()
+		m.mu.RLock()
+		current := m.pods[uid] == e
+		m.mu.RUnlock()
+		if current {
+			return e, e.writing.Unlock
+		}
+		e.writing.Unlock() // it was forgotten meanwhile
+	}
+}
+
+func (m *Manager) wake(uids []types.UID) {
+	for _, uid := range uids {
+		m.conf.Log.V(2).Info("There may be resources for what the pod requests", "uid", uid)
+		m.conf.Wake(uid)
+	}
+}

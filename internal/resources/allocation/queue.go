@@ -1,0 +1,139 @@
+package allocation
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+)
+
+// request is a resize that is deferred.
+type request struct {
+	uid  types.UID
+	need admission.Amount
+	// priority, qos and turn say whose turn it is.
+	priority int32
+	qos      int
+	turn     uint64
+	// offered says that the pod was woken since the request began to fit.
+	offered bool
+}
+
+// before orders requests as documented for deferred resizes ("How kubelet retries
+// Deferred resizes", https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/):
+// the higher PriorityClass, the better QoS class, the longer deferred.
+func before(a, b *request) int {
+	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(b.qos, a.qos), cmp.Compare(a.turn, b.turn))
+}
+
+// queue holds the deferred requests, the first one first.
+type queue struct {
+	requests []*request
+	turns    uint64
+}
+
+// requestOf is the pod's request, in its present place or the last one among its equals.
+func (q *queue) requestOf(p *v1.Pod, need admission.Amount) *request {
+	w := &request{uid: p.UID, need: need}
+	if p.Spec.Priority != nil {
+		w.priority = *p.Spec.Priority
+	}
+	switch p.Status.QOSClass {
+	case v1.PodQOSGuaranteed:
+		w.qos = 2
+	case v1.PodQOSBurstable:
+		w.qos = 1
+	}
+	if i := q.index(p.UID); i >= 0 {
+		w.turn = q.requests[i].turn
+		return w
+	}
+	q.turns++
+	w.turn = q.turns
+	return w
+}
+
+func (q *queue) index(uid types.UID) int {
+	return slices.IndexFunc(q.requests, func(w *request) bool { return w.uid == uid })
+}
+
+// put queues the request in place of an earlier one of its pod.
+func (q *queue) put(w *request) {
+	q.drop(w.uid)
+	i, _ := slices.BinarySearchFunc(q.requests, w, before)
+	q.requests = slices.Insert(q.requests, i, w)
+}
+
+func (q *queue) drop(uid types.UID) {
+	q.requests = slices.DeleteFunc(q.requests, func(w *request) bool { return w.uid == uid })
+}
+
+// free is what no pod holds. It is below zero where pods were admitted beyond capacity.
+func (m *Manager) free() admission.Amount {
+	free := m.capacity.Minus(nil)
+	for _, e := range m.pods {
+		for name, n := range e.takes() {
+			free[name] -= n
+		}
+	}
+	return free
+}
+
+// walk goes through the queue from its head and subtracts each request that fits from what is
+// free; it calls seen for every request. One that doesn't fit doesn't block those behind it.
+// It ends where seen returns false, and returns what is left.
+func (m *Manager) walk(seen func(w *request, fits bool) bool) admission.Amount {
+	free := m.free()
+	for _, w := range m.deferred.requests {
+		growth := w.need.Beyond(m.pods[w.uid].takes())
+		fits := growth.Short(free) == nil
+		if !seen(w, fits) {
+			break
+		}
+		if fits {
+			free = free.Minus(growth)
+		}
+	}
+	return free
+}
+
+// freeFor is what is free for a request beside what others hold, and beside the
+// requests that go before it and fit.
+func (m *Manager) freeFor(w *request) admission.Amount {
+	return m.walk(func(other *request, _ bool) bool { return before(other, w) < 0 })
+}
+
+// offer returns the pods to wake: those whose requests fit by now, and those that wait for admission. freed
+// says that there is more free than before.
+func (m *Manager) offer(freed bool) []types.UID {
+	var woken []types.UID
+	if len(m.deferred.requests) > 0 {
+		m.walk(func(w *request, fits bool) bool {
+			if fits && !w.offered {
+				woken = append(woken, w.uid)
+			}
+			w.offered = fits
+			return true
+		})
+	}
+	if freed {
+		woken = append(woken, m.waiting()...)
+	}
+	if freed || len(woken) > 0 {
+		m.moveResourcesFreedAt()
+	}
+	return woken
+}
+
+// moveResourcesFreedAt makes ResourcesFreedAt strictly later than before, whatever the clock's resolution.
+func (m *Manager) moveResourcesFreedAt() {
+	now := time.Now()
+	if !now.After(m.resourcesFreedAt) {
+		now = m.resourcesFreedAt.Add(time.Nanosecond)
+	}
+	m.resourcesFreedAt = now
+}

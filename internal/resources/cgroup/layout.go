@@ -1,0 +1,124 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// cgroupfs is where the OCI runtimes look for control groups, too.
+const cgroupfs = "/sys/fs/cgroup"
+
+// needed are the controllers that pods' limits are made of.
+var needed = [...]string{"cpu", "memory"}
+
+// layout is how this host's control groups are mounted.
+type layout struct {
+	v2 bool
+	// mounts has the directory of each controller.
+	mounts map[string]string
+	// all has every hierarchy's directory once: pods' groups are made in all of them.
+	all []string
+	// used are the controllers that this agent sets values of.
+	used []string
+}
+
+// find reads the mount table, once and for all that this manager does: it can't
+// change while pods run.
+func (m *Manager) find() (layout, error) {
+	l, err := findLayout()
+	if err != nil {
+		return layout{}, err
+	}
+	l.used = needed[:]
+	if _, ok := l.mounts["pids"]; ok && m.conf.PIDsLimit > 0 {
+		l.used = append(l.used[:len(l.used):len(l.used)], "pids")
+	}
+	if _, ok := l.mounts["hugetlb"]; ok {
+		l.used = append(l.used[:len(l.used):len(l.used)], "hugetlb")
+	}
+	return l, nil
+}
+
+func findLayout() (layout, error) {
+	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		here := i.Mountpoint == cgroupfs || filepath.Dir(i.Mountpoint) == cgroupfs
+		return !here || i.FSType != "cgroup" && i.FSType != "cgroup2", false
+	})
+	if err != nil {
+		return layout{}, fmt.Errorf("find the cgroups of this host: %w", err)
+	}
+	l := layout{mounts: map[string]string{}}
+	for _, i := range infos {
+		if !slices.Contains(l.all, i.Mountpoint) {
+			l.all = append(l.all, i.Mountpoint)
+		}
+		if i.Mountpoint == cgroupfs && i.FSType == "cgroup2" {
+			return unified()
+		}
+		if i.FSType == "cgroup" {
+			for controller := range strings.SplitSeq(i.VFSOptions, ",") {
+				l.mounts[controller] = i.Mountpoint
+			}
+		}
+	}
+	return l, nil
+}
+
+// unified is the layout of a host with cgroup v2 only.
+func unified() (layout, error) {
+	l := layout{v2: true, mounts: map[string]string{}, all: []string{cgroupfs}}
+	list, err := os.ReadFile(filepath.Join(cgroupfs, "cgroup.controllers"))
+	if err != nil {
+		return layout{}, fmt.Errorf("find the cgroup controllers of this host: %w", err)
+	}
+	for _, controller := range strings.Fields(string(list)) {
+		l.mounts[controller] = cgroupfs
+	}
+	return l, nil
+}
+
+// check returns in one line what is missing.
+func (l layout) check() error {
+	if len(l.all) == 0 {
+		return fmt.Errorf("no cgroups are mounted at %s: boot with an init that mounts them, or run: mount -t cgroup2 none %s", cgroupfs, cgroupfs)
+	}
+	for _, controller := range needed {
+		dir, ok := l.mounts[controller]
+		if !ok {
+			return fmt.Errorf("the kernel offers no cgroup controller %q under %s: enable it on the kernel command line (cgroup_enable=%s)", controller, cgroupfs, controller)
+		}
+		if err := unix.Access(dir, unix.W_OK); err != nil {
+			return fmt.Errorf("can't make cgroups in %s: %w: run as root, with the cgroup file system mounted read-write", dir, err)
+		}
+	}
+	return nil
+}
+
+// limited has the directories of the hierarchies that limits are written in, each once.
+func (l layout) limited() []string {
+	if l.v2 {
+		return l.all
+	}
+	dirs := make([]string, 0, len(l.used))
+	for _, controller := range l.used {
+		if dir := l.mounts[controller]; dir != "" && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+func makeGroup(dir string) error {
+	if err := unix.Mkdir(dir, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		return &fs.PathError{Op: "make cgroup", Path: dir, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/units"
+)
+
+// ensureQoSCgroups makes the QoS cgroups once, and counts the pods in them.
+func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.made {
+		return nil
+	}
+	if err := l.check(); err != nil {
+		return err
+	}
+	for _, class := range classes {
+		if err := m.maker.qosCgroup(ctx, l, m.qosCgroup(class)); err != nil {
+			return err
+		}
+	}
+	// Best-effort pods get what nobody else wants.
+	least := m.rules(l).Shares(units.MinShares)
+	if err := m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBestEffort), []setting{least}); err != nil {
+		return err
+	}
+	if !m.conf.ReserveMemory {
+		// An earlier agent may have: what is protected below counts only as far as here.
+		if err := m.protect(ctx, l, 0, 0); err != nil {
+			return err
+		}
+	}
+	m.restore(l)
+	m.made = true
+	return nil
+}
+
+func (m *Manager) forgetQoSCgroups() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.made, m.written = false, sums{}
+}
+
+func (l layout) enableControllers(dir string) error {
+	const file = "cgroup.subtree_control"
+	have, err := cgroups.ReadFile(dir, file)
+	if err != nil {
+		return fmt.Errorf("enable cgroup controllers in %s: %w", dir, err)
+	}
+	var missing []string
+	for _, controller := range l.used {
+		if !slices.Contains(strings.Fields(have), controller) {
+			missing = append(missing, "+"+controller)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	err = cgroups.WriteFile(dir, file, strings.Join(missing, " "))
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("enable cgroup controllers in %s: processes are in that group itself, which cgroup v2 forbids: move them into a child group", dir)
+	}
+	if err != nil {
+		return fmt.Errorf("enable cgroup controllers in %s: %w", dir, err)
+	}
+	return nil
+}
+
+// RemoveQoSCgroups removes the QoS cgroups up to CgroupRoot and its parents, as far as
+// they are empty: for a reset, when no pods are left.
+// It removes no pod's group.
+func (m *Manager) RemoveQoSCgroups(ctx context.Context) error {
+	l, err := m.usable(ctx)
+	if err != nil {
+		return fmt.Errorf("remove QoS cgroups: %w", err)
+	}
+	m.forgetQoSCgroups()
+	names := []string{m.qosCgroup(v1.PodQOSBurstable), m.qosCgroup(v1.PodQOSBestEffort), m.qosCgroup(v1.PodQOSGuaranteed)}
+	for root := m.root(); len(root) > 0; root = root[:len(root)-1] {
+		names = append(names, m.conf.Driver.path(root))
+	}
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, m.removeIfEmpty(ctx, l, name))
+	}
+	return errors.Join(errs...)
+}
+
+// removeIfEmpty removes a group in which there is nothing.
+func (m *Manager) removeIfEmpty(ctx context.Context, l layout, name string) error {
+	dirs, err := l.dirs(name)
+	if err != nil || len(dirs) == 0 {
+		return err
+	}
+	for _, dir := range dirs {
+		switch err := unix.Rmdir(dir); err {
+		case nil, unix.ENOENT:
+		case unix.ENOTEMPTY, unix.EBUSY:
+			return nil
+		default:
+			return fmt.Errorf("remove cgroup %s: %w", dir, err)
+		}
+	}
+	// Only now: it would stop whatever is in it.
+	return m.maker.stop(ctx, name)
+}

@@ -1,0 +1,163 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+)
+
+// A group stays busy for a moment after its last process was killed. Nothing tells
+// on cgroup v1 when that ends, so removal is tried again, for about 1.3 s in all.
+const (
+	firstPause = 5 * time.Millisecond
+	removals   = 9
+)
+
+// Remove removes the pod's groups from every QoS cgroup and hierarchy. Processes that are
+// still in them are killed: the runtime has said that it has nothing left of the
+// pod. Nothing to remove is no error.
+func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
+	if err := m.remove(ctx, uid); err != nil {
+		return fmt.Errorf("remove cgroup of pod %q: %w", uid, err)
+	}
+	return nil
+}
+
+func (m *Manager) remove(ctx context.Context, uid types.UID) error {
+	if err := safeopen.Check("pod UID", string(uid)); err != nil {
+		return err
+	}
+	l, err := m.usable(ctx)
+	if err != nil {
+		return err
+	}
+	pause := firstPause
+	for try := 1; ; try++ {
+		err := m.removeOnce(ctx, l, uid)
+		if err == nil {
+			return m.discount(ctx, l, uid)
+		}
+		if try == removals {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(pause):
+		}
+		pause *= 2
+	}
+}
+
+func (m *Manager) removeOnce(ctx context.Context, l layout, uid types.UID) error {
+	var errs []error
+	for _, class := range classes {
+		errs = append(errs, m.removeFrom(ctx, l, m.name(class, uid)))
+	}
+	return errors.Join(errs...)
+}
+
+// removeFrom removes the pod's group of this name. The directories go last: as long as
+// there is one, the group is found again.
+func (m *Manager) removeFrom(ctx context.Context, l layout, name string) error {
+	dirs, err := l.dirs(name)
+	if err != nil || len(dirs) == 0 {
+		return err
+	}
+	if m.conf.Driver == DriverSystemd {
+		// Systemd would ask processes to end, and wait.
+		for _, dir := range dirs {
+			if err := m.killBelow(dir); err != nil {
+				return err
+			}
+		}
+	}
+	if err := m.maker.stop(ctx, name); err != nil {
+		return err
+	}
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, m.removeGroup(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// killBelow kills the processes in the group and its children.
+func (m *Manager) killBelow(dir string) error {
+	groups, err := groupsBelow(dir)
+	for _, g := range groups {
+		m.killIn(g)
+	}
+	return err
+}
+
+// removeGroup removes a group and its children, or kills the processes that prevent it.
+func (m *Manager) removeGroup(dir string) error {
+	switch err := unix.Rmdir(dir); err {
+	case nil, unix.ENOENT:
+		return nil
+	case unix.EBUSY, unix.ENOTEMPTY:
+	default:
+		return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+	}
+	groups, err := groupsBelow(dir)
+	if err != nil {
+		return err
+	}
+	for _, g := range slices.Backward(groups) {
+		m.killIn(g)
+		if rmErr := unix.Rmdir(g); rmErr != nil && !errors.Is(rmErr, unix.ENOENT) {
+			err = &fs.PathError{Op: "rmdir", Path: g, Err: rmErr}
+		}
+	}
+	return err
+}
+
+// groupsBelow lists the group and all those in it, each before its children.
+func groupsBelow(dir string) ([]string, error) {
+	var groups []string
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // gone meanwhile
+		}
+		if err == nil && d.IsDir() {
+			groups = append(groups, p)
+		}
+		return err
+	})
+	return groups, err
+}
+
+// Orphans lists the pods that have a group, wanted or not.
+func (m *Manager) Orphans() ([]types.UID, error) {
+	l, err := m.layout()
+	if err != nil {
+		return nil, err
+	}
+	var uids []types.UID
+	for _, class := range classes {
+		for _, mount := range l.all {
+			entries, err := os.ReadDir(filepath.Join(mount, m.qosCgroup(class)))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("list pods' cgroups: %w", err)
+			}
+			for _, e := range entries {
+				if uid, ok := m.uid(class, e.Name()); ok && e.IsDir() {
+					uids = append(uids, uid)
+				}
+			}
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}

@@ -1,0 +1,65 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// restore counts the pods that an earlier agent left, by the values of their groups.
+// Otherwise the QoS cgroups would lose the pods' part, and get it back only
+// as this agent comes to one pod after the other.
+//
+// A value that can't be read counts for nothing until the agent comes to its pod.
+func (m *Manager) restore(l layout) {
+	for _, class := range [...]v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable} {
+		entries, err := os.ReadDir(filepath.Join(l.mounts["cpu"], m.qosCgroup(class)))
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			uid, ok := m.uid(class, e.Name())
+			if _, known := m.requested[uid]; !ok || known {
+				continue
+			}
+			if request := m.inForce(l, class, uid); request != (sums{}) {
+				m.requested[uid] = request
+			}
+		}
+	}
+}
+
+// inForce is what a pod requested of the QoS cgroups, by the values of its group.
+func (m *Manager) inForce(l layout, class v1.PodQOSClass, uid types.UID) sums {
+	rules, name := m.rules(l), m.name(class, uid)
+	var request sums
+	if class == v1.PodQOSBurstable {
+		request.burstableCPU = rules.CPUMilli(readNumber(l, name, rules.Shares(0)))
+	}
+	switch {
+	case !rules.ReserveMemory:
+	case class == v1.PodQOSBurstable:
+		request.burstable = readNumber(l, name, setting{Controller: "memory", File: "memory.low"})
+	default:
+		request.guaranteed = readNumber(l, name, setting{Controller: "memory", File: "memory.min"})
+	}
+	return request
+}
+
+// readNumber is what the setting's file says now; 0 if that is no number.
+func readNumber(l layout, name string, s setting) int64 {
+	text, err := cgroups.ReadFile(filepath.Join(l.mounts[s.Controller], name), s.File)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,98 @@
+package cgroup
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	v1 "k8s.io/api/core/v1"
+	helpers "k8s.io/component-helpers/resource"
+
+	"github.com/deckhand-node/deckhand/internal/kit/units"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+)
+
+// kernel is what this host's kernel can have in all.
+type kernel struct {
+	// maxPIDs is how many processes there can be; 0 if that isn't known.
+	maxPIDs int64
+	// pages are the sizes of huge pages, as control groups name them.
+	pages []string
+}
+
+// readKernel reads what doesn't change while the agent runs, unless an administrator changes it.
+func readKernel() kernel {
+	k := kernel{pages: cgroups.HugePageSizes()}
+	for _, file := range [...]string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // then the kernel's own bound has to do
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && (k.maxPIDs == 0 || n < k.maxPIDs) {
+			k.maxPIDs = n
+		}
+	}
+	return k
+}
+
+// rules are what follows from the configuration on this host.
+func (m *Manager) rules(l layout) rules {
+	k := m.kernel()
+	r := rules{V2: l.v2, WholePercents: m.conf.Driver == DriverSystemd, NoCPUQuota: m.conf.NoCPUQuota, CPUPeriod: m.conf.CPUPeriod, Memory: m.conf.Memory}
+	if l.v2 {
+		r.Swap, r.ReserveMemory = m.conf.Swap, m.conf.ReserveMemory
+	}
+	if _, ok := l.mounts["pids"]; ok {
+		r.PIDs = max(m.conf.PIDsLimit, 0)
+		if k.maxPIDs > 0 {
+			r.PIDs = min(r.PIDs, k.maxPIDs)
+		}
+	}
+	if _, ok := l.mounts["hugetlb"]; ok {
+		r.HugePages = k.pages
+	}
+	return r
+}
+
+// hugePages is how many bytes of huge pages of each size, as control groups name
+// it, the pod may use in all: by its own limits, or those of its containers by the
+// rules of KEP-753. It is nil for none.
+func hugePages(p *v1.Pod) map[string]int64 {
+	if !asksForHugePages(p) {
+		return nil
+	}
+	pages := map[string]int64{}
+	for name, q := range helpers.PodLimits(p, helpers.PodResourcesOptions{}) {
+		if size, ok := units.HugePageSize(name); ok {
+			pages[size] = q.Value()
+		}
+	}
+	return pages
+}
+
+func asksForHugePages(p *v1.Pod) bool {
+	ask := func(l v1.ResourceList) bool {
+		for name := range l {
+			if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+				return true
+			}
+		}
+		return false
+	}
+	if p.Spec.Resources != nil && ask(p.Spec.Resources.Limits) {
+		return true
+	}
+	for r := range allResources(p) {
+		if ask(r.Limits) {
+			return true
+		}
+	}
+	return false
+}
+
+// MemoryLimit is how much memory the pod may use by its spec, in bytes; not ok if there is no limit.
+func MemoryLimit(p *v1.Pod) (bytes int64, ok bool) {
+	l := allocated.PodLimits(p, nil)
+	return l.MemoryLimit, l.MemoryLimit > 0
+}

@@ -1,0 +1,174 @@
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+)
+
+// need is "cpu request, cpu limit, memory request, memory limit"; "" leaves one out.
+type need [4]string
+
+func (n need) requirements() v1.ResourceRequirements {
+	r := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
+	set := func(l v1.ResourceList, name v1.ResourceName, value string) {
+		if value != "" {
+			l[name] = resource.MustParse(value)
+		}
+	}
+	set(r.Requests, v1.ResourceCPU, n[0])
+	set(r.Limits, v1.ResourceCPU, n[1])
+	set(r.Requests, v1.ResourceMemory, n[2])
+	set(r.Limits, v1.ResourceMemory, n[3])
+	return r
+}
+
+func makePod(uid string, needs ...need) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: types.UID(uid)}}
+	for _, n := range needs {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Resources: n.requirements()})
+	}
+	return p
+}
+
+func withInit(p *v1.Pod, n need, sidecar bool) *v1.Pod {
+	c := v1.Container{Resources: n.requirements()}
+	if sidecar {
+		c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+	}
+	p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+	return p
+}
+
+func withPodLevel(p *v1.Pod, n need) *v1.Pod {
+	p.Spec.Resources = ptr.To(n.requirements())
+	return p
+}
+
+var (
+	nothing = need{}
+	exact   = need{"500m", "500m", "64Mi", "64Mi"}
+	loose   = need{"100m", "1", "32Mi", "64Mi"}
+)
+
+func TestQOSClass(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		pod  *v1.Pod
+		want v1.PodQOSClass
+	}{
+		{"nothing asked", makePod("u", nothing, nothing), v1.PodQOSBestEffort},
+		{"zero is nothing", makePod("u", need{"0", "0", "0", "0"}), v1.PodQOSBestEffort},
+		{"exact", makePod("u", exact, exact), v1.PodQOSGuaranteed},
+		{"limits only", makePod("u", need{"", "1", "", "1Gi"}), v1.PodQOSGuaranteed},
+		{"equal amounts written differently", makePod("u", need{"1", "1000m", "1Gi", "1024Mi"}), v1.PodQOSGuaranteed},
+		{"one container asks for less than its limit", makePod("u", exact, loose), v1.PodQOSBurstable},
+		{"one container asks for nothing", makePod("u", exact, nothing), v1.PodQOSBurstable},
+		{"no memory limit", makePod("u", need{"1", "1", "1Gi", ""}), v1.PodQOSBurstable},
+		{"memory only", makePod("u", need{"", "", "1Gi", "1Gi"}), v1.PodQOSBurstable},
+		{"an init container counts", withInit(makePod("u", exact), nothing, false), v1.PodQOSBurstable},
+		{"init container alone", withInit(makePod("u", nothing), need{"1", "", "", ""}, false), v1.PodQOSBurstable},
+		{"the pod's own come first", withPodLevel(makePod("u", nothing, loose), exact), v1.PodQOSGuaranteed},
+		{"the pod's own, loose", withPodLevel(makePod("u", exact), loose), v1.PodQOSBurstable},
+		{"the pod's own, empty", withPodLevel(makePod("u", exact), nothing), v1.PodQOSGuaranteed},
+	} {
+		if got := QOSClass(c.pod); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestCgroupParent(t *testing.T) {
+	const uid = "7c5b5a2e-1f00-4d5e-9d0b-0c1b2a3f4e5d"
+	guaranteed, burstable, bestEffort := makePod(uid, exact), makePod(uid, loose), makePod(uid, nothing)
+	for _, c := range []struct {
+		conf Config
+		pod  *v1.Pod
+		want string
+	}{
+		{Config{}, guaranteed, "/kubepods/pod" + uid},
+		{Config{}, burstable, "/kubepods/burstable/pod" + uid},
+		{Config{CgroupRoot: "/"}, bestEffort, "/kubepods/besteffort/pod" + uid},
+		{Config{CgroupRoot: "/a/b/"}, bestEffort, "/a/b/kubepods/besteffort/pod" + uid},
+		{Config{CgroupRoot: "../x"}, guaranteed, "/x/kubepods/pod" + uid},
+		{Config{Driver: DriverSystemd}, guaranteed, "kubepods-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"},
+		{Config{Driver: DriverSystemd}, burstable, "kubepods-burstable-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"},
+		{Config{Driver: DriverSystemd, CgroupRoot: "/my-node/x"}, bestEffort, "my_node-x-kubepods-besteffort-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"},
+		{Config{Driver: DriverSystemd, CgroupRoot: "/a.slice/a-b.slice"}, guaranteed, "a-b-kubepods-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"},
+	} {
+		if got := New(c.conf, logr.Discard()).CgroupParent(c.pod); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.conf, got, c.want)
+		}
+	}
+	m := New(Config{}, logr.Discard())
+	m.UseDriver(DriverSystemd) // which the runtime goes by
+	if got, want := m.CgroupParent(guaranteed), "kubepods-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"; got != want {
+		t.Errorf("with the runtime's driver: %s, want %s", got, want)
+	}
+}
+
+func TestCheckSaysWhatIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		l    layout
+		want string
+	}{
+		{layout{}, "no cgroups are mounted"},
+		{layout{all: []string{dir}, mounts: map[string]string{"cpu": dir}}, `no cgroup controller "memory"`},
+		{layout{all: []string{dir}, mounts: map[string]string{"cpu": dir, "memory": dir + "/gone"}}, "can't make cgroups in"},
+	} {
+		err := c.l.check()
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want one line with %q", err, c.want)
+		}
+	}
+	err := New(Config{Driver: DriverSystemd}, logr.Discard()).Check()
+	if _, statErr := os.Stat("/run/systemd/system"); statErr == nil {
+		return // and everything may be fine
+	}
+	if err == nil || !strings.Contains(err.Error(), "set cgroupDriver: cgroupfs") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("without systemd: got %v", err)
+	}
+}
+
+func TestBadUIDsAreRefused(t *testing.T) {
+	m := New(Config{CgroupRoot: "/deckhand-test-never-made"}, logr.Discard())
+	for _, uid := range []string{"", ".", "..", "a/b", "../../memory", "/"} {
+		if err := m.Ensure(t.Context(), makePod(uid, nothing), allocated.Limits{}); err == nil {
+			t.Errorf("Ensure took UID %q", uid)
+		}
+		if err := m.Resize(t.Context(), makePod(uid, nothing), allocated.Limits{}); err == nil {
+			t.Errorf("Resize took UID %q", uid)
+		}
+		if _, err := m.Usage(t.Context(), types.UID(uid)); err == nil || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Usage took UID %q: %v", uid, err)
+		}
+		if err := m.Remove(t.Context(), types.UID(uid)); err == nil {
+			t.Errorf("Remove took UID %q", uid)
+		}
+	}
+}
+
+func TestLimitedHierarchiesAreListedOnce(t *testing.T) {
+	used := []string{"cpu", "memory", "pids"}
+	together := layout{mounts: map[string]string{"cpu": "/c", "memory": "/c"}, used: used}
+	apart := layout{mounts: map[string]string{"cpu": "/c", "memory": "/m", "pids": "/c", "freezer": "/f"}, used: used}
+	if got := together.limited(); !slices.Equal(got, []string{"/c"}) {
+		t.Errorf("got %v", got)
+	}
+	if got := apart.limited(); !slices.Equal(got, []string{"/c", "/m"}) {
+		t.Errorf("got %v", got)
+	}
+}

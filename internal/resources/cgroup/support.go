@@ -1,0 +1,115 @@
+package cgroup
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
+)
+
+// Support is what this host's control groups can do beyond what every pod needs.
+type Support struct {
+	// V2 is for cgroup v2, where containers may be given values of its files
+	// (CRI's "unified"). On cgroup v1 the OCI runtimes refuse any.
+	V2 bool
+	// Swap: swap can be bounded.
+	Swap bool
+	// PIDs: the number of a pod's processes can be bounded.
+	PIDs bool
+	// HugePages are the sizes of huge pages whose use can be bounded, as control
+	// groups and the CRI name them: "2MB".
+	HugePages []string
+}
+
+// Support finds out what this host supports. It may make the QoS cgroups,
+// as the first pod would.
+func (m *Manager) Support() (Support, error) {
+	l, err := m.layout()
+	if err != nil {
+		return Support{}, err
+	}
+	s := Support{V2: l.v2, Swap: m.swapIsBound(l)}
+	_, s.PIDs = l.mounts["pids"]
+	if _, ok := l.mounts["hugetlb"]; ok {
+		s.HugePages = m.kernel().pages
+	}
+	return s, nil
+}
+
+// swapIsBound looks for the file that bounds swap. The root group of cgroup v2 has
+// none, whatever the kernel can do; groups in it do.
+func (m *Manager) swapIsBound(l layout) bool {
+	if !l.v2 {
+		return exists(filepath.Join(l.mounts["memory"], "memory.memsw.limit_in_bytes"))
+	}
+	const file = "memory.swap.max"
+	if found, err := filepath.Glob(filepath.Join(cgroupfs, "*", file)); err == nil && len(found) > 0 {
+		return true
+	}
+	// That ends by itself: systemd has its time, and the kernel doesn't wait.
+	if err := m.ensureQoSCgroups(context.Background(), l); err != nil {
+		return false // the first pod's cgroup will show it
+	}
+	return exists(filepath.Join(cgroupfs, m.qosCgroup(v1.PodQOSGuaranteed), file))
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Warnings returns, a line each, the settings that have no effect here. throttle
+// says that the feature gate MemoryQoS is on, which slows containers down by memory.high.
+func (m *Manager) Warnings(s Support, node capacity.Node, throttle bool) []string {
+	var w []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			w = append(w, fmt.Sprintf(format, args...))
+		}
+	}
+	limit, most := m.conf.PIDsLimit, m.kernel().maxPIDs
+	add(limit > 0 && !s.PIDs, "podPidsLimit %d has no effect: this kernel offers no cgroup controller %q under %s", limit, "pids", cgroupfs)
+	add(limit > most && s.PIDs && most > 0, "podPidsLimit %d is more than this node's %d processes in all: pods may have that many", limit, most)
+	limited := m.conf.Swap > 0
+	add(limited && !s.V2, "memorySwap.swapBehavior LimitedSwap needs cgroup v2, and this host has v1: containers are kept off swap, as far as they have a memory limit")
+	add(limited && s.V2 && !s.Swap, "memorySwap.swapBehavior LimitedSwap has no effect: this kernel can't bound swap (no memory.swap.max)")
+	add(node.Swap > 0 && !s.Swap, "containers can't be kept off this node's swap: the kernel doesn't account for it; boot with swapaccount=1, or turn swap off (swapoff -a)")
+	add(node.Swap > 0 && s.Swap && !s.V2 && !limited, "containers without a memory limit can't be kept off this node's swap: that needs cgroup v2; turn swap off (swapoff -a)")
+	add(m.conf.ReserveMemory && !s.V2, "memoryReservationPolicy TieredReservation has no effect: it needs cgroup v2, and this host has v1")
+	add(throttle && !s.V2, "memoryThrottlingFactor has no effect: it needs cgroup v2, and this host has v1")
+	release := kernelRelease()
+	add(throttle && s.V2 && olderThan(release, 5, 9), "memoryThrottlingFactor may stall containers for good: this kernel is %s, and before 5.9 memory.high had that fault; set it to 1.0, or update the kernel", release)
+	for name, bytes := range node.HugePages {
+		if bytes > 0 && len(s.HugePages) == 0 {
+			add(true, "limits of %s aren't enforced: this kernel offers no cgroup controller %q under %s", name, "hugetlb", cgroupfs)
+		}
+	}
+	return w
+}
+
+func kernelRelease() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+// olderThan compares a kernel's release, "6.1.0-13-amd64"; one that can't be read isn't older.
+func olderThan(release string, major, minor int) bool {
+	first, rest, _ := strings.Cut(release, ".")
+	digits := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if digits >= 0 {
+		rest = rest[:digits]
+	}
+	a, errA := strconv.Atoi(first)
+	b, errB := strconv.Atoi(rest)
+	return errA == nil && errB == nil && (a < major || a == major && b < minor)
+}

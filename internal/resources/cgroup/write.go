@@ -1,0 +1,59 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+)
+
+// write sets values in the named group.
+func write(l layout, name string, settings []setting) error {
+	var again []setting
+	for _, s := range settings {
+		err := writeOne(l, name, s)
+		switch {
+		case s.Optional && errors.Is(err, unix.ENOENT):
+		case s.File == cpuPeriodFile && errors.Is(err, unix.EINVAL):
+			// With the quota of before, the new period would leave the group less than a
+			// group in it has. Then it is the longer one, and comes after the new quota.
+			again = append(again, s)
+		case err != nil:
+			return err
+		}
+	}
+	for _, s := range again {
+		if err := writeOne(l, name, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeOne(l layout, name string, s setting) error {
+	mount, ok := l.mounts[s.Controller]
+	if !ok {
+		return fmt.Errorf("set %s to %s in %s: the kernel offers no cgroup controller %q: %w", s.File, s.Value, name, s.Controller, unix.ENOENT)
+	}
+	dir := filepath.Join(mount, name)
+	err := cgroups.WriteFile(dir, s.File, s.Value)
+	switch {
+	case err == nil:
+		return nil
+	case s.File == memoryLimitFile && errors.Is(err, unix.EBUSY):
+		if used, usedErr := workingSet(dir, l.v2); usedErr == nil {
+			err = tooMuch(s.Value, used, err)
+		}
+		return err
+	case (s.File == cpuQuotaFile || s.File == cpuPeriodFile) && errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("set %s to %s in %s: a cgroup in it has a higher CPU limit, or one around it a lower one: %w", s.File, s.Value, dir, err)
+	default:
+		return fmt.Errorf("set %s to %s in %s: %w", s.File, s.Value, dir, err)
+	}
+}
+
+func tooMuch(limit string, used int64, err error) error {
+	return fmt.Errorf("attempting to set the memory limit (%s) below the current usage (%d): %w; the limit stays as it was until the pod uses less", limit, used, err)
+}

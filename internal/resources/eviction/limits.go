@@ -1,0 +1,200 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helpers "k8s.io/component-helpers/resource"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+)
+
+// The kubelet's signals, as its metric has them.
+const (
+	signalVolume    = "emptydirfs.limit"
+	signalPod       = "ephemeralpodfs.limit"
+	signalContainer = "ephemeralcontainerfs.limit"
+)
+
+// immediately is the grace of a pod that has to end: it goes on writing meanwhile. As with the hard thresholds of node
+// pressure, its own grace doesn't count; the second is for the signal to arrive.
+const immediately = time.Second
+
+// limits is what a pod may use on disk.
+type limits struct {
+	// volumes holds the size limits of emptyDir volumes on disk, by the volume's name.
+	volumes map[string]resource.Quantity
+	// containers holds the limits of containers, by their names.
+	containers map[string]resource.Quantity
+	// pod is that of all containers and emptyDir volumes together: the sum of the containers' limits, where init
+	// containers count as with other resources. Zero for none.
+	pod resource.Quantity
+}
+
+func (l limits) any() bool { return len(l.volumes) > 0 || l.pod.Sign() > 0 }
+
+// limitsOf reads a pod's limits. A limit of zero is none.
+func limitsOf(p Pod) limits {
+	var l limits
+	for i := range p.Volumes {
+		if e := onDisk(&p.Volumes[i]); e != nil && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
+			set(&l.volumes, p.Volumes[i].Spec.Volume.Name, *e.SizeLimit)
+		}
+	}
+	for _, list := range [...][]v1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
+		for i := range list {
+			if limit, ok := list[i].Resources.Limits[v1.ResourceEphemeralStorage]; ok && limit.Sign() > 0 {
+				set(&l.containers, list[i].Name, limit)
+			}
+		}
+	}
+	if len(l.containers) > 0 {
+		l.pod = helpers.PodLimits(p.Pod, helpers.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
+	}
+	return l
+}
+
+func set(m *map[string]resource.Quantity, name string, q resource.Quantity) {
+	if *m == nil {
+		*m = map[string]resource.Quantity{}
+	}
+	(*m)[name] = q
+}
+
+// onDisk returns the source of an emptyDir volume that takes disk space; nil of any other: what is in
+// memory is bounded by its file system, and counted as memory.
+func onDisk(v *volume.Instance) *v1.EmptyDirVolumeSource {
+	if e := v.Spec.Volume.EmptyDir; e != nil && e.Medium == v1.StorageMediumDefault {
+		return e
+	}
+	return nil
+}
+
+// measured is what a pod uses on disk.
+type measured struct {
+	// used is all that was measured.
+	used usage.Usage
+	// share is how much of a limit is used, of the one that is nearest.
+	share float64
+	// excess is the first limit that is exceeded; nil if none is.
+	excess *excess
+}
+
+type excess struct {
+	signal, message string
+	used            int64 // bytes
+	limit           resource.Quantity
+}
+
+// against compares what is used, in bytes, with a limit.
+func (m *measured) against(used int64, limit resource.Quantity, signal, format string, args ...any) {
+	if limit.Sign() <= 0 || m.excess != nil {
+		return
+	}
+	m.share = max(m.share, float64(used)/limit.AsApproximateFloat64())
+	if limit.CmpInt64(used) < 0 {
+		m.excess = &excess{signal, fmt.Sprintf(format, args...), used, limit}
+	}
+}
+
+// measure finds what a pod uses, as far as it has limits. What counts where is documented
+// (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/#resource-emphemeralstorage-consumption). The messages are the kubelet's.
+func (mgr *Manager) measure(ctx context.Context, p Pod, q *measurement) (measured, error) {
+	var m measured
+	var errs []error
+	l := limitsOf(p)
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		name := v.Spec.Volume.Name
+		limit := l.volumes[name]
+		if onDisk(v) == nil || limit.Sign() <= 0 && l.pod.Sign() <= 0 {
+			continue
+		}
+		used, err := mgr.volume(ctx, p.Pod, v, q)
+		errs = append(errs, err)
+		m.used = m.used.Add(used)
+		m.against(used.Bytes, limit, signalVolume, "Usage of EmptyDir volume %q exceeds the limit %q. ", name, limit.String())
+		if m.excess != nil {
+			return m, errors.Join(errs...)
+		}
+	}
+	if l.pod.Sign() <= 0 {
+		return m, errors.Join(errs...)
+	}
+	containers, err := mgr.containers(ctx, p.Pod)
+	errs = append(errs, err)
+	for _, used := range containers {
+		m.used = m.used.Add(used)
+	}
+	m.against(m.used.Bytes, l.pod, signalPod, "Pod ephemeral local storage usage exceeds the total limit of containers %s. ", l.pod.String())
+	for _, name := range names(p.Pod) {
+		limit := l.containers[name]
+		m.against(containers[name].Bytes, limit, signalContainer, "Container %s exceeded its local ephemeral storage limit %q. ", name, limit.String())
+	}
+	return m, errors.Join(errs...)
+}
+
+// volume measures an emptyDir volume on disk.
+func (mgr *Manager) volume(ctx context.Context, p *v1.Pod, v *volume.Instance, q *measurement) (usage.Usage, error) {
+	dir := v.Mounted.Path
+	if dir == "" {
+		dir = v.Dir
+	}
+	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers && mgr.markAssigned(q, dir) {
+		if _, err := mgr.Meter.Assign(dir); err != nil && !errors.Is(err, usage.ErrNotEmpty) {
+			mgr.Log.V(1).Info("A volume is measured by looking at its files", "dir", dir, "why", err.Error())
+		}
+	}
+	return mgr.Meter.Measure(ctx, dir)
+}
+
+// markAssigned notes that Meter.Assign is called for a directory, and reports whether it wasn't before.
+func (mgr *Manager) markAssigned(q *measurement, dir string) bool {
+	mgr.mu.Lock()
+	defer mgr.mu.Unlock()
+	if q.assigned[dir] {
+		return false
+	}
+	q.assigned[dir] = true
+	return true
+}
+
+// containers measures the writable layers and logs of a pod's containers, by name. Layers of instances that have ended
+// don't count: the CRI has statistics of running containers only. Their logs do.
+func (mgr *Manager) containers(ctx context.Context, p *v1.Pod) (map[string]usage.Usage, error) {
+	used := map[string]usage.Usage{}
+	layers, err := mgr.Layers.WritableLayer(ctx, p.UID)
+	errs := []error{err}
+	for name, layer := range layers {
+		used[name] = layer
+	}
+	logs := filepath.Join(mgr.Logs, layout.PodFolder(p.Namespace, p.Name, p.UID))
+	for _, name := range names(p) {
+		u, err := mgr.Meter.Measure(ctx, filepath.Join(logs, name))
+		errs = append(errs, err)
+		used[name] = used[name].Add(u)
+	}
+	return used, errors.Join(errs...)
+}
+
+// names lists the containers of a pod.
+func names(p *v1.Pod) []string {
+	var list []string
+	for i := range p.Spec.InitContainers {
+		list = append(list, p.Spec.InitContainers[i].Name)
+	}
+	for i := range p.Spec.Containers {
+		list = append(list, p.Spec.Containers[i].Name)
+	}
+	for i := range p.Spec.EphemeralContainers {
+		list = append(list, p.Spec.EphemeralContainers[i].Name)
+	}
+	return list
+}

@@ -1,0 +1,62 @@
+package eviction
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/runtime/observed"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
+)
+
+// TestPodsAreMeasuredWhileManifestsChange: each is told of as it was wanted when it was looked up.
+func TestPodsAreMeasuredWhileManifestsChange(t *testing.T) {
+	merger, seen := desired.New(logr.Discard(), pod.SourceFile), observed.New(nil, observed.Options{Wake: func(types.UID) {}, Log: logr.Discard()})
+	n := Node{
+		Desired: merger, Allocations: allocation.New(allocation.Config{}), Volumes: manager.New(manager.Config{RootDir: t.TempDir()}, logr.Discard()), Observed: seen,
+	}
+	there := desired.Report{Source: pod.SourceFile}
+	for i := range 200 {
+		name := fmt.Sprint("web", i)
+		seen.ContainerCreated(types.UID(name), name, "default", pod.Container{ID: name, Name: "main", State: pod.ContainerRunning})
+		web := &pod.Desired{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}, Source: pod.SourceFile}
+		there.Claims = append(there.Claims, desired.Claim{Desired: web, Document: i + 1})
+	}
+	merger.Report(there)
+	if list := n.Pods(); len(list) != len(there.Claims) {
+		t.Fatalf("%d pods are measured", len(list))
+	}
+	enough := make(chan struct{})
+	var edits sync.WaitGroup
+	edits.Go(func() {
+		for {
+			select {
+			case <-enough:
+				return
+			default:
+				merger.Report(desired.Report{Source: pod.SourceFile})
+				merger.Report(there)
+			}
+		}
+	})
+	for range 1_000 {
+		for _, p := range n.Pods() {
+			if p.Pod == nil {
+				t.Error("a pod is measured that isn't known")
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	close(enough)
+	edits.Wait()
+}

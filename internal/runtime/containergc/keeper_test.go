@@ -1,0 +1,175 @@
+package containergc
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node is what the runtime has, and who is told.
+type node struct {
+	mu     sync.Mutex
+	pods   []*pod.Observed
+	looked []types.UID
+	lists  int
+}
+
+func (n *node) All() []*pod.Observed {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lists++
+	return n.pods
+}
+
+func (n *node) set(pods ...*pod.Observed) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pods = pods
+}
+
+func (n *node) look(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.looked = append(n.looked, uid)
+}
+
+func (n *node) taken() (looked []types.UID, lists int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	looked, lists = n.looked, n.lists
+	n.looked, n.lists = nil, 0
+	return looked, lists
+}
+
+// wantTold checks what happened since the last call.
+func (n *node) wantTold(t *testing.T, looks int, want ...types.UID) {
+	t.Helper()
+	synctest.Wait()
+	told, lists := n.taken()
+	slices.Sort(told)
+	if !slices.Equal(told, want) || lists != looks {
+		t.Errorf("told %v in %d looks, want %v in %d", told, lists, want, looks)
+	}
+}
+
+func start(t *testing.T, f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestKeeper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{}
+		k := NewKeeper(Limits{Total: 4}, n, n.look, testr.New(t))
+		defer start(t, k.Run)()
+		synctest.Wait()
+		n.taken()
+		p, q := crashed("p", "a", 3), crashed("q", "b", 4)
+		n.set(p, q)
+		wantExcess := func(ofP, ofQ []string) {
+			t.Helper()
+			if p, q := k.Excess("p"), k.Excess("q"); !slices.Equal(p, ofP) || !slices.Equal(q, ofQ) {
+				t.Errorf("excess %q and %q, want %q and %q", p, q, ofP, ofQ)
+			}
+		}
+		for range 10 {
+			k.Wake()
+			time.Sleep(every / 20)
+		}
+		if _, lists := n.taken(); lists > 0 {
+			t.Errorf("%d looks within half a minute of the last one", lists)
+		}
+		wantExcess(nil, nil)
+		time.Sleep(every)
+		n.wantTold(t, 1, "p", "q")
+		wantExcess([]string{"p/a/0"}, []string{"q/b/0", "q/b/1"})
+		time.Sleep(every) // the last wake-up's
+		n.wantTold(t, 1)
+
+		// Who already knows isn't told again, who has less neither.
+		n.set(p, &pod.Observed{UID: "q", Containers: q.Containers[:3]}, crashed("r", "c", 1))
+		k.Wake()
+		time.Sleep(every)
+		n.wantTold(t, 1, "p")
+		wantExcess([]string{"p/a/0", "p/a/1"}, []string{"q/b/1"})
+
+		// Nothing is excess once the workers have removed it, and nothing happens while nothing changes.
+		n.set(&pod.Observed{UID: "p", Containers: p.Containers[:1]}, &pod.Observed{UID: "q", Containers: q.Containers[:2]})
+		k.Wake()
+		time.Sleep(every)
+		n.wantTold(t, 1)
+		wantExcess(nil, nil)
+		time.Sleep(24 * time.Hour)
+		n.wantTold(t, 0)
+	})
+}
+
+func TestKeeperLooksAgainWhenTheYoungAreOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{}
+		o := crashed("p", "a", 2)
+		for i := range o.Containers {
+			o.Containers[i].FinishedAt = time.Now()
+		}
+		n.set(o)
+		k := NewKeeper(Limits{MinAge: time.Hour}, n, n.look, testr.New(t))
+		defer start(t, k.Run)()
+		time.Sleep(time.Hour - time.Second)
+		synctest.Wait()
+		if looked, _ := n.taken(); len(looked) > 0 {
+			t.Errorf("told %v too early", looked)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if looked, _ := n.taken(); !slices.Equal(looked, []types.UID{"p"}) {
+			t.Errorf("told %v", looked)
+		}
+	})
+}
+
+func TestKeeperWithoutLimitOfTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{}
+		k := NewKeeper(Limits{Total: -1}, n, n.look, testr.New(t))
+		stop := start(t, k.Run)
+		n.set(crashed("p", "a", 3))
+		k.Wake()
+		time.Sleep(time.Hour)
+		if _, lists := n.taken(); lists > 0 {
+			t.Errorf("%d looks", lists)
+		}
+		if s := k.Excess("p"); s != nil {
+			t.Errorf("excess %q", s)
+		}
+		stop()
+	})
+}
+
+func BenchmarkChoose(b *testing.B) {
+	var pods []*pod.Observed
+	for range 2000 {
+		pods = append(pods, crashed("p", "a", 3))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		Choose(pods, Limits{Total: 5000}, now)
+	}
+}

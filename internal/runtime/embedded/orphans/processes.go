@@ -1,0 +1,156 @@
+package orphans
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dieIn is how long killed processes may take to be gone.
+const dieIn = 10 * time.Second
+
+// Process is a process, told apart from a later one of the same number by its
+// start time.
+type Process struct {
+	PID int
+	// Start is in clock ticks since the boot; 0 is whoever has the number now.
+	Start uint64
+}
+
+// Lives reports whether the process is still there, and more than a record that
+// its parent hasn't read. Start has to be known.
+func (p Process) Lives() bool {
+	s, ok := readStat(p.PID)
+	return ok && s.start == p.Start && s.state != 'Z'
+}
+
+// stat is what of /proc/PID/stat is used here.
+type stat struct {
+	state  byte
+	parent int
+	start  uint64
+}
+
+func readStat(pid int) (stat, bool) {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return stat{}, false
+	}
+	// The second field is a name in parentheses that may hold anything; the
+	// state is the 3rd, the parent the 4th, the start time the 22nd (proc_pid_stat(5)).
+	_, rest, ok := bytes.Cut(text[bytes.LastIndexByte(text, '(')+1:], []byte(") "))
+	fields := bytes.Fields(rest)
+	if !ok || len(fields) < 20 {
+		return stat{}, false
+	}
+	parent, err := strconv.Atoi(string(fields[1]))
+	if err != nil {
+		return stat{}, false
+	}
+	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	return stat{fields[0][0], parent, start}, err == nil
+}
+
+// numbers are the processes' numbers, in ascending order as /proc has them.
+func numbers() ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list the processes: %w", err)
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// Descendants are the children of a process, their children, and so on.
+func Descendants(of Process) ([]Process, error) {
+	pids, err := numbers()
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]Process{}
+	for _, pid := range pids {
+		if s, ok := readStat(pid); ok {
+			children[s.parent] = append(children[s.parent], Process{pid, s.start})
+		}
+	}
+	var all []Process
+	for next := children[of.PID]; len(next) > 0; {
+		p := next[0]
+		all = append(all, p)
+		next = append(next[1:], children[p.PID]...)
+	}
+	return all, nil
+}
+
+// Kill kills processes and waits until they are gone. Whoever has taken over a
+// number meanwhile is left alone.
+func Kill(processes []Process) error {
+	var errs []error
+	var fds []unix.PollFd
+	for _, p := range processes {
+		fd, err := p.open()
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err == nil {
+			fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+			err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("kill %d: %w", p.PID, err))
+		}
+	}
+	errs = append(errs, waitAll(fds))
+	for _, fd := range fds {
+		errs = append(errs, unix.Close(int(fd.Fd)))
+	}
+	return errors.Join(errs...)
+}
+
+// open returns a pidfd, or ESRCH if the process is gone.
+func (p Process) open() (int, error) {
+	if p.PID <= 1 {
+		return -1, unix.ESRCH
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return -1, err
+	}
+	// Only now: from here on the number can't be given away unnoticed.
+	if p.Start != 0 && !p.Lives() {
+		return -1, errors.Join(unix.ESRCH, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+func waitAll(fds []unix.PollFd) error {
+	deadline := time.Now().Add(dieIn)
+	for _, fd := range fds {
+		one := []unix.PollFd{fd}
+		for {
+			left := time.Until(deadline)
+			if left <= 0 {
+				return errors.New("killed processes don't end")
+			}
+			n, err := unix.Poll(one, int(left.Milliseconds())+1)
+			if n == 1 {
+				break
+			}
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package orphans
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Shim is a running shim, or a short run of its program on behalf of containerd.
+type Shim struct {
+	Process
+	// ID is the sandbox or container that it says it serves. Any process can say
+	// anything of itself: don't make a path of it unchecked.
+	ID string
+}
+
+// Shims finds the shims that report to the containerd of a socket.
+func Shims(socket string) ([]Shim, error) {
+	pids, err := numbers()
+	if err != nil {
+		return nil, err
+	}
+	var found []Shim
+	for _, pid := range pids {
+		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if err != nil {
+			continue // It ended meanwhile.
+		}
+		id, ok := shimID(line, socket)
+		if !ok {
+			continue
+		}
+		if s, ok := readStat(pid); ok {
+			found = append(found, Shim{Process{pid, s.start}, id})
+		}
+	}
+	return found, nil
+}
+
+// shimID reads a shim's command line: it names containerd's socket and the
+// sandbox it serves.
+func shimID(cmdline []byte, socket string) (string, bool) {
+	args := strings.Split(string(bytes.TrimSuffix(cmdline, []byte{0})), "\x00")
+	if !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") {
+		return "", false
+	}
+	var id, address string
+	for i := 1; i+1 < len(args); i++ {
+		switch args[i] {
+		case "-id":
+			id = args[i+1]
+		case "-address":
+			address = args[i+1]
+		}
+	}
+	return id, address == socket
+}

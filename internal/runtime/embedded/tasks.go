@@ -1,0 +1,42 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	api "github.com/containerd/containerd/api/services/tasks/v1"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// TaskLeft reports whether a container couldn't be removed because of a task that containerd's
+// CRI has lost sight of. A start that is aborted at the wrong moment (the client died, or gave
+// up) leaves containerd 2.4.2 with a container that its CRI calls exited while its task still
+// exists: the container then can't be removed, whoever asks and however often. Containerd has
+// no code for that, only these words.
+func TaskLeft(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "cannot delete running task")
+}
+
+// ClearTask kills the container's task and removes it. It is for a container that has
+// ended as far as the CRI knows. No task is no error.
+func ClearTask(ctx context.Context, conn grpc.ClientConnInterface, container string) error {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+	client := api.NewTasksClient(conn)
+	_, err := client.Kill(ctx, &api.KillRequest{ContainerID: container, Signal: uint32(unix.SIGKILL), All: true})
+	if err != nil && status.Code(err) != codes.NotFound {
+		return fmt.Errorf("kill what is left of container %s: %w", container, err)
+	}
+	// Returns when its first process has ended, at once if it has already.
+	if _, err := client.Wait(ctx, &api.WaitRequest{ContainerID: container}); err != nil && status.Code(err) != codes.NotFound {
+		return fmt.Errorf("wait for the end of what is left of container %s: %w", container, err)
+	}
+	if _, err := client.Delete(ctx, &api.DeleteTaskRequest{ContainerID: container}); err != nil && status.Code(err) != codes.NotFound {
+		return fmt.Errorf("remove what is left of container %s: %w", container, err)
+	}
+	return nil
+}

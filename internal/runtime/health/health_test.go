@@ -1,0 +1,151 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/config/validation"
+)
+
+// runtime answers as it is told to.
+type runtime struct {
+	mu      sync.Mutex
+	version string
+	// asked is how often it was asked for its version or configuration.
+	asked  int
+	config func(asked int) (*runtimeapi.RuntimeConfigResponse, error)
+	status []*runtimeapi.RuntimeCondition
+}
+
+func (r *runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	if r.version == "" {
+		return nil, status.Error(codes.Unavailable, "gone")
+	}
+	return &runtimeapi.VersionResponse{RuntimeName: "other", RuntimeVersion: r.version}, nil
+}
+
+func (r *runtime) Status(context.Context) (*runtimeapi.StatusResponse, error) {
+	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: r.status}}, nil
+}
+
+func (r *runtime) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	r.asked++
+	return r.config(r.asked)
+}
+
+func (r *runtime) becomes(version string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.version = version
+}
+
+// TestNameAndVersion: they are asked for once when the runtime is there, and again when it comes back.
+func TestNameAndVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &runtime{}
+		s := New(rt, testr.New(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		expect := func(asked int, want Info) {
+			t.Helper()
+			synctest.Wait()
+			if got := s.Info(); got != want || rt.asked != asked {
+				t.Errorf("%+v after it was asked %d times, want %+v after %d", got, rt.asked, want, asked)
+			}
+		}
+		expect(0, Info{Name: "containerd", Message: "not connected yet"})
+		s.SetMessage("it is starting")
+		expect(0, Info{Name: "containerd", Message: "it is starting"})
+		s.Relisted(nil) // and it is gone before it is asked
+		expect(1, Info{Name: "containerd", Ready: true})
+		if s.Features() != nil {
+			t.Error("its features are known")
+		}
+		rt.becomes("1")
+		s.Relisted(nil)
+		expect(2, Info{Name: "other", Version: "1", Ready: true})
+		s.Relisted(nil)
+		expect(2, Info{Name: "other", Version: "1", Ready: true})
+		rt.becomes("2")
+		s.Relisted(errors.New("no answer"))
+		expect(2, Info{Name: "other", Message: "no answer"})
+		s.Relisted(nil)
+		expect(3, Info{Name: "other", Version: "2", Ready: true})
+		if s.Features() == nil {
+			t.Error("its features aren't known")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestTheCgroupDriverIsWaitedFor: pods in the wrong tree would have no limits.
+func TestTheCgroupDriverIsWaitedFor(t *testing.T) {
+	says := func(d runtimeapi.CgroupDriver) *runtimeapi.RuntimeConfigResponse {
+		return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: d}}
+	}
+	for name, c := range map[string]struct {
+		after  []error
+		answer *runtimeapi.RuntimeConfigResponse
+		want   string
+		known  bool
+		took   time.Duration
+	}{
+		"systemd":              {nil, says(runtimeapi.CgroupDriver_SYSTEMD), validation.CgroupDriverSystemd, true, 0},
+		"cgroupfs":             {nil, says(runtimeapi.CgroupDriver_CGROUPFS), validation.CgroupDriverCgroupfs, true, 0},
+		"it says nothing":      {nil, &runtimeapi.RuntimeConfigResponse{}, "", false, 0},
+		"it can't be asked":    {[]error{status.Error(codes.Unimplemented, "what?")}, nil, "", false, 0},
+		"it isn't there":       {[]error{status.Error(codes.Unavailable, "no"), status.Error(codes.Internal, "oh")}, says(runtimeapi.CgroupDriver_SYSTEMD), validation.CgroupDriverSystemd, true, 2 * askAgain},
+		"it never is":          {nil, nil, "", false, time.Minute},
+		"it has other trouble": {[]error{errors.New("odd"), errors.New("odd")}, says(runtimeapi.CgroupDriver_CGROUPFS), validation.CgroupDriverCgroupfs, true, 2 * askAgain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := &runtime{config: func(asked int) (*runtimeapi.RuntimeConfigResponse, error) {
+					switch {
+					case asked <= len(c.after):
+						return nil, c.after[asked-1]
+					case c.answer == nil:
+						return nil, status.Error(codes.Unavailable, "no")
+					}
+					return c.answer, nil
+				}}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				began := time.Now()
+				driver, known := New(rt, testr.New(t)).CgroupDriver(ctx)
+				if driver != c.want || known != c.known || time.Since(began) != c.took {
+					t.Errorf("%q, %v after %v, want %q, %v after %v", driver, known, time.Since(began), c.want, c.known, c.took)
+				}
+			})
+		})
+	}
+}
+
+func TestCheckReportsWhatIsntReady(t *testing.T) {
+	rt := &runtime{status: []*runtimeapi.RuntimeCondition{{Type: "RuntimeReady", Status: true}, {Type: "Whatever"}}}
+	s := New(rt, testr.New(t))
+	if err := s.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	rt.status = append(rt.status, &runtimeapi.RuntimeCondition{Type: "NetworkReady", Reason: "NoCNI", Message: "no configuration"})
+	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "NetworkReady is false: NoCNI: no configuration") {
+		t.Error(err)
+	}
+}

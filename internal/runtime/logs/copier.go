@@ -1,0 +1,234 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/lines"
+)
+
+const (
+	// letGoTime is how long a reading waits for the runtime to let go of a rotated
+	// file, before it passes to the next. It takes the runtime less than a millisecond
+	// unless the disk holds it up.
+	letGoTime = time.Second
+	// followLetGoTime is longer, because a follower misses what is written there later. Should a
+	// call to reopen the log have failed, it was made again by then.
+	followLetGoTime = 30 * time.Second
+	// guessTime stands in where the kernel can't tell who writes to a file.
+	guessTime = 100 * time.Millisecond
+)
+
+// copier carries out one Request.
+type copier struct {
+	reader *Reader
+	req    Request
+	lines  *lines.Entries
+	// letGo is letGoTime or followLetGoTime.
+	letGo time.Duration
+}
+
+func newCopier(r *Reader, req Request, w io.Writer) *copier {
+	c := &copier{reader: r, req: req, letGo: letGoTime}
+	if req.Follow {
+		c.letGo = followLetGoTime
+	}
+	c.lines = lines.New(w, lines.Options{
+		Since: req.Since, Timestamps: req.Timestamps, LimitBytes: req.LimitBytes, Stream: req.Stream,
+	}, make([]byte, bufferSize))
+	return c
+}
+
+// existing copies what there is now.
+func (c *copier) existing(ctx context.Context) error {
+	if !c.req.Onward && !c.req.OrLater {
+		return c.once(ctx, c.req.Attempt)
+	}
+	attempts, err := c.reader.Attempts(c.req.Log)
+	if err != nil {
+		return err
+	}
+	for _, attempt := range attempts {
+		if attempt < c.req.Attempt {
+			continue
+		}
+		// One that was removed since it was listed is not missed.
+		err := c.once(ctx, attempt)
+		if err == nil && !c.req.Onward {
+			return nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if c.req.Onward {
+		return nil
+	}
+	return missing(c.req.Log, c.req.Attempt, 0)
+}
+
+// once copies what the log of an instance holds now.
+func (c *copier) once(ctx context.Context, attempt int) error {
+	parts, err := c.begin(ctx, attempt)
+	if err != nil {
+		return err
+	}
+	defer func() { closeAll(parts) }()
+	for ; len(parts) > 1; parts = parts[1:] {
+		if err := c.whole(ctx, parts[0]); err != nil {
+			return err
+		}
+		parts[0].close()
+	}
+	if len(parts) == 1 {
+		if err := c.drain(ctx, parts[0]); err != nil {
+			return err
+		}
+	}
+	return c.lines.Finish()
+}
+
+// begin opens an instance's log, and goes to where the copying begins.
+func (c *copier) begin(ctx context.Context, attempt int) ([]*part, error) {
+	parts, err := c.reader.openParts(c.req.Log, attempt, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := c.lines.NextInstance(); err != nil { // of the instance before
+		closeAll(parts)
+		return nil, err
+	}
+	if c.req.Begun != nil {
+		c.req.Begun(attempt)
+	}
+	tail := c.req.Tail
+	c.req.Tail = -1
+	rest, err := c.skip(ctx, parts, tail)
+	if err != nil {
+		closeAll(parts)
+		return nil, err
+	}
+	closeAll(parts[:len(parts)-len(rest)])
+	return rest, nil
+}
+
+// skip returns the parts that are to be read, set to where the reading begins.
+func (c *copier) skip(ctx context.Context, parts []*part, tail int64) ([]*part, error) {
+	for c.tooOld(parts) {
+		parts = parts[1:]
+	}
+	if tail < 0 {
+		return parts, nil
+	}
+	for i := len(parts) - 1; i >= 0; i-- {
+		lines, found, err := parts[i].seekTail(ctx, tail)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			return parts[i:], nil
+		}
+		tail -= lines
+	}
+	return parts, nil
+}
+
+// tooOld says that nothing in the first of the parts is as new as was asked for. A
+// follower needs the last one in any case.
+func (c *copier) tooOld(parts []*part) bool {
+	if c.req.Since.IsZero() || len(parts) == 0 || c.req.Follow && len(parts) == 1 {
+		return false
+	}
+	return parts[0].writtenBefore(c.req.Since)
+}
+
+// whole copies a part that others come after.
+func (c *copier) whole(ctx context.Context, p *part) error {
+	if err := c.drain(ctx, p); err != nil {
+		return err
+	}
+	if !p.name.Compressed {
+		if err := c.released(ctx, p); err != nil {
+			return err
+		}
+	}
+	return c.lines.NextFile()
+}
+
+// released copies what is still written to a part that was rotated away: the runtime's
+// ReopenContainerLog returns a moment before it has let go of the old file. It does so until
+// nobody has it open for writing any more, or letGo has passed; where the kernel can't
+// tell, for guessTime.
+func (c *copier) released(ctx context.Context, p *part) error {
+	deadline := time.Now().Add(c.letGo)
+	for pause := time.Millisecond; ; pause = min(2*pause, guessTime) {
+		writing, err := filewatch.HasWriter(p.file)
+		switch {
+		case errors.Is(err, filewatch.ErrUnknown):
+			if err := wait(ctx, guessTime); err != nil {
+				return err
+			}
+			return c.drain(ctx, p)
+		case err != nil:
+			return err
+		case !writing || time.Now().After(deadline):
+			return c.drain(ctx, p)
+		}
+		if err := c.drain(ctx, p); err != nil {
+			return err
+		}
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// drain passes on every complete entry up to the end of what the part holds now.
+func (c *copier) drain(ctx context.Context, p *part) error {
+	if p.text == nil {
+		if err := p.rewind(); err != nil {
+			return c.unreadable(p, err)
+		}
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := p.text.Read(c.lines.Space())
+		if n > 0 {
+			if err := c.lines.Add(n); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return c.lines.Flush()
+		}
+		if err != nil {
+			return c.unreadable(p, err)
+		}
+	}
+}
+
+// unreadable goes on after what can't be unpacked.
+func (c *copier) unreadable(p *part, err error) error {
+	if !p.name.Compressed {
+		return err
+	}
+	c.reader.log.V(2).Info("The rest of a compressed log is left out", "file", p.file.Name(), "err", err.Error())
+	return c.lines.Flush()
+}

@@ -1,0 +1,83 @@
+package logs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/lines"
+)
+
+// Last returns the last lines that an instance has written, to either stream, and
+// of those no more than the last size bytes. However large the log has grown, only
+// its last 32 KiB are looked at, and only what isn't compressed. The error is
+// fs.ErrNotExist (wrapped) for an instance that has no log.
+func (r *Reader) Last(l Log, attempt, count, size int) ([]byte, error) {
+	parts, err := r.openParts(l, attempt, "")
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(parts)
+	window, err := lastOf(parts)
+	if err != nil {
+		return nil, err
+	}
+	offset, _, found, err := tailOffset(context.Background(), bytes.NewReader(window), int64(len(window)), int64(count))
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		offset = 0
+	}
+	var text bytes.Buffer
+	in := lines.New(&text, lines.Options{}, window[offset:])
+	if err := errors.Join(in.Add(len(window)-int(offset)), in.Finish(), in.Close()); err != nil {
+		return nil, err
+	}
+	return text.Bytes()[max(0, text.Len()-size):], nil
+}
+
+// lastOf returns the last entries of the parts, about bufferSize of them.
+func lastOf(parts []*part) ([]byte, error) {
+	var window []byte
+	for i := len(parts) - 1; i >= 0 && len(window) < bufferSize && !parts[i].name.Compressed; i-- {
+		b, err := parts[i].end(bufferSize - len(window))
+		if err != nil {
+			return nil, err
+		}
+		if len(b) > 0 && b[len(b)-1] != '\n' && len(window) > 0 {
+			b = append(b, '\n')
+		}
+		window = append(b, window...)
+	}
+	return window, nil
+}
+
+// end returns the last entries of a part, of at most size bytes.
+func (p *part) end(size int) ([]byte, error) {
+	info, err := p.file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	from := max(0, info.Size()-int64(size))
+	b := make([]byte, info.Size()-from)
+	n, err := p.file.ReadAt(b, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if from > 0 {
+		return pastHeader(b[:n]), nil
+	}
+	return b[:n], nil
+}
+
+// pastHeader leaves out what may be the header of an entry that b begins within:
+// the rest of a header isn't known for one.
+func pastHeader(b []byte) []byte {
+	head := b[:min(len(b), lines.MaxHeader)]
+	if end := bytes.IndexByte(head, '\n'); end >= 0 {
+		return b[end+1:]
+	}
+	return b[len(head):]
+}

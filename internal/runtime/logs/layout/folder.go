@@ -1,0 +1,175 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Folder is one container's log folder. A pod with the right hostPath volume can write there, so
+// nothing but a regular file in a folder that is reached without any symbolic link is a log.
+// Its methods may not be called concurrently.
+// Errors are of type *os.PathError or wrap one, so that fs.ErrNotExist tells what is gone.
+type Folder struct {
+	dir *os.File
+}
+
+// Open opens the folder name below root. What root itself leads over is trusted.
+func Open(root, name string) (*Folder, error) {
+	path := filepath.Join(root, name)
+	top, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_DIRECTORY,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	}
+	fd, err := retried(func() (int, error) { return unix.Openat2(int(top.Fd()), name, &how) })
+	if err != nil {
+		return nil, refused("open", path, err)
+	}
+	return &Folder{dir: os.NewFile(uintptr(fd), path)}, nil
+}
+
+// Close ends the use of the folder, not of files that were opened in it.
+func (d *Folder) Close() error { return d.dir.Close() }
+
+// Files lists what belongs to the log of an instance, the oldest first.
+func (d *Folder) Files(attempt int) ([]Name, error) {
+	all, err := d.All()
+	if err != nil {
+		return nil, err
+	}
+	files := slices.DeleteFunc(all, func(n Name) bool { return n.Attempt != attempt })
+	slices.SortFunc(files, Name.Compare)
+	return files, nil
+}
+
+// All lists the files of all instances, in no order.
+func (d *Folder) All() ([]Name, error) {
+	if _, err := d.dir.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	names, err := d.dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]Name, 0, len(names))
+	for _, name := range names {
+		if n, ok := ParseName(name); ok {
+			files = append(files, n)
+		}
+	}
+	return files, nil
+}
+
+// Open opens a file for reading.
+func (d *Folder) Open(n Name) (*os.File, error) {
+	// Without O_NONBLOCK, opening a pipe would wait for a writer.
+	f, err := d.open(n, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("%s is not a regular file, so it is not read as a log", f.Name()), f.Close())
+	}
+	return f, nil
+}
+
+// Create makes a file that isn't there yet, for writing, with mode 0600.
+func (d *Folder) Create(n Name) (*os.File, error) {
+	return d.open(n, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+}
+
+func (d *Folder) open(n Name, flags int, perm uint32) (*os.File, error) {
+	path := d.path(n)
+	fd, err := retried(func() (int, error) {
+		return unix.Openat(d.fd(), n.String(), flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NOCTTY, perm)
+	})
+	if err != nil {
+		return nil, refused("open", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// Rename gives a file another name. If there is a file of that name, it stays and
+// the error is fs.ErrExist.
+func (d *Folder) Rename(from, to Name) error {
+	err := unix.Renameat2(d.fd(), from.String(), d.fd(), to.String(), unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		err = d.renameWatchfully(from, to)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: d.path(from), New: to.String(), Err: err}
+	}
+	return nil
+}
+
+// renameWatchfully is for file systems that can't refuse to replace a file themselves.
+func (d *Folder) renameWatchfully(from, to Name) error {
+	var stat unix.Stat_t
+	switch err := unix.Fstatat(d.fd(), to.String(), &stat, unix.AT_SYMLINK_NOFOLLOW); {
+	case err == nil:
+		return fs.ErrExist
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return unix.Renameat(d.fd(), from.String(), d.fd(), to.String())
+}
+
+// Remove removes a file. That it isn't there is no error.
+func (d *Folder) Remove(n Name) error {
+	if err := unix.Unlinkat(d.fd(), n.String(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &os.PathError{Op: "remove", Path: d.path(n), Err: err}
+	}
+	return nil
+}
+
+// Sync has names outlive a loss of power.
+func (d *Folder) Sync() error { return d.dir.Sync() }
+
+func (d *Folder) fd() int { return int(d.dir.Fd()) }
+
+func (d *Folder) path(n Name) string { return filepath.Join(d.dir.Name(), n.String()) }
+
+// retried calls again what was disturbed: EAGAIN is what openat2 returns when a
+// rename elsewhere came in the way of its walk.
+func retried(open func() (int, error)) (int, error) {
+	for {
+		fd, err := open()
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return fd, err
+		}
+	}
+}
+
+func refused(op, path string, err error) error {
+	if errors.Is(err, unix.ELOOP) {
+		return fmt.Errorf("%s leads over a symbolic link, so it is not read as a log", path)
+	}
+	return &os.PathError{Op: op, Path: path, Err: err}
+}
+
+// NameOf returns the name, without its folder, that an open file has now, after any
+// renaming, and whether it was removed: then it is the name that it had at last.
+func NameOf(f *os.File) (name string, removed bool, err error) {
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return "", false, err
+	}
+	path, removed = strings.CutSuffix(path, " (deleted)")
+	return filepath.Base(path), removed, nil
+}

@@ -1,0 +1,123 @@
+package rotate
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
+)
+
+// lingerTime is how long a runtime may take to let go of a file after it was asked to: it has
+// to write what it had buffered, on a disk that may be slow. To ask it again too early would have it write to one
+// file by two ways, and lines might change places.
+const lingerTime = 5 * time.Second
+
+// maxPause is the longest pause before something that failed is tried again. The first is an
+// interval, and each is twice as long as the one before.
+const maxPause = 5 * time.Minute
+
+// container is what is remembered of one that runs. It belongs to look, and while it is
+// queued or worked at, to the worker.
+type container struct {
+	Container
+	// foreign is one whose log isn't below the root, or not named as a log.
+	foreign bool
+	// dir is the log's folder below the root, file its name there.
+	dir  string
+	file layout.Name
+	// untidy is whether there may be something to compress or to remove, or the runtime may
+	// not have followed a rotation: so it is at the first look, since nobody
+	// knows what an earlier agent left.
+	untidy bool
+	// files is the MaxFiles that it was tidied up for last.
+	files int
+	// lingering is the newest rotated file if the runtime was still writing to it when
+	// last looked at, since the time at which that was first seen.
+	lingering layout.Name
+	since     time.Time
+	// rotating and tidying are apart, so that a disk too full to compress on
+	// doesn't keep a log from being rotated.
+	rotating, tidying tries
+}
+
+// tries is how something fared: the failures since it last succeeded, and when it
+// may be tried again.
+type tries struct {
+	failures int
+	retry    time.Time
+}
+
+func (r *Rotator) newContainer(c Container) *container {
+	k := &container{Container: c, untidy: true}
+	rel, err := filepath.Rel(r.conf.Load().Root, c.Path)
+	if err == nil && filepath.IsLocal(rel) {
+		k.dir = filepath.Dir(rel)
+		file, ok := layout.ParseName(filepath.Base(rel))
+		if k.file = file; ok && file == layout.Current(file.Attempt) {
+			return k
+		}
+	}
+	k.foreign = true
+	if c.Path != "" {
+		r.log.V(2).Info("A log that isn't among the pods' logs is not rotated", "pod", c.Pod, "container", c.Name, "path", c.Path)
+	}
+	return k
+}
+
+// due says whether there is something to do.
+func (c *container) due(now time.Time, maxSize int64) bool {
+	if c.untidy && !now.Before(c.tidying.retry) {
+		return true
+	}
+	if now.Before(c.rotating.retry) {
+		return false
+	}
+	// This only says where to look more closely, so it may be misled by a link.
+	var stat unix.Stat_t
+	err := unix.Lstat(c.Path, &stat)
+	return err == nil && stat.Size >= maxSize || errors.Is(err, fs.ErrNotExist)
+}
+
+// note takes down how a try went, and returns the failures in a row.
+func (t *tries) note(err error, interval time.Duration) int {
+	if err == nil {
+		*t = tries{}
+		return 0
+	}
+	pause := interval << min(t.failures, 16)
+	if pause <= 0 || pause > maxPause {
+		pause = max(maxPause, interval)
+	}
+	// Half an interval less, so that it is the look at that time and not the one after it.
+	t.retry = time.Now().Add(pause - interval/2)
+	t.failures++
+	return t.failures
+}
+
+// logTry takes note of how a try went, and logs failures once.
+func (r *Rotator) logTry(c *container, t *tries, err error) {
+	failures := t.note(err, r.conf.Load().Interval)
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	log := r.log.WithValues("pod", c.Pod, "container", c.Name, "id", c.ID)
+	switch {
+	case failures == 1 && isFull(err):
+		log.Info("No space is left to compress a rotated log; it is kept as it is for now", "err", err.Error())
+	case failures == 2 && !isFull(err):
+		// The first time, the container may just have ended.
+		log.Error(err, "A container's log can't be rotated as it should be")
+	default:
+		log.V(4).Info("Log rotation failed", "err", err.Error(), "failures", failures)
+	}
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}

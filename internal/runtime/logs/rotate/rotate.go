@@ -1,0 +1,166 @@
+package rotate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
+)
+
+// folder is a container's log folder; layout.Folder is one.
+type folder interface {
+	Files(attempt int) ([]layout.Name, error)
+	Open(layout.Name) (*os.File, error)
+	Create(layout.Name) (*os.File, error)
+	Rename(from, to layout.Name) error
+	Remove(layout.Name) error
+	Sync() error
+	Close() error
+}
+
+// rotate renames the log if it is too large, and has the runtime begin a new one. If
+// there is no log, because an agent died between these two, the second is done.
+func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error {
+	dir, err := r.open(conf.Root, c.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	files, err := rotated(dir, c.file.Attempt)
+	if err != nil {
+		return err
+	}
+	size, err := sizeOf(dir, c.file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		r.log.V(2).Info("A running container's log is missing, so the runtime is asked to make a new one", "pod", c.Pod, "container", c.Name)
+		if err := r.reopen(ctx, dir, c, newestPlain(files)); err != nil {
+			return err
+		}
+		if _, err := sizeOf(dir, c.file); err != nil {
+			// Else it would be asked again and again.
+			return fmt.Errorf("the runtime was asked to make a new log, and has not: %w", err)
+		}
+		return nil
+	case err != nil:
+		return err
+	case size < conf.MaxSize, conf.MaxSize <= 0:
+		return nil // so it is by now
+	}
+	// What can't be removed must not keep the log from being rotated: tidy reports it.
+	_ = removeExcess(dir, files, conf.MaxFiles-2)
+	renamed, err := rotatedName(c.file, files)
+	if err != nil {
+		return err
+	}
+	if err := dir.Rename(c.file, renamed); err != nil {
+		return err
+	}
+	c.untidy = true
+	if err := r.reopen(ctx, dir, c, renamed); err != nil {
+		return err
+	}
+	r.log.V(2).Info("Rotated a container's log", "pod", c.Pod, "container", c.Name, "size", size, "file", renamed.String())
+	return nil
+}
+
+// reopen has the runtime begin a new log, where the one it writes was renamed to renamed. If
+// it doesn't, the old one gets its name back.
+func (r *Rotator) reopen(ctx context.Context, dir folder, c *container, renamed layout.Name) error {
+	err := r.runtime.ReopenContainerLog(ctx, c.ID)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("have the runtime reopen the log of container %s in pod %s: %w", c.Name, c.Pod, err)
+	if renamed == (layout.Name{}) {
+		return err
+	}
+	// If the runtime has made a new file in spite of its error, that one stays: whether it
+	// is being written shows at the next look.
+	if back := dir.Rename(renamed, c.file); back != nil && !errors.Is(back, fs.ErrExist) {
+		err = errors.Join(err, back)
+	}
+	return err
+}
+
+// rotated lists what was rotated from an instance's log, the oldest first, but no
+// unfinished files.
+func rotated(dir folder, attempt int) ([]layout.Name, error) {
+	files, err := dir.Files(attempt)
+	return slices.DeleteFunc(files, func(n layout.Name) bool { return n.Stamp == "" || n.Temp }), err
+}
+
+// newestPlain returns the newest file if it is as the runtime wrote it, else none.
+func newestPlain(files []layout.Name) layout.Name {
+	if len(files) == 0 || files[len(files)-1].Compressed {
+		return layout.Name{}
+	}
+	return files[len(files)-1]
+}
+
+// removeExcess removes the oldest rotations so that no more than that many are left.
+func removeExcess(dir folder, files []layout.Name, keep int) error {
+	var errs []error
+	for excess := countStamps(files) - max(0, keep); excess > 0; excess-- {
+		for oldest := files[0].Stamp; len(files) > 0 && files[0].Stamp == oldest; files = files[1:] {
+			errs = append(errs, dir.Remove(files[0]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// countStamps counts the rotations that files, in order, come from.
+func countStamps(files []layout.Name) int {
+	n, last := 0, ""
+	for _, f := range files {
+		if f.Stamp != last {
+			n, last = n+1, f.Stamp
+		}
+	}
+	return n
+}
+
+// rotatedName names what the log is going to be renamed to.
+func rotatedName(file layout.Name, files []layout.Name) (layout.Name, error) {
+	newest := ""
+	if len(files) > 0 {
+		newest = files[len(files)-1].Stamp
+	}
+	stamp, err := layout.NextStamp(time.Now(), newest)
+	file.Stamp = stamp
+	return file, err
+}
+
+func sizeOf(dir folder, file layout.Name) (int64, error) {
+	f, err := dir.Open(file)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// isWritten reports whether somebody may still be writing to a rotated file. Where the kernel can't
+// tell, the age of the file has to do: nobody is taken to write to it.
+func isWritten(dir folder, file layout.Name) (bool, error) {
+	f, err := dir.Open(file)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	written, err := filewatch.HasWriter(f)
+	if errors.Is(err, filewatch.ErrUnknown) {
+		return false, nil
+	}
+	return written, err
+}

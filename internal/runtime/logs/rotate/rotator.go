@@ -1,0 +1,182 @@
+// Package rotate keeps the logs of running containers within bounds: a log that has grown too
+// large is renamed, the runtime is asked to begin a new one, and renamed files are compressed,
+// and in the end removed. The files are those of the kubelet:
+//
+//	N.log                what the runtime writes
+//	N.log.STAMP          rotated away last; left as it is, for the runtime may still be writing to it
+//	N.log.STAMP.gz       rotated away before that
+//
+// No line is lost or doubled: a file is only ever renamed, and it is compressed once the kernel
+// says that nobody has it open for writing. All state is on disk, so the next look at a
+// container finishes what a killed agent began.
+package rotate
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
+)
+
+// Config is how much of a log is kept. The fields mean what their namesakes in
+// the kubelet's configuration mean. All but Root can be changed: see SetLimits.
+type Config struct {
+	// Root is the folder of all pods' logs, by convention /var/log/pods. Logs elsewhere are left alone.
+	Root string
+	// MaxSize is how large a log grows, in bytes, before it is rotated
+	// (containerLogMaxSize). 0 or less turns rotation off, as it does with the kubelet.
+	MaxSize int64
+	// MaxFiles is how many files of an instance there are at most, the one being written
+	// among them; at least 2 (containerLogMaxFiles).
+	MaxFiles int
+	// Interval is the time between two looks (containerLogMonitorInterval).
+	Interval time.Duration
+	// Workers is how many containers' logs are rotated at once; at least 1 (containerLogMaxWorkers).
+	Workers int
+}
+
+// Container is one that runs.
+type Container struct {
+	// ID is the runtime's.
+	ID string
+	// Pod and Name are for messages.
+	Pod, Name string
+	// Path is where the runtime writes the log.
+	Path string
+}
+
+// Containers knows which containers run.
+type Containers interface {
+	// Running returns the containers that run now.
+	Running() []Container
+}
+
+// Runtime writes the logs.
+type Runtime interface {
+	// ReopenContainerLog has the runtime go on in a new file at the log's path. It may
+	// have failed because the container has ended.
+	ReopenContainerLog(ctx context.Context, id string) error
+}
+
+// Rotator rotates the logs of running containers.
+type Rotator struct {
+	conf atomic.Pointer[Config]
+	// changed is filled when conf is another than before.
+	changed    wake.Slot
+	containers Containers
+	runtime    Runtime
+	log        logr.Logger
+	open       func(root, name string) (folder, error)
+	queue      *queue
+	// known are the containers that ran at the last look, by ID. Only look uses it.
+	known map[string]*container
+}
+
+// New returns a rotator.
+func New(conf Config, containers Containers, runtime Runtime, log logr.Logger) *Rotator {
+	r := &Rotator{
+		changed:    wake.NewSlot(),
+		containers: containers, runtime: runtime, log: log,
+		open:  func(root, name string) (folder, error) { return layout.Open(root, name) },
+		queue: newQueue(), known: map[string]*container{},
+	}
+	r.conf.Store(&conf)
+	return r
+}
+
+// SetLimits changes what Config has under these names. The logs are looked at at once then:
+// those that are too large by now are rotated, and what there is too many of is
+// removed. It may be called at any time.
+func (r *Rotator) SetLimits(maxSize int64, maxFiles, workers int, interval time.Duration) {
+	next := &Config{Root: r.conf.Load().Root, MaxSize: maxSize, MaxFiles: maxFiles, Workers: workers, Interval: interval}
+	if old := r.conf.Swap(next); *old != *next {
+		r.changed.Wake()
+	}
+}
+
+// Run rotates logs until ctx ends. It may be called once. It returns ctx's error.
+func (r *Rotator) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	for ctx.Err() == nil {
+		r.watch(ctx, r.conf.Load(), &workers)
+	}
+	return ctx.Err()
+}
+
+// watch looks at all running containers, now and once in an interval, until ctx ends
+// or the limits change.
+func (r *Rotator) watch(ctx context.Context, conf *Config, workers *sync.WaitGroup) {
+	var tick <-chan time.Time
+	if conf.MaxSize > 0 {
+		ticker := time.NewTicker(conf.Interval)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		if conf.MaxSize > 0 {
+			r.look(conf)
+			for r.queue.hire(conf.Workers) {
+				workers.Go(func() { r.work(ctx) })
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.changed:
+			return
+		case <-tick:
+		}
+	}
+}
+
+// look queues the containers that something is to be done for.
+func (r *Rotator) look(conf *Config) {
+	now := time.Now()
+	running := r.containers.Running()
+	known := make(map[string]*container, len(running))
+	for _, c := range running {
+		k := r.known[c.ID]
+		if k == nil {
+			k = r.newContainer(c)
+		}
+		known[c.ID] = k
+		if k.foreign || r.queue.has(k) {
+			continue
+		}
+		k.untidy = k.untidy || k.files > conf.MaxFiles
+		if k.due(now, conf.MaxSize) {
+			r.queue.add(k)
+		}
+	}
+	r.known = known
+}
+
+// work rotates the queued logs, and then tidies up after that: a log that
+// grows fast doesn't wait until another's files are compressed. It ends when nothing is left to do.
+func (r *Rotator) work(ctx context.Context) {
+	for {
+		conf := r.conf.Load()
+		c, tidy := r.queue.next(ctx, conf.Workers)
+		if c == nil {
+			return
+		}
+		if !tidy && !time.Now().Before(c.rotating.retry) {
+			r.logTry(c, &c.rotating, r.rotate(ctx, c, conf))
+		}
+		switch {
+		case tidy:
+			r.logTry(c, &c.tidying, r.tidy(ctx, c, conf))
+			r.queue.done(c)
+		case c.untidy && !time.Now().Before(c.tidying.retry):
+			r.queue.later(c)
+		default:
+			r.queue.done(c)
+		}
+	}
+}

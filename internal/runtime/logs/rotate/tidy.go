@@ -1,0 +1,91 @@
+package rotate
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
+)
+
+// tidy finishes what rotations have begun: it removes leftovers and what there is too many of, sees that
+// the runtime has let go of what was renamed, and compresses all of that but the newest.
+func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) error {
+	dir, err := r.open(conf.Root, c.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	leftovers := removeLeftovers(dir, c.file.Attempt)
+	files, err := rotated(dir, c.file.Attempt)
+	if err != nil {
+		return errors.Join(leftovers, err)
+	}
+	excess := removeExcess(dir, files, conf.MaxFiles-1)
+	if files, err = rotated(dir, c.file.Attempt); err != nil {
+		return errors.Join(leftovers, excess, err)
+	}
+	followed, err := r.followed(ctx, dir, c, newestPlain(files))
+	left, compressErr := compressOld(ctx, dir, files)
+	err = errors.Join(leftovers, excess, err, compressErr)
+	c.untidy, c.files = err != nil || !followed || !left, conf.MaxFiles
+	return err
+}
+
+// followed reports whether the runtime has let go of the newest file that was renamed. If it
+// hasn't for long, it doesn't know of the rotation (an agent or a runtime died, or a call
+// failed late) and is asked again.
+func (r *Rotator) followed(ctx context.Context, dir folder, c *container, newest layout.Name) (bool, error) {
+	if newest == (layout.Name{}) {
+		return true, nil
+	}
+	written, err := isWritten(dir, newest)
+	if err != nil || !written {
+		return true, err
+	}
+	if c.lingering != newest {
+		c.lingering, c.since = newest, time.Now()
+	}
+	if time.Since(c.since) < lingerTime {
+		return false, nil
+	}
+	c.since = time.Now()
+	r.log.V(2).Info("The runtime still writes to a log that was rotated away, so it is asked again to reopen it",
+		"pod", c.Pod, "container", c.Name, "file", newest.String())
+	return false, r.reopen(ctx, dir, c, newest)
+}
+
+// compressOld compresses what was rotated away before the newest, and reports whether
+// nothing is left to be compressed. One that fails doesn't keep the others from it.
+func compressOld(ctx context.Context, dir folder, files []layout.Name) (bool, error) {
+	left := true
+	var errs []error
+	for _, file := range files[:max(0, len(files)-1)] {
+		if file.Compressed {
+			continue
+		}
+		written, err := isWritten(dir, file)
+		if err == nil && !written {
+			err = compress(ctx, dir, file)
+		}
+		left = left && err == nil && !written
+		errs = append(errs, err)
+	}
+	return left, errors.Join(errs...)
+}
+
+// removeLeftovers removes what a compression left that was cut off: its unfinished file, or
+// the original of a finished one.
+func removeLeftovers(dir folder, attempt int) error {
+	files, err := dir.Files(attempt)
+	errs := []error{err}
+	for _, file := range files {
+		packed := file
+		packed.Compressed = true
+		if file.Temp || !file.Compressed && slices.Contains(files, packed) {
+			errs = append(errs, dir.Remove(file))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,56 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// addressPool gives out addresses in turn, skipping those in use. It is not safe for
+// concurrent use.
+type addressPool struct {
+	prefix netip.Prefix
+	last   netip.Addr
+	used   map[netip.Addr]struct{}
+}
+
+// newAddressPool makes an addressPool of the network cidr ("10.88.0.0/16").
+func newAddressPool(cidr string) (*addressPool, error) {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return nil, fmt.Errorf("pod CIDR: %w", err)
+	}
+	prefix = prefix.Masked()
+	// The network's own address and the gateway's are never given out.
+	return &addressPool{prefix: prefix, last: prefix.Addr().Next(), used: make(map[netip.Addr]struct{})}, nil
+}
+
+// Take gives out an address that isn't in use, in the words of the CNI plugin
+// host-local if there is none.
+func (p *addressPool) Take() (string, error) {
+	gateway := p.prefix.Addr().Next()
+	for addr := p.next(p.last); ; addr = p.next(addr) {
+		if _, taken := p.used[addr]; !taken && addr != gateway {
+			p.last = addr
+			p.used[addr] = struct{}{}
+			return addr.String(), nil
+		}
+		if addr == p.last {
+			return "", fmt.Errorf("no IP addresses available in range set: %s", p.prefix)
+		}
+	}
+}
+
+// next is the address after addr; after the last comes the gateway's again.
+func (p *addressPool) next(addr netip.Addr) netip.Addr {
+	if addr = addr.Next(); p.prefix.Contains(addr) {
+		return addr
+	}
+	return p.prefix.Addr().Next()
+}
+
+// Release takes an address back. One that wasn't given out is ignored.
+func (p *addressPool) Release(ip string) {
+	if addr, err := netip.ParseAddr(ip); err == nil {
+		delete(p.used, addr)
+	}
+}

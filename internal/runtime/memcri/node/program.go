@@ -1,0 +1,118 @@
+package node
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Forever is an IgnoreTerm that only SIGKILL ends.
+const Forever time.Duration = 1<<63 - 1
+
+// Behaviour says what a container does once it is started. The zero value runs
+// until it is stopped and then ends at once with exit code 0.
+type Behaviour struct {
+	// Exits makes it end by itself, ExitAfter its start, with ExitCode.
+	Exits     bool
+	ExitAfter time.Duration
+	ExitCode  int32
+	// Reason replaces the reason that follows from the exit code (Completed, Error).
+	Reason string
+	// IgnoreTerm is how long it goes on after the stop signal; Forever lets it
+	// run until it is killed. Stop signals other than SIGTERM and SIGINT end it at once.
+	IgnoreTerm time.Duration
+	// TermCode is what it ends with after the stop signal.
+	TermCode int32
+	// Output is written to its log at its start.
+	Output []Line
+	// StartError makes StartContainer fail with this text.
+	StartError string
+}
+
+// Line is a line a container writes: to stdout, unless Stderr.
+type Line struct {
+	Stderr bool
+	Text   string
+}
+
+// Stream names where the line goes, as logs do.
+func (l Line) Stream() string {
+	if l.Stderr {
+		return "stderr"
+	}
+	return "stdout"
+}
+
+// Example is what deckhand's example image does for a command:
+//
+//	sleep D        end with 0 after D ("1h")
+//	exit CODE [D]  end with CODE, after D
+//	logs N         write N lines, odd ones to stdout and even ones to stderr, and end
+//	serve          write a line and run until stopped
+//	ignore-term    write a line and run until killed
+//	burst BYTES    write so many bytes as lines of 100, and end
+//	cat /dev/zero  run out of memory
+//
+// Anything else runs until it is stopped.
+func Example(command []string) Behaviour {
+	for i, word := range command {
+		args := command[i+1:]
+		switch word {
+		case "sleep":
+			return Behaviour{Exits: true, ExitAfter: duration(args, 0)}
+		case "exit":
+			return Behaviour{Exits: true, ExitCode: int32(number(args)), ExitAfter: duration(args, 1)}
+		case "logs":
+			b := Behaviour{Exits: true}
+			for n := 1; n <= number(args); n++ {
+				b.Output = append(b.Output, Line{Stderr: n%2 == 0, Text: fmt.Sprintf("line %d", n)})
+			}
+			return b
+		case "serve":
+			return Behaviour{Output: []Line{{Text: "listens"}}}
+		case "burst":
+			return Behaviour{Exits: true, Output: burst(number(args))}
+		case "cat":
+			if len(args) > 0 && args[0] == "/dev/zero" {
+				return Behaviour{Exits: true, ExitCode: 137, Reason: "OOMKilled"}
+			}
+			return Behaviour{Exits: true}
+		case "ignore-term":
+			return Behaviour{IgnoreTerm: Forever, Output: []Line{{Text: "ignoring SIGTERM"}}}
+		}
+	}
+	return Behaviour{}
+}
+
+func burst(bytes int) (lines []Line) {
+	const length = 100 // with its newline
+	for ; bytes > 0; bytes -= length {
+		lines = append(lines, Line{Text: strings.Repeat("x", min(bytes, length)-1)})
+	}
+	return lines
+}
+
+// number reads the first argument; what is no number counts as 0.
+func number(args []string) int {
+	if len(args) == 0 {
+		return 0
+	}
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// duration reads argument i; what is no duration counts as 0.
+func duration(args []string, i int) time.Duration {
+	if i >= len(args) {
+		return 0
+	}
+	d, err := time.ParseDuration(args[i])
+	if err != nil {
+		return 0
+	}
+	return d
+}

@@ -1,0 +1,110 @@
+package observed
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// healthThreshold is the kubelet's: the longest time without a list or an event from the runtime.
+const healthThreshold = 3 * time.Minute
+
+// state is what is known of the feed itself.
+type state struct {
+	mu sync.Mutex
+	// up says that the event stream is connected, since upSince; otherwise it broke at brokeAt.
+	up      bool
+	upSince time.Time
+	brokeAt time.Time
+	// listBegun is when the newest list was begun, listed when the newest complete one was.
+	listBegun time.Time
+	listed    time.Time
+	// incomplete says that the newest list is missing details.
+	incomplete bool
+}
+
+func (st *state) streaming() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.up
+}
+
+func (st *state) streamUp(now time.Time) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.up, st.upSince = true, now
+}
+
+// streamDown reports whether the stream was up, and since when.
+func (st *state) streamDown(now time.Time) (wasUp bool, since time.Time) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	wasUp = st.up
+	if wasUp {
+		st.brokeAt = now
+	}
+	st.up = false
+	return wasUp, st.upSince
+}
+
+func (st *state) beginList(now time.Time) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.listBegun = now
+}
+
+// endList returns the time since the list before.
+func (st *state) endList(begun time.Time, incomplete bool) time.Duration {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	var interval time.Duration
+	if !st.listed.IsZero() {
+		interval = begun.Sub(st.listed)
+	}
+	st.listed, st.incomplete = begun, incomplete
+	return interval
+}
+
+// olderThanList reports whether something reported at a time is older than the newest list.
+func (st *state) olderThanList(at time.Time) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return !st.listBegun.IsZero() && at.Before(st.listBegun)
+}
+
+// nextList is how long to wait until the next list.
+func (st *state) nextList(period time.Duration) time.Duration {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case !st.up:
+		return pollPeriod
+	case st.listBegun.Before(st.upSince.Add(subscribeTime)):
+		return subscribeTime
+	case st.incomplete:
+		return min(period, incompletePeriod)
+	}
+	return period
+}
+
+// Healthy returns an error if what is known may be out of date: nothing has been
+// heard of the runtime for 3 minutes, as with the kubelet's PLEG.
+func (s *Store) Healthy(now time.Time) error {
+	st := &s.state
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.listed.IsZero() {
+		return errors.New("pod lifecycle events: the runtime hasn't been listed yet: is it running?")
+	}
+	seen, threshold := st.listed, healthThreshold
+	if st.up {
+		threshold += s.period
+	} else if st.brokeAt.After(seen) {
+		seen = st.brokeAt
+	}
+	if ago := now.Sub(seen); ago > threshold {
+		return fmt.Errorf("pod lifecycle events: the runtime was last seen active %s ago; the threshold is %s", ago.Round(time.Second), threshold)
+	}
+	return nil
+}

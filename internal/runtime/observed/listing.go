@@ -1,0 +1,159 @@
+package observed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+var errNoStatus = errors.New("the runtime's answer has no usable status")
+
+// listing is one list in the making. Lists don't have everything: exit codes and
+// addresses come from the status of what is new, or has changed.
+type listing struct {
+	rt    Runtime
+	log   logr.Logger
+	cache *cache
+	ends  ends
+	begun time.Time
+	// fetches get the details that the list doesn't have.
+	fetches []func(context.Context) error
+
+	mu      sync.Mutex
+	listed  map[string]struct{}
+	reading reading
+	// incomplete says that the runtime refused details of something.
+	incomplete bool
+}
+
+func (l *listing) sandbox(item *runtimeapi.PodSandbox) {
+	who, sb, ok := translate.Sandbox(item)
+	if !ok {
+		return
+	}
+	l.listed[sb.ID] = struct{}{}
+	l.cache.Revive(l.begun, sb.ID)
+	k := l.cache.Know(sb.ID)
+	if k.Gone || k.Detailed && (k.Sandbox == sb.State || k.Sandbox == pod.SandboxNotReady) {
+		return
+	}
+	l.fetches = append(l.fetches, func(ctx context.Context) error {
+		st, err := l.rt.PodSandboxStatus(ctx, sb.ID)
+		_, full, ok := translate.SandboxStatus(st)
+		if err == nil && ok {
+			l.addSandbox(sandboxReading{Pod: who, Sandbox: full, Detailed: true})
+			return nil
+		}
+		there, err := l.noteMissing(sb.ID, who, k, err)
+		if there {
+			l.addSandbox(sandboxReading{Pod: who, Sandbox: sb})
+		}
+		return err
+	})
+}
+
+func (l *listing) container(item *runtimeapi.Container) {
+	who, c, ok := translate.Container(item)
+	if !ok {
+		return
+	}
+	l.listed[c.ID] = struct{}{}
+	l.cache.Revive(l.begun, c.ID)
+	k := l.cache.Know(c.ID)
+	if k.Gone || k.Detailed && (k.Container == c.State || k.Container == pod.ContainerExited) {
+		return
+	}
+	l.fetches = append(l.fetches, func(ctx context.Context) error {
+		st, err := l.rt.ContainerStatus(ctx, c.ID)
+		_, full, ok := translate.ContainerUpdate(st, c.SandboxID, k.Instance)
+		if err == nil && ok {
+			l.ends.complete(who, &full, k)
+			l.addContainer(containerReading{Pod: who, Container: full, Detailed: true})
+			return nil
+		}
+		there, fatalErr := l.noteMissing(c.ID, who, k, err)
+		if there {
+			if c.State == pod.ContainerExited {
+				// Without its status, an end must not be taken for a success.
+				c.State = pod.ContainerUnknown
+				c.Message = "the runtime can't tell how the container ended: " + errorText(err)
+			}
+			l.addContainer(containerReading{Pod: who, Container: c})
+		}
+		return fatalErr
+	})
+}
+
+// noteMissing handles a status that couldn't be had: the instance is gone by now (there is
+// false, and it is dropped from the list), the runtime doesn't answer (an error), or it
+// refuses the status of this one.
+func (l *listing) noteMissing(id string, who translate.Identity, k Knowledge, err error) (there bool, _ error) {
+	if err == nil {
+		err = errNoStatus
+	}
+	if fatal(err) {
+		return false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if status.Code(err) == codes.NotFound {
+		delete(l.listed, id)
+		return false, nil
+	}
+	l.incomplete = true
+	if k.UID == "" {
+		l.log.Info("The container runtime lists something but refuses its status: carrying on without", "id", id,
+			"pod", fmt.Sprintf("%s/%s", who.Namespace, who.Name), "reason", err.Error())
+	}
+	return true, nil
+}
+
+func (l *listing) addSandbox(s sandboxReading) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reading.Sandboxes = append(l.reading.Sandboxes, s)
+}
+
+func (l *listing) addContainer(c containerReading) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reading.Containers = append(l.reading.Containers, c)
+}
+
+// fetch gets the details of what is new or changed.
+func (l *listing) fetch(ctx context.Context) error {
+	g, inner := errgroup.WithContext(ctx)
+	g.SetLimit(statusConcurrency)
+	for _, f := range l.fetches {
+		g.Go(func() error {
+			if inner.Err() != nil {
+				return nil
+			}
+			return f(inner)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// fatal reports whether an error says that the runtime as a whole doesn't answer.
+func fatal(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return true
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

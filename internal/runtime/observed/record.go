@@ -1,0 +1,172 @@
+package observed
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// record is one pod. Its snapshot is never changed but replaced, so that those
+// who were given it can keep it.
+type record struct {
+	snapshot *pod.Observed
+	meta     []meta
+}
+
+// meta is what the snapshot doesn't have of an instance.
+type meta struct {
+	id string
+	// learnt is when the instance was first heard of here.
+	learnt   time.Time
+	asOf     time.Time
+	detailed bool
+}
+
+func (r *record) metaOf(id string) *meta {
+	for i := range r.meta {
+		if r.meta[i].id == id {
+			return &r.meta[i]
+		}
+	}
+	return nil
+}
+
+func (r *record) sandbox(id string) int {
+	return slices.IndexFunc(r.snapshot.Sandboxes, func(s pod.Sandbox) bool { return s.ID == id })
+}
+
+func (r *record) container(id string) int {
+	return slices.IndexFunc(r.snapshot.Containers, func(k pod.Container) bool { return k.ID == id })
+}
+
+func (r *record) inSandbox(id string) []string {
+	var out []string
+	for i := range r.snapshot.Containers {
+		if r.snapshot.Containers[i].SandboxID == id {
+			out = append(out, r.snapshot.Containers[i].ID)
+		}
+	}
+	return out
+}
+
+// mergeSandbox reports whether the snapshot changed.
+func (r *record) mergeSandbox(s *sandboxReading, asOf, now time.Time) bool {
+	next := s.Sandbox
+	if next.State == pod.SandboxNotReady {
+		// The network is taken down after the state changed, without another event.
+		next.IPs = nil
+	}
+	i := r.sandbox(next.ID)
+	if i < 0 {
+		r.meta = append(r.meta, meta{id: next.ID, learnt: now, asOf: asOf, detailed: s.Detailed})
+		r.insertSandbox(next)
+		return true
+	}
+	old := &r.snapshot.Sandboxes[i]
+	if !r.accept(next.ID, sandboxRank(next.State)-sandboxRank(old.State), asOf, s.Detailed) {
+		return false
+	}
+	next = completeSandbox(next, old, s.Detailed)
+	if sameSandbox(&next, old) {
+		return false
+	}
+	o := *r.snapshot
+	o.Sandboxes = slices.Clone(o.Sandboxes)
+	o.Sandboxes[i] = next
+	r.snapshot = &o
+	return true
+}
+
+// mergeContainer reports whether the snapshot changed.
+func (r *record) mergeContainer(k *containerReading, asOf, now time.Time) bool {
+	next := k.Container
+	i := r.container(next.ID)
+	if i < 0 {
+		r.meta = append(r.meta, meta{id: next.ID, learnt: now, asOf: asOf, detailed: k.Detailed})
+		r.insertContainer(next)
+		return true
+	}
+	old := &r.snapshot.Containers[i]
+	if !r.accept(next.ID, containerRank(next.State)-containerRank(old.State), asOf, k.Detailed) {
+		return false
+	}
+	next = completeContainer(next, old, k.Detailed)
+	if sameContainer(&next, old) {
+		return false
+	}
+	o := *r.snapshot
+	o.Containers = slices.Clone(o.Containers)
+	o.Containers[i] = next
+	r.snapshot = &o
+	return true
+}
+
+// accept reports whether a reading counts, given how far it moves the state
+// forward. It records of one that counts when it was made and whether it is detailed.
+func (r *record) accept(id string, forward int, asOf time.Time, detailed bool) bool {
+	m := r.metaOf(id)
+	switch {
+	case forward < 0:
+		return false
+	case forward > 0:
+		m.asOf, m.detailed = asOf, detailed
+		return true
+	case !detailed, m.detailed && asOf.Before(m.asOf):
+		return false
+	}
+	m.asOf, m.detailed = asOf, true
+	return true
+}
+
+// drop removes instances.
+func (r *record) drop(gone func(id string) bool) {
+	o := *r.snapshot
+	o.Sandboxes = slices.DeleteFunc(slices.Clone(o.Sandboxes), func(s pod.Sandbox) bool { return gone(s.ID) })
+	o.Containers = slices.DeleteFunc(slices.Clone(o.Containers), func(k pod.Container) bool { return gone(k.ID) })
+	r.meta = slices.DeleteFunc(r.meta, func(m meta) bool { return gone(m.id) })
+	r.snapshot = &o
+}
+
+// insertSandbox keeps the newest attempt first.
+func (r *record) insertSandbox(s pod.Sandbox) {
+	o := *r.snapshot
+	at := len(o.Sandboxes)
+	for i := range o.Sandboxes {
+		if newer(s.Attempt, s.CreatedAt, s.ID, o.Sandboxes[i].Attempt, o.Sandboxes[i].CreatedAt, o.Sandboxes[i].ID) {
+			at = i
+			break
+		}
+	}
+	o.Sandboxes = slices.Insert(slices.Clone(o.Sandboxes), at, s)
+	r.snapshot = &o
+}
+
+// insertContainer keeps the instances of a name together, newest attempt first,
+// and the names in the order in which they came up.
+func (r *record) insertContainer(k pod.Container) {
+	o := *r.snapshot
+	at, found := len(o.Containers), false
+	for i := range o.Containers {
+		other := &o.Containers[i]
+		if other.Name != k.Name {
+			if found {
+				at = i
+				break
+			}
+			continue
+		}
+		found = true
+		if newer(k.Attempt, k.CreatedAt, k.ID, other.Attempt, other.CreatedAt, other.ID) {
+			at = i
+			break
+		}
+	}
+	o.Containers = slices.Insert(slices.Clone(o.Containers), at, k)
+	r.snapshot = &o
+}
+
+func newer[N cmp.Ordered](attempt N, at time.Time, id string, attempt2 N, at2 time.Time, id2 string) bool {
+	return cmp.Or(cmp.Compare(attempt, attempt2), at.Compare(at2), cmp.Compare(id, id2)) > 0
+}

@@ -1,0 +1,81 @@
+package observed
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+// refreshConcurrency bounds how many pods are looked at at a time.
+const refreshConcurrency = 4
+
+// refresher looks at single pods again. A pod wanted twice is looked at once,
+// unless looking has begun already.
+type refresher struct {
+	// signal has one slot: there is something to do.
+	signal wake.Slot
+
+	mu      sync.Mutex
+	queue   []types.UID
+	running map[types.UID]struct{}
+}
+
+func newRefresher() *refresher {
+	return &refresher{signal: wake.NewSlot(), running: map[types.UID]struct{}{}}
+}
+
+// want never blocks.
+func (r *refresher) want(uid types.UID) {
+	r.mu.Lock()
+	if !slices.Contains(r.queue, uid) {
+		r.queue = append(r.queue, uid)
+	}
+	r.mu.Unlock()
+	r.signal.Wake()
+}
+
+// run looks at pods as they are wanted until ctx ends.
+func (r *refresher) run(ctx context.Context, look func(context.Context, types.UID)) {
+	var g errgroup.Group
+	g.SetLimit(refreshConcurrency)
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-r.signal:
+		}
+		for uid, ok := r.next(); ok && ctx.Err() == nil; uid, ok = r.next() {
+			g.Go(func() error {
+				look(ctx, uid)
+				r.done(uid)
+				return nil
+			})
+		}
+	}
+	_ = g.Wait() // none of them returns an error
+}
+
+// next takes the first pod that nobody is looking at.
+func (r *refresher) next() (types.UID, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, uid := range r.queue {
+		if _, busy := r.running[uid]; !busy {
+			r.queue = slices.Delete(r.queue, i, i+1)
+			r.running[uid] = struct{}{}
+			return uid, true
+		}
+	}
+	return "", false
+}
+
+func (r *refresher) done(uid types.UID) {
+	r.mu.Lock()
+	delete(r.running, uid)
+	r.mu.Unlock()
+	r.signal.Wake()
+}

@@ -1,0 +1,126 @@
+package observed
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+)
+
+const (
+	defaultRelistPeriod = 5 * time.Minute
+	// pollPeriod is between two lists without events.
+	pollPeriod = time.Second
+	// subscribeTime is how long a subscription may take to become effective in the
+	// runtime: a list begun sooner may miss something, and is made again after it.
+	subscribeTime = time.Second
+	// incompletePeriod is between two tries to get details that the runtime refused.
+	incompletePeriod = 10 * time.Second
+	// statusConcurrency bounds how many statuses are fetched at a time.
+	statusConcurrency = 4
+)
+
+// relistLoop lists everything when asked to, and every so often.
+func (s *Store) relistLoop(ctx context.Context) {
+	retry := minRetry
+	// The stream asks for the first list as soon as it is up.
+	wait := minRetry
+	for {
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-s.kick:
+			t.Stop()
+		case <-t.C:
+		}
+		err := s.Relist(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if retry == minRetry {
+				s.log.Info("The container runtime doesn't answer: trying again until it does", "reason", err.Error())
+			}
+			wait = retry
+			retry = min(retry*2, maxRetry)
+		default:
+			if retry != minRetry {
+				s.log.Info("The container runtime answers again")
+			}
+			retry = minRetry
+			wait = s.state.nextList(s.period)
+		}
+	}
+}
+
+// Relist lists everything now. It is what Run does by itself, and may be called beside it.
+func (s *Store) Relist(ctx context.Context) error {
+	select {
+	case s.listing <- struct{}{}:
+		defer func() { <-s.listing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	begun := time.Now()
+	s.state.beginList(begun)
+	incomplete, err := s.list(ctx, begun, "")
+	var interval time.Duration
+	if err == nil {
+		interval = s.state.endList(begun, incomplete)
+	}
+	s.observer.Relisted(begun, time.Since(begun), interval, err)
+	if err != nil {
+		return fmt.Errorf("listing what runs: %w", err)
+	}
+	s.once.Do(func() { close(s.synced) })
+	return nil
+}
+
+// refreshPod lists what the runtime has of one pod.
+func (s *Store) refreshPod(ctx context.Context, uid types.UID) {
+	if _, err := s.list(ctx, time.Now(), uid); err != nil && ctx.Err() == nil {
+		// The next complete list tries again, and logs it if the runtime is away.
+		s.log.V(4).Info("Couldn't look at a pod: listing everything instead", "uid", uid, "reason", err.Error())
+		s.kick.Wake()
+	}
+}
+
+// list merges what the runtime lists of one pod, or of all if uid is empty.
+// incomplete says that the runtime refused details of something.
+func (s *Store) list(ctx context.Context, begun time.Time, uid types.UID) (incomplete bool, err error) {
+	var sandboxFilter *runtimeapi.PodSandboxFilter
+	var containerFilter *runtimeapi.ContainerFilter
+	if uid != "" {
+		selector := map[string]string{kubelettypes.KubernetesPodUIDLabel: string(uid)}
+		sandboxFilter = &runtimeapi.PodSandboxFilter{LabelSelector: selector}
+		containerFilter = &runtimeapi.ContainerFilter{LabelSelector: selector}
+	}
+	sandboxes, err := s.rt.ListPodSandbox(ctx, sandboxFilter)
+	if err != nil {
+		return false, err
+	}
+	containers, err := s.rt.ListContainers(ctx, containerFilter)
+	if err != nil {
+		return false, err
+	}
+	l := &listing{rt: s.rt, log: s.log, cache: s.cache, ends: s.ends, begun: begun}
+	l.listed = make(map[string]struct{}, len(sandboxes)+len(containers))
+	l.reading.AsOf = begun
+	for _, sb := range sandboxes {
+		l.sandbox(sb)
+	}
+	for _, c := range containers {
+		l.container(c)
+	}
+	if err := l.fetch(ctx); err != nil {
+		return false, err
+	}
+	s.cache.Merge(l.reading)
+	s.cache.Listed(begun, uid, func(id string) bool { _, ok := l.listed[id]; return ok })
+	return l.incomplete, nil
+}

@@ -1,0 +1,170 @@
+package observed
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+// Retrying while the runtime is away.
+const (
+	minRetry = 50 * time.Millisecond
+	maxRetry = time.Second
+)
+
+// streamLoop keeps the event stream connected.
+func (s *Store) streamLoop(ctx context.Context) {
+	retry := minRetry
+	var logged codes.Code // what was logged of the stream's state; OK is nothing
+	for {
+		err := s.rt.GetContainerEvents(ctx, s.subscribed, s.handle)
+		if ctx.Err() != nil {
+			return
+		}
+		s.observer.Stream(err)
+		wasUp, since := s.state.streamDown(time.Now())
+		if wasUp {
+			// No event reports what happens from here on.
+			s.kick.Wake()
+		}
+		if wasUp && time.Since(since) >= maxRetry {
+			retry, logged = minRetry, codes.OK
+		}
+		wait := retry
+		retry = min(retry*2, maxRetry)
+		why := status.Code(err)
+		switch {
+		case why == codes.Unimplemented:
+			if logged != why {
+				s.log.Info("The container runtime has no event stream: listing it instead", "period", pollPeriod)
+			}
+			wait, logged = s.period, why
+		case logged == codes.OK:
+			s.log.Info("The container runtime's event stream ended: connecting again", "reason", errorText(err))
+			logged = codes.Unavailable
+		}
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// subscribed is called when the stream is up: subscribed first, listed then,
+// so that nothing falls between.
+func (s *Store) subscribed() {
+	s.state.streamUp(time.Now())
+	s.observer.Stream(nil)
+	s.kick.Wake()
+}
+
+// handle takes in one event. It never waits for the runtime: what an event
+// is missing is fetched elsewhere.
+func (s *Store) handle(e *runtimeapi.ContainerEventResponse) {
+	at := time.Unix(0, e.GetCreatedAt())
+	s.observer.Event(time.Since(at))
+	deleted := e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
+	if deleted {
+		s.cache.Remove(e.GetContainerId())
+	}
+	rd, incomplete, foreign := s.reading(e, at)
+	if foreign {
+		s.observer.EventDiscarded()
+		return
+	}
+	s.cache.Merge(rd)
+	for _, uid := range incomplete {
+		s.refresh.want(uid)
+	}
+	if !deleted && !mentions(e) {
+		s.lookAt(e.GetContainerId())
+	}
+}
+
+// reading turns the statuses in an event into a reading. incomplete lists pods of
+// which the event is missing something; foreign says that it is about no pod.
+func (s *Store) reading(e *runtimeapi.ContainerEventResponse, at time.Time) (rd reading, incomplete []types.UID, foreign bool) {
+	rd.AsOf = at
+	// A runtime may keep events while nobody listens, and report what was long ago.
+	// What such an event shows and the list since didn't is looked up.
+	stale := s.state.olderThanList(at)
+	sandboxID := ""
+	if st := e.GetPodSandboxStatus(); st != nil {
+		who, sb, ok := translate.SandboxStatus(st)
+		if !ok {
+			return rd, nil, true
+		}
+		sandboxID = sb.ID
+		if k := s.cache.Know(sb.ID); stale && k.UID == "" && !k.Gone {
+			incomplete = append(incomplete, who.UID)
+		} else {
+			rd.Sandboxes = []sandboxReading{{Pod: who, Sandbox: sb, Detailed: true}}
+		}
+	}
+	for _, st := range e.GetContainersStatuses() {
+		k := s.cache.Know(st.GetId())
+		who, c, ok := translate.ContainerUpdate(st, sandboxID, k.Instance)
+		if !ok {
+			continue
+		}
+		if k.UID == "" && !k.Gone && (stale || sandboxID == "") {
+			incomplete = append(incomplete, who.UID)
+			continue
+		}
+		s.ends.complete(who, &c, k)
+		rd.Containers = append(rd.Containers, containerReading{Pod: who, Container: c, Detailed: true})
+	}
+	return rd, incomplete, false
+}
+
+// mentions reports whether the event carries the status of what it is about.
+func mentions(e *runtimeapi.ContainerEventResponse) bool {
+	if e.GetPodSandboxStatus().GetId() == e.GetContainerId() {
+		return true
+	}
+	for _, st := range e.GetContainersStatuses() {
+		if st.GetId() == e.GetContainerId() {
+			return true
+		}
+	}
+	return false
+}
+
+// lookAt has an instance looked up that an event names without its status.
+func (s *Store) lookAt(id string) {
+	switch k := s.cache.Know(id); {
+	case k.Gone:
+		s.observer.EventDiscarded()
+	case k.UID != "":
+		if k.Container != pod.ContainerExited {
+			s.refresh.want(k.UID)
+		}
+	default:
+		s.kick.Wake()
+	}
+}
+
+// sleep waits and reports whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "the runtime closed it"
+	}
+	return err.Error()
+}

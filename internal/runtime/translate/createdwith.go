@@ -1,0 +1,67 @@
+package translate
+
+import (
+	"encoding/json"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// recordCreatedWith adds what a container is created with, and has to be known as long as
+// it exists, to its annotations.
+func recordCreatedWith(annotations map[string]string, p *v1.Pod, c *v1.Container) error {
+	record := func(key, field string, value any) error {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("writing %s as JSON: %w", field, err)
+		}
+		annotations[key] = string(text)
+		return nil
+	}
+	if r := &c.Resources; len(r.Requests)+len(r.Limits)+len(r.Claims) > 0 {
+		if err := record(AnnotationResources, "resources", r); err != nil {
+			return err
+		}
+	}
+	if r := p.Spec.Resources; r != nil && len(r.Limits) > 0 {
+		if err := record(AnnotationPodLimits, "the pod's limits", r.Limits); err != nil {
+			return err
+		}
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		if err := record(AnnotationPreStopHandler, "lifecycle.preStop", c.Lifecycle.PreStop); err != nil {
+			return err
+		}
+	}
+	if len(c.Ports) > 0 {
+		return record(AnnotationPorts, "ports", c.Ports)
+	}
+	return nil
+}
+
+// createdWith is recordMade read back; nil if the container isn't from an agent that
+// records it. What can't be read counts as not written.
+func createdWith(annotations map[string]string) *pod.CreatedWith {
+	if annotations[AnnotationHash] == "" {
+		return nil
+	}
+	m := &pod.CreatedWith{}
+	if text, written := annotations[AnnotationResources]; written {
+		readBack(text, &m.Resources)
+	} else if annotations[AnnotationImage] != "" {
+		m.Resources = &v1.ResourceRequirements{} // created by this agent, with none
+	}
+	readBack(annotations[AnnotationPodLimits], &m.PodLimits)
+	readBack(annotations[AnnotationPreStopHandler], &m.PreStop)
+	readBack(annotations[AnnotationPorts], &m.Ports)
+	return m
+}
+
+func readBack[T any](text string, into *T) {
+	var value T
+	if text != "" && json.Unmarshal([]byte(text), &value) == nil {
+		*into = value
+	}
+}

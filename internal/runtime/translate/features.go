@@ -1,0 +1,65 @@
+package translate
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Features are what a runtime can do, by its status.
+type Features struct {
+	// SupplementalGroupsPolicy says that it knows the policy Strict (KEP-3619).
+	SupplementalGroupsPolicy bool
+	// Handlers are its runtime handlers by name; "" is the default one.
+	Handlers map[string]HandlerFeatures
+}
+
+// HandlerFeatures are what one runtime handler can do.
+type HandlerFeatures struct {
+	// UserNamespaces includes idmapped mounts (KEP-127).
+	UserNamespaces bool
+	// RecursiveReadOnlyMounts are KEP-3857's.
+	RecursiveReadOnlyMounts bool
+}
+
+// FeaturesOf reads them from the runtime's status. A runtime that doesn't report
+// something can't do it.
+func FeaturesOf(st *runtimeapi.StatusResponse) *Features {
+	f := &Features{
+		SupplementalGroupsPolicy: st.GetFeatures().GetSupplementalGroupsPolicy(),
+		Handlers:                 make(map[string]HandlerFeatures, len(st.GetRuntimeHandlers())),
+	}
+	for _, h := range st.GetRuntimeHandlers() {
+		f.Handlers[h.GetName()] = HandlerFeatures{
+			UserNamespaces:          h.GetFeatures().GetUserNamespaces(),
+			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(),
+		}
+	}
+	return f
+}
+
+// CheckUsers fails for a pod with users of its own (KEP-127) whose runtime handler can't give it any. It is
+// to be asked before the pod gets a sandbox. The error is a *pod.Failure; f is nil while the runtime
+// hasn't reported what it can do.
+func (f *Features) CheckUsers(handler string, p *v1.Pod) error {
+	switch {
+	case !ownUsers(p):
+		return nil
+	case f == nil:
+		return &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: "the container runtime hasn't reported yet whether it can do what the pod asks for"}
+	case !f.Handlers[handler].UserNamespaces:
+		return &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Permanent: true, Message: fmt.Sprintf(
+			"can't set `spec.hostUsers: false`, %s does not support user namespaces: it takes containerd 2.0 or CRI-O 1.25, runc 1.2 or crun 1.9, and Linux 6.3 or newer", handlerName(handler))}
+	}
+	return nil
+}
+
+func handlerName(handler string) string {
+	if handler == "" {
+		return "runtime"
+	}
+	return fmt.Sprintf("runtime handler %q", handler)
+}

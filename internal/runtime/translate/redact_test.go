@@ -1,0 +1,60 @@
+package translate
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestRedacted(t *testing.T) {
+	key := []v1.EnvVar{{Name: "A", Value: "b"}, {Name: "P", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "p"}}}}
+	all := []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{}}, {SecretRef: &v1.SecretEnvSource{}}}
+	for name, c := range map[string]struct {
+		container v1.Container
+		want      bool
+	}{
+		"nothing":              {v1.Container{Env: key}, false},
+		"a plain program":      {v1.Container{Env: key, Command: []string{"/app", "$(P)"}, Args: []string{"$(P)"}}, false},
+		"a program by a key":   {v1.Container{Env: key, Command: []string{"/bin/$(P)"}}, true},
+		"by all keys":          {v1.Container{EnvFrom: all, Command: []string{"$(P)"}}, true},
+		"by the arguments":     {v1.Container{EnvFrom: all, Args: []string{"$(P)"}}, true},
+		"nothing from Secrets": {v1.Container{Env: key[:1], EnvFrom: all[:1], Command: []string{"$(A)"}}, false},
+	} {
+		if got := Redacted(&c.container); got != c.want {
+			t.Errorf("%s: redacted is %v", name, got)
+		}
+	}
+}
+
+// An agent that knows nothing of the pod's spec, as it has just started, tells no more.
+func TestRedactedMessage(t *testing.T) {
+	p := &v1.Pod{}
+	c := &v1.Container{Name: "web", Command: []string{"$(P)"}, EnvFrom: []v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{}}}}
+	for _, redacted := range []bool{true, false} {
+		if !redacted {
+			c.EnvFrom = nil
+		}
+		annotations, err := containerAnnotations(ContainerInput{Pod: p, Container: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := &runtimeapi.ContainerStatus{Id: "c", Labels: map[string]string{
+			"io.kubernetes.pod.uid": "u", "io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "n", "io.kubernetes.container.name": "web",
+		}, Annotations: annotations, Reason: "StartError", Message: `exec: "hunter2": no such file`}
+		_, out, ok := ContainerStatus(st, "")
+		want := st.Message
+		if redacted {
+			want = ErrRedacted.Error()
+		}
+		if !ok || out.Message != want {
+			t.Errorf("redacted %v: it tells %q", redacted, out.Message)
+		}
+		for said, want := range map[string]string{"": "", "failed to start: context canceled": "context canceled"} {
+			st.Message = said
+			if _, out, _ := ContainerStatus(st, ""); redacted && out.Message != want {
+				t.Errorf("of %q it tells %q, want %q", said, out.Message, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package translate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const notActedOn = "not acted on by this build"
+
+// UnsupportedFields lists the fields of the pod that have no effect, each as
+// "spec.path: not acted on by this build", in the order of the spec. Kinds of volumes that this
+// build doesn't have aren't among them: the volume manager refuses those, by name. noSELinux says that the
+// runtime labels nothing, whatever the host does.
+func UnsupportedFields(p *v1.Pod, noSELinux bool) []string {
+	l := &list{noSELinux: noSELinux}
+	l.pod(&p.Spec)
+	l.podSecurity(p.Spec.SecurityContext)
+	for i := range p.Spec.InitContainers {
+		l.container(fmt.Sprintf("spec.initContainers[%d]", i), &p.Spec.InitContainers[i])
+	}
+	for i := range p.Spec.Containers {
+		l.container(fmt.Sprintf("spec.containers[%d]", i), &p.Spec.Containers[i])
+	}
+	for i := range p.Spec.EphemeralContainers {
+		c := v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		l.container(fmt.Sprintf("spec.ephemeralContainers[%d]", i), &c)
+	}
+	return l.fields
+}
+
+type list struct {
+	noSELinux bool
+	fields    []string
+}
+
+func (l *list) add(used bool, path string) {
+	if used {
+		l.fields = append(l.fields, path+": "+notActedOn)
+	}
+}
+
+func (l *list) pod(s *v1.PodSpec) {
+	l.add(len(s.ResourceClaims) > 0, "spec.resourceClaims")
+	l.add(s.OS != nil && s.OS.Name != v1.Linux, "spec.os.name")
+	if s.Resources != nil {
+		l.claims("spec.resources", s.Resources)
+	}
+}
+
+func (l *list) podSecurity(sc *v1.PodSecurityContext) {
+	if sc == nil {
+		return
+	}
+	l.add(sc.SELinuxOptions != nil && l.noSELinux, "spec.securityContext.seLinuxOptions")
+	l.add(sc.WindowsOptions != nil, "spec.securityContext.windowsOptions")
+}
+
+func (l *list) container(at string, c *v1.Container) {
+	l.add(len(c.VolumeDevices) > 0, at+".volumeDevices")
+	l.claims(at+".resources", &c.Resources)
+	if sc := c.SecurityContext; sc != nil {
+		l.add(sc.SELinuxOptions != nil && l.noSELinux, at+".securityContext.seLinuxOptions")
+		l.add(sc.WindowsOptions != nil, at+".securityContext.windowsOptions")
+	}
+}
+
+// claims reports resources that no manager allocates or watches: devices, DRA claims. Of
+// ephemeral storage limits are watched; a request alone is for schedulers.
+func (l *list) claims(at string, r *v1.ResourceRequirements) {
+	l.add(len(r.Claims) > 0, at+".claims")
+	names := map[string]bool{}
+	for _, rl := range []v1.ResourceList{r.Requests, r.Limits} {
+		for name := range rl {
+			if strings.Contains(string(name), "/") {
+				names[string(name)] = true
+			}
+		}
+	}
+	_, requested := r.Requests[v1.ResourceEphemeralStorage]
+	_, limited := r.Limits[v1.ResourceEphemeralStorage]
+	l.add(requested && !limited, fmt.Sprintf("%s.requests[%s]", at, v1.ResourceEphemeralStorage))
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		l.add(true, fmt.Sprintf("%s[%s]", at, name))
+	}
+}

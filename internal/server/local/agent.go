@@ -1,0 +1,67 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Agent is what the server needs of the agent. All methods may be called
+// concurrently. What they return is read-only.
+type Agent interface {
+	// Snapshot returns the present state.
+	Snapshot(ctx context.Context) (Snapshot, error)
+	// Pod returns one pod, or false if there is none of that name. Its Reasons may be shorter
+	// than those of Snapshot.
+	Pod(namespace, name string) (PodView, bool)
+	// Details returns what is known of a pod beyond its PodView.
+	Details(ctx context.Context, uid types.UID) Details
+	// Journal returns what was decided about a pod lately, as a transcript: by this
+	// agent or, if previous is set, by the one before. It returns false if there is none.
+	Journal(uid types.UID, previous bool) ([]byte, bool)
+	// Changed returns a one-slot channel that is filled whenever Snapshot or Pod
+	// may answer differently, until cancel is called. What goes on and on, such as a pull,
+	// fills it every second or so.
+	Changed() (wake <-chan struct{}, cancel func())
+	// Events returns what happened lately, in the order in which it was seen last: the
+	// newest last.
+	Events() []Event
+	// EventsSince returns the events after that of this Seq, in that order.
+	EventsSince(seq uint64) []Event
+	// EventsChanged returns a one-slot channel that is filled whenever EventsSince has
+	// more to return, until cancel is called.
+	EventsChanged() (wake <-chan struct{}, cancel func())
+	// Configuration returns the configuration in force.
+	Configuration() Configuration
+	// Run adds the pods of a manifest until the Run is closed. Where the manifest
+	// is at fault the error should be a *StatusError with 422, or 409 for names in use.
+	Run(ctx context.Context, origin string, manifest []byte) (Run, error)
+}
+
+// Run is a set of pods that lives as long as somebody wants it.
+type Run interface {
+	// Pods returns their names as they run: static pods' names end in the node's.
+	Pods() []types.NamespacedName
+	// Close withdraws the pods, so that they are stopped and removed. It doesn't
+	// wait for that.
+	Close()
+}
+
+// StatusError is an error with its HTTP status.
+type StatusError struct {
+	Code int
+	Err  error
+}
+
+func (e *StatusError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *StatusError) Unwrap() error { return e.Err }
+
+// IsNotFound reports whether the agent answered that something doesn't exist.
+func IsNotFound(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code == http.StatusNotFound
+}

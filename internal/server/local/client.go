@@ -1,0 +1,223 @@
+package local
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+)
+
+// ErrStopped is what ends a stream when the agent stops.
+var ErrStopped = errors.New("the agent stopped")
+
+// NoAgentError says that no agent answers at a socket.
+type NoAgentError struct {
+	Path string
+	Err  error
+}
+
+func (e *NoAgentError) Error() string {
+	return fmt.Sprintf("no agent answers at %s (%v): is `deckhand agent` running? For another root folder use --root-dir", e.Path, e.Err)
+}
+
+// Unwrap returns why it can't be reached.
+func (e *NoAgentError) Unwrap() error { return e.Err }
+
+// Client talks to the agent. Its methods may be called concurrently; each uses a
+// connection of its own, which is closed when it is done.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// NewClient returns a client for the socket at path. It connects when first used.
+func NewClient(path string) *Client {
+	c := &Client{path: path}
+	c.http = &http.Client{Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}
+	return c
+}
+
+// Path returns where the client expects the agent's socket.
+func (c *Client) Path() string { return c.path }
+
+// Snapshot returns the agent's present state.
+func (c *Client) Snapshot(ctx context.Context) (Snapshot, error) {
+	return get[Snapshot](ctx, c, "/v1/snapshot", nil)
+}
+
+// Configuration returns the configuration in force.
+func (c *Client) Configuration(ctx context.Context) (Configuration, error) {
+	return get[Configuration](ctx, c, "/v1/config", nil)
+}
+
+// Events returns what happened lately, the newest last.
+func (c *Client) Events(ctx context.Context) ([]Event, error) {
+	return get[[]Event](ctx, c, "/v1/events", nil)
+}
+
+// WatchEvents yields what happened lately, and then what is new or has happened
+// again since, until ctx ends, the loop is left or an error was yielded. It is
+// ErrStopped when the agent ended it.
+func (c *Client) WatchEvents(ctx context.Context) iter.Seq2[[]Event, error] {
+	return stream[[]Event](func() (*http.Response, error) {
+		return c.do(ctx, http.MethodGet, "/v1/events/watch", nil, nil)
+	})
+}
+
+// Watch yields a snapshot now and after changes, until ctx ends, the loop is left
+// or an error was yielded. It is ErrStopped when the agent ended it.
+func (c *Client) Watch(ctx context.Context) iter.Seq2[Snapshot, error] {
+	return stream[Snapshot](func() (*http.Response, error) {
+		return c.do(ctx, http.MethodGet, "/v1/watch", nil, nil)
+	})
+}
+
+// Run has the agent run the pods of a manifest for as long as the loop over the
+// result goes on: when it is left, or ctx ends, they are stopped. It yields as
+// Watch does.
+func (c *Client) Run(ctx context.Context, origin string, manifest []byte) iter.Seq2[RunUpdate, error] {
+	return stream[RunUpdate](func() (*http.Response, error) {
+		return c.do(ctx, http.MethodPost, "/v1/run", url.Values{"origin": {origin}}, bytes.NewReader(manifest))
+	})
+}
+
+// Logs returns a container's log as text. The caller closes it. Its Read returns
+// an error, not io.EOF, when the log could not be sent to its end.
+func (c *Client) Logs(ctx context.Context, request LogRequest) (io.ReadCloser, error) {
+	response, err := c.do(ctx, http.MethodGet, "/v1/logs", request.query(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return &logBody{response}, nil
+}
+
+// logBody is the body; at its end it returns the error in the trailer, if there is one.
+type logBody struct{ response *http.Response }
+
+func (l *logBody) Read(b []byte) (int, error) {
+	n, err := l.response.Body.Read(b)
+	if errors.Is(err, io.EOF) {
+		if message := l.response.Trailer.Get(errorTrailer); message != "" {
+			return n, errors.New(message)
+		}
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return n, ErrStopped
+	}
+	return n, err
+}
+
+func (l *logBody) Close() error { return l.response.Body.Close() }
+
+// Why returns what may explain why a pod is as it is.
+func (c *Client) Why(ctx context.Context, namespace, pod string) (Explanation, error) {
+	return get[Explanation](ctx, c, "/v1/why", url.Values{"namespace": {namespace}, "pod": {pod}})
+}
+
+// Journal returns the transcript of what was decided about a pod lately: by this
+// agent or, if previous is set, by the one before. The caller closes it.
+func (c *Client) Journal(ctx context.Context, namespace, pod string, previous bool) (io.ReadCloser, error) {
+	query := url.Values{"namespace": {namespace}, "pod": {pod}, "previous": {strconv.FormatBool(previous)}}
+	response, err := c.do(ctx, http.MethodGet, "/v1/journal", query, nil)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
+	return ask[T](ctx, c, http.MethodGet, path, query, nil)
+}
+
+func ask[T any](ctx context.Context, c *Client, method, path string, query url.Values, body io.Reader) (T, error) {
+	var answer T
+	response, err := c.do(ctx, method, path, query, body)
+	if err != nil {
+		return answer, err
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return answer, fmt.Errorf("read the agent's answer: %w", err)
+	}
+	return answer, nil
+}
+
+func stream[T any](open func() (*http.Response, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		response, err := open()
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		defer response.Body.Close()
+		decoder := json.NewDecoder(bufio.NewReader(response.Body))
+		for {
+			var next T
+			err := decoder.Decode(&next)
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				err = ErrStopped
+			}
+			if !yield(next, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+	target := url.URL{Scheme: "http", Host: "deckhand", Path: path, RawQuery: query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer response.Body.Close()
+	var answer errorBody
+	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&answer); err != nil || answer.Message == "" {
+		answer.Message = "the agent answered " + response.Status
+	}
+	return nil, &StatusError{Code: response.StatusCode, Err: errors.New(answer.Message)}
+}
+
+func (c *Client) explain(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("no access to the agent's socket %s: only root and the agent's own user have it; try sudo", c.path)
+	case errors.Is(err, fs.ErrNotExist):
+		return &NoAgentError{c.path, errors.New("no such socket")}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return &NoAgentError{c.path, errors.New("nobody listens")}
+	case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
+		return ErrStopped
+	}
+	return fmt.Errorf("ask the agent at %s: %w", c.path, err)
+}
+
+func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	address, release, err := socketAddress(c.path)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "unix", address)
+}

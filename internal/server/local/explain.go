@@ -1,0 +1,132 @@
+package local
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// keptEvents is how many events about a pod an Explanation has at most.
+const keptEvents = 20
+
+// Details is what the agent knows of a pod beyond its PodView.
+type Details struct {
+	// Waits say what the pod waits for, Wake when it is looked at again at the
+	// latest; zero if only something that happens calls for that.
+	Waits []Wait    `json:"waits,omitempty"`
+	Wake  time.Time `json:"wake,omitzero"`
+	// Stopping says why the pod has to end; empty while it need not.
+	Stopping string `json:"stopping,omitempty"`
+	// Probes are what its probes have come to.
+	Probes []pod.ProbeResult `json:"probes,omitempty"`
+}
+
+// Explanation is all there is that may explain why a pod is as it is.
+type Explanation struct {
+	// Pod carries the current status.
+	Pod *v1.Pod `json:"pod"`
+	// Source and Origin say who wants it; Origin is a path or a URL.
+	Source pod.Source `json:"source,omitempty"`
+	Origin string     `json:"origin,omitempty"`
+	// Stale says why an older, good version of the manifest is kept; mostly empty.
+	Stale string `json:"stale,omitempty"`
+	Details
+	// Successor says why a newer pod of this name hasn't begun; mostly there is none.
+	Successor []Wait `json:"successor,omitempty"`
+	// Runtime says why the runtime isn't ready; empty if it is.
+	Runtime string `json:"runtime,omitempty"`
+	// Problems are those of the pod's manifest.
+	Problems []pod.Problem `json:"problems,omitempty"`
+	// Events are the last ones about the pod, the newest last.
+	Events []Event `json:"events,omitempty"`
+}
+
+// Explain puts together what a snapshot, the pod's details and the agent's events
+// say of the i-th pod of the snapshot.
+func Explain(s *Snapshot, i int, d Details, events []Event) Explanation {
+	v := &s.Pods[i]
+	e := Explanation{Pod: v.Pod, Source: v.Source, Origin: v.Origin, Stale: v.Stale, Details: d}
+	if len(e.Waits) == 0 {
+		e.Waits = v.Waits // a pod that hasn't begun has no details
+	}
+	for j := range s.Pods {
+		if other := &s.Pods[j]; j != i && other.Pod.Namespace == v.Pod.Namespace && other.Pod.Name == v.Pod.Name {
+			e.Successor = other.Waits
+		}
+	}
+	if !s.Agent.RuntimeReady {
+		e.Runtime = s.Agent.RuntimeMessage
+	}
+	for _, p := range s.Problems {
+		if isAbout(&p, v, s.Node) {
+			e.Problems = append(e.Problems, p)
+		}
+	}
+	for j := range events {
+		name, ok := events[j].PodName()
+		if ok && name == v.Pod.Name && events[j].Namespace == v.Pod.Namespace && (events[j].UID == "" || events[j].UID == v.Pod.UID) {
+			e.Events = append(e.Events, events[j])
+		}
+	}
+	e.Events = e.Events[max(0, len(e.Events)-keptEvents):]
+	return e
+}
+
+// isAbout reports whether a problem is one of the pod's manifest. The name there
+// is without the node's.
+func isAbout(p *pod.Problem, v *PodView, node string) bool {
+	if p.Pod == "" {
+		return p.Origin == v.Origin || strings.HasPrefix(p.Origin, v.Origin+", ")
+	}
+	name := v.Pod.Namespace + "/" + v.Pod.Name
+	return p.Pod == name || p.Pod+"-"+node == name
+}
+
+func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
+	namespace, name := r.URL.Query().Get("namespace"), r.URL.Query().Get("pod")
+	snapshot, err := s.agent.Snapshot(r.Context())
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(snapshot.Pods, func(v PodView) bool { return v.Pod.Namespace == namespace && v.Pod.Name == name })
+	if i < 0 {
+		return notFound(namespace, name)
+	}
+	return answer(w, Explain(&snapshot, i, s.agent.Details(r.Context(), snapshot.Pods[i].Pod.UID), s.agent.Events()))
+}
+
+func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	namespace, name, previous := q.Get("namespace"), q.Get("pod"), false
+	switch q.Get("previous") {
+	case "", "false":
+	case "true":
+		previous = true
+	default:
+		return &StatusError{http.StatusBadRequest, fmt.Errorf("parameter previous: %q is neither true nor false", q.Get("previous"))}
+	}
+	view, ok := s.agent.Pod(namespace, name)
+	if !ok {
+		return notFound(namespace, name)
+	}
+	text, ok := s.agent.Journal(view.Pod.UID, previous)
+	switch {
+	case !ok && previous:
+		return &StatusError{http.StatusNotFound, fmt.Errorf("no earlier agent left a journal of pod %s/%s", namespace, name)}
+	case !ok:
+		return &StatusError{http.StatusNotFound, fmt.Errorf("there is no journal of pod %s/%s: either nothing was decided about it yet, or the agent runs with --journal-bytes 0", namespace, name)}
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, err := w.Write(text)
+	return ignoreGone(err)
+}
+
+func notFound(namespace, name string) error {
+	return &StatusError{http.StatusNotFound, fmt.Errorf("pod %s/%s not found", namespace, name)}
+}

@@ -1,0 +1,120 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+)
+
+// Images is what the server needs to know of the node's images. All methods may be
+// called concurrently. Their errors wrap those of packages image and image/gc whose kind
+// clients need to know.
+type Images interface {
+	// List lists the runtime's images.
+	List(ctx context.Context) ([]image.Image, error)
+	// Pull fetches an image, or finds that the newest is there. It calls progress, from
+	// one goroutine at a time, when there is something new to report.
+	Pull(ctx context.Context, name string, progress func(image.PullProgress)) (image.Image, error)
+	// Import takes in the images of an archive and returns their names.
+	Import(ctx context.Context, archive io.Reader) ([]string, error)
+	// Remove removes an image by name, digest or ID.
+	Remove(ctx context.Context, name string) (image.RemovedImage, error)
+	// Prune removes the images that nothing uses, or says what it would do.
+	Prune(ctx context.Context, dryRun bool) ([]image.RemovedImage, error)
+}
+
+// PullUpdate is one line of a pull's progress. The last one has either Image or Error.
+type PullUpdate struct {
+	Progress *image.PullProgress `json:"progress,omitempty"`
+	Image    *image.Image        `json:"image,omitempty"`
+	Error    string              `json:"error,omitempty"`
+}
+
+// answerImages sends what came of a request about images.
+func answerImages[T any](w http.ResponseWriter, value T, err error) error {
+	if err != nil {
+		return imagesError(err)
+	}
+	return answer(w, value)
+}
+
+// imagesError is an error about images with the HTTP status that gives a client its kind.
+func imagesError(err error) error {
+	var code int
+	switch {
+	case errors.Is(err, gc.ErrUnknown):
+		code = http.StatusNotFound
+	case errors.Is(err, gc.ErrKept):
+		code = http.StatusConflict
+	case errors.Is(err, image.ErrArchive):
+		code = http.StatusUnprocessableEntity
+	case errors.Is(err, image.ErrUnsupported):
+		code = http.StatusNotImplemented
+	case errors.Is(err, gc.ErrUsesUnknown), errors.Is(err, image.ErrStarting):
+		code = http.StatusServiceUnavailable
+	default:
+		return err
+	}
+	return &StatusError{code, err}
+}
+
+func (s *Server) listImages(w http.ResponseWriter, r *http.Request) error {
+	images, err := s.images.List(r.Context())
+	return answerImages(w, images, err)
+}
+
+// pullImage streams the progress of a pull. It goes on for as long as the client stays.
+func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
+	name := r.URL.Query().Get("name")
+	if name == "" {
+		return &StatusError{http.StatusBadRequest, fmt.Errorf("which image is to be pulled?")}
+	}
+	w.Header().Set("Content-Type", ndjson)
+	var mu sync.Mutex
+	flusher, encoder := http.NewResponseController(w), json.NewEncoder(w)
+	send := func(u PullUpdate) {
+		mu.Lock()
+		defer mu.Unlock()
+		// A client that has gone ends the request, and with it the pull.
+		if encoder.Encode(u) == nil {
+			_ = flusher.Flush()
+		}
+	}
+	image, err := s.images.Pull(r.Context(), name, func(p image.PullProgress) { send(PullUpdate{Progress: &p}) })
+	if err != nil {
+		if r.Context().Err() != nil {
+			err = errors.New("the agent is stopping; the pull was given up")
+		}
+		send(PullUpdate{Error: err.Error()})
+		return nil
+	}
+	send(PullUpdate{Image: &image})
+	return nil
+}
+
+func (s *Server) importImages(w http.ResponseWriter, r *http.Request) error {
+	names, err := s.images.Import(r.Context(), r.Body)
+	return answerImages(w, names, err)
+}
+
+func (s *Server) removeImage(w http.ResponseWriter, r *http.Request) error {
+	removed, err := s.images.Remove(r.Context(), r.URL.Query().Get("name"))
+	return answerImages(w, removed, err)
+}
+
+func (s *Server) pruneImages(w http.ResponseWriter, r *http.Request) error {
+	dryRun, err := strconv.ParseBool(r.URL.Query().Get("dryRun"))
+	if err != nil {
+		return &StatusError{http.StatusBadRequest, fmt.Errorf("dryRun must be true or false")}
+	}
+	list, err := s.images.Prune(r.Context(), dryRun)
+	return answerImages(w, list, err)
+}

@@ -1,0 +1,52 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/deckhand-node/deckhand/internal/image"
+)
+
+// Images lists the runtime's images.
+func (c *Client) Images(ctx context.Context) ([]image.Image, error) {
+	return get[[]image.Image](ctx, c, "/v1/images", nil)
+}
+
+// PullImage has the agent pull an image and yields how far it is, for as long as the
+// loop over the result goes on: when it is left, or ctx ends, the pull is given up. The
+// last update holds the image. An error that was yielded is the last.
+func (c *Client) PullImage(ctx context.Context, name string) iter.Seq2[PullUpdate, error] {
+	updates := stream[PullUpdate](func() (*http.Response, error) {
+		return c.do(ctx, http.MethodPost, "/v1/images/pull", url.Values{"name": {name}}, nil)
+	})
+	return func(yield func(PullUpdate, error) bool) {
+		for u, err := range updates {
+			if err == nil && u.Error != "" {
+				err = errors.New(u.Error)
+			}
+			if !yield(u, err) || err != nil || u.Image != nil {
+				return
+			}
+		}
+	}
+}
+
+// ImportImages has the agent take in the images of an archive, and returns their names.
+func (c *Client) ImportImages(ctx context.Context, archive io.Reader) ([]string, error) {
+	return ask[[]string](ctx, c, http.MethodPost, "/v1/images/import", nil, archive)
+}
+
+// RemoveImage removes an image by name, digest or ID.
+func (c *Client) RemoveImage(ctx context.Context, name string) (image.RemovedImage, error) {
+	return ask[image.RemovedImage](ctx, c, http.MethodPost, "/v1/images/remove", url.Values{"name": {name}}, nil)
+}
+
+// PruneImages removes the images that nothing uses, or says what that would do.
+func (c *Client) PruneImages(ctx context.Context, dryRun bool) ([]image.RemovedImage, error) {
+	return ask[[]image.RemovedImage](ctx, c, http.MethodPost, "/v1/images/prune", url.Values{"dryRun": {strconv.FormatBool(dryRun)}}, nil)
+}

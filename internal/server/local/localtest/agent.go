@@ -1,0 +1,215 @@
+// Package localtest has an agent for tests of the local API and of what uses it.
+package localtest
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// Agent is a local.Agent, and local.Images, that answers what a test sets.
+type Agent struct {
+	mu       sync.Mutex
+	snapshot local.Snapshot
+	images   []image.Image
+	events   []local.Event
+	details  map[types.UID]local.Details
+	journals map[types.UID][2]string
+	config   local.Configuration
+	changed  wake.Group
+	// OnRun answers Run; it is set before the agent is used.
+	OnRun func(origin string, manifest []byte) (local.Run, error)
+}
+
+var (
+	_ local.Agent  = (*Agent)(nil)
+	_ local.Images = (*Agent)(nil)
+)
+
+// New returns an agent with nothing to report.
+func New() *Agent { return &Agent{} }
+
+// Serve has the agent answer below a new root folder, which it returns, until the
+// test ends. Container logs are read from its folder "logs".
+func Serve(t testing.TB, agent *Agent) (rootDir string) {
+	t.Helper()
+	rootDir = t.TempDir()
+	listener, err := local.Listen(local.SocketPath(rootDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ServeOn(t, agent, listener, filepath.Join(rootDir, "logs"))
+	return rootDir
+}
+
+// ServeOn has the agent answer on listener until the test ends, or stop is called.
+func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (stop func()) {
+	t.Helper()
+	server := local.NewServer(agent, agent, logs.New(logDir, logr.Discard()), nil, logr.Discard())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, listener) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Update changes what the agent reports and wakes who waits for that.
+func (a *Agent) Update(change func(*local.Snapshot)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.snapshot.Pods = slices.Clone(a.snapshot.Pods)
+	change(&a.snapshot)
+	slices.SortFunc(a.snapshot.Pods, func(x, y local.PodView) int {
+		return cmp.Or(cmp.Compare(x.Pod.Namespace, y.Pod.Namespace), cmp.Compare(x.Pod.Name, y.Pod.Name))
+	})
+	a.changed.Wake()
+}
+
+// SetImages sets the images.
+func (a *Agent) SetImages(images []image.Image) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.images = images
+}
+
+// SetEvents sets the events and wakes who waits for that.
+func (a *Agent) SetEvents(events []local.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.events = events
+	a.changed.Wake()
+}
+
+// SetDetails sets what is known of pods beyond their views.
+func (a *Agent) SetDetails(details map[types.UID]local.Details) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.details = details
+}
+
+// SetJournal sets a pod's journal, that of this agent and that of the one before;
+// empty for none.
+func (a *Agent) SetJournal(uid types.UID, now, previous string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.journals == nil {
+		a.journals = map[types.UID][2]string{}
+	}
+	a.journals[uid] = [2]string{now, previous}
+}
+
+// SetConfiguration sets the configuration in force.
+func (a *Agent) SetConfiguration(c local.Configuration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.config = c
+}
+
+// Configuration implements local.Agent.
+func (a *Agent) Configuration() local.Configuration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.config
+}
+
+// Watchers returns how many wait for changes.
+func (a *Agent) Watchers() int { return a.changed.Count() }
+
+// Snapshot implements local.Agent.
+func (a *Agent) Snapshot(context.Context) (local.Snapshot, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.snapshot, nil
+}
+
+// Pod implements local.Agent.
+func (a *Agent) Pod(namespace, name string) (local.PodView, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, view := range a.snapshot.Pods {
+		if view.Pod.Namespace == namespace && view.Pod.Name == name {
+			return view, true
+		}
+	}
+	return local.PodView{}, false
+}
+
+// Details implements local.Agent.
+func (a *Agent) Details(_ context.Context, uid types.UID) local.Details {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.details[uid]
+}
+
+// Journal implements local.Agent.
+func (a *Agent) Journal(uid types.UID, previous bool) ([]byte, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text := a.journals[uid][0]
+	if previous {
+		text = a.journals[uid][1]
+	}
+	return []byte(text), text != ""
+}
+
+// Changed implements local.Agent.
+func (a *Agent) Changed() (<-chan struct{}, func()) {
+	return a.changed.Subscribe()
+}
+
+// Events implements local.Agent.
+func (a *Agent) Events() []local.Event {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.events
+}
+
+// EventsSince implements local.Agent.
+func (a *Agent) EventsSince(seq uint64) []local.Event {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(a.events), func(e local.Event) bool { return e.Seq <= seq })
+}
+
+// EventsChanged implements local.Agent. It is filled by other changes, too.
+func (a *Agent) EventsChanged() (<-chan struct{}, func()) { return a.Changed() }
+
+// Run implements local.Agent.
+func (a *Agent) Run(_ context.Context, origin string, manifest []byte) (local.Run, error) {
+	return a.OnRun(origin, manifest)
+}
+
+// Run is a local.Run whose end a test can await.
+type Run struct {
+	Names  []types.NamespacedName
+	Closed chan struct{}
+}
+
+// NewRun returns a run of one pod.
+func NewRun(namespace, name string) *Run {
+	return &Run{Names: []types.NamespacedName{{Namespace: namespace, Name: name}}, Closed: make(chan struct{})}
+}
+
+// Pods implements local.Run.
+func (r *Run) Pods() []types.NamespacedName { return r.Names }
+
+// Close implements local.Run.
+func (r *Run) Close() { close(r.Closed) }

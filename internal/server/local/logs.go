@@ -1,0 +1,194 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/logs"
+)
+
+const (
+	// errorTrailer is the HTTP trailer with an error that occurred after text was sent.
+	errorTrailer = "Deckhand-Error"
+	// nextTrailer says, after a followed instance has ended, what LogRequest.AtLeast
+	// has to be to go on with the next one. There is none if none is to come.
+	nextTrailer = "Deckhand-Next-Instance"
+	// instanceHeader says which instance's log follows.
+	instanceHeader = "Deckhand-Instance"
+)
+
+func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
+	request, err := parseLogRequest(r.URL.Query())
+	if err != nil {
+		return &StatusError{http.StatusBadRequest, err}
+	}
+	view, ok := s.agent.Pod(request.Namespace, request.Pod)
+	if !ok {
+		return notFound(request.Namespace, request.Pod)
+	}
+	status := containerStatus(view.Pod, request.Container)
+	if status == nil {
+		return &StatusError{http.StatusNotFound, fmt.Errorf("pod %s has no container %q", request.Pod, request.Container)}
+	}
+	log := logs.Log{Namespace: request.Namespace, Pod: request.Pod, UID: view.Pod.UID, Container: request.Container}
+	attempts, err := s.logs.Attempts(log)
+	if err != nil {
+		return err
+	}
+	attempt, err := chooseAttempt(request, status, attempts)
+	if err != nil {
+		return err
+	}
+	wake, cancel := s.agent.Changed()
+	defer cancel()
+	followed := &instances{agent: s.agent, log: log, changed: wake}
+	text := &logWriter{w: w, flusher: http.NewResponseController(w)}
+	copied := logs.Request{
+		Log: log, Attempt: attempt, OrLater: request.AtLeast > 0, Onward: request.AllInstances, Options: request.Options,
+		Begun: func(n int) {
+			attempt = n
+			text.instance(n)
+		},
+	}
+	err = s.logs.Copy(r.Context(), text, copied, followed)
+	if r.Context().Err() != nil {
+		err = errors.New("the agent stopped") // or the client went, and doesn't hear this
+		text.begin()
+	}
+	if err == nil {
+		text.begin()
+		if now := followed.Current(); request.Follow && (!now.Final || now.Attempt > attempt) {
+			w.Header().Set(nextTrailer, strconv.Itoa(attempt+1))
+		}
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &StatusError{http.StatusNotFound, fmt.Errorf("the log of container %s in pod %s is gone", request.Container, request.Pod)}
+	}
+	if text.begun {
+		w.Header().Set(errorTrailer, err.Error())
+		return nil
+	}
+	return err
+}
+
+// chooseAttempt says with which instance to begin, with kubectl's meaning of
+// "previous" and its errors. The restart count is the newest instance's number.
+func chooseAttempt(request LogRequest, status *v1.ContainerStatus, attempts []int) (int, error) {
+	newest := int(status.RestartCount)
+	last := status.LastTerminationState.Terminated
+	waiting := status.State.Waiting
+	bad := func(format string, args ...any) (int, error) {
+		return 0, &StatusError{http.StatusBadRequest, fmt.Errorf(format, args...)}
+	}
+	switch {
+	case request.AtLeast > 0:
+		return request.AtLeast, nil
+	case request.AllInstances:
+		if len(attempts) > 0 {
+			return attempts[0], nil
+		}
+		return newest, nil
+	case request.Previous && last == nil:
+		return bad("previous terminated container %q in pod %q not found", request.Container, request.Pod)
+	case request.Previous && last.ContainerID != status.ContainerID:
+		return newest - 1, nil
+	case request.Previous || slices.Contains(attempts, newest):
+		return newest, nil
+	case waiting != nil && last == nil:
+		return bad("container %q in pod %q is waiting to start: %s", request.Container, request.Pod, waiting.Reason)
+	case waiting != nil && newest > 0:
+		return newest - 1, nil // the newest was made but hasn't started
+	}
+	return newest, nil
+}
+
+func containerStatus(p *v1.Pod, name string) *v1.ContainerStatus {
+	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// instances answers a follower's questions about its container.
+type instances struct {
+	agent   Agent
+	log     logs.Log
+	changed <-chan struct{}
+}
+
+// Changed implements logs.Instances.
+func (i *instances) Changed() <-chan struct{} { return i.changed }
+
+// Current implements logs.Instances.
+func (i *instances) Current() logs.Instance {
+	view, ok := i.agent.Pod(i.log.Namespace, i.log.Pod)
+	if !ok || view.Pod.UID != i.log.UID {
+		return logs.Instance{Ended: true, Final: true}
+	}
+	status := containerStatus(view.Pod, i.log.Container)
+	if status == nil {
+		return logs.Instance{}
+	}
+	now := logs.Instance{Attempt: int(status.RestartCount)}
+	switch {
+	case status.State.Running != nil:
+	case status.State.Terminated != nil:
+		now.Ended, now.Final = true, true
+	default:
+		// Waiting is one that hasn't started as well as one that will be followed.
+		last := status.LastTerminationState.Terminated
+		now.Ended = last != nil && last.ContainerID == status.ContainerID
+		now.Final = view.Pod.Status.Phase == v1.PodSucceeded || view.Pod.Status.Phase == v1.PodFailed
+	}
+	return now
+}
+
+// logWriter sends every batch of lines at once.
+type logWriter struct {
+	w       http.ResponseWriter
+	flusher *http.ResponseController
+	begun   bool
+}
+
+var _ io.Writer = (*logWriter)(nil)
+
+func (l *logWriter) begin() {
+	if l.begun {
+		return
+	}
+	l.begun = true
+	l.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	l.w.Header().Set("Trailer", errorTrailer+", "+nextTrailer)
+}
+
+// instance sends at once, before there is any text, which instance it is going to be of.
+func (l *logWriter) instance(n int) {
+	if l.begun {
+		return
+	}
+	l.w.Header().Set(instanceHeader, strconv.Itoa(n))
+	l.begin()
+	// If the client has gone, writing to it fails too.
+	_ = l.flusher.Flush()
+}
+
+func (l *logWriter) Write(b []byte) (int, error) {
+	l.begin()
+	n, err := l.w.Write(b)
+	if err != nil {
+		return n, err
+	}
+	return n, l.flusher.Flush()
+}

@@ -1,0 +1,169 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/logs"
+)
+
+const (
+	// headerTimeout bounds how long a client may take to ask.
+	headerTimeout = 10 * time.Second
+	idleTimeout   = time.Minute
+	// shutdownTime is what streams get to end in, once they are asked to.
+	shutdownTime = time.Second
+)
+
+// Server answers the local API.
+type Server struct {
+	agent  Agent
+	images Images
+	logs   *logs.Reader
+	pages  map[string]http.Handler
+	log    logr.Logger
+	// ownUID may use the API beside root.
+	ownUID uint32
+}
+
+// NewServer returns a server for agent and its images that reads container logs through
+// logs. It also serves pages, by path: those of the web server.
+func NewServer(agent Agent, images Images, logs *logs.Reader, pages map[string]http.Handler, log logr.Logger) *Server {
+	return &Server{agent: agent, images: images, logs: logs, pages: pages, log: log, ownUID: uint32(os.Geteuid())}
+}
+
+// Serve answers on a listener from [Listen] until ctx ends, and then waits for
+// every request to end. It closes the listener and returns nil after ctx's end.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	var requests sync.WaitGroup
+	requestCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	handler := s.handler()
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			defer requests.Done()
+			handler.ServeHTTP(w, r)
+		}),
+		BaseContext:       func(net.Listener) context.Context { return requestCtx },
+		ConnContext:       withPeer,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelError),
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-requestCtx.Done()
+		grace, done := context.WithTimeout(context.WithoutCancel(requestCtx), shutdownTime)
+		defer done()
+		if server.Shutdown(grace) != nil {
+			_ = server.Close() // a client that doesn't read
+		}
+	}()
+	err := server.Serve(listener)
+	cancel()
+	<-stopped
+	requests.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve the local API: %w", err)
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, handle := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /v1/snapshot":       s.snapshot,
+		"GET /v1/watch":          s.watch,
+		"GET /v1/images":         s.listImages,
+		"POST /v1/images/pull":   s.pullImage,
+		"POST /v1/images/import": s.importImages,
+		"POST /v1/images/remove": s.removeImage,
+		"POST /v1/images/prune":  s.pruneImages,
+		"GET /v1/events":         s.events,
+		"GET /v1/events/watch":   s.watchEvents,
+		"GET /v1/logs":           s.podLogs,
+		"GET /v1/why":            s.why,
+		"GET /v1/journal":        s.journal,
+		"POST /v1/run":           s.run,
+		"GET /v1/config":         s.config,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := handle(w, r); err != nil {
+				s.fail(w, r, err)
+			}
+		})
+	}
+	for path, page := range s.pages {
+		mux.Handle("GET "+path, page)
+	}
+	return s.authorize(mux)
+}
+
+// peerKey is the context key of the peer's uid, or of why it isn't known.
+type peerKey struct{}
+
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	uid, err := peerUID(c)
+	if err != nil {
+		return context.WithValue(ctx, peerKey{}, err)
+	}
+	return context.WithValue(ctx, peerKey{}, uid)
+}
+
+// authorize lets root and the agent's own user through. The socket's mode keeps
+// others out already; this holds even if somebody changes it.
+func (s *Server) authorize(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch peer := r.Context().Value(peerKey{}).(type) {
+		case uint32:
+			if peer == 0 || peer == s.ownUID {
+				next.ServeHTTP(w, r)
+				return
+			}
+			s.fail(w, r, &StatusError{http.StatusForbidden, fmt.Errorf("user %d may not use the agent's local API: only root and the agent's own user may", peer)})
+		default:
+			s.fail(w, r, &StatusError{http.StatusForbidden, fmt.Errorf("it is not known who is asking: %v", peer)})
+		}
+	})
+}
+
+// fail answers with an error. It is for requests that nothing was answered to yet.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	code := http.StatusInternalServerError
+	var status *StatusError
+	switch {
+	case errors.As(err, &status):
+		code = status.Code
+	case r.Context().Err() != nil:
+		code, err = http.StatusServiceUnavailable, errors.New("the agent is stopping")
+	default:
+		s.log.Error(err, "Local API request failed", "path", r.URL.Path)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// A client that has gone misses nothing.
+	_ = json.NewEncoder(w).Encode(errorBody{Message: err.Error()})
+}
+
+// errorBody is an error in the API's answers.
+type errorBody struct {
+	Message string `json:"message"`
+}
+
+func answer(w http.ResponseWriter, body any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return ignoreGone(json.NewEncoder(w).Encode(body))
+}

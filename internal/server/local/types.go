@@ -1,0 +1,138 @@
+// Package local is the API that `deckhand` commands use to talk to the agent on
+// their own machine: HTTP/1.1 over a unix socket in the agent's root folder.
+// Only root and the agent's own user may use it.
+package local
+
+import (
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/explain"
+)
+
+// SocketPath is where the agent with this root folder listens.
+func SocketPath(rootDir string) string { return filepath.Join(rootDir, "deckhand.sock") }
+
+// PodView is what the agent knows of one pod.
+type PodView struct {
+	// Pod carries the current status.
+	Pod *v1.Pod `json:"pod"`
+	// Source and Origin say who wants it; Origin is a path or a URL.
+	Source pod.Source `json:"source,omitempty"`
+	Origin string     `json:"origin,omitempty"`
+	// Stale says why an older, good version of the manifest is kept; mostly empty.
+	Stale string `json:"stale,omitempty"`
+	// Waits say why the pod isn't ready; empty if it is.
+	Waits []Wait `json:"waits,omitempty"`
+}
+
+// Waiting says in words what the pod waits for.
+func (v *PodView) Waiting() string { return joined(v.Waits) }
+
+// Wait is one thing that a pod waits for: codes, data and times for programs, words for people.
+type Wait struct {
+	pod.Wait `json:",inline"`
+	// Text says it without the container's name and without times.
+	Text string `json:"text"`
+	// Advice is what a person could do about it; empty if nothing needs to be done.
+	Advice string `json:"advice,omitempty"`
+}
+
+// Named is the text with the container's name before it, where it has one.
+func (w *Wait) Named() string {
+	if w.Container == "" {
+		return w.Text
+	}
+	return "container " + w.Container + ": " + w.Text
+}
+
+// WaitsOf puts words to what a pod waits for.
+func WaitsOf(list []pod.Wait) []Wait {
+	var waits []Wait
+	for i := range list {
+		waits = append(waits, Wait{Wait: list[i], Text: explain.Wait(&list[i]), Advice: explain.Advice(&list[i])})
+	}
+	return waits
+}
+
+func joined(waits []Wait) string {
+	texts := make([]string, len(waits))
+	for i := range waits {
+		texts[i] = waits[i].Named()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Snapshot is the agent's state at one moment. Pods are sorted by namespace and
+// name, and include those that are being stopped.
+type Snapshot struct {
+	Node     string        `json:"node"`
+	Agent    AgentInfo     `json:"agent"`
+	Problems []pod.Problem `json:"problems,omitempty"`
+	Pods     []PodView     `json:"pods,omitempty"`
+}
+
+// AgentInfo describes the agent itself.
+type AgentInfo struct {
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Synced is whether every source of pods has been read at least once: before
+	// that, pods may be missing from a Snapshot.
+	Synced         bool   `json:"synced"`
+	RuntimeName    string `json:"runtimeName,omitempty"`
+	RuntimeVersion string `json:"runtimeVersion,omitempty"`
+	RuntimeReady   bool   `json:"runtimeReady"`
+	// RuntimeMessage says why the runtime isn't ready.
+	RuntimeMessage string `json:"runtimeMessage,omitempty"`
+}
+
+// Event is something that happened Count times, from First to Time.
+type Event struct {
+	// Seq orders events by when they were last reported.
+	Seq    uint64        `json:"seq"`
+	Time   time.Time     `json:"time"`
+	First  time.Time     `json:"first,omitzero"`
+	Type   pod.EventType `json:"type"`
+	Reason string        `json:"reason"`
+	// Namespace is empty for what isn't in one.
+	Namespace string `json:"namespace,omitempty"`
+	// Object is such as "pod/web-node1", or a manifest's path or URL.
+	Object string `json:"object"`
+	// UID is the object's, Part the part of it that is meant, such as "spec.containers{web}".
+	UID  types.UID `json:"uid,omitempty"`
+	Part string    `json:"part,omitempty"`
+	// Component is who reports it.
+	Component string `json:"component,omitempty"`
+	Message   string `json:"message"`
+	Count     int    `json:"count,omitempty"`
+}
+
+// PodName returns the name of the pod that the event is about, or false.
+func (e *Event) PodName() (string, bool) {
+	name, ok := strings.CutPrefix(e.Object, "pod/")
+	return name, ok && e.Namespace != ""
+}
+
+// RunUpdate is one line of a foreground run's progress.
+type RunUpdate struct {
+	// Pods are the pods of the run.
+	Pods []types.NamespacedName `json:"pods"`
+	// Views are those of them that the agent knows at the moment.
+	Views []PodView `json:"views,omitempty"`
+}
+
+// Configuration is the configuration in force. Nothing of it is secret.
+type Configuration struct {
+	// Kubelet is complete: file, drop-ins, flags and defaults.
+	Kubelet v1beta1.KubeletConfiguration `json:"kubelet"`
+	// Origins says of each setting that isn't a default, by its path, where it comes
+	// from: "/etc/deckhand/config.yaml:12", "--max-pods".
+	Origins map[string]string `json:"origins,omitempty"`
+}

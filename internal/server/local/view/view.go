@@ -1,0 +1,243 @@
+// Package view is what the local API shows of the agent and its pods (local.Agent).
+package view
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/paths"
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/runsource"
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/events"
+	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/runtime/health"
+	"github.com/deckhand-node/deckhand/internal/runtime/observed"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// pullPeriod is how often those who watch pods learn how far pulls are.
+const pullPeriod = time.Second
+
+// Probes knows what probes have come to.
+type Probes interface {
+	Results(types.UID) []pod.ProbeResult
+}
+
+// Journal has what was decided about pods.
+type Journal interface {
+	Text(types.UID) ([]byte, bool)
+	Previous(types.UID) ([]byte, bool)
+}
+
+// Config is what a View looks at. Every field is needed.
+type Config struct {
+	// Node is the node's name, Started when the agent began.
+	Node    string
+	Started time.Time
+	Desired *desired.Merger
+	// Runs takes in the pods of `deckhand run`.
+	Runs     *runsource.Source
+	Observed *observed.Store
+	Runtime  *health.State
+	// Archives returns what is wrong with image archives.
+	Archives func() []string
+	Statuses *status.Store
+	Events   *events.Recorder
+	Probes   Probes
+	Journal  Journal
+	// Pulls says what pulls under way are doing.
+	Pulls func(context.Context) image.Underway
+	// Current is the configuration in force.
+	Current func() *config.Config
+}
+
+// View looks at the parts of the agent. Its methods may be called concurrently.
+type View struct{ conf Config }
+
+// New returns a view of these parts.
+func New(c Config) View { return View{c} }
+
+// Snapshot returns the present state of the agent and its pods.
+func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
+	pulling := v.conf.Pulls(ctx)
+	set := v.conf.Desired.Current()
+	runtime := v.conf.Runtime.Info()
+	s := local.Snapshot{
+		Node:     v.conf.Node,
+		Problems: v.problems(set.Problems),
+		Agent: local.AgentInfo{Version: buildinfo.Get().Version, PID: os.Getpid(), Started: v.conf.Started, Synced: set.Synced,
+			RuntimeName: runtime.Name, RuntimeVersion: runtime.Version, RuntimeReady: runtime.Ready, RuntimeMessage: runtime.Message},
+	}
+	list := v.conf.Statuses.List()
+	begun := make(map[types.UID]bool, len(list))
+	for _, e := range list {
+		s.Pods = append(s.Pods, viewOf(e, pulling.Add(e.Report.Waits)))
+		begun[e.Pod.UID] = true
+	}
+	// A pod that waits for its predecessor, or for the runtime, has no status yet.
+	for _, d := range set.Pods {
+		if !begun[d.Pod.UID] {
+			s.Pods = append(s.Pods, local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale,
+				Waits: local.WaitsOf([]pod.Wait{v.whyNotBegun(d, list, runtime.Message)})})
+		}
+	}
+	sort.SliceStable(s.Pods, func(i, j int) bool {
+		p, q := s.Pods[i].Pod, s.Pods[j].Pod
+		return p.Namespace < q.Namespace || p.Namespace == q.Namespace && p.Name < q.Name
+	})
+	return s, nil
+}
+
+// whyNotBegun says why a wanted pod has no worker that has reported it, as those in
+// list have.
+func (v View) whyNotBegun(d *pod.Desired, list []*status.Entry, message string) pod.Wait {
+	if !v.conf.Observed.Listed() {
+		return pod.Wait{Code: pod.WaitRuntime, Message: message}
+	}
+	if len(named(list, d.Pod.Namespace, d.Pod.Name)) > 0 {
+		return pod.Wait{Code: pod.WaitPredecessor}
+	}
+	return pod.Wait{Code: pod.WaitDecision}
+}
+
+// named returns the pods of this name in a list of status.Store: mostly one, but two
+// while one takes another's place.
+func named(list []*status.Entry, namespace, name string) []*status.Entry {
+	before := func(p *v1.Pod) int {
+		return cmp.Or(strings.Compare(p.Namespace, namespace), strings.Compare(p.Name, name))
+	}
+	begin := sort.Search(len(list), func(i int) bool { return before(list[i].Pod) >= 0 })
+	end := begin
+	for end < len(list) && before(list[end].Pod) == 0 {
+		end++
+	}
+	return list[begin:end]
+}
+
+// viewOf is how a pod looks that waits for these things: its own, or those with more to say.
+func viewOf(e *status.Entry, waits []pod.Wait) local.PodView {
+	v := local.PodView{Pod: e.Pod, Waits: local.WaitsOf(waits)}
+	if d := e.Report.Desired; d != nil {
+		v.Source, v.Origin, v.Stale = d.Source, d.Origin, d.Stale
+	}
+	return v
+}
+
+// problems adds the runtime's problems to those of the sources.
+func (v View) problems(list []pod.Problem) []pod.Problem {
+	for _, text := range v.conf.Archives() {
+		list = append(list[:len(list):len(list)], pod.Problem{Origin: "image archives", Message: text, Since: v.conf.Started})
+	}
+	return list
+}
+
+// Pod returns one pod, without what pulls are doing.
+func (v View) Pod(namespace, name string) (local.PodView, bool) {
+	if found := named(v.conf.Statuses.List(), namespace, name); len(found) > 0 {
+		return viewOf(found[0], found[0].Report.Waits), true
+	}
+	return local.PodView{}, false
+}
+
+// Details returns what is known of a pod beyond that.
+func (v View) Details(ctx context.Context, uid types.UID) local.Details {
+	d := local.Details{Probes: v.conf.Probes.Results(uid)}
+	if e := v.conf.Statuses.Get(uid); e != nil {
+		d.Waits, d.Wake, d.Stopping = local.WaitsOf(v.conf.Pulls(ctx).Add(e.Report.Waits)), e.Report.Wake, e.Report.Stopping
+	}
+	return d
+}
+
+// Journal returns what was decided about a pod lately.
+func (v View) Journal(uid types.UID, previous bool) ([]byte, bool) {
+	if previous {
+		return v.conf.Journal.Previous(uid)
+	}
+	return v.conf.Journal.Text(uid)
+}
+
+// Changed returns a channel that gets a value when a pod or what is wanted has changed, and
+// every second while a pod waits for an image.
+func (v View) Changed() (<-chan struct{}, func()) {
+	ch := wake.NewSlot()
+	statuses, end1 := v.conf.Statuses.Watch()
+	sets, end2 := v.conf.Desired.Subscribe()
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { v.passOn(ch, done, statuses, sets) })
+	var once sync.Once
+	return ch, func() {
+		once.Do(func() { end1(); end2(); close(done) })
+		wg.Wait()
+	}
+}
+
+// passOn reports changes until done is closed. The timer only goes on while there is a pull
+// to report: a second after the last change, it looks whether there is.
+func (v View) passOn(changed wake.Slot, done, statuses, sets <-chan struct{}) {
+	timer := time.NewTimer(pullPeriod)
+	defer timer.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-statuses:
+		case <-sets:
+		case <-timer.C:
+			if !v.anyAwaitsImage() {
+				continue
+			}
+		}
+		timer.Reset(pullPeriod)
+		changed.Wake()
+	}
+}
+
+// anyAwaitsImage reports whether a pod of this node waits for an image.
+func (v View) anyAwaitsImage() bool {
+	return slices.ContainsFunc(v.conf.Statuses.List(), func(e *status.Entry) bool { return image.Awaited(e.Report.Waits) })
+}
+
+// Configuration returns the configuration in force.
+func (v View) Configuration() local.Configuration {
+	c := v.conf.Current()
+	return local.Configuration{Kubelet: *paths.Masked(&c.Kubelet), Origins: c.Origins()}
+}
+
+// Run has the pods of a manifest run until the returned value is closed.
+func (v View) Run(_ context.Context, origin string, manifest []byte) (local.Run, error) {
+	add, err := v.conf.Runs.Add(origin, manifest)
+	if err != nil {
+		return nil, &local.StatusError{Code: http.StatusUnprocessableEntity, Err: err}
+	}
+	return foreground{add}, nil
+}
+
+type foreground struct{ *runsource.Addition }
+
+// Pods returns the names of the pods.
+func (f foreground) Pods() []types.NamespacedName {
+	names := make([]types.NamespacedName, len(f.Addition.Pods))
+	for i, d := range f.Addition.Pods {
+		names[i] = types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name}
+	}
+	return names
+}
+
+// Close withdraws the pods.
+func (f foreground) Close() { f.Remove() }

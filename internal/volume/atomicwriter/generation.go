@@ -1,0 +1,259 @@
+package atomicwriter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// While they are written, nobody else can read files and folders.
+const (
+	unreadyFile   = 0o600
+	unreadyFolder = 0o700
+)
+
+// Modes of folders, and what the fsGroup adds to those of files.
+const (
+	folderMode      = 0o755
+	groupFolderMode = folderMode | unix.S_ISGID
+	groupFileBits   = 0o440
+)
+
+// generation makes a folder with all files and returns its name. If it can't be completed, nothing is left of it.
+func (w *writer) generation(ctx context.Context, want *node) (string, error) {
+	name, err := w.newFolder()
+	if err != nil {
+		return "", err
+	}
+	f, err := openFolder(w.dir, name)
+	if err == nil {
+		err = w.fill(ctx, f, want)
+		_ = f.Close() // a folder has nothing to write
+	}
+	if err != nil {
+		return "", errors.Join(w.failure("write", name, err), w.remove(context.WithoutCancel(ctx), name))
+	}
+	return name, nil
+}
+
+// newFolder makes an empty folder whose name nothing else has.
+func (w *writer) newFolder() (string, error) {
+	const tries = 100
+	var err error
+	for range tries {
+		name := fmt.Sprintf("%s%s.%d", reserved, time.Now().UTC().Format("2006_01_02_15_04_05"), rand.Uint32())
+		if err = unix.Mkdirat(int(w.dir.Fd()), name, unreadyFolder); err == nil {
+			return name, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return "", fmt.Errorf("make a folder in %s: %w", w.dir.Name(), err)
+}
+
+// fill writes what the empty folder should hold, and opens it to its readers.
+func (w *writer) fill(ctx context.Context, dir *os.File, want *node) error {
+	for _, name := range want.names() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		child := want.sub[name]
+		var err error
+		if child.file != nil {
+			err = w.writeFile(dir, name, child.file)
+		} else {
+			err = w.writeFolder(ctx, dir, name, child)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return chown(dir, w.folderOwner(), w.folderMode())
+}
+
+func (w *writer) writeFolder(ctx context.Context, dir *os.File, name string, want *node) error {
+	if err := unix.Mkdirat(int(dir.Fd()), name, unreadyFolder); err != nil {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: err}
+	}
+	f, err := openFolder(dir, name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return w.fill(ctx, f, want)
+}
+
+func (w *writer) writeFile(dir *os.File, name string, want *File) error {
+	f, err := openAt(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, unreadyFile)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(want.Data)
+	if err == nil {
+		err = chown(f, w.fileOwner(want), w.fileMode(want))
+	}
+	return errors.Join(err, f.Close())
+}
+
+// owner is a user and a group.
+type owner struct{ uid, gid int }
+
+// chown gives a file its owner and then its mode: the other way round a user who isn't meant
+// could open it between the two.
+func chown(f *os.File, o owner, mode uint32) error {
+	if err := f.Chown(o.uid, o.gid); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(int(f.Fd()), mode); err != nil {
+		return &fs.PathError{Op: "chmod", Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
+func (w *writer) folderOwner() owner {
+	o := owner{os.Geteuid(), os.Getegid()}
+	if w.options.Group != nil {
+		o.gid = *w.options.Group
+	}
+	return o
+}
+
+func (w *writer) fileOwner(f *File) owner {
+	o := w.folderOwner()
+	if f.UID != nil {
+		o.uid = int(*f.UID)
+	}
+	return o
+}
+
+func (w *writer) folderMode() uint32 {
+	if w.options.Group != nil {
+		return groupFolderMode
+	}
+	return folderMode
+}
+
+func (w *writer) fileMode(f *File) uint32 {
+	mode := f.Mode & 0o777
+	if w.options.Group != nil {
+		mode |= groupFileBits
+	}
+	return mode
+}
+
+// holds reports whether a generation is what is wanted, to the last bit. One that can't be
+// read isn't.
+func (w *writer) holds(name string, want *node) bool {
+	f, err := openFolder(w.dir, name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return w.sameFolder(f, want)
+}
+
+func (w *writer) sameFolder(dir *os.File, want *node) bool {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil || !matches(&st, unix.S_IFDIR|w.folderMode(), w.folderOwner()) {
+		return false
+	}
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return false
+	}
+	found := 0
+	for _, name := range names {
+		child := want.sub[name]
+		switch {
+		case child == nil:
+			// Folders appear where a runtime mounts something in the volume; replacing
+			// the generation would take that away from a container.
+			if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				return false
+			}
+			continue
+		case child.file != nil && !w.sameFile(dir, name, child.file):
+			return false
+		case child.file == nil && !w.sameSub(dir, name, child):
+			return false
+		}
+		found++
+	}
+	return found == len(want.sub)
+}
+
+func (w *writer) sameSub(dir *os.File, name string, want *node) bool {
+	f, err := openFolder(dir, name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return w.sameFolder(f, want)
+}
+
+func (w *writer) sameFile(dir *os.File, name string, want *File) bool {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false
+	}
+	if !matches(&st, unix.S_IFREG|w.fileMode(want), w.fileOwner(want)) || st.Size != int64(len(want.Data)) {
+		return false
+	}
+	f, err := openAt(dir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return sameBytes(f, want.Data)
+}
+
+func matches(st *unix.Stat_t, mode uint32, o owner) bool {
+	return st.Mode == mode && int(st.Uid) == o.uid && int(st.Gid) == o.gid
+}
+
+func sameBytes(r io.Reader, want []byte) bool {
+	buf := make([]byte, min(len(want)+1, 64<<10))
+	for {
+		n, err := r.Read(buf)
+		if n > len(want) || !bytes.Equal(buf[:n], want[:n]) {
+			return false
+		}
+		want = want[n:]
+		if err != nil {
+			return errors.Is(err, io.EOF) && len(want) == 0
+		}
+	}
+}
+
+// openAt opens a name right below dir, which must not be a link.
+func openAt(dir *os.File, name string, flags int, mode uint32) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name)), nil
+}
+
+func openFolder(dir *os.File, name string) (*os.File, error) {
+	return openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// readLink reads a link right below dir. It fails with EINVAL for what is no link.
+func readLink(dir *os.File, name string) (string, error) {
+	buf := make([]byte, maxPath)
+	n, err := unix.Readlinkat(int(dir.Fd()), name, buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}

@@ -1,0 +1,105 @@
+package atomicwriter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+)
+
+// maxHostname is the length that Linux allows.
+const maxHostname = 63
+
+// Hosts writes the pod's hosts file, as documented in
+// https://kubernetes.io/docs/tasks/network/customize-hosts-file-for-pods/, and
+// returns its path. The pod's folder has to be there.
+func (f *Files) Hosts(p *v1.Pod, podIPs []string) (string, error) {
+	content, err := f.hosts(p, podIPs)
+	if err != nil {
+		return "", fmt.Errorf("make /etc/hosts: %w", err)
+	}
+	file := filepath.Join(f.podDir(p.UID), "etc-hosts")
+	if holds(file, content) {
+		return file, nil
+	}
+	// Containers that run keep the file they have: a new one takes its place.
+	if err := atomicfile.WriteVolatile(file, content, 0o644); err != nil {
+		return "", fmt.Errorf("make /etc/hosts: %w", err)
+	}
+	return file, nil
+}
+
+// holds reports whether the file has this content. Containers can write to it:
+// however large they made it, no more is read than could be the same.
+func holds(file string, content []byte) bool {
+	opened, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer opened.Close()
+	old, err := io.ReadAll(io.LimitReader(opened, int64(len(content))+1))
+	return err == nil && bytes.Equal(old, content)
+}
+
+func (f *Files) hosts(p *v1.Pod, podIPs []string) ([]byte, error) {
+	var b bytes.Buffer
+	if p.Spec.HostNetwork {
+		node, err := os.ReadFile(f.nodeHosts)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		b.WriteString("# Kubernetes-managed hosts file (host network).\n")
+		b.Write(node)
+		if len(node) > 0 && node[len(node)-1] != '\n' {
+			b.WriteByte('\n')
+		}
+	} else {
+		b.WriteString(`# Kubernetes-managed hosts file.
+127.0.0.1	localhost
+::1	localhost ip6-localhost ip6-loopback
+fe00::0	ip6-localnet
+fe00::0	ip6-mcastprefix
+fe00::1	ip6-allnodes
+fe00::2	ip6-allrouters
+`)
+		names := f.podNames(p)
+		for _, ip := range podIPs {
+			fmt.Fprintf(&b, "%s\t%s\n", ip, names)
+		}
+	}
+	if len(p.Spec.HostAliases) > 0 {
+		b.WriteString("\n# Entries added by HostAliases.\n")
+	}
+	for _, alias := range p.Spec.HostAliases {
+		fmt.Fprintf(&b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
+	}
+	return b.Bytes(), nil
+}
+
+// podNames are the pod's own names, the full one first if it has one
+// (PodSpec hostname, subdomain and hostnameOverride).
+func (f *Files) podNames(p *v1.Pod) string {
+	if o := p.Spec.HostnameOverride; o != nil && *o != "" {
+		return *o
+	}
+	host := p.Spec.Hostname
+	if host == "" {
+		host = p.Name
+	}
+	if len(host) > maxHostname {
+		host = strings.TrimRight(host[:maxHostname], "-.")
+	}
+	if p.Spec.Subdomain == "" || f.clusterDomain == "" {
+		return host
+	}
+	return fmt.Sprintf("%s.%s.%s.svc.%s\t%s", host, p.Spec.Subdomain, p.Namespace, f.clusterDomain, host)
+}

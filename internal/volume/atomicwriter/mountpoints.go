@@ -1,0 +1,67 @@
+package atomicwriter
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+)
+
+// checkMountPoints refuses those that can't be kept: what lies in a generation goes with it, and then the
+// kernel takes away what a container has mounted there.
+func (w *writer) checkMountPoints(want *node) error {
+	for _, path := range w.options.MountPoints {
+		if err := Check(path); err != nil {
+			return fmt.Errorf("a container mounts something in the volume: %w", err)
+		}
+		if first, _, _ := strings.Cut(path, "/"); want.sub[first] != nil {
+			return fmt.Errorf("a container mounts something in the volume at %s, and %s is the volume's own, which every update replaces: mount it elsewhere, or have no file there",
+				quoted(path), quoted(first))
+		}
+	}
+	return nil
+}
+
+// makeMountPoints makes those that aren't there.
+func (w *writer) makeMountPoints() error {
+	for _, path := range w.options.MountPoints {
+		if err := w.makeFolders(w.dir, strings.Split(path, "/")); err != nil {
+			return w.failure("make the mount point", path, err)
+		}
+	}
+	return nil
+}
+
+// makeFolders makes a folder in dir, and the next in that.
+func (w *writer) makeFolders(dir *os.File, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	made := unix.Mkdirat(int(dir.Fd()), names[0], unreadyFolder)
+	if made != nil && !errors.Is(made, fs.ErrExist) {
+		return made
+	}
+	f, err := safeopen.Enter(dir, names[0])
+	if errors.Is(err, unix.EXDEV) {
+		return nil // what a container mounts there has reached the node: it is another volume, and may not answer
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if !matches(&st, unix.S_IFDIR|w.folderMode(), w.folderOwner()) {
+		if err := chown(f, w.folderOwner(), w.folderMode()); err != nil {
+			return err
+		}
+	}
+	return w.makeFolders(f, names[1:])
+}

@@ -1,0 +1,158 @@
+package filetree
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+
+// pin opens an entry that is no folder, or a link itself, without touching what it is: the
+// descriptor (O_PATH) stands for the same file whatever becomes of the name. It fails with an error
+// that skips knows when there is no such entry any more, or something is mounted there.
+func pin(parent int, name string) (int, error) {
+	return openBelow(parent, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+}
+
+func openFolder(parent int, name string) (int, error) { return openBelow(parent, name, folderFlags) }
+
+// openBelow opens a name, not a path, in a folder, unless something is mounted there. No link is followed. It
+// is what package safeopen does for paths, with one call and a bare descriptor: a tree has millions of names. What it is
+// asked for is safe to open: folders (O_DIRECTORY), and anything with O_PATH.
+func openBelow(parent int, name string, flags int) (int, error) {
+	fd, err := retry(func() (int, error) {
+		return unix.Openat2(parent, name, &unix.OpenHow{
+			Flags:   uint64(flags),
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+		})
+	})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		// Linux before 5.6, or a seccomp filter that doesn't know the call.
+		return openChecked(parent, name, flags)
+	}
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return fd, nil
+}
+
+// openChecked is openBelow for kernels without openat2: the name has one element, so O_NOFOLLOW is enough
+// against links, and the device numbers against other file systems. It is looked at before it is opened
+// for real: what is mounted there might not answer.
+func openChecked(parent int, name string, flags int) (int, error) {
+	fd, err := retry(func() (int, error) { return unix.Openat(parent, name, flags|unix.O_PATH, 0) })
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	var here, above unix.Statx_t
+	err = errors.Join(identifyFD(fd, &here), identifyFD(parent, &above))
+	if err == nil && (here.Dev_major != above.Dev_major || here.Dev_minor != above.Dev_minor || here.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0) {
+		err = unix.EXDEV
+	}
+	if err == nil && flags&unix.O_PATH != 0 {
+		return fd, nil
+	}
+	found := fd
+	defer unix.Close(found)
+	if err == nil {
+		fd, err = retry(func() (int, error) { return unix.Open(descriptorPath(found), flags&^unix.O_NOFOLLOW, 0) })
+	}
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return fd, nil
+}
+
+// identifyFD finds out where something is, and asks no file system for that.
+func identifyFD(fd int, st *unix.Statx_t) error {
+	return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO, st)
+}
+
+// skips reports whether an error says that there is nothing to be looked at: the entry vanished or was
+// replaced, or something is mounted there.
+func skips(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV)
+}
+
+func statFD(fd int, st *unix.Statx_t) error {
+	return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, st)
+}
+
+// descriptorPath names what is open so that the kernel goes straight to it.
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// retry calls again what was interrupted, or, for a while, what lost a race with somebody who renamed.
+func retry(call func() (int, error)) (int, error) {
+	for races := 0; ; {
+		n, err := call()
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN) && races < 100:
+			races++
+		default:
+			return n, err
+		}
+	}
+}
+
+// bufferSize is how many bytes of a folder are read at once: about a hundred names.
+const bufferSize = 4096
+
+// cursor reads the names in an open folder.
+type cursor struct {
+	fd       int
+	buf      []byte
+	pos, end int
+	// next is where the name after the last one is, for lseek.
+	next int64
+}
+
+// read returns the next name and its type (DT_...); at the end, io.EOF.
+func (c *cursor) read() (name string, kind uint8, err error) {
+	for {
+		if c.pos == c.end {
+			n, err := retry(func() (int, error) { return unix.Getdents(c.fd, c.buf) })
+			if err != nil && !errors.Is(err, unix.ENOENT) {
+				return "", 0, &os.PathError{Op: "read", Path: descriptorPath(c.fd), Err: err}
+			}
+			if n <= 0 { // its end, or it was removed
+				return "", 0, io.EOF
+			}
+			c.pos, c.end = 0, n
+		}
+		name, kind = c.parse()
+		if name != "." && name != ".." && name != "" {
+			return name, kind, nil
+		}
+	}
+}
+
+// parse takes one struct linux_dirent64 (getdents(2)) off the buffer: u64 ino, s64 offset of the
+// next one, u16 length, u8 type, name.
+func (c *cursor) parse() (name string, kind uint8) {
+	const head = 19
+	rec := c.buf[c.pos:c.end]
+	if len(rec) < head {
+		c.pos = c.end
+		return "", 0
+	}
+	length := int(binary.NativeEndian.Uint16(rec[16:]))
+	if length < head || length > len(rec) {
+		c.pos = c.end
+		return "", 0
+	}
+	c.next = int64(binary.NativeEndian.Uint64(rec[8:]))
+	kind = rec[18]
+	text := rec[head:length]
+	if end := bytes.IndexByte(text, 0); end >= 0 {
+		text = text[:end]
+	}
+	c.pos += length
+	return string(text), kind
+}

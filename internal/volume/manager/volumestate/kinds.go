@@ -1,0 +1,33 @@
+package volumestate
+
+import "strings"
+
+// Kinds of operations on a volume. All but Teardown are followed by what tells operations on one place
+// apart: two volumes of a pod may have the same.
+const (
+	Mount    = "mount "
+	Refresh  = "refresh "
+	Part     = "part "
+	Teardown = "teardown"
+	// Remove is followed by the name of what is removed of a pod's folder.
+	Remove = "remove "
+)
+
+// Doing is what happens to a volume in an operation of a kind.
+func Doing(kind string) string {
+	switch what, _, _ := strings.Cut(kind, " "); what + " " {
+	case Mount:
+		return "mounted"
+	case Refresh:
+		return "updated"
+	case Part:
+		return "made ready for a container"
+	case Remove:
+		return "removed"
+	default:
+		return "unmounted"
+	}
+}
+
+// IsTeardown reports whether operations of a kind remove something.
+func IsTeardown(kind string) bool { return kind == Teardown || strings.HasPrefix(kind, Remove) }

@@ -1,0 +1,213 @@
+package mounttest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// File is the name of the only file in the root folder, and Content what is in it.
+const (
+	File    = "file"
+	Content = "answered\n"
+)
+
+// Server serves one mount. Its methods may be called from any goroutine.
+type Server struct {
+	// control is the connection's folder in fusectl.
+	control string
+
+	mu      sync.Mutex // one order at a time
+	hung    bool
+	process *exec.Cmd
+	orders  io.WriteCloser
+	done    io.Reader
+}
+
+// Mount mounts a read-only file system at the folder dir, which has to be there: a root
+// folder (0755) with one file (0644). Nothing of it is cached: every stat, opening and
+// reading is a request. The test has to run as root, best in a mount namespace of its own
+// (mounttest.Run), and its package's TestMain has to call Main.
+//
+// At the end of the test the connection is aborted, which frees whoever waits for an
+// answer, and everything that is mounted at dir by then is taken off. When
+// the test's process is killed, the server ends, and the kernel aborts the connection.
+func Mount(t testing.TB, dir string) *Server {
+	t.Helper()
+	connections := t.TempDir()
+	if err := unix.Mount("fusectl", connections, "fusectl", 0, ""); err != nil {
+		t.Fatalf("mount fusectl: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(connections, unix.MNT_DETACH) }) // after the server's end, which needs it
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatalf("open /dev/fuse: %v", err)
+	}
+	dev := os.NewFile(uintptr(fd), "/dev/fuse")
+	defer dev.Close() // the connection is to end with the server, which has its own
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)
+	if err := unix.Mount("fusetest", dir, "fuse.fusetest", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		t.Fatalf("mount a FUSE file system at %s: %v", dir, err)
+	}
+	s := &Server{}
+	t.Cleanup(func() { s.end(t, dir) })
+	number, err := connection(dir)
+	if err != nil {
+		t.Fatalf("find the connection of %s: %v", dir, err)
+	}
+	s.control = filepath.Join(connections, number)
+	if err := s.start(dev); err != nil {
+		t.Fatalf("start the FUSE server: %v", err)
+	}
+	// This also tells the kernel once and for all that files here can't be polled and needn't be
+	// flushed: from now on opening and closing them waits for neither.
+	if _, err := os.ReadFile(filepath.Join(dir, File)); err != nil {
+		t.Fatalf("the FUSE server doesn't answer: %v", err)
+	}
+	return s
+}
+
+// connection is what fusectl calls the mount's connection: the minor number of its device.
+func connection(dir string) (string, error) {
+	// The mount table has real paths. The folder itself isn't asked, it may hang.
+	real, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if err != nil {
+		return "", err
+	}
+	at, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(filepath.Join(real, filepath.Base(dir))))
+	if err != nil {
+		return "", err
+	}
+	if len(at) == 0 {
+		return "", errors.New("it isn't in the mount table")
+	}
+	return strconv.Itoa(at[len(at)-1].Minor), nil
+}
+
+// start starts the server's process.
+func (s *Server) start(dev *os.File) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, "-test.run=^$") // which runs nothing, should TestMain not know what to do
+	cmd.Env = append(os.Environ(), serverMark+"=1")
+	cmd.ExtraFiles = []*os.File{dev}
+	cmd.Stderr = os.Stderr
+	orders, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	done, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.process, s.orders, s.done = cmd, orders, done
+	if !s.order(toAnswer) {
+		return errors.New("it doesn't obey: does TestMain call mounttest.Main?")
+	}
+	return nil
+}
+
+// order has the server do something, and returns whether it does that now. One that has ended
+// doesn't.
+func (s *Server) order(what byte) bool {
+	if _, err := s.orders.Write([]byte{what}); err != nil {
+		return false
+	}
+	var did [1]byte
+	_, err := io.ReadFull(s.done, did[:])
+	return err == nil && did[0] == what
+}
+
+// Hang stops answering: whatever is asked for from now on waits until Resume or Abort. What
+// was asked for before is answered by the time it returns. Callers that wait can be killed,
+// but nothing else ends their waiting.
+func (s *Server) Hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.hung {
+		s.hung = s.order(toHang)
+	}
+}
+
+// Resume answers again, first those who wait.
+func (s *Server) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hung {
+		s.order(toAnswer)
+		s.hung = false
+	}
+}
+
+// Abort ends the connection: everybody who waits, and whoever asks later, gets ENOTCONN or
+// ECONNABORTED. The mount stays, dead.
+func (s *Server) Abort() error {
+	f, err := os.OpenFile(filepath.Join(s.control, "abort"), os.O_WRONLY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the last mount of it is gone, and the connection with it
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString("1")
+	return err
+}
+
+// Waiting is how many requests wait for an answer.
+func (s *Server) Waiting() int {
+	text, err := os.ReadFile(filepath.Join(s.control, "waiting"))
+	if err != nil {
+		return 0 // the connection is gone
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// AwaitWaiting returns once n requests wait for an answer: who is to hang hangs by then. It
+// fails the test when that takes longer than half a minute.
+func (s *Server) AwaitWaiting(t testing.TB, n int) {
+	t.Helper()
+	// The kernel tells nobody about it, so it has to be asked.
+	for end := time.Now().Add(30 * time.Second); s.Waiting() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d requests wait for the hung file system, not %d", s.Waiting(), n)
+		}
+	}
+}
+
+// end lets go of everything, in an order in which nothing waits for the server.
+func (s *Server) end(t testing.TB, dir string) {
+	if s.control != "" {
+		if err := s.Abort(); err != nil {
+			t.Errorf("abort the connection of %s: %v", dir, err)
+		}
+	}
+	// A test may have mounted more there. Without the abort, the last one would end the connection.
+	for unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
+		continue
+	}
+	if s.process != nil {
+		_ = s.process.Process.Kill() // sooner than by taking its orders away, and it has nothing to lose
+		_ = s.process.Wait()         // what became of it doesn't matter any more
+	}
+}

@@ -1,0 +1,117 @@
+package objectfiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod/downward"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
+)
+
+// Objects knows API objects by name. The errors of those that aren't there fit
+// k8s.io/apimachinery/pkg/api/errors.IsNotFound, and object.ErrRefused if a manifest defines them
+// nevertheless; those that manifests may still define fail with object.ErrReading. Errors are shown to people, so they have no part of a Secret's data. What is
+// returned isn't changed. Its methods are safe for concurrent use.
+type Objects interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+}
+
+// configMapFiles is the files of a configMap volume of a pod in this namespace.
+func configMapFiles(ctx context.Context, from Objects, namespace string, s *v1.ConfigMapVolumeSource) (map[string]atomicwriter.File, error) {
+	r := reference{kind: "ConfigMap", namespace: namespace, name: s.Name, items: s.Items, optional: s.Optional}
+	data, err := configMapData(ctx, from, r)
+	return r.files(data, err, s.DefaultMode)
+}
+
+// secretFiles is the files of a secret volume of a pod in this namespace.
+func secretFiles(ctx context.Context, from Objects, namespace string, s *v1.SecretVolumeSource) (map[string]atomicwriter.File, error) {
+	r := reference{kind: "Secret", namespace: namespace, name: s.SecretName, items: s.Items, optional: s.Optional}
+	data, err := secretData(ctx, from, r)
+	return r.files(data, err, s.DefaultMode)
+}
+
+// projectedFiles is the files of a projected volume: those of all its sources. Paths that
+// its items name may not be the same (validation refuses such a pod). A file that comes from an object
+// as a whole, and has the path of another, is that of the later source.
+func projectedFiles(ctx context.Context, from Objects, p *v1.Pod, s *v1.ProjectedVolumeSource, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
+	// What can't be had at all is reported before what may come.
+	for i := range s.Sources {
+		if err := unsupported(&s.Sources[i]); err != nil {
+			return nil, err
+		}
+	}
+	all := map[string]atomicwriter.File{}
+	for i := range s.Sources {
+		files, err := projection(ctx, from, p, &s.Sources[i], s.DefaultMode, allocatable)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, files)
+	}
+	return all, nil
+}
+
+func projection(ctx context.Context, from Objects, p *v1.Pod, s *v1.VolumeProjection, mode *int32, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
+	switch {
+	case s.ConfigMap != nil:
+		return configMapFiles(ctx, from, p.Namespace, &v1.ConfigMapVolumeSource{
+			LocalObjectReference: s.ConfigMap.LocalObjectReference, Items: s.ConfigMap.Items, Optional: s.ConfigMap.Optional, DefaultMode: mode,
+		})
+	case s.Secret != nil:
+		return secretFiles(ctx, from, p.Namespace, &v1.SecretVolumeSource{
+			SecretName: s.Secret.Name, Items: s.Secret.Items, Optional: s.Secret.Optional, DefaultMode: mode,
+		})
+	case s.DownwardAPI != nil:
+		return downwardFiles(p, s.DownwardAPI.Items, mode, allocatable)
+	}
+	return nil, errors.New("a source of the projected volume names nothing that this build knows")
+}
+
+// unsupported refuses sources that only an API server can fill.
+func unsupported(s *v1.VolumeProjection) error {
+	source, instead := "", ""
+	switch {
+	case s.ServiceAccountToken != nil:
+		source, instead = "serviceAccountToken", "an API server, which makes the token: leave it out, and set automountServiceAccountToken to false"
+	case s.ClusterTrustBundle != nil:
+		source, instead = "clusterTrustBundle", "an API server, which has the bundle: put the certificates into a ConfigMap"
+	case s.PodCertificate != nil:
+		source, instead = "podCertificate", "an API server and a signer, which issue the certificate: put it and its key into a Secret"
+	default:
+		return nil
+	}
+	return fmt.Errorf("source %s is %w: it needs %s", source, volume.ErrUnsupported, instead)
+}
+
+// downwardFiles is the files of a downwardAPI volume. allocatable is what limits are that
+// neither a container nor its pod sets.
+func downwardFiles(p *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
+	files := make(map[string]atomicwriter.File, len(items))
+	for i := range items {
+		item := &items[i]
+		text, err := value(p, item, allocatable)
+		if err == nil {
+			err = add(files, item.Path, atomicwriter.File{Data: []byte(text), Mode: permissions(item.Mode, mode)})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("file %q of the downward API: %w", item.Path, err)
+		}
+	}
+	return files, nil
+}
+
+func value(p *v1.Pod, item *v1.DownwardAPIVolumeFile, allocatable v1.ResourceList) (string, error) {
+	switch {
+	case item.FieldRef != nil:
+		return downward.Field(p, item.FieldRef.FieldPath)
+	case item.ResourceFieldRef != nil:
+		return downward.Resource(p, item.ResourceFieldRef, "", allocatable)
+	}
+	return "", errors.New("it has neither a fieldRef nor a resourceFieldRef")
+}

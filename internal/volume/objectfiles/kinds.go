@@ -1,0 +1,63 @@
+package objectfiles
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
+)
+
+// NewConfigMap makes the plugin for configMap volumes: folders on disk with a file per key,
+// which follow the ConfigMap. It is safe for concurrent use.
+func NewConfigMap(objects Objects) *Plugin {
+	return newPlugin(source{
+		Name:     "kubernetes.io/configmap",
+		Supports: func(s volume.Spec) bool { return s.Volume.ConfigMap != nil },
+		Files: func(ctx context.Context, r volume.Request) (map[string]atomicwriter.File, error) {
+			return configMapFiles(ctx, objects, r.Pod.Namespace, r.Spec.Volume.ConfigMap)
+		},
+	})
+}
+
+// NewSecret makes the plugin for secret volumes: folders in memory with a file per key, which
+// follow the Secret. It is safe for concurrent use.
+func NewSecret(objects Objects) *Plugin {
+	return newPlugin(source{
+		Name:     "kubernetes.io/secret",
+		Supports: func(s volume.Spec) bool { return s.Volume.Secret != nil },
+		Files: func(ctx context.Context, r volume.Request) (map[string]atomicwriter.File, error) {
+			return secretFiles(ctx, objects, r.Pod.Namespace, r.Spec.Volume.Secret)
+		},
+		Memory: func(volume.Spec) int { return 1 },
+	})
+}
+
+// NewDownwardAPI makes the plugin for downwardAPI volumes: folders in memory, which follow the
+// pod's labels, annotations and resources. allocatable is what the node has for pods; it is
+// asked at each mount and refresh. The plugin is safe for concurrent use if allocatable is.
+func NewDownwardAPI(allocatable func() v1.ResourceList) *Plugin {
+	return newPlugin(source{
+		Name:     "kubernetes.io/downward-api",
+		Supports: func(s volume.Spec) bool { return s.Volume.DownwardAPI != nil },
+		Files: func(_ context.Context, r volume.Request) (map[string]atomicwriter.File, error) {
+			s := r.Spec.Volume.DownwardAPI
+			return downwardFiles(r.Pod, s.Items, s.DefaultMode, allocatable())
+		},
+		Memory: func(volume.Spec) int { return 1 },
+	})
+}
+
+// NewProjected makes the plugin for projected volumes: folders in memory, which follow all of
+// their sources. allocatable is as for NewDownwardAPI.
+func NewProjected(objects Objects, allocatable func() v1.ResourceList) *Plugin {
+	return newPlugin(source{
+		Name:     "kubernetes.io/projected",
+		Supports: func(s volume.Spec) bool { return s.Volume.Projected != nil },
+		Files: func(ctx context.Context, r volume.Request) (map[string]atomicwriter.File, error) {
+			return projectedFiles(ctx, objects, r.Pod, r.Spec.Volume.Projected, allocatable())
+		},
+		Memory: func(s volume.Spec) int { return len(s.Volume.Projected.Sources) },
+	})
+}

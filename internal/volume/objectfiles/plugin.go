@@ -1,0 +1,187 @@
+// Package objectfiles makes the volumes whose files the agent writes and keeps up to date:
+// configMap, secret, downwardAPI and projected, by the API comments of their sources. Those
+// that may hold secrets are in memory and never touch a disk.
+//
+// Errors are *volume.AwaitsError where an object has to appear or to change. None of them has a
+// value of a Secret in it; names of keys are no secret.
+package objectfiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
+)
+
+// source is what one kind of volume is made from.
+type source struct {
+	// Name is the plugin's.
+	Name string
+	// Supports reports whether a volume is of this kind.
+	Supports func(volume.Spec) bool
+	// Files is what the volume should hold. It is safe for concurrent use.
+	Files func(context.Context, volume.Request) (map[string]atomicwriter.File, error)
+	// Memory is how many objects a volume is made from, each of which may have 1 MiB, when its
+	// files must not touch a disk; nil for volumes on disk.
+	Memory func(volume.Spec) int
+}
+
+// Plugin is the volume plugin for one kind of volume. It is a volume.Live.
+type Plugin struct{ source source }
+
+var _ volume.Live = (*Plugin)(nil)
+
+// newPlugin makes the plugin.
+func newPlugin(s source) *Plugin { return &Plugin{s} }
+
+// Name is the plugin's name.
+func (p *Plugin) Name() string { return p.source.Name }
+
+// Supports reports whether the volume is of the plugin's kind.
+func (p *Plugin) Supports(s volume.Spec) bool { return s.Persistent == nil && p.source.Supports(s) }
+
+// Mount makes the folder and writes the files. If that fails and containers use the volume already, it
+// stays as it is: an agent that comes back adopts pods whose objects have gone meanwhile, or don't fit
+// the volume any more. Refresh reports that.
+func (p *Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
+	err := p.mount(ctx, r)
+	kept := err != nil && r.InUse && ctx.Err() == nil && p.whole(ctx, r)
+	if err != nil && !kept {
+		return volume.Mounted{}, err
+	}
+	return volume.Mounted{Path: r.Dir, ReadOnly: true, Kept: kept}, nil
+}
+
+func (p *Plugin) mount(ctx context.Context, r volume.Request) error {
+	files, err := p.files(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := p.folder(r); err != nil {
+		return err
+	}
+	_, err = p.write(ctx, r, files)
+	return err
+}
+
+// Refresh writes the files if they aren't what they should be. If they can't be had, those that
+// are there stay. When something changed, it takes 10 ms more than the work does: for so long the old
+// files stay for whoever is about to open them. So volumes are better refreshed side by side.
+func (p *Plugin) Refresh(ctx context.Context, r volume.Request) (changed bool, err error) {
+	files, err := p.files(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	return p.write(ctx, r, files)
+}
+
+func (p *Plugin) files(ctx context.Context, r volume.Request) (map[string]atomicwriter.File, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	files, err := p.source.Files(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return files, atomicwriter.CheckAll(files)
+}
+
+// folder makes the volume's empty folder, or finds it.
+func (p *Plugin) folder(r volume.Request) error {
+	group, mode := owner(r)
+	if p.source.Memory != nil {
+		return mounts.MountTmpfs(r.Dir, mounts.TmpfsOptions{Mode: mode | unix.S_ISVTX, GID: group, Size: p.size(r.Spec)})
+	}
+	if err := os.MkdirAll(filepath.Dir(r.Dir), 0o750); err != nil {
+		return err
+	}
+	if err := os.Mkdir(r.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	dir, err := p.open(r)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return chown(dir, group, mode)
+}
+
+// chown gives the folder its owner and its mode, if it hasn't got them.
+func chown(dir *os.File, group *int, mode uint32) error {
+	uid, gid := os.Geteuid(), os.Getegid()
+	if group != nil {
+		gid = *group
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return fmt.Errorf("look at %s: %w", dir.Name(), err)
+	}
+	if int(st.Uid) == uid && int(st.Gid) == gid && st.Mode == unix.S_IFDIR|mode {
+		return nil
+	}
+	if err := dir.Chown(uid, gid); err != nil {
+		return fmt.Errorf("give the volume to its group: %w", err)
+	}
+	if err := unix.Fchmod(int(dir.Fd()), mode); err != nil {
+		return fmt.Errorf("set the mode of %s: %w", dir.Name(), err)
+	}
+	return nil
+}
+
+// owner is the fsGroup, and the mode of the volume's folder: open to all, as the kubelet's is.
+// Containers get it read-only, and others don't get into the pod's folder.
+func owner(r volume.Request) (group *int, mode uint32) {
+	if gid, ok := volume.FSGroup(r.Pod); ok {
+		return &gid, unix.S_ISGID | 0o777
+	}
+	return nil, 0o777
+}
+
+// perObject is how many bytes of memory are kept free for an object, at most: 1 MiB of data, for
+// an update twice, in some thousands of small files, each of which takes a page.
+const perObject = 32 << 20
+
+// size bounds what a volume takes of the node's memory. It costs nothing until it is used.
+func (p *Plugin) size(s volume.Spec) int64 { return int64(max(p.source.Memory(s), 1)) * perObject }
+
+// open opens the volume's folder. One that has to be in memory is opened only if it is: by
+// the descriptor, nothing can come to lie on disk.
+func (p *Plugin) open(r volume.Request) (*os.File, error) {
+	if p.source.Memory != nil {
+		return mounts.OpenTmpfs(r.Dir)
+	}
+	return os.OpenFile(r.Dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+func (p *Plugin) write(ctx context.Context, r volume.Request, files map[string]atomicwriter.File) (changed bool, err error) {
+	dir, err := p.open(r)
+	if err != nil {
+		return false, fmt.Errorf("the volume isn't there any more (its containers keep what they have; to get it anew, remove the pod and create it again): %w", err)
+	}
+	defer dir.Close()
+	group, _ := owner(r)
+	changed, err = atomicwriter.WriteTo(ctx, dir, files, atomicwriter.Options{Group: group, MountPoints: mountPoints(r.Pod, r.Spec.Volume.Name)})
+	if p.source.Memory != nil && errors.Is(err, unix.ENOSPC) {
+		return changed, fmt.Errorf("the files don't fit into the %d MiB of memory that the volume may take: have fewer keys: %w", p.size(r.Spec)>>20, err)
+	}
+	return changed, err
+}
+
+// whole reports whether the volume holds all files of some earlier time.
+func (p *Plugin) whole(ctx context.Context, r volume.Request) bool {
+	dir, err := p.open(r)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	whole, err := atomicwriter.Recover(ctx, dir)
+	return whole && err == nil
+}

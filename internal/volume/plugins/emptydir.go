@@ -1,0 +1,190 @@
+// Package plugins has the volume plugins that need nothing but the node: emptyDir (on disk, in
+// memory or in huge pages), hostPath, local PersistentVolumes, and image volumes (KEP-4639),
+// which the container runtime mounts into containers itself, read-only.
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+)
+
+// Config is what the plugin is built from.
+type Config struct {
+	// MemoryLimit reports how many bytes of memory a pod may use, which also bounds its
+	// volumes in memory.
+	MemoryLimit func(*v1.Pod) (bytes int64, ok bool)
+	// Quotas count what is in volumes on disk, where the file system can do that; nil for nobody.
+	Quotas Quotas
+	// HugePages is the kernel's folder about huge pages; empty counts as
+	// /sys/kernel/mm/hugepages.
+	HugePages string
+	Log       logr.Logger
+}
+
+// Quotas are those of file systems. *usage.Meter fits.
+type Quotas interface {
+	// Assign gives a folder a quota project, before anything is in it; see usage.Meter.
+	Assign(dir string) (bool, error)
+	// Forget says that the folder is going to be removed.
+	Forget(dir string)
+}
+
+// EmptyDir is the volume plugin for emptyDir: folders on the node's disk, in memory, or in huge
+// pages. They go with their pod.
+type EmptyDir struct{ conf Config }
+
+// NewEmptyDir makes the plugin.
+func NewEmptyDir(c Config) *EmptyDir {
+	if c.HugePages == "" {
+		c.HugePages = "/sys/kernel/mm/hugepages"
+	}
+	return &EmptyDir{conf: c}
+}
+
+// Name is the plugin's name.
+func (*EmptyDir) Name() string { return "kubernetes.io/empty-dir" }
+
+// Supports reports whether the volume is an emptyDir.
+func (*EmptyDir) Supports(s volume.Spec) bool { return s.Persistent == nil && s.Volume.EmptyDir != nil }
+
+// Mount makes the folder, empty and open to every user (0777), or to the pod's
+// fsGroup with new files belonging to that group. Once the volume is ready it isn't touched
+// again: what is in it, and its mode, are the pod's. What was in memory is lost
+// with the mount; the volume is then made anew, empty.
+func (p *EmptyDir) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
+	if err := ctx.Err(); err != nil {
+		return volume.Mounted{}, err
+	}
+	var err error
+	switch medium := r.Spec.Volume.EmptyDir.Medium; {
+	case medium == v1.StorageMediumDefault:
+		if err = p.onDisk(r); err == nil {
+			p.assign(r)
+		}
+	case medium == v1.StorageMediumMemory:
+		err = p.inMemory(r)
+	case medium == v1.StorageMediumHugePages, strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
+		err = p.inHugePages(r)
+	default:
+		err = fmt.Errorf("medium %q is %w: use Memory or HugePages, or leave it out for the node's disk", medium, volume.ErrUnsupported)
+	}
+	if err != nil {
+		return volume.Mounted{}, err
+	}
+	return volume.Mounted{Path: r.Dir}, nil
+}
+
+// onDisk makes the folder elsewhere, and puts it into its place when it is complete: so a
+// folder that is there is ready, even after a crash. A kubelet's is, too.
+func (p *EmptyDir) onDisk(r volume.Request) error {
+	there, err := isFolder(r.Dir)
+	if there || err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(r.Dir), 0o750); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(r.Meta), 0o750); err != nil {
+		return err
+	}
+	if err := os.Mkdir(r.Meta, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	unready, err := openFolder(r.Meta)
+	if err != nil {
+		return err
+	}
+	defer unready.Close()
+	if gid, ok := volume.FSGroup(r.Pod); ok {
+		if err := unready.Chown(-1, gid); err != nil {
+			return fmt.Errorf("give the volume to fsGroup %d: %w", gid, err)
+		}
+	}
+	if err := unix.Fchmod(int(unready.Fd()), mode(r.Pod)); err != nil {
+		return fmt.Errorf("set the mode of %s: %w", r.Meta, err)
+	}
+	return os.Rename(r.Meta, r.Dir)
+}
+
+// assign has what is in the volume counted by a quota project, which the folder has to get before
+// anything is in it. Only pods with users of their own can't change that.
+func (p *EmptyDir) assign(r volume.Request) {
+	if p.conf.Quotas == nil || r.InUse || ptr.Deref(r.Pod.Spec.HostUsers, true) {
+		return
+	}
+	if _, err := p.conf.Quotas.Assign(r.Dir); err != nil && !errors.Is(err, usage.ErrNotEmpty) {
+		p.conf.Log.V(2).Info("What is in a volume will be counted by looking at each file", "volume", r.Dir, "err", err)
+	}
+}
+
+// Unmount forgets the quota project; the rest is as of any folder.
+func (p *EmptyDir) Unmount(_ context.Context, at volume.Place) error {
+	if p.conf.Quotas != nil {
+		p.conf.Quotas.Forget(at.Dir)
+	}
+	return nil
+}
+
+// isFolder reports whether there is a folder at path. Something else that is there, such as a
+// link, was put there by nobody who may: it is an error.
+func isFolder(path string) (bool, error) {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil && !st.IsDir() {
+		err = fmt.Errorf("%s is no folder but %s, which isn't followed: remove it", path, st.Mode().Type())
+	}
+	return err == nil, err
+}
+
+// openFolder opens a folder, and follows no link to it.
+func openFolder(path string) (*os.File, error) {
+	return os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+// inMemory mounts a tmpfs.
+func (p *EmptyDir) inMemory(r volume.Request) error {
+	o := mounts.TmpfsOptions{Mode: mode(r.Pod) | unix.S_ISVTX, Size: p.size(r)}
+	if gid, ok := volume.FSGroup(r.Pod); ok {
+		o.GID = &gid
+	}
+	return mounts.MountTmpfs(r.Dir, o)
+}
+
+// mode lets every user write; with an fsGroup, new files belong to that group.
+func mode(p *v1.Pod) uint32 {
+	if _, ok := volume.FSGroup(p); ok {
+		return unix.S_ISGID | 0o777
+	}
+	return 0o777
+}
+
+// size is the smaller of the volume's size limit and the pod's memory limit, in
+// bytes (API: EmptyDirVolumeSource.sizeLimit); 0 if there is neither.
+func (p *EmptyDir) size(r volume.Request) int64 {
+	limit, _ := p.conf.MemoryLimit(r.Pod)
+	return smaller(limit, r.Spec.Volume.EmptyDir)
+}
+
+// smaller is the limit or the volume's own, where 0 is none.
+func smaller(limit int64, source *v1.EmptyDirVolumeSource) int64 {
+	if q := source.SizeLimit; q != nil && q.Sign() > 0 && (limit == 0 || q.Value() < limit) {
+		return q.Value()
+	}
+	return limit
+}

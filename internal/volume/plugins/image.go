@@ -1,0 +1,69 @@
+package plugins
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/volume"
+)
+
+// Images makes images present on the node for pods that may use them.
+type Images interface {
+	// Ensure returns when the image is there. Its errors are reported as they are: those of a
+	// pull that failed say when it may be tried again.
+	Ensure(context.Context, Request) (Image, error)
+}
+
+// Request asks for one image.
+type Request struct {
+	// Image is the reference as the volume has it.
+	Image string
+	// Policy is Always, Never or IfNotPresent.
+	Policy v1.PullPolicy
+	// Pod is who wants it.
+	Pod *v1.Pod
+}
+
+// Image is one that is present.
+type Image struct {
+	// Ref is the runtime's own reference, which stays the same image.
+	Ref string
+}
+
+// ImageVolume is the volume plugin for images.
+type ImageVolume struct{ images Images }
+
+// NewImageVolume makes the plugin.
+func NewImageVolume(images Images) *ImageVolume { return &ImageVolume{images: images} }
+
+// Name is the plugin's name. Its volumes have no folders.
+func (*ImageVolume) Name() string { return "kubernetes.io/image" }
+
+// Supports reports whether the volume is an image.
+func (*ImageVolume) Supports(s volume.Spec) bool { return s.Persistent == nil && s.Volume.Image != nil }
+
+// Mount makes the image present by the volume's pull policy. A pod that runs keeps the
+// image that it has: for such a one an image is pulled only if it is missing (API: "The volume
+// gets re-resolved if the pod gets deleted and recreated").
+func (p *ImageVolume) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
+	source := r.Spec.Volume.Image
+	if source.Reference == "" {
+		return volume.Mounted{}, fmt.Errorf("an image volume without a reference is %w: set image.reference", volume.ErrUnsupported)
+	}
+	policy := source.PullPolicy
+	if r.InUse && policy != v1.PullNever {
+		policy = v1.PullIfNotPresent
+	}
+	img, err := p.images.Ensure(ctx, Request{Image: source.Reference, Policy: policy, Pod: r.Pod})
+	if err != nil {
+		return volume.Mounted{}, err
+	}
+	return volume.Mounted{
+		ReadOnly:     true,
+		Unpropagated: true,
+		Image:        &runtimeapi.ImageSpec{Image: img.Ref, UserSpecifiedImage: source.Reference},
+	}, nil
+}

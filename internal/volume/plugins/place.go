@@ -1,0 +1,121 @@
+package plugins
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+)
+
+// place is where a volume is to be, opened so that no link is followed, now or later.
+type place struct {
+	path   string
+	parent *os.File
+	name   string
+	// dir is what is there now: the folder, or what is mounted on it.
+	dir     *os.File
+	mounted bool
+}
+
+// enter makes the volume's folder, where it is missing, and opens it.
+func enter(dir string) (*place, error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+		return nil, err
+	}
+	parent, err := os.OpenFile(filepath.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	p := &place{path: dir, parent: parent, name: filepath.Base(dir)}
+	if err := unix.Mkdirat(int(parent.Fd()), p.name, 0o750); err != nil && err != unix.EEXIST {
+		p.close()
+		return nil, fmt.Errorf("make %s: %w", dir, err)
+	}
+	if err := p.look(); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// look opens what is there now.
+func (p *place) look() error {
+	if p.dir != nil {
+		_ = p.dir.Close() // it was only looked at
+		p.dir = nil
+	}
+	dir, err := safeopen.OpenNoLinks(p.parent, p.name, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fmt.Errorf("%s has to be a folder and no link: %w", p.path, err)
+	}
+	p.dir = dir
+	above, err := safeopen.MountID(p.parent)
+	if err != nil {
+		return err
+	}
+	here, err := safeopen.MountID(p.dir)
+	p.mounted = here != above
+	return err
+}
+
+func (p *place) close() {
+	_ = p.parent.Close() // only looked at, as is the other
+	if p.dir != nil {
+		_ = p.dir.Close()
+	}
+}
+
+// holds reports whether the source is what is mounted there.
+func (p *place) holds(source *os.File) (bool, error) {
+	want, err := source.Stat()
+	if err != nil {
+		return false, err
+	}
+	got, err := p.dir.Stat()
+	if err != nil {
+		return false, err
+	}
+	return p.mounted && os.SameFile(want, got), nil
+}
+
+// bind mounts the source, in the place of what else is mounted there.
+func (p *place) bind(source *os.File) error {
+	for p.mounted {
+		_ = p.dir.Close() // it was only looked at, and keeps the mount busy
+		if err := mounts.Unmount(p.parent, p.name, 0); err != nil {
+			return fmt.Errorf("unmount what is mounted at %s and isn't the volume: %w", p.path, err)
+		}
+		if err := p.look(); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount(safeopen.Path(source), safeopen.Path(p.dir), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", source.Name(), p.path, err)
+	}
+	return p.look()
+}
+
+// restrict makes the mount what the flags say, and keeps the restrictions that it has.
+func (p *place) restrict(flags uintptr) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(p.dir.Fd()), &st); err != nil {
+		return fmt.Errorf("find out how %s is mounted: %w", p.path, err)
+	}
+	has := uintptr(0)
+	for _, r := range restrictions {
+		if st.Flags&r.stat != 0 {
+			has |= r.flag
+		}
+	}
+	if has&flags == flags {
+		return nil
+	}
+	if err := unix.Mount("", safeopen.Path(p.dir), "", unix.MS_REMOUNT|unix.MS_BIND|has|flags, ""); err != nil {
+		return fmt.Errorf("change the mount at %s to what its options say: %w", p.path, err)
+	}
+	return nil
+}

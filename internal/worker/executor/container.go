@@ -1,0 +1,254 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
+)
+
+func (r *Executor) ensureImage(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) (ref, message string, err error) {
+	img, err := r.cfg.Images.Ensure(ctx, pull.Request{Image: a.Image, Policy: c.ImagePullPolicy, Pod: p, Pulling: func() {
+		r.cfg.Recorder.Event(p, pod.Event{Type: v1.EventTypeNormal, Reason: pod.ReasonPulling, Container: a.Container, Message: fmt.Sprintf("Pulling image %q", a.Image)})
+	}})
+	if err != nil {
+		return "", "", err
+	}
+	return img.Ref, img.Message(a.Image), nil
+}
+
+func (r *Executor) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) (string, error) {
+	sb := o.Sandbox(a.SandboxID)
+	if sb == nil {
+		return "", fmt.Errorf("sandbox %s is gone", a.SandboxID)
+	}
+	sandboxConfig, err := r.sandboxConfig(p, sb)
+	if err != nil {
+		return "", err
+	}
+	p, c := r.allocated(p, a)
+	config, message, err := r.containerConfig(ctx, p, c, o, sb, a)
+	if err != nil {
+		return "", configFailure(err)
+	}
+	release, err := r.gate.Acquire(ctx, priorityCreate)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	ctx, done := finishing(ctx)
+	defer done()
+	id, err := r.cfg.Runtime.CreateContainer(ctx, a.SandboxID, config, sandboxConfig)
+	if err != nil {
+		r.cfg.Meter.ContainerStarted(true)
+		return "", err
+	}
+	r.cfg.Observer.ContainerCreated(p.UID, p.Name, p.Namespace, pod.Container{
+		ID: id, Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt, State: pod.ContainerCreated, CreatedAt: time.Now(),
+		Image: config.GetImage().GetUserSpecifiedImage(), ImageRef: a.ImageRef, Backoff: a.Backoff, Grace: p.Spec.TerminationGracePeriodSeconds,
+		Hash: config.Annotations[translate.AnnotationHash], TerminationMessagePath: message,
+	})
+	return id, nil
+}
+
+func (r *Executor) containerConfig(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.Observed, sb *pod.Sandbox, a pod.Action) (*runtimeapi.ContainerConfig, string, error) {
+	podIPs := sb.IPs
+	if p.Spec.HostNetwork {
+		podIPs = r.cfg.HostIPs
+	}
+	facts := env.Facts{PodIPs: podIPs, HostIPs: r.cfg.HostIPs, Allocatable: r.cfg.Allocatable()}
+	vars, events, err := env.Resolve(ctx, p, c, facts, env.Sources{Objects: r.cfg.Objects, Files: envFiles{r.cfg.Volumes, p}})
+	if err != nil {
+		return nil, "", err
+	}
+	for _, e := range events {
+		r.cfg.Recorder.Event(p, e)
+	}
+	recursive, err := r.recursiveReadOnly(ctx, p, c)
+	if err != nil {
+		return nil, "", err
+	}
+	mounts, message, err := r.cfg.Volumes.Mounts(ctx, manager.MountRequest{
+		Pod: p, Container: c.Name, PodIPs: podIPs, Attempt: a.Attempt, Env: vars, RecursiveReadOnly: recursive,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	target, err := targetOf(p, o, a.Container)
+	if err != nil {
+		return nil, "", err
+	}
+	users, err := usersOf(p, r.cfg.Users.Get)
+	if err != nil {
+		return nil, "", err
+	}
+	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Groups: r.cfg.Volumes.Groups(p), Users: users, Backoff: a.Backoff}
+	if err := r.addDevices(ctx, p, c, &in); err != nil {
+		return nil, "", err
+	}
+	if translate.NeedsImageUser(p, c) {
+		img, err := r.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: a.ImageRef})
+		if err != nil {
+			return nil, "", fmt.Errorf("can't find the user that image %s runs as: %w", c.Image, err)
+		}
+		in.ImageUser = translate.ImageUserOf(img)
+	}
+	config, err := translate.ContainerConfig(r.cfg.Settings(), in)
+	return config, message, err
+}
+
+// recursiveReadOnly reports whether the container's mounts can be read-only with all that is mounted in
+// them (KEP-3857). The runtime is asked only for a container that wants it.
+func (r *Executor) recursiveReadOnly(ctx context.Context, p *v1.Pod, c *v1.Container) (bool, error) {
+	wants := func(mode v1.RecursiveReadOnlyMode) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(vm v1.VolumeMount) bool { return vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == mode })
+	}
+	must := wants(v1.RecursiveReadOnlyEnabled)
+	if !must && !wants(v1.RecursiveReadOnlyIfPossible) {
+		return false, nil
+	}
+	name, err := r.runtimeHandler(ctx, p)
+	if err != nil {
+		if !must {
+			return false, nil
+		}
+		return false, err
+	}
+	features := r.cfg.Features()
+	return features != nil && features.Handlers[name].RecursiveReadOnlyMounts, nil
+}
+
+// addDevices adds the devices that are allocated to the container, and its block volumes.
+func (r *Executor) addDevices(ctx context.Context, p *v1.Pod, c *v1.Container, in *translate.ContainerInput) error {
+	devices, err := r.cfg.Devices.For(ctx, p, c)
+	if err != nil {
+		return err
+	}
+	in.AddDevices(devices)
+	volumes, err := r.cfg.Volumes.BlockVolumes(p, c)
+	if err != nil {
+		return err
+	}
+	blocks, err := translate.BlockDevices(c, volumes)
+	if err != nil {
+		return err
+	}
+	in.Devices = append(in.Devices, blocks...)
+	return nil
+}
+
+func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
+	release, err := r.gate.Acquire(ctx, priorityStart)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, done := finishing(ctx)
+	defer done()
+	// Before the start, so that no container runs without it if the agent is killed in between.
+	if err := r.cfg.Logs.Link(logsOf(p), dirs.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
+		// A missing link costs a log shipper's view, not the container.
+		r.cfg.Log.Error(err, "Can't link the container's log", "pod", pod.FullName(p), "container", a.Container)
+	}
+	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
+	r.cfg.Meter.ContainerStarted(err != nil)
+	if err != nil && translate.Redacted(c) {
+		err = translate.ErrRedacted
+	}
+	// It may have ended already, and the event may be lost. How one ended that didn't start is known to the runtime alone.
+	return errors.Join(err, r.refresh(ctx, a))
+}
+
+// refresh reads one container's state from the runtime into the observed state.
+func (r *Executor) refresh(ctx context.Context, a pod.Action) error {
+	st, err := r.cfg.Runtime.ContainerStatus(ctx, a.ID)
+	if err != nil {
+		return fmt.Errorf("status of container %s: %w", a.Container, err)
+	}
+	if id, c, ok := translate.ContainerStatus(st, ""); ok {
+		r.cfg.Observer.ContainerCreated(id.UID, id.Name, id.Namespace, c)
+	}
+	return nil
+}
+
+func (r *Executor) stopContainer(ctx context.Context, a pod.Action) error {
+	if err := r.cfg.Runtime.StopContainer(ctx, a.ID, a.Grace); err != nil {
+		return err
+	}
+	return r.refresh(ctx, a)
+}
+
+func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.Action) error {
+	remove := func() error { return r.cfg.Runtime.RemoveContainer(ctx, a.ID) }
+	if err := r.removeWith(ctx, []string{a.ID}, remove); err != nil {
+		return err
+	}
+	r.cfg.Observer.ContainerRemoved(a.ID)
+	r.cfg.Meter.RemovedContainer()
+	c := o.Instance(a.ID)
+	switch {
+	case c == nil:
+		return nil
+	case a.KeepLog:
+		return r.cfg.Logs.Retire(dirs.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, dirs.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
+	}
+	return r.removeLog(o, c)
+}
+
+// removeWith calls remove, and again once what the runtime has lost track of in the containers
+// is removed.
+func (r *Executor) removeWith(ctx context.Context, containers []string, remove func() error) error {
+	err := remove()
+	if err == nil || !r.cfg.Tasks.Left(err) {
+		return err
+	}
+	for _, id := range containers {
+		if failed := r.cfg.Tasks.Clear(ctx, id); failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	return remove()
+}
+
+// targetOf is the running instance whose processes an ephemeral container wants
+// to see; empty for a container that names none.
+func targetOf(p *v1.Pod, o *pod.Observed, name string) (string, error) {
+	for i := range p.Spec.EphemeralContainers {
+		e := &p.Spec.EphemeralContainers[i]
+		if e.Name != name || e.TargetContainerName == "" {
+			continue
+		}
+		inst := o.Newest(e.TargetContainerName)
+		if inst == nil || inst.State != pod.ContainerRunning {
+			return "", fmt.Errorf("its target container %s doesn't run", e.TargetContainerName)
+		}
+		return inst.ID, nil
+	}
+	return "", nil
+}
+
+// allocated is the pod with its allocated resources, and the container that the action is about in it, with
+// those that the action has for it.
+func (r *Executor) allocated(p *v1.Pod, a pod.Action) (*v1.Pod, *v1.Container) {
+	q := *allocated.Apply(p, r.cfg.Allocations.Get(p.UID))
+	if a.Resources != nil {
+		q.Spec.Containers, q.Spec.InitContainers = slices.Clone(q.Spec.Containers), slices.Clone(q.Spec.InitContainers)
+	}
+	c := pod.ContainerNamed(&q, a.Container)
+	if a.Resources != nil {
+		c.Resources = *a.Resources
+	}
+	return &q, c
+}

@@ -1,0 +1,444 @@
+// Package executor carries out the core's actions: it turns each into calls to the runtime, the
+// volumes, the cgroups and the log directories, and updates the observed state with what it
+// changed, so that the next decision never sees the state from before it.
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/kit/gate"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
+	"github.com/deckhand-node/deckhand/internal/worker/handler"
+)
+
+// Runtime is what actions need of the container runtime.
+type Runtime interface {
+	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
+	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
+	// ContainerStats may have nothing of a container that doesn't run.
+	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
+	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
+}
+
+// Observer takes in what an action changed, before the runtime reports it.
+type Observer interface {
+	SandboxCreated(uid types.UID, name, namespace string, sb pod.Sandbox)
+	SandboxStopped(id string)
+	SandboxRemoved(id string)
+	// ContainerCreated takes in a container as it is known now; a later state replaces an earlier one.
+	ContainerCreated(uid types.UID, name, namespace string, c pod.Container)
+	ContainerRemoved(id string)
+	// RequestRefresh says that what is known of the pod may be wrong, so that the runtime is asked. It doesn't wait.
+	RequestRefresh(uid types.UID)
+}
+
+// Volumes makes and removes what pods mount.
+type Volumes interface {
+	// Prepare makes the pod's directory and volumes. p has its allocated resources.
+	Prepare(ctx context.Context, p *v1.Pod) error
+	// Mounts returns the container's mounts and the host path of its termination message file.
+	Mounts(ctx context.Context, r manager.MountRequest) (mounts []*runtimeapi.Mount, message string, err error)
+	// BlockVolumes returns what the container has as devices, by the volumes' names.
+	BlockVolumes(p *v1.Pod, c *v1.Container) (map[string]pod.BlockVolume, error)
+	// Groups returns the groups that the pod's containers are to be in for its volumes' sake.
+	Groups(p *v1.Pod) []int64
+	// EmptyDir returns the host path of an emptyDir of the pod's.
+	EmptyDir(p *v1.Pod, name string) (string, error)
+	// Release removes the volumes of a pod that has run to its end and stays known.
+	Release(ctx context.Context, uid types.UID) error
+	Clean(ctx context.Context, uid types.UID) error
+	Orphans() ([]types.UID, error)
+}
+
+// Cgroups makes, resizes and removes the pods' cgroups.
+type Cgroups interface {
+	CgroupParent(p *v1.Pod) string
+	Ensure(ctx context.Context, p *v1.Pod, l allocated.Limits) error
+	Resize(ctx context.Context, p *v1.Pod, l allocated.Limits) error
+	Remove(ctx context.Context, uid types.UID) error
+}
+
+// Devices allocates devices to containers.
+type Devices interface {
+	// For returns what the container has, which stays the same for its next instances.
+	For(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error)
+}
+
+// Users allocates ranges of the host's user IDs to pods with a user namespace (KEP-127).
+type Users interface {
+	// Ensure gives the pod a range if it has none, Get returns what it has.
+	Ensure(types.UID) (userns.Range, error)
+	Get(types.UID) (userns.Range, error)
+	Release(types.UID) error
+}
+
+// Allocations allocates resources to pods.
+type Allocations interface {
+	Get(types.UID) *pod.Allocation
+	// Admit admits a new pod, or fails with a *pod.Failure; Granted is for one that was admitted.
+	Admit(p *v1.Pod) (*pod.Allocation, error)
+	Granted(p *v1.Pod) (*pod.Allocation, error)
+	// Resize refuses with a *pod.Failure.
+	Resize(p *v1.Pod) (*pod.Allocation, error)
+	// MarkActuated says that the pod's allocation is in force.
+	MarkActuated(types.UID)
+	// Release gives back what a pod has that has ended for good, Forget also forgets the pod.
+	Release(types.UID)
+	Forget(types.UID)
+}
+
+// Records stores what has to outlive the agent.
+type Records interface {
+	Load(uid types.UID, kind string, v any) (found bool, err error)
+	Save(uid types.UID, kind string, v any, durable bool) error
+	Remove(uid types.UID) error
+	UIDs() ([]types.UID, error)
+}
+
+// Tasks removes what the runtime has lost track of and what prevents the removal of a
+// container. A runtime that never loses track needs nothing of it.
+type Tasks interface {
+	// Left reports whether a removal failed for that.
+	Left(err error) bool
+	// Clear ends and removes what is left of a container that has ended.
+	Clear(ctx context.Context, container string) error
+}
+
+// Hooks runs lifecycle hooks.
+type Hooks interface {
+	// Hook runs for at most timeout; 0 means no limit.
+	Hook(ctx context.Context, t handler.Target, hook *v1.LifecycleHandler, timeout time.Duration) error
+}
+
+// DNS knows how pods resolve names.
+type DNS interface {
+	// For also returns the events to record when the pod gets a sandbox.
+	For(p *v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error)
+}
+
+// Recorder takes in events.
+type Recorder interface {
+	Event(p *v1.Pod, e pod.Event)
+}
+
+// Images makes images present.
+type Images interface {
+	Ensure(ctx context.Context, r pull.Request) (pull.Image, error)
+}
+
+// Logs makes and removes the directories and links of container logs.
+type Logs interface {
+	Create(p dirs.Pod, container string) error
+	Link(p dirs.Pod, i dirs.Instance) error
+	// Retire leaves the log of an instance that is gone, and removes those before it.
+	Retire(p dirs.Pod, i dirs.Instance) error
+	Remove(p dirs.Pod, i dirs.Instance) error
+	RemovePod(p dirs.Pod) error
+	Attempts(p dirs.Pod) (map[string]int, error)
+	Orphans() ([]dirs.Pod, error)
+	RemoveDeadLinks() error
+}
+
+// Meter counts what was started.
+type Meter interface {
+	SandboxStarted(failed bool)
+	ContainerStarted(failed bool)
+	// RemovedContainer counts containers that were removed by themselves, not with their sandbox.
+	RemovedContainer()
+	// OrphanCleaned says that what was left of a pod that nobody wants was cleaned up, or couldn't be.
+	OrphanCleaned(uid types.UID, failed bool)
+}
+
+// Config is what an Executor is built from. Every field is needed.
+type Config struct {
+	Runtime  Runtime
+	Observer Observer
+	Volumes  Volumes
+	Cgroups  Cgroups
+	DNS      DNS
+	Images   Images
+	Objects  Objects
+	Logs     Logs
+	Meter    Meter
+	Hooks    Hooks
+	Tasks    Tasks
+	Recorder Recorder
+	// Allocations allocates resources, Records stores what outlives the agent.
+	Allocations Allocations
+	Records     Records
+	// Settings are those of the moment. They have to be complete before the first action,
+	// and what was returned mustn't change.
+	Settings func() *translate.Settings
+	// Features returns what the runtime can do; nil while that isn't known.
+	Features func() *translate.Features
+	Users    Users
+	Devices  Devices
+	// HostIPs are the node's addresses, the primary one first.
+	HostIPs []string
+	// Allocatable is what the node has for pods at the moment.
+	Allocatable func() v1.ResourceList
+	// Parallel limits how many sandboxes and containers are created or started at
+	// once: more only makes each of them slower.
+	Parallel int
+	Log      logr.Logger
+}
+
+// Executor carries out actions. It may be used by any number of goroutines.
+type Executor struct {
+	cfg  Config
+	gate *gate.Gate
+
+	mu sync.Mutex
+	// sandboxes has one for each pod, from its making, or the first container that is made in it after a restart
+	// of the agent, until the pod is cleaned up.
+	sandboxes map[types.UID]knownSandbox
+}
+
+// New constructs an executor.
+func New(cfg Config) *Executor {
+	return &Executor{cfg: cfg, gate: gate.New(cfg.Parallel), sandboxes: map[types.UID]knownSandbox{}}
+}
+
+// Priorities at the semaphore: what is nearly done goes first, so that pods get ready
+// one after the other instead of all at the end.
+const (
+	prioritySandbox = iota
+	priorityCreate
+	priorityStart
+)
+
+// Do carries out one action and returns its result. p may be nil for a pod
+// that no source has, which is only ever removed.
+func (r *Executor) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
+	id, message, err := r.do(ctx, p, o, uid, a)
+	if err != nil {
+		switch a.Kind {
+		case pod.AdmitPod, pod.PreparePod, pod.EnsureImage, pod.ReleaseVolumes, pod.CleanPod, pod.SaveCheckpoint, pod.Allocate, pod.ResizePod, pod.PreStop, pod.PostStart:
+		default:
+			// It may have worked all the same, or have missed a removal that no event reported.
+			r.cfg.Observer.RequestRefresh(uid)
+		}
+		return pod.Result{Failure: oneLine(a, failure(a, err))}
+	}
+	return pod.Result{ID: id, Message: message}
+}
+
+func (r *Executor) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) (id, message string, err error) {
+	c, err := containerOf(p, a)
+	if err != nil {
+		return "", "", err
+	}
+	switch a.Kind {
+	case pod.AdmitPod:
+		_, err = r.cfg.Allocations.Admit(p)
+	case pod.PreparePod:
+		err = r.prepare(ctx, p, a)
+	case pod.CreateSandbox:
+		id, err = r.createSandbox(ctx, p, a)
+	case pod.StopSandbox:
+		err = r.stopSandbox(ctx, a)
+	case pod.RemoveSandbox:
+		err = r.removeSandbox(ctx, o, a)
+	case pod.EnsureImage:
+		id, message, err = r.ensureImage(ctx, p, c, a)
+	case pod.CreateContainer:
+		id, err = r.createContainer(ctx, p, o, a)
+	case pod.StartContainer:
+		err = r.startContainer(ctx, p, c, a)
+	case pod.PostStart, pod.PreStop:
+		err = r.hook(ctx, p, c, o, a)
+	case pod.StopContainer:
+		err = r.stopContainer(ctx, a)
+	case pod.RemoveContainer:
+		err = r.removeContainer(ctx, o, a)
+	case pod.Allocate:
+		_, err = r.cfg.Allocations.Resize(p)
+	case pod.ResizePod:
+		err = r.resizePod(ctx, p, a)
+	case pod.ResizeContainer:
+		err = r.resizeContainer(ctx, p, c, a)
+	case pod.SaveCheckpoint:
+		err = r.saveCheckpoint(uid, a.Checkpoint)
+	case pod.ReleaseVolumes:
+		err = r.cfg.Volumes.Release(ctx, uid)
+	case pod.CleanPod:
+		err = r.clean(ctx, p, uid)
+		if p == nil && ctx.Err() == nil {
+			r.cfg.Meter.OrphanCleaned(uid, err != nil)
+		}
+	default:
+		err = fmt.Errorf("no such action: %s", a.Kind)
+	}
+	return id, message, err
+}
+
+// containerOf is the container of the spec that an action is about; nil if it is about none, or about an instance of
+// one that the spec doesn't have.
+func containerOf(p *v1.Pod, a pod.Action) (*v1.Container, error) {
+	if p == nil {
+		return nil, nil
+	}
+	c := pod.ContainerNamed(p, a.Container)
+	switch a.Kind {
+	case pod.EnsureImage, pod.CreateContainer, pod.StartContainer, pod.PostStart, pod.PreStop, pod.ResizeContainer:
+		if c == nil {
+			return nil, fmt.Errorf("pod %s/%s has no container %s", p.Namespace, p.Name, a.Container)
+		}
+	}
+	return c, nil
+}
+
+// failure names an error as the API does. What already has a name keeps it.
+func failure(a pod.Action, err error) *pod.Failure {
+	var f *pod.Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	reason := pod.ReasonFailedSync
+	switch a.Kind {
+	case pod.PreparePod:
+		reason = pod.ReasonFailedMount
+	case pod.CreateSandbox:
+		reason = pod.ReasonFailedCreatePodSandBox
+	case pod.EnsureImage:
+		reason = pod.ReasonErrImagePull
+	case pod.CreateContainer:
+		reason = pod.ReasonCreateContainerError
+	case pod.StartContainer:
+		reason = pod.ReasonRunContainerError
+	case pod.StopContainer, pod.RemoveContainer:
+		reason = pod.ReasonKillContainerError
+	case pod.StopSandbox, pod.RemoveSandbox:
+		reason = pod.ReasonKillPodSandboxError
+	case pod.ReleaseVolumes, pod.CleanPod:
+		reason = pod.ReasonFailedUnmount
+	case pod.ResizePod, pod.ResizeContainer:
+		reason = pod.ReasonResizeError
+	}
+	return &pod.Failure{Reason: reason, Message: err.Error()}
+}
+
+// oneLine is the failure with its message in one line: joined errors have a line each. The output of a hook stays as it is.
+func oneLine(a pod.Action, f *pod.Failure) *pod.Failure {
+	if a.Kind == pod.PreStop || a.Kind == pod.PostStart || !strings.Contains(f.Message, "\n") {
+		return f
+	}
+	short := *f
+	short.Message = strings.ReplaceAll(strings.TrimRight(f.Message, "\n"), "\n", "; ")
+	return &short
+}
+
+// LoggedAttempts returns, by container, the least attempt of a new instance by the logs on disk.
+func (r *Executor) LoggedAttempts(p *v1.Pod) map[string]int {
+	attempts, err := r.cfg.Logs.Attempts(logsOf(p))
+	if err != nil {
+		// A restart count that starts again at 0 is better than a pod that doesn't start.
+		r.cfg.Log.Error(err, "Can't find restart counts from the logs on disk", "pod", pod.FullName(p))
+	}
+	return attempts
+}
+
+// Leftovers lists the pods that have a directory under the root directory: prepare
+// makes it first and clean removes it last. Cgroups and logs aren't
+// searched for more, since another agent's may be among them.
+func (r *Executor) Leftovers() ([]types.UID, error) {
+	uids, err := r.cfg.Volumes.Orphans()
+	saved, errSaved := r.cfg.Records.UIDs()
+	for _, uid := range saved {
+		if !slices.Contains(uids, uid) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids, errors.Join(err, errSaved)
+}
+
+func (r *Executor) prepare(ctx context.Context, p *v1.Pod, a pod.Action) error {
+	// First: volumes show the pod its allocation.
+	allowed, err := r.cfg.Allocations.Granted(p)
+	if err != nil {
+		return err
+	}
+	if err := r.cfg.Volumes.Prepare(ctx, allocated.Apply(p, allowed)); err != nil {
+		return err
+	}
+	if a.PodResources != nil {
+		allowed = a.PodResources
+	}
+	if err := r.cfg.Cgroups.Ensure(ctx, p, allocated.PodLimits(p, allowed)); err != nil {
+		return &pod.Failure{Reason: pod.ReasonFailedCreatePodContainer, Message: err.Error()}
+	}
+	for name := range pod.ContainerNames(p) {
+		if err := r.cfg.Logs.Create(logsOf(p), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clean removes what prepare made and the pod's records. The pod's directory goes
+// last, so that a clean-up that fails is found again after a restart.
+func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
+	if err := errors.Join(r.cfg.Cgroups.Remove(ctx, uid), r.removeLogs(p, uid), r.cfg.Records.Remove(uid)); err != nil {
+		return err
+	}
+	r.cfg.Allocations.Forget(uid)
+	r.forgetSandbox(uid)
+	if err := r.cfg.Users.Release(uid); err != nil {
+		return err
+	}
+	return r.cfg.Volumes.Clean(ctx, uid)
+}
+
+// removeLogs removes the pod's logs. Of a pod that no source has only the UID is known,
+// and an agent killed while it removed the pod may have left links.
+func (r *Executor) removeLogs(p *v1.Pod, uid types.UID) error {
+	if p != nil {
+		return r.cfg.Logs.RemovePod(logsOf(p))
+	}
+	all, err := r.cfg.Logs.Orphans()
+	for _, l := range all {
+		if l.UID == uid {
+			err = errors.Join(err, r.cfg.Logs.RemovePod(l))
+		}
+	}
+	return errors.Join(err, r.cfg.Logs.RemoveDeadLinks())
+}
+
+func logsOf(p *v1.Pod) dirs.Pod {
+	return dirs.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+// removeLog removes the log of an instance that was removed.
+func (r *Executor) removeLog(o *pod.Observed, c *pod.Container) error {
+	err := r.cfg.Logs.Remove(dirs.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+		dirs.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
+	if err != nil {
+		return fmt.Errorf("log of container %s: %w", c.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/worker/handler"
+)
+
+// hook runs a postStart or preStop hook. For a pod whose spec is gone, the
+// container's CreatedWith says what to run.
+func (r *Executor) hook(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.Observed, a pod.Action) error {
+	t := handler.Target{Pod: p, Container: c, ID: a.ID}
+	if p != nil && p.Spec.HostNetwork && len(r.cfg.HostIPs) > 0 {
+		t.PodIP = r.cfg.HostIPs[0]
+	}
+	var hook *v1.LifecycleHandler
+	if inst := o.Instance(a.ID); inst != nil {
+		if sb := o.Sandbox(inst.SandboxID); sb != nil && len(sb.IPs) > 0 {
+			t.PodIP = sb.IPs[0]
+		}
+		if inst.CreatedWith != nil {
+			hook, t.Ports = inst.CreatedWith.PreStop, inst.CreatedWith.Ports
+		}
+	}
+	if c != nil {
+		hook = nil
+		if l := c.Lifecycle; l != nil {
+			hook = l.PreStop
+			if a.Kind == pod.PostStart {
+				hook = l.PostStart
+			}
+		}
+	}
+	if hook == nil {
+		return fmt.Errorf("container %s has no such hook", a.Container)
+	}
+	return r.cfg.Hooks.Hook(ctx, t, hook, a.Grace)
+}
+
+// resizePod sets the limits of the pod's cgroup. When they are those of its
+// allocation, and no higher, the resize is over.
+func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, a pod.Action) error {
+	if err := r.cfg.Cgroups.Resize(ctx, p, allocated.PodLimits(p, a.PodResources)); err != nil {
+		return err
+	}
+	if current := r.cfg.Allocations.Get(p.UID); current != nil && allocated.Equal(current, a.PodResources) {
+		r.cfg.Allocations.MarkActuated(p.UID)
+	}
+	return nil
+}
+
+// resizeContainer gives a running container other resources. With a memory limit below
+// its usage the kernel would kill it: that is refused, and retried.
+func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
+	next := translate.ResizedResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources), c, *a.Resources)
+	if next.MemoryLimitInBytes > 0 {
+		stats, err := r.cfg.Runtime.ContainerStats(ctx, a.ID)
+		if err != nil {
+			return fmt.Errorf("can't find how much memory container %s uses: %w", a.Container, err)
+		}
+		if used := int64(stats.GetMemory().GetWorkingSetBytes().GetValue()); used >= next.MemoryLimitInBytes {
+			return fmt.Errorf("container %s uses %d bytes of memory, more than its new limit of %d: the limit stays until it uses less", a.Container, used, next.MemoryLimitInBytes)
+		}
+	}
+	if err := r.cfg.Runtime.UpdateContainerResources(ctx, a.ID, next); err != nil {
+		return fmt.Errorf("container %s can't be resized: %w", a.Container, err)
+	}
+	return nil
+}
+
+// checkpointRecord is the kind of record that holds a pod.Checkpoint.
+const checkpointRecord = "kept"
+
+// saveCheckpoint writes the checkpoint. A terminal phase, and what leads to it, has to
+// outlive a loss of power as well.
+func (r *Executor) saveCheckpoint(uid types.UID, k *pod.Checkpoint) error {
+	durable := k.Termination != nil || k.RestartAll != nil || k.Terminal != ""
+	if err := r.cfg.Records.Save(uid, checkpointRecord, k, durable); err != nil {
+		return err
+	}
+	if k.Terminal != "" {
+		r.cfg.Allocations.Release(uid)
+	}
+	return nil
+}
+
+// Checkpoint reads the checkpoint of the pod that an earlier agent saved; nil if there is none that
+// can be used.
+func (r *Executor) Checkpoint(p *v1.Pod) *pod.Checkpoint {
+	k := &pod.Checkpoint{}
+	found, err := r.cfg.Records.Load(p.UID, checkpointRecord, k)
+	if err != nil {
+		r.cfg.Log.Error(err, "The checkpoint of the pod can't be used: the pod goes on from the state of its containers", "pod", pod.FullName(p))
+	}
+	if !found {
+		return nil
+	}
+	return k
+}
+
+// Ended reports whether the pod has ended for good by the checkpoint of an earlier agent.
+func Ended(records Records, uid types.UID) (bool, error) {
+	var k pod.Checkpoint
+	found, err := records.Load(uid, checkpointRecord, &k)
+	return found && k.Terminal != "", err
+}

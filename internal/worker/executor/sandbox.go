@@ -1,0 +1,158 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
+)
+
+// knownSandbox is the newest sandbox of a pod, with the configuration that it was created with.
+type knownSandbox struct {
+	id     string
+	config *runtimeapi.PodSandboxConfig
+}
+
+// sandboxConfig returns the configuration of the pod's sandbox, which the runtime is given again with each container
+// in it. By the CRI it doesn't change as long as the sandbox exists, neither with an edit of the pod nor with the
+// node's resolv.conf. After a restart of the agent it is made again, once.
+func (r *Executor) sandboxConfig(p *v1.Pod, sb *pod.Sandbox) (*runtimeapi.PodSandboxConfig, error) {
+	r.mu.Lock()
+	known := r.sandboxes[p.UID]
+	r.mu.Unlock()
+	if known.id == sb.ID {
+		return known.config, nil
+	}
+	dns, _, err := r.cfg.DNS.For(p)
+	if err != nil {
+		// The containers' resolv.conf was made with the sandbox: that the node's can't be
+		// read now must not keep a container from starting.
+		r.cfg.Log.V(2).Info("Can't give the runtime the pod's DNS configuration again", "pod", pod.FullName(p), "err", err)
+	}
+	config, err := r.makeSandboxConfig(p, r.cfg.Users.Get, translate.SandboxInput{Attempt: sb.Attempt, DNS: dns})
+	if err != nil {
+		return nil, err
+	}
+	r.remember(p.UID, knownSandbox{sb.ID, config})
+	return config, nil
+}
+
+// remember keeps the configuration of a pod's sandbox until the pod is cleaned up or has another sandbox.
+func (r *Executor) remember(uid types.UID, sb knownSandbox) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sandboxes[uid] = sb
+}
+
+// forgetSandbox drops what is remembered of a pod's sandbox.
+func (r *Executor) forgetSandbox(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.sandboxes, uid)
+}
+
+// makeSandboxConfig adds to in what follows from the pod, with its user IDs from users.
+func (r *Executor) makeSandboxConfig(p *v1.Pod, users func(types.UID) (userns.Range, error), in translate.SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
+	var err error
+	if in.Users, err = usersOf(p, users); err != nil {
+		return nil, err
+	}
+	in.Pod, in.CgroupParent = p, r.cfg.Cgroups.CgroupParent(p)
+	return translate.SandboxConfig(r.cfg.Settings(), in)
+}
+
+// usersOf is what the pod gets of the host's user IDs; nil for the host's own users.
+func usersOf(p *v1.Pod, get func(types.UID) (userns.Range, error)) (*userns.Range, error) {
+	if p.Spec.HostUsers == nil || *p.Spec.HostUsers {
+		return nil, nil
+	}
+	users, err := get(p.UID)
+	if err != nil {
+		return nil, err
+	}
+	return &users, nil
+}
+
+func (r *Executor) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (string, error) {
+	dns, events, err := r.cfg.DNS.For(p)
+	if err != nil {
+		return "", err
+	}
+	handler, err := r.runtimeHandler(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	if err := r.cfg.Features().CheckUsers(handler, p); err != nil {
+		return "", err
+	}
+	config, err := r.makeSandboxConfig(p, r.cfg.Users.Ensure, translate.SandboxInput{Attempt: uint32(a.Attempt), DNS: dns})
+	if err != nil {
+		return "", err
+	}
+	release, err := r.gate.Acquire(ctx, prioritySandbox)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	ctx, done := finishing(ctx)
+	defer done()
+	id, err := r.cfg.Runtime.RunPodSandbox(ctx, config, handler)
+	r.cfg.Meter.SandboxStarted(err != nil)
+	if err != nil {
+		return "", err
+	}
+	r.remember(p.UID, knownSandbox{id, config})
+	// Now, so that it is recorded once however often the runtime failed.
+	for _, e := range events {
+		r.cfg.Recorder.Event(p, e)
+	}
+	// The answer to RunPodSandbox has no address in it, and containers need it.
+	st, err := r.cfg.Runtime.PodSandboxStatus(ctx, id)
+	if err != nil {
+		return "", fmt.Errorf("sandbox %s was created, but its status can't be read: %w", id, err)
+	}
+	if identity, sb, ok := translate.SandboxStatus(st); ok {
+		r.cfg.Observer.SandboxCreated(identity.UID, identity.Name, identity.Namespace, sb)
+	}
+	return id, nil
+}
+
+func (r *Executor) stopSandbox(ctx context.Context, a pod.Action) error {
+	if err := r.cfg.Runtime.StopPodSandbox(ctx, a.ID); err != nil {
+		return err
+	}
+	r.cfg.Observer.SandboxStopped(a.ID)
+	return nil
+}
+
+func (r *Executor) removeSandbox(ctx context.Context, o *pod.Observed, a pod.Action) error {
+	var ended []string
+	if o != nil {
+		for i := range o.Containers {
+			if c := &o.Containers[i]; c.SandboxID == a.ID && c.Ended() {
+				ended = append(ended, c.ID)
+			}
+		}
+	}
+	if err := r.removeWith(ctx, ended, func() error { return r.cfg.Runtime.RemovePodSandbox(ctx, a.ID) }); err != nil {
+		return err
+	}
+	r.cfg.Observer.SandboxRemoved(a.ID)
+	if o == nil {
+		return nil
+	}
+	for i := range o.Containers {
+		if c := &o.Containers[i]; c.SandboxID == a.ID {
+			if err := r.removeLog(o, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
+	"github.com/deckhand-node/deckhand/internal/runtime/userns"
+)
+
+// sandboxWorld is what the making of a sandbox meets. What it doesn't implement isn't to be asked.
+type sandboxWorld struct {
+	Runtime
+	Observer
+	Objects
+	dnsErr, runErr error
+	resolved       int
+	config         *runtimeapi.PodSandboxConfig
+	handler        string
+	events         []pod.Event
+	classes        map[string]string
+	overhead       v1.ResourceList
+	ranges         map[types.UID]userns.Range
+	orphans        []string
+}
+
+func (w *sandboxWorld) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
+	if handler, ok := w.classes[name]; ok {
+		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
+		if w.overhead != nil {
+			class.Overhead = &nodev1.Overhead{PodFixed: w.overhead}
+		}
+		return class, nil
+	}
+	return nil, apierrors.NewNotFound(nodev1.Resource("runtimeclasses"), name)
+}
+
+func (w *sandboxWorld) Ensure(uid types.UID) (userns.Range, error) {
+	if w.ranges == nil {
+		w.ranges = map[types.UID]userns.Range{}
+	}
+	w.ranges[uid] = userns.Range{HostID: userns.Block, Length: userns.Block}
+	return w.ranges[uid], nil
+}
+
+func (w *sandboxWorld) Get(uid types.UID) (userns.Range, error) {
+	if r, ok := w.ranges[uid]; ok {
+		return r, nil
+	}
+	return userns.Range{}, userns.ErrNone
+}
+
+func (w *sandboxWorld) Release(types.UID) error { return nil }
+
+func (w *sandboxWorld) For(*v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error) {
+	if w.dnsErr != nil {
+		return nil, nil, w.dnsErr
+	}
+	w.resolved++
+	return &runtimeapi.DNSConfig{Servers: []string{"10.0.0.1"}}, []pod.Event{{Reason: "DNSConfigForming"}}, nil
+}
+
+func (w *sandboxWorld) RunPodSandbox(_ context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	w.config, w.handler = config, handler
+	return "sandbox", w.runErr
+}
+
+func (w *sandboxWorld) PodSandboxStatus(context.Context, string) (*runtimeapi.PodSandboxStatus, error) {
+	return &runtimeapi.PodSandboxStatus{}, nil
+}
+
+func (w *sandboxWorld) Event(_ *v1.Pod, e pod.Event) { w.events = append(w.events, e) }
+func (w *sandboxWorld) SandboxStarted(bool)          {}
+func (w *sandboxWorld) ContainerStarted(bool)        {}
+func (w *sandboxWorld) RemovedContainer()            {}
+func (w *sandboxWorld) OrphanCleaned(uid types.UID, failed bool) {
+	w.orphans = append(w.orphans, fmt.Sprint(uid, " ", failed))
+}
+func (w *sandboxWorld) RequestRefresh(types.UID) {}
+func (w *sandboxWorld) runner() *Executor {
+	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"": {UserNamespaces: true}}}
+	return New(Config{Runtime: w, Observer: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: w, Users: w,
+		Settings: func() *translate.Settings { return &translate.Settings{} }, Features: func() *translate.Features { return able }, Parallel: 1, Log: logr.Discard()})
+}
+
+// cgroupsOf sets the control groups apart, whose methods have names of the users' too.
+type cgroupsOf struct{ w *sandboxWorld }
+
+func (c cgroupsOf) CgroupParent(*v1.Pod) string                             { return "" }
+func (c cgroupsOf) Ensure(context.Context, *v1.Pod, allocated.Limits) error { return nil }
+func (c cgroupsOf) Resize(context.Context, *v1.Pod, allocated.Limits) error { return nil }
+func (c cgroupsOf) Remove(context.Context, types.UID) error                 { return nil }
+
+func (w *sandboxWorld) create(ctx context.Context, change ...func(*v1.PodSpec)) pod.Result {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}}
+	for _, c := range change {
+		c(&p.Spec)
+	}
+	return w.runner().Do(ctx, p, nil, p.UID, pod.Action{Kind: pod.CreateSandbox})
+}
+
+func TestSandboxGetsItsRuntimeClass(t *testing.T) {
+	w := &sandboxWorld{}
+	class := func(s *v1.PodSpec) { s.RuntimeClassName = ptr.To("strong") }
+	r := w.create(t.Context(), class)
+	if f := r.Failure; f == nil || f.Reason != "FailedCreatePodSandBox" || f.Awaits.String() != "RuntimeClass strong" || w.config != nil {
+		t.Fatalf("without its RuntimeClass: %+v", f)
+	}
+	w.classes = map[string]string{"strong": "kata"}
+	if r := w.create(t.Context(), class); r.Failure != nil || w.handler != "kata" {
+		t.Errorf("%v, made with handler %q", r.Failure, w.handler)
+	}
+	// A class that is newer than what is known of the pod: no sandbox is made without its overhead.
+	w.config, w.overhead = nil, v1.ResourceList{v1.ResourceCPU: resource.MustParse("50m")}
+	if f := w.create(t.Context(), class).Failure; f == nil || f.Awaits != (pod.Object{}) || !strings.Contains(f.Message, "overhead") || w.config != nil {
+		t.Errorf("without the overhead of its RuntimeClass: %+v", f)
+	}
+	other := func(s *v1.PodSpec) {
+		class(s)
+		s.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+	}
+	if f := w.create(t.Context(), other).Failure; f == nil || f.Awaits.String() != "RuntimeClass strong" || !strings.Contains(f.Message, "spec.overhead") || w.config != nil {
+		t.Errorf("with other overhead than its RuntimeClass: %+v", f)
+	}
+	known := func(s *v1.PodSpec) { class(s); s.Overhead = w.overhead.DeepCopy() }
+	if r := w.create(t.Context(), known); r.Failure != nil || w.config.GetLinux().GetOverhead().GetCpuShares() == 0 {
+		t.Errorf("%v, made with %v", r.Failure, w.config.GetLinux().GetOverhead())
+	}
+}
+
+func TestSandboxGetsItsUsers(t *testing.T) {
+	w := &sandboxWorld{}
+	own := func(s *v1.PodSpec) { s.HostUsers = ptr.To(false) }
+	if r := w.create(t.Context(), own); r.Failure != nil {
+		t.Fatal(r.Failure)
+	}
+	if m := w.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions().GetUids(); len(m) != 1 || m[0].HostId != userns.Block {
+		t.Errorf("mapped %v", m)
+	}
+	// A container never makes users for a sandbox that has none.
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "other"}}
+	own(&p.Spec)
+	if _, err := w.runner().sandboxConfig(p, &pod.Sandbox{ID: "a"}); !errors.Is(err, userns.ErrNone) {
+		t.Errorf("a sandbox without users: %v", err)
+	}
+}
+
+// ledger answers AdmitPod. Whatever else is asked for fails.
+type ledger struct {
+	Allocations
+	answer error
+}
+
+func (l ledger) Admit(*v1.Pod) (*pod.Allocation, error) { return nil, l.answer }
+
+func TestAdmissionIsTheLedgersAlone(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}}
+	answer := &pod.Failure{Reason: "OutOfcpu", Rejected: true}
+	for _, l := range []ledger{{}, {answer: answer}} {
+		r := New(Config{Allocations: l, Parallel: 1, Log: logr.Discard()}).Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.AdmitPod})
+		if l.answer == nil && r.Failure != nil || l.answer != nil && r.Failure != answer {
+			t.Errorf("the ledger says %v: %v", l.answer, r.Failure)
+		}
+	}
+}
+
+func TestConfigFailureNamesWhatIsMissing(t *testing.T) {
+	missing := &env.Error{Container: "web", Where: "environment variable A", Object: pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "conf"}}
+	for name, tc := range map[string]struct {
+		err  error
+		want pod.Failure
+	}{
+		"an object":  {fmt.Errorf("wrapped: %w", missing), pod.Failure{Reason: "CreateContainerConfigError", Awaits: pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "conf"}}},
+		"no object":  {&env.Error{Container: "web"}, pod.Failure{Reason: "CreateContainerConfigError"}},
+		"has a name": {&pod.Failure{Reason: "Other", Permanent: true}, pod.Failure{Reason: "Other", Permanent: true}},
+		"anything":   {errors.New("bad"), pod.Failure{Reason: "CreateContainerConfigError"}},
+	} {
+		got := *configFailure(tc.err)
+		got.Message = ""
+		if got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
+// Events about the pod's DNS are recorded once it has its sandbox, and not for each try.
+func TestSandboxGetsDNS(t *testing.T) {
+	w := &sandboxWorld{runErr: errors.New("no network")}
+	if r := w.create(t.Context()); r.Failure == nil || len(w.events) > 0 {
+		t.Fatalf("%v, told %v", r, w.events)
+	}
+	w.runErr = nil
+	if r := w.create(t.Context()); r.Failure != nil {
+		t.Fatal(r.Failure)
+	}
+	if s := w.config.GetDnsConfig().GetServers(); len(s) != 1 || s[0] != "10.0.0.1" {
+		t.Errorf("the runtime was given the servers %v", s)
+	}
+	if len(w.events) != 1 || w.events[0].Reason != "DNSConfigForming" {
+		t.Errorf("told %v", w.events)
+	}
+}
+
+func TestNoSandboxWithoutDNS(t *testing.T) {
+	w := &sandboxWorld{dnsErr: errors.New("no resolv.conf")}
+	r := w.create(t.Context())
+	if r.Failure == nil || r.Failure.Reason != "FailedCreatePodSandBox" || r.Failure.Message != "no resolv.conf" || w.config != nil {
+		t.Errorf("got %v, made %v", r.Failure, w.config)
+	}
+	// A sandbox that is there has what it needs: its containers start.
+	config, err := w.runner().sandboxConfig(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, &pod.Sandbox{ID: "a"})
+	if err != nil || config.DnsConfig != nil {
+		t.Errorf("got %v, %v", config, err)
+	}
+}
+
+// By the CRI the configuration of a sandbox doesn't change as long as it is there, whatever happens to the pod and the node.
+func TestContainersAreGivenTheirSandboxsConfiguration(t *testing.T) {
+	w := &sandboxWorld{}
+	r := w.runner()
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}}
+	made := r.Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.CreateSandbox})
+	if made.Failure != nil {
+		t.Fatal(made.Failure)
+	}
+	sb := &pod.Sandbox{ID: made.ID}
+	p = p.DeepCopy()
+	p.Labels = map[string]string{"edited": "yes"}
+	if config, err := r.sandboxConfig(p, sb); err != nil || config != w.config || w.resolved != 1 {
+		t.Errorf("got %v, %v; names were looked up %d times", config, err, w.resolved)
+	}
+	// The next agent makes it once more, for all containers.
+	r = w.runner()
+	first, err := r.sandboxConfig(p, sb)
+	if err != nil || first.Metadata.Uid != "u" {
+		t.Fatal(first, err)
+	}
+	if again, err := r.sandboxConfig(p, sb); err != nil || again != first || w.resolved != 2 {
+		t.Errorf("got %v, %v; names were looked up %d times", again, err, w.resolved)
+	}
+	// Another sandbox has another one.
+	if next, err := r.sandboxConfig(p, &pod.Sandbox{ID: "next", Attempt: 1}); err != nil || next.Metadata.Attempt != 1 {
+		t.Errorf("got %v, %v", next, err)
+	}
+	r.cfg.Volumes, r.cfg.Logs, r.cfg.Records, r.cfg.Allocations = cleaning{}, noLogs{}, noRecords{}, grants{}
+	if done := r.Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.CleanPod}); done.Failure != nil || len(r.sandboxes) != 0 {
+		t.Errorf("%v, left %v", done.Failure, r.sandboxes)
+	}
+}

@@ -1,0 +1,97 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
+	"github.com/deckhand-node/deckhand/internal/runtime/envfile"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
+)
+
+// Objects knows what pods refer to by name. The error for what isn't there is one for
+// which apierrors.IsNotFound is true.
+type Objects interface {
+	env.Objects
+	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
+}
+
+// envFiles finds the environment files of a pod (KEP-3721), which its containers write.
+type envFiles struct {
+	volumes Volumes
+	pod     *v1.Pod
+}
+
+func (f envFiles) EnvFile(volume, path string) (map[string]string, error) {
+	dir, err := f.volumes.EmptyDir(f.pod, volume)
+	if err != nil {
+		return nil, err
+	}
+	return envfile.Read(dir, path)
+}
+
+// configFailure is the failure of a container whose configuration can't be made. It
+// names the object that the container waits for, if there is one.
+func configFailure(err error) *pod.Failure {
+	var known *pod.Failure
+	if errors.As(err, &known) {
+		return known
+	}
+	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: err.Error()}
+	var environment *env.Error
+	if errors.As(err, &environment) {
+		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ") // the event names the container
+		if object, missing := environment.WaitsFor(); missing {
+			f.Awaits = object
+		}
+	}
+	return f
+}
+
+// runtimeHandler is what the pod's RuntimeClass names; empty for the runtime's default.
+func (r *Executor) runtimeHandler(ctx context.Context, p *v1.Pod) (string, error) {
+	if p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
+		return "", nil
+	}
+	name := *p.Spec.RuntimeClassName
+	class, err := r.cfg.Objects.RuntimeClass(ctx, name)
+	if err == nil {
+		if err := checkClass(p, class); err != nil {
+			return "", err
+		}
+		return class.Handler, nil
+	}
+	f := &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: fmt.Sprintf("RuntimeClass %q: %v", name, err), Awaits: runtimeClass(name)}
+	if apierrors.IsNotFound(err) && !errors.Is(err, object.ErrRefused) {
+		f.Message = fmt.Sprintf("RuntimeClass %q isn't there: make it, or remove runtimeClassName", name)
+	}
+	return "", f
+}
+
+func runtimeClass(name string) pod.Object {
+	return pod.Object{Kind: string(object.RuntimeClass), Name: name}
+}
+
+// checkClass fails for a pod that doesn't match its RuntimeClass. That concerns the next
+// sandbox alone: what runs doesn't depend on its class any more.
+func checkClass(p *v1.Pod, class *nodev1.RuntimeClass) error {
+	completed := p.Spec.DeepCopy()
+	if conflict := spec.ApplyRuntimeClass(completed, class); conflict != "" {
+		return &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: fmt.Sprintf("RuntimeClass %q refuses the pod: %s", class.Name, conflict), Awaits: runtimeClass(class.Name)}
+	}
+	// The class may have been defined, or edited, since this version of the pod was made: another
+	// one is on its way.
+	if !allocated.SameList(completed.Overhead, p.Spec.Overhead) {
+		return fmt.Errorf("the pod isn't known yet with the overhead of RuntimeClass %q", class.Name)
+	}
+	return nil
+}

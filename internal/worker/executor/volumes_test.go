@@ -1,0 +1,249 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
+)
+
+var errVolumes = errors.New("the volumes refuse")
+
+// volumeWorld records what volumes are asked for, and refuses it.
+type volumeWorld struct {
+	sandboxWorld
+	Volumes
+	Allocations
+	prepared *v1.Pod
+	asked    *manager.MountRequest
+	released types.UID
+	able     *translate.Features
+	// refusal is what Prepare fails with; nil for errVolumes.
+	refusal error
+}
+
+// objectsOf has no services.
+type objectsOf struct{ Objects }
+
+func (objectsOf) Services(context.Context, string) ([]*v1.Service, error) { return nil, nil }
+
+func (w *volumeWorld) Prepare(_ context.Context, p *v1.Pod) error {
+	w.prepared = p
+	return cmp.Or(w.refusal, errVolumes)
+}
+
+func (w *volumeWorld) Mounts(_ context.Context, r manager.MountRequest) ([]*runtimeapi.Mount, string, error) {
+	w.asked = &r
+	return nil, "", errVolumes
+}
+
+func (w *volumeWorld) Release(_ context.Context, uid types.UID) error {
+	w.released = uid
+	return errVolumes
+}
+
+// grants grants every container half a CPU.
+type grants struct{ Allocations }
+
+func (grants) Granted(p *v1.Pod) (*pod.Allocation, error) {
+	a := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{}}
+	for name := range pod.ContainerNames(p) {
+		a.Containers[name] = v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}}
+	}
+	return a, nil
+}
+
+func (w *volumeWorld) runner() *Executor {
+	return New(Config{
+		Volumes: w, Objects: objectsOf{&w.sandboxWorld}, Observer: &w.sandboxWorld, Recorder: &w.sandboxWorld, Allocations: grants{}, Users: &w.sandboxWorld,
+		Settings: func() *translate.Settings { return &translate.Settings{} }, Features: func() *translate.Features { return w.able },
+		Allocatable: func() v1.ResourceList { return nil }, Parallel: 1, Log: logr.Discard(),
+	})
+}
+
+func volumePod() *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "main", Env: []v1.EnvVar{{Name: "A", Value: "1"}},
+			Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
+		}}},
+	}
+}
+
+func TestVolumesArePreparedForThePodAsItIsGranted(t *testing.T) {
+	w := &volumeWorld{}
+	p := volumePod()
+	r := w.runner().Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.PreparePod})
+	if f := r.Failure; f == nil || f.Reason != "FailedMount" {
+		t.Errorf("got %+v", f)
+	}
+	if w.prepared == nil || w.prepared.Spec.Containers[0].Resources.Limits.Cpu().String() != "500m" {
+		t.Errorf("prepared: %+v", w.prepared)
+	}
+	if p.Spec.Containers[0].Resources.Limits.Cpu().String() != "2" {
+		t.Error("the pod itself was changed")
+	}
+}
+
+// TestAReasonIsOneLine, however many errors there are.
+func TestAReasonIsOneLine(t *testing.T) {
+	both := errors.Join(errors.New("a is missing"), errors.New("b is missing"))
+	named := &pod.Failure{Reason: "FailedMount", Message: both.Error(), Awaits: pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "c"}}
+	for _, refusal := range []error{both, named} {
+		w := &volumeWorld{refusal: refusal}
+		f := w.runner().Do(t.Context(), volumePod(), nil, "u", pod.Action{Kind: pod.PreparePod}).Failure
+		if f == nil || f.Reason != "FailedMount" || f.Message != "a is missing; b is missing" || (refusal == error(named)) != (f.Awaits == named.Awaits) {
+			t.Errorf("told %+v", f)
+		}
+	}
+	if named.Message != both.Error() {
+		t.Error("what the volumes said was changed")
+	}
+}
+
+func TestVolumesAreReleased(t *testing.T) {
+	w := &volumeWorld{}
+	r := w.runner().Do(t.Context(), volumePod(), nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
+	if f := r.Failure; w.released != "u" || f == nil || f.Reason != "FailedUnmount" {
+		t.Errorf("released %q, %+v", w.released, f)
+	}
+}
+
+// cleaning has pods' volumes removed, or not.
+type cleaning struct {
+	Volumes
+	err error
+}
+
+func (w cleaning) Clean(context.Context, types.UID) error { return w.err }
+
+func (grants) Forget(types.UID) {}
+
+// noRecords and noLogs have nothing of pods.
+type (
+	noRecords struct{ Records }
+	noLogs    struct{ Logs }
+)
+
+func (noRecords) Remove(types.UID) error    { return nil }
+func (noLogs) Orphans() ([]dirs.Pod, error) { return nil, nil }
+func (noLogs) RemoveDeadLinks() error       { return nil }
+func (noLogs) RemovePod(dirs.Pod) error     { return nil }
+
+// TestOrphansThatAreCleanedUpAreCounted, as are those that can't be; pods that are known, and what is given up, aren't.
+func TestOrphansThatAreCleanedUpAreCounted(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		pod  *v1.Pod
+		err  error
+		want []string
+	}{
+		{t.Context(), nil, nil, []string{"u false"}},
+		{t.Context(), nil, errVolumes, []string{"u true"}},
+		{t.Context(), volumePod(), nil, nil},
+		{t.Context(), volumePod(), errVolumes, nil},
+		{over, nil, errVolumes, nil},
+	} {
+		w, s := cleaning{err: c.err}, &sandboxWorld{}
+		r := New(Config{Volumes: w, Logs: noLogs{}, Records: noRecords{}, Allocations: grants{}, Cgroups: cgroupsOf{s}, Users: s, Observer: s, Meter: s, Parallel: 1, Log: logr.Discard()})
+		got := r.Do(c.ctx, c.pod, nil, "u", pod.Action{Kind: pod.CleanPod})
+		if (got.Failure != nil) != (c.err != nil) || !slices.Equal(s.orphans, c.want) {
+			t.Errorf("%+v: counted %q, failure %+v", c, s.orphans, got.Failure)
+		}
+	}
+}
+
+func TestMountsAreAskedForWithTheEnvironment(t *testing.T) {
+	w := &volumeWorld{}
+	sb := &pod.Sandbox{IPs: []string{"10.0.0.7"}}
+	p := volumePod()
+	_, _, err := w.runner().containerConfig(t.Context(), p, &p.Spec.Containers[0], &pod.Observed{}, sb, pod.Action{Container: "main", Attempt: 4})
+	if !errors.Is(err, errVolumes) || w.asked == nil {
+		t.Fatal(err)
+	}
+	if a := w.asked; a.Container != "main" || a.Attempt != 4 || len(a.PodIPs) != 1 || len(a.Env) != 1 || a.Env[0].Key != "A" || string(a.Env[0].Value) != "1" || a.RecursiveReadOnly {
+		t.Errorf("asked: %+v", a)
+	}
+}
+
+// grouped has volumes that are for groups.
+type grouped struct{ volumeWorld }
+
+func (grouped) Mounts(context.Context, manager.MountRequest) ([]*runtimeapi.Mount, string, error) {
+	return nil, "", nil
+}
+
+func (grouped) Groups(*v1.Pod) []int64 { return []int64{77} }
+
+func (grouped) BlockVolumes(*v1.Pod, *v1.Container) (map[string]pod.BlockVolume, error) {
+	return nil, nil
+}
+
+type noDevices struct{}
+
+func (noDevices) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
+	return translate.Devices{}, nil
+}
+
+func TestContainersAreInTheGroupsOfVolumes(t *testing.T) {
+	w := &grouped{}
+	r := w.runner()
+	r.cfg.Volumes, r.cfg.Devices = w, noDevices{}
+	p := volumePod()
+	c, _, err := r.containerConfig(t.Context(), p, &p.Spec.Containers[0], &pod.Observed{}, &pod.Sandbox{}, pod.Action{Container: "main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.GetLinux().GetSecurityContext().GetSupplementalGroups(); !slices.Equal(got, []int64{77}) {
+		t.Errorf("groups %v", got)
+	}
+}
+
+func TestRecursiveReadOnlyIsTheRuntimeHandlers(t *testing.T) {
+	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"kata": {RecursiveReadOnlyMounts: true}}}
+	classes := map[string]string{"strong": "kata", "weak": "runc"}
+	for name, c := range map[string]struct {
+		mode     *v1.RecursiveReadOnlyMode
+		class    string
+		features *translate.Features
+		want     bool
+		fails    bool
+	}{
+		"able":                         {ptr.To(v1.RecursiveReadOnlyEnabled), "strong", able, true, false},
+		"able, if possible":            {ptr.To(v1.RecursiveReadOnlyIfPossible), "strong", able, true, false},
+		"not able":                     {ptr.To(v1.RecursiveReadOnlyEnabled), "weak", able, false, false},
+		"not known yet":                {ptr.To(v1.RecursiveReadOnlyEnabled), "strong", nil, false, false},
+		"not asked for":                {nil, "strong", able, false, false},
+		"disabled":                     {ptr.To(v1.RecursiveReadOnlyDisabled), "strong", able, false, false},
+		"class is gone":                {ptr.To(v1.RecursiveReadOnlyEnabled), "gone", able, false, true},
+		"class is gone, if possible":   {ptr.To(v1.RecursiveReadOnlyIfPossible), "gone", able, false, false},
+		"class is gone, not asked for": {nil, "gone", able, false, false},
+	} {
+		w := &volumeWorld{able: c.features}
+		w.classes = classes
+		p := volumePod()
+		p.Spec.RuntimeClassName = &c.class
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "other"}, {Name: "data", RecursiveReadOnly: c.mode}}
+		got, err := w.runner().recursiveReadOnly(t.Context(), p, &p.Spec.Containers[0])
+		if got != c.want || (err != nil) != c.fails {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+// Bounds on what a health check's connection may use, in bytes. The answer is a few.
+const (
+	grpcBuffer  = 4 << 10
+	grpcMessage = 10 << 10
+	grpcHeaders = 64 << 10
+)
+
+// probeGRPC asks the server's health service (KEP-2727): on the pod's address,
+// without TLS. Everything but SERVING is a failure, also a server without that service.
+func probeGRPC(ctx context.Context, t Target, action *v1.GRPCAction, timeout time.Duration) Outcome {
+	at, err := t.grpcEndpoint(action)
+	if err != nil {
+		return unknown(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	address := net.JoinHostPort(at.host, strconv.Itoa(at.port))
+	conn, err := dialTCP(ctx, at.host, at.port)
+	if err != nil {
+		if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+			return failure(noConnection(address, timeout))
+		}
+		return failure(fmt.Sprintf("error: failed to connect service at %q: %s", address, err))
+	}
+	client, err := grpcClient(address, conn)
+	if err != nil {
+		return unknown(errors.Join(err, conn.Close()))
+	}
+	var service string
+	if action.Service != nil {
+		service = *action.Service
+	}
+	answer, err := grpc_health_v1.NewHealthClient(client).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	connected := client.GetState() == connectivity.Ready
+	// The errors of closing say nothing about the server.
+	_ = client.Close()
+	_ = conn.Close()
+	switch {
+	case err == nil && answer.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING:
+		return Outcome{State: Success}
+	case err == nil:
+		return failure(fmt.Sprintf("service unhealthy (responded with %q)", answer.GetStatus()))
+	case status.Code(err) == codes.DeadlineExceeded && !connected:
+		return failure(noConnection(address, timeout))
+	case status.Code(err) == codes.DeadlineExceeded:
+		return failure(fmt.Sprintf("timeout: health rpc did not complete within %s", timeout))
+	case status.Code(err) == codes.Unimplemented:
+		return failure(fmt.Sprintf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", status.Convert(err).Message()))
+	}
+	return failure(fmt.Sprintf("error: health rpc failed: %s", err))
+}
+
+func noConnection(address string, timeout time.Duration) string {
+	return fmt.Sprintf("timeout: failed to connect service %q within %s", address, timeout)
+}
+
+// grpcClient speaks on conn and never on another connection.
+func grpcClient(address string, conn net.Conn) (*grpc.ClientConn, error) {
+	var used atomic.Bool
+	once := func(context.Context, string) (net.Conn, error) {
+		if used.Swap(true) {
+			return nil, errors.New("the connection was lost")
+		}
+		return conn, nil
+	}
+	return grpc.NewClient("passthrough:///"+address,
+		grpc.WithContextDialer(once),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUserAgent(probeAgent),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithNoProxy(), grpc.WithIdleTimeout(0),
+		grpc.WithReadBufferSize(grpcBuffer), grpc.WithWriteBufferSize(grpcBuffer),
+		grpc.WithMaxHeaderListSize(grpcHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(grpcMessage)))
+}

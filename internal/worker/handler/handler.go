@@ -1,0 +1,189 @@
+// Package handler carries out one try of a probe or one lifecycle hook: a command in the
+// container, an HTTP GET request, a TCP connection, a gRPC health check, or a sleep. When to
+// try, and what follows from an outcome, is decided elsewhere.
+//
+// Connections serve one try each. The HTTP client is written for that: it bounds all that a
+// server can send.
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+)
+
+// kubernetesVersion is the one whose behaviour this follows; servers get it in User-Agent.
+const kubernetesVersion = "1.36"
+
+// maxText bounds every message, in bytes: output and answers come from containers.
+const maxText = 10 << 10
+
+// defaultTimeout is that of a probe without one (v1.Probe.timeoutSeconds).
+const defaultTimeout = time.Second
+
+// ErrTimeout is what an Execer's error wraps if the command was aborted
+// at its timeout.
+var ErrTimeout = errors.New("the command's time is over")
+
+// ErrTooMuchOutput is what an Execer's error wraps if the command printed more than
+// the runtime returns, so that its exit code isn't known.
+var ErrTooMuchOutput = errors.New("the command printed more than 16 MiB")
+
+// Execer runs a command in container id and waits for it. A command that ends with
+// a code other than 0 is no error. timeout 0 means none; an error for a command that
+// took longer wraps ErrTimeout, for one that printed too much ErrTooMuchOutput. It
+// returns soon after ctx ends.
+type Execer interface {
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int, err error)
+}
+
+// Target is the running container that a probe or hook is about.
+type Target struct {
+	// Pod is named in the log only; nil if it isn't known.
+	Pod *v1.Pod
+	// Container gives named ports and variables for probes' commands; nil for a pod
+	// whose spec is gone: then Ports give the named ports.
+	Container *v1.Container
+	Ports     []v1.ContainerPort
+	// ID is the runtime's, without a prefix.
+	ID string
+	// PodIP is where to connect to unless a handler names another host: the pod's
+	// first address, which on the host's network is the host's.
+	PodIP string
+}
+
+// State is the kind of a try's outcome.
+type State string
+
+const (
+	Success State = "Success"
+	Failure State = "Failure"
+	// Warning counts as a success, with a ProbeWarning event that has Message.
+	Warning State = "Warning"
+	// Unknown says nothing about the container: the try couldn't be made, or was cancelled.
+	Unknown State = "Unknown"
+)
+
+// Outcome is that of one try of a probe.
+type Outcome struct {
+	State State
+	// Message is for events; empty for Success. It is valid UTF-8 of at most 10 KiB.
+	Message string
+}
+
+// Config is what Handlers need.
+type Config struct {
+	Exec Execer
+	Log  logr.Logger
+}
+
+// Handlers carries out probes and hooks. It may be used by any number of goroutines.
+type Handlers struct {
+	exec Execer
+	log  logr.Logger
+	http httpClient
+}
+
+// New returns Handlers.
+func New(c Config) *Handlers { return &Handlers{exec: c.Exec, log: c.Log} }
+
+// Probe tries probe once and returns within its timeoutSeconds (a command may take
+// execSlack longer), or as soon as ctx ends, with Unknown.
+func (h *Handlers) Probe(ctx context.Context, t Target, probe *v1.Probe) Outcome {
+	timeout := time.Duration(probe.TimeoutSeconds) * time.Second
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	var o Outcome
+	switch {
+	case probe.Exec != nil:
+		o = h.probeExec(ctx, t, probe.Exec, timeout)
+	case probe.HTTPGet != nil:
+		o = h.probeHTTP(ctx, t, probe.HTTPGet, timeout)
+	case probe.TCPSocket != nil:
+		o = probeTCP(ctx, t, probe.TCPSocket, timeout)
+	case probe.GRPC != nil:
+		o = probeGRPC(ctx, t, probe.GRPC, timeout)
+	default:
+		o = unknown(errors.New("the probe has no handler: give it exec, httpGet, tcpSocket or grpc"))
+	}
+	if o.State != Success && ctx.Err() != nil {
+		return Outcome{Unknown, "cancelled: " + ctx.Err().Error()}
+	}
+	return o
+}
+
+// Hook runs a lifecycle hook for at most timeout; 0 means no limit. The error's text
+// is for the events FailedPostStartHook and FailedPreStopHook.
+func (h *Handlers) Hook(ctx context.Context, t Target, hook *v1.LifecycleHandler, timeout time.Duration) error {
+	switch {
+	case hook.Exec != nil:
+		return h.hookExec(ctx, t, hook.Exec, timeout)
+	case hook.HTTPGet != nil:
+		return h.hookHTTP(ctx, t, hook.HTTPGet, timeout)
+	case hook.Sleep != nil:
+		return sleep(ctx, hook.Sleep.Seconds, timeout)
+	case hook.TCPSocket != nil:
+		// The API's comment: "hooks will fail at runtime when it is specified".
+		return errors.New("tcpSocket isn't supported as a lifecycle hook: use exec, httpGet or sleep")
+	default:
+		return errors.New("the hook has no handler: give it exec, httpGet or sleep")
+	}
+}
+
+// sleep waits for so many seconds (KEP-3960; 0 by KEP-4818).
+func sleep(ctx context.Context, seconds int64, timeout time.Duration) error {
+	if seconds <= 0 {
+		return nil
+	}
+	const most = int64(1<<63-1) / int64(time.Second)
+	d := time.Duration(min(seconds, most)) * time.Second
+	short := timeout > 0 && timeout < d
+	if short {
+		d = timeout
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		if short {
+			return fmt.Errorf("sleep of %d s didn't end within the %s that it had", seconds, timeout)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("sleep of %d s was cut short: %w", seconds, ctx.Err())
+	}
+}
+
+// limited ends ctx after timeout, if there is one.
+func limited(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+func failure(message string) Outcome { return Outcome{Failure, text(message)} }
+
+func unknown(err error) Outcome { return Outcome{Unknown, text(err.Error())} }
+
+// text bounds what goes into events and status, and makes it valid UTF-8.
+func text(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// podName is for the log.
+func (t *Target) podName() string {
+	if t.Pod == nil {
+		return ""
+	}
+	return t.Pod.Namespace + "/" + t.Pod.Name
+}

@@ -1,0 +1,227 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// execer is a runtime that runs no command.
+type execer func(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr string, code int, err error)
+
+func (f execer) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, []byte, int, error) {
+	stdout, stderr, code, err := f(ctx, id, cmd, timeout)
+	return []byte(stdout), []byte(stderr), code, err
+}
+
+func handlers(f execer) *Handlers {
+	return New(Config{Exec: f, Log: logr.Discard()})
+}
+
+// local is a container on this host's loopback whose port "web" is that of address.
+func local(t *testing.T, address string) Target {
+	t.Helper()
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Target{
+		Container: &v1.Container{Name: "c", Ports: []v1.ContainerPort{{Name: "other", ContainerPort: 1}, {Name: "web", ContainerPort: int32(port)}}},
+		ID:        "abc", PodIP: "127.0.0.1",
+	}
+}
+
+func execProbe(cmd ...string) *v1.Probe {
+	return &v1.Probe{TimeoutSeconds: 3, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: cmd}}}
+}
+
+// want compares an outcome, whose message has to contain part of a text.
+func want(t *testing.T, o Outcome, state State, message string) {
+	t.Helper()
+	if o.State != state || !strings.Contains(o.Message, message) || (message == "") != (o.Message == "") {
+		t.Errorf("got %s %q, want %s with %q", o.State, o.Message, state, message)
+	}
+}
+
+func TestExecProbe(t *testing.T) {
+	for name, c := range map[string]struct {
+		stdout, stderr string
+		code           int
+		err            error
+		state          State
+		message        string
+	}{
+		"success":       {stdout: "fine", state: Success},
+		"failure":       {stdout: "out\n", stderr: "err\n", code: 3, state: Failure, message: "out\nerr\n"},
+		"runtime error": {err: errors.New("no such container"), state: Unknown, message: `run "true $x" in the container: no such container`},
+		"too long": {err: fmt.Errorf("rpc: %w", ErrTimeout), state: Failure,
+			message: `command timed out: "true $x" timed out after 3s`},
+		"too much": {err: fmt.Errorf("rpc: %w", ErrTooMuchOutput), state: Failure, message: "the command printed more than 16 MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := handlers(func(_ context.Context, id string, cmd []string, timeout time.Duration) (string, string, int, error) {
+				if id != "abc" || len(cmd) != 2 || timeout != 3*time.Second {
+					t.Errorf("asked for %v in %s within %s", cmd, id, timeout)
+				}
+				return c.stdout, c.stderr, c.code, c.err
+			})
+			want(t, h.Probe(t.Context(), Target{ID: "abc"}, execProbe("true", "$x")), c.state, c.message)
+		})
+	}
+}
+
+func TestExecOutputIsBounded(t *testing.T) {
+	for _, c := range []struct{ stdout, stderr string }{
+		{strings.Repeat("é", 20<<10), "x"},
+		{"x", strings.Repeat("é", 20<<10)},
+		{"x\xff\xfe", strings.Repeat("y", 20<<10)},
+	} {
+		h := handlers(func(context.Context, string, []string, time.Duration) (string, string, int, error) {
+			return c.stdout, c.stderr, 1, nil
+		})
+		o := h.Probe(t.Context(), Target{}, execProbe("x"))
+		if n := len(o.Message); n > 10<<10 || n < 10<<10-4 || !utf8.ValidString(o.Message) {
+			t.Errorf("message of %d bytes, valid: %v", n, utf8.ValidString(o.Message))
+		}
+	}
+}
+
+func TestVariablesInProbesCommand(t *testing.T) {
+	var got []string
+	h := handlers(func(_ context.Context, _ string, cmd []string, _ time.Duration) (string, string, int, error) {
+		got = cmd
+		return "", "", 0, nil
+	})
+	target := Target{Container: &v1.Container{Env: []v1.EnvVar{
+		{Name: "A", Value: "first"}, {Name: "A", Value: "last"}, {Name: "SECRET", ValueFrom: &v1.EnvVarSource{}},
+	}}}
+	cmd := []string{"x", "$(A)", "$$(A)", "$(SECRET)", "$(NONE)"}
+	h.Probe(t.Context(), target, execProbe(cmd...))
+	if want := "[x last $(A) $(SECRET) $(NONE)]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if err := h.Hook(t.Context(), target, &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: cmd}}, 0); err != nil || fmt.Sprint(got) != fmt.Sprint(cmd) {
+		t.Errorf("hook: got %v, %v", got, err)
+	}
+	target.Container.Env[1].Value = strings.Repeat("x", 100<<10)
+	o := h.Probe(t.Context(), target, execProbe("x", "$(A)$(A)"))
+	want(t, o, Unknown, "argument 1 of the probe's command is longer")
+}
+
+// A runtime that doesn't answer holds up neither a probe nor a hook.
+func TestRuntimeHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := handlers(func(ctx context.Context, _ string, _ []string, _ time.Duration) (string, string, int, error) {
+			<-ctx.Done()
+			return "", "", 0, ctx.Err()
+		})
+		began := time.Now()
+		want(t, h.Probe(t.Context(), Target{}, execProbe("x")), Failure, "timed out after 3s")
+		if took := time.Since(began); took < 3*time.Second || took > 5*time.Second {
+			t.Errorf("took %s", took)
+		}
+		began = time.Now()
+		hook := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"x"}}}
+		if err := h.Hook(t.Context(), Target{}, hook, 7*time.Second); err == nil || !strings.Contains(err.Error(), "timed out after 7s") {
+			t.Error(err)
+		}
+		if took := time.Since(began); took < 7*time.Second || took > 9*time.Second {
+			t.Errorf("took %s", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		want(t, h.Probe(ctx, Target{}, execProbe("x")), Unknown, "cancelled: context canceled")
+	})
+}
+
+func TestNoHandler(t *testing.T) {
+	h := handlers(nil)
+	want(t, h.Probe(t.Context(), Target{}, &v1.Probe{}), Unknown, "no handler")
+	for _, c := range []struct {
+		hook *v1.LifecycleHandler
+		part string
+	}{
+		{&v1.LifecycleHandler{}, "no handler"},
+		{&v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(1)}}, "tcpSocket isn't supported"},
+	} {
+		if err := h.Hook(t.Context(), Target{}, c.hook, 0); err == nil || !strings.Contains(err.Error(), c.part) {
+			t.Errorf("got %v, want %q", err, c.part)
+		}
+	}
+}
+
+func TestExecHook(t *testing.T) {
+	for name, c := range map[string]struct {
+		code int
+		err  error
+		want string
+	}{
+		"done":          {},
+		"exits":         {code: 2, want: `command "x" exited with 2: outerr`},
+		"too long":      {err: ErrTimeout, want: `command timed out: "x" timed out after 1m0s`},
+		"runtime error": {err: errors.New("gone"), want: `run "x" in the container: gone`},
+		"too much":      {err: fmt.Errorf("rpc: %w", ErrTooMuchOutput), want: `run "x" in the container: the command printed more than 16 MiB`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := handlers(func(_ context.Context, _ string, _ []string, timeout time.Duration) (string, string, int, error) {
+				if timeout != time.Minute {
+					t.Errorf("timeout %s", timeout)
+				}
+				return "out", "err", c.code, c.err
+			})
+			err := h.Hook(t.Context(), Target{ID: "abc"}, &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"x"}}}, time.Minute)
+			if got := fmt.Sprint(err); c.want == "" && err != nil || c.want != "" && got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestSleep(t *testing.T) {
+	for name, c := range map[string]struct {
+		seconds              int64
+		timeout, cancel, end time.Duration
+		want                 string
+	}{
+		"none":         {seconds: 0, timeout: time.Second},
+		"negative":     {seconds: -1},
+		"some":         {seconds: 5, end: 5 * time.Second},
+		"just in time": {seconds: 5, timeout: 5 * time.Second, end: 5 * time.Second},
+		"too long":     {seconds: 5, timeout: 2 * time.Second, end: 2 * time.Second, want: "didn't end within the 2s"},
+		"cancelled":    {seconds: 5, cancel: time.Second, end: time.Second, want: "cut short: context canceled"},
+		"for ever":     {seconds: 1 << 62, timeout: time.Hour, end: time.Hour, want: "within the 1h0m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.cancel > 0 {
+					time.AfterFunc(c.cancel, cancel)
+				}
+				began := time.Now()
+				err := handlers(nil).Hook(ctx, Target{}, &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: c.seconds}}, c.timeout)
+				if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+				if took := time.Since(began); took != c.end {
+					t.Errorf("took %s, want %s", took, c.end)
+				}
+			})
+		})
+	}
+}

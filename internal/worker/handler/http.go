@@ -1,0 +1,130 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The User-Agents of probes and hooks.
+const (
+	probeAgent = "kube-probe/" + kubernetesVersion
+	hookAgent  = "kube-lifecycle/" + kubernetesVersion
+)
+
+// probeHTTP succeeds for a status from 200 to 399; one of 300 or more that is left
+// over when the redirects to the same host are followed comes with a warning.
+func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAction, timeout time.Duration) Outcome {
+	request, err := newRequest(t, action, probeAgent)
+	if err != nil {
+		return unknown(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer, err := h.http.get(ctx, request)
+	switch {
+	case err != nil:
+		return failure(err.Error())
+	case answer.Status < 200 || answer.Status >= 400:
+		return failure("HTTP probe failed with statuscode: " + strconv.Itoa(answer.Status))
+	case answer.Status >= 300:
+		return Outcome{Warning, text("Probe terminated redirects, Response body: " + string(answer.Body))}
+	}
+	return Outcome{State: Success}
+}
+
+// hookHTTP fails if there is no answer. Any status will do, as it always has: the
+// API says nothing about it, and pods rely on that (kubernetes/kubernetes#56963).
+//
+// A server that doesn't speak TLS is asked again without: hooks ignored the scheme
+// before Kubernetes 1.26, and what worked by mistake goes on working. The headers
+// that the pod gives were meant for TLS only, and aren't sent then: any may be secret.
+func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAction, timeout time.Duration) error {
+	request, err := newRequest(t, action, hookAgent)
+	if err != nil {
+		return err
+	}
+	within, cancel := limited(ctx, timeout)
+	defer cancel()
+	answer, err := h.http.get(within, request)
+	if errors.Is(err, errPlainHTTP) {
+		h.log.V(2).Info("HTTPS hook's server speaks HTTP only: asking it again over HTTP. Set the hook's scheme to HTTP",
+			"pod", t.podName(), "url", request.URL.Redacted())
+		answer, err = h.http.get(within, request.Plain())
+	}
+	switch {
+	case err != nil:
+		return errors.New(text(err.Error()))
+	case answer.TooMany:
+		return fmt.Errorf("%s redirected more often than is followed", request.URL.Redacted())
+	case answer.Status >= 400:
+		h.log.V(2).Info("HTTP hook was answered with an error status, which counts as done",
+			"pod", t.podName(), "url", request.URL.Redacted(), "status", answer.Status)
+	}
+	return nil
+}
+
+// newRequest turns an action into a request to a host and port.
+func newRequest(t Target, action *v1.HTTPGetAction, agent string) (getRequest, error) {
+	at, err := t.endpoint(action.Host, action.Port)
+	if err != nil {
+		return getRequest{}, err
+	}
+	scheme := strings.ToLower(string(action.Scheme))
+	switch scheme {
+	case "":
+		scheme = "http"
+	case "http", "https":
+	default:
+		return getRequest{}, fmt.Errorf("scheme %q isn't known: use HTTP or HTTPS", action.Scheme)
+	}
+	u := target(action.Path)
+	u.Scheme, u.Host = scheme, net.JoinHostPort(at.host, strconv.Itoa(at.port))
+	header, host := headers(action.HTTPHeaders, agent)
+	return getRequest{URL: u, Host: host, Header: header}, nil
+}
+
+// target is the path and the query of a URL. Whatever else a path could be read as
+// (a host, a user, a scheme) it is not.
+func target(path string) *url.URL {
+	parsed, err := url.Parse(path)
+	if err != nil || parsed.Opaque != "" {
+		parsed = &url.URL{Path: path}
+	}
+	u := &url.URL{Path: parsed.Path, RawPath: parsed.RawPath, RawQuery: parsed.RawQuery, ForceQuery: parsed.ForceQuery}
+	if !strings.HasPrefix(u.Path, "/") {
+		u.Path = "/" + u.Path
+		if u.RawPath != "" {
+			u.RawPath = "/" + u.RawPath
+		}
+	}
+	return u
+}
+
+// headers are the given ones and the two that a probe has by default; an empty value
+// of those two removes them. The header Host is the request's own.
+func headers(given []v1.HTTPHeader, agent string) (h http.Header, host string) {
+	h = make(http.Header, len(given)+2)
+	for _, g := range given {
+		h.Add(g.Name, g.Value)
+	}
+	host = h.Get("Host")
+	h.Del("Host")
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = []string{agent}
+	}
+	if _, ok := h["Accept"]; !ok {
+		h["Accept"] = []string{"*/*"}
+	} else if h.Get("Accept") == "" {
+		h.Del("Accept")
+	}
+	return h, host
+}

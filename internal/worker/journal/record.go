@@ -1,0 +1,204 @@
+package journal
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Record is one pod's part of the journal. Decision and Failed are for one
+// goroutine, that of the pod's worker.
+type Record struct {
+	journal *Journal
+	uid     types.UID
+	name    string
+	// last is what the newest decision was made from. The worker alone touches it.
+	last seen
+
+	// saving is held while the record is written.
+	saving sync.Mutex
+
+	mu sync.Mutex
+	// recorder is nil before the first decision, and again if it is broken.
+	recorder recorder
+	// unsaved says that the record holds more than its file.
+	unsaved       bool
+	ended, broken bool
+}
+
+// seen is what the last decision was made from, to find those without a change.
+type seen struct {
+	pod      *v1.Pod
+	observed *pod.Observed
+	probes   []pod.ProbeResult
+	waits    []pod.Wait
+}
+
+// Decision records a decision and what it was made from, neither of which may
+// be changed afterwards.
+func (r *Record) Decision(in lifecycle.Input, d lifecycle.Decision) {
+	rec := r.open()
+	if rec == nil {
+		return
+	}
+	if err := guard(func() { rec.Record(in, d) }); err != nil {
+		r.giveUp(err)
+		return
+	}
+	if r.noteChange(in, d) {
+		r.markUnsaved()
+	}
+}
+
+// Failed records what the core failed on, and has the whole record written at
+// once: the agent may not live long. It returns where a person finds it, or why it is
+// nowhere. Where the core fails on many pods, few are written at a time, and what
+// can't be begun within failedWait isn't.
+func (r *Record) Failed(in lifecycle.Input, failure error) string {
+	rec := r.open()
+	if rec == nil {
+		return "not recorded: the journal is switched off"
+	}
+	err := guard(func() {
+		rec.Comment("the core failed on this, which is a bug: " + failure.Error())
+		rec.Record(in, lifecycle.Decision{})
+	})
+	if err != nil {
+		r.giveUp(err)
+		return "not recorded: the journal failed, too"
+	}
+	r.markUnsaved()
+	if !r.journal.usable() {
+		return "only in memory (`deckhand journal`): the journal's directory can't be used"
+	}
+	wait := time.NewTimer(failedWait)
+	defer wait.Stop()
+	select {
+	case r.journal.failures <- struct{}{}:
+		defer func() { <-r.journal.failures }()
+	case <-wait.C:
+		return "only in memory (`deckhand journal`): the core fails on too many pods at once"
+	}
+	text, _ := r.text()
+	f := file{failed, r.uid}
+	if err := r.journal.store.write(f, text, nil); err != nil {
+		return fmt.Sprintf("only in memory (`deckhand journal`): %v", err)
+	}
+	return r.journal.store.path(f)
+}
+
+// open returns the recorder, which is made when it is first needed; nil if there
+// is nothing to be recorded.
+func (r *Record) open() recorder {
+	if r.journal.off() {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recorder == nil && !r.broken {
+		r.recorder = r.journal.newRecorder(r.journal.cfg.Limit)
+	}
+	return r.recorder
+}
+
+// guard turns a panic into an error: a failure to record must not end the agent.
+func guard(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v\n%s", p, debug.Stack())
+		}
+	}()
+	f()
+	return nil
+}
+
+// giveUp ends the record of a pod that can't be recorded.
+func (r *Record) giveUp(err error) {
+	r.mu.Lock()
+	r.recorder, r.broken = nil, true
+	r.mu.Unlock()
+	r.journal.cfg.Log.Error(err, "Recording what is decided about a pod failed, which is a bug: there is no journal of it any more", "pod", r.name, "podUID", r.uid)
+}
+
+// noteChange remembers a decision, and reports whether it has to be written: another Wake alone hasn't.
+func (r *Record) noteChange(in lifecycle.Input, d lifecycle.Decision) bool {
+	changed := len(in.Results)+len(d.Actions)+len(d.Cancel)+len(d.Events) > 0 || in.Pod != r.last.pod || in.Observed != r.last.observed ||
+		!slices.Equal(in.Probes, r.last.probes) || !slices.Equal(d.Waits, r.last.waits)
+	r.last = seen{pod: in.Pod, observed: in.Observed, probes: in.Probes, waits: d.Waits}
+	return changed
+}
+
+// markUnsaved says that there is something to write.
+func (r *Record) markUnsaved() {
+	r.mu.Lock()
+	r.unsaved = true
+	r.mu.Unlock()
+	if r.journal.CrashedBefore() {
+		r.journal.changed.Wake()
+	}
+}
+
+// text returns what is recorded; false if nothing is.
+func (r *Record) text() ([]byte, bool) {
+	r.mu.Lock()
+	rec := r.recorder
+	r.mu.Unlock()
+	if rec == nil {
+		return nil, false
+	}
+	text := fmt.Appendf(nil, "Recorded by deckhand %s.\n", r.journal.cfg.Version)
+	if err := guard(func() { text = append(text, rec.Bytes()...) }); err != nil {
+		r.giveUp(err)
+		return nil, false
+	}
+	return text, true
+}
+
+// save writes the record to its file, if it holds more.
+func (r *Record) save() error {
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	r.mu.Lock()
+	write := r.unsaved && !r.ended
+	r.unsaved = false
+	r.mu.Unlock()
+	if !write {
+		return nil
+	}
+	text, ok := r.text()
+	if !ok {
+		return nil
+	}
+	err := r.journal.store.write(file{current, r.uid}, text, r)
+	if err != nil {
+		r.mu.Lock()
+		r.unsaved = true
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// end stops writing the record: a file that is being written is removed again. It doesn't block.
+func (r *Record) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+}
+
+// hasEnded reports whether nothing is left of the pod; no record never ends.
+func (r *Record) hasEnded() bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
+}

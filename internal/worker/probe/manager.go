@@ -1,0 +1,115 @@
+package probe
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// never is a deadline for nothing.
+const never = time.Duration(math.MaxInt64)
+
+// Manager runs the probes that are wanted. Its methods may be called
+// concurrently, before, during and after Run; none but Run blocks.
+type Manager struct {
+	opts Options
+	// born is when the manager was constructed. Inside, times are durations since then: they
+	// are monotonic, so that setting the clock moves no deadline.
+	born time.Time
+	// kick wakes the scheduler before its timer.
+	kick wake.Slot
+	// workers waits for the goroutines that carry out tries.
+	workers sync.WaitGroup
+
+	mu   sync.Mutex
+	pods map[types.UID]*subject
+	// late has the entries that are no longer wanted while a try of theirs is under way.
+	late map[lateKey]*entry
+	due  timeline[*entry]
+	// armed is when the scheduler looks again without being kicked.
+	armed time.Duration
+	// network has the http, tcp and grpc tries.
+	network, exec limiter
+	// idle has the workers without work, the one that has been idle longest first.
+	idle    []*worker
+	stopped bool
+}
+
+// lateKey names a probe of a container instance among those of all pods.
+type lateKey struct {
+	uid   types.UID
+	probe pod.Probe
+}
+
+// New constructs a manager; Run starts it. A container that was started before
+// this call counts as one that this agent found running.
+func New(o Options) *Manager {
+	o = o.withDefaults()
+	return &Manager{
+		opts:    o,
+		born:    time.Now(),
+		kick:    wake.NewSlot(),
+		pods:    map[types.UID]*subject{},
+		late:    map[lateKey]*entry{},
+		armed:   never,
+		network: newLimiter(o.MaxParallel),
+		exec:    newLimiter(o.MaxExec),
+	}
+}
+
+// Results returns the results of the wanted probes of a pod; nil if there are none yet.
+// The slice must not be changed.
+func (m *Manager) Results(uid types.UID) []pod.ProbeResult {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.pods[uid]; s != nil {
+		return s.current()
+	}
+	return nil
+}
+
+// Forget ends all probing of a pod that is over.
+func (m *Manager) Forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.pods[uid]
+	if s == nil {
+		return
+	}
+	delete(m.pods, uid)
+	for _, e := range s.entries {
+		m.drop(e)
+	}
+	for _, list := range [...][]v1.Container{s.pod.Spec.InitContainers, s.pod.Spec.Containers} {
+		for i := range list {
+			for _, kind := range [...]pod.ProbeKind{pod.ProbeStartup, pod.ProbeLiveness, pod.ProbeReadiness} {
+				if specOf(&list[i], kind) != nil {
+					m.opts.Meter.Dropped(s.pod, list[i].Name, kind)
+				}
+			}
+		}
+	}
+}
+
+// await has the probe tried when it is due.
+func (m *Manager) await(e *entry, due time.Duration) {
+	e.due, e.phase = due, waiting
+	m.due.add(due, e)
+	m.lookBy(due)
+}
+
+// lookBy makes sure that the scheduler looks again at t at the latest.
+func (m *Manager) lookBy(t time.Duration) {
+	if t < m.armed {
+		m.kick.Wake()
+	}
+}
+
+// now is the time inside the manager.
+func (m *Manager) now() time.Duration { return time.Since(m.born) }

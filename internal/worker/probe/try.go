@@ -1,0 +1,132 @@
+package probe
+
+import (
+	"context"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/worker/handler"
+)
+
+// maxMessage bounds what is kept of a probe's output, in bytes: that is how long an
+// event's message may be (the comment on events.k8s.io/v1 Event.note).
+const maxMessage = 1024
+
+// change is what a try leaves to be reported once the lock is free.
+type change struct {
+	uid types.UID
+	pod *v1.Pod
+	key pod.Probe
+	out handler.Outcome
+	// changed says that the probe has another result.
+	changed bool
+}
+
+// try carries out one try of a probe and reports its outcome.
+func (m *Manager) try(ctx context.Context, e *entry) {
+	if ctx.Err() != nil {
+		return // Run ends
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	target, spec, ok := m.begin(e, cancel)
+	if !ok {
+		return
+	}
+	start := m.now()
+	out := m.opts.Handler.Probe(ctx, target, spec)
+	if n := m.finish(ctx, e, out, start); n != nil {
+		m.report(n)
+	}
+}
+
+// begin marks a try as under way; not ok means that it isn't wanted any more.
+func (m *Manager) begin(e *entry, cancel context.CancelFunc) (t handler.Target, spec *v1.Probe, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !e.wanted {
+		return handler.Target{}, nil, false
+	}
+	e.phase, e.cancel = running, cancel
+	return handler.Target{Pod: e.owner.pod, Container: e.container, ID: e.key.ID, PodIP: e.owner.ip}, e.spec, true
+}
+
+// finish takes in the outcome of a try that began at start. It returns what is to be
+// reported; nil if there is nothing.
+func (m *Manager) finish(ctx context.Context, e *entry, out handler.Outcome, start time.Duration) *change {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	end := m.now()
+	e.cancel = nil
+	if !e.wanted {
+		delete(m.late, lateKey{e.owner.uid, e.key})
+		return nil
+	}
+	if ctx.Err() != nil {
+		// It was cancelled, which says nothing of the container: Run ends, or the probe was
+		// unwanted for a while. As drop cancels under the lock, none slips through.
+		m.await(e, max(e.due, end))
+		return nil
+	}
+	s := e.owner
+	m.opts.Meter.Tried(s.pod, e.key.Container, e.key.Kind, out.State, end-start)
+	changed := e.count(out)
+	if changed {
+		s.stale = true
+	}
+	if e.final() {
+		e.phase = held
+	} else {
+		m.await(e, e.after(start, end))
+	}
+	if out.State == handler.Success && !changed {
+		return nil
+	}
+	return &change{uid: s.uid, pod: s.pod, key: e.key, out: out, changed: changed}
+}
+
+// report wakes the pod's worker if the result changed, and records the event of a try that was no plain success.
+func (m *Manager) report(n *change) {
+	if n.changed {
+		m.opts.Wake(n.uid)
+		m.opts.Log.V(2).Info("Probe result changed", "pod", pod.FullName(n.pod), "container", n.key.Container,
+			"kind", n.key.Kind, "ok", n.out.State != handler.Failure)
+	}
+	event := pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonUnhealthy, Container: n.key.Container}
+	var verb string
+	switch n.out.State {
+	case handler.Success:
+		return
+	case handler.Warning:
+		event.Reason, verb = pod.ReasonProbeWarning, "warning"
+	case handler.Failure:
+		verb = "failed"
+	default:
+		verb = "errored"
+	}
+	event.Message = bounded(title(n.key.Kind) + " probe " + verb + ": " + n.out.Message)
+	m.opts.Recorder.Event(n.pod, event)
+}
+
+// title is how a kind is named at the beginning of an event's message.
+func title(kind pod.ProbeKind) string {
+	return strings.ToUpper(string(kind[:1])) + string(kind[1:])
+}
+
+// bounded makes what a container said fit for an event: valid UTF-8, and not too long.
+func bounded(s string) string {
+	const more = "..."
+	if len(s) > maxMessage {
+		end := maxMessage - len(more)
+		for end > 0 && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end] + more
+	}
+	return strings.ToValidUTF8(s, "?")
+}

@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+// Waker wakes the workers of a pool and lists their pods. It exists before the pool does: the modules that
+// wake workers, such as the observed state or the allocations, are those that workers read. Its methods never block, and may be called from
+// anywhere at any time.
+type Waker struct {
+	mu sync.Mutex
+	// workers are the pool's, which alone adds and removes them.
+	workers map[types.UID]*worker
+
+	// look gets a value when a pod without a worker was seen, or one whose worker
+	// can't do what is wanted.
+	look wake.Slot
+}
+
+// NewWaker makes a Waker for one pool.
+func NewWaker() *Waker {
+	return &Waker{workers: map[types.UID]*worker{}, look: wake.NewSlot()}
+}
+
+// Wake has the pod looked at again.
+func (k *Waker) Wake(uid types.UID) {
+	k.mu.Lock()
+	w := k.workers[uid]
+	k.mu.Unlock()
+	if w != nil {
+		w.signal.Wake()
+		return
+	}
+	k.look.Wake()
+}
+
+// WakeAll has every pod looked at again; see Wake.
+func (k *Waker) WakeAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.workers {
+		w.signal.Wake()
+	}
+}
+
+// WakeAwaiting has those pods looked at again that wait for an object (pod.Failure.Awaits):
+// to be called after Config.Node returns the later ObjectsAt.
+func (k *Waker) WakeAwaiting() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.workers {
+		if w.awaits.Load() {
+			w.signal.Wake()
+		}
+	}
+}
+
+// Pods yields the pods that workers look after, each with whether it is being stopped: all of those that one
+// change of the desired set brought. A pod that waits for its predecessor to end isn't among them.
+func (k *Waker) Pods(yield func(p *v1.Pod, stopping bool) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.workers {
+		w.mu.Lock()
+		d, stopping := w.desired, w.stop != nil
+		w.mu.Unlock()
+		if d != nil && !yield(d.Pod, stopping) {
+			return
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
+)
+
+// kubepods is the group that all pods' groups are in.
+const kubepods = machine.CgroupDir + "/kubepods"
+
+// steps is what happens in the guest, from an empty machine to an empty machine.
+func steps(ctx context.Context, a *agent) error {
+	tellHost()
+	machine.TellFile("controllers", machine.CgroupDir+"/cgroup.controllers")
+	names := []string{"guaranteed", "burstable"}
+	if err := placeManifests(names); err != nil {
+		return err
+	}
+	if err := a.start(); err != nil {
+		return err
+	}
+	before, err := a.awaitReady(ctx, names)
+	if err != nil {
+		return err
+	}
+	tellPods(before, "")
+	tellGroups(ctx, before)
+	tellAnswers(ctx, before, "")
+
+	if err := a.kill(); err != nil {
+		return err
+	}
+	if err := a.start(); err != nil {
+		return err
+	}
+	after, err := a.awaitReady(ctx, names)
+	if err != nil {
+		return fmt.Errorf("after kill -9: %w", err)
+	}
+	tellPods(after, " after kill -9")
+	tellAnswers(ctx, after, " after kill -9")
+	machine.TellFile("burstable QoS cgroup cpu.weight after kill -9", kubepods+"/burstable/cpu.weight")
+	machine.TellFile("kubepods memory.min after kill -9", kubepods+"/memory.min")
+
+	return clearAway(ctx, a, names)
+}
+
+// tellHost reports what comes of an attempt to write to the host.
+func tellHost() {
+	outcome := "written"
+	var refused *fs.PathError
+	if err := os.WriteFile(machine.Dir+"/guest-was-here", nil, 0o600); errors.As(err, &refused) {
+		outcome = refused.Err.Error()
+	}
+	machine.Tell(outcome, "a file on the host")
+}
+
+func placeManifests(names []string) error {
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(machine.Dir, name+".yaml"))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(manifest(name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	images := filepath.Join(rootDir, "images")
+	if err := os.MkdirAll(images, 0o700); err != nil {
+		return err
+	}
+	archives, err := filepath.Glob(machine.BinDir + "/images/*.tar")
+	if err != nil || len(archives) == 0 {
+		return errors.Join(err, errors.New("there are no image archives"))
+	}
+	for _, path := range archives {
+		if err := os.Symlink(path, filepath.Join(images, filepath.Base(path))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func manifest(name string) string { return filepath.Join(manifestDir, name+".yaml") }
+
+// tellPods reports what the agent says about pods that shouldn't change.
+func tellPods(pods []v1.Pod, when string) {
+	for _, p := range pods {
+		name := short(p)
+		machine.Tell(string(p.UID), "%s uid%s", name, when)
+		machine.Tell(string(p.Status.QOSClass), "%s qosClass%s", name, when)
+		for _, c := range p.Status.ContainerStatuses {
+			machine.Tell(c.ContainerID, "%s container id%s", name, when)
+			machine.Tell(fmt.Sprint(c.RestartCount), "%s restarts%s", name, when)
+		}
+	}
+}
+
+func short(p v1.Pod) string { return strings.TrimSuffix(p.Name, "-guest") }
+
+// tellAnswers reports what the pods' web servers say, at the pod's own address and
+// at the host's port.
+func tellAnswers(ctx context.Context, pods []v1.Pod, when string) {
+	for _, p := range pods {
+		port := p.Spec.Containers[0].Ports[0]
+		machine.TellAnswer(ctx, net.JoinHostPort(p.Status.PodIP, fmt.Sprint(port.ContainerPort)), short(p)+" at pod IP"+when)
+		if port.HostPort != 0 {
+			machine.TellAnswer(ctx, net.JoinHostPort("127.0.0.1", fmt.Sprint(port.HostPort)), short(p)+" at host port"+when)
+		}
+	}
+}
+
+// tellGroups tells the limits of QoS cgroups, pods and containers.
+func tellGroups(ctx context.Context, pods []v1.Pod) {
+	for _, qos := range []string{"burstable", "besteffort"} {
+		machine.TellFile(qos+" QoS cgroup cpu.weight", filepath.Join(kubepods, qos, "cpu.weight"))
+	}
+	machine.TellFile("kubepods memory.min", filepath.Join(kubepods, "memory.min"))
+	machine.TellFile("burstable QoS cgroup memory.low", filepath.Join(kubepods, "burstable", "memory.low"))
+	for _, p := range pods {
+		dir := podGroup(p)
+		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max", "memory.min", "memory.low", "memory.swap.max", "pids.max"} {
+			machine.TellFile(fmt.Sprintf("%s pod %s", short(p), file), filepath.Join(dir, file))
+		}
+		_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+		for _, file := range []string{"cpu.max", "cpu.weight", "memory.max", "memory.min", "memory.low", "memory.high", "memory.swap.max", "memory.oom.group", "cgroup.controllers"} {
+			machine.TellFile(fmt.Sprintf("%s container %s", short(p), file), filepath.Join(dir, id, file))
+		}
+		machine.Tell(machine.Commands(ctx, filepath.Join(dir, id)), "%s container processes", short(p))
+	}
+}
+
+func podGroup(p v1.Pod) string {
+	qos := kubepods
+	if p.Status.QOSClass != v1.PodQOSGuaranteed {
+		qos = filepath.Join(qos, strings.ToLower(string(p.Status.QOSClass)))
+	}
+	return filepath.Join(qos, "pod"+string(p.UID))
+}
+
+// clearAway removes the manifests and tells what is left of the pods.
+func clearAway(ctx context.Context, a *agent, names []string) error {
+	for _, name := range names {
+		if err := os.Remove(manifest(name)); err != nil {
+			return err
+		}
+	}
+	if err := a.awaitNone(ctx); err != nil {
+		return fmt.Errorf("after the manifests were removed: %w", err)
+	}
+	groups, err := podGroups()
+	if err != nil {
+		return err
+	}
+	machine.Tell(strings.Join(groups, " "), "pods' groups left")
+	mounts, err := podMounts()
+	if err != nil {
+		return err
+	}
+	machine.Tell(strings.Join(mounts, " "), "pods' mounts left")
+	status, err := a.stop()
+	if err != nil {
+		return err
+	}
+	machine.Tell(status, "the agent's end")
+	return nil
+}
+
+// podGroups lists the groups of pods.
+func podGroups() ([]string, error) {
+	var groups []string
+	err := filepath.WalkDir(kubepods, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), "pod") {
+			groups = append(groups, path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return groups, err
+}
+
+// podMounts lists the mounts below the agent's root folder: pods' root file
+// systems, volumes and network namespaces.
+func podMounts() ([]string, error) {
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	var mounts []string
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); strings.HasPrefix(fields[1], rootDir+"/") {
+			mounts = append(mounts, fields[1])
+		}
+	}
+	slices.Sort(mounts)
+	return mounts, nil
+}
