@@ -116,8 +116,9 @@ func TestVisible(t *testing.T) {
 	}
 	write(one, "1")
 	write(two, "0")
+	start := time.Now() // before the timer's own
 	time.AfterFunc(20*time.Millisecond, func() { write(two, "1") })
-	took, err := visible(t.Context(), []string{one, two}, "1", time.Now())
+	took, err := visible(t.Context(), []string{one, two}, "1", start)
 	if err != nil || len(took) != 2 || took[1] <= took[0] || took[1] < 20*time.Millisecond {
 		t.Errorf("took %v, %v", took, err)
 	}

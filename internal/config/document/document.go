@@ -77,7 +77,7 @@ func parse(data []byte) (*yaml.Node, *Error) {
 	if len(data) > MaxSize {
 		return nil, &Error{Message: fmt.Sprintf("it has %d bytes; at most %d are read", len(data), MaxSize)}
 	}
-	docs, err := yaml.Parse(data, 2) // the second one is an error
+	docs, err := yaml.Parse(data, 1, 2) // the second one is an error
 	if err != nil {
 		clear := inWords(*err, data)
 		return nil, &clear

@@ -51,7 +51,7 @@ func failing(said Error, lines []string) int {
 		return said.Line
 	}
 	return 1 + sort.Search(len(lines)-1, func(i int) bool {
-		_, err := yaml.Parse([]byte(strings.Join(lines[:i+1], "\n")), 2)
+		_, err := yaml.Parse([]byte(strings.Join(lines[:i+1], "\n")), 1, 2)
 		return err != nil && err.Message == said.Message
 	})
 }

@@ -76,7 +76,7 @@ type Inner struct {
 
 func decode(t *testing.T, text string, d yaml.Decoder, into any) (told []string, failed bool) {
 	t.Helper()
-	nodes, err := yaml.Parse([]byte(text), 1)
+	nodes, err := yaml.Parse([]byte(text), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestNodesStayUnread(t *testing.T) {
 }
 
 func TestLineOf(t *testing.T) {
-	nodes, err := yaml.Parse([]byte("a:\n  b: [x,\n   {c.d: 1}]\n"), 1)
+	nodes, err := yaml.Parse([]byte("a:\n  b: [x,\n   {c.d: 1}]\n"), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

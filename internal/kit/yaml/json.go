@@ -12,8 +12,8 @@ import (
 
 // parseJSON reads a stream of JSON values into the nodes YAML would have for
 // them. Repeated keys are kept, so that they can be reported.
-func parseJSON(text []byte, most int) ([]*Node, error) {
-	p := jsonParser{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: 1}
+func parseJSON(text []byte, first, most int) ([]*Node, error) {
+	p := jsonParser{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: first}
 	p.dec.UseNumber()
 	var nodes []*Node
 	for len(nodes) < most {

@@ -46,12 +46,12 @@ func (e Error) Error() string {
 }
 
 // Parse returns the node of each document in the text that isn't empty, the
-// first most of them. Lines count from the start of the text. What could be read
-// before an error is returned beside it.
+// first most of them. Lines count from first, the number of the text's first line. What could
+// be read before an error is returned beside it.
 //
 // JSON goes its own way because YAML doesn't know all of JSON's escapes. A text that isn't JSON
 // after all may still be YAML in flow style.
-func Parse(text []byte, most int) (nodes []*Node, problem *Error) {
+func Parse(text []byte, first, most int) (nodes []*Node, problem *Error) {
 	// The parser reports its own failures as errors; a defect in it must not
 	// take the agent down because of a file.
 	defer func() {
@@ -60,7 +60,7 @@ func Parse(text []byte, most int) (nodes []*Node, problem *Error) {
 		}
 	}()
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		if nodes, err := parseJSON(text, most); err == nil {
+		if nodes, err := parseJSON(text, first, most); err == nil {
 			return nodes, nil
 		}
 	}
@@ -72,9 +72,10 @@ func Parse(text []byte, most int) (nodes []*Node, problem *Error) {
 			break
 		}
 		if err != nil {
-			return nodes, inOurWords(err)
+			return nodes, inOurWords(err, first-1)
 		}
 		if n := content(&doc); n != nil {
+			shift(n, first-1)
 			nodes = append(nodes, n)
 		}
 	}
@@ -93,12 +94,26 @@ func content(doc *Node) *Node {
 	return n
 }
 
+// shift adds to the lines of n and of what is in it.
+func shift(n *Node, lines int) {
+	if lines == 0 {
+		return
+	}
+	n.Line += lines
+	for _, part := range n.Content {
+		shift(part, lines)
+	}
+}
+
 // said is how the parser words its errors: with the line, as text, in front.
 var said = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s).*)$`)
 
-func inOurWords(err error) *Error {
+func inOurWords(err error, before int) *Error {
 	m := said.FindStringSubmatch(err.Error())
-	line, _ := strconv.Atoi(m[1]) // no number: unknown, 0
+	line, bad := strconv.Atoi(m[1])
+	if line += before; bad != nil {
+		line = 0 // unknown
+	}
 	return &Error{Line: line, Message: "it can't be read as YAML: " + m[2]}
 }
 

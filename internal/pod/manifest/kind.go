@@ -42,43 +42,41 @@ func versionOf(kind string) string {
 }
 
 // root reads one parsed document: a pod, another object, or a list of them.
-func (d *decoder) root(t *tree) {
+func (d *decoder) root(n *yaml.Node) {
 	d.aliasBudget = yaml.MaxAliasCost
-	n := yaml.Deref(t.node)
 	if n.Kind != goyaml.MappingNode {
-		d.refuse(t, "", "", fmt.Sprintf("the document is %s, but must be an object, such as a Pod", typeOf(n)))
+		d.refuse(n, "", "", fmt.Sprintf("the document is %s, but must be an object, such as a Pod", yaml.TypeOf(n)))
 		return
 	}
 	kind, version := yaml.Text(n, "kind"), yaml.Text(n, "apiVersion")
 	items, isList := strings.CutSuffix(kind, kindList)
 	switch {
 	case kind == kindList && version == apiVersion:
-		d.list(t, "")
+		d.list(n, "")
 	case isList && version != "" && version == versionOf(items):
-		d.list(t, items)
+		d.list(n, items)
 	default:
-		d.item(t, "")
+		d.item(n, "")
 	}
 }
 
-func (d *decoder) refuse(t *tree, kind podobject.Kind, path, message string) {
-	line := t.lineOf(path)
+func (d *decoder) refuse(n *yaml.Node, kind podobject.Kind, path, message string) {
 	d.add(Document{
-		Line: t.lineOf(""), Kind: kind, Name: nameOf(kind, t.node), root: t,
-		Errors: []Error{{Line: line, Path: path, Message: yaml.Shorten(message, maxMessage)}},
+		Line: n.Line, Kind: kind, Name: nameOf(kind, n), root: n,
+		Errors: []Error{{Line: lineOf(n, path), Path: path, Message: yaml.Shorten(message, maxMessage)}},
 	})
 }
 
 // item reads one object. defaultKind is the kind of one that doesn't name its own,
 // as the items of a PodList needn't.
-func (d *decoder) item(t *tree, defaultKind string) {
-	n := yaml.Deref(t.node)
+func (d *decoder) item(item *yaml.Node, defaultKind string) {
+	n := yaml.Deref(item)
 	kind := yaml.Text(n, "kind")
 	if kind == "" && yaml.Text(n, "apiVersion") == "" {
 		kind = defaultKind
 	}
 	if problem, path := wrongKind(n, kind); problem != "" {
-		d.refuse(t, objectKind(kind), path, problem)
+		d.refuse(n, objectKind(kind), path, problem)
 		return
 	}
 	object := objectKind(kind)
@@ -88,9 +86,9 @@ func (d *decoder) item(t *tree, defaultKind string) {
 	} else {
 		into = object.New()
 	}
-	r := rules{offset: t.offset, secret: object == podobject.Secret}
-	readable := d.read(t, &r, into)
-	doc := Document{Line: t.lineOf(""), Kind: object, Name: nameOf(object, t.node), Errors: r.errors, root: t}
+	r := rules{secret: object == podobject.Secret}
+	readable := d.read(item, &r, into) // an alias has its cost
+	doc := Document{Line: n.Line, Kind: object, Name: nameOf(object, n), Errors: r.errors, root: n}
 	if p, isPod := into.(*v1.Pod); isPod && readable {
 		p.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: kindPod}
 		doc.Pod = p
@@ -103,9 +101,9 @@ func (d *decoder) item(t *tree, defaultKind string) {
 
 // read reads a document, and reports whether it could be read but for unknown and repeated
 // fields, which are left out.
-func (d *decoder) read(t *tree, r *rules, into any) bool {
+func (d *decoder) read(n *yaml.Node, r *rules, into any) bool {
 	y := yaml.Decoder{Rules: r, Merge: true, AliasBudget: d.aliasBudget}
-	y.Decode(t.node, into)
+	y.Decode(n, into)
 	d.aliasBudget = y.AliasBudget
 	return !y.Failed
 }
@@ -113,7 +111,7 @@ func (d *decoder) read(t *tree, r *rules, into any) bool {
 // wrongKind says why a node isn't what a manifest may hold, and at which field; "" if it is.
 func wrongKind(n *yaml.Node, kind string) (problem, path string) {
 	if n.Kind != goyaml.MappingNode {
-		return fmt.Sprintf("is %s, but must be an object, such as a Pod", typeOf(n)), ""
+		return fmt.Sprintf("is %s, but must be an object, such as a Pod", yaml.TypeOf(n)), ""
 	}
 	version, want := yaml.Text(n, "apiVersion"), versionOf(kind)
 	switch {
@@ -144,18 +142,18 @@ type listFields struct {
 
 // list reads the items of a list, and what is wrong with the list itself as a
 // document of its own. itemKind is the kind of those that don't name theirs; "" if they must.
-func (d *decoder) list(t *tree, itemKind string) {
+func (d *decoder) list(n *yaml.Node, itemKind string) {
 	var l listFields
-	r := rules{offset: t.offset}
-	d.read(t, &r, &l)
+	var r rules
+	d.read(n, &r, &l)
 	items := l.Items
 	if items.Kind != 0 && items.Kind != goyaml.SequenceNode {
-		r.Fail(&items, "items", fmt.Sprintf("is %s, but must be a list", typeOf(&items)))
+		r.Fail(&items, "items", fmt.Sprintf("is %s, but must be a list", yaml.TypeOf(&items)))
 	}
 	if len(r.errors) > 0 {
-		d.add(Document{Line: t.lineOf(""), Errors: r.errors, root: t})
+		d.add(Document{Line: n.Line, Errors: r.errors, root: n})
 	}
 	for _, item := range items.Content {
-		d.item(&tree{node: item, offset: t.offset}, itemKind)
+		d.item(item, itemKind)
 	}
 }

@@ -47,7 +47,7 @@ type Document struct {
 	// must not be run.
 	Errors []Error
 
-	root *tree
+	root *yaml.Node
 }
 
 // Error is one thing wrong with a document.
@@ -61,7 +61,15 @@ func (d *Document) LineOf(path string) int {
 	if d.root == nil {
 		return d.Line
 	}
-	return d.root.lineOf(path)
+	return lineOf(d.root, path)
+}
+
+// lineOf is the line of a field of n, or of the last part of its path that is there.
+func lineOf(n *yaml.Node, path string) int {
+	if line := yaml.LineOf(n, path); line != 0 {
+		return line
+	}
+	return n.Line
 }
 
 // Decode reads all documents of a manifest. Text without any document (empty,
@@ -111,7 +119,7 @@ func (d *decoder) add(doc Document) {
 // chunk reads the documents of one piece of text. Mostly that is one; only a
 // stream of JSON values, or separators the line-wise cutting can't see, give more.
 func (d *decoder) chunk(c chunk) {
-	roots, err := parse(c)
+	roots, err := c.parse()
 	for _, root := range roots {
 		d.root(root)
 	}

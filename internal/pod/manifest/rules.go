@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 
 	goyaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,8 +16,6 @@ import (
 
 // rules are what is said of a document's mistakes.
 type rules struct {
-	// offset is added to a node's line to have the line in the whole text.
-	offset int
 	// secret says that no error may hold a value, as the document is a Secret.
 	secret bool
 	errors []Error
@@ -29,7 +25,7 @@ type rules struct {
 func (r *rules) Fail(n *yaml.Node, path, message string) bool {
 	switch {
 	case len(r.errors) < maxErrors:
-		r.errors = append(r.errors, Error{Line: n.Line + r.offset, Path: path, Message: yaml.Shorten(message, maxMessage)})
+		r.errors = append(r.errors, Error{Line: n.Line, Path: path, Message: yaml.Shorten(message, maxMessage)})
 	case len(r.errors) == maxErrors:
 		r.errors = append(r.errors, Error{Message: "there is more wrong with this document; only the beginning is reported"})
 	}
@@ -46,7 +42,7 @@ func (r *rules) Unknown(meant string) string {
 
 // Twice implements yaml.Rules.
 func (r *rules) Twice(line int) string {
-	return fmt.Sprintf("is given twice (first on line %d)", line+r.offset)
+	return fmt.Sprintf("is given twice (first on line %d)", line)
 }
 
 // Name implements yaml.Rules. Numbers are taken as their text.
@@ -111,68 +107,20 @@ func want(t reflect.Type, n *yaml.Node) string {
 	}
 }
 
-// describe says what a node is, with its article.
-func describe(n *yaml.Node) string {
-	switch {
-	case n.Kind == goyaml.MappingNode:
-		return "an object"
-	case n.Kind == goyaml.SequenceNode:
-		return "a list"
-	case n.ShortTag() == yaml.TagBool, yaml.SaysBool(n):
-		return "a boolean (" + n.Value + ")"
-	case n.ShortTag() == yaml.TagInt, n.ShortTag() == yaml.TagFloat:
-		return "a number (" + quoteShort(n) + ")"
-	case n.ShortTag() == yaml.TagNull:
-		return "null"
-	case n.ShortTag() == yaml.TagString, n.ShortTag() == yaml.TagTimestamp:
-		return "a string (" + quoteShort(n) + ")"
-	default:
-		return "of the YAML type " + n.ShortTag()
-	}
-}
-
 // describe says what a node is, with its article, and of a Secret's no more than that.
 func (r *rules) describe(n *yaml.Node) string {
 	if r.secret {
-		return typeOf(n)
+		return yaml.TypeOf(n)
 	}
-	return describe(n)
+	return yaml.Describe(n)
 }
-
-// typeOf says what a node is, with its article, and no more than that: where no object is
-// around it, nobody can tell whether it is a Secret's, or not even meant as a manifest.
-func typeOf(n *yaml.Node) string {
-	if n.Kind != goyaml.ScalarNode {
-		return describe(n)
-	}
-	if !slices.Contains(plainTags, n.ShortTag()) {
-		return "of an unknown YAML type" // whose name may be a value that begins with "!"
-	}
-	what, _, _ := strings.Cut(describe(n), " (")
-	return what
-}
-
-// quoteShort is a node's text, cut to what fits in a message.
-func quoteShort(n *yaml.Node) string {
-	const most = 40
-	switch n.Kind {
-	case goyaml.MappingNode, goyaml.SequenceNode:
-		return describe(n)
-	case goyaml.AliasNode:
-		return "*" + n.Value
-	}
-	return strconv.Quote(yaml.Shorten(n.Value, most))
-}
-
-// plainTags are the tags of scalars whose names say no more than their type.
-var plainTags = []string{yaml.TagNull, yaml.TagBool, yaml.TagString, yaml.TagInt, yaml.TagFloat, yaml.TagTimestamp, yaml.TagBinary}
 
 // quote is a node's text, cut to what fits in a message, and nothing of a Secret's.
 func (r *rules) quote(n *yaml.Node) string {
 	if r.secret {
 		return "the value"
 	}
-	return quoteShort(n)
+	return yaml.Quote(n)
 }
 
 // anchor is an anchor's name as the YAML parser tells it. It may be a value that begins

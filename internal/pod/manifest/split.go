@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/deckhand-node/deckhand/internal/kit/yaml"
 )
 
 // chunk is a piece of text between two document separators.
@@ -17,6 +19,18 @@ type chunk struct {
 func (c chunk) firstLine() int {
 	rest := bytes.TrimLeft(c.text, " \t\r\n")
 	return c.line + bytes.Count(c.text[:len(c.text)-len(rest)], []byte{'\n'})
+}
+
+// parse reads the nodes of the chunk's documents. What could be read before an error is
+// returned beside it.
+func (c chunk) parse() ([]*yaml.Node, *Error) {
+	if err := checkText(c); err != nil {
+		return nil, err
+	}
+	if err := checkSize(c); err != nil {
+		return nil, err
+	}
+	return yaml.Parse(c.text, c.line, maxDocuments)
 }
 
 // plainText strips the byte order mark and refuses what isn't UTF-8 text, for

@@ -40,7 +40,7 @@ func decode(data []byte) (*document, []string) {
 	if len(data) > maxSize {
 		return nil, []string{fmt.Sprintf("it has more than %d bytes", maxSize)}
 	}
-	nodes, bad := yaml.Parse(data, 2)
+	nodes, bad := yaml.Parse(data, 1, 2)
 	switch {
 	case bad != nil:
 		return nil, []string{bad.Error()}

@@ -1,0 +1,57 @@
+package yaml
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// Describe says what a node is, with its article.
+func Describe(n *Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "an object"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.ShortTag() == TagBool, SaysBool(n):
+		return "a boolean (" + n.Value + ")"
+	case n.ShortTag() == TagInt, n.ShortTag() == TagFloat:
+		return "a number (" + Quote(n) + ")"
+	case n.ShortTag() == TagNull:
+		return "null"
+	case n.ShortTag() == TagString, n.ShortTag() == TagTimestamp:
+		return "a string (" + Quote(n) + ")"
+	default:
+		return "of the YAML type " + n.ShortTag()
+	}
+}
+
+// TypeOf says what a node is, with its article, and no more than that: where no object is
+// around it, nobody can tell whether it is a Secret's, or not even meant as a manifest.
+func TypeOf(n *Node) string {
+	if n.Kind != yaml.ScalarNode {
+		return Describe(n)
+	}
+	if !slices.Contains(plainTags, n.ShortTag()) {
+		return "of an unknown YAML type" // whose name may be a value that begins with "!"
+	}
+	what, _, _ := strings.Cut(Describe(n), " (")
+	return what
+}
+
+// Quote is a node's text, cut to what fits in a message.
+func Quote(n *Node) string {
+	const most = 40
+	switch n.Kind {
+	case yaml.MappingNode, yaml.SequenceNode:
+		return Describe(n)
+	case yaml.AliasNode:
+		return "*" + n.Value
+	}
+	return strconv.Quote(Shorten(n.Value, most))
+}
+
+// plainTags are the tags of scalars whose names say no more than their type.
+var plainTags = []string{TagNull, TagBool, TagString, TagInt, TagFloat, TagTimestamp, TagBinary}
