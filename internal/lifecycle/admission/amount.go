@@ -56,8 +56,11 @@ func (a Amount) Beyond(b Amount) Amount {
 
 // AtLeast is the greater of both, resource by resource.
 func (a Amount) AtLeast(b Amount) Amount {
-	if len(a) == 0 {
+	switch {
+	case len(a) == 0:
 		return b
+	case len(b) == 0:
+		return a
 	}
 	out := maps.Clone(a)
 	for name, n := range b {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -13,10 +14,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
-// knownSandbox is the newest sandbox of a pod, with the configuration that it was created with.
+// knownSandbox is the newest sandbox of a pod, with the configuration that it was created with: encoded, since every
+// running pod has one, and it is rarely needed.
 type knownSandbox struct {
 	id     string
-	config *runtimeapi.PodSandboxConfig
+	config []byte
 }
 
 // sandboxConfig returns the configuration of the pod's sandbox, which the runtime is given again with each container
@@ -27,7 +29,11 @@ func (r *Executor) sandboxConfig(p *v1.Pod, sb *pod.Sandbox) (*runtimeapi.PodSan
 	known := r.sandboxes[p.UID]
 	r.mu.Unlock()
 	if known.id == sb.ID {
-		return known.config, nil
+		config := &runtimeapi.PodSandboxConfig{}
+		if err := proto.Unmarshal(known.config, config); err != nil {
+			return nil, fmt.Errorf("read the configuration of sandbox %s: %w", sb.ID, err)
+		}
+		return config, nil
 	}
 	dns, _, err := r.cfg.DNS.For(p)
 	if err != nil {
@@ -39,15 +45,19 @@ func (r *Executor) sandboxConfig(p *v1.Pod, sb *pod.Sandbox) (*runtimeapi.PodSan
 	if err != nil {
 		return nil, err
 	}
-	r.remember(p.UID, knownSandbox{sb.ID, config})
-	return config, nil
+	return config, r.remember(p.UID, sb.ID, config)
 }
 
 // remember keeps the configuration of a pod's sandbox until the pod is cleaned up or has another sandbox.
-func (r *Executor) remember(uid types.UID, sb knownSandbox) {
+func (r *Executor) remember(uid types.UID, id string, config *runtimeapi.PodSandboxConfig) error {
+	text, err := proto.Marshal(config)
+	if err != nil {
+		return fmt.Errorf("encode the configuration of sandbox %s: %w", id, err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sandboxes[uid] = sb
+	r.sandboxes[uid] = knownSandbox{id, text}
+	return nil
 }
 
 // forgetSandbox drops what is remembered of a pod's sandbox.
@@ -107,7 +117,9 @@ func (r *Executor) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (
 	if err != nil {
 		return "", err
 	}
-	r.remember(p.UID, knownSandbox{id, config})
+	if err := r.remember(p.UID, id, config); err != nil {
+		return "", err
+	}
 	// Now, so that it is recorded once however often the runtime failed.
 	for _, e := range events {
 		r.cfg.Recorder.Event(p, e)

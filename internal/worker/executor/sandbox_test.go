@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -242,7 +243,7 @@ func TestContainersAreGivenTheirSandboxsConfiguration(t *testing.T) {
 	sb := &pod.Sandbox{ID: made.ID}
 	p = p.DeepCopy()
 	p.Labels = map[string]string{"edited": "yes"}
-	if config, err := r.sandboxConfig(p, sb); err != nil || config != w.config || w.resolved != 1 {
+	if config, err := r.sandboxConfig(p, sb); err != nil || !proto.Equal(config, w.config) || w.resolved != 1 {
 		t.Errorf("got %v, %v; names were looked up %d times", config, err, w.resolved)
 	}
 	// The next agent makes it once more, for all containers.
@@ -251,7 +252,7 @@ func TestContainersAreGivenTheirSandboxsConfiguration(t *testing.T) {
 	if err != nil || first.Metadata.Uid != "u" {
 		t.Fatal(first, err)
 	}
-	if again, err := r.sandboxConfig(p, sb); err != nil || again != first || w.resolved != 2 {
+	if again, err := r.sandboxConfig(p, sb); err != nil || !proto.Equal(again, first) || w.resolved != 2 {
 		t.Errorf("got %v, %v; names were looked up %d times", again, err, w.resolved)
 	}
 	// Another sandbox has another one.
