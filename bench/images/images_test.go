@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 // The floor's side against real containerd; the agent's needs a built deckhand

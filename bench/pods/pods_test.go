@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/bench/report"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 // The floor's side against real containerd; the agent's needs a built deckhand

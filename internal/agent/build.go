@@ -82,8 +82,8 @@ func buildSources(cfg *config.Config, dir string, log logr.Logger) (*desired.Mer
 	k := &cfg.Kubelet
 	rules := reader.Rules{SetDefaults: func(p *v1.Pod) {
 		spec.SetDefaults(p)
-		p.Status.QOSClass = cgroup.QOSClass(p) // as the API server does at creation
-	}, Validate: spec.Validate, QOSClass: cgroup.QOSClass}
+		p.Status.QOSClass = spec.QOSClass(p) // as the API server does at creation
+	}, Validate: spec.Validate, QOSClass: spec.QOSClass}
 	read := func(s pod.Source) *reader.Reader { return reader.New(cfg.NodeName, s, rules) }
 	store := func(s pod.Source) *manifeststore.Store { return manifeststore.NewStore(dir, s) }
 	names := []pod.Source{pod.SourceRun}

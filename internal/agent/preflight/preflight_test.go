@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 // good is a configuration that this host can carry.

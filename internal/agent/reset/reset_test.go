@@ -22,7 +22,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/agent/reset"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 func TestMain(m *testing.M) {

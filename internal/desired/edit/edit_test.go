@@ -10,10 +10,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/edit"
 	"github.com/deckhand-node/deckhand/internal/pod/manifest"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-var rules = edit.Rules{SetDefaults: spec.SetDefaults, QOSClass: cgroup.QOSClass}
+var rules = edit.Rules{SetDefaults: spec.SetDefaults, QOSClass: spec.QOSClass}
 
 // base is a pod with something of everything that edits are about.
 const base = `apiVersion: v1

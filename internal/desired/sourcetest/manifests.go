@@ -11,7 +11,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
 // Node is the name of the node that tests run on.
@@ -77,7 +76,7 @@ spec: {volumeName: %[1]s, accessModes: [ReadWriteOnce], resources: {requests: {s
 
 // Rules returns the real defaults and validation.
 func Rules() reader.Rules {
-	return reader.Rules{SetDefaults: spec.SetDefaults, Validate: spec.Validate, QOSClass: cgroup.QOSClass}
+	return reader.Rules{SetDefaults: spec.SetDefaults, Validate: spec.Validate, QOSClass: spec.QOSClass}
 }
 
 // NewReader returns a reader for a source, with Rules.

@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 // containers are users as the agent finds them: by what the runtime says of containers.

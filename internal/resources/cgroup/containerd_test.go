@@ -16,8 +16,8 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 // want is a state of a container, and what its cgroup shows for it.

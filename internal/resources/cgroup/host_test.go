@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -77,7 +78,7 @@ func onHostWith(t testing.TB, c Config) *Manager {
 // podSettings are the values of the pod's group.
 func (m *Manager) podSettings(p *v1.Pod, lim allocated.Limits) []setting {
 	l, _ := m.layout()
-	return m.rules(l).Pod(QOSClass(p), lim, hugePages(p))
+	return m.rules(l).Pod(spec.QOSClass(p), lim, hugePages(p))
 }
 
 // burstableWeighs checks the tier's weight.

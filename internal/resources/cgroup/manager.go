@@ -25,6 +25,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
 // Config says where and how pod groups are made.
@@ -117,7 +118,7 @@ func (m *Manager) CgroupParent(p *v1.Pod) string {
 }
 
 // group is the name of the pod's group.
-func (m *Manager) group(p *v1.Pod) string { return m.name(QOSClass(p), p.UID) }
+func (m *Manager) group(p *v1.Pod) string { return m.name(spec.QOSClass(p), p.UID) }
 
 // Ensure makes the pod's group and has it allow what l says. It may be called
 // again, and then is Resize.
@@ -185,7 +186,7 @@ func (m *Manager) usable(ctx context.Context) (layout, error) {
 }
 
 func (m *Manager) makePod(ctx context.Context, l layout, p *v1.Pod, lim allocated.Limits) error {
-	class := QOSClass(p)
+	class := spec.QOSClass(p)
 	made, err := m.maker.pod(ctx, l, m.group(p), m.rules(l).Pod(class, lim, hugePages(p)))
 	if err != nil {
 		return err
@@ -202,7 +203,7 @@ func (m *Manager) allow(ctx context.Context, l layout, p *v1.Pod, lim allocated.
 	if err := l.refuseBelowUsage(name, lim.MemoryLimit); err != nil {
 		return err
 	}
-	class := QOSClass(p)
+	class := spec.QOSClass(p)
 	if err := m.maker.set(ctx, l, name, m.rules(l).Pod(class, lim, hugePages(p))); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
 const mi = 1 << 20
@@ -66,7 +67,7 @@ func TestResizeWantsAGroup(t *testing.T) {
 func (m *Manager) container(t *testing.T, p *v1.Pod, name string) string {
 	t.Helper()
 	l, _ := m.layout()
-	class, pod := QOSClass(p), podPrefix+string(p.UID)
+	class, pod := spec.QOSClass(p), podPrefix+string(p.UID)
 	group := m.conf.Driver.path(append(m.elements(class), pod, name))
 	if l.v2 && m.conf.Driver == DriverCgroupfs {
 		if err := l.enableControllers(filepath.Join(cgroupfs, m.group(p))); err != nil {

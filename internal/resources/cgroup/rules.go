@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,8 +84,8 @@ func asksForHugePages(p *v1.Pod) bool {
 	if p.Spec.Resources != nil && ask(p.Spec.Resources.Limits) {
 		return true
 	}
-	for r := range allResources(p) {
-		if ask(r.Limits) {
+	for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		if slices.ContainsFunc(list, func(c v1.Container) bool { return ask(c.Resources.Limits) }) {
 			return true
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
@@ -43,52 +42,11 @@ func makePod(uid string, needs ...need) *v1.Pod {
 	return p
 }
 
-func withInit(p *v1.Pod, n need, sidecar bool) *v1.Pod {
-	c := v1.Container{Resources: n.requirements()}
-	if sidecar {
-		c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-	}
-	p.Spec.InitContainers = append(p.Spec.InitContainers, c)
-	return p
-}
-
-func withPodLevel(p *v1.Pod, n need) *v1.Pod {
-	p.Spec.Resources = ptr.To(n.requirements())
-	return p
-}
-
 var (
 	nothing = need{}
 	exact   = need{"500m", "500m", "64Mi", "64Mi"}
 	loose   = need{"100m", "1", "32Mi", "64Mi"}
 )
-
-func TestQOSClass(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		pod  *v1.Pod
-		want v1.PodQOSClass
-	}{
-		{"nothing asked", makePod("u", nothing, nothing), v1.PodQOSBestEffort},
-		{"zero is nothing", makePod("u", need{"0", "0", "0", "0"}), v1.PodQOSBestEffort},
-		{"exact", makePod("u", exact, exact), v1.PodQOSGuaranteed},
-		{"limits only", makePod("u", need{"", "1", "", "1Gi"}), v1.PodQOSGuaranteed},
-		{"equal amounts written differently", makePod("u", need{"1", "1000m", "1Gi", "1024Mi"}), v1.PodQOSGuaranteed},
-		{"one container asks for less than its limit", makePod("u", exact, loose), v1.PodQOSBurstable},
-		{"one container asks for nothing", makePod("u", exact, nothing), v1.PodQOSBurstable},
-		{"no memory limit", makePod("u", need{"1", "1", "1Gi", ""}), v1.PodQOSBurstable},
-		{"memory only", makePod("u", need{"", "", "1Gi", "1Gi"}), v1.PodQOSBurstable},
-		{"an init container counts", withInit(makePod("u", exact), nothing, false), v1.PodQOSBurstable},
-		{"init container alone", withInit(makePod("u", nothing), need{"1", "", "", ""}, false), v1.PodQOSBurstable},
-		{"the pod's own come first", withPodLevel(makePod("u", nothing, loose), exact), v1.PodQOSGuaranteed},
-		{"the pod's own, loose", withPodLevel(makePod("u", exact), loose), v1.PodQOSBurstable},
-		{"the pod's own, empty", withPodLevel(makePod("u", exact), nothing), v1.PodQOSGuaranteed},
-	} {
-		if got := QOSClass(c.pod); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
-	}
-}
 
 func TestCgroupParent(t *testing.T) {
 	const uid = "7c5b5a2e-1f00-4d5e-9d0b-0c1b2a3f4e5d"

@@ -15,9 +15,9 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 // host is a store at work on a real containerd.

@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
 	"github.com/deckhand-node/deckhand/test/cgroupv2/report"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 const deckhand = "github.com/deckhand-node/deckhand/cmd/deckhand"

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
 	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 // Name is what every node is called; static pods' names end in it.

@@ -25,7 +25,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/archives"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 func TestMain(m *testing.M) {

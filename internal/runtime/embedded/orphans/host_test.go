@@ -22,8 +22,8 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 // host is a running containerd with a sweeper of its own; the runtime's doesn't run.

@@ -15,8 +15,8 @@ import (
 	"github.com/go-logr/logr"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded/embeddedtest"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
+	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
 
 // runtimeClient reopens logs by plain CRI calls.
