@@ -66,7 +66,7 @@ lint: $(BIN)/staticcheck ## Check formatting, and look for mistakes with vet and
 
 .PHONY: unit
 unit: tools images ## Run the unit tests, with the race detector.
-	@set -o pipefail; $(GO) test -race -timeout 25m -json ./internal/... ./cmd/... ./bench/... ./images/... ./test/mutate ./test/report ./test/registry | $(GO) run ./test/report
+	$(GO) run ./test/report -race -timeout 25m -- ./internal/... ./cmd/... ./bench/... ./images/... ./test/mutate ./test/report ./test/registry
 
 .PHONY: laws
 laws: ## Check the invariants of the core over millions of random steps. LAW_STEPS=N for more, LAW_FROM=SEED for the same ones.
@@ -82,7 +82,7 @@ attack: ## Swap links under the code that opens pods' paths, for a minute each. 
 
 .PHONY: e2e
 e2e: tools images deckhand ## Run the end-to-end tests on a real containerd.
-	@set -o pipefail; $(GO) test -json -count=1 -p 1 -timeout 30m ./test/e2e/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging | $(GO) run ./test/report
+	$(GO) run ./test/report -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
 
 .PHONY: bench
 bench: bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale ## Measure everything, part by part.

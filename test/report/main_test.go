@@ -48,7 +48,7 @@ func TestReport(t *testing.T) {
 func expect(t *testing.T, in string, wantFailed bool, want ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	failed, err := report(strings.NewReader(in), &out)
+	failed, err := newTally(&out).report(strings.NewReader(in))
 	if err != nil || failed != wantFailed {
 		t.Errorf("failed = %v, err = %v, want failed = %v\n%s", failed, err, wantFailed, out.String())
 	}
@@ -116,6 +116,43 @@ func TestWhatGoTestCallsAFailure(t *testing.T) {
 				t.Fatalf("go test calls it well:\n%s", out)
 			}
 			expect(t, string(out), true, c.want...)
+		})
+	}
+}
+
+// TestChanceIsToldFromFailure runs packages of which some fail at first.
+func TestChanceIsToldFromFailure(t *testing.T) {
+	const once = `if _, err := os.Stat(t.Name()); err != nil { os.WriteFile(t.Name(), nil, 0o600); t.Error("busy") }`
+	for _, c := range []struct {
+		name, code string
+		failed     bool
+		want, not  string
+	}{
+		{"by chance", "func TestX(t *testing.T) { " + once + " }; func TestY(t *testing.T) {}", false, "PASSED ONLY WHEN IT RAN ALONE, mend it: m ^(TestX)$\n", "0 passed"},
+		{"a part, by chance", `func TestX(t *testing.T) { t.Run("part", func(t *testing.T) { os.MkdirAll("TestX", 0o700); ` + once + " }) }", false, "mend it: m ^(TestX)$\n", ""},
+		{"always", `func TestX(t *testing.T) { t.Error("broken") }`, true, "Once more, alone: m ^(TestX)$\n", "mend it"},
+		{"one by chance, one always", "func TestX(t *testing.T) { " + once + ` }; func TestY(t *testing.T) { t.Error("broken") }`, true, "Once more, alone: m ^(TestX|TestY)$\n", "mend it"},
+		{"a panic", "func TestX(t *testing.T) { " + once + `; if t.Failed() { panic("oh dear") } }`, true, "panic: oh dear", "Once more"},
+		{"a data race", "func TestX(t *testing.T) { " + once + `; if t.Failed() { t.Log("WARNING: DATA RACE") } }`, true, "DATA RACE", "Once more"},
+		{"a skip", "func TestX(t *testing.T) { " + once + `; t.Skip() }; func TestY(t *testing.T) { t.Skip("no kernel") }`, true, "SKIP m TestY", "Once more"},
+		{"TestMain", "func TestMain(m *testing.M) { os.Exit(m.Run() + 1) }; func TestX(t *testing.T) {}", true, "FAIL m", "Once more"},
+		{"many", "func one(t *testing.T) { " + once + " }; func Test1(t *testing.T) { one(t) }; func Test2(t *testing.T) { one(t) }; func Test3(t *testing.T) { one(t) }; " +
+			"func Test4(t *testing.T) { one(t) }; func Test5(t *testing.T) { one(t) }; func Test6(t *testing.T) { one(t) }", true, "0 passed, 6 failed", "Once more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			code := "package m\nimport (\"os\"; \"testing\")\nvar _ = os.Exit\n" + c.code
+			for name, text := range map[string]string{"go.mod": "module m\n", "m_test.go": code} {
+				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var out bytes.Buffer
+			failed, err := run(t.Context(), []string{"-timeout", "5m", "--", "."}, &out)
+			text := out.String()
+			if err != nil || failed != c.failed || !strings.Contains(text, c.want) || c.not != "" && strings.Contains(text, c.not) {
+				t.Errorf("failed = %v, err = %v, want failed = %v, with %q and without %q:\n%s", failed, err, c.failed, c.want, c.not, text)
+			}
 		})
 	}
 }

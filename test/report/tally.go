@@ -34,6 +34,7 @@ func (s subject) String() string { return strings.TrimSuffix(s.pkg+" "+s.test, "
 
 // problem is what went wrong with a subject, and what that has said.
 type problem struct {
+	subject
 	what   string
 	output []string
 }
@@ -129,16 +130,19 @@ func (t *tally) abort(pkg string) {
 	for _, s := range left {
 		if s.pkg == pkg && s.test != "" {
 			delete(t.running, s)
-			t.testFailed("FAIL "+s.String()+": it never ended", s)
+			t.testFailed("FAIL "+s.String()+neverEnded, s)
 		}
 	}
 }
 
 // wrong keeps a problem, with what its subject has said, for the end.
 func (t *tally) wrong(what string, s subject) {
-	t.bad = append(t.bad, problem{what, shorten(t.output[s])})
+	t.bad = append(t.bad, problem{s, what, shorten(t.output[s])})
 	delete(t.output, s)
 }
+
+// neverEnded is said of a test that was cut off.
+const neverEnded = ": it never ended"
 
 // slowest is how many tests are shown for the time they took.
 const slowest = 10
