@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/net/netutil"
 )
 
 // Limits of a connection. Whoever may connect is on this host or in its
@@ -31,7 +30,7 @@ const (
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10
-	// maxConns is how many connections one listener serves at once; more wait.
+	// maxConns is how many connections one listener serves at once: see listener.
 	// Any user of the host may connect, and each costs memory and a descriptor.
 	maxConns = 128
 )
@@ -123,7 +122,7 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 			}
 			return nil, listenError(l, err)
 		}
-		opened = append(opened, netutil.LimitListener(ln, maxConns))
+		opened = append(opened, newListener(ln))
 		s.addrs[l.Name] = netip.AddrPortFrom(l.Addr.Addr(), uint16(ln.Addr().(*net.TCPAddr).Port))
 	}
 	return opened, nil
@@ -143,15 +142,17 @@ func listenError(l Listener, err error) error {
 
 func (s *Server) httpServer(ctx context.Context, h http.Handler, conns *sync.WaitGroup) *http.Server {
 	return &http.Server{
-		Handler:           h,
+		Handler:           atWork(h),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelError),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnState: func(_ net.Conn, state http.ConnState) {
+		ConnState: func(c net.Conn, state http.ConnState) {
+			c.(*conn).state(state)
 			switch state {
 			case http.StateNew:
 				conns.Add(1)

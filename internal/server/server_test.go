@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -253,5 +254,54 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 	if n := open.Load(); n != limit+1 {
 		t.Errorf("%d requests were served, want %d", n, limit+1)
+	}
+}
+
+// Peers that hold connections open for nothing don't keep others from being answered.
+func TestHeldConnectionsKeepNobodyWaiting(t *testing.T) {
+	const many = 200 // of each, which is more than are served at once
+	answer := bytes.Repeat([]byte("a"), 8<<20)
+	large := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/large" {
+			_, _ = w.Write(answer) // fails when the connection is cut
+			return
+		}
+		_, _ = io.WriteString(w, "ok")
+	})
+	for name, request := range map[string]string{
+		"silent":      "",
+		"half-open":   "GET / HTTP/1.1\r\nHost:",
+		"idle":        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"slow reader": "GET /large HTTP/1.1\r\nHost: x\r\n\r\n",
+		"slow writer": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nbody",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := start(t, server.Listener{Name: "a", Addr: loopback(), Handler: large})
+			addr := s.Addr("a").String()
+			for range many {
+				c, err := net.Dial("tcp", addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if err := c.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil { // or the kernel reads for the slow ones
+					t.Fatal(err)
+				}
+				_, _ = io.WriteString(c, request) // fails where it was cut already
+			}
+			// The shortest of the server's own limits would need 5 s for each 128 of them.
+			client := http.Client{Timeout: 4 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+			for range 20 {
+				resp, err := client.Get("http://" + addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || string(text) != "ok" {
+					t.Fatalf("got %q, %v", text, err)
+				}
+			}
+		})
 	}
 }
