@@ -72,7 +72,8 @@ type Unmounter interface {
 type Live interface {
 	Plugin
 	// Refresh makes what containers see what it should be now, and reports whether that
-	// was something else. A reader never sees half of it. It is called for mounted volumes only.
+	// was something else. A reader never sees half of it. It is called for mounted volumes only, and
+	// once more some seconds after a change, be it Mount's: what readers were on their way to may be removed then.
 	Refresh(context.Context, Request) (changed bool, err error)
 }
 
@@ -136,6 +137,8 @@ type Mounted struct {
 	// Kept says that the volume, which is in use, holds what it did before, because it can't be what it
 	// should be now. A Refresh reports why.
 	Kept bool
+	// Updated says that the volume, which is in use, was brought up to date: see Live.
+	Updated bool
 	// Image is what the runtime mounts itself (KEP-4639); nil for all other kinds.
 	Image *runtimeapi.ImageSpec
 }

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,18 +55,22 @@ const (
 	reserved = ".."
 )
 
-// grace is for readers that were on their way through ..data when it was turned: so long
-// the old generation stays. The kernel doesn't report when they are through.
-const grace = 10 * time.Millisecond
+// Grace is for readers that were on their way through ..data when it was turned, since the kernel doesn't report
+// when they are through: whoever has called Write, and it changed something, calls it again so much later, to have the old
+// generation removed. The next update removes it, too.
+const Grace = 10 * time.Second
+
+// shortGrace is what the old generation has in any case, however fast updates follow each other.
+const shortGrace = 10 * time.Millisecond
 
 // Write makes the folder dir, which is there, hold these files and no others, by their paths,
 // and reports whether that changed what readers see. What is on disk is compared first: bytes,
 // modes and owners. If all of it is as it should be, nothing is written.
 //
 // A generation is never changed once ..data leads to it. An update makes the next one, takes away
-// links of names that are going, turns ..data, adds links of names that are new, and removes the old
-// generation. So at no time a link leads nowhere, and a name that is in both generations is always
-// there. Killed at any moment, the next Write goes on from what is there.
+// links of names that are going, turns ..data, and adds links of names that are new. The old
+// generation stays for a while: see Grace. So at no time a link leads nowhere, and a name that is in both generations is
+// always there. Killed at any moment, the next Write goes on from what is there.
 //
 // With an error, readers see either what was there before or, when the error is about what
 // had to be cleaned up, what should be there. One Write at a time works on a folder. dir isn't followed
@@ -94,9 +99,10 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 		changed, err := w.relink(ctx, current, want.names())
 		return changed, errors.Join(err, w.makeMountPoints())
 	}
-	// What is left of an update that was killed takes no space from this one, and no time between its
+	// What is left of earlier updates takes no space from this one, and no time between its
 	// steps. What can't be removed is reported in the end. What readers see stays, even if it couldn't be opened.
 	seen, _ := readLink(w.dir, dataLink)
+	w.pause(ctx)
 	_ = w.tidy(ctx, seen)
 	next, err := w.generation(ctx, want)
 	if err != nil {
@@ -109,11 +115,7 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 		return false, err
 	}
 	_, err = w.link(ctx, want.names())
-	err = errors.Join(err, w.makeMountPoints())
-	if current != "" {
-		pause(ctx)
-	}
-	return true, errors.Join(err, w.tidyAlways(ctx, next))
+	return true, errors.Join(err, w.makeMountPoints(), w.tidyAlways(ctx, next, seen))
 }
 
 // Recover brings to its end what a Write began that was killed, as far as that can be done
@@ -138,9 +140,18 @@ func Recover(ctx context.Context, dir *os.File) (whole bool, err error) {
 	return err == nil, err
 }
 
-// pause waits for the grace period, or less if ctx ends.
-func pause(ctx context.Context) {
-	timer := time.NewTimer(grace)
+// pause waits until the generation that readers see has been seen for the short grace period: who was on the way to
+// the one before is through then. It waits less if ctx ends.
+func (w *writer) pause(ctx context.Context) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(w.dir.Fd()), dataLink, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return
+	}
+	age := time.Since(time.Unix(st.Mtim.Unix()))
+	if age < 0 || age >= shortGrace {
+		return
+	}
+	timer := time.NewTimer(shortGrace - age)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -236,9 +247,9 @@ func (w *writer) unlinkOthers(names []string) error {
 }
 
 // tidy removes other generations and what else was left half done.
-func (w *writer) tidy(ctx context.Context, keep string) error {
+func (w *writer) tidy(ctx context.Context, keep ...string) error {
 	return w.each(func(name string) error {
-		if !strings.HasPrefix(name, reserved) || name == dataLink || name == keep {
+		if !strings.HasPrefix(name, reserved) || name == dataLink || slices.Contains(keep, name) {
 			return nil
 		}
 		return w.remove(ctx, name)
@@ -246,8 +257,8 @@ func (w *writer) tidy(ctx context.Context, keep string) error {
 }
 
 // tidyAlways is tidy for the end: an old Secret goes even if the caller has no more time.
-func (w *writer) tidyAlways(ctx context.Context, keep string) error {
-	return w.tidy(context.WithoutCancel(ctx), keep)
+func (w *writer) tidyAlways(ctx context.Context, keep ...string) error {
+	return w.tidy(context.WithoutCancel(ctx), keep...)
 }
 
 // each calls f with every name in the folder.

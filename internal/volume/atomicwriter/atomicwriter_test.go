@@ -30,8 +30,17 @@ func must(t testing.TB, err error) {
 
 func file(text string) File { return File{Data: []byte(text), Mode: 0o644} }
 
-// write writes the files and fails if that fails, or if it says something else about a change.
+// write writes the files, and after a change once more, which removes the old ones.
 func write(t testing.TB, dir string, files map[string]File, o Options, wantChange bool) {
+	t.Helper()
+	writeOnce(t, dir, files, o, wantChange)
+	if wantChange {
+		writeOnce(t, dir, files, o, false)
+	}
+}
+
+// writeOnce writes the files and fails if that fails, or if it says something else about a change.
+func writeOnce(t testing.TB, dir string, files map[string]File, o Options, wantChange bool) {
 	t.Helper()
 	changed, err := Write(t.Context(), dir, files, o)
 	must(t, err)

@@ -46,8 +46,8 @@ func TestKilled(t *testing.T) {
 				}
 				_, err := Write(t.Context(), dir, after, group)
 				must(t, err)
-				check(t, dir, want)
 				write(t, dir, after, group, false)
+				check(t, dir, want)
 			},
 		})
 	}

@@ -117,6 +117,9 @@ func TestMountPointsOfContainersStay(t *testing.T) {
 	if !changed || err == nil || !strings.Contains(err.Error(), `a folder called "cache"`) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("%t, %v", changed, err)
 	}
+	if _, again := Write(t.Context(), dir, map[string]File{"a": file("C"), "cache": file("x"), "z": file("Z")}, Options{}); again == nil || again.Error() != err.Error() {
+		t.Errorf("the next time it says %v", again)
+	}
 	for name, want := range map[string]string{"a": "C", "z": "Z"} {
 		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(data) != want {
 			t.Errorf("%s: %q, %v", name, data, err)

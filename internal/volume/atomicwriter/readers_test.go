@@ -12,8 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +35,7 @@ func generationOf(data []byte) (int, error) {
 type reader func(dir string) error
 
 // overLink opens a file that every generation has. Somebody who is held up between two steps
-// of walking the path, for longer than the grace period, may miss it, but not twice.
+// of walking the path, for longer than two updates take, may miss it, but not twice.
 func overLink(name string) reader {
 	last := 0
 	return func(dir string) error {
@@ -161,54 +159,46 @@ func TestAnEditReachesReadersWhole(t *testing.T) {
 		})
 	}
 	for n := range updates {
-		write(t, dir, generationFiles(n+1), Options{}, true)
+		writeOnce(t, dir, generationFiles(n+1), Options{}, true)
 	}
 	stop.Store(true)
 	wait.Wait()
 	t.Logf("each reader's rounds during %d updates: %d", updates, rounds)
 }
 
-// TestTheOldFilesStayForAMoment: whoever was on the way to them still gets there.
-func TestTheOldFilesStayForAMoment(t *testing.T) {
+// TestTheOldFilesStay until the next update, or the next look: whoever was on the way to them still gets there.
+func TestTheOldFilesStay(t *testing.T) {
 	dir := t.TempDir()
-	generations := func() int {
+	generations := func() (all []string) {
 		t.Helper()
 		entries, err := os.ReadDir(dir)
 		must(t, err)
-		n := 0
 		for _, e := range entries {
 			if e.IsDir() {
-				n++
+				all = append(all, e.Name())
 			}
 		}
-		return n
+		return all
 	}
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		write(t, dir, generationFiles(1), Options{}, true)
-		if !time.Now().Equal(begin) {
-			t.Error("the first write waited, and there was nothing that anybody could be on the way to")
+	write(t, dir, generationFiles(1), Options{}, true)
+	for n := 2; n < 5; n++ {
+		old, err := os.Readlink(filepath.Join(dir, dataLink))
+		must(t, err)
+		writeOnce(t, dir, generationFiles(n), Options{}, true)
+		if data, err := os.ReadFile(filepath.Join(dir, old, "a")); err != nil || string(data) != string(numbered(n-1).Data) {
+			t.Errorf("who is on the way to the old files doesn't find them: %v", err)
 		}
-		for n, patience := range []time.Duration{time.Hour, grace / 2} {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			done := make(chan error)
-			go func() {
-				_, err := Write(ctx, dir, generationFiles(2+n), Options{})
-				done <- err
-			}()
-			synctest.Wait()
-			if err := together(dir); err != nil || generations() != 2 {
-				t.Errorf("%d generations, %v", generations(), err)
-			}
-			if data, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(data) != string(numbered(2+n).Data) {
-				t.Errorf("readers don't see the new files: %v", err)
-			}
-			if err := <-done; err != nil || generations() != 1 {
-				t.Errorf("%d generations, %v", generations(), err)
-			}
+		if data, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(data) != string(numbered(n).Data) {
+			t.Errorf("readers don't see the new files: %v", err)
 		}
-	})
+		if all := generations(); len(all) != 2 {
+			t.Errorf("there are %q", all)
+		}
+	}
+	write(t, dir, generationFiles(4), Options{}, false)
+	if all := generations(); len(all) != 1 {
+		t.Errorf("there are %q", all)
+	}
 }
 
 // cancelled is a context that ends when it is looked at for the n-th time.
@@ -244,6 +234,9 @@ func TestCancelled(t *testing.T) {
 			t.Errorf("given up when looked at for the %d. time: %t, %v", n+1, changed, err)
 		}
 		must(t, os.RemoveAll(filepath.Join(dir, tempLink)))
+		if changed {
+			writeOnce(t, dir, after, Options{}, false)
+		}
 		check(t, dir, wants[map[bool]int{false: 0, true: 1}[changed]])
 		if ctx.n >= 0 {
 			if n < 3 {

@@ -12,6 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
@@ -26,8 +27,8 @@ type refresherConfig struct {
 	// a pod that nobody wants.
 	Look func(context.Context, *v1.Pod, *v1.Volume) volumestate.Sight
 	Pod  func(types.UID) *v1.Pod
-	// Refresh brings one volume up to date.
-	Refresh func(context.Context, *volumestate.Mounted, *v1.Pod) error
+	// Refresh brings one volume up to date, and reports whether it wasn't.
+	Refresh func(context.Context, *volumestate.Mounted, *v1.Pod) (changed bool, err error)
 	// RecordEvent records an event.
 	RecordEvent func(*v1.Pod, pod.Event)
 	// Wake is filled when Pass is to be called again.
@@ -58,6 +59,8 @@ type state struct {
 	reported string
 	count    int
 	due      time.Time
+	// tidy is when it is refreshed without a change, to have the old content removed; zero if there is none.
+	tidy time.Time
 }
 
 // newRefresher makes a refresher that knows of nothing yet.
@@ -96,6 +99,9 @@ func (k *refresher) Pass(ctx context.Context) {
 		s := k.known[e]
 		if s == nil {
 			s = &state{pod: e.Pod, seen: e.Seen}
+			if e.Updated {
+				s.tidy = now.Add(atomicwriter.Grace)
+			}
 		}
 		known[e] = s
 		if s.op != nil && !s.op.Ended() {
@@ -123,12 +129,14 @@ func (k *refresher) Pass(ctx context.Context) {
 }
 
 // outdated reports whether the volume isn't what its inputs are now and is to be refreshed, or else when
-// it is to be looked at again for that; zero if only a change can help.
+// it is to be looked at again; zero if only a change can help.
 func (s *state) outdated(now volumestate.Sight, at time.Time) (due time.Time, begin bool) {
 	switch {
+	case !s.tidy.IsZero() && !at.Before(s.tidy):
+		return time.Time{}, true
 	case s.seen.Same(now), !now.Known():
 		// When more is known, that is a change.
-		return time.Time{}, false
+		return s.tidy, false
 	case s.tried.Same(now) && (s.due.IsZero() || at.Before(s.due)):
 		return s.due, false
 	}
@@ -147,9 +155,13 @@ func (k *refresher) refresh(ctx context.Context, e *volumestate.Mounted, s *stat
 			}
 			// What changes from here on is seen by the next pass.
 			sight := k.conf.Look(ctx, s.pod, e.Spec.Volume)
-			err := k.conf.Refresh(ctx, e, s.pod)
+			changed, err := k.conf.Refresh(ctx, e, s.pod)
 			if ctx.Err() != nil {
 				return ctx.Err()
+			}
+			s.tidy = time.Time{}
+			if changed && !s.seen.Same(sight) {
+				s.tidy = time.Now().Add(atomicwriter.Grace)
 			}
 			k.recordResult(e, s, sight, err)
 			return err

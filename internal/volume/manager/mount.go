@@ -135,20 +135,20 @@ func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w 
 	return m.conf.ApplyFSGroup(ctx, got.Path, o)
 }
 
-// refresh brings the content of a volume of the pod up to date.
-func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) error {
+// refresh brings the content of a volume of the pod up to date, and reports whether it wasn't.
+func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) (changed bool, err error) {
 	live, ok := e.Plugin.(volume.Live)
 	if !ok {
-		return nil
+		return false, nil
 	}
 	began := time.Now()
-	changed, err := live.Refresh(ctx, volume.Request{Pod: p, Spec: e.Spec, Place: m.layout.Place(e.Place), InUse: m.conf.Running(e.Place.UID)})
+	changed, err = live.Refresh(ctx, volume.Request{Pod: p, Spec: e.Spec, Place: m.layout.Place(e.Place), InUse: m.conf.Running(e.Place.UID)})
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 	m.conf.Meter.Operation(e.Plugin.Name(), "volume_mount", time.Since(began), err != nil)
 	if changed {
 		m.log.V(2).Info("Volume updated", "pod", p.Namespace+"/"+p.Name, "volume", e.Name())
 	}
-	return err
+	return changed, err
 }

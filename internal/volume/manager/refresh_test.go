@@ -17,6 +17,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
 
@@ -58,6 +59,8 @@ type follower struct {
 	*stand
 	mu   sync.Mutex
 	pods []*v1.Pod
+	// changes says that each refresh changes something.
+	changes bool
 }
 
 func (*follower) Supports(s volume.Spec) bool {
@@ -68,7 +71,7 @@ func (f *follower) Refresh(_ context.Context, r volume.Request) (bool, error) {
 	f.mu.Lock()
 	f.pods = append(f.pods, r.Pod)
 	f.mu.Unlock()
-	return true, f.call("refresh", r.Spec.Name())
+	return f.changes, f.call("refresh", r.Spec.Name())
 }
 
 // following runs a manager with a follower in virtual time.
@@ -269,5 +272,36 @@ func TestNobodyOfAHundredPodsWaitsASecondForAnEdit(t *testing.T) {
 			must(t, m.Clean(t.Context(), types.UID(fmt.Sprint("uid-", n))))
 		}
 		w.clean()
+	})
+}
+
+// Readers of the old content have some seconds to get through with it. Then it is removed, by one more refresh.
+func TestWhatHasChangedIsTidiedLater(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		f.changes = true
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		must(t, m.Prepare(t.Context(), w.want(newPod(configMap("conf", "web")))))
+		count := func() int {
+			synctest.Wait()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return len(f.pods)
+		}
+		w.setConfigMap("web", map[string]string{"a": "2"})
+		if n := count(); n != 1 {
+			t.Fatalf("refreshed %d times, want once for the change", n)
+		}
+		time.Sleep(atomicwriter.Grace - 1)
+		if n := count(); n != 1 {
+			t.Errorf("refreshed %d times before the time has come", n)
+		}
+		time.Sleep(1)
+		if n := count(); n != 2 {
+			t.Errorf("refreshed %d times, want once more", n)
+		}
+		time.Sleep(time.Hour)
+		if n := count(); n != 2 {
+			t.Errorf("refreshed %d times: without a change nothing is to be removed", n)
+		}
 	})
 }

@@ -52,32 +52,31 @@ func (p *Plugin) Supports(s volume.Spec) bool { return s.Persistent == nil && p.
 // stays as it is: an agent that comes back adopts pods whose objects have gone meanwhile, or don't fit
 // the volume any more. Refresh reports that.
 func (p *Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
-	err := p.mount(ctx, r)
+	changed, err := p.mount(ctx, r)
 	kept := err != nil && r.InUse && ctx.Err() == nil && p.whole(ctx, r)
 	if err != nil && !kept {
 		return volume.Mounted{}, err
 	}
-	return volume.Mounted{Path: r.Dir, ReadOnly: true, Kept: kept}, nil
+	return volume.Mounted{Path: r.Dir, ReadOnly: true, Kept: kept, Updated: changed && r.InUse}, nil
 }
 
-func (p *Plugin) mount(ctx context.Context, r volume.Request) error {
+func (p *Plugin) mount(ctx context.Context, r volume.Request) (changed bool, err error) {
 	files, err := p.files(ctx, r)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := p.folder(r); err != nil {
-		return err
+		return false, err
 	}
-	_, err = p.write(ctx, r, files)
-	return err
+	return p.write(ctx, r, files)
 }
 
 // Refresh writes the files if they aren't what they should be. If they can't be had, those that
-// are there stay. When something changed, it takes 10 ms more than the work does: for so long the old
-// files stay for whoever is about to open them. So volumes are better refreshed side by side.
+// readers see stay, and older ones go.
 func (p *Plugin) Refresh(ctx context.Context, r volume.Request) (changed bool, err error) {
 	files, err := p.files(ctx, r)
 	if err != nil {
+		p.whole(ctx, r)
 		return false, err
 	}
 	return p.write(ctx, r, files)

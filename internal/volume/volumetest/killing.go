@@ -91,6 +91,9 @@ func (c Case) refreshed(t *testing.T, dir string, _ int) {
 		t.Fatal(err)
 	}
 	r.holds(t, volume.Mounted{Path: r.request.Dir}, want)
+	if changed, err := c.live(t).Refresh(t.Context(), r.request); changed || err != nil {
+		t.Fatalf("refresh what is up to date: %t, %v", changed, err)
+	}
 	before := state(t, r.root)
 	r.request.InUse = true
 	r.mount(t)

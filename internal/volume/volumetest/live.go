@@ -39,6 +39,7 @@ func (c Case) follows(t *testing.T) {
 		want := c.Change(n)
 		refresh(true)
 		r.holds(t, m, want)
+		refresh(false) // which removes what readers were on their way to
 		before := state(t, r.root)
 		refresh(false)
 		unchanged(t, r.root, before)
