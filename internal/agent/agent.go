@@ -198,8 +198,8 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Recorder: recorder, Meter: meter.Volumes, ClusterDomain: k.ClusterDomain,
 	}, volumeLog)
 	volumeStats := usage.NewStatsReader(usage.StatsConfig{Volumes: volumes.Instances, Took: func(d time.Duration) { meter.Volumes.Measured(metrics.SourceStatfs, d) }})
-	onDisk := eviction.Node{Desired: merger, Observed: seen, Volumes: volumes, Allocations: allocations, Runtime: conn}
-	limits := eviction.New(eviction.Config{Pods: onDisk.Pods, Layers: onDisk, Meter: diskMeter, Logs: k.PodLogsDir,
+	onDisk := eviction.Node{Desired: merger, Observed: seen, Volumes: volumes, Allocations: allocations}
+	limits := eviction.New(eviction.Config{Pods: onDisk.Pods, Layers: eviction.NewContainerLayers(eviction.ContainerLayersConfig{Observed: seen, Runtime: conn, Meter: diskMeter}), Meter: diskMeter, Logs: k.PodLogsDir,
 		Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("eviction")})
 
 	// The workers: what they ask, and what carries out their actions.

@@ -59,6 +59,24 @@ func List(prefix string) ([]Entry, error) {
 	return list, nil
 }
 
+// Overlays returns the upper folders of the overlay file systems that are mounted, by the place of each. It leaves out those without one,
+// and those whose path the mount table can't give as it is.
+func Overlays() (map[string]string, error) {
+	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("overlay"))
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	uppers := make(map[string]string, len(infos))
+	for _, info := range infos {
+		for option := range strings.SplitSeq(info.VFSOptions, ",") {
+			if dir, ok := strings.CutPrefix(option, "upperdir="); ok && !strings.Contains(dir, `\`) {
+				uppers[info.Mountpoint] = dir
+			}
+		}
+	}
+	return uppers, nil
+}
+
 // height is how many mounts of the list are below this one.
 func height(parents map[uint64]uint64, id uint64) int {
 	n := 0
