@@ -22,6 +22,14 @@ const lingerTime = 5 * time.Second
 // interval, and each is twice as long as the one before.
 const maxPause = 5 * time.Minute
 
+const (
+	// longest and shortest are how long a log that grows isn't looked at.
+	longest, shortest = time.Second, 100 * time.Millisecond
+	// quietAtOnce is how many logs that don't grow are looked at in longest, which costs some 200 µs: that is how soon
+	// it is noticed that one begins to.
+	quietAtOnce = 100
+)
+
 // container is what is remembered of one that runs. It belongs to look, and while it is
 // queued or worked at, to the worker.
 type container struct {
@@ -44,6 +52,11 @@ type container struct {
 	// rotating and tidying are apart, so that a disk too full to compress on
 	// doesn't keep a log from being rotated.
 	rotating, tidying tries
+	// size is how large the log was when it was looked at last, which was at seen; rate is by how many bytes a second
+	// it had grown, and next is when it is looked at again. They are look's alone.
+	size       int64
+	seen, next time.Time
+	rate       float64
 }
 
 // tries is how something fared: the failures since it last succeeded, and when it
@@ -71,17 +84,57 @@ func (r *Rotator) newContainer(c Container) *container {
 }
 
 // due says whether there is something to do.
-func (c *container) due(now time.Time, maxSize int64) bool {
+func (c *container) due(now time.Time, maxSize int64, quiet time.Duration) bool {
 	if c.untidy && !now.Before(c.tidying.retry) {
 		return true
 	}
-	if now.Before(c.rotating.retry) {
+	if now.Before(c.rotating.retry) || now.Before(c.next) {
 		return false
 	}
 	// This only says where to look more closely, so it may be misled by a link.
 	var stat unix.Stat_t
 	err := unix.Lstat(c.Path, &stat)
+	if err == nil {
+		c.measured(now, stat.Size, maxSize, quiet)
+	}
 	return err == nil && stat.Size >= maxSize || errors.Is(err, fs.ErrNotExist)
+}
+
+// measured takes down how large the log is, and says when it is looked at again: when it will be too large, if
+// it goes on growing like this, and after the period quiet if it doesn't grow.
+func (c *container) measured(now time.Time, size, maxSize int64, quiet time.Duration) {
+	grown, since := size-c.size, now.Sub(c.seen)
+	if grown < 0 {
+		grown = size // of a new file
+	}
+	c.rate = 0
+	if since > 0 && !c.seen.IsZero() {
+		c.rate = float64(grown) / since.Seconds()
+	}
+	c.size, c.seen, c.next = size, now, now.Add(quiet)
+	switch {
+	case size >= maxSize:
+		c.next = now // it is rotated now, and begins anew
+	case c.rate > 0:
+		c.next = now.Add(min(longest, quiet, timeFor(maxSize-size, c.rate)))
+	}
+}
+
+// pause is how long it is until the log may be too large again; 0 if it doesn't grow.
+func (c *container) pause(maxSize int64) time.Duration {
+	switch left := maxSize - c.size; {
+	case c.rate <= 0:
+		return 0
+	case left > 0:
+		return timeFor(left, c.rate)
+	default:
+		return timeFor(maxSize, c.rate)
+	}
+}
+
+// timeFor is how long it takes to write so many bytes.
+func timeFor(bytes int64, rate float64) time.Duration {
+	return max(shortest, time.Duration(min(float64(bytes)/rate, maxPause.Seconds())*float64(time.Second)))
 }
 
 // note takes down how a try went, and returns the failures in a row.
@@ -94,8 +147,7 @@ func (t *tries) note(err error, interval time.Duration) int {
 	if pause <= 0 || pause > maxPause {
 		pause = max(maxPause, interval)
 	}
-	// Half an interval less, so that it is the look at that time and not the one after it.
-	t.retry = time.Now().Add(pause - interval/2)
+	t.retry = time.Now().Add(pause)
 	t.failures++
 	return t.failures
 }

@@ -613,3 +613,30 @@ func TestAMissingLogThatIsNeverMade(t *testing.T) {
 		}
 	})
 }
+
+// A container that writes fast is looked at as often as it has to be, and doesn't fill the disk between two looks.
+func TestAFloodStaysWithinBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		start(t, h.rotator)
+		const maxSize, maxFiles = 1000, 4
+		most := int64(0)
+		for range 10 * interval / (100 * time.Millisecond) {
+			h.print(7) // 3.5 times maxSize each second
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			all := int64(0)
+			for _, name := range names(t, h.path) {
+				info, err := os.Stat(filepath.Join(filepath.Dir(h.path), name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				all += info.Size()
+			}
+			most = max(most, all)
+		}
+		if most > 2*maxSize*maxFiles {
+			t.Errorf("the logs took %d bytes at a time, want at most twice %d files of %d", most, maxFiles, maxSize)
+		}
+	})
+}

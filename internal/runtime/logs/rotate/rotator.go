@@ -34,7 +34,8 @@ type Config struct {
 	// MaxFiles is how many files of an instance there are at most, the one being written
 	// among them; at least 2 (containerLogMaxFiles).
 	MaxFiles int
-	// Interval is the time between two looks (containerLogMonitorInterval).
+	// Interval is the longest time between two looks at a log (containerLogMonitorInterval). One that grows is looked
+	// at more often, so that a container that writes fast doesn't fill the disk meanwhile.
 	Interval time.Duration
 	// Workers is how many containers' logs are rotated at once; at least 1 (containerLogMaxWorkers).
 	Workers int
@@ -109,18 +110,17 @@ func (r *Rotator) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// watch looks at all running containers, now and once in an interval, until ctx ends
-// or the limits change.
+// watch looks at the running containers until ctx ends or the limits change.
 func (r *Rotator) watch(ctx context.Context, conf *Config, workers *sync.WaitGroup) {
-	var tick <-chan time.Time
-	if conf.MaxSize > 0 {
-		ticker := time.NewTicker(conf.Interval)
-		defer ticker.Stop()
-		tick = ticker.C
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	timer.Stop()
+	for _, k := range r.known {
+		k.next = time.Time{} // the limits may be others
 	}
 	for {
 		if conf.MaxSize > 0 {
-			r.look(conf)
+			timer.Reset(r.look(conf))
 			for r.queue.hire(conf.Workers) {
 				workers.Go(func() { r.work(ctx) })
 			}
@@ -130,15 +130,17 @@ func (r *Rotator) watch(ctx context.Context, conf *Config, workers *sync.WaitGro
 			return
 		case <-r.changed:
 			return
-		case <-tick:
+		case <-timer.C:
 		}
 	}
 }
 
-// look queues the containers that something is to be done for.
-func (r *Rotator) look(conf *Config) {
+// look queues the containers that something is to be done for, and says how long it is until the next look.
+func (r *Rotator) look(conf *Config) (pause time.Duration) {
 	now := time.Now()
 	running := r.containers.Running()
+	pause = min(longest, conf.Interval)
+	quiet := min(conf.Interval, pause*time.Duration(1+len(running)/quietAtOnce))
 	known := make(map[string]*container, len(running))
 	for _, c := range running {
 		k := r.known[c.ID]
@@ -146,15 +148,21 @@ func (r *Rotator) look(conf *Config) {
 			k = r.newContainer(c)
 		}
 		known[c.ID] = k
-		if k.foreign || r.queue.has(k) {
+		if k.foreign {
 			continue
 		}
-		k.untidy = k.untidy || k.files > conf.MaxFiles
-		if k.due(now, conf.MaxSize) {
-			r.queue.add(k)
+		if !r.queue.has(k) {
+			k.untidy = k.untidy || k.files > conf.MaxFiles
+			if k.due(now, conf.MaxSize, quiet) {
+				r.queue.add(k)
+			}
+		}
+		if again := k.pause(conf.MaxSize); again > 0 {
+			pause = min(pause, again)
 		}
 	}
 	r.known = known
+	return pause
 }
 
 // work rotates the queued logs, and then tidies up after that: a log that
