@@ -13,7 +13,7 @@ func containerLogs() []Field {
 		{Path: "containerLogMaxWorkers", Package: "runtime/logs/rotate", Live: true,
 			Doc: "How many logs may be rotated at the same time, at least 1."},
 		{Path: "containerLogMonitorInterval", Package: "runtime/logs/rotate", Live: true,
-			Doc: "How often the sizes of logs are looked at, at least 3s."},
+			Doc: "The longest time between two looks at the size of a log, at least 3s. One that grows is looked at within a second."},
 	}
 }
 
