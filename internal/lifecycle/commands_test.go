@@ -222,6 +222,13 @@ func newCommands() map[string]command {
 			s.ending = &pod.PodTermination{At: s.now, Reason: pod.Reason(arg(a, 0)), Message: "the node says so", Disruption: true}
 			return optional(&s.ending.Grace, arg(a, 1))
 		},
+		// evict-also REASON [GRACE]: another verdict comes
+		"evict-also": func(s *sim, a []string) error {
+			e := &pod.PodTermination{At: s.now, Reason: pod.Reason(arg(a, 0))}
+			err := optional(&e.Grace, arg(a, 1))
+			s.ending = lifecycle.Combine(s.ending, e)
+			return err
+		},
 		// edit-image NAME IMAGE, edit-label NAME VALUE, edit-resources NAME request:cpu=1 limit:memory=64Mi ...
 		"edit-image": func(s *sim, a []string) error {
 			s.change(func(p *v1.Pod) { pod.ContainerNamed(p, arg(a, 0)).Image = arg(a, 1) })

@@ -49,7 +49,7 @@ func (d *decider) cancelKill(m *container.Container) {
 	id := m.Current.ID
 	if k, begun := d.mem.Kills[id]; begun {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitStopOutlived, Container: m.Spec.Name, Message: k.Why})
-		d.terminator.Stop(m.Current, termination.Term{By: k.By, Graceful: k.Graceful, Why: k.Why})
+		d.terminator.Stop(m.Current, termination.Term{By: k.By, Why: k.Why})
 	} else if slices.Contains(d.checkpoint().Renew, id) {
 		d.draft.Change(func(k *pod.Checkpoint) {
 			k.Renew = slices.DeleteFunc(k.Renew, func(s string) bool { return s == id })
@@ -84,6 +84,6 @@ func (d *decider) killContainers() {
 		}
 		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe)
 		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe, Message: why})
-		d.terminator.Stop(m.Current, termination.Term{By: d.in.Now.Add(grace), Graceful: grace > 0, Why: why, Message: why})
+		d.terminator.Stop(m.Current, termination.Term{By: d.in.Now.Add(grace), Why: why, Message: why})
 	}
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // extension is the one extension of a grace that Kubernetes knows: for a
-// container whose preStop hook, or whose turn as a sidecar, used it up.
+// container whose preStop hook, or whose turn as a sidecar, used it up. It is also what is left to
+// a container whose grace is shorter.
 const extension = 2 * time.Second
 
 // stops holds the laws of what ends containers.
@@ -99,6 +100,9 @@ func endsBy(p *v1.Pod, since time.Time, grace *time.Duration) time.Time {
 // has to end; what it was given is only ever shortened.
 func (l *laws) grace(v *view, a pod.Action, c *pod.Container) {
 	i, until := l.of(c.ID), v.in.Now.Add(a.Grace)
+	if a.Kind == pod.StopContainer && a.Grace < extension {
+		l.broken("%s gets %s between its stop signal and SIGKILL", c.ID, a.Grace)
+	}
 	if !i.by.IsZero() && until.After(i.by) && a.Grace > extension {
 		l.broken("the grace of %s grew by %s", c.ID, until.Sub(i.by))
 	}

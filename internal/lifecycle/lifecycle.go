@@ -60,7 +60,8 @@ type Input struct {
 type Stop struct {
 	// At is when that became known; the grace counts from here.
 	At time.Time
-	// Grace overrides the pod's own termination grace; nil leaves it, 0 kills at once.
+	// Grace overrides the pod's own termination grace; nil leaves it, with 0 no preStop hook runs. SIGKILL comes 2 s after
+	// the stop signal at the earliest.
 	Grace *time.Duration
 	// Why is the reason as people read it.
 	Why string

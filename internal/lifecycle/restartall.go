@@ -11,8 +11,8 @@ import (
 )
 
 // restartAll kills and removes every container but the ephemeral ones after one of them
-// exited with a code that asks for that (KEP-5532), keeping the sandbox: they are killed at
-// once, without preStop hooks, then removed, so that the pod starts again from its init
+// exited with a code that asks for that (KEP-5532), keeping the sandbox: they are stopped
+// without preStop hooks or grace, then removed, so that the pod starts again from its init
 // containers. It reports whether that is under way.
 func (d *decider) restartAll() bool {
 	d.recordRestartAll()
@@ -69,7 +69,7 @@ func (d *decider) recordRestartAll() {
 	}
 }
 
-// killAll kills what runs, and reports whether there was anything.
+// killAll stops what runs, and reports whether there was anything.
 func (d *decider) killAll(why string) bool {
 	any := false
 	for i := range d.instances() {

@@ -8,6 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/termination"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -101,7 +102,7 @@ func (d *decider) clearNewest(m *container.Container) bool {
 	case inst.State == pod.ContainerCreated:
 		w.Code, a.Kind, a.Why = pod.WaitUnusable, pod.RemoveContainer, "it never ran and can't be used any more"
 	case inst.State == pod.ContainerUnknown && !d.mem.Stopped[inst.ID] && d.mayFollow(m):
-		w.Code, a.Kind, a.Why = pod.WaitUnknown, pod.StopContainer, "the runtime doesn't know whether it still runs"
+		w.Code, a.Kind, a.Grace, a.Why = pod.WaitUnknown, pod.StopContainer, termination.MinGrace, "the runtime doesn't know whether it still runs"
 	default:
 		return false
 	}

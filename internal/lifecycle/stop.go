@@ -137,7 +137,7 @@ func (d *decider) terminate() {
 			continue
 		}
 		if by := v.At.Add(*v.Grace); by.Before(t.By) {
-			t.By, t.Graceful = by, *v.Grace > 0
+			t.By = by
 		}
 	}
 	if d.tearDown(t) {

@@ -33,6 +33,8 @@ func TestCombine(t *testing.T) {
 		{"the first gives the reason, whatever the order", list{verdict("Evicted", 9, 30), verdict("Preempting", 5, 10)}, verdict("Preempting", 5, 10)},
 		{"the nearest end counts", list{verdict("Preempting", 5, 60), verdict("Evicted", 9, 1)}, verdict("Preempting", 5, 5)},
 		{"also beside the pod's own grace", list{verdict("Preempting", 5), verdict("Evicted", 9, 1)}, verdict("Preempting", 5, 5)},
+		{"a later one without any grace", list{verdict("Preempting", 5), verdict("Evicted", 9, 0)}, verdict("Preempting", 5, 4)},
+		{"one without any grace at the same time", list{verdict("Preempting", 5), verdict("Evicted", 5, 0)}, verdict("Preempting", 5, 0)},
 		{"of verdicts at one time the first in the list", list{verdict("Evicted", 5, 2), verdict("Preempting", 5, 1)}, verdict("Evicted", 5, 1)},
 		{"three", list{verdict("c", 7, 3), verdict("b", 6, 2), verdict("a", 5, 9)}, verdict("a", 5, 3)},
 	} {

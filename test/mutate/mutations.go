@@ -13,6 +13,7 @@ var mutations = []mutation{
 	{name: "a grace is never shortened", in: "Terminator.kill", old: "t.By.Before(k.By)", new: "t.By.IsZero()"},
 	{name: "a stop isn't asked again with a shorter grace", in: "Terminator.kill", old: "k.Asked, k.Begun = end, true", new: "k.Begun = true"},
 	{name: "preStop hooks run again", in: "Terminator.CollectResult", old: "k.PreStopDone = true", new: "k.PreStopDone = false"},
+	{name: "SIGKILL follows the stop signal at once", in: "Terminator.end", old: "e.Plan.Now.Add(MinGrace)", new: "e.Plan.Now"},
 	{name: "graces are doubled", in: "Terminator.Term", old: "at.Add(grace)", new: "at.Add(2 * grace)"},
 	{name: "the grace of a deletion is ignored", in: "Terminator.Term", old: "grace = *override", new: "grace = max(grace, *override)"},
 	{name: "graces are given in milliseconds", in: "Terminator.Grace", old: "time.Duration(*s) * time.Second", new: "time.Duration(*s) * time.Millisecond"},

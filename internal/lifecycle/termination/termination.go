@@ -24,9 +24,6 @@ type Kill struct {
 	PreStopDone bool
 	// Begun says that it was asked to stop: from then on it doesn't wait for its turn.
 	Begun bool
-	// Graceful says that its grace isn't 0: then it gets at least minGrace after
-	// its hook or its turn.
-	Graceful bool
 	// Why is the first reason why it has to stop.
 	Why string
 }
@@ -72,12 +69,14 @@ func (e *Terminator) Last() (at time.Time) {
 	return at
 }
 
+// MinGrace is what a container gets at least between its stop signal and SIGKILL: also one whose preStop hook
+// used up the grace, a sidecar whose turn came too late (Pod lifecycle, "Termination of Pods"; KEP-753), and one
+// whose grace is shorter.
+const MinGrace = 2 * time.Second
+
 const (
 	// defaultGrace is the API's default of terminationGracePeriodSeconds, for pods whose spec is unknown.
 	defaultGrace = 30 * time.Second
-	// minGrace is what a container gets after its preStop hook used up the grace, or
-	// a sidecar whose turn came too late (Pod lifecycle, "Termination of Pods"; KEP-753).
-	minGrace = 2 * time.Second
 	// precision is that of the grace in actions; the CRI knows whole seconds.
 	precision = time.Millisecond
 )
@@ -100,9 +99,8 @@ func (e *Terminator) Grace() time.Duration {
 
 // Term says how containers have to stop.
 type Term struct {
-	// By is when they are killed; Graceful says that the grace isn't 0.
-	By       time.Time
-	Graceful bool
+	// By is when they are killed.
+	By time.Time
 	// Why is the reason as people read it.
 	Why string
 	// Message is that of the event Killing; by default it is made from Why.
@@ -115,7 +113,7 @@ func (e *Terminator) Term(at time.Time, override *time.Duration, why string) Ter
 	if override != nil {
 		grace = *override
 	}
-	return Term{By: at.Add(grace), Graceful: grace > 0, Why: why}
+	return Term{By: at.Add(grace), Why: why}
 }
 
 // StopAll stops every running instance: init, main and ephemeral containers
@@ -180,11 +178,11 @@ func (e *Terminator) Stop(c *pod.Container, t Term) { e.kill(c, t, false) }
 func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	k, known := e.Kills[c.ID]
 	if !known {
-		k = Kill{By: t.By, Graceful: t.Graceful, Why: t.Why}
+		k = Kill{By: t.By, Why: t.Why}
 		e.Plan.TellKilling(c.Name, t.message(c.Name))
 	}
 	if t.By.Before(k.By) {
-		k.By, k.Graceful = t.By, t.Graceful
+		k.By = t.By
 	}
 	defer func() { e.Kills[c.ID] = k }()
 	target := "instance/" + c.ID
@@ -197,7 +195,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 		}
 		return
 	case pod.StopContainer:
-		if e.end(c, k).Before(k.Asked) {
+		if e.end(k).Before(k.Asked) {
 			e.Plan.GiveUp(target) // and asked again with the shorter grace
 		}
 		return
@@ -210,7 +208,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	if held && !k.Begun {
 		return
 	}
-	end := e.end(c, k)
+	end := e.end(k)
 	a := pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(end), Why: t.Why}
 	e.Plan.AddRetryWait(c.Name, a)
 	if e.Plan.Do(a) {
@@ -219,12 +217,8 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 }
 
 // end is when an instance is killed that is asked to stop now.
-func (e *Terminator) end(c *pod.Container, k Kill) time.Time {
-	least := e.Plan.Now
-	if k.Graceful && (k.PreStopDone || e.isSidecar(c.Name)) {
-		least = least.Add(minGrace)
-	}
-	if k.By.Before(least) {
+func (e *Terminator) end(k Kill) time.Time {
+	if least := e.Plan.Now.Add(MinGrace); k.By.Before(least) {
 		return least
 	}
 	return k.By
