@@ -210,18 +210,28 @@ func (l *laws) ended(v *view, name string) *pod.Container {
 
 // backoff is how long a restart waits after an instance's end (Pod Lifecycle, "Container
 // restarts"): the first one not at all, then 10 s, twice as long each time up to 300 s, and
-// as at first after one that ran for ten minutes.
+// as at first after one that ran for ten minutes. It is that of one version of the container: an edit of its image or
+// resources ends it.
 func (l *laws) backoff(v *view, c *pod.Container) time.Duration {
-	if l.of(c.ID).replaced || !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= 10*time.Minute {
+	if l.of(c.ID).replaced || outdated(v, c) || !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= 10*time.Minute {
 		return 0
 	}
 	return min(l.backoffs[attempt{c.Name, c.Attempt}], cmp.Or(v.in.Node.MaxBackoff, 300*time.Second))
 }
 
+// outdated reports whether an instance was made from another image, or with other resources, than the next one.
+func outdated(v *view, c *pod.Container) bool {
+	spec := pod.ContainerNamed(v.in.Pod, c.Name)
+	if c.Image != spec.Image || v.in.Allocation == nil {
+		return c.Image != spec.Image
+	}
+	return !allocated.Same(*c.CreatedWith.Resources, v.in.Allocation.Containers[c.Name])
+}
+
 // nextBackoff is that after the end of the instance that is made now.
 func (l *laws) nextBackoff(v *view, a pod.Action) time.Duration {
 	c := l.ended(v, a.Container)
-	if c == nil || l.of(c.ID).replaced || l.of(c.ID).spared {
+	if c == nil || l.of(c.ID).replaced || l.of(c.ID).spared || outdated(v, c) {
 		return 0
 	}
 	return min(cmp.Or(2*l.backoff(v, c), v.in.Node.FirstBackoff, 10*time.Second), cmp.Or(v.in.Node.MaxBackoff, 300*time.Second))
@@ -236,11 +246,14 @@ func (l *laws) due(v *view, c *pod.Container) time.Time {
 	return c.FinishedAt.Add(wait)
 }
 
-// backedOff: no container is started again before its back-off is over.
+// backedOff: no container is started again before its back-off is over, and one that was edited begins anew.
 func (l *laws) backedOff(v *view, a pod.Action) {
 	c := l.ended(v, a.Container)
 	if c == nil {
 		return
+	}
+	if v.newest(a.Container) != nil && outdated(v, c) && a.Backoff > 0 {
+		l.broken("%s was edited, and goes on with a back-off of %s", a.Container, a.Backoff)
 	}
 	if due := l.due(v, c); v.in.Now.Before(due) {
 		l.broken("%s is started again %s before its back-off of %s is over", a.Container, due.Sub(v.in.Now), l.backoff(v, c))

@@ -130,13 +130,17 @@ func (l *laws) ready(v *view, c *v1.Container, inst *pod.Container) {
 	}
 }
 
-// backsOff: a container that waits before it is started again tells so (CrashLoopBackOff).
+// backsOff: a container that waits before it is started again tells so (CrashLoopBackOff); one that was edited doesn't wait.
 func (l *laws) backsOff(v *view, c *v1.ContainerStatus, inst *pod.Container) {
 	if v.ends || len(l.restartAll) > 0 || v.current(c.Name) != inst || !inst.Ended() || l.of(inst.ID).replaced || isInit(v.in.Pod, c.Name) {
 		return
 	}
 	again, _ := next(v.in.Pod, c.Name, exitCode(inst))
-	if again && v.in.Now.Before(l.due(v, inst)) && (c.State.Waiting == nil || c.State.Waiting.Reason != "CrashLoopBackOff") {
+	waits := c.State.Waiting != nil && c.State.Waiting.Reason == "CrashLoopBackOff"
+	if waits && outdated(v, inst) {
+		l.broken("%s was edited, and waits for its back-off", c.Name)
+	}
+	if again && v.in.Now.Before(l.due(v, inst)) && !waits {
 		l.broken("%s waits for its back-off, and tells %v", c.Name, c.State)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/termination"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // startMains starts the main containers in their order: one begins when those
@@ -120,21 +121,34 @@ func (d *decider) mayFollow(m *container.Container) bool {
 
 // backoff is when a container's next instance may be started, how long that is after the
 // last one ended, and a key by which its event is recorded once. It is at once for one that never
-// ran, one that was killed to be renewed, and an init container that has succeeded and
-// runs again in a new sandbox.
+// ran, one that was killed to be renewed or edited since, and an init container that has succeeded
+// and runs again in a new sandbox.
 func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Duration, key string) {
 	inst := m.Newest
 	var ended time.Time
 	switch c, carried := d.checkpoint().Carried[m.Spec.Name]; {
 	case inst == nil && carried && c.Last != nil:
 		ended, delay, key = c.Last.FinishedAt.Time, c.Delay, fmt.Sprintf("carried %d", c.Attempt)
-	case inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || m.Role == container.Init && container.ExitCode(inst) == 0:
+	case inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || d.edited(m) || m.Role == container.Init && container.ExitCode(inst) == 0:
 		return time.Time{}, 0, ""
 	default:
 		ended, delay, key = inst.FinishedAt, restart.Delay(inst), inst.ID
 	}
 	delay = restart.Capped(delay, d.in.Node.MaxBackoff)
 	return restart.After(ended, delay, d.in.Now), delay, key
+}
+
+// edited reports whether a container's newest instance was created from another image or with other
+// resources than its next one: how often it failed says nothing of that.
+func (d *decider) edited(m *container.Container) bool {
+	if otherImage(m, m.Newest) {
+		return true
+	}
+	with, next := m.Newest.CreatedWith, m.Spec.Resources
+	if r := d.allocatedTo(m); r != nil {
+		next = *r
+	}
+	return with != nil && with.Resources != nil && !allocated.Same(*with.Resources, next)
 }
 
 // hook runs the postStart hook of a running container unless that is done. It
@@ -185,12 +199,12 @@ func (d *decider) nextAttempt(m *container.Container) int {
 }
 
 // nextBackoff is recorded on a container's next instance. One that was killed to be
-// renewed hasn't failed.
+// renewed hasn't failed, and one that was edited since begins anew.
 func (d *decider) nextBackoff(m *container.Container) time.Duration {
 	if m.Newest == nil {
 		return d.checkpoint().Carried[m.Spec.Name].Backoff
 	}
-	if slices.Contains(d.checkpoint().Renew, m.Newest.ID) {
+	if slices.Contains(d.checkpoint().Renew, m.Newest.ID) || d.edited(m) {
 		return 0
 	}
 	return restart.Next(m.Newest, d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)
