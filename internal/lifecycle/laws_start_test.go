@@ -122,7 +122,7 @@ func (l *laws) anew(v *view, a pod.Action) {
 }
 
 // order: init containers run one after the other until each has succeeded; a sidecar has
-// to be started, with its postStart hook and startup probe, before the next begins; then
+// to be started once, with its postStart hook and startup probe, before the next begins; then
 // main containers come, of which one begins after the postStart hooks of those before it (Init
 // Containers; Sidecar Containers). An ephemeral container waits for its target.
 func (l *laws) order(v *view, a pod.Action) {
@@ -143,23 +143,53 @@ func (l *laws) order(v *view, a pod.Action) {
 			}
 		}
 	}
-	if !v.mains(func(c *v1.Container) bool { return v.current(c.Name) == nil }) {
-		return // past its initialization
+	if waits := l.waitsFor(v, a.Container); waits != "" {
+		l.broken("%s is made before %s", a.Container, waits)
 	}
-	for i := range spec.InitContainers {
-		c := &spec.InitContainers[i]
-		if c.Name == a.Container {
-			return
-		}
+}
+
+// waitsFor says what is still to happen of the pod's initialization before a container, empty for a main one, may be
+// made; empty for nothing. Of the init containers and sidecars that are there the last one tells how far it has come.
+func (l *laws) waitsFor(v *view, name string) string {
+	if l.initialized == v.sandbox || !v.mains(func(c *v1.Container) bool { return v.current(c.Name) == nil }) {
+		return "" // past its initialization
+	}
+	list := v.in.Pod.Spec.InitContainers
+	if i := slices.IndexFunc(list, func(c v1.Container) bool { return c.Name == name }); i >= 0 {
+		list = list[:i]
+	}
+	for i := range list {
+		c := &list[i]
 		inst := v.current(c.Name)
 		switch {
+		case v.reached(i + 1):
 		case !pod.IsSidecar(c):
 			if inst == nil || !inst.Ended() || exitCode(inst) != 0 {
-				l.broken("%s is made before init container %s succeeded", a.Container, c.Name)
+				return "init container " + c.Name + " succeeded"
 			}
 		case inst == nil || inst.State != pod.ContainerRunning || !l.started(c, inst):
-			l.broken("%s is made before sidecar %s is started", a.Container, c.Name)
+			return "sidecar " + c.Name + " is started"
 		}
+	}
+	return ""
+}
+
+// begins: once the initialization was told as over, main containers begin, also while a sidecar is down.
+func (l *laws) begins(s *sim, v *view) {
+	if v.ends || v.sandbox == "" || l.toldInitialized != v.sandbox || !l.prepared || v.busy("pod") || l.base != v.in.Base ||
+		s.disk != nil && s.disk.RestartAll != nil || v.in.Pod.Spec.Overhead != nil { // see hear: with one, failures aren't known
+		return
+	}
+	main := v.in.Pod.Spec.Containers[0].Name
+	elsewhere := func(c pod.Container) bool {
+		return c.State == pod.ContainerRunning && c.SandboxID != v.sandbox || c.Name == main
+	}
+	_, pulls := l.failed[effort{pod.EnsureImage, "container/" + main}]
+	_, starts := l.failed[effort{pod.StartContainer, "container/" + main}]
+	fresh := v.mains(func(c *v1.Container) bool { _, ended := l.last[c.Name]; return !ended })
+	starting := slices.ContainsFunc(v.in.InFlight, func(a pod.Action) bool { return a.Container != "" })
+	if fresh && !pulls && !starts && !starting && !v.busy("container/"+main) && !slices.ContainsFunc(v.observed(), elsewhere) {
+		l.broken("the initialization is over, and %s isn't begun", main)
 	}
 }
 
@@ -178,6 +208,9 @@ func (l *laws) policy(v *view, a pod.Action) {
 	c := v.newest(a.Container)
 	if isInit(v.in.Pod, a.Container) && !v.mains(func(m *v1.Container) bool { return v.current(m.Name) == nil }) {
 		l.broken("init container %s runs again after the pod's initialization", a.Container)
+	}
+	if isInit(v.in.Pod, a.Container) && v.reached(1+slices.IndexFunc(v.in.Pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == a.Container })) {
+		l.broken("init container %s runs again after one that follows it", a.Container)
 	}
 	if c == nil || c.State == pod.ContainerCreated {
 		return

@@ -247,12 +247,11 @@ func (l *laws) conditions(v *view) {
 		}
 	}
 	fresh := v.mains(func(c *v1.Container) bool { _, ended := l.last[c.Name]; return !ended && v.newest(c.Name) == nil })
-	for i := range v.in.Pod.Spec.InitContainers {
-		c := &v.in.Pod.Spec.InitContainers[i]
-		if fresh && !v.ends && len(l.restartAll) == 0 && !pod.IsSidecar(c) && isTrue(st, v1.PodInitialized) &&
-			(v.current(c.Name) == nil || v.current(c.Name).State != pod.ContainerExited || v.current(c.Name).ExitCode != 0) {
-			l.broken("condition %s holds before init container %s succeeded", v1.PodInitialized, c.Name)
-		}
+	if waits := l.waitsFor(v, ""); waits != "" && fresh && !v.ends && len(l.restartAll) == 0 && isTrue(st, v1.PodInitialized) {
+		l.broken("condition %s holds before %s", v1.PodInitialized, waits)
+	}
+	if isTrue(st, v1.PodInitialized) {
+		l.toldInitialized = l.initialized
 	}
 	all := st.Phase == v1.PodRunning
 	for i := range st.ContainerStatuses {

@@ -31,6 +31,9 @@ type laws struct {
 	asked  map[effort]lifecycle.Node
 	// pulled is the image that was made present last for each container.
 	pulled map[string]string
+	// initialized is the sandbox in which all init containers have succeeded and all sidecars been started, toldInitialized
+	// the same once this agent has told so.
+	initialized, toldInitialized string
 	// restartAll holds the instances that have to go before any other container is made.
 	restartAll map[string]bool
 	// resumed says that the disk tells a new agent of that.
@@ -151,6 +154,7 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 		disk = &pod.Checkpoint{}
 	}
 	l.admitted, l.rejected = false, disk.Termination != nil && disk.Termination.Rejected
+	l.initialized, l.toldInitialized = "", ""
 	l.finished, l.base, l.resumed = disk.Terminal != "", disk.Base, disk.RestartAll != nil
 	clear(l.restartAll) // it finds out again, unless a new sandbox comes first
 	maps.DeleteFunc(l.last, func(name string, c pod.Container) bool { return disk.Carried[name].Attempt <= c.Attempt })
@@ -181,6 +185,7 @@ func (l *laws) judge(s *sim, in *lifecycle.Input, d *lifecycle.Decision) {
 	if in.Pod != nil {
 		l.ending(v)
 		l.failing(v)
+		l.begins(s, v)
 		l.probes(v)
 		l.statuses(s, v)
 	}
@@ -244,6 +249,12 @@ func (l *laws) hear(v *view) {
 	}
 	v.ends = v.ends || l.over != "" || l.finished
 	l.all(v)
+	switch {
+	case l.resumed || len(l.restartAll) > 0:
+		l.initialized, l.toldInitialized = "", ""
+	case v.sandbox != "" && l.waitsFor(v, "") == "":
+		l.initialized = v.sandbox
+	}
 }
 
 // edited reports whether an instance may have to be replaced after an edit of its image or resources.

@@ -138,6 +138,7 @@ func Decide(in Input) Decision {
 		d.dateStart()
 	}
 	probing.SetReadiness(d.containers, in.Probes, &d.draft)
+	d.noteInitialized()
 	switch {
 	case in.Stop != nil:
 		d.stop()

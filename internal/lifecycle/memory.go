@@ -34,6 +34,9 @@ type Memory struct {
 	Images map[string]string
 	// Retries holds the failed actions, and when to retry them, by kind and target.
 	Retries plan.Retries
+	// Initialized is the ID of the sandbox in which all init containers have succeeded and all sidecars started; empty
+	// for none.
+	Initialized string
 	// Stopped holds the IDs of sandboxes and instances that were stopped, as the runtime
 	// may not know their state.
 	Stopped map[string]bool

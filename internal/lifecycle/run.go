@@ -75,7 +75,7 @@ func (d *decider) outcome() v1.PodPhase {
 		ended := m.Newest != nil && m.Newest.Ended()
 		switch m.Role {
 		case container.Init:
-			if ended && container.ExitCode(m.Newest) != 0 && !d.again(m) && !d.pastInit() {
+			if ended && container.ExitCode(m.Newest) != 0 && !d.again(m) && !d.turnOver(i) {
 				return v1.PodFailed
 			}
 			if ended && d.onExit(m) == restart.All {
@@ -270,20 +270,16 @@ func (d *decider) clearElsewhere() bool {
 // the main containers may start. Init containers run again in a new sandbox. Each
 // waits until the one before it has succeeded, or for a sidecar: has started.
 func (d *decider) initialize() bool {
-	initialized := d.pastInit()
-	ready := true
 	for i := range d.containers {
-		m := &d.containers[i]
+		m, over := &d.containers[i], d.turnOver(i)
 		switch m.Role {
 		case container.Sidecar:
-			if d.start(m) || !m.Runs() || !m.Started {
-				if !initialized {
-					return false
-				}
-				ready = false
+			// One that is down doesn't hold up what came after it already.
+			if (d.start(m) || !m.Runs() || !m.Started) && !over {
+				return false
 			}
 		case container.Init:
-			if initialized || m.Succeeded() {
+			if over || m.Succeeded() {
 				continue
 			}
 			if !m.Runs() {
@@ -294,17 +290,35 @@ func (d *decider) initialize() bool {
 			return false
 		}
 	}
-	// A sidecar that is down doesn't hold up what ran beside it already.
-	return ready || initialized
+	return true
 }
 
-// pastInit reports whether a main container was created in this sandbox: then the
-// init containers succeeded, even if they are removed since.
-func (d *decider) pastInit() bool {
+// noteInitialized remembers that the pod's initialization is over in its sandbox.
+func (d *decider) noteInitialized() {
+	if d.sandbox != nil && d.checkpoint().RestartAll == nil && d.initDone() {
+		d.mem.Initialized = d.sandbox.ID
+	}
+}
+
+// initDone reports whether every init container has succeeded, and every sidecar is started or was before what
+// came after it was created.
+func (d *decider) initDone() bool {
 	for i := range d.containers {
-		if m := &d.containers[i]; m.Role == container.Main && m.Current != nil {
-			return true
+		m := &d.containers[i]
+		if (m.Role == container.Sidecar && !m.Started || m.Role == container.Init && !m.Succeeded()) && !d.turnOver(i) {
+			return false
 		}
 	}
-	return false
+	return true
+}
+
+// turnOver reports whether the init container or sidecar of this index has had its turn in this sandbox: the
+// initialization is over, or one that comes after it was created. Its own record may be removed since.
+func (d *decider) turnOver(i int) bool {
+	if d.sandbox != nil && d.mem.Initialized == d.sandbox.ID {
+		return true
+	}
+	return slices.ContainsFunc(d.containers[i+1:], func(m container.Container) bool {
+		return m.Role != container.Ephemeral && m.Current != nil
+	})
 }

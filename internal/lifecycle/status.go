@@ -96,7 +96,7 @@ func (d *decider) dateStart() {
 // initialized reports whether every init container has succeeded (in this
 // sandbox, or for good) and every sidecar before the main containers started.
 func (d *decider) initialized() bool {
-	if d.checkpoint().Terminal == v1.PodSucceeded || d.sandbox != nil && d.pastInit() {
+	if d.checkpoint().Terminal == v1.PodSucceeded {
 		return true
 	}
 	if d.finished {
@@ -106,13 +106,7 @@ func (d *decider) initialized() bool {
 			}
 		}
 	}
-	for i := range d.containers {
-		m := &d.containers[i]
-		if m.Role == container.Sidecar && !m.Started || m.Role == container.Init && !m.Succeeded() {
-			return false
-		}
-	}
-	return true
+	return d.initDone()
 }
 
 // waitingOf says why a container doesn't run; nil for one that runs or has ended

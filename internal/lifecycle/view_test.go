@@ -47,6 +47,11 @@ func (v *view) has(id string) bool {
 	return slices.ContainsFunc(v.in.Observed.Sandboxes, func(b pod.Sandbox) bool { return b.ID == id }) || v.byID(id) != nil
 }
 
+// reached reports whether the init container or sidecar of this index, or one after it, was created in the live sandbox.
+func (v *view) reached(i int) bool {
+	return slices.ContainsFunc(v.in.Pod.Spec.InitContainers[i:], func(c v1.Container) bool { return v.current(c.Name) != nil })
+}
+
 func (v *view) runs(name string) bool {
 	c := v.current(name)
 	return c != nil && c.State == pod.ContainerRunning
