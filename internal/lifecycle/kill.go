@@ -7,6 +7,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/probing"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/termination"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -38,6 +39,27 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 		return killReason{cause: pod.StopResize, renew: true}, true
 	}
 	return killReason{}, false
+}
+
+// nothingLeft reports whether a main container failed its startup or liveness probe and no other is to be kept or
+// started again: each has ended, or has to, for good.
+func (d *decider) nothingLeft() bool {
+	any := false
+	for i := range d.containers {
+		m := &d.containers[i]
+		switch {
+		case m.Role != container.Main:
+		case m.Runs():
+			kill, ok := d.killReasonOf(m)
+			if !ok || kill.renew || !restart.Never(d.in.Pod, m.Spec) {
+				return false
+			}
+			any = any || kill.cause == pod.StopProbe
+		case m.Newest == nil || !m.Newest.Ended() || d.again(m):
+			return false
+		}
+	}
+	return any
 }
 
 // cancelKill handles a container that need not be killed (any more): a kill that was begun is
@@ -82,7 +104,7 @@ func (d *decider) killContainers() {
 		if kill.grace != nil {
 			grace = time.Duration(*kill.grace) * time.Second
 		}
-		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe)
+		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe, restart.Never(d.in.Pod, m.Spec))
 		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe, Message: why})
 		d.terminator.Stop(m.Current, termination.Term{By: d.in.Now.Add(grace), Why: why, Message: why})
 	}

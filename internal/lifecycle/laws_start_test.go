@@ -23,6 +23,8 @@ func (l *laws) starts(v *view, a pod.Action) {
 		l.broken("%s begun after the pod was to stop", a.Kind)
 	case l.over != "":
 		l.broken("%s begun after the pod had to end: %s", a.Kind, l.over)
+	case l.hopeless:
+		l.broken("%s begun in a pod of which nothing is to be kept or started again", a.Kind)
 	case l.status != nil && l.terminal != "":
 		l.broken("%s begun after phase %s", a.Kind, l.terminal)
 	case a.Kind != pod.AdmitPod && !l.mayRun(v):

@@ -24,7 +24,7 @@ func (l *laws) probes(v *view) {
 			l.broken("startup probe of %s after it succeeded", p.ID)
 		case p.Kind != pod.ProbeStartup && !l.started(spec, c):
 			l.broken("%s probe of %s before it is started", p.Kind, p.ID)
-		case p.Kind != pod.ProbeReadiness && (v.in.Stop != nil || l.over != ""):
+		case p.Kind != pod.ProbeReadiness && (v.in.Stop != nil || l.over != "" || l.hopeless):
 			l.broken("%s probe of %s while the pod ends", p.Kind, p.ID)
 		}
 	}

@@ -121,6 +121,11 @@ func (l *laws) grace(v *view, a pod.Action, c *pod.Container) {
 		}
 	case l.over != "":
 		most = max(most, l.longest)
+	case l.hopeless && !l.finished:
+		most = max(l.stopBy.Sub(v.in.Now), extension)
+		if v.current(c.Name) == c {
+			least = most
+		}
 	case v.current(c.Name) == c && !l.restartAll[c.ID]:
 		if g, ok := probeGrace(v, c); ok && l.finished {
 			most = max(most, g)
@@ -157,10 +162,10 @@ func probeGrace(v *view, c *pod.Container) (time.Duration, bool) {
 	return 0, false
 }
 
-// ending: in a pod that has to go everything but the sidecars is asked to end at once, and
+// ending: in a pod that has to go, or of which nothing is to be kept, everything but the sidecars is asked to end at once, and
 // the preStop hooks of all run from the beginning (KEP-753).
 func (l *laws) ending(v *view) {
-	if v.in.Stop == nil && l.over == "" {
+	if v.in.Stop == nil && l.over == "" && !l.hopeless {
 		return
 	}
 	for i := range v.observed() {

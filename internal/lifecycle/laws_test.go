@@ -38,6 +38,9 @@ type laws struct {
 	restartAll map[string]bool
 	// resumed says that the disk tells a new agent of that.
 	resumed bool
+	// hopeless says that no main container is to be kept or started again, as the last one failed a probe, perhaps
+	// that this may be so: one that ended may have been ended to be replaced.
+	hopeless, perhaps bool
 	// over says why the pod has to end though it is wanted, finished that it may have run to
 	// its end, cut that it hadn't when it had to end.
 	over          pod.Reason
@@ -154,7 +157,7 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 		disk = &pod.Checkpoint{}
 	}
 	l.admitted, l.rejected = false, disk.Termination != nil && disk.Termination.Rejected
-	l.initialized, l.toldInitialized = "", ""
+	l.initialized, l.toldInitialized, l.hopeless, l.perhaps = "", "", false, false
 	l.finished, l.base, l.resumed = disk.Terminal != "", disk.Base, disk.RestartAll != nil
 	clear(l.restartAll) // it finds out again, unless a new sandbox comes first
 	maps.DeleteFunc(l.last, func(name string, c pod.Container) bool { return disk.Carried[name].Attempt <= c.Attempt })
@@ -247,11 +250,12 @@ func (l *laws) hear(v *view) {
 		!v.in.Now.Before(v.d.Status.StartTime.Add(time.Duration(*after)*time.Second)) {
 		l.end(pod.PodTermination{Reason: "DeadlineExceeded"})
 	}
-	v.ends = v.ends || l.over != "" || l.finished
 	l.all(v)
+	l.giveUp(v)
+	v.ends = v.ends || l.over != "" || l.finished || l.perhaps
 	switch {
 	case l.resumed || len(l.restartAll) > 0:
-		l.initialized, l.toldInitialized = "", ""
+		l.initialized, l.toldInitialized, l.hopeless, l.perhaps = "", "", false, false
 	case v.sandbox != "" && l.waitsFor(v, "") == "":
 		l.initialized = v.sandbox
 	}
@@ -335,6 +339,37 @@ func (l *laws) finish(v *view) {
 		if stays(c.Name) && exitCode(v.newest(c.Name)) != 0 {
 			l.finished = true
 		}
+	}
+}
+
+// giveUp finds out whether the pod ends as a whole: the last main container failed its startup or liveness probe, and
+// isn't started again whatever its exit code (Pod Lifecycle, "Types of probe": it is subjected to its restart policy).
+func (l *laws) giveUp(v *view) {
+	if v.ends || l.over != "" || l.finished || l.hopeless || l.resumed || len(l.restartAll) > 0 {
+		return
+	}
+	failed, unsure := false, false
+	may := v.mains(func(c *v1.Container) bool {
+		if v.runs(c.Name) {
+			_, probe := probeGrace(v, v.current(c.Name))
+			failed = failed || probe
+			policy := string(v.in.Pod.Spec.RestartPolicy)
+			if c.RestartPolicy != nil {
+				policy = string(*c.RestartPolicy)
+			}
+			return (probe || l.of(v.current(c.Name).ID).hookFailed) && policy == "Never" && c.RestartPolicyRules == nil
+		}
+		inst := v.newest(c.Name)
+		if inst == nil || !inst.Ended() {
+			return false
+		}
+		again, _ := next(v.in.Pod, c.Name, exitCode(inst))
+		unsure = unsure || l.of(inst.ID).replaced
+		return !again
+	}) && failed
+	l.perhaps, l.hopeless = l.perhaps || may, may && !unsure
+	if l.hopeless {
+		l.stopBy = v.in.Now.Add(podGrace(v.in.Pod))
 	}
 }
 

@@ -231,7 +231,7 @@ func (d *decider) instances() []pod.Container {
 
 // probes returns the probes that have to run.
 func (d *decider) probes() []pod.Probe {
-	ends := d.in.Stop != nil || d.finished || d.checkpoint().Termination != nil
+	ends := d.in.Stop != nil || d.finished || d.checkpoint().Termination != nil || !d.mem.Ending.IsZero()
 	return probing.Wanted(d.containers, ends, func(name string) bool {
 		_, busy := d.plan.Busy("container/" + name)
 		return busy

@@ -37,6 +37,9 @@ type Memory struct {
 	// Initialized is the ID of the sandbox in which all init containers have succeeded and all sidecars started; empty
 	// for none.
 	Initialized string
+	// Ending is since when the pod is ended as a whole, as none of its main containers is to be kept or started again;
+	// zero if it isn't.
+	Ending time.Time
 	// Stopped holds the IDs of sandboxes and instances that were stopped, as the runtime
 	// may not know their state.
 	Stopped map[string]bool

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
@@ -65,7 +66,7 @@ func (d *decider) recordRestartAll() {
 		d.draft.Change(func(k *pod.Checkpoint) {
 			k.RestartAll = &pod.RestartAll{At: d.in.Now, Container: m.Spec.Name, ExitCode: container.ExitCode(m.Current)}
 		})
-		d.mem.Initialized = ""
+		d.mem.Initialized, d.mem.Ending = "", time.Time{}
 		return
 	}
 }

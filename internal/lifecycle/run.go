@@ -14,7 +14,7 @@ import (
 
 // run decides for a pod that should be there.
 func (d *decider) run() {
-	if d.restartAll() {
+	if d.restartAll() || d.endWhole() {
 		return
 	}
 	if !d.admitted() {

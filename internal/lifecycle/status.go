@@ -130,7 +130,7 @@ func (d *decider) waitingOf(m *container.Container, initialized bool) *v1.Contai
 
 // startsAgain reports whether an ended instance will get a successor.
 func (d *decider) startsAgain(m *container.Container, initialized bool) bool {
-	if d.finished || d.in.Stop != nil || d.checkpoint().Termination != nil || m.Role == container.Ephemeral {
+	if d.finished || d.in.Stop != nil || d.checkpoint().Termination != nil || !d.mem.Ending.IsZero() || m.Role == container.Ephemeral {
 		return false
 	}
 	if d.checkpoint().RestartAll != nil {

@@ -147,11 +147,34 @@ func (d *decider) terminate() {
 	}
 }
 
+// endWhole ends a pod of which no main container is to be kept or started again, as the last one failed a probe: with the
+// pod's grace, and without starting its sidecars again meanwhile. It reports whether that is under way. What becomes of
+// the pod follows from how its containers end.
+func (d *decider) endWhole() bool {
+	if d.mem.Ending.IsZero() {
+		if !d.nothingLeft() {
+			return false
+		}
+		d.mem.Ending = d.in.Now
+	}
+	t := d.terminator.Term(d.mem.Ending, nil, "none of its main containers is kept or started again")
+	t.Plain = true
+	if d.tearDown(t) {
+		d.mem.Ending = time.Time{}
+		return false
+	}
+	return true
+}
+
 // finish stops what a finished pod still has: sidecars, then the sandbox, then its
 // mounts. Its containers stay, for their logs and exit codes.
 func (d *decider) finish() {
 	const why = "the pod has run to its end"
-	if !d.tearDown(d.terminator.Term(d.in.Now, nil, why)) {
+	since := d.in.Now
+	if !d.mem.Ending.IsZero() {
+		since = d.mem.Ending
+	}
+	if !d.tearDown(d.terminator.Term(since, nil, why)) {
 		return
 	}
 	stopped := true

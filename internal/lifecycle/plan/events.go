@@ -53,11 +53,15 @@ func (p *Plan) TellKilling(container, message string) {
 }
 
 // StopMessage is the message of the event Killing for one container of a running pod.
-func StopMessage(container string, cause pod.StopCause, probe pod.ProbeKind) string {
+// last says that no other instance follows, whatever its exit code.
+func StopMessage(container string, cause pod.StopCause, probe pod.ProbeKind, last bool) string {
 	switch cause {
 	case pod.StopPostStartHook:
 		return string(pod.ReasonFailedPostStartHook)
 	case pod.StopProbe:
+		if last {
+			return fmt.Sprintf("Container %s failed %s probe", container, probe)
+		}
 		return fmt.Sprintf("Container %s failed %s probe, will be restarted", container, probe)
 	case pod.StopImage:
 		return fmt.Sprintf("Container %s definition changed, will be restarted", container)

@@ -46,10 +46,7 @@ func OnExit(p *v1.Pod, c *v1.Container, r container.Role, code int32) Answer {
 			return Again
 		}
 	}
-	policy := p.Spec.RestartPolicy
-	if c.RestartPolicy != nil {
-		policy = v1.RestartPolicy(*c.RestartPolicy)
-	}
+	policy := policyOf(p, c)
 	again := policy != v1.RestartPolicyNever
 	if r == container.Init || policy == v1.RestartPolicyOnFailure {
 		again = again && code != 0
@@ -58,6 +55,19 @@ func OnExit(p *v1.Pod, c *v1.Container, r container.Role, code int32) Answer {
 		return Again
 	}
 	return Stay
+}
+
+// Never reports whether a container isn't started again whatever its exit code.
+func Never(p *v1.Pod, c *v1.Container) bool {
+	return len(c.RestartPolicyRules) == 0 && policyOf(p, c) == v1.RestartPolicyNever
+}
+
+// policyOf is the container's own restartPolicy, or the pod's.
+func policyOf(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
+	if c.RestartPolicy != nil {
+		return v1.RestartPolicy(*c.RestartPolicy)
+	}
+	return p.Spec.RestartPolicy
 }
 
 func fits(codes *v1.ContainerRestartRuleOnExitCodes, code int32) bool {

@@ -103,8 +103,9 @@ type Term struct {
 	By time.Time
 	// Why is the reason as people read it.
 	Why string
-	// Message is that of the event Killing; by default it is made from Why.
+	// Message is that of the event Killing; by default it is made from Why, unless Plain says that it tells no reason.
 	Message string
+	Plain   bool
 }
 
 // Term is that of containers whose grace counts from at, with an override of the pod's grace.
@@ -233,7 +234,7 @@ func (t Term) message(name string) string {
 	switch {
 	case t.Message != "":
 		return t.Message
-	case t.Why == "":
+	case t.Why == "" || t.Plain:
 		return "Stopping container " + name
 	default:
 		return fmt.Sprintf("Stopping container %s: %s", name, t.Why)
