@@ -51,7 +51,7 @@ func (d *decider) nothingLeft() bool {
 		case m.Role != container.Main:
 		case m.Runs():
 			kill, ok := d.killReasonOf(m)
-			if !ok || kill.renew || !restart.Never(d.in.Pod, m.Spec) {
+			if !ok || kill.renew || slices.Contains(d.checkpoint().Renew, m.Current.ID) || !restart.Never(d.in.Pod, m.Spec) {
 				return false
 			}
 			any = any || kill.cause == pod.StopProbe

@@ -303,6 +303,9 @@ func (l *laws) sandboxes(v *view) {
 			l.broken("a sandbox is made while %s runs", c.ID)
 		}
 	}
+	if l.over == "" && l.lost(v) && v.mains(func(c *v1.Container) bool { return v.newest(c.Name) == nil && v.never(c.Name) }) {
+		l.broken("a sandbox is made, and its pod isn't begun anew")
+	}
 	boxes := v.in.Observed.Sandboxes
 	for i := range boxes {
 		if !l.stopped[boxes[i].ID] {

@@ -127,7 +127,7 @@ func (l *laws) grace(v *view, a pod.Action, c *pod.Container) {
 			least = most
 		}
 	case v.current(c.Name) == c && !l.restartAll[c.ID]:
-		if g, ok := probeGrace(v, c); ok && l.finished {
+		if g, ok := probeGrace(v, c); ok && (l.finished || l.perhaps) {
 			most = max(most, g)
 		} else if ok {
 			least, most = g, g

@@ -324,22 +324,40 @@ func (l *laws) end(e pod.PodTermination) {
 // again, or an init container has failed for good.
 func (l *laws) finish(v *view) {
 	p := v.in.Pod
+	lost := l.lost(v)
 	stays := func(name string) bool {
 		c := v.newest(name)
 		if c == nil || !c.Ended() {
-			return false
+			return lost && v.never(name) && (c == nil || c.State == pod.ContainerCreated) && !isInit(p, name)
 		}
 		again, _ := next(p, name, exitCode(c))
 		return !again
 	}
 	l.finished = l.finished || v.mains(func(c *v1.Container) bool { return stays(c.Name) })
-	l.well = l.well || v.mains(func(c *v1.Container) bool { return stays(c.Name) && exitCode(v.newest(c.Name)) == 0 })
+	l.well = l.well || v.mains(func(c *v1.Container) bool {
+		return stays(c.Name) && v.newest(c.Name) != nil && v.newest(c.Name).Ended() && exitCode(v.newest(c.Name)) == 0
+	})
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
-		if stays(c.Name) && exitCode(v.newest(c.Name)) != 0 {
+		if !pod.IsSidecar(c) && stays(c.Name) && exitCode(v.newest(c.Name)) != 0 {
 			l.finished = true
 		}
 	}
+}
+
+// lost reports whether the pod isn't begun anew in another sandbox: with restartPolicy Never, after a container of it had
+// begun (kubernetes/kubernetes#35309, #79451).
+func (l *laws) lost(v *view) bool {
+	for name := range pod.ContainerNames(v.in.Pod) {
+		if c := v.newest(name); c != nil && c.Ended() {
+			if _, all := next(v.in.Pod, name, exitCode(c)); all {
+				return false // it asks for a restart of all
+			}
+		}
+	}
+	return v.in.Pod.Spec.RestartPolicy == v1.RestartPolicyNever && v.sandbox == "" && slices.ContainsFunc(v.observed(), func(c pod.Container) bool {
+		return c.Ended() && !isEphemeral(v.in.Pod, c.Name) && v.newest(c.Name) != nil && v.newest(c.Name).ID == c.ID
+	})
 }
 
 // giveUp finds out whether the pod ends as a whole: the last main container failed its startup or liveness probe, and
@@ -353,11 +371,7 @@ func (l *laws) giveUp(v *view) {
 		if v.runs(c.Name) {
 			_, probe := probeGrace(v, v.current(c.Name))
 			failed = failed || probe
-			policy := string(v.in.Pod.Spec.RestartPolicy)
-			if c.RestartPolicy != nil {
-				policy = string(*c.RestartPolicy)
-			}
-			return (probe || l.of(v.current(c.Name).ID).hookFailed) && policy == "Never" && c.RestartPolicyRules == nil
+			return (probe || l.of(v.current(c.Name).ID).hookFailed) && v.never(c.Name)
 		}
 		inst := v.newest(c.Name)
 		if inst == nil || !inst.Ended() {

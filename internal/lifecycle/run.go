@@ -62,6 +62,9 @@ func (d *decider) recordOutcome() {
 		return
 	}
 	if phase := d.outcome(); phase != "" {
+		if slices.ContainsFunc(d.containers, d.neverBegins) {
+			d.plan.TellNeverBegins()
+		}
 		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = phase })
 	}
 }
@@ -82,10 +85,11 @@ func (d *decider) outcome() v1.PodPhase {
 				return ""
 			}
 		case container.Main:
-			if !ended || d.again(m) {
+			never := d.neverBegins(*m)
+			if !never && (!ended || d.again(m)) {
 				return ""
 			}
-			if container.ExitCode(m.Newest) != 0 {
+			if never || container.ExitCode(m.Newest) != 0 {
 				phase = v1.PodFailed
 			}
 		case container.Sidecar:
@@ -95,6 +99,16 @@ func (d *decider) outcome() v1.PodPhase {
 		}
 	}
 	return phase
+}
+
+// neverBegins reports whether a main container wasn't begun and won't be: with restartPolicy Never a pod isn't begun anew
+// in another sandbox after its sandbox was lost (kubernetes/kubernetes#35309), unless none of its containers had begun (#79451).
+func (d *decider) neverBegins(m container.Container) bool {
+	return d.sandbox == nil && d.in.Pod.Spec.RestartPolicy == v1.RestartPolicyNever && m.Role == container.Main &&
+		(m.Newest == nil || m.Newest.State == pod.ContainerCreated) && restart.Never(d.in.Pod, m.Spec) &&
+		slices.ContainsFunc(d.containers, func(o container.Container) bool {
+			return o.Role != container.Ephemeral && o.Newest != nil && o.Newest.Ended()
+		})
 }
 
 // onExit returns what follows from the end of a container's newest instance.

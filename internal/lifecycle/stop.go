@@ -160,8 +160,10 @@ func (d *decider) endWhole() bool {
 	t := d.terminator.Term(d.mem.Ending, nil, "none of its main containers is kept or started again")
 	t.Plain = true
 	if d.tearDown(t) {
-		d.mem.Ending = time.Time{}
-		return false
+		// The record of a container that had ended is gone, else its outcome would be known.
+		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = v1.PodFailed })
+		d.finished = true
+		d.finish()
 	}
 	return true
 }

@@ -159,6 +159,16 @@ func next(p *v1.Pod, name string, code int32) (again, all bool) {
 	return false, false
 }
 
+// never reports whether a container isn't started again whatever its exit code.
+func (v *view) never(name string) bool {
+	c := pod.ContainerNamed(v.in.Pod, name)
+	policy := string(v.in.Pod.Spec.RestartPolicy)
+	if c.RestartPolicy != nil {
+		policy = string(*c.RestartPolicy)
+	}
+	return policy == "Never" && c.RestartPolicyRules == nil
+}
+
 func (v *view) byID(id string) *pod.Container {
 	for i := range v.observed() {
 		if c := &v.observed()[i]; c.ID == id {

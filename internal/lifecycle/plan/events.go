@@ -33,6 +33,11 @@ var messages = map[pod.Reason]string{
 	pod.ReasonSandboxChanged:  "Pod sandbox changed, it will be killed and re-created.",
 }
 
+// TellNeverBegins records that containers of the pod are never begun, as its sandbox was lost.
+func (p *Plan) TellNeverBegins() {
+	p.event(v1.EventTypeWarning, pod.ReasonSandboxChanged, "", "The pod's sandbox is gone. With restartPolicy Never its containers aren't begun anew, and the pod fails.")
+}
+
 // Tell records an event whose message follows from its reason.
 func (p *Plan) Tell(reason pod.Reason) { p.event(v1.EventTypeNormal, reason, "", messages[reason]) }
 
