@@ -229,7 +229,8 @@ func (l *laws) atEnd(s *sim, v *view) {
 }
 
 // conditions follow the containers; each is dated by when its status changed last
-// (API: PodCondition.lastTransitionTime).
+// (API: PodCondition.lastTransitionTime). Whether all containers are being started anew is told of each pod of which they may
+// be (KEP-5532).
 func (l *laws) conditions(v *view) {
 	st := v.d.Status
 	for i := range st.Conditions {
@@ -244,6 +245,15 @@ func (l *laws) conditions(v *view) {
 		}
 		if !c.LastTransitionTime.Time.Equal(want) {
 			l.broken("condition %s is dated %s instead of %s", c.Type, c.LastTransitionTime.Format(time.TimeOnly), want.Format(time.TimeOnly))
+		}
+	}
+	for name := range pod.ContainerNames(v.in.Pod) {
+		rules := pod.ContainerNamed(v.in.Pod, name).RestartPolicyRules
+		asks := func(r v1.ContainerRestartRule) bool {
+			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+		}
+		if slices.ContainsFunc(rules, asks) && condition(st, v1.AllContainersRestarting) == nil {
+			l.broken("condition %s isn't told, and the end of %s may have all started anew", v1.AllContainersRestarting, name)
 		}
 	}
 	fresh := v.mains(func(c *v1.Container) bool { _, ended := l.last[c.Name]; return !ended && v.newest(c.Name) == nil })

@@ -122,7 +122,7 @@ func (d *decider) waitingOf(m *container.Container, initialized bool) *v1.Contai
 	if inst != nil && (!inst.Ended() || !d.startsAgain(m, initialized)) {
 		return nil
 	}
-	if due, delay, _ := d.backoff(m); d.in.Now.Before(due) {
+	if due, delay, _ := d.backoff(m); d.in.Now.Before(due) && d.checkpoint().RestartAll == nil {
 		return apistatus.CrashLoop(d.in.Pod, m.Spec.Name, delay)
 	}
 	return d.waiting(m)
@@ -149,6 +149,9 @@ func (d *decider) startsAgain(m *container.Container, initialized bool) bool {
 
 // waiting says why a container isn't running (again) yet.
 func (d *decider) waiting(m *container.Container) *v1.ContainerStateWaiting {
+	if d.checkpoint().RestartAll != nil && m.Role != container.Ephemeral {
+		return apistatus.RestartingAll()
+	}
 	if w := d.waitingFailure(m); w != nil {
 		return w
 	}

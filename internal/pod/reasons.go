@@ -11,6 +11,7 @@ const (
 	ReasonContainerCreating          Reason = "ContainerCreating"
 	ReasonPodInitializing            Reason = "PodInitializing"
 	ReasonCrashLoopBackOff           Reason = "CrashLoopBackOff"
+	ReasonRestartingAllContainers    Reason = "RestartingAllContainers"
 	ReasonErrImagePull               Reason = "ErrImagePull"
 	ReasonImagePullBackOff           Reason = "ImagePullBackOff"
 	ReasonErrImageNeverPull          Reason = "ErrImageNeverPull"

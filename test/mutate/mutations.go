@@ -138,6 +138,7 @@ var mutations = []mutation{
 	{name: "a pod is ready before its containers", in: "Facts.containersReady", old: "case len(unready) > 0:", new: "case len(unready) > 9:"},
 	{name: "restart counts fall", in: "Facts.container", old: "max(s.RestartCount, last.RestartCount)", new: "min(s.RestartCount, s.RestartCount+last.RestartCount)"},
 	{name: "conditions are dated by their first status", in: "Facts.since", old: "old.Type == typ && old.Status == status", new: "old.Type == typ"},
+	{name: "that all containers aren't being started anew isn't told", in: "Facts.addConditions", old: "mayRestartAll(f.Pod)", new: "mayRestartAll(f.Pod) && f.Stopping"},
 	{name: "a disruption isn't told", in: "Facts.addConditions", old: "f.Termination.Disruption", new: "f.Termination.Disruption && f.Stopping && !f.Stopping"},
 	{name: "why a pod had to end isn't told", in: "Build", old: "f.Termination != nil", new: "f.Termination != nil && f.Stopping && !f.Stopping"},
 }

@@ -2,6 +2,7 @@ package apistatus
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,7 +36,7 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 	if r := f.AllRestarting; r != nil {
 		f.addCondition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: string(pod.ReasonContainerExited),
 			Message: fmt.Sprintf("Container %s exited with code %d, triggering pod restart", r.Container, r.ExitCode)})
-	} else if f.had(v1.AllContainersRestarting) {
+	} else if mayRestartAll(f.Pod) {
 		f.addCondition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse})
 	}
 	for _, c := range [...]*v1.PodCondition{f.ResizePending, f.ResizeInProgress} {
@@ -152,16 +153,14 @@ func Gate(p *v1.Pod, typ v1.PodConditionType) (v1.ConditionStatus, bool) {
 	return "", false
 }
 
-func (f *Facts) had(typ v1.PodConditionType) bool {
-	if f.Last == nil {
-		return false
+// mayRestartAll reports whether the end of a container may have all of the pod restarted (KEP-5532).
+func mayRestartAll(p *v1.Pod) bool {
+	asks := func(c v1.Container) bool {
+		return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+		})
 	}
-	for i := range f.Last.Conditions {
-		if f.Last.Conditions[i].Type == typ {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Spec.InitContainers, asks) || slices.ContainsFunc(p.Spec.Containers, asks)
 }
 
 // addCondition adds a condition, keeping its transition time while its status stays.

@@ -18,6 +18,11 @@ func Waiting(reason pod.Reason, message string) *v1.ContainerStateWaiting {
 	return &v1.ContainerStateWaiting{Reason: string(reason), Message: message}
 }
 
+// RestartingAll is the state of a container that is removed to be started anew with all others (KEP-5532).
+func RestartingAll() *v1.ContainerStateWaiting {
+	return Waiting(pod.ReasonRestartingAllContainers, "The container is removed because RestartAllContainers in place")
+}
+
 // CrashLoop is the state of a container that waits to be started again.
 func CrashLoop(p *v1.Pod, container string, delay time.Duration) *v1.ContainerStateWaiting {
 	return Waiting(pod.ReasonCrashLoopBackOff, fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", delay, container, p.Name, p.Namespace, p.UID))
