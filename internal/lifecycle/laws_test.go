@@ -370,7 +370,7 @@ func (l *laws) giveUp(v *view) {
 	may := v.mains(func(c *v1.Container) bool {
 		if v.runs(c.Name) {
 			_, probe := probeGrace(v, v.current(c.Name))
-			failed = failed || probe
+			failed, unsure = failed || probe, unsure || l.of(v.current(c.Name).ID).replaced
 			return (probe || l.of(v.current(c.Name).ID).hookFailed) && v.never(c.Name)
 		}
 		inst := v.newest(c.Name)
