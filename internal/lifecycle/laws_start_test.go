@@ -228,7 +228,7 @@ func (l *laws) policy(v *view, a pod.Action) {
 	}
 }
 
-// ended is the instance whose end the next one of a container has to wait after: the newest,
+// ended is the instance whose back-off the next one of a container goes on from: the newest,
 // also if it was removed for all to be started anew; nil if there is none that counts.
 func (l *laws) ended(v *view, name string) *pod.Container {
 	if c := v.newest(name); c != nil {
@@ -266,16 +266,19 @@ func outdated(v *view, c *pod.Container) bool {
 // nextBackoff is that after the end of the instance that is made now.
 func (l *laws) nextBackoff(v *view, a pod.Action) time.Duration {
 	c := l.ended(v, a.Container)
-	if c == nil || l.of(c.ID).replaced || l.of(c.ID).spared || outdated(v, c) {
+	if c == nil || l.of(c.ID).replaced || outdated(v, c) {
 		return 0
+	}
+	if l.of(c.ID).carried {
+		return l.backoff(v, c)
 	}
 	return min(cmp.Or(2*l.backoff(v, c), v.in.Node.FirstBackoff, 10*time.Second), cmp.Or(v.in.Node.MaxBackoff, 300*time.Second))
 }
 
-// due is when the next instance may be made after the end of this one.
+// due is when the next instance may be made after the end of this one. A restart of all containers waits for nothing.
 func (l *laws) due(v *view, c *pod.Container) time.Time {
 	wait := l.backoff(v, c)
-	if wait == 0 || c.FinishedAt.Sub(v.in.Now) > time.Minute || l.of(c.ID).spared || isInit(v.in.Pod, c.Name) && exitCode(c) == 0 {
+	if wait == 0 || c.FinishedAt.Sub(v.in.Now) > time.Minute || l.of(c.ID).carried || isInit(v.in.Pod, c.Name) && exitCode(c) == 0 {
 		return time.Time{} // the clock was set back, or it didn't fail by itself
 	}
 	return c.FinishedAt.Add(wait)

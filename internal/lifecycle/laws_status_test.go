@@ -92,6 +92,9 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 		if c.State.Running != nil {
 			l.broken("%s is told as running, and isn't there", c.Name)
 		}
+		if w := c.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" {
+			l.broken("%s backs off, and isn't there", c.Name)
+		}
 		return
 	}
 	if v.in.Stop == nil && int(c.RestartCount) < inst.Attempt {
@@ -157,6 +160,13 @@ func (l *laws) phase(s *sim, v *view) {
 	}
 	if l.cut && st.Phase == v1.PodSucceeded {
 		l.broken("a pod that had to end is %s", st.Phase)
+	}
+	ran := func(c *v1.Container) bool {
+		inst := v.newest(c.Name)
+		return inst != nil && inst.State != pod.ContainerCreated
+	}
+	if len(l.restartAll) > 0 && v.mains(ran) && l.status != nil && l.status.Phase == v1.PodRunning && st.Phase == v1.PodPending {
+		l.broken("the pod is %s as its containers are started anew", st.Phase)
 	}
 	switch st.Phase {
 	case v1.PodSucceeded, v1.PodFailed:

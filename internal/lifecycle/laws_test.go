@@ -93,8 +93,6 @@ type instance struct {
 	stopping bool
 	// carried says that it was removed for all to be started anew: what follows goes on from it.
 	carried bool
-	// spared says that it had to go with another that failed: the next one doesn't wait.
-	spared bool
 }
 
 // attempt names one instance of a container before it has an ID.
@@ -398,11 +396,11 @@ func (l *laws) all(v *view) {
 	if v.in.Stop != nil || l.over != "" || len(l.restartAll) > 0 {
 		return
 	}
-	asks, culprit := l.resumed, ""
+	asks := l.resumed
 	for name := range pod.ContainerNames(v.in.Pod) {
-		if c := v.current(name); c != nil && c.Ended() && culprit == "" {
+		if c := v.current(name); c != nil && c.Ended() {
 			if _, all := next(v.in.Pod, name, exitCode(c)); all {
-				asks, culprit = true, c.ID
+				asks = true
 			}
 		}
 	}
@@ -413,7 +411,6 @@ func (l *laws) all(v *view) {
 	for i := range v.observed() {
 		if c := &v.observed()[i]; !isEphemeral(v.in.Pod, c.Name) && !abortedStart(c) {
 			l.restartAll[c.ID] = true
-			l.of(c.ID).spared = c.ID != culprit || l.resumed
 		}
 	}
 	l.resumed = false

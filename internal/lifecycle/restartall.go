@@ -118,8 +118,8 @@ func (d *decider) goesAtRestart(c *pod.Container) bool {
 	return m == nil || m.Role != container.Ephemeral
 }
 
-// carry puts into the checkpoint what the next instances go on from: restart counts, back-off,
-// how the last ones ended. It reports whether that is on disk.
+// carry puts into the checkpoint what the next instances go on from: restart counts, back-off as it was (this restart
+// is none that waits, or counts), how the last ones ended. It reports whether that is on disk.
 func (d *decider) carry() bool {
 	var next map[string]pod.Carried
 	for i := range d.containers {
@@ -133,11 +133,6 @@ func (d *decider) carry() bool {
 		c := pod.Carried{Attempt: d.nextAttempt(m), Backoff: m.Newest.Backoff}
 		if m.Newest.Ended() {
 			c.Last, c.Backoff = apistatus.Terminated(m.Newest, d.in.Node.RuntimeName), restart.Delay(m.Newest)
-			r := d.checkpoint().RestartAll
-			if m.Spec.Name == r.Container || m.Newest.FinishedAt.Before(r.At) && container.ExitCode(m.Newest) != 0 {
-				// It ended by itself, and not well: the next one waits as after any crash.
-				c.Backoff, c.Delay = restart.Next(m.Newest, d.in.Node.FirstBackoff, d.in.Node.MaxBackoff), restart.Delay(m.Newest)
-			}
 		}
 		if next == nil {
 			next = map[string]pod.Carried{}

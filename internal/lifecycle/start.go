@@ -71,16 +71,10 @@ func (d *decider) start(m *container.Container) bool {
 	if d.clearNewest(m) {
 		return true
 	}
-	if due, delay, key := d.backoff(m); d.in.Now.Before(due) {
-		d.tellBackoff(name, key, delay)
+	if due, delay := d.backoff(m); d.in.Now.Before(due) {
+		d.tellBackoff(name, m.Newest.ID, delay)
 		d.plan.WakeAt(due)
-		w := pod.Wait{Code: pod.WaitBackOff, Container: name, Next: due}
-		if m.Newest != nil {
-			w.ExitCode = container.ExitCode(m.Newest)
-		} else { // its instances were removed
-			w.ExitCode = d.checkpoint().Carried[name].Last.ExitCode
-		}
-		d.plan.AddWait(w)
+		d.plan.AddWait(pod.Wait{Code: pod.WaitBackOff, Container: name, Next: due, ExitCode: container.ExitCode(m.Newest)})
 		return false
 	}
 	if m.Newest != nil && !d.mayFollow(m) {
@@ -119,23 +113,16 @@ func (d *decider) mayFollow(m *container.Container) bool {
 	return d.again(m) || m.Role == container.Init && m.Current == nil
 }
 
-// backoff is when a container's next instance may be started, how long that is after the
-// last one ended, and a key by which its event is recorded once. It is at once for one that never
-// ran, one that was killed to be renewed or edited since, and an init container that has succeeded
+// backoff is when a container's next instance may be started, and how long that is after the
+// last one ended. It is at once for one that never ran, one that was removed for all to be started anew, one that was killed to be renewed or edited since, and an init container that has succeeded
 // and runs again in a new sandbox.
-func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Duration, key string) {
+func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Duration) {
 	inst := m.Newest
-	var ended time.Time
-	switch c, carried := d.checkpoint().Carried[m.Spec.Name]; {
-	case inst == nil && carried && c.Last != nil:
-		ended, delay, key = c.Last.FinishedAt.Time, c.Delay, fmt.Sprintf("carried %d", c.Attempt)
-	case inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || d.edited(m) || m.Role == container.Init && container.ExitCode(inst) == 0:
-		return time.Time{}, 0, ""
-	default:
-		ended, delay, key = inst.FinishedAt, restart.Delay(inst), inst.ID
+	if inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || d.edited(m) || m.Role == container.Init && container.ExitCode(inst) == 0 {
+		return time.Time{}, 0
 	}
-	delay = restart.Capped(delay, d.in.Node.MaxBackoff)
-	return restart.After(ended, delay, d.in.Now), delay, key
+	delay = restart.Capped(restart.Delay(inst), d.in.Node.MaxBackoff)
+	return restart.After(inst.FinishedAt, delay, d.in.Now), delay
 }
 
 // edited reports whether a container's newest instance was created from another image or with other

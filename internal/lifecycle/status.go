@@ -21,7 +21,7 @@ func (d *decider) buildStatus() *v1.PodStatus {
 	if d.sandbox != nil && !d.mem.Stopped[d.sandbox.ID] {
 		f.Sandbox = d.sandbox
 	}
-	f.AllRestarting = d.checkpoint().RestartAll
+	f.AllRestarting = d.checkpoint().RestartAll != nil
 	d.addResize(f)
 	f.Containers = make([]apistatus.Container, len(d.containers))
 	for i := range d.containers {
@@ -122,7 +122,7 @@ func (d *decider) waitingOf(m *container.Container, initialized bool) *v1.Contai
 	if inst != nil && (!inst.Ended() || !d.startsAgain(m, initialized)) {
 		return nil
 	}
-	if due, delay, _ := d.backoff(m); d.in.Now.Before(due) && d.checkpoint().RestartAll == nil {
+	if due, delay := d.backoff(m); d.in.Now.Before(due) && d.checkpoint().RestartAll == nil {
 		return apistatus.CrashLoop(d.in.Pod, m.Spec.Name, delay)
 	}
 	return d.waiting(m)

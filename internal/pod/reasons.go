@@ -52,12 +52,12 @@ const (
 
 // Reasons of conditions.
 const (
-	ReasonContainersNotInitialized Reason = "ContainersNotInitialized"
-	ReasonContainersNotReady       Reason = "ContainersNotReady"
-	ReasonContainerExited          Reason = "ContainerExited"
-	ReasonPodCompleted             Reason = "PodCompleted"
-	ReasonPodFailed                Reason = "PodFailed"
-	ReasonReadinessGatesNotReady   Reason = "ReadinessGatesNotReady"
+	ReasonContainersNotInitialized    Reason = "ContainersNotInitialized"
+	ReasonContainersNotReady          Reason = "ContainersNotReady"
+	ReasonPodCompleted                Reason = "PodCompleted"
+	ReasonPodFailed                   Reason = "PodFailed"
+	ReasonReadinessGatesNotReady      Reason = "ReadinessGatesNotReady"
+	ReasonRestartAllContainersStarted Reason = "RestartAllContainersStarted"
 )
 
 // Reasons of events about pods. Of a failed action most are also why the pod waits.

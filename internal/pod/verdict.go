@@ -113,8 +113,6 @@ type Carried struct {
 	// Attempt is the next instance's number, Backoff what is recorded on it.
 	Attempt int           `json:"attempt"`
 	Backoff time.Duration `json:"backoff,omitempty"`
-	// Delay is how long that waits after the last one ended.
-	Delay time.Duration `json:"delay,omitempty"`
 	// Last is how the last one ended; nil if it never ran.
 	Last *v1.ContainerStateTerminated `json:"last,omitempty"`
 }

@@ -33,8 +33,8 @@ type Facts struct {
 	Ended    bool
 	// Termination is why the pod has to end though a source has it; nil if it hasn't.
 	Termination *pod.PodTermination
-	// AllRestarting is why all containers are being started anew (KEP-5532); nil if they aren't.
-	AllRestarting *pod.RestartAll
+	// AllRestarting says that all containers are being removed to be started anew (KEP-5532).
+	AllRestarting bool
 	// ResizePending and ResizeInProgress are the conditions of a resize; nil if they don't hold.
 	ResizePending, ResizeInProgress *v1.PodCondition
 	// Requests are allocated to the pod as a whole, Resources are in force for it.
@@ -146,27 +146,16 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 			return ph
 		}
 	}
-	if !f.Initialized || f.AllRestarting != nil {
+	if !f.Initialized && !f.wasInitialized() {
 		return v1.PodPending
 	}
 	for i := range st.ContainerStatuses {
 		s := &st.ContainerStatuses[i]
-		if s.State.Waiting != nil && (s.LastTerminationState.Terminated == nil || f.beginsAnew(s.Name)) {
+		if s.State.Waiting != nil && s.LastTerminationState.Terminated == nil {
 			return v1.PodPending
 		}
 	}
 	return v1.PodRunning
-}
-
-// beginsAnew reports whether a container has no instance because all were removed to
-// start the pod anew.
-func (f *Facts) beginsAnew(name string) bool {
-	for i := range f.Containers {
-		if c := &f.Containers[i]; c.Spec.Name == name {
-			return c.Carried != nil && c.Newest == nil
-		}
-	}
-	return false
 }
 
 // endPhase is that of a pod that was stopped and has no running container left.

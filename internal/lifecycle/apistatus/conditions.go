@@ -33,9 +33,9 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 	if f.Termination != nil && f.Termination.Disruption {
 		f.addCondition(st, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: f.Termination.Message})
 	}
-	if r := f.AllRestarting; r != nil {
-		f.addCondition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: string(pod.ReasonContainerExited),
-			Message: fmt.Sprintf("Container %s exited with code %d, triggering pod restart", r.Container, r.ExitCode)})
+	if f.AllRestarting {
+		f.addCondition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue,
+			Reason: string(pod.ReasonRestartAllContainersStarted), Message: "container exited with restart policy rule"})
 	} else if mayRestartAll(f.Pod) {
 		f.addCondition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse})
 	}
@@ -78,7 +78,7 @@ func (f *Facts) addInitialized(st *v1.PodStatus) {
 func (f *Facts) wasInitialized() bool {
 	for i := range f.Containers {
 		c := &f.Containers[i]
-		if c.Role == container.Main && (c.Carried != nil && c.Newest == nil || f.AllRestarting != nil && c.Newest != nil) {
+		if c.Role == container.Main && (c.Carried != nil && c.Newest == nil || f.AllRestarting && c.Newest != nil) {
 			return true
 		}
 	}
