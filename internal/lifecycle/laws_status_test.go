@@ -97,8 +97,12 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 		}
 		return
 	}
-	if v.in.Stop == nil && int(c.RestartCount) < inst.Attempt {
-		l.broken("%s has a restart count of %d, and %d instances were made before %s", c.Name, c.RestartCount, inst.Attempt, inst.ID)
+	told := v.told(inst)
+	if w := c.State.Waiting; told.Ended() && w != nil && (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing") {
+		l.broken("%s doesn't tell how %s ended, which ran before it", c.Name, told.ID)
+	}
+	if v.in.Stop == nil && int(c.RestartCount) < told.Attempt {
+		l.broken("%s has a restart count of %d, and %d instances were made before %s", c.Name, c.RestartCount, told.Attempt, told.ID)
 	}
 	if runs := inst.State == pod.ContainerRunning; runs != (c.State.Running != nil) && v.in.Stop == nil {
 		l.broken("%s is told as %v, and is %s", c.Name, c.State, inst.State)

@@ -52,7 +52,9 @@ func (d *decider) hasEnded() bool {
 
 // facts are what the status says of one container.
 func (d *decider) facts(m *container.Container, initialized bool) apistatus.Container {
-	c := apistatus.Container{Container: m, Restarts: d.mem.Attempts[m.Spec.Name], Waiting: d.waitingOf(m, initialized)}
+	m = shown(m)
+	c := apistatus.Container{Container: m, Restarts: d.mem.Attempts[m.Spec.Name], RunsAgain: d.runsAgain(m, initialized)}
+	c.Waiting = d.waitingOf(m, c.RunsAgain)
 	if carried, ok := d.checkpoint().Carried[m.Spec.Name]; ok && (m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
 		c.Carried = carried.Last
 	}
@@ -70,6 +72,17 @@ func (d *decider) facts(m *container.Container, initialized bool) apistatus.Cont
 		c.Actual = c.Granted
 	}
 	return c
+}
+
+// shown is the container by the instance that the status tells of: while the newest is being started, the
+// one before it, if there is one.
+func shown(m *container.Container) *container.Container {
+	if m.Newest == nil || m.Newest.State != pod.ContainerCreated || m.Previous == nil || !m.Previous.Ended() {
+		return m
+	}
+	before := *m
+	before.Newest, before.Previous, before.Current = m.Previous, nil, nil
+	return &before
 }
 
 // dateStart finds out when this node first saw the pod (API: PodStatus.startTime).
@@ -109,28 +122,35 @@ func (d *decider) initialized() bool {
 	return d.initDone()
 }
 
-// waitingOf says why a container doesn't run; nil for one that runs or has ended
-// for good.
-func (d *decider) waitingOf(m *container.Container, initialized bool) *v1.ContainerStateWaiting {
+// waitingOf says why a container doesn't run; nil for one that runs, and for one that has ended and
+// tells how until its back-off or its start is told.
+func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.ContainerStateWaiting {
 	inst := m.Newest
-	if inst == nil && m.Role == container.Ephemeral && !d.mayStart(m) {
+	switch {
+	case inst == nil && m.Role == container.Ephemeral && !d.mayStart(m):
 		return nil
-	}
-	if inst != nil && inst.State == pod.ContainerCreated {
+	case inst != nil && inst.State == pod.ContainerCreated:
+		return d.waiting(m)
+	case inst != nil && !runsAgain:
+		return nil
+	case d.checkpoint().RestartAll != nil:
 		return d.waiting(m)
 	}
-	if inst != nil && (!inst.Ended() || !d.startsAgain(m, initialized)) {
-		return nil
-	}
-	if due, delay := d.backoff(m); d.in.Now.Before(due) && d.checkpoint().RestartAll == nil {
+	failure := d.waitingFailure(m)
+	due, delay := d.backoff(m)
+	// What is being started after its back-off tells that until it runs.
+	if _, starting := d.plan.Busy("container/" + m.Spec.Name); d.in.Now.Before(due) || delay > 0 && starting && failure == nil {
 		return apistatus.CrashLoop(d.in.Pod, m.Spec.Name, delay)
 	}
-	return d.waiting(m)
+	if inst == nil {
+		return d.waiting(m)
+	}
+	return failure
 }
 
-// startsAgain reports whether an ended instance will get a successor.
-func (d *decider) startsAgain(m *container.Container, initialized bool) bool {
-	if d.finished || d.in.Stop != nil || d.checkpoint().Termination != nil || !d.mem.Ending.IsZero() || m.Role == container.Ephemeral {
+// runsAgain reports whether a container has ended and will get another instance.
+func (d *decider) runsAgain(m *container.Container, initialized bool) bool {
+	if m.Newest == nil || !m.Newest.Ended() || d.finished || d.in.Stop != nil || d.checkpoint().Termination != nil || !d.mem.Ending.IsZero() || m.Role == container.Ephemeral {
 		return false
 	}
 	if d.checkpoint().RestartAll != nil {

@@ -47,8 +47,10 @@ type Facts struct {
 // Container is one container with what else the core knows of it.
 type Container struct {
 	*container.Container
-	// Waiting is why it doesn't run; nil for one that runs or has ended for good.
+	// Waiting is what it waits for; nil for one that runs, or tells how it has ended.
 	Waiting *v1.ContainerStateWaiting
+	// RunsAgain says that it has ended and another instance follows.
+	RunsAgain bool
 	// Restarts is its restart count if it has no instance.
 	Restarts int
 	// Carried is how its last instance ended if that was removed.

@@ -74,7 +74,7 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 		f.setNeverRan(c, &s)
 	default:
 		s.State.Terminated = Terminated(inst, f.Runtime)
-		s.Ready = c.Role == container.Init && container.ExitCode(inst) == 0
+		s.Ready = c.Role == container.Init && container.ExitCode(inst) == 0 && !c.RunsAgain
 	}
 	return s
 }
