@@ -97,17 +97,22 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 		}
 		return
 	}
-	told := v.told(inst)
+	told := l.told(v, inst)
 	if w := c.State.Waiting; told.Ended() && w != nil && (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing") {
 		l.broken("%s doesn't tell how %s ended, which ran before it", c.Name, told.ID)
 	}
 	if v.in.Stop == nil && int(c.RestartCount) < told.Attempt {
 		l.broken("%s has a restart count of %d, and %d instances were made before %s", c.Name, c.RestartCount, told.Attempt, told.ID)
 	}
-	if runs := inst.State == pod.ContainerRunning; runs != (c.State.Running != nil) && v.in.Stop == nil {
-		l.broken("%s is told as %v, and is %s", c.Name, c.State, inst.State)
-	}
 	spec := pod.ContainerNamed(v.in.Pod, c.Name)
+	hook, runs := v.isLongRunning(c.Name) && hasPostStart(spec), inst.State == pod.ContainerRunning
+	switch i := l.of(inst.ID); {
+	case c.State.Running != nil && (!runs || hook && !i.hooked),
+		c.State.Running == nil && runs && (!hook || i.hookedNow) && v.in.Stop == nil:
+		l.broken("%s is told as %v, and is %s with a postStart hook that is done: %v", c.Name, c.State, inst.State, !hook || i.hooked)
+	case runs && i.hookFailed && (c.State.Waiting == nil || c.State.Waiting.Reason != "PostStartHookError"):
+		l.broken("the postStart hook of %s failed, and it tells %v", inst.ID, c.State)
+	}
 	if c.Started != nil && *c.Started && v.isLongRunning(c.Name) && !l.started(spec, inst) {
 		l.broken("%s is told as started, and its hook or startup probe doesn't say so", c.Name)
 	}
@@ -115,6 +120,21 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 		l.ready(v, spec, inst)
 	}
 	l.backsOff(v, c, inst)
+}
+
+// told is the instance that a container's status is about: its newest, or while that is being started, with its
+// postStart hook, the one before.
+func (l *laws) told(v *view, newest *pod.Container) *pod.Container {
+	if spec := pod.ContainerNamed(v.in.Pod, newest.Name); newest.State != pod.ContainerCreated &&
+		(newest.State != pod.ContainerRunning || !v.isLongRunning(newest.Name) || !hasPostStart(spec) || l.of(newest.ID).hooked || l.of(newest.ID).hookFailed) {
+		return newest
+	}
+	list := v.observed()
+	i := slices.IndexFunc(list, func(c pod.Container) bool { return c.Name == newest.Name && c.ID != newest.ID && !abortedStart(&c) })
+	if i >= 0 && list[i].Ended() {
+		return &list[i]
+	}
+	return newest
 }
 
 // ready: a container is ready while it runs, is started and its readiness probe says so: now, or if
@@ -182,7 +202,9 @@ func (l *laws) phase(s *sim, v *view) {
 			}
 		}
 	default:
-		if !v.ends && len(l.restartAll) == 0 && v.mains(func(c *v1.Container) bool { return v.runs(c.Name) }) {
+		if !v.ends && len(l.restartAll) == 0 && v.mains(func(c *v1.Container) bool {
+			return v.runs(c.Name) && (!hasPostStart(c) || l.of(v.current(c.Name).ID).hookedNow)
+		}) {
 			l.broken("the pod is %s, and all its containers run", st.Phase)
 		}
 	}

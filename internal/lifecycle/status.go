@@ -52,7 +52,7 @@ func (d *decider) hasEnded() bool {
 
 // facts are what the status says of one container.
 func (d *decider) facts(m *container.Container, initialized bool) apistatus.Container {
-	m = shown(m)
+	m = d.shown(m)
 	c := apistatus.Container{Container: m, Restarts: d.mem.Attempts[m.Spec.Name], RunsAgain: d.runsAgain(m, initialized)}
 	c.Waiting = d.waitingOf(m, c.RunsAgain)
 	if carried, ok := d.checkpoint().Carried[m.Spec.Name]; ok && (m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
@@ -75,9 +75,12 @@ func (d *decider) facts(m *container.Container, initialized bool) apistatus.Cont
 }
 
 // shown is the container by the instance that the status tells of: while the newest is being started, the
-// one before it, if there is one.
-func shown(m *container.Container) *container.Container {
-	if m.Newest == nil || m.Newest.State != pod.ContainerCreated || m.Previous == nil || !m.Previous.Ended() {
+// one before it, if there is one. One whose postStart hook failed won't be, and says so.
+func (d *decider) shown(m *container.Container) *container.Container {
+	if !m.Starting() || m.Previous == nil || !m.Previous.Ended() {
+		return m
+	}
+	if _, failed := d.mem.HookFailed[m.Newest.ID]; failed {
 		return m
 	}
 	before := *m
@@ -129,7 +132,7 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 	switch {
 	case inst == nil && m.Role == container.Ephemeral && !d.mayStart(m):
 		return nil
-	case inst != nil && inst.State == pod.ContainerCreated:
+	case m.Starting():
 		return d.waiting(m)
 	case inst != nil && !runsAgain:
 		return nil
@@ -138,7 +141,7 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 	}
 	failure := d.waitingFailure(m)
 	due, delay := d.backoff(m)
-	// What is being started after its back-off tells that until it runs.
+	// What is being started after its back-off tells that until it has started.
 	if _, starting := d.plan.Busy("container/" + m.Spec.Name); d.in.Now.Before(due) || delay > 0 && starting && failure == nil {
 		return apistatus.CrashLoop(d.in.Pod, m.Spec.Name, delay)
 	}
@@ -182,9 +185,14 @@ func (d *decider) waiting(m *container.Container) *v1.ContainerStateWaiting {
 	return apistatus.Waiting(pod.ReasonContainerCreating, "")
 }
 
-// waitingFailure is the state of a container whose action failed and will be retried; nil if none did.
+// waitingFailure is the state of a container whose postStart hook failed, or an action that will be retried; nil if none did.
 func (d *decider) waitingFailure(m *container.Container) *v1.ContainerStateWaiting {
 	name := m.Spec.Name
+	if m.Newest != nil {
+		if why, failed := d.mem.HookFailed[m.Newest.ID]; failed {
+			return apistatus.Waiting(pod.ReasonPostStartHookError, why)
+		}
+	}
 	if r, ok := d.plan.Retrying(pod.Action{Kind: pod.StartContainer, Container: name}); ok {
 		return apistatus.Waiting(r.Failure.Reason, r.Failure.Message)
 	}

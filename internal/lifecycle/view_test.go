@@ -34,23 +34,6 @@ func (v *view) newest(name string) *pod.Container {
 	return nil
 }
 
-// told is the instance that a container's status is about: its newest, or the one before that while it is started.
-func (v *view) told(newest *pod.Container) *pod.Container {
-	if newest.State != pod.ContainerCreated {
-		return newest
-	}
-	list := v.observed()
-	for i := range list {
-		if c := &list[i]; c.Name == newest.Name && c.ID != newest.ID && !abortedStart(c) {
-			if c.Ended() {
-				return c
-			}
-			break
-		}
-	}
-	return newest
-}
-
 // current is a container's newest instance if it is in the live sandbox.
 func (v *view) current(name string) *pod.Container {
 	if c := v.newest(name); c != nil && v.sandbox != "" && c.SandboxID == v.sandbox {

@@ -20,6 +20,7 @@ const (
 	ReasonCreateContainerConfigError Reason = "CreateContainerConfigError"
 	ReasonCreateContainerError       Reason = "CreateContainerError"
 	ReasonRunContainerError          Reason = "RunContainerError"
+	ReasonPostStartHookError         Reason = "PostStartHookError"
 	ReasonKillContainerError         Reason = "KillContainerError"
 )
 

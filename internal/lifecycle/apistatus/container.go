@@ -62,14 +62,14 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	}
 	setReported(c.Spec, inst, &s)
 	switch {
-	case inst.State == pod.ContainerRunning:
-		s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(inst.StartedAt)}
-		started, s.Ready = c.Started, c.Ready
 	case c.Waiting != nil:
 		s.State.Waiting = c.Waiting
 		if inst.Ended() {
 			s.LastTerminationState.Terminated = Terminated(inst, f.Runtime)
 		}
+	case inst.State == pod.ContainerRunning:
+		s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(inst.StartedAt)}
+		started, s.Ready = c.Started, c.Ready
 	case inst.State == pod.ContainerCreated:
 		f.setNeverRan(c, &s)
 	default:

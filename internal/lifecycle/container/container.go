@@ -32,9 +32,11 @@ type Container struct {
 	Newest, Previous *pod.Container
 	// Current is Newest if it lives in the live sandbox.
 	Current *pod.Container
-	// PostStartDone, Started and Ready are of Current while it runs: its postStart hook is
-	// done, it has passed its startup probe, it is ready (API: ContainerStatus).
-	PostStartDone, Started, Ready bool
+	// PostStartDone says that Newest runs and its postStart hook is done.
+	PostStartDone bool
+	// Started and Ready are of Current while it runs: it has passed its startup probe, it is
+	// ready (API: ContainerStatus).
+	Started, Ready bool
 	// NotReady is the probe that Current waits for while it isn't started or ready; nil if there is none.
 	NotReady *pod.Wait
 }
@@ -100,6 +102,14 @@ func (m *Container) find(o *pod.Observed, sandbox string) {
 
 // Runs reports whether an instance runs in the live sandbox.
 func (m *Container) Runs() bool { return m.Current != nil && m.Current.State == pod.ContainerRunning }
+
+// Starting reports whether the newest instance isn't started yet, which it is when its postStart hook is done.
+func (m *Container) Starting() bool {
+	if m.Newest == nil {
+		return false
+	}
+	return m.Newest.State == pod.ContainerCreated || m.Newest.State == pod.ContainerRunning && !m.PostStartDone
+}
 
 // Succeeded reports whether the newest instance ended well in the live sandbox.
 func (m *Container) Succeeded() bool {

@@ -31,11 +31,14 @@ func (rs Results) of(m *container.Container, kind pod.ProbeKind) (pod.ProbeResul
 func SetReadiness(containers container.List, results Results, b *checkpoint.Draft) {
 	for i := range containers {
 		m := &containers[i]
+		if m.Newest == nil || m.Newest.State != pod.ContainerRunning {
+			continue
+		}
+		id, k := m.Newest.ID, b.Get()
+		m.PostStartDone = !hasPostStart(m.Spec) || !m.LongRunning() || slices.Contains(k.PostStartDone, id)
 		if !m.Runs() {
 			continue
 		}
-		id, k := m.Current.ID, b.Get()
-		m.PostStartDone = !hasPostStart(m.Spec) || !m.LongRunning() || slices.Contains(k.PostStartDone, id)
 		m.Started = m.PostStartDone
 		if m.PostStartDone && m.LongRunning() && m.Spec.StartupProbe != nil && !slices.Contains(k.Started, id) {
 			r, ok := results.of(m, pod.ProbeStartup)
