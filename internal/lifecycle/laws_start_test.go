@@ -81,7 +81,7 @@ func (l *laws) creates(v *view, a pod.Action) {
 			l.broken("%s is made with number %d, which %s has", a.Container, a.Attempt, c.ID)
 		}
 	}
-	if c := v.newest(a.Container); c != nil && a.Attempt > c.Attempt+1 && l.status != nil && restarts(l.status, a.Container) < int32(a.Attempt)-1 {
+	if c := v.newest(a.Container); c != nil && a.Attempt > c.Attempt+1 && l.status != nil && l.ran[a.Container] < a.Attempt-1 {
 		l.broken("%s is made with number %d after %d", a.Container, a.Attempt, c.Attempt)
 	}
 	l.granted(v, a, spec)
@@ -91,15 +91,16 @@ func (l *laws) creates(v *view, a pod.Action) {
 	l.backedOff(v, a)
 }
 
-func restarts(st *v1.PodStatus, name string) int32 {
+// of is the status of a container; nil if there is none.
+func of(st *v1.PodStatus, name string) *v1.ContainerStatus {
 	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == name {
-				return list[i].RestartCount
+				return &list[i]
 			}
 		}
 	}
-	return 0
+	return nil
 }
 
 // granted: a container gets the resources that the node has granted (KEP-1287).

@@ -82,13 +82,18 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 	if w := c.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" && c.LastTerminationState.Terminated == nil {
 		l.broken("%s backs off, and its last end isn't told", c.Name)
 	}
-	if l.status != nil && v.in.Stop == nil {
-		if was := restarts(l.status, c.Name); c.RestartCount < was {
-			l.broken("the restart count of %s falls from %d to %d", c.Name, was, c.RestartCount)
-		}
+	var was *v1.ContainerStatus
+	if l.status != nil {
+		was = of(l.status, c.Name)
+	}
+	if was != nil && c.RestartCount < was.RestartCount && v.in.Stop == nil {
+		l.broken("the restart count of %s falls from %d to %d", c.Name, was.RestartCount, c.RestartCount)
 	}
 	inst := v.newest(c.Name)
 	if inst == nil {
+		if was != nil && was.State.Running != nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil {
+			l.broken("%s was told as running, and nothing of its end", c.Name)
+		}
 		if c.State.Running != nil {
 			l.broken("%s is told as running, and isn't there", c.Name)
 		}
@@ -126,7 +131,7 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 // postStart hook, the one before.
 func (l *laws) told(v *view, newest *pod.Container) *pod.Container {
 	if spec := pod.ContainerNamed(v.in.Pod, newest.Name); newest.State != pod.ContainerCreated &&
-		(newest.State != pod.ContainerRunning || !v.isLongRunning(newest.Name) || !hasPostStart(spec) || l.of(newest.ID).hooked || l.of(newest.ID).hookFailed) {
+		(newest.State != pod.ContainerRunning || !v.isLongRunning(newest.Name) || !hasPostStart(spec) || l.of(newest.ID).hookedNow || l.of(newest.ID).hookFailed) {
 		return newest
 	}
 	list := v.observed()

@@ -25,6 +25,8 @@ type laws struct {
 	backoffs  map[attempt]time.Duration
 	// last holds each container's newest instance that ended, also once it was removed.
 	last map[string]pod.Container
+	// ran is the highest number of an instance that was seen as started.
+	ran map[string]int
 	// failed holds what failed and wasn't done since, asked the node's facts when each
 	// action was begun last.
 	failed map[effort]failure
@@ -123,7 +125,7 @@ type failure struct {
 }
 
 func newLaws() laws {
-	return laws{instances: map[string]*instance{}, backoffs: map[attempt]time.Duration{}, last: map[string]pod.Container{},
+	return laws{instances: map[string]*instance{}, backoffs: map[attempt]time.Duration{}, last: map[string]pod.Container{}, ran: map[string]int{},
 		failed: map[effort]failure{}, asked: map[effort]lifecycle.Node{}, stopped: map[string]bool{}, pulled: map[string]string{}}
 }
 
@@ -224,6 +226,9 @@ func (l *laws) hear(v *view) {
 	}
 	maps.DeleteFunc(l.failed, func(_ effort, f failure) bool { return f.about != "" && !v.has(f.about) })
 	for i := range v.observed() {
+		if c := &v.observed()[i]; c.State != pod.ContainerCreated {
+			l.ran[c.Name] = max(l.ran[c.Name], c.Attempt)
+		}
 		switch c := &v.observed()[i]; {
 		case c.State == pod.ContainerRunning:
 			delete(l.failed, effortOf(pod.Action{Kind: pod.StartContainer, Container: c.Name}))

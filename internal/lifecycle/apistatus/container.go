@@ -11,9 +11,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Message and exit code of a container whose end is unknown.
+// Messages and exit code of a container whose end is unknown: one of a pod that has ended, and one that was told as running.
 const (
 	statusUnknownMessage = "The container could not be located when the pod was terminated"
+	vanishedMessage      = "The container could not be located when the pod was deleted.  The container used to be Running"
 	unknownExitCode      = 137
 )
 
@@ -41,6 +42,10 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 		}
 		s.RestartCount = int32(c.Restarts)
 		s.LastTerminationState.Terminated = c.Carried
+		if last := f.last(c); last != nil && c.Carried == nil {
+			s.RestartCount = last.RestartCount // the next instance is counted once it is there
+			s.LastTerminationState.Terminated = vanished(last)
+		}
 		f.setNeverRan(c, &s)
 		return s
 	}
@@ -83,7 +88,7 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 // waits for, or in a pod that has ended after it was initialized, that it is unknown.
 func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
 	if f.Terminal != "" && f.Ended && f.Initialized && c.Role != container.Ephemeral {
-		s.State.Terminated = unknownEnd()
+		s.State.Terminated = unknownEnd(statusUnknownMessage)
 		return
 	}
 	s.State.Waiting = c.Waiting
@@ -92,9 +97,9 @@ func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
 	}
 }
 
-// removedStatus is the last status of a container that a stopping pod has already removed; nil if unknown.
+// removedStatus is the last status of a container of a pod that ends, for one whose records are removed; nil if unknown.
 func (f *Facts) removedStatus(c *Container) *v1.ContainerStatus {
-	if !f.Stopping || f.Last == nil {
+	if !f.Stopping && f.Terminal == "" || f.Last == nil {
 		return nil
 	}
 	s := f.last(c)
@@ -103,15 +108,27 @@ func (f *Facts) removedStatus(c *Container) *v1.ContainerStatus {
 	}
 	if s.State.Running != nil { // nobody saw its end
 		lost := *s
-		lost.State, lost.Ready, lost.Started = v1.ContainerState{Terminated: unknownEnd()}, false, new(bool)
+		lost.State, lost.Ready, lost.Started = v1.ContainerState{Terminated: unknownEnd(statusUnknownMessage)}, false, new(bool)
 		return &lost
 	}
 	return s
 }
 
+// vanished is how the last instance of a container ended of which the runtime has no record any more.
+func vanished(last *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	switch {
+	case last.ContainerID == "":
+	case last.State.Running != nil:
+		return unknownEnd(vanishedMessage)
+	case last.State.Terminated != nil:
+		return last.State.Terminated
+	}
+	return last.LastTerminationState.Terminated
+}
+
 // unknownEnd is the end of an instance of which nothing is known.
-func unknownEnd() *v1.ContainerStateTerminated {
-	return &v1.ContainerStateTerminated{ExitCode: unknownExitCode, Reason: string(pod.ReasonContainerStatusUnknown), Message: statusUnknownMessage}
+func unknownEnd(message string) *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{ExitCode: unknownExitCode, Reason: string(pod.ReasonContainerStatusUnknown), Message: message}
 }
 
 // lastEnd is the last reported end of an instance that is removed since.
