@@ -206,7 +206,15 @@ func newCommands() map[string]command {
 			s.mem.Attempts = map[string]int{arg(a, 0): n}
 			return err
 		},
-		"agent-restarts": func(s *sim, _ []string) error { s.restartAgent(); return nil },
+		// agent-restarts [NAME N]: with so many logs of a container that the runtime has no record of
+		"agent-restarts": func(s *sim, a []string) (err error) {
+			s.restartAgent()
+			if name := arg(a, 0); name != "" {
+				s.mem.Attempts = map[string]int{}
+				s.mem.Attempts[name], err = strconv.Atoi(arg(a, 1))
+			}
+			return err
+		},
 		"orphan": func(s *sim, _ []string) error {
 			s.restartAgent()
 			s.pod, s.stop = nil, &lifecycle.Stop{At: s.now, Why: "nobody wants it"}

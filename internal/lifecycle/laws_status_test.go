@@ -90,6 +90,10 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 		l.broken("the restart count of %s falls from %d to %d", c.Name, was.RestartCount, c.RestartCount)
 	}
 	inst := v.newest(c.Name)
+	if isInit(v.in.Pod, c.Name) && (inst == nil || inst.State == pod.ContainerUnknown) && !v.mains(func(m *v1.Container) bool { return v.current(m.Name) == nil }) &&
+		!(c.Ready && c.State.Terminated != nil && c.State.Terminated.ExitCode == 0) && len(l.restartAll) == 0 {
+		l.broken("init container %s has succeeded, as a main container was made, and tells %v", c.Name, c.State)
+	}
 	if inst == nil {
 		if was != nil && was.State.Running != nil && c.State.Terminated == nil && c.LastTerminationState.Terminated == nil {
 			l.broken("%s was told as running, and nothing of its end", c.Name)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ func (d *decider) buildStatus() *v1.PodStatus {
 	f.Containers = make([]apistatus.Container, len(d.containers))
 	for i := range d.containers {
 		f.Containers[i] = d.facts(&d.containers[i], f.Initialized)
+		f.Containers[i].Passed = d.passed(i)
 	}
 	st := apistatus.Build(f)
 	d.mem.Status = st
@@ -123,6 +125,18 @@ func (d *decider) initialized() bool {
 		}
 	}
 	return d.initDone()
+}
+
+// passed reports whether an init container has succeeded by what came after it, whatever is left of it: one
+// that follows it was made in the live sandbox, or ran in a pod that has ended.
+func (d *decider) passed(i int) bool {
+	if d.containers[i].Role != container.Init {
+		return false
+	}
+	over := d.in.Stop != nil || d.checkpoint().Terminal != ""
+	return slices.ContainsFunc(d.containers[i+1:], func(m container.Container) bool {
+		return m.Role != container.Ephemeral && (m.Current != nil || over && m.Newest != nil)
+	})
 }
 
 // waitingOf says why a container doesn't run; nil for one that runs, and for one that has ended and

@@ -49,6 +49,8 @@ type Container struct {
 	*container.Container
 	// Waiting is what it waits for; nil for one that runs, or tells how it has ended.
 	Waiting *v1.ContainerStateWaiting
+	// Passed says that it is an init container which has succeeded, as others were made after it.
+	Passed bool
 	// RunsAgain says that it has ended and another instance follows.
 	RunsAgain bool
 	// Restarts is its restart count if it has no instance.

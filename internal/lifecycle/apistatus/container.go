@@ -18,6 +18,9 @@ const (
 	unknownExitCode      = 137
 )
 
+// passedMessage is that of an init container whose record is gone after it succeeded.
+const passedMessage = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
+
 // container is one container's API status. Its restart count never falls, whatever
 // the runtime has lost or had removed.
 func (f *Facts) container(c *Container) v1.ContainerStatus {
@@ -36,6 +39,9 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	started := false
 	s.Started = &started
 	inst := c.Newest
+	if c.Passed && (inst == nil || inst.State == pod.ContainerUnknown) {
+		return f.passed(c, s)
+	}
 	if inst == nil {
 		if removed := f.removedStatus(c); removed != nil {
 			return *removed
@@ -81,6 +87,19 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 		s.State.Terminated = Terminated(inst, f.Runtime)
 		s.Ready = c.Role == container.Init && container.ExitCode(inst) == 0 && !c.RunsAgain
 	}
+	return s
+}
+
+// passed is the status of an init container that has succeeded, and of which the runtime has no record any more: the one
+// told last, or that it has ended well.
+func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
+	if last := f.last(c); last != nil && last.State.Terminated != nil && last.State.Terminated.ExitCode == 0 {
+		s = *last
+		s.Ready = true
+		return s
+	}
+	s.State.Terminated = &v1.ContainerStateTerminated{Reason: string(pod.ReasonCompleted), Message: passedMessage}
+	s.RestartCount, s.Ready = int32(max(c.Restarts-1, 0)), true
 	return s
 }
 
