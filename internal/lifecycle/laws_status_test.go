@@ -185,11 +185,11 @@ func (l *laws) backsOff(v *view, c *v1.ContainerStatus, inst *pod.Container) {
 // pod is wanted.
 func (l *laws) phase(s *sim, v *view) {
 	st := v.d.Status
+	if l.terminal != "" && st.Phase != l.terminal && (v.in.Stop == nil || s.disk != nil) { // CleanPod forgets it
+		l.broken("phase %s follows %s, which is final", st.Phase, l.terminal)
+	}
 	if v.in.Stop != nil {
 		return
-	}
-	if l.terminal != "" && st.Phase != l.terminal {
-		l.broken("phase %s follows %s, which is final", st.Phase, l.terminal)
 	}
 	if l.cut && st.Phase == v1.PodSucceeded {
 		l.broken("a pod that had to end is %s", st.Phase)
@@ -255,7 +255,7 @@ func (l *laws) atEnd(s *sim, v *view) {
 		return // it was told before
 	}
 	for i := range v.observed() {
-		if c := &v.observed()[i]; c.State == pod.ContainerRunning && !isEphemeral(v.in.Pod, c.Name) {
+		if c := &v.observed()[i]; c.State == pod.ContainerRunning {
 			l.broken("the pod is %s while %s runs", st.Phase, c.ID)
 		}
 	}
@@ -328,10 +328,18 @@ func (l *laws) conditions(v *view) {
 	if isTrue(st, v1.PodReadyToStartContainers) && v.sandbox == "" {
 		l.broken("condition %s holds without a sandbox", v1.PodReadyToStartContainers)
 	}
-	if l.cut && v.in.Stop == nil && st.Reason != string(l.over) {
-		l.broken("the pod has to end for %s, and tells reason %q", l.over, st.Reason)
+	if !l.cut || v.in.Stop != nil {
+		return
 	}
-	if l.cut && v.in.Stop == nil && l.disruption != isTrue(st, v1.DisruptionTarget) {
-		l.broken("condition %s doesn't tell whether the node has ended the pod", v1.DisruptionTarget)
+	// Whoever reads of it takes the pod as ended.
+	reason, disruption := "", false
+	if st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed {
+		reason, disruption = string(l.over), l.disruption
+	}
+	if st.Reason != reason {
+		l.broken("a pod that has to end for %s is %s with reason %q", l.over, st.Phase, st.Reason)
+	}
+	if disruption != isTrue(st, v1.DisruptionTarget) {
+		l.broken("condition %s of a pod that is %s doesn't tell whether the node has ended it", v1.DisruptionTarget, st.Phase)
 	}
 }

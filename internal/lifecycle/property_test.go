@@ -159,7 +159,15 @@ func drawPod(rt dice) *v1.Pod {
 		drawExtras(rt, &c, false)
 		p.Spec.Containers = append(p.Spec.Containers, c)
 	}
+	if rt.n("debug?", 0, 4) == 0 {
+		addDebug(p, "")
+	}
 	return p
+}
+
+// addDebug adds an ephemeral container.
+func addDebug(p *v1.Pod, target string) {
+	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "x"}, TargetContainerName: target}}
 }
 
 // drawNode draws the node's settings, and whether the manifest gives the pod's UID.
@@ -515,9 +523,7 @@ func stepEdit(rt dice, s *sim) string {
 		})
 	case 2:
 		if len(s.pod.Spec.EphemeralContainers) == 0 {
-			s.change(func(p *v1.Pod) {
-				p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "x"}, TargetContainerName: c}}
-			})
+			s.change(func(p *v1.Pod) { addDebug(p, c) })
 		}
 	case 3: // its RuntimeClass is defined, which makes no other generation
 		s.pod = s.pod.DeepCopy()

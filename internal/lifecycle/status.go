@@ -17,7 +17,10 @@ func (d *decider) buildStatus() *v1.PodStatus {
 	f := &apistatus.Facts{
 		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,
 		StartTime: d.started, Initialized: d.initialized(), Stopping: d.in.Stop != nil,
-		Terminal: d.checkpoint().Terminal, Ended: d.hasEnded(), Termination: d.checkpoint().Termination, Last: d.mem.Status,
+		Ended: d.hasEnded(), Termination: d.checkpoint().Termination, Last: d.mem.Status,
+	}
+	if f.Ended && d.terminalIsDurable() {
+		f.Terminal = d.checkpoint().Terminal
 	}
 	if d.sandbox != nil && !d.mem.Stopped[d.sandbox.ID] {
 		f.Sandbox = d.sandbox
@@ -34,22 +37,16 @@ func (d *decider) buildStatus() *v1.PodStatus {
 	return st
 }
 
-// hasEnded reports whether nothing runs any more or is about to, and never will for
-// a pod that was found ended by this agent. Ephemeral containers don't count.
+// hasEnded reports whether nothing of the pod runs or is being made.
 func (d *decider) hasEnded() bool {
-	if d.mem.Status == nil && d.draft.Disk != nil && d.draft.Disk.Terminal != "" {
-		return true // it may have been reported, and that is final
-	}
-	if _, making := d.making(); making || !d.durable() {
-		return false // what isn't on disk the next agent might report otherwise
-	}
-	for i := range d.instances() {
-		c := &d.instances()[i]
-		if m := d.containers.Named(c.Name); c.State == pod.ContainerRunning && (m == nil || m.Role != container.Ephemeral) {
-			return false
-		}
-	}
-	return true
+	_, making := d.making()
+	return !making && !slices.ContainsFunc(d.instances(), func(c pod.Container) bool { return c.State == pod.ContainerRunning })
+}
+
+// terminalIsDurable reports whether the terminal phase is on disk, or can't be written: what isn't there
+// the next agent might report otherwise.
+func (d *decider) terminalIsDurable() bool {
+	return d.draft.Disk != nil && d.draft.Disk.Terminal != "" || d.durable()
 }
 
 // facts are what the status says of one container.

@@ -27,10 +27,10 @@ type Facts struct {
 	Initialized bool
 	// Stopping says that the pod is being removed.
 	Stopping bool
-	// Terminal is the phase in which the pod ends, once that is certain; Ended says
-	// that nothing of it runs any more.
-	Terminal v1.PodPhase
+	// Ended says that nothing of the pod runs or is being made, Terminal is the phase in which it
+	// has ended for good; empty before that.
 	Ended    bool
+	Terminal v1.PodPhase
 	// Termination is why the pod has to end though a source has it; nil if it hasn't.
 	Termination *pod.PodTermination
 	// AllRestarting says that all containers are being removed to be started anew (KEP-5532).
@@ -90,7 +90,7 @@ func Build(f *Facts) *v1.PodStatus {
 	limitMessages(st)
 	st.Phase = f.phase(st)
 	f.setAddresses(st)
-	if f.Termination != nil {
+	if f.Termination != nil && terminal(st.Phase) {
 		st.Reason, st.Message = string(f.Termination.Reason), f.Termination.Message
 	}
 	f.addConditions(st)
@@ -121,7 +121,7 @@ func (f *Facts) setAddresses(st *v1.PodStatus) {
 			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
 		}
 	}
-	if terminated := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed; terminated && len(st.PodIPs) == 0 && f.Last != nil {
+	if terminal(st.Phase) && len(st.PodIPs) == 0 && f.Last != nil {
 		st.PodIPs = f.Last.PodIPs
 	}
 	if len(st.PodIPs) > 0 {
@@ -129,15 +129,15 @@ func (f *Facts) setAddresses(st *v1.PodStatus) {
 	}
 }
 
+// terminal reports whether a phase is final.
+func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
 // final is the phase in which the pod has ended; empty before that. It never changes once it was told.
 func (f *Facts) final() v1.PodPhase {
-	if last := f.Last; last != nil && (last.Phase == v1.PodSucceeded || last.Phase == v1.PodFailed) {
-		return last.Phase
+	if f.Last != nil && terminal(f.Last.Phase) {
+		return f.Last.Phase
 	}
-	if f.Ended {
-		return f.Terminal
-	}
-	return ""
+	return f.Terminal
 }
 
 // phase follows the API's description of PodPhase.
@@ -145,8 +145,8 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 	if ph := f.final(); ph != "" {
 		return ph
 	}
-	if f.Stopping {
-		if ph, ok := endPhase(st); ok {
+	if f.Stopping && f.Ended {
+		if ph, ok := f.endPhase(st); ok {
 			return ph
 		}
 	}
@@ -162,13 +162,11 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 	return v1.PodRunning
 }
 
-// endPhase is that of a pod that was stopped and has no running container left.
-func endPhase(st *v1.PodStatus) (v1.PodPhase, bool) {
+// endPhase is that of a pod that was stopped and of which nothing runs any more, if all its containers did run.
+func (f *Facts) endPhase(st *v1.PodStatus) (v1.PodPhase, bool) {
 	phase := v1.PodSucceeded
-	for i := range st.InitContainerStatuses {
-		if st.InitContainerStatuses[i].State.Running != nil {
-			return "", false
-		}
+	if f.Termination != nil {
+		phase = v1.PodFailed
 	}
 	for i := range st.ContainerStatuses {
 		s := &st.ContainerStatuses[i]

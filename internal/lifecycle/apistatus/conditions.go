@@ -30,7 +30,7 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 	f.addCondition(st, f.ready(containers))
 	f.addCondition(st, containers)
 	f.addCondition(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
-	if f.Termination != nil && f.Termination.Disruption {
+	if f.Termination != nil && f.Termination.Disruption && terminal(st.Phase) {
 		f.addCondition(st, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: f.Termination.Message})
 	}
 	if f.AllRestarting {

@@ -106,7 +106,7 @@ func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 // setNeverRan sets the state of a container without an instance that ran: what it
 // waits for, or in a pod that has ended after it was initialized, that it is unknown.
 func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
-	if f.Terminal != "" && f.Ended && f.Initialized && c.Role != container.Ephemeral {
+	if f.Terminal != "" && f.Initialized && c.Role != container.Ephemeral {
 		s.State.Terminated = unknownEnd(statusUnknownMessage)
 		return
 	}
