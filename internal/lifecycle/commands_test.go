@@ -225,6 +225,8 @@ func newCommands() map[string]command {
 			s.stop = &lifecycle.Stop{At: s.now, Why: "its manifest is gone"}
 			return optional(&s.stop.Grace, arg(a, 0))
 		},
+		// object: the pod's object has to end in a terminal phase
+		"object": func(s *sim, _ []string) error { s.object = true; return nil },
 		// evict REASON [GRACE]
 		"evict": func(s *sim, a []string) error {
 			s.ending = &pod.PodTermination{At: s.now, Reason: pod.Reason(arg(a, 0)), Message: "the node says so", Disruption: true}

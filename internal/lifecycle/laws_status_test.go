@@ -90,6 +90,9 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 		l.broken("the restart count of %s falls from %d to %d", c.Name, was.RestartCount, c.RestartCount)
 	}
 	inst := v.newest(c.Name)
+	if inst != nil && inst.Ended() && l.ran[c.Name] > inst.Attempt {
+		inst = nil // the newest has vanished
+	}
 	if isInit(v.in.Pod, c.Name) && (inst == nil || inst.State == pod.ContainerUnknown) && !v.mains(func(m *v1.Container) bool { return v.current(m.Name) == nil }) &&
 		!(c.Ready && c.State.Terminated != nil && c.State.Terminated.ExitCode == 0) && len(l.restartAll) == 0 {
 		l.broken("init container %s has succeeded, as a main container was made, and tells %v", c.Name, c.State)
@@ -189,6 +192,7 @@ func (l *laws) phase(s *sim, v *view) {
 		l.broken("phase %s follows %s, which is final", st.Phase, l.terminal)
 	}
 	if v.in.Stop != nil {
+		l.object(v)
 		return
 	}
 	if l.cut && st.Phase == v1.PodSucceeded {
@@ -217,6 +221,39 @@ func (l *laws) phase(s *sim, v *view) {
 			l.broken("the pod is %s, and all its containers run", st.Phase)
 		}
 	}
+}
+
+// object: a pod that has to end in a terminal phase is told so as soon as nothing of it runs or is made, with all
+// containers terminated, so that it is told before the object goes.
+func (l *laws) object(v *view) {
+	st := v.d.Status
+	over := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
+	if over && slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return c.State == pod.ContainerRunning }) {
+		l.broken("a stopping pod is %s, and something of it runs", st.Phase)
+	}
+	if !v.in.RequiresTerminalPhase || slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return c.State == pod.ContainerRunning }) ||
+		slices.ContainsFunc(v.in.InFlight, func(a pod.Action) bool { return makes(a.Kind) }) {
+		return
+	}
+	if !over {
+		l.broken("nothing of a stopping pod runs, and it is %s", st.Phase)
+	}
+	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].State.Terminated == nil && st.Phase != l.terminal {
+				l.broken("nothing of a stopping pod runs, and %s is %v", list[i].Name, list[i].State)
+			}
+		}
+	}
+}
+
+// makes reports whether an action may bring about something that runs.
+func makes(kind pod.ActionKind) bool {
+	switch kind {
+	case pod.StopContainer, pod.StopSandbox, pod.RemoveContainer, pod.RemoveSandbox, pod.ReleaseVolumes, pod.CleanPod, pod.PreStop, pod.SaveCheckpoint, pod.EnsureImage:
+		return false
+	}
+	return true
 }
 
 // admission: a pod that isn't admitted yet is Pending, and says what it waits for; one that is rejected

@@ -32,6 +32,8 @@ type Input struct {
 	Pod *v1.Pod
 	// Base is Desired.Base where the manifest gives the pod's UID; empty otherwise.
 	Base string
+	// RequiresTerminalPhase is that of Desired.
+	RequiresTerminalPhase bool
 	// Stop is set once the pod has to be removed, and from then on never nil again.
 	Stop *Stop
 	// Termination says that the pod has to end though a source has it (eviction, preemption); nil if it hasn't.

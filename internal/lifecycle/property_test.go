@@ -182,6 +182,7 @@ func drawNode(rt dice, s *sim) {
 	case 3:
 		s.base = "1"
 	}
+	s.object = rt.n("object?", 0, 2) == 0
 }
 
 func drawExtras(rt dice, c *v1.Container, sidecar bool) {

@@ -27,6 +27,7 @@ type sim struct {
 	node     lifecycle.Node
 	surplus  []string
 	base     string
+	object   bool // RequiresTerminalPhase
 	obs      pod.Observed
 	inFlight []pod.Action
 	results  []pod.Result
@@ -81,7 +82,7 @@ func (s *sim) decide() lifecycle.Decision {
 	obs := s.obs
 	obs.Sandboxes = slices.Clone(s.obs.Sandboxes)
 	obs.Containers = slices.Clone(s.obs.Containers)
-	in := lifecycle.Input{Now: s.now, Pod: s.pod, Base: s.base, Stop: s.stop, Termination: s.ending, Observed: &obs, InFlight: slices.Clone(s.inFlight),
+	in := lifecycle.Input{Now: s.now, Pod: s.pod, Base: s.base, RequiresTerminalPhase: s.object, Stop: s.stop, Termination: s.ending, Observed: &obs, InFlight: slices.Clone(s.inFlight),
 		Results: s.results, Memory: s.mem, Node: s.node, Allocation: s.allocation, ExcessContainers: s.surplus}
 	for _, p := range s.last.Probes {
 		if r, ok := s.probes[p]; ok {

@@ -16,7 +16,7 @@ import (
 func (d *decider) buildStatus() *v1.PodStatus {
 	f := &apistatus.Facts{
 		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,
-		StartTime: d.started, Initialized: d.initialized(), Stopping: d.in.Stop != nil,
+		StartTime: d.started, Initialized: d.initialized(), Stopping: d.in.Stop != nil, RequiresTerminalPhase: d.in.RequiresTerminalPhase,
 		Ended: d.hasEnded(), Termination: d.checkpoint().Termination, Last: d.mem.Status,
 	}
 	if f.Ended && d.terminalIsDurable() {
@@ -74,17 +74,23 @@ func (d *decider) facts(m *container.Container, initialized bool) apistatus.Cont
 }
 
 // shown is the container by the instance that the status tells of: while the newest is being started, the
-// one before it, if there is one. One whose postStart hook failed won't be, and says so.
+// one before it, if there is one; none if the newest has vanished, and left older ones.
 func (d *decider) shown(m *container.Container) *container.Container {
-	if !m.Starting() || m.Previous == nil || !m.Previous.Ended() {
+	other := *m
+	other.Newest, other.Previous, other.Current = nil, nil, nil
+	switch {
+	case m.Newest == nil:
+		return m
+	case m.Newest.Ended() && d.mem.Attempts[m.Spec.Name] > m.Newest.Attempt+1:
+		return &other
+	case !m.Starting() || m.Previous == nil || !m.Previous.Ended():
 		return m
 	}
 	if _, failed := d.mem.HookFailed[m.Newest.ID]; failed {
-		return m
+		return m // it won't be started, and says so
 	}
-	before := *m
-	before.Newest, before.Previous, before.Current = m.Previous, nil, nil
-	return &before
+	other.Newest = m.Previous
+	return &other
 }
 
 // dateStart finds out when this node first saw the pod (API: PodStatus.startTime).

@@ -50,6 +50,9 @@ type Desired struct {
 	// Replaces says why the pod of this name before couldn't become this one by an
 	// edit in place; empty if there was none.
 	Replaces string
+	// RequiresTerminalPhase says that the pod's object may only go once its phase is terminal, as
+	// an API server's: one that is removed before its containers ran has failed.
+	RequiresTerminalPhase bool
 }
 
 // Problem is something wrong with what a source has, for a person to read.

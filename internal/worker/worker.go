@@ -194,7 +194,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 		in.Termination = termination(w.uid)
 	}
 	if desired != nil {
-		in.Pod = desired.Pod
+		in.Pod, in.RequiresTerminalPhase = desired.Pod, desired.RequiresTerminalPhase
 		if string(w.uid) != desired.Base {
 			in.Base = desired.Base
 		}

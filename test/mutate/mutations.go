@@ -147,5 +147,6 @@ var mutations = []mutation{
 	{name: "a disruption isn't told", in: "Facts.addConditions", old: "f.Termination.Disruption", new: "f.Termination.Disruption && f.Stopping && !f.Stopping"},
 	{name: "a disruption is told before the pod has ended", in: "Facts.addConditions", old: "f.Termination.Disruption && terminal(st.Phase)", new: "f.Termination.Disruption"},
 	{name: "why a pod has to end is told before it has ended", in: "Build", old: "f.Termination != nil && terminal(st.Phase)", new: "f.Termination != nil"},
+	{name: "a pod that has to end in a terminal phase stays as it was", in: "Facts.setNeverRan", old: "f.RequiresTerminalPhase", new: "f.RequiresTerminalPhase && f.Terminal != \"\""},
 	{name: "why a pod had to end isn't told", in: "Build", old: "f.Termination != nil", new: "f.Termination != nil && f.Stopping && !f.Stopping"},
 }

@@ -25,8 +25,9 @@ type Facts struct {
 	StartTime time.Time
 	// Initialized says that the init containers have succeeded and the sidecars started.
 	Initialized bool
-	// Stopping says that the pod is being removed.
-	Stopping bool
+	// Stopping says that the pod is being removed, RequiresTerminalPhase that it has to end in
+	// a terminal phase then, whatever has run of it.
+	Stopping, RequiresTerminalPhase bool
 	// Ended says that nothing of the pod runs or is being made, Terminal is the phase in which it
 	// has ended for good; empty before that.
 	Ended    bool
@@ -162,7 +163,7 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 	return v1.PodRunning
 }
 
-// endPhase is that of a pod that was stopped and of which nothing runs any more, if all its containers did run.
+// endPhase is that of a pod that was stopped and of which nothing runs any more, if all its containers have ended.
 func (f *Facts) endPhase(st *v1.PodStatus) (v1.PodPhase, bool) {
 	phase := v1.PodSucceeded
 	if f.Termination != nil {

@@ -55,9 +55,6 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 		f.setNeverRan(c, &s)
 		return s
 	}
-	if removed := f.removedStatus(c); removed != nil && int(removed.RestartCount) > inst.Attempt && removed.ContainerID != containerID(f.Runtime, inst.ID) {
-		return *removed // a newer instance is removed already
-	}
 	s.RestartCount = int32(inst.Attempt)
 	s.ContainerID = containerID(f.Runtime, inst.ID)
 	s.ImageID = inst.ImageRef
@@ -73,6 +70,8 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	}
 	setReported(c.Spec, inst, &s)
 	switch {
+	case inst.State == pod.ContainerCreated:
+		f.setNeverRan(c, &s)
 	case c.Waiting != nil:
 		s.State.Waiting = c.Waiting
 		if inst.Ended() {
@@ -81,8 +80,6 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	case inst.State == pod.ContainerRunning:
 		s.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(inst.StartedAt)}
 		started, s.Ready = c.Started, c.Ready
-	case inst.State == pod.ContainerCreated:
-		f.setNeverRan(c, &s)
 	default:
 		s.State.Terminated = Terminated(inst, f.Runtime)
 		s.Ready = c.Role == container.Init && container.ExitCode(inst) == 0 && !c.RunsAgain
@@ -104,25 +101,27 @@ func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 }
 
 // setNeverRan sets the state of a container without an instance that ran: what it
-// waits for, or in a pod that has ended after it was initialized, that it is unknown.
+// waits for, or that its end is unknown in a pod that has ended after it was initialized, and in one that has to
+// end in a terminal phase.
 func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
-	if f.Terminal != "" && f.Initialized && c.Role != container.Ephemeral {
+	if f.Terminal != "" && f.Initialized && c.Role != container.Ephemeral || f.Stopping && f.Ended && f.RequiresTerminalPhase {
 		s.State.Terminated = unknownEnd(statusUnknownMessage)
 		return
 	}
 	s.State.Waiting = c.Waiting
 	if s.State.Waiting == nil {
-		s.State.Waiting = Waiting(pod.ReasonContainerCreating, "")
+		s.State.Terminated = unknownEnd(vanishedMessage)
 	}
 }
 
-// removedStatus is the last status of a container of a pod that ends, for one whose records are removed; nil if unknown.
+// removedStatus is the last status of a container whose record is gone and which isn't started again, as it is
+// ephemeral or its pod ends; nil if unknown.
 func (f *Facts) removedStatus(c *Container) *v1.ContainerStatus {
-	if !f.Stopping && f.Terminal == "" || f.Last == nil {
+	if !f.Stopping && f.Terminal == "" && c.Waiting != nil {
 		return nil
 	}
 	s := f.last(c)
-	if s == nil || s.ContainerID == "" {
+	if s == nil || s.ContainerID == "" || s.State.Waiting != nil {
 		return nil
 	}
 	if s.State.Running != nil { // nobody saw its end
