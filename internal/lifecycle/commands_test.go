@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
@@ -279,6 +280,13 @@ func newCommands() map[string]command {
 			s.pod = s.pod.DeepCopy()
 			s.pod.Spec.Overhead = r.Requests
 			return err
+		},
+		// condition TYPE REASON: somebody sets it, as of an hour before the pod came here
+		"condition": func(s *sim, a []string) error {
+			s.pod = s.pod.DeepCopy()
+			s.pod.Status.Conditions = append(s.pod.Status.Conditions, v1.PodCondition{Type: v1.PodConditionType(arg(a, 0)), Status: v1.ConditionTrue,
+				Reason: arg(a, 1), LastTransitionTime: metav1.NewTime(epoch.Add(-time.Hour))})
+			return nil
 		},
 		// gate TYPE STATUS: somebody sets a condition of the pod
 		"gate": func(s *sim, a []string) error {

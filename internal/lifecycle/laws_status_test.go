@@ -63,6 +63,7 @@ func (l *laws) statuses(s *sim, v *view) {
 	}
 	l.phase(s, v)
 	l.conditions(v)
+	l.others(v)
 	l.admission(v)
 	l.status = st
 }
@@ -104,7 +105,7 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 		if c.State.Running != nil {
 			l.broken("%s is told as running, and isn't there", c.Name)
 		}
-		if w := c.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" {
+		if w := c.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" && v.newest(c.Name) == nil {
 			l.broken("%s backs off, and isn't there", c.Name)
 		}
 		return
@@ -373,10 +374,30 @@ func (l *laws) conditions(v *view) {
 	if st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed {
 		reason, disruption = string(l.over), l.disruption
 	}
+	disruption = disruption || condition(&v.in.Pod.Status, v1.DisruptionTarget) != nil
 	if st.Reason != reason {
 		l.broken("a pod that has to end for %s is %s with reason %q", l.over, st.Phase, st.Reason)
 	}
 	if disruption != isTrue(st, v1.DisruptionTarget) {
 		l.broken("condition %s of a pod that is %s doesn't tell whether the node has ended it", v1.DisruptionTarget, st.Phase)
+	}
+}
+
+// others: what others wrote into the pod's conditions stays as it is. The node writes DisruptionTarget with the
+// terminal phase, and no sooner.
+func (l *laws) others(v *view) {
+	st := v.d.Status
+	over := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
+	for i := range v.in.Pod.Status.Conditions {
+		c := &v.in.Pod.Status.Conditions[i]
+		if now := condition(st, c.Type); (now == nil || *now != *c) && !(c.Type == v1.DisruptionTarget && over && l.disruption) {
+			l.broken("somebody's condition %s becomes %v", c.Type, now)
+		}
+	}
+	if c := condition(st, v1.PodResizeInProgress); c != nil && c.ObservedGeneration != v.in.Allocation.Generation {
+		l.broken("a resize to generation %d is told as of %d", v.in.Allocation.Generation, c.ObservedGeneration)
+	}
+	if c := condition(st, v1.DisruptionTarget); c != nil && c.Reason == v1.PodReasonTerminationByKubelet && !(over && l.disruption) {
+		l.broken("the node tells a disruption of a pod that is %s", st.Phase)
 	}
 }

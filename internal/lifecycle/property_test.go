@@ -246,7 +246,7 @@ var steps = []struct {
 	step   func(rt dice, s *sim) string
 }{
 	{10, stepSucceed}, {2, stepFail}, {3, stepExit}, {2, stepProbe}, {1, stepAgentRestarts}, {1, stepSandboxDies},
-	{2, stepCancelled}, {2, stepUnheard}, {3, stepTime}, {1, stepStop}, {2, stepEdit}, {1, stepEvict}, {1, stepVanish}, {1, stepTriggers}, {1, stepCrashLoop},
+	{2, stepCancelled}, {2, stepUnheard}, {3, stepTime}, {1, stepStop}, {2, stepEdit}, {1, stepEvict}, {1, stepVanish}, {1, stepTriggers}, {1, stepCrashLoop}, {1, stepOthers},
 }
 
 func drawStep(rt dice, s *sim) string {
@@ -368,6 +368,17 @@ func stepTriggers(rt dice, s *sim) string {
 		}
 	}
 	return "news"
+}
+
+// stepOthers: somebody writes a condition of the pod, which makes no other generation.
+func stepOthers(rt dice, s *sim) string {
+	c := v1.PodCondition{Status: v1.ConditionTrue, Reason: "Somebody", LastTransitionTime: metav1.NewTime(epoch.Add(-time.Hour)),
+		Type: oneOf(rt, "type", []v1.PodConditionType{v1.PodScheduled, v1.DisruptionTarget, "example.com/gate"})}
+	if condition(&s.pod.Status, c.Type) == nil {
+		s.pod = s.pod.DeepCopy()
+		s.pod.Status.Conditions = append(s.pod.Status.Conditions, c)
+	}
+	return "somebody's condition"
 }
 
 // stepCrashLoop: one container fails each time it has come up again, while everything else goes well.

@@ -241,7 +241,9 @@ func (d *decider) addResize(f *apistatus.Facts) {
 		f.ResizePending = &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: string(r.Failure.Reason), Message: r.Failure.Message}
 	}
 	if d.resizing.UnderWay() {
-		f.ResizeInProgress = &v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}
+		// What is pending is of the newest spec, what is under way of the one that resources were allocated for
+		// (KEP-5067; kubernetes/kubernetes#131157).
+		f.ResizeInProgress = &v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: a.Generation}
 		if r, ok := d.resizeFailure(); ok {
 			f.ResizeInProgress.Reason, f.ResizeInProgress.Message = v1.PodReasonError, r.Failure.Error()
 		}

@@ -13,10 +13,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// ours are the conditions that a node agent writes; other components write all others.
+// ours are the conditions that nobody but a node agent writes. Of PodScheduled and DisruptionTarget what others wrote
+// stays where the agent has nothing to say.
 var ours = map[v1.PodConditionType]bool{
-	v1.PodScheduled: true, v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.ContainersReady: true, v1.PodReady: true,
-	v1.DisruptionTarget: true, v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,
+	v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.ContainersReady: true, v1.PodReady: true,
+	v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,
 }
 
 func (f *Facts) addConditions(st *v1.PodStatus) {
@@ -29,7 +30,9 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 	containers := f.containersReady(st)
 	f.addCondition(st, f.ready(containers))
 	f.addCondition(st, containers)
-	f.addCondition(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
+	if find(f.Pod.Status.Conditions, v1.PodScheduled) == nil { // else the scheduler dated it
+		f.addCondition(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
+	}
 	if f.Termination != nil && f.Termination.Disruption && terminal(st.Phase) {
 		f.addCondition(st, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: f.Termination.Message})
 	}
@@ -45,7 +48,7 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 		}
 	}
 	for i := range f.Pod.Status.Conditions {
-		if c := &f.Pod.Status.Conditions[i]; !ours[c.Type] {
+		if c := &f.Pod.Status.Conditions[i]; !ours[c.Type] && find(st.Conditions, c.Type) == nil {
 			st.Conditions = append(st.Conditions, *c)
 		}
 	}
@@ -145,10 +148,8 @@ func (f *Facts) ready(containers v1.PodCondition) v1.PodCondition {
 // Gate returns the status of the condition that a readiness gate of the pod names
 // (KEP-580), and whether it exists.
 func Gate(p *v1.Pod, typ v1.PodConditionType) (v1.ConditionStatus, bool) {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == typ {
-			return c.Status, true
-		}
+	if c := find(p.Status.Conditions, typ); c != nil {
+		return c.Status, true
 	}
 	return "", false
 }
@@ -163,9 +164,22 @@ func mayRestartAll(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.InitContainers, asks) || slices.ContainsFunc(p.Spec.Containers, asks)
 }
 
-// addCondition adds a condition, keeping its transition time while its status stays.
+// find returns the condition of this type; nil if there is none.
+func find(list []v1.PodCondition, typ v1.PodConditionType) *v1.PodCondition {
+	for i := range list {
+		if list[i].Type == typ {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// addCondition adds a condition, keeping its transition time while its status stays. It is of the newest
+// generation unless it says another one.
 func (f *Facts) addCondition(st *v1.PodStatus, c v1.PodCondition) {
-	c.ObservedGeneration = st.ObservedGeneration
+	if c.ObservedGeneration == 0 {
+		c.ObservedGeneration = st.ObservedGeneration
+	}
 	c.LastTransitionTime = metav1.NewTime(f.since(c.Type, c.Status))
 	st.Conditions = append(st.Conditions, c)
 }
@@ -174,10 +188,8 @@ func (f *Facts) addCondition(st *v1.PodStatus, c v1.PodCondition) {
 // started is dated by the pod's containers.
 func (f *Facts) since(typ v1.PodConditionType, status v1.ConditionStatus) time.Time {
 	if f.Last != nil {
-		for i := range f.Last.Conditions {
-			if old := &f.Last.Conditions[i]; old.Type == typ && old.Status == status {
-				return old.LastTransitionTime.Time
-			}
+		if old := find(f.Last.Conditions, typ); old != nil && old.Status == status {
+			return old.LastTransitionTime.Time
 		}
 		return f.Now
 	}
