@@ -288,6 +288,16 @@ func newCommands() map[string]command {
 				Reason: arg(a, 1), LastTransitionTime: metav1.NewTime(epoch.Add(-time.Hour))})
 			return nil
 		},
+		// echo: the source knows the status that was told last
+		"echo": func(s *sim, _ []string) error { s.echo(); return nil },
+		// object-fails REASON: somebody else fails the pod's object
+		"object-fails": func(s *sim, a []string) error {
+			s.echo()
+			s.pod.Status.Phase, s.pod.Status.Reason = v1.PodFailed, arg(a, 0)
+			return nil
+		},
+		// records-lost: a new agent finds an empty disk
+		"records-lost": func(s *sim, _ []string) error { s.loseRecords(); return nil },
 		// gate TYPE STATUS: somebody sets a condition of the pod
 		"gate": func(s *sim, a []string) error {
 			s.pod = s.pod.DeepCopy()

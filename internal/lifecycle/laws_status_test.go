@@ -208,7 +208,9 @@ func (l *laws) phase(s *sim, v *view) {
 	}
 	switch st.Phase {
 	case v1.PodSucceeded, v1.PodFailed:
-		l.atEnd(s, v)
+		if pod.Terminal(v.in.Pod.Status.Phase) == "" {
+			l.atEnd(s, v)
+		}
 	case v1.PodRunning:
 		for i := range st.ContainerStatuses {
 			if c := &st.ContainerStatuses[i]; c.State.Waiting != nil && c.RestartCount == 0 && c.LastTerminationState.Terminated == nil {
@@ -229,7 +231,7 @@ func (l *laws) phase(s *sim, v *view) {
 func (l *laws) object(v *view) {
 	st := v.d.Status
 	over := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
-	if over && slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return c.State == pod.ContainerRunning }) {
+	if over && pod.Terminal(v.in.Pod.Status.Phase) == "" && slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return c.State == pod.ContainerRunning }) {
 		l.broken("a stopping pod is %s, and something of it runs", st.Phase)
 	}
 	if !v.in.RequiresTerminalPhase || slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return c.State == pod.ContainerRunning }) ||
@@ -318,7 +320,7 @@ func (l *laws) conditions(v *view) {
 	st := v.d.Status
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
-		if l.status == nil || condition(&v.in.Pod.Status, c.Type) != nil {
+		if l.status == nil || !nodes(c.Type) && condition(&v.in.Pod.Status, c.Type) != nil {
 			continue // the first one told, or of somebody else
 		}
 		was := condition(l.status, c.Type)
@@ -366,7 +368,10 @@ func (l *laws) conditions(v *view) {
 	if isTrue(st, v1.PodReadyToStartContainers) && v.sandbox == "" {
 		l.broken("condition %s holds without a sandbox", v1.PodReadyToStartContainers)
 	}
-	if !l.cut || v.in.Stop != nil {
+	if pod.Terminal(v.in.Pod.Status.Phase) != "" && st.Reason != v.in.Pod.Status.Reason {
+		l.broken("the source tells reason %q of the pod's end, and the node %q", v.in.Pod.Status.Reason, st.Reason)
+	}
+	if !l.cut || v.in.Stop != nil || pod.Terminal(v.in.Pod.Status.Phase) != "" {
 		return
 	}
 	// Whoever reads of it takes the pod as ended.
@@ -383,6 +388,15 @@ func (l *laws) conditions(v *view) {
 	}
 }
 
+// nodes reports whether nobody but a node agent writes a condition.
+func nodes(typ v1.PodConditionType) bool {
+	switch typ {
+	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady, v1.PodReady, v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
+		return true
+	}
+	return false
+}
+
 // others: what others wrote into the pod's conditions stays as it is. The node writes DisruptionTarget with the
 // terminal phase, and no sooner.
 func (l *laws) others(v *view) {
@@ -390,14 +404,15 @@ func (l *laws) others(v *view) {
 	over := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
 	for i := range v.in.Pod.Status.Conditions {
 		c := &v.in.Pod.Status.Conditions[i]
-		if now := condition(st, c.Type); (now == nil || *now != *c) && !(c.Type == v1.DisruptionTarget && over && l.disruption) {
+		if now := condition(st, c.Type); !nodes(c.Type) && (now == nil || *now != *c) && !(c.Type == v1.DisruptionTarget && over && l.disruption) {
 			l.broken("somebody's condition %s becomes %v", c.Type, now)
 		}
 	}
 	if c := condition(st, v1.PodResizeInProgress); c != nil && c.ObservedGeneration != v.in.Allocation.Generation {
 		l.broken("a resize to generation %d is told as of %d", v.in.Allocation.Generation, c.ObservedGeneration)
 	}
-	if c := condition(st, v1.DisruptionTarget); c != nil && c.Reason == v1.PodReasonTerminationByKubelet && !(over && l.disruption) {
+	if c := condition(st, v1.DisruptionTarget); c != nil && c.Reason == v1.PodReasonTerminationByKubelet && !(over && l.disruption) &&
+		condition(&v.in.Pod.Status, v1.DisruptionTarget) == nil {
 		l.broken("the node tells a disruption of a pod that is %s", st.Phase)
 	}
 }

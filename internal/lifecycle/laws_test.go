@@ -61,6 +61,8 @@ type laws struct {
 	// status is the one told before, generation that of the spec then.
 	status     *v1.PodStatus
 	generation int64
+	// known is what a new agent hears from the pod's source of the status told before.
+	known *v1.PodStatus
 	// prepared says that the core knows the volumes as ready, released that they were to go.
 	prepared, released bool
 	// allowed is what the pod's control group allows, as far as set by this agent.
@@ -153,6 +155,9 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 	clear(l.pulled)
 	clear(l.stopped)
 	l.cut, l.prepared, l.released, l.status, l.allowed, l.over, l.generation, l.stopBy = false, false, false, nil, nil, "", 0, time.Time{}
+	if l.known != nil && l.known.StartTime != nil {
+		l.status = l.known
+	}
 	if disk == nil {
 		disk = &pod.Checkpoint{}
 	}
@@ -242,7 +247,9 @@ func (l *laws) hear(v *view) {
 			l.last[c.Name] = *c
 		}
 	}
-	if l.over == "" && !l.resumed && len(l.restartAll) == 0 {
+	if ph := pod.Terminal(v.in.Pod.Status.Phase); ph != "" {
+		l.finished, l.terminal = true, ph
+	} else if l.over == "" && !l.resumed && len(l.restartAll) == 0 {
 		l.finish(v)
 	}
 	if e := v.in.Termination; e != nil && v.in.Stop == nil {

@@ -137,6 +137,7 @@ func Decide(in Input) Decision {
 	d.applyResults(in.Results)
 	d.forget()
 	if in.Pod != nil {
+		d.adoptStatus()
 		d.dateStart()
 	}
 	probing.SetReadiness(d.containers, in.Probes, &d.draft)
@@ -163,7 +164,7 @@ func Decide(in Input) Decision {
 // proceed decides for a pod that is wanted.
 func (d *decider) proceed() {
 	d.recordOutcome()
-	if d.finished = d.checkpoint().Terminal != ""; d.finished {
+	if d.finished = d.terminal() != ""; d.finished {
 		d.finish()
 		return
 	}

@@ -246,7 +246,7 @@ var steps = []struct {
 	step   func(rt dice, s *sim) string
 }{
 	{10, stepSucceed}, {2, stepFail}, {3, stepExit}, {2, stepProbe}, {1, stepAgentRestarts}, {1, stepSandboxDies},
-	{2, stepCancelled}, {2, stepUnheard}, {3, stepTime}, {1, stepStop}, {2, stepEdit}, {1, stepEvict}, {1, stepVanish}, {1, stepTriggers}, {1, stepCrashLoop}, {1, stepOthers},
+	{2, stepCancelled}, {2, stepUnheard}, {3, stepTime}, {1, stepStop}, {2, stepEdit}, {1, stepEvict}, {1, stepVanish}, {1, stepTriggers}, {1, stepCrashLoop}, {1, stepOthers}, {1, stepSource},
 }
 
 func drawStep(rt dice, s *sim) string {
@@ -379,6 +379,26 @@ func stepOthers(rt dice, s *sim) string {
 		s.pod.Status.Conditions = append(s.pod.Status.Conditions, c)
 	}
 	return "somebody's condition"
+}
+
+// stepSource: the source of a pod that is an object hears of the last status, or somebody else fails the pod there; or
+// the node's own records are lost.
+func stepSource(rt dice, s *sim) string {
+	if !s.object || s.last.Status == nil {
+		return "nothing"
+	}
+	s.echo()
+	switch rt.n("what", 0, 9) {
+	case 0:
+		if pod.Terminal(s.pod.Status.Phase) == "" {
+			s.pod.Status.Phase, s.pod.Status.Reason = v1.PodFailed, "Somebody"
+		}
+		return "somebody fails the pod"
+	case 1, 2:
+		s.loseRecords()
+		return "records are lost"
+	}
+	return "echo"
 }
 
 // stepCrashLoop: one container fails each time it has come up again, while everything else goes well.

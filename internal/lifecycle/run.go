@@ -58,7 +58,7 @@ func (d *decider) run() {
 
 // recordOutcome puts the terminal phase of a pod into the checkpoint.
 func (d *decider) recordOutcome() {
-	if k := d.checkpoint(); k.Terminal != "" || k.RestartAll != nil || k.Termination != nil {
+	if k := d.checkpoint(); d.terminal() != "" || k.RestartAll != nil || k.Termination != nil {
 		return
 	}
 	if phase := d.outcome(); phase != "" {

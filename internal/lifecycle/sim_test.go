@@ -283,11 +283,26 @@ func (s *sim) endSandbox(id string, code int32) {
 // restartAgent loses what the agent held in memory. Actions under way are lost
 // too: whether they had an effect is for the caller to say first.
 func (s *sim) restartAgent() {
+	if s.object {
+		s.laws.known = s.pod.Status.DeepCopy()
+	}
 	s.mem, s.inFlight, s.results = lifecycle.Memory{Checkpoint: s.disk, OnDisk: s.disk}, nil, nil
 	s.last.Probes = nil
 	clear(s.cancelled)
 	clear(s.probes)
 	s.laws.restarted(s.disk)
+}
+
+// echo has the source know the status that was told last.
+func (s *sim) echo() {
+	s.pod = s.pod.DeepCopy()
+	s.pod.Status = *s.last.Status.DeepCopy()
+}
+
+// loseRecords starts a new agent, with an empty disk.
+func (s *sim) loseRecords() {
+	s.disk = nil
+	s.restartAgent()
 }
 
 // change edits the pod's spec in place.

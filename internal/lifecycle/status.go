@@ -20,7 +20,7 @@ func (d *decider) buildStatus() *v1.PodStatus {
 		Ended: d.hasEnded(), Termination: d.checkpoint().Termination, Last: d.mem.Status,
 	}
 	if f.Ended && d.terminalIsDurable() {
-		f.Terminal = d.checkpoint().Terminal
+		f.Terminal = d.terminal()
 	}
 	if d.sandbox != nil && !d.mem.Stopped[d.sandbox.ID] {
 		f.Sandbox = d.sandbox
@@ -43,16 +43,16 @@ func (d *decider) hasEnded() bool {
 	return !making && !slices.ContainsFunc(d.instances(), func(c pod.Container) bool { return c.State == pod.ContainerRunning })
 }
 
-// terminalIsDurable reports whether the terminal phase is on disk, or can't be written: what isn't there
-// the next agent might report otherwise.
+// terminalIsDurable reports whether the source has the terminal phase, or the disk unless it can't be written: what is
+// nowhere the next agent might report otherwise.
 func (d *decider) terminalIsDurable() bool {
-	return d.draft.Disk != nil && d.draft.Disk.Terminal != "" || d.durable()
+	return d.draft.Disk != nil && d.draft.Disk.Terminal != "" || d.durable() || pod.Terminal(d.in.Pod.Status.Phase) != ""
 }
 
 // facts are what the status says of one container.
 func (d *decider) facts(m *container.Container, initialized bool) apistatus.Container {
 	m = d.shown(m)
-	c := apistatus.Container{Container: m, Restarts: d.mem.Attempts[m.Spec.Name], RunsAgain: d.runsAgain(m, initialized)}
+	c := apistatus.Container{Container: m, Restarts: max(d.mem.Attempts[m.Spec.Name]-1, 0), RunsAgain: d.runsAgain(m, initialized)}
 	c.Waiting = d.waitingOf(m, c.RunsAgain)
 	if carried, ok := d.checkpoint().Carried[m.Spec.Name]; ok && (m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
 		c.Carried = carried.Last
@@ -94,7 +94,7 @@ func (d *decider) shown(m *container.Container) *container.Container {
 }
 
 // dateStart finds out when this node first saw the pod (API: PodStatus.startTime).
-// A static pod has that in an annotation; for others it is in the checkpoint.
+// A static pod has that in an annotation; for others it is in the checkpoint, or in what the source knows.
 func (d *decider) dateStart() {
 	if d.started = d.checkpoint().StartTime; !d.started.IsZero() {
 		return
@@ -104,6 +104,10 @@ func (d *decider) dateStart() {
 			d.started = t
 			return
 		}
+	}
+	if known := d.in.Pod.Status.StartTime; known != nil {
+		d.started = known.Time
+		return
 	}
 	d.started = d.in.Now
 	for _, sb := range d.sandboxes() {
@@ -117,7 +121,7 @@ func (d *decider) dateStart() {
 // initialized reports whether every init container has succeeded (in this
 // sandbox, or for good) and every sidecar before the main containers started.
 func (d *decider) initialized() bool {
-	if d.checkpoint().Terminal == v1.PodSucceeded {
+	if d.terminal() == v1.PodSucceeded {
 		return true
 	}
 	if d.finished {
@@ -136,7 +140,7 @@ func (d *decider) passed(i int) bool {
 	if d.containers[i].Role != container.Init {
 		return false
 	}
-	over := d.in.Stop != nil || d.checkpoint().Terminal != ""
+	over := d.in.Stop != nil || d.terminal() != ""
 	return slices.ContainsFunc(d.containers[i+1:], func(m container.Container) bool {
 		return m.Role != container.Ephemeral && (m.Current != nil || over && m.Newest != nil)
 	})

@@ -51,6 +51,14 @@ type PodTermination struct {
 	Disruption bool `json:"disruption,omitempty"`
 }
 
+// Terminal returns a phase if it is final, else none.
+func Terminal(p v1.PodPhase) v1.PodPhase {
+	if p == v1.PodSucceeded || p == v1.PodFailed {
+		return p
+	}
+	return ""
+}
+
 // Allocation is the resources that this node has allocated to a pod; its spec may
 // request others already (KEP-1287). It is immutable.
 type Allocation struct {

@@ -3,6 +3,8 @@
 package apistatus
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,7 +56,7 @@ type Container struct {
 	Passed bool
 	// RunsAgain says that it has ended and another instance follows.
 	RunsAgain bool
-	// Restarts is its restart count if it has no instance.
+	// Restarts is its restart count if it has no instance: the next one is counted once it is there.
 	Restarts int
 	// Carried is how its last instance ended if that was removed.
 	Carried *v1.ContainerStateTerminated
@@ -71,6 +73,11 @@ func Build(f *Facts) *v1.PodStatus {
 		QOSClass:           f.Pod.Status.QOSClass,
 		AllocatedResources: f.Requests,
 		Resources:          f.Resources,
+		// Others write these.
+		NominatedNodeName:                    f.Pod.Status.NominatedNodeName,
+		ResourceClaimStatuses:                f.Pod.Status.ResourceClaimStatuses,
+		ExtendedResourceClaimStatus:          f.Pod.Status.ExtendedResourceClaimStatus,
+		NodeAllocatableResourceClaimStatuses: f.Pod.Status.NodeAllocatableResourceClaimStatuses,
 	}
 	containers := f.Containers
 	if f.rejected() {
@@ -91,15 +98,21 @@ func Build(f *Facts) *v1.PodStatus {
 	limitMessages(st)
 	st.Phase = f.phase(st)
 	f.setAddresses(st)
-	if f.Termination != nil && terminal(st.Phase) {
+	switch {
+	case pod.Terminal(f.Pod.Status.Phase) != "":
+		st.Reason, st.Message = f.Pod.Status.Reason, f.Pod.Status.Message
+	case f.Termination != nil && pod.Terminal(st.Phase) != "":
 		st.Reason, st.Message = string(f.Termination.Reason), f.Termination.Message
 	}
 	f.addConditions(st)
 	return st
 }
 
-// rejected reports whether the pod has failed as the node never admitted it.
+// rejected reports whether the pod has failed as the node never admitted it, or before a node told anything of its containers.
 func (f *Facts) rejected() bool {
+	if pod.Terminal(f.Pod.Status.Phase) != "" && len(f.Pod.Status.ContainerStatuses) == 0 {
+		return !slices.ContainsFunc(f.Containers, func(c Container) bool { return c.Newest != nil })
+	}
 	return f.Termination != nil && f.Termination.Rejected && f.final() != ""
 }
 
@@ -122,7 +135,7 @@ func (f *Facts) setAddresses(st *v1.PodStatus) {
 			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
 		}
 	}
-	if terminal(st.Phase) && len(st.PodIPs) == 0 && f.Last != nil {
+	if pod.Terminal(st.Phase) != "" && len(st.PodIPs) == 0 && f.Last != nil {
 		st.PodIPs = f.Last.PodIPs
 	}
 	if len(st.PodIPs) > 0 {
@@ -130,15 +143,13 @@ func (f *Facts) setAddresses(st *v1.PodStatus) {
 	}
 }
 
-// terminal reports whether a phase is final.
-func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
-
-// final is the phase in which the pod has ended; empty before that. It never changes once it was told.
+// final is the phase in which the pod has ended; empty before that. It never changes once it was told, by whomever.
 func (f *Facts) final() v1.PodPhase {
-	if f.Last != nil && terminal(f.Last.Phase) {
-		return f.Last.Phase
+	told := pod.Terminal(f.Pod.Status.Phase)
+	if f.Last != nil {
+		told = cmp.Or(told, pod.Terminal(f.Last.Phase))
 	}
-	return f.Terminal
+	return cmp.Or(told, f.Terminal)
 }
 
 // phase follows the API's description of PodPhase.

@@ -33,7 +33,7 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 	if find(f.Pod.Status.Conditions, v1.PodScheduled) == nil { // else the scheduler dated it
 		f.addCondition(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
 	}
-	if f.Termination != nil && f.Termination.Disruption && terminal(st.Phase) {
+	if f.Termination != nil && f.Termination.Disruption && pod.Terminal(st.Phase) != "" {
 		f.addCondition(st, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: f.Termination.Message})
 	}
 	if f.AllRestarting {

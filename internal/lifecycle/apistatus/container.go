@@ -49,14 +49,13 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 		s.RestartCount = int32(c.Restarts)
 		s.LastTerminationState.Terminated = c.Carried
 		if last := f.last(c); last != nil && c.Carried == nil {
-			s.RestartCount = last.RestartCount // the next instance is counted once it is there
 			s.LastTerminationState.Terminated = vanished(last)
 		}
 		f.setNeverRan(c, &s)
 		return s
 	}
 	s.RestartCount = int32(inst.Attempt)
-	s.ContainerID = containerID(f.Runtime, inst.ID)
+	s.ContainerID = ContainerID(f.Runtime, inst.ID)
 	s.ImageID = inst.ImageRef
 	if inst.Image != "" {
 		s.Image = inst.Image
@@ -96,7 +95,7 @@ func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 		return s
 	}
 	s.State.Terminated = &v1.ContainerStateTerminated{Reason: string(pod.ReasonCompleted), Message: passedMessage}
-	s.RestartCount, s.Ready = int32(max(c.Restarts-1, 0)), true
+	s.RestartCount, s.Ready = int32(c.Restarts), true
 	return s
 }
 
@@ -161,19 +160,28 @@ func (f *Facts) last(c *Container) *v1.ContainerStatus {
 	if f.Last == nil {
 		return nil
 	}
-	list := f.Last.ContainerStatuses
-	switch c.Role {
-	case container.Init, container.Sidecar:
-		list = f.Last.InitContainerStatuses
-	case container.Ephemeral:
-		list = f.Last.EphemeralContainerStatuses
-	}
-	for i := range list {
-		if list[i].Name == c.Spec.Name {
-			return &list[i]
+	return Of(f.Last, c.Spec.Name)
+}
+
+// Of is the status of a container; nil if there is none.
+func Of(st *v1.PodStatus, name string) *v1.ContainerStatus {
+	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
 		}
 	}
 	return nil
+}
+
+// Attempts is the number that a container's next instance has by its status.
+func Attempts(s *v1.ContainerStatus) int {
+	n := int(s.RestartCount)
+	if s.State.Waiting == nil || s.LastTerminationState.Terminated != nil {
+		n++ // the instance of that number has run
+	}
+	return n
 }
 
 // setResources sets the resources that are allocated and those in force (KEP-1287).
@@ -235,7 +243,7 @@ func Terminated(inst *pod.Container, runtime string) *v1.ContainerStateTerminate
 		Message:     inst.Message,
 		StartedAt:   metav1.NewTime(inst.StartedAt),
 		FinishedAt:  metav1.NewTime(inst.FinishedAt),
-		ContainerID: containerID(runtime, inst.ID),
+		ContainerID: ContainerID(runtime, inst.ID),
 	}
 	switch {
 	case inst.State == pod.ContainerUnknown:
@@ -249,4 +257,5 @@ func Terminated(inst *pod.Container, runtime string) *v1.ContainerStateTerminate
 	return t
 }
 
-func containerID(runtime, id string) string { return runtime + "://" + id }
+// ContainerID is the ID of an instance as a status tells it.
+func ContainerID(runtime, id string) string { return runtime + "://" + id }

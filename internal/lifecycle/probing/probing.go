@@ -56,6 +56,27 @@ func SetReadiness(containers container.List, results Results, b *checkpoint.Draf
 	}
 }
 
+// Adopt takes over into the checkpoint what was told of a container's newest instance, if that was running and does.
+func Adopt(m *container.Container, told *v1.ContainerStatus, b *checkpoint.Draft) {
+	if told.State.Running == nil || m.Newest.State != pod.ContainerRunning || !m.LongRunning() {
+		return
+	}
+	hooked, started, ready := hasPostStart(m.Spec), m.Spec.StartupProbe != nil && told.Started != nil && *told.Started, m.Spec.ReadinessProbe != nil && told.Ready
+	if !hooked && !started && !ready {
+		return
+	}
+	b.Change(func(k *pod.Checkpoint) {
+		for _, f := range [...]struct {
+			holds bool
+			ids   *[]string
+		}{{hooked, &k.PostStartDone}, {started, &k.Started}, {ready, &k.Ready}} {
+			if f.holds {
+				*f.ids = append(*f.ids, m.Newest.ID)
+			}
+		}
+	})
+}
+
 func setReady(m *container.Container, results Results, b *checkpoint.Draft) {
 	id := m.Current.ID
 	was := slices.Contains(b.Get().Ready, id)
