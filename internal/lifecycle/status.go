@@ -137,12 +137,13 @@ func (d *decider) initialized() bool {
 // passed reports whether an init container has succeeded by what came after it, whatever is left of it: one
 // that follows it was made in the live sandbox, or ran in a pod that has ended.
 func (d *decider) passed(i int) bool {
+	inst := d.containers[i].Newest
 	if d.containers[i].Role != container.Init {
 		return false
 	}
 	over := d.in.Stop != nil || d.terminal() != ""
 	return slices.ContainsFunc(d.containers[i+1:], func(m container.Container) bool {
-		return m.Role != container.Ephemeral && (m.Current != nil || over && m.Newest != nil)
+		return m.Role != container.Ephemeral && (m.Current != nil || over && m.Newest != nil && (inst == nil || inst.SandboxID == m.Newest.SandboxID))
 	})
 }
 

@@ -39,7 +39,7 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	started := false
 	s.Started = &started
 	inst := c.Newest
-	if c.Passed && (inst == nil || inst.State == pod.ContainerUnknown) {
+	if c.Passed && (inst == nil || inst.Ended() && container.ExitCode(inst) != 0) {
 		return f.passed(c, s)
 	}
 	if inst == nil {
@@ -86,7 +86,7 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	return s
 }
 
-// passed is the status of an init container that has succeeded, and of which the runtime has no record any more: the one
+// passed is the status of an init container that has succeeded, and the runtime has no record of that any more: the one
 // told last, or that it has ended well.
 func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 	if last := f.last(c); last != nil && last.State.Terminated != nil && last.State.Terminated.ExitCode == 0 {
