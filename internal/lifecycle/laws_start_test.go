@@ -84,6 +84,11 @@ func (l *laws) creates(v *view, a pod.Action) {
 	if c := v.newest(a.Container); c != nil && a.Attempt > c.Attempt+1 && l.status != nil && l.ran[a.Container] < a.Attempt-1 {
 		l.broken("%s is made with number %d after %d", a.Container, a.Attempt, c.Attempt)
 	}
+	if l.status != nil {
+		if was := of(l.status, a.Container); was != nil && a.Attempt < int(was.RestartCount) {
+			l.broken("%s is made with number %d, and a restart count of %d was told", a.Container, a.Attempt, was.RestartCount)
+		}
+	}
 	l.granted(v, a, spec)
 	l.anew(v, a)
 	l.order(v, a)

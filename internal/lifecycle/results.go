@@ -122,9 +122,11 @@ func (d *decider) forget() {
 		} else if c.Ended() {
 			delete(d.mem.Kills, c.ID)
 		}
-		if c.State != pod.ContainerCreated {
-			d.mem.Attempts[c.Name] = max(d.mem.Attempts[c.Name], c.Attempt+1)
+		next := c.Attempt + 1
+		if c.State == pod.ContainerCreated {
+			next = c.Attempt // it never ran, and may have to be made again
 		}
+		d.mem.Attempts[c.Name] = max(d.mem.Attempts[c.Name], next)
 	}
 	for i := range d.abortedStarts {
 		// It left a log, but never ran.
