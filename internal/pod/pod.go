@@ -53,6 +53,9 @@ type Desired struct {
 	// RequiresTerminalPhase says that the pod's object may only go once its phase is terminal, as
 	// an API server's: one that is removed before its containers ran has failed.
 	RequiresTerminalPhase bool
+	// UIDIsIdentity says that whatever comes under the pod's UID is an edit of this pod, also with a
+	// lower generation, as after an API server's store was restored from a backup.
+	UIDIsIdentity bool
 }
 
 // Problem is something wrong with what a source has, for a person to read.

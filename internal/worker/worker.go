@@ -78,7 +78,7 @@ func (w *worker) setDesired(d *pod.Desired) bool {
 	if w.desired == d {
 		return true
 	}
-	if old := w.desired; old != nil && (old.Base != d.Base || d.Pod.Generation < old.Pod.Generation) {
+	if old := w.desired; old != nil && (old.Base != d.Base || d.Pod.Generation < old.Pod.Generation && !d.UIDIsIdentity) {
 		// Not an edit in place, but another pod under the same UID, because the manifest
 		// gives it, or another source now has it: it gets another worker, once this one's pod
 		// is gone.
@@ -171,7 +171,7 @@ func (w *worker) adopt() {
 func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	begun := time.Now()
 	w.mu.Lock()
-	if w.stop == nil && w.desired != nil && rejectedBefore(w.mem.Checkpoint, w.desired.Pod) {
+	if w.stop == nil && w.desired != nil && rejectedBefore(w.mem.Checkpoint, w.desired) {
 		w.stop = &lifecycle.Stop{At: begun, Why: whyReplaced(w.desired)}
 		w.pool.look.Wake()
 	}
@@ -226,9 +226,10 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 }
 
 // rejectedBefore reports whether the node rejected another version of the pod. There is nothing to edit
-// in place then: this one takes another worker, once what is kept of that one is gone.
-func rejectedBefore(k *pod.Checkpoint, p *v1.Pod) bool {
-	return k != nil && k.Termination != nil && k.Termination.Rejected && k.Termination.Generation != p.Generation
+// in place then: this one takes another worker, once what is kept of that one is gone. A pod of which every version
+// is the same one has failed for good.
+func rejectedBefore(k *pod.Checkpoint, d *pod.Desired) bool {
+	return k != nil && k.Termination != nil && k.Termination.Rejected && k.Termination.Generation != d.Pod.Generation && !d.UIDIsIdentity
 }
 
 // decide calls the core. It is pure, so that one that fails has changed nothing;

@@ -44,6 +44,31 @@ func TestEditInPlaceKeepsTheSandbox(t *testing.T) {
 	})
 }
 
+// TestLowerGeneration: under a UID that a manifest gives it is another pod's; under an API server's, whose store was
+// restored, it is an edit like any other.
+func TestLowerGeneration(t *testing.T) {
+	for _, identity := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			first := newPod("a", "a1")
+			first.Pod.Generation, first.UIDIsIdentity = 7, identity
+			w.set(first)
+			time.Sleep(10 * time.Second)
+			box := w.Get("a1").Sandboxes[0].ID
+			restored := edited(first, "y", "")
+			restored.Pod.Generation, restored.UIDIsIdentity = 3, identity
+			w.set(restored)
+			time.Sleep(20 * time.Second)
+			if w.image(first) != "y" {
+				t.Fatalf("the restored version doesn't run: %v", w.log)
+			}
+			if kept := w.Get("a1").Sandboxes[0].ID == box; kept != identity {
+				t.Errorf("UIDIsIdentity %v: the sandbox was kept: %v", identity, kept)
+			}
+		})
+	}
+}
+
 func TestOtherPodOfTheSameUIDIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -38,7 +38,7 @@ func New() *Store {
 func (s *Store) Publish(uid types.UID, r pod.Report) {
 	p := *r.Desired.Pod
 	p.Status = *r.Status
-	if r.Stopping != "" {
+	if r.Stopping != "" && p.DeletionTimestamp == nil { // else an API server's own, which a person set
 		at := metav1.NewTime(r.StoppingAt)
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, p.Spec.TerminationGracePeriodSeconds
 	}
