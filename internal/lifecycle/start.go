@@ -71,8 +71,8 @@ func (d *decider) start(m *container.Container) bool {
 	if d.clearNewest(m) {
 		return true
 	}
-	if due, delay := d.backoff(m); d.in.Now.Before(due) {
-		d.tellBackoff(name, m.Newest.ID, delay)
+	if due, _ := d.backoff(m); d.in.Now.Before(due) {
+		d.tellBackoff(name, m.Newest.ID)
 		d.plan.WakeAt(due)
 		d.plan.AddWait(pod.Wait{Code: pod.WaitBackOff, Container: name, Next: due, ExitCode: container.ExitCode(m.Newest)})
 		return false
@@ -229,10 +229,10 @@ func (d *decider) addActionWait(m *container.Container, kind pod.ActionKind) {
 }
 
 // tellBackoff records the BackOff event, once for each instance that ended.
-func (d *decider) tellBackoff(name, instance string, delay time.Duration) {
+func (d *decider) tellBackoff(name, instance string) {
 	if d.mem.BackoffTold[name] == instance {
 		return
 	}
 	d.mem.BackoffTold[name] = instance
-	d.plan.TellCrashBackOff(d.in.Pod, name, delay)
+	d.plan.TellCrashBackOff(d.in.Pod, name)
 }

@@ -157,9 +157,7 @@ func (d *decider) endWhole() bool {
 		}
 		d.mem.Ending = d.in.Now
 	}
-	t := d.terminator.Term(d.mem.Ending, nil, "none of its main containers is kept or started again")
-	t.Plain = true
-	if d.tearDown(t) {
+	if d.tearDown(d.terminator.Term(d.mem.Ending, nil, "none of its main containers is kept or started again")) {
 		// The record of a container that had ended is gone, else its outcome would be known.
 		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = v1.PodFailed })
 		d.finished = true

@@ -34,7 +34,7 @@ func TestAHungFileSystemHoldsOnlyItsPods(t *testing.T) {
 	server.Hang()
 	n.Write("host.yaml", withVolume(n, "host", "hostPath: {path: "+dir+", type: Directory}"))
 	n.Write("pv.yaml", withVolume(n, "pv", "persistentVolumeClaim: {claimName: share, readOnly: true}"))
-	hung := []node.Condition{held("host", `volume "data" (hostPath `+dir+")", "still being mounted"), held("pv", `volume "data" (persistentVolumeClaim `+dir+")", "still being mounted")}
+	hung := []node.Condition{held("host", "unmounted volumes=[data]", `volume "data" at `+dir+": still being mounted"), held("pv", "unmounted volumes=[data]", `volume "data" at `+dir+": still being mounted")}
 	n.Write("other.yaml", withVolumes(toolPod(n, "other", containers(mounting(tool("main", "survey -stay /conf"), "{name: conf, mountPath: /conf}", "{name: hush, mountPath: /hush}"))),
 		"{name: conf, configMap: {name: web}}", "{name: hush, secret: {secretName: web}}"))
 	n.Await("another pod runs meanwhile", node.Ready("other"))

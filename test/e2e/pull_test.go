@@ -127,7 +127,7 @@ func TestPull(t *testing.T) {
 		n.Write(name+".yaml", manifest)
 	}
 	s := n.Await("what can be had is had", node.Ready("first", "tag", "digest", "tls", "here"),
-		waiting("never", "ErrImageNeverPull", "is not on this node"), waiting("invalid", "InvalidImageName", "must be lowercase"))
+		waiting("never", "ErrImageNeverPull", "is not present with pull policy of Never"), waiting("invalid", "InvalidImageName", "must be lowercase"))
 	id := status(t, s, "first", "web").ImageID
 	for _, name := range []string{"tag", "digest"} {
 		if got := status(t, s, name, "web").ImageID; got != id {

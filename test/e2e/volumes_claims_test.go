@@ -110,7 +110,7 @@ func testClaimsInMetrics(t *testing.T, n *node.Node) {
 // A claim that isn't there holds its pod, as does one without a volume; both run when there is one.
 func testClaimsThatAreMissing(t *testing.T, n *node.Node) {
 	n.Write("absent.yaml", claiming(n, "absent", "survey -stay /absent", "absent"))
-	const noClaim, noVolume = `volume "absent" (persistentVolumeClaim): persistentvolumeclaim "absent" not found in namespace "default"`, "PersistentVolumeClaim default/absent: no PersistentVolume fits"
+	const noClaim, noVolume = `failed to process volumes=[absent]: volume "absent": persistentvolumeclaim "absent" not found in namespace "default"`, "PersistentVolumeClaim default/absent: no PersistentVolume fits"
 	n.Await("it is held", held("absent", noClaim))
 	n.AwaitEvent("absent", "FailedMount", noClaim)
 	explains(t, n, "absent", noClaim)

@@ -96,7 +96,7 @@ func testHostPathWrong(t *testing.T, n *node.Node) {
 	var conditions []node.Condition
 	for pod, c := range pods {
 		n.Write(pod+".yaml", withVolumes(toolPod(n, pod, containers(mounting(tool("main", "act"), "{name: host, mountPath: /host}"))), hostPath("host", c.path, c.typ)))
-		conditions = append(conditions, held(pod, `volume "host" (hostPath)`, c.words))
+		conditions = append(conditions, held(pod, `MountVolume.SetUp failed for volume "host" : `, c.words))
 	}
 	n.Write("right.yaml", withVolumes(toolPod(n, "right", containers(mounting(tool("main", "act"), "{name: host, mountPath: /host}"))), hostPath("host", dir, "Directory")))
 	n.Await("they are held, and another isn't", append(conditions, node.Ready("right"))...)
@@ -121,7 +121,7 @@ func testImageVolume(t *testing.T, n *node.Node) {
 	want(t, "a file of the image", saw.text("/crew/etc/group"), crewGroups)
 	want(t, "a file of its folder", saw.text("/sailor/log"), "fair wind\n")
 	want(t, "the attempt to write", saw.Tried["/crew/new=x"], syscall.EROFS.Error())
-	n.Await("what isn't there holds the pod", held("no-image", `volume "crew" (image)`, "deckhand.local/none:1"))
+	n.Await("what isn't there holds the pod", held("no-image", `MountVolume.SetUp failed for volume "crew" : `, "deckhand.local/none:1"))
 	remove(t, n, "image")
 	remove(t, n, "no-image")
 }

@@ -206,7 +206,7 @@ func testImmutableVolume(t *testing.T, n *node.Node) {
 func testVolumesWait(t *testing.T, n *node.Node) {
 	n.Write("miss.yaml", withVolumes(toolPod(n, "miss", containers(mounting(tool("main", "survey -stay /conf /hush"), "{name: conf, mountPath: /conf}", "{name: hush, mountPath: /hush}"))),
 		"{name: conf, configMap: {name: miss}}", "{name: hush, secret: {secretName: miss}}"))
-	const noMap, noSecret = `volume "conf" (configMap): ConfigMap "miss" (namespace default) isn't there`, `volume "hush" (secret): Secret "miss" (namespace default) isn't there`
+	const noMap, noSecret = `MountVolume.SetUp failed for volume "conf" : ConfigMap "miss" (namespace default) isn't there`, `MountVolume.SetUp failed for volume "hush" : Secret "miss" (namespace default) isn't there`
 	n.Await("it is held", held("miss", noMap, noSecret), waiting("miss", "ContainerCreating", ""))
 	n.AwaitEvent("miss", "FailedMount", noMap, noSecret)
 	explains(t, n, "miss", noMap, noSecret)

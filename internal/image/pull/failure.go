@@ -25,7 +25,7 @@ func withTag(image string) (string, error) {
 	if err != nil {
 		return "", &pod.Failure{
 			Reason:    pod.ReasonInvalidImageName,
-			Message:   fmt.Sprintf("image %q is not a valid reference: %v", image, err),
+			Message:   fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err),
 			Permanent: true,
 		}
 	}
@@ -130,7 +130,7 @@ func backoffFailure(name string, s backoffState) *pod.Failure {
 }
 
 func inspectFailure(name string, err error) *pod.Failure {
-	return &pod.Failure{Reason: pod.ReasonImageInspectError, Message: fmt.Sprintf("can't ask the runtime whether it has image %q: %s", name, runtimeMessage(err))}
+	return &pod.Failure{Reason: pod.ReasonImageInspectError, Message: fmt.Sprintf("Failed to inspect image %q: %s", name, runtimeMessage(err))}
 }
 
 func keyringFailure(name string, err error) *pod.Failure {
@@ -140,10 +140,10 @@ func keyringFailure(name string, err error) *pod.Failure {
 func neverFailure(name string, present bool) *pod.Failure {
 	f := &pod.Failure{Reason: pod.ReasonErrImageNeverPull}
 	if present {
-		f.Message = fmt.Sprintf("image %q is on this node, but was pulled with credentials that this pod hasn't shown to have, and imagePullPolicy Never forbids to check its own at the registry; "+
+		f.Message = fmt.Sprintf("Container image %q is on this node, but was pulled with credentials that this pod hasn't shown to have, and imagePullPolicy Never forbids to check its own at the registry; "+
 			"give the pod the pull secret that the image was pulled with, or use IfNotPresent", name)
 	} else {
-		f.Message = fmt.Sprintf("image %q is not on this node, and imagePullPolicy Never forbids to pull it; import it, or use IfNotPresent", name)
+		f.Message = fmt.Sprintf("Container image %q is not present with pull policy of Never: import it, or use IfNotPresent", name)
 	}
 	return f
 }

@@ -34,7 +34,7 @@ func TestPolicies(t *testing.T) {
 		{"present, never", local, v1.PullNever, "sha256:local", false, "", "", "never true false"},
 		{"present, no policy", local, "", "sha256:local", false, "", "", "ifnotpresent true false"},
 		{"absent, if not present", remote, v1.PullIfNotPresent, "sha256:far", true, "", "", "ifnotpresent false true"},
-		{"absent, never", remote, v1.PullNever, "", false, "ErrImageNeverPull", "is not on this node, and imagePullPolicy Never", "never false false"},
+		{"absent, never", remote, v1.PullNever, "", false, "ErrImageNeverPull", "is not present with pull policy of Never", "never false false"},
 		{"present, always", both, v1.PullAlways, "sha256:new", true, "", "", "always true true"},
 		{"imported only, always", local, v1.PullAlways, "", false, "ErrImagePull", "IfNotPresent or Never would use it", "always true true"},
 		{"nowhere", "example.com/none:1", v1.PullIfNotPresent, "", false, "ErrImagePull", `failed to pull image "example.com/none:1": no such image in the registry`, "ifnotpresent false true"},

@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -44,16 +43,26 @@ func (p *Plan) Tell(reason pod.Reason) { p.event(v1.EventTypeNormal, reason, "",
 // TellPullBackOff records that the pull of an image waits after a failure.
 func (p *Plan) TellPullBackOff(container, image string) {
 	p.event(v1.EventTypeNormal, pod.ReasonBackOff, container, fmt.Sprintf("Back-off pulling image %q", image))
+	p.tellError(container, string(pod.ReasonImagePullBackOff))
 }
 
-// TellCrashBackOff records that a container waits to be started again.
-func (p *Plan) TellCrashBackOff(of *v1.Pod, container string, delay time.Duration) {
-	p.event(v1.EventTypeWarning, pod.ReasonBackOff, container, fmt.Sprintf("Back-off %s restarting failed container %s in pod %s_%s(%s)",
-		delay, container, of.Name, of.Namespace, of.UID))
+// tellError records why a container isn't created or started.
+func (p *Plan) tellError(container, why string) {
+	p.event(v1.EventTypeWarning, pod.ReasonFailed, container, "Error: "+why)
 }
 
-// TellKilling records that a container is being stopped.
+// TellCrashBackOff records that a container waits to be started again. How long isn't in it, so
+// that the event of the next time is the same.
+func (p *Plan) TellCrashBackOff(of *v1.Pod, container string) {
+	p.event(v1.EventTypeWarning, pod.ReasonBackOff, container, fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
+		container, of.Name, of.Namespace, of.UID))
+}
+
+// TellKilling records that a container is being stopped. Without a message it is the usual one.
 func (p *Plan) TellKilling(container, message string) {
+	if message == "" {
+		message = "Stopping container " + container
+	}
 	p.event(v1.EventTypeNormal, pod.ReasonKilling, container, message)
 }
 
@@ -71,7 +80,7 @@ func StopMessage(container string, cause pod.StopCause, probe pod.ProbeKind, las
 	case pod.StopImage:
 		return fmt.Sprintf("Container %s definition changed, will be restarted", container)
 	default:
-		return fmt.Sprintf("Container %s is restarted to resize it", container)
+		return fmt.Sprintf("Container %s resize requires restart", container)
 	}
 }
 
@@ -94,30 +103,56 @@ func (p *Plan) TellSuccess(r pod.Result) {
 			p.event(v1.EventTypeNormal, pod.ReasonPulled, c, r.Message)
 		}
 	case pod.CreateContainer:
-		p.event(v1.EventTypeNormal, pod.ReasonCreated, c, "Created container "+c)
+		p.event(v1.EventTypeNormal, pod.ReasonCreated, c, "Container created")
 	case pod.StartContainer:
-		p.event(v1.EventTypeNormal, pod.ReasonStarted, c, "Started container "+c)
+		p.event(v1.EventTypeNormal, pod.ReasonStarted, c, "Container started")
 	}
 }
 
-// TellFailure records the event of an action that failed.
+// TellFailure records the events of an action that failed.
 func (p *Plan) TellFailure(r pod.Result) {
 	f, c := r.Failure, r.Action.Container
-	if f.Reason == pod.ReasonImagePullBackOff {
-		p.event(v1.EventTypeNormal, pod.ReasonBackOff, c, f.Message)
+	switch r.Action.Kind {
+	case pod.EnsureImage:
+		p.tellImageFailure(r)
+		return
+	case pod.CreateContainer, pod.StartContainer:
+		p.tellError(c, f.Message)
 		return
 	}
 	reason, message := failedReason(r), f.Error()
 	if reason == f.Reason {
 		message = f.Message // the event's reason says the rest
 	}
-	if r.Action.Kind == pod.EnsureImage && f.Reason == pod.ReasonErrImagePull {
-		message = fmt.Sprintf("Failed to pull image %q: %s", r.Action.Image, f.Message)
-		if rest, said := strings.CutPrefix(f.Message, "failed to pull image "); said {
-			message = "Failed to pull image " + rest
-		}
+	switch reason {
+	case pod.ReasonFailedCreatePodSandBox:
+		message = "Failed to create pod sandbox: " + f.Message
+	case pod.ReasonFailedKillPod:
+		message = "error killing pod: " + message
 	}
 	p.event(v1.EventTypeWarning, reason, c, message)
+}
+
+// tellImageFailure records the two events of an image that a container can't have: what went
+// wrong, and the reason why the container waits.
+func (p *Plan) tellImageFailure(r pod.Result) {
+	f, c := r.Failure, r.Action.Container
+	if f.Reason == pod.ReasonImagePullBackOff {
+		p.TellPullBackOff(c, r.Action.Image)
+		return
+	}
+	reason, message := pod.ReasonFailed, fmt.Sprintf("Failed to pull image %q: %s", r.Action.Image, f.Message)
+	if rest, said := strings.CutPrefix(f.Message, "failed to pull image "); said {
+		message = "Failed to pull image " + rest
+	}
+	switch f.Reason {
+	case pod.ReasonErrImageNeverPull:
+		reason, message = f.Reason, f.Message
+	case pod.ReasonInvalidImageName, pod.ReasonImageInspectError:
+		reason, message = pod.ReasonInspectFailed, f.Message
+	}
+	p.event(v1.EventTypeWarning, reason, c, message)
+	p.tellError(c, string(f.Reason))
 }
 
 // failedReason names the event of a failure as the kubelet does.
@@ -126,6 +161,10 @@ func failedReason(r pod.Result) pod.Reason {
 	case pod.CreateSandbox:
 		return pod.ReasonFailedCreatePodSandBox
 	case pod.PreparePod:
+		switch r.Failure.Reason {
+		case pod.ReasonFailedMapVolume, pod.ReasonFailedCreatePodContainer:
+			return r.Failure.Reason
+		}
 		return pod.ReasonFailedMount
 	case pod.ReleaseVolumes:
 		return pod.ReasonFailedUnmount

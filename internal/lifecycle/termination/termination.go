@@ -4,7 +4,6 @@
 package termination
 
 import (
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -103,9 +102,8 @@ type Term struct {
 	By time.Time
 	// Why is the reason as people read it.
 	Why string
-	// Message is that of the event Killing; by default it is made from Why, unless Plain says that it tells no reason.
+	// Message is that of the event Killing, if it isn't the usual one.
 	Message string
-	Plain   bool
 }
 
 // Term is that of containers whose grace counts from at, with an override of the pod's grace.
@@ -180,7 +178,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	k, known := e.Kills[c.ID]
 	if !known {
 		k = Kill{By: t.By, Why: t.Why}
-		e.Plan.TellKilling(c.Name, t.message(c.Name))
+		e.Plan.TellKilling(c.Name, t.Message)
 	}
 	if t.By.Before(k.By) {
 		k.By = t.By
@@ -228,18 +226,6 @@ func (e *Terminator) end(k Kill) time.Time {
 // until is how long it is until then. Clocks of one machine differ by less than what it is rounded to, so that
 // a replay, which goes by another one, comes to the same.
 func (e *Terminator) until(at time.Time) time.Duration { return at.Sub(e.Plan.Now).Round(precision) }
-
-// message is that of the event Killing.
-func (t Term) message(name string) string {
-	switch {
-	case t.Message != "":
-		return t.Message
-	case t.Why == "" || t.Plain:
-		return "Stopping container " + name
-	default:
-		return fmt.Sprintf("Stopping container %s: %s", name, t.Why)
-	}
-}
 
 // hasPreStop reports whether an instance has a preStop hook: by the spec, or by
 // its own record where the spec is gone.

@@ -79,7 +79,7 @@ func sameWait(a, b pod.Wait) bool {
 	return same && a == b
 }
 
-// appendEvent appends `event Normal Created: Created container web`, and in
+// appendEvent appends `event Normal Killing: Stopping container web`, and in
 // brackets what the message doesn't tell.
 func appendEvent(dst []byte, e *pod.Event, base time.Time) []byte {
 	rest := *e

@@ -122,7 +122,7 @@ func TestDescribe(t *testing.T) {
 	d := lifecycle.Decision{
 		Actions: []pod.Action{{Kind: pod.StopContainer, Container: "web", ID: "web2", Grace: 30 * time.Second, Why: "enough"}, {Kind: pod.CreateSandbox}},
 		Cancel:  []string{"container/web"},
-		Events:  []pod.Event{{Type: "Normal", Reason: "Created", Message: "Created container web", Container: "web"}, {Type: "Warning", Reason: "Odd", Message: "two\nlines", Container: "web"}},
+		Events:  []pod.Event{{Type: "Normal", Reason: "Killing", Message: "Stopping container web", Container: "web"}, {Type: "Warning", Reason: "Odd", Message: "two\nlines", Container: "web"}},
 		Waits:   []pod.Wait{{Code: pod.WaitBackOff, Container: "web", ExitCode: 3, Since: epoch, Next: epoch.Add(3 * time.Second)}, {Code: pod.WaitResize}},
 		Wake:    epoch.Add(10 * time.Second), Done: true,
 		Status: &v1.PodStatus{Phase: v1.PodRunning, Reason: "Evicted",
@@ -135,7 +135,7 @@ func TestDescribe(t *testing.T) {
 	want := `  cancel container/web
   do StopContainer web id=web2 grace=30s (enough)
   do CreateSandbox attempt=0
-  event Normal Created: Created container web
+  event Normal Killing: Stopping container web
   event Warning Odd: two\nlines [container=web]
   because container web: back-off before it is started again after it ended with code 3 [since=+0s next=+3s advice="see why it ended: ` + "`deckhand logs --previous`" + `"]
   because is being resized

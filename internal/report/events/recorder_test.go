@@ -336,6 +336,6 @@ func BenchmarkEvent(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		r.Event(pods[i%len(pods)], pod.Event{Type: "Normal", Reason: "Started", Message: "Started container", Container: "web"})
+		r.Event(pods[i%len(pods)], pod.Event{Type: "Normal", Reason: "Started", Message: "Container started", Container: "web"})
 	}
 }

@@ -76,7 +76,7 @@ func TestAPodThatComesBackWhileItsVolumeIsTakenDown(t *testing.T) {
 		if err := m.Release(t.Context(), p.UID); err == nil {
 			t.Fatal("it is said to be unmounted")
 		}
-		if f := failure(t, m.Prepare(t.Context(), p)); !strings.Contains(f.Message, `volume "nfs" (hostPath stand:): not mounted after 10s: still being unmounted`) {
+		if f := failure(t, m.Prepare(t.Context(), p)); !strings.Contains(f.Message, `volume "nfs" at stand:: not mounted after 10s: still being unmounted`) {
 			t.Errorf("got %+v", f)
 		}
 		done := make(chan error, 1)
@@ -249,7 +249,7 @@ func TestWhatIsLeftOfThePodIsRemovedBesideAMountThatHangs(t *testing.T) {
 		failure(t, m.Prepare(t.Context(), p)) // it isn't known yet what is left
 		w.bind("store", t.TempDir())
 		f := failure(t, m.Prepare(t.Context(), p))
-		if !strings.HasPrefix(f.Message, `volume "nfs" (hostPath stand:): still being mounted`) {
+		if !strings.HasPrefix(f.Message, `Unable to attach or mount volumes: unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: volume "nfs" at stand:: still being mounted`) {
 			t.Errorf("got %+v", f)
 		}
 		if _, err := os.Lstat(old); !errors.Is(err, os.ErrNotExist) {

@@ -182,7 +182,7 @@ func (k *refresher) recordResult(e *volumestate.Mounted, s *state, sight volumes
 		s.count++
 		s.due = time.Now().Add(k.conf.Ops.Backoff(s.count))
 	}
-	message := fmt.Sprintf("%s; it keeps the content that it has", volumestate.Problem{Volume: e.Spec.Volume, Err: err})
+	message := fmt.Sprintf("%s; it keeps the content that it has", volumestate.Problem{Spec: e.Spec, Err: err})
 	if s.reported != message {
 		s.reported = message
 		k.conf.RecordEvent(s.pod, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonFailedMount, Message: message})

@@ -112,7 +112,7 @@ func TestGroupsThatPersistentVolumesAreFor(t *testing.T) {
 	}
 	odd := w.want(namedPod("b", "uid-b", claim("x", "odd")))
 	f := failure(t, m.Prepare(t.Context(), odd))
-	if f.Message != `volume "x" (persistentVolumeClaim): PersistentVolume pv-odd: annotation pv.beta.kubernetes.io/gid "crew" is no group's number: correct it, or leave it out` ||
+	if f.Message != `MountVolume.SetUp failed for volume "pv-odd" : PersistentVolume pv-odd: annotation pv.beta.kubernetes.io/gid "crew" is no group's number: correct it, or leave it out` ||
 		f.Permanent || f.Awaits.String() != "PersistentVolume pv-odd" {
 		t.Errorf("got %+v", f)
 	}

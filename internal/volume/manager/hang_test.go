@@ -56,9 +56,9 @@ func TestAVolumeThatHangsIsReportedEarlyAndJoinedThen(t *testing.T) {
 			after time.Duration
 			want  string
 		}{
-			{10 * time.Second, `volume "nfs" (hostPath stand:/mnt/nfs): still being mounted after 10s`},
-			{2 * time.Minute, `volume "nfs" (hostPath stand:/mnt/nfs): still being mounted after 2m0s: the file system doesn't answer`},
-			{4 * time.Minute, `volume "nfs" (hostPath stand:/mnt/nfs): still being mounted after 4m0s: the file system doesn't answer`},
+			{10 * time.Second, `Unable to attach or mount volumes: unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: volume "nfs" at stand:/mnt/nfs: still being mounted after 10s`},
+			{2 * time.Minute, `Unable to attach or mount volumes: unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: volume "nfs" at stand:/mnt/nfs: still being mounted after 2m0s: the file system doesn't answer`},
+			{4 * time.Minute, `Unable to attach or mount volumes: unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: volume "nfs" at stand:/mnt/nfs: still being mounted after 4m0s: the file system doesn't answer`},
 		} {
 			f := failure(t, m.Prepare(t.Context(), p))
 			if f.Message != c.want || f.Permanent {

@@ -143,12 +143,12 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted, hop
 		w, ended := begun[i], j.op.Ended() // asked first: it may end now
 		switch err := j.op.Err(); {
 		case !ended:
-			problems = append(problems, volumestate.Problem{Volume: w.Spec.Volume, Detail: volumestate.Detail(w.Spec), Err: m.hanging(j.op), GoesOn: true})
+			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: m.hanging(j.op), GoesOn: true})
 		case err != nil:
 			until, _ := m.ops.Failed(w.Key(), j.op.Kind())
-			problems = append(problems, volumestate.Problem{Volume: w.Spec.Volume, Err: err, Until: until})
+			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: err, Until: until})
 		case !m.has(w): // the operation was asked for by an earlier version of the pod, or the volume is taken down again
-			problems = append(problems, volumestate.Problem{Volume: w.Spec.Volume, Err: errors.New("mounted as it was wanted before, not as it is now: it is mounted again"), GoesOn: true})
+			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: errors.New("mounted as it was wanted before, not as it is now: it is mounted again"), GoesOn: true})
 		}
 	}
 	return problems, nil
@@ -167,5 +167,5 @@ func (m *Manager) waits(ctx context.Context, w *volumestate.Wanted) (volumestate
 	if !before.Same(m.look(ctx, m.newest(w), w.Spec.Volume)) {
 		return volumestate.Problem{}, false
 	}
-	return volumestate.Problem{Volume: w.Spec.Volume, Err: err, Until: until}, true
+	return volumestate.Problem{Spec: w.Spec, Err: err, Until: until}, true
 }

@@ -145,7 +145,7 @@ func TestARefreshThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 		if n := f.count("refresh conf"); n != 3 {
 			t.Errorf("tried %d times in %v", n, time.Since(start))
 		}
-		if got := w.told(); len(got) != 1 || got[0] != `web Warning FailedMount: volume "conf" (configMap): no space; it keeps the content that it has` {
+		if got := w.told(); len(got) != 1 || got[0] != `web Warning FailedMount: MountVolume.SetUp failed for volume "conf" : no space; it keeps the content that it has` {
 			t.Errorf("told: %q", got)
 		}
 		f.setFail("refresh conf", errors.New("no inodes"))

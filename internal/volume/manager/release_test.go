@@ -195,7 +195,9 @@ func TestTheNextAgentRemountsNothing(t *testing.T) {
 	m, stop = w.start(w.config())
 	must(t, m.Prepare(t.Context(), p))
 	eventually(t, "it is told", func() bool {
-		return slices.ContainsFunc(w.told(), func(s string) bool { return strings.Contains(s, `FailedMount: volume "conf" (configMap): `) })
+		return slices.ContainsFunc(w.told(), func(s string) bool {
+			return strings.Contains(s, `FailedMount: MountVolume.SetUp failed for volume "conf" : `)
+		})
 	})
 	if !holds(contentOf(w, p.UID, "kubernetes.io~configmap", "conf", "a"), "1") {
 		t.Error("the file is gone")

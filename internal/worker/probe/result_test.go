@@ -200,7 +200,7 @@ func TestEvents(t *testing.T) {
 		for state, want := range map[handler.State]*pod.Event{
 			handler.Success: nil,
 			handler.Failure: {Reason: "Unhealthy", Message: title[key.Kind] + " probe failed: so it is"},
-			handler.Unknown: {Reason: "Unhealthy", Message: title[key.Kind] + " probe errored: so it is"},
+			handler.Unknown: {Reason: "Unhealthy", Message: title[key.Kind] + " probe errored and resulted in unknown state: so it is"},
 			handler.Warning: {Reason: "ProbeWarning", Message: title[key.Kind] + " probe warning: so it is"},
 		} {
 			t.Run(fmt.Sprint(key.Kind, state), func(t *testing.T) {

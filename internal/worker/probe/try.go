@@ -107,7 +107,7 @@ func (m *Manager) report(n *change) {
 	case handler.Failure:
 		verb = "failed"
 	default:
-		verb = "errored"
+		verb = "errored and resulted in unknown state"
 	}
 	event.Message = bounded(title(n.key.Kind) + " probe " + verb + ": " + n.out.Message)
 	m.opts.Recorder.Event(n.pod, event)

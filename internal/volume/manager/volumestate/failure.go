@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
@@ -18,28 +16,48 @@ const maxProblems = 3
 
 // Problem is why a volume of a pod isn't ready.
 type Problem struct {
-	Volume *v1.Volume
-	// Detail is said beside the volume's kind.
-	Detail string
-	Err    error
+	Spec volume.Spec
+	Err  error
 	// Until is when it is worth another try; zero if that isn't known.
 	Until time.Time
 	// GoesOn says that nothing failed: it is at work still.
 	GoesOn bool
 }
 
-// String names the volume, its kind and what is wrong.
+// String says what failed and why, in the words of the kubelet's event.
 func (p Problem) String() string {
-	kind := volume.Spec{Volume: p.Volume}.Kind()
-	if p.Detail != "" {
-		kind += " " + p.Detail
+	name, operation := p.Spec.Volume.Name, "MountVolume"
+	if p.Spec.Persistent != nil {
+		name = p.Spec.Persistent.Name
 	}
-	text := strings.ReplaceAll(p.Err.Error(), "\n", "; ") // errors.Join has a line for each
+	if p.Spec.Block() {
+		operation = "MapVolume"
+	}
+	return fmt.Sprintf("%s.SetUp failed for volume %q : %s", operation, name, p.why())
+}
+
+// why says what is wrong.
+func (p Problem) why() string {
 	var known *pod.Failure
 	if errors.As(p.Err, &known) {
-		text = known.Message
+		return known.Message
 	}
-	return fmt.Sprintf("volume %q (%s): %s", p.Volume.Name, kind, text)
+	return strings.ReplaceAll(p.Err.Error(), "\n", "; ") // errors.Join has a line for each
+}
+
+// unbound reports whether the volume is a claim of which isn't known what it is bound to.
+func (p Problem) unbound() bool { return isClaim(p.Spec.Volume) && p.Spec.Persistent == nil }
+
+// reason is that of the volume's event.
+func (p Problem) reason() pod.Reason {
+	var known *pod.Failure
+	switch {
+	case errors.As(p.Err, &known):
+		return known.Reason
+	case p.Spec.Block():
+		return pod.ReasonFailedMapVolume
+	}
+	return pod.ReasonFailedMount
 }
 
 // Permanent reports whether trying again can't help.
@@ -77,16 +95,11 @@ func (p Problem) until() time.Time {
 // Failure makes one failure of all problems, of which there is at least one. What plugins say by a
 // *pod.Failure stays as it is; so does their reason, if none of the volumes has another.
 func Failure(problems []Problem) *pod.Failure {
-	f := &pod.Failure{}
-	var texts []string
-	var reasons []pod.Reason
+	f := &pod.Failure{Reason: problems[0].reason(), Message: message(problems)}
 	for _, p := range problems {
-		reason := pod.ReasonFailedMount
-		var known *pod.Failure
-		if errors.As(p.Err, &known) {
-			reason = known.Reason
+		if p.reason() != f.Reason {
+			f.Reason = pod.ReasonFailedMount
 		}
-		texts, reasons = append(texts, p.String()), append(reasons, reason)
 		f.Permanent = f.Permanent || p.Permanent()
 		if f.Awaits == (pod.Object{}) {
 			f.Awaits = p.awaits()
@@ -98,15 +111,36 @@ func Failure(problems []Problem) *pod.Failure {
 	if !slices.ContainsFunc(problems, func(p Problem) bool { return !p.GoesOn }) {
 		f.NotBefore = time.Now() // to wait for it again at once is right
 	}
-	f.Reason = reasons[0]
-	if slices.ContainsFunc(reasons, func(r pod.Reason) bool { return r != f.Reason }) {
-		f.Reason = pod.ReasonFailedMount
-	}
-	if more := len(texts) - maxProblems; more > 0 {
-		texts = append(texts[:maxProblems], fmt.Sprintf("and %d more", more))
-	}
-	f.Message = strings.Join(texts, "; ")
 	return f
+}
+
+// message names what failed, and in one sentence the volumes that nothing failed for yet and those
+// that aren't known.
+func message(problems []Problem) string {
+	var failed, unmounted, unbound, why []string
+	for i, p := range problems {
+		name := p.Spec.Volume.Name
+		switch {
+		case p.unbound():
+			unbound = append(unbound, name)
+			fallthrough
+		case p.GoesOn:
+			unmounted = append(unmounted, name)
+			if i < maxProblems {
+				why = append(why, fmt.Sprintf("volume %q%s: %s", name, at(p.Spec), p.why()))
+			}
+		case i < maxProblems:
+			failed = append(failed, p.String())
+		}
+	}
+	if len(unmounted) > 0 {
+		failed = append(failed, fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=%v: %s",
+			unmounted, unbound, strings.Join(why, "; ")))
+	}
+	if more := len(problems) - maxProblems; more > 0 {
+		failed = append(failed, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(failed, "; ")
 }
 
 // RetryAt says when an error of a plugin wants the volume to be tried again: what waits for an object
@@ -122,15 +156,15 @@ func RetryAt(err error) time.Time {
 	return time.Time{}
 }
 
-// Detail is what is worth saying of a volume whose file system doesn't answer.
-func Detail(s volume.Spec) string {
+// at is where a volume of this node's is: it may be a file system that doesn't answer.
+func at(s volume.Spec) string {
 	switch pv := s.Persistent; {
 	case pv != nil && pv.Spec.Local != nil:
-		return pv.Spec.Local.Path
+		return " at " + pv.Spec.Local.Path
 	case pv != nil && pv.Spec.HostPath != nil:
-		return pv.Spec.HostPath.Path
+		return " at " + pv.Spec.HostPath.Path
 	case pv == nil && s.Volume.HostPath != nil:
-		return s.Volume.HostPath.Path
+		return " at " + s.Volume.HostPath.Path
 	}
 	return ""
 }

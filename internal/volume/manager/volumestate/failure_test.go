@@ -7,13 +7,46 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
-func TestSeveralErrorsAreReportedInOneLine(t *testing.T) {
-	both := errors.Join(errors.New("a is missing"), fs.ErrPermission)
-	p := volumestate.Problem{Volume: &v1.Volume{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}}, Err: both}
-	if want := `volume "conf" (configMap): a is missing; permission denied`; p.String() != want {
-		t.Errorf("got %q, want %q", p, want)
+func problem(name string, source v1.VolumeSource, err error) volumestate.Problem {
+	return volumestate.Problem{Spec: volume.Spec{Volume: &v1.Volume{Name: name, VolumeSource: source}}, Err: err}
+}
+
+// The messages are those by which people and their tools know the kubelet's events.
+func TestFailuresAreWordedAsTheKubeletDoes(t *testing.T) {
+	configMap := problem("cm", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, errors.Join(errors.New("a is missing"), fs.ErrPermission))
+	hanging := problem("srv", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/srv"}}, errors.New("still being mounted"))
+	hanging.GoesOn = true
+	unbound := problem("data", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}, errors.New("no PersistentVolume fits"))
+	bound, block := unbound, unbound
+	bound.Spec.Persistent = &v1.PersistentVolume{}
+	bound.Spec.Persistent.Name = "pv-1"
+	device := v1.PersistentVolumeBlock
+	block.Spec.Persistent = bound.Spec.Persistent.DeepCopy()
+	block.Spec.Persistent.Spec.VolumeMode = &device
+	for name, c := range map[string]struct {
+		problems []volumestate.Problem
+		reason   pod.Reason
+		want     string
+	}{
+		"several errors in one line": {[]volumestate.Problem{configMap}, "FailedMount", `MountVolume.SetUp failed for volume "cm" : a is missing; permission denied`},
+		"bound":                      {[]volumestate.Problem{bound}, "FailedMount", `MountVolume.SetUp failed for volume "pv-1" : no PersistentVolume fits`},
+		"block":                      {[]volumestate.Problem{block}, "FailedMapVolume", `MapVolume.SetUp failed for volume "pv-1" : no PersistentVolume fits`},
+		"hanging": {[]volumestate.Problem{hanging}, "FailedMount",
+			`Unable to attach or mount volumes: unmounted volumes=[srv], unattached volumes=[], failed to process volumes=[]: volume "srv" at /srv: still being mounted`},
+		"unbound": {[]volumestate.Problem{unbound}, "FailedMount",
+			`Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: volume "data": no PersistentVolume fits`},
+		"all": {[]volumestate.Problem{unbound, block, hanging, configMap}, "FailedMount",
+			`MapVolume.SetUp failed for volume "pv-1" : no PersistentVolume fits; ` +
+				`Unable to attach or mount volumes: unmounted volumes=[data srv], unattached volumes=[], failed to process volumes=[data]: ` +
+				`volume "data": no PersistentVolume fits; volume "srv" at /srv: still being mounted; and 1 more`},
+	} {
+		if f := volumestate.Failure(c.problems); f.Message != c.want || f.Reason != c.reason {
+			t.Errorf("%s: got %s: %s, want %s: %s", name, f.Reason, f.Message, c.reason, c.want)
+		}
 	}
 }

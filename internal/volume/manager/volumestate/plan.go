@@ -32,7 +32,7 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 	add := func(spec volume.Spec, groups []int64) {
 		w, err := plan(plugins, p, spec)
 		if err != nil {
-			problems = append(problems, Problem{Volume: spec.Volume, Err: err})
+			problems = append(problems, Problem{Spec: spec, Err: err})
 			return
 		}
 		w.Groups = groups
@@ -57,7 +57,7 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 			groups, err = groupsOf(pv)
 		}
 		if err != nil {
-			problems = append(problems, Problem{Volume: v, Err: err})
+			problems = append(problems, Problem{Spec: volume.Spec{Volume: v, Claim: claim, Persistent: pv}, Err: err})
 			continue
 		}
 		add(volume.Spec{Volume: v, Claim: claim, Persistent: pv}, groups)
@@ -115,7 +115,7 @@ func plan(plugins []volume.Plugin, p *v1.Pod, spec volume.Spec) (*Wanted, error)
 		}
 		return &Wanted{Pod: p, Spec: spec, Plugin: plugin, Place: place}, nil
 	}
-	return nil, fmt.Errorf("volumes of this kind are %w", volume.ErrUnsupported)
+	return nil, fmt.Errorf("volumes of the kind %s are %w", spec.Kind(), volume.ErrUnsupported)
 }
 
 func forGood(err error) error {

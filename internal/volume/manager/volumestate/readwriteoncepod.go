@@ -55,7 +55,7 @@ func (h *Holders) Take(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Pr
 		if !once(w) {
 			may = append(may, w)
 		} else if err := h.check(p.UID, w.Spec.Claim); err != nil {
-			problems = append(problems, Problem{Volume: w.Spec.Volume, Err: err})
+			problems = append(problems, Problem{Spec: w.Spec, Err: err})
 		}
 	}
 	if len(problems) > 0 {
@@ -64,7 +64,7 @@ func (h *Holders) Take(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Pr
 	for _, w := range wants {
 		if once(w) {
 			if err := h.mark(p, w.Spec.Claim); err != nil {
-				problems = append(problems, Problem{Volume: w.Spec.Volume, Err: err})
+				problems = append(problems, Problem{Spec: w.Spec, Err: err})
 				continue
 			}
 			may = append(may, w)
