@@ -57,6 +57,8 @@ type rig struct {
 	stop func()
 	// options are for the next agent, beside its log.
 	options agent.Options
+	// log takes in what agents log; the zero value is nobody, or the test's own log.
+	log logr.Logger
 }
 
 func newRig(t *testing.T) *rig {
@@ -177,8 +179,8 @@ func (r *rig) cleanUp() {
 // up starts an agent; r.stop ends it and waits for that.
 func (r *rig) up() {
 	r.t.Helper()
-	r.options.Log = logr.Discard()
-	if testing.Verbose() {
+	r.options.Log = r.log
+	if testing.Verbose() && r.log.GetSink() == nil {
 		r.options.Log = testr.NewWithOptions(r.t, testr.Options{Verbosity: 3, LogTimestamp: true})
 	}
 	a, err := agent.New(r.cfg, r.options)

@@ -170,7 +170,7 @@ func (l *laws) ending(v *view) {
 	}
 	for i := range v.observed() {
 		c := &v.observed()[i]
-		if c.State != pod.ContainerRunning || v.busy("instance/"+c.ID) {
+		if c.State != pod.ContainerRunning || v.ending(c.ID) {
 			continue
 		}
 		if _, failed := l.failed[effort{pod.StopContainer, "instance/" + c.ID}]; failed {
@@ -190,7 +190,7 @@ func (l *laws) failing(v *view) {
 	}
 	for c := range v.longRunning {
 		inst := v.current(c.Name)
-		if inst == nil || inst.State != pod.ContainerRunning || v.busy("instance/"+inst.ID) {
+		if inst == nil || inst.State != pod.ContainerRunning || v.ending(inst.ID) {
 			continue
 		}
 		_, failed := probeGrace(v, inst)
@@ -201,8 +201,9 @@ func (l *laws) failing(v *view) {
 	}
 }
 
-// cancels: what is being made for a pod that has to go is given up, and so are a hook and a
-// stop that would take longer than the container may.
+// cancels: what is being made for a pod that has to go is given up, and so is a stop that would take longer
+// than the container may. A preStop hook holds up the stop until the grace is over, and ends with its container
+// (Container Lifecycle Hooks).
 func (l *laws) cancels(v *view) {
 	for _, a := range v.in.InFlight {
 		if slices.Contains(v.d.Cancel, a.Target()) {
@@ -215,14 +216,17 @@ func (l *laws) cancels(v *view) {
 			}
 		case pod.PreStop, pod.StopContainer:
 			c := v.byID(a.ID)
-			if c == nil || c.State != pod.ContainerRunning || v.in.Stop == nil && (l.over == "" || !l.cut) || l.stopBy.IsZero() {
+			if gone := c == nil || c.State != pod.ContainerRunning; gone && a.Kind == pod.PreStop {
+				l.broken("the preStop hook of %s goes on, which doesn't run any more", a.ID)
+			} else if gone || v.in.Stop == nil && (l.over == "" || !l.cut) || l.stopBy.IsZero() {
 				continue
 			}
 			if a.Kind == pod.StopContainer && l.stopBy.Add(extension).Before(l.of(c.ID).by) && v.in.Now.Add(extension).Before(l.of(c.ID).by) {
 				l.broken("%s of %s goes on beyond a grace that was shortened", a.Kind, a.ID)
 			}
-			if a.Kind == pod.PreStop && !v.in.Now.Before(l.stopBy) {
-				l.broken("the preStop hook of %s goes on beyond the grace", a.ID)
+			_, failed := l.failed[effort{pod.StopContainer, "instance/" + a.ID}]
+			if a.Kind == pod.PreStop && !v.in.Now.Before(l.stopBy) && !failed && !v.busy("instance/"+a.ID) {
+				l.broken("the preStop hook of %s holds up its stop beyond the grace", a.ID)
 			}
 		}
 	}

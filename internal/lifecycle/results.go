@@ -73,8 +73,7 @@ func (d *decider) failed(r pod.Result) {
 	a := r.Action
 	switch a.Kind {
 	case pod.PreStop:
-		d.plan.TellPreStopFailed(a.Container, r.Failure.Message)
-		return
+		return // the terminator has told it
 	case pod.PostStart:
 		d.mem.HookFailed[a.ID] = r.Failure.Message
 		d.plan.TellPostStartFailed(a.Container, r.Failure.Message)
@@ -137,8 +136,17 @@ func (d *decider) forget() {
 		}
 	}
 	for _, a := range d.plan.InFlight() {
-		if m := d.containers.Named(a.Container); a.Kind == pod.PostStart && (m == nil || !m.Runs() || m.Current.ID != a.ID) {
-			d.plan.GiveUp(a.Target()) // its container is gone
+		gone := false
+		switch a.Kind {
+		case pod.PostStart:
+			m := d.containers.Named(a.Container)
+			gone = m == nil || !m.Runs() || m.Current.ID != a.ID
+		case pod.PreStop:
+			c := d.in.Observed.Instance(a.ID)
+			gone = c == nil || c.State != pod.ContainerRunning
+		}
+		if gone {
+			d.plan.GiveUp(a.Target()) // a hook ends with its container
 		}
 	}
 	d.mem.Retries.Prune(known)

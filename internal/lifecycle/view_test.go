@@ -68,6 +68,9 @@ func (v *view) busy(target string) bool {
 	return slices.ContainsFunc(v.in.InFlight, is) || slices.ContainsFunc(v.d.Actions, is)
 }
 
+// ending reports whether something is done to end an instance.
+func (v *view) ending(id string) bool { return v.busy("instance/"+id) || v.busy("hook/"+id) }
+
 // mains reports whether fit holds of each main container.
 func (v *view) mains(fit func(c *v1.Container) bool) bool {
 	for i := range v.in.Pod.Spec.Containers {

@@ -38,7 +38,8 @@ const (
 	SaveCheckpoint ActionKind = "Keep"
 	// PostStart runs the postStart hook of the running instance ID of Container.
 	PostStart ActionKind = "PostStart"
-	// PreStop runs the preStop hook of instance ID of Container for at most Grace.
+	// PreStop runs the preStop hook of instance ID of Container, which is stopped after Grace even if
+	// that hasn't ended: a hook ends with its container at the latest.
 	PreStop ActionKind = "PreStop"
 	// Allocate allocates the resources that the pod's spec requests now.
 	Allocate ActionKind = "Allocate"
@@ -82,8 +83,10 @@ func (a Action) Target() string {
 	switch a.Kind {
 	case EnsureImage, CreateContainer, StartContainer, PostStart:
 		return "container/" + a.Container
-	case StopContainer, RemoveContainer, PreStop:
+	case StopContainer, RemoveContainer:
 		return "instance/" + a.ID
+	case PreStop:
+		return "hook/" + a.ID
 	case ResizeContainer:
 		return "resources/" + a.ID
 	case Allocate, ResizePod:

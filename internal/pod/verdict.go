@@ -29,7 +29,7 @@ type ProbeResult struct {
 	OK bool `json:"ok"`
 	// At is when it became the result.
 	At time.Time `json:"at"`
-	// Message is the last try's output, for a failure.
+	// Message says how the last try failed; it has nothing that the container printed.
 	Message string `json:"message,omitempty"`
 }
 

@@ -48,7 +48,7 @@ func TestWhy(t *testing.T) {
 		"well":    {0, nil},
 		"crashes": {1, []string{`main`, `ended with code 3`, `logs --previous`}},
 		"nowhere": {1, []string{`web`, `127\.0\.0\.1:1/nothing:1`, `connection refused`}},
-		"unready": {1, []string{`main`, `readiness probe fails`, `/diary/well isn't there`}},
+		"unready": {1, []string{`main`, `readiness probe fails`, `exited with`}},
 	} {
 		out, code := n.Deckhand("why", name)
 		if code != c.code {

@@ -19,7 +19,7 @@ type Kill struct {
 	By time.Time
 	// Asked is the time by which a StopContainer under way would kill it; zero if none is.
 	Asked time.Time
-	// PreStopDone says that its preStop hook has run, or was cancelled.
+	// PreStopDone says that its preStop hook has run, or isn't waited for any more.
 	PreStopDone bool
 	// Begun says that it was asked to stop: from then on it doesn't wait for its turn.
 	Begun bool
@@ -48,10 +48,10 @@ func (e *Terminator) CollectResult(r pod.Result) {
 	}
 	switch r.Action.Kind {
 	case pod.PreStop:
-		k.PreStopDone = true
-		if r.Cancelled {
-			e.Plan.TellPreStopFailed(r.Action.Container, "it ran past the grace period")
+		if r.Failure != nil && !r.Cancelled && !k.PreStopDone {
+			e.Plan.TellPreStopFailed(r.Action.Container, r.Failure.Message)
 		}
+		k.PreStopDone = true
 	case pod.StopContainer:
 		k.Asked = time.Time{}
 	}
@@ -185,24 +185,20 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	}
 	defer func() { e.Kills[c.ID] = k }()
 	target := "instance/" + c.ID
-	switch kind, _ := e.Plan.Busy(target); kind {
-	case pod.PreStop:
-		if e.Plan.Now.Before(k.By) {
-			e.Plan.WakeAt(k.By)
-		} else {
-			e.Plan.GiveUp(target)
-		}
-		return
-	case pod.StopContainer:
+	if kind, _ := e.Plan.Busy(target); kind == pod.StopContainer {
 		if e.end(k).Before(k.Asked) {
 			e.Plan.GiveUp(target) // and asked again with the shorter grace
 		}
 		return
 	}
 	if !k.PreStopDone && e.hasPreStop(c) && e.Plan.Now.Before(k.By) {
-		e.Plan.Do(pod.Action{Kind: pod.PreStop, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: max(e.until(k.By), precision), Why: t.Why})
+		e.Plan.Do(pod.Action{Kind: pod.PreStop, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(k.By), Why: t.Why})
 		e.Plan.WakeAt(k.By)
 		return
+	}
+	if _, runs := e.Plan.Busy("hook/" + c.ID); runs && !k.PreStopDone { // it runs on until the container is killed
+		k.PreStopDone = true
+		e.Plan.TellPreStopFailed(c.Name, "it ran past the grace period")
 	}
 	if held && !k.Begun {
 		return

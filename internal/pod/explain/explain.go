@@ -150,7 +150,7 @@ func Advice(w *pod.Wait) string {
 	case pod.WaitBackOff:
 		return "see why it ended: `deckhand logs --previous`"
 	case pod.WaitProbe, pod.WaitProbeFailed:
-		return "see what it says: `deckhand logs`"
+		return "see what it says: `deckhand events` (the probe), `deckhand logs` (the container)"
 	case pod.WaitSandboxBackOff:
 		return "check the runtime and its network: the runtime's log says why sandboxes end"
 	case pod.WaitRetry:

@@ -20,8 +20,9 @@ const Component = "deckhand"
 // combinedPrefix begins the message of an entry that stands for several messages.
 const combinedPrefix = "(combined from similar events): "
 
-// maxMessage is the length of a message in bytes: that of events.k8s.io/v1's note.
-const maxMessage = 1024
+// maxMessage is the length of a message in bytes: 10 KiB of a probe's output, as the kubelet has
+// them, and what is said before them.
+const maxMessage = 10<<10 + 128
 
 // Entry is one event, or several alike. What a caller of Add gives is Object,
 // Type, Reason, Message and perhaps Component; the recorder fills in the rest.

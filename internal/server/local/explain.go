@@ -43,7 +43,7 @@ type Explanation struct {
 	Runtime string `json:"runtime,omitempty"`
 	// Problems are those of the pod's manifest.
 	Problems []pod.Problem `json:"problems,omitempty"`
-	// Events are the last ones about the pod, the newest last.
+	// Events are the last ones about the pod, the newest last, without what probes printed.
 	Events []Event `json:"events,omitempty"`
 }
 
@@ -71,10 +71,19 @@ func Explain(s *Snapshot, i int, d Details, events []Event) Explanation {
 	for j := range events {
 		name, ok := events[j].PodName()
 		if ok && name == v.Pod.Name && events[j].Namespace == v.Pod.Namespace && (events[j].UID == "" || events[j].UID == v.Pod.UID) {
-			e.Events = append(e.Events, events[j])
+			e.Events = append(e.Events, withoutOutput(events[j]))
 		}
 	}
 	e.Events = e.Events[max(0, len(e.Events)-keptEvents):]
+	return e
+}
+
+// withoutOutput leaves out what a probe printed, which may be a secret: an explanation is for showing around.
+func withoutOutput(e Event) Event {
+	switch pod.Reason(e.Reason) {
+	case pod.ReasonUnhealthy, pod.ReasonProbeWarning:
+		e.Message, _, _ = strings.Cut(e.Message, ":")
+	}
 	return e
 }
 

@@ -131,8 +131,8 @@ type Tasks interface {
 
 // Hooks runs lifecycle hooks.
 type Hooks interface {
-	// Hook runs for at most timeout; 0 means no limit.
-	Hook(ctx context.Context, t handler.Target, hook *v1.LifecycleHandler, timeout time.Duration) error
+	// Hook runs until it is done or ctx ends.
+	Hook(ctx context.Context, t handler.Target, hook *v1.LifecycleHandler) error
 }
 
 // DNS knows how pods resolve names.
@@ -243,7 +243,7 @@ func (r *Executor) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types
 			// It may have worked all the same, or have missed a removal that no event reported.
 			r.cfg.Observer.RequestRefresh(uid)
 		}
-		return pod.Result{Failure: oneLine(a, failure(a, err))}
+		return pod.Result{Failure: oneLine(failure(a, err))}
 	}
 	return pod.Result{ID: id, Message: message}
 }
@@ -343,9 +343,9 @@ func failure(a pod.Action, err error) *pod.Failure {
 	return &pod.Failure{Reason: reason, Message: err.Error()}
 }
 
-// oneLine is the failure with its message in one line: joined errors have a line each. The output of a hook stays as it is.
-func oneLine(a pod.Action, f *pod.Failure) *pod.Failure {
-	if a.Kind == pod.PreStop || a.Kind == pod.PostStart || !strings.Contains(f.Message, "\n") {
+// oneLine is the failure with its message in one line: joined errors have a line each.
+func oneLine(f *pod.Failure) *pod.Failure {
+	if !strings.Contains(f.Message, "\n") {
 		return f
 	}
 	short := *f

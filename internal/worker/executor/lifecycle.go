@@ -41,7 +41,7 @@ func (r *Executor) hook(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.
 	if hook == nil {
 		return fmt.Errorf("container %s has no such hook", a.Container)
 	}
-	return r.cfg.Hooks.Hook(ctx, t, hook, a.Grace)
+	return r.cfg.Hooks.Hook(ctx, t, hook)
 }
 
 // resizePod sets the limits of the pod's cgroup. When they are those of its

@@ -28,35 +28,31 @@ func (h *Handlers) probeExec(ctx context.Context, t Target, action *v1.ExecActio
 	case err != nil:
 		return unknown(err)
 	case code != 0:
-		return failure(output)
+		return Outcome{State: Failure, Message: text(exited(cmd, code)), Output: text(output)}
 	}
 	return Outcome{State: Success}
 }
 
-func (h *Handlers) hookExec(ctx context.Context, t Target, action *v1.ExecAction, timeout time.Duration) error {
+// hookExec sets no time: the runtime would kill a command that may go on until its container is killed.
+func (h *Handlers) hookExec(ctx context.Context, t Target, action *v1.ExecAction) error {
 	cmd := plain(action.Command)
-	output, code, err := h.run(ctx, t.ID, cmd, timeout)
-	switch {
-	case errors.Is(err, ErrTimeout):
-		return errors.New(text(timedOut(cmd, timeout)))
-	case err != nil:
-		return err
-	case code != 0:
-		return errors.New(text(fmt.Sprintf("command %s exited with %d: %s", cmd, code, output)))
+	_, code, err := h.run(ctx, t.ID, cmd, 0)
+	if err == nil && code != 0 {
+		return errors.New(text(exited(cmd, code)))
 	}
-	return nil
+	return err
 }
 
 // run runs cmd and returns what it wrote. The error of a command that took too long
 // wraps ErrTimeout, also where the runtime doesn't answer in time, and that of one
 // that printed too much ErrTooMuchOutput. No error contains the values of variables.
 func (h *Handlers) run(ctx context.Context, id string, cmd command, timeout time.Duration) (output string, code int, err error) {
-	limit := timeout
-	if limit > 0 {
-		limit += execSlack
+	within := ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, timeout+execSlack)
+		defer cancel()
 	}
-	within, cancel := limited(ctx, limit)
-	defer cancel()
 	stdout, stderr, code, err := h.exec.ExecSync(within, id, cmd.args, timeout)
 	switch {
 	case err == nil && code == 0:
@@ -85,6 +81,8 @@ func combined(stdout, stderr []byte) string {
 	}
 	return string(stdout) + string(stderr)
 }
+
+func exited(cmd command, code int) string { return fmt.Sprintf("command %s exited with %d", cmd, code) }
 
 func timedOut(cmd command, timeout time.Duration) string {
 	return fmt.Sprintf("command timed out: %s timed out after %s", cmd, timeout)

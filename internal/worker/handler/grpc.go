@@ -66,9 +66,11 @@ func probeGRPC(ctx context.Context, t Target, action *v1.GRPCAction, timeout tim
 	case status.Code(err) == codes.DeadlineExceeded:
 		return failure(fmt.Sprintf("timeout: health rpc did not complete within %s", timeout))
 	case status.Code(err) == codes.Unimplemented:
-		return failure(fmt.Sprintf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", status.Convert(err).Message()))
+		const what = "error: this server does not implement the grpc health protocol (grpc.health.v1.Health)"
+		return Outcome{State: Failure, Message: what, Output: text(what + ": " + status.Convert(err).Message())}
 	}
-	return failure(fmt.Sprintf("error: health rpc failed: %s", err))
+	const what = "error: health rpc failed: "
+	return Outcome{State: Failure, Message: what + status.Code(err).String(), Output: text(what + err.Error())}
 }
 
 func noConnection(address string, timeout time.Duration) string {

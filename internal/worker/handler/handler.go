@@ -72,8 +72,12 @@ const (
 // Outcome is that of one try of a probe.
 type Outcome struct {
 	State State
-	// Message is for events; empty for Success. It is valid UTF-8 of at most 10 KiB.
+	// Message says what happened, without anything that the container printed or answered; empty
+	// for Success. It is valid UTF-8 of at most 10 KiB, as is Output.
 	Message string
+	// Output is what the event says in place of Message, if it isn't empty: it has what the container printed or
+	// answered. That may be a secret, so nothing else has it.
+	Output string
 }
 
 // Config is what Handlers need.
@@ -113,21 +117,21 @@ func (h *Handlers) Probe(ctx context.Context, t Target, probe *v1.Probe) Outcome
 		o = unknown(errors.New("the probe has no handler: give it exec, httpGet, tcpSocket or grpc"))
 	}
 	if o.State != Success && ctx.Err() != nil {
-		return Outcome{Unknown, "cancelled: " + ctx.Err().Error()}
+		return Outcome{State: Unknown, Message: "cancelled: " + ctx.Err().Error()}
 	}
 	return o
 }
 
-// Hook runs a lifecycle hook for at most timeout; 0 means no limit. The error's text
-// is for the events FailedPostStartHook and FailedPreStopHook.
-func (h *Handlers) Hook(ctx context.Context, t Target, hook *v1.LifecycleHandler, timeout time.Duration) error {
+// Hook runs a lifecycle hook until it is done or ctx ends. The error's text is for the events
+// FailedPostStartHook and FailedPreStopHook. It has nothing of what the hook printed, which may be a secret.
+func (h *Handlers) Hook(ctx context.Context, t Target, hook *v1.LifecycleHandler) error {
 	switch {
 	case hook.Exec != nil:
-		return h.hookExec(ctx, t, hook.Exec, timeout)
+		return h.hookExec(ctx, t, hook.Exec)
 	case hook.HTTPGet != nil:
-		return h.hookHTTP(ctx, t, hook.HTTPGet, timeout)
+		return h.hookHTTP(ctx, t, hook.HTTPGet)
 	case hook.Sleep != nil:
-		return sleep(ctx, hook.Sleep.Seconds, timeout)
+		return sleep(ctx, hook.Sleep.Seconds)
 	case hook.TCPSocket != nil:
 		// The API's comment: "hooks will fail at runtime when it is specified".
 		return errors.New("tcpSocket isn't supported as a lifecycle hook: use exec, httpGet or sleep")
@@ -137,40 +141,24 @@ func (h *Handlers) Hook(ctx context.Context, t Target, hook *v1.LifecycleHandler
 }
 
 // sleep waits for so many seconds (KEP-3960; 0 by KEP-4818).
-func sleep(ctx context.Context, seconds int64, timeout time.Duration) error {
+func sleep(ctx context.Context, seconds int64) error {
 	if seconds <= 0 {
 		return nil
 	}
 	const most = int64(1<<63-1) / int64(time.Second)
-	d := time.Duration(min(seconds, most)) * time.Second
-	short := timeout > 0 && timeout < d
-	if short {
-		d = timeout
-	}
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(time.Duration(min(seconds, most)) * time.Second)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		if short {
-			return fmt.Errorf("sleep of %d s didn't end within the %s that it had", seconds, timeout)
-		}
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("sleep of %d s was cut short: %w", seconds, ctx.Err())
 	}
 }
 
-// limited ends ctx after timeout, if there is one.
-func limited(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if timeout <= 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, timeout)
-}
+func failure(message string) Outcome { return Outcome{State: Failure, Message: text(message)} }
 
-func failure(message string) Outcome { return Outcome{Failure, text(message)} }
-
-func unknown(err error) Outcome { return Outcome{Unknown, text(err.Error())} }
+func unknown(err error) Outcome { return Outcome{State: Unknown, Message: text(err.Error())} }
 
 // text bounds what goes into events and status, and makes it valid UTF-8.
 func text(s string) string {

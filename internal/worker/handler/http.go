@@ -36,7 +36,7 @@ func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAc
 	case answer.Status < 200 || answer.Status >= 400:
 		return failure("HTTP probe failed with statuscode: " + strconv.Itoa(answer.Status))
 	case answer.Status >= 300:
-		return Outcome{Warning, text("Probe terminated redirects, Response body: " + string(answer.Body))}
+		return Outcome{State: Warning, Message: "Probe terminated redirects", Output: text("Probe terminated redirects, Response body: " + string(answer.Body))}
 	}
 	return Outcome{State: Success}
 }
@@ -47,18 +47,16 @@ func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAc
 // A server that doesn't speak TLS is asked again without: hooks ignored the scheme
 // before Kubernetes 1.26, and what worked by mistake goes on working. The headers
 // that the pod gives were meant for TLS only, and aren't sent then: any may be secret.
-func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAction, timeout time.Duration) error {
+func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAction) error {
 	request, err := newRequest(t, action, hookAgent)
 	if err != nil {
 		return err
 	}
-	within, cancel := limited(ctx, timeout)
-	defer cancel()
-	answer, err := h.http.get(within, request)
+	answer, err := h.http.get(ctx, request)
 	if errors.Is(err, errPlainHTTP) {
 		h.log.V(2).Info("HTTPS hook's server speaks HTTP only: asking it again over HTTP. Set the hook's scheme to HTTP",
 			"pod", t.podName(), "url", request.URL.Redacted())
-		answer, err = h.http.get(within, request.Plain())
+		answer, err = h.http.get(ctx, request.Plain())
 	}
 	switch {
 	case err != nil:

@@ -230,6 +230,24 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// The event alone has what the container printed, which may be a secret.
+func TestOutputIsInTheEventAlone(t *testing.T) {
+	withRig(t, Options{}, func(r *rig) {
+		output := "a secret " + strings.Repeat("ü", 5000)
+		r.answers(func(context.Context, try) handler.Outcome {
+			return handler.Outcome{State: handler.Failure, Message: "command exited with 1", Output: output}
+		})
+		r.Want("u", podOf("u", v1.Container{ReadinessProbe: httpProbe(10)}), ran("id1", time.Now()), "", []pod.Probe{readiness1})
+		r.until(0)
+		if got, want := r.events[0].Message, "Readiness probe failed: "+output; got != want {
+			t.Errorf("the event says %q", got)
+		}
+		if got := r.Results("u")[0].Message; got != "command exited with 1" {
+			t.Errorf("the result says %q", got)
+		}
+	})
+}
+
 func TestMessagesAreBounded(t *testing.T) {
 	withRig(t, Options{}, func(r *rig) {
 		r.answers(func(context.Context, try) handler.Outcome {
@@ -237,10 +255,8 @@ func TestMessagesAreBounded(t *testing.T) {
 		})
 		r.Want("u", podOf("u", v1.Container{ReadinessProbe: httpProbe(10)}), ran("id1", time.Now()), "", []pod.Probe{readiness1})
 		r.until(0)
-		for _, text := range []string{r.events[0].Message, r.Results("u")[0].Message} {
-			if len(text) > maxMessage || len(text) < maxMessage-8 || !utf8.ValidString(text) || !strings.HasSuffix(text, "ü...") || !strings.Contains(text, "?ü") {
-				t.Errorf("%d bytes: %q", len(text), text)
-			}
+		if text := r.Results("u")[0].Message; len(text) > maxMessage || len(text) < maxMessage-8 || !utf8.ValidString(text) || !strings.HasSuffix(text, "ü...") || !strings.Contains(text, "?ü") {
+			t.Errorf("%d bytes: %q", len(text), text)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -13,8 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
 
-// maxMessage bounds what is kept of a probe's output, in bytes: that is how long an
-// event's message may be (the comment on events.k8s.io/v1 Event.note).
+// maxMessage bounds the message of a result, in bytes, which is kept with each decision in the journal.
 const maxMessage = 1024
 
 // change is what a try leaves to be reported once the lock is free.
@@ -109,7 +109,7 @@ func (m *Manager) report(n *change) {
 	default:
 		verb = "errored and resulted in unknown state"
 	}
-	event.Message = bounded(title(n.key.Kind) + " probe " + verb + ": " + n.out.Message)
+	event.Message = title(n.key.Kind) + " probe " + verb + ": " + cmp.Or(n.out.Output, n.out.Message)
 	m.opts.Recorder.Event(n.pod, event)
 }
 
@@ -118,7 +118,7 @@ func title(kind pod.ProbeKind) string {
 	return strings.ToUpper(string(kind[:1])) + string(kind[1:])
 }
 
-// bounded makes what a container said fit for an event: valid UTF-8, and not too long.
+// bounded makes a message fit for a result: valid UTF-8, and not too long.
 func bounded(s string) string {
 	const more = "..."
 	if len(s) > maxMessage {
