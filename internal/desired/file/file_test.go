@@ -215,6 +215,17 @@ func TestWhatIsNoManifestFile(t *testing.T) {
 	}
 }
 
+// A link in place of the one file of manifests is reported as well, and never read.
+func TestAFileThatLinksToADevice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pods.yaml")
+	do(t, os.Symlink("/dev/zero", path))
+	sink := sourcetest.NewRecorder()
+	run(t, newSource(t, path, t.TempDir(), sink))
+	sink.Wait(t, "a problem", func(r desired.Report) bool {
+		return sourcetest.Has()(r) && len(r.Problems) == 1 && strings.Contains(r.Problems[0].Message, "is a device")
+	})
+}
+
 func TestIgnoredNames(t *testing.T) {
 	dir, sink := watched(t)
 	for _, name := range []string{".hidden.yaml", ".x.swp", "x.swp", "x~", "#x#", "4913"} {

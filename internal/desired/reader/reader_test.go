@@ -81,6 +81,26 @@ func TestDecodingAndValidationErrorsTogether(t *testing.T) {
 
 // A release with other defaults may not make another pod of the same text, and
 // validation sees the pod as it will be.
+// A name that the API takes may be too long for the folder that is named after the pod.
+func TestLongNames(t *testing.T) {
+	r := sourcetest.NewReader(pod.SourceFile) // on node1
+	const most = 255 - len("default_") - len("-node1_") - 32
+	for name, wrong := range map[string]string{
+		strings.Repeat("a", most):   "",
+		strings.Repeat("a", most+1): "line 4: metadata.name: Invalid value: \"" + strings.Repeat("a", most+1) + "-node1\": must be shorter by 1: with the node's name",
+		strings.Repeat("a", 248):    "must be no more than 253 characters",
+	} {
+		docs, err := r.Read([]byte("apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec: {containers: [{name: c, image: app:1}]}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, got := r.Complete(docs[0], reader.First(docs[0].Hash, time.Unix(0, 0)))
+		if (wrong == "") != (p != nil) || !strings.Contains(strings.Join(got, "\n"), wrong) {
+			t.Errorf("%d letters: %q, want %q", len(name), got, wrong)
+		}
+	}
+}
+
 func TestOrderOfSteps(t *testing.T) {
 	var steps []string
 	rules := func(version string) reader.Rules {

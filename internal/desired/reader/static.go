@@ -2,6 +2,7 @@ package reader
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
 // Name returns the name a static pod has on a node: "web" on "Node1" is
@@ -146,6 +149,17 @@ func tolerateNoExecute(spec *v1.PodSpec) {
 		}
 	}
 	spec.Tolerations = append(spec.Tolerations, want)
+}
+
+// validateFolder checks that the pod's log folder can be made, whose name is that of the pod with others. hash stands for
+// a UID that isn't known yet.
+func validateFolder(p *v1.Pod, hash string) field.ErrorList {
+	n := len(layout.PodFolder(p.Namespace, p.Name, cmp.Or(p.UID, types.UID(hash))))
+	if n <= unix.NAME_MAX {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), p.Name, fmt.Sprintf(
+		"must be shorter by %d: with the node's name, the namespace and the UID it names the folder of the pod's logs, and a file's name has %d at most", n-unix.NAME_MAX, unix.NAME_MAX))}
 }
 
 // uid is what a UID may look like. It becomes part of paths and of cgroup names.

@@ -222,7 +222,7 @@ func TestMemoryInUseIsNotTaken(t *testing.T) {
 		t.Errorf("%d bytes are used (%v), want a bit more than %d", used, err, 48*mi)
 	}
 	err = m.Resize(t.Context(), p, allocated.Limits{CPUMilli: 500, MemoryLimit: 16 * mi})
-	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "attempting to set the memory limit (16777216) below the current usage (") {
+	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "attempting to set pod memory limit (16777216) below current usage (") {
 		t.Errorf("got %v", err)
 	}
 	for _, lim := range []allocated.Limits{{CPUMilli: 500, MemoryLimit: 128 * mi}, {CPUMilli: 500, MemoryLimit: 512 * mi}, {CPUMilli: 500}} {

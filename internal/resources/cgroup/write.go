@@ -55,5 +55,5 @@ func writeOne(l layout, name string, s setting) error {
 }
 
 func tooMuch(limit string, used int64, err error) error {
-	return fmt.Errorf("attempting to set the memory limit (%s) below the current usage (%d): %w; the limit stays as it was until the pod uses less", limit, used, err)
+	return fmt.Errorf("attempting to set pod memory limit (%s) below current usage (%d): %w; the limit stays as it was until the pod uses less", limit, used, err)
 }

@@ -170,11 +170,15 @@ func capabilities(c *v1.Capabilities) *runtimeapi.Capability {
 	}
 	names := func(list []v1.Capability) (out []string) {
 		for _, name := range list {
-			out = append(out, strings.TrimPrefix(strings.ToUpper(string(name)), "CAP_"))
+			out = append(out, capabilityName(name))
 		}
 		return out
 	}
 	return &runtimeapi.Capability{AddCapabilities: names(c.Add), DropCapabilities: names(c.Drop)}
+}
+
+func capabilityName(c v1.Capability) string {
+	return strings.TrimPrefix(strings.ToUpper(string(c)), "CAP_")
 }
 
 // setPaths hides parts of /proc and /sys. Empty lists hide nothing: that is for

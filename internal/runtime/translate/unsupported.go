@@ -6,13 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/capability"
 	v1 "k8s.io/api/core/v1"
 )
 
 const notActedOn = "not acted on by this build"
 
 // UnsupportedFields lists the fields of the pod that have no effect, each as
-// "spec.path: not acted on by this build", in the order of the spec. Kinds of volumes that this
+// "spec.path: not acted on by this build", or with another reason, in the order of the spec. Kinds of volumes that this
 // build doesn't have aren't among them: the volume manager refuses those, by name. noSELinux says that the
 // runtime labels nothing, whatever the host does.
 func UnsupportedFields(p *v1.Pod, noSELinux bool) []string {
@@ -65,6 +66,21 @@ func (l *list) container(at string, c *v1.Container) {
 	if sc := c.SecurityContext; sc != nil {
 		l.add(sc.SELinuxOptions != nil && l.noSELinux, at+".securityContext.seLinuxOptions")
 		l.add(sc.WindowsOptions != nil, at+".securityContext.windowsOptions")
+		if sc.Capabilities != nil {
+			l.capabilities(at+".securityContext.capabilities.add", sc.Capabilities.Add)
+			l.capabilities(at+".securityContext.capabilities.drop", sc.Capabilities.Drop)
+		}
+	}
+}
+
+// capabilities reports those that don't exist: runtimes pass over them.
+func (l *list) capabilities(at string, names []v1.Capability) {
+	for _, name := range names {
+		wanted := capabilityName(name)
+		known := wanted == "ALL" || slices.ContainsFunc(capability.ListKnown(), func(c capability.Cap) bool { return strings.EqualFold(c.String(), wanted) })
+		if !known {
+			l.fields = append(l.fields, fmt.Sprintf("%s[%s]: there is no such capability, see capabilities(7)", at, name))
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package translate_test
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,10 +35,11 @@ func TestFields(t *testing.T) {
 			TerminationMessagePath:   "/tmp/end",
 			TerminationMessagePolicy: v1.TerminationMessageFallbackToLogsOnError,
 			LivenessProbe:            &v1.Probe{}, ReadinessProbe: &v1.Probe{}, StartupProbe: &v1.Probe{},
-			Lifecycle:       &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}, StopSignal: ptr.To(v1.SIGHUP)},
-			EnvFrom:         []v1.EnvFromSource{{}},
-			Env:             []v1.EnvVar{{Name: "A", Value: "x"}, {Name: "B", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{}}}},
-			SecurityContext: &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{}, WindowsOptions: &v1.WindowsSecurityContextOptions{}},
+			Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}, StopSignal: ptr.To(v1.SIGHUP)},
+			EnvFrom:   []v1.EnvFromSource{{}},
+			Env:       []v1.EnvVar{{Name: "A", Value: "x"}, {Name: "B", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{}}}},
+			SecurityContext: &v1.SecurityContext{AppArmorProfile: &v1.AppArmorProfile{}, WindowsOptions: &v1.WindowsSecurityContextOptions{},
+				Capabilities: &v1.Capabilities{Add: []v1.Capability{"NET_ADMIN", "CAP_SYS_TIME", "cap_checkpoint_restore", "FOO"}, Drop: []v1.Capability{"ALL", "CAP_NET_BIND"}}},
 			Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"cpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi"), "ephemeral-storage": resource.MustParse("1Gi"),
 				"example.com/gpu": resource.MustParse("1")}},
 		}, {
@@ -55,6 +57,8 @@ func TestFields(t *testing.T) {
 	} {
 		want = append(want, path+": not acted on by this build")
 	}
+	const capabilities = "spec.containers[0].securityContext.capabilities."
+	want = slices.Insert(want, 6, capabilities+"add[FOO]: there is no such capability, see capabilities(7)", capabilities+"drop[CAP_NET_BIND]: there is no such capability, see capabilities(7)")
 	if got := translate.UnsupportedFields(p, false); !reflect.DeepEqual(got, want) {
 		t.Errorf("have %q\nwant %q", got, want)
 	}
