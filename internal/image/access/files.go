@@ -27,8 +27,9 @@ const (
 	pulling = "pulling"
 	pulled  = "pulled"
 
-	// keyFile isn't the kubelet's.
-	keyFile = "deckhand.key"
+	// keyFile and imported, which has records as pulled has, aren't the kubelet's.
+	keyFile  = "deckhand.key"
+	imported = "imported"
 
 	prefix = "sha256-"
 	// largest is more than any record takes that holds maxEntries of each kind.
@@ -50,7 +51,7 @@ func fileName(of string) string {
 	return prefix + hex.EncodeToString(sum[:])
 }
 
-// files is one of the two folders.
+// files is one of the folders.
 type files struct{ dir string }
 
 func (f files) make() error { return os.MkdirAll(f.dir, 0o700) }

@@ -80,9 +80,11 @@ func readJSON(t *testing.T, path string, v any) {
 func TestAKubeletsRecord(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "pulled", "sha256:a", `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1alpha1","lastUpdatedTime":"2025-01-01T00:00:00Z","imageRef":"sha256:a",`+
-		`"credentialMapping":{"a":{"kubernetesSecrets":[{"uid":"1","namespace":"ns","name":"s","credentialHash":"0123"}]},"b":{"nodePodsAccessible":true}}}`)
+		`"credentialMapping":{"a":{"kubernetesSecrets":[{"uid":"1","namespace":"ns","name":"s","credentialHash":"0123"}]}}}`)
+	put(t, dir, "pulled", "sha256:b", `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2025-01-01T00:00:00Z","imageRef":"sha256:b",`+
+		`"credentialMapping":{"b":{"nodePodsAccessible":true}}}`)
 	r := load(t, dir, "")
-	if !may(t, r, "b:9", "sha256:a") || may(t, r, "a:1", "sha256:a", secret("t", "2", "p")) || !may(t, r, "a:1", "sha256:a", secret("s", "1", "p")) {
+	if !may(t, r, "b:9", "sha256:b") || may(t, r, "a:1", "sha256:a", secret("t", "2", "p")) || !may(t, r, "a:1", "sha256:a", secret("s", "1", "p")) {
 		t.Error("it isn't understood")
 	}
 	if !may(t, r, "a:1", "sha256:a", secret("t", "2", "p")) {

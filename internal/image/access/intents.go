@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubelet/config/v1beta1"
 )
 
 // ResolveIntents finds out what became of the pulls whose end this agent or the one before
@@ -54,20 +57,26 @@ func (r *Records) resolve(name, image, ref string) error {
 }
 
 // Imported says that somebody who may put images on the node has put this one there,
-// known to the runtime as ref: however it was pulled before, it is like any other image
-// that wasn't pulled here.
+// known to the runtime as ref: however it was or will be pulled, and under whatever names, it is
+// like any other image that wasn't pulled here, until it is gone.
 func (r *Records) Imported(image, ref string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	name := fileName(ref)
+	rec := v1beta1.ImagePulledRecord{TypeMeta: typeMeta(kindRecord), ImageRef: ref, LastUpdatedTime: metav1.Now()}
+	if err := r.byHand.write(name, rec); err != nil {
+		return fmt.Errorf("write down that image %s was imported: %w", ref, err)
+	}
+	r.imported[name] = rec
 	if i := r.intents[fileName(image)]; i != nil && i.running == 0 {
 		r.drop(fileName(image), image)
 	}
-	if _, known := r.records[fileName(ref)]; !known {
+	if _, known := r.records[name]; !known {
 		return nil
 	}
-	if err := r.pulled.remove(fileName(ref)); err != nil {
+	if err := r.pulled.remove(name); err != nil {
 		return fmt.Errorf("remove the record of image %s: %w", ref, err)
 	}
-	delete(r.records, fileName(ref))
+	delete(r.records, name)
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 
 // model is what is to be true of an image.
 type model struct {
-	there, ours, open bool
-	shown             []string // passwords
+	there, ours, open, imported bool
+	shown                       []string // passwords
 	// begun says that a pull was begun whose end nobody wrote down.
 	begun bool
 }
@@ -82,16 +82,16 @@ func TestAnyHistory(t *testing.T) {
 				if err := r.Prune(present, time.Now().Add(time.Hour)); err != nil {
 					rt.Fatal(err)
 				}
-				m.ours, m.open, m.shown = false, false, nil
+				m.ours, m.open, m.imported, m.shown = false, false, false, nil
 			case "import":
 				if err := r.Imported(image, "sha256:"+image); err != nil {
 					rt.Fatal(err)
 				}
-				*m = model{there: true}
+				*m = model{there: true, imported: true}
 			}
 			for name, m := range images {
 				for _, c := range logins {
-					want := !m.ours && !m.begun || m.open || slices.Contains(m.shown, c.Password)
+					want := m.imported || !m.ours && !m.begun || m.open || slices.Contains(m.shown, c.Password)
 					if got := may(t, r, name, "sha256:"+name, c); got != want {
 						rt.Fatalf("%s with %s: %v, want %v of %s", name, c.Password, got, want, fmt.Sprintf("%+v", *m))
 					}

@@ -58,8 +58,8 @@ type intent struct {
 //
 // It fails safe: what can't be read counts as pulled with credentials nobody has shown.
 type Records struct {
-	cfg             Config
-	pulling, pulled files
+	cfg                     Config
+	pulling, pulled, byHand files
 
 	mu sync.Mutex
 	// key goes into the hashes of credentials: who gets to see a record can't try passwords.
@@ -68,14 +68,17 @@ type Records struct {
 	blind   bool
 	intents map[string]*intent                   // by file name
 	records map[string]v1beta1.ImagePulledRecord // by file name; an empty one can't be read
+	// imported are the images that somebody has put on the node, by file name; an empty one can't be read.
+	imported map[string]v1beta1.ImagePulledRecord
 }
 
 // New makes records that know nothing until they are loaded.
 func New(cfg Config) *Records {
 	dir := filepath.Join(cfg.RootDir, folder)
 	return &Records{
-		cfg: cfg, pulling: files{filepath.Join(dir, pulling)}, pulled: files{filepath.Join(dir, pulled)},
-		key: []byte(rand.Text()), blind: true, intents: map[string]*intent{}, records: map[string]v1beta1.ImagePulledRecord{},
+		cfg: cfg, pulling: files{filepath.Join(dir, pulling)}, pulled: files{filepath.Join(dir, pulled)}, byHand: files{filepath.Join(dir, imported)},
+		key: []byte(rand.Text()), blind: true, intents: map[string]*intent{},
+		records: map[string]v1beta1.ImagePulledRecord{}, imported: map[string]v1beta1.ImagePulledRecord{},
 	}
 }
 
@@ -84,7 +87,7 @@ func New(cfg Config) *Records {
 func (r *Records) Load() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := errors.Join(r.pulling.make(), r.pulled.make()); err != nil {
+	if err := errors.Join(r.pulling.make(), r.pulled.make(), r.byHand.make()); err != nil {
 		return fmt.Errorf("records of pulled images: %w", err)
 	}
 	key, err := loadKey(filepath.Join(r.cfg.RootDir, folder, keyFile))
@@ -95,7 +98,11 @@ func (r *Records) Load() error {
 	if err != nil {
 		return fmt.Errorf("records of pulled images: %w", err)
 	}
-	records, err := r.pulled.names()
+	records, err := r.readRecords(r.pulled)
+	if err != nil {
+		return fmt.Errorf("records of pulled images: %w", err)
+	}
+	imported, err := r.readRecords(r.byHand)
 	if err != nil {
 		return fmt.Errorf("records of pulled images: %w", err)
 	}
@@ -107,16 +114,27 @@ func (r *Records) Load() error {
 		}
 		r.intents[name] = &intent{image: i.Image, open: true}
 	}
-	for _, name := range records {
-		var rec v1beta1.ImagePulledRecord
-		if err := r.pulled.read(name, kindRecord, &rec); err != nil || fileName(rec.ImageRef) != name {
-			r.damaged(r.pulled, name, err)
-			rec = v1beta1.ImagePulledRecord{}
-		}
-		r.records[name] = rec
-	}
+	r.records, r.imported = records, imported
 	r.key, r.blind = key, false
 	return nil
+}
+
+// readRecords reads all records of a folder, by file name. What can't be read is empty.
+func (r *Records) readRecords(f files) (map[string]v1beta1.ImagePulledRecord, error) {
+	names, err := f.names()
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]v1beta1.ImagePulledRecord, len(names))
+	for _, name := range names {
+		var rec v1beta1.ImagePulledRecord
+		if err := f.read(name, kindRecord, &rec); err != nil || fileName(rec.ImageRef) != name {
+			r.damaged(f, name, err)
+			rec = v1beta1.ImagePulledRecord{}
+		}
+		out[name] = rec
+	}
+	return out, nil
 }
 
 func (r *Records) damaged(f files, name string, err error) {
@@ -133,8 +151,9 @@ func (r *Records) MayUse(image, ref string, have func() ([]credentials.Credentia
 	r.mu.Lock()
 	rec, known := r.records[fileName(ref)]
 	_, begun := r.intents[fileName(image)]
-	verify := r.cfg.Policy.verifies(image, r.blind || known || begun)
-	open := rec.CredentialMapping[withoutTag(image)].NodePodsAccessible
+	// What somebody put here is here for all, whatever else it was pulled as.
+	verify := r.cfg.Policy.verifies(image, (r.blind || known || begun) && r.imported[fileName(ref)].ImageRef == "")
+	open := openToAll(rec)
 	r.mu.Unlock()
 	switch {
 	case !verify:
@@ -155,6 +174,17 @@ func (r *Records) MayUse(image, ref string, have func() ([]credentials.Credentia
 	}
 	r.cfg.Meter.Checked(RecordFound)
 	return true, nil
+}
+
+// openToAll reports whether the image was pulled, under any of its names, with nothing that
+// not every pod of the node has: then it is no secret under another name either.
+func openToAll(rec v1beta1.ImagePulledRecord) bool {
+	for _, known := range rec.CredentialMapping {
+		if known.NodePodsAccessible {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *Records) compare(image, ref string, list []credentials.Credential) bool {
@@ -276,15 +306,20 @@ func (r *Records) Prune(present []string, since time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var errs []error
-	for name, rec := range r.records {
-		if names[name] || !rec.LastUpdatedTime.Time.Before(since) {
-			continue
+	for _, kept := range []struct {
+		files
+		records map[string]v1beta1.ImagePulledRecord
+	}{{r.pulled, r.records}, {r.byHand, r.imported}} {
+		for name, rec := range kept.records {
+			if names[name] || !rec.LastUpdatedTime.Time.Before(since) {
+				continue
+			}
+			if err := kept.remove(name); err != nil {
+				errs = append(errs, fmt.Errorf("remove the record of image %s: %w", rec.ImageRef, err))
+				continue
+			}
+			delete(kept.records, name)
 		}
-		if err := r.pulled.remove(name); err != nil {
-			errs = append(errs, fmt.Errorf("remove the record of image %s: %w", rec.ImageRef, err))
-			continue
-		}
-		delete(r.records, name)
 	}
 	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
@@ -46,8 +47,8 @@ func TestWhatCounts(t *testing.T) {
 				if c.want && !may(t, r, "a:2", "sha256:a", c.used) {
 					t.Error("another tag of the same image isn't the same")
 				}
-				if may(t, r, "b:1", "sha256:a", c.used) {
-					t.Error("another registry's name of the same image is good enough")
+				if got := may(t, r, "b:1", "sha256:a", c.used); got != (c.pulled.Origin.Kind == credentials.FromNode) {
+					t.Errorf("another registry's name of the same image is good enough: %v", got)
 				}
 				r = load(t, dir, "")
 			}
@@ -253,5 +254,56 @@ func TestImported(t *testing.T) {
 		}
 		wantCounts(t, r, 0, 0)
 		r = load(t, dir, "")
+	}
+}
+
+// TestOtherNames: what anybody can have under one name, every pod may use under all of them; what was pulled with a
+// secret under one is nobody else's under another.
+func TestOtherNames(t *testing.T) {
+	login := secret("s", "1", "p")
+	for _, c := range []struct {
+		name string
+		come func(r *Records)
+		want bool
+	}{
+		{"imported, and pulled openly", func(r *Records) { importHere(t, r); pull(t, r, "there:1", "sha256:a") }, true},
+		{"imported, and pulled with a secret", func(r *Records) { importHere(t, r); pull(t, r, "there:1", "sha256:a", login) }, true},
+		{"pulled with a secret, and imported", func(r *Records) { pull(t, r, "there:1", "sha256:a", login); importHere(t, r) }, true},
+		{"pulled with a secret, and openly", func(r *Records) { pull(t, r, "here:1", "sha256:a", login); pull(t, r, "there:1", "sha256:a") }, true},
+		{"pulled with a secret", func(r *Records) { pull(t, r, "there:1", "sha256:a", login) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := load(t, dir, "")
+			c.come(r)
+			for range 2 { // the second time after a restart
+				for _, name := range []string{"here:1", "there:1", "third:1"} {
+					if got := may(t, r, name, "sha256:a"); got != c.want {
+						t.Errorf("%s without a secret: %v", name, got)
+					}
+				}
+				r = load(t, dir, "")
+			}
+			if err := r.Prune(nil, time.Now().Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			pull(t, r, "there:1", "sha256:a", login)
+			if may(t, r, "here:1", "sha256:a") {
+				t.Error("it was gone, and still is as it was put here")
+			}
+		})
+	}
+	r := load(t, t.TempDir(), v1beta1.AlwaysVerify)
+	importHere(t, r)
+	if may(t, r, "here:1", "sha256:a") {
+		t.Error("what was imported isn't verified, by a policy that always does")
+	}
+}
+
+// importHere imports the image sha256:a.
+func importHere(t *testing.T, r *Records) {
+	t.Helper()
+	if err := r.Imported("here:1", "sha256:a"); err != nil {
+		t.Fatal(err)
 	}
 }
