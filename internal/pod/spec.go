@@ -3,6 +3,7 @@ package pod
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,6 +26,11 @@ func ContainerNamed(p *v1.Pod, name string) *v1.Container {
 		}
 	}
 	return nil
+}
+
+// Mounts reports whether a container mounts the pod's volume of this name.
+func Mounts(c *v1.Container, volume string) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
 }
 
 // IsSidecar reports whether an init container goes on running beside the main

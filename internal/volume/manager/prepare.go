@@ -22,8 +22,8 @@ import (
 // that runs: what is ready stays as it is, what is under way is waited for. Nothing is made
 // for a pod that can't run here.
 //
-// It waits for all volumes, but no longer than Config.Early for those that only just began,
-// and Config.Patience for others: what takes longer goes on.
+// It waits for all volumes but images that no container mounts, no longer than Config.Early for
+// those that only just began, and Config.Patience for others: what takes longer goes on.
 //
 // The error is a *pod.Failure that names the volumes, or the context's error.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
@@ -130,10 +130,15 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted, hop
 			continue
 		}
 		if p, waits := m.waits(ctx, w); waits {
-			problems = append(problems, p)
+			if awaited(w) {
+				problems = append(problems, p)
+			}
 			continue
 		}
 		op := m.beginMount(ctx, w)
+		if !awaited(w) {
+			continue
+		}
 		jobs, begun = append(jobs, job{op, m.limit(op, start)}), append(begun, w)
 	}
 	if err := m.await(ctx, jobs, start, hopeless || len(problems) > 0); err != nil {
@@ -152,6 +157,20 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted, hop
 		}
 	}
 	return problems, nil
+}
+
+// awaited reports whether the pod can't be ready without the volume. An image is missed by the containers that mount
+// it only (KEP-4639).
+func awaited(w *volumestate.Wanted) bool {
+	if w.Spec.Volume.Image == nil {
+		return true
+	}
+	for name := range pod.ContainerNames(w.Pod) {
+		if pod.Mounts(pod.ContainerNamed(w.Pod, name), w.Name()) {
+			return true
+		}
+	}
+	return false
 }
 
 // waits reports whether the volume's back-off isn't over, and what it failed with. What the volume

@@ -440,3 +440,45 @@ func TestVolumesThatOutliveThePodAreGivenToItsGroupOnce(t *testing.T) {
 	must(t, m.Clean(t.Context(), p.UID))
 	w.clean()
 }
+
+// brokenImages can't have images, and says for which it was asked.
+type brokenImages struct {
+	images
+	asked chan string
+}
+
+func (b brokenImages) Mount(_ context.Context, r volume.Request) (volume.Mounted, error) {
+	b.asked <- r.Spec.Name()
+	reason := pod.Reason("ErrImagePull")
+	if r.Spec.Name() == "never" {
+		reason = "ErrImageNeverPull"
+	}
+	return volume.Mounted{}, &pod.Failure{Reason: reason, Message: "no such image", NotBefore: time.Now().Add(time.Hour)}
+}
+
+// TestImagesThatCantBeHad hold up a pod of which a container mounts them, and no other.
+func TestImagesThatCantBeHad(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	asked := make(chan string, 10)
+	c.Plugins = append([]volume.Plugin{brokenImages{asked: asked}}, c.Plugins...)
+	m, _ := w.start(c)
+	image := func(name string) v1.Volume {
+		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "r.io/" + name}}}
+	}
+	p := w.want(newPod(image("unused"), image("pulled"), image("never"), emptyDir("data", "")))
+	must(t, m.Prepare(t.Context(), p))
+	got := []string{<-asked, <-asked, <-asked}
+	if slices.Sort(got); !slices.Equal(got, []string{"never", "pulled", "unused"}) {
+		t.Errorf("asked for %q", got)
+	}
+	must(t, m.Prepare(t.Context(), p)) // while they back off
+	p = w.want(namedPod("b", "uid-2", p.Spec.Volumes...))
+	p.Spec.InitContainers = []v1.Container{{Name: "init", VolumeMounts: []v1.VolumeMount{{Name: "pulled", MountPath: "/a"}, {Name: "never", MountPath: "/b"}}}}
+	for range 2 {
+		f := failure(t, m.Prepare(t.Context(), p))
+		if f.Reason != "ErrImagePull" || f.Message != `volume "pulled" (image): no such image; volume "never" (image): no such image` {
+			t.Errorf("got %+v", f)
+		}
+	}
+}

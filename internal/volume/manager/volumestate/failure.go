@@ -93,11 +93,11 @@ func (p Problem) until() time.Time {
 }
 
 // Failure makes one failure of all problems, of which there is at least one. What plugins say by a
-// *pod.Failure stays as it is; so does their reason, if none of the volumes has another.
+// *pod.Failure stays as it is; so does their reason (that of the first), if none of the volumes has failed otherwise.
 func Failure(problems []Problem) *pod.Failure {
 	f := &pod.Failure{Reason: problems[0].reason(), Message: message(problems)}
 	for _, p := range problems {
-		if p.reason() != f.Reason {
+		if p.reason() == pod.ReasonFailedMount {
 			f.Reason = pod.ReasonFailedMount
 		}
 		f.Permanent = f.Permanent || p.Permanent()
