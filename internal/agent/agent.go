@@ -165,7 +165,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	if err != nil {
 		return nil, err
 	}
-	imageRuntime, guard := image.Runtime{Conn: conn}, gc.NewGuard()
+	imageRuntime, guard := image.Runtime{Conn: conn, Extras: extras.own}, gc.NewGuard()
 	parallel, perSecond, burst := pullLimits(k)
 	puller := pull.New(pull.Config{Runtime: imageRuntime, Keyring: keyring, Access: allowed, Meter: meter.Images, Transfers: extras.own,
 		MaxParallelPulls: parallel, PullsPerSecond: perSecond, Burst: burst, Log: imageLog})

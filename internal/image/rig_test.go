@@ -75,7 +75,7 @@ func newRig(t *testing.T, own RuntimeExtras) *rig {
 }
 
 func (r *rig) compose(conn *cri.Conn, own RuntimeExtras, file string, log logr.Logger) *Images {
-	runtime, guard := Runtime{Conn: conn}, gc.NewGuard()
+	runtime, guard := Runtime{Conn: conn, Extras: own}, gc.NewGuard()
 	records := &Records{Access: r.access, Runtime: runtime, Log: log}
 	return New(Config{
 		Manager: pull.New(pull.Config{Runtime: runtime, Keyring: r, Access: r.access, Meter: r, Transfers: own, Log: log}),

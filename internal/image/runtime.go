@@ -20,7 +20,10 @@ type Conn interface {
 }
 
 // Runtime offers the runtime's images to the image manager (image.Runtime).
-type Runtime struct{ Conn Conn }
+type Runtime struct {
+	Conn   Conn
+	Extras RuntimeExtras
+}
 
 // ImageStatus returns what the runtime has under a name; the zero value for nothing.
 func (r Runtime) ImageStatus(ctx context.Context, name string) (pull.Stored, error) {
@@ -33,6 +36,9 @@ func (r Runtime) ImageStatus(ctx context.Context, name string) (pull.Stored, err
 
 // PullImage fetches an image and returns the runtime's reference for it.
 func (r Runtime) PullImage(ctx context.Context, name string, login *credentials.Credential) (string, error) {
+	if err := r.Extras.BeforePull(name); err != nil {
+		return "", err
+	}
 	var auth *runtimeapi.AuthConfig
 	if login != nil {
 		// Not its ServerAddress: containerd drops the rest where that isn't the URL of the host it asks.

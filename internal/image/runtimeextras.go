@@ -12,6 +12,8 @@ import (
 type RuntimeExtras interface {
 	// Keep returns images that aren't removed, by name, with why.
 	Keep() map[string]string
+	// BeforePull is called before the runtime is asked to pull an image. After an error it isn't.
+	BeforePull(image string) error
 	// Archives returns what takes in archives. The error says, for a person, why nothing does.
 	Archives() (Importer, error)
 	// Transfer reports how far the pull of an image is, false if that isn't known.
@@ -40,6 +42,9 @@ func (e Embedded) Keep() map[string]string {
 	return keep
 }
 
+// BeforePull sees to it that the registry's certificate is verified.
+func (e Embedded) BeforePull(name string) error { return e.Config.VerifyRegistry(name) }
+
 // Archives returns the runtime itself.
 func (e Embedded) Archives() (Importer, error) { return e.Runtime, nil }
 
@@ -59,6 +64,9 @@ type NoExtras struct{}
 
 // Keep returns none: such a runtime pins the images it needs.
 func (NoExtras) Keep() map[string]string { return nil }
+
+// BeforePull returns nil.
+func (NoExtras) BeforePull(string) error { return nil }
 
 // Archives returns ErrUnsupported.
 func (NoExtras) Archives() (Importer, error) {

@@ -17,15 +17,20 @@ import (
 	"github.com/deckhand-node/deckhand/test/registry"
 )
 
-// archive writes an image archive as `docker save` does, and returns its path.
+// archive writes an archive of some image as `docker save` does, and returns its path.
 func archive(t *testing.T, n *node.Node, ref string) string {
+	t.Helper()
+	return archiveOf(t, ref, runnable(t, n, 1000))
+}
+
+func archiveOf(t *testing.T, ref string, image ggcr.Image) string {
 	t.Helper()
 	tag, err := name.NewTag(ref, name.StrictValidation)
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "image.tar")
-	if err := tarball.WriteToFile(path, tag, runnable(t, n, 1000)); err != nil {
+	if err := tarball.WriteToFile(path, tag, image); err != nil {
 		t.Fatal(err)
 	}
 	return path

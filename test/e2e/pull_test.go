@@ -111,23 +111,34 @@ func reached(t *testing.T, s *registry.Stop) {
 func TestPull(t *testing.T) {
 	t.Parallel()
 	n := start(t)
-	plain, secure := registry.New(t), registry.New(t, registry.WithTLS())
+	plain, secure, unknown := registry.New(t), registry.New(t, registry.WithTLS()), registry.New(t, registry.WithTLS())
 	secure.WriteHosts(t, filepath.Join(n.RootDir, "containerd", "certs.d"))
 	app := runnable(t, n, 100_000)
 	byDigest := plain.Push(t, "app:1", app)
 	plain.Push(t, "app:2", app)
 	secure.Push(t, "app", runnable(t, n, 1000))
+	unknown.Push(t, "app", runnable(t, n, 1000))
+	both := runnable(t, n, 2000)
+	plain.Push(t, "both", both)
+	n.Write("here.yaml", pod("here", never))
+	n.Await("the agent answers", node.Ready("here"))
+	if out, code := n.Deckhand("images", "import", archiveOf(t, "deckhand.local/both:1", both)); code != 0 {
+		t.Fatal(out)
+	}
+	missing := fmt.Sprintf("spec.volumes: [{name: missing, image: {reference: %q, pullPolicy: Never}}]", plain.Ref("app:3"))
 
 	for name, manifest := range map[string]string{
 		"first": podFrom("first", plain.Ref("app:1"), ifNotPresent), "tag": podFrom("tag", plain.Ref("app:2")),
 		"digest": podFrom("digest", byDigest), "tls": podFrom("tls", secure.Ref("app")),
 		"never": podFrom("never", plain.Ref("app:3"), never), "invalid": podFrom("invalid", plain.Ref("APP:1")),
-		"here": pod("here", never),
+		"untrusted": podFrom("untrusted", unknown.Ref("app")), "both": podFrom("both", plain.Ref("both")),
+		"volume": pod("volume", "volumeMounts: [{name: missing, mountPath: /missing}]", missing), "unmounted": pod("unmounted", missing),
 	} {
 		n.Write(name+".yaml", manifest)
 	}
-	s := n.Await("what can be had is had", node.Ready("first", "tag", "digest", "tls", "here"),
-		waiting("never", "ErrImageNeverPull", "is not present with pull policy of Never"), waiting("invalid", "InvalidImageName", "must be lowercase"))
+	s := n.Await("what can be had is had", node.Ready("first", "tag", "digest", "tls", "here", "both", "unmounted"),
+		waiting("never", "ErrImageNeverPull", "is not present with pull policy of Never"), waiting("invalid", "InvalidImageName", "must be lowercase"),
+		waiting("untrusted", "ImagePullBackOff", "certificate signed by unknown authority"), waiting("volume", "ErrImageNeverPull", `failed for volume "missing" : `))
 	id := status(t, s, "first", "web").ImageID
 	for _, name := range []string{"tag", "digest"} {
 		if got := status(t, s, name, "web").ImageID; got != id {
@@ -144,7 +155,8 @@ func TestPull(t *testing.T) {
 
 	n.Write("again.yaml", podFrom("again", plain.Ref("app:1"), ifNotPresent))
 	n.Write("always.yaml", podFrom("always", plain.Ref("app:1"), always))
-	n.Await("two more have it", node.Ready("again", "always"))
+	n.Write("imported.yaml", podFrom("imported", "deckhand.local/both:1", never)) // whatever was pulled of it meanwhile
+	n.Await("two more have it", node.Ready("again", "always", "imported"))
 	n.AwaitEvent("again", "Pulled", "already present on machine")
 	if n.HasEvent("again", "Pulling") {
 		t.Error("an image that is here was pulled for a pod with policy IfNotPresent")

@@ -44,6 +44,9 @@ func TestContainerd(t *testing.T) {
 		p, r := puller{t, images}, New(t)
 		image := RandomImage(t, 2, 1000)
 		byDigest := r.Push(t, "app:1", image)
+		if err := in.Config.VerifyRegistry(byDigest); err != nil {
+			t.Fatal(err)
+		}
 		p.want(p.pull(t.Context(), r.Ref("app:1"), nil), "")
 		if n, m := r.PullCount("app:1"), r.BlobPulls(Layers(t, image)[0]); n != 1 || m != 1 {
 			t.Errorf("one pull counts as %d, %d of a layer", n, m)
@@ -79,7 +82,19 @@ func TestContainerd(t *testing.T) {
 	t.Run("TLS", func(t *testing.T) {
 		p, r := puller{t, images}, New(t, WithTLS(), WithUser("me", "geheim"))
 		r.Push(t, "app:1", RandomImage(t, 1, 1000))
-		r.WriteHosts(t, filepath.Join(in.Config.RootDir, "containerd", "certs.d"))
+		certs := filepath.Join(in.Config.RootDir, "containerd", "certs.d")
+		// Its authority isn't known, and so it is only to be taken where that was said.
+		const unknown = "certificate signed by unknown authority"
+		verified := func() {
+			t.Helper()
+			if err := in.Config.VerifyRegistry(r.Ref("app:1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		verified()
+		p.want(p.pull(t.Context(), r.Ref("app:1"), &cri.AuthConfig{Username: "me", Password: "geheim"}), unknown)
+		r.WriteHosts(t, certs)
+		verified()
 		p.want(p.pull(t.Context(), r.Ref("app:1"), &cri.AuthConfig{Username: "me", Password: "geheim"}), "")
 	})
 	t.Run("refused", func(t *testing.T) {

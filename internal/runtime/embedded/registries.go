@@ -1,0 +1,73 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/distribution/reference"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+)
+
+// loopbackHosts is what containerd is told of a registry on loopback that nothing else is said of: containerd would
+// take any certificate there. A registry without TLS is still asked by plain HTTP: containerd tries both where the scheme
+// is http and something is said of TLS.
+const loopbackHosts = `# Written by deckhand, for containerd accepts any certificate of a registry on loopback otherwise.
+# It isn't written again over changes: ca = "/path/of/ca.pem" names an authority, skip_verify = true accepts all.
+server = "%s://%s"
+skip_verify = false
+`
+
+// VerifyRegistry has containerd verify the certificate of the image's registry on loopback, as it does those of all
+// others, unless a hosts.toml (or another file for that registry, or for all) says otherwise. It is called before a pull.
+func (c Config) VerifyRegistry(image string) error {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return err
+	}
+	l, err := c.Layout()
+	if err != nil {
+		return err
+	}
+	host := reference.Domain(named)
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = host, ""
+	}
+	if ip := net.ParseIP(name); name != "localhost" && !ip.IsLoopback() || port == "80" { // where there is no TLS
+		return nil
+	}
+	scheme := "http"
+	if port == "" || port == "443" {
+		scheme = "https"
+	}
+	if err := describe(l.Certs(), host, fmt.Appendf(nil, loopbackHosts, scheme, host)); err != nil {
+		return fmt.Errorf("have the certificate of registry %s verified: %w", host, err)
+	}
+	return nil
+}
+
+// describe writes the hosts.toml of a registry, unless there is something of it already.
+func describe(certs, host string, text []byte) error {
+	dir := filepath.Join(certs, host)
+	// Where containerd looks (docs/hosts.md), which takes HOST_PORT_ for HOST:PORT.
+	other := dir
+	if at := strings.LastIndexByte(dir, ':'); at > 0 {
+		other = dir[:at] + "_" + dir[at+1:] + "_"
+	}
+	for _, dir := range []string{dir, other, filepath.Join(certs, "_default")} {
+		entries, err := os.ReadDir(dir)
+		if len(entries) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(dir, "hosts.toml"), text, 0o644)
+}
