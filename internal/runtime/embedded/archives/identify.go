@@ -20,6 +20,9 @@ import (
 // maxDocument is the most that is read of an index or a manifest (registries allow 4 MiB).
 const maxDocument = 8 << 20
 
+// deepest is how deep manifests may lie: an index has some, and might have indexes.
+const deepest = 4
+
 // identifier gives images the names that the CRI gives those that it pulled itself: their IDs,
 // which are the digests of their configurations. To create a container from an image the CRI
 // needs no such name, but to mount one as a volume it does.
@@ -65,6 +68,7 @@ func (i identifier) image(ctx context.Context, name string) error {
 // have the same fields).
 type document struct {
 	Config    *descriptor  `json:"config"`
+	Layers    []descriptor `json:"layers"`
 	Manifests []descriptor `json:"manifests"`
 }
 
@@ -77,17 +81,23 @@ type descriptor struct {
 	} `json:"platform"`
 }
 
+func (i identifier) document(ctx context.Context, digest string, size int64) (d document, err error) {
+	text, err := i.read(ctx, digest, size)
+	if err != nil {
+		return document{}, err
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		return document{}, fmt.Errorf("read the manifest %s: %w", digest, err)
+	}
+	return d, nil
+}
+
 // config is the digest of the configuration that an image has for this machine.
 func (i identifier) config(ctx context.Context, digest string, size int64) (string, error) {
-	// An index has manifests, and might have indexes.
-	for range 4 {
-		text, err := i.read(ctx, digest, size)
+	for range deepest {
+		d, err := i.document(ctx, digest, size)
 		if err != nil {
 			return "", err
-		}
-		var d document
-		if err := json.Unmarshal(text, &d); err != nil {
-			return "", fmt.Errorf("read the manifest %s: %w", digest, err)
 		}
 		if d.Config != nil && d.Config.Digest != "" {
 			return d.Config.Digest, nil

@@ -240,12 +240,20 @@ func (im *Importer) importFile(ctx context.Context, conn *grpc.ClientConn, path 
 
 // take imports an archive, and reports its images.
 func (im *Importer) take(ctx context.Context, conn *grpc.ClientConn, what string, r io.Reader) ([]string, error) {
+	before, err := stored(ctx, conn)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
 	refs, err := send(ctx, conn, r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: containerd can't import it, is it a docker or OCI archive? %w", what, err)
 	}
 	if len(refs) == 0 {
 		return nil, fmt.Errorf("%s: no image in it has a name; save it by its name instead of its ID", what)
+	}
+	if wrong := check(ctx, conn, refs); wrong != nil {
+		err := fmt.Errorf("%s: none of it is taken: %w", what, wrong)
+		return nil, errors.Join(err, takeBack(ctx, conn, refs, before))
 	}
 	im.identify(ctx, conn, refs)
 	im.onImport(refs)
