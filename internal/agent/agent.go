@@ -171,7 +171,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		MaxParallelPulls: parallel, PullsPerSecond: perSecond, Burst: burst, Log: imageLog})
 	imageRecords := &image.Records{Access: allowed, Runtime: imageRuntime, Log: imageLog}
 	collector := gc.New(gc.Config{Policy: collectionPolicy(k), Runtime: conn, Users: image.Users{Pods: pods}, Guard: guard, Measure: gc.Statfs,
-		Records: filepath.Join(dirs.Checkpoints(), "images.json"), Keep: extras.own.Keep, Listener: imageRecords, Events: nodeEvents, Meter: meter.Garbage, Log: log.WithName("imagegc")})
+		Records: filepath.Join(dirs.Checkpoints(), "images.json"), Keep: extras.own.Keep, Untag: extras.own.Untag, Listener: imageRecords, Events: nodeEvents, Meter: meter.Garbage, Log: log.WithName("imagegc")})
 	images := image.New(image.Config{Manager: puller, Collector: collector, Guard: guard, Records: imageRecords, Extras: extras.own, Imports: imports,
 		Arrived: wakes.imagesArrived, Log: imageLog})
 

@@ -80,7 +80,7 @@ func (r *rig) compose(conn *cri.Conn, own RuntimeExtras, file string, log logr.L
 	return New(Config{
 		Manager: pull.New(pull.Config{Runtime: runtime, Keyring: r, Access: r.access, Meter: r, Transfers: own, Log: log}),
 		Collector: gc.New(gc.Config{Policy: gc.Policy{High: 100}, Runtime: conn, Users: Users{r}, Guard: guard, Measure: r.measure,
-			Records: file, Keep: own.Keep, Listener: records, Events: r, Meter: r, Log: log}),
+			Records: file, Keep: own.Keep, Untag: own.Untag, Listener: records, Events: r, Meter: r, Log: log}),
 		Guard: guard, Records: records, Extras: own, Imports: r.imports, Arrived: func() { r.arrived <- struct{}{} }, Log: log,
 	})
 }

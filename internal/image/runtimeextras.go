@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/deckhand-node/deckhand/internal/image/pull"
@@ -12,6 +13,8 @@ import (
 type RuntimeExtras interface {
 	// Keep returns images that aren't removed, by name, with why.
 	Keep() map[string]string
+	// Untag removes names of images that have others; errors.ErrUnsupported where that can't be done.
+	Untag(ctx context.Context, names []string) error
 	// BeforePull is called before the runtime is asked to pull an image. After an error it isn't.
 	BeforePull(image string) error
 	// Archives returns what takes in archives. The error says, for a person, why nothing does.
@@ -42,6 +45,16 @@ func (e Embedded) Keep() map[string]string {
 	return keep
 }
 
+// Untag has containerd do it: the CRI removes images with all their names.
+func (e Embedded) Untag(ctx context.Context, names []string) error {
+	conn, err := embedded.Dial(e.Config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return embedded.Untag(ctx, conn, names)
+}
+
 // BeforePull sees to it that the registry's certificate is verified.
 func (e Embedded) BeforePull(name string) error { return e.Config.VerifyRegistry(name) }
 
@@ -64,6 +77,9 @@ type NoExtras struct{}
 
 // Keep returns none: such a runtime pins the images it needs.
 func (NoExtras) Keep() map[string]string { return nil }
+
+// Untag returns errors.ErrUnsupported.
+func (NoExtras) Untag(context.Context, []string) error { return errors.ErrUnsupported }
 
 // BeforePull returns nil.
 func (NoExtras) BeforePull(string) error { return nil }

@@ -67,6 +67,8 @@ type RemovedImage struct {
 	Image Image `json:"image"`
 	// Removed says that it is gone, or would be if this weren't a dry run.
 	Removed bool `json:"removed"`
+	// Untagged are names that it had, where it stays by others.
+	Untagged []string `json:"untagged,omitempty"`
 	// Why says why it went, or stays.
 	Why string `json:"why,omitempty"`
 }
@@ -190,14 +192,19 @@ func (in *Images) Import(ctx context.Context, archive io.Reader) ([]string, erro
 	return names, nil
 }
 
-// Remove removes an image for a person.
+// Remove removes an image for a person, or one of its names.
 func (in *Images) Remove(ctx context.Context, name string) (RemovedImage, error) {
 	if err := in.ready(ctx); err != nil {
 		return RemovedImage{}, err
 	}
-	img, err := in.cfg.Collector.Remove(ctx, name)
+	img, untagged, err := in.cfg.Collector.Remove(ctx, name)
 	if err != nil {
 		return RemovedImage{}, err
+	}
+	if len(untagged) > 0 {
+		is := func(name string) bool { return slices.Contains(untagged, name) }
+		img.Tags, img.Digests = slices.DeleteFunc(slices.Clone(img.Tags), is), slices.DeleteFunc(slices.Clone(img.Digests), is)
+		return RemovedImage{Image: viewOfImage(&img), Untagged: untagged, Why: string(gc.Asked)}, nil
 	}
 	in.cfg.Collector.Wake() // so that its records go too
 	return RemovedImage{Image: viewOfImage(&img), Removed: true, Why: string(gc.Asked)}, nil

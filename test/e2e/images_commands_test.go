@@ -43,7 +43,8 @@ func TestImagesCommands(t *testing.T) {
 	r := registry.New(t)
 	app := runnable(t, n, 3_000_000)
 	r.Push(t, "app:1", app)
-	r.Push(t, "used:1", runnable(t, n, 1000))
+	used := runnable(t, n, 1000)
+	r.Push(t, "used:1", used)
 	r.Push(t, "used:2", runnable(t, n, 1000))
 	twice := runnable(t, n, 1000)
 	r.Push(t, "twice:1", twice)
@@ -87,7 +88,13 @@ func TestImagesCommands(t *testing.T) {
 
 	says(1, "in use by container web of pod default/a-node1", "rm", r.Ref("used:1"))
 	says(1, `"deckhand.local/nobody:1" isn't on this node`, "rm", "deckhand.local/nobody:1")
-	says(1, "it has other names.*twice:2", "rm", r.Ref("twice:1"))
+	says(0, "untagged "+host+"/twice:1; the image is still here as "+host+"/twice:2\n", "rm", r.Ref("twice:1"))
+	says(1, `twice:1" isn't on this node`, "rm", r.Ref("twice:1"))
+	says(0, "pulled "+host+"/twice:1 ", "pull", r.Ref("twice:1"))
+	const other = "deckhand.local/other:1" // of an image that a pod uses by another name
+	says(0, "^"+regexp.QuoteMeta(other)+"\n$", "import", archiveOf(t, other, used))
+	says(1, "in use by container web of pod default/a-node1", "rm", r.Ref("used:1"))
+	says(0, "untagged "+regexp.QuoteMeta(other)+"; the image is still here as "+host+"/used:1\n", "rm", other)
 	says(1, "the image of the pods' sandboxes|pinned", "rm", "deckhand.local/pause:1")
 	says(0, "removed "+host+`/app:1 \(5\.\dMB\)`, "rm", r.Ref("app:1"))
 	if here, err := hasImage(n, r.Ref("app:1")); here || err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -140,9 +141,11 @@ func (a *app) importImages(ctx context.Context, cmd *cobra.Command, name string)
 
 func (a *app) removeImageCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "rm IMAGE...",
-		Aliases:           []string{"remove"},
-		Short:             "Remove images that nothing uses, by name, digest or ID",
+		Use:     "rm IMAGE...",
+		Aliases: []string{"remove"},
+		Short:   "Remove images that nothing uses, by name, digest or ID",
+		Long: `Remove images that nothing uses, by name, digest or ID. An image that has other names too
+stays by those, and only loses the name that is given; by its ID it is removed as a whole.`,
 		Args:              arguments(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -151,6 +154,10 @@ func (a *app) removeImageCommand() *cobra.Command {
 				removed, err := a.client(cmd).RemoveImage(cmd.Context(), name)
 				if err != nil {
 					failed = append(failed, err)
+					continue
+				}
+				if len(removed.Untagged) > 0 {
+					fmt.Fprintf(textTo(cmd), "untagged %s; the image is still here as %s\n", strings.Join(removed.Untagged, ", "), show.ImageName(&removed.Image))
 					continue
 				}
 				fmt.Fprintf(textTo(cmd), "removed %s (%s)\n", show.ImageName(&removed.Image), show.Bytes(removed.Image.Size))

@@ -26,58 +26,91 @@ func (c *Collector) Prune(ctx context.Context, dryRun bool) (Report, error) {
 	return c.run(ctx, byHandRun, !dryRun)
 }
 
-// Remove removes one image with all its names, for a person, who may give any name of it or
-// the beginning of its ID. It refuses one that is in use or pinned, and one that
-// has other tags than the one given. It returns which image was meant, also with an error
-// that wraps ErrKept; with ErrUnknown there is none.
-func (c *Collector) Remove(ctx context.Context, name string) (Image, error) {
+// Remove removes one image for a person, who may give any name of it or the beginning of its ID. With other
+// names left it is only untagged: then it stays, without the names that are returned. It refuses an image, or a
+// name, that is in use or pinned. It returns which image was meant, also with an error that wraps
+// ErrKept; with ErrUnknown there is none.
+func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, error) {
 	if err := c.take(ctx); err != nil {
-		return Image{}, err
+		return Image{}, nil, err
 	}
 	defer c.giveBack()
 	images, err := c.look(ctx)
 	if err != nil {
-		return Image{}, err
+		return Image{}, nil, err
 	}
 	at := find(images, name)
 	switch {
 	case len(at) == 0:
-		return Image{}, fmt.Errorf("%w: %q isn't on this node; `deckhand images` lists what is", ErrUnknown, name)
+		return Image{}, nil, fmt.Errorf("%w: %q isn't on this node; `deckhand images` lists what is", ErrUnknown, name)
 	case len(at) > 1:
-		return Image{}, fmt.Errorf("%w: %q may be any of %s; say which by its ID", ErrUnknown, name, namesOf(images, at))
+		return Image{}, nil, fmt.Errorf("%w: %q may be any of %s; say which by its ID", ErrUnknown, name, namesOf(images, at))
 	}
 	image := images[at[0]]
-	if why := refusal(&image, name); why != "" {
-		return image, keptError(&image, why)
+	if names := image.meant(name); len(names) > 0 {
+		return image, names, c.untag(ctx, &image, names)
+	}
+	switch {
+	case len(image.Users) > 0:
+		return image, nil, keptError(&image, inUseBy(image.Users))
+	case image.Pinned != "":
+		return image, nil, keptError(&image, image.Pinned)
 	}
 	stays, err := c.remove(ctx, image)
 	switch {
 	case err != nil:
-		return image, fmt.Errorf("remove image %s: %w", image.Name(), err)
+		return image, nil, fmt.Errorf("remove image %s: %w", image.Name(), err)
 	case stays != "":
-		return image, keptError(&image, stays)
+		return image, nil, keptError(&image, stays)
 	}
 	c.cfg.Log.V(2).Info("Removed image", "image", image.Name(), "id", image.ID, "size", image.Size, "reason", Asked)
-	return image, nil
+	return image, nil, nil
+}
+
+// untag removes some of an image's names, unless somebody needs it by one of them.
+func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
+	known := keys("", names, nil)[1:]
+	// By a digest of another repository the image can be had all the same.
+	is := func(by string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return key(n) == key(by) && repositoryOf(n) == repositoryOf(by) })
+	}
+	under, users := c.cfg.Guard.begin(known)
+	if under == nil {
+		return keptError(i, inUseBy(users))
+	}
+	defer c.cfg.Guard.end(under, true)
+	uses, err := c.uses(ctx)
+	if err != nil {
+		return err
+	}
+	for _, use := range uses {
+		if is(use.Image) {
+			users = append(users, use.User)
+		}
+	}
+	if len(users) > 0 {
+		return keptError(i, inUseBy(users))
+	}
+	if c.cfg.Keep != nil {
+		for name, why := range c.cfg.Keep() {
+			if is(name) {
+				return keptError(i, why)
+			}
+		}
+	}
+	err = c.cfg.Untag(ctx, names)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return keptError(i, fmt.Sprintf("it has other names, which would go too (%s): this runtime removes images with all their names; to do so give its ID %s", strings.Join(i.Tags, ", "), i.ID))
+	}
+	if err != nil {
+		return fmt.Errorf("untag image %s: %w", i.Name(), err)
+	}
+	c.cfg.Log.V(2).Info("Untagged image", "names", names, "id", i.ID)
+	return nil
 }
 
 func keptError(i *Image, why string) error {
 	return fmt.Errorf("%w: %s: %s", ErrKept, i.Name(), why)
-}
-
-// refusal says why an image isn't removed for a person.
-func refusal(i *Image, name string) string {
-	switch {
-	case len(i.Users) > 0:
-		return inUseBy(i.Users)
-	case i.Pinned != "":
-		return i.Pinned
-	}
-	asTag := slices.ContainsFunc(i.Tags, func(t string) bool { return key(t) == key(name) })
-	if asTag && len(i.Tags) > 1 {
-		return fmt.Sprintf("it has other names, which would go too (%s); to remove it with all of them give its ID %s", strings.Join(i.Tags, ", "), i.ID)
-	}
-	return ""
 }
 
 func namesOf(images []Image, at []int) string {

@@ -64,7 +64,7 @@ func TestListBeforeAllUsersAreKnown(t *testing.T) {
 		t.Error("what isn't known to be in use counts as unused")
 	}
 	want := "it isn't known yet which images are in use: a source is silent"
-	if _, err := c.Remove(t.Context(), "b:1"); err == nil || err.Error() != want {
+	if _, _, err := c.Remove(t.Context(), "b:1"); err == nil || err.Error() != want {
 		t.Errorf("removing one: %v, want %s", err, want)
 	}
 	if _, err := c.Prune(t.Context(), false); err == nil || err.Error() != want {
@@ -108,7 +108,6 @@ func TestRemove(t *testing.T) {
 		{name: "sha256:AAAAAAA", removed: "a"},
 		{name: "aaaaa", err: `no such image: "aaaaa" isn't on this node`},
 		{name: "single", err: `no such image: "single" isn't`},
-		{name: "one:1", err: "other names, which would go too (docker.io/library/one:1, docker.io/library/two:2)"},
 		{name: id("b"), removed: "b"},
 		{name: "used:1", err: "in use by pod default/web (wanted)"},
 		{name: "pinned:1", err: "pinned"},
@@ -128,16 +127,16 @@ func TestRemove(t *testing.T) {
 		w.failing[id("f")] = true
 		col := w.collector(t, byDefault)
 		col.cfg.Keep = func() map[string]string { return map[string]string{"pause:1": "the image of the pods' sandboxes"} }
-		image, err := col.Remove(t.Context(), c.name)
+		image, names, err := col.Remove(t.Context(), c.name)
 		removed, _ := w.taken()
 		switch {
 		case c.err != "":
 			unknown, failed := image.ID == "", strings.Contains(c.name, "fail")
-			if err == nil || !strings.Contains(err.Error(), c.err) || len(removed) > 0 ||
+			if err == nil || !strings.Contains(err.Error(), c.err) || len(removed)+len(names) > 0 ||
 				errors.Is(err, ErrUnknown) != unknown || errors.Is(err, ErrKept) == (unknown || failed) {
 				t.Errorf("%s: removed %v, error %v, want %q", c.name, removed, err, c.err)
 			}
-		case err != nil || image.ID != id(c.removed) || !slices.Equal(removed, []string{id(c.removed)}):
+		case err != nil || len(names) > 0 || image.ID != id(c.removed) || !slices.Equal(removed, []string{id(c.removed)}):
 			t.Errorf("%s: removed %v, %+v, error %v", c.name, removed, image, err)
 		}
 	}
@@ -156,5 +155,50 @@ func TestKey(t *testing.T) {
 		if got := key(ref); got != want {
 			t.Errorf("key of %q is %q, want %q", ref, got, want)
 		}
+	}
+}
+
+// TestUntag: one of several names of an image goes, and with it what else is called by its repository only; unless that
+// name is needed.
+func TestUntag(t *testing.T) {
+	digest := "@" + id("9")
+	for _, c := range []struct {
+		name string
+		uses []string
+		gone []string
+		err  string
+	}{
+		{name: "one:1", uses: []string{"two:2", id("a")}, gone: []string{"docker.io/library/one:1", "docker.io/library/one" + digest}},
+		{name: "two:2", gone: []string{"docker.io/library/two:2"}},
+		{name: "two" + digest, gone: []string{"docker.io/library/two:2", "docker.io/library/two:3", "docker.io/library/two" + digest}},
+		{name: "one:1", uses: []string{"two" + digest}, gone: []string{"docker.io/library/one:1", "docker.io/library/one" + digest}},
+		{name: "one:1", uses: []string{"docker.io/library/one" + digest}, err: "in use by pod default/web (wanted)"},
+		{name: "two:3", uses: []string{"two:3"}, err: "in use by pod default/web (wanted)"},
+		{name: "kept:1", err: "its archive is in the images folder"},
+		{name: id("9"), gone: []string{id("a")}},
+	} {
+		w := newWorld()
+		w.add(id("a"), mib, "docker.io/library/one:1", "docker.io/library/two:2", "docker.io/library/two:3", "docker.io/library/kept:1").RepoDigests =
+			[]string{"docker.io/library/one" + digest, "docker.io/library/two" + digest}
+		w.use(c.uses...)
+		col := w.collector(t, byDefault)
+		col.cfg.Keep = func() map[string]string { return map[string]string{"kept:1": "its archive is in the images folder"} }
+		if strings.HasPrefix(c.name, "sha256:") {
+			col.cfg.Keep = nil
+		}
+		image, names, err := col.Remove(t.Context(), c.name)
+		removed, _ := w.taken()
+		if !slices.Equal(removed, c.gone) || image.ID != id("a") || (err == nil) != (c.err == "") || err != nil && (!errors.Is(err, ErrKept) || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("%s in use by %q: removed %q, error %v", c.name, c.uses, removed, err)
+		}
+		if whole := slices.Equal(c.gone, []string{id("a")}); err == nil && !whole && !slices.Equal(names, c.gone) || whole && len(names) > 0 {
+			t.Errorf("%s: it says that %q went", c.name, names)
+		}
+	}
+	w := newWorld()
+	w.add(id("a"), mib, "one:1", "two:2")
+	w.fail("untag", errors.ErrUnsupported)
+	if _, _, err := w.collector(t, byDefault).Remove(t.Context(), "one:1"); !errors.Is(err, ErrKept) || !strings.Contains(err.Error(), "it has other names, which would go too (one:1, two:2)") {
+		t.Errorf("where it can't be untagged: %v", err)
 	}
 }

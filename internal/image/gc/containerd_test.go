@@ -75,7 +75,7 @@ func TestContainerd(t *testing.T) {
 			t.Errorf("%d images are left", len(images))
 		}
 	}
-	if _, err := c.Remove(t.Context(), embeddedtest.WebImage); err == nil {
+	if _, _, err := c.Remove(t.Context(), embeddedtest.WebImage); err == nil {
 		t.Error("removed what runs")
 	}
 	if _, err := client.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod.Sandbox}); err != nil {

@@ -116,6 +116,17 @@ func (w *world) RemoveImage(_ context.Context, spec *runtimeapi.ImageSpec) error
 	return nil
 }
 
+// untag is asked to remove names, unless it can't.
+func (w *world) untag(_ context.Context, names []string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.fails["untag"]; err != nil {
+		return err
+	}
+	w.removed = append(w.removed, names...)
+	return nil
+}
+
 func (w *world) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	at := func(path string) []*runtimeapi.FilesystemUsage {
 		return []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: path}}}
@@ -181,7 +192,7 @@ func (w *world) collector(t testing.TB, p Policy) *Collector {
 		Policy: p, Runtime: w, Users: w, Guard: NewGuard(), Measure: w.measure, Listener: w, Events: w, Meter: w,
 		Records: filepath.Join(t.TempDir(), "checkpoints", "images.json"), Keep: func() map[string]string {
 			return map[string]string{"registry.k8s.io/pause:3.10": "the image of the pods' sandboxes"}
-		}, Log: logger(t),
+		}, Untag: w.untag, Log: logger(t),
 	})
 }
 

@@ -98,7 +98,9 @@ type Config struct {
 	// need be (mode 0700).
 	Records string
 	// Keep returns images that aren't removed, by name, with why; it may be nil.
-	Keep     func() map[string]string
+	Keep func() map[string]string
+	// Untag removes names of an image that has others; errors.ErrUnsupported where the runtime can't.
+	Untag    func(ctx context.Context, names []string) error
 	Listener Listener
 	Events   Events
 	Meter    Meter

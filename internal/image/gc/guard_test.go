@@ -65,7 +65,7 @@ func TestHeldImagesStay(t *testing.T) {
 		if err != nil || len(r.Removed) > 0 || len(r.Kept) != 1 || r.Kept[0].Why != "in use by pod default/puller (being pulled)" {
 			t.Errorf("held as %s: %+v, %v", name, r, err)
 		}
-		if _, err := c.Remove(t.Context(), "a"); err == nil {
+		if _, _, err := c.Remove(t.Context(), "a"); err == nil {
 			t.Errorf("held as %s: removed for a person", name)
 		}
 		h.Release()

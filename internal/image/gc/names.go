@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -47,6 +48,45 @@ func keys(id string, tags, digests []string) []string {
 		out = append(out, key(digest))
 	}
 	return out
+}
+
+// meant are the names of the image that a person means by one of them, if it has others: a tag, with the repository's
+// digest if that has no other tag; or a digest with its repository's tags. It is empty where the image is meant as a whole.
+func (i *Image) meant(name string) []string {
+	k, repository := key(name), repositoryOf(name)
+	same := func(n string) bool { return repositoryOf(n) == repository }
+	asTag := func(n string) bool { return key(n) == k }
+	asDigest := func(n string) bool { return same(n) && key(n) == k }
+	var names []string
+	switch {
+	case slices.ContainsFunc(i.Tags, asTag):
+		names = append(names, k)
+		if !slices.ContainsFunc(i.Tags, func(n string) bool { return same(n) && key(n) != k }) {
+			names = append(names, filter(i.Digests, same)...)
+		}
+	case slices.ContainsFunc(i.Digests, asDigest):
+		names = append(filter(i.Tags, same), filter(i.Digests, same)...)
+	}
+	if len(names) == len(i.Tags)+len(i.Digests) {
+		return nil
+	}
+	return names
+}
+
+func filter(names []string, by func(string) bool) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !by(n) })
+}
+
+// repositoryOf is empty for an ID.
+func repositoryOf(ref string) string {
+	parsed, err := reference.ParseAnyReference(ref)
+	if err != nil {
+		return ""
+	}
+	if named, ok := parsed.(reference.Named); ok {
+		return named.Name()
+	}
+	return ""
 }
 
 // index finds images by what they are known by. Several may be: those with one digest
