@@ -162,6 +162,9 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 			return ph
 		}
 	}
+	if (f.Stopping || f.Termination != nil) && f.Last != nil && f.Last.Phase == v1.PodRunning {
+		return v1.PodRunning // one that ends doesn't go back
+	}
 	if !f.Initialized && !f.wasInitialized() {
 		return v1.PodPending
 	}
