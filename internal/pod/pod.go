@@ -130,7 +130,7 @@ type Container struct {
 	// Backoff is how long a restart has to wait after this instance ended. It is
 	// recorded on the container itself, so that it outlives the agent.
 	Backoff time.Duration
-	// Hash is the content hash of the container spec it was made from.
+	// Hash is the kubelet's hash of the container it was made from.
 	Hash string
 	// Grace is the pod's termination grace at creation, for pods whose spec is gone; nil if not recorded.
 	Grace *int64

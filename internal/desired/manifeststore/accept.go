@@ -95,8 +95,8 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 		}
 		return e, nil
 	}
-	e := entry{ID: d.ID, origin: a.name, document: d.Number, hash: d.Hash, canonical: d.Canonical}
-	made, wrong := a.keeper.complete(e, d, first(d, a.now))
+	e := a.keeper.entry(d, a.name)
+	made, wrong := a.keeper.complete(e, d, e.first(a.now))
 	if len(wrong) > 0 {
 		return nil, wrong
 	}

@@ -11,9 +11,11 @@ import (
 // entry is one good pod or other object. It is never changed.
 type entry struct {
 	reader.ID
-	origin    string
-	document  int
-	hash      string
+	origin   string
+	document int
+	hash     string
+	// uid is what a pod that is made of this text gets.
+	uid       string
 	canonical []byte
 	since     time.Time
 	// version says which pod, or which object: of that, only Seen counts.
@@ -76,17 +78,26 @@ func (k *Keeper) as(e *entry, v reader.Version) *entry {
 		return &next
 	}
 	d := *e.desired
-	d.Pod, d.Base = v.Renew(d.Pod, e.version), v.Base
+	d.Pod, d.Base = v.Renew(d.Pod, e.version, e.hash), v.Base
 	next.desired = &d
 	return &next
 }
 
-// first is the version of something new.
-func first(d reader.Doc, seen time.Time) reader.Version {
-	if d.Kind != "" {
+// entry is what an origin defines with d, without its pod or object.
+func (k *Keeper) entry(d reader.Doc, origin string) entry {
+	e := entry{ID: d.ID, origin: origin, document: d.Number, hash: d.Hash, canonical: d.Canonical}
+	if d.Kind == "" {
+		e.uid = k.reader.UID(d, origin)
+	}
+	return e
+}
+
+// first is the entry's version if it is something new.
+func (e *entry) first(seen time.Time) reader.Version {
+	if e.Kind != "" {
 		return reader.Version{Seen: seen}
 	}
-	return reader.First(d.Hash, seen)
+	return reader.First(e.uid, seen)
 }
 
 // record is the entry as it is kept on disk, on the node of this name.

@@ -64,11 +64,14 @@ func (k *Keeper) restore(r Record) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := first(d, r.Seen)
+	e := k.entry(d, r.Origin)
+	e.document, e.since = r.Document, r.Since
+	v := e.first(r.Seen)
 	if r.Node == k.reader.Node() && r.Kind == "" { // else it has another UID here, as no two nodes may have the same
 		v.Base, v.Generation = r.Base, r.Generation
+	} else if r.Node == "" && r.Kind == "" { // format 1, when the content hash was the UID
+		v.Base = d.Hash
 	}
-	e := entry{ID: d.ID, origin: r.Origin, document: r.Document, hash: d.Hash, canonical: d.Canonical, since: r.Since}
 	made, wrong := k.complete(e, d, v)
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("%s: %s", d.ID, strings.Join(wrong, "; "))

@@ -71,7 +71,7 @@ func (k *Keeper) version(reported, e *entry) (v reader.Version, why string) {
 		return reported.version, ""
 	}
 	if ok, why := k.reader.InPlace(reported.canonical, e.canonical); !ok {
-		return reported.version.Replace(e.hash, e.version.Seen), why
+		return reported.version.Replace(e.uid, e.version.Seen), why
 	}
 	return reported.version.Edit(), ""
 }

@@ -254,9 +254,12 @@ func TestRestoreOfFormat1(t *testing.T) {
 	if failed := n.Restore([]manifeststore.Record{old}); len(failed) > 0 {
 		t.Fatal(failed)
 	}
-	n.is(first, 1)
+	restored := n.web()
+	if restored.Base != reader.Hash(old.Content, "node1") || seen(restored) != seen(first) {
+		t.Errorf("restored with base %s, seen %s; want the content hash, %s, and %s", restored.Base, seen(restored), reader.Hash(old.Content, "node1"), seen(first))
+	}
 	n.put("a", web2)
-	n.is(first, 2)
+	n.is(restored, 2)
 }
 
 func TestEditsAreTold(t *testing.T) {

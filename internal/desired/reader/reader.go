@@ -1,10 +1,10 @@
 // Package reader turns the text of a manifest into complete static pods, and the objects beside
 // them: it decodes, gives identity, fills in defaults and validates, in that order.
 //
-// A pod's UID is made of what the manifest says and of the node, so that the same text is the
-// same pod wherever it lies. It is made before defaults are filled in: a release of deckhand
-// with other defaults doesn't recreate the pods of the release before. A changed text is
-// another pod, unless it is applied in place: see Version. Objects get a UID and a creation
+// A new pod's UID is the one that the kubelet would give it: see uid.go. A changed text is
+// another pod, unless it is applied in place: see Version. A text is the same if its content hash is,
+// which is made before defaults are filled in: a release of deckhand with other defaults doesn't recreate the
+// pods of the release before. Objects get a UID and a creation
 // time that stay while the object does, and a resource version that changes with what it says.
 package reader
 
@@ -74,6 +74,8 @@ type Doc struct {
 	// Written is the pod as its author wrote it, read-only; nil for a document of another kind.
 	Written *v1.Pod
 
+	// asWritten is Written with what Clean removed; UIDs are made of it.
+	asWritten *v1.Pod
 	// object is what the author wrote of another kind.
 	object object.Object
 	// lineOf is nil for a document that wasn't read from a text.
@@ -214,6 +216,7 @@ func (r *Reader) doc(m manifest.Document) Doc {
 
 // take makes p the pod that d is about.
 func (r *Reader) take(d *Doc, p *v1.Pod) error {
+	d.asWritten = p.DeepCopy()
 	Clean(p)
 	canonical, err := Canonical(p)
 	if err != nil {

@@ -79,7 +79,7 @@ func TestDecodingAndValidationErrorsTogether(t *testing.T) {
 	}
 }
 
-// A release with other defaults may not make another pod of the same text, and
+// The content hash is made before defaults are filled in, and
 // validation sees the pod as it will be.
 // A name that the API takes may be too long for the folder that is named after the pod.
 func TestLongNames(t *testing.T) {

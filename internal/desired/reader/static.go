@@ -98,7 +98,7 @@ func prune(value any) {
 }
 
 // Hash returns the content hash of a canonical pod or object on a node: 32 hexadecimal
-// digits, as the kubelet's.
+// digits, as UIDs.
 func Hash(canonical []byte, node string) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "node:%s\n", strings.ToLower(node))
@@ -118,9 +118,6 @@ type Identity struct {
 
 // Apply makes p, a cleaned pod as its author wrote it, a static pod of the node.
 // It changes p, and is to be done once. The UID is Base unless the manifest gives one.
-//
-// The annotation config.hash is the content hash even if that isn't the UID, so
-// that it differs for every changed text.
 func (id Identity) Apply(p *v1.Pod) {
 	if p.UID == "" {
 		p.UID = types.UID(id.Base)
@@ -133,7 +130,7 @@ func (id Identity) Apply(p *v1.Pod) {
 		p.Annotations = map[string]string{}
 	}
 	p.Annotations[pod.AnnotationConfigSource] = string(id.Source)
-	p.Annotations[pod.AnnotationConfigHash] = id.Hash
+	p.Annotations[pod.AnnotationConfigHash] = id.configHash(id.Hash)
 	p.Annotations[pod.AnnotationConfigSeen] = id.Seen.Format(time.RFC3339Nano)
 	tolerateNoExecute(&p.Spec)
 }

@@ -186,7 +186,7 @@ func TestRenew(t *testing.T) {
 			return p
 		}
 		p := made(first)
-		if got, want := next.Renew(p, first), made(next); !equality.Semantic.DeepEqual(got, want) || !equality.Semantic.DeepEqual(p, made(first)) {
+		if got, want := next.Renew(p, first, "4567"), made(next); !equality.Semantic.DeepEqual(got, want) || !equality.Semantic.DeepEqual(p, made(first)) {
 			t.Errorf("UID %q: %+v, want %+v", uid, got.ObjectMeta, want.ObjectMeta)
 		}
 	}

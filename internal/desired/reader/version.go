@@ -14,8 +14,9 @@ import (
 
 // Version says which version of which pod the content of a manifest is.
 type Version struct {
-	// Base is the content hash of the version that the pod was created from (see
-	// Replace for the one exception). Where the manifest gives no UID, it is the UID.
+	// Base is Reader.UID of the version that the pod was created from (see Replace for the one
+	// exception; of pods from before deckhand made the kubelet's UIDs it is the content hash). Where the manifest
+	// gives no UID, it is the UID.
 	Base string
 	// Generation is the pod's metadata.generation: 1, and one more with each edit that is
 	// applied in place.
@@ -24,9 +25,9 @@ type Version struct {
 	Seen time.Time
 }
 
-// First is the version of a pod that is new, with the given content hash.
-func First(hash string, seen time.Time) Version {
-	return Version{Base: hash, Generation: 1, Seen: seen}
+// First is the version of a pod that is new, with what Reader.UID gave for it.
+func First(uid string, seen time.Time) Version {
+	return Version{Base: uid, Generation: 1, Seen: seen}
 }
 
 // Edit is the version after v that is applied in place.
@@ -35,9 +36,18 @@ func (v Version) Edit() Version {
 	return v
 }
 
+// configHash is what the annotation of that name says: what the kubelet says there, the UID, and of a pod
+// that was edited in place since the content hash, so that it differs for every changed text.
+func (v Version) configHash(content string) string {
+	if v.Generation > 1 {
+		return content
+	}
+	return v.Base
+}
+
 // Renew returns p, a pod that Identity.Apply was given with version from, as that of version v of the same
-// text. It shares memory with p, which isn't changed.
-func (v Version) Renew(p *v1.Pod, from Version) *v1.Pod {
+// text, which has this content hash. It shares memory with p, which isn't changed.
+func (v Version) Renew(p *v1.Pod, from Version, hash string) *v1.Pod {
 	next := *p
 	if next.UID == types.UID(from.Base) { // else the manifest gives it
 		next.UID = types.UID(v.Base)
@@ -45,6 +55,7 @@ func (v Version) Renew(p *v1.Pod, from Version) *v1.Pod {
 	next.Generation = v.Generation
 	next.Annotations = maps.Clone(p.Annotations)
 	next.Annotations[pod.AnnotationConfigSeen] = v.Seen.Format(time.RFC3339Nano)
+	next.Annotations[pod.AnnotationConfigHash] = v.configHash(hash)
 	return &next
 }
 
@@ -54,10 +65,10 @@ func (v Version) Renew(p *v1.Pod, from Version) *v1.Pod {
 // Its base differs from that of v even if it has the content that v's pod was
 // created from, as when an edit that can be applied in place (giving a limit) is taken back by one
 // that can't (taking it away).
-func (v Version) Replace(hash string, seen time.Time) Version {
-	if hash == v.Base {
-		again := sha256.Sum256([]byte("again:" + hash))
-		hash = hex.EncodeToString(again[:16])
+func (v Version) Replace(uid string, seen time.Time) Version {
+	if uid == v.Base {
+		again := sha256.Sum256([]byte("again:" + uid))
+		uid = hex.EncodeToString(again[:16])
 	}
-	return First(hash, seen)
+	return First(uid, seen)
 }

@@ -138,7 +138,7 @@ func (a *Addition) take(origin string, d reader.Doc) (wrong []string) {
 	if len(d.Errors) > 0 {
 		return d.Errors
 	}
-	v := reader.First(d.Hash, a.since) // whoever wants another version ends this one first
+	v := reader.First(a.source.reader.UID(d, origin), a.since) // whoever wants another version ends this one first
 	p, o, wrong := a.source.reader.Desire(d, v, origin)
 	switch {
 	case p != nil:

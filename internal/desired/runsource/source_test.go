@@ -77,7 +77,7 @@ func TestAdditionsAreApart(t *testing.T) {
 	check()
 }
 
-// A pod that a file has already isn't taken over; the pointer shows it to whoever asked.
+// A pod that a file has already isn't taken over.
 func TestFileKeepsItsName(t *testing.T) {
 	m := desired.New(logr.Discard(), pod.SourceFile, pod.SourceRun)
 	s := runsource.New(sourcetest.NewReader(pod.SourceRun), m, logr.Discard())
@@ -91,8 +91,8 @@ func TestFileKeepsItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := m.Current()
-	if got := set.Get(asked.Pods[0].Pod.UID); got != held.Pods[0] {
-		t.Errorf("the pod is from %s, want the file's", got.Origin)
+	if len(set.Pods) != 1 || set.Pods[0] != held.Pods[0] {
+		t.Errorf("pods %v, want the file's; %s was asked for", set.Pods, asked.Pods[0].Origin)
 	}
 	if len(set.Problems) != 1 || set.Problems[0].Source != pod.SourceRun {
 		t.Errorf("problems %v, want one of the run source", set.Problems)

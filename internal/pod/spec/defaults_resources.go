@@ -29,9 +29,8 @@ func setRequest(r *v1.ResourceRequirements, name v1.ResourceName, q resource.Qua
 func roundUp(list v1.ResourceList) {
 	for name, q := range list {
 		q = q.DeepCopy()
-		if !q.RoundUp(resource.Milli) {
-			list[name] = q
-		}
+		q.RoundUp(resource.Milli)
+		list[name] = q // also if nothing was lost: it may be written in another way now, which counts in a static pod's UID
 	}
 }
 

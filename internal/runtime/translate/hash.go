@@ -1,28 +1,22 @@
 package translate
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 )
 
-// hashBytes is how much of the digest is kept: 64 bits are plenty among a pod's containers.
-const hashBytes = 8
-
-// Hash is a short digest of a container's spec in hex: two specs that differ in
-// what an instance is made from have different hashes. Resources and resize
-// policies don't count, since they may change while an instance runs (KEP-1287).
+// Hash is what the kubelet 1.36 calls the hash of a container: of its name and image only. A kubelet that finds
+// another one on a running container makes it anew.
 func Hash(c *v1.Container) (string, error) {
-	spec := *c
-	spec.Resources = v1.ResourceRequirements{}
-	spec.ResizePolicy = nil
-	text, err := json.Marshal(&spec)
+	text, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	if err != nil {
-		return "", fmt.Errorf("writing the container's spec as JSON: %w", err)
+		return "", fmt.Errorf("writing the container's name and image as JSON: %w", err)
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:hashBytes]), nil
+	sum := fnv.New32a()
+	fmt.Fprintf(sum, "([]uint8)%v", text)
+	return strconv.FormatUint(uint64(sum.Sum32()), 16), nil
 }

@@ -132,6 +132,8 @@ func labelled(cid string, labels, annotations map[string]string, meta *runtimeap
 		if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 			out.Backoff = d
 		}
+	} else if out.Image == "" {
+		out.Backoff = documentedBackoff(out.Attempt)
 	}
 	if g, err := strconv.ParseInt(annotations[AnnotationTerminationGrace], 10, 64); err == nil && g >= 0 {
 		out.Grace = &g
@@ -143,6 +145,16 @@ func labelled(cid string, labels, annotations map[string]string, meta *runtimeap
 		out.Image = image.GetImage()
 	}
 	return id, out, true
+}
+
+// documentedBackoff is the wait after an instance of the kubelet's, which records none: Kubernetes documents that it
+// doubles from 10 s to 300 s with each restart.
+func documentedBackoff(attempt int) time.Duration {
+	const first, top = 10 * time.Second, 300 * time.Second
+	if attempt == 0 {
+		return 0
+	}
+	return min(first<<min(attempt-1, 5), top)
 }
 
 func sandboxState(s runtimeapi.PodSandboxState) pod.SandboxState {

@@ -91,3 +91,19 @@ func TestMalformedAnnotations(t *testing.T) {
 	_, c, ok := translate.Container(&runtimeapi.Container{Id: "c", Metadata: cfg.Metadata, Image: cfg.Image, Labels: cfg.Labels, Annotations: cfg.Annotations})
 	equal(t, "container", []any{ok, c.Attempt, c.Backoff, c.Grace, c.Image}, []any{true, 4, time.Duration(0), (*int64)(nil), "example/web:1"})
 }
+
+// The kubelet doesn't say on its containers how long the next one waits: that follows from the number of restarts.
+func TestBackoffOfTheKubeletsContainers(t *testing.T) {
+	read := func(annotations map[string]string) time.Duration {
+		labels := map[string]string{"io.kubernetes.pod.uid": "1", "io.kubernetes.pod.name": "a", "io.kubernetes.pod.namespace": "b", "io.kubernetes.container.name": "c"}
+		_, c, ok := translate.Container(&runtimeapi.Container{Id: "c", Labels: labels, Annotations: annotations})
+		if !ok {
+			t.Fatal("the container isn't read")
+		}
+		return c.Backoff
+	}
+	for restarts, want := range map[string]time.Duration{"0": 0, "1": 10 * time.Second, "2": 20 * time.Second, "5": 160 * time.Second, "6": 300 * time.Second, "1000": 300 * time.Second} {
+		equal(t, restarts+" restarts", read(map[string]string{"io.kubernetes.container.restartCount": restarts}), want)
+	}
+	equal(t, "our own container", read(map[string]string{"io.kubernetes.container.restartCount": "3", "deckhand.io/image": "a"}), time.Duration(0))
+}
