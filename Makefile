@@ -1,8 +1,9 @@
 # deckhand: see `make help`.
 
-# Pinned in tools/*/go.mod; named here because the programs print them.
+# Pinned in tools/*/go.mod and test/kubelet/go.mod; named here because the programs print them.
 CONTAINERD_VERSION := v2.4.2
 RUNC_VERSION := 1.5.2
+KUBELET_VERSION := v1.36.3
 
 BIN := $(CURDIR)/bin
 ROOT_DIR ?= /var/lib/deckhand
@@ -81,8 +82,9 @@ attack: ## Swap links under the code that opens pods' paths, for a minute each. 
 	$(GO) test -count=1 -v -p 2 -timeout 24h -run '^TestAttack' ./internal/kit/safeopen ./internal/volume/subpath ./internal/volume/teardown -attack.duration=$(ATTACK)
 
 .PHONY: e2e
-e2e: tools images deckhand ## Run the end-to-end tests on a real containerd.
-	$(GO) run ./test/report -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
+e2e: tools images deckhand kubelet ## Run the end-to-end tests on a real containerd.
+	cd test/kubelet && CGO_ENABLED=0 $(GO) test -count=1 -trimpath -vet=off .
+	$(GO) run ./test/report -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/takeover ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
 
 .PHONY: bench
 bench: bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale ## Measure everything, part by part.
@@ -138,6 +140,15 @@ $(addprefix $(BIN)/,$(CONTAINERD_TOOLS)): tools/containerd/go.mod tools/containe
 	@mkdir -p $(@D)
 	cd tools/containerd && CGO_ENABLED=0 $(GO) build -trimpath -tags "$(CONTAINERD_TAGS)" \
 		-ldflags "-s -w -X $(CONTAINERD_PKG)/version.Version=$(CONTAINERD_VERSION)" -o $@ $(CONTAINERD_PKG)/cmd/$(@F)
+
+# For tests only: of the kubelet nothing is in deckhand.
+.PHONY: kubelet
+kubelet: $(BIN)/kubelet
+
+$(BIN)/kubelet: test/kubelet/go.mod test/kubelet/go.sum
+	@mkdir -p $(@D)
+	cd test/kubelet && CGO_ENABLED=0 $(GO) build -trimpath \
+		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBELET_VERSION)" -o $@ k8s.io/kubernetes/cmd/kubelet
 
 # runc needs libseccomp, and with it cgo.
 $(BIN)/runc: tools/runc/go.mod tools/runc/go.sum

@@ -34,7 +34,8 @@ func (r *Reader) UID(d Doc, origin string) string {
 	p := d.asWritten.DeepCopy()
 	p.TypeMeta = metav1.TypeMeta{}
 	r.rules.SetDefaults(p)
-	p.Spec.Priority = d.asWritten.Spec.Priority // by the class of that name, of which the kubelet doesn't know
+	// These are an API server's defaults, which the kubelet doesn't know: the QoS class, and the priority of a class.
+	p.Status, p.Spec.Priority = d.asWritten.Status, d.asWritten.Spec.Priority
 	sum := fnv.New128a()
 	dump{w: sum, spec: reflect.ValueOf(&p.Spec).Elem()}.typed(reflect.ValueOf(p))
 	_, _ = io.WriteString(sum, from) // it can't fail

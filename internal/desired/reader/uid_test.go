@@ -31,7 +31,13 @@ func TestUIDsAreTheKubelets(t *testing.T) {
 	if err != nil || len(manifests) != len(uids) {
 		t.Fatalf("%d manifests, %d UIDs (%v)", len(manifests), len(uids), err)
 	}
-	r := reader.New("Node1", pod.SourceFile, reader.Rules{SetDefaults: spec.SetDefaults, Validate: func(*v1.Pod) field.ErrorList { return nil }})
+	r := reader.New("Node1", pod.SourceFile, reader.Rules{
+		SetDefaults: func(p *v1.Pod) {
+			spec.SetDefaults(p)
+			p.Status.QOSClass = v1.PodQOSBurstable // as the agent's rules do
+		},
+		Validate: func(*v1.Pod) field.ErrorList { return nil },
+	})
 	for _, path := range manifests {
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -47,6 +47,12 @@ func (n *Node) StartAs(l Life) {
 	n.startWith(n.command(l))
 }
 
+// StartOther starts another node agent in place of deckhand, with all its arguments.
+func (n *Node) StartOther(program string, args ...string) {
+	n.t.Helper()
+	n.startWith(exec.Command(program, args...))
+}
+
 // Run starts the agent and waits until it ends by itself.
 func (n *Node) Run(l Life) Ended {
 	n.t.Helper()

@@ -164,6 +164,37 @@ func (n *Node) Running(want ...string) func() error {
 	}
 }
 
+// Instance is a sandbox (Container is empty) or an instance of a container, as the runtime has it.
+type Instance struct {
+	Pod, Container, State      string
+	Attempt                    uint32
+	Created, Started, Finished time.Time
+}
+
+// Instances are all that the runtime has, by ID.
+func (n *Node) Instances() map[string]Instance {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	out := map[string]Instance{}
+	sandboxes, err := n.conn.ListPodSandbox(ctx, nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, s := range sandboxes {
+		out[s.Id] = Instance{Pod: s.GetMetadata().GetName(), State: s.State.String(), Attempt: s.GetMetadata().GetAttempt(), Created: time.Unix(0, s.CreatedAt)}
+	}
+	for _, c := range n.Containers() {
+		st, err := n.conn.ContainerStatus(ctx, c.ID)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		out[c.ID] = Instance{Pod: c.Pod, Container: c.Name, State: st.State.String(), Attempt: c.Attempt,
+			Created: time.Unix(0, st.CreatedAt), Started: time.Unix(0, st.StartedAt), Finished: time.Unix(0, st.FinishedAt)}
+	}
+	return out
+}
+
 // StartTimes are when the containers started, by their name, as the runtime says.
 func (n *Node) StartTimes() map[string]time.Time {
 	n.t.Helper()

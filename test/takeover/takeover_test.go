@@ -1,0 +1,252 @@
+// Package takeover changes a node with running pods from the kubelet to deckhand, and back. Both are given the same
+// root folder, configuration and containerd.
+package takeover
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
+
+// Whichever agent made them, sandboxes, containers and what is in emptyDirs stay as they are, those of pods that have
+// ended too; restart counts go on.
+func TestFromTheKubeletAndBack(t *testing.T) {
+	r := newRig(t)
+	r.add("k", r.n.Port(3))
+	r.startKubelet()
+	r.stop("the kubelet runs its pods")
+
+	r.n.Start()
+	r.settle("deckhand runs the kubelet's pods")
+	r.add("d", r.n.Port(4))
+	r.stop("deckhand runs its pods")
+
+	r.startKubelet()
+	r.stop("the kubelet runs deckhand's pods")
+
+	r.n.Start()
+	r.stop("deckhand runs them again")
+}
+
+// rig is a node that two agents have in turn.
+type rig struct {
+	t       *testing.T
+	n       *node.Node
+	kubelet string
+	// pods are what runs, by their names in manifests.
+	pods map[string]kind
+	// had is what the runtime had when the last agent stopped, and kept what was in volumes.
+	had  map[string]node.Instance
+	kept map[string]string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	deckhand, err := node.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("make", "--silent", "-C", "../..", "kubelet").CombinedOutput(); err != nil {
+		t.Fatalf("build the kubelet: %v\n%s", err, out)
+	}
+	kubelet, err := filepath.Abs("../../bin/kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, n: node.New(t, deckhand, node.Options{}), kubelet: kubelet, pods: map[string]kind{}}
+	r.n.Configure(fmt.Sprintf(`port: %d
+staticPodPath: %s
+containerRuntimeEndpoint: %s
+failCgroupV1: false
+failSwapOn: false
+cgroupDriver: cgroupfs
+enforceNodeAllocatable: []
+makeIPTablesUtilChains: false
+volumePluginDir: %s
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%}`,
+		r.n.Port(2), r.n.Manifests, r.n.RuntimeEndpoint(), filepath.Join(r.n.Base, "plugins")))
+	r.prepareHost()
+	r.n.StartRuntime()
+	return r
+}
+
+// prepareHost keeps the kubelet from everything that isn't this node's, in this process's mount namespace: it has
+// fixed paths, and sets what it wants of the kernel.
+func (r *rig) prepareHost() {
+	r.t.Helper()
+	mount := func(source, target, fstype string, flags uintptr) {
+		r.t.Helper()
+		if err := unix.Mount(source, target, fstype, flags, ""); err != nil {
+			r.t.Fatalf("mount %s at %s: %v", source, target, err)
+		}
+	}
+	for _, dir := range []string{"/var/lib/kubelet", "/var/log/containers"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	mount("tmpfs", "/var/lib/kubelet", "tmpfs", 0)
+	mount(r.n.LogLinks, "/var/log/containers", "", unix.MS_BIND)
+	for _, f := range kernel.Wanted() {
+		path := filepath.Join(r.n.Base, f.Name)
+		if err := os.WriteFile(path, []byte(f.Want+"\n"), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+		mount(path, "/proc/sys/"+strings.ReplaceAll(f.Name, ".", "/"), "", unix.MS_BIND)
+	}
+	hierarchies, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, h := range hierarchies {
+		// The kubelet makes everything but cgroupRoot itself.
+		if err := os.MkdirAll(filepath.Join(h.Mountpoint, r.n.CgroupRoot), 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.t.Cleanup(func() {
+		// The kubelet mounts its root folder onto itself, and pods still have volumes there.
+		_ = unix.Unmount(r.n.RootDir, unix.MNT_DETACH)
+	})
+}
+
+func (r *rig) startKubelet() {
+	r.t.Helper()
+	r.n.StartOther(r.kubelet, "--config", r.n.ConfigFile(), "--root-dir", r.n.RootDir, "--cert-dir", filepath.Join(r.n.Base, "pki"),
+		"--hostname-override", node.Name, "--node-ip", "127.0.0.1", "-v", "2")
+}
+
+// add has a pod of each kind run, with names that begin like this.
+func (r *rig) add(prefix string, port int) {
+	r.t.Helper()
+	for _, k := range kinds(port, filepath.Join(r.n.Base, "host-"+prefix)) {
+		name := prefix + "-" + k.name
+		r.pods[name] = k
+		k.write(r.n, name)
+	}
+}
+
+// settle waits until the pods are as they will stay, and each crashing one has been restarted, by this agent, unless
+// that is due in 20 s or more.
+func (r *rig) settle(what string) {
+	r.t.Helper()
+	restarts := map[string]int{}
+	for _, i := range r.had {
+		if r.crashes(i) {
+			restarts[i.Pod] = max(restarts[i.Pod], int(i.Attempt))
+		}
+	}
+	r.n.Eventually(what, func() error {
+		var list v1.PodList
+		response, err := http.Get(r.n.ReadOnlyURL("pods"))
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
+			return err
+		}
+		if len(list.Items) != len(r.pods) {
+			return fmt.Errorf("there are %d pods, want %d", len(list.Items), len(r.pods))
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			if err := r.pods[name(p.Name)].settled(&p.Status, min(restarts[p.Name]+1, 2)); err != nil {
+				return fmt.Errorf("pod %s: %w", p.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// name is a static pod's name in its manifest.
+func name(pod string) string { return strings.TrimSuffix(pod, "-"+node.Name) }
+
+// crashes reports whether an instance of a container is one of many.
+func (r *rig) crashes(i node.Instance) bool {
+	return i.Container != "" && r.pods[name(i.Pod)].name == crashing
+}
+
+// stop stops the agent, once the pods are as they will stay, and compares what it leaves with what the one before left.
+func (r *rig) stop(what string) {
+	r.t.Helper()
+	r.settle(what)
+	r.n.Stop()
+	has, contents := r.n.Instances(), r.contents()
+	old := map[string]bool{}
+	for id, before := range r.had {
+		old[before.Pod] = true
+		if after := has[id]; after != before && !r.crashes(before) {
+			r.t.Errorf("%s: %s was\n  %+v\nand is\n  %+v", what, id, before, after)
+		}
+	}
+	for id, after := range has {
+		_, had := r.had[id]
+		switch {
+		case had || !old[after.Pod]:
+		case r.crashes(after):
+			r.checkBackoff(what, after)
+		default:
+			r.t.Errorf("%s: %s is new: %+v", what, id, after)
+		}
+	}
+	for path, text := range r.kept {
+		if contents[path] != text {
+			r.t.Errorf("%s: %s was %q and is %q", what, path, text, contents[path])
+		}
+	}
+	r.had, r.kept = has, contents
+}
+
+// checkBackoff looks whether deckhand waited for as long as is documented after the instance that the kubelet left.
+func (r *rig) checkBackoff(what string, next node.Instance) {
+	r.t.Helper()
+	if strings.HasPrefix(what, "the kubelet") {
+		return // it has none after its own start
+	}
+	for _, last := range r.had {
+		if last.Pod != next.Pod || last.Container == "" || last.Attempt+1 != next.Attempt {
+			continue
+		}
+		if wait, want := next.Started.Sub(last.Finished), 10*time.Second<<(last.Attempt-1); wait < want {
+			r.t.Errorf("%s: instance %d of %s was started %s after the one before, want at least %s", what, next.Attempt, next.Pod, wait, want)
+		}
+	}
+}
+
+// contents are the files in emptyDirs that pods have written once.
+func (r *rig) contents() map[string]string {
+	r.t.Helper()
+	found, err := filepath.Glob(filepath.Join(r.n.RootDir, "pods/*/volumes/kubernetes.io~empty-dir/*/kept"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, path := range found {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		out[path] = string(text)
+	}
+	return out
+}
