@@ -141,9 +141,8 @@ $(addprefix $(BIN)/,$(CONTAINERD_TOOLS)): tools/containerd/go.mod tools/containe
 	cd tools/containerd && CGO_ENABLED=0 $(GO) build -trimpath -tags "$(CONTAINERD_TAGS)" \
 		-ldflags "-s -w -X $(CONTAINERD_PKG)/version.Version=$(CONTAINERD_VERSION)" -o $@ $(CONTAINERD_PKG)/cmd/$(@F)
 
-# For tests only: of the kubelet nothing is in deckhand.
 .PHONY: kubelet
-kubelet: $(BIN)/kubelet
+kubelet: $(BIN)/kubelet ## Build the kubelet that tests compare with; nothing of it is in deckhand.
 
 $(BIN)/kubelet: test/kubelet/go.mod test/kubelet/go.sum
 	@mkdir -p $(@D)

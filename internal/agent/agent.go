@@ -149,7 +149,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}
 
 	// What should run, and what runs.
-	merger, runs, sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), log)
+	merger, runs, sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), dirs.Pods(), log)
 	if err != nil {
 		return nil, err
 	}

@@ -77,15 +77,15 @@ func newExtras(cfg *config.Config, imports *image.Imports, log logr.Logger) (ext
 }
 
 // buildSources makes the sources of pods that the configuration names, and the merger they report
-// to. They store what they read last in the folder dir.
-func buildSources(cfg *config.Config, dir string, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
+// to. They store what they read last in the folder dir; the folder pods has one for each pod that runs.
+func buildSources(cfg *config.Config, dir, pods string, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
 	k := &cfg.Kubelet
 	rules := reader.Rules{SetDefaults: func(p *v1.Pod) {
 		spec.SetDefaults(p)
 		p.Status.QOSClass = spec.QOSClass(p) // as the API server does at creation
 	}, Validate: spec.Validate, QOSClass: spec.QOSClass}
 	read := func(s pod.Source) *reader.Reader { return reader.New(cfg.NodeName, s, rules) }
-	store := func(s pod.Source) *manifeststore.Store { return manifeststore.NewStore(dir, s) }
+	store := func(s pod.Source) *manifeststore.Store { return manifeststore.NewStore(dir, pods, s) }
 	names := []pod.Source{pod.SourceRun}
 	if k.StaticPodPath != "" {
 		names = append(names, pod.SourceFile)

@@ -12,6 +12,8 @@ import (
 // kind is a pod that runs, and what it comes to.
 type kind struct {
 	name, spec string
+	// labels is their YAML.
+	labels string
 	// phase is where it ends; empty for a pod that becomes ready and stays so.
 	phase v1.PodPhase
 }
@@ -68,7 +70,8 @@ func container(name string, fields ...string) string {
 
 // write writes the manifest of a pod of this kind.
 func (k kind) write(n *node.Node, pod string) {
-	n.Write(pod+".yaml", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\nspec:\n  terminationGracePeriodSeconds: 2\n%s", pod, k.spec))
+	n.Write(pod+".yaml", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\n  labels: %s\nspec:\n  terminationGracePeriodSeconds: 2\n%s",
+		pod, k.labels, k.spec))
 }
 
 // settled reports what the status of a pod of this kind still lacks. A crashing one has to have so many restarts.

@@ -5,6 +5,7 @@ package takeover
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,7 +26,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
 
 // Whichever agent made them, sandboxes, containers and what is in emptyDirs stay as they are, those of pods that have
-// ended too; restart counts go on.
+// ended too; restart counts go on. What the kubelet made anew since deckhand ran is taken over as well.
 func TestFromTheKubeletAndBack(t *testing.T) {
 	r := newRig(t)
 	r.add("k", r.n.Port(3))
@@ -37,6 +38,7 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	r.add("d", r.n.Port(4))
 	r.stop("deckhand runs its pods")
 
+	r.edit("k-plain")
 	r.startKubelet()
 	r.stop("the kubelet runs deckhand's pods")
 
@@ -51,7 +53,9 @@ type rig struct {
 	kubelet string
 	// pods are what runs, by their names in manifests.
 	pods map[string]kind
-	// had is what the runtime had when the last agent stopped, and kept what was in volumes.
+	// uids are those of the pods that the agent reported last.
+	uids map[string]bool
+	// had is what the runtime had of them when the last agent stopped, and kept what was in volumes.
 	had  map[string]node.Instance
 	kept map[string]string
 }
@@ -145,6 +149,15 @@ func (r *rig) add(prefix string, port int) {
 	}
 }
 
+// edit gives a pod a label while no agent runs: to the kubelet it is another pod then.
+func (r *rig) edit(pod string) {
+	r.t.Helper()
+	k := r.pods[pod]
+	k.labels = "{edited: 'yes'}"
+	k.write(r.n, pod)
+	maps.DeleteFunc(r.had, func(_ string, i node.Instance) bool { return name(i.Pod) == pod })
+}
+
 // settle waits until the pods are as they will stay, and each crashing one has been restarted, by this agent, unless
 // that is due in 20 s or more.
 func (r *rig) settle(what string) {
@@ -165,16 +178,25 @@ func (r *rig) settle(what string) {
 		if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
 			return err
 		}
+		r.uids = map[string]bool{}
 		if len(list.Items) != len(r.pods) {
 			return fmt.Errorf("there are %d pods, want %d", len(list.Items), len(r.pods))
 		}
 		for i := range list.Items {
 			p := &list.Items[i]
+			r.uids[string(p.UID)] = true
 			if err := r.pods[name(p.Name)].settled(&p.Status, min(restarts[p.Name]+1, 2)); err != nil {
 				return fmt.Errorf("pod %s: %w", p.Name, err)
 			}
 		}
-		return nil
+		// Of another UID's pod, the kubelet removes the folder last.
+		found, err := os.ReadDir(filepath.Join(r.n.RootDir, "pods"))
+		for _, f := range found {
+			if !r.uids[f.Name()] {
+				return fmt.Errorf("the folder of pod %s is still there", f.Name())
+			}
+		}
+		return err
 	})
 }
 
@@ -192,6 +214,7 @@ func (r *rig) stop(what string) {
 	r.settle(what)
 	r.n.Stop()
 	has, contents := r.n.Instances(), r.contents()
+	maps.DeleteFunc(has, func(_ string, i node.Instance) bool { return !r.uids[i.UID] })
 	old := map[string]bool{}
 	for id, before := range r.had {
 		old[before.Pod] = true

@@ -56,7 +56,7 @@ func fixture(t *testing.T, path, manifest string) sourcetest.Fixture {
 // newSource returns a source that rescans so rarely that only events can help.
 func newSource(t testing.TB, path, checkpoints string, sink desired.Sink) *file.Source {
 	return file.New(file.Config{Path: path, Every: time.Hour}, sourcetest.NewReader(pod.SourceFile),
-		manifeststore.NewStore(checkpoints, pod.SourceFile), sink, logFor(t))
+		manifeststore.NewStore(checkpoints, "", pod.SourceFile), sink, logFor(t))
 }
 
 func logFor(t testing.TB) logr.Logger { return testr.NewWithInterface(t, testr.Options{}) }

@@ -38,7 +38,7 @@ const every = 20 * time.Second
 func begin(t *testing.T, dir string, open func() (watcher, error)) *sourcetest.Recorder {
 	sink := sourcetest.NewRecorder()
 	s := New(Config{Path: dir, Every: every}, sourcetest.NewReader(pod.SourceFile),
-		manifeststore.NewStore(t.TempDir(), pod.SourceFile), sink, logr.Discard())
+		manifeststore.NewStore(t.TempDir(), "", pod.SourceFile), sink, logr.Discard())
 	s.watch = func(string) (watcher, error) { return open() }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)

@@ -97,7 +97,7 @@ func newSource(t testing.TB, config httpsource.Config, checkpoints string, sink 
 	if config.Every == 0 {
 		config.Every = time.Millisecond
 	}
-	s, err := httpsource.New(config, sourcetest.NewReader(pod.SourceHTTP), manifeststore.NewStore(checkpoints, pod.SourceHTTP), sink, testr.NewWithInterface(t, testr.Options{Verbosity: 1}))
+	s, err := httpsource.New(config, sourcetest.NewReader(pod.SourceHTTP), manifeststore.NewStore(checkpoints, "", pod.SourceHTTP), sink, testr.NewWithInterface(t, testr.Options{Verbosity: 1}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,7 @@ func TestHeadersAreSentAndKeptSecret(t *testing.T) {
 		URL:    strings.Replace(p.URL, "http://", "http://user:hunter2@", 1) + "/pods?token=hunter3",
 		Header: http.Header{"X-Token": {"hunter1"}, "Host": {"pods.example"}},
 		Every:  time.Millisecond,
-	}, sourcetest.NewReader(pod.SourceHTTP), manifeststore.NewStore(t.TempDir(), pod.SourceHTTP), sink, log)
+	}, sourcetest.NewReader(pod.SourceHTTP), manifeststore.NewStore(t.TempDir(), "", pod.SourceHTTP), sink, log)
 	if err != nil {
 		t.Fatal(err)
 	}

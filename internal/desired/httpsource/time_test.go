@@ -29,7 +29,7 @@ func answer(text string) *http.Response {
 // start runs a source that asks f, and returns when it began.
 func start(t *testing.T, checkpoints string, every time.Duration, sink *sourcetest.Recorder, f roundTrip) time.Time {
 	s, err := New(Config{URL: "http://pods.example/", Every: every}, sourcetest.NewReader(pod.SourceHTTP),
-		manifeststore.NewStore(checkpoints, pod.SourceHTTP), sink, logr.Discard())
+		manifeststore.NewStore(checkpoints, "", pod.SourceHTTP), sink, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,10 +88,13 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 	before := a.before[d.ID]
 	if before != nil && before.hash == d.Hash {
 		e := before.asStale("")
-		if e.document != d.Number {
-			moved := *e
-			moved.document = d.Number
-			e = &moved
+		if e.document != d.Number || e.restored {
+			next := *e
+			next.document, next.restored = d.Number, false
+			if e.restored {
+				next.uid = a.keeper.entry(d, a.name).uid // a record lacks what it is made of in part
+			}
+			e = &next
 		}
 		return e, nil
 	}

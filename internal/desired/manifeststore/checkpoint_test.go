@@ -32,7 +32,7 @@ func records(pods ...string) []Record {
 	return out
 }
 
-func newStore(dir string) *Store { return NewStore(dir, pod.SourceFile) }
+func newStore(dir string) *Store { return NewStore(dir, "", pod.SourceFile) }
 
 func load(t *testing.T, dir string) ([]Record, bool) {
 	t.Helper()
@@ -307,4 +307,25 @@ func TestSaverTriesAgain(t *testing.T) {
 			t.Error("nothing was written")
 		}
 	})
+}
+
+// What has run is what has a folder.
+func TestRan(t *testing.T) {
+	dir := t.TempDir()
+	pods := filepath.Join(dir, "pods")
+	s := NewStore(dir, pods, pod.SourceFile)
+	if ran, err := s.Ran(); err != nil || len(ran) > 0 {
+		t.Errorf("without a folder of pods: %v, %v", ran, err)
+	}
+	for _, uid := range []string{"a", "b"} {
+		if err := os.MkdirAll(filepath.Join(pods, uid), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ran, err := s.Ran(); err != nil || len(ran) != 2 || !ran["a"] || !ran["b"] {
+		t.Errorf("%v, %v; want a and b", ran, err)
+	}
+	if _, err := NewStore(dir, "/dev/null", pod.SourceFile).Ran(); err == nil {
+		t.Error("a file is read as a folder of pods")
+	}
 }

@@ -18,6 +18,8 @@ type entry struct {
 	uid       string
 	canonical []byte
 	since     time.Time
+	// restored says that it is from the agent before, and that nobody has read it since.
+	restored bool
 	// version says which pod, or which object: of that, only Seen counts.
 	version reader.Version
 	// One of these is set.

@@ -45,7 +45,8 @@ func (j *Journal) Restore(mine func(origin string) bool, now time.Time) (known b
 		}
 	}
 	j.known = found && (len(records) > 0 || len(all) == 0)
-	failed := append([]error{err}, j.keeper.Restore(records)...)
+	ran, ranErr := j.store.Ran()
+	failed := append([]error{err, ranErr}, j.keeper.Restore(records, ran)...)
 	if err := errors.Join(failed...); err != nil {
 		j.keeper.Note(noteRestore, j.origin, err.Error(), now)
 	}

@@ -31,6 +31,8 @@ type Keeper struct {
 	notes map[string]pod.Problem
 	// reported is what was reported last, by name; of several claims to a name the best.
 	reported map[reader.ID]*entry
+	// ran are the UIDs of the pods that had run on this node when the agent started.
+	ran map[string]bool
 	// newest is the newest time given to a claim.
 	newest time.Time
 }

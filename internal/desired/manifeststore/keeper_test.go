@@ -172,7 +172,7 @@ func TestSince(t *testing.T) {
 	k.Accept("z", []byte(web), start)
 	k.Accept("z", []byte(sourcetest.Manifest("web", "app:2")), start.Add(time.Hour))
 	again := newKeeper()
-	if err := again.Restore(k.Records()()); err != nil {
+	if err := again.Restore(k.Records()(), nil); err != nil {
 		t.Fatal(err)
 	}
 	again.Accept("a", []byte(web), start.Add(-24*time.Hour))
@@ -197,7 +197,7 @@ func TestRestore(t *testing.T) {
 	bad := manifeststore.Record{Origin: "f", Content: json.RawMessage(`{"metadata":{"name":"x"}}`)}
 	other := records[0]
 	other.Origin = "g"
-	if failed := again.Restore(append(records, bad, other)); len(failed) != 1 || !strings.Contains(failed[0].Error(), "default/x") {
+	if failed := again.Restore(append(records, bad, other), nil); len(failed) != 1 || !strings.Contains(failed[0].Error(), "default/x") {
 		t.Errorf("errors %v, want one about the invalid pod", failed)
 	}
 	check(t, again, 0, "web-node1=app:1!", "db-node1=app:1!", "cron-node1=app:1")

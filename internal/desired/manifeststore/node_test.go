@@ -50,7 +50,7 @@ func (n *node) restart() {
 	n.Report()
 	records := n.Records()()
 	n.Keeper = newKeeper()
-	if failed := n.Restore(records); len(failed) > 0 {
+	if failed := n.Restore(records, nil); len(failed) > 0 {
 		n.t.Fatalf("restoring: %v", failed)
 	}
 }

@@ -161,7 +161,7 @@ func TestRestoreObjects(t *testing.T) {
 	again := newKeeper()
 	unknown := manifeststore.Record{Origin: "f", Kind: "Ingress", Content: []byte("{}")}
 	bad := manifeststore.Record{Origin: "f", Kind: object.Secret, Content: []byte(`{"metadata":{"name":"x"},"data":{"a/b":"aHVudGVyMg=="}}`)}
-	failed := again.Restore(append(records, unknown, bad))
+	failed := again.Restore(append(records, unknown, bad), nil)
 	if len(failed) != 2 || !strings.Contains(failed[0].Error(), "Ingress") || !strings.Contains(failed[1].Error(), "default/x") || strings.Contains(failed[1].Error(), "hunter2") {
 		t.Errorf("errors %v, want one about each bad record", failed)
 	}
@@ -174,7 +174,7 @@ func TestRestoreObjects(t *testing.T) {
 	}
 
 	other := manifeststore.New(reader.New("node2", pod.SourceFile, sourcetest.Rules()))
-	if failed := other.Restore(records); len(failed) > 0 {
+	if failed := other.Restore(records, nil); len(failed) > 0 {
 		t.Fatal(failed)
 	}
 	if got := other.Report().Objects[0].Object.Object().GetUID(); got == before.Objects[0].Object.Object().GetUID() {
@@ -192,7 +192,7 @@ func TestImmutableObjectsEditedWhileNoAgentRan(t *testing.T) {
 	before := k.Report()
 
 	again := newKeeper()
-	if failed := again.Restore(k.Records()()); len(failed) > 0 {
+	if failed := again.Restore(k.Records()(), nil); len(failed) > 0 {
 		t.Fatal(failed)
 	}
 	again.Accept("f", fixed("b", "other"), start.Add(time.Hour))

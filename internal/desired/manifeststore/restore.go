@@ -24,10 +24,11 @@ func (k *Keeper) Records() func() []Record {
 	}
 }
 
-// Restore takes over what was kept before the agent started. Origins that are
+// Restore takes over what was kept before the agent started, and the UIDs of the pods that have run on this node. Origins that are
 // known already are left alone. It returns an error, for a person, for each pod or object
 // that can't be had back.
-func (k *Keeper) Restore(records []Record) []error {
+func (k *Keeper) Restore(records []Record, ran map[string]bool) []error {
+	k.ran = ran
 	var failed []error
 	restored := map[string]*origin{}
 	for _, r := range records {
@@ -65,7 +66,7 @@ func (k *Keeper) restore(r Record) (*entry, error) {
 		return nil, err
 	}
 	e := k.entry(d, r.Origin)
-	e.document, e.since = r.Document, r.Since
+	e.document, e.since, e.restored = r.Document, r.Since, true
 	v := e.first(r.Seen)
 	if r.Node == k.reader.Node() && r.Kind == "" { // else it has another UID here, as no two nodes may have the same
 		v.Base, v.Generation = r.Base, r.Generation

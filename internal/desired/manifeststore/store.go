@@ -69,6 +69,7 @@ func (r Record) String() string { return r.What() + " of " + r.Origin }
 // concurrent use.
 type Store struct {
 	path   string
+	pods   string
 	source pod.Source
 	// written is the sum of the records on disk as far as known.
 	written string
@@ -77,9 +78,22 @@ type Store struct {
 }
 
 // NewStore returns the checkpoint of a source in dir, which Save makes if need be
-// (mode 0700). There may be one Store per source and dir at a time.
-func NewStore(dir string, source pod.Source) *Store {
-	return &Store{path: filepath.Join(dir, string(source)+".json"), source: source}
+// (mode 0700). There may be one Store per source and dir at a time. The folder pods has one for each pod that runs, by UID.
+func NewStore(dir, pods string, source pod.Source) *Store {
+	return &Store{path: filepath.Join(dir, string(source)+".json"), pods: pods, source: source}
+}
+
+// Ran returns the UIDs of the pods that have run on this node and aren't gone.
+func (s *Store) Ran() (uids map[string]bool, err error) {
+	entries, err := os.ReadDir(s.pods)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("which pods have run can't be read: %w", err)
+	}
+	uids = make(map[string]bool, len(entries))
+	for _, e := range entries {
+		uids[e.Name()] = true
+	}
+	return uids, nil
 }
 
 type content struct {

@@ -13,10 +13,17 @@ func (k *Keeper) assignVersions() []desired.Edit {
 	wanted := k.wanted()
 	for id, e := range wanted {
 		reported := k.reported[id]
-		if reported == nil || reported.hash == e.hash && reported.version == e.version {
+		if reported == nil {
+			continue
+		}
+		remade := k.remade(reported, e)
+		if reported.hash == e.hash && reported.version == e.version && !remade {
 			continue
 		}
 		v, why := k.version(reported, e)
+		if remade {
+			v, why = e.first(e.version.Seen), ""
+		}
 		next := e
 		if v != e.version {
 			next = k.as(e, v)
@@ -28,12 +35,18 @@ func (k *Keeper) assignVersions() []desired.Edit {
 			wanted[id] = next
 			k.origins[e.origin] = k.origins[e.origin].with(e, next)
 		}
-		if reported.hash != e.hash && next.desired != nil {
+		if reported.hash != e.hash && next.desired != nil && !remade {
 			edits = append(edits, desired.Edit{New: next.desired, Why: why})
 		}
 	}
 	k.reported = wanted
 	return edits
+}
+
+// remade reports whether a kubelet has had this node since the agent before reported a pod, and has made another one of
+// today's text: where deckhand would have edited the pod in place, or has.
+func (k *Keeper) remade(reported, e *entry) bool {
+	return e.Kind == "" && reported.restored && !e.restored && k.ran[e.uid] && !k.ran[reported.version.Base]
 }
 
 // wanted returns by name the entries with the best right to it, as desired.Merger

@@ -251,7 +251,7 @@ func TestRestoreOfFormat1(t *testing.T) {
 	old := n.Records()()[0]
 	old.Base, old.Node = "", ""
 	n.Keeper = newKeeper()
-	if failed := n.Restore([]manifeststore.Record{old}); len(failed) > 0 {
+	if failed := n.Restore([]manifeststore.Record{old}, nil); len(failed) > 0 {
 		t.Fatal(failed)
 	}
 	restored := n.web()
@@ -260,6 +260,57 @@ func TestRestoreOfFormat1(t *testing.T) {
 	}
 	n.put("a", web2)
 	n.is(restored, 2)
+}
+
+// A kubelet that had the node meanwhile has made another pod of a changed text, which deckhand would have edited in
+// place, or has: the kubelet's pod is what runs, so it is taken over.
+func TestPodsThatAKubeletHasMade(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, now string
+		ran         func(old, uid string) []string
+		same        bool
+	}{
+		"an edit":                             {web1, web2, func(_, uid string) []string { return []string{uid} }, false},
+		"an edit that deckhand applied":       {web2, web2, func(_, uid string) []string { return []string{uid} }, false},
+		"deckhand's pod runs":                 {web1, web2, func(old, _ string) []string { return []string{old} }, true},
+		"both run, one is being stopped":      {web1, web2, func(old, uid string) []string { return []string{old, uid} }, true},
+		"nothing runs":                        {web1, web2, func(string, string) []string { return nil }, true},
+		"deckhand's pod runs, and its edit's": {web2, web2, func(old, uid string) []string { return []string{old, uid} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.put("a", web1)
+			first := n.web()
+			n.put("a", c.before)
+			n.web()
+			fresh := newNode(t)
+			fresh.put("a", c.now)
+			theirs := fresh.web()
+			ran := map[string]bool{}
+			for _, uid := range c.ran(first.Base, theirs.Base) {
+				ran[uid] = true
+			}
+			records := n.Records()()
+			n.Keeper = newKeeper()
+			if failed := n.Restore(records, ran); len(failed) > 0 {
+				t.Fatal(failed)
+			}
+			n.web() // as it was, before the manifest is read
+			n.put("a", c.now)
+			if c.same {
+				if d := n.web(); d.Base != first.Base || d.Pod.Generation != 2 {
+					t.Errorf("base %s, generation %d; want %s, 2", d.Base, d.Pod.Generation, first.Base)
+				}
+				return
+			}
+			d := n.web()
+			if d.Base != theirs.Base || d.Pod.UID != theirs.Pod.UID || d.Pod.Generation != 1 || hash(d) != theirs.Base || len(n.edits) > 0 {
+				t.Errorf("UID %s, generation %d, edits %q; want %s, and no edit", d.Pod.UID, d.Pod.Generation, n.edits, theirs.Pod.UID)
+			}
+			n.put("a", web3)
+			n.is(d, 2)
+		})
+	}
 }
 
 func TestEditsAreTold(t *testing.T) {
@@ -364,7 +415,7 @@ func TestAnotherNodeHasOtherUIDs(t *testing.T) {
 	before := n.web()
 	records := n.Records()()
 	n.Keeper = manifeststore.New(reader.New("node2", pod.SourceFile, sourcetest.Rules()))
-	if failed := n.Restore(records); len(failed) > 0 {
+	if failed := n.Restore(records, nil); len(failed) > 0 {
 		t.Fatal(failed)
 	}
 	if after := n.Report().Claims[0].Desired; after.Pod.UID == before.Pod.UID || after.Pod.Generation != 1 || after.Pod.Name != "web-node2" {

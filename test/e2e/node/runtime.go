@@ -166,7 +166,7 @@ func (n *Node) Running(want ...string) func() error {
 
 // Instance is a sandbox (Container is empty) or an instance of a container, as the runtime has it.
 type Instance struct {
-	Pod, Container, State      string
+	Pod, UID, Container, State string
 	Attempt                    uint32
 	Created, Started, Finished time.Time
 }
@@ -182,14 +182,14 @@ func (n *Node) Instances() map[string]Instance {
 		n.t.Fatal(err)
 	}
 	for _, s := range sandboxes {
-		out[s.Id] = Instance{Pod: s.GetMetadata().GetName(), State: s.State.String(), Attempt: s.GetMetadata().GetAttempt(), Created: time.Unix(0, s.CreatedAt)}
+		out[s.Id] = Instance{Pod: s.GetMetadata().GetName(), UID: s.GetMetadata().GetUid(), State: s.State.String(), Attempt: s.GetMetadata().GetAttempt(), Created: time.Unix(0, s.CreatedAt)}
 	}
 	for _, c := range n.Containers() {
 		st, err := n.conn.ContainerStatus(ctx, c.ID)
 		if err != nil {
 			n.t.Fatal(err)
 		}
-		out[c.ID] = Instance{Pod: c.Pod, Container: c.Name, State: st.State.String(), Attempt: c.Attempt,
+		out[c.ID] = Instance{Pod: c.Pod, UID: c.UID, Container: c.Name, State: st.State.String(), Attempt: c.Attempt,
 			Created: time.Unix(0, st.CreatedAt), Started: time.Unix(0, st.StartedAt), Finished: time.Unix(0, st.FinishedAt)}
 	}
 	return out
