@@ -130,6 +130,18 @@ func (r *rig) prepareHost() {
 	r.t.Cleanup(func() {
 		// The kubelet mounts its root folder onto itself, and pods still have volumes there.
 		_ = unix.Unmount(r.n.RootDir, unix.MNT_DETACH)
+		// Of a pod that is gone, it keeps the logs for a minute.
+		logs, err := filepath.Glob(filepath.Join(r.n.PodLogs, "*"))
+		if err != nil {
+			r.t.Error(err)
+		}
+		for _, dir := range logs {
+			if uid := dir[strings.LastIndex(dir, "_")+1:]; !r.uids[uid] {
+				if err := os.RemoveAll(dir); err != nil {
+					r.t.Error(err)
+				}
+			}
+		}
 	})
 }
 
