@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,9 +17,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// UID is the UID that a kubelet 1.36 gives the pod of d, a document without errors, which is defined by origin: the FNV-128a sum of the pod as
-// it was written, with defaults, and of where it was written. A node that changes from the kubelet to deckhand, or
-// back, so has the same pods. Other releases of the kubelet may have other fields, and with them other UIDs.
+// UID is the UID that a kubelet 1.36 gives the pod that origin defines with d: the FNV-128a sum of the pod as it was
+// written, with defaults, and of where it was written. So a node that changes from the kubelet to deckhand, or back,
+// has the same pods. Other releases of the kubelet may have other fields, and with them other UIDs.
 //
 // Pods from sources that the kubelet doesn't have get the content hash.
 func (r *Reader) UID(d Doc, origin string) string {
@@ -36,6 +37,7 @@ func (r *Reader) UID(d Doc, origin string) string {
 	r.rules.SetDefaults(p)
 	// These are an API server's defaults, which the kubelet doesn't know: the QoS class, and the priority of a class.
 	p.Status, p.Spec.Priority = d.asWritten.Status, d.asWritten.Spec.Priority
+	_ = time.Local.String() // which is dumped for a creationTimestamp, has been read from its file after this
 	sum := fnv.New128a()
 	dump{w: sum, spec: reflect.ValueOf(&p.Spec).Elem()}.typed(reflect.ValueOf(p))
 	_, _ = io.WriteString(sum, from) // it can't fail

@@ -8,8 +8,11 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// requestsFromLimits sets each request that is missing to its limit.
+// requestsFromLimits sets each request that is missing to its limit. Limits that are given and empty make requests that are.
 func requestsFromLimits(r *v1.ResourceRequirements) {
+	if r.Limits != nil && r.Requests == nil {
+		r.Requests = v1.ResourceList{}
+	}
 	for name, limit := range r.Limits {
 		setRequest(r, name, limit)
 	}
@@ -34,7 +37,8 @@ func roundUp(list v1.ResourceList) {
 	}
 }
 
-// podResources sets the pod-level requests that are missing (KEP-2837): to the
+// podResources sets what is missing of pod-level resources (KEP-2837): limits of huge pages to the sum over the
+// containers; where there are limits, requests to the
 // sum over the containers where any of them has the request, else to the
 // pod-level limit. Huge pages can't be overcommitted, so there the limit counts.
 func podResources(p *v1.Pod) {
@@ -45,6 +49,20 @@ func podResources(p *v1.Pod) {
 	roundUp(r.Limits)
 	roundUp(r.Requests)
 	if len(r.Limits) == 0 && len(r.Requests) == 0 {
+		return
+	}
+	for name, q := range resourcehelper.AggregateContainerLimits(p, resourcehelper.PodResourcesOptions{}) {
+		_, requested := r.Requests[name]
+		_, limited := r.Limits[name]
+		if !hugePages(name) || !resourcehelper.IsSupportedPodLevelResource(name) || requested || limited {
+			continue
+		}
+		if r.Limits == nil {
+			r.Limits = v1.ResourceList{}
+		}
+		r.Limits[name] = q
+	}
+	if len(r.Limits) == 0 {
 		return
 	}
 	sum := resourcehelper.AggregateContainerRequests(p, resourcehelper.PodResourcesOptions{})

@@ -231,6 +231,9 @@ func TestPodResourceDefaults(t *testing.T) {
 		{"{resources: {limits: {cpu: 2, memory: 1Gi, hugepages-2Mi: 4Mi}}}", "2", "1Gi", "4Mi"},
 		{"{resources: {limits: {cpu: 2, memory: 1Gi}}, containers: [{name: a, image: i, resources: {requests: {cpu: 500m}}}, {name: b, image: i, resources: {limits: {cpu: 1}}}]}", "1500m", "1Gi", "0"},
 		{"{resources: {limits: {cpu: 2}, requests: {cpu: 1}}, containers: [{name: a, image: i, resources: {requests: {cpu: 500m}}}]}", "1", "0", "0"},
+		{"{resources: {limits: {cpu: 1}}, containers: [{name: a, image: i, resources: {limits: {hugepages-2Mi: 4Mi, cpu: 1}}}]}", "1", "0", "4Mi"},
+		{"{resources: {requests: {cpu: 1}}, containers: [{name: a, image: i, resources: {requests: {memory: 1Gi}}}]}", "1", "0", "0"},
+		{"{resources: {}, containers: [{name: a, image: i, resources: {limits: {hugepages-2Mi: 4Mi, cpu: 1}}}]}", "0", "0", "0"},
 		{"{resources: {}}", "0", "0", "0"},
 	} {
 		r := podOf(t, tc.spec).Spec.Resources.Requests
