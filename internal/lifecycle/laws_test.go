@@ -244,7 +244,10 @@ func (l *laws) hear(v *view) {
 		case c.State == pod.ContainerCreated:
 			delete(l.last, c.Name)
 		case v.newest(c.Name) == c:
-			l.last[c.Name] = *c
+			// An older record that outlives the newest one in a restart of all containers says nothing.
+			if last, ok := l.last[c.Name]; !ok || !l.of(last.ID).carried || last.Attempt <= c.Attempt {
+				l.last[c.Name] = *c
+			}
 		}
 	}
 	if ph := pod.Terminal(v.in.Pod.Status.Phase); ph != "" {
