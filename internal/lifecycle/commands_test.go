@@ -224,6 +224,9 @@ func newCommands() map[string]command {
 		// stop [GRACE]: again with another grace is another request to delete it.
 		"stop": func(s *sim, a []string) error {
 			s.stop = &lifecycle.Stop{At: s.now, Why: "its manifest is gone"}
+			if s.object {
+				s.stop.Why = "it was deleted"
+			}
 			return optional(&s.stop.Grace, arg(a, 0))
 		},
 		// object: the pod's object has to end in a terminal phase

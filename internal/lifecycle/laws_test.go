@@ -155,6 +155,9 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 	clear(l.pulled)
 	clear(l.stopped)
 	l.cut, l.prepared, l.released, l.status, l.allowed, l.over, l.generation, l.stopBy = false, false, false, nil, nil, "", 0, time.Time{}
+	if disk != nil {
+		l.stopBy = disk.EndBy
+	}
 	if l.known != nil && l.known.StartTime != nil {
 		l.status = l.known
 	}
@@ -217,7 +220,12 @@ func (l *laws) hear(v *view) {
 		}
 	}
 	if s := v.in.Stop; s != nil {
-		l.stopBy = endsBy(v.in.Pod, s.At, s.Grace)
+		grace := s.Grace
+		if grace != nil { // preStop hooks run, however short it is
+			least := max(*grace, time.Second)
+			grace = &least
+		}
+		l.endBy(endsBy(v.in.Pod, s.At, grace))
 	}
 	if v.ends = v.in.Stop != nil; v.in.Pod == nil {
 		return
@@ -257,7 +265,7 @@ func (l *laws) hear(v *view) {
 	}
 	if e := v.in.Termination; e != nil && v.in.Stop == nil {
 		l.end(*e)
-		l.stopBy = endsBy(v.in.Pod, e.At, e.Grace)
+		l.endBy(endsBy(v.in.Pod, e.At, e.Grace))
 	}
 	if after := v.in.Pod.Spec.ActiveDeadlineSeconds; after != nil && v.in.Stop == nil &&
 		!v.in.Now.Before(v.d.Status.StartTime.Add(time.Duration(*after)*time.Second)) {
@@ -320,6 +328,13 @@ func (l *laws) result(v *view, r pod.Result) {
 		l.pulled[a.Container] = a.Image
 	case pod.PostStart:
 		l.of(a.ID).hooked, l.of(a.ID).hookedNow = true, true
+	}
+}
+
+// endBy takes in when the last of a pod that has to end is killed: that only comes nearer.
+func (l *laws) endBy(at time.Time) {
+	if l.stopBy.IsZero() || at.Before(l.stopBy) {
+		l.stopBy = at
 	}
 }
 
@@ -559,6 +574,18 @@ func (l *laws) world(s *sim) {
 	}
 	if s.last.Status != nil {
 		l.pruned(s)
+	}
+	if len(alive) > 0 && s.stop != nil && s.object && s.pod != nil {
+		l.endIsKept(s)
+	}
+}
+
+// endIsKept: by when a pod has to end whose source still has it is on disk, or about to be: the next agent gives it no longer.
+func (l *laws) endIsKept(s *sim) {
+	_, failed := l.failed[effortOf(pod.Action{Kind: pod.SaveCheckpoint})]
+	writing := slices.ContainsFunc(s.inFlight, func(a pod.Action) bool { return a.Kind == pod.SaveCheckpoint })
+	if !failed && !writing && (s.disk == nil || s.disk.EndBy.After(l.stopBy)) {
+		l.broken("nobody would know after a restart that the pod ends by %s", l.stopBy)
 	}
 }
 

@@ -60,9 +60,9 @@ type Input struct {
 
 // Stop says that a pod has to be removed.
 type Stop struct {
-	// At is when that became known; the grace counts from here.
+	// At is when this agent first knew that; the grace counts from here.
 	At time.Time
-	// Grace overrides the pod's own termination grace; nil leaves it, with 0 no preStop hook runs. SIGKILL comes 2 s after
+	// Grace overrides the pod's own termination grace; nil leaves it. It is 1 s at least, and SIGKILL comes 2 s after
 	// the stop signal at the earliest.
 	Grace *time.Duration
 	// Why is the reason as people read it.

@@ -96,9 +96,9 @@ func (d *decider) durable() bool {
 	return failing || d.draft.Saved()
 }
 
-// save has the checkpoint written, unless the pod is being removed.
+// save has the checkpoint written, unless the pod is being removed and nothing of it is to be known any more.
 func (d *decider) save() {
-	if d.draft.Saved() || d.in.Stop != nil {
+	if d.draft.Saved() || d.in.Stop != nil && !(d.in.RequiresTerminalPhase && d.anyRuns()) {
 		return
 	}
 	a := pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: d.draft.Now, Why: "it has to outlive the agent"}

@@ -285,6 +285,11 @@ func (s *sim) endSandbox(id string, code int32) {
 func (s *sim) restartAgent() {
 	if s.object {
 		s.laws.known = s.pod.Status.DeepCopy()
+		if s.stop != nil { // the next one hears of it by its own clock
+			again := *s.stop
+			again.At = s.now
+			s.stop = &again
+		}
 	}
 	s.mem, s.inFlight, s.results = lifecycle.Memory{Checkpoint: s.disk, OnDisk: s.disk}, nil, nil
 	s.last.Probes = nil

@@ -41,7 +41,12 @@ func (d *decider) buildStatus() *v1.PodStatus {
 // hasEnded reports whether nothing of the pod runs or is being made.
 func (d *decider) hasEnded() bool {
 	_, making := d.making()
-	return !making && !slices.ContainsFunc(d.instances(), func(c pod.Container) bool { return c.State == pod.ContainerRunning })
+	return !making && !d.anyRuns()
+}
+
+// anyRuns reports whether an instance of the pod runs.
+func (d *decider) anyRuns() bool {
+	return slices.ContainsFunc(d.instances(), func(c pod.Container) bool { return c.State == pod.ContainerRunning })
 }
 
 // terminalIsDurable reports whether the source has the terminal phase, or the disk unless it can't be written: what is

@@ -15,7 +15,14 @@ import (
 func (d *decider) stop() {
 	s := d.in.Stop
 	d.giveUp(func(k pod.ActionKind) bool { return k == pod.ReleaseVolumes }) // CleanPod does that as well
-	if !d.tearDown(d.terminator.Term(s.At, s.Grace, s.Why)) {
+	grace := s.Grace
+	if grace != nil {
+		least := max(*grace, minStopGrace)
+		grace = &least
+	}
+	t := d.terminator.Term(s.At, grace, s.Why)
+	d.bringForward(&t, d.in.RequiresTerminalPhase)
+	if !d.tearDown(t) {
 		return
 	}
 	if _, saving := d.plan.Busy("kept"); saving {
@@ -55,6 +62,21 @@ func (d *decider) stop() {
 		return
 	}
 	d.done = true
+}
+
+// minStopGrace is what a pod gets at least that has to be removed with a grace of its own, so that preStop hooks run.
+const minStopGrace = time.Second
+
+// bringForward has the containers of a pod that has to end be killed at the nearest end that it was ever given, also by
+// an earlier agent; with keep it is on disk for the next one.
+func (d *decider) bringForward(t *termination.Term, keep bool) {
+	by := d.checkpoint().EndBy
+	switch {
+	case !by.IsZero() && by.Before(t.By):
+		t.By = by
+	case keep && !by.Equal(t.By):
+		d.draft.Change(func(k *pod.Checkpoint) { k.EndBy = t.By })
+	}
 }
 
 // tearDown stops what the pod runs and cancels what is being made. It reports
@@ -140,6 +162,7 @@ func (d *decider) terminate() {
 			t.By = by
 		}
 	}
+	d.bringForward(&t, !e.Rejected)
 	if d.tearDown(t) {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = v1.PodFailed })
 		d.finished = true

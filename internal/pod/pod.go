@@ -56,6 +56,17 @@ type Desired struct {
 	// UIDIsIdentity says that whatever comes under the pod's UID is an edit of this pod, also with a
 	// lower generation, as after an API server's store was restored from a backup.
 	UIDIsIdentity bool
+	// Deletion says that the pod has to end though its source still has it, as an object that is being deleted
+	// at an API server; nil for one that hasn't.
+	Deletion *Deletion
+}
+
+// Deletion asks for a pod's end. Another one may ask for a nearer end.
+type Deletion struct {
+	// At is when this agent first heard of it, by its own clock. metadata.deletionTimestamp is by another one.
+	At time.Time
+	// Grace is how long the pod's containers may take from then on.
+	Grace time.Duration
 }
 
 // Problem is something wrong with what a source has, for a person to read.

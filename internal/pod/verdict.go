@@ -84,6 +84,9 @@ type Checkpoint struct {
 	StartTime time.Time `json:"startTime,omitzero"`
 	// Termination is set once the pod has to end though a source has it.
 	Termination *PodTermination `json:"ending,omitempty"`
+	// EndBy is when the containers of a pod that has to end are killed: it only ever comes nearer. It is set for
+	// one whose source still has it.
+	EndBy time.Time `json:"endBy,omitzero"`
 	// Terminal is the pod's final phase, once reached.
 	Terminal v1.PodPhase `json:"terminal,omitempty"`
 	// PostStartDone, Started and Ready hold instance IDs whose postStart hook is done, which

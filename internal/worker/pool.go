@@ -45,7 +45,7 @@ type Executor interface {
 	// runtime is visible in Observed before it returns. p is nil for a pod that no source has.
 	Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result
 	// Checkpoint reads the checkpoint of the pod that an earlier agent saved; nil if there is none.
-	Checkpoint(p *v1.Pod) *pod.Checkpoint
+	Checkpoint(types.UID) *pod.Checkpoint
 	// LoggedAttempts returns, by container, the least attempt a new instance may have by the logs on disk.
 	LoggedAttempts(p *v1.Pod) map[string]int
 	// Leftovers lists the pods that still have folders or cgroups on this node.

@@ -52,6 +52,8 @@ type world struct {
 	gone         []types.UID
 	// rejects has the pods that aren't admitted.
 	rejects map[types.UID]bool
+	// graces are those that containers were given to stop.
+	graces []time.Duration
 	// core, if set, takes the place of the core.
 	core func(lifecycle.Input) lifecycle.Decision
 }
@@ -110,10 +112,10 @@ func (p page) Failed(lifecycle.Input, error) string {
 	return "there"
 }
 
-func (w *world) Checkpoint(p *v1.Pod) *pod.Checkpoint {
+func (w *world) Checkpoint(uid types.UID) *pod.Checkpoint {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.checkpoints[p.UID]
+	return w.checkpoints[uid]
 }
 
 func newWorld(t *testing.T) *world {
@@ -207,6 +209,9 @@ func (w *world) set(pods ...*pod.Desired) {
 func (w *world) Do(ctx context.Context, p *v1.Pod, _ *pod.Observed, uid types.UID, a pod.Action) pod.Result {
 	w.mu.Lock()
 	gate := w.hold[string(uid)+"/"+string(a.Kind)]
+	if a.Kind == pod.StopContainer {
+		w.graces = append(w.graces, a.Grace)
+	}
 	w.mu.Unlock()
 	if gate != nil {
 		select {

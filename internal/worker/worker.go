@@ -62,23 +62,33 @@ type flight struct {
 }
 
 func newWorker(p *Pool, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) *worker {
+	if d != nil && d.Deletion != nil {
+		stop = stopOf(d.Deletion)
+	}
 	w := &worker{pool: p, uid: uid, name: name, desired: d, stop: stop, signal: wake.NewSlot(), record: p.cfg.Journal.Open(uid, name)}
 	w.signal.Wake()
 	return w
 }
 
-// setDesired gives the worker the newest version of its pod. A worker whose pod is being stopped
-// goes on with that, and reports false: the pool starts the pod again afterwards.
+// stopOf is what the deletion of a pod's object comes to.
+func stopOf(d *pod.Deletion) *lifecycle.Stop {
+	return &lifecycle.Stop{At: d.At, Grace: &d.Grace, Why: "it was deleted"}
+}
+
+// setDesired gives the worker the newest version of its pod. A worker whose pod is being stopped, but for the deletion
+// of its object, which may be asked to take less time, goes on with that, and reports false: the pool starts the
+// pod again afterwards.
 func (w *worker) setDesired(d *pod.Desired) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stop != nil {
+	old := w.desired
+	if w.stop != nil && (old == nil || old.Deletion == nil || d.Deletion == nil) {
 		return false
 	}
-	if w.desired == d {
+	if old == d {
 		return true
 	}
-	if old := w.desired; old != nil && (old.Base != d.Base || d.Pod.Generation < old.Pod.Generation && !d.UIDIsIdentity) {
+	if old != nil && (old.Base != d.Base || d.Pod.Generation < old.Pod.Generation && !d.UIDIsIdentity) {
 		// Not an edit in place, but another pod under the same UID, because the manifest
 		// gives it, or another source now has it: it gets another worker, once this one's pod
 		// is gone.
@@ -86,19 +96,31 @@ func (w *worker) setDesired(d *pod.Desired) bool {
 		w.signal.Wake()
 		return false
 	}
-	w.desired = d
+	if w.desired = d; d.Deletion != nil {
+		w.stop = stopOf(d.Deletion)
+	}
 	w.signal.Wake()
 	return true
 }
 
-// requestStop has the worker stop and remove its pod.
+// forcedGrace is what a pod gets whose object was removed without waiting for its end (`kubectl delete --force`; API
+// concepts, "Forced Pod termination": "a small grace period").
+const forcedGrace = 2 * time.Second
+
+// requestStop has the worker stop and remove its pod, which no source has any more.
 func (w *worker) requestStop(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stop == nil {
-		w.stop = &lifecycle.Stop{At: time.Now(), Why: why}
-		w.signal.Wake()
+	stop := lifecycle.Stop{At: time.Now(), Why: why}
+	if d := w.desired; d != nil && d.RequiresTerminalPhase {
+		removed, grace := *d, forcedGrace
+		removed.RequiresTerminalPhase, removed.Deletion = false, nil
+		w.desired, stop.Grace, stop.Why = &removed, &grace, "its object is gone"
+	} else if w.stop != nil {
+		return
 	}
+	w.stop = &stop
+	w.signal.Wake()
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -134,10 +156,12 @@ func (w *worker) adopt() {
 	w.mu.Lock()
 	d := w.desired
 	w.mu.Unlock()
+	k := w.pool.cfg.Executor.Checkpoint(w.uid)
 	if d == nil {
+		w.mem.Checkpoint, w.mem.OnDisk = k, k
 		return
 	}
-	if k := w.pool.cfg.Executor.Checkpoint(d.Pod); k != nil && k.Base != "" && k.Base != d.Base {
+	if k != nil && k.Base != "" && k.Base != d.Base {
 		// What is there belongs to another pod of the UID that the manifest gives, which
 		// was edited while no agent ran. The pool begins with this one when that is gone.
 		w.mu.Lock()

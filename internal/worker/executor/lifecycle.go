@@ -93,11 +93,11 @@ func (r *Executor) saveCheckpoint(uid types.UID, k *pod.Checkpoint) error {
 
 // Checkpoint reads the checkpoint of the pod that an earlier agent saved; nil if there is none that
 // can be used.
-func (r *Executor) Checkpoint(p *v1.Pod) *pod.Checkpoint {
+func (r *Executor) Checkpoint(uid types.UID) *pod.Checkpoint {
 	k := &pod.Checkpoint{}
-	found, err := r.cfg.Records.Load(p.UID, checkpointRecord, k)
+	found, err := r.cfg.Records.Load(uid, checkpointRecord, k)
 	if err != nil {
-		r.cfg.Log.Error(err, "The checkpoint of the pod can't be used: the pod goes on from the state of its containers", "pod", pod.FullName(p))
+		r.cfg.Log.Error(err, "The checkpoint of the pod can't be used: the pod goes on from the state of its containers", "podUID", uid)
 	}
 	if !found {
 		return nil
