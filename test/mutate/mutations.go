@@ -132,9 +132,9 @@ var mutations = []mutation{
 	// the status
 	{name: "a pod is told as initialized too soon", in: "decider.initDone", old: "m.Role == container.Init && !m.Succeeded()", new: "m.Role == container.Init && d.done"},
 	{name: "CrashLoopBackOff isn't told", in: "decider.waitingOf", old: "d.in.Now.Before(due)", new: "due.IsZero() && d.done"},
-	{name: "a pod is told as ended while containers run", in: "decider.hasEnded", old: "return c.State == pod.ContainerRunning", new: "return c.State == pod.ContainerRunning && d.done"},
+	{name: "a pod is told as ended while containers run", in: "decider.anyRuns", old: "return c.State == pod.ContainerRunning", new: "return c.State == pod.ContainerRunning && d.done"},
 	{name: "a pod that has to end is told as ended at once", in: "decider.buildStatus", old: "f.Ended && d.terminalIsDurable()", new: "d.terminalIsDurable()"},
-	{name: "a terminal phase doesn't wait for ephemeral containers", in: "decider.hasEnded", old: "return c.State == pod.ContainerRunning", new: "return c.State == pod.ContainerRunning && d.containers.Named(c.Name).Role != container.Ephemeral"},
+	{name: "a terminal phase doesn't wait for ephemeral containers", in: "decider.anyRuns", old: "return c.State == pod.ContainerRunning", new: "return c.State == pod.ContainerRunning && d.containers.Named(c.Name).Role != container.Ephemeral"},
 	{name: "a container is told as running before its postStart hook is done", in: "Container.Starting", old: "&& !m.PostStartDone", new: "&& !m.PostStartDone && m.Newest == nil"},
 	{name: "PostStartHookError isn't told", in: "decider.waitingFailure", old: "if why, failed := d.mem.HookFailed[m.Newest.ID]; failed {", new: "if why, failed := d.mem.HookFailed[m.Newest.ID]; failed && d.done {"},
 	{name: "how a container ended isn't told until it is started again", in: "decider.waitingOf", old: "return failure", new: "return d.waiting(m)"},
