@@ -477,7 +477,7 @@ func TestImagesThatCantBeHad(t *testing.T) {
 	p.Spec.InitContainers = []v1.Container{{Name: "init", VolumeMounts: []v1.VolumeMount{{Name: "pulled", MountPath: "/a"}, {Name: "never", MountPath: "/b"}}}}
 	for range 2 {
 		f := failure(t, m.Prepare(t.Context(), p))
-		if f.Reason != "ErrImagePull" || f.Message != `volume "pulled" (image): no such image; volume "never" (image): no such image` {
+		if f.Reason != "ErrImagePull" || f.Message != `MountVolume.SetUp failed for volume "pulled" : no such image; MountVolume.SetUp failed for volume "never" : no such image` {
 			t.Errorf("got %+v", f)
 		}
 	}
