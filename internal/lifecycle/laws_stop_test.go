@@ -124,7 +124,7 @@ func (l *laws) grace(v *view, a pod.Action, c *pod.Container) {
 	case l.hopeless && !l.finished:
 		most = max(l.stopBy.Sub(v.in.Now), extension)
 		if v.current(c.Name) == c {
-			least = most
+			least = l.stopBy.Sub(v.in.Now) // a preStop hook gets no more than that
 		}
 	case v.current(c.Name) == c && !l.restartAll[c.ID]:
 		if g, ok := probeGrace(v, c); ok && (l.finished || l.perhaps) {
