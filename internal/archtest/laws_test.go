@@ -192,6 +192,21 @@ func TestCoreIsPure(t *testing.T) {
 	})
 }
 
+// TestCoreKnowsNoSource: what differs from source to source is a fact of the pod, by which the core decides.
+func TestCoreKnowsNoSource(t *testing.T) {
+	eachFile(t, func(dir, name string, f *ast.File, fset *token.FileSet) {
+		if dir != "internal/lifecycle" && !strings.HasPrefix(dir, "internal/lifecycle/") || strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && spelled(s.X) == "pod" && (strings.HasPrefix(s.Sel.Name, "Source") || s.Sel.Name == "Desired" || s.Sel.Name == "AnnotationConfigSource") {
+				t.Errorf("%s: %s says where a pod comes from", fset.Position(n.Pos()), spelled(s))
+			}
+			return true
+		})
+	})
+}
+
 // TestNoExitBelowMain: a library that exits takes orderly shutdown from everybody;
 // init functions and panics act behind the composition root's back.
 func TestNoExitBelowMain(t *testing.T) {

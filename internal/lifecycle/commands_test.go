@@ -231,6 +231,8 @@ func newCommands() map[string]command {
 		},
 		// object: the pod's object has to end in a terminal phase
 		"object": func(s *sim, _ []string) error { s.object = true; return nil },
+		// object-gone: the pod's source hasn't got it any more
+		"object-gone": func(s *sim, _ []string) error { s.objectGone(); return nil },
 		// evict REASON [GRACE]
 		"evict": func(s *sim, a []string) error {
 			s.ending = &pod.PodTermination{At: s.now, Reason: pod.Reason(arg(a, 0)), Message: "the node says so", Disruption: true}

@@ -4,7 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -193,7 +195,7 @@ func (l *laws) phase(s *sim, v *view) {
 		l.broken("phase %s follows %s, which is final", st.Phase, l.terminal)
 	}
 	if v.in.Stop != nil {
-		l.object(v)
+		l.object(s, v)
 		return
 	}
 	if l.cut && st.Phase == v1.PodSucceeded {
@@ -226,25 +228,50 @@ func (l *laws) phase(s *sim, v *view) {
 	}
 }
 
-// object: a pod that has to end in a terminal phase is told so as soon as nothing of it runs or is made, with all
-// containers terminated, so that it is told before the object goes.
-func (l *laws) object(v *view) {
+// object: a pod whose object is being deleted ends in a terminal phase, which is told once nothing of it runs, all
+// containers are terminated, and the next agent will tell the very same; only then its volumes go, and only
+// then its object may. Its containers and logs stay until it is gone.
+func (l *laws) object(s *sim, v *view) {
 	st := v.d.Status
-	over := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
-	if over && pod.Terminal(v.in.Pod.Status.Phase) == "" && slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return c.State == pod.ContainerRunning }) {
+	over := pod.Terminal(st.Phase) != ""
+	runs := slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return c.State == pod.ContainerRunning })
+	if over && runs && pod.Terminal(v.in.Pod.Status.Phase) == "" && l.final == nil {
 		l.broken("a stopping pod is %s, and something of it runs", st.Phase)
 	}
-	if !v.in.RequiresTerminalPhase || slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return c.State == pod.ContainerRunning }) ||
-		slices.ContainsFunc(v.in.InFlight, func(a pod.Action) bool { return makes(a.Kind) }) {
+	if !v.in.RequiresTerminalPhase {
 		return
 	}
-	if !over {
-		l.broken("nothing of a stopping pod runs, and it is %s", st.Phase)
+	kept := s.disk != nil && s.disk.Final != nil
+	unwritable := slices.ContainsFunc(v.d.Waits, func(w pod.Wait) bool { return w.Code == pod.WaitRetry && w.Action == pod.SaveCheckpoint })
+	if was := l.status; over && !kept && !unwritable && l.terminal == "" && (was == nil || pod.Terminal(was.Phase) == "") && (s.disk == nil || s.disk.Terminal == "") {
+		l.broken("a stopping pod is %s, and the next agent won't know that", st.Phase)
+	}
+	own := *st
+	own.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1.PodCondition) bool { return !nodes(c.Type) })
+	if kept && l.final == nil {
+		l.final = &own
+	}
+	if l.final != nil && !equality.Semantic.DeepEqual(l.final, &own) {
+		l.broken("the final status has changed: %s", cmp.Diff(l.final, &own))
+	}
+	for _, a := range v.d.Actions {
+		switch {
+		case a.Kind == pod.RemoveContainer, a.Kind == pod.RemoveSandbox, a.Kind == pod.CleanPod, v.d.Gone && a.Kind != pod.SaveCheckpoint:
+			l.broken("%s, and the object is still there", a.Kind)
+		case a.Kind == pod.ReleaseVolumes && !over:
+			l.broken("volumes are released, and the pod is %s", st.Phase)
+		}
+	}
+	if !v.d.Gone {
+		return
+	}
+	if !over || runs || s.mounted {
+		l.broken("its object may go, and the pod is %s, runs: %v, has volumes: %v", st.Phase, runs, s.mounted)
 	}
 	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].State.Terminated == nil && st.Phase != l.terminal {
-				l.broken("nothing of a stopping pod runs, and %s is %v", list[i].Name, list[i].State)
+				l.broken("its object may go, and %s is %v", list[i].Name, list[i].State)
 			}
 		}
 	}
@@ -320,8 +347,8 @@ func (l *laws) conditions(v *view) {
 	st := v.d.Status
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
-		if l.status == nil || !nodes(c.Type) && condition(&v.in.Pod.Status, c.Type) != nil {
-			continue // the first one told, or of somebody else
+		if l.status == nil || l.final != nil || !nodes(c.Type) && condition(&v.in.Pod.Status, c.Type) != nil {
+			continue // the first one told, or as it was written down, or of somebody else
 		}
 		was := condition(l.status, c.Type)
 		want := v.in.Now

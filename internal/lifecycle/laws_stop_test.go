@@ -38,7 +38,7 @@ func (l *laws) stops(v *view, a pod.Action) {
 		l.broken("preStop hook of %s, which has none or doesn't run", a.ID)
 	case a.Kind == pod.PreStop && i.preStoppedNow:
 		l.broken("the preStop hook of %s runs again", a.ID)
-	case a.Kind == pod.StopContainer && hook && !i.preStopped && a.Grace > extension:
+	case a.Kind == pod.StopContainer && hook && !i.preStopped && (a.Grace > extension || v.in.Stop != nil && i.by.IsZero() && v.in.Now.Before(l.stopBy)):
 		l.broken("%s is stopped before its preStop hook has run", a.ID)
 	}
 	if a.Kind == pod.StopContainer && !own && a.Grace > extension && !l.of(c.ID).stopping {

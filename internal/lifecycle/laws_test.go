@@ -56,6 +56,8 @@ type laws struct {
 	// disruption says that the node has ended the pod for reasons of its own.
 	disruption bool
 	terminal   v1.PodPhase
+	// final is the status that is told of a pod whose object is being deleted, once it is on disk.
+	final *v1.PodStatus
 	// stopBy is when the last of a pod that has to go is killed.
 	stopBy time.Time
 	// status is the one told before, generation that of the spec then.
@@ -157,6 +159,8 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 	l.cut, l.prepared, l.released, l.status, l.allowed, l.over, l.generation, l.stopBy = false, false, false, nil, nil, "", 0, time.Time{}
 	if disk != nil {
 		l.stopBy = disk.EndBy
+	} else {
+		l.final = nil
 	}
 	if l.known != nil && l.known.StartTime != nil {
 		l.status = l.known
@@ -621,7 +625,7 @@ func (l *laws) wakes(v *view) {
 	}
 	idle := len(v.in.InFlight)+len(d.Actions) == 0
 	if v.in.Stop != nil {
-		if idle && d.Wake.IsZero() && !d.Done {
+		if idle && d.Wake.IsZero() && !d.Done && !d.Gone {
 			l.broken("a stopping pod waits for nothing")
 		}
 		return

@@ -127,6 +127,9 @@ type Decision struct {
 	Events []pod.Event
 	// Memory goes into the next Input.
 	Memory Memory
+	// Gone says that a pod has ended whose object is still there: Status is final, and only records and logs of its
+	// containers are left.
+	Gone bool
 	// Done says that nothing is left of the pod and nothing to do.
 	Done bool
 }
@@ -148,7 +151,7 @@ func Decide(in Input) Decision {
 	case in.Pod != nil: // without a spec nothing says what to do
 		d.proceed()
 	}
-	out := Decision{Done: d.done}
+	out := Decision{Gone: d.gone, Done: d.done}
 	if in.Pod != nil {
 		out.Probes = d.probes()
 		out.Status = d.buildStatus()
@@ -196,7 +199,9 @@ type decider struct {
 	finished bool
 	// resizing says what a resize still has to do.
 	resizing resizing.State
-	done     bool
+	// stopped says that nothing of a pod runs any more whose object is being deleted, gone that it may go.
+	stopped, gone bool
+	done          bool
 }
 
 func newDecider(in Input) *decider {

@@ -63,6 +63,8 @@ type Memory struct {
 	// Status is the last one reported: transition times go on from it, and it keeps the final
 	// state of a stopping pod's containers once they are removed.
 	Status *v1.PodStatus
+	// FinalTold says that Status is Checkpoint.Final.
+	FinalTold bool
 	// BackoffTold holds, by container, which back-off the last event reported: after
 	// which instance, or which failed pull.
 	BackoffTold map[string]string
@@ -96,9 +98,9 @@ func (d *decider) durable() bool {
 	return failing || d.draft.Saved()
 }
 
-// save has the checkpoint written, unless the pod is being removed and nothing of it is to be known any more.
+// save has the checkpoint written, unless the pod is being removed and no source has it.
 func (d *decider) save() {
-	if d.draft.Saved() || d.in.Stop != nil && !(d.in.RequiresTerminalPhase && d.anyRuns()) {
+	if d.draft.Saved() || d.in.Stop != nil && !d.in.RequiresTerminalPhase {
 		return
 	}
 	a := pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: d.draft.Now, Why: "it has to outlive the agent"}

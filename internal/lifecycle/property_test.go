@@ -509,9 +509,13 @@ func stepStop(rt dice, s *sim) string {
 	if s.stop == nil && rt.n("really", 0, 5) != 0 {
 		return "nothing"
 	}
+	if s.object && rt.n("vanishes", 0, 4) == 0 {
+		s.objectGone()
+		return "object vanishes"
+	}
 	stop := lifecycle.Stop{At: s.now, Why: "by chance"}
 	if rt.n("shorter", 0, 1) == 1 {
-		g := time.Duration(rt.n("seconds", 0, 30)) * time.Second
+		g := time.Duration(max(rt.n("seconds", -15, 30), 0)) * time.Second // often 0
 		stop.Grace = &g
 	}
 	if was := s.stop; was != nil && !endsBy(s.pod, stop.At, stop.Grace).Before(endsBy(s.pod, was.At, was.Grace)) {

@@ -42,7 +42,11 @@ func quiesce(rt dice, s *sim) {
 			if why := s.unrest(); why != "" {
 				rt.Fatalf("at rest, but %s: %v, because %v", why, s.last.Status.Phase, s.last.Waits)
 			}
-			return
+			if s.stop == nil || !s.object {
+				return
+			}
+			s.objectGone()
+			what = "its object goes"
 		}
 	}
 	rt.Fatalf("never comes to rest: %v, because %v", s.last.Status, s.last.Waits)
@@ -50,6 +54,12 @@ func quiesce(rt dice, s *sim) {
 
 // unrest says what keeps the pod from being where it should; empty if it is there.
 func (s *sim) unrest() string {
+	if s.stop != nil && s.object {
+		if !s.last.Gone || s.mounted {
+			return "its end isn't told, or it has volumes"
+		}
+		return ""
+	}
 	if s.stop != nil {
 		if !s.last.Done || !s.obs.Empty() {
 			return "it isn't gone"

@@ -304,6 +304,13 @@ func (s *sim) echo() {
 	s.pod.Status = *s.last.Status.DeepCopy()
 }
 
+// objectGone takes the pod from its source: nobody waits for its end any more.
+func (s *sim) objectGone() {
+	grace := 2 * time.Second
+	s.laws.known = nil
+	s.object, s.stop = false, &lifecycle.Stop{At: s.now, Grace: &grace, Why: "its object is gone"}
+}
+
 // loseRecords starts a new agent, with an empty disk.
 func (s *sim) loseRecords() {
 	s.disk = nil

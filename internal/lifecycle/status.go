@@ -13,12 +13,33 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// buildStatus builds the pod's API status from this decision, and remembers it.
+// buildStatus builds the pod's API status from this decision, and remembers it. The final one of a pod whose object is
+// being deleted is made once.
 func (d *decider) buildStatus() *v1.PodStatus {
+	if d.stopped && d.checkpoint().Final == nil {
+		final := d.statusOf(true)
+		d.draft.Change(func(k *pod.Checkpoint) { k.Final, k.Terminal = final, final.Phase })
+	}
+	st := &v1.PodStatus{}
+	final := d.checkpoint().Final
+	if d.mem.FinalTold = d.tellsFinal(); d.mem.FinalTold {
+		*st = *final
+		st.Conditions = slices.Clone(st.Conditions)
+	} else {
+		told := d.terminal() != "" && d.terminalIsDurable()
+		st = d.statusOf(d.hasEnded() && (d.in.Stop == nil || !d.in.RequiresTerminalPhase || told))
+	}
+	apistatus.AddOthers(st, d.in.Pod)
+	d.mem.Status = st
+	return st
+}
+
+// statusOf is what the node says of the pod; ended says that it may tell that the pod has ended.
+func (d *decider) statusOf(ended bool) *v1.PodStatus {
 	f := &apistatus.Facts{
 		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,
 		StartTime: d.started, Initialized: d.initialized(), Stopping: d.in.Stop != nil, RequiresTerminalPhase: d.in.RequiresTerminalPhase,
-		Ended: d.hasEnded(), Termination: d.checkpoint().Termination, Last: d.mem.Status,
+		Ended: ended, Termination: d.checkpoint().Termination, Last: d.mem.Status,
 	}
 	if f.Ended && d.terminalIsDurable() {
 		f.Terminal = d.terminal()
@@ -33,9 +54,7 @@ func (d *decider) buildStatus() *v1.PodStatus {
 		f.Containers[i] = d.facts(&d.containers[i], f.Initialized)
 		f.Containers[i].Passed = d.passed(i)
 	}
-	st := apistatus.Build(f)
-	d.mem.Status = st
-	return st
+	return apistatus.Build(f)
 }
 
 // hasEnded reports whether nothing of the pod runs or is being made.

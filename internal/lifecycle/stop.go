@@ -14,15 +14,21 @@ import (
 // prepared for it. Once begun, it is always completed.
 func (d *decider) stop() {
 	s := d.in.Stop
-	d.giveUp(func(k pod.ActionKind) bool { return k == pod.ReleaseVolumes }) // CleanPod does that as well
+	if !d.in.RequiresTerminalPhase {
+		d.giveUp(func(k pod.ActionKind) bool { return k == pod.ReleaseVolumes }) // CleanPod does that as well
+	}
 	grace := s.Grace
 	if grace != nil {
 		least := max(*grace, minStopGrace)
 		grace = &least
 	}
 	t := d.terminator.Term(s.At, grace, s.Why)
-	d.bringForward(&t, d.in.RequiresTerminalPhase)
+	d.bringForward(&t, d.in.RequiresTerminalPhase && d.anyRuns())
 	if !d.tearDown(t) {
+		return
+	}
+	if d.in.RequiresTerminalPhase {
+		d.end(s.Why)
 		return
 	}
 	if _, saving := d.plan.Busy("kept"); saving {
@@ -62,6 +68,34 @@ func (d *decider) stop() {
 		return
 	}
 	d.done = true
+}
+
+// end ends a pod whose object is still there, and of which no container runs: its final status is on disk before it is
+// told, so that the next agent tells the same, and told before its volumes and its cgroup go. Its containers, for
+// their logs, stay until its object is gone.
+func (d *decider) end(why string) {
+	d.stopped = true
+	for i := range d.sandboxes() {
+		d.stopped = d.stopSandbox(&d.sandboxes()[i], why) && d.stopped
+	}
+	switch {
+	case !d.stopped:
+		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: why, Action: pod.StopSandbox})
+	case !d.tellsFinal():
+		d.plan.AddActionWait("", pod.SaveCheckpoint)
+	case !d.mem.Released:
+		d.release(why)
+	default:
+		d.gone = true
+		d.plan.AddWait(pod.Wait{Code: pod.WaitObjectGone})
+	}
+}
+
+// tellsFinal reports whether there is a final status that may be told, as the next agent will tell it: it is on disk, or
+// can't be written.
+func (d *decider) tellsFinal() bool {
+	final := d.checkpoint().Final
+	return final != nil && (d.draft.Disk != nil && d.draft.Disk.Final != nil || d.durable() || d.mem.FinalTold)
 }
 
 // minStopGrace is what a pod gets at least that has to be removed with a grace of its own, so that preStop hooks run.
@@ -221,9 +255,12 @@ func (d *decider) finish() {
 // releaseVolumes unmounts what a finished pod has mounted, once no container can use it:
 // those that the runtime lost sight of have ended with their sandbox.
 func (d *decider) releaseVolumes(why string) {
-	if d.mem.Released || len(d.in.Pod.Spec.Volumes) == 0 {
-		return
+	if !d.mem.Released && len(d.in.Pod.Spec.Volumes) > 0 {
+		d.release(why)
 	}
+}
+
+func (d *decider) release(why string) {
 	a := pod.Action{Kind: pod.ReleaseVolumes, Why: why}
 	if !d.plan.AddRetryWait("", a) {
 		d.plan.AddActionWait("", a.Kind)

@@ -30,7 +30,7 @@ const (
 	StopContainer ActionKind = "StopContainer"
 	// RemoveContainer removes instance ID, which has ended or never ran, and its log.
 	RemoveContainer ActionKind = "RemoveContainer"
-	// ReleaseVolumes unmounts the volumes of a pod that has run to its end and stays known.
+	// ReleaseVolumes unmounts the volumes of a pod that has run to its end and stays known, and removes its cgroup.
 	ReleaseVolumes ActionKind = "ReleaseVolumes"
 	// CleanPod removes what PreparePod made, the pod's logs and its records.
 	CleanPod ActionKind = "CleanPod"

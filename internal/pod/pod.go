@@ -51,7 +51,8 @@ type Desired struct {
 	// edit in place; empty if there was none.
 	Replaces string
 	// RequiresTerminalPhase says that the pod's object may only go once its phase is terminal, as
-	// an API server's: one that is removed before its containers ran has failed.
+	// an API server's: one that is removed before its containers ran has failed. Its final status is told until the
+	// source hasn't the pod any more, which acknowledges it.
 	RequiresTerminalPhase bool
 	// UIDIsIdentity says that whatever comes under the pod's UID is an edit of this pod, also with a
 	// lower generation, as after an API server's store was restored from a backup.
@@ -264,4 +265,7 @@ type Report struct {
 	// Stopping says why the pod has to end, StoppingAt since when; empty while it need not.
 	Stopping   string
 	StoppingAt time.Time
+	// Gone says that the pod has ended: Status is final, and nothing keeps its object from going. Its containers' records
+	// and logs stay until then.
+	Gone bool
 }

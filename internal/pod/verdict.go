@@ -89,6 +89,8 @@ type Checkpoint struct {
 	EndBy time.Time `json:"endBy,omitzero"`
 	// Terminal is the pod's final phase, once reached.
 	Terminal v1.PodPhase `json:"terminal,omitempty"`
+	// Final is the status in which a pod has ended whose object is being deleted: it is told until that is gone.
+	Final *v1.PodStatus `json:"final,omitempty"`
 	// PostStartDone, Started and Ready hold instance IDs whose postStart hook is done, which
 	// have passed their startup probe, which were ready last: only of containers that
 	// have such a hook or probe.

@@ -62,6 +62,8 @@ const (
 	WaitResize WaitCode = "Resize"
 	// WaitPodStop: the pod has to end (Message), for which an Action has to end first, if there is one.
 	WaitPodStop WaitCode = "PodStop"
+	// WaitObjectGone: the pod has ended, and its object is still there.
+	WaitObjectGone WaitCode = "ObjectGone"
 )
 
 // WaitFor is what a pod waits for before the node admits it.

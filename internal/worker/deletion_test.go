@@ -1,12 +1,16 @@
 package worker
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -71,10 +75,8 @@ func TestADeletionGoesOnAfterARestart(t *testing.T) {
 		w.set(deleted(d, 600*time.Second, 0))
 		time.Sleep(200 * time.Second)
 		stop()
-		w2 := bareWorld()
-		close(w2.known)
-		w2.runtime, w2.checkpoints, w2.hold = w.runtime, w.checkpoints, w.hold
-		w2.pods = []*pod.Desired{deleted(d, 600*time.Second, 0)}
+		w2 := w.successor(deleted(d, 600*time.Second, 0))
+		w2.hold = w.hold
 		w2.start(t)
 		time.Sleep(time.Second)
 		if got := w2.given(); !slices.Equal(got, []time.Duration{400 * time.Second}) {
@@ -126,4 +128,133 @@ func countIn(list []string, entry string) (n int) {
 		}
 	}
 	return n
+}
+
+// told is what is told of the pod: its status as JSON, and whether it is told as gone.
+func (w *world) told(t *testing.T, uid types.UID) (status string, gone bool) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, ok := w.reports[uid]
+	if !ok {
+		return "", false
+	}
+	text, err := json.Marshal(r.Status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), r.Gone
+}
+
+// successor is the world in which a later agent finds itself.
+func (w *world) successor(pods ...*pod.Desired) *world {
+	next := bareWorld()
+	close(next.known)
+	next.runtime, next.checkpoints, next.nextID, next.pods = w.runtime, w.checkpoints, 1000, pods
+	return next
+}
+
+// The final status is told until the source hasn't the pod any more, however long that takes, and no other pod begins
+// under its UID. Containers stay as long.
+func TestTheFinalStatusIsToldUntilTheObjectIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := object(newPod("a", "a1"))
+		w.set(d)
+		time.Sleep(10 * time.Second)
+		w.set(deleted(d, 5*time.Second, 0))
+		time.Sleep(10 * time.Second)
+		status, gone := w.told(t, "a1")
+		if !gone || w.reports["a1"].Status.Phase != v1.PodSucceeded {
+			t.Fatalf("it isn't told as gone: %s", status)
+		}
+		for range 60 {
+			w.pool.WakeAll()
+			finalizer := deleted(d, 5*time.Second, 0) // somebody edits its finalizers
+			w.set(finalizer)
+			time.Sleep(time.Minute)
+		}
+		if now, gone := w.told(t, "a1"); now != status || !gone {
+			t.Errorf("an hour later %s is told instead of %s", now, status)
+		}
+		if w.count(&w.log, "a1 AdmitPod") != 1 || len(w.Get("a1").Containers) != 1 || w.checkpoints["a1"] == nil {
+			t.Errorf("another pod began, or its containers went: %v", w.log)
+		}
+		w.set()
+		time.Sleep(10 * time.Second)
+		if now, _ := w.told(t, "a1"); now != "" || w.Get("a1") != nil || w.checkpoints["a1"] != nil || w.pool.Count() != 0 {
+			t.Errorf("something is left of it: %v", w.log)
+		}
+	})
+}
+
+// Whenever the agent dies after the last container has ended, the next one tells what was told, byte for byte.
+func TestTheFinalStatusOutlivesTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kills := 0
+		for life, over := 50*time.Millisecond, false; !over; life += 50 * time.Millisecond {
+			w := bareWorld()
+			close(w.known)
+			stop := w.start(t)
+			d := withVolume(object(newPod("a", "a1")))
+			w.set(d)
+			time.Sleep(10 * time.Second)
+			w.set(deleted(d, 5*time.Second, 0))
+			time.Sleep(life)
+			stop()
+			kills++
+			before, wasGone := w.told(t, "a1")
+			final := pod.Terminal(w.reports["a1"].Status.Phase) != ""
+			time.Sleep(time.Minute)
+			w2 := w.successor(deleted(d, 5*time.Second, 0))
+			w2.start(t)
+			for range 40 {
+				time.Sleep(50 * time.Millisecond)
+				if now, _ := w2.told(t, "a1"); final && now != "" && now != before {
+					t.Fatalf("killed after %s: %s is told after %s", life, now, before)
+				}
+			}
+			if status, gone := w2.told(t, "a1"); !gone || w2.count(&w2.log, "a1 CreateContainer") != 0 {
+				t.Fatalf("killed after %s: it isn't gone, or began anew: %s %v", life, status, w2.log)
+			}
+			over = wasGone
+		}
+		if kills < 8 {
+			t.Errorf("the agent was killed %d times only", kills)
+		}
+	})
+}
+
+// What is known of pods goes with them.
+func TestManyPodsComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		close(w.known)
+		stop := w.start(t)
+		const rounds, each = 20, 50
+		for round := range rounds {
+			pods, ending := make([]*pod.Desired, each), make([]*pod.Desired, each)
+			for i := range pods {
+				pods[i] = object(newPod(fmt.Sprintf("p%d", i), types.UID(fmt.Sprintf("%d-%d", round, i))))
+			}
+			w.set(pods...)
+			time.Sleep(2 * time.Second)
+			for i := range pods {
+				ending[i] = deleted(pods[i], time.Second, 0)
+			}
+			w.set(ending...)
+			time.Sleep(2 * time.Second)
+			if _, gone := w.told(t, types.UID(fmt.Sprintf("%d-0", round))); !gone {
+				t.Fatalf("round %d: the pods haven't ended", round)
+			}
+		}
+		w.set()
+		time.Sleep(10 * time.Second)
+		stop()
+		p := w.pool
+		if n := len(p.workers) + len(p.waiting) + len(p.unknown) + len(w.reports) + len(w.checkpoints) + len(w.runtime); n != 0 {
+			t.Errorf("%d workers, %d waiting, %d unknown, %d reports, %d checkpoints, %d in the runtime are left of %d pods",
+				len(p.workers), len(p.waiting), len(p.unknown), len(w.reports), len(w.checkpoints), len(w.runtime), rounds*each)
+		}
+	})
 }

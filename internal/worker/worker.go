@@ -346,11 +346,11 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 	if desired == nil || d.Status == nil {
 		return
 	}
-	r := pod.Report{Desired: desired, Status: d.Status, Waits: d.Waits, Wake: d.Wake}
+	r := pod.Report{Desired: desired, Status: d.Status, Waits: d.Waits, Wake: d.Wake, Gone: d.Gone}
 	if stop != nil {
 		r.Stopping, r.StoppingAt = stop.Why, stop.At
 	}
-	if last := &w.reported; last.Desired != r.Desired || last.Stopping != r.Stopping ||
+	if last := &w.reported; last.Desired != r.Desired || last.Stopping != r.Stopping || last.Gone != r.Gone ||
 		!equality.Semantic.DeepEqual(last.Status, r.Status) || !slices.Equal(last.Waits, r.Waits) {
 		w.reported = r
 		w.pool.cfg.Statuses.Publish(w.uid, r)

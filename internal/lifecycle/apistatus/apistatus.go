@@ -73,11 +73,6 @@ func Build(f *Facts) *v1.PodStatus {
 		QOSClass:           f.Pod.Status.QOSClass,
 		AllocatedResources: f.Requests,
 		Resources:          f.Resources,
-		// Others write these.
-		NominatedNodeName:                    f.Pod.Status.NominatedNodeName,
-		ResourceClaimStatuses:                f.Pod.Status.ResourceClaimStatuses,
-		ExtendedResourceClaimStatus:          f.Pod.Status.ExtendedResourceClaimStatus,
-		NodeAllocatableResourceClaimStatuses: f.Pod.Status.NodeAllocatableResourceClaimStatuses,
 	}
 	containers := f.Containers
 	if f.rejected() {
@@ -98,10 +93,7 @@ func Build(f *Facts) *v1.PodStatus {
 	limitMessages(st)
 	st.Phase = f.phase(st)
 	f.setAddresses(st)
-	switch {
-	case pod.Terminal(f.Pod.Status.Phase) != "":
-		st.Reason, st.Message = f.Pod.Status.Reason, f.Pod.Status.Message
-	case f.Termination != nil && pod.Terminal(st.Phase) != "":
+	if f.Termination != nil && pod.Terminal(st.Phase) != "" {
 		st.Reason, st.Message = string(f.Termination.Reason), f.Termination.Message
 	}
 	f.addConditions(st)
@@ -135,7 +127,7 @@ func (f *Facts) setAddresses(st *v1.PodStatus) {
 			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
 		}
 	}
-	if pod.Terminal(st.Phase) != "" && len(st.PodIPs) == 0 && f.Last != nil {
+	if ends := pod.Terminal(st.Phase) != "" || f.Stopping && f.RequiresTerminalPhase; ends && len(st.PodIPs) == 0 && f.Last != nil {
 		st.PodIPs = f.Last.PodIPs
 	}
 	if len(st.PodIPs) > 0 {

@@ -47,11 +47,25 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 			f.addCondition(st, *c)
 		}
 	}
-	for i := range f.Pod.Status.Conditions {
-		if c := &f.Pod.Status.Conditions[i]; !ours[c.Type] && find(st.Conditions, c.Type) == nil {
+}
+
+// AddOthers adds to a status that Build made what others have written into the pod's, at that time or since.
+func AddOthers(st *v1.PodStatus, p *v1.Pod) {
+	for i := range p.Status.Conditions {
+		c := &p.Status.Conditions[i]
+		switch told := find(st.Conditions, c.Type); {
+		case ours[c.Type]:
+		case told == nil:
 			st.Conditions = append(st.Conditions, *c)
+		case c.Type == v1.PodScheduled: // the scheduler dated it
+			*told = *c
 		}
 	}
+	if pod.Terminal(p.Status.Phase) != "" {
+		st.Phase, st.Reason, st.Message = p.Status.Phase, p.Status.Reason, p.Status.Message
+	}
+	st.NominatedNodeName, st.ResourceClaimStatuses = p.Status.NominatedNodeName, p.Status.ResourceClaimStatuses
+	st.ExtendedResourceClaimStatus, st.NodeAllocatableResourceClaimStatuses = p.Status.ExtendedResourceClaimStatus, p.Status.NodeAllocatableResourceClaimStatuses
 }
 
 func (f *Facts) addInitialized(st *v1.PodStatus) {

@@ -68,6 +68,8 @@ func Wait(w *pod.Wait) string {
 			return fmt.Sprintf("stopping (%s), waiting for %s to end", w.Message, w.Action)
 		}
 		return fmt.Sprintf("stopping (%s)", w.Message)
+	case pod.WaitObjectGone:
+		return "has ended, its object is still there"
 	}
 	return string(w.Code) // of an agent that is newer
 }

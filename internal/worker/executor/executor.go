@@ -285,7 +285,7 @@ func (r *Executor) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types
 	case pod.SaveCheckpoint:
 		err = r.saveCheckpoint(uid, a.Checkpoint)
 	case pod.ReleaseVolumes:
-		err = r.cfg.Volumes.Release(ctx, uid)
+		err = errors.Join(r.cfg.Volumes.Release(ctx, uid), r.cfg.Cgroups.Remove(ctx, uid))
 	case pod.CleanPod:
 		err = r.clean(ctx, p, uid)
 		if p == nil && ctx.Err() == nil {

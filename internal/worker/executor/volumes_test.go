@@ -117,11 +117,24 @@ func TestAReasonIsOneLine(t *testing.T) {
 }
 
 func TestVolumesAreReleased(t *testing.T) {
-	w := &volumeWorld{}
-	r := w.runner().Do(t.Context(), volumePod(), nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
-	if f := r.Failure; w.released != "u" || f == nil || f.Reason != "FailedUnmount" {
-		t.Errorf("released %q, %+v", w.released, f)
+	w, cgroups := &volumeWorld{}, &goneCgroups{}
+	runner := w.runner()
+	runner.cfg.Cgroups = cgroups
+	r := runner.Do(t.Context(), volumePod(), nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
+	if f := r.Failure; w.released != "u" || cgroups.removed != "u" || f == nil || f.Reason != "FailedUnmount" {
+		t.Errorf("released %q, removed the cgroup of %q, %+v", w.released, cgroups.removed, f)
 	}
+}
+
+// goneCgroups knows whose cgroup was removed.
+type goneCgroups struct {
+	Cgroups
+	removed types.UID
+}
+
+func (c *goneCgroups) Remove(_ context.Context, uid types.UID) error {
+	c.removed = uid
+	return nil
 }
 
 // cleaning has pods' volumes removed, or not.
