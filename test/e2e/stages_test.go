@@ -97,22 +97,19 @@ func testRestartAll(t *testing.T, n *node.Node) {
 	course := n.Follow("a", func(v local.PodView) string {
 		for _, c := range v.Pod.Status.Conditions {
 			if c.Type == v1.AllContainersRestarting {
-				return "restarting is " + string(c.Status)
+				return fmt.Sprintf("restarting is %s at %s", c.Status, v.Pod.Status.PodIP)
 			}
 		}
-		return v.Pod.Status.PodIP
+		return ""
 	})
 	s := n.Await("all have been started anew", node.Ready("a"), runs("a", "main", 1), runs("a", "other", 1), runs("a", "side", 1),
 		lastEnded("a", "main", 88, "Error"), hasCondition("a", v1.AllContainersRestarting, v1.ConditionFalse, ""))
 	if setup := status(t, s, "a", "setup"); setup.RestartCount != 1 || setup.State.Terminated == nil {
 		t.Errorf("setup is %+v, want it run again", setup)
 	}
-	seen := course.End()
-	if !slices.Contains(seen, "restarting is True") || seen[len(seen)-1] != "restarting is False" {
-		t.Errorf("the condition went through %q", seen)
-	}
-	if ip := view(t, s, "a").Pod.Status.PodIP; !slices.Contains(seen, ip) {
-		t.Errorf("the address is %s, before it was in %q", ip, seen)
+	seen, ip := course.End(), view(t, s, "a").Pod.Status.PodIP
+	if !slices.Contains(seen, "restarting is True at "+ip) || seen[len(seen)-1] != "restarting is False at "+ip {
+		t.Errorf("the condition went through %q, and the address is %s", seen, ip)
 	}
 	boxes := map[string]bool{}
 	for _, c := range n.Containers() {
