@@ -277,15 +277,6 @@ func (l *laws) object(s *sim, v *view) {
 	}
 }
 
-// makes reports whether an action may bring about something that runs.
-func makes(kind pod.ActionKind) bool {
-	switch kind {
-	case pod.StopContainer, pod.StopSandbox, pod.RemoveContainer, pod.RemoveSandbox, pod.ReleaseVolumes, pod.CleanPod, pod.PreStop, pod.SaveCheckpoint, pod.EnsureImage:
-		return false
-	}
-	return true
-}
-
 // admission: a pod that isn't admitted yet is Pending, and says what it waits for; one that is rejected
 // fails, and has no container statuses, as it never had containers (API: PodPhase, PodStatus).
 func (l *laws) admission(v *view) {
