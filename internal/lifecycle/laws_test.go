@@ -586,7 +586,7 @@ func (l *laws) world(s *sim) {
 
 // endIsKept: by when a pod has to end whose source still has it is on disk, or about to be: the next agent gives it no longer.
 func (l *laws) endIsKept(s *sim) {
-	_, failed := l.failed[effortOf(pod.Action{Kind: pod.SaveCheckpoint})]
+	failed := slices.ContainsFunc(s.last.Waits, func(w pod.Wait) bool { return w.Action == pod.SaveCheckpoint })
 	writing := slices.ContainsFunc(s.inFlight, func(a pod.Action) bool { return a.Kind == pod.SaveCheckpoint })
 	if !failed && !writing && (s.disk == nil || s.disk.EndBy.After(l.stopBy)) {
 		l.broken("nobody would know after a restart that the pod ends by %s", l.stopBy)
