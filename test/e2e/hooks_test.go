@@ -70,7 +70,7 @@ func testPostStart(t *testing.T, n *node.Node) {
 		tool("second", "act", "lifecycle: {postStart: "+server.hook()+"}"),
 		tool("third", "act"))))
 	server.awaitCall(t)
-	n.Await("the hook runs", runs("p", "first", 0), readyIs("p", "first", true), runs("p", "second", 0), readyIs("p", "second", false))
+	n.Await("the hook runs", runs("p", "first", 0), readyIs("p", "first", true), starting("p", "second"), readyIs("p", "second", false))
 	if times(t, n, "p", "third started") > 0 {
 		t.Error("the third container didn't wait for the second's hook")
 	}

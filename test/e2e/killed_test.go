@@ -22,7 +22,7 @@ func TestKilledDuringHooks(t *testing.T) {
 	n.Kill()
 	n.Start()
 	begin.awaitCall(t)
-	n.Await("the container isn't started yet", agentIs(n), runs("h", "main", 0), readyIs("h", "main", false))
+	n.Await("the container isn't started yet", agentIs(n), starting("h", "main"), readyIs("h", "main", false))
 	close(begin.answer)
 	n.Await("it is ready", agentIs(n), node.Ready("h"), runs("h", "main", 0))
 

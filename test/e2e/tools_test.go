@@ -215,6 +215,16 @@ func runs(pod, name string, restarts int32) node.Condition {
 	})
 }
 
+// starting is the condition that a container is being created, as one is whose postStart hook runs.
+func starting(pod, name string) node.Condition {
+	return container(pod, name, func(c v1.ContainerStatus) error {
+		if c.State.Waiting == nil || c.State.Waiting.Reason != "ContainerCreating" {
+			return fmt.Errorf("is %+v, want it to be created", c.State)
+		}
+		return nil
+	})
+}
+
 // ended is the condition that a container has ended for good.
 func ended(pod, name string, code int32, reason string) node.Condition {
 	return container(pod, name, func(c v1.ContainerStatus) error {
