@@ -33,6 +33,7 @@ func TestRebootOfEveryKind(t *testing.T) {
 	n.Write("app.yaml", edited)
 	over := []node.Condition{node.Phase("job", v1.PodSucceeded), node.Phase("late", v1.PodFailed)}
 	before := n.Await("it is edited", append(over, node.Ready("app"), observes("app", 3), runs("app", "side", 1), runs("app", "main", 0))...)
+	inOrder(t, n, "app", "side ended", "side started") // what runs may not have written so yet
 	n.PowerOff()
 	n.Start()
 	after := n.Await("all is as it was", append(append(over, noResize("app")...), agentIs(n), observes("app", 3), hasSize("app", "main", 100, 32),
