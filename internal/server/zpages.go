@@ -113,7 +113,7 @@ func page(kind string, text func() string, structured func(version string) any) 
 		case plain:
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			_, _ = w.Write([]byte(text())) // whoever asked has left
+			_, _ = w.Write([]byte(text())) // the client has left
 		default:
 			http.Error(w, fmt.Sprintf("this page is served as text/plain, or as application/json;v=v1beta1;g=%s;as=%s", group, kind), http.StatusNotAcceptable)
 		}
@@ -140,5 +140,5 @@ func wanted(accept []string, kind string) (version string, plain bool) {
 
 func answer(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // whoever asked has left
+	_ = json.NewEncoder(w).Encode(value) // the client has left
 }

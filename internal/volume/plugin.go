@@ -44,7 +44,7 @@ type Plugin interface {
 	Supports(Spec) bool
 	// Mount makes the volume ready for containers. It is called again after a crash at any
 	// moment, after a reboot, and while containers use the volume: what is ready stays as
-	// it is, what is half made is completed or made anew. It returns what containers get.
+	// it is, what is half made is completed or made again. It returns what containers get.
 	Mount(context.Context, Request) (Mounted, error)
 }
 

@@ -110,7 +110,7 @@ func TestVolumesAreAdopted(t *testing.T) {
 		t.Errorf("the finished pod has %q again", left)
 	}
 
-	// After a reboot all are made anew, but for what is on the disk.
+	// After a reboot all are made again, but for what is on the disk.
 	n.PowerOff()
 	n.Start()
 	n.Await("they are back", agentIs(n), node.Ready("a", "c"), restarted("a", 1))

@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
 
 // Whichever agent made them, sandboxes, containers and what is in emptyDirs stay as they are, those of pods that have
-// ended too; restart counts go on. What the kubelet made anew since deckhand ran is taken over as well.
+// ended too; restart counts go on. What the kubelet made again since deckhand ran is taken over as well.
 func TestFromTheKubeletAndBack(t *testing.T) {
 	r := newRig(t)
 	r.add("k", r.n.Port(3))

@@ -50,7 +50,7 @@ Without --container-runtime-endpoint the agent runs a containerd of its own, and
 func (a *app) agentHelp(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n\nExamples:\n%s\n\n", cmd.Long, cmd.UseLine(), cmd.Example)
-	_ = flags.PrintHelp(out, a.deps.AgentFlags.Groups(), cmp.Or(terminalWidth(out), 100)) // whoever asked has left
+	_ = flags.PrintHelp(out, a.deps.AgentFlags.Groups(), cmp.Or(terminalWidth(out), 100)) // the client has left
 }
 
 // orVersion has the agent's flag --version print it, instead of running a command.
@@ -114,7 +114,7 @@ func (a *app) upHelp(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n\nExamples:\n%s\n\n", cmd.Long, cmd.UseLine(), cmd.Example)
 	groups := []flags.Group{{Title: "Flags, beside those of `deckhand agent`", Flags: own}}
-	_ = flags.PrintHelp(out, groups, cmp.Or(terminalWidth(out), 100)) // whoever asked has left
+	_ = flags.PrintHelp(out, groups, cmp.Or(terminalWidth(out), 100)) // the client has left
 }
 
 func (a *app) up(cmd *cobra.Command, args []string) error {

@@ -124,7 +124,7 @@ func parseStream(cmd *cobra.Command, stream string, request *local.LogRequest) e
 		return usagef(cmd, "--stream must be all, stdout or stderr, not %q", stream)
 	}
 	if request.Tail >= 0 {
-		return usagef(cmd, "--tail can't be had together with --stream %s", stream)
+		return usagef(cmd, "--tail can't be combined with --stream %s", stream)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func CheckRecord(root string) error {
 	if _, _, err := load(root); errors.Is(err, checkpoint.ErrNewer) {
 		return err
 	}
-	return nil // one that is damaged is made anew
+	return nil // one that is damaged is made again
 }
 
 // Recorded reports whether an agent has run with this root folder. A record that is damaged

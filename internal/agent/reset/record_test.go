@@ -34,7 +34,7 @@ func TestANewerAgentsRootFolderIsRefused(t *testing.T) {
 	if text, err := os.ReadFile(recordPath(root)); err != nil || string(text) != newer {
 		t.Errorf("it says %s now, %v", text, err)
 	}
-	// A damaged one is made anew, but a reset needs what it said.
+	// A damaged one is made again, but a reset needs what it said.
 	if err := os.WriteFile(recordPath(root), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

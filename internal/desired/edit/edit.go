@@ -4,7 +4,7 @@
 // The manifest of a running pod may change what an API server lets a client change
 // about one: labels and annotations, images, and by the subresources resize and
 // ephemeralcontainers CPU, memory and further ephemeral containers. Nothing else can be
-// brought to a running pod: it has to be made anew.
+// brought to a running pod: it has to be made again.
 package edit
 
 import (

@@ -85,16 +85,16 @@ func (r LogRequest) validate() error {
 	case r.LimitBytes < 0:
 		return fmt.Errorf("limitBytes must be positive, not %d", r.LimitBytes)
 	case r.Previous && r.AllInstances:
-		return fmt.Errorf("previous and all can't be had together")
+		return fmt.Errorf("previous and all can't be combined")
 	case r.AtLeast < 0:
 		return fmt.Errorf("atLeast must be positive, not %d", r.AtLeast)
 	case r.AtLeast > 0 && (r.Previous || r.AllInstances):
-		return fmt.Errorf("atLeast can't be had together with previous or all")
+		return fmt.Errorf("atLeast can't be combined with previous or all")
 	case r.Stream != "" && r.Stream != logs.Both && r.Stream != logs.Stdout && r.Stream != logs.Stderr:
 		return fmt.Errorf("stream must be one of All, Stdout and Stderr, not %q", r.Stream)
 	case r.Tail >= 0 && (r.Stream == logs.Stdout || r.Stream == logs.Stderr):
 		// As the API has it (TailLines in v1.PodLogOptions).
-		return fmt.Errorf("tail can't be had together with stream %s", r.Stream)
+		return fmt.Errorf("tail can't be combined with stream %s", r.Stream)
 	}
 	return nil
 }

@@ -77,10 +77,10 @@ func TestLogsOfTheRightInstance(t *testing.T) {
 		"all":                          {runningAfter(1), func(r *local.LogRequest) { r.AllInstances = true }, "log 0\nlog 1\n", ""},
 		"of a number":                  {runningAfter(1), func(r *local.LogRequest) { r.AtLeast = 1 }, "log 1\n", ""},
 		"of a number that is too high": {runningAfter(1), func(r *local.LogRequest) { r.AtLeast = 2 }, "", "is gone"},
-		"a number and previous":        {runningAfter(1), func(r *local.LogRequest) { r.AtLeast, r.Previous = 1, true }, "", "can't be had together"},
+		"a number and previous":        {runningAfter(1), func(r *local.LogRequest) { r.AtLeast, r.Previous = 1, true }, "", "can't be combined"},
 		"no such container":            {running(0), func(r *local.LogRequest) { r.Container = "x" }, "", `pod a has no container "x"`},
 		"options come across":          {running(1), func(r *local.LogRequest) { r.Tail, r.LimitBytes, r.Timestamps = 1, 10, true }, "2026-01-02", ""},
-		"previous and all contradict":  {running(0), func(r *local.LogRequest) { r.Previous, r.AllInstances = true, true }, "", "can't be had together"},
+		"previous and all contradict":  {running(0), func(r *local.LogRequest) { r.Previous, r.AllInstances = true, true }, "", "can't be combined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			agent := localtest.New()

@@ -64,7 +64,7 @@ func (*EmptyDir) Supports(s volume.Spec) bool { return s.Persistent == nil && s.
 // Mount makes the folder, empty and open to every user (0777), or to the pod's
 // fsGroup with new files belonging to that group. Once the volume is ready it isn't touched
 // again: what is in it, and its mode, are the pod's. What was in memory is lost
-// with the mount; the volume is then made anew, empty.
+// with the mount; the volume is then made again, empty.
 func (p *EmptyDir) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
 		return volume.Mounted{}, err

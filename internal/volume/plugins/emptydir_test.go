@@ -170,7 +170,7 @@ func TestAMountThatVanished(t *testing.T) {
 	}
 }
 
-// TestAFolderThatVanished: it is made anew, as ready as at first.
+// TestAFolderThatVanished: it is made again, as ready as at first.
 func TestAFolderThatVanished(t *testing.T) {
 	r := emptyDirRequest(t, v1.EmptyDirVolumeSource{})
 	for range 2 {

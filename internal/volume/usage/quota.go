@@ -128,7 +128,7 @@ func (m *Meter) byQuota(dir string, top *os.File) (_ Usage, ok bool) {
 		return Usage{}, false
 	}
 	fd := int(top.Fd())
-	// The folder may have been made anew.
+	// The folder may have been made again.
 	attr, err := attributesOf(fd)
 	if err != nil || attr.project != id || !ours(attr) {
 		m.Forget(dir)

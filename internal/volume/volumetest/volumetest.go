@@ -13,7 +13,7 @@
 //	}
 //
 // Run may be called several times in a test function, each time in a t.Run of its own. What it
-// is given is made anew in the child processes that are killed (see killtest), so it must not
+// is given is made again in the child processes that are killed (see killtest), so it must not
 // depend on what earlier tests did.
 package volumetest
 

@@ -33,28 +33,13 @@ func request(t *testing.T, text string) getRequest {
 	return getRequest{URL: u, Header: http.Header{"X-Given": {"a", "b"}}}
 }
 
-// raw serves every connection with talk, which is told the request's first line.
+// raw serves every connection with talk, which gets the request's first line, and returns the URL.
 func raw(t *testing.T, talk func(c net.Conn, request string)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			line, _ := bufio.NewReader(c).ReadString('\n')
-			talk(c, line)
-			c.Close()
-		}
-	}()
-	t.Cleanup(func() { l.Close(); <-done })
-	return "http://" + l.Addr().String()
+	return "http://" + serveConns(t, func(c net.Conn) {
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		talk(c, line)
+	})
 }
 
 func TestWhatTheServerSees(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// silent accepts connections and says nothing until they end.
-func silent(t *testing.T) string {
+// serveConns has talk serve each connection, one after the other, and returns the address.
+func serveConns(t *testing.T, talk func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,12 +34,18 @@ func silent(t *testing.T) string {
 			if err != nil {
 				return
 			}
-			_, _ = io.Copy(io.Discard, c)
+			talk(c)
 			c.Close()
 		}
 	}()
 	t.Cleanup(func() { l.Close(); <-done })
 	return l.Addr().String()
+}
+
+// silent accepts connections and says nothing until they end.
+func silent(t *testing.T) string {
+	t.Helper()
+	return serveConns(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 }
 
 // refusing is an address where nobody listens.

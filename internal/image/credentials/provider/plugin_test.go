@@ -308,7 +308,7 @@ func TestAnnotations(t *testing.T) {
 	note()
 	all["id"] = "2"
 	note()
-	sas["ns/robot"].UID = "u3" // made anew
+	sas["ns/robot"].UID = "u3" // made again
 	note()
 	if len(scopes) != 3 {
 		t.Errorf("%d scopes, want one for each account and set of annotations that counts: %v", len(scopes), scopes)

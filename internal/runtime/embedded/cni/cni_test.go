@@ -136,7 +136,7 @@ func TestBridgeHasAnOwner(t *testing.T) {
 	})
 }
 
-// A bridge that the plugin made anew has no owner's name, but our address.
+// A bridge that the plugin made again has no owner's name, but our address.
 func TestBridgeWithoutAliasIsKnownByAddress(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		n := network(t, "10.9.0.0/24")
