@@ -101,9 +101,17 @@ func (d *decider) tellsFinal() bool {
 // minStopGrace is what a pod gets at least that has to be removed with a grace of its own, so that preStop hooks run.
 const minStopGrace = time.Second
 
-// bringForward has the containers of a pod that has to end be killed at the nearest end that it was ever given, also by
-// an earlier agent; with keep it is on disk for the next one.
+// bringForward has the containers of a pod that has to end be killed at the nearest end that it was ever given, by
+// verdicts and by an earlier agent too; with keep it is on disk for the next one.
 func (d *decider) bringForward(t *termination.Term, keep bool) {
+	for _, v := range [...]*pod.PodTermination{d.checkpoint().Termination, d.in.Termination} {
+		if v == nil || v.Grace == nil {
+			continue
+		}
+		if by := v.At.Add(*v.Grace); by.Before(t.By) {
+			t.By = by
+		}
+	}
 	by := d.checkpoint().EndBy
 	switch {
 	case !by.IsZero() && by.Before(t.By):
@@ -188,14 +196,6 @@ func (d *decider) recordTermination() {
 func (d *decider) terminate() {
 	e := d.checkpoint().Termination
 	t := d.terminator.Term(e.At, nil, string(e.Reason))
-	for _, v := range [...]*pod.PodTermination{e, d.in.Termination} {
-		if v == nil || v.Grace == nil {
-			continue
-		}
-		if by := v.At.Add(*v.Grace); by.Before(t.By) {
-			t.By = by
-		}
-	}
 	d.bringForward(&t, !e.Rejected)
 	if d.tearDown(t) {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = v1.PodFailed })
@@ -231,7 +231,9 @@ func (d *decider) finish() {
 	if !d.mem.Ending.IsZero() {
 		since = d.mem.Ending
 	}
-	if !d.tearDown(d.terminator.Term(since, nil, why)) {
+	t := d.terminator.Term(since, nil, why)
+	d.bringForward(&t, false)
+	if !d.tearDown(t) {
 		return
 	}
 	stopped := true
