@@ -579,7 +579,9 @@ func (l *laws) world(s *sim) {
 	if s.last.Status != nil {
 		l.pruned(s)
 	}
-	if len(alive) > 0 && s.stop != nil && s.object && s.pod != nil {
+	// What the runtime doesn't know any more has no grace: it ends with its sandbox.
+	runs := slices.ContainsFunc(s.obs.Containers, func(c pod.Container) bool { return c.State == pod.ContainerRunning })
+	if runs && s.stop != nil && s.object && s.pod != nil {
 		l.endIsKept(s)
 	}
 }
