@@ -8,6 +8,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -147,6 +148,9 @@ type Pool struct {
 	// waiting has the names of wanted pods that can't begin before another one has
 	// ended. The loop alone touches it.
 	waiting map[string]bool
+	// returning has the attempts that containers of a pod go on with that was wanted again while it was being stopped:
+	// its restart counts don't fall. The loop alone touches it.
+	returning map[types.UID]map[string]int
 	// unknown are the pods that were logged as left running.
 	unknown map[types.UID]bool
 	// core is lifecycle.Decide; a test makes it fail.
@@ -155,7 +159,7 @@ type Pool struct {
 
 // New constructs a pool whose workers w wakes; Run starts it.
 func New(w *Waker, cfg Config) *Pool {
-	return &Pool{Waker: w, cfg: cfg, unknown: map[types.UID]bool{}, ended: make(chan *worker), core: lifecycle.Decide}
+	return &Pool{Waker: w, cfg: cfg, returning: map[types.UID]map[string]int{}, unknown: map[types.UID]bool{}, ended: make(chan *worker), core: lifecycle.Decide}
 }
 
 // Count returns how many workers there are.
@@ -247,6 +251,9 @@ func (p *Pool) remove(w *worker) bool {
 	p.mu.Lock()
 	delete(p.workers, w.uid)
 	p.mu.Unlock()
+	if attempts := w.leaves(); attempts != nil {
+		p.returning[w.uid] = attempts
+	}
 	p.cfg.Statuses.Forget(w.uid)
 	p.cfg.Probes.Forget(w.uid)
 	p.cfg.Journal.Close(w.uid)
@@ -273,6 +280,7 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 		p.stopUnwanted(ctx, wanted, leftovers)
 		leftovers = nil
 	}
+	maps.DeleteFunc(p.returning, func(uid types.UID, _ map[string]int) bool { return wanted[uid] == nil })
 	p.waiting = map[string]bool{}
 	for _, d := range pods {
 		if w := p.workers[d.Pod.UID]; w != nil {
@@ -376,6 +384,10 @@ func whyReplaced(d *pod.Desired) string {
 
 func (p *Pool) begin(ctx context.Context, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) {
 	w := newWorker(p, uid, name, d, stop)
+	if attempts, ok := p.returning[uid]; ok {
+		w.countOn(attempts)
+		delete(p.returning, uid)
+	}
 	p.workers[uid] = w
 	p.wg.Go(func() { w.run(ctx) })
 }

@@ -350,6 +350,17 @@ func TestSameNameAddedAgainAtOnce(t *testing.T) {
 		if w.Get("a1").Sandboxes[0].ID == first {
 			t.Fatal("the removal was never carried out")
 		}
+		if n := w.Get("a1").Containers[0].Attempt; n != 1 {
+			t.Errorf("the container that ran before is instance %d, want 1: its restart count must not fall", n)
+		}
+		// One that is wanted again after it has gone begins anew.
+		w.set()
+		time.Sleep(time.Minute)
+		w.set(newPod("a", "a1"))
+		time.Sleep(20 * time.Second)
+		if n := w.Get("a1").Containers[0].Attempt; n != 0 {
+			t.Errorf("the container of a pod that was gone is instance %d, want 0", n)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -33,7 +34,9 @@ type worker struct {
 	mu      sync.Mutex
 	desired *pod.Desired
 	stop    *lifecycle.Stop
-	results []pod.Result
+	// returned says that the pod was wanted again, as the same one, while it was being stopped.
+	returned bool
+	results  []pod.Result
 
 	mem      lifecycle.Memory
 	flights  []flight
@@ -83,6 +86,7 @@ func (w *worker) setDesired(d *pod.Desired) bool {
 	defer w.mu.Unlock()
 	old := w.desired
 	if w.stop != nil && (old == nil || old.Deletion == nil || d.Deletion == nil) {
+		w.returned = old != nil && old.Base == d.Base
 		return false
 	}
 	if old == d {
@@ -183,12 +187,36 @@ func (w *worker) adopt() {
 		}
 		if logged == nil {
 			logged = w.pool.cfg.Executor.LoggedAttempts(d.Pod)
-			w.mem.Attempts = make(map[string]int, len(logged))
 		}
 		if n, ok := logged[name]; ok {
-			w.mem.Attempts[name] = n
+			w.countOn(map[string]int{name: n})
 		}
 	}
+}
+
+// countOn has each container's next instance be at least the one that attempts says.
+func (w *worker) countOn(attempts map[string]int) {
+	if w.mem.Attempts == nil {
+		w.mem.Attempts = make(map[string]int, len(attempts))
+	}
+	for name, n := range attempts {
+		w.mem.Attempts[name] = max(w.mem.Attempts[name], n)
+	}
+}
+
+// leaves returns the attempts that containers begin with in a pod that was wanted again, as the same one, while it was being
+// stopped; nil if none was. Ephemeral containers run once in each pod, so nothing is left of theirs.
+func (w *worker) leaves() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.returned {
+		return nil
+	}
+	attempts := maps.Clone(w.mem.Attempts)
+	for i := range w.desired.Pod.Spec.EphemeralContainers {
+		delete(attempts, w.desired.Pod.Spec.EphemeralContainers[i].Name)
+	}
+	return attempts
 }
 
 // step is one turn: read, decide, act, report.
