@@ -59,15 +59,20 @@ test-deps: ## Install the Debian packages that building and testing need and tha
 	@scripts/install-deps.sh test
 
 .PHONY: lint
-lint: $(BIN)/staticcheck ## Check formatting, and look for mistakes with vet and staticcheck.
+lint: $(BIN)/staticcheck ## Check formatting, and look for mistakes with vet and staticcheck, and for reference pages that are out of date.
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags systemd ./internal/resources/cgroup
 	$(BIN)/staticcheck ./...
+	$(GO) run ./docs/reference -check
+
+.PHONY: docs
+docs: ## Write docs/reference anew, from what the program says of itself.
+	$(GO) run ./docs/reference
 
 .PHONY: unit
 unit: tools images ## Run the unit tests, with the race detector.
-	$(GO) run ./test/report -race -timeout 25m -- ./internal/... ./cmd/... ./bench/... ./images/... ./test/mutate ./test/report ./test/registry
+	$(GO) run ./test/report -race -timeout 25m -- ./internal/... ./cmd/... ./bench/... ./images/... ./docs/... ./test/mutate ./test/report ./test/registry
 
 .PHONY: laws
 laws: ## Check the invariants of the core over millions of random steps. LAW_STEPS=N for more, LAW_FROM=SEED for the same ones.

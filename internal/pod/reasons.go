@@ -3,115 +3,197 @@ package pod
 // Reason is a reason as the API shows it: why a container waits or has ended, why a pod
 // failed, why a condition is as it is, what an event is about. Nobody outside this package
 // writes one as text; those that the API's own packages define (v1.PodReasonDeferred) are
-// taken from there.
+// taken from there. The comments are the reference of docs/reference/events.md.
 type Reason string
 
 // Reasons of containers that wait, as kubectl and its users know them.
 const (
-	ReasonContainerCreating          Reason = "ContainerCreating"
-	ReasonPodInitializing            Reason = "PodInitializing"
-	ReasonCrashLoopBackOff           Reason = "CrashLoopBackOff"
-	ReasonRestartingAllContainers    Reason = "RestartingAllContainers"
-	ReasonErrImagePull               Reason = "ErrImagePull"
-	ReasonImagePullBackOff           Reason = "ImagePullBackOff"
-	ReasonErrImageNeverPull          Reason = "ErrImageNeverPull"
-	ReasonImageInspectError          Reason = "ImageInspectError"
-	ReasonInvalidImageName           Reason = "InvalidImageName"
+	// ReasonContainerCreating: the image is pulled, the volumes are mounted, or the container is created.
+	ReasonContainerCreating Reason = "ContainerCreating"
+	// ReasonPodInitializing: init containers come first.
+	ReasonPodInitializing Reason = "PodInitializing"
+	// ReasonCrashLoopBackOff: the container ended and is started again after a delay, from 10s doubling to 5m.
+	ReasonCrashLoopBackOff Reason = "CrashLoopBackOff"
+	// ReasonRestartingAllContainers: a restart rule has all containers of the pod started anew.
+	ReasonRestartingAllContainers Reason = "RestartingAllContainers"
+	// ReasonErrImagePull: the image couldn't be pulled, and is tried again.
+	ReasonErrImagePull Reason = "ErrImagePull"
+	// ReasonImagePullBackOff: the pull of the image failed, and waits for its next try.
+	ReasonImagePullBackOff Reason = "ImagePullBackOff"
+	// ReasonErrImageNeverPull: the pod may not use an image that is on the node, or there is none, and imagePullPolicy is Never.
+	ReasonErrImageNeverPull Reason = "ErrImageNeverPull"
+	// ReasonImageInspectError: the runtime doesn't say whether it has the image.
+	ReasonImageInspectError Reason = "ImageInspectError"
+	// ReasonInvalidImageName: the image's name can't be one.
+	ReasonInvalidImageName Reason = "InvalidImageName"
+	// ReasonCreateContainerConfigError: something that the container refers to is missing or can't be used.
 	ReasonCreateContainerConfigError Reason = "CreateContainerConfigError"
-	ReasonCreateContainerError       Reason = "CreateContainerError"
-	ReasonRunContainerError          Reason = "RunContainerError"
-	ReasonPostStartHookError         Reason = "PostStartHookError"
-	ReasonKillContainerError         Reason = "KillContainerError"
+	// ReasonCreateContainerError: the runtime refused to create the container.
+	ReasonCreateContainerError Reason = "CreateContainerError"
+	// ReasonRunContainerError: the container was created, and couldn't be started.
+	ReasonRunContainerError Reason = "RunContainerError"
+	// ReasonPostStartHookError: the postStart hook failed, so the container is stopped.
+	ReasonPostStartHookError Reason = "PostStartHookError"
+	// ReasonKillContainerError: the container couldn't be stopped or removed, and is tried again.
+	ReasonKillContainerError Reason = "KillContainerError"
 )
 
 // Reasons of containers that have ended.
 const (
-	ReasonCompleted              Reason = "Completed"
-	ReasonError                  Reason = "Error"
-	ReasonOOMKilled              Reason = "OOMKilled"
-	ReasonStartError             Reason = "StartError" // containerd's: it never ran
+	// ReasonCompleted: it ended with exit code 0.
+	ReasonCompleted Reason = "Completed"
+	// ReasonError: it ended with another exit code.
+	ReasonError Reason = "Error"
+	// ReasonOOMKilled: the kernel killed it, as it went beyond its memory limit.
+	ReasonOOMKilled Reason = "OOMKilled"
+	// ReasonStartError: it never ran; this one is containerd's.
+	ReasonStartError Reason = "StartError"
+	// ReasonContainerStatusUnknown: it is gone from the runtime, and nobody saw how it ended.
 	ReasonContainerStatusUnknown Reason = "ContainerStatusUnknown"
 )
 
 // Reasons of pods that failed.
 const (
-	ReasonEvicted            Reason = "Evicted"
-	ReasonDeadlineExceeded   Reason = "DeadlineExceeded"
-	ReasonAppArmor           Reason = "AppArmor"
+	// ReasonEvicted: it kept more on the node's disk than its limits allow.
+	ReasonEvicted Reason = "Evicted"
+	// ReasonDeadlineExceeded: it ran for longer than activeDeadlineSeconds.
+	ReasonDeadlineExceeded Reason = "DeadlineExceeded"
+	// ReasonAppArmor: it asks for an AppArmor profile, and the host has no AppArmor.
+	ReasonAppArmor Reason = "AppArmor"
+	// ReasonFeatureUnsupported: it asks for a feature that is off here.
 	ReasonFeatureUnsupported Reason = "PodFeatureUnsupported"
-	ReasonNodeAffinity       Reason = "NodeAffinity"
-	ReasonNodePorts          Reason = "NodePorts"
-	ReasonOS                 Reason = "PodOSNotSupported"
-	ReasonOSLabel            Reason = "PodOSSelectorNodeLabelDoesNotMatch"
-	// ReasonOutOf is followed by the name of a resource: OutOfcpu.
+	// ReasonNodeAffinity: its nodeSelector or required node affinity doesn't match the node's labels.
+	ReasonNodeAffinity Reason = "NodeAffinity"
+	// ReasonNodePorts: another pod has its host port.
+	ReasonNodePorts Reason = "NodePorts"
+	// ReasonOS: it is for another operating system.
+	ReasonOS Reason = "PodOSNotSupported"
+	// ReasonOSLabel: its nodeSelector names another operating system.
+	ReasonOSLabel Reason = "PodOSSelectorNodeLabelDoesNotMatch"
+	// ReasonOutOf: it requests more than the node has left; the resource's name follows (OutOfcpu, OutOfmemory, OutOfpods).
 	ReasonOutOf Reason = "OutOf"
-	// ReasonPreempting is of a pod that ends to make room for one of higher priority.
-	ReasonPreempting                           Reason = "Preempting"
+	// ReasonPreempting: it was ended to make room for a critical pod of higher priority.
+	ReasonPreempting Reason = "Preempting"
+	// ReasonSupplementalGroupsPolicyNotSupported: it asks for supplementalGroupsPolicy Strict, which the runtime doesn't know.
 	ReasonSupplementalGroupsPolicyNotSupported Reason = "SupplementalGroupsPolicyNotSupported"
-	ReasonSysctlForbidden                      Reason = "SysctlForbidden"
+	// ReasonSysctlForbidden: it sets a sysctl that isn't safe, and allowedUnsafeSysctls doesn't name that.
+	ReasonSysctlForbidden Reason = "SysctlForbidden"
 )
 
 // Reasons of conditions.
 const (
-	ReasonContainersNotInitialized    Reason = "ContainersNotInitialized"
-	ReasonContainersNotReady          Reason = "ContainersNotReady"
-	ReasonPodCompleted                Reason = "PodCompleted"
-	ReasonPodFailed                   Reason = "PodFailed"
-	ReasonReadinessGatesNotReady      Reason = "ReadinessGatesNotReady"
+	// ReasonContainersNotInitialized: init containers haven't succeeded yet.
+	ReasonContainersNotInitialized Reason = "ContainersNotInitialized"
+	// ReasonContainersNotReady: containers aren't ready; the message names them.
+	ReasonContainersNotReady Reason = "ContainersNotReady"
+	// ReasonPodCompleted: the pod has succeeded.
+	ReasonPodCompleted Reason = "PodCompleted"
+	// ReasonPodFailed: the pod has failed.
+	ReasonPodFailed Reason = "PodFailed"
+	// ReasonReadinessGatesNotReady: the condition of a readiness gate isn't true.
+	ReasonReadinessGatesNotReady Reason = "ReadinessGatesNotReady"
+	// ReasonRestartAllContainersStarted: a restart rule has all containers of the pod started anew.
 	ReasonRestartAllContainersStarted Reason = "RestartAllContainersStarted"
 )
 
 // Reasons of events about pods. Of a failed action most are also why the pod waits.
 const (
-	ReasonAlreadyMountedVolume             Reason = "AlreadyMountedVolume"
-	ReasonBackOff                          Reason = "BackOff"
-	ReasonCreated                          Reason = "Created"
-	ReasonDNSConfigForming                 Reason = "DNSConfigForming"
-	ReasonFailed                           Reason = "Failed"
-	ReasonFailedCreatePodContainer         Reason = "FailedCreatePodContainer"
-	ReasonFailedCreatePodSandBox           Reason = "FailedCreatePodSandBox"
-	ReasonFailedCredentialProvider         Reason = "FailedCredentialProvider"
-	ReasonFailedKillPod                    Reason = "FailedKillPod"
-	ReasonFailedMapVolume                  Reason = "FailedMapVolume"
-	ReasonFailedMount                      Reason = "FailedMount"
-	ReasonFailedPostStartHook              Reason = "FailedPostStartHook"
-	ReasonFailedPreStopHook                Reason = "FailedPreStopHook"
-	ReasonFailedSync                       Reason = "FailedSync"
-	ReasonFailedToRetrieveImagePullSecret  Reason = "FailedToRetrieveImagePullSecret"
-	ReasonFailedUnmount                    Reason = "FailedUnmount"
-	ReasonInspectFailed                    Reason = "InspectFailed"
-	ReasonInvalidEnvironmentVariableNames  Reason = "InvalidEnvironmentVariableNames"
-	ReasonInvalidImagePullSecret           Reason = "InvalidImagePullSecret"
-	ReasonKillPodSandboxError              Reason = "KillPodSandboxError"
-	ReasonKilling                          Reason = "Killing"
-	ReasonMissingClusterDNS                Reason = "MissingClusterDNS"
-	ReasonProbeWarning                     Reason = "ProbeWarning"
-	ReasonPulled                           Reason = "Pulled"
-	ReasonPulling                          Reason = "Pulling"
-	ReasonResizeCompleted                  Reason = "ResizeCompleted"
-	ReasonResizeDeferred                   Reason = "ResizeDeferred"
-	ReasonResizeError                      Reason = "ResizeError"
-	ReasonResizeInfeasible                 Reason = "ResizeInfeasible"
-	ReasonResizeStarted                    Reason = "ResizeStarted"
-	ReasonSandboxChanged                   Reason = "SandboxChanged"
-	ReasonStarted                          Reason = "Started"
-	ReasonUnhealthy                        Reason = "Unhealthy"
-	ReasonUnsupported                      Reason = "Unsupported"
-	ReasonVolumeIsRetained                 Reason = "VolumeIsRetained"
+	// ReasonAlreadyMountedVolume: files of a PersistentVolume keep the group that another pod's fsGroup gave them.
+	ReasonAlreadyMountedVolume Reason = "AlreadyMountedVolume"
+	// ReasonBackOff: a container is started again, or an image pulled again, after a delay.
+	ReasonBackOff Reason = "BackOff"
+	// ReasonCreated: a container was created.
+	ReasonCreated Reason = "Created"
+	// ReasonDNSConfigForming: the pod has more name servers or search domains than a resolver takes; the rest is left out.
+	ReasonDNSConfigForming Reason = "DNSConfigForming"
+	// ReasonFailed: an image couldn't be pulled, or a container couldn't be created or started.
+	ReasonFailed Reason = "Failed"
+	// ReasonFailedCreatePodContainer: the pod's cgroup couldn't be made.
+	ReasonFailedCreatePodContainer Reason = "FailedCreatePodContainer"
+	// ReasonFailedCreatePodSandBox: the runtime couldn't make the pod's sandbox, which includes its network.
+	ReasonFailedCreatePodSandBox Reason = "FailedCreatePodSandBox"
+	// ReasonFailedCredentialProvider: a credential provider plugin gave no credentials for an image.
+	ReasonFailedCredentialProvider Reason = "FailedCredentialProvider"
+	// ReasonFailedKillPod: something of the pod couldn't be stopped or removed, and is tried again.
+	ReasonFailedKillPod Reason = "FailedKillPod"
+	// ReasonFailedMapVolume: a volume is a block device, which isn't supported yet.
+	ReasonFailedMapVolume Reason = "FailedMapVolume"
+	// ReasonFailedMount: a volume couldn't be mounted or brought up to date.
+	ReasonFailedMount Reason = "FailedMount"
+	// ReasonFailedPostStartHook: a postStart hook failed.
+	ReasonFailedPostStartHook Reason = "FailedPostStartHook"
+	// ReasonFailedPreStopHook: a preStop hook failed, or used up the grace period.
+	ReasonFailedPreStopHook Reason = "FailedPreStopHook"
+	// ReasonFailedSync: the pod's checkpoint couldn't be written.
+	ReasonFailedSync Reason = "FailedSync"
+	// ReasonFailedToRetrieveImagePullSecret: a pull secret isn't there; the pull is tried without.
+	ReasonFailedToRetrieveImagePullSecret Reason = "FailedToRetrieveImagePullSecret"
+	// ReasonFailedUnmount: a volume couldn't be taken down, and is tried again.
+	ReasonFailedUnmount Reason = "FailedUnmount"
+	// ReasonInspectFailed: the image's name can't be one, or the runtime doesn't say whether it has the image.
+	ReasonInspectFailed Reason = "InspectFailed"
+	// ReasonInvalidEnvironmentVariableNames: keys of a ConfigMap or Secret can't be names of variables; they are left out.
+	ReasonInvalidEnvironmentVariableNames Reason = "InvalidEnvironmentVariableNames"
+	// ReasonInvalidImagePullSecret: a pull secret can't be used as it is.
+	ReasonInvalidImagePullSecret Reason = "InvalidImagePullSecret"
+	// ReasonKillPodSandboxError: the pod's sandbox couldn't be stopped or removed, and is tried again.
+	ReasonKillPodSandboxError Reason = "KillPodSandboxError"
+	// ReasonKilling: a container is being stopped; the message says why, if it isn't with its pod.
+	ReasonKilling Reason = "Killing"
+	// ReasonMissingClusterDNS: the pod asks for the cluster's DNS, and clusterDNS isn't set: it gets the node's.
+	ReasonMissingClusterDNS Reason = "MissingClusterDNS"
+	// ReasonProbeWarning: a probe succeeded with a warning, such as a redirection to another host.
+	ReasonProbeWarning Reason = "ProbeWarning"
+	// ReasonPulled: an image was pulled, or is there already.
+	ReasonPulled Reason = "Pulled"
+	// ReasonPulling: an image is being pulled.
+	ReasonPulling Reason = "Pulling"
+	// ReasonResizeCompleted: all containers have the CPU and memory that the pod asks for.
+	ReasonResizeCompleted Reason = "ResizeCompleted"
+	// ReasonResizeDeferred: a resize waits until the node has room for it.
+	ReasonResizeDeferred Reason = "ResizeDeferred"
+	// ReasonResizeError: a resize failed, and is tried again.
+	ReasonResizeError Reason = "ResizeError"
+	// ReasonResizeInfeasible: a resize asks for more than the node has in all.
+	ReasonResizeInfeasible Reason = "ResizeInfeasible"
+	// ReasonResizeStarted: a resize was granted, and is being done.
+	ReasonResizeStarted Reason = "ResizeStarted"
+	// ReasonSandboxChanged: the pod's sandbox is gone, and another one is made.
+	ReasonSandboxChanged Reason = "SandboxChanged"
+	// ReasonStarted: a container was started.
+	ReasonStarted Reason = "Started"
+	// ReasonUnhealthy: a probe failed.
+	ReasonUnhealthy Reason = "Unhealthy"
+	// ReasonUnsupported: the pod has fields that this version doesn't act on; the message names them.
+	ReasonUnsupported Reason = "Unsupported"
+	// ReasonVolumeIsRetained: a PersistentVolume's reclaim policy isn't Retain, but nothing deletes data here.
+	ReasonVolumeIsRetained Reason = "VolumeIsRetained"
+	// ReasonVolumePermissionChangeInProgress: it takes long to give a volume's files to the pod's fsGroup.
 	ReasonVolumePermissionChangeInProgress Reason = "VolumePermissionChangeInProgress"
 )
 
 // Reasons of events about the node, its images and its manifests.
 const (
+	// ReasonCheckLimitsForResolvConf: the node's resolv.conf has more than pods' resolvers take.
 	ReasonCheckLimitsForResolvConf Reason = "CheckLimitsForResolvConf"
+	// ReasonConfigurationNotReloaded: the configuration was read again and can't be used, or needs a restart of the agent.
 	ReasonConfigurationNotReloaded Reason = "ConfigurationNotReloaded"
-	ReasonConfigurationReloaded    Reason = "ConfigurationReloaded"
-	ReasonFreeDiskSpaceFailed      Reason = "FreeDiskSpaceFailed"
-	ReasonImageGCFailed            Reason = "ImageGCFailed"
-	ReasonImagesCollected          Reason = "ImagesCollected"
-	ReasonInvalidDiskCapacity      Reason = "InvalidDiskCapacity"
-	ReasonInvalidManifest          Reason = "InvalidManifest"
-	ReasonPodLogsRemoved           Reason = "PodLogsRemoved"
-	ReasonReadableSecret           Reason = "ReadableSecret"
-	ReasonUnreachableNameservers   Reason = "UnreachableNameservers"
+	// ReasonConfigurationReloaded: the configuration was read again and is in force.
+	ReasonConfigurationReloaded Reason = "ConfigurationReloaded"
+	// ReasonFreeDiskSpaceFailed: image collection couldn't free as much as it should.
+	ReasonFreeDiskSpaceFailed Reason = "FreeDiskSpaceFailed"
+	// ReasonImageGCFailed: image collection failed.
+	ReasonImageGCFailed Reason = "ImageGCFailed"
+	// ReasonImagesCollected: images that nothing uses were removed.
+	ReasonImagesCollected Reason = "ImagesCollected"
+	// ReasonInvalidDiskCapacity: the image file system says that it has no size.
+	ReasonInvalidDiskCapacity Reason = "InvalidDiskCapacity"
+	// ReasonInvalidManifest: a manifest can't be used; the message says what is wrong with it.
+	ReasonInvalidManifest Reason = "InvalidManifest"
+	// ReasonPodLogsRemoved: logs of pods that are gone were removed.
+	ReasonPodLogsRemoved Reason = "PodLogsRemoved"
+	// ReasonReadableSecret: others than its owner may read a manifest with a Secret.
+	ReasonReadableSecret Reason = "ReadableSecret"
+	// ReasonUnreachableNameservers: the node's resolv.conf names no server that pods can reach.
+	ReasonUnreachableNameservers Reason = "UnreachableNameservers"
 )

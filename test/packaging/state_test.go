@@ -24,12 +24,13 @@ type row struct {
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-func stateFiles(t *testing.T) []*row {
+// stateFiles reads the tables of a document whose first column names files.
+func stateFiles(t *testing.T, document string) []*row {
 	t.Helper()
 	var rows []*row
-	for line := range strings.Lines(read(t, checkout("UPGRADING.md"))) {
+	for line := range strings.Lines(read(t, checkout(document))) {
 		cells := strings.Split(line, "|")
-		if len(cells) != 6 || !strings.HasPrefix(cells[1], " `") {
+		if len(cells) < 5 || !strings.HasPrefix(cells[1], " `") {
 			continue
 		}
 		r := &row{text: strings.TrimSpace(line)}
@@ -90,7 +91,7 @@ spec:
 	}
 	n.Stop()
 
-	rows := stateFiles(t)
+	rows, reference := stateFiles(t, "UPGRADING.md"), stateFiles(t, "docs/reference/files.md")
 	err := filepath.WalkDir(n.RootDir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -103,6 +104,9 @@ spec:
 		if r == nil {
 			t.Errorf("UPGRADING.md has no line for %s", name)
 			return nil
+		}
+		if lookUp(reference, name) == nil {
+			t.Errorf("docs/reference/files.md has no line for %s", name)
 		}
 		r.seen = true
 		if r.format == 0 {

@@ -39,7 +39,7 @@ type Metrics struct {
 	Volumes     *Volumes
 	Evictions   *Evictions
 
-	registry *prometheus.Registry
+	registry *registry
 }
 
 // New makes the metrics; they start from zero.
@@ -55,7 +55,7 @@ func New(info Info) *Metrics {
 		Reloads:     newReloads(),
 		Volumes:     newVolumes(),
 		Evictions:   newEvictions(),
-		registry:    prometheus.NewRegistry(),
+		registry:    &registry{Registry: prometheus.NewRegistry()},
 	}
 	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

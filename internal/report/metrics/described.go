@@ -1,0 +1,127 @@
+package metrics
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// registry remembers what was registered: a prometheus.Registry doesn't list its descriptions.
+type registry struct {
+	*prometheus.Registry
+	all []prometheus.Collector
+}
+
+// MustRegister is that of prometheus.Registry.
+func (r *registry) MustRegister(list ...prometheus.Collector) {
+	r.Registry.MustRegister(list...)
+	r.all = append(r.all, list...)
+}
+
+// Description is what there is to know of a metric without its values.
+type Description struct {
+	Name, Help string
+	// Type is counter, gauge or histogram.
+	Type   string
+	Labels []string
+}
+
+// Described lists all metrics that an agent may have, by name, but for those that the libraries make of
+// the Go runtime and of the process. It is what the reference is made from.
+func Described() []Description {
+	m := New(Info{})
+	// One of each, so that there is something to describe.
+	m.CollectPods(func() PodCounts { return PodCounts{Containers: map[pod.ContainerState]int{}} })
+	m.CollectPullRecords(func() (intents, records int) { return 0, 0 })
+	m.CollectEvents(func() EventStats { return EventStats{} })
+	m.CollectVolumeStats(func() []VolumeStats { return make([]VolumeStats, 1) })
+	m.CollectPodDisk(func() []PodDisk { return make([]PodDisk, 1) })
+	m.Features(make([]Feature, 1))
+	m.CredentialConfig("")
+	var all []Description
+	for _, c := range m.registry.all {
+		all = append(all, describe(c)...)
+	}
+	slices.SortFunc(all, func(a, b Description) int { return strings.Compare(a.Name, b.Name) })
+	return slices.DeleteFunc(all, func(d Description) bool {
+		return strings.HasPrefix(d.Name, "go_") || strings.HasPrefix(d.Name, "process_")
+	})
+}
+
+func describe(c prometheus.Collector) []Description {
+	descs := make(chan *prometheus.Desc, 1000)
+	c.Describe(descs)
+	close(descs)
+	types := typesOf(c)
+	var list []Description
+	for d := range descs {
+		made := parseDesc(d)
+		made.Type = types(d)
+		list = append(list, made)
+	}
+	return list
+}
+
+// typesOf returns a function that tells the type of each metric of a collector.
+func typesOf(c prometheus.Collector) func(*prometheus.Desc) string {
+	always := func(name string) func(*prometheus.Desc) string {
+		return func(*prometheus.Desc) string { return name }
+	}
+	switch c.(type) { // of those that may have no values yet
+	case *prometheus.CounterVec:
+		return always("counter")
+	case *prometheus.GaugeVec:
+		return always("gauge")
+	case *prometheus.HistogramVec:
+		return always("histogram")
+	}
+	values := make(chan prometheus.Metric, 1000)
+	c.Collect(values)
+	close(values)
+	found := map[*prometheus.Desc]string{}
+	for v := range values {
+		var m dto.Metric
+		if v.Write(&m) != nil {
+			continue
+		}
+		switch {
+		case m.Counter != nil:
+			found[v.Desc()] = "counter"
+		case m.Gauge != nil:
+			found[v.Desc()] = "gauge"
+		case m.Histogram != nil:
+			found[v.Desc()] = "histogram"
+		}
+	}
+	return func(d *prometheus.Desc) string { return found[d] }
+}
+
+// descText is how a description prints itself, which is the only way to read it.
+var descText = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"),(?: unit: "[^"]*",)? constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+
+func parseDesc(d *prometheus.Desc) Description {
+	m := descText.FindStringSubmatch(d.String())
+	if m == nil {
+		return Description{Help: fmt.Sprint(d)}
+	}
+	var out Description
+	// They were quoted by the library.
+	out.Name, _ = strconv.Unquote(m[1])
+	out.Help, _ = strconv.Unquote(m[2])
+	for label := range strings.SplitSeq(m[3], ",") {
+		if name, _, ok := strings.Cut(label, "="); ok {
+			out.Labels = append(out.Labels, name)
+		}
+	}
+	if m[4] != "" {
+		out.Labels = append(out.Labels, strings.Split(m[4], ",")...)
+	}
+	return out
+}
