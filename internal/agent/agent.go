@@ -25,6 +25,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -226,7 +227,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Sole: cfg.RootDir == config.DefaultRootDir})
 	rotation := rotate.Config{Root: filepath.Clean(k.PodLogsDir)}
 	rotation.MaxSize, rotation.MaxFiles, rotation.Workers, rotation.Interval = rotationLimits(k)
-	rotator := rotate.New(rotation, logged{seen}, conn, log.WithName("logrotate"))
+	rotator := rotate.New(rotation, logged{seen}, conn, filewatch.NewFirstWrites(), log.WithName("logrotate"))
 
 	// The configuration in force, which workers read.
 	service := process.NewService(o.Notifier)
@@ -310,7 +311,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		module{name: "workers", run: pool.Run},
 		module{name: "ended containers", run: ended.Run},
 		module{name: "logs of gone pods", run: sweep.Run},
-		module{name: "changes of pods", run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed)},
+		module{name: "changes of pods", run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed, rotator.Wake)},
 		module{name: "log rotation", run: rotator.Run},
 	)
 	list = append(list, sources...)

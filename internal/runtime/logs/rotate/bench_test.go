@@ -33,7 +33,7 @@ func BenchmarkRotation(b *testing.B) {
 		fmt.Fprintf(&text, "2026-01-02T03:04:05.%09dZ stdout F %d GET /api/v1/things/%d HTTP/1.1 200 in %dms\n", i, i, i*7919, i%977)
 	}
 	c := Container{ID: "c1", Path: path}
-	r := New(Config{Root: root, MaxSize: 1, MaxFiles: 5, Interval: time.Second, Workers: 1}, &containers{}, remake{path}, logr.Discard())
+	r := New(Config{Root: root, MaxSize: 1, MaxFiles: 5, Interval: time.Second, Workers: 1}, &containers{}, remake{path}, noWrites{}, logr.Discard())
 	k := r.newContainer(c)
 	b.SetBytes(int64(text.Len()))
 	b.ReportAllocs()
@@ -82,7 +82,7 @@ func BenchmarkLook(b *testing.B) {
 		}
 		running.list = append(running.list, Container{ID: fmt.Sprint(i), Path: path})
 	}
-	r := New(Config{Root: root, MaxSize: 1, MaxFiles: 5, Interval: time.Second, Workers: 1}, running, nil, logr.Discard())
+	r := New(Config{Root: root, MaxSize: 1, MaxFiles: 5, Interval: time.Second, Workers: 1}, running, nil, noWrites{}, logr.Discard())
 	r.look(r.conf.Load())
 	for _, k := range r.known {
 		k.untidy = false

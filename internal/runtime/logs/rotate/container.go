@@ -25,8 +25,8 @@ const maxPause = 5 * time.Minute
 const (
 	// longest and shortest are how long a log that grows isn't looked at.
 	longest, shortest = time.Second, 100 * time.Millisecond
-	// quietAtOnce is how many logs that don't grow are looked at in longest, which costs some 200 µs: that is how soon
-	// it is noticed that one begins to.
+	// quietAtOnce is how many logs that don't grow are looked at in longest where the kernel doesn't report their next
+	// write, which costs some 200 µs: that is how soon it is noticed that one begins to.
 	quietAtOnce = 100
 )
 
@@ -53,10 +53,12 @@ type container struct {
 	// doesn't keep a log from being rotated.
 	rotating, tidying tries
 	// size is how large the log was when it was looked at last, which was at seen; rate is by how many bytes a second
-	// it had grown, and next is when it is looked at again. They are look's alone.
+	// it had grown, and next is when it is looked at again. watched is the inode whose next write the kernel reports, 0
+	// for none. They are look's alone.
 	size       int64
 	seen, next time.Time
 	rate       float64
+	watched    uint64
 }
 
 // tries is how something fared: the failures since it last succeeded, and when it
@@ -83,8 +85,8 @@ func (r *Rotator) newContainer(c Container) *container {
 	return k
 }
 
-// due says whether there is something to do.
-func (c *container) due(now time.Time, maxSize int64, quiet time.Duration) bool {
+// due says whether there is something to do for a container.
+func (r *Rotator) due(c *container, now time.Time, conf *Config, quiet time.Duration) bool {
 	if c.untidy && !now.Before(c.tidying.retry) {
 		return true
 	}
@@ -93,11 +95,30 @@ func (c *container) due(now time.Time, maxSize int64, quiet time.Duration) bool 
 	}
 	// This only says where to look more closely, so it may be misled by a link.
 	var stat unix.Stat_t
-	err := unix.Lstat(c.Path, &stat)
-	if err == nil {
-		c.measured(now, stat.Size, maxSize, quiet)
+	if err := unix.Lstat(c.Path, &stat); err != nil {
+		return errors.Is(err, fs.ErrNotExist)
 	}
-	return err == nil && stat.Size >= maxSize || errors.Is(err, fs.ErrNotExist)
+	c.measured(now, stat.Size, conf.MaxSize, quiet)
+	if c.rate == 0 && stat.Size < conf.MaxSize {
+		r.awaitWrite(c, &stat, now, conf)
+	}
+	return stat.Size >= conf.MaxSize
+}
+
+// awaitWrite has the kernel report the next write to a log that doesn't grow, so that it needs no look before.
+func (r *Rotator) awaitWrite(c *container, stat *unix.Stat_t, now time.Time, conf *Config) {
+	if c.watched != stat.Ino {
+		if err := r.writes.Watch(c.Path); err != nil {
+			return // it is looked at now and then
+		}
+		var since unix.Stat_t
+		if err := unix.Lstat(c.Path, &since); err != nil || since.Ino != stat.Ino || since.Size != stat.Size {
+			c.next = now.Add(shortest)
+			return
+		}
+		c.watched = stat.Ino
+	}
+	c.next = now.Add(conf.Interval)
 }
 
 // measured takes down how large the log is, and says when it is looked at again: when it will be too large, if
@@ -120,16 +141,19 @@ func (c *container) measured(now time.Time, size, maxSize int64, quiet time.Dura
 	}
 }
 
-// pause is how long it is until the log may be too large again; 0 if it doesn't grow.
-func (c *container) pause(maxSize int64) time.Duration {
-	switch left := maxSize - c.size; {
-	case c.rate <= 0:
-		return 0
-	case left > 0:
-		return timeFor(left, c.rate)
-	default:
-		return timeFor(maxSize, c.rate)
+// pause is how long it is until the container has to be looked at again.
+func (c *container) pause(now time.Time, maxSize int64) time.Duration {
+	pause := max(c.next.Sub(now), c.rotating.retry.Sub(now))
+	switch {
+	case pause <= 0 && c.rate > 0: // it is rotated now
+		pause = min(longest, timeFor(maxSize, c.rate))
+	case pause <= 0:
+		pause = longest
 	}
+	if c.untidy {
+		pause = min(pause, max(longest, c.tidying.retry.Sub(now)))
+	}
+	return pause
 }
 
 // timeFor is how long it takes to write so many bytes.

@@ -36,7 +36,7 @@ func TestNumberedLinesOfContainerd(t *testing.T) {
 	pod := in.RunPod(t, "logs", nil, "logs", fmt.Sprint(lines))
 	path := filepath.Join(in.PodLogs, "default_logs_"+pod.UID, "web", "0.log")
 	running := &containers{list: []Container{{ID: pod.Container, Pod: "default/logs", Name: "web", Path: path}}}
-	rotator := New(Config{Root: in.PodLogs, MaxSize: 256 << 10, MaxFiles: 100, Interval: 20 * time.Millisecond, Workers: 1}, running, client, logr.Discard())
+	rotator := New(Config{Root: in.PodLogs, MaxSize: 256 << 10, MaxFiles: 100, Interval: 20 * time.Millisecond, Workers: 1}, running, client, noWrites{}, logr.Discard())
 	ctx, stop := context.WithCancel(t.Context())
 	reader := logs.New(in.PodLogs, logr.Discard())
 	log := logs.Log{Namespace: "default", Pod: "logs", UID: "uid-logs", Container: "web"}

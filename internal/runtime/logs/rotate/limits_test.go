@@ -7,6 +7,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 // start lets the rotator run beside the test, in a bubble, until its end.
@@ -21,6 +25,105 @@ func start(t *testing.T, r *Rotator) {
 		}
 	})
 	synctest.Wait()
+}
+
+// noWrites is a kernel that doesn't report writes.
+type noWrites struct{}
+
+func (noWrites) Run(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+func (noWrites) Watch(string) error            { return errors.New("no watches are left") }
+func (noWrites) Written() <-chan []string      { return nil }
+
+// writes is a kernel that reports a write when the test says so.
+type writes struct {
+	noWrites
+	mu      sync.Mutex
+	watched []string
+	written chan []string
+}
+
+func (w *writes) Watch(path string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watched = append(w.watched, path)
+	return nil
+}
+
+func (w *writes) Written() <-chan []string { return w.written }
+
+func TestQuietLogsCostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, w := newHouse(t), &writes{written: make(chan []string)}
+		h.rotator.writes = w
+		start(t, h.rotator)
+		time.Sleep(longest) // the first look tidies up
+		synctest.Wait()
+		if len(w.watched) != 1 || w.watched[0] != h.path {
+			t.Fatalf("watched: %v, want %s", w.watched, h.path)
+		}
+		before := h.running.looks()
+		time.Sleep(time.Hour)
+		if n := h.running.looks() - before; n > int(time.Hour/interval) {
+			t.Errorf("looked %d times in an hour, want once in %s", n, interval)
+		}
+		if len(w.watched) != 1 {
+			t.Errorf("a quiet log was watched %d times", len(w.watched))
+		}
+		// A write is looked at within a second, and the new file is watched once it is quiet.
+		for i := range 4 {
+			h.print(30)
+			w.written <- []string{h.path}
+			time.Sleep(3 * longest / 2)
+			synctest.Wait()
+			if n := h.rotations(); n != i+1 {
+				t.Fatalf("rotated %d times after %d floods", n, i+1)
+			}
+			time.Sleep(interval)
+			synctest.Wait()
+			if n := len(w.watched); n != i+2 {
+				t.Fatalf("watched %d times after %d floods: each new file once", n, i+1)
+			}
+		}
+		// Other containers may run: that is looked at within a second, however often it is said.
+		before = h.running.looks()
+		for range 100 {
+			h.rotator.Wake()
+			time.Sleep(longest / 10)
+		}
+		if n := h.running.looks() - before; n < 9 || n > 11 {
+			t.Errorf("looked %d times in 10 s of changes, want about 10", n)
+		}
+	})
+}
+
+// TestWriteIsNoticed has the real kernel report the first write.
+func TestWriteIsNoticed(t *testing.T) {
+	h := newHouse(t)
+	reopened := make(chan struct{}, 1)
+	h.rotator = New(Config{Root: h.root, MaxSize: 1000, MaxFiles: 4, Interval: time.Hour, Workers: 1}, h.running, reopener{h, reopened}, filewatch.NewFirstWrites(), logr.Discard())
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- h.rotator.Run(ctx) }()
+	h.print(30)
+	select {
+	case <-reopened:
+	case <-time.After(time.Minute):
+		t.Error("the log wasn't rotated")
+	}
+	stop()
+	<-done
+}
+
+// reopener says when the log was reopened.
+type reopener struct {
+	*house
+	reopened chan<- struct{}
+}
+
+func (r reopener) ReopenContainerLog(ctx context.Context, id string) error {
+	err := r.house.ReopenContainerLog(ctx, id)
+	r.reopened <- struct{}{}
+	return err
 }
 
 func TestLimitsCountAtOnce(t *testing.T) {

@@ -60,7 +60,7 @@ func newHouse(t *testing.T) *house {
 // restart is a new agent.
 func (h *house) restart() {
 	log := funcr.New(func(_, args string) { h.messages = append(h.messages, args) }, funcr.Options{})
-	h.rotator = New(Config{Root: h.root, MaxSize: 1000, MaxFiles: 4, Interval: interval, Workers: 1}, h.running, h, log)
+	h.rotator = New(Config{Root: h.root, MaxSize: 1000, MaxFiles: 4, Interval: interval, Workers: 1}, h.running, h, noWrites{}, log)
 	real := h.rotator.open
 	h.rotator.open = func(root, name string) (folder, error) {
 		h.folders++
@@ -556,7 +556,7 @@ func fiveLogs(t *testing.T, workers int) (*Rotator, *slowRuntime) {
 		running.list = append(running.list, Container{ID: name, Path: path})
 	}
 	runtime := &slowRuntime{by: map[string]int{}}
-	return New(Config{Root: root, MaxSize: 1000, MaxFiles: 5, Interval: interval, Workers: workers}, running, runtime, logr.Discard()), runtime
+	return New(Config{Root: root, MaxSize: 1000, MaxFiles: 5, Interval: interval, Workers: workers}, running, runtime, noWrites{}, logr.Discard()), runtime
 }
 
 func TestWorkersAreBounded(t *testing.T) {

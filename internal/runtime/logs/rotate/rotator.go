@@ -13,6 +13,7 @@ package rotate
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,13 +65,25 @@ type Runtime interface {
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
+// Writes notices when a log that didn't grow is written to.
+type Writes interface {
+	// Run notices writes until ctx ends. It is called once. An error means that it can't.
+	Run(ctx context.Context) error
+	// Watch has the next write to the file that is at path be reported. An error means that it isn't.
+	Watch(path string) error
+	// Written returns the channel of paths of files that were written to.
+	Written() <-chan []string
+}
+
 // Rotator rotates the logs of running containers.
 type Rotator struct {
 	conf atomic.Pointer[Config]
-	// changed is filled when conf is another than before.
-	changed    wake.Slot
+	// changed is filled when conf is another than before, and Slot when other containers may run.
+	changed wake.Slot
+	wake.Slot
 	containers Containers
 	runtime    Runtime
+	writes     Writes
 	log        logr.Logger
 	open       func(root, name string) (folder, error)
 	queue      *queue
@@ -78,11 +91,11 @@ type Rotator struct {
 	known map[string]*container
 }
 
-// New returns a rotator.
-func New(conf Config, containers Containers, runtime Runtime, log logr.Logger) *Rotator {
+// New returns a rotator. Its Wake has it look whether other containers run, within a second.
+func New(conf Config, containers Containers, runtime Runtime, writes Writes, log logr.Logger) *Rotator {
 	r := &Rotator{
-		changed:    wake.NewSlot(),
-		containers: containers, runtime: runtime, log: log,
+		changed: wake.NewSlot(), Slot: wake.NewSlot(),
+		containers: containers, runtime: runtime, writes: writes, log: log,
 		open:  func(root, name string) (folder, error) { return layout.Open(root, name) },
 		queue: newQueue(), known: map[string]*container{},
 	}
@@ -104,6 +117,11 @@ func (r *Rotator) SetLimits(maxSize int64, maxFiles, workers int, interval time.
 func (r *Rotator) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
+	workers.Go(func() {
+		if err := r.writes.Run(ctx); ctx.Err() == nil {
+			r.log.Error(err, "Container logs can't be watched, so they are looked at every second")
+		}
+	})
 	for ctx.Err() == nil {
 		r.watch(ctx, r.conf.Load(), &workers)
 	}
@@ -112,25 +130,49 @@ func (r *Rotator) Run(ctx context.Context) error {
 
 // watch looks at the running containers until ctx ends or the limits change.
 func (r *Rotator) watch(ctx context.Context, conf *Config, workers *sync.WaitGroup) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	timer.Stop()
 	for _, k := range r.known {
 		k.next = time.Time{} // the limits may be others
 	}
 	for {
+		pause := conf.Interval
 		if conf.MaxSize > 0 {
-			timer.Reset(r.look(conf))
+			pause = r.look(conf)
 			for r.queue.hire(conf.Workers) {
 				workers.Go(func() { r.work(ctx) })
 			}
 		}
+		if !r.await(ctx, timer, pause) {
+			return
+		}
+	}
+}
+
+// await waits until the next look is due: after pause, or a second after other containers may run or a log was
+// written to. It is false if ctx ended or the limits changed.
+func (r *Rotator) await(ctx context.Context, timer *time.Timer, pause time.Duration) bool {
+	due := time.Now().Add(pause)
+	timer.Reset(pause)
+	for {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-r.changed:
-			return
+			return false
 		case <-timer.C:
+			return true
+		case <-r.Slot:
+		case paths := <-r.writes.Written():
+			for _, k := range r.known {
+				if slices.Contains(paths, k.Path) {
+					k.watched, k.next = 0, time.Time{}
+				}
+			}
+		}
+		if soon := time.Now().Add(longest); soon.Before(due) {
+			due = soon
+			timer.Reset(longest)
 		}
 	}
 }
@@ -139,8 +181,8 @@ func (r *Rotator) watch(ctx context.Context, conf *Config, workers *sync.WaitGro
 func (r *Rotator) look(conf *Config) (pause time.Duration) {
 	now := time.Now()
 	running := r.containers.Running()
-	pause = min(longest, conf.Interval)
-	quiet := min(conf.Interval, pause*time.Duration(1+len(running)/quietAtOnce))
+	pause = conf.Interval
+	quiet := min(conf.Interval, longest*time.Duration(1+len(running)/quietAtOnce))
 	known := make(map[string]*container, len(running))
 	for _, c := range running {
 		k := r.known[c.ID]
@@ -151,14 +193,15 @@ func (r *Rotator) look(conf *Config) (pause time.Duration) {
 		if k.foreign {
 			continue
 		}
-		if !r.queue.has(k) {
-			k.untidy = k.untidy || k.files > conf.MaxFiles
-			if k.due(now, conf.MaxSize, quiet) {
-				r.queue.add(k)
-			}
+		if r.queue.has(k) {
+			pause = min(pause, longest)
+			continue
 		}
-		if again := k.pause(conf.MaxSize); again > 0 {
-			pause = min(pause, again)
+		k.untidy = k.untidy || k.files > conf.MaxFiles
+		due := r.due(k, now, conf, quiet)
+		pause = min(pause, k.pause(now, conf.MaxSize))
+		if due {
+			r.queue.add(k)
 		}
 	}
 	r.known = known

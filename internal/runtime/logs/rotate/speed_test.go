@@ -109,7 +109,7 @@ func TestNumberedLinesAtFullSpeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	running := &containers{list: []Container{{ID: "c1", Pod: "default/web", Name: "web", Path: path}}}
-	rotator := New(Config{Root: root, MaxSize: 64 << 10, MaxFiles: 200, Interval: time.Millisecond, Workers: 1}, running, written, logr.Discard())
+	rotator := New(Config{Root: root, MaxSize: 64 << 10, MaxFiles: 200, Interval: time.Millisecond, Workers: 1}, running, written, noWrites{}, logr.Discard())
 	ctx, stop := context.WithCancel(t.Context())
 	var rotating, following, reading sync.WaitGroup
 	rotating.Go(func() {
@@ -177,14 +177,23 @@ func TestNumberedLinesAtFullSpeed(t *testing.T) {
 }
 
 type containers struct {
-	mu   sync.Mutex
-	list []Container
+	mu     sync.Mutex
+	list   []Container
+	looked int
 }
 
 func (c *containers) Running() []Container {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.looked++
 	return c.list
+}
+
+// looks is how often somebody asked.
+func (c *containers) looks() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.looked
 }
 
 // names lists the files in the log's folder.
