@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/explain"
@@ -31,7 +31,7 @@ can't be, is an error with file, line and field. A field that has no effect in t
 func configurationPage() (string, error) {
 	var b strings.Builder
 	b.WriteString(configurationTop)
-	if err := fields.Markdown(&b, fields.Entries(defaults.Set)); err != nil {
+	if err := fields.Markdown(&b, fields.Entries(config.SetDefaults)); err != nil {
 		return "", err
 	}
 	return b.String(), nil

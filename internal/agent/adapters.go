@@ -15,7 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
-	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
@@ -33,7 +33,7 @@ import (
 type nodePods struct {
 	wanted   *desired.Merger
 	observed *observed.Store
-	statuses *status.Store
+	statuses *podstatus.Store
 	// dir has a folder for every pod.
 	dir string
 }

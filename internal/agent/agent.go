@@ -16,7 +16,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/agent/runonce"
 	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/config/reload"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
@@ -33,7 +32,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
-	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/resources/eviction"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
@@ -41,7 +40,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/dns"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	runtimelogs "github.com/deckhand-node/deckhand/internal/runtime/logs"
-	logsdirs "github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -126,7 +125,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 
 	// What all other parts report to.
 	meter := newMetrics(cfg)
-	recorder, statuses := events.New(keptEvents), status.New()
+	recorder, statuses := events.New(keptEvents), podstatus.NewStore()
 	nodeEvents := events.Node{Recorder: recorder, Name: cfg.NodeName}
 	wakes := newWakes()
 	// workersReady is closed once workers may begin.
@@ -212,7 +211,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	if err != nil {
 		return nil, err
 	}
-	logDirs := logsdirs.New(logsdirs.Config{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
+	logDirs := layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
 	actions := executor.New(executor.Config{
 		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: live, DNS: names, Logs: logDirs,
 		Volumes: volumes, Cgroups: host.cgroups, Users: host.users, Devices: noDevices{},
@@ -233,7 +232,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	service := process.NewService(o.Notifier)
 	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, allocations: allocations, puller: puller, collector: collector, rotator: rotator, waker: wakes.Waker, log: log}
 	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log}
-	reloader := reload.New(cfg, reload.Options{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin, End: reporting.end})
+	reloader := config.NewReloader(cfg, config.ReloadOptions{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin, End: reporting.end})
 
 	pool := newPool(wakes.Waker, worker.Config{
 		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: actions, Probes: probes, Allocations: allocations,

@@ -33,7 +33,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
-	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/resources/eviction"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
@@ -44,7 +44,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
 	"github.com/deckhand-node/deckhand/internal/volume/plugins"
-	"github.com/deckhand-node/deckhand/internal/volume/unsupported"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 	"github.com/deckhand-node/deckhand/internal/worker"
 	"github.com/deckhand-node/deckhand/internal/worker/executor"
@@ -196,7 +195,7 @@ func volumePlugins(live *object.Live, images volumeImages, meter *usage.Meter, a
 		plugins.HostPath{},
 		plugins.LocalVolume{},
 		plugins.NewImageVolume(images),
-		unsupported.New(),
+		plugins.Unsupported{},
 	}
 }
 
@@ -250,7 +249,7 @@ func measuredBy(quota bool) string {
 }
 
 // collectPods has pods and events counted when metrics are scraped.
-func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Store, statuses *status.Store, recorder *events.Recorder) {
+func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Store, statuses *podstatus.Store, recorder *events.Recorder) {
 	m.CollectPods(func() metrics.PodCounts {
 		c := metrics.PodCounts{Desired: len(merger.Current().Pods), Containers: map[pod.ContainerState]int{}, Working: map[metrics.WorkerState]int{}}
 		for _, o := range seen.All() {

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
@@ -90,6 +90,6 @@ func read(t *testing.T, lines ...string) *v1beta1.KubeletConfiguration {
 		}
 		m.Lay(document.File, fmt.Sprint(i), doc)
 	}
-	defaults.Set(m.Config())
+	config.SetDefaults(m.Config())
 	return m.Config()
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/config/paths"
-	"github.com/deckhand-node/deckhand/internal/config/reload"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/server"
 )
@@ -17,7 +17,7 @@ import (
 const component = "kubelet"
 
 // pages are what the agent shows of itself, by path: on the read-only port and the local socket.
-func pages(shown []flags.Shown, reloader *reload.Reloader, began time.Time) map[string]http.Handler {
+func pages(shown []flags.Shown, reloader *config.Reloader, began time.Time) map[string]http.Handler {
 	list := make([]server.Flag, len(shown))
 	for i, f := range shown {
 		list[i] = server.Flag(f)

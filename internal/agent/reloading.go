@@ -13,7 +13,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
-	"github.com/deckhand-node/deckhand/internal/config/reload"
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
@@ -105,15 +104,15 @@ func (r reloads) begin() {
 	}
 }
 
-func (r reloads) end(result reload.Result) {
+func (r reloads) end(result config.ReloadResult) {
 	r.meter.Reloaded(metrics.ReloadResult(result.Outcome), time.Now())
 	message := result.Message()
 	switch result.Outcome {
-	case reload.Applied:
+	case config.Applied:
 		r.log.Info("Configuration reloaded", "changed", result.Changed)
 		logNotes(r.log, result.Current, result.Before)
 		r.events.NodeEvent(v1.EventTypeNormal, pod.ReasonConfigurationReloaded, message)
-	case reload.Unchanged:
+	case config.Unchanged:
 		r.log.Info("Configuration read again, nothing in it has changed")
 	default:
 		r.log.Error(fmt.Errorf("%s", message), "Configuration not reloaded")

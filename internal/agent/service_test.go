@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/config/reload"
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
@@ -66,7 +65,7 @@ func TestReloadsAtAnyTimeOfLife(t *testing.T) {
 	cfg := &config.Config{NodeName: "n"}
 	reloads := func() []string {
 		r.begin()
-		r.end(reload.Result{Outcome: reload.Applied, Before: cfg, Current: cfg})
+		r.end(config.ReloadResult{Outcome: config.Applied, Before: cfg, Current: cfg})
 		return received(t, manager)
 	}
 	if got := reloads(); !slices.Equal(got, []string{"STATUS=the"}) {
@@ -76,7 +75,7 @@ func TestReloadsAtAnyTimeOfLife(t *testing.T) {
 	if err := service.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.end(reload.Result{Outcome: reload.Unchanged, Before: cfg, Current: cfg})
+	r.end(config.ReloadResult{Outcome: config.Unchanged, Before: cfg, Current: cfg})
 	if got := received(t, manager); !slices.Equal(got, []string{"READY=1", "READY=1"}) {
 		t.Errorf("a reload that the start overtakes: %q", got)
 	}
@@ -89,7 +88,7 @@ func TestReloadsAtAnyTimeOfLife(t *testing.T) {
 	if err := service.run(ended); err != nil {
 		t.Fatal(err)
 	}
-	r.end(reload.Result{Outcome: reload.Unchanged, Before: cfg, Current: cfg})
+	r.end(config.ReloadResult{Outcome: config.Unchanged, Before: cfg, Current: cfg})
 	if got := received(t, manager); !slices.Equal(got, []string{"RELOADING=1", "STOPPING=1"}) {
 		t.Errorf("a reload that the end overtakes: %q", got)
 	}

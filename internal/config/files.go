@@ -3,11 +3,9 @@ package config
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
-
-	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"path/filepath"
 )
 
 // readFiles reads the file and the drop-ins, if there are any. The documented defaults
@@ -25,7 +23,7 @@ func (l *loader) readFiles() error {
 	} else {
 		l.lay(document.File, *l.file)
 	}
-	defaults.Set(merged.Config())
+	SetDefaults(merged.Config())
 	for _, f := range dropIns {
 		l.lay(document.DropIn, f)
 	}

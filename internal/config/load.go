@@ -9,16 +9,14 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/kubelet/config/v1beta1"
-	"k8s.io/utils/ptr"
-
-	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 )
 
 // reducedBackOff is the longest wait between restarts with the feature gate
@@ -121,7 +119,7 @@ func (l *loader) kubelet() {
 	c := merged.Config()
 	// Before the flags: a flag that says 0 means it, as in the kubelet. In a file, 0 mostly
 	// stands for the default.
-	defaults.Set(c)
+	SetDefaults(c)
 	for _, m := range []*document.Merged{merged, l.given} {
 		for path, flag := range l.set.Overlay(m.Config()) {
 			m.Mark(path, document.Origin{Kind: document.Flag, Name: "--" + flag})

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/probing"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -32,7 +32,7 @@ func (d *decider) adoptStatus() {
 		case !found && !carried:
 			d.mem.Attempts[m.Spec.Name] = max(d.mem.Attempts[m.Spec.Name], apistatus.Attempts(s))
 		case found && d.draft.Disk == nil && s.ContainerID == apistatus.ContainerID(d.in.Node.RuntimeName, m.Newest.ID):
-			probing.Adopt(m, s, &d.draft)
+			container.AdoptReadiness(m, s, &d.draft)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/probing"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/termination"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -29,7 +28,7 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	if _, failed := d.mem.HookFailed[m.Current.ID]; failed {
 		return killReason{cause: pod.StopPostStartHook}, true
 	}
-	if kind, grace, failed := probing.Failed(m, d.in.Probes); failed {
+	if kind, grace, failed := container.FailedProbe(m, d.in.Probes); failed {
 		return killReason{cause: pod.StopProbe, probe: kind, grace: grace}, true
 	}
 	if otherImage(m, m.Current) {

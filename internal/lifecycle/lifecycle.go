@@ -13,15 +13,12 @@ package lifecycle
 import (
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/deckhand-node/deckhand/internal/lifecycle/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/probing"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/resizing"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/termination"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Input is everything a decision may depend on.
@@ -143,7 +140,7 @@ func Decide(in Input) Decision {
 		d.adoptStatus()
 		d.dateStart()
 	}
-	probing.SetReadiness(d.containers, in.Probes, &d.draft)
+	container.SetReadiness(d.containers, in.Probes, &d.draft)
 	d.noteInitialized()
 	switch {
 	case in.Stop != nil:
@@ -184,7 +181,7 @@ type decider struct {
 	in    Input
 	mem   Memory
 	plan  *plan.Plan
-	draft checkpoint.Draft
+	draft container.Draft
 	// terminator stops containers.
 	terminator termination.Terminator
 	// sandbox is the one that counts: the newest, if it is ready.
@@ -207,7 +204,7 @@ type decider struct {
 func newDecider(in Input) *decider {
 	d := &decider{in: in, mem: in.Memory.clone()}
 	d.plan = plan.New(in.Now, in.InFlight, d.mem.Retries, d.mem.Asked, in.Node.retryTriggers())
-	d.draft = checkpoint.Draft{Now: in.Memory.Checkpoint, Disk: in.Memory.OnDisk}
+	d.draft = container.Draft{Now: in.Memory.Checkpoint, Disk: in.Memory.OnDisk}
 	d.noteAbortedStarts()
 	box := ""
 	if o := d.in.Observed; o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
@@ -240,7 +237,7 @@ func (d *decider) instances() []pod.Container {
 // probes returns the probes that have to run.
 func (d *decider) probes() []pod.Probe {
 	ends := d.in.Stop != nil || d.finished || d.checkpoint().Termination != nil || !d.mem.Ending.IsZero()
-	return probing.Wanted(d.containers, ends, func(name string) bool {
+	return container.WantedProbes(d.containers, ends, func(name string) bool {
 		_, busy := d.plan.Busy("container/" + name)
 		return busy
 	})

@@ -1,5 +1,6 @@
 // Package pod holds the types that every other package shares: the pod that should
-// run, what the runtime has of it, the actions on it and their results. It has no behaviour, and imports API types only.
+// run, what the runtime has of it, the actions on it and their results, and what can be read off a pod's spec and
+// metadata, the downward API's values included. It is pure, and imports API types only.
 //
 // Everything here is a value handed from one owner to another. Pointers inside
 // (such as Desired.Pod) are read-only once handed over: whoever wants a change

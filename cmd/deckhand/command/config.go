@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/config/defaults"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/config/paths"
@@ -112,7 +111,7 @@ is a path such as logging.verbosity, or the beginning of one; without any, all a
 	}
 	outputFlag(cmd, "markdown", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		entries, err := fields.Select(fields.Entries(defaults.Set), args...)
+		entries, err := fields.Select(fields.Entries(config.SetDefaults), args...)
 		if err != nil {
 			return &usageError{err}
 		}

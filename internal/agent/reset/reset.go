@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
@@ -49,7 +49,7 @@ type Slices interface {
 // resetter is one reset under way.
 type resetter struct {
 	config  Config
-	layout  runtimedir.Layout
+	layout  rootdir.Runtime
 	network cni.Network
 	log     logr.Logger
 }

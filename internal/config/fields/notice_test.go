@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
 )
@@ -130,7 +130,7 @@ evictionHard: memory.available and nodefs.available are taken off what the node 
 // A value that somebody didn't give is a default's business.
 func TestOnlyWhatIsGiven(t *testing.T) {
 	var c v1beta1.KubeletConfiguration
-	defaults.Set(&c)
+	config.SetDefaults(&c)
 	none := func(string) bool { return false }
 	if got := fields.NotActedOn(&c, none, none); len(got) > 0 {
 		t.Errorf("notices about defaults: %s", lines(got))

@@ -10,14 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/kit/goldentest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func all() []fields.Entry { return fields.Entries(defaults.Set) }
+func all() []fields.Entry { return fields.Entries(config.SetDefaults) }
 
 func TestText(t *testing.T) {
 	var out bytes.Buffer

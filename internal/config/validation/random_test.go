@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 	"pgregory.net/rapid"
 
-	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
 )
 
@@ -99,7 +99,7 @@ func scalar(t *rapid.T, v reflect.Value, path string) {
 func randomConfiguration(t *rapid.T) {
 	var c v1beta1.KubeletConfiguration
 	mutate(t, reflect.ValueOf(&c).Elem(), "c")
-	defaults.Set(&c)
+	config.SetDefaults(&c)
 	before := c.DeepCopy()
 	start := time.Now()
 	errs := validation.Validate(&c, someGates(c.FeatureGates))
@@ -133,7 +133,7 @@ func TestNoTextIsSlow(t *testing.T) {
 			AllowedUnsafeSysctls: []string{text}, PreloadedImagesVerificationAllowlist: []string{text},
 			RegisterWithTaints: []v1.Taint{{Key: text, Value: text, Effect: v1.TaintEffect(text)}},
 		}
-		defaults.Set(&c)
+		config.SetDefaults(&c)
 		start := time.Now()
 		validation.Validate(&c, someGates{})
 		if took := time.Since(start); took > patience {

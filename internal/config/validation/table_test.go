@@ -12,7 +12,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/deckhand-node/deckhand/internal/config/defaults"
+	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/goldentest"
@@ -53,7 +53,7 @@ func TestVerdicts(t *testing.T) {
 	var messages strings.Builder
 	for _, v := range table() {
 		c := read(t, v.text)
-		defaults.Set(c)
+		config.SetDefaults(c)
 		errs := validation.Validate(c, someGates(c.FeatureGates))
 		var wrong []string
 		for _, e := range errs {
@@ -149,7 +149,7 @@ func TestThePreviousMinorIsThatOfTheKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := read(t, fmt.Sprintf("showHiddenMetricsForVersion: '1.%d'", minor-1))
-	defaults.Set(c)
+	config.SetDefaults(c)
 	if errs := validation.Validate(c, someGates{}); len(errs) > 0 {
 		t.Error(errs)
 	}
@@ -158,7 +158,7 @@ func TestThePreviousMinorIsThatOfTheKubelet(t *testing.T) {
 // Headers to the manifest's URL, and its password, are secrets.
 func TestSecretsAreNotRepeated(t *testing.T) {
 	c := read(t, `{staticPodURL: "ftp://user:hunter2@host", staticPodURLHeader: {Authorization: ["hunter2\n"]}}`)
-	defaults.Set(c)
+	config.SetDefaults(c)
 	errs := validation.Validate(c, someGates{})
 	if text := fmt.Sprint(errs); len(errs) != 2 || strings.Contains(text, "hunter2") {
 		t.Errorf("the errors are %s", text)

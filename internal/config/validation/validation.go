@@ -44,7 +44,7 @@ type Problem struct {
 // String renders the problem on one line.
 func (p Problem) String() string { return p.Field + ": " + p.Message }
 
-// Validate checks a configuration to which defaults were given (defaults.Set).
+// Validate checks a configuration to which defaults were given (config.SetDefaults).
 // It returns everything that is wrong, each with its field and what would be valid.
 // Values that may be secret (headers, passwords in URLs) are not repeated. It neither
 // changes nor keeps c, and comes to an end quickly whatever c holds.

@@ -17,13 +17,11 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/deckhand-node/deckhand/internal/desired/edit"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/manifest"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Rules are what makes a decoded pod complete and validates it. They change nothing
@@ -143,7 +141,7 @@ func (r *Reader) Restore(canonical []byte) (Doc, error) {
 }
 
 // InPlace reports whether a pod can become another while it runs, both in canonical form
-// (Doc.Canonical). If not, why says what stands in the way: see edit.InPlace.
+// (Doc.Canonical). If not, why says what stands in the way: see InPlace.
 func (r *Reader) InPlace(old, new []byte) (ok bool, why string) {
 	from, err := r.Restore(old)
 	if err != nil {
@@ -153,7 +151,7 @@ func (r *Reader) InPlace(old, new []byte) (ok bool, why string) {
 	if err != nil {
 		return false, err.Error()
 	}
-	return edit.InPlace(from.Written, to.Written, edit.Rules{SetDefaults: r.rules.SetDefaults, QOSClass: r.rules.QOSClass})
+	return InPlace(from.Written, to.Written, EditRules{SetDefaults: r.rules.SetDefaults, QOSClass: r.rules.QOSClass})
 }
 
 // Desire returns what an origin defines with d: a pod of version v, or another object, of whose version only

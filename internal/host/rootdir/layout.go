@@ -1,9 +1,10 @@
-// Package rootdir names the kubelet's folders below --root-dir, which plugins, CSI
-// drivers and monitoring know by these names, and makes them.
+// Package rootdir names what is below --root-dir, and makes it: the kubelet's folders, which
+// plugins, CSI drivers and monitoring know by these names (Layout), and the embedded runtime's
+// (Runtime). There is one root folder per agent, so that two agents share nothing on disk.
 //
-// The names are documented (https://kubernetes.io/docs/reference/node/kubelet-files);
-// the modes are those that a kubelet 1.36 gives them. What is deckhand's alone
-// (journal, images, containerd, ...) is named and made by the packages that own it.
+// The kubelet's names are documented (https://kubernetes.io/docs/reference/node/kubelet-files);
+// the modes are those that a kubelet 1.36 gives them. What else is deckhand's alone
+// (journal, image records, ...) is named and made by the packages that own it.
 package rootdir
 
 import (

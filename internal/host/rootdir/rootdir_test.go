@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
-	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
@@ -240,7 +239,7 @@ func TestWithTheEmbeddedRuntime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			runtime, err := runtimedir.New(l.Root)
+			runtime, err := rootdir.NewRuntime(l.Root)
 			if err != nil {
 				t.Fatal(err)
 			}

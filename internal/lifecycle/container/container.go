@@ -1,5 +1,7 @@
-// Package container finds the role of each container in its pod, and which of the runtime's
-// instances are its own.
+// Package container finds what each container is to its pod: its role, which of the runtime's
+// instances are its own, which probes have to run for it, and whether it is started and ready or
+// has to be killed by their results. What of that has to outlive the agent goes into the draft of
+// the pod's checkpoint.
 package container
 
 import (

@@ -1,5 +1,6 @@
 // Package allocated computes with the resources that a node has allocated to a pod (KEP-1287),
-// and what the pod's control group has to allow for them. It is pure.
+// and what control groups have to allow for them, in the kernel's units: weights, quotas, shares of swap,
+// throttling marks, names of huge-page sizes. It is pure.
 package allocated
 
 import (

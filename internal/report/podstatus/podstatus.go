@@ -1,5 +1,6 @@
-// Package podstatus puts a pod's status into the few words that `kubectl get
-// pods` would use for it.
+// Package podstatus holds the current API status of every pod on the node (Store), and puts a
+// pod's status into the few words that `kubectl get pods` would use for it. Each pod's worker is
+// the only writer of its entry; anybody may read or watch.
 package podstatus
 
 import (

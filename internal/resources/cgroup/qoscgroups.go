@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/kit/units"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // ensureQoSCgroups makes the QoS cgroups once, and counts the pods in them.
@@ -30,7 +30,7 @@ func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
 		}
 	}
 	// Best-effort pods get what nobody else wants.
-	least := m.rules(l).Shares(units.MinShares)
+	least := m.rules(l).Shares(allocated.MinShares)
 	if err := m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBestEffort), []setting{least}); err != nil {
 		return err
 	}

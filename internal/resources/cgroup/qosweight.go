@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // sums is what a pod, or all of them, request that concerns the QoS cgroups.
@@ -66,7 +64,7 @@ func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error 
 		all.guaranteed += a.guaranteed
 		all.burstable += a.burstable
 	}
-	all.burstableCPU = units.Shares(all.burstableCPU)
+	all.burstableCPU = allocated.Shares(all.burstableCPU)
 	if shares := all.burstableCPU; shares != m.written.burstableCPU {
 		if err := m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBurstable), []setting{m.rules(l).Shares(shares)}); err != nil {
 			return fmt.Errorf("weight of the Burstable QoS cgroup: %w", err)

@@ -6,12 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	helpers "k8s.io/component-helpers/resource"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // kernel is what this host's kernel can have in all.
@@ -65,7 +63,7 @@ func hugePages(p *v1.Pod) map[string]int64 {
 	}
 	pages := map[string]int64{}
 	for name, q := range helpers.PodLimits(p, helpers.PodResourcesOptions{}) {
-		if size, ok := units.HugePageSize(name); ok {
+		if size, ok := allocated.HugePageSize(name); ok {
 			pages[size] = q.Value()
 		}
 	}

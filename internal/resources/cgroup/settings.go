@@ -5,11 +5,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // setting is a value to write to a file of a controller.
@@ -54,13 +52,13 @@ type rules struct {
 // set, too: the group may be there already, with limits of before. pages are the
 // bytes of huge pages of each size that the pod may use.
 func (r rules) Pod(class v1.PodQOSClass, l allocated.Limits, pages map[string]int64) []setting {
-	s := append(make([]setting, 0, 8), r.Shares(units.Shares(l.CPUMilli)))
+	s := append(make([]setting, 0, 8), r.Shares(allocated.Shares(l.CPUMilli)))
 	milli := l.CPULimitMilli
 	if r.NoCPUQuota {
 		milli = 0
 	}
 	period := r.CPUPeriod.Microseconds()
-	quota := units.Quota(milli, period)
+	quota := allocated.Quota(milli, period)
 	if r.WholePercents {
 		quota = wholePercents(quota, period)
 	}
@@ -125,7 +123,7 @@ func (r rules) pids() setting {
 func (r rules) swap(class v1.PodQOSClass, request int64) setting {
 	var share int64
 	if class == v1.PodQOSBurstable {
-		share = units.SwapShare(request, r.Memory, r.Swap)
+		share = allocated.SwapShare(request, r.Memory, r.Swap)
 	}
 	return setting{Controller: "memory", File: "memory.swap.max", Value: strconv.FormatInt(share, 10), Optional: true}
 }
@@ -181,8 +179,8 @@ func (r rules) weight(shares int64) int64 {
 // CPUMilli is the least request, in thousandths of a CPU, that a group of this weight
 // was made for; the most the kernel can tell apart if it is of none.
 func (r rules) CPUMilli(weight int64) int64 {
-	const most = units.MaxShares * 1000 / 1024
-	return int64(sort.Search(most, func(milli int) bool { return r.weight(units.Shares(int64(milli))) >= weight }))
+	const most = allocated.MaxShares * 1000 / 1024
+	return int64(sort.Search(most, func(milli int) bool { return r.weight(allocated.Shares(int64(milli))) >= weight }))
 }
 
 // Protected is what the QoS cgroups protect, for their pods to be able

@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	v1 "k8s.io/api/core/v1"
 )
 
 const gi = 1 << 30
@@ -121,13 +119,13 @@ func TestProtected(t *testing.T) {
 func TestCPUMilli(t *testing.T) {
 	for _, r := range []rules{{}, {V2: true}} {
 		for _, milli := range []int64{0, 1, 2, 10, 100, 250, 1000, 3999, 64000, 255999, 1 << 40} {
-			weight := r.Shares(units.Shares(milli)).Value
+			weight := r.Shares(allocated.Shares(milli)).Value
 			n, err := strconv.ParseInt(weight, 10, 64)
 			if err != nil {
 				t.Fatal(err)
 			}
 			back := r.CPUMilli(n)
-			if again := r.Shares(units.Shares(back)).Value; again != weight || back > milli {
+			if again := r.Shares(allocated.Shares(back)).Value; again != weight || back > milli {
 				t.Errorf("%+v: %dm weighs %s, taken for %dm, which weighs %s", r, milli, weight, back, again)
 			}
 		}

@@ -8,10 +8,8 @@ import (
 	"os/exec"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	v1 "k8s.io/api/core/v1"
 )
 
 // What systemd does to itself undoes nothing, and cuts nobody off from it for good.
@@ -37,7 +35,7 @@ func TestLimitsOutliveAReload(t *testing.T) {
 			}
 			m.reads(t, m.group(p), m.podSettings(p, want))
 		}
-		m.reads(t, m.qosCgroup(v1.PodQOSBestEffort), []setting{m.rules(l).Shares(units.MinShares)})
+		m.reads(t, m.qosCgroup(v1.PodQOSBestEffort), []setting{m.rules(l).Shares(allocated.MinShares)})
 		if err := m.Remove(t.Context(), "another-"+"daemon-reload"); err != nil {
 			t.Error(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
 // every is how often leftovers are looked for at most ("Garbage Collection": "The kubelet
@@ -26,8 +26,8 @@ const resync = 30 * time.Minute
 // Logs are the folders of pods' logs and the links to them.
 type Logs interface {
 	// Orphans lists the pods that have a folder, wanted or not.
-	Orphans() ([]dirs.Pod, error)
-	RemovePod(dirs.Pod) error
+	Orphans() ([]layout.Pod, error)
+	RemovePod(layout.Pod) error
 	RemoveDeadLinks() error
 }
 
@@ -155,4 +155,4 @@ func (s *LogSweep) recordEvent(removed []string) {
 	s.cfg.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonPodLogsRemoved, "Removed the logs of pods that are gone: "+text)
 }
 
-func name(p dirs.Pod) string { return p.Namespace + "/" + p.Name }
+func name(p layout.Pod) string { return p.Namespace + "/" + p.Name }

@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
 // place is a real folder of logs, who knows pods, and who is told.
 type place struct {
-	*dirs.Dirs
+	*layout.Dirs
 	dir string
 
 	mu      sync.Mutex
@@ -35,7 +35,7 @@ type place struct {
 func newPlace(t *testing.T) *place {
 	dir := t.TempDir()
 	return &place{dir: dir, known: map[types.UID]bool{},
-		Dirs: dirs.New(dirs.Config{PodLogsDir: filepath.Join(dir, "pods"), LinksDir: filepath.Join(dir, "containers")})}
+		Dirs: layout.NewDirs(layout.DirsConfig{PodLogsDir: filepath.Join(dir, "pods"), LinksDir: filepath.Join(dir, "containers")})}
 }
 
 func (p *place) Synced() bool { p.mu.Lock(); defer p.mu.Unlock(); return !p.unknown }
@@ -54,7 +54,7 @@ func (p *place) NodeEvent(eventType string, reason pod.Reason, message string) {
 
 func (p *place) LogFoldersRemoved(n int) { p.removed += n }
 
-func (p *place) Orphans() ([]dirs.Pod, error) {
+func (p *place) Orphans() ([]layout.Pod, error) {
 	p.mu.Lock()
 	p.lists++
 	p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *place) Orphans() ([]dirs.Pod, error) {
 
 func (p *place) looks() int { p.mu.Lock(); defer p.mu.Unlock(); return p.lists }
 
-func (p *place) RemovePod(who dirs.Pod) error {
+func (p *place) RemovePod(who layout.Pod) error {
 	if p.fail != nil {
 		return p.fail
 	}
@@ -78,8 +78,8 @@ func (p *place) RemoveDeadLinks() error { return errors.Join(p.fail, p.Dirs.Remo
 // add makes the logs of a pod.
 func (p *place) add(t *testing.T, uid string) {
 	t.Helper()
-	who := dirs.Pod{Namespace: "default", Name: "pod-" + uid, UID: types.UID(uid)}
-	if err := errors.Join(p.Create(who, "main"), p.Link(who, dirs.Instance{Container: "main", ID: "id"})); err != nil {
+	who := layout.Pod{Namespace: "default", Name: "pod-" + uid, UID: types.UID(uid)}
+	if err := errors.Join(p.Create(who, "main"), p.Link(who, layout.Instance{Container: "main", ID: "id"})); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -197,7 +197,7 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 
 type stuck struct{ *place }
 
-func (s stuck) RemovePod(dirs.Pod) error { return errors.New("busy") }
+func (s stuck) RemovePod(layout.Pod) error { return errors.New("busy") }
 
 func TestOneFailureDoesntStopTheRest(t *testing.T) {
 	p := newPlace(t)

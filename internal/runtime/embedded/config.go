@@ -18,7 +18,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
-	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
 
@@ -100,7 +100,7 @@ func (c Config) WithDefaults() Config {
 }
 
 // Layout has the paths of the runtime of this configuration.
-func (c Config) Layout() (runtimedir.Layout, error) { return runtimedir.New(c.RootDir) }
+func (c Config) Layout() (rootdir.Runtime, error) { return rootdir.NewRuntime(c.RootDir) }
 
 // Claim makes the root folder and marks it as deckhand's if it is new or empty,
 // which lets a teardown remove it. The agent calls it before it writes there.
@@ -148,6 +148,6 @@ func (c Config) Endpoint() (string, error) {
 	return endpoint(l), nil
 }
 
-func endpoint(l runtimedir.Layout) string {
+func endpoint(l rootdir.Runtime) string {
 	return (&url.URL{Scheme: "unix", Path: l.Socket()}).String()
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"text/template"
 
-	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 )
 
 // host is what a look at the host says about how containerd has to be set up.
@@ -115,11 +115,11 @@ disabled_plugins = [
 
 // render writes containerd's configuration. It is the same text for the same
 // input: a difference from what is on disk means that containerd has to restart.
-func render(c Config, l runtimedir.Layout, p Programs, h host) ([]byte, error) {
+func render(c Config, l rootdir.Runtime, p Programs, h host) ([]byte, error) {
 	var buf bytes.Buffer
 	err := containerdConf.Execute(&buf, struct {
 		Config   Config
-		Layout   runtimedir.Layout
+		Layout   rootdir.Runtime
 		Programs Programs
 		Host     host
 		RuncRoot string

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/archives"
@@ -28,7 +28,7 @@ import (
 // Import and Problems may be called at any time after Start, from any goroutine.
 type Runtime struct {
 	config  Config
-	layout  runtimedir.Layout
+	layout  rootdir.Runtime
 	network cni.Network
 	log     logr.Logger
 	images  *archives.Importer

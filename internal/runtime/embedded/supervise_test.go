@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 )
 
 func TestPauses(t *testing.T) {
@@ -28,7 +28,7 @@ func TestPauses(t *testing.T) {
 // The same input gives the same text, or containerd would be restarted in vain;
 // and names can't break out of their strings.
 func TestRender(t *testing.T) {
-	l, err := runtimedir.New(`/var/lib/it's "quoted" <&>`)
+	l, err := rootdir.NewRuntime(`/var/lib/it's "quoted" <&>`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/lines"
 )
 
 const (
@@ -27,7 +26,7 @@ const (
 type copier struct {
 	reader *Reader
 	req    Request
-	lines  *lines.Entries
+	lines  *entries
 	// letGo is letGoTime or followLetGoTime.
 	letGo time.Duration
 }
@@ -37,7 +36,7 @@ func newCopier(r *Reader, req Request, w io.Writer) *copier {
 	if req.Follow {
 		c.letGo = followLetGoTime
 	}
-	c.lines = lines.New(w, lines.Options{
+	c.lines = newEntries(w, lineOptions{
 		Since: req.Since, Timestamps: req.Timestamps, LimitBytes: req.LimitBytes, Stream: req.Stream,
 	}, make([]byte, bufferSize))
 	return c

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/lines"
 )
 
 // Last returns the last lines that an instance has written, to either stream, and
@@ -31,7 +29,7 @@ func (r *Reader) Last(l Log, attempt, count, size int) ([]byte, error) {
 		offset = 0
 	}
 	var text bytes.Buffer
-	in := lines.New(&text, lines.Options{}, window[offset:])
+	in := newEntries(&text, lineOptions{}, window[offset:])
 	if err := errors.Join(in.Add(len(window)-int(offset)), in.Finish(), in.Close()); err != nil {
 		return nil, err
 	}
@@ -75,7 +73,7 @@ func (p *part) end(size int) ([]byte, error) {
 // pastHeader leaves out what may be the header of an entry that b begins within:
 // the rest of a header isn't known for one.
 func pastHeader(b []byte) []byte {
-	head := b[:min(len(b), lines.MaxHeader)]
+	head := b[:min(len(b), maxHeader)]
 	if end := bytes.IndexByte(head, '\n'); end >= 0 {
 		return b[end+1:]
 	}

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/lines"
 )
 
 func TestLast(t *testing.T) {
@@ -33,7 +31,7 @@ func TestLast(t *testing.T) {
 		"one entry of all there is":  {head + strings.Repeat("y", 100<<10) + "\n", 80, 5, "yyyy\n"},
 		"and still being written":    {head + strings.Repeat("y", 100<<10), 80, 5, "yyyyy"},
 		"no text, however long":      {strings.Repeat("\x00", 100<<10), 1, 3, "\x00\x00\x00"},
-		"the header it begins in":    {strings.Repeat("y", 1000) + head + strings.Repeat("z", bufferSize-10) + "\n", 80, bufferSize, strings.Repeat("z", bufferSize-lines.MaxHeader-1) + "\n"},
+		"the header it begins in":    {strings.Repeat("y", 1000) + head + strings.Repeat("z", bufferSize-10) + "\n", 80, bufferSize, strings.Repeat("z", bufferSize-maxHeader-1) + "\n"},
 		"the short line it cuts":     {"secret " + head + "\n" + head + strings.Repeat("z", bufferSize-len(head)-2) + "\n", 80, bufferSize, strings.Repeat("z", bufferSize-len(head)-2) + "\n"},
 		"a whole buffer is one line": {head + strings.Repeat("z", bufferSize-len(head)), 80, 3, "zzz"},
 	} {

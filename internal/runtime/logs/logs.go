@@ -1,7 +1,7 @@
 // Package logs reads container logs from the kubelet's layout,
 // ROOT/NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log, in the CRI log format, and the termination
-// messages that containers leave. Packages below it make log folders (dirs), name what is in
-// them (layout), take entries apart (lines) and rotate logs (rotate).
+// messages that containers leave. Packages below it name, make and remove log folders (layout)
+// and rotate logs (rotate).
 //
 // Pods can write to what is read here, so it is opened with care.
 package logs
@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/lines"
 )
 
 // Log names the log folder of one container.
@@ -35,16 +34,6 @@ type Log struct {
 func (l Log) dir() string {
 	return filepath.Join(layout.PodFolder(l.Namespace, l.Pod, l.UID), l.Container)
 }
-
-// Stream says which of a container's outputs to read.
-type Stream = lines.Stream
-
-// The values are those of v1.PodLogOptions.Stream.
-const (
-	Both   = lines.Both
-	Stdout = lines.Stdout
-	Stderr = lines.Stderr
-)
 
 // Options mean what their namesakes in v1.PodLogOptions mean.
 type Options struct {
@@ -164,7 +153,7 @@ func (r *Reader) Copy(ctx context.Context, w io.Writer, req Request, instances I
 	if err == nil {
 		err = c.lines.Close()
 	}
-	if errors.Is(err, lines.ErrLimit) {
+	if errors.Is(err, errLimit) {
 		return c.lines.Flush()
 	}
 	if err != nil {

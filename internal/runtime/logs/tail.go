@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/lines"
 )
 
 // seekTail goes to where the last n lines of the part begin, and reports that it
@@ -58,7 +56,7 @@ func (p *part) passLines(ctx context.Context, n int64) (count int64, err error) 
 		}
 		piece, err := text.ReadSlice('\n')
 		if !begun {
-			counts = lines.EndsLine(piece)
+			counts = entryEndsLine(piece)
 		}
 		begun = errors.Is(err, bufio.ErrBufferFull)
 		switch {
@@ -77,7 +75,7 @@ func (p *part) passLines(ctx context.Context, n int64) (count int64, err error) 
 func tailOffset(ctx context.Context, f io.ReaderAt, size, n int64) (offset, count int64, found bool, err error) {
 	var (
 		block = make([]byte, min(bufferSize, size))
-		head  [lines.MaxHeader]byte
+		head  [maxHeader]byte
 		// next is where the entry after the one being looked at begins.
 		next = size
 	)
@@ -141,5 +139,5 @@ func endsLine(f io.ReaderAt, head []byte, begin, next, size int64) (bool, error)
 	if _, err := f.ReadAt(head, begin); err != nil {
 		return false, err
 	}
-	return lines.EndsLine(head), nil
+	return entryEndsLine(head), nil
 }

@@ -1,11 +1,9 @@
 package translate
 
 import (
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // hugePageLimits bounds the use of every size of huge pages that the node can
@@ -16,7 +14,7 @@ func hugePageLimits(s *Settings, p *v1.Pod, c *v1.Container) []*runtimeapi.Hugep
 	}
 	asked := map[string]int64{}
 	for name, q := range allocated.ContainerLimits(p, c.Resources.Limits) {
-		if size, ok := units.HugePageSize(name); ok {
+		if size, ok := allocated.HugePageSize(name); ok {
 			asked[size] = q.Value()
 		}
 	}

@@ -4,10 +4,8 @@ import (
 	"os"
 	"strconv"
 
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Files of cgroup v2.
@@ -60,7 +58,7 @@ func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
 	if limit == 0 {
 		limit = q.Allocatable
 	}
-	if high := units.High(request, limit, factor, int64(os.Getpagesize())); high > 0 {
+	if high := allocated.MemoryHigh(request, limit, factor, int64(os.Getpagesize())); high > 0 {
 		set[memoryHigh] = strconv.FormatInt(high, 10)
 	}
 }

@@ -3,13 +3,11 @@ package translate
 import (
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
-	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // defaultCPUPeriod is KubeletConfiguration's cpuCFSQuotaPeriod where it isn't set.
@@ -91,7 +89,7 @@ func quantities(s *Settings, own v1.ResourceRequirements, limits v1.ResourceList
 		request = own.Limits[v1.ResourceCPU]
 	}
 	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          units.Shares(request.MilliValue()),
+		CpuShares:          allocated.Shares(request.MilliValue()),
 		MemoryLimitInBytes: limits.Memory().Value(),
 	}
 	if !s.NoCPUQuota {
@@ -100,7 +98,7 @@ func quantities(s *Settings, own v1.ResourceRequirements, limits v1.ResourceList
 			period = defaultCPUPeriod
 		}
 		r.CpuPeriod = period.Microseconds()
-		r.CpuQuota = units.Quota(limits.Cpu().MilliValue(), r.CpuPeriod)
+		r.CpuQuota = allocated.Quota(limits.Cpu().MilliValue(), r.CpuPeriod)
 	}
 	return r
 }

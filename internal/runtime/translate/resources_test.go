@@ -8,15 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
-	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
 const mi = 1 << 20
@@ -238,7 +236,7 @@ func TestContainersNeverSwapMoreThanTheirPod(t *testing.T) {
 				sum += limit
 			}
 		}
-		whole := units.SwapShare(allocated.PodLimits(p, nil).SwapRequest, s.MemoryCapacity, s.Swap)
+		whole := allocated.SwapShare(allocated.PodLimits(p, nil).SwapRequest, s.MemoryCapacity, s.Swap)
 		if sum > whole || whole > s.Swap {
 			t.Fatalf("containers may swap %d, the pod %d, all %d", sum, whole, s.Swap)
 		}

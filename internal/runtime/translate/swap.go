@@ -3,11 +3,9 @@ package translate
 import (
 	"strconv"
 
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/deckhand-node/deckhand/internal/kit/units"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // SwapLimit is how many bytes of swap the container may use by KEP-2400: none but
@@ -16,7 +14,7 @@ func SwapLimit(s *Settings, p *v1.Pod, c *v1.Container) int64 {
 	if !s.CgroupV2 || p.Status.QOSClass != v1.PodQOSBurstable {
 		return 0
 	}
-	return units.SwapShare(allocated.SwapRequest(p, c), s.MemoryCapacity, s.Swap)
+	return allocated.SwapShare(allocated.SwapRequest(p, c), s.MemoryCapacity, s.Swap)
 }
 
 // swap sets the CRI's limit of memory and swap together. Without a limit of

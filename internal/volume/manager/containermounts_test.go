@@ -19,8 +19,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
-
-	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
@@ -58,7 +56,7 @@ func newHouse(t *testing.T) house {
 func (h house) mount(t *testing.T, vm v1.VolumeMount, readOnly bool, vars ...*runtimeapi.KeyValue) (*runtimeapi.Mount, error) {
 	t.Helper()
 	vm.Name = "data"
-	wanted := &volumestate.Wanted{Spec: volume.Spec{Volume: &v1.Volume{Name: "data"}}, Place: paths.Place{UID: "uid", Plugin: "kind", Name: "data"}}
+	wanted := &volumestate.Wanted{Spec: volume.Spec{Volume: &v1.Volume{Name: "data"}}, Place: volumestate.Place{UID: "uid", Plugin: "kind", Name: "data"}}
 	return h.maker.Mount(t.Context(), mountRequest{
 		Container: &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{vm}}, Env: vars,
 		Volume: &volumestate.Mounted{Wanted: wanted, Mounted: volume.Mounted{Path: h.volume, ReadOnly: readOnly}},

@@ -25,7 +25,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
@@ -35,10 +34,10 @@ import (
 type Manager struct {
 	conf    Config
 	log     logr.Logger
-	layout  paths.Layout
+	layout  volumestate.Layout
 	files   *atomicwriter.Files
 	ops     *operations.Group
-	stages  *paths.Stages
+	stages  *volumestate.Stages
 	holders *volumestate.Holders
 	mounts  mountMaker
 	wake    wake.Slot
@@ -57,11 +56,11 @@ type Manager struct {
 // New makes a manager, which does nothing before it is asked. See Run.
 func New(c Config, log logr.Logger) *Manager {
 	c = c.orDefault()
-	layout := paths.NewLayout(filepath.Join(c.RootDir, "pods"))
+	layout := volumestate.NewLayout(filepath.Join(c.RootDir, "pods"))
 	ops := operations.Config{Parallel: c.Parallel, First: c.FirstBackoff}
 	m := &Manager{
 		conf: c, log: log, layout: layout, files: atomicwriter.New(layout.Pods(), c.ClusterDomain, c.HostsFile),
-		ops: operations.New(ops), stages: paths.NewStages(filepath.Join(c.RootDir, "plugins"), ops), holders: volumestate.NewHolders(layout, c.Freed),
+		ops: operations.New(ops), stages: volumestate.NewStages(filepath.Join(c.RootDir, "plugins"), ops), holders: volumestate.NewHolders(layout, c.Freed),
 		wake: wake.NewSlot(), desired: volumestate.Desired{}, actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{}, failed: map[types.UID]map[string]volumestate.Sight{},
 	}
 	m.mounts = mountMaker{SubPaths: c.SubPaths, Touch: m.touch}

@@ -10,7 +10,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
@@ -78,7 +77,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumestate.Wanted, r volume.Request) (volume.Mounted, error) {
 	if s, ok := w.Plugin.(volume.Stager); ok {
 		op.Say("its device is being brought to the node")
-		dir, err := m.stages.Enter(ctx, s, w.Spec, paths.User{UID: w.Place.UID, Name: w.Place.Name})
+		dir, err := m.stages.Enter(ctx, s, w.Spec, volumestate.User{UID: w.Place.UID, Name: w.Place.Name})
 		if err != nil {
 			return volume.Mounted{}, err
 		}

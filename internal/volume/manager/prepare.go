@@ -14,7 +14,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
@@ -100,7 +99,7 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wan
 		return nil
 	}
 	there, err := m.layout.List(p.UID)
-	there = slices.DeleteFunc(there, func(pl paths.Place) bool {
+	there = slices.DeleteFunc(there, func(pl volumestate.Place) bool {
 		return slices.ContainsFunc(wants, func(w *volumestate.Wanted) bool { return w.Place == pl })
 	})
 	if err == nil && len(there) > 0 {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
@@ -86,11 +85,11 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	// A volume that was only half made may have left the rest.
 	err := m.remove(ctx, uid, "the volumes' folders", func(ctx context.Context) error {
 		for _, s := range m.stagers() {
-			if err := m.stages.Leave(ctx, s, paths.User{UID: uid}); err != nil {
+			if err := m.stages.Leave(ctx, s, volumestate.User{UID: uid}); err != nil {
 				return err
 			}
 		}
-		for _, dir := range []string{paths.SubPaths, paths.Volumes, paths.Plugins} {
+		for _, dir := range []string{volumestate.SubPaths, volumestate.Volumes, volumestate.Plugins} {
 			if err := teardown.Remove(ctx, m.layout.Pod(uid), dir); err != nil {
 				return err
 			}
@@ -108,7 +107,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 }
 
 // tearDownAll begins to tear down these volumes of a pod side by side.
-func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []paths.Place) []*operations.Operation {
+func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volumestate.Place) []*operations.Operation {
 	var ops []*operations.Operation
 	for _, p := range there {
 		ops = append(ops, m.ops.Begin(ctx, operations.Task{
@@ -174,9 +173,9 @@ func subject(op *operations.Operation) string {
 }
 
 // pluginOf finds the plugin of a volume by its folder; nil if this build has none.
-func (m *Manager) pluginOf(p paths.Place) volume.Plugin {
+func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 	for _, plugin := range m.conf.Plugins {
-		if paths.PluginFolder(plugin.Name()) == p.Plugin {
+		if volumestate.PluginFolder(plugin.Name()) == p.Plugin {
 			return plugin
 		}
 	}
@@ -185,12 +184,12 @@ func (m *Manager) pluginOf(p paths.Place) volume.Plugin {
 
 // tearDown unmounts a volume and removes its folders: first what containers have of its parts, last
 // what the plugin had to remember.
-func (m *Manager) tearDown(ctx context.Context, p paths.Place, plugin volume.Plugin) error {
+func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volume.Plugin) error {
 	m.mu.Lock()
 	m.actual.Move(p, m.leaving)
 	m.mu.Unlock()
 	place := m.layout.Place(p)
-	if err := teardown.Remove(ctx, filepath.Join(m.layout.Pod(p.UID), paths.SubPaths), p.Name); err != nil {
+	if err := teardown.Remove(ctx, filepath.Join(m.layout.Pod(p.UID), volumestate.SubPaths), p.Name); err != nil {
 		return err
 	}
 	if u, ok := plugin.(volume.Unmounter); ok {
@@ -202,7 +201,7 @@ func (m *Manager) tearDown(ctx context.Context, p paths.Place, plugin volume.Plu
 		return err
 	}
 	if s, ok := plugin.(volume.Stager); ok {
-		if err := m.stages.Leave(ctx, s, paths.User{UID: p.UID, Name: p.Name}); err != nil {
+		if err := m.stages.Leave(ctx, s, volumestate.User{UID: p.UID, Name: p.Name}); err != nil {
 			return err
 		}
 	}

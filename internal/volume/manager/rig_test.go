@@ -31,7 +31,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
 	"github.com/deckhand-node/deckhand/internal/volume/plugins"
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
-	"github.com/deckhand-node/deckhand/internal/volume/unsupported"
 )
 
 func TestMain(m *testing.M) {
@@ -94,7 +93,7 @@ func (w *world) config() manager.Config {
 		RootDir: w.root,
 		Plugins: []volume.Plugin{
 			plugins.NewEmptyDir(plugins.Config{MemoryLimit: func(*v1.Pod) (int64, bool) { return 0, false }}), objectfiles.NewConfigMap(w), objectfiles.NewSecret(w),
-			objectfiles.NewDownwardAPI(none), objectfiles.NewProjected(w, none), plugins.HostPath{}, plugins.LocalVolume{}, unsupported.New(),
+			objectfiles.NewDownwardAPI(none), objectfiles.NewProjected(w, none), plugins.HostPath{}, plugins.LocalVolume{}, plugins.Unsupported{},
 		},
 		Claims: w, Objects: w, SubPaths: subpath.New(filepath.Join(w.root, "pods")), ApplyFSGroup: filetree.Apply,
 		Changed: w.changed, Pod: w.pod, Running: w.isRunning, Freed: w.free, Recorder: w, Meter: w, ClusterDomain: "cluster.local",

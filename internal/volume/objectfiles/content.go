@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/pod/downward"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 )
@@ -109,9 +109,9 @@ func downwardFiles(p *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32, all
 func value(p *v1.Pod, item *v1.DownwardAPIVolumeFile, allocatable v1.ResourceList) (string, error) {
 	switch {
 	case item.FieldRef != nil:
-		return downward.Field(p, item.FieldRef.FieldPath)
+		return pod.DownwardField(p, item.FieldRef.FieldPath)
 	case item.ResourceFieldRef != nil:
-		return downward.Resource(p, item.ResourceFieldRef, "", allocatable)
+		return pod.DownwardResource(p, item.ResourceFieldRef, "", allocatable)
 	}
 	return "", errors.New("it has neither a fieldRef nor a resourceFieldRef")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
@@ -158,7 +158,7 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	ctx, done := finishing(ctx)
 	defer done()
 	// Before the start, so that no container runs without it if the agent is killed in between.
-	if err := r.cfg.Logs.Link(logsOf(p), dirs.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
+	if err := r.cfg.Logs.Link(logsOf(p), layout.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
 		// A missing link costs a log shipper's view, not the container.
 		r.cfg.Log.Error(err, "Can't link the container's log", "pod", pod.FullName(p), "container", a.Container)
 	}
@@ -202,7 +202,7 @@ func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.A
 	case c == nil:
 		return nil
 	case a.KeepLog:
-		return r.cfg.Logs.Retire(dirs.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, dirs.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
+		return r.cfg.Logs.Retire(layout.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, layout.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
 	}
 	return r.removeLog(o, c)
 }

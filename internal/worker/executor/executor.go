@@ -21,7 +21,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
@@ -153,14 +153,14 @@ type Images interface {
 
 // Logs makes and removes the directories and links of container logs.
 type Logs interface {
-	Create(p dirs.Pod, container string) error
-	Link(p dirs.Pod, i dirs.Instance) error
+	Create(p layout.Pod, container string) error
+	Link(p layout.Pod, i layout.Instance) error
 	// Retire leaves the log of an instance that is gone, and removes those before it.
-	Retire(p dirs.Pod, i dirs.Instance) error
-	Remove(p dirs.Pod, i dirs.Instance) error
-	RemovePod(p dirs.Pod) error
-	Attempts(p dirs.Pod) (map[string]int, error)
-	Orphans() ([]dirs.Pod, error)
+	Retire(p layout.Pod, i layout.Instance) error
+	Remove(p layout.Pod, i layout.Instance) error
+	RemovePod(p layout.Pod) error
+	Attempts(p layout.Pod) (map[string]int, error)
+	Orphans() ([]layout.Pod, error)
 	RemoveDeadLinks() error
 }
 
@@ -429,14 +429,14 @@ func (r *Executor) removeLogs(p *v1.Pod, uid types.UID) error {
 	return errors.Join(err, r.cfg.Logs.RemoveDeadLinks())
 }
 
-func logsOf(p *v1.Pod) dirs.Pod {
-	return dirs.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+func logsOf(p *v1.Pod) layout.Pod {
+	return layout.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
 // removeLog removes the log of an instance that was removed.
 func (r *Executor) removeLog(o *pod.Observed, c *pod.Container) error {
-	err := r.cfg.Logs.Remove(dirs.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID},
-		dirs.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
+	err := r.cfg.Logs.Remove(layout.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+		layout.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
 	if err != nil {
 		return fmt.Errorf("log of container %s: %w", c.Name, err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
-	"github.com/deckhand-node/deckhand/internal/runtime/envfile"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
 
@@ -36,7 +35,7 @@ func (f envFiles) EnvFile(volume, path string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return envfile.Read(dir, path)
+	return env.ReadFile(dir, path)
 }
 
 // configFailure is the failure of a container whose configuration can't be made. It

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/dirs"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
@@ -153,10 +153,10 @@ type (
 	noLogs    struct{ Logs }
 )
 
-func (noRecords) Remove(types.UID) error    { return nil }
-func (noLogs) Orphans() ([]dirs.Pod, error) { return nil, nil }
-func (noLogs) RemoveDeadLinks() error       { return nil }
-func (noLogs) RemovePod(dirs.Pod) error     { return nil }
+func (noRecords) Remove(types.UID) error      { return nil }
+func (noLogs) Orphans() ([]layout.Pod, error) { return nil, nil }
+func (noLogs) RemoveDeadLinks() error         { return nil }
+func (noLogs) RemovePod(layout.Pod) error     { return nil }
 
 // TestOrphansThatAreCleanedUpAreCounted, as are those that can't be; pods that are known, and what is given up, aren't.
 func TestOrphansThatAreCleanedUpAreCounted(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 	"github.com/deckhand-node/deckhand/test/embeddedtest"
@@ -30,7 +30,7 @@ import (
 type host struct {
 	*embeddedtest.Instance
 	*orphans.Sweeper
-	layout runtimedir.Layout
+	layout rootdir.Runtime
 	cri    cri.RuntimeServiceClient
 	// gate is a FIFO: while it is there, runc creates no container, or has created
 	// it and doesn't end, until somebody writes to it.

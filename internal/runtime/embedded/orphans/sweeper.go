@@ -18,7 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 
-	"github.com/deckhand-node/deckhand/internal/host/runtimedir"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 )
 
 // Patience is how long after the first look a shim has to be unknown still.
@@ -44,7 +44,7 @@ const Patience = 15 * time.Second
 // None of it has to hold for long: only what was unknown twice, Patience apart, is
 // taken for an orphan.
 type Sweeper struct {
-	layout  runtimedir.Layout
+	layout  rootdir.Runtime
 	connect func() (*grpc.ClientConn, error)
 	log     logr.Logger
 	// unknown says since when containerd doesn't know what runs under an ID.
@@ -53,7 +53,7 @@ type Sweeper struct {
 
 // New makes a sweeper. connect opens a connection to containerd; each is closed
 // after use.
-func New(l runtimedir.Layout, connect func() (*grpc.ClientConn, error), log logr.Logger) *Sweeper {
+func New(l rootdir.Runtime, connect func() (*grpc.ClientConn, error), log logr.Logger) *Sweeper {
 	return &Sweeper{layout: l, connect: connect, log: log, unknown: map[string]time.Time{}}
 }
 

@@ -1,10 +1,13 @@
-// Package layout names the folders and files of container logs, as the kubelet does,
+// Package layout names the folders and files of container logs, as the kubelet does, and the
+// links to them that log shippers read:
 //
-//	NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log
+//	/var/log/pods/NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log
+//	/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log -> the file above
 //
-// takes such names apart, and opens, lists, renames and removes the files in one container's
-// folder. Whether a name is safe to be part of a path is for whoever makes folders from it to
-// check.
+// It takes such names apart, makes and removes folders and links (Dirs), and opens, lists,
+// renames and removes the files in one container's folder (Folder). Dirs checks that names are
+// safe to be part of a path; the functions that make names don't. The runtime writes the logs
+// themselves.
 package layout
 
 import (

@@ -1,7 +1,10 @@
 // Package env makes a container's environment from its spec and from what that
-// refers to, and expands references to it in commands and arguments.
+// refers to, expands references to it in commands and arguments, and reads env files: files in a
+// pod's volume that variables of its containers come from (fileKeyRef, KEP-3721).
 //
-// It is pure but for what Sources do: it reads neither files nor the clock.
+// But for ReadFile it is pure apart from what Sources do. A pod has written what ReadFile reads,
+// so a file is opened with care, no more of it is read than may count, and no error quotes it: it
+// may hold secrets.
 package env
 
 import (

@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/pod/downward"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 var errNoAddress = errors.New("the address isn't known: the pod's network isn't up")
@@ -29,7 +29,7 @@ func field(p *v1.Pod, path string, facts *Facts) (string, error) {
 		return addresses(facts.HostIPs)
 	case "metadata.labels", "metadata.annotations": // as a whole they are for volumes only
 	default:
-		if text, err := downward.Field(p, path); !errors.Is(err, downward.ErrUnknownField) {
+		if text, err := pod.DownwardField(p, path); !errors.Is(err, pod.ErrUnknownField) {
 			return text, err
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/pod/downward"
 	podobject "github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
@@ -42,7 +41,7 @@ func (r *resolver) value(ctx context.Context, e *v1.EnvVar) (value, error) {
 		text, err := field(r.pod, from.FieldRef.FieldPath, r.facts)
 		return value{text: text, ok: true}, err
 	case from.ResourceFieldRef != nil:
-		text, err := downward.Resource(r.pod, from.ResourceFieldRef, r.container.Name, r.facts.Allocatable)
+		text, err := pod.DownwardResource(r.pod, from.ResourceFieldRef, r.container.Name, r.facts.Allocatable)
 		return value{text: text, ok: true}, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef

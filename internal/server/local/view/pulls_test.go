@@ -10,14 +10,14 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
 // TestWatchersSeePulls: who watches is woken every second while a pod waits for an image,
 // and otherwise only by changes.
 func TestWatchersSeePulls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(Config{Statuses: status.New(), Desired: desired.New(logr.Discard())})
+		a := New(Config{Statuses: podstatus.NewStore(), Desired: desired.New(logr.Discard())})
 		changed, cancel := a.Changed()
 		defer cancel()
 		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Image: "r.io/x"}}}}

@@ -24,7 +24,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
-	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -56,7 +56,7 @@ type Config struct {
 	Runtime  *health.State
 	// Archives returns what is wrong with image archives.
 	Archives func() []string
-	Statuses *status.Store
+	Statuses *podstatus.Store
 	Events   *events.Recorder
 	Probes   Probes
 	Journal  Journal
@@ -105,7 +105,7 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 
 // whyNotBegun says why a wanted pod has no worker that has reported it, as those in
 // list have.
-func (v View) whyNotBegun(d *pod.Desired, list []*status.Entry, message string) pod.Wait {
+func (v View) whyNotBegun(d *pod.Desired, list []*podstatus.Entry, message string) pod.Wait {
 	if !v.conf.Observed.Listed() {
 		return pod.Wait{Code: pod.WaitRuntime, Message: message}
 	}
@@ -115,9 +115,9 @@ func (v View) whyNotBegun(d *pod.Desired, list []*status.Entry, message string) 
 	return pod.Wait{Code: pod.WaitDecision}
 }
 
-// named returns the pods of this name in a list of status.Store: mostly one, but two
+// named returns the pods of this name in a list of podstatus.Store: mostly one, but two
 // while one takes another's place.
-func named(list []*status.Entry, namespace, name string) []*status.Entry {
+func named(list []*podstatus.Entry, namespace, name string) []*podstatus.Entry {
 	before := func(p *v1.Pod) int {
 		return cmp.Or(strings.Compare(p.Namespace, namespace), strings.Compare(p.Name, name))
 	}
@@ -130,7 +130,7 @@ func named(list []*status.Entry, namespace, name string) []*status.Entry {
 }
 
 // viewOf is how a pod looks that waits for these things: its own, or those with more to say.
-func viewOf(e *status.Entry, waits []pod.Wait) local.PodView {
+func viewOf(e *podstatus.Entry, waits []pod.Wait) local.PodView {
 	v := local.PodView{Pod: e.Pod, Waits: local.WaitsOf(waits)}
 	if d := e.Report.Desired; d != nil {
 		v.Source, v.Origin, v.Stale = d.Source, d.Origin, d.Stale
@@ -210,7 +210,7 @@ func (v View) passOn(changed wake.Slot, done, statuses, sets <-chan struct{}) {
 
 // anyAwaitsImage reports whether a pod of this node waits for an image.
 func (v View) anyAwaitsImage() bool {
-	return slices.ContainsFunc(v.conf.Statuses.List(), func(e *status.Entry) bool { return image.Awaited(e.Report.Waits) })
+	return slices.ContainsFunc(v.conf.Statuses.List(), func(e *podstatus.Entry) bool { return image.Awaited(e.Report.Waits) })
 }
 
 // Configuration returns the configuration in force.

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/report/status"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
 // TestNamed: whichever pods there are, those of one name are found, and no others.
 func TestNamed(t *testing.T) {
-	store := status.New()
+	store := podstatus.NewStore()
 	if got := named(store.List(), "a", "web"); len(got) > 0 {
 		t.Errorf("found in nothing: %v", got)
 	}

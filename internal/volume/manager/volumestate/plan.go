@@ -12,7 +12,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
 )
 
 // Claims finds what claims are bound to, and binds those that aren't.
@@ -109,7 +108,7 @@ func plan(plugins []volume.Plugin, p *v1.Pod, spec volume.Spec) (*Wanted, error)
 				return nil, err
 			}
 		}
-		place, err := paths.PlaceOf(p.UID, plugin, spec)
+		place, err := PlaceOf(p.UID, plugin, spec)
 		if err != nil {
 			return nil, forGood(err)
 		}

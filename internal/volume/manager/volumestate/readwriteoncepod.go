@@ -17,7 +17,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
 )
 
 const folder = "claims"
@@ -26,14 +25,14 @@ const folder = "claims"
 // in the pod's folder, pods/UID/claims/NAMESPACE_NAME, says that the claim is its, so that the next agent
 // knows it; the file holds the pod's name. It is safe for concurrent use.
 type Holders struct {
-	layout paths.Layout
+	layout Layout
 	freed  func()
 	mu     sync.Mutex
 }
 
 // NewHolders knows those of the pods below the layout's folder. freed is called when claims are
 // free again.
-func NewHolders(l paths.Layout, freed func()) *Holders { return &Holders{layout: l, freed: freed} }
+func NewHolders(l Layout, freed func()) *Holders { return &Holders{layout: l, freed: freed} }
 
 func once(w *Wanted) bool {
 	return w.Spec.Claim != nil && slices.Contains(w.Spec.Claim.Spec.AccessModes, v1.ReadWriteOncePod)

@@ -1,7 +1,17 @@
 // Package volumestate holds the two sets that the volume manager works on: the volumes that
 // pods want, and those that are mounted. It finds out what each volume of a pod is made from
-// and by which plugin, whether that has changed, which pod has a ReadWriteOncePod claim, and
-// makes one failure of a pod from what is wrong with its volumes.
+// and by which plugin, whether that has changed, which pod has a ReadWriteOncePod claim, which
+// volumes use a device that is brought to the node once, and makes one failure of a pod from what
+// is wrong with its volumes.
+//
+// It knows where volumes are on disk. The layout is the kubelet's, which node tools rely on:
+//
+//	pods/UID/volumes/PLUGIN/NAME                   what containers see of a volume
+//	pods/UID/volume-subpaths/NAME/CONTAINER/INDEX  what they see of a part of it
+//	pods/UID/plugins/PLUGIN/NAME                   what the plugin has to remember of it
+//
+// In a plugin's name "/" is written "~". NAME is that of the pod's volume, or of the
+// PersistentVolume behind it.
 package volumestate
 
 import (
@@ -14,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
-	"github.com/deckhand-node/deckhand/internal/volume/manager/paths"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
@@ -23,7 +32,7 @@ type Wanted struct {
 	Pod    *v1.Pod
 	Spec   volume.Spec
 	Plugin volume.Plugin
-	Place  paths.Place
+	Place  Place
 	// Groups are those that the PersistentVolume is for.
 	Groups []int64
 	// Writable says that the volume is read-only, but another one of the pod, of the same claim, isn't.
@@ -38,7 +47,7 @@ func (w *Wanted) Name() string { return w.Spec.Volume.Name }
 func (w *Wanted) Key() operations.Key { return Key(w.Place) }
 
 // Key is what operations on the volume at a place work on.
-func Key(p paths.Place) operations.Key {
+func Key(p Place) operations.Key {
 	return operations.Key("pods/" + string(p.UID) + "/volumes/" + p.Plugin + "/" + p.Name)
 }
 
@@ -106,7 +115,7 @@ func (a Actual) Has(w *Wanted) bool {
 func (a Actual) Holds(e *Mounted) bool { return a[e.Place.UID][e.Name()] == e }
 
 // Remove takes out all that is at a place.
-func (a Actual) Remove(p paths.Place) {
+func (a Actual) Remove(p Place) {
 	for name, e := range a[p.UID] {
 		if e.Place == p {
 			delete(a[p.UID], name)
@@ -118,7 +127,7 @@ func (a Actual) Remove(p paths.Place) {
 }
 
 // Move takes out all that is at a place, and puts it into another set.
-func (a Actual) Move(p paths.Place, to Actual) {
+func (a Actual) Move(p Place, to Actual) {
 	for _, e := range a.Of(p.UID) {
 		if e.Place == p {
 			to.Put(e)
@@ -150,7 +159,7 @@ func (a Actual) All() []*Mounted {
 }
 
 // Instances lists the volumes in order, as others look at them.
-func (a Actual) Instances(l paths.Layout) []volume.Instance {
+func (a Actual) Instances(l Layout) []volume.Instance {
 	all := a.All()
 	list := make([]volume.Instance, len(all))
 	for i, e := range all {

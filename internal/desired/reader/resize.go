@@ -1,0 +1,110 @@
+package reader
+
+import (
+	"fmt"
+	"reflect"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// resizableNames are the resources that can be resized: of main containers and
+// sidecars by KEP-1287 (an init container is over soon, or already), of the pod as a whole by
+// KEP-5419. What is set can't be taken away, and the QoS class stays.
+var resizableNames = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
+
+// resized returns was with CPU and memory of now; nil only if both say nothing and
+// now is nil.
+func resized(was, now *v1.ResourceRequirements) *v1.ResourceRequirements {
+	var a, b v1.ResourceRequirements
+	if was != nil {
+		a = *was
+	}
+	if now != nil {
+		b = *now
+	}
+	a.Limits, a.Requests = resizedList(a.Limits, b.Limits), resizedList(a.Requests, b.Requests)
+	if now == nil && len(a.Limits)+len(a.Requests)+len(a.Claims) == 0 {
+		return nil
+	}
+	return &a
+}
+
+func resizedList(was, now v1.ResourceList) v1.ResourceList {
+	out := make(v1.ResourceList, len(was))
+	for name, q := range was {
+		out[name] = q
+	}
+	for _, name := range resizableNames {
+		delete(out, name)
+		if q, ok := now[name]; ok {
+			out[name] = q
+		}
+	}
+	return out
+}
+
+// unresizable says why the resources of was can't become those of now; "" if they
+// can. The pods have their defaults, and differ in what is resizable only.
+func unresizable(was, now *v1.Pod, class func(*v1.Pod) v1.PodQOSClass) string {
+	changed := ""
+	for _, r := range resources(was, now) {
+		if why := removed(r); why != "" {
+			return why
+		}
+		if changed == "" {
+			changed = difference(reflect.ValueOf(r.was), reflect.ValueOf(r.now), r.path)
+		}
+	}
+	if changed == "" {
+		return ""
+	}
+	if a, b := class(was), class(now); a != b {
+		return fmt.Sprintf("%s, which would change the pod's QoS class from %s to %s", changed, a, b)
+	}
+	return ""
+}
+
+// pair is the resources at one place of two pods.
+type pair struct {
+	path     string
+	was, now v1.ResourceRequirements
+}
+
+// resources returns all resources of two pods that have the same containers.
+func resources(was, now *v1.Pod) []pair {
+	var pairs []pair
+	for _, list := range []struct {
+		path     string
+		was, now []v1.Container
+	}{
+		{"spec.initContainers", was.Spec.InitContainers, now.Spec.InitContainers},
+		{"spec.containers", was.Spec.Containers, now.Spec.Containers},
+	} {
+		for i := range list.was {
+			pairs = append(pairs, pair{fmt.Sprintf("%s[%d].resources", list.path, i), list.was[i].Resources, list.now[i].Resources})
+		}
+	}
+	whole := pair{path: "spec.resources"}
+	if r := was.Spec.Resources; r != nil {
+		whole.was = *r
+	}
+	if r := now.Spec.Resources; r != nil {
+		whole.now = *r
+	}
+	return append(pairs, whole)
+}
+
+func removed(r pair) string {
+	for _, list := range []struct {
+		field    string
+		was, now v1.ResourceList
+	}{{"limits", r.was.Limits, r.now.Limits}, {"requests", r.was.Requests, r.now.Requests}} {
+		for _, name := range resizableNames {
+			_, before := list.was[name]
+			if _, after := list.now[name]; before && !after {
+				return fmt.Sprintf("%s.%s[%s] was removed", r.path, list.field, name)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,69 @@
+package rootdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+)
+
+// bootID is what the kernel calls a boot: a random UUID (random(4)).
+var bootID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// ForgetEarlierBoot removes what a reboot made untrue: containerd's state, the
+// shims' sockets and the pods' reserved addresses. It reports whether there was
+// an earlier boot. Other programs keep such state in /run, which a reboot
+// clears; ours is under Root so that one folder holds all.
+func (l Runtime) ForgetEarlierBoot() (bool, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return false, fmt.Errorf("read the boot's identity: %w", err)
+	}
+	return l.forgetUnless(strings.TrimSpace(string(id)))
+}
+
+func (l Runtime) forgetUnless(boot string) (bool, error) {
+	known, err := os.ReadFile(l.BootID())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if string(known) == boot {
+		return false, nil
+	}
+	// Without a record that is understood the state may be of this boot, with containers
+	// mounted in it.
+	rebooted := bootID.Match(known)
+	if rebooted {
+		for _, dir := range []string{l.State(), l.CNIState(), l.Run()} {
+			if err := empty(dir); err != nil {
+				return false, fmt.Errorf("forget the state of an earlier boot: %w", err)
+			}
+		}
+		if err := l.Make(); err != nil {
+			return false, err
+		}
+	}
+	return rebooted, atomicfile.Write(l.BootID(), []byte(boot), 0o600)
+}
+
+// empty removes what is in dir; no mount can be there yet in this boot.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package rootdir
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func newLayout(t *testing.T) Runtime {
+	t.Helper()
+	l, err := NewRuntime(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(l.Run()); err != nil {
+			t.Error(err)
+		}
+		// Others may be using it.
+		_ = os.Remove(l.RunBase())
+	})
+	return l
+}
+
+func TestSocketsFit(t *testing.T) {
+	short, err := NewRuntime("/var/lib/deckhand")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if short.Socket() != "/var/lib/deckhand/containerd/containerd.sock" {
+		t.Errorf("the socket is %s", short.Socket())
+	}
+	long, err := NewRuntime("/" + strings.Repeat("long/", 30))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{short.Socket(), short.TTRPCSocket(), long.Socket(), long.TTRPCSocket()} {
+		if len(path) > maxSocketPath {
+			t.Errorf("%s has %d characters", path, len(path))
+		}
+	}
+	// A limit of containerd's own.
+	if len(long.ShimSockets()) > 42 {
+		t.Errorf("%s has %d characters", long.ShimSockets(), len(long.ShimSockets()))
+	}
+}
+
+func TestClaim(t *testing.T) {
+	for name, c := range map[string]struct {
+		present string
+		want    bool
+	}{
+		"new":       {"", true},
+		"images":    {"images", true},
+		"lock":      {"deckhand.lock", true},
+		"strangers": {"precious", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLayout(t)
+			if err := os.MkdirAll(filepath.Join(l.Root, c.present), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := l.Claim(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if l.Claimed() != c.want {
+				t.Errorf("claimed: %v", l.Claimed())
+			}
+		})
+	}
+}
+
+func TestForgetEarlierBoot(t *testing.T) {
+	l := newLayout(t)
+	if err := l.Make(); err != nil {
+		t.Fatal(err)
+	}
+	stale := []string{filepath.Join(l.State(), "x"), filepath.Join(l.CNIState(), "x"), filepath.Join(l.Run(), "x")}
+	kept := filepath.Join(l.Store(), "x")
+	for _, path := range append(stale, kept) {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const first, second = "0e8a4d1c-3b52-4a86-9a5e-6f1f0c3d2b1a", "7c1d9e42-80a7-4d0b-b6a3-19f2e5d4c3b2"
+	for _, step := range []struct {
+		boot     string
+		rebooted bool
+		// written is what the record says before.
+		written string
+	}{{boot: first}, {boot: first}, {boot: first, written: "what another version wrote"}, {boot: first}, {boot: second, rebooted: true}, {boot: second}} {
+		if step.written != "" {
+			if err := os.WriteFile(l.BootID(), []byte(step.written), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rebooted, err := l.forgetUnless(step.boot)
+		if err != nil || rebooted != step.rebooted {
+			t.Errorf("boot %s: rebooted %v, error %v", step.boot, rebooted, err)
+		}
+		for _, path := range stale {
+			if _, err := os.Stat(path); (err == nil) != (step.boot == first) {
+				t.Errorf("boot %s: %s: %v", step.boot, path, err)
+			}
+		}
+	}
+	for _, path := range []string{kept, l.ShimSockets()} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ErrUnknownField is in the error for a field that DownwardField can't select.
+var ErrUnknownField = errors.New("no such field")
+
+// DownwardField is the value of a field of the pod's metadata, as environment variables and files
+// of volumes show it (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/): metadata.name, metadata.namespace,
+// metadata.uid, metadata.labels and metadata.annotations, as a whole or one of them
+// (metadata.labels['KEY']; empty if there is none). A whole map is a line KEY="VALUE" for each
+// of its keys, in their order, the value escaped, with no line break at the end.
+//
+// These are the fields that volumes may show (API: DownwardAPIVolumeFile.fieldRef);
+// environments may show more, and no whole maps.
+func DownwardField(p *v1.Pod, path string) (string, error) {
+	switch path {
+	case "metadata.name":
+		return p.Name, nil
+	case "metadata.namespace":
+		return p.Namespace, nil
+	case "metadata.uid":
+		return string(p.UID), nil
+	case "metadata.labels":
+		return lines(p.Labels), nil
+	case "metadata.annotations":
+		return lines(p.Annotations), nil
+	}
+	if name, key, ok := subscript(path); ok {
+		switch name {
+		case "metadata.labels":
+			return p.Labels[key], nil
+		case "metadata.annotations":
+			return p.Annotations[key], nil
+		}
+	}
+	return "", fmt.Errorf("fieldRef can't select %q (%w): use metadata.name, metadata.namespace, metadata.uid, metadata.labels, metadata.annotations, metadata.labels['KEY'] or metadata.annotations['KEY']", path, ErrUnknownField)
+}
+
+// subscript splits "name['key']".
+func subscript(path string) (name, key string, ok bool) {
+	name, rest, ok := strings.Cut(path, "['")
+	if !ok {
+		return "", "", false
+	}
+	key, ok = strings.CutSuffix(rest, "']")
+	return name, key, ok
+}
+
+func lines(m map[string]string) string {
+	list := make([]string, 0, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, key+"="+strconv.Quote(m[key]))
+	}
+	return strings.Join(list, "\n")
+}

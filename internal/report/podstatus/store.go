@@ -1,0 +1,108 @@
+package podstatus
+
+import (
+	"sort"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Entry is one pod with its current status. It is immutable.
+type Entry struct {
+	// Pod is the desired pod with Status filled in; a pod that has to end has a deletion timestamp.
+	Pod    *v1.Pod
+	Report pod.Report
+}
+
+// Store keeps the newest entry of each pod. All its methods may be called concurrently.
+type Store struct {
+	mu       sync.RWMutex
+	entries  map[types.UID]*Entry
+	sorted   []*Entry
+	watchers wake.Group
+}
+
+// NewStore returns an empty store.
+func NewStore() *Store {
+	return &Store{entries: map[types.UID]*Entry{}}
+}
+
+// Publish replaces the pod's entry.
+func (s *Store) Publish(uid types.UID, r pod.Report) {
+	p := *r.Desired.Pod
+	p.Status = *r.Status
+	if r.Stopping != "" && p.DeletionTimestamp == nil { // else an API server's own, which a person set
+		at := metav1.NewTime(r.StoppingAt)
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, p.Spec.TerminationGracePeriodSeconds
+	}
+	s.change(func() { s.entries[uid] = &Entry{Pod: &p, Report: r} })
+}
+
+// Forget drops the pod's entry, if there is one.
+func (s *Store) Forget(uid types.UID) {
+	s.change(func() { delete(s.entries, uid) })
+}
+
+func (s *Store) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.sorted = nil
+	s.watchers.Wake()
+}
+
+// Watch returns a channel that gets a value, without data, after any entry
+// changed. The caller ends the watch by calling cancel.
+func (s *Store) Watch() (changed <-chan struct{}, cancel func()) {
+	return s.watchers.Subscribe()
+}
+
+// Get returns one pod's entry, or nil.
+func (s *Store) Get(uid types.UID) *Entry {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.entries[uid]
+}
+
+// List returns all entries, by namespace and name. The slice is shared: callers must not change it.
+func (s *Store) List() []*Entry {
+	s.mu.RLock()
+	list := s.sorted
+	s.mu.RUnlock()
+	if list != nil {
+		return list
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list = make([]*Entry, 0, len(s.entries))
+	for _, e := range s.entries {
+		list = append(list, e)
+	}
+	sort.Slice(list, func(i, j int) bool {
+		a, b := list[i].Pod, list[j].Pod
+		if a.Namespace != b.Namespace {
+			return a.Namespace < b.Namespace
+		}
+		if a.Name != b.Name {
+			return a.Name < b.Name
+		}
+		return a.UID < b.UID
+	})
+	s.sorted = list
+	return list
+}
+
+// Pods returns every pod with its current status, by namespace and name.
+func (s *Store) Pods() []*v1.Pod {
+	list := s.List()
+	pods := make([]*v1.Pod, len(list))
+	for i, e := range list {
+		pods[i] = e.Pod
+	}
+	return pods
+}

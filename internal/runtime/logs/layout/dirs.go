@@ -1,0 +1,254 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+)
+
+// DirsConfig says where logs and links are.
+type DirsConfig struct {
+	// PodLogsDir has a folder for each pod, usually /var/log/pods.
+	PodLogsDir string
+	// LinksDir has a link for each log, usually /var/log/containers. Others may have links there.
+	LinksDir string
+}
+
+// Dirs makes and removes folders and links. It keeps no state but what is on disk
+// and is safe for concurrent use, for one pod by one caller at a time. It reaches nothing
+// outside its two folders, whatever links somebody puts in them.
+type Dirs struct {
+	conf DirsConfig
+}
+
+// NewDirs makes a Dirs.
+func NewDirs(c DirsConfig) *Dirs { return &Dirs{conf: c} }
+
+// Create makes the folder for a container's logs. It may be there already.
+func (d *Dirs) Create(p Pod, container string) error {
+	if err := errors.Join(p.check(), safeopen.Check("container name", container)); err != nil {
+		return fmt.Errorf("make log folder: %w", err)
+	}
+	logs, err := openOrMake(d.conf.PodLogsDir)
+	if err != nil {
+		return fmt.Errorf("make log folder: %w", err)
+	}
+	defer logs.Close()
+	if err := logs.MkdirAll(filepath.Join(p.folder(), container), 0o755); err != nil {
+		return fmt.Errorf("make log folder in %s: %w", d.conf.PodLogsDir, err)
+	}
+	return nil
+}
+
+// Link makes the link to the instance's log. The log needn't exist yet; the link may.
+func (d *Dirs) Link(p Pod, i Instance) error {
+	if err := checkInstance(p, i); err != nil {
+		return fmt.Errorf("link log: %w", err)
+	}
+	links, err := openOrMake(d.conf.LinksDir)
+	if err != nil {
+		return fmt.Errorf("link log: %w", err)
+	}
+	defer links.Close()
+	name, target := linkName(p, i), filepath.Join(PodDir(d.conf.PodLogsDir, p), File(i.Container, i.Attempt))
+	err = links.Symlink(target, name)
+	if errors.Is(err, fs.ErrExist) {
+		if old, err := links.Readlink(name); err == nil && old == target {
+			return nil
+		}
+		if err = links.Remove(name); err == nil {
+			err = links.Symlink(target, name)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("link log in %s: %w", d.conf.LinksDir, err)
+	}
+	return nil
+}
+
+// Remove removes the instance's log, what was rotated from it, and the link. What
+// isn't there is no error.
+func (d *Dirs) Remove(p Pod, i Instance) error {
+	if err := checkInstance(p, i); err != nil {
+		return fmt.Errorf("remove log: %w", err)
+	}
+	if err := d.unlink(p, i); err != nil {
+		return err
+	}
+	return d.removeLogs(p, i.Container, func(attempt int) bool { return attempt == i.Attempt })
+}
+
+// Retire leaves the log of an instance that is gone for `logs --previous`: it removes its
+// link, and the logs of all instances before it. What isn't there is no error.
+func (d *Dirs) Retire(p Pod, i Instance) error {
+	if err := checkInstance(p, i); err != nil {
+		return fmt.Errorf("retire log: %w", err)
+	}
+	if err := d.unlink(p, i); err != nil {
+		return err
+	}
+	return d.removeLogs(p, i.Container, func(attempt int) bool { return attempt < i.Attempt })
+}
+
+func (d *Dirs) unlink(p Pod, i Instance) error {
+	err := within(d.conf.LinksDir, func(links *os.Root) error {
+		return links.Remove(linkName(p, i))
+	})
+	if err != nil {
+		return fmt.Errorf("remove link to log in %s: %w", d.conf.LinksDir, err)
+	}
+	return nil
+}
+
+// removeLogs removes those logs of a container, and what was rotated from them,
+// whose number is meant.
+func (d *Dirs) removeLogs(p Pod, container string, meant func(attempt int) bool) error {
+	err := within(d.conf.PodLogsDir, func(logs *os.Root) error {
+		dir := filepath.Join(p.folder(), container)
+		entries, err := fs.ReadDir(logs.FS(), dir)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, e := range entries {
+			if attempt, _, ok := ParseFile(e.Name()); ok && meant(attempt) {
+				errs = append(errs, logs.Remove(filepath.Join(dir, e.Name())))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("remove log in %s: %w", d.conf.PodLogsDir, err)
+	}
+	return nil
+}
+
+// RemovePod removes all logs of the pod. What isn't there is no error. Its links
+// go with each Remove, or with RemoveDeadLinks.
+func (d *Dirs) RemovePod(p Pod) error {
+	if err := p.check(); err != nil {
+		return fmt.Errorf("remove logs: %w", err)
+	}
+	err := within(d.conf.PodLogsDir, func(logs *os.Root) error { return logs.RemoveAll(p.folder()) })
+	if err != nil {
+		return fmt.Errorf("remove logs in %s: %w", d.conf.PodLogsDir, err)
+	}
+	return nil
+}
+
+// Attempts tells for each container of the pod that has logs which number its next
+// instance has: so restarts are counted on after a reboot, or when the runtime lost its records.
+func (d *Dirs) Attempts(p Pod) (map[string]int, error) {
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("look for logs: %w", err)
+	}
+	next := map[string]int{}
+	err := within(d.conf.PodLogsDir, func(logs *os.Root) error {
+		containers, err := fs.ReadDir(logs.FS(), p.folder())
+		if err != nil {
+			return err
+		}
+		for _, c := range containers {
+			if !c.IsDir() {
+				continue
+			}
+			files, err := fs.ReadDir(logs.FS(), filepath.Join(p.folder(), c.Name()))
+			if err != nil {
+				return err
+			}
+			for _, f := range files {
+				if n, _, ok := ParseFile(f.Name()); ok {
+					next[c.Name()] = max(next[c.Name()], n+1)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for logs in %s: %w", d.conf.PodLogsDir, err)
+	}
+	return next, nil
+}
+
+// Orphans lists the pods that have a folder of logs, wanted or not, in order.
+func (d *Dirs) Orphans() ([]Pod, error) {
+	entries, err := os.ReadDir(d.conf.PodLogsDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list pods' logs: %w", err)
+	}
+	var pods []Pod
+	for _, e := range entries {
+		if p, ok := parsePod(e.Name()); ok && e.IsDir() {
+			pods = append(pods, p)
+		}
+	}
+	return pods, nil
+}
+
+// RemoveDeadLinks removes the links that lead to logs of pods or containers whose
+// folder is gone. Links that lead elsewhere are somebody else's. It reads the whole
+// folder: it is for after the start and for rare tidying.
+func (d *Dirs) RemoveDeadLinks() error {
+	err := within(d.conf.LinksDir, func(links *os.Root) error {
+		entries, err := fs.ReadDir(links.FS(), ".")
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, e := range entries {
+			if e.Type() != fs.ModeSymlink {
+				continue
+			}
+			target, err := links.Readlink(e.Name())
+			if err != nil || !strings.HasPrefix(target, filepath.Clean(d.conf.PodLogsDir)+"/") {
+				continue
+			}
+			// The log itself may be about to be written; its folder is made before the link.
+			if _, err := os.Lstat(filepath.Dir(target)); errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, links.Remove(e.Name()))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("remove dead links in %s: %w", d.conf.LinksDir, err)
+	}
+	return nil
+}
+
+func checkInstance(p Pod, i Instance) error {
+	err := errors.Join(p.check(), safeopen.Check("container name", i.Container), safeopen.Check("container ID", i.ID))
+	if i.Attempt < 0 {
+		err = errors.Join(err, fmt.Errorf("attempt %d is negative", i.Attempt))
+	}
+	return err
+}
+
+// within opens the folder for f. That it, or what f looks for, isn't there is no error.
+func within(dir string, f func(*os.Root) error) error {
+	root, err := os.OpenRoot(dir)
+	if err == nil {
+		defer root.Close()
+		err = f(root)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func openOrMake(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return root, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}

@@ -1,0 +1,114 @@
+package volumestate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/volume"
+)
+
+// Folders below a pod's.
+const (
+	Volumes  = "volumes"
+	Plugins  = "plugins"
+	SubPaths = "volume-subpaths"
+)
+
+// Place names a volume on disk.
+type Place struct {
+	UID types.UID
+	// Plugin and Name are as folders are called.
+	Plugin, Name string
+}
+
+// PlaceOf is the place of a volume. The error is for names that can't be folders.
+func PlaceOf(uid types.UID, plugin volume.Plugin, spec volume.Spec) (Place, error) {
+	p := Place{UID: uid, Plugin: PluginFolder(plugin.Name()), Name: spec.Name()}
+	if err := safeopen.Check("volume name", p.Name); err != nil {
+		return Place{}, err
+	}
+	return p, nil
+}
+
+// PluginFolder is what the folders of a plugin are called.
+func PluginFolder(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
+
+// Layout finds places below the folder of all pods.
+type Layout struct{ podsDir string }
+
+// NewLayout is the layout below podsDir.
+func NewLayout(podsDir string) Layout { return Layout{podsDir} }
+
+// Pods is the folder of all pods.
+func (l Layout) Pods() string { return l.podsDir }
+
+// Pod is a pod's folder.
+func (l Layout) Pod(uid types.UID) string { return filepath.Join(l.podsDir, string(uid)) }
+
+// Place is the place as plugins are told it.
+func (l Layout) Place(p Place) volume.Place {
+	return volume.Place{UID: p.UID, Dir: filepath.Join(l.Pod(p.UID), Volumes, p.Plugin, p.Name), Meta: filepath.Join(l.Pod(p.UID), Plugins, p.Plugin, p.Name)}
+}
+
+// UIDs lists the pods that have a folder, in order.
+func (l Layout) UIDs() ([]types.UID, error) {
+	names, err := folders(l.podsDir)
+	if err != nil {
+		return nil, fmt.Errorf("list pods' folders: %w", err)
+	}
+	uids := make([]types.UID, len(names))
+	for i, n := range names {
+		uids[i] = types.UID(n)
+	}
+	return uids, nil
+}
+
+// List finds the volumes of a pod by their folders, in order.
+func (l Layout) List(uid types.UID) ([]Place, error) {
+	var all []Place
+	for _, kind := range []string{Volumes, Plugins} {
+		dir := filepath.Join(l.Pod(uid), kind)
+		plugins, err := folders(dir)
+		if err != nil {
+			return nil, fmt.Errorf("list the pod's volumes: %w", err)
+		}
+		for _, plugin := range plugins {
+			names, err := folders(filepath.Join(dir, plugin))
+			if err != nil {
+				return nil, fmt.Errorf("list the pod's volumes: %w", err)
+			}
+			for _, n := range names {
+				all = append(all, Place{uid, plugin, n})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Place) int { return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Name, b.Name)) })
+	return slices.Compact(all), nil
+}
+
+// folders lists the folders in dir. It asks nothing of what is mounted on them.
+func folders(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && safeopen.Check("name", e.Name()) == nil {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

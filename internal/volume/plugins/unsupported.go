@@ -1,0 +1,83 @@
+package plugins
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/volume"
+)
+
+// Unsupported stands for the kinds of volumes that this build has no plugin for: it refuses them
+// by name, and says what can be used instead. It supports every volume, so it comes last in a list,
+// and mounts none.
+type Unsupported struct{}
+
+// Name is the plugin's name; no folder is called that.
+func (Unsupported) Name() string { return "deckhand.io/lacking" }
+
+// Supports reports that it is for whatever nobody else is for.
+func (Unsupported) Supports(volume.Spec) bool { return true }
+
+// Check refuses the volume as Mount does.
+func (p Unsupported) Check(_ *v1.Pod, s volume.Spec) error {
+	_, err := p.Mount(context.Background(), volume.Request{Spec: s})
+	return err
+}
+
+// Mount refuses the volume. The error wraps volume.ErrUnsupported.
+func (Unsupported) Mount(_ context.Context, r volume.Request) (volume.Mounted, error) {
+	kind := r.Spec.Kind()
+	owner := ""
+	if pv := r.Spec.Persistent; pv != nil {
+		owner = fmt.Sprintf("PersistentVolume %s: ", pv.Name)
+	}
+	if kind == "" {
+		return volume.Mounted{}, fmt.Errorf("%sa volume without a kind is %w: name one, such as emptyDir", owner, volume.ErrUnsupported)
+	}
+	if text, ok := instead[kind]; ok {
+		return volume.Mounted{}, fmt.Errorf("%svolumes of the kind %s are %w: %s", owner, kind, volume.ErrUnsupported, text)
+	}
+	// A kind that the API has gained, which a test reports.
+	return volume.Mounted{}, fmt.Errorf("%svolumes of the kind %s are %w", owner, kind, volume.ErrUnsupported)
+}
+
+const (
+	share = "mount it on the host, and use hostPath or a PersistentVolume of the kind local for that folder"
+	disk  = "attach and mount it on the host, and use hostPath or a PersistentVolume of the kind local for that folder"
+	gone  = "Kubernetes has removed it; "
+)
+
+// instead says by kind what takes its place.
+var instead = map[string]string{
+	"nfs":                  share,
+	"glusterfs":            gone + share,
+	"cephfs":               gone + share,
+	"quobyte":              gone + share,
+	"azureFile":            "Kubernetes itself redirects it to the CSI driver file.csi.azure.com, and CSI volumes aren't in this build; " + share,
+	"iscsi":                disk,
+	"fc":                   disk,
+	"rbd":                  gone + disk,
+	"flocker":              gone + disk,
+	"photonPersistentDisk": gone + disk,
+	"scaleIO":              gone + disk,
+	"storageos":            gone + disk,
+	"awsElasticBlockStore": redirected("ebs.csi.aws.com"),
+	"azureDisk":            redirected("disk.csi.azure.com"),
+	"cinder":               redirected("cinder.csi.openstack.org"),
+	"gcePersistentDisk":    redirected("pd.csi.storage.gke.io"),
+	"vsphereVolume":        redirected("csi.vsphere.vmware.com"),
+	"portworxVolume":       redirected("pxd.portworx.com"),
+	"csi":                  "its drivers need a Kubernetes API server; use emptyDir for scratch space, hostPath or a PersistentVolume of the kind local for data that stays",
+	"flexVolume":           "it is deprecated, too; have its driver's work done on the host, and use hostPath for the folder",
+	"gitRepo":              "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that the other containers mount, too",
+	// Volumes that are looked up before a plugin is asked come here only without what they
+	// were looked up for.
+	"persistentVolumeClaim": "the claim isn't bound to a PersistentVolume; add one that it fits, of the kind local or hostPath",
+	"ephemeral":             "its claim isn't bound to a PersistentVolume; add one that it fits, of the kind local or hostPath",
+}
+
+func redirected(driver string) string {
+	return "Kubernetes itself redirects it to the CSI driver " + driver + ", and CSI volumes aren't in this build; " + disk
+}
