@@ -164,8 +164,8 @@ func newCommands() map[string]command {
 			s.node.ContainerGC.MinAge, err = time.ParseDuration(arg(a, 1))
 			return err
 		},
-		// surplus ID...: the node keeps them no longer
-		"surplus": func(s *sim, a []string) error { s.surplus = a; return nil },
+		// excess ID...: the node keeps them no longer
+		"excess": func(s *sim, a []string) error { s.excess = a; return nil },
 		"max-backoff": func(s *sim, a []string) (err error) {
 			s.node.MaxBackoff, err = time.ParseDuration(arg(a, 0))
 			return err

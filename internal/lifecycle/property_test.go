@@ -363,8 +363,8 @@ func stepTriggers(rt dice, s *sim) string {
 		*at = s.now
 	}
 	for i := range s.obs.Containers {
-		if c := &s.obs.Containers[i]; c.Ended() && rt.n("surplus", 0, 9) == 0 {
-			s.surplus = append(s.surplus, c.ID)
+		if c := &s.obs.Containers[i]; c.Ended() && rt.n("excess", 0, 9) == 0 {
+			s.excess = append(s.excess, c.ID)
 		}
 	}
 	return "news"

@@ -73,7 +73,7 @@ func (s *sim) unrest() string {
 			continue
 		}
 		seen[c.Name]++
-		if slices.Contains(s.surplus, c.ID) && seen[c.Name] > 1 || s.node.ContainerGC == nil && seen[c.Name] > 2 {
+		if slices.Contains(s.excess, c.ID) && seen[c.Name] > 1 || s.node.ContainerGC == nil && seen[c.Name] > 2 {
 			return c.ID + " isn't removed"
 		}
 	}

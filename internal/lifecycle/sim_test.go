@@ -25,7 +25,7 @@ type sim struct {
 	stop     *lifecycle.Stop
 	ending   *pod.PodTermination
 	node     lifecycle.Node
-	surplus  []string
+	excess   []string
 	base     string
 	object   bool // RequiresTerminalPhase
 	obs      pod.Observed
@@ -83,7 +83,7 @@ func (s *sim) decide() lifecycle.Decision {
 	obs.Sandboxes = slices.Clone(s.obs.Sandboxes)
 	obs.Containers = slices.Clone(s.obs.Containers)
 	in := lifecycle.Input{Now: s.now, Pod: s.pod, Base: s.base, RequiresTerminalPhase: s.object, Stop: s.stop, Termination: s.ending, Observed: &obs, InFlight: slices.Clone(s.inFlight),
-		Results: s.results, Memory: s.mem, Node: s.node, Allocation: s.allocation, ExcessContainers: s.surplus}
+		Results: s.results, Memory: s.mem, Node: s.node, Allocation: s.allocation, ExcessContainers: s.excess}
 	for _, p := range s.last.Probes {
 		if r, ok := s.probes[p]; ok {
 			in.Probes = append(in.Probes, r)

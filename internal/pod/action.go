@@ -35,7 +35,7 @@ const (
 	// CleanPod removes what PreparePod made, the pod's logs and its records.
 	CleanPod ActionKind = "CleanPod"
 	// SaveCheckpoint writes Checkpoint to disk.
-	SaveCheckpoint ActionKind = "Keep"
+	SaveCheckpoint ActionKind = "SaveCheckpoint"
 	// PostStart runs the postStart hook of the running instance ID of Container.
 	PostStart ActionKind = "PostStart"
 	// PreStop runs the preStop hook of instance ID of Container, which is stopped after Grace even if

@@ -13,7 +13,7 @@ import (
 func BenchmarkRecord(b *testing.B) {
 	w := newWorld(examplePod(b))
 	w.run(b)
-	NewRecorder(1<<16).Record(w.turns[0].in, w.turns[0].d) // makes the dialect
+	NewRecorder(1<<16).Record(w.turns[0].in, w.turns[0].d) // makes the formats
 	kept := make([]*Recorder, 0, 256)
 	b.ReportAllocs()
 	begun := cpuTime(b)

@@ -15,16 +15,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/explain"
 )
 
-// Describe tells a decision as a transcript does that begins with it.
+// Describe writes a decision as a transcript does that begins with it.
 func Describe(in lifecycle.Input, d lifecycle.Decision) string {
 	text, _ := appendDecision(nil, &turn{in: in, d: d}, &turn{}, in.Now)
 	return string(text)
 }
 
 // appendDecision appends the lines of a decision. prev is the one before it: of
-// the status and of probes the changes are told. It reports whether there is
+// the status and of probes the changes are written. It reports whether there is
 // anything in it that the one before didn't say.
-func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, news bool) {
+func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, differs bool) {
 	d := &t.d
 	for _, target := range d.Cancel {
 		dst = appendText(append(dst, decisionLead+"cancel "...), target)
@@ -36,7 +36,7 @@ func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, new
 	for i := range d.Events {
 		dst = appendEvent(dst, &d.Events[i], base)
 	}
-	news = len(d.Cancel)+len(d.Actions)+len(d.Events) > 0 || d.Done != prev.d.Done ||
+	differs = len(d.Cancel)+len(d.Actions)+len(d.Events) > 0 || d.Done != prev.d.Done ||
 		!d.Wake.Equal(prev.d.Wake) || !slices.EqualFunc(d.Waits, prev.d.Waits, sameWait)
 	for i := range d.Waits {
 		dst = appendWait(dst, &d.Waits[i], base)
@@ -46,9 +46,9 @@ func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, new
 		dst = append(dst, '\n')
 	}
 	mark := len(dst)
-	dst = appendStatusNews(dst, d.Status, prev.d.Status, base)
+	dst = appendStatusChanges(dst, d.Status, prev.d.Status, base)
 	dst = appendRest(dst, d, &prev.d, base)
-	news = news || len(dst) > mark
+	differs = differs || len(dst) > mark
 	if !d.Wake.IsZero() {
 		dst = append(dst, decisionLead+"wake in "...)
 		dst = append(append(dst, d.Wake.Round(0).Sub(t.in.Now.Round(0)).String()...), '\n')
@@ -56,23 +56,23 @@ func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, new
 	if d.Done {
 		dst = append(dst, decisionLead+"done\n"...)
 	}
-	return dst, news
+	return dst, differs
 }
 
-// appendRest tells what else a decision holds, such as the probes that should run.
+// appendRest writes what else a decision holds, such as the probes that should run.
 func appendRest(dst []byte, d, prev *lifecycle.Decision, base time.Time) []byte {
 	v, p := words.At(d), words.At(prev)
-	for _, f := range dialect().decision.Fields() {
+	for _, f := range formats().decision.Fields() {
 		switch f.GoName {
 		case "Actions", "Cancel", "Status", "Wake", "Waits", "Events", "Memory", "Done":
 		default:
-			dst = f.AppendNews(dst, decisionLead, f.Of(v), f.Of(p), base)
+			dst = f.AppendChanges(dst, decisionLead, f.Of(v), f.Of(p), base)
 		}
 	}
 	return dst
 }
 
-// sameWait compares as a transcript tells: of times only the instant counts.
+// sameWait compares as a transcript does: of times only the instant counts.
 func sameWait(a, b pod.Wait) bool {
 	same := a.Since.Equal(b.Since) && a.Next.Equal(b.Next)
 	a.Since, a.Next, b.Since, b.Next = time.Time{}, time.Time{}, time.Time{}, time.Time{}
@@ -80,7 +80,7 @@ func sameWait(a, b pod.Wait) bool {
 }
 
 // appendEvent appends `event Normal Killing: Stopping container web`, and in
-// brackets what the message doesn't tell.
+// brackets what the message doesn't say.
 func appendEvent(dst []byte, e *pod.Event, base time.Time) []byte {
 	rest := *e
 	rest.Type, rest.Reason, rest.Message = "", "", ""
@@ -90,7 +90,7 @@ func appendEvent(dst []byte, e *pod.Event, base time.Time) []byte {
 	dst = appendText(append(dst, decisionLead+"event "...), e.Type)
 	dst = appendText(append(dst, ' '), string(e.Reason))
 	dst = appendText(append(dst, ": "...), e.Message)
-	return append(appendBrackets(dst, dialect().event, words.At(&rest), base), '\n')
+	return append(appendBrackets(dst, formats().event, words.At(&rest), base), '\n')
 }
 
 // waitRest is what a wait says in brackets.
@@ -104,7 +104,7 @@ type waitRest struct {
 func appendWait(dst []byte, w *pod.Wait, base time.Time) []byte {
 	rest := waitRest{Since: w.Since, Next: w.Next, Advice: explain.Advice(w)}
 	dst = appendText(append(dst, decisionLead+becauseWord...), explain.Named(w))
-	return append(appendBrackets(dst, dialect().wait, words.At(&rest), base), '\n')
+	return append(appendBrackets(dst, formats().wait, words.At(&rest), base), '\n')
 }
 
 // appendBrackets appends ` [key=value key=value]`, or nothing if all is zero.
@@ -128,15 +128,15 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, quoted[1:len(quoted)-1]...)
 }
 
-// appendStatusNews tells, line by line, what a status says that the one before didn't.
-func appendStatusNews(dst []byte, st, prev *v1.PodStatus, base time.Time) []byte {
+// appendStatusChanges writes, line by line, what a status says that the one before didn't.
+func appendStatusChanges(dst []byte, st, prev *v1.PodStatus, base time.Time) []byte {
 	if st == prev || st == nil {
 		return dst
 	}
 	if prev == nil {
 		prev = &v1.PodStatus{}
 	}
-	t := dialect().status
+	t := formats().status
 	v, p := words.At(st), words.At(prev)
 	mark := len(dst)
 	dst = append(dst, detailLead+"pod"...)
@@ -149,7 +149,7 @@ func appendStatusNews(dst []byte, st, prev *v1.PodStatus, base time.Time) []byte
 	}
 	for _, f := range t.Fields() {
 		if f.Line != "" {
-			dst = f.AppendNews(dst, detailLead, f.Of(v), f.Of(p), base)
+			dst = f.AppendChanges(dst, detailLead, f.Of(v), f.Of(p), base)
 		}
 	}
 	return dst

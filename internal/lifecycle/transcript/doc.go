@@ -21,15 +21,15 @@
 //	  ...
 //
 // Lines with > are inputs. The first of a step is the time: with `at` a segment
-// begins, which tells everything there is to know; otherwise it is the distance
-// from the segment's begin, as are all other times, and the step tells what has
+// begins, which says everything there is to know; otherwise it is the distance
+// from the segment's begin, as are all other times, and the step says what has
 // become other since the step before: of a sandbox, a container, a probe and of
 // everything else the fields that changed, and `> gone container web2` of what
 // isn't there any more. A result names the action that it is of; one that failed
 // says `failed REASON "message"`. What is under way follows from the `do` lines
 // and the results, and what is remembered from the decisions; where that isn't so
 // (the agent was restarted, a segment begins), `> inflight` lines and a `> memory`
-// line tell. `> incomplete "why"` begins a segment that can only be read.
+// line say so. `> incomplete "why"` begins a segment that can only be read.
 //
 // Indented lines are the decision: cancel, do, event, because, status, wake in,
 // done. Of the status there is a summary, and indented further what differs from

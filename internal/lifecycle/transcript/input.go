@@ -8,18 +8,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// appendNews appends what the inputs of the rule have become since prev.
-func appendNews(dst []byte, t *words.Type, v, prev words.Value, base time.Time) []byte {
+// appendChanges appends what the inputs written by the rule have become since prev.
+func appendChanges(dst []byte, t *words.Type, v, prev words.Value, base time.Time) []byte {
 	for _, f := range t.Fields() {
 		if !special(f) {
-			dst = f.AppendNews(dst, inputLead, f.Of(v), f.Of(prev), base)
+			dst = f.AppendChanges(dst, inputLead, f.Of(v), f.Of(prev), base)
 		}
 	}
 	return dst
 }
 
-// tellable reports whether the inputs can be told: things in a list need names of their own.
-func tellable(t *words.Type, v words.Value) bool {
+// writable reports whether the inputs can be written: things in a list need names of their own.
+func writable(t *words.Type, v words.Value) bool {
 	for _, f := range t.Fields() {
 		if !special(f) && !f.Unique(f.Of(v)) {
 			return false
@@ -28,7 +28,7 @@ func tellable(t *words.Type, v words.Value) bool {
 	return true
 }
 
-// appendInFlight tells which actions are under way, where that doesn't follow
+// appendInFlight writes which actions are under way, where that doesn't follow
 // from those begun and those that ended.
 func appendInFlight(dst []byte, actions, expected []pod.Action, base time.Time) []byte {
 	if sameActions(actions, expected) {
@@ -44,9 +44,9 @@ func appendInFlight(dst []byte, actions, expected []pod.Action, base time.Time) 
 	return dst
 }
 
-// appendMemory tells what is remembered, where that isn't what the decision before left.
+// appendMemory writes what is remembered, where that isn't what the decision before left.
 func appendMemory(dst []byte, mem, expected *lifecycle.Memory, base time.Time) []byte {
-	t := dialect().memory
+	t := formats().memory
 	v, e := words.At(mem), words.At(expected)
 	if t.Equal(v, e) {
 		return dst

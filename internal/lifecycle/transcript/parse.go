@@ -42,11 +42,12 @@ type Step struct {
 
 	base    time.Time
 	actions []pod.Action
-	flights bool
+	// inFlightGiven says that the lines so far say what is under way.
+	inFlightGiven bool
 }
 
 // Parse reads a file that Recorder.Bytes wrote or a person changed. Its errors
-// tell the line.
+// name the line.
 func Parse(data []byte) (*Transcript, error) {
 	ar := txtar.Parse(data)
 	p := parser{pods: map[string]*v1.Pod{}, cut: map[string]string{}}
@@ -104,7 +105,7 @@ type parser struct {
 	line     int
 	// pending are the actions that results may be of.
 	pending []pod.Action
-	// deciding says that the step's inputs are all told.
+	// deciding says that the step's inputs are all read.
 	deciding bool
 }
 
@@ -172,11 +173,11 @@ func (p *parser) readInput(list []string) error {
 		}
 		return p.next(word)
 	case len(p.steps) == 0:
-		return errors.New("the first line has to tell the time, like > at 2026-01-31T12:00:00Z")
+		return errors.New("the first line has to give the time, like > at 2026-01-31T12:00:00Z")
 	case p.deciding:
 		return errors.New("what happened has to come before what was decided: is a line with the time missing?")
 	default:
-		return p.tell(&p.steps[len(p.steps)-1], list)
+		return p.set(&p.steps[len(p.steps)-1], list)
 	}
 	p.start()
 	return nil
@@ -205,19 +206,19 @@ func (p *parser) start() {
 	p.comments, p.deciding = nil, false
 }
 
-// deduceInFlight finds out what is under way once all inputs of the newest step are told.
+// deduceInFlight finds out what is under way once all inputs of the newest step are read.
 func (p *parser) deduceInFlight() {
 	if len(p.steps) == 0 {
 		return
 	}
-	if s := &p.steps[len(p.steps)-1]; !p.deciding && !s.flights {
-		s.Input.InFlight = landed(p.pending, s.Input.Results)
+	if s := &p.steps[len(p.steps)-1]; !p.deciding && !s.inFlightGiven {
+		s.Input.InFlight = remaining(p.pending, s.Input.Results)
 	}
 	p.deciding = true
 }
 
-// tell puts one line into the inputs of a step.
-func (p *parser) tell(s *Step, list []string) error {
+// set puts one line into the inputs of a step.
+func (p *parser) set(s *Step, list []string) error {
 	word, rest := list[0], list[1:]
 	if word == incompleteWord {
 		s.Incomplete = "what it was decided from isn't whole"
@@ -229,29 +230,36 @@ func (p *parser) tell(s *Step, list []string) error {
 	if s.Incomplete != "" {
 		return nil // what changes go on from isn't known
 	}
-	b := dialect()
+	f := formats()
 	switch word {
 	case podWord:
-		return p.tellPod(s, rest)
+		return p.setPod(s, rest)
 	case inFlightWord:
-		return s.tellInFlight(rest)
+		return s.setInFlight(rest)
 	case resultWord:
 		r, err := parseResult(rest, p.pending, s.Input.Now, s.base)
 		s.Input.Results = append(s.Input.Results, r)
 		return err
 	case memoryWord:
 		s.Restored, s.Input.Memory = true, lifecycle.Memory{}
-		return b.memory.Set(words.At(&s.Input.Memory), rest, s.base)
+		err := f.memory.Set(words.At(&s.Input.Memory), rest, s.base)
+		for key, retry := range s.Input.Memory.Retries {
+			if target, ok := strings.CutPrefix(key, olderSaveCheckpoint+"/"); ok {
+				delete(s.Input.Memory.Retries, key)
+				s.Input.Memory.Retries[string(pod.SaveCheckpoint)+"/"+target] = retry
+			}
+		}
+		return err
 	case "gone":
 		if len(rest) == 1 && rest[0] == podWord {
 			s.Input.Pod = nil
 			return nil
 		}
 	}
-	return b.input.Apply(words.At(&s.Input), list, s.base)
+	return f.input.Apply(words.At(&s.Input), list, s.base)
 }
 
-func (p *parser) tellPod(s *Step, rest []string) error {
+func (p *parser) setPod(s *Step, rest []string) error {
 	if len(rest) != 1 {
 		return errors.New("pod is followed by the name of a section")
 	}
@@ -266,9 +274,9 @@ func (p *parser) tellPod(s *Step, rest []string) error {
 	return nil
 }
 
-func (s *Step) tellInFlight(rest []string) error {
-	if !s.flights {
-		s.Input.InFlight, s.flights = nil, true
+func (s *Step) setInFlight(rest []string) error {
+	if !s.inFlightGiven {
+		s.Input.InFlight, s.inFlightGiven = nil, true
 	}
 	if len(rest) == 1 && rest[0] == noneWord {
 		return nil
@@ -292,9 +300,25 @@ func (p *parser) readDecision(line string) error {
 	}
 	a, err := parseAction(list, s.base)
 	s.actions = append(s.actions, a)
+	if err == nil { // as it is written today: a journal may have been recorded with older keys
+		s.Decision[len(s.Decision)-1] = "do" + string(appendAction(nil, &a, s.base))
+	}
 	return err
 }
 
 func parseAction(list []string, base time.Time) (a pod.Action, err error) {
-	return a, dialect().action.Set(words.At(&a), list, base)
+	err = formats().action.Set(words.At(&a), list, base)
+	a.Kind = kindOf(string(a.Kind))
+	return a, err
+}
+
+// olderSaveCheckpoint is what journals called pod.SaveCheckpoint before.
+const olderSaveCheckpoint = "Keep"
+
+// kindOf returns the kind of action that a word of a transcript means.
+func kindOf(word string) pod.ActionKind {
+	if word == olderSaveCheckpoint {
+		return pod.SaveCheckpoint
+	}
+	return pod.ActionKind(word)
 }

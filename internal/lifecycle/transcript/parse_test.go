@@ -6,20 +6,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// TestParseErrors: what is wrong is told with its line and in words.
+// TestParseErrors: what is wrong is reported with its line and in words.
 func TestParseErrors(t *testing.T) {
 	const top = "a comment\n-- pod.yaml --\nmetadata: {name: a}\n-- transcript --\n"
 	const at = "> at 2026-01-01T00:00:00Z\n"
 	for _, c := range []struct{ text, want string }{
 		{"nothing\n", `no section "transcript"`},
 		{"-- pod.yaml --\nspek: {}\n-- transcript --\n", "section pod.yaml isn't a pod"},
-		{top + "> pod pod.yaml\n", "line 5: the first line has to tell the time"},
+		{top + "> pod pod.yaml\n", "line 5: the first line has to give the time"},
 		{top + "> +1s\n", "line 5: the first step has to begin with the time it was at"},
 		{top + "  done\n", "line 5: a decision has to follow a line with the time"},
 		{top + at + "do it\n", "line 6: a line begins with"},
@@ -113,6 +114,53 @@ metadata: {name: web, namespace: default, uid: u1}
 	}
 	if got, want := tr.Steps[1].Input.Results[0].Failure.Awaits, (pod.Object{Kind: "RuntimeClass", Name: "kata"}); got != want {
 		t.Errorf("a result: %+v", got)
+	}
+}
+
+// TestOlderKeys: keys that were others are read, and an action is compared as it is written today.
+func TestOlderKeys(t *testing.T) {
+	read := func(text string) []Step {
+		t.Helper()
+		tr, err := Parse([]byte("-- pod.yaml --\nmetadata: {name: web, namespace: default, uid: u1}\n-- transcript --\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tr.Steps
+	}
+	older := read(`> at 2026-01-02T03:04:05Z
+> pod pod.yaml
+> sandbox sb1 state=Ready
+> container web2 name=web sandbox=sb1 made.resources={} told.stopSignal=SIGINT
+> node roomAt=+1s dead.perContainer=2
+> ending at=+1s reason=Evicted
+> surplus [web1]
+> memory kept.hooked=[web2] kept.ending.reason=Evicted saved=@kept retries={"Keep/pod":{"Count":1}}
+  do Keep kept.hooked=[web2] kept.ending.reason=Evicted (it isn't on disk)
+> +1s
+> result Keep
+`)
+	today := read(`> at 2026-01-02T03:04:05Z
+> pod pod.yaml
+> sandbox sb1 state=Ready
+> container web2 name=web sandbox=sb1 createdWith.resources={} runtimeReported.stopSignal=SIGINT
+> node resourcesFreedAt=+1s containerGC.perContainer=2
+> termination at=+1s reason=Evicted
+> excessContainers [web1]
+> memory checkpoint.postStartDone=[web2] checkpoint.termination.reason=Evicted onDisk=@checkpoint retries={"SaveCheckpoint/pod":{"Count":1}}
+  do SaveCheckpoint checkpoint.postStartDone=[web2] checkpoint.termination.reason=Evicted (it isn't on disk)
+> +1s
+> result SaveCheckpoint
+`)
+	for i := range today {
+		if d := cmp.Diff(today[i].Input, older[i].Input); d != "" {
+			t.Errorf("step %d of an older journal is read otherwise (-today +older):\n%s", i, d)
+		}
+		if d := cmp.Diff(today[i].Decision, older[i].Decision); d != "" {
+			t.Errorf("its decision is compared as another (-today +older):\n%s", d)
+		}
+	}
+	if in := older[0].Input; in.ExcessContainers == nil || in.Memory.Checkpoint == nil || in.Memory.Checkpoint != in.Memory.OnDisk || len(in.Memory.Checkpoint.PostStartDone) != 1 || len(older[1].Input.Results) != 1 {
+		t.Errorf("read: %+v", older)
 	}
 }
 

@@ -36,7 +36,7 @@ type segment struct {
 	base time.Time
 	// version is the oldest version of the pod that it speaks of; 0 for none.
 	version int
-	// whole is how long its first step is, which tells everything.
+	// whole is how long its first step is, which says everything.
 	whole int
 }
 
@@ -45,7 +45,7 @@ type segment struct {
 func NewRecorder(limit int) *Recorder { return &Recorder{limit: limit} }
 
 // Comment has a line written before the next step, which is then recorded
-// whether it brings news or not. A # is put before a line that doesn't begin with one.
+// whether anything has changed or not. A # is put before a line that doesn't begin with one.
 func (r *Recorder) Comment(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,7 @@ func (r *Recorder) full(version int) bool {
 }
 
 // step adds a step to the current segment. It reports false if the step can't be
-// told by what has changed, or is so long that it had better begin a segment.
+// written as what has changed, or is so long that it had better begin a segment.
 func (r *Recorder) step(t *turn, version int) bool {
 	s := r.current()
 	mark := len(s.text)
@@ -111,13 +111,13 @@ func (r *Recorder) step(t *turn, version int) bool {
 		file = r.versions.name(version)
 	}
 	text = appendInputs(text, t, r.last, file, s.base)
-	told := len(text) > before || len(r.comments) > 0
-	text, news := appendDecision(text, t, r.last, s.base)
-	if !told && !news && sameMemory(t) {
+	changed := len(text) > before || len(r.comments) > 0
+	text, differs := appendDecision(text, t, r.last, s.base)
+	if !changed && !differs && sameMemory(t) {
 		s.text = text[:mark]
 		return true
 	}
-	if len(text)-mark > r.room(s.version)/8 || !tellable(dialect().input, words.At(&t.in)) {
+	if len(text)-mark > r.room(s.version)/8 || !writable(formats().input, words.At(&t.in)) {
 		s.text = text[:mark]
 		return false
 	}
@@ -128,8 +128,8 @@ func (r *Recorder) step(t *turn, version int) bool {
 	return true
 }
 
-// begin starts a segment, with a step that tells everything there is to know. If
-// that is too much, it tells why and only what was decided.
+// begin starts a segment, with a step that says everything there is to know. If
+// that is too much, it says why and only what was decided.
 func (r *Recorder) begin(t *turn, version int) {
 	if len(r.segments) > 0 {
 		r.current().text = slices.Clone(r.current().text) // without room to grow
@@ -142,23 +142,23 @@ func (r *Recorder) begin(t *turn, version int) {
 	why := r.versions.cut(version)
 	switch {
 	case why != "":
-	case !tellable(dialect().input, words.At(&t.in)):
+	case !writable(formats().input, words.At(&t.in)):
 		why = "two things in one of its lists go by the same name"
 	default:
 		text = appendInputs(text, t, &turn{}, r.versions.name(version), base)
 	}
-	told := len(text)
+	inputs := len(text)
 	text, _ = appendDecision(text, t, &turn{}, base)
-	if in, out := told-head, len(text)-told; in > room*3/8 || out > room/4 {
+	if in, out := inputs-head, len(text)-inputs; in > room*3/8 || out > room/4 {
 		why = fmt.Sprintf("it takes %d and %d bytes, and there is room for %d and %d", in, out, room*3/8, room/4)
 	}
 	if why != "" {
-		text = incomplete(text[:head], why, text[told:], room/4)
+		text = incomplete(text[:head], why, text[inputs:], room/4)
 	}
 	r.segments = append(r.segments, segment{text: text, base: base, version: version, whole: len(text)})
 }
 
-// incomplete returns a first step that tells why it has no inputs.
+// incomplete returns a first step that says why it has no inputs.
 func incomplete(head []byte, why string, decision []byte, most int) []byte {
 	if len(decision) > most {
 		decision = []byte(decisionLead + "(too long to be kept)\n")
@@ -175,7 +175,7 @@ func (r *Recorder) appendComments(dst []byte) []byte {
 	return dst
 }
 
-// appendInputs tells the inputs of a step by what they have become since the one before.
+// appendInputs writes the inputs of a step by what they have become since the one before.
 func appendInputs(dst []byte, t, last *turn, podFile string, base time.Time) []byte {
 	switch {
 	case t.in.Pod == nil && last.in.Pod != nil:
@@ -183,19 +183,19 @@ func appendInputs(dst []byte, t, last *turn, podFile string, base time.Time) []b
 	case podFile != "":
 		dst = append(append(append(dst, inputLead+podWord+" "...), podFile...), '\n')
 	}
-	b := dialect()
-	dst = appendNews(dst, b.input, words.At(&t.in), words.At(&last.in), base)
+	f := formats()
+	dst = appendChanges(dst, f.input, words.At(&t.in), words.At(&last.in), base)
 	pending := last.pending()
 	for i := range t.in.Results {
 		dst = appendResult(dst, &t.in.Results[i], pending, t.in.Now, base)
 	}
-	dst = appendInFlight(dst, t.in.InFlight, landed(pending, t.in.Results), base)
+	dst = appendInFlight(dst, t.in.InFlight, remaining(pending, t.in.Results), base)
 	return appendMemory(dst, &t.in.Memory, &last.d.Memory, base)
 }
 
 // sameMemory reports whether a decision left the memory as it was.
 func sameMemory(t *turn) bool {
-	return dialect().memory.Equal(words.At(&t.in.Memory), words.At(&t.d.Memory))
+	return formats().memory.Equal(words.At(&t.in.Memory), words.At(&t.d.Memory))
 }
 
 // trim drops the oldest segments until the rest fits, and of a single one the room to grow.

@@ -17,7 +17,7 @@ type Difference struct {
 	Time       time.Time
 	// Recorded are the lines of the decision that are only in the transcript, Now
 	// those that are only in today's decision; all lines if only their order differs.
-	// What is waited for alone is no difference: it is told in words, which any version may
+	// What is waited for alone is no difference: it is written in words, which any version may
 	// correct, and nothing is decided by them.
 	Recorded, Now []string
 }
@@ -64,7 +64,7 @@ func (r *replayer) step(s *Step) []string {
 		r.own(&in.Results[i].Action, in.Memory.Checkpoint)
 	}
 	now := turn{in: in, d: lifecycle.Decide(in)}
-	r.begun = append(landed(r.begun, in.Results), now.d.Actions...)
+	r.begun = append(remaining(r.begun, in.Results), now.d.Actions...)
 	text, _ := appendDecision(nil, &now, &r.last, s.base)
 	r.last = now
 	return lines(string(text))
@@ -80,7 +80,7 @@ func (r *replayer) keep(in lifecycle.Input) {
 
 // own replaces a recorded action by today's, where that is the same: the core may
 // know by its pointer what it has put in. Of one begun before the first step only
-// the memory can tell that it writes what is kept now.
+// the memory can say that it writes what is kept now.
 func (r *replayer) own(a *pod.Action, kept *pod.Checkpoint) {
 	if at := find(r.begun, a); at >= 0 {
 		*a = r.begun[at]

@@ -11,15 +11,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// appendResult tells what came of an action: of one that is pending only which,
-// of any other all of it. Its time is told if it isn't now.
+// appendResult writes what came of an action: of one that is pending only which,
+// of any other all of it. Its time is written if it isn't now.
 func appendResult(dst []byte, r *pod.Result, pending []pod.Action, now, base time.Time) []byte {
-	b := dialect()
+	f := formats()
 	dst = append(dst, inputLead+resultWord...)
 	known := *r
-	// A container may go by the name of a word here: then its action is told in full as well.
+	// A container may go by the name of a word here: then its action is written in full as well.
 	if at := findOf(pending, r.Action.Kind, r.Action.Container, r.Action.ID); at >= 0 && !meansResult(r.Action.Container) && find(pending[at:at+1], &r.Action) == 0 {
-		dst = b.action.AppendHead(dst, words.At(&known.Action), base)
+		dst = f.action.AppendHead(dst, words.At(&known.Action), base)
 		if r.Action.ID != "" {
 			dst = words.AppendString(append(dst, " "+ofWord...), r.Action.ID)
 		}
@@ -32,7 +32,7 @@ func appendResult(dst []byte, r *pod.Result, pending []pod.Action, now, base tim
 		rest := *r.Failure
 		rest.Reason, rest.Message = "", ""
 		known.Failure = &rest
-		if b.failure.Zero(words.At(&rest)) {
+		if f.failure.Zero(words.At(&rest)) {
 			known.Failure = nil
 		}
 	}
@@ -42,11 +42,11 @@ func appendResult(dst []byte, r *pod.Result, pending []pod.Action, now, base tim
 	case r.At.Equal(now):
 		known.At = time.Time{}
 	}
-	return append(b.result.AppendFields(dst, words.At(&known), words.Value{}, base), '\n')
+	return append(f.result.AppendFields(dst, words.At(&known), words.Value{}, base), '\n')
 }
 
 // meansResult reports whether a word says something of a result.
-func meansResult(word string) bool { return word == failedWord || dialect().result.IsFlag(word) }
+func meansResult(word string) bool { return word == failedWord || formats().result.IsFlag(word) }
 
 // parseResult reads what follows the word result.
 func parseResult(list []string, pending []pod.Action, now, base time.Time) (pod.Result, error) {
@@ -60,13 +60,13 @@ func parseResult(list []string, pending []pod.Action, now, base time.Time) (pod.
 		return r, err
 	}
 	if kind != "" || container != "" || id != "" {
-		at := findOf(pending, pod.ActionKind(kind), container, id)
+		at := findOf(pending, kindOf(kind), container, id)
 		if at < 0 {
 			return r, fmt.Errorf("no such action is under way: %s", strings.TrimSpace(kind+" "+container+" "+id))
 		}
 		r.Action = pending[at]
 	}
-	if err := dialect().result.Set(words.At(&r), list, base); err != nil {
+	if err := formats().result.Set(words.At(&r), list, base); err != nil {
 		return r, err
 	}
 	if failure != nil {

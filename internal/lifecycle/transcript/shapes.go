@@ -13,47 +13,47 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// dialect holds how each type looks in a transcript. It is made when it is first
+// formats says how each type looks in a transcript. It is made when it is first
 // needed, which takes about a millisecond, and never changes.
-var dialect = sync.OnceValue(func() *book {
-	b := words.NewBook(shapes(), reflect.TypeFor[lifecycle.Input](), reflect.TypeFor[lifecycle.Decision](), reflect.TypeFor[waitRest]())
-	return &book{
-		input:    b.Type(reflect.TypeFor[lifecycle.Input]()),
-		decision: b.Type(reflect.TypeFor[lifecycle.Decision]()),
-		memory:   b.Type(reflect.TypeFor[lifecycle.Memory]()),
-		action:   b.Type(reflect.TypeFor[pod.Action]()),
-		result:   b.Type(reflect.TypeFor[pod.Result]()),
-		failure:  b.Type(reflect.TypeFor[pod.Failure]()),
-		wait:     b.Type(reflect.TypeFor[waitRest]()),
-		event:    b.Type(reflect.TypeFor[pod.Event]()),
-		pod:      b.Type(reflect.TypeFor[v1.Pod]()),
-		status:   b.Type(reflect.TypeFor[v1.PodStatus]()),
+var formats = sync.OnceValue(func() *types {
+	ts := words.NewTypes(shapes(), reflect.TypeFor[lifecycle.Input](), reflect.TypeFor[lifecycle.Decision](), reflect.TypeFor[waitRest]())
+	return &types{
+		input:    ts.Type(reflect.TypeFor[lifecycle.Input]()),
+		decision: ts.Type(reflect.TypeFor[lifecycle.Decision]()),
+		memory:   ts.Type(reflect.TypeFor[lifecycle.Memory]()),
+		action:   ts.Type(reflect.TypeFor[pod.Action]()),
+		result:   ts.Type(reflect.TypeFor[pod.Result]()),
+		failure:  ts.Type(reflect.TypeFor[pod.Failure]()),
+		wait:     ts.Type(reflect.TypeFor[waitRest]()),
+		event:    ts.Type(reflect.TypeFor[pod.Event]()),
+		pod:      ts.Type(reflect.TypeFor[v1.Pod]()),
+		status:   ts.Type(reflect.TypeFor[v1.PodStatus]()),
 	}
 })
 
-type book struct {
+type types struct {
 	input, decision, memory, action, result, failure, wait, event, pod, status *words.Type
 }
 
-// shapes says what differs from the rule of package words. Some keys are older than the names of
-// their fields: journals that were recorded with them are still read. What isn't named here
-// needs no line here: a new field of any of these types is written and read as it is.
+// shapes says what differs from the rule of package words. What isn't named here needs no line
+// here: a new field of any of these types is written and read as it is. Journals recorded with
+// older keys are still read.
 func shapes() map[reflect.Type]words.Shape {
 	return map[reflect.Type]words.Shape{
-		reflect.TypeFor[lifecycle.Input]():    {Lists: map[string]string{"Probes": "probe"}, Names: map[string]string{"Termination": "ending", "ExcessContainers": "surplus"}},
-		reflect.TypeFor[lifecycle.Node]():     {Names: map[string]string{"ResourcesFreedAt": "roomAt", "ContainerGC": "dead"}},
-		reflect.TypeFor[lifecycle.Memory]():   {Names: map[string]string{"Checkpoint": "kept", "OnDisk": "saved"}},
-		reflect.TypeFor[pod.Checkpoint]():     {Names: map[string]string{"Termination": "ending", "PostStartDone": "hooked"}},
+		reflect.TypeFor[lifecycle.Input]():    {Lists: map[string]string{"Probes": "probe"}, Older: map[string]string{"Termination": "ending", "ExcessContainers": "surplus"}},
+		reflect.TypeFor[lifecycle.Node]():     {Older: map[string]string{"ResourcesFreedAt": "roomAt", "ContainerGC": "dead"}},
+		reflect.TypeFor[lifecycle.Memory]():   {Older: map[string]string{"Checkpoint": "kept", "OnDisk": "saved"}},
+		reflect.TypeFor[pod.Checkpoint]():     {Names: map[string]string{"Termination": "termination", "PostStartDone": "postStartDone"}},
 		reflect.TypeFor[lifecycle.Decision](): {Lists: map[string]string{"Probes": "probe"}},
 		reflect.TypeFor[pod.Observed]():       {Lists: map[string]string{"Sandboxes": "sandbox", "Containers": "container"}},
 		reflect.TypeFor[pod.Sandbox]():        {Head: []string{"ID"}, Names: map[string]string{"IPs": "ips"}},
-		reflect.TypeFor[pod.Container]():      {Head: []string{"ID"}, Names: map[string]string{"SandboxID": "sandbox", "CreatedWith": "made", "RuntimeReported": "told"}},
+		reflect.TypeFor[pod.Container]():      {Head: []string{"ID"}, Names: map[string]string{"SandboxID": "sandbox"}, Older: map[string]string{"CreatedWith": "made", "RuntimeReported": "told"}},
 		reflect.TypeFor[pod.Probe]():          {Head: []string{"ID", "Kind"}},
 		reflect.TypeFor[pod.ProbeResult]():    {Head: []string{"ID", "Kind"}, Always: map[string]func(any) bool{"OK": always}},
-		reflect.TypeFor[pod.Action](): {Head: []string{"Kind", "Container"}, Tail: "Why", Names: map[string]string{"SandboxID": "sandbox", "Checkpoint": "kept"},
+		reflect.TypeFor[pod.Action](): {Head: []string{"Kind", "Container"}, Tail: "Why", Names: map[string]string{"SandboxID": "sandbox", "Checkpoint": "checkpoint"},
 			Always: map[string]func(any) bool{"Attempt": isKind(pod.CreateSandbox, pod.CreateContainer), "Grace": isKind(pod.StopContainer)}},
 
-		// The phase is told in the summary.
+		// The phase is in the summary.
 		reflect.TypeFor[v1.PodStatus](): {Head: []string{"Phase"}, Lists: map[string]string{"Conditions": "condition", "InitContainerStatuses": "init",
 			"ContainerStatuses": "container", "EphemeralContainerStatuses": "ephemeral"}},
 		reflect.TypeFor[v1.PodCondition]():    {Head: []string{"Type"}, Names: map[string]string{"LastTransitionTime": "since"}},

@@ -60,7 +60,7 @@ func appendContainer(dst []byte, c *v1.ContainerStatus) []byte {
 	return appendUnless(dst, "ready", c.Ready, running)
 }
 
-// appendUnless tells a flag that isn't what is expected.
+// appendUnless writes a flag that isn't what is expected.
 func appendUnless(dst []byte, name string, is, expected bool) []byte {
 	if is == expected {
 		return dst

@@ -56,7 +56,7 @@ func TestInputsComeBack(t *testing.T) {
 		if !terminal.IsBlock(string(data)) {
 			rt.Fatalf("this would steer a terminal:\n%q", data)
 		}
-		missing := len(turns) - len(tr.Steps) // steps without news, and dropped ones
+		missing := len(turns) - len(tr.Steps) // steps in which nothing changed, and dropped ones
 		if missing < 0 || len(tr.Steps) == 0 {
 			rt.Fatalf("%d steps of %d:\n%s", len(tr.Steps), len(turns), data)
 		}
@@ -135,14 +135,14 @@ func drawEnds(f *filler, t, last *turn) {
 	if rapid.IntRange(0, 4).Draw(f.rt, "unheard of") == 0 {
 		f.fill(reflect.ValueOf(&t.in.Results).Elem(), 4)
 	}
-	t.in.InFlight, t.in.Memory = landed(last.pending(), t.in.Results), last.d.Memory
+	t.in.InFlight, t.in.Memory = remaining(last.pending(), t.in.Results), last.d.Memory
 	if rapid.IntRange(0, 4).Draw(f.rt, "restart") == 0 {
 		t.in.InFlight, t.in.Memory = nil, lifecycle.Memory{}
 	}
 }
 
 // TestNothingSteersTheTerminal: a transcript is shown to people, whatever runtimes and
-// containers have put into what it tells of.
+// containers have put into what it is about.
 func TestNothingSteersTheTerminal(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		f := &filler{rt: rt}
@@ -158,8 +158,8 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 			}
 			r.Comment(rapid.SampledFrom(strange).Draw(rt, "comment"))
 			r.Record(turns[i].in, *d)
-			if told := Describe(turns[i].in, *d); !terminal.IsBlock(told) {
-				rt.Fatalf("this would steer a terminal:\n%q", told)
+			if text := Describe(turns[i].in, *d); !terminal.IsBlock(text) {
+				rt.Fatalf("this would steer a terminal:\n%q", text)
 			}
 		}
 		if data := r.Bytes(); !terminal.IsBlock(string(data)) {
@@ -255,7 +255,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestGiantPod: of a pod that is larger than the limit the decisions are told and that they can't be replayed.
+// TestGiantPod: of a pod that is larger than the limit the decisions are written, and that they can't be replayed.
 func TestGiantPod(t *testing.T) {
 	w := newWorld(examplePod(t))
 	w.in.Pod.Annotations["giant"] = strings.Repeat("x", 100<<10)
@@ -271,8 +271,8 @@ func TestGiantPod(t *testing.T) {
 	}
 }
 
-// TestNoNews: what brings only the time isn't written; a comment has it written.
-func TestNoNews(t *testing.T) {
+// TestNothingNew: what brings only the time isn't written; a comment has it written.
+func TestNothingNew(t *testing.T) {
 	w := newWorld(examplePod(t))
 	w.run(t)
 	w.decide()
@@ -284,7 +284,7 @@ func TestNoNews(t *testing.T) {
 		r.Record(w.in, w.d)
 	}
 	if now := r.Bytes(); !bytes.Equal(before, now) {
-		t.Errorf("no news was written:\n%s", bytes.TrimPrefix(now, before))
+		t.Errorf("nothing new was written:\n%s", bytes.TrimPrefix(now, before))
 	}
 	r.Comment("#! see")
 	r.Record(w.in, w.d)

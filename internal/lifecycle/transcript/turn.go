@@ -15,7 +15,7 @@ const (
 	detailLead   = "    "
 )
 
-// Words that begin lines of inputs which aren't told by the rule.
+// Words that begin lines of inputs which aren't written by the rule.
 const (
 	atWord         = "at"
 	podWord        = "pod"
@@ -32,7 +32,7 @@ const (
 const becauseWord = "because "
 
 // special are the fields of an Input with lines of their own making; the rest is
-// told by what differs from the step before.
+// written as what differs from the step before.
 func special(f *words.Field) bool {
 	switch f.GoName {
 	case "Now", "Pod", "InFlight", "Results", "Memory":
@@ -55,9 +55,9 @@ func (t *turn) pending() []pod.Action {
 	return append(t.in.InFlight[:len(t.in.InFlight):len(t.in.InFlight)], t.d.Actions...)
 }
 
-// landed returns the actions that go on after the results: each result takes the
+// remaining returns the actions that go on after the results: each result takes the
 // first action that it is of, as in the worker.
-func landed(pending []pod.Action, results []pod.Result) []pod.Action {
+func remaining(pending []pod.Action, results []pod.Result) []pod.Action {
 	if len(pending) == 0 || len(results) == 0 {
 		return pending
 	}
@@ -72,7 +72,7 @@ func landed(pending []pod.Action, results []pod.Result) []pod.Action {
 
 // find returns the index of the action, or -1.
 func find(list []pod.Action, a *pod.Action) int {
-	t := dialect().action
+	t := formats().action
 	for i := range list {
 		if list[i].Kind == a.Kind && list[i].ID == a.ID && t.Equal(words.At(&list[i]), words.At(a)) {
 			return i
@@ -106,6 +106,6 @@ func sameActions(a, b []pod.Action) bool {
 
 // appendAction appends `CreateContainer web sandbox=sb1 attempt=0 (it never ran)`.
 func appendAction(dst []byte, a *pod.Action, base time.Time) []byte {
-	t, v := dialect().action, words.At(a)
+	t, v := formats().action, words.At(a)
 	return t.AppendFields(t.AppendHead(dst, v, base), v, words.Value{}, base)
 }

@@ -36,7 +36,7 @@ func (vs *versions) of(p *v1.Pod, limit int) int {
 		return vs.list[len(vs.list)-1].number
 	}
 	vs.from = p
-	next := version{number: 1, json: dialect().pod.AppendJSON(make([]byte, 0, 2<<10), words.At(p))}
+	next := version{number: 1, json: formats().pod.AppendJSON(make([]byte, 0, 2<<10), words.At(p))}
 	if len(next.json) > limit {
 		next.whole = len(next.json)
 		next.json = next.json[:limit/4]

@@ -34,7 +34,7 @@ func newWorld(p *v1.Pod) *world {
 // decide makes one decision on the present state, with a snapshot that is new only if it has changed.
 func (w *world) decide(results ...pod.Result) {
 	w.in.Results = results
-	w.in.InFlight = landed((&turn{in: w.in, d: w.d}).pending(), results)
+	w.in.InFlight = remaining((&turn{in: w.in, d: w.d}).pending(), results)
 	w.in.Memory = w.d.Memory
 	w.d = lifecycle.Decide(w.in)
 	w.turns = append(w.turns, turn{w.in, w.d})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Apply changes a struct as a line of AppendNews, taken apart and without lead,
+// Apply changes a struct as a line of AppendChanges, taken apart and without lead,
 // says. What the struct pointed to before isn't changed but replaced.
 func (t *Type) Apply(at Value, line []string, base time.Time) error {
 	v := t.reflected(at)
@@ -31,7 +31,7 @@ func (t *Type) apply(v reflect.Value, what string, rest []string, gone bool, bas
 		if f.Line == what {
 			return f.applyToList(f.set(v), rest, gone, base)
 		}
-		if f.Name == what && f.Line == "" {
+		if f.Line == "" && (f.Name == what || f.older == what) {
 			return f.applyToField(f.set(v), rest, gone, base)
 		}
 	}

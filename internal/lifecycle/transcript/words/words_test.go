@@ -59,8 +59,8 @@ type holder struct {
 	More []item
 }
 
-func book() *words.Book {
-	return words.NewBook(map[reflect.Type]words.Shape{
+func types() *words.Types {
+	return words.NewTypes(map[reflect.Type]words.Shape{
 		reflect.TypeFor[all]():    {Lists: map[string]string{"Items": "item"}, DropKey: map[string]string{"Labels": "no"}},
 		reflect.TypeFor[holder](): {Lists: map[string]string{"More": "extra"}},
 		reflect.TypeFor[item]():   {Head: []string{"ID", "Kind"}},
@@ -70,13 +70,13 @@ func book() *words.Book {
 
 // TestLook: how values look.
 func TestLook(t *testing.T) {
-	b := book()
+	ts := types()
 	yes, grace := true, time.Duration(0)
 	p := &inner{N: 1}
 	v := all{Name: "a b", At: base.Add(-time.Second), API: metav1.NewTime(base.Add(1500 * time.Millisecond)), For: time.Minute, Maybe: &yes, Grace: &grace, U: 7,
 		Inside: inner{Secret: "sesame", Deep: &inner{}}, Pointed: p, Same: p, Quantity: resource.MustParse("100m"),
 		Labels: map[string]string{"b": "x y", "no": "sesame", "a": ""}, Times: []time.Time{base, base.AddDate(-50, 0, 0)}, Structs: []inner{{N: 1}, {Secret: "sesame"}}}
-	got := string(b.Type(reflect.TypeFor[all]()).AppendFields(nil, words.At(&v), words.Value{}, base))
+	got := string(ts.Type(reflect.TypeFor[all]()).AppendFields(nil, words.At(&v), words.Value{}, base))
 	want := ` name="a b" at=-1s api=+1.5s for=1m0s maybe=true grace=0s u=7 inside.secret="(hidden)" inside.deep={} pointed.n=1 same=@pointed quantity="100m"` +
 		` labels={"a":"","b":"x y"} times=[+0s,1976-01-01T00:00:00Z] structs=[{"n":1},{"secret":"(hidden)"}]`
 	if got != want {
@@ -87,7 +87,7 @@ func TestLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Type(reflect.TypeFor[all]()).Set(words.At(&back), list, base); err != nil {
+	if err := ts.Type(reflect.TypeFor[all]()).Set(words.At(&back), list, base); err != nil {
 		t.Fatal(err)
 	}
 	if back.Same != back.Pointed || back.Inside.Deep == nil || !back.Times[1].Equal(v.Times[1]) || !back.API.Time.Equal(v.API.Time) {
@@ -95,16 +95,16 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestNews: one holder becomes another by the lines that tell the difference.
-func TestNews(t *testing.T) {
-	ty := book().Type(reflect.TypeFor[holder]())
+// TestChanges: one holder becomes another by the lines that say how they differ.
+func TestChanges(t *testing.T) {
+	ty := types().Type(reflect.TypeFor[holder]())
 	rapid.Check(t, func(rt *rapid.T) {
 		var have holder
 		for range 3 {
 			want := drawHolder(rt)
 			var text []byte
 			for _, f := range ty.Fields() {
-				text = f.AppendNews(text, "", f.Of(words.At(&want)), f.Of(words.At(&have)), base)
+				text = f.AppendChanges(text, "", f.Of(words.At(&want)), f.Of(words.At(&have)), base)
 			}
 			before := have
 			for line := range strings.Lines(string(text)) {
@@ -126,7 +126,7 @@ func TestNews(t *testing.T) {
 				rt.Fatalf("equal isn't found to be so: %+v, %+v", want, have)
 			}
 			if (len(text) == 0) != ty.Equal(words.At(&want), words.At(&before)) {
-				rt.Fatalf("%q tells of %+v, %+v", text, before, want)
+				rt.Fatalf("%q made %+v, want %+v", text, before, want)
 			}
 		}
 	})
@@ -149,7 +149,7 @@ func drawHolder(rt *rapid.T) (h holder) {
 
 // TestJSON: API types come back from JSON, with times to the nanosecond, and all of them can be planned.
 func TestJSON(t *testing.T) {
-	ty := words.NewBook(nil, reflect.TypeFor[v1.Pod]()).Type(reflect.TypeFor[v1.Pod]())
+	ty := words.NewTypes(nil, reflect.TypeFor[v1.Pod]()).Type(reflect.TypeFor[v1.Pod]())
 	p := v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "grüße \"x\"", CreationTimestamp: metav1.NewTime(base.Add(1))}}
 	p.Spec.Containers = []v1.Container{{Name: "a", Env: []v1.EnvVar{{Name: "X", Value: "<y>\n"}},
 		Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"cpu": resource.MustParse("1500m")}}}}

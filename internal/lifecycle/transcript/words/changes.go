@@ -12,11 +12,11 @@ const gone = "gone"
 // placeKey is for where in its list an element is put that isn't the last.
 const placeKey = "place="
 
-// AppendNews appends lines, each after lead, about one field of a struct: what
+// AppendChanges appends lines, each after lead, about one field of a struct: what
 // its value is, as far as that differs from prev. A list gets a line per element
 // that is new or changed; a struct, or pointer to one, a line for itself and then
 // those of its lists.
-func (f *Field) AppendNews(dst []byte, lead string, v, prev Value, base time.Time) []byte {
+func (f *Field) AppendChanges(dst []byte, lead string, v, prev Value, base time.Time) []byte {
 	t := f.Type
 	n := t.nested()
 	var old Value
@@ -33,19 +33,19 @@ func (f *Field) AppendNews(dst []byte, lead string, v, prev Value, base time.Tim
 		dst = append(begin(dst, lead, f.Name), ' ')
 		return append(t.AppendWord(dst, v, base), '\n')
 	case t.kind == structure:
-		return n.appendStructNews(dst, lead, f.Name, v, prev, false, base)
+		return n.appendStructChanges(dst, lead, f.Name, v, prev, false, base)
 	case v.target() == old:
 		return dst
 	case v.target().p == nil:
 		dst = append(begin(dst, lead, gone), ' ')
 		return append(append(dst, f.Name...), '\n')
 	}
-	return n.appendStructNews(dst, lead, f.Name, v.target(), old, old.p == nil, base)
+	return n.appendStructChanges(dst, lead, f.Name, v.target(), old, old.p == nil, base)
 }
 
 func begin(dst []byte, lead, word string) []byte { return append(append(dst, lead...), word...) }
 
-func (t *Type) appendStructNews(dst []byte, lead, name string, v, prev Value, fresh bool, base time.Time) []byte {
+func (t *Type) appendStructChanges(dst []byte, lead, name string, v, prev Value, fresh bool, base time.Time) []byte {
 	mark := len(dst)
 	dst = begin(dst, lead, name)
 	empty := len(dst)
@@ -63,8 +63,8 @@ func (t *Type) appendStructNews(dst []byte, lead, name string, v, prev Value, fr
 	return dst
 }
 
-// appendList tells how a list became another: elements are known by their heads.
-// What was there before keeps its order; where that isn't so, all are told anew.
+// appendList writes how a list became another: elements are known by their heads.
+// What was there before keeps its order; where that isn't so, all are written anew.
 func (f *Field) appendList(dst []byte, lead string, v, prev Value, base time.Time) []byte {
 	if v.len() == prev.len() && (v.len() == 0 || v.first() == prev.first()) {
 		return dst
@@ -168,7 +168,7 @@ func (t *Type) ordered(a, b Value) bool {
 
 // Unique reports whether every element of the field, if it is a list of lines, is
 // known by words of its own; of fields of a struct inside likewise. Other values
-// can't be told by AppendNews.
+// can't be written by AppendChanges.
 func (f *Field) Unique(v Value) bool {
 	if f.Line != "" {
 		for i := range v.len() {

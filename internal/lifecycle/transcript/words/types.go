@@ -29,8 +29,9 @@ type Shape struct {
 	Head []string
 	// Tail comes last, in parentheses.
 	Tail string
-	// Names replaces keys.
-	Names map[string]string
+	// Names replaces keys. Older are keys that were written before and are still read; so is the
+	// field's name in JSON.
+	Names, Older map[string]string
 	// Lists are fields with a line per element; the value is what such a line begins with.
 	Lists map[string]string
 	// Always says when a field is written though it is zero, given a pointer to the struct.
@@ -81,8 +82,10 @@ type Field struct {
 	// Type is the plan for its values.
 	Type *Type
 	// Line is what the lines of its elements begin with; empty unless it is written as a list.
-	Line    string
-	json    string
+	Line string
+	json string
+	// older is a key that was written before, empty for none.
+	older   string
 	index   []int
 	offset  uintptr
 	apart   bool // head, tail or list: not written as key=value
@@ -102,38 +105,38 @@ func (f *Field) set(v reflect.Value) reflect.Value {
 // Fields returns the fields in the order of the struct, embedded ones among them.
 func (t *Type) Fields() []*Field { return t.fields }
 
-// Book holds the plans of types and of all that they are made of. It is
+// Types holds the plans of types and of all that they are made of. It is
 // immutable and may be used concurrently.
-type Book struct {
+type Types struct {
 	shapes map[reflect.Type]Shape
 	types  map[reflect.Type]*Type
 }
 
-// NewBook makes the plans for the types and what they are made of.
-func NewBook(shapes map[reflect.Type]Shape, types ...reflect.Type) *Book {
-	b := &Book{shapes: shapes, types: map[reflect.Type]*Type{}}
+// NewTypes makes the plans for the types and what they are made of.
+func NewTypes(shapes map[reflect.Type]Shape, types ...reflect.Type) *Types {
+	ts := &Types{shapes: shapes, types: map[reflect.Type]*Type{}}
 	for _, t := range types {
-		b.plan(t)
+		ts.plan(t)
 	}
-	return b
+	return ts
 }
 
-// Type returns the plan for a type that the book was made for or that is part of one; nil for others.
-func (b *Book) Type(rt reflect.Type) *Type { return b.types[rt] }
+// Type returns the plan for a type that it was made for or that is part of one; nil for others.
+func (ts *Types) Type(rt reflect.Type) *Type { return ts.types[rt] }
 
-func (b *Book) plan(rt reflect.Type) *Type {
-	if t := b.types[rt]; t != nil {
+func (ts *Types) plan(rt reflect.Type) *Type {
+	if t := ts.types[rt]; t != nil {
 		return t
 	}
 	t := &Type{rt: rt, size: rt.Size(), kind: kindOf(rt)}
-	b.types[rt] = t
+	ts.types[rt] = t
 	switch t.kind {
 	case pointer, list, mapping:
-		t.elem = b.plan(rt.Elem())
+		t.elem = ts.plan(rt.Elem())
 	case structure:
 		t.byName = map[string]*Field{}
-		b.addFields(t, rt, nil, 0)
-		b.shape(t, b.shapes[rt])
+		ts.addFields(t, rt, nil, 0)
+		ts.shape(t, ts.shapes[rt])
 	}
 	return t
 }
@@ -175,13 +178,13 @@ func kindOf(rt reflect.Type) kind {
 	return other
 }
 
-func (b *Book) addFields(t *Type, rt reflect.Type, at []int, offset uintptr) {
+func (ts *Types) addFields(t *Type, rt reflect.Type, at []int, offset uintptr) {
 	for i := range rt.NumField() {
 		sf := rt.Field(i)
 		name, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
 		index := append(at[:len(at):len(at)], i)
 		if sf.Anonymous && name == "" && kindOf(sf.Type) == structure {
-			b.addFields(t, sf.Type, index, offset+sf.Offset)
+			ts.addFields(t, sf.Type, index, offset+sf.Offset)
 			continue
 		}
 		if !sf.IsExported() || name == "-" {
@@ -190,12 +193,12 @@ func (b *Book) addFields(t *Type, rt reflect.Type, at []int, offset uintptr) {
 		if name == "" {
 			name = lowerCamel(sf.Name)
 		}
-		t.fields = append(t.fields, &Field{Name: name, GoName: sf.Name, json: name, index: index, offset: offset + sf.Offset, Type: b.plan(sf.Type)})
+		t.fields = append(t.fields, &Field{Name: name, GoName: sf.Name, json: name, index: index, offset: offset + sf.Offset, Type: ts.plan(sf.Type)})
 	}
 }
 
 // shape applies the departures from the rule and indexes the fields.
-func (b *Book) shape(t *Type, s Shape) {
+func (ts *Types) shape(t *Type, s Shape) {
 	byGoName := map[string]*Field{}
 	kept := t.fields[:0]
 	for _, f := range t.fields {
@@ -209,8 +212,16 @@ func (b *Book) shape(t *Type, s Shape) {
 		f.Line = s.Lists[f.GoName]
 		f.always, f.dropKey, f.hidden = s.Always[f.GoName], s.DropKey[f.GoName], slices.Contains(s.Hidden, f.GoName)
 		f.apart = f.Line != "" || f.GoName == s.Tail || slices.Contains(s.Head, f.GoName)
+		f.older = s.Older[f.GoName]
 		byGoName[f.GoName] = f
 		t.byName[f.Name] = f
+	}
+	for _, f := range kept {
+		for _, name := range [...]string{f.json, f.older} {
+			if name != "" && t.byName[name] == nil {
+				t.byName[name] = f
+			}
+		}
 	}
 	t.fields = kept
 	t.tail = byGoName[s.Tail]
