@@ -40,7 +40,9 @@ const (
 	// AnnotationPodLimits are the limits of the pod as a whole at that time, as JSON; not written if there are none.
 	AnnotationPodLimits = "deckhand.io/pod-limits"
 	// AnnotationRedacted is on containers of which Redacted is true, with an empty value.
-	AnnotationRedacted = "deckhand.io/hushed"
+	AnnotationRedacted = "deckhand.io/redacted"
+	// annotationRedacted is what AnnotationRedacted was before: containers that run may still have it.
+	annotationRedacted = "deckhand.io/hushed"
 )
 
 // Identity names a pod among those of all times.

@@ -41,8 +41,10 @@ func knowsSecrets(c *v1.Container) bool {
 func runtimeMessage(st *runtimeapi.ContainerStatus) string {
 	const canceled = "context canceled"
 	message := st.GetMessage()
-	switch _, redacted := st.GetAnnotations()[AnnotationRedacted]; {
-	case !redacted || message == "":
+	_, redacted := st.GetAnnotations()[AnnotationRedacted]
+	_, older := st.GetAnnotations()[annotationRedacted]
+	switch {
+	case !redacted && !older || message == "":
 		return message
 	case strings.Contains(message, canceled):
 		return canceled

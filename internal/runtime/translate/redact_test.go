@@ -27,17 +27,25 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-// An agent that knows nothing of the pod's spec, as it has just started, tells no more.
+// An agent that knows nothing of the pod's spec, as it has just started, says no more; nor does one
+// that finds a container of an earlier version.
 func TestRedactedMessage(t *testing.T) {
 	p := &v1.Pod{}
 	c := &v1.Container{Name: "web", Command: []string{"$(P)"}, EnvFrom: []v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{}}}}
-	for _, redacted := range []bool{true, false} {
+	for _, by := range []string{"deckhand.io/redacted", "deckhand.io/hushed", ""} {
+		redacted := by != ""
 		if !redacted {
 			c.EnvFrom = nil
 		}
 		annotations, err := containerAnnotations(ContainerInput{Pod: p, Container: c})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if _, written := annotations["deckhand.io/redacted"]; written != redacted {
+			t.Errorf("%v is written", annotations)
+		}
+		if delete(annotations, "deckhand.io/redacted"); redacted {
+			annotations[by] = ""
 		}
 		st := &runtimeapi.ContainerStatus{Id: "c", Labels: map[string]string{
 			"io.kubernetes.pod.uid": "u", "io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "n", "io.kubernetes.container.name": "web",
@@ -48,12 +56,12 @@ func TestRedactedMessage(t *testing.T) {
 			want = ErrRedacted.Error()
 		}
 		if !ok || out.Message != want {
-			t.Errorf("redacted %v: it tells %q", redacted, out.Message)
+			t.Errorf("redacted by %q: it says %q", by, out.Message)
 		}
 		for said, want := range map[string]string{"": "", "failed to start: context canceled": "context canceled"} {
 			st.Message = said
 			if _, out, _ := ContainerStatus(st, ""); redacted && out.Message != want {
-				t.Errorf("of %q it tells %q, want %q", said, out.Message, want)
+				t.Errorf("of %q it says %q, want %q", said, out.Message, want)
 			}
 		}
 	}

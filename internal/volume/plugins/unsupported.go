@@ -15,7 +15,7 @@ import (
 type Unsupported struct{}
 
 // Name is the plugin's name; no folder is called that.
-func (Unsupported) Name() string { return "deckhand.io/lacking" }
+func (Unsupported) Name() string { return "deckhand.io/unsupported" }
 
 // Supports reports that it is for whatever nobody else is for.
 func (Unsupported) Supports(volume.Spec) bool { return true }
