@@ -92,7 +92,11 @@ e2e: tools images deckhand kubelet ## Run the end-to-end tests on a real contain
 	$(GO) run ./test/report -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/takeover ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
 
 .PHONY: bench
-bench: bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale ## Measure everything, part by part.
+bench: bench-core bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale ## Measure everything, part by part.
+
+.PHONY: bench-core
+bench-core: ## Measure one decision, what recording it adds, and the admission of 500 pods.
+	$(GO) test -run '^$$' -bench . -benchtime 2000x ./internal/lifecycle/transcript ./internal/lifecycle/admission
 
 .PHONY: bench-pods
 bench-pods: deps build ## Compare pod start, restart and idle cost with plain CRI calls.

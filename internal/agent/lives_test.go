@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -34,7 +37,7 @@ type phase struct {
 }
 
 // longLife is that of a pod that runs until it isn't wanted any more, shortLife that
-// of one that does its work at the second try.
+// of one that does its work at the second try, objectLife that of one whose object is deleted.
 var (
 	longLife = story{
 		{"up", func(l *life) { l.policy = "Always"; l.want() }, (*life).ready, false},
@@ -52,6 +55,12 @@ var (
 		{"after it", func(l *life) { l.kill("it rests") }, (*life).succeeded, false},
 		{"down", (*life).end, (*life).gone, false},
 	}
+	objectLife = story{
+		{"up", func(l *life) { l.policy = "Always"; l.annotations = graceAnnotation + `: ""`; l.want() }, (*life).ready, true},
+		{"deletion", func(l *life) { l.annotations = graceAnnotation + `: "600"`; l.want() }, (*life).final, false},
+		{"after it", func(l *life) { l.kill("it has ended") }, (*life).final, false},
+		{"down", (*life).end, (*life).gone, false},
+	}
 )
 
 // life is a pod's in a world, with claims of both kinds: an init container, a sidecar with a postStart hook,
@@ -62,6 +71,10 @@ type life struct {
 	// cpu in millicores and memory in MiB are the main container's.
 	cpu, memory int
 	attempts    map[string]int
+	annotations string
+	// endBy and last are by when it has to end, and in which state it ended, as one agent had them.
+	endBy time.Time
+	last  string
 }
 
 func newLife(w *world) *life {
@@ -76,7 +89,7 @@ func newLife(w *world) *life {
 const podName = "a"
 
 func (l *life) want() {
-	l.world.want(podName, fmt.Sprintf(`  terminationGracePeriodSeconds: 5
+	l.world.wantAnnotated(podName, l.annotations, fmt.Sprintf(`  terminationGracePeriodSeconds: 5
   restartPolicy: %[1]s
   volumes:
   - {name: data, emptyDir: {}}
@@ -304,6 +317,67 @@ func (l *life) succeeded() string {
 		problem = fmt.Sprintf("its phase is %s", p.Status.Phase)
 	}
 	return problem
+}
+
+// final reports what keeps the pod, whose object is still there, from having ended. No agent gives it another time than
+// the first one that told of its end, nor another status.
+func (l *life) final() string {
+	for _, record := range l.checkpoints() {
+		if end := record.EndBy; !end.IsZero() {
+			if !l.endBy.IsZero() && !end.Equal(l.endBy) {
+				l.t.Errorf("it had to end by %s, and by %s later", l.endBy, end)
+			}
+			l.endBy = end
+		}
+	}
+	p, problem := l.status()
+	if problem != "" {
+		return problem
+	}
+	if pod.Terminal(p.Status.Phase) == "" {
+		return fmt.Sprintf("its phase is %s", p.Status.Phase)
+	}
+	text, err := json.Marshal(p.Status)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if l.last != "" && l.last != string(text) {
+		l.t.Errorf("its final status was\n%s\nand is\n%s", l.last, text)
+	}
+	l.last = string(text)
+	l.mu.Lock()
+	died := len(l.deaths) > 0
+	l.mu.Unlock()
+	if l.endBy.IsZero() && !died { // the containers may have ended before the next agent came
+		return "no record says by when it has to end"
+	}
+	if l.volumes() > 0 || len(l.podCgroups()) > 0 {
+		return "its volume or its control group is there"
+	}
+	if p := l.running()(); p != "" {
+		return p
+	}
+	return l.instances()
+}
+
+// checkpoints are the records on disk for the next agent.
+func (l *life) checkpoints() (records []*pod.Checkpoint) {
+	files, err := filepath.Glob(l.path("root/checkpoints/pods/*/kept.json"))
+	if err != nil {
+		l.t.Error(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		k := new(pod.Checkpoint)
+		if err := errors.Join(err, checkpoint.Open(text, 1, k)); err != nil {
+			l.t.Errorf("%s: %v", file, err)
+		}
+		records = append(records, k)
+	}
+	return records
 }
 
 // claims reports what the pod still has of claims, and what became of their volumes.

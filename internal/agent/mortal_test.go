@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	v1 "k8s.io/api/core/v1"
@@ -41,6 +43,7 @@ func runMortalAgent(dir string) error {
 	log := funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{Verbosity: 2, LogTimestamp: true})
 	b := &brink{asked: map[int]chan struct{}{}}
 	a, err := agent.NewBetween(cfg, log, func(c *worker.Config) {
+		c.Desired = &apiObjects{Desired: c.Desired, versions: map[*pod.Desired]*pod.Desired{}, deleted: map[types.UID]time.Time{}}
 		c.Executor = brinkEffects{c.Executor, b}
 		c.Statuses = brinkStatuses{c.Statuses, b}
 	})
@@ -49,6 +52,46 @@ func runMortalAgent(dir string) error {
 	}
 	go b.listen()
 	return a.Run(context.Background())
+}
+
+// graceAnnotation makes a manifest's pod an object of an API server: one that is being deleted with so many seconds, unless it is empty.
+const graceAnnotation = "test.example/grace"
+
+// apiObjects is a source of such objects. It hears of a deletion when it first sees it.
+type apiObjects struct {
+	worker.Desired
+	mu       sync.Mutex
+	versions map[*pod.Desired]*pod.Desired
+	deleted  map[types.UID]time.Time
+}
+
+func (o *apiObjects) Current() ([]*pod.Desired, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pods, synced := o.Desired.Current()
+	pods = slices.Clone(pods)
+	versions := make(map[*pod.Desired]*pod.Desired, len(pods))
+	for i, d := range pods {
+		grace, ok := d.Pod.Annotations[graceAnnotation]
+		if !ok {
+			continue
+		}
+		next := o.versions[d]
+		if next == nil {
+			object := *d
+			next = &object
+			next.RequiresTerminalPhase, next.UIDIsIdentity = true, true
+			if seconds, err := strconv.Atoi(grace); err == nil {
+				if o.deleted[d.Pod.UID].IsZero() {
+					o.deleted[d.Pod.UID] = time.Now()
+				}
+				next.Deletion = &pod.Deletion{At: o.deleted[d.Pod.UID], Grace: time.Duration(seconds) * time.Second}
+			}
+		}
+		versions[d], pods[i] = next, next
+	}
+	o.versions = versions
+	return pods, synced
 }
 
 // brink is where the agent waits before and after each action until it hears from

@@ -213,7 +213,12 @@ func (r *rig) restart() {
 // level in.
 func (r *rig) want(name, spec string) {
 	r.t.Helper()
-	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n" + strings.ReplaceAll(spec, "IMAGE", image)
+	r.wantAnnotated(name, "", spec)
+}
+
+func (r *rig) wantAnnotated(name, annotations, spec string) {
+	r.t.Helper()
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", annotations: {" + annotations + "}}\nspec:\n" + strings.ReplaceAll(spec, "IMAGE", image)
 	staged := r.path("staged")
 	if err := errors.Join(os.WriteFile(staged, []byte(text), 0o644), os.Rename(staged, r.path("manifests/"+name+".yaml"))); err != nil {
 		r.t.Fatal(err)

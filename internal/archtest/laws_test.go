@@ -157,9 +157,7 @@ func TestCoreIsPure(t *testing.T) {
 		// What a pod asks of a node, and whether the node has it: they compute as well.
 		"k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/component-helpers/node/util/sysctl", "k8s.io/component-helpers/nodedeclaredfeatures",
 		"k8s.io/apimachinery/pkg/util/version",
-		// What a pod asks of a node, and whether the node has it: they compute as well.
-		"k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/component-helpers/node/util/sysctl", "k8s.io/component-helpers/nodedeclaredfeatures",
-		"k8s.io/apimachinery/pkg/util/version",
+		"k8s.io/kubelet/config/v1beta1", // the types of settings
 		module + "internal/pod", module + "internal/pod/allocated"}
 	pure := []string{"internal/pod", "internal/pod/allocated", "internal/lifecycle"}
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}

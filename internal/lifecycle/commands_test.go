@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
@@ -237,6 +238,19 @@ func newCommands() map[string]command {
 		"evict": func(s *sim, a []string) error {
 			s.ending = &pod.PodTermination{At: s.now, Reason: pod.Reason(arg(a, 0)), Message: "the node says so", Disruption: true}
 			return optional(&s.ending.Grace, arg(a, 1))
+		},
+		// shutdown PRIORITY=SECONDS ...: the node shuts down, and gives pods of these priorities so long
+		"shutdown": func(s *sim, a []string) error {
+			var periods []v1beta1.ShutdownGracePeriodByPodPriority
+			for _, text := range a {
+				var c v1beta1.ShutdownGracePeriodByPodPriority
+				if _, err := fmt.Sscanf(text, "%d=%d", &c.Priority, &c.ShutdownGracePeriodSeconds); err != nil {
+					return err
+				}
+				periods = append(periods, c)
+			}
+			s.ending = lifecycle.NodeShutdown(s.pod, s.now, periods)
+			return nil
 		},
 		// evict-also REASON [GRACE]: another verdict comes
 		"evict-also": func(s *sim, a []string) error {

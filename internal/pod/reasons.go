@@ -74,6 +74,8 @@ const (
 	ReasonOutOf Reason = "OutOf"
 	// ReasonPreempting: it was ended to make room for a critical pod of higher priority.
 	ReasonPreempting Reason = "Preempting"
+	// ReasonTerminated: its node was shutting down.
+	ReasonTerminated Reason = "Terminated"
 	// ReasonSupplementalGroupsPolicyNotSupported: it asks for supplementalGroupsPolicy Strict, which the runtime doesn't know.
 	ReasonSupplementalGroupsPolicyNotSupported Reason = "SupplementalGroupsPolicyNotSupported"
 	// ReasonSysctlForbidden: it sets a sysctl that isn't safe, and allowedUnsafeSysctls doesn't name that.

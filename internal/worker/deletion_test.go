@@ -225,13 +225,16 @@ func TestTheFinalStatusOutlivesTheAgent(t *testing.T) {
 	})
 }
 
+// maxFinalBytes is what the final status of a pod whose object is still there may take, in memory and in its checkpoint.
+const maxFinalBytes = 4 << 10
+
 // What is known of pods goes with them.
 func TestManyPodsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := bareWorld()
 		close(w.known)
 		stop := w.start(t)
-		const rounds, each = 20, 50
+		const rounds, each = 100, 100
 		for round := range rounds {
 			pods, ending := make([]*pod.Desired, each), make([]*pod.Desired, each)
 			for i := range pods {
@@ -244,15 +247,23 @@ func TestManyPodsComeAndGo(t *testing.T) {
 			}
 			w.set(ending...)
 			time.Sleep(2 * time.Second)
-			if _, gone := w.told(t, types.UID(fmt.Sprintf("%d-0", round))); !gone {
+			status, gone := w.told(t, types.UID(fmt.Sprintf("%d-0", round)))
+			if !gone {
 				t.Fatalf("round %d: the pods haven't ended", round)
+			}
+			kept, err := json.Marshal(w.checkpoints[types.UID(fmt.Sprintf("%d-0", round))])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(status) > maxFinalBytes || len(kept) > maxFinalBytes {
+				t.Fatalf("the final status takes %d bytes, the checkpoint %d, want at most %d: %s", len(status), len(kept), maxFinalBytes, kept)
 			}
 		}
 		w.set()
 		time.Sleep(10 * time.Second)
 		stop()
 		p := w.pool
-		if n := len(p.workers) + len(p.waiting) + len(p.unknown) + len(w.reports) + len(w.checkpoints) + len(w.runtime); n != 0 {
+		if n := len(p.workers) + len(p.waiting) + len(p.unknown) + len(p.returning) + len(w.reports) + len(w.checkpoints) + len(w.runtime); n != 0 {
 			t.Errorf("%d workers, %d waiting, %d unknown, %d reports, %d checkpoints, %d in the runtime are left of %d pods",
 				len(p.workers), len(p.waiting), len(p.unknown), len(w.reports), len(w.checkpoints), len(w.runtime), rounds*each)
 		}

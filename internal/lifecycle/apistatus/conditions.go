@@ -20,7 +20,11 @@ var ours = map[v1.PodConditionType]bool{
 	v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,
 }
 
+// usualConditions is how many conditions a pod has that nothing special happens to.
+const usualConditions = 5
+
 func (f *Facts) addConditions(st *v1.PodStatus) {
+	st.Conditions = make([]v1.PodCondition, 0, usualConditions+len(f.Pod.Status.Conditions))
 	network := v1.ConditionFalse
 	if f.Sandbox != nil {
 		network = v1.ConditionTrue

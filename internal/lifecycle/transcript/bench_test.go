@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
 )
 
 // BenchmarkRecord records a pod's start, the way it is at each of 2,000 pods. It
@@ -44,6 +46,22 @@ func BenchmarkRecordIdle(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Record(last.in, last.d)
+	}
+}
+
+// BenchmarkDecideIdle decides for a running pod of which nothing has changed.
+func BenchmarkDecideIdle(b *testing.B) {
+	w := newWorld(examplePod(b))
+	w.run(b)
+	w.decide()
+	last := w.turns[len(w.turns)-1]
+	if len(last.d.Actions) > 0 || last.d.Status == nil {
+		b.Fatal("the pod isn't idle")
+	}
+	last.in.Memory = last.d.Memory
+	b.ReportAllocs()
+	for b.Loop() {
+		lifecycle.Decide(last.in)
 	}
 }
 

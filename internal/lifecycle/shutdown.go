@@ -1,0 +1,37 @@
+package lifecycle
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// NodeShutdown is the termination of a pod whose node began to shut down at that time. periods are
+// shutdownGracePeriodByPodPriority: the pod has that of the highest priority that isn't above its own, and the
+// one of the lowest priority if all are; its own grace if that is shorter (KEP-2000, KEP-2712).
+func NodeShutdown(p *v1.Pod, at time.Time, periods []v1beta1.ShutdownGracePeriodByPodPriority) *pod.PodTermination {
+	t := &pod.PodTermination{At: at, Reason: pod.ReasonTerminated, Message: "Pod was terminated in response to imminent node shutdown.", Disruption: true}
+	var priority int32
+	if p.Spec.Priority != nil {
+		priority = *p.Spec.Priority
+	}
+	chosen := -1
+	for i := range periods {
+		c := periods[i].Priority
+		switch {
+		case chosen < 0:
+			chosen = i
+		case c <= priority && (periods[chosen].Priority > priority || c > periods[chosen].Priority),
+			c > priority && periods[chosen].Priority > c:
+			chosen = i
+		}
+	}
+	if chosen >= 0 {
+		grace := time.Duration(periods[chosen].ShutdownGracePeriodSeconds) * time.Second
+		t.Grace = &grace
+	}
+	return t
+}
