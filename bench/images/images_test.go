@@ -21,7 +21,7 @@ func TestFloorOnContainerd(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestResults(t *testing.T) {
 	const s = time.Second
 	o := Options{Layers: 4, LayerSize: 8 << 20, Pods: 100}
 	row := pullTable(o, pulls{floor: []time.Duration{s}, deckhand: []time.Duration{12 * s / 10}}).Rows[0]

@@ -29,7 +29,7 @@ func pullTable(o Options, p pulls) report.Table {
 		return t
 	}
 	took := report.Median(p.deckhand)
-	t.Add("pull", report.Duration(floor), report.Duration(took), report.Ratio(took, floor), fmt.Sprintf("≤ %.2fx", goalPull), report.Verdict(within(took, floor, goalPull)))
+	t.Add("pull", report.Duration(floor), report.Duration(took), report.Ratio(took, floor), fmt.Sprintf("≤ %.2fx", goalPull), report.Result(within(took, floor, goalPull)))
 	return t
 }
 
@@ -49,8 +49,8 @@ func startTable(o Options, starts []start, pull time.Duration) report.Table {
 	most := slices.MaxFunc(starts, func(a, b start) int { return a.pulls - b.pulls }).pulls
 	here, pulled := of(func(s start) time.Duration { return s.here }), of(func(s start) time.Duration { return s.pulled })
 	t.Add(strconv.Itoa(o.Pods), report.Duration(here), report.Duration(here+pull), report.Duration(pulled), report.Ratio(pulled, here+pull),
-		fmt.Sprintf("≤ %.2fx", goalStart), report.Verdict(within(pulled, here+pull, goalStart)),
-		strconv.Itoa(most), strconv.Itoa(goalPulls), report.Verdict(most == goalPulls))
+		fmt.Sprintf("≤ %.2fx", goalStart), report.Result(within(pulled, here+pull, goalStart)),
+		strconv.Itoa(most), strconv.Itoa(goalPulls), report.Result(most == goalPulls))
 	return t
 }
 

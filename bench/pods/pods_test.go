@@ -32,7 +32,7 @@ func TestFloorOnContainerd(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestResults(t *testing.T) {
 	s := time.Second
 	good := &group{
 		n: 20, concurrency: floorResult[int]{4, 2}, floor: []floorResult[time.Duration]{{2 * s, s}},
@@ -44,7 +44,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	one := &single{floorRestart: []time.Duration{s / 10}, ready: []time.Duration{s / 10}, restart: []time.Duration{s / 5}}
 	rows := onePodTable(one, false).Rows
-	if rows[1][4] != report.Verdict(false) || rows[2][4] != report.Verdict(true) {
-		t.Errorf("verdicts are %q", rows)
+	if rows[1][4] != report.Result(false) || rows[2][4] != report.Result(true) {
+		t.Errorf("results are %q", rows)
 	}
 }

@@ -44,9 +44,9 @@ func startTable(groups []*group, floorOnly bool) report.Table {
 		removed := median(g.deckhand, func(r agentResult) time.Duration { return r.removed })
 		t.Add(strconv.Itoa(g.n),
 			startCell, report.Duration(started), report.Ratio(started, floorStart),
-			fmt.Sprintf("≤ %.2fx", goalStart), report.Verdict(within(started, floorStart, goalStart)), report.Duration(ready),
+			fmt.Sprintf("≤ %.2fx", goalStart), report.Result(within(started, floorStart, goalStart)), report.Duration(ready),
 			removeCell, report.Duration(removed), report.Ratio(removed, floorRemove),
-			fmt.Sprintf("≤ %.2fx", goalRemove), report.Verdict(within(removed, floorRemove, goalRemove)))
+			fmt.Sprintf("≤ %.2fx", goalRemove), report.Result(within(removed, floorRemove, goalRemove)))
 	}
 	return t
 }
@@ -61,9 +61,9 @@ func onePodTable(one *single, floorOnly bool) report.Table {
 	}
 	start, ready, restart := report.Median(one.start), report.Median(one.ready), report.Median(one.restart)
 	t.Add("manifest to started container", report.Duration(floorStart), report.Duration(start))
-	t.Add("started container to reported ready", "", report.Duration(ready), "≤ "+report.Duration(goalReady), report.Verdict(ready <= goalReady))
+	t.Add("started container to reported ready", "", report.Duration(ready), "≤ "+report.Duration(goalReady), report.Result(ready <= goalReady))
 	t.Add("crash to running again (floor: create and start)", report.Duration(floorRestart), report.Duration(restart),
-		"≤ "+report.Duration(floorRestart+goalRestart), report.Verdict(restart <= floorRestart+goalRestart))
+		"≤ "+report.Duration(floorRestart+goalRestart), report.Result(restart <= floorRestart+goalRestart))
 	return t
 }
 
@@ -73,7 +73,7 @@ func idleTable(all []rest) report.Table {
 		row := []string{strconv.Itoa(r.n), report.Millicores(r.CPU, r.While), report.MiB(r.Memory.RSS), report.MiB(r.Memory.PSS)}
 		if r.n == goalIdlePods {
 			met := r.CPU*1000 <= r.While*goalIdleMillicores && r.Memory.RSS <= goalIdleRSS
-			row = append(row, fmt.Sprintf("≤ %d mcores, %s", goalIdleMillicores, report.MiB(goalIdleRSS)), report.Verdict(met))
+			row = append(row, fmt.Sprintf("≤ %d mcores, %s", goalIdleMillicores, report.MiB(goalIdleRSS)), report.Result(met))
 		}
 		t.Add(row...)
 	}

@@ -153,7 +153,7 @@ func (o Options) table(results []result) report.Table {
 			report.Ratio(r.perTry(), results[0].perTry())}
 		if i == 1 {
 			most := goal * float64(o.Count) / o.Period.Seconds() / goalRate
-			row = append(row, fmt.Sprintf("< %.1f %%", 100*most), report.Verdict(r.core() < most))
+			row = append(row, fmt.Sprintf("< %.1f %%", 100*most), report.Result(r.core() < most))
 		}
 		t.Add(row...)
 	}

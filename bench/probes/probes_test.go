@@ -56,7 +56,7 @@ func TestWays(t *testing.T) {
 }
 
 // A way whose tries fail isn't measured, but reported.
-func TestFailuresAreTold(t *testing.T) {
+func TestFailuresAreReported(t *testing.T) {
 	o := Options{Count: 1, Period: time.Second, For: time.Millisecond, Rounds: 1}
 	failing := way{"failing", func(ctx context.Context, c *counts) error {
 		c.add(false, "no luck")

@@ -101,8 +101,8 @@ func Millicores(used, while time.Duration) string {
 	return fmt.Sprintf("%.1f mcores", 1000*float64(used)/float64(while))
 }
 
-// Verdict says whether a goal was met.
-func Verdict(met bool) string {
+// Result says whether a goal was met.
+func Result(met bool) string {
 	if met {
 		return "ok"
 	}

@@ -38,7 +38,7 @@ func TestNumbers(t *testing.T) {
 		report.Ratio(1, 0):   "-",
 		report.MiB(45 << 20): "45.0 MiB",
 		report.Millicores(90*time.Millisecond, 30*time.Second): "3.0 mcores",
-		report.Verdict(true) + report.Verdict(false):           "okMISSED",
+		report.Result(true) + report.Result(false):             "okMISSED",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -202,7 +202,7 @@ func table(results []result) report.Table {
 			report.Millicores(r.CPU, r.While), report.MiB(r.Memory.RSS), report.MiB(r.Memory.PSS),
 		}
 		if factor, ok := map[int]float64{goalPods: 1, goalManyPods: goalFactor}[r.n]; ok {
-			row = append(row, goal(factor), report.Verdict(meets(r, factor)))
+			row = append(row, goal(factor), report.Result(meets(r, factor)))
 		}
 		t.Add(row...)
 	}

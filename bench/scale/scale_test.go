@@ -28,7 +28,7 @@ func TestServeAndMissingAgent(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestResults(t *testing.T) {
 	within := result{n: 500, reported: 2 * time.Second, cpu: 4 * time.Second, Rest: report.Rest{
 		CPU: 100 * time.Millisecond, While: 25 * time.Second, Memory: report.Memory{RSS: 60 << 20, PSS: 50 << 20},
 	}}

@@ -64,12 +64,12 @@ func (m *measured) restTable(o Options) report.Table {
 		memory := slices.Clone(lives)
 		slices.SortFunc(memory, func(a, b life) int { return cmp.Compare(a.rest.Memory.RSS, b.rest.Memory.RSS) })
 		of := memory[len(memory)/2]
-		volumes, verdict, goal := 0, "", ""
+		volumes, result, goal := 0, "", ""
 		if name == mixed {
 			volumes = PerPod * o.Pods
-			verdict, goal = report.Verdict(idle(mixed)-idle(without) <= goalIdle), fmt.Sprintf("≤ %.1f mcores more", goalIdle)
+			result, goal = report.Result(idle(mixed)-idle(without) <= goalIdle), fmt.Sprintf("≤ %.1f mcores more", goalIdle)
 		}
-		t.Add(strconv.Itoa(volumes), strconv.Itoa(of.mounts), fmt.Sprintf("%.2f mcores", idle(name)), report.MiB(of.rest.Memory.RSS), report.MiB(of.rest.Memory.PSS), goal, verdict)
+		t.Add(strconv.Itoa(volumes), strconv.Itoa(of.mounts), fmt.Sprintf("%.2f mcores", idle(name)), report.MiB(of.rest.Memory.RSS), report.MiB(of.rest.Memory.PSS), goal, result)
 	}
 	return t
 }
@@ -88,11 +88,11 @@ func (m *measured) editTable(o Options) report.Table {
 		if len(all) == 0 {
 			continue
 		}
-		slowest, goal, verdict := slices.Max(all), "", ""
+		slowest, goal, result := slices.Max(all), "", ""
 		if load.name == mixed {
-			goal, verdict = "< "+report.Duration(goalEdit), report.Verdict(slowest < goalEdit)
+			goal, result = "< "+report.Duration(goalEdit), report.Result(slowest < goalEdit)
 		}
-		t.Add(load.what, report.Duration(report.Median(all)), report.Duration(slowest), goal, verdict)
+		t.Add(load.what, report.Duration(report.Median(all)), report.Duration(slowest), goal, result)
 	}
 	return t
 }
@@ -108,7 +108,7 @@ func (m *measured) leftTable(o Options) report.Table {
 		for _, l := range m.lives[load.name] {
 			mounts, folders = max(mounts, l.leftMounts), max(folders, l.leftFolders)
 		}
-		t.Add(load.what, strconv.Itoa(mounts), strconv.Itoa(folders), "0", report.Verdict(mounts == 0 && folders == 0))
+		t.Add(load.what, strconv.Itoa(mounts), strconv.Itoa(folders), "0", report.Result(mounts == 0 && folders == 0))
 	}
 	return t
 }

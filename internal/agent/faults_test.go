@@ -170,9 +170,9 @@ func TestRestartsAreCountedOnFromLogs(t *testing.T) {
 // on it does so every 5 minutes.
 const pastLists = 2500 * time.Millisecond
 
-// TestVanishedAndUnheard: what is removed behind the agent's back, without an
+// TestVanishedAndUnreported: what is removed behind the agent's back, without an
 // event, is found out by the first effect that misses it.
-func TestVanishedAndUnheard(t *testing.T) {
+func TestVanishedAndUnreported(t *testing.T) {
 	t.Run("container", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)

@@ -66,8 +66,8 @@ func (r *rig) metric(name string, fine func(float64) bool) func() string {
 func exactly(want float64) func(float64) bool { return func(got float64) bool { return got == want } }
 func orMore(want float64) func(float64) bool  { return func(got float64) bool { return got >= want } }
 
-// TestTheMetricsTellOfVolumes: how many there are, what was done with them, how full claims are, what was cleaned up.
-func TestTheMetricsTellOfVolumes(t *testing.T) {
+// TestTheMetricsCountVolumes: how many there are, what was done with them, how full claims are, what was cleaned up.
+func TestTheMetricsCountVolumes(t *testing.T) {
 	t.Parallel()
 	r := serving(t, 1)
 	r.up()

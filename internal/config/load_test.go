@@ -190,7 +190,7 @@ func TestReadOnlyEndpoint(t *testing.T) {
 	}
 }
 
-func TestNotActedOnIsTold(t *testing.T) {
+func TestNotActedOnIsReported(t *testing.T) {
 	c := mustLoad(t, parse(t, "--config", writeFile(t, head+"providerID: a\nstaticPodPath: /x\n")))
 	if diff := cmp.Diff(1, len(c.NotActedOn)); diff != "" {
 		t.Error(diff)

@@ -14,9 +14,9 @@ import (
 // secret is what must be shown to nobody, wherever it is put.
 const secret = "hunter2"
 
-// TestSecretsAreNeverTold: passwords in URLs and values of headers, given rightly or wrongly,
+// TestSecretsAreNeverShown: passwords in URLs and values of headers, given rightly or wrongly,
 // in files or by flags, are in no problem, no note and nothing else that is shown.
-func TestSecretsAreNeverTold(t *testing.T) {
+func TestSecretsAreNeverShown(t *testing.T) {
 	for _, text := range []string{
 		"staticPodURL: https://me:hunter2@example.com/pods?token=hunter2",
 		"staticPodURL: https://hunter2@example.com/",

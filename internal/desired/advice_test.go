@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-func TestReadableSecretsAreToldOnce(t *testing.T) {
+func TestReadableSecretsAreReportedOnce(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)

@@ -24,8 +24,8 @@ func (l *eventLog) Event(p *v1.Pod, e pod.Event) {
 	l.list = append(l.list, string(e.Reason)+" "+p.Name+": "+e.Message)
 }
 
-// TestEachThingIsToldOnce: what is wrong with a manifest, and what a pod asks for in vain.
-func TestEachThingIsToldOnce(t *testing.T) {
+// TestEachThingIsReportedOnce: what is wrong with a manifest, and what a pod asks for in vain.
+func TestEachThingIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := New(testr.New(t), pod.SourceFile), &eventLog{}
 		a := NewAnnouncer(m, l, func(p *v1.Pod) []string {

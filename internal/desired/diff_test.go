@@ -75,7 +75,7 @@ func TestDiffOfOnePod(t *testing.T) {
 	}
 }
 
-func TestDiffTellsOfBecomingSynced(t *testing.T) {
+func TestDiffReportsBecomingSynced(t *testing.T) {
 	unsynced := &Set{}
 	if c := Diff(unsynced, setOf()); !c.BecameSynced || c.Empty() {
 		t.Error("becoming synced isn't reported")

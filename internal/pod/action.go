@@ -73,7 +73,7 @@ type Action struct {
 	// instance before it goes.
 	KeepLog bool `json:"keepLog,omitempty"`
 	// Checkpoint is what SaveCheckpoint writes.
-	Checkpoint *Checkpoint `json:"kept,omitempty"`
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	// Why is the reason, in words, for logs, events and `deckhand why`.
 	Why string `json:"why,omitempty"`
 }

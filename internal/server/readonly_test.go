@@ -125,7 +125,7 @@ func TestReadOnlyTakesOnlyReads(t *testing.T) {
 	}
 }
 
-func TestFailuresAreTold(t *testing.T) {
+func TestFailuresAreReported(t *testing.T) {
 	s := sources()
 	s.Running = fakeRunning{err: errors.New("connection refused")}
 	s.Machine = fakeMachine{err: errors.New("no /proc")}

@@ -156,7 +156,7 @@ func (w *world) successor(pods ...*pod.Desired) *world {
 
 // The final status is told until the source hasn't the pod any more, however long that takes, and no other pod begins
 // under its UID. Containers stay as long.
-func TestTheFinalStatusIsToldUntilTheObjectIsGone(t *testing.T) {
+func TestTheFinalStatusIsReportedUntilTheObjectIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := object(newPod("a", "a1"))

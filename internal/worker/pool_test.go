@@ -403,7 +403,7 @@ func TestSuccessorWaitsForAnOrphanOfItsName(t *testing.T) {
 
 // An agent that asks no API server can't tell whether that wants a pod. One whose name a
 // manifest wants is another agent's static pod, and gives way.
-func TestPodsThatOthersMayWantAreSpared(t *testing.T) {
+func TestPodsThatOthersMayWantAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := bareWorld()
 		close(w.known)
@@ -462,7 +462,7 @@ func TestLeftoversAreCleanedOnce(t *testing.T) {
 	})
 }
 
-func TestStopWaitsForEffects(t *testing.T) {
+func TestStopWaitsForActions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := bareWorld()
 		w.hold["a1/EnsureImage"] = make(chan struct{})
@@ -518,7 +518,7 @@ func TestWhatAppearsAsItsWorkerEndsIsTakenDown(t *testing.T) {
 	})
 }
 
-func TestWishChangesWhileTheWorkerBegins(t *testing.T) {
+func TestSpecChangesWhileTheWorkerBegins(t *testing.T) {
 	w := newWorld(t) // in real time, for the race detector
 	for range 100 {
 		w.set(newPod("a", "a1"))

@@ -73,7 +73,7 @@ func exactly(t *testing.T, who string, got, want map[string]string) {
 
 // What a container knows by its environment, its arguments, its host name and its hosts
 // file is what its manifest says, with the objects beside it.
-func TestWhatContainersAreTold(t *testing.T) {
+func TestEnvironmentAndDownwardAPI(t *testing.T) {
 	t.Parallel()
 	n := node.New(t, binary, node.Options{Archives: []string{tools}, DualStack: true,
 		Config: "clusterDomain: cluster.local\nsystemReserved: {memory: 64Mi}\nevictionHard: {memory.available: 36Mi}"})

@@ -83,7 +83,7 @@ func TestBadObjectsAndSecrets(t *testing.T) {
 			})
 		}
 	})
-	testSecretsAreNotTold(t, n, &s)
+	testSecretsAreNotShown(t, n, &s)
 }
 
 func testLastGoodObjects(t *testing.T, n *node.Node, s *secrets) {
@@ -223,7 +223,7 @@ func testMisusedSecrets(t *testing.T, n *node.Node, s *secrets) {
 }
 
 // Neither what the agent tells and logs, nor what it writes, has a Secret's value in it.
-func testSecretsAreNotTold(t *testing.T, n *node.Node, s *secrets) {
+func testSecretsAreNotShown(t *testing.T, n *node.Node, s *secrets) {
 	before := n.Await("it tells of its pods", node.Ready("g", "i", "t", "v"))
 	n.Kill()
 	n.Start()

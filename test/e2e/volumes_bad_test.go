@@ -135,7 +135,7 @@ func badManifests(n *node.Node) (conditions []node.Condition) {
 }
 
 // testSecretVolumes has Secrets in volumes, good and bad ones; what may tell of them is looked at by
-// testSecretsAreNotTold.
+// testSecretsAreNotShown.
 func testSecretVolumes(t *testing.T, n *node.Node, s *secrets) {
 	first, second := s.value(), s.value()
 	n.Write("v-objects.yaml", secret("v", "password: "+first, "link: "+s.value()))

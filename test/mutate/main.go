@@ -252,14 +252,14 @@ func (p *player) playEach(ctx context.Context, chosen *regexp.Regexp) []outcome 
 			for i := range next {
 				m, o := &mutations[i], p.play(ctx, i, &mutations[i])
 				outcomes[i] = o
-				verdict := "survived"
+				result := "survived"
 				switch {
 				case o.err != nil:
-					verdict = "error"
+					result = "error"
 				case o.caught:
-					verdict = "caught"
+					result = "caught"
 				}
-				fmt.Printf("%-9s%5.0fs  %-64s %s\n", verdict, o.took.Seconds(), m.name, cmp.Or(m.spared, o.how))
+				fmt.Printf("%-9s%5.0fs  %-64s %s\n", result, o.took.Seconds(), m.name, cmp.Or(m.spared, o.how))
 			}
 		})
 	}

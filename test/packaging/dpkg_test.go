@@ -128,7 +128,7 @@ func TestFromInstallationToPurge(t *testing.T) {
 }
 
 // What is mounted below the root folder, or runs from there, isn't deleted under its user.
-func TestPurgeSparesWhatIsInUse(t *testing.T) {
+func TestPurgeKeepsWhatIsInUse(t *testing.T) {
 	const state = "var/lib/deckhand"
 	purge := func(h host) string {
 		t.Helper()

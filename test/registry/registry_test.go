@@ -255,8 +255,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestEndingDoesNotWait: an answer that is stopped when the test ends doesn't keep it.
-func TestEndingDoesNotWait(t *testing.T) {
+// TestShutdownDoesNotWait: an answer that is stopped when the test ends doesn't keep it.
+func TestShutdownDoesNotWait(t *testing.T) {
 	t.Run("with a stopped answer", func(t *testing.T) {
 		var answer *http.Response
 		t.Cleanup(func() { answer.Body.Close() }) // after the registry's own end

@@ -120,8 +120,8 @@ func TestWhatGoTestCallsAFailure(t *testing.T) {
 	}
 }
 
-// TestChanceIsToldFromFailure runs packages of which some fail at first.
-func TestChanceIsToldFromFailure(t *testing.T) {
+// TestFlakesAreDistinguishedFromFailures runs packages of which some fail at first.
+func TestFlakesAreDistinguishedFromFailures(t *testing.T) {
 	const once = `if _, err := os.Stat(t.Name()); err != nil { os.WriteFile(t.Name(), nil, 0o600); t.Error("busy") }`
 	for _, c := range []struct {
 		name, code string

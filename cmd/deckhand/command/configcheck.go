@@ -47,14 +47,14 @@ read, or wrong usage.`,
 		case len(files) > 0 && set.Given("config"):
 			return usagef(cmd, "the file is given by --config and by %s: one of them is enough (drop-ins to --config are given by --config-dir)", files[0])
 		}
-		return tellVerdicts(cmd, configVerdicts(cmd, set, files))
+		return reportResults(cmd, configResults(cmd, set, files))
 	}
 	return cmd
 }
 
-// configVerdict is what `deckhand config check` says of one configuration. Its JSON is for
+// configResult is what `deckhand config check` says of one configuration. Its JSON is for
 // programs.
-type configVerdict struct {
+type configResult struct {
 	// File is as it was named; "<stdin>" for the standard input.
 	File  string `json:"file"`
 	Valid bool   `json:"valid"`
@@ -64,8 +64,8 @@ type configVerdict struct {
 	Notes    []string         `json:"notes,omitempty"`
 }
 
-// configVerdicts checks the files or, if there are none, what the flags make.
-func configVerdicts(cmd *cobra.Command, set *flags.Set, files []string) []configVerdict {
+// configResults checks the files or, if there are none, what the flags make.
+func configResults(cmd *cobra.Command, set *flags.Set, files []string) []configResult {
 	if len(files) == 0 {
 		v := set.Values()
 		given := slices.DeleteFunc([]string{v.ConfigFile, v.ConfigDir}, func(name string) bool { return name == "" })
@@ -73,15 +73,15 @@ func configVerdicts(cmd *cobra.Command, set *flags.Set, files []string) []config
 		if name == "" {
 			name = "the flags"
 		}
-		return []configVerdict{verdictOn(name, func() ([]string, error) { return config.Check(cmd.Context(), set) })}
+		return []configResult{resultOf(name, func() ([]string, error) { return config.Check(cmd.Context(), set) })}
 	}
-	verdicts := make([]configVerdict, 0, len(files))
+	results := make([]configResult, 0, len(files))
 	for _, file := range files {
 		name, read := file, func() ([]byte, error) { return document.ReadFile(file) }
 		if file == "-" {
 			name, read = "<stdin>", func() ([]byte, error) { return document.Read(cmd.InOrStdin()) }
 		}
-		verdicts = append(verdicts, verdictOn(name, func() ([]string, error) {
+		results = append(results, resultOf(name, func() ([]string, error) {
 			data, err := read()
 			if err != nil {
 				return nil, err
@@ -89,12 +89,12 @@ func configVerdicts(cmd *cobra.Command, set *flags.Set, files []string) []config
 			return config.CheckFile(cmd.Context(), set, name, data)
 		}))
 	}
-	return verdicts
+	return results
 }
 
-func verdictOn(name string, check func() (notes []string, err error)) configVerdict {
+func resultOf(name string, check func() (notes []string, err error)) configResult {
 	notes, err := check()
-	v := configVerdict{File: name, Valid: err == nil, Notes: notes}
+	v := configResult{File: name, Valid: err == nil, Notes: notes}
 	var invalid *config.InvalidError
 	switch {
 	case errors.As(err, &invalid):
@@ -107,10 +107,10 @@ func verdictOn(name string, check func() (notes []string, err error)) configVerd
 	return v
 }
 
-// tellVerdicts prints them, and returns an error with the exit code if there is anything wrong.
-func tellVerdicts(cmd *cobra.Command, verdicts []configVerdict) error {
+// reportResults prints them, and returns an error with the exit code if there is anything wrong.
+func reportResults(cmd *cobra.Command, results []configResult) error {
 	code := exitOK
-	for _, v := range verdicts {
+	for _, v := range results {
 		switch {
 		case v.Unread != "":
 			code = exitUsage
@@ -119,11 +119,11 @@ func tellVerdicts(cmd *cobra.Command, verdicts []configVerdict) error {
 		}
 	}
 	if flagValue(cmd, "output") == "json" {
-		if err := writeVerdicts(cmd.OutOrStdout(), verdicts); err != nil {
+		if err := writeResults(cmd.OutOrStdout(), results); err != nil {
 			return err
 		}
 	} else {
-		for _, v := range verdicts {
+		for _, v := range results {
 			v.print(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		}
 	}
@@ -133,12 +133,12 @@ func tellVerdicts(cmd *cobra.Command, verdicts []configVerdict) error {
 	return &exitError{code}
 }
 
-func writeVerdicts(out io.Writer, verdicts []configVerdict) error {
+func writeResults(out io.Writer, results []configResult) error {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(verdicts); err != nil {
+	if err := enc.Encode(results); err != nil {
 		return err
 	}
 	_, err := out.Write(terminal.JSON(text.Bytes()))
@@ -147,7 +147,7 @@ func writeVerdicts(out io.Writer, verdicts []configVerdict) error {
 
 // print prints a line for each problem, in the form that editors take for a place to go to,
 // and one that sums up. What can't be read goes to errs.
-func (v *configVerdict) print(out, errs io.Writer) {
+func (v *configResult) print(out, errs io.Writer) {
 	if v.Unread != "" {
 		fmt.Fprint(errs, errorLines(errors.New(v.Unread)))
 		return

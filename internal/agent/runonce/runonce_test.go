@@ -108,7 +108,7 @@ func TestPodIsUpOnceItHasRunForAWhile(t *testing.T) {
 	}
 }
 
-func TestFailedPodTellsHowItEnded(t *testing.T) {
+func TestFailedPodReportsHowItEnded(t *testing.T) {
 	p := podWith(v1.PodFailed, v1.ContainerStatus{Name: "web", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 4, Reason: "Error"}}})
 	r := resultsOf(local.Snapshot{Pods: []local.PodView{{Pod: p}}}, time.Now())
 	if want := "default/web-n: Error (container web: ended with code 4)\n"; len(r.lines) != 1 || r.lines[0] != want {

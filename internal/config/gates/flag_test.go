@@ -29,7 +29,7 @@ func TestParseFlag(t *testing.T) {
 	}
 }
 
-func TestParseFlagTellsAllThatIsWrong(t *testing.T) {
+func TestParseFlagReportsAllThatIsWrong(t *testing.T) {
 	got, err := gates.ParseFlag("A,B=true,C=yes,=true, ,D==true")
 	if err == nil || got != nil {
 		t.Fatalf("got %v, %v", got, err)

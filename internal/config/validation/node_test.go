@@ -1,6 +1,6 @@
 package validation_test
 
-var nodeVerdicts = []verdict{
+var nodeCases = []validationCase{
 	{"nodeStatusUpdateFrequency: 5s", ""},
 	{"nodeStatusUpdateFrequency: 1ns", "nodeStatusUpdateFrequency"},
 	{"nodeStatusReportFrequency: 1s", ""},
@@ -44,7 +44,7 @@ var nodeVerdicts = []verdict{
 	{`resolvConf: "\0"`, "resolvConf"},
 }
 
-var hostVerdicts = []verdict{
+var hostCases = []validationCase{
 	{"oomScoreAdj: -1000", ""},
 	{"oomScoreAdj: -1001", "oomScoreAdj"},
 	{"oomScoreAdj: 1001", "oomScoreAdj"},

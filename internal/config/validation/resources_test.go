@@ -1,6 +1,6 @@
 package validation_test
 
-var cgroupVerdicts = []verdict{
+var cgroupCases = []validationCase{
 	{"cgroupDriver: systemd", ""},
 	{"cgroupDriver: cgroup2", "cgroupDriver"},
 	{"cgroupRoot: /kubelet/", ""},
@@ -30,7 +30,7 @@ var cgroupVerdicts = []verdict{
 	{"cgroupsPerQOS: false\nenforceNodeAllocatable: [none]", ""},
 }
 
-var reservationVerdicts = []verdict{
+var reservationCases = []validationCase{
 	{"systemReserved: {cpu: 100m, memory: '1e9', ephemeral-storage: 1Gi, pid: '100'}", ""},
 	{"systemReserved: {disk: '1'}", "systemReserved[disk]"},
 	{"systemReserved: {cpu: '-1', memory: much, pid: '1e-9999999'}", "systemReserved[cpu] systemReserved[memory] systemReserved[pid]"},
@@ -58,7 +58,7 @@ var reservationVerdicts = []verdict{
 // A static CPU manager with something kept back for others.
 const staticCPU = "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"
 
-var managerVerdicts = []verdict{
+var managerCases = []validationCase{
 	{"cpuManagerReconcilePeriod: 1s", ""},
 	{"cpuManagerReconcilePeriod: 1ns", "cpuManagerReconcilePeriod"},
 	{staticCPU, ""},
@@ -93,7 +93,7 @@ var managerVerdicts = []verdict{
 		"topologyManagerPolicyOptions[max-allowable-numa-nodes] topologyManagerPolicyOptions[other] topologyManagerPolicyOptions[prefer-closest-numa-nodes]"},
 }
 
-var evictionVerdicts = []verdict{
+var evictionCases = []validationCase{
 	{"evictionPressureTransitionPeriod: 1s", ""},
 	{"evictionPressureTransitionPeriod: -1s", "evictionPressureTransitionPeriod"},
 	{"evictionHard: {memory.available: '1e9', nodefs.available: 5.5%, pid.available: 0%, imagefs.available: 100%, allocatableMemory.available: 100m}", ""},

@@ -1,6 +1,6 @@
 package validation_test
 
-var runtimeVerdicts = []verdict{
+var runtimeCases = []validationCase{
 	{"containerRuntimeEndpoint: unix:///run/c.sock\nimageServiceEndpoint: unix:///run/i.sock", ""},
 	{"containerRuntimeEndpoint: /run/c.sock\nimageServiceEndpoint: /run/i.sock", ""},
 	{"containerRuntimeEndpoint: tcp://127.0.0.1:1", "containerRuntimeEndpoint"},
@@ -41,7 +41,7 @@ var runtimeVerdicts = []verdict{
 	{"allowedUnsafeSysctls: [vm.swappiness, kernel.semx, net*]", "allowedUnsafeSysctls[0] allowedUnsafeSysctls[1] allowedUnsafeSysctls[2]"},
 }
 
-var imageVerdicts = []verdict{
+var imageCases = []validationCase{
 	{"registryPullQPS: 0", ""},
 	{"registryPullQPS: 1", ""},
 	{"registryPullQPS: -1", "registryPullQPS"},
@@ -72,7 +72,7 @@ var imageVerdicts = []verdict{
 			"preloadedImagesVerificationAllowlist[3] preloadedImagesVerificationAllowlist[4] preloadedImagesVerificationAllowlist[5]"},
 }
 
-var logVerdicts = []verdict{
+var logCases = []validationCase{
 	{"podLogsDir: /srv/pod logs/", ""},
 	{"podLogsDir: logs", "podLogsDir"},
 	{"podLogsDir: /a/../b", "podLogsDir"},

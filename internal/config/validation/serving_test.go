@@ -1,6 +1,6 @@
 package validation_test
 
-var sourceVerdicts = []verdict{
+var sourceCases = []validationCase{
 	{"syncFrequency: 1s", ""},
 	{"syncFrequency: 1ns", "syncFrequency"},
 	{"fileCheckFrequency: 100ms", ""},
@@ -23,7 +23,7 @@ var sourceVerdicts = []verdict{
 	{"podCIDR: '10.72.0.0/16,10.73.0.0/16'", "podCIDR"},
 }
 
-var servingVerdicts = []verdict{
+var servingCases = []validationCase{
 	{"address: '::1'", ""},
 	{"address: localhost", "address"},
 	{"healthzBindAddress: 10.0.0.1", ""},
@@ -71,7 +71,7 @@ var servingVerdicts = []verdict{
 		"authorization.mode authorization.webhook.cacheAuthorizedTTL authorization.webhook.cacheUnauthorizedTTL"},
 }
 
-var shutdownVerdicts = []verdict{
+var shutdownCases = []validationCase{
 	{"shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s", ""},
 	{"shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 10s", ""},
 	{"shutdownGracePeriod: 999ms", "shutdownGracePeriod"},

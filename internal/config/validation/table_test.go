@@ -20,16 +20,16 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file anew")
 
-// verdict is a piece of a configuration file, and the fields that are wrong about it.
-type verdict struct {
+// validationCase is a piece of a configuration file, and the fields that are wrong about it.
+type validationCase struct {
 	text  string
 	wrong string // separated by spaces; empty if it is valid
 }
 
 // table is every area's.
-func table() []verdict {
-	return slices.Concat(sourceVerdicts, servingVerdicts, nodeVerdicts, runtimeVerdicts, imageVerdicts, logVerdicts,
-		cgroupVerdicts, reservationVerdicts, managerVerdicts, evictionVerdicts, shutdownVerdicts, hostVerdicts)
+func table() []validationCase {
+	return slices.Concat(sourceCases, servingCases, nodeCases, runtimeCases, imageCases, logCases,
+		cgroupCases, reservationCases, managerCases, evictionCases, shutdownCases, hostCases)
 }
 
 // someGates are the gates that a configuration sets; of the others, the beta ones are on.
@@ -49,7 +49,7 @@ func read(t *testing.T, text string) *v1beta1.KubeletConfiguration {
 	return &c
 }
 
-func TestVerdicts(t *testing.T) {
+func TestValidate(t *testing.T) {
 	var messages strings.Builder
 	for _, v := range table() {
 		c := read(t, v.text)
@@ -113,7 +113,7 @@ var index = regexp.MustCompile(`\[[^]]*\]`)
 
 // Each field has a value that is refused and one that is accepted, or a reason why any
 // value is good.
-func TestEveryFieldHasAVerdict(t *testing.T) {
+func TestEveryFieldHasACase(t *testing.T) {
 	refused, accepted := map[string]bool{}, map[string]bool{}
 	for _, v := range table() {
 		for path := range strings.FieldsSeq(v.wrong) {

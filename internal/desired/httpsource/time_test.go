@@ -88,7 +88,7 @@ func TestALongOutageIsAskedAboutEvery(t *testing.T) {
 	})
 }
 
-func TestWhatAServerSendsIsToldInShort(t *testing.T) {
+func TestWhatAServerSendsIsShortened(t *testing.T) {
 	if text := plain(errors.New(strings.Repeat("é", 1<<20))).Error(); len(text) > 2*maxReason {
 		t.Errorf("an error of %d bytes is reported", len(text))
 	}

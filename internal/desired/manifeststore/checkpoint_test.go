@@ -251,7 +251,7 @@ func run(t *testing.T, s *Saver) (stop func()) {
 	}
 }
 
-func TestSaverFoldsBursts(t *testing.T) {
+func TestSaverMergesBursts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		s := NewSaver(newStore(dir))

@@ -313,7 +313,7 @@ func TestPodsThatAKubeletHasMade(t *testing.T) {
 	}
 }
 
-func TestEditsAreTold(t *testing.T) {
+func TestEditsAreReported(t *testing.T) {
 	n := newNode(t)
 	for _, step := range []struct{ text, want string }{
 		{web1, "[]"},

@@ -57,7 +57,7 @@ func TestObjectsThatCannotBeRestored(t *testing.T) {
 	}
 }
 
-func TestEverythingWrongWithAnObjectIsTold(t *testing.T) {
+func TestEveryErrorOfAnObjectIsReported(t *testing.T) {
 	r, d := readOne(t, "apiVersion: v1\nkind: Secret\nmetadata:\n  name: A\ntype: kubernetes.io/tls\nstringData:\n  tls.crt: x\n  a/b: hunter2\n")
 	_, wrong := r.CompleteObject(d, time.Now())
 	want := []string{"line 1: data[a/b]: ", "line 1: data[tls.key]: Required", "line 4: metadata.name: Invalid"}
@@ -70,7 +70,7 @@ func TestEverythingWrongWithAnObjectIsTold(t *testing.T) {
 	}
 }
 
-func TestEverythingWrongWithVolumesIsTold(t *testing.T) {
+func TestEveryErrorOfVolumesIsReported(t *testing.T) {
 	for text, want := range map[string][]string{
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk}\nspec:\n  capacity:\n    storage: 0\n  accessModes: [ReadWriteOnce, Always]\n  claimRef: {name: data}\n  local:\n    path: disk\n": {
 			"line 4: spec.nodeAffinity.required: Required value: must say on which node a local volume is, such as by the label kubernetes.io/hostname",

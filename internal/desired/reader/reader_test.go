@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-func TestBlankTextIsNoWish(t *testing.T) {
+func TestBlankTextWantsNothing(t *testing.T) {
 	r := sourcetest.NewReader(pod.SourceFile)
 	for text, blank := range map[string]bool{
 		"": true, "\n \t\n": true, "# only\n---\n  # comments\n...\n": true, "\ufeff": true,
@@ -28,7 +28,7 @@ func TestBlankTextIsNoWish(t *testing.T) {
 	}
 }
 
-func TestEverythingWrongIsToldWithItsLine(t *testing.T) {
+func TestEveryErrorIsReportedWithItsLine(t *testing.T) {
 	text := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  uid: ../..\nspec:\n  containers:\n  - name: a\n  - name: b\n"
 	r := sourcetest.NewReader(pod.SourceFile)
 	docs, err := r.Read([]byte(text))
@@ -49,7 +49,7 @@ func TestEverythingWrongIsToldWithItsLine(t *testing.T) {
 
 // A text from elsewhere can be wrong in half a million places, and to find the line of each
 // takes as many steps as there are lines: the errors that are reported are few, whatever it says.
-func TestFewOfManyErrorsAreTold(t *testing.T) {
+func TestFewOfManyErrorsAreReported(t *testing.T) {
 	text := strings.Builder{}
 	text.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: app}\ndata:\n")
 	for i := range 1000 {

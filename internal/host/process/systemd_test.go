@@ -151,7 +151,7 @@ func TestEnvironmentIsTakenAway(t *testing.T) {
 	}
 }
 
-func TestNobodyToTell(t *testing.T) {
+func TestWithoutAServiceManager(t *testing.T) {
 	e := environment{"WATCHDOG_USEC": "1000000"}
 	n, err := New(e.lookup, e.unset)
 	if err != nil {
@@ -185,7 +185,7 @@ func TestUnusableEnvironment(t *testing.T) {
 	}
 }
 
-func TestDeafManager(t *testing.T) {
+func TestServiceManagerThatDoesNotListen(t *testing.T) {
 	m := listen(t, filepath.Join(t.TempDir(), "notify"))
 	n := m.notifier(nil)
 	if err := m.conn.Close(); err != nil {

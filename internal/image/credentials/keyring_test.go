@@ -103,7 +103,7 @@ func TestKeyringOrder(t *testing.T) {
 	}
 }
 
-func TestKeyringTellsAndTriesTheOthers(t *testing.T) {
+func TestKeyringReportsAndTriesTheOthers(t *testing.T) {
 	o := &objects{}
 	o.add("ns", "good", auths("a.io", "good"))
 	o.add("ns", "broken", `{"auths": geheim}`)

@@ -305,7 +305,7 @@ func TestFreeNow(t *testing.T) {
 	})
 }
 
-func TestEachRunTellsWhichImagesThereAre(t *testing.T) {
+func TestEachRunReportsWhichImagesThereAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		c := w.collector(t, byDefault)

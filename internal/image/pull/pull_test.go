@@ -167,8 +167,8 @@ func TestReasonOfSeveralFailures(t *testing.T) {
 	}
 }
 
-// TestNoAttemptTellsAnothersSecret: a registry may remember what it was shown before.
-func TestNoAttemptTellsAnothersSecret(t *testing.T) {
+// TestNoAttemptRevealsAnothersSecret: a registry may remember what it was shown before.
+func TestNoAttemptRevealsAnothersSecret(t *testing.T) {
 	first, second := secretLogin("n", "s", "first-password"), secretLogin("n", "t", "second-password")
 	no := status.Error(codes.Unknown, "401 after u:first-password and dTpmaXJzdC1wYXNzd29yZA==, second-password")
 	f := pullFailure("a:1", []attempt{{&first, no}, {&second, no}, {nil, no}})

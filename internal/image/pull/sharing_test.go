@@ -61,7 +61,7 @@ func TestPodsThatComeWhileAPullEnds(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForAPullIsToldThatItBegins(t *testing.T) {
+func TestWhoWaitsForAPullSeesThatItBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := &runtime{registry: map[string]string{"a:1": "sha256:a", "b:1": "sha256:b"}, pullTime: 10 * time.Second}
 		cfg := config(rt)

@@ -72,7 +72,7 @@ func TestAtFirstAllowsWhatRuns(t *testing.T) {
 	}
 }
 
-func TestNothingGrantedYet(t *testing.T) {
+func TestNothingAllocatedYet(t *testing.T) {
 	p := whole("1")
 	s := resizing.Measure(p, container.Of(p, nil, ""), nil, nil, false, &pod.Checkpoint{})
 	if s.AtFirst() != nil || s.UnderWay() {

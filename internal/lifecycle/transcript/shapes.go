@@ -50,7 +50,7 @@ func shapes() map[reflect.Type]words.Shape {
 		reflect.TypeFor[pod.Container]():      {Head: []string{"ID"}, Names: map[string]string{"SandboxID": "sandbox"}, Older: map[string]string{"CreatedWith": "made", "RuntimeReported": "told"}},
 		reflect.TypeFor[pod.Probe]():          {Head: []string{"ID", "Kind"}},
 		reflect.TypeFor[pod.ProbeResult]():    {Head: []string{"ID", "Kind"}, Always: map[string]func(any) bool{"OK": always}},
-		reflect.TypeFor[pod.Action](): {Head: []string{"Kind", "Container"}, Tail: "Why", Names: map[string]string{"SandboxID": "sandbox", "Checkpoint": "checkpoint"},
+		reflect.TypeFor[pod.Action](): {Head: []string{"Kind", "Container"}, Tail: "Why", Names: map[string]string{"SandboxID": "sandbox"}, Older: map[string]string{"Checkpoint": "kept"},
 			Always: map[string]func(any) bool{"Attempt": isKind(pod.CreateSandbox, pod.CreateContainer), "Grace": isKind(pod.StopContainer)}},
 
 		// The phase is in the summary.

@@ -127,7 +127,7 @@ func TestOneObjectIsLimited(t *testing.T) {
 }
 
 // What is always unhealthy is counted, but told seldom.
-func TestRepetitionsBeyondTheLimitAreCountedButNotTold(t *testing.T) {
+func TestRepetitionsBeyondTheLimitAreCountedButNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, a := New(100), podNamed("a")
 		changed, cancel := r.Watch()
@@ -180,7 +180,7 @@ func TestReadingOn(t *testing.T) {
 	}
 }
 
-func TestWatchersAreToldUntilTheyLeave(t *testing.T) {
+func TestWatchersGetEventsUntilTheyLeave(t *testing.T) {
 	r := New(3)
 	first, cancelFirst := r.Watch()
 	second, cancelSecond := r.Watch()

@@ -363,7 +363,7 @@ func TestNewcomersGoBehindWhoFitsBeforeThem(t *testing.T) {
 	n.granted(low)
 }
 
-func TestAWishThatIsGivenUpMakesWay(t *testing.T) {
+func TestAResizeThatIsGivenUpMakesWay(t *testing.T) {
 	for name, giveUp := range map[string]func(n *node){
 		"asks for what it has":  func(n *node) { n.granted(makePod("high", 500, 10)) },
 		"asks for the moon":     func(n *node) { n.refused(makePod("high", 50_000, 10), "Infeasible", "") },
@@ -416,7 +416,7 @@ func TestReleaseKeepsTheAllocation(t *testing.T) {
 	n.has(makePod("done", 4000, 20))
 }
 
-func TestRoomAtMovesOnlyWhenThereIsRoom(t *testing.T) {
+func TestResourcesFreedAtMovesOnlyWhenThereIsRoom(t *testing.T) {
 	n := newNode(t)
 	if !n.ResourcesFreedAt().IsZero() {
 		t.Errorf("at start: %v", n.ResourcesFreedAt())
@@ -492,7 +492,7 @@ func TestAFailedWriteIsRoomForOthers(t *testing.T) {
 	n.woken("b")
 }
 
-func TestRestoreTellsOfBadRecordsAndGoesOn(t *testing.T) {
+func TestRestoreReportsBadRecordsAndGoesOn(t *testing.T) {
 	n := newNode(t)
 	n.admit(makePod("good", 500, 10))
 	for uid, v := range map[types.UID]any{"bad": "text", "hollow": nil} {

@@ -149,7 +149,7 @@ func TestEnsureAndRemoveOnTheHost(t *testing.T) {
 	}
 }
 
-func TestBurstableTierWeighsWhatItsPodsAskFor(t *testing.T) {
+func TestBurstableCgroupHasTheWeightThatItsPodsAskFor(t *testing.T) {
 	m := onHost(t)
 	weighs := func(shares int64) {
 		t.Helper()
@@ -176,7 +176,7 @@ func TestBurstableTierWeighsWhatItsPodsAskFor(t *testing.T) {
 	weighs(512)
 }
 
-func TestTiersRemovedBehindOurBackAreMadeAgain(t *testing.T) {
+func TestQoSCgroupsRemovedByOthersAreMadeAgain(t *testing.T) {
 	m := onHost(t)
 	p := makePod("a", loose)
 	if err := m.Ensure(t.Context(), p, allocated.PodLimits(p, nil)); err != nil {

@@ -102,7 +102,7 @@ func sameLines(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func TestSystemdIsToldAllThatItHasToKeep(t *testing.T) {
+func TestSystemdIsGivenAllThatItHasToKeep(t *testing.T) {
 	m, s, prefix := onPlayed(t)
 	l, _ := m.layout()
 	rules := m.rules(l)
@@ -150,7 +150,7 @@ func TestSystemdIsToldAllThatItHasToKeep(t *testing.T) {
 	sameLines(t, s.took(), "close")
 }
 
-func TestSystemdIsNotToldWhatTheKernelRefused(t *testing.T) {
+func TestSystemdIsNotGivenWhatTheKernelRefused(t *testing.T) {
 	m, s, _ := onPlayed(t)
 	p := makePod("a", exact)
 	m.mustEnsure(t, p, allocated.Limits{})
@@ -165,7 +165,7 @@ func TestSystemdIsNotToldWhatTheKernelRefused(t *testing.T) {
 }
 
 // Systemd would make the tier by itself, and pods in it had the weight of a default.
-func TestSystemdMakesNoPodInAMissingTier(t *testing.T) {
+func TestSystemdMakesNoPodInAMissingQoSCgroup(t *testing.T) {
 	m, s, prefix := onPlayed(t)
 	l, _ := m.layout()
 	if _, err := m.maker.pod(t.Context(), l, m.group(makePod("a", loose)), nil); !errors.Is(err, fs.ErrNotExist) {

@@ -129,7 +129,7 @@ func TestLimitsNeverCross(t *testing.T) {
 	}
 }
 
-func TestLoweringThePodFirstIsToldClearly(t *testing.T) {
+func TestLoweringThePodFirstIsReportedClearly(t *testing.T) {
 	m := onHost(t)
 	l, _ := m.layout()
 	if l.v2 {

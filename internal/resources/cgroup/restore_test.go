@@ -14,7 +14,7 @@ import (
 )
 
 // The next agent's first pod takes nothing from those that it hasn't come to yet.
-func TestTiersKeepWhatAnEarlierAgentGaveThem(t *testing.T) {
+func TestQoSCgroupsKeepWhatAnEarlierAgentGaveThem(t *testing.T) {
 	m := onHost(t)
 	half := need{"500m", "", "", ""}
 	ensure := func(m *Manager, uid string) {
@@ -41,8 +41,8 @@ func TestTiersKeepWhatAnEarlierAgentGaveThem(t *testing.T) {
 	another.burstableWeighs(t, 512)
 }
 
-// TestRecallOnV2 plays cgroup v2's files.
-func TestRecallOnV2(t *testing.T) {
+// TestRestoreOnV2 plays cgroup v2's files.
+func TestRestoreOnV2(t *testing.T) {
 	cgroups.TestMode = true
 	defer func() { cgroups.TestMode = false }()
 	dir := t.TempDir()

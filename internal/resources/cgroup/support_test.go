@@ -131,8 +131,8 @@ func TestHugePagesOfPods(t *testing.T) {
 	}
 }
 
-// TestTiersProtectWhatTheirPodsAskFor plays cgroup v2's files.
-func TestTiersProtectWhatTheirPodsAskFor(t *testing.T) {
+// TestQoSCgroupsProtectWhatTheirPodsAskFor plays cgroup v2's files.
+func TestQoSCgroupsProtectWhatTheirPodsAskFor(t *testing.T) {
 	cgroups.TestMode = true
 	defer func() { cgroups.TestMode = false }()
 	dir := t.TempDir()

@@ -236,7 +236,7 @@ func TestWhatIsKnownIsHeldAgainstTheLimitThoughSomeIsnt(t *testing.T) {
 }
 
 // What pods keep is told once they were measured, until they are gone or have a verdict.
-func TestWhatPodsKeepIsTold(t *testing.T) {
+func TestWhatPodsKeepIsReported(t *testing.T) {
 	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
 		told := func(when string, want ...eviction.Use) {
 			t.Helper()

@@ -18,7 +18,7 @@ import (
 
 // Without the capability to lease other users' files the kernel reports those as little
 // as file systems do that know no leases.
-func TestCopyWhereTheKernelCannotTellWhoWrites(t *testing.T) {
+func TestCopyWhereTheKernelDoesNotReportWriters(t *testing.T) {
 	r, dir := newLog(t)
 	write(t, dir, older, line("1"))
 	write(t, dir, "0.log", line("2"))

@@ -97,7 +97,7 @@ func TestPodNameOfAnEvent(t *testing.T) {
 	}
 }
 
-func TestWatchEventsTellsOnlyWhatIsNew(t *testing.T) {
+func TestWatchEventsReportsOnlyWhatIsNew(t *testing.T) {
 	agent := localtest.New()
 	agent.SetEvents([]local.Event{{Seq: 7, Reason: "B"}, {Seq: 3, Reason: "A"}}) // A was seen last, but B was reported last
 	client, _ := serve(t, agent)
@@ -129,7 +129,7 @@ func TestEmptySnapshot(t *testing.T) {
 	}
 }
 
-func TestWatchTellsOfChangesUntilLeft(t *testing.T) {
+func TestWatchReportsChangesUntilLeft(t *testing.T) {
 	agent := localtest.New()
 	agent.Update(set(view("a")))
 	client, _ := serve(t, agent)
@@ -316,7 +316,7 @@ func TestRunLastsAsLongAsItsClient(t *testing.T) {
 	<-run.Closed
 }
 
-func TestErrorsAreToldWithTheirStatus(t *testing.T) {
+func TestErrorsAreReturnedWithTheirStatus(t *testing.T) {
 	agent := localtest.New()
 	agent.Update(set(view("a", running(0))))
 	agent.OnRun = func(string, []byte) (local.Run, error) {

@@ -110,7 +110,7 @@ func TestEachThingIsSaidOnce(t *testing.T) {
 }
 
 // An expression's variables may come from Secrets.
-func TestNothingTellsWhatAnExpressionCameTo(t *testing.T) {
+func TestNothingRevealsWhatAnExpressionCameTo(t *testing.T) {
 	h := newHouse(t)
 	must(t, os.Symlink("/", filepath.Join(h.volume, "out")))
 	must(t, os.WriteFile(filepath.Join(h.volume, "file"), nil, 0o600))

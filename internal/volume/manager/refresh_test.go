@@ -276,7 +276,7 @@ func TestNobodyOfAHundredPodsWaitsASecondForAnEdit(t *testing.T) {
 }
 
 // Readers of the old content have some seconds to get through with it. Then it is removed, by one more refresh.
-func TestWhatHasChangedIsTidiedLater(t *testing.T) {
+func TestWhatHasChangedIsRemovedLater(t *testing.T) {
 	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
 		f.changes = true
 		w.setConfigMap("web", map[string]string{"a": "1"})

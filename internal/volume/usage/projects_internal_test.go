@@ -27,7 +27,7 @@ func TestOtherPeoplesProjectsAreRead(t *testing.T) {
 	}
 }
 
-func TestNobodyHasToTellOfProjects(t *testing.T) {
+func TestWithoutAListOfProjects(t *testing.T) {
 	got, err := usedProjects(filepath.Join(t.TempDir(), "none"))
 	if err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)

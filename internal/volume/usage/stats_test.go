@@ -112,7 +112,7 @@ func TestEveryMountedClaimIsReportedOnce(t *testing.T) {
 	})
 }
 
-func TestItIsToldHowLongAnswersTook(t *testing.T) {
+func TestHowLongAnswersTookIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 300 * time.Millisecond
 		var told []time.Duration

@@ -178,7 +178,7 @@ func files(t testing.TB, n int) string {
 	return dir
 }
 
-func TestAllWalksTogetherKeepThePace(t *testing.T) {
+func TestAllWalksTogetherKeepToTheRate(t *testing.T) {
 	large, second := files(t, 5000), files(t, 5000)
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -238,7 +238,7 @@ func TestManySmallFoldersCostLittle(t *testing.T) {
 	})
 }
 
-func TestItIsToldHowLongAWalkTook(t *testing.T) {
+func TestHowLongAWalkTookIsReported(t *testing.T) {
 	dir := files(t, 5000)
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration
@@ -265,7 +265,7 @@ func TestItIsToldHowLongAWalkTook(t *testing.T) {
 	})
 }
 
-func TestAStoppedWalkTellsWhatItSaw(t *testing.T) {
+func TestAStoppedWalkReportsWhatItSaw(t *testing.T) {
 	dir := files(t, 5000)
 	synctest.Test(t, func(t *testing.T) {
 		m := usage.New(usage.Config{Rate: 1000})

@@ -85,7 +85,7 @@ func volumePod() *v1.Pod {
 	}
 }
 
-func TestVolumesArePreparedForThePodAsItIsGranted(t *testing.T) {
+func TestVolumesArePreparedForThePodAsItIsAllocated(t *testing.T) {
 	w := &volumeWorld{}
 	p := volumePod()
 	r := w.runner().Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.PreparePod})

@@ -14,7 +14,7 @@ import (
 
 // Values of variables get into no message, whatever goes wrong: messages are for
 // everybody who may see events, status or the journal.
-func TestValuesAreNotTold(t *testing.T) {
+func TestValuesAreNotShown(t *testing.T) {
 	const secret, odd, pin = "s3cr3t-t0ken", "a \"b\" \\ c\"", "47"
 	target := Target{Container: &v1.Container{Env: []v1.EnvVar{
 		{Name: "TOKEN", Value: secret}, {Name: "ODD", Value: odd}, {Name: "PIN", Value: pin}, {Name: "EMPTY"}, {Name: "UNUSED", Value: "runtime"},
@@ -57,7 +57,7 @@ func TestValuesAreNotTold(t *testing.T) {
 }
 
 // Nor when the runtime doesn't answer.
-func TestValuesAreNotToldOfHangs(t *testing.T) {
+func TestValuesAreNotShownOfHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := handlers(func(ctx context.Context, _ string, _ []string, _ time.Duration) (string, string, int, error) {
 			<-ctx.Done()

@@ -22,7 +22,7 @@ func modified(t *testing.T, j *Journal, uid types.UID) time.Time {
 	return j.store.files[file{current, uid}].written
 }
 
-func TestNewsAreWrittenAfterACrash(t *testing.T) {
+func TestChangesAreWrittenAfterACrash(t *testing.T) {
 	dir := rootDir(t)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -58,7 +58,7 @@ func TestNewsAreWrittenAfterACrash(t *testing.T) {
 	})
 }
 
-func TestALookWithoutNewsIsNotWritten(t *testing.T) {
+func TestALookWithoutChangesIsNotWritten(t *testing.T) {
 	dir := rootDir(t)
 	synctest.Test(t, func(t *testing.T) {
 		j, stop := crashed(t, dir)
@@ -109,7 +109,7 @@ func TestStopDuringAWait(t *testing.T) {
 	})
 }
 
-func TestSaveTellsHowMuchIsMissing(t *testing.T) {
+func TestSaveReportsHowMuchIsMissing(t *testing.T) {
 	j, _ := begin(t, rootDir(t))
 	decide(j, "u1")
 	decide(j, "../u2")

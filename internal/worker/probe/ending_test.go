@@ -117,9 +117,9 @@ func TestEndCutsShort(t *testing.T) {
 	})
 }
 
-// TestLanes: exec tries are bounded on their own, in the order they came due, and
+// TestExecLimit: exec tries are bounded on their own, in the order they came due, and
 // keep no http try from its time. They take a little less than patience.
-func TestLanes(t *testing.T) {
+func TestExecLimit(t *testing.T) {
 	const n, execTakes = 12, 1900 * time.Millisecond
 	withRig(t, Options{MaxExec: 2, MaxParallel: 3}, func(r *rig) {
 		var exec, network, most, mostNetwork atomic.Int32
@@ -167,9 +167,9 @@ func TestLanes(t *testing.T) {
 	})
 }
 
-// TestOddWishes: a probe that the pod doesn't have isn't run, one named twice runs once,
+// TestOddRequests: a probe that the pod doesn't have isn't run, one named twice runs once,
 // and a pod that wants none costs nothing.
-func TestOddWishes(t *testing.T) {
+func TestOddRequests(t *testing.T) {
 	withRig(t, Options{}, func(r *rig) {
 		p := podOf("u", v1.Container{LivenessProbe: httpProbe(1)})
 		r.Want("u", p, nil, "", []pod.Probe{liveness1, liveness1, readiness1, {Container: "x", ID: "id1", Kind: pod.ProbeLiveness}, {Container: "c", ID: "id1", Kind: "odd"}})

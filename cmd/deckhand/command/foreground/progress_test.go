@@ -53,7 +53,7 @@ func stream(snapshots ...local.Snapshot) <-chan local.Snapshot {
 	return c
 }
 
-func TestPlainLinesTellOfChangesOnce(t *testing.T) {
+func TestPlainLinesReportChangesOnce(t *testing.T) {
 	bad := snapshot(podView("web", false, "pulling the image"), podView("db", false))
 	bad.Problems = []pod.Problem{{Origin: "/m/bad.yaml", Message: "first\nsecond"}}
 	var out strings.Builder

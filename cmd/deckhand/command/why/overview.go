@@ -11,11 +11,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// podVerdict is a pod with the verdict on it.
-type podVerdict struct {
+// podSummary is a pod with its summary.
+type podSummary struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Verdict   `json:",inline"`
+	Summary   `json:",inline"`
 }
 
 // overview is what isn't fine.
@@ -23,7 +23,7 @@ type overview struct {
 	Fine bool `json:"fine"`
 	// Total is how many pods there are, Pods which of them aren't fine.
 	Total int          `json:"total"`
-	Pods  []podVerdict `json:"pods,omitempty"`
+	Pods  []podSummary `json:"pods,omitempty"`
 	// Runtime says why the runtime isn't ready.
 	Runtime  string        `json:"runtime,omitempty"`
 	Problems []pod.Problem `json:"problems,omitempty"`
@@ -81,7 +81,7 @@ func look(s *local.Snapshot, namespace string) overview {
 		o.Total++
 		e := local.Explain(s, i, local.Details{}, nil)
 		if v := Of(&e); !v.Fine {
-			o.Pods = append(o.Pods, podVerdict{p.Namespace, p.Name, v})
+			o.Pods = append(o.Pods, podSummary{p.Namespace, p.Name, v})
 		}
 	}
 	for _, p := range s.Problems {

@@ -24,7 +24,7 @@ const lastEvents = 5
 func Print(out io.Writer, e *local.Explanation, as string, now time.Time) (fine bool, err error) {
 	v := Of(e)
 	if done, err := show.As(out, as, struct {
-		Verdict `json:",inline"`
+		Summary `json:",inline"`
 		*local.Explanation
 	}{v, e}); done {
 		return v.Fine, err

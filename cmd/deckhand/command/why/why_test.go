@@ -65,7 +65,7 @@ func TestReasonsOfPodsThatNeedNothing(t *testing.T) {
 	}
 }
 
-func TestAManifestsProblemIsToldOnce(t *testing.T) {
+func TestAManifestsProblemIsReportedOnce(t *testing.T) {
 	e := local.Explanation{Origin: "/m/web.yaml", Stale: "line 3: not YAML", Problems: []pod.Problem{
 		{Origin: "/m/web.yaml", Message: "line 3: not YAML\n"}, {Origin: "/m/b.yaml", Pod: "default/web", Message: "the name is taken\n  by a", Since: now.Add(-time.Minute)}}}
 	text := reported(t, e)
@@ -93,7 +93,7 @@ func TestForeignTextIsTamed(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestSummaries(t *testing.T) {
 	waiting := func(reason string) []v1.ContainerStatus {
 		return []v1.ContainerStatus{{Name: "web", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}}}
 	}

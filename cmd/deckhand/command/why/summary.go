@@ -15,7 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// maxCause is how many characters of a cause fit into a verdict.
+// maxCause is how many characters of a cause fit into a summary.
 const maxCause = 200
 
 // State is how a pod is.
@@ -34,8 +34,8 @@ const (
 	Stopping State = "Stopping"
 )
 
-// Verdict says how a pod is.
-type Verdict struct {
+// Summary says how a pod is.
+type Summary struct {
 	// Fine says that it is as it should be: ready, from the newest version of its
 	// manifest, or completed.
 	Fine  bool  `json:"fine"`
@@ -44,7 +44,7 @@ type Verdict struct {
 	Since time.Time `json:"since,omitzero"`
 	// Restarts is how often the containers of a ready pod were restarted.
 	Restarts int `json:"restarts,omitempty"`
-	// Text is the verdict in one sentence, without times and without the pod's name at its
+	// Text is the summary in one sentence, without times and without the pod's name at its
 	// beginning.
 	Text string `json:"verdict"`
 
@@ -52,36 +52,36 @@ type Verdict struct {
 	detail string
 }
 
-// Of returns the verdict on a pod.
-func Of(e *local.Explanation) Verdict {
-	v := verdictOn(e)
+// Of returns the summary of a pod.
+func Of(e *local.Explanation) Summary {
+	v := summarize(e)
 	timeless := v
 	timeless.Since = time.Time{}
 	v.Text = timeless.text(time.Time{})
 	return v
 }
 
-func verdictOn(e *local.Explanation) Verdict {
+func summarize(e *local.Explanation) Summary {
 	p := e.Pod
 	switch {
 	case p.DeletionTimestamp != nil || e.Stopping != "":
 		return stopping(e)
 	case p.Status.Phase == v1.PodSucceeded:
-		return Verdict{Fine: true, State: Succeeded, Since: lastEnd(p)}
+		return Summary{Fine: true, State: Succeeded, Since: lastEnd(p)}
 	case p.Status.Phase == v1.PodFailed:
-		return Verdict{State: Failed, Since: lastEnd(p), detail: failure(p)}
+		return Summary{State: Failed, Since: lastEnd(p), detail: failure(p)}
 	case podstatus.Ready(p):
-		v := Verdict{Fine: e.Stale == "", State: Ready, Since: changed(p, v1.PodReady), Restarts: podstatus.RestartCount(p)}
+		v := Summary{Fine: e.Stale == "", State: Ready, Since: changed(p, v1.PodReady), Restarts: podstatus.RestartCount(p)}
 		if !v.Fine {
 			v.detail = "as an older version of its manifest has it"
 		}
 		return v
 	}
-	return Verdict{State: NotReady, Since: notReadySince(p), detail: obstacle(e)}
+	return Summary{State: NotReady, Since: notReadySince(p), detail: obstacle(e)}
 }
 
-func stopping(e *local.Explanation) Verdict {
-	v := Verdict{State: Stopping, detail: e.Stopping}
+func stopping(e *local.Explanation) Summary {
+	v := Summary{State: Stopping, detail: e.Stopping}
 	if e.Pod.DeletionTimestamp != nil {
 		v.Since = e.Pod.DeletionTimestamp.Time
 	}
@@ -91,8 +91,8 @@ func stopping(e *local.Explanation) Verdict {
 	return v
 }
 
-// text is the verdict with times.
-func (v Verdict) text(now time.Time) string {
+// text is the summary with times.
+func (v Summary) text(now time.Time) string {
 	switch v.State {
 	case Ready:
 		text := "ready" + lasting(v.Since, now) + restarts(v.Restarts)
