@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds a Debian package of deckhand, a tar.gz of the same tree, and their SHA256SUMS into a
-# folder. The same commit and tools give the same bytes.
+# directory. The same commit and tools give the same bytes.
 #
 #	packaging/build.sh BIN OUT
 #

@@ -101,7 +101,7 @@ func (m *measured) editTable(o Options) report.Table {
 func (m *measured) leftTable(o Options) report.Table {
 	t := report.Table{
 		Title:   fmt.Sprintf("Left when %d pods are gone (the most of %d rounds)", o.Pods, o.Rounds),
-		Columns: []string{"pods with", "mounts", "folders", "goal", ""},
+		Columns: []string{"pods with", "mounts", "directories", "goal", ""},
 	}
 	for _, load := range loads {
 		mounts, folders := 0, 0

@@ -30,7 +30,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(dir); err == nil {
-		t.Error("the folder is left")
+		t.Error("the directory is left")
 	}
 }
 

@@ -36,7 +36,7 @@ type product struct {
 }
 
 func main() {
-	out := flag.String("o", "bin/images", "folder for the archives")
+	out := flag.String("o", "bin/images", "directory for the archives")
 	source := flag.String("C", ".", "root of the deckhand checkout")
 	flag.Parse()
 	if err := run(*source, *out, flag.Args()); err != nil {

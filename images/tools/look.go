@@ -36,7 +36,7 @@ func look(args []string) error {
 	flags := flag.NewFlagSet("look", flag.ContinueOnError)
 	stay := flags.Bool("stay", false, "live until SIGTERM")
 	made := map[string]string{}
-	flags.Func("mkdir", "make this `folder`", func(dir string) error {
+	flags.Func("mkdir", "make this `directory`", func(dir string) error {
 		made[dir] = makeOwned(dir)
 		return nil
 	})

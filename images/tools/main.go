@@ -14,7 +14,7 @@ const usage = `tools COMMAND
 
   act [FLAG...]         live until a signal comes; see tools act -h
   look [FLAG...] FILE...  tell as JSON what it finds out about itself; see tools look -h
-  survey [FLAG...] DIR...  tell as JSON what is in folders; see tools survey -h
+  survey [FLAG...] DIR...  tell as JSON what is in directories; see tools survey -h
   check FILE            exit 0 if FILE exists, else 1
   append FILE TEXT      add a line with the time and TEXT to FILE
   write FILE TEXT       make FILE hold TEXT and nothing else

@@ -97,7 +97,7 @@ func buildSources(cfg *config.Config, dir, pods string, log logr.Logger) (*desir
 	modules := []module{{name: "pods of deckhand run", run: runs.Run}}
 	if k.StaticPodPath != "" {
 		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration}, read(pod.SourceFile), store(pod.SourceFile), merger, log.WithName("file"))
-		modules = append(modules, module{name: "manifest folder", run: s.Run})
+		modules = append(modules, module{name: "manifest directory", run: s.Run})
 	}
 	if k.StaticPodURL != "" {
 		s, err := httpsource.New(httpsource.Config{URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Every: k.HTTPCheckFrequency.Duration}, read(pod.SourceHTTP), store(pod.SourceHTTP), merger, log.WithName("http"))
@@ -132,7 +132,7 @@ func nodeFiles(root string, log logr.Logger) *credentials.NodeFiles {
 	dir, errDir := os.Getwd()
 	home, errHome := os.UserHomeDir()
 	if err := errors.Join(errDir, errHome); err != nil {
-		log.V(2).Info("Some folders of docker configurations can't be determined", "err", err)
+		log.V(2).Info("Some directories of docker configurations can't be determined", "err", err)
 	}
 	return credentials.NewNodeFiles(root, dir, home, log)
 }

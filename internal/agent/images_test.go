@@ -54,7 +54,7 @@ func TestImagesWhileASourceIsSilent(t *testing.T) {
 	}
 	r.up()
 	r.want("a", plainSpec)
-	r.await("a pod of the folder runs", r.running("a/main"))
+	r.await("a pod of the directory runs", r.running("a/main"))
 	c := r.client()
 	if got, err := pull(t.Context(), c, "example.com/new:1"); err != nil || !slices.Contains(got.Refs, "example.com/new:1") {
 		t.Errorf("pulled %+v, %v", got, err)

@@ -28,7 +28,7 @@ import (
 func rootModule(cfg *config.Config, dirs rootdir.Layout) module {
 	var lock *lockfile.Lock // from start to run
 	return module{
-		name: "root folder",
+		name: "root directory",
 		start: func(context.Context) (err error) {
 			if err := (embedded.Config{RootDir: cfg.RootDir}).Claim(); err != nil {
 				return err

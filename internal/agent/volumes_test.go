@@ -389,7 +389,7 @@ func TestAPodOfWhichOnlyAClaimIsLeft(t *testing.T) {
 	r.unwant("web")
 	r.unwant("scratchy")
 	r.await("down", r.nothing(""))
-	r.await("no folders", func() string {
+	r.await("no directories", func() string {
 		left, err := filepath.Glob(r.path("root/pods/*"))
 		if err != nil || len(left) > 0 {
 			return fmt.Sprint(left, err)

@@ -39,7 +39,7 @@ type Embedded struct {
 func (e Embedded) Keep() map[string]string {
 	keep := map[string]string{}
 	for _, name := range e.Runtime.Archived() {
-		keep[name] = "its archive is in the images folder"
+		keep[name] = "its archive is in the images directory"
 	}
 	keep[e.Config.PauseImage] = "the image of the pods' sandboxes"
 	return keep

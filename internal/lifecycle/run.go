@@ -199,7 +199,7 @@ func (d *decider) admit() {
 }
 
 func (d *decider) prepare(up bool) {
-	a := pod.Action{Kind: pod.PreparePod, PodResources: d.resizing.AtFirst(), Why: "folders, cgroup and volumes come before the sandbox"}
+	a := pod.Action{Kind: pod.PreparePod, PodResources: d.resizing.AtFirst(), Why: "directories, cgroup and volumes come before the sandbox"}
 	if !d.plan.AddRetryWait("", a) && !up {
 		d.plan.AddActionWait("", a.Kind)
 	}

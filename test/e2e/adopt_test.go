@@ -123,7 +123,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	n.Await("the pod runs", node.Ready("a"))
 	before := n.RunningIDs()
 	output, code := n.RunSecond()
-	if code == 0 || !strings.Contains(output, fmt.Sprintf("process %d already uses this root folder", n.PID())) {
+	if code == 0 || !strings.Contains(output, fmt.Sprintf("process %d already uses this root directory", n.PID())) {
 		t.Errorf("the second agent ended with %d and said %q", code, output)
 	}
 	n.Await("the first agent goes on", agentIs(n), node.Ready("a"))

@@ -109,7 +109,7 @@ func TestImagesCommands(t *testing.T) {
 	n.Eventually("what is used is left", imagesAre(n, []string{r.Ref("used:1"), "deckhand.local/pause:1", node.Image},
 		[]string{r.Ref("used:2"), r.Ref("twice:1"), r.Ref("twice:2"), file, stream}))
 	// Where would it come from again, but from there?
-	says(1, "its archive is in the images folder", "rm", node.Image)
+	says(1, "its archive is in the images directory", "rm", node.Image)
 	if err := os.Remove(filepath.Join(n.RootDir, "images", "web.tar")); err != nil {
 		t.Fatal(err)
 	}

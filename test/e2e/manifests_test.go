@@ -22,7 +22,7 @@ func TestMalformedManifests(t *testing.T) {
 	n.Write("big.yaml", pod("big")+strings.Repeat("# filler\n", 11<<20/9))
 	n.Write(".hidden.yaml", pod("hidden"))
 	n.Write("backup.yaml~", pod("backup"))
-	if err := os.Mkdir(n.Path("folder.yaml"), 0o755); err != nil {
+	if err := os.Mkdir(n.Path("directory.yaml"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("nowhere", n.Path("link.yaml")); err != nil {
@@ -40,11 +40,11 @@ func TestMalformedManifests(t *testing.T) {
 		node.Problem(n.Path("kind.yaml"), "Deployment"),
 		node.Problem(n.Path("empty.yaml")),
 		node.Problem(n.Path("big.yaml"), "10 MiB"),
-		node.Problem(n.Path("folder.yaml"), "folder"),
+		node.Problem(n.Path("directory.yaml"), "directory"),
 		node.Problem(n.Path("link.yaml"), "link"),
 		node.Problem(n.Path("fifo.yaml"), "FIFO"))
 
-	for _, file := range []string{"field", "value", "text", "kind", "empty", "big", "folder", "link", "fifo"} {
+	for _, file := range []string{"field", "value", "text", "kind", "empty", "big", "directory", "link", "fifo"} {
 		n.Remove(file + ".yaml")
 	}
 	n.Await("removed manifests are no problem", node.NoProblems, node.Ready("good"), node.Only("good"))

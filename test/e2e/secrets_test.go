@@ -231,7 +231,7 @@ func testSecretsAreNotShown(t *testing.T, n *node.Node, s *secrets) {
 	for command, must := range map[string]string{
 		"events -o json": "u-nul", "events": "u-nul", "pods -o yaml": "u-nul", "pods -o json": "u-nul", "pods": "u-nul", "why": "u-nul",
 		"journal u-command": "StartError", "why u-command": "quotes the name",
-		"journal v-path": "backslash", "why v": "v-", "why v-both": "both a file and a folder", "events --for v-key": "FailedMount",
+		"journal v-path": "backslash", "why v": "v-", "why v-both": "both a file and a directory", "events --for v-key": "FailedMount",
 	} {
 		out, _ := n.Deckhand(strings.Fields(command)...)
 		s.notIn(t, "deckhand "+command, []byte(out), must)
@@ -280,7 +280,7 @@ func testSecretsAreNotOnDisk(t *testing.T, n *node.Node, s *secrets) {
 		return err
 	})
 	if err != nil || files < 10 || inMemories != 3 { // two volumes, and a part of one
-		t.Errorf("looked into %d files below the root folder, and %d folders and files are in memory: %v", files, inMemories, err)
+		t.Errorf("looked into %d files below the root directory, and %d directories and files are in memory: %v", files, inMemories, err)
 	}
 	checkpoint := filepath.Join(kept, "file.json")
 	info, err := os.Stat(checkpoint)

@@ -129,7 +129,7 @@ func testRights(t *testing.T, n *node.Node) {
 		t.Errorf("the usual set is %x, bounds of user are %s", usual, all["user"].Status["CapBnd"])
 	}
 	for name, made := range map[string]string{"usual": "0:0", "fewer": unix.EROFS.Error(), "user": unix.EACCES.Error(), "privileged": "0:0"} {
-		want(t, "a folder made by "+name, all[name].Made["/made"], made)
+		want(t, "a directory made by "+name, all[name].Made["/made"], made)
 	}
 	for name, no := range map[string]string{"usual": "0", "fewer": "1", "privileged": "0"} {
 		want(t, "no_new_privs of "+name, all[name].Status["NoNewPrivs"], no)

@@ -321,11 +321,11 @@ func checkLayout(t *testing.T, n *node.Node) {
 	} {
 		info, err := os.Lstat(filepath.Join(n.RootDir, name))
 		if err != nil {
-			t.Errorf("folder %s: %v", name, err)
+			t.Errorf("directory %s: %v", name, err)
 			continue
 		}
 		if info.Mode() != fs.ModeDir|mode {
-			t.Errorf("folder %s has mode %v, want %v", name, info.Mode(), mode)
+			t.Errorf("directory %s has mode %v, want %v", name, info.Mode(), mode)
 		}
 	}
 }

@@ -85,19 +85,19 @@ func refusals(t *testing.T, n *node.Node) map[string]refusal {
 				{"config.yaml:9: maxPods: Invalid value: -1"},
 				{"config.yaml:10: podsPerCore: Invalid value: -2"},
 			}},
-		"a configuration file that isn't there":  {life: withFlags("--config", missing), code: 1, lines: oneLine("error: --config: ", missing, "no such file")},
-		"a folder of drop-ins that isn't there":  {life: withFlags("--config-dir", missing), code: 1, lines: oneLine("error: --config-dir: ", missing, "no such file")},
-		"an unknown flag":                        {life: withFlags("--max-pod=3"), code: 2, lines: oneLine("error: unknown flag: --max-pod", "deckhand agent --help")},
-		"a flag that isn't what it should be":    {life: withFlags("--max-pods=many"), code: 2, lines: oneLine("error: ", "many", "--max-pods")},
-		"an argument":                            {life: withFlags("folder"), code: 2, lines: oneLine("error: ", "folder", "deckhand agent --help")},
-		"an unknown feature gate":                {life: withFlags("--feature-gates=PodsApi=true"), code: 1, lines: oneLine("error: invalid configuration: --feature-gates", "PodsApi", "unknown feature gate")},
-		"a locked feature gate":                  {config: "featureGates: {SidecarContainers: false}", code: 1, lines: oneLine("error: invalid configuration: ", "config.yaml:9: featureGates[SidecarContainers]: ")},
-		"a lock file in no folder":               {life: withFlags("--lock-file", filepath.Join(missing, "lock")), code: 1, lines: oneLine("error: lock file "+missing, "make the folder")},
-		"a lock file that is a folder":           {life: withFlags("--lock-file", n.Manifests), code: 1, lines: oneLine("error: lock file "+n.Manifests, "is a directory")},
-		"a lock file that is a link":             {life: withFlags("--lock-file", link), code: 1, lines: oneLine("error: lock file "+link, "symbolic link")},
-		"a lock to give away, and none":          {life: withFlags("--exit-on-lock-contention"), code: 1, lines: oneLine("--exit-on-lock-contention", "--lock-file")},
-		"a user who isn't root":                  {life: node.Life{User: nobody, Flags: []string{"--config", ""}}, code: 1, lines: oneLine("error: not root: ")},
-		"a node of a cluster at a loopback only": {life: node.Life{Flags: []string{"--kubeconfig", missing}, Host: fixedSettings}, code: 1, lines: oneLine("--node-ip: 127.0.0.1 can't be")},
+		"a configuration file that isn't there":    {life: withFlags("--config", missing), code: 1, lines: oneLine("error: --config: ", missing, "no such file")},
+		"a directory of drop-ins that isn't there": {life: withFlags("--config-dir", missing), code: 1, lines: oneLine("error: --config-dir: ", missing, "no such file")},
+		"an unknown flag":                          {life: withFlags("--max-pod=3"), code: 2, lines: oneLine("error: unknown flag: --max-pod", "deckhand agent --help")},
+		"a flag that isn't what it should be":      {life: withFlags("--max-pods=many"), code: 2, lines: oneLine("error: ", "many", "--max-pods")},
+		"an argument":                              {life: withFlags("directory"), code: 2, lines: oneLine("error: ", "directory", "deckhand agent --help")},
+		"an unknown feature gate":                  {life: withFlags("--feature-gates=PodsApi=true"), code: 1, lines: oneLine("error: invalid configuration: --feature-gates", "PodsApi", "unknown feature gate")},
+		"a locked feature gate":                    {config: "featureGates: {SidecarContainers: false}", code: 1, lines: oneLine("error: invalid configuration: ", "config.yaml:9: featureGates[SidecarContainers]: ")},
+		"a lock file in no directory":              {life: withFlags("--lock-file", filepath.Join(missing, "lock")), code: 1, lines: oneLine("error: lock file "+missing, "make the directory")},
+		"a lock file that is a directory":          {life: withFlags("--lock-file", n.Manifests), code: 1, lines: oneLine("error: lock file "+n.Manifests, "is a directory")},
+		"a lock file that is a link":               {life: withFlags("--lock-file", link), code: 1, lines: oneLine("error: lock file "+link, "symbolic link")},
+		"a lock to give away, and none":            {life: withFlags("--exit-on-lock-contention"), code: 1, lines: oneLine("--exit-on-lock-contention", "--lock-file")},
+		"a user who isn't root":                    {life: node.Life{User: nobody, Flags: []string{"--config", ""}}, code: 1, lines: oneLine("error: not root: ")},
+		"a node of a cluster at a loopback only":   {life: node.Life{Flags: []string{"--kubeconfig", missing}, Host: fixedSettings}, code: 1, lines: oneLine("--node-ip: 127.0.0.1 can't be")},
 	}
 	if onlyCgroupV1(t) {
 		v1 := []string{"error: this host uses cgroup v1", "or allow it with failCgroupV1: false (--fail-cgroupv1=false)"}
@@ -141,7 +141,7 @@ func TestRefusedStarts(t *testing.T) {
 			t.Errorf("%s: %s, got %s", name, problem, end)
 		}
 		if _, err := os.Lstat(fresh); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatalf("%s: the root folder was made: %v", name, err)
+			t.Fatalf("%s: the root directory was made: %v", name, err)
 		}
 	}
 	if err := n.Untouched(); err != nil {
@@ -197,7 +197,7 @@ func TestInTheKubeletsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	prints(t, kubelet, "--version", `^Kubernetes v1\.36\.\d+\n$`)
-	prints(t, kubelet, "--help", `(?s)--root-dir folder .*\(default /var/lib/kubelet\)`)
+	prints(t, kubelet, "--help", `(?s)--root-dir directory .*\(default /var/lib/kubelet\)`)
 
 	n := node.New(t, kubelet, node.Options{})
 	config := regexp.MustCompile("(?m)^readOnlyPort: .*\n").ReplaceAllString(n.ConfigText("failCgroupV1: false\nfailSwapOn: false"), "")
@@ -243,7 +243,7 @@ func TestInTheKubeletsPlace(t *testing.T) {
 		t.Errorf("settings of this host were %s and are %s", settings, now)
 	}
 	if now := names("/var/lib/kubelet"); !slices.Equal(now, defaults) {
-		t.Errorf("the kubelet's own root folder had %q and has %q", defaults, now)
+		t.Errorf("the kubelet's own root directory had %q and has %q", defaults, now)
 	}
 	if got := listens(t, n.PID()); !slices.Equal(got, []int{n.Port(0)}) {
 		t.Errorf("the agent listens on the ports %v, want only that of health, %d", got, n.Port(0))

@@ -68,14 +68,14 @@ func leaveNoTrace(t *testing.T, n *node.Node, pods int, image, volumeImage strin
 		}
 		n.Await("they are gone", node.Only("stays"))
 		n.Eventually("what is mounted is as before", func() error { return differ("mounts", mounts, traceMounts(t, n)) })
-		n.Eventually("the folders are as before", func() error { return differ("folders", folders, traceFolders(t, n)) })
+		n.Eventually("the directories are as before", func() error { return differ("directories", folders, traceFolders(t, n)) })
 	}
 	if err := holds(onDisk(n, v, "projected", "all")+"/a", "b")(); err != nil {
 		t.Errorf("the one that stays lost its volume: %v", err)
 	}
 	n.Remove("stays.yaml")
 	n.Await("all are gone", node.Only())
-	n.Eventually("its folder is gone", isGone(filepath.Join(n.RootDir, "pods", string(v.Pod.UID))))
+	n.Eventually("its directory is gone", isGone(filepath.Join(n.RootDir, "pods", string(v.Pod.UID))))
 }
 
 // tracePod has six volumes, of other kinds than the pods before and after it.

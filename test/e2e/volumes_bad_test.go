@@ -145,7 +145,7 @@ func testSecretVolumes(t *testing.T, n *node.Node, s *secrets) {
 	for pod, c := range map[string]struct{ source, words string }{
 		"v-key":  {"secret: {secretName: v, items: [{key: none, path: a}]}", `has no key "none"`},
 		"v-path": {`secret: {secretName: v, items: [{key: password, path: 'a\b'}]}`, "backslash"},
-		"v-both": {"projected: {sources: [{secret: {name: v, items: [{key: password, path: a}]}}, {secret: {name: v, items: [{key: link, path: a/b}]}}]}", "both a file and a folder"},
+		"v-both": {"projected: {sources: [{secret: {name: v, items: [{key: password, path: a}]}}, {secret: {name: v, items: [{key: link, path: a/b}]}}]}", "both a file and a directory"},
 	} {
 		n.Write(pod+".yaml", withVolume(n, pod, c.source))
 		n.Await("it is held", held(pod, c.words))

@@ -123,9 +123,9 @@ func testClaimsThatAreMissing(t *testing.T, n *node.Node) {
 	n.Await("it runs", node.Ready("absent"))
 	remove(t, n, "absent")
 
-	n.Write("lost.yaml", documents(localPV("lost", "lost", n.Base+"/host/lost/folder"), claim("lost", "lost"), claiming(n, "lost", "survey -stay /lost", "lost")))
-	n.Await("the folder isn't there", held("lost", n.Base+"/host/lost/folder does not exist on this node"))
-	hostDir(t, n, "lost/folder")
+	n.Write("lost.yaml", documents(localPV("lost", "lost", n.Base+"/host/lost/directory"), claim("lost", "lost"), claiming(n, "lost", "survey -stay /lost", "lost")))
+	n.Await("the directory isn't there", held("lost", n.Base+"/host/lost/directory does not exist on this node"))
+	hostDir(t, n, "lost/directory")
 	n.Await("it is tried again", node.Ready("lost"))
 	remove(t, n, "lost")
 }

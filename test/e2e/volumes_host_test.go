@@ -119,7 +119,7 @@ func testImageVolume(t *testing.T, n *node.Node) {
 	n.Await("it runs", node.Ready("image"))
 	saw := surveys(t, n, "image", "main")
 	want(t, "a file of the image", saw.text("/crew/etc/group"), crewGroups)
-	want(t, "a file of its folder", saw.text("/sailor/log"), "fair wind\n")
+	want(t, "a file of its directory", saw.text("/sailor/log"), "fair wind\n")
 	want(t, "the attempt to write", saw.Tried["/crew/new=x"], syscall.EROFS.Error())
 	n.Await("what isn't there holds the pod", held("no-image", `MountVolume.SetUp failed for volume "crew" : `, "deckhand.local/none:1"))
 	remove(t, n, "image")

@@ -100,7 +100,7 @@ func TestVolumesAreAdopted(t *testing.T) {
 	n.Write("c.yaml", pod("c", "low", 3))
 	n.Start()
 	n.Await("what changed is caught up with", agentIs(n), node.Ready("a", "c"), node.Only("a", "c", "done"), noRestarts)
-	n.Eventually("its folder is gone", isGone(filepath.Join(pods, string(b.Pod.UID))))
+	n.Eventually("its directory is gone", isGone(filepath.Join(pods, string(b.Pod.UID))))
 	for at := range mountIDs(t, pods) {
 		if strings.Contains(at, string(b.Pod.UID)) {
 			t.Errorf("of the pod that is gone there is mounted %s", at)

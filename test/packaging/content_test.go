@@ -67,7 +67,7 @@ func TestContents(t *testing.T) {
 		}
 	}
 	if !strings.Contains(output(t, "dpkg-deb", "--contents", file(t, older, ".deb")), " ./etc/deckhand/manifests/\n") {
-		t.Error("there is no folder for manifests")
+		t.Error("there is no directory for manifests")
 	}
 	check := exec.Command("sha256sum", "--strict", "--check", "SHA256SUMS")
 	check.Dir = older

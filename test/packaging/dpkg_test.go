@@ -137,7 +137,7 @@ func TestPurgeKeepsWhatIsInUse(t *testing.T) {
 	h := newHost(t)
 	h.write(state+"/pods/precious", "")
 	if purge(h); !h.has(state + "/pods/precious") {
-		t.Error("a folder that deckhand didn't make was purged")
+		t.Error("a directory that deckhand didn't make was purged")
 	}
 	h.write(state+"/.deckhand", "")
 

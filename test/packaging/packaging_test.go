@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(os.Stderr, "these tests install packages (into folders of their own) and run containers: they need root")
+		fmt.Fprintln(os.Stderr, "these tests install packages (into directories of their own) and run containers: they need root")
 		return 1
 	}
 	dir, err := os.MkdirTemp("", "deckhand-packaging-")

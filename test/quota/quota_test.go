@@ -18,17 +18,17 @@ const limit = 3 * time.Minute
 
 // want is what the guest has to tell of each file system.
 var want = map[string]string{
-	"project of the first folder":                 "1048577", // the one before is somebody else's
-	"project of the second folder":                "1048578",
-	"a folder with files":                         "it isn't empty",
-	"project of the folder with files":            "0",
-	"a full folder, by quota and by walk":         "the same",
-	"another folder meanwhile":                    "the same",
-	"a deleted file that is open":                 "by quota alone",
-	"a folder of an agent before":                 "assigned, and the same",
-	"project of a folder after the first is gone": "one of its own",
-	"another project, set by the host":            "set",
-	"another project, set in a user namespace":    "refused",
+	"project of the first directory":                 "1048577", // the one before is somebody else's
+	"project of the second directory":                "1048578",
+	"a directory with files":                         "it isn't empty",
+	"project of the directory with files":            "0",
+	"a full directory, by quota and by walk":         "the same",
+	"another directory meanwhile":                    "the same",
+	"a deleted file that is open":                    "by quota alone",
+	"a directory of an agent before":                 "assigned, and the same",
+	"project of a directory after the first is gone": "one of its own",
+	"another project, set by the host":               "set",
+	"another project, set in a user namespace":       "refused",
 	"verdict": `Usage of EmptyDir volume "data" exceeds the limit "1Mi". `,
 }
 

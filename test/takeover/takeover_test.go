@@ -205,7 +205,7 @@ func (r *rig) settle(what string) {
 		found, err := os.ReadDir(filepath.Join(r.n.RootDir, "pods"))
 		for _, f := range found {
 			if !r.uids[f.Name()] {
-				return fmt.Errorf("the folder of pod %s is still there", f.Name())
+				return fmt.Errorf("the directory of pod %s is still there", f.Name())
 			}
 		}
 		return err

@@ -44,7 +44,7 @@ func command() *cobra.Command {
 		Use: "bench", Short: "Measure deckhand.", SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	bin := root.PersistentFlags().String("bin", "bin", "the `folder` with deckhand, the runtime's programs and its images")
+	bin := root.PersistentFlags().String("bin", "bin", "the `directory` with deckhand, the runtime's programs and its images")
 	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand(), probesCommand(), probedCommand(), imagesCommand(bin), volumesCommand(bin))
 	return root
 }

@@ -85,9 +85,9 @@ func (a *app) upCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "up [MANIFESTS]",
 		GroupID: groupRun,
-		Short:   "Run the agent on a folder of manifests, and show how the pods come up",
+		Short:   "Run the agent on a directory of manifests, and show how the pods come up",
 		Long: `Run the agent in the foreground, standalone and with a containerd of its own, on a
-folder of pod manifests (or one file), and show how the pods come up.
+directory of pod manifests (or one file), and show how the pods come up.
 
 Ctrl-C stops the agent and leaves the pods running; "up" again adopts them. "deckhand
 down" takes everything down.`,

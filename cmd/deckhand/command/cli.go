@@ -91,10 +91,10 @@ func New(deps Deps) *cobra.Command {
 		Use:   "deckhand",
 		Short: "Run pods on this machine",
 		Long: `deckhand keeps pods running on one machine. It does the kubelet's job: it takes pod
-manifests from a folder or a URL and keeps their containers running and healthy.
+manifests from a directory or a URL and keeps their containers running and healthy.
 
 Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
-		Example: `  deckhand up ./manifests          run the pods in a folder, and show how they come up
+		Example: `  deckhand up ./manifests          run the pods in a directory, and show how they come up
   deckhand pods                    what runs
   deckhand why web                 why a pod isn't ready, and what you can do
   deckhand logs -f web             a pod's log`,
@@ -108,7 +108,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetVersionTemplate("deckhand {{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version") // cobra's own would take -v, which is the agent's
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
-	root.PersistentFlags().String("root-dir", deps.RootDir, "the agent's root folder; also $"+EnvRootDir)
+	root.PersistentFlags().String("root-dir", deps.RootDir, "the agent's root directory; also $"+EnvRootDir)
 	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupMore, Title: "More:"})
 	root.SetHelpCommandGroupID(groupMore)

@@ -55,7 +55,7 @@ type commands struct {
 
 func (c *commands) addUpFlags(fs *pflag.FlagSet) {
 	c.flags.AddTo(fs)
-	fs.StringVar(&c.images, "images", "", "Copy the image archives (*.tar) in this `folder` to where the embedded runtime imports them from.")
+	fs.StringVar(&c.images, "images", "", "Copy the image archives (*.tar) in this `directory` to where the embedded runtime imports them from.")
 }
 
 // agent runs the agent with its log on standard error.

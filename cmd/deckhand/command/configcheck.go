@@ -100,7 +100,7 @@ func resultOf(name string, check func() (notes []string, err error)) configResul
 	case errors.As(err, &invalid):
 		v.Problems = invalid.Problems
 	case errors.Is(err, unix.EISDIR):
-		v.Unread = err.Error() + "; name the files in it, or give a folder of drop-ins by --config-dir"
+		v.Unread = err.Error() + "; name the files in it, or give a directory of drop-ins by --config-dir"
 	case err != nil:
 		v.Unread = err.Error()
 	}

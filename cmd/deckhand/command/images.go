@@ -104,7 +104,7 @@ func (a *app) importImageCommand() *cobra.Command {
 		Use:   "import FILE...",
 		Short: "Take in the images of archives (docker save, OCI)",
 		Long: `Take in the images of archives, as docker save and other tools write them. FILE may be
-- for standard input. An archive in the images folder is taken in by itself when it
+- for standard input. An archive in the images directory is taken in by itself when it
 appears, and when the agent starts and its images are gone.`,
 		Args: arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

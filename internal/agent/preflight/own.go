@@ -31,10 +31,10 @@ func checkOwnDisk(config Config) []Problem {
 		return problems // reported already, and nothing can be tried there
 	}
 	if st.Flags&unix.ST_NOEXEC != 0 {
-		return append(problems, fatal(fmt.Errorf("root folder %s: its file system is mounted noexec, so containers couldn't run there; choose another with --root-dir", root))...)
+		return append(problems, fatal(fmt.Errorf("root directory %s: its file system is mounted noexec, so containers couldn't run there; choose another with --root-dir", root))...)
 	}
 	if err := embedded.TryOverlay(dir); err != nil {
-		problems = append(problems, Problem{Message: fmt.Sprintf("root folder %s: no overlayfs there (%v), so every container gets a full copy of its image; a disk with ext4 or xfs is better", root, err)})
+		problems = append(problems, Problem{Message: fmt.Sprintf("root directory %s: no overlayfs there (%v), so every container gets a full copy of its image; a disk with ext4 or xfs is better", root, err)})
 	}
 	return problems
 }

@@ -92,7 +92,7 @@ func TestProblems(t *testing.T) {
 			if err := os.WriteFile(c.Runtime.RootDir, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, "isn't a folder"},
+		}, "isn't a directory"},
 		"read-only": {func(t *testing.T, c *Config) { c.Runtime.RootDir = mountTmpfs(t, unix.MS_RDONLY) }, "read-only"},
 		"noexec":    {func(t *testing.T, c *Config) { c.Runtime.RootDir = mountTmpfs(t, unix.MS_NOEXEC) }, "noexec"},
 	} {

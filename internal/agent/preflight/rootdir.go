@@ -16,14 +16,14 @@ func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	dir, st, err := diskOf(root)
 	switch {
 	case err != nil:
-		return fatal(fmt.Errorf("root folder %s: %w", root, err))
+		return fatal(fmt.Errorf("root directory %s: %w", root, err))
 	case st.Flags&unix.ST_RDONLY != 0:
-		return fatal(fmt.Errorf("root folder %s: its file system is read-only; choose another with --root-dir", root))
+		return fatal(fmt.Errorf("root directory %s: its file system is read-only; choose another with --root-dir", root))
 	case unix.Access(dir, unix.W_OK) != nil:
-		return fatal(fmt.Errorf("root folder %s: %s can't be written to; choose another with --root-dir", root, dir))
+		return fatal(fmt.Errorf("root directory %s: %s can't be written to; choose another with --root-dir", root, dir))
 	}
 	if free := st.Bavail * uint64(st.Bsize); free < minFree {
-		message := fmt.Sprintf("root folder %s: its disk has %d MiB free and %d MiB are needed; free some space", root, free>>20, minFree>>20)
+		message := fmt.Sprintf("root directory %s: its disk has %d MiB free and %d MiB are needed; free some space", root, free>>20, minFree>>20)
 		if again {
 			return []Problem{{Message: message}}
 		}
@@ -46,7 +46,7 @@ func nearest(path string) (string, error) {
 	for {
 		info, err := os.Stat(path)
 		if err == nil && !info.IsDir() {
-			return "", fmt.Errorf("%s isn't a folder", path)
+			return "", fmt.Errorf("%s isn't a directory", path)
 		}
 		if err == nil {
 			return path, nil

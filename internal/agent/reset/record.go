@@ -80,7 +80,7 @@ func load(root string) (r record, found bool, err error) {
 	if err := checkpoint.CheckVersion(data, recordVersion); errors.Is(err, checkpoint.ErrNewer) {
 		var by struct{ Deckhand string }
 		_ = json.Unmarshal(data, &by) // for the message only
-		return r, true, fmt.Errorf("the root folder %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install %s or newer again, or have it take everything down (`deckhand down`) before you go back",
+		return r, true, fmt.Errorf("the root directory %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install %s or newer again, or have it take everything down (`deckhand down`) before you go back",
 			root, buildinfo.Get().Version, err, cmp.Or(by.Deckhand, "that version"))
 	}
 	if err := json.Unmarshal(data, &r); err != nil {

@@ -117,7 +117,7 @@ func refuse(root string) error {
 	for _, dir := range []string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc",
 		"/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/var", "/var/lib", "/var/log", "/var/run", "/var/tmp"} {
 		if root == dir {
-			return fmt.Errorf("%s is a folder of the system: not touched", root)
+			return fmt.Errorf("%s is a directory of the system: not touched", root)
 		}
 	}
 	info, err := os.Lstat(root)
@@ -128,7 +128,7 @@ func refuse(root string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s isn't a folder: not touched", root)
+		return fmt.Errorf("%s isn't a directory: not touched", root)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (t *resetter) removeRoot() error {
 	}
 	entries, err := os.ReadDir(t.layout.Root)
 	if err == nil && len(entries) > 0 {
-		err = fmt.Errorf("%s was there before deckhand (it has no file %s), so the folder is left: remove it yourself if you don't need it",
+		err = fmt.Errorf("%s was there before deckhand (it has no file %s), so the directory is left: remove it yourself if you don't need it",
 			t.layout.Root, filepath.Base(t.layout.Marker()))
 	} else if err == nil {
 		err = os.Remove(t.layout.Root)

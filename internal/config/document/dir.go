@@ -59,7 +59,7 @@ func (r *dirReader) fail(err error) {
 func (r *dirReader) visit(name string, e fs.DirEntry, err error) error {
 	path := filepath.Join(r.dir, name)
 	if err != nil {
-		r.fail(fmt.Errorf("the folder of drop-ins %s can't be read: %w", path, reason(err)))
+		r.fail(fmt.Errorf("the directory of drop-ins %s can't be read: %w", path, reason(err)))
 		return nil
 	}
 	if e.IsDir() || !IsDropIn(name) {
@@ -69,7 +69,7 @@ func (r *dirReader) visit(name string, e fs.DirEntry, err error) error {
 	r.fail(err)
 	r.files = append(r.files, DropInFile{Path: path, Data: data})
 	if r.total += len(data); len(r.files) > maxFiles || r.total > maxTotal {
-		return fmt.Errorf("the folder of drop-ins %s holds too much: at most %d files that end in %s, with %d bytes together, are read", r.dir, maxFiles, extension, maxTotal)
+		return fmt.Errorf("the directory of drop-ins %s holds too much: at most %d files that end in %s, with %d bytes together, are read", r.dir, maxFiles, extension, maxTotal)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func TestReadDir(t *testing.T) {
 		write(t, filepath.Join(dir, name), name)
 	}
 	link(t, "../other/q.conf", filepath.Join(dir, "l.conf"))
-	link(t, "../other", filepath.Join(dir, "folder"))
+	link(t, "../other", filepath.Join(dir, "directory"))
 	link(t, "nowhere", filepath.Join(dir, "dangling"))
 	link(t, dir, filepath.Join(top, "link"))
 	want := []string{".conf", "10.conf", "9.conf", "b/c/a.conf", "b/z.conf", "b.conf", "../other/q.conf", "x.conf/y.conf"}
@@ -59,7 +59,7 @@ func TestReadDir(t *testing.T) {
 		}
 	}
 	if files, err := document.ReadDir(t.TempDir()); err != nil || len(files) != 0 {
-		t.Errorf("an empty folder: %v, %v", files, err)
+		t.Errorf("an empty directory: %v, %v", files, err)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestReadDirNamesAllThatIsBad(t *testing.T) {
 	write(t, filepath.Join(dir, "good.conf"), "")
 	write(t, filepath.Join(dir, "big.conf"), strings.Repeat("a", document.MaxSize+1))
 	link(t, "nowhere", filepath.Join(dir, "dangling.conf"))
-	link(t, ".", filepath.Join(dir, "folder.conf"))
+	link(t, ".", filepath.Join(dir, "directory.conf"))
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe.conf"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestReadDirNamesAllThatIsBad(t *testing.T) {
 	for _, want := range []string{
 		"big.conf can't be read: it has more than 1048576 bytes",
 		"dangling.conf can't be read: no such file or directory",
-		"folder.conf can't be read: is a directory",
+		"directory.conf can't be read: is a directory",
 		"pipe.conf can't be read: it is not a regular file",
 	} {
 		if !strings.Contains(err.Error(), filepath.Join(dir, want)) {

@@ -30,7 +30,7 @@ func volumes() []Field {
 		{Path: "volumeStatsAggPeriod", Why: "this build measures what has a limit, and claims whenever /metrics is read",
 			Doc: "How often the use of pods' volumes is measured; negative for never."},
 		{Path: "volumePluginDir", Why: "this build has no volume plugins from outside",
-			Doc: "The folder with flexVolume plugins."},
+			Doc: "The directory with flexVolume plugins."},
 		{Path: "enableControllerAttachDetach", Why: "this build attaches no volumes",
 			Doc: "Leave it to the cluster's controller to attach volumes to this node; CSI volumes need that."},
 	}

@@ -5,7 +5,7 @@ const gateLogOptions = "LoggingAlphaOptions"
 func containerLogs() []Field {
 	return []Field{
 		{Path: "podLogsDir", Package: "runtime/logs/layout",
-			Doc: "The folder for the logs of containers: an absolute path of ASCII letters. Log shippers have to know of another one than /var/log/pods."},
+			Doc: "The directory for the logs of containers: an absolute path of ASCII letters. Log shippers have to know of another one than /var/log/pods."},
 		{Path: "containerLogMaxSize", Package: "runtime/logs/rotate", Live: true,
 			Doc: "How big a container's log may become before a new file is begun, such as 10Mi; negative for any size."},
 		{Path: "containerLogMaxFiles", Package: "runtime/logs/rotate", Live: true,

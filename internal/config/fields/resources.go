@@ -5,7 +5,7 @@ func cgroups() []Field {
 		{Path: "cgroupRoot", Package: "resources/cgroup", Default: "the root of the hierarchy",
 			Doc: "The control group in which that of all pods (kubepods) is made: an absolute name such as /kubelet."},
 		{Path: "cgroupDriver", Package: "resources/cgroup",
-			Doc: "Who makes control groups: cgroupfs (the agent, as folders) or systemd. A runtime that says which one it has is followed, whatever this says."},
+			Doc: "Who makes control groups: cgroupfs (the agent, as directories) or systemd. A runtime that says which one it has is followed, whatever this says."},
 		{Path: "cgroupsPerQOS", Idle: "true", Why: "this build always makes a control group for each QoS class and each pod",
 			Doc: "Make a control group for each QoS class, and in it one for each pod."},
 		{Path: "kubeletCgroups", Why: noSystemGroup,

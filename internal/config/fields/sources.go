@@ -14,8 +14,8 @@ func file() []Field {
 // sources are where pods come from, and how often that is looked at.
 func sources() []Field {
 	return []Field{
-		{Path: "staticPodPath", Package: "desired", Default: "no folder",
-			Doc: "The folder with the manifests of the pods to run, or a single manifest. A path that isn't absolute counts from the folder of the configuration file."},
+		{Path: "staticPodPath", Package: "desired", Default: "no directory",
+			Doc: "The directory with the manifests of the pods to run, or a single manifest. A path that isn't absolute counts from the directory of the configuration file."},
 		{Path: "staticPodURL", Package: "desired", Default: "no URL",
 			Doc: "An http or https URL that answers with the manifests of pods to run."},
 		{Path: "staticPodURLHeader", Package: "desired", Default: "none",

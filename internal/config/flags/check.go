@@ -55,7 +55,7 @@ func (c *checker) add(flag, format string, args ...any) {
 
 func (c *checker) process(v *Values) {
 	if v.RootDir == "" || filepath.Clean(v.RootDir) == "/" {
-		c.add("root-dir", "%q can't hold the agent's state: it must be a folder of its own", v.RootDir)
+		c.add("root-dir", "%q can't hold the agent's state: it must be a directory of its own", v.RootDir)
 	}
 	if v.ExitOnLockContention && v.LockFile == "" {
 		c.add("exit-on-lock-contention", "it needs --lock-file: without one there is no lock to give away")
@@ -102,7 +102,7 @@ func (c *checker) credentialProviders(v *Values) {
 	case config == "" && bin != "":
 		c.add(file, "it is needed beside --%s: it says which of its programs are asked for which images", dir)
 	case config != "" && bin == "":
-		c.add(dir, "it is needed beside --%s: plugins are programs in that folder", file)
+		c.add(dir, "it is needed beside --%s: plugins are programs in that directory", file)
 	}
 }
 

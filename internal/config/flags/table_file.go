@@ -74,7 +74,7 @@ func podSettings() []row {
 		{name: "http-check-frequency", field: "httpCheckFrequency", def: "20s", help: "Ask --manifest-url every `duration`."},
 		{name: "runonce", field: "runOnce", help: "Take the pods once, bring them up, report each, and stop."},
 		{name: "enable-controller-attach-detach", field: "enableControllerAttachDetach", def: "true", help: "Leave attaching volumes to the cluster's controller."},
-		{name: "volume-plugin-dir", field: "volumePluginDir", def: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/", help: "Look for volume plugins in this `folder`."},
+		{name: "volume-plugin-dir", field: "volumePluginDir", def: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/", help: "Look for volume plugins in this `directory`."},
 		{name: "volume-stats-agg-period", field: "volumeStatsAggPeriod", def: "1m", help: "Measure volumes every `duration`; negative for never."},
 		{name: "container-log-max-size", field: "containerLogMaxSize", def: "10Mi", help: "Rotate a container's log at this `size`."},
 		{name: "container-log-max-files", field: "containerLogMaxFiles", def: "5", help: "Keep this `number` of files of a container's log."},

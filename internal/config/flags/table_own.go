@@ -10,7 +10,7 @@ const noAPIServer = "this build talks to no API server"
 func configuration(v *Values) []row {
 	return []row{
 		{name: "config", to: &v.ConfigFile, help: "Read a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) from this `file`. Flags overwrite what it says."},
-		{name: "config-dir", to: &v.ConfigDir, help: "Merge the files named *.conf in this `folder` and those below it over --config, in the order of their names."},
+		{name: "config-dir", to: &v.ConfigDir, help: "Merge the files named *.conf in this `directory` and those below it over --config, in the order of their names."},
 		{name: "watch-config", to: &v.WatchConfig, help: "Reload the configuration when its file changes."},
 		{name: "feature-gates", field: "featureGates", deprecated: true, help: "Switch features on or off: `name=true|false`, several separated by commas."},
 	}
@@ -18,11 +18,11 @@ func configuration(v *Values) []row {
 
 func pods(v *Values) []row {
 	return []row{
-		{name: "pod-manifest-path", field: "staticPodPath", deprecated: true, help: "Run the pods in this `path`: a folder with manifests, or one file."},
+		{name: "pod-manifest-path", field: "staticPodPath", deprecated: true, help: "Run the pods in this `path`: a directory with manifests, or one file."},
 		{name: "manifest-url", field: "staticPodURL", deprecated: true, masked: maskURL, help: "Run the pods this `URL` returns."},
 		{name: "manifest-url-header", field: "staticPodURLHeader", deprecated: true, masked: maskAll, help: "Send these HTTP headers to --manifest-url: `name:value`, several separated by commas. May be repeated; names too."},
 		{name: "seccomp-default", field: "seccompDefault", help: "Give containers that ask for no seccomp profile the runtime's, instead of none."},
-		{name: "container-log-links-dir", to: &v.ContainerLogLinksDir, def: DefaultContainerLogLinksDir, help: "Make links to container logs in this `folder`, where log shippers look for them."},
+		{name: "container-log-links-dir", to: &v.ContainerLogLinksDir, def: DefaultContainerLogLinksDir, help: "Make links to container logs in this `directory`, where log shippers look for them."},
 		{name: "journal-bytes", to: &v.JournalBytes, def: strconv.Itoa(DefaultJournalBytes), help: "Keep this `number` of bytes of what was decided about each pod, for \"deckhand journal\": 0 for none, or 4096 (4 KiB) to 67108864 (64 MiB)."},
 		{name: "minimum-container-ttl-duration", to: &v.MinimumContainerTTL, deprecated: true, instead: insteadOfDead, help: "Keep containers that have ended for at least this `duration`."},
 		{name: "maximum-dead-containers-per-container", to: &v.MaximumDeadContainersPerContainer, def: strconv.Itoa(DefaultDeadPerContainer), deprecated: true, instead: insteadOfDead, help: "Keep this `number` of ended instances of each container; negative for all."},
@@ -33,7 +33,7 @@ func pods(v *Values) []row {
 const insteadOfDead = "set evictionHard or evictionSoft in the configuration file"
 
 func node(v *Values, certDir string) []row {
-	certs := "Keep certificates and their keys in this `folder`."
+	certs := "Keep certificates and their keys in this `directory`."
 	if certDir == "" {
 		certs += " Unset: " + certsBelow + " in --root-dir."
 	}
@@ -53,9 +53,9 @@ func containers(v *Values) []row {
 	return []row{
 		{name: "container-runtime-endpoint", field: "containerRuntimeEndpoint", deprecated: true, help: "Use the container runtime at this `socket` (unix:///path). Empty: run the embedded containerd."},
 		{name: "embedded-bridge", to: &v.EmbeddedBridge, def: DefaultBridge, help: "Embedded runtime: attach pods to the bridge of this `name`."},
-		{name: "embedded-bin-dir", to: &v.EmbeddedBinDir, help: "Embedded runtime: look for its programs in this `folder` first. Unset: beside this program, then in PATH."},
-		{name: "image-credential-provider-config", to: &v.ImageCredentialProviderConfig, help: "Ask the plugins that this CredentialProviderConfig `file` (or the files of a folder) names for credentials of registries."},
-		{name: "image-credential-provider-bin-dir", to: &v.ImageCredentialProviderBinDir, help: "Look for these plugins in this `folder`."},
+		{name: "embedded-bin-dir", to: &v.EmbeddedBinDir, help: "Embedded runtime: look for its programs in this `directory` first. Unset: beside this program, then in PATH."},
+		{name: "image-credential-provider-config", to: &v.ImageCredentialProviderConfig, help: "Ask the plugins that this CredentialProviderConfig `file` (or the files of a directory) names for credentials of registries."},
+		{name: "image-credential-provider-bin-dir", to: &v.ImageCredentialProviderBinDir, help: "Look for these plugins in this `directory`."},
 	}
 }
 
@@ -74,7 +74,7 @@ func logs() []row {
 
 func process(v *Values, rootDir string) []row {
 	return []row{
-		{name: "root-dir", to: &v.RootDir, def: rootDir, help: "Keep the agent's state in this `folder`. One agent at a time can use it."},
+		{name: "root-dir", to: &v.RootDir, def: rootDir, help: "Keep the agent's state in this `directory`. One agent at a time can use it."},
 		{name: "lock-file", to: &v.LockFile, help: "Hold a lock on this `file` while running; wait for it at start."},
 		{name: "exit-on-lock-contention", to: &v.ExitOnLockContention, help: "Stop when another process wants the lock on --lock-file."},
 		{name: "fail-cgroupv1", field: "failCgroupV1", def: "true", help: "Refuse to start on a host with cgroup v1."},

@@ -20,7 +20,7 @@ func (k *check) host() {
 	k.markBit("iptablesMasqueradeBit", *k.IPTablesMasqueradeBit)
 	k.markBit("iptablesDropBit", *k.IPTablesDropBit)
 	if dir := k.VolumePluginDir; !path.IsAbs(dir) || strings.ContainsRune(dir, 0) {
-		k.invalid(at("volumePluginDir"), dir, `must be the full path of a folder such as "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"`)
+		k.invalid(at("volumePluginDir"), dir, `must be the full path of a directory such as "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"`)
 	}
 }
 

@@ -48,7 +48,7 @@ func (k *check) containerLogs() {
 // ASCII letters only, since the runtime and log shippers have to agree on it.
 func (k *check) logsDir(at *field.Path, dir string) {
 	if !path.IsAbs(dir) || path.Clean(dir) != strings.TrimSuffix(dir, "/") {
-		k.invalid(at, dir, `must be an absolute, normalised folder such as "/var/log/pods"`)
+		k.invalid(at, dir, `must be an absolute, normalised directory such as "/var/log/pods"`)
 		return
 	}
 	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {

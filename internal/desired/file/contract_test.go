@@ -17,7 +17,7 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	t.Run("folder", func(t *testing.T) {
+	t.Run("directory", func(t *testing.T) {
 		sourcetest.RunLasting(t, func(t *testing.T) sourcetest.Fixture {
 			dir := t.TempDir()
 			return fixture(t, dir, filepath.Join(dir, "pods.yaml"))

@@ -150,7 +150,7 @@ func TestWhatIsNoManifestFile(t *testing.T) {
 		make func(path string) error
 		why  string
 	}{
-		"a folder":      {func(p string) error { return os.Mkdir(p, 0o700) }, "is a folder"},
+		"a directory":   {func(p string) error { return os.Mkdir(p, 0o700) }, "is a directory"},
 		"a FIFO":        {func(p string) error { return unix.Mkfifo(p, 0o600) }, "is a FIFO"},
 		"a device":      {func(p string) error { return os.Symlink("/dev/zero", p) }, "is a device"},
 		"a broken link": {func(p string) error { return os.Symlink(filepath.Join(outside, "none"), p) }, "doesn't exist"},
@@ -266,13 +266,13 @@ func TestFolderComesGoesAndIsSwapped(t *testing.T) {
 	there := func(pods ...string) func(desired.Report) bool {
 		return func(r desired.Report) bool { return sourcetest.Has(pods...)(r) && len(r.Problems) == 0 }
 	}
-	sink.Wait(t, "the missing folder to be reported", missing)
+	sink.Wait(t, "the missing directory to be reported", missing)
 	for range 2 {
 		do(t, os.MkdirAll(dir, 0o700))
 		write(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
 		sink.Wait(t, "the pod", there("web-node1=app:1"))
 		do(t, os.RemoveAll(filepath.Join(root, "etc")))
-		sink.Wait(t, "the folder's end", missing)
+		sink.Wait(t, "the directory's end", missing)
 	}
 
 	do(t, os.MkdirAll(dir, 0o700))
@@ -285,10 +285,10 @@ func TestFolderComesGoesAndIsSwapped(t *testing.T) {
 	sink.Clear()
 	do(t, os.Rename(dir, filepath.Join(root, "old")))
 	do(t, os.Rename(next, dir))
-	sink.Wait(t, "the new folder's pods", there("web-node1=app:1", "db-node1=app:1"))
+	sink.Wait(t, "the new directory's pods", there("web-node1=app:1", "db-node1=app:1"))
 	for _, r := range sink.All() {
 		if len(r.Claims) == 0 {
-			t.Errorf("while the folder was swapped: %s", sourcetest.Describe(r))
+			t.Errorf("while the directory was swapped: %s", sourcetest.Describe(r))
 		}
 	}
 }
@@ -300,7 +300,7 @@ func TestPathIsAFolderThenAFile(t *testing.T) {
 	for range 2 {
 		do(t, os.Mkdir(path, 0o700))
 		write(t, filepath.Join(path, "web.yaml"), sourcetest.Manifest("web", "app:1"))
-		sink.Wait(t, "the folder's pod", sourcetest.Has("web-node1=app:1"))
+		sink.Wait(t, "the directory's pod", sourcetest.Has("web-node1=app:1"))
 		do(t, os.RemoveAll(path))
 		write(t, path, sourcetest.Manifest("db", "app:1"))
 		sink.Wait(t, "the file's pod", sourcetest.Has("db-node1=app:1"))

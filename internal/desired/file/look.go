@@ -114,7 +114,7 @@ func readable(info fs.FileInfo) error {
 	case mode.IsRegular():
 		return nil
 	case mode.IsDir():
-		return errors.New("it is a folder; folders in the folder of manifests aren't read: move its files up")
+		return errors.New("it is a directory; directories in the directory of manifests aren't read: move its files up")
 	case mode&fs.ModeNamedPipe != 0:
 		return errors.New("it is a FIFO, which isn't read: use a file")
 	case mode&fs.ModeSocket != 0:

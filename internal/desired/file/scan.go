@@ -88,7 +88,7 @@ func (w *watch) list() ([]string, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		return nil, fmt.Errorf("the folder of manifests can't be read: %w", err)
+		return nil, fmt.Errorf("the directory of manifests can't be read: %w", err)
 	}
 	origins := make([]string, 0, len(entries))
 	for _, e := range entries {

@@ -293,7 +293,7 @@ func TestSaverTriesAgain(t *testing.T) {
 		s.Put(func() []Record { return records("a") })
 		<-s.Outcome()
 		if s.Err() == nil {
-			t.Fatal("a write into what is no folder worked")
+			t.Fatal("a write into what is no directory worked")
 		}
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
@@ -315,7 +315,7 @@ func TestRan(t *testing.T) {
 	pods := filepath.Join(dir, "pods")
 	s := NewStore(dir, pods, pod.SourceFile)
 	if ran, err := s.Ran(); err != nil || len(ran) > 0 {
-		t.Errorf("without a folder of pods: %v, %v", ran, err)
+		t.Errorf("without a directory of pods: %v, %v", ran, err)
 	}
 	for _, uid := range []string{"a", "b"} {
 		if err := os.MkdirAll(filepath.Join(pods, uid), 0o700); err != nil {
@@ -326,6 +326,6 @@ func TestRan(t *testing.T) {
 		t.Errorf("%v, %v; want a and b", ran, err)
 	}
 	if _, err := NewStore(dir, "/dev/null", pod.SourceFile).Ran(); err == nil {
-		t.Error("a file is read as a folder of pods")
+		t.Error("a file is read as a directory of pods")
 	}
 }

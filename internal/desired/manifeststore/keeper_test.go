@@ -118,7 +118,7 @@ func TestSameProblemKeepsItsTime(t *testing.T) {
 	k := newKeeper()
 	for i := range 3 {
 		k.Accept("f", docs(web, sourcetest.Invalid("db")), start.Add(time.Duration(i)*time.Hour))
-		k.Fail("g", "it is a folder", start.Add(time.Duration(i)*time.Hour))
+		k.Fail("g", "it is a directory", start.Add(time.Duration(i)*time.Hour))
 		k.Note("watch", "dir", "exhausted", start.Add(time.Duration(i)*time.Hour))
 	}
 	r := k.Report()

@@ -156,7 +156,7 @@ func validateFolder(p *v1.Pod, hash string) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), p.Name, fmt.Sprintf(
-		"must be shorter by %d: with the node's name, the namespace and the UID it names the folder of the pod's logs, and a file's name has %d at most", n-unix.NAME_MAX, unix.NAME_MAX))}
+		"must be shorter by %d: with the node's name, the namespace and the UID it names the directory of the pod's logs, and a file's name has %d at most", n-unix.NAME_MAX, unix.NAME_MAX))}
 }
 
 // uid is what a UID may look like. It becomes part of paths and of cgroup names.

@@ -193,7 +193,7 @@ func TestEveryStepOfAWriteMayBeTheLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, before := range []bool{false, true} {
-		for step, left := range map[string][]byte{"folder": nil, "created": {}, "half": text[:len(text)/2], "written": text} {
+		for step, left := range map[string][]byte{"directory": nil, "created": {}, "half": text[:len(text)/2], "written": text} {
 			t.Run(fmt.Sprintf("%s, before %v", step, before), func(t *testing.T) {
 				dir := t.TempDir()
 				podDir := filepath.Join(dir, string(uid))

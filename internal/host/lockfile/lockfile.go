@@ -31,7 +31,7 @@ func (e *HeldError) Error() string {
 	if e.PID > 0 {
 		who = fmt.Sprintf("process %d", e.PID)
 	}
-	return fmt.Sprintf("%s already uses this root folder (it holds %s): stop it, or give this agent a --root-dir of its own", who, e.Path)
+	return fmt.Sprintf("%s already uses this root directory (it holds %s): stop it, or give this agent a --root-dir of its own", who, e.Path)
 }
 
 // Lock is a held lock. It is also let go when the process ends, however it ends.
@@ -46,7 +46,7 @@ func Acquire(rootDir string) (*Lock, error) {
 	path := filepath.Join(rootDir, Name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("locking the root folder: %w", err)
+		return nil, fmt.Errorf("locking the root directory: %w", err)
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	for range 10 {

@@ -36,7 +36,7 @@ func (l Layout) Make() error {
 	var errs []error
 	for _, d := range below {
 		if err := makeBelow(root, d.name, d.mode); err != nil {
-			errs = append(errs, fmt.Errorf("folder %s: %w", filepath.Join(l.Root, d.name), err))
+			errs = append(errs, fmt.Errorf("directory %s: %w", filepath.Join(l.Root, d.name), err))
 		}
 	}
 	certs, err := makeNamed(l.Certs, certsMode)
@@ -60,7 +60,7 @@ func makeNamed(path string, mode fs.FileMode) (*os.File, error) {
 	}
 	info, err := secure(f, made, mode)
 	if err == nil && info.Mode().Perm()&othersWrite != 0 {
-		err = fmt.Errorf("others can write to it (its mode is %04o): choose another folder, or run: chmod go-w %s", info.Mode().Perm(), path)
+		err = fmt.Errorf("others can write to it (its mode is %04o): choose another directory, or run: chmod go-w %s", info.Mode().Perm(), path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -108,9 +108,9 @@ func explain(at int, path string, err error) error {
 	case unix.S_IFDIR:
 		return err
 	case unix.S_IFLNK:
-		return fmt.Errorf("it is a symbolic link that can't be followed here (%w): put a folder in its place; where its files have to be elsewhere, mount that folder on it (mount --bind)", err)
+		return fmt.Errorf("it is a symbolic link that can't be followed here (%w): put a directory in its place; where its files have to be elsewhere, mount that directory on it (mount --bind)", err)
 	default:
-		return errors.New("it isn't a folder, and has to be: move it away")
+		return errors.New("it isn't a directory, and has to be: move it away")
 	}
 }
 

@@ -50,7 +50,7 @@ func mode(t *testing.T, path string) fs.FileMode {
 		t.Fatal(err)
 	}
 	if !info.IsDir() {
-		t.Errorf("%s is no folder", path)
+		t.Errorf("%s is no directory", path)
 	}
 	return info.Mode() &^ fs.ModeDir
 }
@@ -141,10 +141,10 @@ func TestRefused(t *testing.T) {
 		spoil func(l rootdir.Layout) error
 		want  []string
 	}{
-		"file":             {func(l rootdir.Layout) error { return os.WriteFile(l.Plugins(), nil, 0o600) }, []string{"/plugins: ", "isn't a folder"}},
-		"socket":           {func(l rootdir.Layout) error { return unix.Mkfifo(l.PodResources(), 0o600) }, []string{"/pod-resources: ", "isn't a folder"}},
-		"link to a folder": {func(l rootdir.Layout) error { return os.Symlink("/tmp", l.Plugins()) }, []string{"/plugins: ", "symbolic link", "mount --bind"}},
-		"link to nowhere":  {func(l rootdir.Layout) error { return os.Symlink("/nowhere", l.Pods()) }, []string{"/pods: ", "symbolic link"}},
+		"file":                {func(l rootdir.Layout) error { return os.WriteFile(l.Plugins(), nil, 0o600) }, []string{"/plugins: ", "isn't a directory"}},
+		"socket":              {func(l rootdir.Layout) error { return unix.Mkfifo(l.PodResources(), 0o600) }, []string{"/pod-resources: ", "isn't a directory"}},
+		"link to a directory": {func(l rootdir.Layout) error { return os.Symlink("/tmp", l.Plugins()) }, []string{"/plugins: ", "symbolic link", "mount --bind"}},
+		"link to nowhere":     {func(l rootdir.Layout) error { return os.Symlink("/nowhere", l.Pods()) }, []string{"/pods: ", "symbolic link"}},
 		"two at once": {func(l rootdir.Layout) error {
 			return errors.Join(os.WriteFile(l.Plugins(), nil, 0o600), os.WriteFile(l.Certs, nil, 0o600))
 		}, []string{"/plugins: ", "--cert-dir"}},
@@ -158,7 +158,7 @@ func TestRefused(t *testing.T) {
 		}, []string{"--cert-dir", "0775"}},
 		"root a file": {func(l rootdir.Layout) error {
 			return errors.Join(os.Remove(l.Root), os.WriteFile(l.Root, nil, 0o600))
-		}, []string{"--root-dir", "isn't a folder"}},
+		}, []string{"--root-dir", "isn't a directory"}},
 		"root in a file": {func(l rootdir.Layout) error {
 			return errors.Join(os.RemoveAll(filepath.Dir(l.Root)), os.WriteFile(filepath.Dir(l.Root), nil, 0o600))
 		}, []string{"--root-dir", "not a directory"}},
@@ -190,7 +190,7 @@ func TestLinkIsNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.Make(); err == nil {
-		t.Error("a link is taken for a folder")
+		t.Error("a link is taken for a directory")
 	}
 	if got := mode(t, target); got != 0o777 {
 		t.Errorf("the link's target was changed to %04o", got)
@@ -213,7 +213,7 @@ func TestNamedFoldersMayBeLinks(t *testing.T) {
 		t.Errorf("checkpoints has %04o", got)
 	}
 	if got := mode(t, certificates); got != 0o750 {
-		t.Errorf("the folder of certificates was changed to %04o", got)
+		t.Errorf("the directory of certificates was changed to %04o", got)
 	}
 }
 

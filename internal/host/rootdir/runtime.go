@@ -28,18 +28,18 @@ type Runtime struct{ Root string }
 func NewRuntime(root string) (Runtime, error) {
 	switch {
 	case !filepath.IsAbs(root):
-		return Runtime{}, fmt.Errorf("root folder %q: has to be an absolute path", root)
+		return Runtime{}, fmt.Errorf("root directory %q: has to be an absolute path", root)
 	case filepath.Clean(root) == "/":
-		return Runtime{}, errors.New("root folder: can't be /")
+		return Runtime{}, errors.New("root directory: can't be /")
 	}
 	for _, r := range root {
 		if r < ' ' || r == 0x7f || r == '\ufffd' {
-			return Runtime{}, fmt.Errorf("root folder %q: has a control character or isn't UTF-8", root)
+			return Runtime{}, fmt.Errorf("root directory %q: has a control character or isn't UTF-8", root)
 		}
 	}
 	// runc and overlayfs separate lists of paths by these.
 	if i := strings.IndexAny(root, `:,\`); i >= 0 {
-		return Runtime{}, fmt.Errorf("root folder %q: overlayfs can't mount paths with %q in them", root, root[i])
+		return Runtime{}, fmt.Errorf("root directory %q: overlayfs can't mount paths with %q in them", root, root[i])
 	}
 	return Runtime{Root: filepath.Clean(root)}, nil
 }
@@ -150,23 +150,23 @@ var harmless = []string{"images", lockfile.Name, "lost+found"}
 // first writes under Root has to call it before.
 func (l Runtime) Claim() error {
 	if err := os.MkdirAll(l.Root, 0o755); err != nil {
-		return fmt.Errorf("root folder: %w", err)
+		return fmt.Errorf("root directory: %w", err)
 	}
 	if _, err := os.Lstat(l.Marker()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	entries, err := os.ReadDir(l.Root)
 	if err != nil {
-		return fmt.Errorf("root folder: %w", err)
+		return fmt.Errorf("root directory: %w", err)
 	}
 	for _, e := range entries {
 		if !slices.Contains(harmless, e.Name()) {
 			return nil
 		}
 	}
-	text := "deckhand made this folder. `deckhand down` removes it with everything in it.\n"
+	text := "deckhand made this directory. `deckhand down` removes it with everything in it.\n"
 	if err := os.WriteFile(l.Marker(), []byte(text), 0o600); err != nil {
-		return fmt.Errorf("root folder: %w", err)
+		return fmt.Errorf("root directory: %w", err)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (l Runtime) Make() error {
 	}
 	for _, d := range dirs {
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
-			return fmt.Errorf("make the runtime's folders: %w", err)
+			return fmt.Errorf("make the runtime's directories: %w", err)
 		}
 	}
 	return nil

@@ -82,7 +82,7 @@ func TestNodeFilesSearchPaths(t *testing.T) {
 	}
 	want := []string{"/.docker/config.json", "/.dockercfg"}
 	if got := NewNodeFiles("", "", "", logr.Discard()).paths; strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("without folders it looks into %v", got)
+		t.Errorf("without directories it looks into %v", got)
 	}
 }
 

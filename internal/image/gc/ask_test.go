@@ -174,7 +174,7 @@ func TestUntag(t *testing.T) {
 		{name: "one:1", uses: []string{"two" + digest}, gone: []string{"docker.io/library/one:1", "docker.io/library/one" + digest}},
 		{name: "one:1", uses: []string{"docker.io/library/one" + digest}, err: "in use by pod default/web (wanted)"},
 		{name: "two:3", uses: []string{"two:3"}, err: "in use by pod default/web (wanted)"},
-		{name: "kept:1", err: "its archive is in the images folder"},
+		{name: "kept:1", err: "its archive is in the images directory"},
 		{name: id("9"), gone: []string{id("a")}},
 	} {
 		w := newWorld()
@@ -182,7 +182,7 @@ func TestUntag(t *testing.T) {
 			[]string{"docker.io/library/one" + digest, "docker.io/library/two" + digest}
 		w.use(c.uses...)
 		col := w.collector(t, byDefault)
-		col.cfg.Keep = func() map[string]string { return map[string]string{"kept:1": "its archive is in the images folder"} }
+		col.cfg.Keep = func() map[string]string { return map[string]string{"kept:1": "its archive is in the images directory"} }
 		if strings.HasPrefix(c.name, "sha256:") {
 			col.cfg.Keep = nil
 		}

@@ -327,7 +327,7 @@ func TestStatfs(t *testing.T) {
 	if err != nil || d.Capacity == 0 || d.Available == 0 || d.Available > d.Capacity {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if _, err := Statfs("/no/such/folder"); err == nil || !strings.Contains(err.Error(), "/no/such/folder") {
+	if _, err := Statfs("/no/such/directory"); err == nil || !strings.Contains(err.Error(), "/no/such/directory") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -123,7 +123,7 @@ func TestRecordsAreWrittenRarely(t *testing.T) {
 			t.Errorf("mode %v", mode)
 		}
 		if dir, err := os.Stat(filepath.Dir(c.cfg.Records)); err != nil || dir.Mode().Perm() != 0o700 {
-			t.Errorf("folder %v, %v", dir.Mode(), err)
+			t.Errorf("directory %v, %v", dir.Mode(), err)
 		}
 	})
 }

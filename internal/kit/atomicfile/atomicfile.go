@@ -73,10 +73,10 @@ func fill(f *os.File, data []byte, perm fs.FileMode, durable bool) error {
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("sync folder: %w", err)
+		return fmt.Errorf("sync directory: %w", err)
 	}
 	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync folder: %w", err)
+		return fmt.Errorf("sync directory: %w", err)
 	}
 	return nil
 }

@@ -59,11 +59,11 @@ func TestFailureLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Write(path, []byte("x"), 0o600); err == nil {
-		t.Fatal("replacing a folder succeeded")
+		t.Fatal("replacing a directory succeeded")
 	}
 	onlyFile(t, dir, "f")
 	if err := Write(filepath.Join(dir, "missing", "f"), nil, 0o600); err == nil {
-		t.Error("writing into a missing folder succeeded")
+		t.Error("writing into a missing directory succeeded")
 	}
 }
 
@@ -107,6 +107,6 @@ func onlyFile(t *testing.T, dir, name string) {
 		t.Fatal(err)
 	}
 	if len(entries) != 1 || entries[0].Name() != name {
-		t.Errorf("folder has %v, want only %s", entries, name)
+		t.Errorf("directory has %v, want only %s", entries, name)
 	}
 }

@@ -136,7 +136,7 @@ func TestFolderSwapped(t *testing.T) {
 	do(t, os.WriteFile(filepath.Join(dir, "g"), nil, 0o600))
 	for _, e := range await(t, w, Event{Name: "g", Op: Done}) {
 		if e.Name == "f" {
-			t.Error("the old folder is still watched")
+			t.Error("the old directory is still watched")
 		}
 	}
 }

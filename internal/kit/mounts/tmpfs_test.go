@@ -89,11 +89,11 @@ func TestMountingTwiceMountsOnce(t *testing.T) {
 func TestOpenIsForWhatIsMounted(t *testing.T) {
 	dir := place(t)
 	if _, err := OpenTmpfs(dir); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("no folder: %v", err)
+		t.Errorf("no directory: %v", err)
 	}
 	must(t, os.MkdirAll(dir, 0o750)) // as after a reboot
 	if _, err := OpenTmpfs(dir); !errors.Is(err, ErrNotMounted) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("a folder alone: %v", err)
+		t.Errorf("a directory alone: %v", err)
 	}
 	must(t, MountTmpfs(dir, TmpfsOptions{Mode: 0o700}))
 	f, err := OpenTmpfs(dir)
@@ -102,7 +102,7 @@ func TestOpenIsForWhatIsMounted(t *testing.T) {
 	inner := filepath.Join(dir, "inner")
 	must(t, os.Mkdir(inner, 0o700))
 	if _, err := OpenTmpfs(inner); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("a folder in a tmpfs: %v", err)
+		t.Errorf("a directory in a tmpfs: %v", err)
 	}
 	// What was opened stays what it is.
 	must(t, unix.Unmount(dir, unix.MNT_DETACH))

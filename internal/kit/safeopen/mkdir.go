@@ -79,7 +79,7 @@ func makeOne(holder *os.File, name, path string, perm uint32) error {
 	case err == nil, errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOENT):
 		return nil
 	}
-	return fmt.Errorf("make the folder %q: %w", path, err)
+	return fmt.Errorf("make the directory %q: %w", path, err)
 }
 
 func isLink(dir *os.File, name string) bool {

@@ -105,7 +105,7 @@ func TestDeepPathsAreMadeAtOnce(t *testing.T) {
 		}
 	})
 	if all := allocations(func() { folder("all" + strings.Repeat("/d", depth-1)) }); all > each/4 {
-		t.Errorf("%d folders took %d allocations at once, %d one by one", depth, all, each)
+		t.Errorf("%d directories took %d allocations at once, %d one by one", depth, all, each)
 	}
 }
 

@@ -22,10 +22,10 @@ import (
 // ErrEscapes is in the error of every path that is refused, and not just missing: it leads
 // out of the folder, through /proc, round in circles, over a link where none may be, or
 // into another mount where that is ruled out.
-var ErrEscapes = errors.New("leads out of the folder")
+var ErrEscapes = errors.New("leads out of the directory")
 
 // ErrSpecial is in the error for a device, a FIFO or a socket, which are never opened.
-var ErrSpecial = errors.New("it is neither a file nor a folder, so it is not opened")
+var ErrSpecial = errors.New("it is neither a file nor a directory, so it is not opened")
 
 // attempts is how often something is tried that changes elsewhere disturb. A pod could
 // disturb it for ever.
@@ -221,7 +221,7 @@ func failed(path string, err error, r rules) error {
 	if errors.As(err, &errno) {
 		switch {
 		case errno == unix.EXDEV && !r.mounts:
-			err = &refusal{"it leads out of the folder, or into something that is mounted there", errno}
+			err = &refusal{"it leads out of the directory, or into something that is mounted there", errno}
 		case errno == unix.EXDEV:
 			err = &refusal{"it " + ErrEscapes.Error(), errno}
 		case errno == unix.ELOOP && !r.links:

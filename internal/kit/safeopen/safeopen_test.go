@@ -196,7 +196,7 @@ func TestFoldersAndTheRootItself(t *testing.T) {
 	}
 	for _, name := range []string{"f", "toFile"} {
 		if _, err := safeopen.Open(root, name, unix.O_RDONLY|unix.O_DIRECTORY, 0); !errors.Is(err, unix.ENOTDIR) {
-			t.Errorf("%s as a folder: %v", name, err)
+			t.Errorf("%s as a directory: %v", name, err)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, dif
 		dst = append(dst, '\n')
 	}
 	for i := range d.Actions {
-		dst = append(appendAction(append(dst, decisionLead+"do"...), &d.Actions[i], base), '\n')
+		dst = append(appendAction(append(dst, decisionLead+doWord...), &d.Actions[i], base), '\n')
 	}
 	for i := range d.Events {
 		dst = appendEvent(dst, &d.Events[i], base)

@@ -290,7 +290,7 @@ func (p *parser) readDecision(line string) error {
 	p.deduceInFlight()
 	s := &p.steps[len(p.steps)-1]
 	s.Decision = append(s.Decision, line)
-	rest, ok := strings.CutPrefix(line, "do ")
+	rest, ok := strings.CutPrefix(line, doWord+" ")
 	if !ok || s.Incomplete != "" {
 		return nil
 	}

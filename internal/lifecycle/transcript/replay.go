@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript/words"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -17,8 +18,8 @@ type Difference struct {
 	Time       time.Time
 	// Recorded are the lines of the decision that are only in the transcript, Now
 	// those that are only in today's decision; all lines if only their order differs.
-	// What is waited for alone is no difference: it is written in words, which any version may
-	// correct, and nothing is decided by them.
+	// What is waited for, and why an action is taken, is written in words, which any version may
+	// correct: where they alone differ, the decision is the same.
 	Recorded, Now []string
 }
 
@@ -32,10 +33,12 @@ func Replay(t *Transcript) []Difference {
 		if s.Incomplete != "" {
 			continue
 		}
-		recorded, today := differ(s.Decision, r.step(s))
-		if !onlyWaits(recorded) || !onlyWaits(today) {
-			out = append(out, Difference{Step: i, Line: s.Line, Time: s.Input.Now, Recorded: recorded, Now: today})
+		today := r.step(s)
+		if slices.Equal(wordless(s.Decision), wordless(today)) {
+			continue
 		}
+		recorded, today := differ(s.Decision, today)
+		out = append(out, Difference{Step: i, Line: s.Line, Time: s.Input.Now, Recorded: recorded, Now: today})
 	}
 	return out
 }
@@ -96,8 +99,18 @@ func lines(text string) (out []string) {
 	return out
 }
 
-func onlyWaits(lines []string) bool {
-	return !slices.ContainsFunc(lines, func(line string) bool { return !strings.HasPrefix(line, becauseWord) })
+// wordless returns the lines of a decision without the words that nothing is decided by.
+func wordless(lines []string) (out []string) {
+	for _, line := range lines {
+		if strings.HasPrefix(line, becauseWord) {
+			continue
+		}
+		if list, err := words.Split(line); err == nil && list[0] == doWord && strings.HasPrefix(list[len(list)-1], "(") {
+			line = strings.Join(list[:len(list)-1], " ")
+		}
+		out = append(out, line)
+	}
+	return out
 }
 
 // differ returns the lines that only one of two lists has.

@@ -28,8 +28,11 @@ const (
 	noneWord       = "none"
 )
 
-// becauseWord begins lines of what a pod waits for.
-const becauseWord = "because "
+// becauseWord begins lines of what a pod waits for, doWord those of actions.
+const (
+	becauseWord = "because "
+	doWord      = "do"
+)
 
 // special are the fields of an Input with lines of their own making; the rest is
 // written as what differs from the step before.
@@ -70,11 +73,16 @@ func remaining(pending []pod.Action, results []pod.Result) []pod.Action {
 	return rest
 }
 
-// find returns the index of the action, or -1.
+// find returns the index of the action, whatever the words for why it is taken, or -1.
 func find(list []pod.Action, a *pod.Action) int {
 	t := formats().action
 	for i := range list {
-		if list[i].Kind == a.Kind && list[i].ID == a.ID && t.Equal(words.At(&list[i]), words.At(a)) {
+		if list[i].Kind != a.Kind || list[i].ID != a.ID {
+			continue
+		}
+		b := list[i]
+		b.Why = a.Why
+		if t.Equal(words.At(&b), words.At(a)) {
 			return i
 		}
 	}

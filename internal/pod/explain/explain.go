@@ -80,7 +80,7 @@ func action(w *pod.Wait) string {
 	case pod.AdmitPod:
 		return "is about to be admitted"
 	case pod.PreparePod:
-		return "folders, cgroup and volumes are being prepared"
+		return "directories, cgroup and volumes are being prepared"
 	case pod.CreateSandbox:
 		return "the sandbox is being created"
 	case pod.StopSandbox:
@@ -103,7 +103,7 @@ func action(w *pod.Wait) string {
 	case pod.ReleaseVolumes:
 		return "its volumes are being unmounted"
 	case pod.CleanPod:
-		return "its folders, cgroup and logs are being removed"
+		return "its directories, cgroup and logs are being removed"
 	case pod.SaveCheckpoint:
 		return "its checkpoint is being written"
 	}
@@ -187,7 +187,7 @@ func adviceFor(r pod.Reason) string {
 var advice = map[pod.Reason]string{
 	pod.ReasonErrImagePull:                         pullAdvice,
 	pod.ReasonImagePullBackOff:                     pullAdvice,
-	pod.ReasonErrImageNeverPull:                    "put an archive of the image into the images folder, or set another imagePullPolicy",
+	pod.ReasonErrImageNeverPull:                    "put an archive of the image into the images directory, or set another imagePullPolicy",
 	pod.ReasonInvalidImageName:                     "correct the image's name in the manifest",
 	pod.ReasonCreateContainerConfigError:           "correct what the message names in the manifest, or make what it refers to",
 	pod.ReasonCreateContainerError:                 "the runtime refused the container: check command, mounts and security context in the manifest",

@@ -19,7 +19,7 @@ func newGarbage() *Garbage {
 			Name: "deckhand_ended_containers_removed_total", Help: "Number of ended containers removed by themselves, not with their sandbox.",
 		}),
 		logFolders: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "deckhand_log_folders_removed_total", Help: "Number of log folders removed because their pods are gone.",
+			Name: "deckhand_log_folders_removed_total", Help: "Number of log directories removed because their pods are gone.",
 		}),
 	}
 }

@@ -17,7 +17,7 @@ func (m *Metrics) CollectPodDisk(list func() []PodDisk) {
 	m.registry.MustRegister(&podDiskCollector{
 		list:   list,
 		bytes:  desc("deckhand_pod_disk_used_bytes", "What a pod kept on disk when it was last held against its limits, as far as it has any."),
-		inodes: desc("deckhand_pod_disk_used_inodes", "Number of files, folders and others that a pod kept on disk when it was last held against its limits, as far as it has any."),
+		inodes: desc("deckhand_pod_disk_used_inodes", "Number of files, directories and others that a pod kept on disk when it was last held against its limits, as far as it has any."),
 	})
 }
 

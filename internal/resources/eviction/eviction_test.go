@@ -292,7 +292,7 @@ func TestQuotasAreAskedForPodsWithUsersOfTheirOwnOnly(t *testing.T) {
 		after(time.Minute)
 		n.set(func() {
 			if n.assigned["/pods/own/a"] != 0 {
-				t.Error("the folder of a pod that is gone isn't forgotten")
+				t.Error("the directory of a pod that is gone isn't forgotten")
 			}
 		})
 	})

@@ -227,7 +227,7 @@ func waitUntil(t *testing.T, what string, done func() bool) {
 func TestOddRootFolder(t *testing.T) {
 	in := embeddedtest.Prepare(t)
 	old := in.Config.RootDir
-	in.Config.RootDir = filepath.Join(filepath.Dir(old), `it's a "root" é %41 folder`, strings.Repeat("long ", 20))
+	in.Config.RootDir = filepath.Join(filepath.Dir(old), `it's a "root" é %41 directory`, strings.Repeat("long ", 20))
 	if err := os.MkdirAll(filepath.Dir(in.Config.RootDir), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestOddRootFolder(t *testing.T) {
 	in.StopRun(t)
 	in.Reset(t)
 	if _, err := os.Lstat(in.Config.RootDir); !os.IsNotExist(err) {
-		t.Errorf("the root folder is still there: %v", err)
+		t.Errorf("the root directory is still there: %v", err)
 	}
 }
 

@@ -253,7 +253,7 @@ func TestFollowWithoutInotify(t *testing.T) {
 	ws := newWatches()
 	w := ws.add(filepath.Join(t.TempDir(), "missing"), logr.Discard())
 	if !w.polling || w.poll() == nil {
-		t.Error("a folder that can't be watched is not polled")
+		t.Error("a directory that can't be watched is not polled")
 	}
 	ws.remove(w)
 	if ws.watcher != nil {

@@ -183,7 +183,7 @@ func TestOnlyRegularFilesBelowTheRootAreLogs(t *testing.T) {
 			write(t, dir, "1.log", sample)
 			return os.Symlink("1.log", filepath.Join(dir, "0.log"))
 		},
-		"a link in the folder's place": func(_ *testing.T, dir string) error {
+		"a link in the directory's place": func(_ *testing.T, dir string) error {
 			if err := os.Remove(dir); err != nil {
 				return err
 			}
@@ -193,7 +193,7 @@ func TestOnlyRegularFilesBelowTheRootAreLogs(t *testing.T) {
 			return os.Symlink(filepath.Dir(secret), dir)
 		},
 		"a FIFO": func(_ *testing.T, dir string) error { return unix.Mkfifo(filepath.Join(dir, "0.log"), 0o600) },
-		"a folder": func(_ *testing.T, dir string) error {
+		"a directory": func(_ *testing.T, dir string) error {
 			return os.Mkdir(filepath.Join(dir, "0.log"), 0o700)
 		},
 	} {

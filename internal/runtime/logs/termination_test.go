@@ -99,7 +99,7 @@ func TestHostileFiles(t *testing.T) {
 	}{
 		"none": {func(_ *testing.T, r *rig) *pod.Container { c := r.ended("0"); c.TerminationMessagePath = ""; return c }, false},
 		"gone": {func(_ *testing.T, r *rig) *pod.Container { return r.ended("gone") }, false},
-		"the pod's folder gone": {func(t *testing.T, r *rig) *pod.Container {
+		"the pod's directory gone": {func(t *testing.T, r *rig) *pod.Container {
 			if err := os.RemoveAll(filepath.Dir(filepath.Dir(r.dir))); err != nil {
 				t.Fatal(err)
 			}
@@ -122,16 +122,16 @@ func TestHostileFiles(t *testing.T) {
 			}
 			return r.ended("s")
 		}, true},
-		"folder": {func(t *testing.T, r *rig) *pod.Container {
+		"directory": {func(t *testing.T, r *rig) *pod.Container {
 			if err := os.Mkdir(filepath.Join(r.dir, "d"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			return r.ended("d")
 		}, true},
-		"a volume in its place":  {func(t *testing.T, r *rig) *pod.Container { return r.moved(t, "u1/volumes/kubernetes.io~empty-dir/v") }, true},
-		"another pod's":          {func(t *testing.T, r *rig) *pod.Container { return r.moved(t, "u2/containers/main") }, true},
-		"another container's":    {func(t *testing.T, r *rig) *pod.Container { return r.moved(t, "u1/containers/other") }, true},
-		"below the right folder": {func(t *testing.T, r *rig) *pod.Container { return r.moved(t, "u1/containers/main/sub") }, true},
+		"a volume in its place":     {func(t *testing.T, r *rig) *pod.Container { return r.moved(t, "u1/volumes/kubernetes.io~empty-dir/v") }, true},
+		"another pod's":             {func(t *testing.T, r *rig) *pod.Container { return r.moved(t, "u2/containers/main") }, true},
+		"another container's":       {func(t *testing.T, r *rig) *pod.Container { return r.moved(t, "u1/containers/other") }, true},
+		"below the right directory": {func(t *testing.T, r *rig) *pod.Container { return r.moved(t, "u1/containers/main/sub") }, true},
 		"by way of dots": {func(t *testing.T, r *rig) *pod.Container {
 			c := r.moved(t, "u2/containers/main")
 			c.TerminationMessagePath = r.dir + "/../../../u2/containers/main/f"

@@ -137,7 +137,7 @@ var securityFields = []row{
 		- container.linux.security_context.seccomp.profile_type: Unconfined
 		+ container.linux.security_context.seccomp.localhost_ref: /root/seccomp/p/x.json
 		+ container.linux.security_context.seccomp.profile_type: Localhost`},
-	{covers: "SeccompProfile.LocalhostProfile", yaml: `seccompProfile: {type: Localhost, localhostProfile: ../x}`, err: "inside the node's seccomp folder"},
+	{covers: "SeccompProfile.LocalhostProfile", yaml: `seccompProfile: {type: Localhost, localhostProfile: ../x}`, err: "inside the node's seccomp directory"},
 	{covers: "SecurityContext.SeccompProfile", with: confinedByDefault, want: `
 		- container.linux.security_context.seccomp.profile_type: Unconfined
 		+ container.linux.security_context.seccomp.profile_type: RuntimeDefault`},

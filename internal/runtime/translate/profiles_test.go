@@ -86,8 +86,8 @@ func TestSeccomp(t *testing.T) {
 		{&v1.SeccompProfile{Type: "Unconfined"}, true, "Unconfined"},
 		{&v1.SeccompProfile{Type: "RuntimeDefault"}, false, "RuntimeDefault"},
 		{&v1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To("p/x.json")}, false, "Localhost /root/seccomp/p/x.json"},
-		{&v1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To("../../etc/passwd")}, false, "inside the node's seccomp folder"},
-		{&v1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To("/etc/passwd")}, false, "inside the node's seccomp folder"},
+		{&v1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To("../../etc/passwd")}, false, "inside the node's seccomp directory"},
+		{&v1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To("/etc/passwd")}, false, "inside the node's seccomp directory"},
 		{&v1.SeccompProfile{Type: "Localhost"}, false, "needs localhostProfile"},
 		{&v1.SeccompProfile{Type: "x"}, false, `unknown type "x"`},
 	} {

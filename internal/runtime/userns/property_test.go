@@ -48,7 +48,7 @@ func TestNeverTwice(t *testing.T) {
 				}
 				delete(has, u)
 			},
-			"remove folder": func(t *rapid.T) { // the agent dies between that and Release
+			"remove directory": func(t *rapid.T) { // the agent dies between that and Release
 				u := uid.Draw(t, "pod")
 				if err := os.RemoveAll(filepath.Join(n.dir, string(u))); err != nil {
 					t.Fatal(err)

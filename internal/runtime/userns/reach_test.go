@@ -19,8 +19,8 @@ func TestReach(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := userns.Reach(dir); err == nil || !strings.Contains(err.Error(), "the folder "+top+", whose mode is 0700: chmod o+x "+top) {
-		t.Errorf("through a closed folder: %v", err)
+	if err := userns.Reach(dir); err == nil || !strings.Contains(err.Error(), "the directory "+top+", whose mode is 0700: chmod o+x "+top) {
+		t.Errorf("through a closed directory: %v", err)
 	}
 	if err := os.Chmod(top, 0o711); err != nil {
 		t.Fatal(err)
@@ -29,6 +29,6 @@ func TestReach(t *testing.T) {
 		t.Error(err)
 	}
 	if userns.Reach(filepath.Join(dir, "c")) == nil {
-		t.Error("a folder that isn't there")
+		t.Error("a directory that isn't there")
 	}
 }

@@ -220,7 +220,7 @@ func (w *writer) point(ctx context.Context, name, target string) (changed bool, 
 	if errors.Is(err, unix.EISDIR) {
 		if name != dataLink {
 			// A runtime makes folders in a volume when something else is to be mounted there.
-			return false, fmt.Errorf("%s: a folder called %q is in the place of a file of the volume: if no container has it as a mount point, remove it", w.dir.Name(), name)
+			return false, fmt.Errorf("%s: a directory called %q is in the place of a file of the volume: if no container has it as a mount point, remove it", w.dir.Name(), name)
 		}
 		if err = w.remove(ctx, name); err == nil {
 			err = unix.Renameat(fd, tempLink, fd, name)

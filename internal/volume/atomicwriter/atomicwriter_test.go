@@ -236,7 +236,7 @@ func TestRecover(t *testing.T) {
 		return Recover(t.Context(), f)
 	}
 	if whole, err := again(); whole || err != nil {
-		t.Errorf("an empty folder: %t, %v", whole, err)
+		t.Errorf("an empty directory: %t, %v", whole, err)
 	}
 	write(t, dir, map[string]File{"a": file("A"), "b/c": file("C")}, Options{Group: ptr.To(7)}, true)
 	want := listing(t, dir)

@@ -58,7 +58,7 @@ func (w *writer) newFolder() (string, error) {
 			break
 		}
 	}
-	return "", fmt.Errorf("make a folder in %s: %w", w.dir.Name(), err)
+	return "", fmt.Errorf("make a directory in %s: %w", w.dir.Name(), err)
 }
 
 // fill writes what the empty folder should hold, and opens it to its readers.

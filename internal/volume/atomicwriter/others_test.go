@@ -16,20 +16,20 @@ import (
 func TestWhatOthersChangedIsPutRight(t *testing.T) {
 	files := map[string]File{"a": file("A"), "b/c": file("C")}
 	for name, tamper := range map[string]func(dir string) error{
-		"bytes":             func(dir string) error { return os.WriteFile(dir+"/a", []byte("X"), 0) },
-		"more bytes":        func(dir string) error { return os.WriteFile(dir+"/b/c", []byte("CC"), 0) },
-		"a mode":            func(dir string) error { return os.Chmod(dir+"/b/c", 0o600) },
-		"a folder's mode":   func(dir string) error { return os.Chmod(dir+"/b", 0o700) },
-		"an owner":          func(dir string) error { return os.Chown(dir+"/a", 7, -1) },
-		"a folder's group":  func(dir string) error { return os.Chown(dir+"/..data", -1, 7) },
-		"a file removed":    func(dir string) error { return os.Remove(dir + "/b/c") },
-		"a file added":      func(dir string) error { return os.WriteFile(dir+"/b/x", nil, 0o644) },
-		"a pipe for a file": func(dir string) error { return errors.Join(os.Remove(dir+"/b/c"), unix.Mkfifo(dir+"/b/c", 0o644)) },
+		"bytes":               func(dir string) error { return os.WriteFile(dir+"/a", []byte("X"), 0) },
+		"more bytes":          func(dir string) error { return os.WriteFile(dir+"/b/c", []byte("CC"), 0) },
+		"a mode":              func(dir string) error { return os.Chmod(dir+"/b/c", 0o600) },
+		"a directory's mode":  func(dir string) error { return os.Chmod(dir+"/b", 0o700) },
+		"an owner":            func(dir string) error { return os.Chown(dir+"/a", 7, -1) },
+		"a directory's group": func(dir string) error { return os.Chown(dir+"/..data", -1, 7) },
+		"a file removed":      func(dir string) error { return os.Remove(dir + "/b/c") },
+		"a file added":        func(dir string) error { return os.WriteFile(dir+"/b/x", nil, 0o644) },
+		"a pipe for a file":   func(dir string) error { return errors.Join(os.Remove(dir+"/b/c"), unix.Mkfifo(dir+"/b/c", 0o644)) },
 		"a link for a file": func(dir string) error {
 			return errors.Join(os.Remove(dir+"/b/c"), os.Symlink("../../../precious", dir+"/b/c"))
 		},
-		"a folder for a file": func(dir string) error { return errors.Join(os.Remove(dir+"/b/c"), os.Mkdir(dir+"/b/c", 0o755)) },
-		"a file for a folder": func(dir string) error {
+		"a directory for a file": func(dir string) error { return errors.Join(os.Remove(dir+"/b/c"), os.Mkdir(dir+"/b/c", 0o755)) },
+		"a file for a directory": func(dir string) error {
 			return errors.Join(os.RemoveAll(dir+"/..data/b"), os.WriteFile(dir+"/..data/b", nil, 0o755))
 		},
 		"a name removed":        func(dir string) error { return os.Remove(dir + "/a") },
@@ -43,13 +43,13 @@ func TestWhatOthersChangedIsPutRight(t *testing.T) {
 		"..data leads nowhere": func(dir string) error {
 			return errors.Join(os.Remove(dir+"/..data"), os.Symlink("..gone", dir+"/..data"))
 		},
-		"..data is a full folder": func(dir string) error {
+		"..data is a full directory": func(dir string) error {
 			return errors.Join(os.Remove(dir+"/..data"), os.MkdirAll(dir+"/..data/a/b", 0o755))
 		},
 		"..data is a file": func(dir string) error {
 			return errors.Join(os.Remove(dir+"/..data"), os.WriteFile(dir+"/..data", nil, 0o644))
 		},
-		"a folder in the way of the swap": func(dir string) error {
+		"a directory in the way of the swap": func(dir string) error {
 			return errors.Join(os.Remove(dir+"/..data"), os.MkdirAll(dir+"/..data_tmp/a/b", 0o755), os.Symlink("..", dir+"/..data"))
 		},
 	} {
@@ -114,7 +114,7 @@ func TestMountPointsOfContainersStay(t *testing.T) {
 
 	// One that has the name of a file is told of, and the rest is done.
 	changed, err := Write(t.Context(), dir, map[string]File{"a": file("C"), "cache": file("x"), "z": file("Z")}, Options{})
-	if !changed || err == nil || !strings.Contains(err.Error(), `a folder called "cache"`) || !strings.Contains(err.Error(), dir) {
+	if !changed || err == nil || !strings.Contains(err.Error(), `a directory called "cache"`) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("%t, %v", changed, err)
 	}
 	if _, again := Write(t.Context(), dir, map[string]File{"a": file("C"), "cache": file("x"), "z": file("Z")}, Options{}); again == nil || again.Error() != err.Error() {

@@ -20,7 +20,7 @@ const (
 // shortest form, and begin with no "..", which the volume keeps for itself (API: KeyToPath.path).
 func Check(path string) error {
 	if reason := wrong(path); reason != "" {
-		return fmt.Errorf("path %s %s: use a relative one such as \"folder/file\"", quoted(path), reason)
+		return fmt.Errorf("path %s %s: use a relative one such as \"directory/file\"", quoted(path), reason)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func wrong(path string) string {
 	}
 	elements := strings.Split(path, "/")
 	if len(elements) > maxDepth {
-		return fmt.Sprintf("goes through more than %d folders", maxDepth)
+		return fmt.Sprintf("goes through more than %d directories", maxDepth)
 	}
 	for _, element := range elements {
 		switch {
@@ -93,7 +93,7 @@ func treeOf(files map[string]File) (*node, error) {
 		}
 		file := files[path]
 		if err := root.add(strings.Split(path, "/"), &file); err != nil {
-			return nil, fmt.Errorf("path %s can't be both a file and a folder: %w", quoted(path), err)
+			return nil, fmt.Errorf("path %s can't be both a file and a directory: %w", quoted(path), err)
 		}
 	}
 	return root, nil

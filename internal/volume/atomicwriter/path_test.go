@@ -18,7 +18,7 @@ func TestCheck(t *testing.T) {
 		"": "is empty", "/": "is absolute", "/a": "is absolute", "..": `begins with ".."`, "../a": `begins with ".."`, "..data": `begins with ".."`,
 		"a/..": `has ".." in it`, "a/../b": `has ".." in it`, `a\b`: "backslash", `\`: "backslash", "a\x00b": "NUL", "\xff": "UTF-8",
 		"./a": "needless", "a//b": "needless", "a/": "needless", "a/./b": "needless", ".": "needless",
-		long + "n": "255 bytes", "a/" + long + "n": "255 bytes", strings.Repeat("a/", 2048) + "a": "4096 bytes", strings.Repeat("d/", 100) + "f": "100 folders",
+		long + "n": "255 bytes", "a/" + long + "n": "255 bytes", strings.Repeat("a/", 2048) + "a": "4096 bytes", strings.Repeat("d/", 100) + "f": "100 directories",
 	} {
 		err := Check(bad)
 		if err == nil || !strings.Contains(err.Error(), want) {

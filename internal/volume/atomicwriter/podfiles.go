@@ -37,7 +37,7 @@ func (f *Files) Message(p *v1.Pod, container string, attempt int) (string, error
 	}
 	dir := filepath.Join(f.podDir(p.UID), "containers", container)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", fmt.Errorf("make the folder for termination messages: %w", err)
+		return "", fmt.Errorf("make the directory for termination messages: %w", err)
 	}
 	instance := func(n int) string { return filepath.Join(dir, fmt.Sprintf("%08x", n)) }
 	if attempt >= 2 {

@@ -15,8 +15,8 @@ import (
 func TestBothWaysOfOpeningAgree(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	err := errors.Join(os.Mkdir(at("folder"), 0o700), os.Mkdir(at("mounted"), 0o700), os.Mkdir(at("hung"), 0o700), os.WriteFile(at("file"), nil, 0o600), os.WriteFile(at("bound"), nil, 0o600),
-		os.Symlink("folder", at("link")), unix.Mkfifo(at("fifo"), 0o600),
+	err := errors.Join(os.Mkdir(at("directory"), 0o700), os.Mkdir(at("mounted"), 0o700), os.Mkdir(at("hung"), 0o700), os.WriteFile(at("file"), nil, 0o600), os.WriteFile(at("bound"), nil, 0o600),
+		os.Symlink("directory", at("link")), unix.Mkfifo(at("fifo"), 0o600),
 		unix.Mount("tmpfs", at("mounted"), "tmpfs", 0, ""), unix.Mount(at("file"), at("bound"), "", unix.MS_BIND, ""))
 	if err != nil {
 		t.Fatal(err)
@@ -38,9 +38,9 @@ func TestBothWaysOfOpeningAgree(t *testing.T) {
 		flags int
 		want  error
 	}{
-		{"folder", folderFlags, nil}, {"file", folderFlags, unix.ENOTDIR}, {"fifo", folderFlags, unix.ENOTDIR}, {"link", folderFlags, unix.ENOTDIR},
+		{"directory", folderFlags, nil}, {"file", folderFlags, unix.ENOTDIR}, {"fifo", folderFlags, unix.ENOTDIR}, {"link", folderFlags, unix.ENOTDIR},
 		{"mounted", folderFlags, unix.EXDEV}, {"hung", folderFlags, unix.EXDEV}, {"gone", folderFlags, unix.ENOENT},
-		{"folder", pin, nil}, {"file", pin, nil}, {"fifo", pin, nil}, {"link", pin, nil}, {"mounted", pin, unix.EXDEV}, {"bound", pin, unix.EXDEV}, {"gone", pin, unix.ENOENT},
+		{"directory", pin, nil}, {"file", pin, nil}, {"fifo", pin, nil}, {"link", pin, nil}, {"mounted", pin, unix.EXDEV}, {"bound", pin, unix.EXDEV}, {"gone", pin, unix.ENOENT},
 	} {
 		for way, open := range map[string]func(int, string, int) (int, error){"openat2": openBelow, "openat": openChecked} {
 			fd, err := open(parent, c.name, c.flags)

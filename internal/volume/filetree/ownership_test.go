@@ -48,8 +48,8 @@ func volume(t testing.TB) string {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o755))
 	at := func(name string) string { return filepath.Join(dir, name) }
-	must(t, os.MkdirAll(at("folder/sub"), 0o755))
-	for name, mode := range map[string]uint32{"secret": 0o600, "folder/script": 0o755, "folder/sub/none": 0, "setuid": 0o4755, "setuid too": 0o4770, "setgid": 0o2755} {
+	must(t, os.MkdirAll(at("directory/sub"), 0o755))
+	for name, mode := range map[string]uint32{"secret": 0o600, "directory/script": 0o755, "directory/sub/none": 0, "setuid": 0o4755, "setuid too": 0o4770, "setgid": 0o2755} {
 		must(t, os.WriteFile(at(name), nil, 0o600))
 		must(t, unix.Chown(at(name), 1000, 1000))
 		must(t, unix.Chmod(at(name), mode))
@@ -70,14 +70,14 @@ func TestFilesAreGivenToTheGroup(t *testing.T) {
 		want    map[string]string
 	}{
 		"writable": {filetree.Options{}, map[string]string{
-			"": "0:4711 2775", "folder": "0:4711 2775", "folder/sub": "0:4711 2775",
-			"secret": "1000:4711 0660", "folder/script": "1000:4711 0775", "folder/sub/none": "1000:4711 0660",
+			"": "0:4711 2775", "directory": "0:4711 2775", "directory/sub": "0:4711 2775",
+			"secret": "1000:4711 0660", "directory/script": "1000:4711 0775", "directory/sub/none": "1000:4711 0660",
 			"setuid": "1000:4711 4775", "setuid too": "1000:4711 4770", "setgid": "1000:4711 0775", "mine": "1000:4711 2660",
 			"link": "0:4711 0777", "fifo": "0:4711 0660", "device": "0:0 0600",
 		}},
 		"read-only": {filetree.Options{ReadOnly: true}, map[string]string{
-			"": "0:4711 2755", "folder": "0:4711 2755",
-			"secret": "1000:4711 0640", "folder/script": "1000:4711 0755", "folder/sub/none": "1000:4711 0440",
+			"": "0:4711 2755", "directory": "0:4711 2755",
+			"secret": "1000:4711 0640", "directory/script": "1000:4711 0755", "directory/sub/none": "1000:4711 0440",
 			"link": "0:4711 0777",
 		}},
 	} {
@@ -206,14 +206,14 @@ func TestMountsInTheVolumeAreLeftAlone(t *testing.T) {
 	dir, other := volume(t), t.TempDir()
 	must(t, os.Chmod(other, 0o700))
 	must(t, os.WriteFile(filepath.Join(other, "canary"), nil, 0o600))
-	for from, to := range map[string]string{other: "folder/sub", filepath.Join(other, "canary"): "secret"} {
+	for from, to := range map[string]string{other: "directory/sub", filepath.Join(other, "canary"): "secret"} {
 		at := filepath.Join(dir, to)
 		must(t, unix.Mount(from, at, "", unix.MS_BIND, ""))
 		t.Cleanup(func() { must(t, unix.Unmount(at, unix.MNT_DETACH)) })
 	}
 	must(t, filetree.Apply(t.Context(), dir, filetree.Options{GID: group}))
 	expect(t, other, map[string]string{"": "0:0 0700", "canary": "0:0 0600"})
-	expect(t, dir, map[string]string{"": "0:4711 2775", "folder": "0:4711 2775"})
+	expect(t, dir, map[string]string{"": "0:4711 2775", "directory": "0:4711 2775"})
 }
 
 func TestWhatCantBeChangedIsNamed(t *testing.T) {
@@ -244,13 +244,13 @@ func TestSwappedLinksNeverReachOutside(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t, os.WriteFile(at("file"), nil, 0o600))
 	must(t, os.Symlink("../outside/canary", at("filelink")))
-	must(t, os.Mkdir(at("folder"), 0o700))
-	must(t, os.WriteFile(at("folder/canary"), nil, 0o600))
-	must(t, os.Symlink("../outside", at("folderlink")))
+	must(t, os.Mkdir(at("directory"), 0o700))
+	must(t, os.WriteFile(at("directory/canary"), nil, 0o600))
+	must(t, os.Symlink("../outside", at("directorylink")))
 
 	var swapping sync.WaitGroup
 	stop := make(chan struct{})
-	for _, name := range []string{"file", "folder"} {
+	for _, name := range []string{"file", "directory"} {
 		swapping.Go(func() {
 			for {
 				select {

@@ -21,7 +21,7 @@ const (
 )
 
 // ErrTooDeep says that folders lay deeper than MaxDepth.
-var ErrTooDeep = fmt.Errorf("folders lie more than %d levels deep", MaxDepth)
+var ErrTooDeep = fmt.Errorf("directories lie more than %d levels deep", MaxDepth)
 
 // Entry is something in the tree. It is valid until the walk goes on.
 type Entry struct {
@@ -93,7 +93,7 @@ func (w *Walk) Next() (Entry, error) {
 		l := &w.levels[len(w.levels)-1]
 		if l.at == nil {
 			// Closed by Park, which leaves the last one open: never so.
-			return Entry{}, errors.New("a folder on the way back isn't open")
+			return Entry{}, errors.New("a directory on the way back isn't open")
 		}
 		name, kind, err := l.at.read()
 		if errors.Is(err, io.EOF) {
@@ -247,7 +247,7 @@ func (w *Walk) climb(from int, to *level) (int, error) {
 	}
 	_ = unix.Close(fd) // it was only looked at
 	if err != nil {
-		return -1, fmt.Errorf("go back to the folder above: %w", err)
+		return -1, fmt.Errorf("go back to the directory above: %w", err)
 	}
 	return -1, nil
 }

@@ -215,10 +215,10 @@ func TestWhatIsMountedIsLeftOut(t *testing.T) {
 func TestWhatIsMountedAndHangsIsLeftOut(t *testing.T) {
 	dir, hung := t.TempDir(), t.TempDir()
 	server := mounttest.Mount(t, hung)
-	must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	must(t, os.Mkdir(filepath.Join(dir, "directory"), 0o700))
 	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "plain"), nil, 0o600))
-	for at, source := range map[string]string{"folder": hung, "file": filepath.Join(hung, mounttest.File)} {
+	for at, source := range map[string]string{"directory": hung, "file": filepath.Join(hung, mounttest.File)} {
 		at = filepath.Join(dir, at)
 		must(t, unix.Mount(source, at, "", unix.MS_BIND, ""))
 		t.Cleanup(func() { must(t, unix.Unmount(at, unix.MNT_DETACH)) })
@@ -287,11 +287,11 @@ func yard(t *testing.T, n int) (tree string, swap func(i int)) {
 	must(t, os.MkdirAll(outside, 0o700))
 	must(t, os.WriteFile(filepath.Join(outside, "canary"), nil, 0o600))
 	for i := range n {
-		must(t, os.MkdirAll(filepath.Join(tree, "folder"+strconv.Itoa(i), "below"), 0o700))
+		must(t, os.MkdirAll(filepath.Join(tree, "directory"+strconv.Itoa(i), "below"), 0o700))
 		must(t, os.Symlink("../outside", filepath.Join(tree, "link"+strconv.Itoa(i))))
 	}
 	return tree, func(i int) {
-		folder, link := filepath.Join(tree, "folder"+strconv.Itoa(i)), filepath.Join(tree, "link"+strconv.Itoa(i))
+		folder, link := filepath.Join(tree, "directory"+strconv.Itoa(i)), filepath.Join(tree, "link"+strconv.Itoa(i))
 		if err := unix.Renameat2(unix.AT_FDCWD, folder, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
 			t.Error(err)
 		}

@@ -35,7 +35,7 @@ func names(t *testing.T, dir string) []string {
 func TestEveryStepIsStoppedAtOnce(t *testing.T) {
 	var points []int
 	Run(t, Case{
-		Name: "folders",
+		Name: "directories",
 		Fresh: func(t *testing.T, dir string) {
 			if err := os.Mkdir(filepath.Join(dir, "0"), 0o755); err != nil {
 				t.Fatal(err)
@@ -56,7 +56,7 @@ func TestEveryStepIsStoppedAtOnce(t *testing.T) {
 			points = append(points, n)
 			want := []string{"0", "1", "2", "3"}[:n]
 			if got := names(t, dir); !slices.Equal(got, want) {
-				t.Errorf("folders %q, want %q", got, want)
+				t.Errorf("directories %q, want %q", got, want)
 			}
 		},
 	})

@@ -137,11 +137,11 @@ func TestAPodThatComesBackWhileItsFolderIsRemoved(t *testing.T) {
 		s.setFail("mount x", nil)
 		resume := s.hang(t, "unstage one")
 		defer resume()
-		if err := m.Release(t.Context(), p.UID); err == nil || !strings.Contains(err.Error(), "the volumes' folders: still being removed after 10s") {
+		if err := m.Release(t.Context(), p.UID); err == nil || !strings.Contains(err.Error(), "the volumes' directories: still being removed after 10s") {
 			t.Fatalf("got %v", err)
 		}
 		f := failure(t, m.Prepare(t.Context(), p))
-		if f.Message != "what is left of an earlier pod with this UID: the volumes' folders: still being removed after 2m0s: the file system doesn't answer" || f.Permanent || f.NotBefore.After(time.Now()) {
+		if f.Message != "what is left of an earlier pod with this UID: the volumes' directories: still being removed after 2m0s: the file system doesn't answer" || f.Permanent || f.NotBefore.After(time.Now()) {
 			t.Errorf("got %+v", f)
 		}
 		done := make(chan error, 1)

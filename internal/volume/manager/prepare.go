@@ -43,7 +43,7 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
 		return err
 	}
 	if err := os.MkdirAll(m.layout.Pod(p.UID), 0o750); err != nil {
-		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("make the pod's folder: %v", err)}
+		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("make the pod's directory: %v", err)}
 	}
 	wants, taken := m.holders.Take(p, wants)
 	problems = append(problems, taken...)

@@ -48,7 +48,7 @@ func (m *Manager) clean(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	// The pod's folder goes last: by it the next agent finds what is left.
-	return m.remove(ctx, uid, "its folder", func(ctx context.Context) error { return teardown.Remove(ctx, m.layout.Pods(), string(uid)) })
+	return m.remove(ctx, uid, "its directory", func(ctx context.Context) error { return teardown.Remove(ctx, m.layout.Pods(), string(uid)) })
 }
 
 func (m *Manager) release(ctx context.Context, uid types.UID) error {
@@ -83,7 +83,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 		}
 	}
 	// A volume that was only half made may have left the rest.
-	err := m.remove(ctx, uid, "the volumes' folders", func(ctx context.Context) error {
+	err := m.remove(ctx, uid, "the volumes' directories", func(ctx context.Context) error {
 		for _, s := range m.stagers() {
 			if err := m.stages.Leave(ctx, s, volumestate.User{UID: uid}); err != nil {
 				return err

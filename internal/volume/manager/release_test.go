@@ -329,7 +329,7 @@ func TestAHundredPodsLeaveNothing(t *testing.T) {
 		t.Errorf("mount table (-before +after):\n%s", diff)
 	}
 	if diff := cmp.Diff(foldersBefore, folders(t, w.root)); diff != "" {
-		t.Errorf("folders (-before +after):\n%s", diff)
+		t.Errorf("directories (-before +after):\n%s", diff)
 	}
 	if _, err := os.Stat(filepath.Join(share, "part")); err != nil {
 		t.Errorf("the claim's files: %v", err)

@@ -401,6 +401,6 @@ func TestATokenNeedsAnAPIServer(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Lstat(r.Dir); err == nil {
-		t.Error("a folder was made")
+		t.Error("a directory was made")
 	}
 }

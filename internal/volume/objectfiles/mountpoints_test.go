@@ -75,7 +75,7 @@ func TestMountPoints(t *testing.T) {
 			_, err = p.Mount(t.Context(), r)
 			must(t, err)
 			if !os.SameFile(first, is()) {
-				t.Error("another folder is in its place")
+				t.Error("another directory is in its place")
 			}
 		})
 	}

@@ -153,7 +153,7 @@ func TestWhatIsInUseStaysWhenItsSourceIsGone(t *testing.T) {
 			mount(false, false)
 			mount(true, false) // in use, it is said, but there is nothing
 			if _, err := os.Lstat(r.Dir); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("a folder was made: %v", err)
+				t.Errorf("a directory was made: %v", err)
 			}
 			o.set("1")
 			mount(false, true)
@@ -202,7 +202,7 @@ func TestRefreshOfWhatIsNotMounted(t *testing.T) {
 			t.Errorf("%s: %t, %v", name, changed, err)
 		}
 		if _, err := os.Lstat(r.Dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: a folder was made: %v", name, err)
+			t.Errorf("%s: a directory was made: %v", name, err)
 		}
 	}
 }
@@ -324,7 +324,7 @@ func TestPathsThatDontGoTogether(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Lstat(r.Dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: a folder was made: %v", name, err)
+			t.Errorf("%s: a directory was made: %v", name, err)
 		}
 	}
 }

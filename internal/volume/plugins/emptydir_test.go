@@ -192,7 +192,7 @@ func TestUnsupportedMedia(t *testing.T) {
 			t.Errorf("%s: %v", medium, err)
 		}
 		if _, err := os.Lstat(r.Dir); err == nil {
-			t.Errorf("%s: a folder was made", medium)
+			t.Errorf("%s: a directory was made", medium)
 		}
 	}
 }

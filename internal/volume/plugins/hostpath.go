@@ -130,14 +130,14 @@ func what(m fs.FileMode) string {
 func makeDir(path string) error {
 	path = strings.TrimRight(path, "/")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("make the folders above %s: %w", path, err)
+		return fmt.Errorf("make the directories above %s: %w", path, err)
 	}
 	err := safeopen.WithoutUmask(func() error { return os.Mkdir(path, 0o755) })
 	if errors.Is(err, fs.ErrExist) {
 		return led(path)
 	}
 	if err != nil {
-		return fmt.Errorf("make the folder: %w", err)
+		return fmt.Errorf("make the directory: %w", err)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func makeFile(path string) error {
 		return led(path)
 	}
 	if err != nil {
-		return fmt.Errorf("make the file (its folder %s has to exist): %w", filepath.Dir(path), err)
+		return fmt.Errorf("make the file (its directory %s has to exist): %w", filepath.Dir(path), err)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func TestTypes(t *testing.T) {
 		switch kind {
 		case v1.HostPathDirectoryOrCreate:
 			if err != nil || st.Mode() != fs.ModeDir|0o755 {
-				t.Errorf("the folder made: %v, %v", st, err)
+				t.Errorf("the directory made: %v, %v", st, err)
 			}
 		case v1.HostPathFileOrCreate:
 			if err != nil || st.Mode() != 0o644 || st.Size() != 0 {
@@ -158,7 +158,7 @@ func TestMadeWithTheirModesWhateverTheUmask(t *testing.T) {
 		}
 	}
 	if err := mountHostPath(t, filepath.Join(dir, "none", "file"), ptr.To(v1.HostPathFileOrCreate)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("FileOrCreate made the folder, too: %v", err)
+		t.Errorf("FileOrCreate made the directory, too: %v", err)
 	}
 }
 

@@ -52,7 +52,7 @@ func (LocalVolume) Mount(ctx context.Context, r volume.Request) (volume.Mounted,
 
 func bindLocal(r volume.Request, flags uintptr) error {
 	if r.Spec.Block() {
-		return fmt.Errorf("volumeMode Block is %w: use volumeMode Filesystem with a folder", volume.ErrUnsupported)
+		return fmt.Errorf("volumeMode Block is %w: use volumeMode Filesystem with a directory", volume.ErrUnsupported)
 	}
 	source, err := openLocal(r.Spec.Persistent.Spec.Local.Path)
 	if err != nil {
@@ -83,7 +83,7 @@ func bindLocal(r volume.Request, flags uintptr) error {
 func openLocal(path string) (*os.File, error) {
 	f, err := safeopen.Top(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("its path %s does not exist on this node: make the folder, or mount its disk there", path)
+		return nil, fmt.Errorf("its path %s does not exist on this node: make the directory, or mount its disk there", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open its path: %w", err)
@@ -93,9 +93,9 @@ func openLocal(path string) (*os.File, error) {
 	case err != nil:
 		err = fmt.Errorf("open its path: %w", err)
 	case st.Mode().Type() == fs.ModeDevice:
-		err = fmt.Errorf("its path %s is a block device, and to format and mount one is %w: mount it on the host, and name the folder that it is mounted at", path, volume.ErrUnsupported)
+		err = fmt.Errorf("its path %s is a block device, and to format and mount one is %w: mount it on the host, and name the directory that it is mounted at", path, volume.ErrUnsupported)
 	case !st.IsDir():
-		err = fmt.Errorf("its path %s is no folder: a local PersistentVolume has to be one", path)
+		err = fmt.Errorf("its path %s is no directory: a local PersistentVolume has to be one", path)
 	default:
 		return f, nil
 	}
@@ -127,7 +127,7 @@ func mountFlags(pv *v1.PersistentVolume) (uintptr, error) {
 			flags |= r.flag
 		case o == "rw", o == "bind", o == "defaults":
 		default:
-			return 0, fmt.Errorf("mount option %q of a folder is %w: use ro, nosuid, nodev, noexec, noatime, nodiratime or nosymfollow, or mount the disk with it on the host", o, volume.ErrUnsupported)
+			return 0, fmt.Errorf("mount option %q of a directory is %w: use ro, nosuid, nodev, noexec, noatime, nodiratime or nosymfollow, or mount the disk with it on the host", o, volume.ErrUnsupported)
 		}
 	}
 	return flags, nil

@@ -36,7 +36,7 @@ func TestLocalVolumeContract(t *testing.T) {
 		return s
 	}
 	for name, c := range map[string]volumetest.Case{
-		"a folder": {Spec: func(host string) volume.Spec { return localClaim(filepath.Join(host, "disk")) }, Writable: true},
+		"a directory": {Spec: func(host string) volume.Spec { return localClaim(filepath.Join(host, "disk")) }, Writable: true},
 		// Files that can't be given to a group are read as they are.
 		"read-only": {Spec: readOnly, IgnoresGroup: true},
 	} {
@@ -115,7 +115,7 @@ func TestOptionsAreFlagsOfTheMount(t *testing.T) {
 		t.Errorf("flags %#x, want %#x", got, want)
 	}
 	if got := mountFlagsOf(t, disk); got&unix.ST_NOEXEC != 0 {
-		t.Error("the node's own folder has the option, too")
+		t.Error("the node's own directory has the option, too")
 	}
 	// Another reading of the manifest has one more.
 	r.Spec.Persistent.Spec.MountOptions = []string{"ro"}
@@ -192,7 +192,7 @@ func TestLocalVolumeErrors(t *testing.T) {
 		never  bool
 	}{
 		"missing":      {func(s *v1.PersistentVolumeSpec) { s.Local.Path = disk + "/none" }, "/none does not exist on this node", false},
-		"a file":       {func(s *v1.PersistentVolumeSpec) { s.Local.Path = disk + "/file" }, "/file is no folder", false},
+		"a file":       {func(s *v1.PersistentVolumeSpec) { s.Local.Path = disk + "/file" }, "/file is no directory", false},
 		"a device":     {func(s *v1.PersistentVolumeSpec) { s.Local.Path = device }, "/device is a block device", true},
 		"block mode":   {func(s *v1.PersistentVolumeSpec) { s.VolumeMode = ptr.To(v1.PersistentVolumeBlock) }, "volumeMode Block", true},
 		"mount option": {func(s *v1.PersistentVolumeSpec) { s.MountOptions = []string{"discard"} }, `"discard"`, true},
@@ -206,7 +206,7 @@ func TestLocalVolumeErrors(t *testing.T) {
 				t.Errorf("got %v, want %q in it; for good: %v", err, c.want, c.never)
 			}
 			if _, err := os.Lstat(r.Dir); err == nil {
-				t.Error("a folder was made")
+				t.Error("a directory was made")
 			}
 		})
 	}

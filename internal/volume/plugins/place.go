@@ -50,7 +50,7 @@ func (p *place) look() error {
 	}
 	dir, err := safeopen.OpenNoLinks(p.parent, p.name, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return fmt.Errorf("%s has to be a folder and no link: %w", p.path, err)
+		return fmt.Errorf("%s has to be a directory and no link: %w", p.path, err)
 	}
 	p.dir = dir
 	above, err := safeopen.MountID(p.parent)

@@ -44,8 +44,8 @@ func (Unsupported) Mount(_ context.Context, r volume.Request) (volume.Mounted, e
 }
 
 const (
-	share = "mount it on the host, and use hostPath or a PersistentVolume of the kind local for that folder"
-	disk  = "attach and mount it on the host, and use hostPath or a PersistentVolume of the kind local for that folder"
+	share = "mount it on the host, and use hostPath or a PersistentVolume of the kind local for that directory"
+	disk  = "attach and mount it on the host, and use hostPath or a PersistentVolume of the kind local for that directory"
 	gone  = "Kubernetes has removed it; "
 )
 
@@ -70,7 +70,7 @@ var instead = map[string]string{
 	"vsphereVolume":        redirected("csi.vsphere.vmware.com"),
 	"portworxVolume":       redirected("pxd.portworx.com"),
 	"csi":                  "its drivers need a Kubernetes API server; use emptyDir for scratch space, hostPath or a PersistentVolume of the kind local for data that stays",
-	"flexVolume":           "it is deprecated, too; have its driver's work done on the host, and use hostPath for the folder",
+	"flexVolume":           "it is deprecated, too; have its driver's work done on the host, and use hostPath for the directory",
 	"gitRepo":              "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that the other containers mount, too",
 	// Volumes that are looked up before a plugin is asked come here only without what they
 	// were looked up for.

@@ -83,7 +83,7 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 func makePlace(holder *os.File, name string, folder bool) error {
 	if folder {
 		if err := unix.Mkdirat(int(holder.Fd()), name, 0o750); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("make a folder to mount it on: %w", err)
+			return fmt.Errorf("make a directory to mount it on: %w", err)
 		}
 		return nil
 	}

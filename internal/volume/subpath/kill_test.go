@@ -24,10 +24,10 @@ func TestKilledAnywhere(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, "volume", "file"), nil, 0o644))
 	}
 	for _, tc := range []struct{ name, before, path string }{
-		{"a folder that is made", "", "new/er"},
+		{"a directory that is made", "", "new/er"},
 		{"a file", "", "file"},
-		{"a file where a folder was", "old", "file"},
-		{"a folder where a file was", "file", "new"},
+		{"a file where a directory was", "old", "file"},
+		{"a directory where a file was", "file", "new"},
 	} {
 		killtest.Run(t, killtest.Case{
 			Name: tc.name,

@@ -172,7 +172,7 @@ func (r Request) explain(err error) error {
 	case errors.Is(err, unix.EROFS):
 		text = "it isn't in the volume, and can't be made there, because the volume's file system is read-only: correct the path, or put it there first"
 	case errors.Is(err, unix.ENOTDIR):
-		text = "something on the way to it is no folder: correct the path, or replace that"
+		text = "something on the way to it is no directory: correct the path, or replace that"
 	case r.Expr == "":
 		return err
 	default: // it quotes the path
@@ -197,7 +197,7 @@ func (r Request) make(root *os.File) (*os.File, error) {
 func (m *Maker) holder(names []string) (*os.File, error) {
 	fd, err := unix.Open(m.podsDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open the folder of all pods: %w", err)
+		return nil, fmt.Errorf("open the directory of all pods: %w", err)
 	}
 	pods := os.NewFile(uintptr(fd), m.podsDir)
 	defer pods.Close()

@@ -253,7 +253,7 @@ func TestRefused(t *testing.T) {
 		{path: "inside", err: safeopen.ErrEscapes, says: "links have to be relative"},
 		{path: "dangling", err: fs.ErrNotExist, says: "a symbolic link is there that leads to nothing"},
 		{path: "dangling/x", err: fs.ErrNotExist},
-		{path: "a/b/f/x", err: unix.ENOTDIR, says: "no folder"},
+		{path: "a/b/f/x", err: unix.ENOTDIR, says: "no directory"},
 		{path: "a/b/f/", err: unix.ENOTDIR},
 		{path: "missing", readOnly: true, err: fs.ErrNotExist, says: "the volume is read-only: correct the path"},
 		{path: "a\x00b", err: unix.EINVAL},
@@ -313,7 +313,7 @@ func TestAnyPlaceIsPutRight(t *testing.T) {
 	must(t, os.MkdirAll(dir, 0o750))
 	for name, spoil := range map[string]func() error{
 		"a link": func() error { return os.Symlink(h.outside, place) }, "a file": func() error { return os.WriteFile(place, nil, 0o600) },
-		"a folder": func() error { return os.Mkdir(place, 0o700) }, "a FIFO": func() error { return unix.Mkfifo(place, 0o600) },
+		"a directory": func() error { return os.Mkdir(place, 0o700) }, "a FIFO": func() error { return unix.Mkfifo(place, 0o600) },
 		"stacked mounts": func() error {
 			return errors.Join(os.Mkdir(place, 0o700), unix.Mount(h.volume, place, "", unix.MS_BIND, ""), unix.Mount("tmpfs", place, "tmpfs", 0, ""))
 		},

@@ -51,7 +51,7 @@ func Remove(ctx context.Context, parent, name string) error {
 // openParent opens the folder that the tree is in, or returns nil if it isn't there.
 func openParent(parent, name string) (*os.File, error) {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("%q in %s is not the name of a folder, so it is not removed", name, parent)
+		return nil, fmt.Errorf("%q in %s is not the name of a directory, so it is not removed", name, parent)
 	}
 	fd, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,7 +10,7 @@ import (
 func TestOtherPeoplesProjectsAreRead(t *testing.T) {
 	etc := t.TempDir()
 	for name, text := range map[string]string{
-		"projects": "# ID:folder\n42:/var/log\n1048576:/data:with:colons\n\n 1048577 :/other\nnonsense\n99999999999:/too/large\n",
+		"projects": "# ID:directory\n42:/var/log\n1048576:/data:with:colons\n\n 1048577 :/other\nnonsense\n99999999999:/too/large\n",
 		"projid":   "# name:ID\nlogs:42\nbuilds:1048580\nbroken:\nalone\n:1048581\n",
 	} {
 		if err := os.WriteFile(filepath.Join(etc, name), []byte(text), 0o600); err != nil {

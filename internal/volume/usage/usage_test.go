@@ -56,7 +56,7 @@ func TestWhatAFolderHolds(t *testing.T) {
 		want usage.Usage // in pages
 	}{
 		"nothing": {func(string) error { return nil }, usage.Usage{Inodes: 1}},
-		"files in folders": {func(dir string) error {
+		"files in directories": {func(dir string) error {
 			return errors.Join(os.MkdirAll(dir+"/a/b", 0o755), os.WriteFile(dir+"/a/b/f", pages(3), 0o600), os.WriteFile(dir+"/a/g", []byte("x"), 0o600))
 		}, usage.Usage{Bytes: 4, Inodes: 5}},
 		"holes take no space": {func(dir string) error {

@@ -61,7 +61,7 @@ func (c Case) ready(t *testing.T) {
 		}
 	}
 	if !c.Elsewhere && m.Path != r.request.Dir {
-		t.Errorf("the path is %s, want the volume's folder", m.Path)
+		t.Errorf("the path is %s, want the volume's directory", m.Path)
 	}
 	r.holds(t, m, c.Want)
 }

@@ -46,7 +46,7 @@ func (p *toy) Mount(ctx context.Context, r volume.Request) (volume.Mounted, erro
 	if ctx.Err() != nil {
 		return volume.Mounted{}, ctx.Err()
 	}
-	if p.flaw == "takes a folder for a volume" {
+	if p.flaw == "takes a directory for a volume" {
 		if _, err := os.Stat(r.Dir); err == nil {
 			return volume.Mounted{Path: r.Dir}, nil
 		}
@@ -139,17 +139,17 @@ func TestTheSuiteFindsFlaws(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flaw, test := range map[string]string{
-		"supports others":             "supports_only_its_kind",
-		"is elsewhere":                "ready_once_mounted",
-		"misses a file":               "ready_once_mounted",
-		"writes what is there":        "mounted_again",
-		"ignores the group":           "belongs_to_the_fsGroup",
-		"never asks the context":      "an_ended_context",
-		"leaves something beside it":  "teardown",
-		"takes a folder for a volume": "half_made",
-		"follows links":               "a_link_in_its_place",
-		"always reports a change":     "follows_its_source",
-		"writes file by file":         "read_while_it_changes",
+		"supports others":                "supports_only_its_kind",
+		"is elsewhere":                   "ready_once_mounted",
+		"misses a file":                  "ready_once_mounted",
+		"writes what is there":           "mounted_again",
+		"ignores the group":              "belongs_to_the_fsGroup",
+		"never asks the context":         "an_ended_context",
+		"leaves something beside it":     "teardown",
+		"takes a directory for a volume": "half_made",
+		"follows links":                  "a_link_in_its_place",
+		"always reports a change":        "follows_its_source",
+		"writes file by file":            "read_while_it_changes",
 	} {
 		t.Run(flaw, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestToy$/^"+test+"$")
@@ -160,9 +160,9 @@ func TestTheSuiteFindsFlaws(t *testing.T) {
 			}
 		})
 	}
-	t.Run("takes a folder for a volume, after a crash", func(t *testing.T) {
+	t.Run("takes a directory for a volume, after a crash", func(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestToy$/^killed$/^mounting,_and_mounted_again$")
-		cmd.Env = append(os.Environ(), envFlaw+"=takes a folder for a volume")
+		cmd.Env = append(os.Environ(), envFlaw+"=takes a directory for a volume")
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "killed_at_step_") {
 			t.Errorf("it passed (%v): %s", err, out)
 		}

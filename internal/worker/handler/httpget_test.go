@@ -64,7 +64,7 @@ func TestRedirects(t *testing.T) {
 		wrong    string // part of the error
 	}{
 		"relative":                {location: "/end", status: 204},
-		"relative to folder":      {location: "end", status: 204},
+		"relative to directory":   {location: "end", status: 204},
 		"same host":               {location: "http://HOST/end", status: 204},
 		"other host":              {location: "http://localhost:1/end", status: 302},
 		"other host of no scheme": {location: "//localhost:1/end", status: 302},

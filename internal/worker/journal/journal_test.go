@@ -304,7 +304,7 @@ func TestNameThatIsNoPath(t *testing.T) {
 		j.Close(uid)
 	}
 	if exists(t, dir, "..", "out.txtar") {
-		t.Error("it was written outside the folder")
+		t.Error("it was written outside the directory")
 	}
 }
 
@@ -320,7 +320,7 @@ func TestOff(t *testing.T) {
 	}
 	stop()
 	if exists(t, dir) {
-		t.Error("there is a folder")
+		t.Error("there is a directory")
 	}
 }
 

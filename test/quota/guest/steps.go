@@ -55,7 +55,7 @@ func (d *disk) assign(_ context.Context, m *usage.Meter) error {
 		if ok, err := m.Assign(dir); !ok || err != nil {
 			return fmt.Errorf("assign %s: %v, %w", name, ok, err)
 		}
-		d.tell(project(dir), "project of the "+name+" folder")
+		d.tell(project(dir), "project of the "+name+" directory")
 	}
 	dir, err := d.folder("used")
 	if err != nil {
@@ -69,8 +69,8 @@ func (d *disk) assign(_ context.Context, m *usage.Meter) error {
 	if !ok && errors.Is(err, usage.ErrNotEmpty) {
 		reported = usage.ErrNotEmpty.Error()
 	}
-	d.tell(reported, "a folder with files")
-	d.tell(project(dir), "project of the folder with files")
+	d.tell(reported, "a directory with files")
+	d.tell(project(dir), "project of the directory with files")
 	return nil
 }
 
@@ -94,12 +94,12 @@ func (d *disk) compare(ctx context.Context, m *usage.Meter) error {
 		return err
 	}
 	unix.Sync() // so that blocks are where they will be
-	d.tell(both(ctx, m, first), "a full folder, by quota and by walk")
+	d.tell(both(ctx, m, first), "a full directory, by quota and by walk")
 	after, err := m.Measure(ctx, second)
 	if err != nil {
 		return err
 	}
-	d.tell(same(before, after), "another folder meanwhile")
+	d.tell(same(before, after), "another directory meanwhile")
 	return nil
 }
 
@@ -181,7 +181,7 @@ func (d *disk) again(ctx context.Context, _ *usage.Meter) error {
 	if ok {
 		reported = "assigned, and " + both(ctx, m, dir)
 	}
-	d.tell(reported, "a folder of an agent before")
+	d.tell(reported, "a directory of an agent before")
 	return nil
 }
 
@@ -204,7 +204,7 @@ func (d *disk) release(ctx context.Context, m *usage.Meter) error {
 	if got := project(dir); got == "0" || got == project(d.top+"/second") {
 		reported = got
 	}
-	d.tell(reported, "project of a folder after the first is gone")
+	d.tell(reported, "project of a directory after the first is gone")
 	return ctx.Err()
 }
 

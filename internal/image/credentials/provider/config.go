@@ -96,7 +96,7 @@ func find(path string) ([]string, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("folder %s has no file that ends in .json, .yaml or .yml", path)
+		return nil, fmt.Errorf("directory %s has no file that ends in .json, .yaml or .yml", path)
 	}
 	return files, nil
 }

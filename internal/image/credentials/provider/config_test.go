@@ -80,7 +80,7 @@ func other(name, version string) string {
 func TestLoadFolder(t *testing.T) {
 	dir, folder := bin(t, "ecr", "b", "c"), t.TempDir()
 	if _, err := Load(folder, dir); err == nil || !strings.Contains(err.Error(), "no file that ends in") {
-		t.Errorf("an empty folder: %v", err)
+		t.Errorf("an empty directory: %v", err)
 	}
 	write(t, filepath.Join(folder, "20.yml"), good, 0o600)
 	write(t, filepath.Join(folder, "10.yaml"), other("c", "v1beta1"), 0o600)
@@ -155,7 +155,7 @@ providers:
   apiVersion: credentialprovider.kubelet.k8s.io/v1
 `, []string{
 			`line 11: providers[0].extra: unknown field`,
-			`line 4: providers[0].name: Invalid value: "../ok": it must be the name of a program: no folder, no blanks, neither . nor ..`,
+			`line 4: providers[0].name: Invalid value: "../ok": it must be the name of a program: no directory, no blanks, neither . nor ..`,
 			`line 5: providers[0].matchImages[0]: Invalid value: "*.io/*": its path may have letters, digits and . _ - / only; globs (*) are for the host`,
 			`line 5: providers[0].matchImages[1]: Invalid value: "": its host isn't a name of letters, digits, - and _ between dots, with * as a glob`,
 			`line 6: providers[0].defaultCacheDuration: Invalid value: "-1s": it must not be negative`,

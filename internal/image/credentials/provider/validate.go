@@ -27,7 +27,7 @@ func validate(configVersion, at string, p *Provider) field.ErrorList {
 	case p.Name == "":
 		errs = append(errs, field.Required(path.Child("name"), "it is the name of a program in --image-credential-provider-bin-dir"))
 	case !validName(p.Name):
-		errs = append(errs, field.Invalid(path.Child("name"), p.Name, "it must be the name of a program: no folder, no blanks, neither . nor .."))
+		errs = append(errs, field.Invalid(path.Child("name"), p.Name, "it must be the name of a program: no directory, no blanks, neither . nor .."))
 	}
 	if len(p.MatchImages) == 0 {
 		errs = append(errs, field.Required(path.Child("matchImages"), "it says for which images the provider is asked"))

@@ -148,7 +148,7 @@ func localPath(at *field.Path, v string) field.ErrorList {
 // volumes keeps for itself.
 func localFile(at *field.Path, v string) field.ErrorList {
 	if v == "" {
-		return field.ErrorList{field.Required(at, "must be a relative path, such as \"folder/file\"")}
+		return field.ErrorList{field.Required(at, "must be a relative path, such as \"directory/file\"")}
 	}
 	errs := localPath(at, v)
 	if len(errs) == 0 && strings.HasPrefix(v, "..") {

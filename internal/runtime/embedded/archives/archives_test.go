@@ -110,7 +110,7 @@ func TestSync(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(f.dir, "folder.tar"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(f.dir, "directory.tar"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("nowhere", filepath.Join(f.dir, "broken.tar")); err != nil {

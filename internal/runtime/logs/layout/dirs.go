@@ -32,15 +32,15 @@ func NewDirs(c DirsConfig) *Dirs { return &Dirs{conf: c} }
 // Create makes the folder for a container's logs. It may be there already.
 func (d *Dirs) Create(p Pod, container string) error {
 	if err := errors.Join(p.check(), safeopen.Check("container name", container)); err != nil {
-		return fmt.Errorf("make log folder: %w", err)
+		return fmt.Errorf("make log directory: %w", err)
 	}
 	logs, err := openOrMake(d.conf.PodLogsDir)
 	if err != nil {
-		return fmt.Errorf("make log folder: %w", err)
+		return fmt.Errorf("make log directory: %w", err)
 	}
 	defer logs.Close()
 	if err := logs.MkdirAll(filepath.Join(p.folder(), container), 0o755); err != nil {
-		return fmt.Errorf("make log folder in %s: %w", d.conf.PodLogsDir, err)
+		return fmt.Errorf("make log directory in %s: %w", d.conf.PodLogsDir, err)
 	}
 	return nil
 }

@@ -55,10 +55,10 @@ func TestAnInstancesLogAndLink(t *testing.T) {
 		must(t, d.Link(web, inst))
 	}
 	if got, want := PodDir(d.conf.PodLogsDir, web), filepath.Join(d.conf.PodLogsDir, "default_web-node_0123abcd"); got != want {
-		t.Errorf("folder %s, want %s", got, want)
+		t.Errorf("directory %s, want %s", got, want)
 	}
 	if st, err := os.Stat(filepath.Join(PodDir(d.conf.PodLogsDir, web), "main")); err != nil || st.Mode() != os.ModeDir|0o755 {
-		t.Errorf("folder %v, %v", st, err)
+		t.Errorf("directory %v, %v", st, err)
 	}
 	log := d.log(t, "main", "2.log")
 	link := filepath.Join(d.conf.LinksDir, "web-node_default_main-c0ffee.log")
@@ -215,7 +215,7 @@ func TestLinksOutAreNotFollowed(t *testing.T) {
 		t.Error("Remove followed a link out")
 	}
 	if err := d.Create(web, "main"); err == nil {
-		t.Error("Create took a link that leads out for a folder")
+		t.Error("Create took a link that leads out for a directory")
 	}
 	if got, err := d.Attempts(web); err != nil || len(got) != 0 {
 		t.Errorf("Attempts looked outside: %v, %v", got, err)

@@ -9,7 +9,7 @@ import (
 func TestFolder(t *testing.T) {
 	const folder = "kube-system_web-node_0123abcd"
 	if got := layout.PodFolder("kube-system", "web-node", "0123abcd"); got != folder {
-		t.Errorf("the folder is %s, want %s", got, folder)
+		t.Errorf("the directory is %s, want %s", got, folder)
 	}
 	namespace, name, uid, ok := layout.ParseFolder(folder)
 	if namespace != "kube-system" || name != "web-node" || uid != "0123abcd" || !ok {
@@ -17,7 +17,7 @@ func TestFolder(t *testing.T) {
 	}
 	for _, other := range []string{"", "lost+found", "a_b", "a_b_c_d"} {
 		if _, _, _, ok := layout.ParseFolder(other); ok {
-			t.Errorf("%q is taken for a pod's folder", other)
+			t.Errorf("%q is taken for a pod's directory", other)
 		}
 	}
 }

@@ -214,7 +214,7 @@ func TestOneStatIsAllThatAnIdleContainerCosts(t *testing.T) {
 		h.run(100 * interval)
 		// Once, because nobody knows what an earlier agent left.
 		if h.folders > 2 || h.reopens > 0 {
-			t.Errorf("opened the folder %d times, had the log reopened %d times", h.folders, h.reopens)
+			t.Errorf("opened the directory %d times, had the log reopened %d times", h.folders, h.reopens)
 		}
 	})
 }
@@ -473,7 +473,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		"in the log's place": func(h *house) error {
 			return errors.Join(os.Remove(h.path), os.Symlink(secret, h.path))
 		},
-		"in the folder's place": func(h *house) error {
+		"in the directory's place": func(h *house) error {
 			dir := filepath.Dir(h.path)
 			return errors.Join(os.RemoveAll(dir), os.Symlink(filepath.Dir(secret), dir))
 		},
@@ -481,7 +481,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 			dir := filepath.Dir(h.path)
 			return errors.Join(os.Symlink(secret, filepath.Join(dir, "0.log.20200101-000000")), os.Symlink(secret, filepath.Join(dir, "0.log.20200101-000001")))
 		},
-		"a folder among it": func(h *house) error {
+		"a directory among it": func(h *house) error {
 			return os.MkdirAll(filepath.Join(filepath.Dir(h.path), "0.log.20200101-000000", "x"), 0o700)
 		},
 		"a path that leads out": func(h *house) error {
@@ -501,7 +501,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 					t.Errorf("the file was changed: %v", err)
 				}
 				if entries, err := os.ReadDir(filepath.Dir(secret)); err != nil || len(entries) != 1 {
-					t.Errorf("its folder was changed: %v, %v", entries, err)
+					t.Errorf("its directory was changed: %v, %v", entries, err)
 				}
 				if strings.Contains(name, "among") != (h.reopens > 0) {
 					t.Errorf("the log was rotated %d times", h.reopens)

@@ -114,11 +114,11 @@ func TestReadAndMounts(t *testing.T) {
 // sockets and devices.
 func TestReadOnlyRegularFiles(t *testing.T) {
 	dir, _ := volume(t)
-	must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	must(t, os.Mkdir(filepath.Join(dir, "directory"), 0o700))
 	must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
 	must(t, unix.Mknod(filepath.Join(dir, "device"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5)))) // /dev/zero
 	must(t, unix.Mknod(filepath.Join(dir, "socket"), unix.S_IFSOCK|0o600, 0))
-	for _, path := range []string{"folder", "fifo", "device", "socket"} {
+	for _, path := range []string{"directory", "fifo", "device", "socket"} {
 		if _, err := env.ReadFile(dir, path); err == nil || !strings.Contains(err.Error(), `env file "`+path+`" is not a regular file`) {
 			t.Errorf("%s: %v", path, err)
 		}

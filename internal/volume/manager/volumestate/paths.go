@@ -63,7 +63,7 @@ func (l Layout) Place(p Place) volume.Place {
 func (l Layout) UIDs() ([]types.UID, error) {
 	names, err := folders(l.podsDir)
 	if err != nil {
-		return nil, fmt.Errorf("list pods' folders: %w", err)
+		return nil, fmt.Errorf("list pods' directories: %w", err)
 	}
 	uids := make([]types.UID, len(names))
 	for i, n := range names {
