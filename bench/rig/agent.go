@@ -23,7 +23,7 @@ const patience = 30 * time.Second
 
 // AgentOptions say which agent runs and where. All fields are needed.
 type AgentOptions struct {
-	// Binary is bin/deckhand.
+	// Binary is bin/deckhand, or bin/kubelet to measure that in its place.
 	Binary string
 	// Dir is an empty folder for everything the agent writes.
 	Dir string
@@ -70,30 +70,49 @@ func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	return a, nil
 }
 
+// kubelet reports whether it is the kubelet.
+func (o AgentOptions) kubelet() bool { return filepath.Base(o.Binary) == "kubelet" }
+
+// forKubelet is what a kubelet has to be told beside, so that it runs alone. It makes no cgroups for pods then, which spares it
+// work that deckhand does.
+const forKubelet = `failSwapOn: false
+failCgroupV1: false
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+enableServer: false
+authentication: {webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+`
+
 // AgentConfig is the KubeletConfiguration the agent is given.
 func AgentConfig(o AgentOptions, healthzPort, readOnlyPort int) []byte {
+	own := "cgroupRoot: " + o.CgroupRoot + "\n"
+	if o.kubelet() {
+		own = forKubelet
+	}
 	return fmt.Appendf(nil, `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 healthzPort: %d
 readOnlyPort: %d
 cgroupDriver: cgroupfs
-cgroupRoot: %s
 podLogsDir: %s
 maxPods: 10000
-`, healthzPort, readOnlyPort, o.CgroupRoot, filepath.Join(o.Dir, "logs/pods"))
+%s`, healthzPort, readOnlyPort, filepath.Join(o.Dir, "logs/pods"), own)
 }
 
 // AgentArgs are the agent's arguments.
 func AgentArgs(o AgentOptions) []string {
-	return []string{
-		"agent",
+	args := []string{
 		"--root-dir", filepath.Join(o.Dir, "root"),
 		"--config", filepath.Join(o.Dir, "config.yaml"),
 		"--pod-manifest-path", filepath.Join(o.Dir, "manifests"),
-		"--container-log-links-dir", filepath.Join(o.Dir, "logs/containers"),
 		"--hostname-override", "bench",
 		"--container-runtime-endpoint", o.Endpoint,
 	}
+	if o.kubelet() {
+		return args
+	}
+	return append([]string{"agent", "--container-log-links-dir", filepath.Join(o.Dir, "logs/containers")}, args...)
 }
 
 func (a *Agent) launch() error {

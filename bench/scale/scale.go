@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -34,8 +35,10 @@ const Image = "deckhand.local/web:1"
 
 // Options say what to measure.
 type Options struct {
-	// BinDir has deckhand.
+	// BinDir has deckhand, and the kubelet if that is measured.
 	BinDir string
+	// Kubelet has the kubelet measured in deckhand's place.
+	Kubelet bool
 	// Counts are the numbers of static pods.
 	Counts []int
 	// Idle is how long the agent is looked at when all pods run.
@@ -70,9 +73,17 @@ func Run(ctx context.Context, o Options) error {
 			report.Duration(r.reported), r.cpu.Seconds(), report.Millicores(r.CPU, r.While), report.MiB(r.Memory.RSS))
 		results = append(results, r)
 	}
-	t := table(results)
+	t := table(o.agent(), results)
 	_, err := t.WriteTo(o.Out)
 	return err
+}
+
+// agent is the program that is measured.
+func (o Options) agent() string {
+	if o.Kubelet {
+		return "kubelet"
+	}
+	return "deckhand"
 }
 
 func (o Options) measure(ctx context.Context, n int) (r result, err error) {
@@ -101,10 +112,10 @@ func (o Options) measure(ctx context.Context, n int) (r result, err error) {
 	defer watcher.Stop()
 
 	run := rig.AgentOptions{
-		Binary: filepath.Join(o.BinDir, "deckhand"), Dir: filepath.Join(dir, "agent"), Endpoint: "unix://" + socket,
+		Binary: filepath.Join(o.BinDir, o.agent()), Dir: filepath.Join(dir, "agent"), Endpoint: "unix://" + socket,
 		CgroupRoot: "/" + filepath.Base(dir),
 	}
-	defer func() { err = errors.Join(err, cleanUp(run)) }()
+	defer func() { err = errors.Join(err, o.cleanUp(run)) }()
 	a, err := rig.StartAgent(ctx, run)
 	if err != nil {
 		return r, err
@@ -114,13 +125,16 @@ func (o Options) measure(ctx context.Context, n int) (r result, err error) {
 }
 
 // cleanUp removes what the agent made on the host for its pods: their cgroups,
-// in the first place.
-func cleanUp(o rig.AgentOptions) error {
+// in the first place. The kubelet makes none here, and leaves its root directory mounted on itself.
+func (o Options) cleanUp(run rig.AgentOptions) error {
+	if o.Kubelet {
+		return unix.Unmount(filepath.Join(run.Dir, "root"), unix.MNT_DETACH)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return reset.Run(ctx, reset.Config{
-		Runtime:    embedded.Config{RootDir: filepath.Join(o.Dir, "root"), Bridge: "dhscale0", PodCIDR: config.DefaultPodCIDR},
-		CgroupRoot: o.CgroupRoot,
+		Runtime:    embedded.Config{RootDir: filepath.Join(run.Dir, "root"), Bridge: "dhscale0", PodCIDR: config.DefaultPodCIDR},
+		CgroupRoot: run.CgroupRoot,
 	}, logr.Discard())
 }
 
@@ -191,9 +205,9 @@ const (
 	goalFactor     = 4.5
 )
 
-func table(results []result) report.Table {
+func table(agent string, results []result) report.Table {
 	t := report.Table{
-		Title:   "deckhand alone, on an in-memory runtime: from the first manifest until all pods are reported Running, and at rest after",
+		Title:   agent + " alone, on an in-memory runtime: from the first manifest until all pods are reported Running, and at rest after",
 		Columns: []string{"pods", "reported", "CPU until then", "idle CPU", "RSS", "PSS", "goal", ""},
 	}
 	for _, r := range results {
@@ -201,7 +215,7 @@ func table(results []result) report.Table {
 			strconv.Itoa(r.n), report.Duration(r.reported), fmt.Sprintf("%.2f CPU-s", r.cpu.Seconds()),
 			report.Millicores(r.CPU, r.While), report.MiB(r.Memory.RSS), report.MiB(r.Memory.PSS),
 		}
-		if factor, ok := map[int]float64{goalPods: 1, goalManyPods: goalFactor}[r.n]; ok {
+		if factor, ok := map[int]float64{goalPods: 1, goalManyPods: goalFactor}[r.n]; ok && agent == "deckhand" {
 			row = append(row, goal(factor), report.Result(meets(r, factor)))
 		}
 		t.Add(row...)

@@ -40,7 +40,7 @@ func TestResults(t *testing.T) {
 		"2000|13.00 s|4.00 CPU-s|4.0 mcores|60.0 MiB|50.0 MiB|< 13.5 s, 22.5 CPU-s, 22.5 mcores, 315 MiB|ok",
 		"500|4.00 s|4.00 CPU-s|4.0 mcores|60.0 MiB|50.0 MiB|< 3.0 s, 5.0 CPU-s, 5.0 mcores, 70 MiB|MISSED",
 	} {
-		if got := strings.Join(table([]result{within, many, slow}).Rows[i], "|"); got != want {
+		if got := strings.Join(table("deckhand", []result{within, many, slow}).Rows[i], "|"); got != want {
 			t.Errorf("row %d is %s\n     want %s", i, got, want)
 		}
 	}

@@ -89,6 +89,7 @@ func scaleCommand(bin *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntSliceVar(&o.Counts, "pods", []int{100, 500, 2000}, "`numbers` of pods")
+	cmd.Flags().BoolVar(&o.Kubelet, "kubelet", false, "measure the kubelet (make kubelet) in deckhand's place")
 	cmd.Flags().DurationVar(&o.Idle, "idle", 25*time.Second, "how `long` to look at the idle agent")
 	return cmd
 }
