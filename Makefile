@@ -72,7 +72,7 @@ docs: ## Write docs/reference anew, from what the program says of itself.
 
 .PHONY: unit
 unit: tools images ## Run the unit tests, with the race detector.
-	$(GO) run ./test/report -race -timeout 25m -- ./internal/... ./cmd/... ./bench/... ./images/... ./docs/... ./test/mutate ./test/report ./test/registry
+	$(GO) run ./test/report -race -timeout 25m -- ./internal/... ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry
 
 .PHONY: laws
 laws: ## Check the invariants of the core over millions of random steps. LAW_STEPS=N for more, LAW_FROM=SEED for the same ones.

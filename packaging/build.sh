@@ -63,6 +63,7 @@ install -D -m 0644 packaging/deckhand.default "$tree/etc/default/deckhand"
 install -m 0644 packaging/config.yaml "$tree/etc/deckhand"
 
 share=$tree/usr/share
+install -D -m 0644 -t "$share/deckhand/examples" examples/*.yaml "$bin/images/web.tar"
 mkdir -p "$share/bash-completion/completions" "$share/zsh/vendor-completions" "$share/fish/vendor_completions.d"
 "$deckhand" completion bash >"$share/bash-completion/completions/deckhand"
 "$deckhand" completion zsh >"$share/zsh/vendor-completions/_deckhand"
@@ -70,7 +71,8 @@ mkdir -p "$share/bash-completion/completions" "$share/zsh/vendor-completions" "$
 
 doc=$share/doc/deckhand
 install -D -m 0644 packaging/kubelet.service.d/20-deckhand.conf "$doc/examples/kubelet.service.d/20-deckhand.conf"
-install -m 0644 README.md UPGRADING.md "$doc"
+install -m 0644 README.md UPGRADING.md CHANGELOG.md "$doc"
+find docs -name '*.md' -exec install -D -m 0644 {} "$doc/{}" \;
 { cat packaging/debian/copyright && go run ./packaging/notices "$@"; } >"$doc/copyright"
 maintainer=$(sed -n 's/^Maintainer: //p' packaging/debian/control)
 gzip -9n >"$doc/changelog.gz" <<EOF

@@ -29,6 +29,7 @@ if [ "${1:-}" = test ]; then
 	need iptables has iptables-legacy     # that kernel has no nftables
 	need nftables has nft                 # to see that no rule is left behind
 	need curl has curl
+	need iproute2 has ip                  # for machines of the tests' own
 	need dpkg-dev has dpkg-shlibdeps      # to build the package, as make dist does
 	need systemd has systemd-analyze      # to check its unit
 	need dbus has dbus-daemon             # for a systemd of the tests' own

@@ -38,7 +38,7 @@ func commandsPage() string {
 // describe writes a section for each command below cmd, in the order of its help.
 func describe(b *strings.Builder, cmd *cobra.Command, agent *flags.Set) {
 	for _, c := range inOrder(cmd) {
-		fmt.Fprintf(b, "## %s\n\n%s\n\n    %s\n\n", c.CommandPath(), paragraphs(c), c.UseLine())
+		fmt.Fprintf(b, "## %s\n\n%s\n\n```text\n%s\n```\n\n", c.CommandPath(), paragraphs(c), c.UseLine())
 		if len(c.Aliases) > 0 {
 			fmt.Fprintf(b, "Also: %s.\n\n", "`"+strings.Join(c.Aliases, "`, `")+"`")
 		}

@@ -1,4 +1,4 @@
-// Command reference writes the pages of this folder that say what the program knows of itself: its
+// Command reference writes the pages of this directory that say what the program knows of itself: its
 // commands and flags, the fields of its configuration, its metrics, and the reasons it gives.
 //
 //	go run ./docs/reference          write them

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/deckhand-node/deckhand/test/docs"
 )
 
 // What is installed besides folders, which all are root's with mode 0755.
@@ -26,6 +28,11 @@ var files = []string{
 	"-rwxr-xr-x ./usr/libexec/deckhand/portmap",
 	"-rwxr-xr-x ./usr/libexec/deckhand/runc",
 	"-rw-r--r-- ./usr/share/bash-completion/completions/deckhand",
+	"-rw-r--r-- ./usr/share/deckhand/examples/clock.yaml",
+	"-rw-r--r-- ./usr/share/deckhand/examples/hello.yaml",
+	"-rw-r--r-- ./usr/share/deckhand/examples/notes.yaml",
+	"-rw-r--r-- ./usr/share/deckhand/examples/web.tar",
+	"-rw-r--r-- ./usr/share/doc/deckhand/CHANGELOG.md",
 	"-rw-r--r-- ./usr/share/doc/deckhand/README.md",
 	"-rw-r--r-- ./usr/share/doc/deckhand/UPGRADING.md",
 	"-rw-r--r-- ./usr/share/doc/deckhand/changelog.gz",
@@ -57,6 +64,17 @@ func contents(t *testing.T, listing, top string) []string {
 }
 
 func TestContents(t *testing.T) {
+	files := slices.Clone(files)
+	documents, err := docs.Documents(checkout("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range documents {
+		if strings.HasPrefix(file, "docs/") {
+			files = append(files, "-rw-r--r-- ./usr/share/doc/deckhand/"+file)
+		}
+	}
+	slices.SortFunc(files, func(a, b string) int { return strings.Compare(a[11:], b[11:]) })
 	archive := file(t, older, ".tar.gz")
 	for what, got := range map[string][]string{
 		"package": contents(t, output(t, "dpkg-deb", "--contents", file(t, older, ".deb")), "."),

@@ -7,8 +7,10 @@
 package registry
 
 import (
+	"cmp"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -28,6 +30,8 @@ type Registry struct {
 	blobs  blobStore
 	access *access
 	caFile string
+	// name is the host's name in references and in its certificate, if it isn't the listener's address.
+	name string
 	// closing is closed when the test ends, so that nothing keeps a request.
 	closing chan struct{}
 
@@ -97,8 +101,19 @@ func New(t testing.TB, options ...Option) *Registry {
 	return r
 }
 
+// At has the registry answer at a listener instead, by this name. It comes before WithTLS.
+func At(l net.Listener, name string) Option {
+	return func(t testing.TB, r *Registry) {
+		t.Helper()
+		if err := r.server.Listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.server.Listener, r.name = l, name
+	}
+}
+
 // Host is the registry's name in image references, "127.0.0.1:1234".
-func (r *Registry) Host() string { return r.server.Listener.Addr().String() }
+func (r *Registry) Host() string { return cmp.Or(r.name, r.server.Listener.Addr().String()) }
 
 // Ref is the full reference of "repository:tag" or "repository@digest".
 func (r *Registry) Ref(name string) string { return r.Host() + "/" + name }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -21,7 +22,7 @@ import (
 func WithTLS() Option {
 	return func(t testing.TB, r *Registry) {
 		t.Helper()
-		ca, server := certificates(t)
+		ca, server := certificates(t, r.name)
 		r.caFile = filepath.Join(t.TempDir(), "ca.pem")
 		if err := os.WriteFile(r.caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca}), 0o600); err != nil {
 			t.Fatal(err)
@@ -54,8 +55,8 @@ func (r *Registry) WriteHosts(t testing.TB, dir string) {
 	}
 }
 
-// certificates makes an authority and a server's certificate by it, for 127.0.0.1.
-func certificates(t testing.TB) (ca []byte, server tls.Certificate) {
+// certificates makes an authority and a server's certificate by it, for 127.0.0.1 and a name, if there is one.
+func certificates(t testing.TB, name string) (ca []byte, server tls.Certificate) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -73,7 +74,7 @@ func certificates(t testing.TB) (ca []byte, server tls.Certificate) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "127.0.0.1"}, NotBefore: from, NotAfter: to,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: slices.DeleteFunc([]string{"localhost", name}, func(n string) bool { return n == "" }), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	text, err := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, caKey)
 	must(err)
 	return ca, tls.Certificate{Certificate: [][]byte{text}, PrivateKey: key}
