@@ -25,10 +25,8 @@ func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
-		<-signals
-		cancel() // the first signal asks for an orderly stop
-		<-signals
-		os.Exit(130) // the second one insists
+		command.AwaitSignals(signals, cancel)
+		os.Exit(130)
 	}()
 	os.Exit(command.Main(ctx, os.Args[1:], os.Args[0], os.Stdin, os.Stdout, os.Stderr, command.Commands(os.Args[0])))
 }

@@ -154,9 +154,9 @@ func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	unset := func(path string) bool { return !l.given.Given(path) }
 	if unset("readOnlyPort") {
 		c.ReadOnlyPort = DefaultReadOnlyPort
-		if unset("address") {
-			c.Address = "127.0.0.1"
-		}
+	}
+	if unset("address") {
+		c.Address = loopback
 	}
 	if unset("failSwapOn") {
 		c.FailSwapOn = ptr.To(false)
@@ -267,11 +267,18 @@ func (l *loader) ofFlags() {
 	c.Flags = l.set.Shown()
 }
 
-// endpoints decides where health and the read-only API are served.
+// loopback is where what asks nobody who they are is served, unless somebody writes another address down.
+const loopback = "127.0.0.1"
+
+// endpoints decides where health and the read-only API are served. That one authenticates nobody: the default of
+// address, all of them, isn't meant for it.
 func (l *loader) endpoints() {
 	c := &l.config.Kubelet
 	l.config.Healthz = addrPort(c.HealthzBindAddress, *c.HealthzPort)
 	l.config.ReadOnly = addrPort(c.Address, c.ReadOnlyPort)
+	if !l.given.Given("address") {
+		l.config.ReadOnly = addrPort(loopback, c.ReadOnlyPort)
+	}
 }
 
 // addrPort is the zero AddrPort for values that Validate has refused.

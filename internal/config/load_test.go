@@ -173,19 +173,26 @@ func TestJournalBytes(t *testing.T) {
 }
 
 func TestReadOnlyEndpoint(t *testing.T) {
-	for _, tc := range []struct{ file, want string }{
-		{"", "127.0.0.1:10255"},
-		{"address: 192.0.2.7", "192.0.2.7:10255"},
-		{"readOnlyPort: 0", "0.0.0.0:0"},
-		{"readOnlyPort: 10256", "0.0.0.0:10256"},
-		{"{address: '::1', readOnlyPort: 80}", "[::1]:80"},
+	for _, tc := range []struct {
+		file string
+		args []string
+		want string
+	}{
+		{"", nil, "127.0.0.1:10255"},
+		{"address: 192.0.2.7", nil, "192.0.2.7:10255"},
+		{"readOnlyPort: 0", nil, "127.0.0.1:0"},
+		{"readOnlyPort: 10256", nil, "127.0.0.1:10256"},
+		{"readOnlyPort: 10256", []string{"--kubeconfig=/k"}, "127.0.0.1:10256"},
+		{"readOnlyPort: 10256", []string{"--address=0.0.0.0"}, "0.0.0.0:10256"},
+		{"{address: 0.0.0.0, readOnlyPort: 10256}", nil, "0.0.0.0:10256"},
+		{"{address: '::1', readOnlyPort: 80}", nil, "[::1]:80"},
 	} {
 		text := head + tc.file
 		if strings.HasPrefix(tc.file, "{") {
 			text = "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, " + tc.file[1:]
 		}
-		if got := mustLoad(t, parse(t, "--config", writeFile(t, text))).ReadOnly.String(); got != tc.want {
-			t.Errorf("%q: served at %s, want %s", tc.file, got, tc.want)
+		if got := mustLoad(t, parse(t, append(tc.args, "--config", writeFile(t, text))...)).ReadOnly.String(); got != tc.want {
+			t.Errorf("%q %q: served at %s, want %s", tc.file, tc.args, got, tc.want)
 		}
 	}
 }

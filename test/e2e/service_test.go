@@ -128,7 +128,7 @@ func TestService(t *testing.T) {
 
 	n.Stop()
 	m.await(t, "STOPPING")
-	if out, code := n.Deckhand("pods"); code != 1 {
+	if out, code := n.Deckhand("pods"); code != 3 {
 		t.Errorf("without an agent, deckhand pods ends with %d: %s", code, out)
 	}
 	checkLink(t, n)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -96,6 +97,7 @@ down" takes everything down.`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: a.orVersion(a.up),
 	}
+	cmd.Flags().Bool("wait", false, "Start also if MANIFESTS doesn't exist, and run its pods once it does.")
 	if a.deps.UpFlags != nil {
 		a.deps.UpFlags(cmd.Flags())
 		cmd.SetHelpFunc(a.upHelp)
@@ -131,6 +133,10 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 		path, err := filepath.Abs(args[0])
 		if err != nil {
 			return err
+		}
+		// A typing error would have the agent stop what it runs.
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && flagValue(cmd, "wait") != "true" {
+			return usagef(cmd, "%s doesn't exist; with --wait its pods run once it does", path)
 		}
 		request.Manifests = path
 	}

@@ -250,7 +250,7 @@ func upDeps(t *testing.T, agent *localtest.Agent) Deps {
 func TestUpShowsProgressUntilReady(t *testing.T) {
 	agent := localtest.New()
 	agent.Update(pods(jobView(v1.PodPending, creating)))
-	s := begin(t, upDeps(t, agent), "", "up", "manifests")
+	s := begin(t, upDeps(t, agent), "", "up", "testdata")
 	s.expect(s.out, "default/job-n1: ContainerCreating, 0/1 ready")
 	ready := jobView(v1.PodRunning, running)
 	ready.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
@@ -265,7 +265,7 @@ func TestUpShowsProgressUntilReady(t *testing.T) {
 func TestUpStoppedBeforeReady(t *testing.T) {
 	agent := localtest.New()
 	agent.Update(pods(jobView(v1.PodPending, creating)))
-	s := begin(t, upDeps(t, agent), "", "up", "manifests")
+	s := begin(t, upDeps(t, agent), "", "up", "testdata")
 	s.expect(s.out, "default/job-n1: ContainerCreating, 0/1 ready")
 	s.stop()
 	s.expect(s.out, "The agent has stopped, the pods run on. `deckhand down` takes them down.")

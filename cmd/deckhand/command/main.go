@@ -11,13 +11,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Exit codes.
+// Exit codes of all commands; `deckhand run` also passes on that of its container.
 const (
 	exitOK      = 0
 	exitFailure = 1
-	exitUsage   = 2
+	// exitUsage is also that of `deckhand replay` and `deckhand config check` for a file that can't be read.
+	exitUsage = 2
+	// exitNoAgent says that no agent answers, for commands that need one.
+	exitNoAgent = 3
 )
 
 // usageError is a mistake in the command line, or in what it names.
@@ -37,9 +41,7 @@ type exitError struct{ code int }
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 // Main runs the command line args, without the program's name, which is argv0. It
-// returns the exit code: 0 for success, 1 for failure, 2 for wrong usage (or a file
-// that `deckhand replay` can't read), and what the container returned for `deckhand
-// run`. ctx is to end at the first signal.
+// returns the exit code. ctx is to end at the first signal.
 func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, stdout, stderr io.Writer, deps Deps) int {
 	root := New(deps)
 	root.SetIn(stdin)
@@ -49,6 +51,7 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	err := root.ExecuteContext(ctx)
 	var exit *exitError
 	var usage *usageError
+	var noAgent *local.NoAgentError
 	switch {
 	case err == nil:
 		return exitOK
@@ -58,8 +61,11 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 		return exitOK // somebody wanted it to end
 	}
 	fmt.Fprint(stderr, errorLines(err))
-	if errors.As(err, &usage) {
+	switch {
+	case errors.As(err, &usage):
 		return exitUsage
+	case errors.As(err, &noAgent):
+		return exitNoAgent
 	}
 	return exitFailure
 }

@@ -5,7 +5,25 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// deliberate is how long after a first signal a second one counts as another wish: a service manager, a terminal and a
+// wrapping script may each send one for the same stop.
+const deliberate = time.Second
+
+// AwaitSignals calls stop at the first signal, which asks for an orderly stop, and returns at a later one, which insists
+// on an end at once.
+func AwaitSignals(signals <-chan os.Signal, stop func()) {
+	<-signals
+	first := time.Now()
+	stop()
+	for range signals {
+		if time.Since(first) >= deliberate {
+			return
+		}
+	}
+}
 
 // outliveReaders has the process go on when nobody reads what it writes any more. Go ends
 // a program that writes to a broken pipe as its standard output or error (os/signal,

@@ -87,7 +87,7 @@ func TestUpOnATerminal(t *testing.T) {
 		deps.Now = func() time.Time { return now }
 		ctx, stop := context.WithCancel(t.Context())
 		code := make(chan int, 1)
-		go func() { code <- Main(ctx, []string{"up", "m"}, "deckhand", nil, terminal, io.Discard, deps) }()
+		go func() { code <- Main(ctx, []string{"up", "testdata"}, "deckhand", nil, terminal, io.Discard, deps) }()
 		found := false
 		for {
 			line, err := screen.ReadString('\n')

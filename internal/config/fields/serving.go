@@ -11,7 +11,7 @@ func serving() []Field {
 			Departs: "where it isn't set and no kubeconfig is given, it is 10255 on 127.0.0.1, since there is no other way to look at such a node"},
 		{Path: "address", Package: "server",
 			Doc:     "The IP address that the ports of the agent's API are served on, readOnlyPort among them; 0.0.0.0 or :: for all.",
-			Departs: "where neither it nor readOnlyPort is set and no kubeconfig is given, the read-only API is on 127.0.0.1"},
+			Departs: "where it isn't set, the read-only API, which authenticates nobody, is on 127.0.0.1"},
 		{Path: "showHiddenMetricsForVersion", Why: "this build hides no metrics",
 			Doc: "Serve the metrics that were hidden since this release, the one before: 1.35."},
 		{Path: "tracing.endpoint", Why: noTraces, Default: "localhost:4317, if tracing is set",
