@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 )
 
@@ -135,6 +136,7 @@ func TestSettings(t *testing.T) {
 		"/proc/mounts": "cgroup /c cgroup rw,cpu,memory,pids 0 0\n",
 		"/proc/swaps":  "/dev/sda2 partition 100 0 -2\n",
 	}
+	sysctls := kernel.Sysctls(t.TempDir()) // this host's may be as they should be, since an agent ran
 	now := firstRelease.AddDate(1, 0, 0)
 	for _, c := range []struct {
 		set  func(c *Config)
@@ -148,9 +150,9 @@ func TestSettings(t *testing.T) {
 		{func(c *Config) { c.Listen = []string{"203.0.113.1:1"} }, "can't be listened on"},
 	} {
 		config := Config{RootDir: t.TempDir(), Endpoint: filepath.Join(t.TempDir(), "none.sock")}
-		before := check(t.Context(), config, now, host.read)
+		before := check(t.Context(), config, now, host.read, sysctls)
 		c.set(&config)
-		after := check(t.Context(), config, now, host.read)
+		after := check(t.Context(), config, now, host.read, sysctls)
 		if len(before) != 1 || len(after) != 2 || !strings.Contains(after[0].Message+after[1].Message, c.want) {
 			t.Errorf("without: %q; with: %q, which doesn't say %q", before, after, c.want)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
@@ -90,13 +91,13 @@ func Check(ctx context.Context, config Config) []Problem {
 	if os.Geteuid() != 0 {
 		return []Problem{{Message: "this needs root: containers, cgroups and network interfaces are made; try it with sudo", Fatal: true}}
 	}
-	return check(ctx, config, time.Now(), os.ReadFile)
+	return check(ctx, config, time.Now(), os.ReadFile, "/proc/sys")
 }
 
 // reader reads a file of the kernel's.
 type reader func(path string) ([]byte, error)
 
-func check(ctx context.Context, config Config, now time.Time, read reader) []Problem {
+func check(ctx context.Context, config Config, now time.Time, read reader, settings kernel.Sysctls) []Problem {
 	config.Runtime = config.Runtime.WithDefaults()
 	if config.RootDir == "" {
 		config.RootDir = config.Runtime.RootDir
@@ -110,7 +111,7 @@ func check(ctx context.Context, config Config, now time.Time, read reader) []Pro
 	problems := checkClock(now, config.BuiltAt)
 	problems = append(problems, fatal(checkKernel())...)
 	if config.ProtectKernelDefaults {
-		problems = append(problems, checkKernelSettings("/proc/sys")...)
+		problems = append(problems, checkKernelSettings(settings)...)
 	}
 	problems = append(problems, checkNodeIPs(config.NodeIPs, net.InterfaceAddrs)...)
 	problems = append(problems, checkCgroups(config.CgroupV1, read)...)
