@@ -267,9 +267,13 @@ func (l *laws) hear(v *view) {
 	} else if l.over == "" && !l.resumed && len(l.restartAll) == 0 {
 		l.finish(v)
 	}
-	if e := v.in.Termination; e != nil && v.in.Stop == nil {
-		l.end(*e)
-		l.endBy(endsBy(v.in.Pod, e.At, e.Grace))
+	if e := v.in.Termination; e != nil {
+		if v.in.Stop == nil {
+			l.end(*e)
+		}
+		if v.in.Stop == nil || e.Grace != nil { // a grace of its own counts for a pod that has to go, too
+			l.endBy(endsBy(v.in.Pod, e.At, e.Grace))
+		}
 	}
 	if after := v.in.Pod.Spec.ActiveDeadlineSeconds; after != nil && v.in.Stop == nil &&
 		!v.in.Now.Before(v.d.Status.StartTime.Add(time.Duration(*after)*time.Second)) {
