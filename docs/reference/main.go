@@ -37,11 +37,15 @@ func pages(source string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := metricsPage(source)
+	if err != nil {
+		return nil, err
+	}
 	return map[string]string{
 		"commands.md":      commandsPage(),
 		"configuration.md": configuration,
 		"events.md":        events,
-		"metrics.md":       metricsPage(),
+		"metrics.md":       metrics,
 	}, nil
 }
 

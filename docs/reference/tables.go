@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -47,14 +48,35 @@ with ` + "`deckhand_`" + `. Those that a condition stands behind are there only 
 | --- | --- | --- | --- |
 `
 
+// kubeletMetrics lists the metrics of the kubelet, with those that deckhand has yet to get.
+const kubeletMetrics = "internal/report/metrics/testdata/kubelet-1.36-metrics.txt"
+
+const metricsMissing = `
+## The kubelet's metrics that aren't there
+
+| metric | when it comes |
+| --- | --- |
+`
+
 // metricsPage describes every metric.
-func metricsPage() string {
+func metricsPage(source string) (string, error) {
 	var b strings.Builder
 	b.WriteString(metricsTop)
 	for _, d := range metrics.Described() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.Name, d.Type, quoted(d.Labels), cell(d.Help))
 	}
-	return b.String()
+	b.WriteString(metricsMissing)
+	list, err := os.ReadFile(filepath.Join(source, kubeletMetrics))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(list)) {
+		if described, when, missing := strings.Cut(strings.TrimSpace(line), ": "); missing && !strings.HasPrefix(line, "#") {
+			f := strings.Fields(described)
+			fmt.Fprintf(&b, "| `%s` | %s |\n", f[0], when)
+		}
+	}
+	return b.String(), nil
 }
 
 func quoted(words []string) string {

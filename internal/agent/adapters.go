@@ -14,9 +14,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
@@ -108,6 +110,31 @@ type startMeter struct {
 	*metrics.Pods
 	*metrics.Garbage
 	*metrics.Volumes
+}
+
+// meteredCgroups measures what is done with pods' cgroups.
+type meteredCgroups struct {
+	*cgroup.Manager
+	meter *metrics.Resources
+}
+
+func (c meteredCgroups) Ensure(ctx context.Context, p *v1.Pod, l allocated.Limits) error {
+	defer c.took("create", time.Now())
+	return c.Manager.Ensure(ctx, p, l)
+}
+
+func (c meteredCgroups) Resize(ctx context.Context, p *v1.Pod, l allocated.Limits) error {
+	defer c.took("update", time.Now())
+	return c.Manager.Resize(ctx, p, l)
+}
+
+func (c meteredCgroups) Remove(ctx context.Context, uid types.UID) error {
+	defer c.took("destroy", time.Now())
+	return c.Manager.Remove(ctx, uid)
+}
+
+func (c meteredCgroups) took(operation string, began time.Time) {
+	c.meter.Cgroup(operation, time.Since(began))
 }
 
 // diary offers the journal to the workers.

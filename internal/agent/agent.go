@@ -177,7 +177,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 
 	// Resources and volumes.
 	records := checkpoint.New(filepath.Join(dirs.Checkpoints(), "pods"))
-	allocations := allocation.New(allocation.Config{Store: records, Allocatable: host.allocatable(), Wake: wakes.Wake, Log: log.WithName("allocation"),
+	allocations := allocation.New(allocation.Config{Store: records, Allocatable: host.allocatable(), Wake: wakes.Wake, Meter: meter.Resources, Log: log.WithName("allocation"),
 		Node: func() *admission.Node { return host.admission(runtime.Features()) }, Pods: wakes.admissible,
 		Runs:  func(uid types.UID) bool { return !seen.Get(uid).Empty() },
 		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) },
@@ -203,7 +203,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("eviction")})
 
 	// The workers: what they ask, and what carries out their actions.
-	handlers := handler.New(handler.Config{Exec: execer{conn}, Log: log.WithName("handler")})
+	handlers := handler.New(handler.Config{Exec: execer{conn}, SleepCut: meter.Pods.SleepCut, Log: log.WithName("handler")})
 	probes := probe.New(probe.Options{Handler: handlers, Recorder: recorder, Meter: probeMeter{meter.Probes}, Wake: wakes.Wake, Log: log.WithName("probe")})
 	diaries := journal.New(journal.Config{Dir: filepath.Join(cfg.RootDir, "journal"), Limit: cfg.JournalBytes, Version: version(), Log: log.WithName("journal")})
 	names, err := dns.New(dns.Config{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: ptr.Deref(k.ResolverConfig, ""),
@@ -214,7 +214,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	logDirs := layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
 	actions := executor.New(executor.Config{
 		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: live, DNS: names, Logs: logDirs,
-		Volumes: volumes, Cgroups: host.cgroups, Users: host.users, Devices: noDevices{},
+		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users, Devices: noDevices{},
 		Allocations: watchedAllocations{allocations, wakes.lookAtVolumes}, Records: records, Settings: host.settings, HostIPs: host.ips, Allocatable: host.allocatable,
 		Recorder: recorder, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
 	})
@@ -252,7 +252,8 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	// What reports on all that.
 	meter.Reloads.Loaded(began)
 	meter.CollectPullRecords(allowed.Counts)
-	collectPods(meter, merger, seen, statuses, recorder)
+	meter.CgroupVersion(host.cgroups.Version)
+	collectPods(meter, merger, seen, statuses, recorder, logDirs)
 	collectVolumes(meter, volumes, volumeStats, limits)
 	announcer := desired.NewAnnouncer(merger, recorder, func(p *v1.Pod) []string {
 		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
@@ -262,7 +263,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
 	api := local.NewServer(shown, images, logs, served, log.WithName("local"))
-	web := server.New(log.WithName("server"), listeners(cfg, checks(pool, seen, runtime), server.Sources{
+	web := server.New(log.WithName("server"), listeners(cfg, meter, checks(pool, seen, runtime), server.Sources{
 		Pods: statuses, Running: seen, Metrics: meter.Handler(), Pages: served}, log.WithName("server"))...)
 
 	// The order in which the agent comes up; it goes down in reverse.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	goruntime "runtime"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -38,6 +38,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/eviction"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/server"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -217,20 +218,20 @@ func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State) []se
 
 // listeners are the addresses served over plain HTTP. The read-only API serves the health and the
 // machine beside its sources.
-func listeners(cfg *config.Config, checks []server.Check, sources server.Sources, log logr.Logger) []server.Listener {
+func listeners(cfg *config.Config, meter *metrics.Metrics, checks []server.Check, sources server.Sources, log logr.Logger) []server.Listener {
 	sources.Health, sources.Machine = server.Health(checks...), server.NewMachineReader("/")
 	var list []server.Listener
 	if cfg.Healthz.Port() != 0 {
 		list = append(list, server.Listener{Name: "healthz", Addr: cfg.Healthz, Setting: "healthzPort in the file of --config", Handler: sources.Health})
 	}
 	if cfg.ReadOnly.Port() != 0 {
-		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly, Setting: "readOnlyPort in the file of --config", Handler: server.NewReadOnly(log, sources)})
+		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly, Setting: "readOnlyPort in the file of --config", Handler: meter.HTTP.ReadOnly(server.NewReadOnly(log, sources))})
 	}
 	return list
 }
 
 func newMetrics(cfg *config.Config) *metrics.Metrics {
-	m := metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: version(), GoVersion: goruntime.Version()})
+	m := metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: version(), Build: buildinfo.Get()})
 	states := cfg.Gates.All()
 	features := make([]metrics.Feature, len(states))
 	for i, s := range states {
@@ -249,9 +250,9 @@ func measuredBy(quota bool) string {
 }
 
 // collectPods has pods and events counted when metrics are scraped.
-func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Store, statuses *podstatus.Store, recorder *events.Recorder) {
+func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Store, statuses *podstatus.Store, recorder *events.Recorder, logs *layout.Dirs) {
 	m.CollectPods(func() metrics.PodCounts {
-		c := metrics.PodCounts{Desired: len(merger.Current().Pods), Containers: map[pod.ContainerState]int{}, Working: map[metrics.WorkerState]int{}}
+		c := metrics.PodCounts{Desired: len(merger.Current().Pods), Containers: map[pod.ContainerState]int{}, PendingResizes: map[string]int{}, Working: map[metrics.WorkerState]int{}}
 		for _, o := range seen.All() {
 			if len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
 				c.RunningPods++
@@ -266,6 +267,15 @@ func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Stor
 				w = metrics.WorkerState{Lifecycle: "terminating", Orphan: true}
 			}
 			c.Working[w]++
+			c.EphemeralContainers += len(e.Pod.Spec.EphemeralContainers)
+			for i := range e.Pod.Status.Conditions {
+				switch o := &e.Pod.Status.Conditions[i]; o.Type {
+				case v1.PodResizeInProgress:
+					c.InProgressResizes++
+				case v1.PodResizePending:
+					c.PendingResizes[strings.ToLower(o.Reason)]++
+				}
+			}
 			if ph := e.Pod.Status.Phase; ph != v1.PodSucceeded && ph != v1.PodFailed {
 				c.Active++
 			}
@@ -273,6 +283,15 @@ func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Stor
 		return c
 	})
 	m.CollectEvents(func() metrics.EventStats { return metrics.EventStats(recorder.Stats()) })
+	m.CollectLogs(func() []metrics.LogUse {
+		var list []metrics.LogUse
+		for _, e := range statuses.List() {
+			for container, bytes := range logs.Used(layout.Pod{Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID}) {
+				list = append(list, metrics.LogUse{UID: string(e.Pod.UID), Namespace: e.Pod.Namespace, Pod: e.Pod.Name, Container: container, Bytes: bytes})
+			}
+		}
+		return list
+	})
 }
 
 // collectVolumes has volumes, and what is on disk, counted when metrics are scraped.

@@ -39,6 +39,18 @@ func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
+// ContainerType is what the kubelet's metrics call a container of the pod: container, init_container or ephemeral_container.
+func ContainerType(p *v1.Pod, name string) string {
+	named := func(c v1.Container) bool { return c.Name == name }
+	switch {
+	case slices.ContainsFunc(p.Spec.InitContainers, named):
+		return "init_container"
+	case slices.ContainsFunc(p.Spec.Containers, named):
+		return "container"
+	}
+	return "ephemeral_container"
+}
+
 // ContainerNames lists the names of all containers: init, main, ephemeral.
 func ContainerNames(p *v1.Pod) iter.Seq[string] {
 	return func(yield func(string) bool) {

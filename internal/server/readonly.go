@@ -49,7 +49,7 @@ func Paths() []string {
 
 // NewReadOnly makes the handler of the read-only API: /pods, /runningpods/,
 // /spec/, /healthz and /metrics, as on the kubelet's read-only port, and its Pages.
-func NewReadOnly(log logr.Logger, s Sources) http.Handler {
+func NewReadOnly(log logr.Logger, s Sources) *http.ServeMux {
 	a := &readOnly{log: log, Sources: s}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /pods", a.pods)

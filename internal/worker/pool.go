@@ -98,8 +98,16 @@ type Recorder interface {
 type Meter interface {
 	// Decided is called after each decision of a worker with the time it took.
 	Decided(time.Duration)
-	// Running is called when a pod's containers first all run, with the time since it was first seen.
-	Running(sinceSeen time.Duration)
+	// Added is called when a pod that a source has gets its worker, with the number of its main containers and the time since
+	// it was first seen.
+	Added(containers int, sinceSeen time.Duration)
+	// Running is called when a pod's containers first all run, with the time since it was first seen, and how much of
+	// that was for pulls and init containers.
+	Running(sinceSeen, other time.Duration)
+	// ContainerEnded is called when an instance of a pod.ContainerType is seen to have ended.
+	ContainerEnded(containerType string, exitCode int32, reason string)
+	// Orphaned is called for each pod that only the runtime knows of.
+	Orphaned()
 }
 
 // Config is what a Pool is built from. Every field is required unless it says otherwise.
@@ -352,6 +360,9 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 			continue
 		}
 		if o := p.cfg.Observed.Get(uid); !o.Empty() {
+			if p.workers[uid] == nil && !p.unknown[uid] {
+				p.cfg.Meter.Orphaned()
+			}
 			orphan(uid, o.Name+"_"+o.Namespace)
 		}
 	}
@@ -382,6 +393,15 @@ func whyReplaced(d *pod.Desired) string {
 	}
 }
 
+// sinceSeen is how long ago the agent first saw the pod, 0 if nothing says so.
+func sinceSeen(p *v1.Pod) time.Duration {
+	seen, err := time.Parse(time.RFC3339Nano, p.Annotations[pod.AnnotationConfigSeen])
+	if err != nil {
+		return 0
+	}
+	return max(time.Since(seen), 0)
+}
+
 func (p *Pool) begin(ctx context.Context, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) {
 	w := newWorker(p, uid, name, d, stop)
 	if attempts, ok := p.returning[uid]; ok {
@@ -389,5 +409,8 @@ func (p *Pool) begin(ctx context.Context, uid types.UID, name string, d *pod.Des
 		delete(p.returning, uid)
 	}
 	p.workers[uid] = w
+	if d != nil {
+		p.cfg.Meter.Added(len(d.Pod.Spec.Containers), sinceSeen(d.Pod))
+	}
 	p.wg.Go(func() { w.run(ctx) })
 }

@@ -156,7 +156,10 @@ func (w *world) Synced() <-chan struct{}               { return w.known }
 func (w *world) LoggedAttempts(*v1.Pod) map[string]int { return nil }
 func (w *world) Leftovers() ([]types.UID, error)       { return w.leftovers, nil }
 func (w *world) Decided(time.Duration)                 {}
-func (w *world) Running(time.Duration)                 {}
+func (w *world) Running(time.Duration, time.Duration)  {}
+func (w *world) Added(int, time.Duration)              {}
+func (w *world) ContainerEnded(string, int32, string)  {}
+func (w *world) Orphaned()                             {}
 func (w *world) Publish(uid types.UID, r pod.Report)   { w.mu.Lock(); w.reports[uid] = r; w.mu.Unlock() }
 
 func (w *world) Event(p *v1.Pod, e pod.Event) {

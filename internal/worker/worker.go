@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -42,6 +43,10 @@ type worker struct {
 	flights  []flight
 	reported pod.Report
 	wasUp    bool
+	// ended has for each container the ID of the instance that was last counted as ended; nil before the first report.
+	ended map[string]string
+	// pulls are the times at which it was waited for images.
+	pulls spans
 	// probed are the probes that were requested last, for which pod at which address.
 	probed probed
 	// record takes every decision.
@@ -62,6 +67,7 @@ type flight struct {
 	action pod.Action
 	ctx    context.Context
 	cancel context.CancelFunc
+	begun  time.Time
 }
 
 func newWorker(p *Pool, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) *worker {
@@ -335,6 +341,9 @@ func (w *worker) collectResults(results []pod.Result) {
 		r := &results[i]
 		for i := range w.flights {
 			if w.flights[i].action == r.Action {
+				if r.Action.Kind == pod.EnsureImage {
+					w.pulls.add(w.flights[i].begun, r.At)
+				}
 				r.Cancelled = r.Failure != nil && w.flights[i].ctx.Err() != nil
 				w.flights[i].cancel()
 				w.flights = append(w.flights[:i], w.flights[i+1:]...)
@@ -347,7 +356,7 @@ func (w *worker) collectResults(results []pod.Result) {
 // launch begins an action beside the worker.
 func (w *worker) launch(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) {
 	ctx, cancel := context.WithCancel(ctx)
-	w.flights = append(w.flights, flight{action: a, ctx: ctx, cancel: cancel})
+	w.flights = append(w.flights, flight{action: a, ctx: ctx, cancel: cancel, begun: time.Now()})
 	w.pool.cfg.Log.V(3).Info("Action", "pod", w.name, "podUID", w.uid, "action", a.Kind, "container", a.Container, "id", a.ID, "why", a.Why)
 	w.wg.Go(func() {
 		r := w.pool.cfg.Executor.Do(ctx, p, o, w.uid, a)
@@ -374,6 +383,7 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 	if desired == nil || d.Status == nil {
 		return
 	}
+	w.countEnded(desired.Pod, d.Status)
 	r := pod.Report{Desired: desired, Status: d.Status, Waits: d.Waits, Wake: d.Wake, Gone: d.Gone}
 	if stop != nil {
 		r.Stopping, r.StoppingAt = stop.Why, stop.At
@@ -385,6 +395,52 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 	}
 	if !w.wasUp && d.Status.Phase == v1.PodRunning {
 		w.wasUp = true
-		w.pool.cfg.Meter.Running(time.Since(d.Status.StartTime.Time))
+		w.pool.cfg.Meter.Running(time.Since(d.Status.StartTime.Time), w.pulls.sum+initTook(d.Status))
+	}
+}
+
+// spans sums up spans of time, each moment once, if they come in the order of their ends.
+type spans struct {
+	sum  time.Duration
+	last time.Time
+}
+
+func (s *spans) add(from, to time.Time) {
+	if from.Before(s.last) {
+		from = s.last
+	}
+	if to.After(from) {
+		s.sum, s.last = s.sum+to.Sub(from), to
+	}
+}
+
+// initTook is how long the init containers ran that have ended.
+func initTook(s *v1.PodStatus) (sum time.Duration) {
+	for i := range s.InitContainerStatuses {
+		if t := s.InitContainerStatuses[i].State.Terminated; t != nil {
+			sum += t.FinishedAt.Sub(t.StartedAt.Time)
+		}
+	}
+	return sum
+}
+
+// countEnded counts the instances that ended since the last report, each once. What ended before the agent started isn't counted.
+func (w *worker) countEnded(p *v1.Pod, s *v1.PodStatus) {
+	first := w.ended == nil
+	if first {
+		w.ended = map[string]string{}
+	}
+	for _, list := range [...][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			t := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
+			if t == nil || t.ContainerID == "" || w.ended[c.Name] == t.ContainerID {
+				continue
+			}
+			w.ended[c.Name] = t.ContainerID
+			if !first {
+				w.pool.cfg.Meter.ContainerEnded(pod.ContainerType(p, c.Name), t.ExitCode, t.Reason)
+			}
+		}
 	}
 }

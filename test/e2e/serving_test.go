@@ -46,6 +46,23 @@ func TestReadOnlyPort(t *testing.T) {
 			t.Errorf("/metrics doesn't have %s", name)
 		}
 	}
+	for _, line := range []string{
+		`kubelet_started_containers_total{container_type="container"} 2`, `kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 1`,
+		"kubelet_containers_per_pod_count_count 2", "kubelet_pod_worker_start_duration_seconds_count 2", "kubelet_orphaned_runtime_pods_total 0",
+		`kubelet_run_podsandbox_duration_seconds_count{runtime_handler=""} 2`, `kubelet_cgroup_manager_duration_seconds_count{operation_type="create"} 2`,
+	} {
+		if !strings.Contains(body, "\n"+line+"\n") {
+			t.Errorf("/metrics doesn't have %s", line)
+		}
+	}
+	for _, part := range []string{
+		`kubelet_container_log_filesystem_used_bytes{container="web",namespace="default",pod="a-node1",uid="`, "kubelet_pod_start_sli_duration_seconds_count",
+		`kubelet_http_requests_total{long_running="false",method="GET",path="pods",server_type="readonly"} `, "kubelet_cgroup_version ", "kubernetes_build_info{",
+	} {
+		if !strings.Contains(body, "\n"+part) {
+			t.Errorf("/metrics doesn't have %s", part)
+		}
+	}
 	n.Eventually("one running pod is counted", answers(n.ReadOnlyURL("metrics"), "\nkubelet_running_pods 1\n"))
 	for _, path := range []string{"spec/", "healthz"} {
 		if _, status, err := get(n.ReadOnlyURL(path)); err != nil || status != http.StatusOK {

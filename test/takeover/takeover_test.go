@@ -5,11 +5,13 @@ package takeover
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,8 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	r := newRig(t)
 	r.add("k", r.n.Port(3))
 	r.startKubelet()
+	r.settle("the kubelet runs its pods")
+	r.compareMetrics()
 	r.stop("the kubelet runs its pods")
 
 	r.n.Start()
@@ -149,6 +153,43 @@ func (r *rig) startKubelet() {
 	r.t.Helper()
 	r.n.StartOther(r.kubelet, "--config", r.n.ConfigFile(), "--root-dir", r.n.RootDir, "--cert-dir", filepath.Join(r.n.Base, "pki"),
 		"--hostname-override", node.Name, "--node-ip", "127.0.0.1", "-v", "2")
+}
+
+// compareMetrics holds what the kubelet serves against the list of its metrics that deckhand goes by.
+func (r *rig) compareMetrics() {
+	r.t.Helper()
+	const file = "../../internal/report/metrics/testdata/kubelet-1.36-metrics.txt"
+	listed, err := os.ReadFile(file)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	types := map[string]string{}
+	for line := range strings.Lines(string(listed)) {
+		if f := strings.Fields(line); !strings.HasPrefix(line, "#") {
+			types[f[0]] = f[1]
+		}
+	}
+	libraries := []string{"go_", "process_", "apiserver_", "aggregator_", "cardinality_", "rest_client_transport_"}
+	for _, path := range []string{"metrics", "metrics/probes", "metrics/resource"} {
+		response, err := http.Get(r.n.ReadOnlyURL(path))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		served, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusOK {
+			r.t.Fatalf("%s: %s, %v", path, response.Status, err)
+		}
+		for line := range strings.Lines(string(served)) {
+			f := strings.Fields(line)
+			if len(f) != 4 || f[1] != "TYPE" || slices.ContainsFunc(libraries, func(p string) bool { return strings.HasPrefix(f[2], p) }) {
+				continue
+			}
+			if types[f[2]] != f[3] {
+				r.t.Errorf("the kubelet's %s is a %s: %s has %q", f[2], f[3], file, types[f[2]])
+			}
+		}
+	}
 }
 
 // add has a pod of each kind run, with names that begin like this.

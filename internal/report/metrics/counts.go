@@ -15,6 +15,11 @@ type PodCounts struct {
 	// Desired are the pods the sources want here, Active those of them that are
 	// running or may come to run. All of them are static pods.
 	Desired, Active int
+	// InProgressResizes and PendingResizes count pods; those by the reason, "deferred" or "infeasible".
+	InProgressResizes int
+	PendingResizes    map[string]int
+	// EphemeralContainers are those that the sources want here.
+	EphemeralContainers int
 	// Working are the pods that have a worker, by what it does.
 	Working map[WorkerState]int
 }
@@ -32,7 +37,7 @@ type WorkerState struct {
 type podCollector struct {
 	count func() PodCounts
 
-	runningPods, runningContainers, desired, active, working *prometheus.Desc
+	runningPods, runningContainers, desired, active, working, inProgress, pending, ephemeral, mirrors *prometheus.Desc
 }
 
 func newPodCollector(count func() PodCounts) *podCollector {
@@ -46,6 +51,10 @@ func newPodCollector(count func() PodCounts) *podCollector {
 		desired:           desc("desired_pods", "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", "static"),
 		active: desc("active_pods", "The number of pods the kubelet considers active and which are being considered when admitting new pods. "+
 			"static is true if the pod is not from the apiserver.", "static"),
+		inProgress: desc("pod_in_progress_resizes", "Number of in-progress resizes for pods."),
+		pending:    desc("pod_pending_resizes", "Number of pending resizes for pods.", "reason"),
+		ephemeral:  desc("managed_ephemeral_containers", "Current number of ephemeral containers in pods managed by this kubelet."),
+		mirrors:    desc("mirror_pods", "The number of mirror pods the kubelet will try to create (one per admitted static pod)"),
 		working: desc("working_pods", "Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, "+
 			"or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted "+
 			"in the API and consumes resources that are not otherwise visible.", "lifecycle", "config", "static"),
@@ -54,7 +63,7 @@ func newPodCollector(count func() PodCounts) *podCollector {
 
 // Describe implements prometheus.Collector.
 func (c *podCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.runningPods, c.runningContainers, c.desired, c.active, c.working} {
+	for _, d := range []*prometheus.Desc{c.runningPods, c.runningContainers, c.desired, c.active, c.working, c.inProgress, c.pending, c.ephemeral, c.mirrors} {
 		ch <- d
 	}
 }
@@ -69,6 +78,12 @@ func (c *podCollector) Collect(ch chan<- prometheus.Metric) {
 	for state, label := range containerStates() {
 		gauge(c.runningContainers, n.Containers[state], label)
 	}
+	gauge(c.inProgress, n.InProgressResizes)
+	for _, reason := range []string{"deferred", "infeasible"} {
+		gauge(c.pending, n.PendingResizes[reason], reason)
+	}
+	gauge(c.ephemeral, n.EphemeralContainers)
+	gauge(c.mirrors, 0) // there is no API server to have them
 	for _, static := range []bool{false, true} {
 		desired, active := 0, 0
 		if static {

@@ -17,12 +17,40 @@ import (
 type registry struct {
 	*prometheus.Registry
 	all []prometheus.Collector
+	// levels counts the metrics that aren't deckhand's own or a library's, by their stability.
+	levels map[string]int
 }
 
-// MustRegister is that of prometheus.Registry.
+// MustRegister is that of prometheus.Registry. It isn't to be called any more once the metrics are served.
 func (r *registry) MustRegister(list ...prometheus.Collector) {
 	r.Registry.MustRegister(list...)
 	r.all = append(r.all, list...)
+	for _, c := range list {
+		for _, d := range descriptions(c) {
+			if name := parseDesc(d).Name; !ofLibraries(name) && !strings.HasPrefix(name, "deckhand_") {
+				r.levels[level(name)]++
+			}
+		}
+	}
+}
+
+// descriptions are what a collector describes itself by.
+func descriptions(c prometheus.Collector) []*prometheus.Desc {
+	ch := make(chan *prometheus.Desc)
+	go func() {
+		defer close(ch)
+		c.Describe(ch)
+	}()
+	var list []*prometheus.Desc
+	for d := range ch {
+		list = append(list, d)
+	}
+	return list
+}
+
+// ofLibraries reports whether a metric is one that the libraries make of the Go runtime and of the process.
+func ofLibraries(name string) bool {
+	return strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_")
 }
 
 // Description is what there is to know of a metric without its values.
@@ -41,6 +69,9 @@ func Described() []Description {
 	m.CollectPods(func() PodCounts { return PodCounts{Containers: map[pod.ContainerState]int{}} })
 	m.CollectPullRecords(func() (intents, records int) { return 0, 0 })
 	m.CollectEvents(func() EventStats { return EventStats{} })
+	m.CgroupVersion(func() int { return 2 })
+	m.CollectVolumes(func() VolumeCounts { return VolumeCounts{Desired: map[string]int{"": 1}} })
+	m.CollectLogs(func() []LogUse { return make([]LogUse, 1) })
 	m.CollectVolumeStats(func() []VolumeStats { return make([]VolumeStats, 1) })
 	m.CollectPodDisk(func() []PodDisk { return make([]PodDisk, 1) })
 	m.Features(make([]Feature, 1))
@@ -50,18 +81,13 @@ func Described() []Description {
 		all = append(all, describe(c)...)
 	}
 	slices.SortFunc(all, func(a, b Description) int { return strings.Compare(a.Name, b.Name) })
-	return slices.DeleteFunc(all, func(d Description) bool {
-		return strings.HasPrefix(d.Name, "go_") || strings.HasPrefix(d.Name, "process_")
-	})
+	return slices.DeleteFunc(all, func(d Description) bool { return ofLibraries(d.Name) })
 }
 
 func describe(c prometheus.Collector) []Description {
-	descs := make(chan *prometheus.Desc, 1000)
-	c.Describe(descs)
-	close(descs)
 	types := typesOf(c)
 	var list []Description
-	for d := range descs {
+	for _, d := range descriptions(c) {
 		made := parseDesc(d)
 		made.Type = types(d)
 		list = append(list, made)

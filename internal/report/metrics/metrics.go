@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 )
 
 // subsystem is the first part of every name that is the kubelet's.
@@ -21,9 +23,10 @@ const subsystem = "kubelet"
 
 // Info is what never changes while the agent runs.
 type Info struct {
-	NodeName  string
-	Version   string
-	GoVersion string
+	NodeName string
+	// Version is the agent's own, Build what it was built from.
+	Version string
+	Build   buildinfo.Info
 }
 
 // Metrics is all the agent's metrics.
@@ -38,6 +41,8 @@ type Metrics struct {
 	Reloads     *Reloads
 	Volumes     *Volumes
 	Evictions   *Evictions
+	Resources   *Resources
+	HTTP        *HTTP
 
 	registry *registry
 }
@@ -55,14 +60,17 @@ func New(info Info) *Metrics {
 		Reloads:     newReloads(),
 		Volumes:     newVolumes(),
 		Evictions:   newEvictions(),
-		registry:    &registry{Registry: prometheus.NewRegistry()},
+		Resources:   newResources(),
+		HTTP:        newHTTP(),
+		registry:    &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}},
 	}
 	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
 		constant("kubelet_node_name", "The node's name. The count is always 1.", prometheus.Labels{"node": info.NodeName}),
 		constant("deckhand_build_info", "What the running deckhand was built from. The count is always 1.",
-			prometheus.Labels{"version": info.Version, "goversion": info.GoVersion}),
+			prometheus.Labels{"version": info.Version, "goversion": info.Build.Go}),
+		kubernetesBuild(info.Build),
 	)
 	m.registry.MustRegister(m.Runtime.collectors()...)
 	m.registry.MustRegister(m.PLEG.collectors()...)
@@ -74,6 +82,9 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(m.Reloads.collectors()...)
 	m.registry.MustRegister(m.Volumes.collectors()...)
 	m.registry.MustRegister(m.Evictions.collectors()...)
+	m.registry.MustRegister(m.Resources.collectors()...)
+	m.registry.MustRegister(m.HTTP.collectors()...)
+	m.registry.MustRegister(newStability(m.registry))
 	return m
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 )
@@ -39,7 +40,7 @@ func scrape(t *testing.T, m *metrics.Metrics) string {
 func only(text string) string {
 	var out []string
 	for line := range strings.Lines(text) {
-		for _, mark := range []string{"kubelet_", "kubernetes_", "deckhand_", "volume_", "storage_operation_"} {
+		for _, mark := range []string{"kubelet_", "kubernetes_", "deckhand_", "volume_", "storage_operation_", "metrics_total"} {
 			if strings.Contains(line, mark) {
 				out = append(out, line)
 				break
@@ -50,14 +51,15 @@ func only(text string) string {
 }
 
 func filled() *metrics.Metrics {
-	m := metrics.New(metrics.Info{NodeName: "node-1", Version: "v0.1.0", GoVersion: "go1.26"})
+	m := metrics.New(metrics.Info{NodeName: "node-1", Version: "v0.1.0", Build: buildinfo.Info{Commit: "abc+dirty", Time: time.Unix(1700000000, 0), Go: "go1.26", Platform: "linux/amd64"}})
 	m.CollectPods(func() metrics.PodCounts {
 		return metrics.PodCounts{
-			RunningPods: 2,
-			Containers:  map[pod.ContainerState]int{pod.ContainerRunning: 3, pod.ContainerExited: 1},
-			Desired:     4,
-			Active:      3,
-			Working:     map[metrics.WorkerState]int{{Lifecycle: "sync"}: 3, {Lifecycle: "terminating", Orphan: true}: 1},
+			RunningPods:       2,
+			Containers:        map[pod.ContainerState]int{pod.ContainerRunning: 3, pod.ContainerExited: 1},
+			Desired:           4,
+			Active:            3,
+			InProgressResizes: 1, PendingResizes: map[string]int{"deferred": 2}, EphemeralContainers: 1,
+			Working: map[metrics.WorkerState]int{{Lifecycle: "sync"}: 3, {Lifecycle: "terminating", Orphan: true}: 1},
 		}
 	})
 	m.Runtime.Operation("create_container", 7*time.Millisecond, nil)
@@ -70,17 +72,22 @@ func filled() *metrics.Metrics {
 	m.PLEG.Event(time.Millisecond)
 	m.PLEG.Event(2 * time.Millisecond)
 	m.PLEG.Stream(errors.New("no stream"))
-	m.Pods.Running(700 * time.Millisecond)
-	m.Pods.WorkerStarted(time.Millisecond)
+	m.Pods.Running(700*time.Millisecond, 300*time.Millisecond)
+	m.Pods.Added(3, time.Millisecond)
+	m.Pods.ContainerEnded("init_container", 0, "Completed")
+	m.PLEG.PodRelisted(3 * time.Millisecond)
+	m.Pods.Orphaned()
+	m.Pods.SleepCut()
 	m.Pods.Decided(2 * time.Millisecond)
-	m.Pods.SandboxStarted(false)
-	m.Pods.SandboxStarted(true)
-	m.Pods.ContainerStarted(false)
-	m.Pods.ContainerStarted(true)
+	m.Pods.SandboxStarted("", 20*time.Millisecond, false, false)
+	m.Pods.SandboxStarted("kata", 2*time.Second, true, true)
+	m.Pods.ContainerStarted("init_container", false)
+	m.Pods.ContainerStarted("container", true)
 	m.Pods.Restarted(true)
 	fillImages(m)
 	fillConfig(m)
 	fillVolumes(m)
+	fillResources(m)
 	return m
 }
 
@@ -111,6 +118,21 @@ func fillConfig(m *metrics.Metrics) {
 	m.Reloads.Loaded(time.Unix(1700000000, 0))
 	m.Reloads.Reloaded(metrics.ReloadApplied, time.Unix(1700000100, 25e7))
 	m.Reloads.Reloaded(metrics.ReloadRefused, time.Unix(1700000200, 0))
+}
+
+func fillResources(m *metrics.Metrics) {
+	m.Resources.Rejected(pod.ReasonNodePorts)
+	m.Resources.Preempted("memory")
+	m.Resources.ResizeRequested("cpu", "limits", "increase")
+	m.Resources.ResizeInfeasible("insufficient_node_allocatable")
+	m.Resources.ResizeAccepted("pods_removed")
+	m.Resources.Resized(70*time.Millisecond, false)
+	m.Resources.Resized(3*time.Second, true)
+	m.Resources.Cgroup("create", 3*time.Millisecond)
+	m.CgroupVersion(func() int { return 2 })
+	m.CollectLogs(func() []metrics.LogUse {
+		return []metrics.LogUse{{UID: "1", Namespace: "default", Pod: "web-node-1", Container: "web", Bytes: 8192}}
+	})
 }
 
 func fillVolumes(m *metrics.Metrics) {
@@ -194,7 +216,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 		m.Runtime.Operation("create_container", time.Millisecond, failure)
 		m.PLEG.Relisted(time.Now(), time.Millisecond, time.Second, nil)
 		m.Pods.Decided(time.Millisecond)
-		m.Pods.ContainerStarted(true)
+		m.Pods.ContainerStarted("container", true)
 		m.Images.Asked("always", "true", "true")
 		m.Images.Checked("mustAuthenticate")
 		m.Volumes.Operation("kubernetes.io/secret", metrics.VolumeMount, time.Millisecond, true)

@@ -9,17 +9,18 @@ import (
 // PLEG records how the agent keeps up with what the runtime has: the event
 // stream and the relists.
 type PLEG struct {
-	relistDuration, relistInterval prometheus.Histogram
-	lastSeen                       prometheus.Gauge
-	discarded                      prometheus.Counter
-	connected, failed              prometheus.Counter
-	latency                        prometheus.Histogram
+	relistDuration, relistInterval, podRelist prometheus.Histogram
+	lastSeen                                  prometheus.Gauge
+	discarded                                 prometheus.Counter
+	connected, failed                         prometheus.Counter
+	latency                                   prometheus.Histogram
 }
 
 func newPLEG() *PLEG {
 	return &PLEG{
 		relistDuration: histogram("pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG.", prometheus.DefBuckets),
 		relistInterval: histogram("pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG.", prometheus.DefBuckets),
+		podRelist:      histogram("pleg_pod_relist_duration_seconds", "Duration in seconds for relisting a single pod in PLEG.", prometheus.DefBuckets),
 		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Subsystem: subsystem, Name: "pleg_last_seen_seconds", Help: "Timestamp in seconds when PLEG was last seen active.",
 		}),
@@ -32,7 +33,7 @@ func newPLEG() *PLEG {
 
 func (p *PLEG) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		p.relistDuration, p.relistInterval, p.lastSeen, p.discarded, p.connected, p.failed, p.latency,
+		p.relistDuration, p.relistInterval, p.podRelist, p.lastSeen, p.discarded, p.connected, p.failed, p.latency,
 	}
 }
 
@@ -48,6 +49,9 @@ func (p *PLEG) Relisted(begun time.Time, took, interval time.Duration, err error
 		p.lastSeen.Set(float64(begun.UnixNano()) / 1e9)
 	}
 }
+
+// PodRelisted records how long a list of one pod took.
+func (p *PLEG) PodRelisted(took time.Duration) { p.podRelist.Observe(took.Seconds()) }
 
 // EventDiscarded records that an event was of no use: it is about something that is no pod's, or gone.
 func (p *PLEG) EventDiscarded() { p.discarded.Inc() }

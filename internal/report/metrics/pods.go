@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,11 +11,12 @@ import (
 
 // Pods records what becomes of pods.
 type Pods struct {
-	startDuration, startTotal, workerStart prometheus.Histogram
-	worker                                 *prometheus.HistogramVec
-	started, startErrors                   prometheus.Counter
-	containers, containerErrors            *prometheus.CounterVec
-	restarted                              *prometheus.CounterVec
+	startDuration, startTotal, startSLI, workerStart, perPod prometheus.Histogram
+	worker, sandboxes                                        *prometheus.HistogramVec
+	started, startErrors, startedUserns, usernsErrors        prometheus.Counter
+	containers, containerErrors, sandboxErrors, ended        *prometheus.CounterVec
+	restarted                                                *prometheus.CounterVec
+	orphans, sleepsCut                                       prometheus.Counter
 }
 
 func newPods() *Pods {
@@ -24,6 +26,18 @@ func newPods() *Pods {
 		startDuration: histogram("pod_start_duration_seconds", "Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run", start),
 		startTotal: histogram("pod_start_total_duration_seconds", "Duration in seconds to start a pod since creation, including time to pull images and run init containers, "+
 			"measured from pod creation timestamp to when all its containers are reported as started and observed via watch", start),
+		startSLI: histogram("pod_start_sli_duration_seconds", "Duration in seconds to start a pod, excluding time to pull images and run init containers, "+
+			"measured from pod creation timestamp to when all its containers are reported as started and observed via watch", start),
+		perPod: histogram("containers_per_pod_count", "The number of containers per pod.", []float64{1, 2, 4, 8, 16}),
+		sandboxes: histogramVec("run_podsandbox_duration_seconds", "Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
+			prometheus.DefBuckets, "runtime_handler"),
+		sandboxErrors: counterVec("run_podsandbox_errors_total", "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
+		startedUserns: counter("started_user_namespaced_pods_total", "Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
+		usernsErrors:  counter("started_user_namespaced_pods_errors_total", "Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux."),
+		orphans: counter("orphaned_runtime_pods_total", "Number of pods that have been detected in the container runtime without being already known to the pod worker. "+
+			"This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual."),
+		ended:       counterVec("terminated_containers_total", "Cumulative number of container terminations.", "container_type", "exit_code", "reason"),
+		sleepsCut:   counter("sleep_action_terminated_early_total", "The number of times lifecycle sleep handler got terminated before it finishes"),
 		workerStart: histogram("pod_worker_start_duration_seconds", "Duration in seconds from kubelet seeing a pod to starting a worker.", prometheus.DefBuckets),
 		worker: histogramVec("pod_worker_duration_seconds", "Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 			prometheus.DefBuckets, "operation_type"),
@@ -38,36 +52,60 @@ func newPods() *Pods {
 
 func (p *Pods) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		p.startDuration, p.startTotal, p.workerStart, p.worker,
-		p.started, p.startErrors, p.containers, p.containerErrors, p.restarted,
+		p.startDuration, p.startTotal, p.startSLI, p.workerStart, p.perPod, p.worker, p.sandboxes, p.sandboxErrors,
+		p.started, p.startErrors, p.startedUserns, p.usernsErrors, p.containers, p.containerErrors, p.restarted, p.ended, p.orphans, p.sleepsCut,
 	}
 }
 
-// Running records that all containers of a new pod run, this long after the pod was first seen.
-// A pod from a manifest is created when it is first seen.
-func (p *Pods) Running(sinceSeen time.Duration) {
+// Running records that all containers of a new pod run, this long after the pod was first seen; other is how much of that
+// was for pulls and init containers. A pod from a manifest is created when it is first seen.
+func (p *Pods) Running(sinceSeen, other time.Duration) {
 	p.startDuration.Observe(sinceSeen.Seconds())
 	p.startTotal.Observe(sinceSeen.Seconds())
+	p.startSLI.Observe(max(sinceSeen-other, 0).Seconds())
 }
 
-// WorkerStarted records how long after it was first seen a pod got its worker.
-func (p *Pods) WorkerStarted(d time.Duration) { p.workerStart.Observe(d.Seconds()) }
+// Added records that a pod of so many main containers got its worker, this long after it was first seen.
+func (p *Pods) Added(containers int, sinceSeen time.Duration) {
+	p.perPod.Observe(float64(containers))
+	p.workerStart.Observe(sinceSeen.Seconds())
+}
+
+// Orphaned records that the runtime has a pod that nothing else knows of.
+func (p *Pods) Orphaned() { p.orphans.Inc() }
+
+// SleepCut records that a hook's sleep was cut short.
+func (p *Pods) SleepCut() { p.sleepsCut.Inc() }
 
 // Decided records how long a worker took for one look at its pod.
 func (p *Pods) Decided(took time.Duration) { p.worker.WithLabelValues("sync").Observe(took.Seconds()) }
 
-// SandboxStarted records an attempt to start a pod's sandbox.
-func (p *Pods) SandboxStarted(failed bool) {
+// SandboxStarted records an attempt to start a pod's sandbox with a RuntimeClass's handler, and how long it took; userns
+// says that the pod has a user namespace of its own.
+func (p *Pods) SandboxStarted(handler string, took time.Duration, userns, failed bool) {
 	p.started.Inc()
+	p.sandboxes.WithLabelValues(handler).Observe(took.Seconds())
+	if userns {
+		p.startedUserns.Inc()
+	}
 	if failed {
 		p.startErrors.Inc()
+		p.sandboxErrors.WithLabelValues(handler).Inc()
+		if userns {
+			p.usernsErrors.Inc()
+		}
 	}
 	p.attempt("pod_sandbox", "CreatePodSandboxError", failed)
 }
 
-// ContainerStarted records an attempt to start a container.
-func (p *Pods) ContainerStarted(failed bool) {
-	p.attempt("container", string(pod.ReasonRunContainerError), failed)
+// ContainerStarted records an attempt to start a container of a pod.ContainerType.
+func (p *Pods) ContainerStarted(containerType string, failed bool) {
+	p.attempt(containerType, string(pod.ReasonRunContainerError), failed)
+}
+
+// ContainerEnded records that a container of a pod.ContainerType ended, and how its status says it did.
+func (p *Pods) ContainerEnded(containerType string, exitCode int32, reason string) {
+	p.ended.WithLabelValues(containerType, strconv.Itoa(int(exitCode)), reason).Inc()
 }
 
 // attempt records a start under a label; code is the waiting reason of one that failed.

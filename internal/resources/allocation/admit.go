@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -92,6 +93,9 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 	for _, a := range open {
 		need, waited := admission.Need(a.pod), a.waits()
 		answer := judge.Admit(a.pod, need)
+		if f := answer.Failure; f != nil && f.Rejected {
+			m.conf.Meter.Rejected(f.Reason)
+		}
 		a.judged, a.failure = a.pod, answer.Failure
 		if !waited && a.waits() {
 			m.turns++
@@ -107,10 +111,11 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 		}
 		for _, uid := range answer.Preempt {
 			m.pods[uid].termination = admission.Preempted(time.Now())
+			m.conf.Meter.Preempted(strings.TrimPrefix(string(answer.Failure.Reason), string(pod.ReasonOutOf)))
 		}
 		woken = append(woken, answer.Preempt...)
 	}
-	return e.failure, append(woken, m.offer(false)...)
+	return e.failure, append(woken, m.offer(false, retriedForEdit)...)
 }
 
 // addApplicant adds the pod to the applicants, unless it is decided on already; a pod that runs is

@@ -208,6 +208,9 @@ func TestPreemption(t *testing.T) {
 	}
 	n.says(vital, "waits for Room") // once is enough
 	n.says(other, "rejected OutOfcpu")
+	if want := []string{"rejected OutOfcpu", "preempted for cpu"}; !slices.Equal(n.meter.told, want) { // in the order of their names
+		t.Errorf("counted %q, want %q", n.meter.told, want)
+	}
 	n.woken()
 	if n.Termination("low") != e {
 		t.Error("another verdict")
@@ -351,7 +354,7 @@ func BenchmarkAdmit(b *testing.B) {
 	for b.Loop() {
 		m := allocation.New(allocation.Config{Store: noDisk{}, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("500")},
 			Node: func() *admission.Node { return &admission.Node{} }, Pods: func(yield func(allocation.Pod) bool) { slices.Values(pods)(yield) },
-			Runs: func(types.UID) bool { return false }, Wake: func(types.UID) {}, Log: logr.Discard()})
+			Runs: func(types.UID) bool { return false }, Wake: func(types.UID) {}, Meter: &meter{}, Log: logr.Discard()})
 		for _, p := range pods {
 			if _, err := m.Admit(p.Pod); err != nil {
 				b.Fatal(err)

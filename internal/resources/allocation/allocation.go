@@ -48,8 +48,25 @@ type Config struct {
 	// Ended reports whether a pod has ended for good under an earlier agent, and holds nothing any more.
 	Ended func(types.UID) (bool, error)
 	// Wake has a pod looked at again. It must not wait for the Manager.
-	Wake func(types.UID)
-	Log  logr.Logger
+	Wake  func(types.UID)
+	Meter Meter
+	Log   logr.Logger
+}
+
+// Meter counts what becomes of pods' requests. It must not wait for the Manager.
+type Meter interface {
+	// Rejected is called for each pod that isn't admitted.
+	Rejected(reason pod.Reason)
+	// Preempted is called for each pod that has to end for want of a resource such as "memory".
+	Preempted(resource string)
+	// ResizeRequested is called once for each resource ("cpu", "memory") whose "requests" or "limits" an edit changes in
+	// a container: "add", "remove", "increase" or "decrease".
+	ResizeRequested(resource, requirement, operation string)
+	ResizeInfeasible(detail string)
+	// ResizeAccepted is called when a deferred resize is allocated, with what made that possible.
+	ResizeAccepted(trigger string)
+	// Resized is called with the time from a resize's allocation until it is in force.
+	Resized(took time.Duration, failed bool)
 }
 
 // Pod is one that should run on this node.
@@ -91,6 +108,10 @@ type entry struct {
 	turn uint64
 	// termination is set once the pod is preempted.
 	termination *pod.PodTermination
+	// asks are the resources of the newest version of the pod that a resize was asked for; resizing is since when one is
+	// allocated that isn't in force.
+	asks     *pod.Allocation
+	resizing time.Time
 }
 
 // takes is what other pods can't have because of this one.
@@ -144,7 +165,7 @@ func (m *Manager) SetAllocatable(l v1.ResourceList) {
 	now := admission.AmountOf(l)
 	more := now.Minus(m.capacity)
 	m.capacity = now
-	woken := m.offer(more.Positive())
+	woken := m.offer(more.Positive(), retriedAlways)
 	m.mu.Unlock()
 	m.wake(woken)
 }
@@ -218,6 +239,14 @@ func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 		return m.write(e, p, asks, false) // for another generation
 	}
 	m.mu.Lock()
+	if e.asks == nil {
+		e.asks = had
+	}
+	if !allocated.Equal(e.asks, asks) {
+		m.countRequested(e.asks, asks)
+		e.asks = asks
+	}
+	trigger := m.deferred.trigger(p.UID)
 	refusal, woken := m.checkResize(e, p, admission.Holding(asks))
 	if refusal == nil {
 		e.asked = admission.Holding(asks)
@@ -225,9 +254,21 @@ func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	m.mu.Unlock()
 	m.wake(woken)
 	if refusal != nil {
+		if refusal.Permanent {
+			m.conf.Meter.ResizeInfeasible("insufficient_node_allocatable")
+		}
 		return nil, refusal
 	}
-	return m.write(e, p, asks, true)
+	a, err := m.write(e, p, asks, true)
+	if err == nil {
+		if trigger != "" {
+			m.conf.Meter.ResizeAccepted(trigger)
+		}
+		m.mu.Lock()
+		e.resizing = time.Now()
+		m.mu.Unlock()
+	}
+	return a, err
 }
 
 // checkResize finds whether the resize is possible. A refused one changes the queue, so that
@@ -239,7 +280,7 @@ func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.
 	growth := need.Beyond(e.takes())
 	if over := growth.Short(m.capacity.Minus(e.takes())); over != nil {
 		m.deferred.drop(p.UID)
-		return &pod.Failure{Reason: v1.PodReasonInfeasible, Permanent: true, Message: admission.Insufficient(over, need, nil, m.capacity)}, m.offer(false)
+		return &pod.Failure{Reason: v1.PodReasonInfeasible, Permanent: true, Message: admission.Insufficient(over, need, nil, m.capacity)}, m.offer(false, retriedForEdit)
 	}
 	w := m.deferred.requestOf(p, need)
 	free := m.freeFor(w)
@@ -249,7 +290,7 @@ func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.
 	}
 	m.deferred.put(w)
 	used := m.capacity.Minus(free).Minus(e.takes())
-	return &pod.Failure{Reason: v1.PodReasonDeferred, Message: admission.Insufficient(over, need, used, m.capacity)}, m.offer(false)
+	return &pod.Failure{Reason: v1.PodReasonDeferred, Message: admission.Insufficient(over, need, used, m.capacity)}, m.offer(false, retriedForEdit)
 }
 
 // write saves a on disk, and then makes it the allocation.
@@ -268,7 +309,7 @@ func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*
 		e.allocated, e.holds = a, admission.Holding(a).AtLeast(e.holds)
 		m.deferred.drop(p.UID)
 	}
-	woken := m.offer(before.Minus(e.takes()).Positive())
+	woken := m.offer(before.Minus(e.takes()).Positive(), retriedForResize)
 	m.mu.Unlock()
 	m.wake(woken)
 	if err != nil {
@@ -277,18 +318,33 @@ func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*
 	return a, nil
 }
 
+// MarkFailed says that the pod's allocation couldn't be put in force now: it is tried again.
+func (m *Manager) MarkFailed(uid types.UID) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if e := m.pods[uid]; e != nil && !e.resizing.IsZero() {
+		m.conf.Meter.Resized(time.Since(e.resizing), true)
+	}
+}
+
 // MarkActuated says that the pod's allocation is in force: what it had beyond that
 // is free for others.
 func (m *Manager) MarkActuated(uid types.UID) {
 	if m.Get(uid) != nil {
-		m.release(uid, func(e *entry) { e.holds = admission.Holding(e.allocated) })
+		m.release(uid, retriedForResize, func(e *entry) {
+			e.holds = admission.Holding(e.allocated)
+			if !e.resizing.IsZero() {
+				m.conf.Meter.Resized(time.Since(e.resizing), false)
+				e.resizing = time.Time{}
+			}
+		})
 	}
 }
 
 // Release frees the resources of a pod that has ended for good, while its
 // allocation stays known, for its status. It holds until the agent's end.
 func (m *Manager) Release(uid types.UID) {
-	m.release(uid, func(e *entry) {
+	m.release(uid, retriedForRemoval, func(e *entry) {
 		m.deferred.drop(uid)
 		e.ended = true
 	})
@@ -297,13 +353,13 @@ func (m *Manager) Release(uid types.UID) {
 // Forget releases the pod's allocation, and forgets the pod. Its record on
 // disk is the caller's to remove, with all others of the pod, before that.
 func (m *Manager) Forget(uid types.UID) {
-	m.release(uid, func(*entry) {
+	m.release(uid, retriedForRemoval, func(*entry) {
 		m.deferred.drop(uid)
 		delete(m.pods, uid)
 	})
 }
 
-func (m *Manager) release(uid types.UID, how func(*entry)) {
+func (m *Manager) release(uid types.UID, trigger string, how func(*entry)) {
 	e, done := m.hold(uid)
 	defer done()
 	m.mu.Lock()
@@ -312,7 +368,7 @@ func (m *Manager) release(uid types.UID, how func(*entry)) {
 	if m.pods[uid] == e {
 		after = e.takes()
 	}
-	woken := m.offer(before.Minus(after).Positive())
+	woken := m.offer(before.Minus(after).Positive(), trigger)
 	m.mu.Unlock()
 	m.wake(woken)
 }

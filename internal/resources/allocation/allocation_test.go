@@ -8,8 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,6 +70,7 @@ type node struct {
 	pods  []allocation.Pod
 	runs  map[types.UID]bool
 	ended map[types.UID]bool
+	meter meter
 }
 
 func newNode(t *testing.T) *node {
@@ -91,7 +94,8 @@ func (n *node) restart() {
 			defer n.mu.Unlock()
 			n.wake = append(n.wake, uid)
 		},
-		Log: logr.Discard(),
+		Meter: &n.meter,
+		Log:   logr.Discard(),
 	})
 	if err := n.Restore(); err != nil {
 		n.t.Fatal(err)
@@ -581,4 +585,71 @@ func TestAllocatableChanges(t *testing.T) {
 	n.woken("a")
 	n.granted(makePod("a", 3000, 10))
 	n.granted(makePod("b", 5000, 10))
+}
+
+// meter keeps what it is told.
+type meter struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (m *meter) tell(parts ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.told = append(m.told, strings.Join(parts, " "))
+}
+
+func (m *meter) Rejected(reason pod.Reason)    { m.tell("rejected", string(reason)) }
+func (m *meter) Preempted(resource string)     { m.tell("preempted for", resource) }
+func (m *meter) ResizeInfeasible(why string)   { m.tell("infeasible:", why) }
+func (m *meter) ResizeAccepted(trigger string) { m.tell("accepted after", trigger) }
+func (m *meter) ResizeRequested(resource, requirement, operation string) {
+	m.tell(operation, resource, requirement)
+}
+
+func (m *meter) Resized(took time.Duration, failed bool) {
+	if took < 0 {
+		m.tell("negative")
+	}
+	m.tell("resized", fmt.Sprint(!failed))
+}
+
+// Each edit is counted once, however often it is tried.
+func TestResizesAreCounted(t *testing.T) {
+	n := newNode(t)
+	told := func(want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, n.meter.told); diff != "" {
+			t.Errorf("counted (-want +got):\n%s", diff)
+		}
+		n.meter.told = nil
+	}
+	a, b := makePod("a", 1000, 100), makePod("b", 2500, 100)
+	n.admit(a)
+	n.admit(b)
+	told()
+
+	edited := makePod("a", 2000, 50)
+	edited.Generation = 2
+	for range 3 {
+		if _, err := n.Resize(edited); err == nil {
+			t.Fatal("it was resized")
+		}
+	}
+	told("increase cpu requests", "decrease memory requests")
+	n.Forget("b")
+	if _, err := n.Resize(edited); err != nil {
+		t.Fatal(err)
+	}
+	n.MarkFailed("a")
+	n.MarkActuated("a")
+	n.MarkActuated("a")
+	n.MarkFailed("a")
+	told("accepted after pods_removed", "resized false", "resized true")
+
+	huge := makePod("a", 5000, 50)
+	if _, err := n.Resize(huge); err == nil {
+		t.Fatal("it was resized")
+	}
+	told("increase cpu requests", "infeasible: insufficient_node_allocatable")
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // request is a resize that is deferred.
@@ -19,8 +20,26 @@ type request struct {
 	priority int32
 	qos      int
 	turn     uint64
-	// offered says that the pod was woken since the request began to fit.
-	offered bool
+	// offered is why the pod was woken since the request began to fit; empty if it wasn't.
+	offered string
+}
+
+// What makes a deferred resize possible, as the kubelet's metrics call it: an edit of the pod, another one's resize or
+// removal, or another size of the node.
+const (
+	retriedForEdit    = "pod_updated"
+	retriedForResize  = "pod_resized"
+	retriedForRemoval = "pods_removed"
+	retriedAlways     = "periodic_retry"
+)
+
+// trigger is what makes the pod's request possible; empty if none is deferred.
+func (q *queue) trigger(uid types.UID) string {
+	i := q.index(uid)
+	if i < 0 {
+		return ""
+	}
+	return cmp.Or(q.requests[i].offered, retriedForEdit)
 }
 
 // before orders requests as documented for deferred resizes ("How kubelet retries
@@ -108,15 +127,18 @@ func (m *Manager) freeFor(w *request) admission.Amount {
 }
 
 // offer returns the pods to wake: those whose requests fit by now, and those that wait for admission. freed
-// says that there is more free than before.
-func (m *Manager) offer(freed bool) []types.UID {
+// says that there is more free than before, trigger what for.
+func (m *Manager) offer(freed bool, trigger string) []types.UID {
 	var woken []types.UID
 	if len(m.deferred.requests) > 0 {
 		m.walk(func(w *request, fits bool) bool {
-			if fits && !w.offered {
+			switch {
+			case !fits:
+				w.offered = ""
+			case w.offered == "":
+				w.offered = trigger
 				woken = append(woken, w.uid)
 			}
-			w.offered = fits
 			return true
 		})
 	}
@@ -127,6 +149,36 @@ func (m *Manager) offer(freed bool) []types.UID {
 		m.moveResourcesFreedAt()
 	}
 	return woken
+}
+
+// countRequested counts what an edit changes in the containers' resources.
+func (m *Manager) countRequested(had, asks *pod.Allocation) {
+	for name, now := range asks.Containers {
+		was := had.Containers[name]
+		for _, resource := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			m.countChange(string(resource), "requests", was.Requests, now.Requests)
+			m.countChange(string(resource), "limits", was.Limits, now.Limits)
+		}
+	}
+}
+
+func (m *Manager) countChange(resource, requirement string, was, now v1.ResourceList) {
+	before, had := was[v1.ResourceName(resource)]
+	after, has := now[v1.ResourceName(resource)]
+	operation := ""
+	switch c := after.Cmp(before); {
+	case !had && has:
+		operation = "add"
+	case had && !has:
+		operation = "remove"
+	case c > 0:
+		operation = "increase"
+	case c < 0:
+		operation = "decrease"
+	default:
+		return
+	}
+	m.conf.Meter.ResizeRequested(resource, requirement, operation)
 }
 
 // moveResourcesFreedAt makes ResourcesFreedAt strictly later than before, whatever the clock's resolution.

@@ -28,6 +28,17 @@ type Support struct {
 	HugePages []string
 }
 
+// Version is that of the host's cgroups, 1 or 2; 0 if there are none.
+func (m *Manager) Version() int {
+	switch l, err := m.layout(); {
+	case err != nil:
+		return 0
+	case l.v2:
+		return 2
+	}
+	return 1
+}
+
 // Support finds out what this host supports. It may make the QoS cgroups,
 // as the first pod would.
 func (m *Manager) Support() (Support, error) {

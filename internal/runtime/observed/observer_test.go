@@ -20,6 +20,8 @@ type tally struct {
 	interval, latency                                     time.Duration
 }
 
+func (c *tally) PodRelisted(time.Duration) {}
+
 func (c *tally) Relisted(_ time.Time, _, interval time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -83,7 +83,10 @@ func (s *Store) Relist(ctx context.Context) error {
 
 // refreshPod lists what the runtime has of one pod.
 func (s *Store) refreshPod(ctx context.Context, uid types.UID) {
-	if _, err := s.list(ctx, time.Now(), uid); err != nil && ctx.Err() == nil {
+	begun := time.Now()
+	_, err := s.list(ctx, begun, uid)
+	s.observer.PodRelisted(time.Since(begun))
+	if err != nil && ctx.Err() == nil {
 		// The next complete list tries again, and logs it if the runtime is away.
 		s.log.V(4).Info("Couldn't look at a pod: listing everything instead", "uid", uid, "reason", err.Error())
 		s.kick.Wake()

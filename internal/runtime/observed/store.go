@@ -38,6 +38,8 @@ type Observer interface {
 	// Relisted reports a list of everything: when it was begun, how long it took
 	// and how long after the one before (0 for the first).
 	Relisted(begun time.Time, took, interval time.Duration, err error)
+	// PodRelisted reports how long a list of one pod took.
+	PodRelisted(took time.Duration)
 	// Event reports how old an event was when it came in.
 	Event(latency time.Duration)
 	// EventDiscarded reports an event about something that is no pod's, or gone.
@@ -150,6 +152,7 @@ func (s *Store) UIDs() []types.UID { return s.cache.UIDs() }
 
 type unobserved struct{}
 
+func (unobserved) PodRelisted(time.Duration)                               {}
 func (unobserved) Relisted(time.Time, time.Duration, time.Duration, error) {}
 func (unobserved) Event(time.Duration)                                     {}
 func (unobserved) EventDiscarded()                                         {}

@@ -52,7 +52,7 @@ func (r *Executor) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observ
 	defer done()
 	id, err := r.cfg.Runtime.CreateContainer(ctx, a.SandboxID, config, sandboxConfig)
 	if err != nil {
-		r.cfg.Meter.ContainerStarted(true)
+		r.cfg.Meter.ContainerStarted(pod.ContainerType(p, a.Container), true)
 		return "", err
 	}
 	r.cfg.Observer.ContainerCreated(p.UID, p.Name, p.Namespace, pod.Container{
@@ -163,7 +163,7 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 		r.cfg.Log.Error(err, "Can't link the container's log", "pod", pod.FullName(p), "container", a.Container)
 	}
 	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
-	r.cfg.Meter.ContainerStarted(err != nil)
+	r.cfg.Meter.ContainerStarted(pod.ContainerType(p, a.Container), err != nil)
 	if err != nil && translate.Redacted(c) {
 		err = translate.ErrRedacted
 	}

@@ -107,6 +107,8 @@ type Allocations interface {
 	Resize(p *v1.Pod) (*pod.Allocation, error)
 	// MarkActuated says that the pod's allocation is in force.
 	MarkActuated(types.UID)
+	// MarkFailed says that it couldn't be put in force.
+	MarkFailed(types.UID)
 	// Release gives back what a pod has that has ended for good, Forget also forgets the pod.
 	Release(types.UID)
 	Forget(types.UID)
@@ -166,8 +168,10 @@ type Logs interface {
 
 // Meter counts what was started.
 type Meter interface {
-	SandboxStarted(failed bool)
-	ContainerStarted(failed bool)
+	// SandboxStarted is told of each attempt, with the RuntimeClass's handler and whether the pod has a user namespace of its own.
+	SandboxStarted(handler string, took time.Duration, userns, failed bool)
+	// ContainerStarted is told of each attempt, with the pod.ContainerType.
+	ContainerStarted(containerType string, failed bool)
 	// RemovedContainer counts containers that were removed by themselves, not with their sandbox.
 	RemovedContainer()
 	// OrphanCleaned says that what was left of a pod that nobody wants was cleaned up, or couldn't be.
@@ -237,6 +241,9 @@ const (
 func (r *Executor) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
 	id, message, err := r.do(ctx, p, o, uid, a)
 	if err != nil {
+		if ctx.Err() == nil && (a.Kind == pod.ResizePod || a.Kind == pod.ResizeContainer) {
+			r.cfg.Allocations.MarkFailed(uid)
+		}
 		switch a.Kind {
 		case pod.AdmitPod, pod.PreparePod, pod.EnsureImage, pod.ReleaseVolumes, pod.CleanPod, pod.SaveCheckpoint, pod.Allocate, pod.ResizePod, pod.PreStop, pod.PostStart:
 		default:

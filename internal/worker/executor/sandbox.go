@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
@@ -112,8 +113,9 @@ func (r *Executor) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (
 	defer release()
 	ctx, done := finishing(ctx)
 	defer done()
+	began := time.Now()
 	id, err := r.cfg.Runtime.RunPodSandbox(ctx, config, handler)
-	r.cfg.Meter.SandboxStarted(err != nil)
+	r.cfg.Meter.SandboxStarted(handler, time.Since(began), p.Spec.HostUsers != nil && !*p.Spec.HostUsers, err != nil)
 	if err != nil {
 		return "", err
 	}

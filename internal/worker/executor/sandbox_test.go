@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/protobuf/proto"
@@ -86,10 +87,10 @@ func (w *sandboxWorld) PodSandboxStatus(context.Context, string) (*runtimeapi.Po
 	return &runtimeapi.PodSandboxStatus{}, nil
 }
 
-func (w *sandboxWorld) Event(_ *v1.Pod, e pod.Event) { w.events = append(w.events, e) }
-func (w *sandboxWorld) SandboxStarted(bool)          {}
-func (w *sandboxWorld) ContainerStarted(bool)        {}
-func (w *sandboxWorld) RemovedContainer()            {}
+func (w *sandboxWorld) Event(_ *v1.Pod, e pod.Event)                     { w.events = append(w.events, e) }
+func (w *sandboxWorld) SandboxStarted(string, time.Duration, bool, bool) {}
+func (w *sandboxWorld) ContainerStarted(string, bool)                    {}
+func (w *sandboxWorld) RemovedContainer()                                {}
 func (w *sandboxWorld) OrphanCleaned(uid types.UID, failed bool) {
 	w.orphans = append(w.orphans, fmt.Sprint(uid, " ", failed))
 }

@@ -83,18 +83,21 @@ type Outcome struct {
 // Config is what Handlers need.
 type Config struct {
 	Exec Execer
-	Log  logr.Logger
+	// SleepCut is called when a hook's sleep is cut short; it may be nil.
+	SleepCut func()
+	Log      logr.Logger
 }
 
 // Handlers carries out probes and hooks. It may be used by any number of goroutines.
 type Handlers struct {
-	exec Execer
-	log  logr.Logger
-	http httpClient
+	exec     Execer
+	sleepCut func()
+	log      logr.Logger
+	http     httpClient
 }
 
 // New returns Handlers.
-func New(c Config) *Handlers { return &Handlers{exec: c.Exec, log: c.Log} }
+func New(c Config) *Handlers { return &Handlers{exec: c.Exec, sleepCut: c.SleepCut, log: c.Log} }
 
 // Probe tries probe once and returns within its timeoutSeconds (a command may take
 // execSlack longer), or as soon as ctx ends, with Unknown.
@@ -131,7 +134,11 @@ func (h *Handlers) Hook(ctx context.Context, t Target, hook *v1.LifecycleHandler
 	case hook.HTTPGet != nil:
 		return h.hookHTTP(ctx, t, hook.HTTPGet)
 	case hook.Sleep != nil:
-		return sleep(ctx, hook.Sleep.Seconds)
+		err := sleep(ctx, hook.Sleep.Seconds)
+		if err != nil && h.sleepCut != nil {
+			h.sleepCut()
+		}
+		return err
 	case hook.TCPSocket != nil:
 		// The API's comment: "hooks will fail at runtime when it is specified".
 		return errors.New("tcpSocket isn't supported as a lifecycle hook: use exec, httpGet or sleep")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
@@ -148,7 +149,39 @@ func (d *Dirs) Attempts(p Pod) (map[string]int, error) {
 		return nil, fmt.Errorf("look for logs: %w", err)
 	}
 	next := map[string]int{}
-	err := within(d.conf.PodLogsDir, func(logs *os.Root) error {
+	err := d.each(p, func(_ *os.Root, container, file string) {
+		if n, _, ok := ParseFile(file); ok {
+			next[container] = max(next[container], n+1)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for logs in %s: %w", d.conf.PodLogsDir, err)
+	}
+	return next, nil
+}
+
+// Used is how many bytes of disk the logs of each container of the pod take, those that were rotated and those of earlier
+// instances included. What can't be read isn't counted.
+func (d *Dirs) Used(p Pod) map[string]int64 {
+	if p.check() != nil {
+		return nil
+	}
+	used := map[string]int64{}
+	_ = d.each(p, func(logs *os.Root, container, file string) {
+		info, err := logs.Lstat(filepath.Join(p.folder(), container, file))
+		if err != nil || !info.Mode().IsRegular() {
+			return
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			used[container] += st.Blocks * 512
+		}
+	})
+	return used
+}
+
+// each calls found for each file in the directories of the pod's containers, with the directory of all pods.
+func (d *Dirs) each(p Pod, found func(logs *os.Root, container, file string)) error {
+	return within(d.conf.PodLogsDir, func(logs *os.Root) error {
 		containers, err := fs.ReadDir(logs.FS(), p.folder())
 		if err != nil {
 			return err
@@ -162,17 +195,11 @@ func (d *Dirs) Attempts(p Pod) (map[string]int, error) {
 				return err
 			}
 			for _, f := range files {
-				if n, _, ok := ParseFile(f.Name()); ok {
-					next[c.Name()] = max(next[c.Name()], n+1)
-				}
+				found(logs, c.Name(), f.Name())
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for logs in %s: %w", d.conf.PodLogsDir, err)
-	}
-	return next, nil
 }
 
 // Orphans lists the pods that have a folder of logs, wanted or not, in order.

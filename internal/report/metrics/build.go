@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+)
+
+// kubernetesBuild describes the build as Kubernetes' programs do: dashboards group nodes by its git_version, which is that of
+// the kubelet that this build takes the place of.
+func kubernetesBuild(b buildinfo.Info) prometheus.Collector {
+	parts := strings.Split(strings.TrimPrefix(buildinfo.Kubernetes, "v"), ".")
+	date := ""
+	if !b.Time.IsZero() {
+		date = b.Time.UTC().Format("2006-01-02T15:04:05Z")
+	}
+	commit, dirty := strings.CutSuffix(b.Commit, "+dirty")
+	tree := "clean"
+	if dirty {
+		tree = "dirty"
+	}
+	return constant("kubernetes_build_info",
+		"A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+		prometheus.Labels{
+			"major": parts[0], "minor": parts[1], "git_version": buildinfo.Kubernetes, "git_commit": commit, "git_tree_state": tree,
+			"build_date": date, "go_version": b.Go, "compiler": "gc", "platform": b.Platform,
+		})
+}
+
+// stability counts the metrics with the kubelet's names by how stable Kubernetes declares them. None of them is deprecated,
+// hidden or disabled.
+type stability struct {
+	registry                     *registry
+	registered, hidden, disabled *prometheus.Desc
+}
+
+func newStability(r *registry) *stability {
+	return &stability{
+		registry: r,
+		registered: prometheus.NewDesc("registered_metrics_total", "The count of registered metrics broken by stability level and deprecation version.",
+			[]string{"stability_level", "deprecated_version"}, nil),
+		hidden:   desc("hidden_metrics_total", "The count of hidden metrics."),
+		disabled: desc("disabled_metrics_total", "The count of disabled metrics."),
+	}
+}
+
+// level is how stable Kubernetes 1.36 declares a metric to be.
+func level(name string) string {
+	switch name {
+	case "disabled_metrics_total", "hidden_metrics_total", "registered_metrics_total", "kubernetes_build_info", "kubernetes_feature_enabled", "prober_probe_total",
+		"kubelet_image_volume_mounted_errors_total", "kubelet_image_volume_mounted_succeed_total", "kubelet_image_volume_requested_total":
+		return "BETA"
+	}
+	return "ALPHA"
+}
+
+// Describe implements prometheus.Collector.
+func (s *stability) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{s.registered, s.hidden, s.disabled} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *stability) Collect(ch chan<- prometheus.Metric) {
+	for level, n := range s.registry.levels {
+		ch <- prometheus.MustNewConstMetric(s.registered, prometheus.CounterValue, float64(n), level, "")
+	}
+	ch <- prometheus.MustNewConstMetric(s.hidden, prometheus.CounterValue, 0)
+	ch <- prometheus.MustNewConstMetric(s.disabled, prometheus.CounterValue, 0)
+}

@@ -1,0 +1,66 @@
+package metrics
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// HTTP records the requests to the agent's API.
+type HTTP struct {
+	inflight *prometheus.GaugeVec
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newHTTP() *HTTP {
+	labels := []string{"method", "path", "server_type", "long_running"}
+	return &HTTP{
+		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: subsystem, Name: "http_inflight_requests", Help: "Number of the inflight http requests"}, labels),
+		total:    counterVec("http_requests_total", "Number of the http requests received since the server started", labels...),
+		duration: histogramVec("http_requests_duration_seconds", "Duration in seconds to serve http requests", prometheus.DefBuckets, labels...),
+	}
+}
+
+func (h *HTTP) collectors() []prometheus.Collector {
+	return []prometheus.Collector{h.inflight, h.total, h.duration}
+}
+
+// ReadOnly records what the mux of the read-only port is asked for. None of its requests is long-running.
+func (h *HTTP) ReadOnly(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, pattern := mux.Handler(r)
+		labels := []string{method(r.Method), path(pattern), "readonly", "false"}
+		h.total.WithLabelValues(labels...).Inc()
+		inflight, began := h.inflight.WithLabelValues(labels...), time.Now()
+		inflight.Inc()
+		defer func() {
+			inflight.Dec()
+			h.duration.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
+		}()
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// method and path keep the labels to few values, whatever clients ask for.
+func method(name string) string {
+	switch name {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodPatch, http.MethodConnect, http.MethodTrace:
+		return name
+	}
+	return "other"
+}
+
+// path is a pattern of http.ServeMux, such as "GET /metrics/probes", without the method: its first element, or two below /metrics.
+func path(pattern string) string {
+	_, path, found := strings.Cut(pattern, "/")
+	if !found {
+		return "other"
+	}
+	if first, rest, _ := strings.Cut(path, "/"); first != "metrics" || rest == "" {
+		return first
+	}
+	return path
+}

@@ -1,0 +1,78 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Resources records who gets what the node has: admission, preemption, resizes and cgroups.
+type Resources struct {
+	rejections, preemptions *prometheus.CounterVec
+
+	requested, infeasible, accepted *prometheus.CounterVec
+	resize                          *prometheus.HistogramVec
+
+	cgroups *prometheus.HistogramVec
+}
+
+func newResources() *Resources {
+	return &Resources{
+		rejections:  counterVec("admission_rejections_total", "Cumulative number of pods that the node didn't admit, by reason.", "reason"),
+		preemptions: counterVec("preemptions", "Cumulative number of pod preemptions by preemption resource", "preemption_signal"),
+		requested: counterVec("container_requested_resizes_total", "Number of requested resizes, counted at the container level. "+
+			"Different resources of the same container are counted separately.", "resource", "requirement", "operation"),
+		infeasible: counterVec("pod_infeasible_resizes_total", "Number of infeasible resizes for pods.", "reason_detail"),
+		accepted:   counterVec("pod_deferred_accepted_resizes_total", "Cumulative number of resizes that were accepted after being deferred.", "retry_trigger"),
+		resize: histogramVec("pod_resize_duration_milliseconds", "Duration in milliseconds to actuate a pod resize",
+			[]float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}, "success"),
+		cgroups: histogramVec("cgroup_manager_duration_seconds", "Duration in seconds for cgroup manager operations. Broken down by method.",
+			prometheus.DefBuckets, "operation_type"),
+	}
+}
+
+func (r *Resources) collectors() []prometheus.Collector {
+	return []prometheus.Collector{r.rejections, r.preemptions, r.requested, r.infeasible, r.accepted, r.resize, r.cgroups}
+}
+
+// Rejected records that the node didn't admit a pod, for the reason that its status has.
+func (r *Resources) Rejected(reason pod.Reason) { r.rejections.WithLabelValues(string(reason)).Inc() }
+
+// Preempted records that a pod has to end for want of a resource such as "memory", which another one needs.
+func (r *Resources) Preempted(resource string) { r.preemptions.WithLabelValues(resource).Inc() }
+
+// ResizeRequested records that a container's "requests" or "limits" of "cpu" or "memory" were edited: "add", "remove",
+// "increase" or "decrease".
+func (r *Resources) ResizeRequested(resource, requirement, operation string) {
+	r.requested.WithLabelValues(resource, requirement, operation).Inc()
+}
+
+// ResizeInfeasible records that the node can't give a pod what an edit asks for.
+func (r *Resources) ResizeInfeasible(detail string) { r.infeasible.WithLabelValues(detail).Inc() }
+
+// ResizeAccepted records that a resize was allocated that had been deferred, and what made it possible.
+func (r *Resources) ResizeAccepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
+
+// Resized records how long it took from a resize's allocation until it was in force, or failed.
+func (r *Resources) Resized(took time.Duration, failed bool) {
+	label := "true"
+	if failed {
+		label = "false"
+	}
+	r.resize.WithLabelValues(label).Observe(float64(took) / float64(time.Millisecond))
+}
+
+// Cgroup records what was done with a pod's cgroup: "create", "update" or "destroy".
+func (r *Resources) Cgroup(operation string, took time.Duration) {
+	r.cgroups.WithLabelValues(operation).Observe(took.Seconds())
+}
+
+// CgroupVersion has version called at each scrape for the host's version of cgroups, 1 or 2. It is to be called at most once.
+func (m *Metrics) CgroupVersion(version func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Subsystem: subsystem, Name: "cgroup_version", Help: "cgroup version on the hosts."},
+		func() float64 { return float64(version()) },
+	))
+}
