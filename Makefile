@@ -36,8 +36,8 @@ run: deps build ## Build everything and run the pods of examples/ (as root). Ctr
 
 .PHONY: clean
 clean: ## Take down what `make run` started, and remove what was built.
-	@if [ -x $(BIN)/deckhand ]; then $(BIN)/deckhand down --root-dir $(ROOT_DIR); \
-	elif [ -e $(ROOT_DIR)/.deckhand ]; then $(MAKE) --no-print-directory build && $(BIN)/deckhand down --root-dir $(ROOT_DIR); fi
+	@if [ -x $(BIN)/deckhand ]; then $(BIN)/deckhand reset --yes --root-dir $(ROOT_DIR); \
+	elif [ -e $(ROOT_DIR)/.deckhand ]; then $(MAKE) --no-print-directory build && $(BIN)/deckhand reset --yes --root-dir $(ROOT_DIR); fi
 	rm -rf $(BIN)
 
 .PHONY: build

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -40,10 +41,10 @@ type nodePods struct {
 	dir string
 }
 
-// Wanted lists those that should run, and whether all sources have reported.
+// Wanted lists those that should run, or would if nobody had stopped them, and whether all sources have reported.
 func (n nodePods) Wanted() ([]*pod.Desired, bool) {
 	set := n.wanted.Current()
-	return set.Pods, set.Synced
+	return slices.Concat(set.Pods, set.Stopped), set.Synced
 }
 
 // Observed lists what the runtime has of them, and whether it has been listed as a whole.
@@ -57,7 +58,7 @@ func (n nodePods) Synced() bool { return n.observed.Listed() && n.wanted.Current
 
 // Knows reports whether anything of the pod is left but its logs.
 func (n nodePods) Knows(uid types.UID) bool {
-	if n.wanted.Current().Get(uid) != nil || n.observed.Get(uid) != nil || n.statuses.Get(uid) != nil {
+	if n.wanted.Current().Has(uid) || n.observed.Get(uid) != nil || n.statuses.Get(uid) != nil {
 		return true
 	}
 	if safeopen.Check("pod UID", string(uid)) != nil {
@@ -80,9 +81,9 @@ func newWanted(m *desired.Merger) wanted {
 
 func (w wanted) Changed() <-chan struct{} { return w.changed }
 
-func (w wanted) Current() ([]*pod.Desired, bool) {
+func (w wanted) Current() worker.Wanted {
 	set := w.merger.Current()
-	return set.Pods, set.Synced
+	return worker.Wanted{Pods: set.Pods, Stopped: set.Stopped, AllStopped: set.AllStopped, Synced: set.Synced}
 }
 
 // gatedState is the observed state for workers, which also wait until control groups are configured.

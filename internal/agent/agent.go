@@ -92,7 +92,13 @@ type Options struct {
 	Once io.Writer
 	// Started is called once the local API answers.
 	Started func()
+	// StopAll has the agent stop all pods that the last one ran, and end. It reads no manifests and opens no ports.
+	StopAll bool
 }
+
+// ErrAllStopped is what Run returns when all pods were to be stopped, and were (`deckhand down`). The embedded runtime was
+// shut down, too.
+var ErrAllStopped = worker.ErrAllStopped
 
 // withDefaults has everything that may be left out do nothing.
 func (o Options) withDefaults() Options {
@@ -149,10 +155,11 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}
 
 	// What should run, and what runs.
-	merger, runs, sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), dirs.Pods(), log)
+	merger, runs, sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), dirs.Pods(), o.StopAll, log)
 	if err != nil {
 		return nil, err
 	}
+	stops := desired.NewStops(filepath.Join(dirs.Checkpoints(), "stopped.json"), merger)
 	live := object.NewLive(func() *object.Set { return merger.Current().Objects })
 	logs := runtimelogs.New(k.PodLogsDir, log.WithName("logs"))
 	messages := runtimelogs.NewMessageReader(dirs.Pods(), logs, log.WithName("termination"))
@@ -249,6 +256,8 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
 	})
 
+	stopper := worker.NewStopper(stops, pool, log.WithName("worker"))
+
 	// What reports on all that.
 	meter.Reloads.Loaded(began)
 	meter.CollectPullRecords(allowed.Counts)
@@ -259,7 +268,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
-	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Observed: seen, Runtime: runtime, Archives: extras.problems,
+	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Observed: seen, Runtime: runtime, Archives: extras.problems,
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
 	api := local.NewServer(shown, images, logs, served, log.WithName("local"))
@@ -268,7 +277,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 
 	// The order in which the agent comes up; it goes down in reverse.
 	list := []module{
-		rootModule(cfg, dirs),
+		rootModule(cfg, dirs, !o.StopAll),
 		localModule(api, cfg.RootDir, o.Started),
 		{name: "web server", run: web.Run},
 		{name: "configuration", start: func(context.Context) error { logNotes(log, cfg, nil); return nil }, run: reloader.Run},
@@ -281,6 +290,8 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		list = append(list, module{name: "lock file", run: yieldLock(cfg, o.Lock, log)})
 	}
 	if extras.embedded != nil {
+		// Before the runtime in the list, and so after it at the end.
+		list = append(list, module{name: "end of the embedded runtime", run: shutDownAfter(stopper, extras.embedded)})
 		list = append(list, module{name: "embedded runtime", run: extras.embedded.Run, start: func(ctx context.Context) error {
 			runtime.SetMessage("the embedded runtime is starting")
 			return extras.embedded.Start(ctx)
@@ -314,6 +325,13 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		module{name: "changes of pods", run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed, rotator.Wake)},
 		module{name: "log rotation", run: rotator.Run},
 	)
+	list = append(list, module{name: "stopped pods", run: stopper.Run, start: orLogged(func(context.Context) error {
+		if o.StopAll {
+			stopper.StopAll()
+			return nil
+		}
+		return stops.Restore()
+	}, log, "All pods run")})
 	list = append(list, sources...)
 	list = append(list,
 		module{name: "changes of manifests", run: follower{merger: merger, claims: claims, wakes: wakes, journal: diaries, collector: collector, log: log}.run},

@@ -77,8 +77,9 @@ func newExtras(cfg *config.Config, imports *image.Imports, log logr.Logger) (ext
 }
 
 // buildSources makes the sources of pods that the configuration names, and the merger they report
-// to. They store what they read last in the folder dir; the folder pods has one for each pod that runs.
-func buildSources(cfg *config.Config, dir, pods string, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
+// to. They store what they read last in the folder dir; the folder pods has one for each pod that runs. With recall, the
+// sources are what was stored.
+func buildSources(cfg *config.Config, dir, pods string, recall bool, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
 	k := &cfg.Kubelet
 	rules := reader.Rules{SetDefaults: func(p *v1.Pod) {
 		spec.SetDefaults(p)
@@ -87,6 +88,19 @@ func buildSources(cfg *config.Config, dir, pods string, log logr.Logger) (*desir
 	read := func(s pod.Source) *reader.Reader { return reader.New(cfg.NodeName, s, rules) }
 	store := func(s pod.Source) *manifeststore.Store { return manifeststore.NewStore(dir, pods, s) }
 	names := []pod.Source{pod.SourceRun}
+	if recall {
+		names = append(names, pod.SourceFile, pod.SourceHTTP)
+		merger := desired.New(log.WithName("desired"), names...)
+		runs := runsource.New(read(pod.SourceRun), merger, log.WithName("run"))
+		modules := []module{{name: "pods of deckhand run", run: runs.Run}}
+		for _, s := range names[1:] {
+			modules = append(modules, module{name: "last pods of source " + string(s), start: func(context.Context) error {
+				merger.Report(manifeststore.Recall(read(s), store(s)))
+				return nil
+			}})
+		}
+		return merger, runs, modules, nil
+	}
 	if k.StaticPodPath != "" {
 		names = append(names, pod.SourceFile)
 	}

@@ -20,12 +20,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
+	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
 // The modules here have more to do than one call of a part.
 
-// rootModule makes the root folder and holds its lock while everything else runs.
-func rootModule(cfg *config.Config, dirs rootdir.Layout) module {
+// rootModule makes the root folder and holds its lock while everything else runs. With record it writes down whose it is.
+func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) module {
 	var lock *lockfile.Lock // from start to run
 	return module{
 		name: "root directory",
@@ -36,7 +37,10 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout) module {
 			if lock, err = lockfile.Acquire(cfg.RootDir); err != nil {
 				return err
 			}
-			if err = errors.Join(dirs.Make(), reset.Record(cfg)); err != nil {
+			if err = dirs.Make(); record {
+				err = errors.Join(err, reset.Record(cfg))
+			}
+			if err != nil {
 				return errors.Join(err, lock.Release())
 			}
 			return nil
@@ -61,6 +65,23 @@ func localModule(api *local.Server, root string, started func()) module {
 			return err
 		},
 		run: func(ctx context.Context) error { return api.Serve(ctx, socket) },
+	}
+}
+
+// shutDownPatience is how long containerd may take to end before it is killed.
+const shutDownPatience = 10 * time.Second
+
+// shutDownAfter returns what shuts the runtime down when all pods were to be stopped, and were; it is to stop after
+// the runtime's own module.
+func shutDownAfter(stopper *worker.Stopper, runtime *embedded.Runtime) func(context.Context) error {
+	return func(ctx context.Context) error {
+		<-ctx.Done()
+		if !stopper.AllStopped() {
+			return nil
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutDownPatience)
+		defer cancel()
+		return runtime.Shutdown(end)
 	}
 }
 

@@ -65,11 +65,11 @@ type apiObjects struct {
 	deleted  map[types.UID]time.Time
 }
 
-func (o *apiObjects) Current() ([]*pod.Desired, bool) {
+func (o *apiObjects) Current() worker.Wanted {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	pods, synced := o.Desired.Current()
-	pods = slices.Clone(pods)
+	wanted := o.Desired.Current()
+	pods := slices.Clone(wanted.Pods)
 	versions := make(map[*pod.Desired]*pod.Desired, len(pods))
 	for i, d := range pods {
 		grace, ok := d.Pod.Annotations[graceAnnotation]
@@ -90,8 +90,8 @@ func (o *apiObjects) Current() ([]*pod.Desired, bool) {
 		}
 		versions[d], pods[i] = next, next
 	}
-	o.versions = versions
-	return pods, synced
+	o.versions, wanted.Pods = versions, pods
+	return wanted
 }
 
 // brink is where the agent waits before and after each action until it hears from

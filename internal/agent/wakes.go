@@ -121,7 +121,7 @@ func (f follower) run(ctx context.Context) error {
 		if set.Synced && !swept {
 			swept = true
 			// What an earlier agent recorded about pods that nobody wants any more.
-			f.journal.Sweep(func(uid types.UID) bool { return set.Get(uid) != nil })
+			f.journal.Sweep(func(uid types.UID) bool { return set.Has(uid) })
 			f.collector.Wake() // before, it couldn't know which images are wanted
 		}
 		last = set

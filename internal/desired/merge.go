@@ -16,7 +16,7 @@ import (
 // contested name follows from the claims alone, whatever the order the reports
 // came in. Sources are ranked by their position in order. What is as in old, which may be
 // nil, has the pointers it has there.
-func merge(order []pod.Source, reports map[pod.Source]Report, old *Set) *Set {
+func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *Set) *Set {
 	if old == nil {
 		old = &Set{}
 	}
@@ -24,11 +24,12 @@ func merge(order []pod.Source, reports map[pod.Source]Report, old *Set) *Set {
 	defined, more := mergeObjects(order, reports)
 	problems = append(problems, more...)
 	set := &Set{
-		Pods:     make([]*pod.Desired, 0, len(claims)),
-		Objects:  object.NewSet(defined, synced).WithRefused(refusals(order, reports)),
-		Synced:   synced,
-		byUID:    make(map[types.UID]*pod.Desired, len(claims)),
-		admitted: map[*pod.Desired]admission{},
+		Pods:       make([]*pod.Desired, 0, len(claims)),
+		AllStopped: held.all,
+		Objects:    object.NewSet(defined, synced).WithRefused(refusals(order, reports)),
+		Synced:     synced,
+		byUID:      make(map[types.UID]*pod.Desired, len(claims)),
+		admitted:   map[*pod.Desired]admission{},
 	}
 	if old.Objects != nil && old.Objects.Equal(set.Objects) {
 		set.Objects = old.Objects
@@ -50,12 +51,18 @@ func merge(order []pod.Source, reports map[pod.Source]Report, old *Set) *Set {
 		if a.conflict != "" {
 			problems = append(problems, conflicting(c, a.conflict))
 		}
+		if held.has(a.made) {
+			set.Stopped = append(set.Stopped, a.made)
+			continue
+		}
 		set.byUID[uid] = a.made
 		set.Pods = append(set.Pods, a.made)
 	}
-	slices.SortFunc(set.Pods, func(a, b *pod.Desired) int {
-		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
-	})
+	for _, list := range [][]*pod.Desired{set.Pods, set.Stopped} {
+		slices.SortFunc(list, func(a, b *pod.Desired) int {
+			return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
+		})
+	}
 	sortProblems(problems)
 	set.Problems = problems
 	return set

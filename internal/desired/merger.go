@@ -22,6 +22,7 @@ type Merger struct {
 
 	mu          sync.Mutex
 	reports     map[pod.Source]Report
+	held        holds
 	subscribers wake.Group
 }
 
@@ -34,7 +35,7 @@ func New(log logr.Logger, sources ...pod.Source) *Merger {
 		order:   slices.Clone(sources),
 		reports: map[pod.Source]Report{},
 	}
-	m.current.Store(merge(m.order, m.reports, nil))
+	m.current.Store(merge(m.order, m.reports, m.held, nil))
 	return m
 }
 
@@ -61,8 +62,13 @@ func (m *Merger) Report(r Report) {
 	m.tellEdits(r.Edits)
 	r.Edits = nil
 	m.reports[r.Source] = r
+	m.publish()
+}
+
+// publish makes the set anew. mu is held.
+func (m *Merger) publish() {
 	old := m.current.Load()
-	new := merge(m.order, m.reports, old)
+	new := merge(m.order, m.reports, m.held, old)
 	if same(old, new) {
 		return
 	}
@@ -134,5 +140,5 @@ func without(a, b []pod.Problem) []pod.Problem {
 }
 
 func same(a, b *Set) bool {
-	return a.Synced == b.Synced && a.Objects.Equal(b.Objects) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.Problems, b.Problems)
+	return a.Synced == b.Synced && a.AllStopped == b.AllStopped && slices.Equal(a.Stopped, b.Stopped) && a.Objects.Equal(b.Objects) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.Problems, b.Problems)
 }

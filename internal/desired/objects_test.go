@@ -43,7 +43,7 @@ func TestTheFirstDefinesTheObject(t *testing.T) {
 		pod.SourceHTTP: {Source: pod.SourceHTTP, Objects: []ObjectClaim{
 			defined(pod.SourceHTTP, "h", configMap("x", "h"), 1), defined(pod.SourceHTTP, "h", secret, 6)}},
 	}
-	set := merge(order, reports, nil)
+	set := merge(order, reports, holds{}, nil)
 	if origins(set) != "x@h x@s" || len(set.Problems) != 3 {
 		t.Errorf("objects %q, problems %v", origins(set), set.Problems)
 	}
@@ -53,7 +53,7 @@ func TestTheFirstDefinesTheObject(t *testing.T) {
 		}
 	}
 	delete(reports, pod.SourceHTTP)
-	if set = merge(order, reports, set); origins(set) != "x@a x@s" || len(set.Problems) != 1 {
+	if set = merge(order, reports, holds{}, set); origins(set) != "x@a x@s" || len(set.Problems) != 1 {
 		t.Errorf("objects %q, problems %v", origins(set), set.Problems)
 	}
 }
@@ -65,15 +65,15 @@ func TestRefusedObjects(t *testing.T) {
 		pod.SourceFile: {Source: pod.SourceFile, Refused: map[object.Key]string{key: "f"}},
 		pod.SourceHTTP: {Source: pod.SourceHTTP, Refused: map[object.Key]string{key: "h"}},
 	}
-	first := merge(order, reports, nil)
+	first := merge(order, reports, holds{}, nil)
 	if _, err := first.Objects.ConfigMap(t.Context(), "default", "x"); err == nil || !strings.Contains(err.Error(), "(f defines it") {
 		t.Errorf("error %v", err)
 	}
-	if again := merge(order, reports, first); again.Objects != first.Objects {
+	if again := merge(order, reports, holds{}, first); again.Objects != first.Objects {
 		t.Error("the same is another set")
 	}
 	reports[pod.SourceHTTP] = Report{Source: pod.SourceHTTP, Objects: []ObjectClaim{defined(pod.SourceHTTP, "h", configMap("x", "h"), 1)}}
-	if _, err := merge(order, reports, first).Objects.ConfigMap(t.Context(), "default", "x"); err != nil {
+	if _, err := merge(order, reports, holds{}, first).Objects.ConfigMap(t.Context(), "default", "x"); err != nil {
 		t.Error(err)
 	}
 }
@@ -95,7 +95,7 @@ func TestObjectsFollowFromClaimsOnly(t *testing.T) {
 				r.Objects = append(r.Objects, c)
 				reports[c.Object.Source] = r
 			}
-			return merge(order, reports, nil)
+			return merge(order, reports, holds{}, nil)
 		}
 		first := build(claims)
 		shuffled := slices.Clone(claims)

@@ -1,6 +1,8 @@
 package desired
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -11,6 +13,10 @@ import (
 type Set struct {
 	// Pods are sorted by namespace and name. Names and UIDs are unique.
 	Pods []*pod.Desired
+	// Stopped are the pods that would be in Pods, but that a person has stopped. They are sorted as those are.
+	Stopped []*pod.Desired
+	// AllStopped says that no pod is to run any more: the agent is about to end for good.
+	AllStopped bool
 	// Objects are what manifests define beside pods. It is the same pointer as in the
 	// set before as long as nothing about them changed. It is never nil in a Merger's sets.
 	Objects *object.Set
@@ -27,5 +33,10 @@ type Set struct {
 	admitted map[*pod.Desired]admission
 }
 
-// Get returns the pod with this UID, or nil.
+// Has reports whether a source has the pod with this UID, though a person may have stopped it.
+func (s *Set) Has(uid types.UID) bool {
+	return s.byUID[uid] != nil || slices.ContainsFunc(s.Stopped, func(d *pod.Desired) bool { return d.Pod.UID == uid })
+}
+
+// Get returns the pod with this UID that should run, or nil.
 func (s *Set) Get(uid types.UID) *pod.Desired { return s.byUID[uid] }

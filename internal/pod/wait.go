@@ -62,6 +62,8 @@ const (
 	WaitResize WaitCode = "Resize"
 	// WaitPodStop: the pod has to end (Message), for which an Action has to end first, if there is one.
 	WaitPodStop WaitCode = "PodStop"
+	// WaitStopped: a person has stopped the pod, and nothing of it is left.
+	WaitStopped WaitCode = "Stopped"
 	// WaitObjectGone: the pod has ended, and its object is still there.
 	WaitObjectGone WaitCode = "ObjectGone"
 )

@@ -17,17 +17,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Desired is the set of pods that should run.
 type Desired interface {
-	// Current returns the wanted pods and whether every source has reported:
-	// before that, a pod that is missing may only be unknown yet.
-	Current() (pods []*pod.Desired, synced bool)
+	Current() Wanted
 	// Changed gets a value, without data, after Current may have changed.
 	Changed() <-chan struct{}
+}
+
+// Wanted is which pods should run at one time.
+type Wanted struct {
+	Pods []*pod.Desired
+	// Stopped are those that a source has, too, but that a person has stopped: they are stopped as if they weren't
+	// wanted, with what their specs say about that. AllStopped says that nothing is to run that a source wants.
+	Stopped    []*pod.Desired
+	AllStopped bool
+	// Synced says that every source has reported: before that, a pod that is missing may only be unknown yet.
+	Synced bool
 }
 
 // Observed is what the runtime has.
@@ -161,6 +171,8 @@ type Pool struct {
 	returning map[types.UID]map[string]int
 	// unknown are the pods that were logged as left running.
 	unknown map[types.UID]bool
+	// turned wakes whoever follows which workers there are.
+	turned wake.Group
 	// core is lifecycle.Decide; a test makes it fail.
 	core func(lifecycle.Input) lifecycle.Decision
 }
@@ -177,6 +189,33 @@ func (p *Pool) Count() int {
 	return len(p.workers)
 }
 
+// left reports whether there is a worker of a pod of this name, or anything of one in the runtime.
+func (p *Pool) left(fullName string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.workers {
+		if w.name == fullName {
+			return true
+		}
+	}
+	return p.observes(func(o *pod.Observed) bool { return o.Name+"_"+o.Namespace == fullName })
+}
+
+// anyLeft reports whether there is any worker, or anything of a pod in the runtime that isn't left alone.
+func (p *Pool) anyLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.workers) > 0 || p.observes(func(o *pod.Observed) bool { return !p.unknown[o.UID] })
+}
+
+// observes reports whether the runtime has anything of such a pod.
+func (p *Pool) observes(such func(*pod.Observed) bool) bool {
+	return slices.ContainsFunc(p.cfg.Observed.UIDs(), func(uid types.UID) bool {
+		o := p.cfg.Observed.Get(uid)
+		return !o.Empty() && such(o)
+	})
+}
+
 // leastStall is how long the loop may stall however often it resyncs: a host may be busy.
 const leastStall = 10 * time.Second
 
@@ -191,8 +230,8 @@ func (p *Pool) Healthy(now time.Time) error {
 	return nil
 }
 
-// Heartbeat returns when the loop last turned; zero before it began. It turns at
-// least every Resync.
+// Heartbeat returns when the loop last looked at what is wanted, and has acted on that; zero before it began. It does
+// at least every Resync.
 func (p *Pool) Heartbeat() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,6 +256,7 @@ func (p *Pool) Run(ctx context.Context) error {
 			leftovers, listed = p.leftovers()
 		}
 		leftovers = p.reconcile(ctx, leftovers)
+		p.turned.Wake()
 		if !p.await(ctx, tick.C) {
 			return nil
 		}
@@ -268,6 +308,7 @@ func (p *Pool) remove(w *worker) bool {
 	if p.cfg.Gone != nil {
 		p.cfg.Gone(w.uid)
 	}
+	p.turned.Wake()
 	// A late wake-up may have gone to the worker that had ended already.
 	return p.waiting[w.name] || !p.cfg.Observed.Get(w.uid).Empty()
 }
@@ -275,17 +316,19 @@ func (p *Pool) remove(w *worker) bool {
 // reconcile makes the workers fit the desired set. It returns the leftovers that
 // it couldn't decide on yet.
 func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID {
-	pods, synced := p.cfg.Desired.Current()
+	looked := time.Now()
+	current := p.cfg.Desired.Current()
+	pods := current.Pods
 	wanted := make(map[types.UID]*pod.Desired, len(pods))
 	for _, d := range pods {
 		wanted[d.Pod.UID] = d
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.heartbeat = time.Now()
+	defer func() { p.heartbeat = looked }()
 	held := p.holders(wanted)
-	if synced {
-		p.stopUnwanted(ctx, wanted, leftovers)
+	if current.Synced || current.AllStopped {
+		p.stopUnwanted(ctx, wanted, &current, leftovers)
 		leftovers = nil
 	}
 	maps.DeleteFunc(p.returning, func(uid types.UID, _ map[string]int) bool { return wanted[uid] == nil })
@@ -334,21 +377,44 @@ func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 	return held
 }
 
-// stopUnwanted stops the pods that no source has any more, and starts workers that remove
+// Why a pod ends that a person has stopped, alone or with all others.
+const (
+	whyStopped    = "it was stopped by a person"
+	whyAllStopped = "all pods are being stopped"
+)
+
+// stopUnwanted stops the pods that no source has any more or that a person has stopped, and starts workers that remove
 // the pods that no source and no worker has: orphans in the runtime and on disk.
-func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, leftovers []types.UID) {
+func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *Wanted, leftovers []types.UID) {
 	successors := make(map[string]*pod.Desired, len(wanted))
 	for _, d := range wanted {
 		successors[pod.FullName(d.Pod)] = d
 	}
+	stopped, stoppedNames := make(map[types.UID]*pod.Desired, len(current.Stopped)), make(map[string]bool, len(current.Stopped))
+	for _, d := range current.Stopped {
+		stopped[d.Pod.UID], stoppedNames[pod.FullName(d.Pod)] = d, true
+	}
+	why := whyStopped
+	if current.AllStopped {
+		why = whyAllStopped
+	}
 	for uid, w := range p.workers {
-		if wanted[uid] == nil {
+		switch {
+		case wanted[uid] != nil:
+		case current.AllStopped || stoppedNames[w.name]:
+			w.requestStop(why)
+		default:
 			w.requestStop(whyReplaced(successors[w.name]))
 		}
 	}
 	orphan := func(uid types.UID, name string) {
+		d := stopped[uid]
 		switch {
 		case wanted[uid] != nil || p.workers[uid] != nil:
+		case d != nil: // an earlier agent's end cut its stop off, or came before it
+			p.begin(ctx, uid, pod.FullName(d.Pod), d, &lifecycle.Stop{At: time.Now(), Why: why})
+		case stoppedNames[name]:
+			p.begin(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: why})
 		case p.cfg.KeepUnknownPods && successors[name] == nil:
 			p.keepUnknown(uid, name)
 		default:
@@ -367,7 +433,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		}
 	}
 	for _, uid := range leftovers {
-		if !p.cfg.KeepUnknownPods { // nothing says whose they are
+		if !p.cfg.KeepUnknownPods || stopped[uid] != nil { // nothing says whose the others are
 			orphan(uid, "")
 		}
 	}

@@ -21,15 +21,18 @@ import (
 
 // world is desired set, runtime, effects and readers of status in one.
 type world struct {
-	mu      sync.Mutex
-	pods    []*pod.Desired
-	synced  bool
-	changed chan struct{}
-	known   chan struct{}
-	runtime map[types.UID]*pod.Observed
-	pool    *Pool
-	nextID  int
-	log     []string
+	mu     sync.Mutex
+	pods   []*pod.Desired
+	synced bool
+	// stopped and allStopped are those of Wanted.
+	stopped    []*pod.Desired
+	allStopped bool
+	changed    chan struct{}
+	known      chan struct{}
+	runtime    map[types.UID]*pod.Observed
+	pool       *Pool
+	nextID     int
+	log        []string
 	// hold blocks the first effect of a kind on a pod until its channel is closed.
 	hold         map[string]chan struct{}
 	leftovers    []types.UID
@@ -145,11 +148,11 @@ func (w *world) start(t *testing.T) (stop func()) {
 	return stop
 }
 
-func (w *world) Current() ([]*pod.Desired, bool) {
+func (w *world) Current() Wanted {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
-	return slices.Clone(w.pods), w.synced
+	return Wanted{Pods: slices.Clone(w.pods), Stopped: slices.Clone(w.stopped), AllStopped: w.allStopped, Synced: w.synced}
 }
 func (w *world) Changed() <-chan struct{}              { return w.changed }
 func (w *world) Synced() <-chan struct{}               { return w.known }
@@ -656,5 +659,72 @@ func TestFailureJustBeforeTheCancellation(t *testing.T) {
 	w.collectResults(results)
 	if !results[0].Cancelled || len(w.flights) != 0 {
 		t.Errorf("%+v, %+v", results[0], w.flights)
+	}
+}
+
+// A pod that a person has stopped ends with what its spec says, whoever began it, and comes again when it is started.
+func TestStoppedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		w.sparesOthers = true
+		close(w.known)
+		stop := w.start(t)
+		a := newPod("a", "a1")
+		w.set(a)
+		time.Sleep(10 * time.Second)
+		// The agent ends, and finds the pod stopped: its worker has the pod's spec.
+		stop()
+		w.stopped = []*pod.Desired{a}
+		w.set()
+		w.start(t)
+		time.Sleep(50 * time.Millisecond)
+		if !w.pool.left("a_default") {
+			t.Error("nobody stops the pod")
+		}
+		time.Sleep(10 * time.Second)
+		w.mu.Lock()
+		graces := slices.Clone(w.graces)
+		w.mu.Unlock()
+		if w.Get("a1") != nil || w.pool.left("a_default") || !slices.Equal(graces, []time.Duration{5 * time.Second}) {
+			t.Errorf("the pod is there: %v, stopped with %v", w.Get("a1"), graces)
+		}
+		w.stopped = nil
+		w.set(a)
+		time.Sleep(10 * time.Second)
+		if !w.running("a1") {
+			t.Error("the pod wasn't started again")
+		}
+	})
+}
+
+// When all are stopped, that is so before all sources have reported. What is left alone else still is.
+func TestAllStopped(t *testing.T) {
+	for _, spares := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := bareWorld()
+			w.sparesOthers, w.synced = spares, false
+			w.leftovers = []types.UID{"l1"}
+			w.runtime["u1"] = &pod.Observed{UID: "u1", Name: "u", Namespace: "default", Sandboxes: []pod.Sandbox{{ID: "s", State: pod.SandboxReady}}}
+			close(w.known)
+			w.start(t)
+			w.set(newPod("a", "a1"))
+			time.Sleep(10 * time.Second)
+			if !w.running("a1") || w.Get("u1") == nil || w.position("l1 CleanPod") >= 0 || !w.pool.anyLeft() {
+				t.Fatal("not what the test is about")
+			}
+			asked := time.Now()
+			if w.pool.Heartbeat().After(asked) {
+				t.Error("the pool has looked already")
+			}
+			w.mu.Lock()
+			w.allStopped = true
+			w.mu.Unlock()
+			time.Sleep(time.Millisecond)
+			w.set()
+			time.Sleep(10 * time.Second)
+			if w.Get("a1") != nil || (w.Get("u1") != nil) != spares || (w.position("l1 CleanPod") < 0) != spares || w.pool.anyLeft() || !w.pool.Heartbeat().After(asked) {
+				t.Errorf("unknown pods are spared: %v; left: %v, %d workers, %v", spares, w.UIDs(), w.pool.Count(), w.log)
+			}
+		})
 	}
 }

@@ -105,7 +105,7 @@ func TestImagesCommands(t *testing.T) {
 	says(0, unused, "prune", "--dry-run")
 	says(0, unused, "prune", "--dry-run") // nothing has changed
 	says(0, host+`/used:1 .* kept +in use by container web of pod default/a-node1`, "prune", "--dry-run")
-	says(0, `(?s)deckhand\.local/file:1 .* removed +unused.*removed 4 images, `, "prune")
+	says(0, `(?s)deckhand\.local/file:1 .* removed +unused.*removed 4 images, `, "prune", "--yes")
 	n.Eventually("what is used is left", imagesAre(n, []string{r.Ref("used:1"), "deckhand.local/pause:1", node.Image},
 		[]string{r.Ref("used:2"), r.Ref("twice:1"), r.Ref("twice:2"), file, stream}))
 	// Where would it come from again, but from there?
@@ -113,8 +113,8 @@ func TestImagesCommands(t *testing.T) {
 	if err := os.Remove(filepath.Join(n.RootDir, "images", "web.tar")); err != nil {
 		t.Fatal(err)
 	}
-	says(0, "removed 1 image, 2\\.\\dMB", "prune")
-	says(0, "removed 0 images, 0B", "prune")
+	says(0, "removed 1 image, 2\\.\\dMB", "prune", "--yes")
+	says(0, "removed 0 images, 0B", "prune", "--yes")
 	n.Await("the pod runs on", node.Ready("a"))
 }
 

@@ -142,7 +142,7 @@ func (in *Instance) StopRun(t testing.TB) {
 	in.stop = nil
 }
 
-// Reset removes everything, as `deckhand down` does, killing containers at once.
+// Reset removes everything, as `deckhand reset --force` does, killing containers at once.
 func (in *Instance) Reset(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

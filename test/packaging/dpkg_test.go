@@ -103,7 +103,7 @@ func TestFromInstallationToPurge(t *testing.T) {
 	if got := read(t, h.path("etc/deckhand/config.yaml")); got != edited {
 		t.Errorf("the configuration was replaced:\n%s", got)
 	}
-	if said := h.dpkg("--remove", "deckhand"); !strings.Contains(said, "deckhand down") {
+	if said := h.dpkg("--remove", "deckhand"); !strings.Contains(said, "deckhand reset") {
 		t.Errorf("the output doesn't say that pods run on:\n%s", said)
 	}
 	for _, path := range []string{"etc/deckhand/config.yaml", "etc/deckhand/manifests/web.yaml", "var/lib/deckhand/footprint.json"} {
@@ -147,7 +147,7 @@ func TestPurgeKeepsWhatIsInUse(t *testing.T) {
 	}
 	unmount := func() error { return unix.Unmount(mount, unix.MNT_DETACH) }
 	t.Cleanup(func() { _ = unmount() }) // in case the test ends early
-	if said := purge(h); !h.has(state+"/.deckhand") || !strings.Contains(said, "deckhand down") {
+	if said := purge(h); !h.has(state+"/.deckhand") || !strings.Contains(said, "deckhand reset") {
 		t.Errorf("something was mounted there, and it says %q", said)
 	}
 	if err := unmount(); err != nil {
@@ -163,7 +163,7 @@ func TestPurgeKeepsWhatIsInUse(t *testing.T) {
 	if err := containerd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if said := purge(h); !h.has(state+"/.deckhand") || !strings.Contains(said, "deckhand down") {
+	if said := purge(h); !h.has(state+"/.deckhand") || !strings.Contains(said, "deckhand reset") {
 		t.Errorf("something ran there, and it says %q", said)
 	}
 	if err := stop.Close(); err != nil {

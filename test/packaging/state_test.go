@@ -89,6 +89,10 @@ spec:
 	if said, code := n.Deckhand("images"); code != 0 { // which looks when they were used, and keeps it
 		t.Error(said)
 	}
+	if said, code := n.Deckhand("restart", "web"); code != 0 { // what is stopped is written down
+		t.Error(said)
+	}
+	n.Await("the pod runs again", node.Ready("web"))
 	n.Stop()
 
 	rows, reference := stateFiles(t, "UPGRADING.md"), stateFiles(t, "docs/reference/files.md")

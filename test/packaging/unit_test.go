@@ -35,7 +35,7 @@ func TestUnit(t *testing.T) {
 	got := options(t, filepath.Join(root, "usr/lib/systemd/system/deckhand.service"))
 	for name, want := range map[string]string{
 		"Service.KillMode": "process", "Service.Delegate": "yes", "Service.OOMPolicy": "continue", "Service.TasksMax": "infinity",
-		"Service.Restart": "always", "Service.Type": "notify", "Unit.StartLimitIntervalSec": "0",
+		"Service.Restart": "always", "Service.RestartPreventExitStatus": "4", "Service.SuccessExitStatus": "4", "Service.Type": "notify", "Unit.StartLimitIntervalSec": "0",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)

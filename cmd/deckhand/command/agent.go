@@ -20,7 +20,6 @@ import (
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/foreground"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
-	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -91,7 +90,7 @@ func (a *app) upCommand() *cobra.Command {
 directory of pod manifests (or one file), and show how the pods come up.
 
 Ctrl-C stops the agent and leaves the pods running; "up" again adopts them. "deckhand
-down" takes everything down.`,
+down" stops them.`,
 		Example: `  deckhand up ./examples
   deckhand up --root-dir /tmp/deckhand web.yaml`,
 		Args: arguments(cobra.MaximumNArgs(1)),
@@ -152,10 +151,13 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 		// Without its progress the agent is of use all the same.
 		fmt.Fprintln(cmd.ErrOrStderr(), "error: show progress:", showErr)
 	}
-	if err := <-agent; err != nil {
+	if err := <-agent; errors.Is(err, ErrAllStopped) {
+		fmt.Fprintln(cmd.OutOrStdout(), "All pods were stopped by `deckhand down`, and so was the agent.")
+		return nil
+	} else if err != nil {
 		return err
 	}
-	fmt.Fprintln(cmd.OutOrStdout(), "The agent has stopped, the pods run on. `deckhand down` takes them down.")
+	fmt.Fprintln(cmd.OutOrStdout(), "The agent has stopped, the pods run on. `deckhand down` stops them.")
 	return nil
 }
 
@@ -195,10 +197,13 @@ func forward(ctx context.Context, client *local.Client, to chan<- local.Snapshot
 }
 
 func tellReady(out io.Writer, s local.Snapshot) error {
-	done := 0
+	done, stopped := 0, 0
 	for i := range s.Pods {
-		if podstatus.Done(s.Pods[i].Pod) {
+		if s.Pods[i].Done() {
 			done++
+		}
+		if s.Pods[i].Stopped {
+			stopped++
 		}
 	}
 	var text string
@@ -209,6 +214,11 @@ func tellReady(out io.Writer, s local.Snapshot) error {
 		text = fmt.Sprintf("\n%d of %d pods have failed: see `deckhand pods` and `deckhand logs POD`.\n", len(s.Pods)-done, len(s.Pods))
 	case done == 1:
 		text = "\nThe pod is ready.\n"
+		if stopped == 1 {
+			text = "\nThe pod is stopped: `deckhand start` has it run again.\n"
+		}
+	case stopped > 0:
+		text = fmt.Sprintf("\n%d pods are ready, %d are stopped: `deckhand start` has them run again.\n", done-stopped, stopped)
 	default:
 		text = fmt.Sprintf("\nAll %d pods are ready.\n", done)
 	}
@@ -233,21 +243,4 @@ func (a *app) terminal(w io.Writer) (terminal *foreground.Terminal, stop func())
 		Color:   a.deps.Getenv("NO_COLOR") == "",
 		Resized: resized,
 	}, func() { signal.Stop(resized) }
-}
-
-func (a *app) downCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "down",
-		GroupID: groupRun,
-		Short:   "Stop all pods of an agent that has stopped, and remove all it made on this machine",
-		Example: `  deckhand down
-  deckhand down --root-dir /tmp/deckhand`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.deps.Down(cmd.Context(), DownRequest{
-				RootDir: flagValue(cmd, "root-dir"),
-				Print:   func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) },
-			})
-		},
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/deckhand-node/deckhand/internal/agent"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -43,9 +44,17 @@ type Deps struct {
 	// Up runs a standalone agent in the foreground.
 	Up func(ctx context.Context, request UpRequest) error
 
-	// Down takes down all that an agent with this root folder made on the host.
-	Down func(ctx context.Context, request DownRequest) error
+	// StopAll runs an agent that stops what the last one with this root folder ran, and ends with ErrAllStopped. It
+	// returns nil if nothing is there to stop. It calls started once the local API answers.
+	StopAll func(ctx context.Context, rootDir string, started func()) error
+	// Leftovers says, for a person, what Reset would remove, a line each; there are none if there is nothing.
+	Leftovers func(rootDir string) ([]string, error)
+	// Reset removes all that an agent with this root folder made on the host. The agent has ended.
+	Reset func(ctx context.Context, rootDir string) error
 }
+
+// ErrAllStopped is what ends an agent that was asked to stop all pods, and has.
+var ErrAllStopped = agent.ErrAllStopped
 
 // UpRequest is what `deckhand up` asks of the agent.
 type UpRequest struct {
@@ -58,13 +67,6 @@ type UpRequest struct {
 	Terminal bool
 	// Started is to be called once the local API answers.
 	Started func()
-}
-
-// DownRequest is what `deckhand down` asks for.
-type DownRequest struct {
-	RootDir string
-	// Print prints a line about what was done.
-	Print func(line string)
 }
 
 // app is what the commands share.
@@ -114,7 +116,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetHelpCommandGroupID(groupMore)
 	root.SetCompletionCommandGroupID(groupMore)
 	root.AddCommand(
-		a.agentCommand(), a.upCommand(), a.downCommand(), a.runCommand(),
+		a.agentCommand(), a.upCommand(), a.downCommand(), a.resetCommand(), a.runCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(),
 		a.podsCommand(), a.whyCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(), a.configCommand(), a.journalCommand(),
 		a.replayCommand(), a.versionCommand(),
 	)

@@ -41,7 +41,9 @@ func Commands(argv0 string) Deps {
 		Agent:      c.agent,
 		UpFlags:    c.addUpFlags,
 		Up:         c.up,
-		Down:       down,
+		StopAll:    stopAll,
+		Leftovers:  leftovers,
+		Reset:      resetAll,
 	}
 }
 
@@ -70,6 +72,9 @@ func (c *commands) agent(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	err = host.run(ctx, cfg, stdout, os.Stderr)
+	if errors.Is(err, ErrAllStopped) {
+		return &exitError{exitAllStopped}
+	}
 	if cfg.Kubelet.RunOnce && errors.Is(err, context.Canceled) {
 		return runonce.ErrBrokenOff // before the agent began
 	}
@@ -124,18 +129,60 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 	return host.serve(ctx, cfg, warnings, log)
 }
 
-// down takes down what an agent with this root folder made.
-func down(ctx context.Context, r DownRequest) error {
+// stopAll runs an agent that stops what the last one with this root folder ran. It logs where `deckhand up` does.
+func stopAll(ctx context.Context, root string, started func()) error {
 	if os.Geteuid() != 0 {
-		return errors.New("not root: only root can take containers, mounts and network interfaces down")
+		return errors.New("not root: only root can stop containers")
 	}
-	root, err := filepath.Abs(r.RootDir)
+	root, err := filepath.Abs(root)
 	if err != nil {
 		return err
 	}
+	cfg, found, err := reset.LastConfig(ctx, root)
+	if err != nil || !found {
+		return err
+	}
+	if any, err := reset.Running(root); err != nil || !any {
+		return err
+	}
+	file, err := openLog(filepath.Join(cfg.RootDir, "deckhand.log"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	log, err := openLogging(ctx, cfg, file, file)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	host := &process{started: started, stopAll: true}
+	return host.serve(ctx, cfg, nil, log)
+}
+
+// leftovers says what a reset would remove.
+func leftovers(root string) ([]string, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := os.Stat(root); errors.Is(err, os.ErrNotExist) {
-		r.Print("There is no " + root + ": nothing to take down.")
-		return nil
+		return nil, nil
+	}
+	recorded, err := reset.RecordedConfig(root)
+	if err != nil {
+		return nil, err
+	}
+	return reset.Describe(recorded)
+}
+
+// resetAll removes what an agent with this root folder made.
+func resetAll(ctx context.Context, root string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root: only root can take containers, mounts and network interfaces down")
+	}
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return err
 	}
 	lock, err := lockfile.Acquire(root)
 	if err != nil {
@@ -151,11 +198,7 @@ func down(ctx context.Context, r DownRequest) error {
 		return err
 	}
 	defer log.Close()
-	if err := reset.Run(ctx, recorded, log.Logger()); err != nil {
-		return err
-	}
-	r.Print("Everything deckhand made with " + root + " is gone.")
-	return nil
+	return reset.Run(ctx, recorded, log.Logger())
 }
 
 // copyArchives copies image archives into the folder the runtime imports from.

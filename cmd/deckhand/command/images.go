@@ -171,9 +171,16 @@ func (a *app) pruneImagesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove all images that nothing uses",
-		Args:  arguments(cobra.NoArgs),
+		Long: `Remove all images that nothing uses. It lists them, and asks. Where nobody can answer it
+needs --yes.`,
+		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dryRun := flagValue(cmd, "dry-run") == "true"
+			if !dryRun && flagValue(cmd, "yes") != "true" {
+				if any, err := a.confirmPrune(cmd); err != nil || !any {
+					return err
+				}
+			}
 			list, err := a.client(cmd).PruneImages(cmd.Context(), dryRun)
 			if err != nil {
 				return err
@@ -191,8 +198,29 @@ func (a *app) pruneImagesCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().Bool("dry-run", false, "only say what would be removed, and why the rest stays")
+	yesFlag(cmd)
 	outputFlag(cmd, "json", "yaml")
 	return cmd
+}
+
+// confirmPrune shows on standard error which images nothing uses, and asks whether to remove them; any is whether there
+// is one.
+func (a *app) confirmPrune(cmd *cobra.Command) (any bool, err error) {
+	list, err := a.client(cmd).PruneImages(cmd.Context(), true)
+	if err != nil {
+		return false, err
+	}
+	for i := range list {
+		if list[i].Removed {
+			any = true
+			fmt.Fprintf(cmd.ErrOrStderr(), "  %s (%s)\n", terminal.Keep(show.ImageName(&list[i].Image)), show.Bytes(list[i].Image.Size))
+		}
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), show.Freed(list, true))
+	if !any {
+		return false, nil
+	}
+	return true, a.confirm(cmd, "Remove these images?")
 }
 
 // completeImages completes names of images.

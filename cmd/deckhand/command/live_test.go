@@ -258,7 +258,7 @@ func TestUpShowsProgressUntilReady(t *testing.T) {
 	s.expect(s.out, "default/job-n1: Running, 1/1 ready", "", "The pod is ready.", "",
 		"    curl http://127.0.0.1:8080/", "", "Ctrl-C stops the agent and leaves the pods running.")
 	s.stop()
-	s.expect(s.out, "The agent has stopped, the pods run on. `deckhand down` takes them down.")
+	s.expect(s.out, "The agent has stopped, the pods run on. `deckhand down` stops them.")
 	s.ended(0)
 }
 
@@ -268,7 +268,7 @@ func TestUpStoppedBeforeReady(t *testing.T) {
 	s := begin(t, upDeps(t, agent), "", "up", "testdata")
 	s.expect(s.out, "default/job-n1: ContainerCreating, 0/1 ready")
 	s.stop()
-	s.expect(s.out, "The agent has stopped, the pods run on. `deckhand down` takes them down.")
+	s.expect(s.out, "The agent has stopped, the pods run on. `deckhand down` stops them.")
 	s.ended(0)
 }
 

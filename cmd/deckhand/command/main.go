@@ -22,6 +22,8 @@ const (
 	exitUsage = 2
 	// exitNoAgent says that no agent answers, for commands that need one.
 	exitNoAgent = 3
+	// exitAllStopped is that of an agent that `deckhand down` has ended: the service manager isn't to start it again.
+	exitAllStopped = 4
 )
 
 // usageError is a mistake in the command line, or in what it names.

@@ -39,6 +39,8 @@ type process struct {
 	once io.Writer
 	// started is called once the local API answers; may be nil.
 	started func()
+	// stopAll has the agent stop all pods and end.
+	stopAll bool
 }
 
 // takeOver takes the service manager's line out of the environment, before a child could
@@ -110,7 +112,7 @@ func (p *process) serve(ctx context.Context, cfg *config.Config, warnings []stri
 	}
 	adjust(logger, cfg)
 	a, err := agent.New(cfg, agent.Options{
-		Log: logger, SetVerbosity: log.SetVerbosity, Notifier: p.notifier, HangUp: p.hangUp, Once: p.once, Started: p.started, Lock: p.lock,
+		Log: logger, SetVerbosity: log.SetVerbosity, Notifier: p.notifier, HangUp: p.hangUp, Once: p.once, Started: p.started, Lock: p.lock, StopAll: p.stopAll,
 		Reread: func(ctx context.Context, old *config.Config) (*config.Config, error) { return old.Reload(ctx, p.flags) },
 	})
 	if err != nil {

@@ -93,6 +93,13 @@ func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {
 	agent.OnRun = func(_ string, manifest []byte) (local.Run, error) {
 		return nil, &local.StatusError{Code: 422, Err: fmt.Errorf("document 1: spec.containers: Required value\n  a pod has one at least\ndocument 2: %s", strings.TrimSpace(string(manifest)))}
 	}
+	agent.OnStop = func(how string, names ...types.NamespacedName) error {
+		if names[0].Name == "job-n1" {
+			return &local.StatusError{Code: 409, Err: errors.New("pod default/job-n1 is run by `deckhand run /job.yaml`: end that command instead")}
+		}
+		fmt.Fprintln(ts.Stdout(), how, names)
+		return nil
+	}
 	ts.Check(os.MkdirAll(ts.MkAbs("root"), 0o700))
 	listener, err := local.Listen(local.SocketPath(ts.MkAbs("root")))
 	ts.Check(err)
@@ -155,7 +162,11 @@ func runMain(ts *testscript.TestScript, neg bool, argv0 string, args []string) {
 		Up: func(_ context.Context, r UpRequest) error {
 			return fmt.Errorf("can't run %s below %s", r.Manifests, r.RootDir)
 		},
-		Down: func(_ context.Context, r DownRequest) error { r.Print("removed " + r.RootDir); return nil },
+		StopAll: func(context.Context, string, func()) error { return nil },
+		Leftovers: func(root string) ([]string, error) {
+			return []string{"the directory " + root, "the bridge deckhand0"}, nil
+		},
+		Reset: func(_ context.Context, root string) error { fmt.Fprintln(ts.Stdout(), "removed "+root); return nil },
 	}
 	code := Main(context.Background(), args, argv0, strings.NewReader(ts.Getenv("STDIN")), ts.Stdout(), ts.Stderr(), deps)
 	ts.Setenv("EXIT", strconv.Itoa(code))

@@ -20,6 +20,13 @@ import (
 // openTerminal returns both ends of a terminal of this width.
 func openTerminal(t *testing.T, width uint16) (screen *bufio.Reader, terminal *os.File) {
 	t.Helper()
+	screen, _, terminal = openKeyboard(t, width)
+	return screen, terminal
+}
+
+// openKeyboard also returns where a person types.
+func openKeyboard(t *testing.T, width uint16) (screen *bufio.Reader, keyboard io.Writer, terminal *os.File) {
+	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +48,21 @@ func openTerminal(t *testing.T, width uint16) (screen *bufio.Reader, terminal *o
 	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: width}); err != nil {
 		t.Fatal(err)
 	}
-	return bufio.NewReader(master), terminal
+	return bufio.NewReader(master), master, terminal
+}
+
+// awaitQuestion reads the screen until something is asked.
+func awaitQuestion(t *testing.T, screen *bufio.Reader) string {
+	t.Helper()
+	asked := ""
+	for !strings.HasSuffix(asked, "[y/N] ") {
+		b, err := screen.ReadByte()
+		if err != nil {
+			t.Fatalf("after %q: %v", asked, err)
+		}
+		asked += string(b)
+	}
+	return asked
 }
 
 func TestPodsFitTheTerminal(t *testing.T) {
@@ -105,6 +126,32 @@ func TestUpOnATerminal(t *testing.T) {
 		stop()
 		if got := <-code; got != 0 {
 			t.Errorf("exit code %d", got)
+		}
+	}
+}
+
+// What takes something away asks on a terminal, and only yes is yes.
+func TestResetAsks(t *testing.T) {
+	for answer, want := range map[string]int{"y\n": 0, "yes\n": 0, "\n": 1, "n\n": 1, "yesno\n": 1} {
+		screen, keyboard, terminal := openKeyboard(t, 80)
+		removed := false
+		deps := Deps{RootDir: "/r", Getenv: func(string) string { return "" },
+			Leftovers: func(string) ([]string, error) { return []string{"the bridge"}, nil },
+			StopAll:   func(context.Context, string, func()) error { return nil },
+			Reset:     func(context.Context, string) error { removed = true; return nil },
+		}
+		ended := make(chan int, 1)
+		go func() {
+			ended <- Main(t.Context(), []string{"reset", "--root-dir", t.TempDir()}, "deckhand", terminal, terminal, terminal, deps)
+		}()
+		if asked := awaitQuestion(t, screen); !strings.Contains(asked, "the bridge") {
+			t.Errorf("it asks before it says what about: %q", asked)
+		}
+		if _, err := io.WriteString(keyboard, answer); err != nil {
+			t.Fatal(err)
+		}
+		if code := <-ended; code != want || removed != (want == 0) {
+			t.Errorf("answered %q: exit code %d, removed %v", answer, code, removed)
 		}
 	}
 }

@@ -22,7 +22,7 @@ POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME
 enough of the name's beginning to distinguish it from others.
 
 The exit code is 0 if the pod (or everything) is fine: ready as the newest version of its
-manifest has it, or completed. It is 1 if not, and 2 for wrong usage.`,
+manifest has it, completed, or stopped by "deckhand stop". It is 1 if not, and 2 for wrong usage.`,
 		Example: `  deckhand why                     what isn't fine
   deckhand why web                 what a pod waits for
   deckhand why web -o json         the same and more, for programs`,

@@ -2,6 +2,8 @@ package reset
 
 import (
 	"encoding/json"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,4 +88,38 @@ func names(dir string) []string {
 		out = append(out, e.Name())
 	}
 	return out
+}
+
+// Describe says, for a person, what a reset with this configuration removes, a line each.
+func Describe(c Config) ([]string, error) {
+	layout, err := c.Runtime.Layout()
+	if err != nil {
+		return nil, err
+	}
+	if err := refuse(layout.Root); err != nil {
+		return nil, err
+	}
+	t := &resetter{config: c, layout: layout}
+	if t.network, err = c.Runtime.Network(); err != nil {
+		return nil, err
+	}
+	f := t.inventory()
+	var list []string
+	if n := len(f.pods); n > 0 {
+		list = append(list, fmt.Sprintf("%d pods, with their volumes below the root directory and their logs in %s", n, c.PodLogs))
+	}
+	if _, err := os.Stat(layout.Store()); err == nil {
+		list = append(list, "all images of the embedded containerd")
+	}
+	if _, err := net.InterfaceByName(c.Runtime.Bridge); err == nil {
+		list = append(list, "the bridge "+c.Runtime.Bridge+", with its masquerading and host ports")
+	}
+	if len(t.podCgroups(f)) > 0 {
+		list = append(list, "the pods' control groups, in "+filepath.Join("/", c.CgroupRoot, "kubepods"))
+	}
+	root := "the directory " + layout.Root
+	if !layout.Claimed() {
+		root = "in " + layout.Root + ", which was there before deckhand, only containerd/ and cni/"
+	}
+	return append(list, root), nil
 }

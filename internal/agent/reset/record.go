@@ -3,6 +3,7 @@ package reset
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,15 +13,18 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
 
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
 // record is the install record. It says whose the root folder is, and how that agent was configured to make
@@ -40,6 +44,13 @@ type record struct {
 	LogLinks string `json:"containerLogLinksDir"`
 	// BinDirs have the portmap plugin, which a reset calls.
 	BinDirs []string `json:"binDirs"`
+	// Endpoint is the runtime's; empty for the embedded one.
+	Endpoint string `json:"containerRuntimeEndpoint,omitempty"`
+	// Cluster says that the agent was told of an API server, whose pods it leaves alone.
+	Cluster bool `json:"cluster,omitempty"`
+	// Node is the node's name, which is part of static pods' names; Manifests is where those came from.
+	Node      string `json:"nodeName,omitempty"`
+	Manifests string `json:"staticPodPath,omitempty"`
 }
 
 // recordVersion is raised with every format below the root folder that an older agent
@@ -80,7 +91,7 @@ func load(root string) (r record, found bool, err error) {
 	if err := checkpoint.CheckVersion(data, recordVersion); errors.Is(err, checkpoint.ErrNewer) {
 		var by struct{ Deckhand string }
 		_ = json.Unmarshal(data, &by) // for the message only
-		return r, true, fmt.Errorf("the root directory %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install %s or newer again, or have it take everything down (`deckhand down`) before you go back",
+		return r, true, fmt.Errorf("the root directory %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install %s or newer again, or have it remove everything (`deckhand reset`) before you go back",
 			root, buildinfo.Get().Version, err, cmp.Or(by.Deckhand, "that version"))
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -97,7 +108,8 @@ func Record(cfg *config.Config) error {
 	}
 	e := embedded.ConfigOf(cfg)
 	data, err := json.MarshalIndent(record{Version: recordVersion, Deckhand: buildinfo.Get().Version, PodCIDR: e.PodCIDR, Bridge: e.Bridge,
-		CgroupRoot: cfg.Kubelet.CgroupRoot, Driver: cfg.Kubelet.CgroupDriver, PodLogs: cfg.Kubelet.PodLogsDir, LogLinks: cfg.ContainerLogLinksDir, BinDirs: e.BinDirs}, "", "  ")
+		CgroupRoot: cfg.Kubelet.CgroupRoot, Driver: cfg.Kubelet.CgroupDriver, PodLogs: cfg.Kubelet.PodLogsDir, LogLinks: cfg.ContainerLogLinksDir, BinDirs: e.BinDirs,
+		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, Cluster: !cfg.Standalone, Node: cfg.NodeName, Manifests: cfg.Kubelet.StaticPodPath}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -124,4 +136,54 @@ func RecordedConfig(root string) (Config, error) {
 		c.Slices = cgroup.New(cgroup.Config{Driver: cgroup.DriverSystemd, CgroupRoot: r.CgroupRoot}, logr.Discard())
 	}
 	return c, nil
+}
+
+// LastConfig returns the configuration of an agent that can stop what the last one ran here. found is false if none did.
+// It opens no ports.
+func LastConfig(ctx context.Context, root string) (cfg *config.Config, found bool, err error) {
+	r, found, err := load(root)
+	if err != nil || !found {
+		return nil, found, err
+	}
+	set := flags.New(root)
+	given := pflag.NewFlagSet("last", pflag.ContinueOnError)
+	set.AddTo(given)
+	values := map[string]string{"root-dir": root, "pod-cidr": r.PodCIDR, "embedded-bridge": r.Bridge, "cgroup-root": r.CgroupRoot, "cgroup-driver": r.Driver,
+		"container-log-links-dir": r.LogLinks, "container-runtime-endpoint": r.Endpoint, "hostname-override": r.Node, "healthz-port": "0", "read-only-port": "0"}
+	if len(r.BinDirs) == 1 {
+		values["embedded-bin-dir"] = r.BinDirs[0]
+	}
+	for name, value := range values {
+		if value == "" {
+			continue
+		}
+		if err := given.Set(name, value); err != nil {
+			return nil, true, fmt.Errorf("%s: %w", recordPath(root), err)
+		}
+	}
+	loaded, err := config.Load(ctx, set)
+	if err != nil {
+		return nil, true, fmt.Errorf("the configuration of the agent that ran last: %w", err)
+	}
+	last := *loaded
+	// These have no flags, or none that a person gave.
+	last.Kubelet.PodLogsDir, last.Standalone, last.Deprecated = r.PodLogs, !r.Cluster, nil
+	return &last, true, nil
+}
+
+// Running reports whether anything is there for an agent to stop: pods, or a containerd of this root folder.
+func Running(root string) (bool, error) {
+	if len(names(filepath.Join(root, "pods"))) > 0 {
+		return true, nil
+	}
+	layout, err := rootdir.NewRuntime(root)
+	if err != nil {
+		return false, err
+	}
+	p, err := child.Find(layout.Config())
+	if err != nil || p == nil {
+		return false, err
+	}
+	p.Reap()
+	return true, nil
 }

@@ -136,6 +136,10 @@ func resultsOf(s local.Snapshot, now time.Time) results {
 }
 
 func (r *results) add(v *local.PodView, now time.Time) {
+	if v.Stopped {
+		r.lines = append(r.lines, fmt.Sprintf("%s/%s: %s\n", v.Pod.Namespace, v.Pod.Name, v.Word()))
+		return
+	}
 	word, done, failed := cameTo(v.Pod)
 	if proven := lastStart(v.Pod).Add(upFor); done && !failed && proven.After(now) {
 		done = false

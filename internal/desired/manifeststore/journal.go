@@ -5,6 +5,9 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
 )
 
 // Topics of the journal's notes.
@@ -51,6 +54,13 @@ func (j *Journal) Restore(mine func(origin string) bool, now time.Time) (known b
 		j.keeper.Note(noteRestore, j.origin, err.Error(), now)
 	}
 	return j.known
+}
+
+// Recall returns what a source wanted last, for an agent that only ends that.
+func Recall(r *reader.Reader, store *Store) desired.Report {
+	k := New(r)
+	NewJournal(k, store, string(r.Source())).Restore(func(string) bool { return true }, time.Now())
+	return k.Report()
 }
 
 // Start begins writing in the background. stop writes what is left and waits for

@@ -164,7 +164,7 @@ func (l Runtime) Claim() error {
 			return nil
 		}
 	}
-	text := "deckhand made this directory. `deckhand down` removes it with everything in it.\n"
+	text := "deckhand made this directory. `deckhand reset` removes it with everything in it.\n"
 	if err := os.WriteFile(l.Marker(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("root directory: %w", err)
 	}

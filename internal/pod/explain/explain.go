@@ -68,6 +68,8 @@ func Wait(w *pod.Wait) string {
 			return fmt.Sprintf("stopping (%s), waiting for %s to end", w.Message, w.Action)
 		}
 		return fmt.Sprintf("stopping (%s)", w.Message)
+	case pod.WaitStopped:
+		return "a person has stopped it"
 	case pod.WaitObjectGone:
 		return "has ended, its object is still there"
 	}
@@ -159,6 +161,8 @@ func Advice(w *pod.Wait) string {
 		return adviceOnFailure(w)
 	case pod.WaitRejected:
 		return adviceFor(w.Reason)
+	case pod.WaitStopped:
+		return "`deckhand start` has it run again"
 	}
 	return ""
 }

@@ -38,6 +38,14 @@ type Agent interface {
 	// Run adds the pods of a manifest until the Run is closed. Where the manifest
 	// is at fault the error should be a *StatusError with 422, or 409 for names in use.
 	Run(ctx context.Context, origin string, manifest []byte) (Run, error)
+	// StopPods stops pods and keeps them stopped, or has them started again where restart is set. It returns when they
+	// are gone, or started, or when ctx ends, which changes nothing about that. A *StatusError is
+	// 404 for a pod that no source has, 409 for one that lives as long as a Run.
+	StopPods(ctx context.Context, restart bool, names ...types.NamespacedName) error
+	// StartPods has pods run again that were stopped; 404 for one that no source has and that isn't stopped.
+	StartPods(names ...types.NamespacedName) error
+	// StopAll has all pods stopped, and the agent end when they are gone.
+	StopAll()
 }
 
 // Run is a set of pods that lives as long as somebody wants it.

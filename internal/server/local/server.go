@@ -98,6 +98,9 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/why":            s.why,
 		"GET /v1/journal":        s.journal,
 		"POST /v1/run":           s.run,
+		"POST /v1/pods/stop":     s.stopPods,
+		"POST /v1/pods/start":    s.startPods,
+		"POST /v1/down":          s.down,
 		"GET /v1/config":         s.config,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

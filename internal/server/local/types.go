@@ -14,6 +14,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/explain"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
 // SocketPath is where the agent with this root folder listens.
@@ -28,9 +29,25 @@ type PodView struct {
 	Origin string     `json:"origin,omitempty"`
 	// Stale says why an older, good version of the manifest is kept; mostly empty.
 	Stale string `json:"stale,omitempty"`
+	// Stopped says that a person has stopped the pod, and that nothing of it runs.
+	Stopped bool `json:"stopped,omitempty"`
 	// Waits say why the pod isn't ready; empty if it is.
 	Waits []Wait `json:"waits,omitempty"`
 }
+
+// Word is what is most worth knowing of the pod in a word.
+func (v *PodView) Word() string {
+	if v.Stopped {
+		return "Stopped"
+	}
+	return podstatus.Word(v.Pod)
+}
+
+// Done reports whether the pod is as it should be: ready, ended well, or stopped by a person.
+func (v *PodView) Done() bool { return v.Stopped || podstatus.Done(v.Pod) }
+
+// Over reports whether nothing of the pod is going to run.
+func (v *PodView) Over() bool { return v.Stopped || podstatus.Over(v.Pod) }
 
 // Waiting says in words what the pod waits for.
 func (v *PodView) Waiting() string { return joined(v.Waits) }

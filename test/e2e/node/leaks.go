@@ -12,8 +12,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// attached are the interfaces plugged into the node's bridge.
-func (n *Node) attached() []string {
+// Attached are the interfaces plugged into the node's bridge.
+func (n *Node) Attached() []string {
 	return list("/sys/class/net/" + n.in.Config.Bridge + "/brif")
 }
 
@@ -44,15 +44,22 @@ func (n *Node) leftovers(attached []string) []string {
 	return left
 }
 
-// TakeDown takes the node down with `deckhand down`, and fails the test if anything is left.
+// TakeDown removes the node with `deckhand reset`, without giving pods time, and fails the test if anything is left.
 func (n *Node) TakeDown() {
 	n.t.Helper()
-	attached := n.attached()
-	if out, code := n.Deckhand("down"); code != 0 {
-		n.t.Errorf("deckhand down ended with %d: %s", code, out)
+	attached := n.Attached()
+	if out, code := n.Deckhand("reset", "--yes", "--force"); code != 0 {
+		n.t.Errorf("deckhand reset ended with %d: %s", code, out)
 	}
+	n.NothingLeft(attached)
+}
+
+// NothingLeft fails the test if anything of this node is still on the host after `deckhand reset`. attached are the
+// interfaces that its bridge had.
+func (n *Node) NothingLeft(attached []string) {
+	n.t.Helper()
 	for _, what := range n.leftovers(attached) {
-		n.t.Errorf("left on the host by deckhand down: %s", what)
+		n.t.Errorf("left on the host by deckhand reset: %s", what)
 	}
 }
 
@@ -73,7 +80,7 @@ func (n *Node) PodLeftovers() error {
 		}
 	}
 	left = append(left, n.leftMounts()...)
-	for _, name := range n.attached() {
+	for _, name := range n.Attached() {
 		left = append(left, "network interface "+name)
 	}
 	for i := 2; i < 10; i++ {

@@ -198,7 +198,7 @@ func (n *Node) finish() {
 	if text := n.Logged(); strings.Contains(text, "DATA RACE") || strings.Contains(text, "\npanic: ") {
 		n.t.Errorf("the agent has a data race or panicked:\n%s", tail(text, 200))
 	}
-	attached := n.attached()
+	attached := n.Attached()
 	n.in.Reset(n.t)
 	for _, what := range n.leftovers(attached) {
 		n.t.Errorf("left on the host: %s", what)

@@ -24,7 +24,7 @@ func (n *Node) PowerOff() {
 		}
 	}
 	n.Eventually("interfaces go with their namespaces", func() error {
-		if names := n.attached(); len(names) > 0 {
+		if names := n.Attached(); len(names) > 0 {
 			return errors.New(strings.Join(names, " "))
 		}
 		return nil

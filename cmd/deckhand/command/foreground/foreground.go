@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -112,8 +111,8 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 
 // over reports whether all pods of a run have ended.
 func over(u local.RunUpdate) bool {
-	for _, view := range u.Views {
-		if !podstatus.Over(view.Pod) {
+	for i := range u.Views {
+		if !u.Views[i].Over() {
 			return false
 		}
 	}

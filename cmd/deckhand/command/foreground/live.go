@@ -92,7 +92,7 @@ func (l *live) summary(s local.Snapshot) string {
 	}
 	done := 0
 	for i := range s.Pods {
-		if podstatus.Done(s.Pods[i].Pod) {
+		if s.Pods[i].Done() {
 			done++
 		}
 	}
@@ -117,7 +117,7 @@ func (l *live) pods(views []local.PodView, width, limit int) []line {
 	colors := []string{""}
 	for i := range views {
 		p := views[i].Pod
-		rows = append(rows, []string{p.Name, podstatus.Containers(p), podstatus.Word(p), podstatus.Restarts(p, now), podstatus.Age(p, now), views[i].Waiting()})
+		rows = append(rows, []string{p.Name, podstatus.Containers(p), views[i].Word(), podstatus.Restarts(p, now), podstatus.Age(p, now), views[i].Waiting()})
 		colors = append(colors, []string{red, yellow, green}[rank(&views[i])])
 	}
 	l.table.MaxWidth = width
@@ -134,9 +134,9 @@ func (l *live) pods(views []local.PodView, width, limit int) []line {
 // rank sorts pods with problems first, and those that are ready last.
 func rank(v *local.PodView) int {
 	switch {
-	case podstatus.Done(v.Pod):
+	case v.Done():
 		return 2
-	case podstatus.Over(v.Pod), podstatus.RestartCount(v.Pod) > 0:
+	case v.Over(), podstatus.RestartCount(v.Pod) > 0:
 		return 0
 	}
 	return 1

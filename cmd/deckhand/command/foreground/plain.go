@@ -53,9 +53,9 @@ func (p *Plain) show(s local.Snapshot) error {
 
 // describe is a pod's state in one line.
 func describe(v *local.PodView) string {
-	text := fmt.Sprintf("%s, %s ready", podstatus.Word(v.Pod), podstatus.Containers(v.Pod))
-	if podstatus.Over(v.Pod) {
-		text = podstatus.Word(v.Pod)
+	text := fmt.Sprintf("%s, %s ready", v.Word(), podstatus.Containers(v.Pod))
+	if v.Over() {
+		text = v.Word()
 	}
 	switch n := podstatus.RestartCount(v.Pod); n {
 	case 0:

@@ -6,7 +6,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -71,7 +70,7 @@ func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, unt
 // have ended.
 func Finished(s local.Snapshot) bool {
 	for i := range s.Pods {
-		if p := s.Pods[i].Pod; !podstatus.Done(p) && !podstatus.Over(p) {
+		if v := &s.Pods[i]; !v.Done() && !v.Over() {
 			return false
 		}
 	}

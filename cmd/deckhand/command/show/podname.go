@@ -41,13 +41,22 @@ func bareName(p *v1.Pod, name string) string {
 // name. Where one waits for its predecessor of the same name to end, it is the
 // first in the snapshot.
 func FindPod(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
-	full := func(p *v1.Pod) bool { return bareName(p, name) == p.Name }
-	short := func(p *v1.Pod) bool { return matchesPod(p, name, s.Node) }
-	prefix := func(p *v1.Pod) bool {
+	return findPod(s, namespace, name, func(p *v1.Pod) bool {
 		bare := bareName(p, name)
 		return bare != "" && strings.HasPrefix(p.Name, bare)
-	}
-	for _, means := range []func(*v1.Pod) bool{full, short, prefix} {
+	})
+}
+
+// NamedPod is FindPod for commands that change something: the beginning of a name isn't enough.
+func NamedPod(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
+	return findPod(s, namespace, name)
+}
+
+// findPod returns the one pod that name is the name of or, if there is none, that one of the others finds.
+func findPod(s local.Snapshot, namespace, name string, others ...func(*v1.Pod) bool) (*v1.Pod, error) {
+	full := func(p *v1.Pod) bool { return bareName(p, name) == p.Name }
+	short := func(p *v1.Pod) bool { return matchesPod(p, name, s.Node) }
+	for _, means := range append([]func(*v1.Pod) bool{full, short}, others...) {
 		var found []*v1.Pod
 		var names []string
 		for _, view := range s.Pods {

@@ -46,7 +46,7 @@ func (r *rowMaker) restartsColumn() int {
 
 func (r *rowMaker) pod(view *local.PodView) []string {
 	p, now := view.Pod, r.now()
-	row := []string{p.Namespace, p.Name, podstatus.Containers(p), podstatus.Word(p),
+	row := []string{p.Namespace, p.Name, podstatus.Containers(p), view.Word(),
 		podstatus.Restarts(p, now), podstatus.Age(p, now), r.address(p)}
 	if r.wide {
 		row = append(row, orNone(p.Spec.NodeName), orNone(string(view.Source)), orNone(view.Origin))

@@ -32,12 +32,14 @@ const (
 	Failed = State(v1.PodFailed)
 	// Stopping pods have to end.
 	Stopping State = "Stopping"
+	// Stopped pods have ended because a person stopped them.
+	Stopped State = "Stopped"
 )
 
 // Summary says how a pod is.
 type Summary struct {
 	// Fine says that it is as it should be: ready, from the newest version of its
-	// manifest, or completed.
+	// manifest, completed, or stopped by a person.
 	Fine  bool  `json:"fine"`
 	State State `json:"state"`
 	// Since is when it came to that; zero if unknown.
@@ -64,6 +66,8 @@ func Of(e *local.Explanation) Summary {
 func summarize(e *local.Explanation) Summary {
 	p := e.Pod
 	switch {
+	case len(e.Waits) > 0 && e.Waits[0].Code == pod.WaitStopped:
+		return Summary{Fine: true, State: Stopped}
 	case p.DeletionTimestamp != nil || e.Stopping != "":
 		return stopping(e)
 	case p.Status.Phase == v1.PodSucceeded:
@@ -104,6 +108,8 @@ func (v Summary) text(now time.Time) string {
 		return "completed" + ago(v.Since, now)
 	case Failed:
 		return "failed" + ago(v.Since, now) + because(v.detail)
+	case Stopped:
+		return "stopped"
 	case Stopping:
 		return "being stopped" + lasting(v.Since, now) + because(v.detail)
 	default:

@@ -31,6 +31,8 @@ type Agent struct {
 	changed  wake.Group
 	// OnRun answers Run; it is set before the agent is used.
 	OnRun func(origin string, manifest []byte) (local.Run, error)
+	// OnStop answers StopPods, StartPods ("start") and StopAll ("all"); it is set before the agent is used.
+	OnStop func(how string, names ...types.NamespacedName) error
 }
 
 var (
@@ -213,3 +215,17 @@ func (r *Run) Pods() []types.NamespacedName { return r.Names }
 
 // Close implements local.Run.
 func (r *Run) Close() { close(r.Closed) }
+
+// StopPods implements local.Agent.
+func (a *Agent) StopPods(_ context.Context, restart bool, names ...types.NamespacedName) error {
+	if restart {
+		return a.OnStop("restart", names...)
+	}
+	return a.OnStop("stop", names...)
+}
+
+// StartPods implements local.Agent.
+func (a *Agent) StartPods(names ...types.NamespacedName) error { return a.OnStop("start", names...) }
+
+// StopAll implements local.Agent.
+func (a *Agent) StopAll() { _ = a.OnStop("all") }

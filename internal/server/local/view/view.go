@@ -4,6 +4,7 @@ package view
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
 // pullPeriod is how often those who watch pods learn how far pulls are.
@@ -51,7 +53,10 @@ type Config struct {
 	Started time.Time
 	Desired *desired.Merger
 	// Runs takes in the pods of `deckhand run`.
-	Runs     *runsource.Source
+	Runs *runsource.Source
+	// Stops says which pods are stopped, Stopper stops them.
+	Stops    *desired.Stops
+	Stopper  *worker.Stopper
 	Observed *observed.Store
 	Runtime  *health.State
 	// Archives returns what is wrong with image archives.
@@ -94,6 +99,11 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 		if !begun[d.Pod.UID] {
 			s.Pods = append(s.Pods, local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale,
 				Waits: local.WaitsOf([]pod.Wait{v.whyNotBegun(d, list, runtime.Message)})})
+		}
+	}
+	for _, d := range set.Stopped {
+		if !begun[d.Pod.UID] {
+			s.Pods = append(s.Pods, stoppedView(d))
 		}
 	}
 	sort.SliceStable(s.Pods, func(i, j int) bool {
@@ -146,12 +156,67 @@ func (v View) problems(list []pod.Problem) []pod.Problem {
 	return list
 }
 
+// stoppedView is how a pod looks that a person has stopped.
+func stoppedView(d *pod.Desired) local.PodView {
+	return local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale, Stopped: true,
+		Waits: local.WaitsOf([]pod.Wait{{Code: pod.WaitStopped}})}
+}
+
 // Pod returns one pod, without what pulls are doing.
 func (v View) Pod(namespace, name string) (local.PodView, bool) {
 	if found := named(v.conf.Statuses.List(), namespace, name); len(found) > 0 {
 		return viewOf(found[0], found[0].Report.Waits), true
 	}
+	for _, d := range v.conf.Desired.Current().Stopped {
+		if d.Pod.Namespace == namespace && d.Pod.Name == name {
+			return stoppedView(d), true
+		}
+	}
 	return local.PodView{}, false
+}
+
+// StopPods stops pods, and starts them again if restart is set.
+func (v View) StopPods(ctx context.Context, restart bool, names ...types.NamespacedName) error {
+	set := v.conf.Desired.Current()
+	for _, n := range names {
+		d := find(n, set.Pods, set.Stopped)
+		switch {
+		case d == nil:
+			return unknown(n)
+		case d.Source == pod.SourceRun:
+			return &local.StatusError{Code: http.StatusConflict, Err: fmt.Errorf("pod %s is run by `deckhand run %s`: end that command instead", n, d.Origin)}
+		}
+	}
+	return v.conf.Stopper.Stop(ctx, restart, names...)
+}
+
+// StartPods has pods run again that were stopped.
+func (v View) StartPods(names ...types.NamespacedName) error {
+	set, held := v.conf.Desired.Current(), v.conf.Stops.List()
+	for _, n := range names {
+		if find(n, set.Pods, set.Stopped) == nil && !slices.ContainsFunc(held, func(h desired.Hold) bool { return h.Namespace == n.Namespace && h.Name == n.Name }) {
+			return unknown(n)
+		}
+	}
+	return v.conf.Stopper.Start(names...)
+}
+
+// StopAll has all pods stopped, and the agent end when they are gone.
+func (v View) StopAll() { v.conf.Stopper.StopAll() }
+
+func find(name types.NamespacedName, lists ...[]*pod.Desired) *pod.Desired {
+	for _, list := range lists {
+		for _, d := range list {
+			if d.Pod.Namespace == name.Namespace && d.Pod.Name == name.Name {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+func unknown(name types.NamespacedName) error {
+	return &local.StatusError{Code: http.StatusNotFound, Err: fmt.Errorf("pod %s is in no manifest", name)}
 }
 
 // Details returns what is known of a pod beyond that.

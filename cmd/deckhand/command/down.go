@@ -1,0 +1,221 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+func (a *app) downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "down",
+		GroupID: groupRun,
+		Short:   "Stop all pods, and the agent",
+		Long: `Stop all pods and then the agent and its containerd. Each pod gets its grace period: preStop
+hooks run, and sidecars end after the main containers.
+
+Images, volumes, manifests and configuration stay: "up", or the service, runs the pods
+again. "deckhand reset" removes everything.
+
+With no agent running it stops what the last one left running. A service other than
+deckhand.service may start its agent again: stop that first.`,
+		Example: `  deckhand down
+  deckhand down --root-dir /tmp/deckhand`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			any, err := a.stopAll(cmd)
+			if err != nil {
+				return err
+			}
+			text := "Nothing runs below " + flagValue(cmd, "root-dir") + "."
+			if any {
+				text = "All pods are stopped, and so is the agent. Images and volumes are kept; `deckhand reset` removes them."
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+}
+
+func (a *app) resetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "reset",
+		GroupID: groupRun,
+		Short:   "Stop all pods, and remove all that deckhand made on this machine",
+		Long: `Stop all pods as "down" does, then remove all that deckhand made on this machine: images,
+volumes below the root directory, logs, network, control groups and the root directory.
+Manifests, configuration and what hostPath volumes hold stay.
+
+It lists what it is going to remove, and asks. Where nobody can answer it needs --yes.`,
+		Example: `  deckhand reset --dry-run
+  deckhand reset --yes --root-dir /tmp/deckhand`,
+		Args: arguments(cobra.NoArgs),
+		RunE: a.reset,
+	}
+	cmd.Flags().Bool("dry-run", false, "only list what would be removed")
+	cmd.Flags().Bool("force", false, "don't wait for pods to end by themselves: kill what runs after 10 seconds; for pods or a runtime that can't be stopped")
+	yesFlag(cmd)
+	return cmd
+}
+
+func (a *app) reset(cmd *cobra.Command, _ []string) error {
+	root, out := flagValue(cmd, "root-dir"), cmd.OutOrStdout()
+	list, err := a.deps.Leftovers(root)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(out, "There is nothing of deckhand's in "+root+".")
+		return err
+	}
+	text := "To be removed:\n"
+	for _, line := range list {
+		text += "  " + line + "\n"
+	}
+	if _, err := io.WriteString(textTo(cmd), text); err != nil || flagValue(cmd, "dry-run") == "true" {
+		return err
+	}
+	if err := a.confirm(cmd, "Stop all pods and remove all this?"); err != nil {
+		return err
+	}
+	if flagValue(cmd, "force") != "true" {
+		if _, err := a.stopAll(cmd); err != nil {
+			return fmt.Errorf("%w\nNothing was removed. With --force what runs is killed", err)
+		}
+	}
+	if err := a.deps.Reset(cmd.Context(), root); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, "Everything deckhand made with "+root+" is gone.")
+	return err
+}
+
+// yesFlag adds --yes to a command that asks.
+func yesFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolP("yes", "y", false, "don't ask")
+}
+
+// errNotConfirmed is that a person said no.
+var errNotConfirmed = errors.New("nothing was changed")
+
+// confirm asks on the terminal, unless --yes was given. Where nobody can answer that is a usage error.
+func (a *app) confirm(cmd *cobra.Command, question string) error {
+	if flagValue(cmd, "yes") == "true" {
+		return nil
+	}
+	in, isFile := cmd.InOrStdin().(*os.File)
+	if !isFile || terminalOf(in) == nil || terminalOf(cmd.ErrOrStderr()) == nil {
+		return usagef(cmd, "there is no terminal on which to ask %q: nothing was changed; confirm with --yes", question)
+	}
+	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question); err != nil {
+		return err
+	}
+	answered := make(chan string, 1)
+	go func() { // it ends with the process where nobody answers: reading a terminal can't be given up
+		line, _ := bufio.NewReader(in).ReadString('\n')
+		answered <- line
+	}()
+	select {
+	case <-cmd.Context().Done():
+		return cmd.Context().Err()
+	case line := <-answered:
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "y", "yes":
+			return nil
+		}
+		return errNotConfirmed
+	}
+}
+
+// stopAll has the running agent stop all pods and end, or an agent of its own where none runs. It reports whether there
+// was anything to stop.
+func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
+	ctx, client := cmd.Context(), a.client(cmd)
+	err = client.StopAll(ctx)
+	var noAgent *local.NoAgentError
+	switch {
+	case err == nil:
+		any = true
+		if err := tellStops(ctx, client, cmd.OutOrStdout()); err != nil {
+			return true, interrupted(ctx, err)
+		}
+	case local.IsNotFound(err):
+		return false, errors.New("the running agent is of an older version, which can't do that: restart it first, or stop it")
+	case !errors.As(err, &noAgent):
+		return false, err
+	}
+	// Also after the agent ended: it may have been killed half-way.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	started, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- a.deps.StopAll(ctx, flagValue(cmd, "root-dir"), func() { close(started) }) }()
+	select {
+	case err := <-ended:
+		return any || errors.Is(err, ErrAllStopped), allStopped(err)
+	case <-started:
+	}
+	if err := tellStops(ctx, client, cmd.OutOrStdout()); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "error: show progress:", err)
+	}
+	err = allStopped(<-ended)
+	if err == nil && cmd.Context().Err() != nil {
+		err = interrupted(cmd.Context(), cmd.Context().Err())
+	}
+	return true, err
+}
+
+// allStopped is the error of an agent that was to stop all pods, nil if it has.
+func allStopped(err error) error {
+	if errors.Is(err, ErrAllStopped) {
+		return nil
+	}
+	return err
+}
+
+// interrupted says what becomes of pods that are being stopped when nobody waits for that any more.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return errors.New("interrupted: not all pods are stopped yet; `deckhand down` goes on with it")
+}
+
+// tellStops prints a line for each pod that has ended, until the agent does.
+func tellStops(ctx context.Context, client *local.Client, out io.Writer) error {
+	runs := map[string]bool{}
+	for snapshot, err := range client.Watch(ctx) {
+		if errors.Is(err, local.ErrStopped) {
+			for name := range runs {
+				fmt.Fprintln(out, name+": stopped")
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		left := map[string]bool{}
+		for i := range snapshot.Pods {
+			v := &snapshot.Pods[i]
+			if name := v.Pod.Namespace + "/" + v.Pod.Name; !v.Stopped {
+				if left[name] = true; !runs[name] {
+					fmt.Fprintln(out, name+": stopping")
+				}
+			}
+		}
+		for name := range runs {
+			if !left[name] {
+				fmt.Fprintln(out, name+": stopped")
+			}
+		}
+		runs = left
+	}
+	return nil
+}

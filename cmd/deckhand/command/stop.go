@@ -1,0 +1,95 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+func (a *app) stopCommand() *cobra.Command {
+	return a.steeringCommand(&cobra.Command{
+		Use:   "stop POD...",
+		Short: "Stop pods, and keep them stopped",
+		Long: `Stop pods, and keep them stopped until "deckhand start", also when the agent or the machine
+is restarted. Each gets its grace period: preStop hooks run, and sidecars end after the
+main containers. The command waits for that.
+
+Their manifests stay, and may be edited. What is in their emptyDir volumes, and their
+logs, go with them, as when a pod is deleted.
+
+POD is the pod's name with or without the node's name at its end, or NAMESPACE/NAME.`,
+		Example: `  deckhand stop web`,
+	}, "stopped", func(ctx context.Context, client *local.Client, names ...types.NamespacedName) error {
+		return client.StopPods(ctx, false, names...)
+	})
+}
+
+func (a *app) startCommand() *cobra.Command {
+	return a.steeringCommand(&cobra.Command{
+		Use:   "start POD...",
+		Short: "Run pods again that were stopped",
+		Long: `Run pods again that "deckhand stop" has stopped. "deckhand pods" shows how they come up.
+
+POD is the pod's name with or without the node's name at its end, or NAMESPACE/NAME.`,
+		Example: `  deckhand start web`,
+	}, "started", func(ctx context.Context, client *local.Client, names ...types.NamespacedName) error {
+		return client.StartPods(ctx, names...)
+	})
+}
+
+func (a *app) restartCommand() *cobra.Command {
+	return a.steeringCommand(&cobra.Command{
+		Use:   "restart POD...",
+		Short: "Stop pods, and start them anew",
+		Long: `Stop pods as "deckhand stop" does, and start them anew once nothing of them is left: with
+empty emptyDir volumes, and no restarts counted.
+
+POD is the pod's name with or without the node's name at its end, or NAMESPACE/NAME.`,
+		Example: `  deckhand restart web`,
+	}, "restarted", func(ctx context.Context, client *local.Client, names ...types.NamespacedName) error {
+		return client.StopPods(ctx, true, names...)
+	})
+}
+
+// steeringCommand makes a command that does something to pods, and says that it is done.
+func (a *app) steeringCommand(cmd *cobra.Command, done string, do func(context.Context, *local.Client, ...types.NamespacedName) error) *cobra.Command {
+	cmd.GroupID = groupRun
+	cmd.Args = arguments(cobra.MinimumNArgs(1))
+	cmd.ValidArgsFunction = a.completePods
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		client := a.client(cmd)
+		snapshot, err := client.Snapshot(cmd.Context())
+		if err != nil {
+			return err
+		}
+		var names []types.NamespacedName
+		var unknown []error
+		for _, arg := range args {
+			p, err := show.NamedPod(snapshot, flagValue(cmd, "namespace"), arg)
+			if err != nil {
+				unknown = append(unknown, err)
+				continue
+			}
+			names = append(names, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+		}
+		if err := errors.Join(unknown...); err != nil {
+			return err // nothing is done where something else may be meant
+		}
+		if err := do(cmd.Context(), client, names...); err != nil {
+			return err
+		}
+		for _, name := range names {
+			if _, err := fmt.Fprintf(textTo(cmd), "%s: %s\n", name, done); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return cmd
+}

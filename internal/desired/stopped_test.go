@@ -1,0 +1,117 @@
+package desired
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func named(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "default", Name: name}
+}
+
+// stopping is a merger with the pods web and db, and what stops them, as after the start of an agent.
+func stopping(t *testing.T, path string) (*Merger, *Stops) {
+	t.Helper()
+	m := New(logr.Discard(), pod.SourceFile)
+	s := NewStops(path, m)
+	if err := s.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	m.Report(reportOf(pod.SourceFile, claim(pod.SourceFile, "a", "web", "1", 1), claim(pod.SourceFile, "b", "db", "2", 2)))
+	return m, s
+}
+
+func expect(t *testing.T, m *Merger, runs, stopped string) {
+	t.Helper()
+	set := m.Current()
+	if names(set) != runs || names(&Set{Pods: set.Stopped}) != stopped {
+		t.Errorf("%q run and %q are stopped, want %q and %q", names(set), names(&Set{Pods: set.Stopped}), runs, stopped)
+	}
+	for _, d := range set.Stopped {
+		if set.Get(d.Pod.UID) != nil || !set.Has(d.Pod.UID) {
+			t.Errorf("pod %s is stopped, and the set has it otherwise", d.Pod.Name)
+		}
+	}
+}
+
+func TestStoppedPodsOutliveTheAgent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "made", "stopped.json")
+	m, s := stopping(t, path)
+	changed, end := m.Subscribe()
+	defer end()
+	if err := s.Stop(false, named("web"), named("unknown")); err != nil {
+		t.Fatal(err)
+	}
+	<-changed
+	expect(t, m, "db@b", "web@a")
+	if err := s.Stop(true, named("db")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, m, "", "db@b web@a")
+
+	m, s = stopping(t, path)
+	expect(t, m, "", "db@b web@a")
+	want := []Hold{{"default", "db", true}, {"default", "unknown", false}, {"default", "web", false}}
+	if got := s.List(); !slices.Equal(got, want) {
+		t.Errorf("stopped are %v, want %v", got, want)
+	}
+	// A pod that takes the name while it is stopped doesn't run either.
+	m.Report(reportOf(pod.SourceFile, claim(pod.SourceFile, "c", "unknown", "3", 3), claim(pod.SourceFile, "b", "db", "2", 2)))
+	expect(t, m, "", "db@b unknown@c")
+	if err := s.Start(named("unknown"), named("db")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, m, "db@b unknown@c", "")
+}
+
+func TestAllAreStoppedUntilTheAgentEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stopped.json")
+	m, s := stopping(t, path)
+	s.StopAll()
+	expect(t, m, "", "db@b web@a")
+	if err := s.Start(named("web")); err != nil {
+		t.Fatal(err)
+	}
+	if !m.Current().AllStopped {
+		t.Error("starting one ended the stop of all")
+	}
+	m, _ = stopping(t, path)
+	expect(t, m, "db@b web@a", "")
+}
+
+func TestADamagedFileStopsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stopped.json")
+	if err := os.WriteFile(path, []byte(`{"version":1,"sum":"x","data":[{"namespace":"default","name":"web"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := NewStops(path, New(logr.Discard()))
+	if err := s.Restore(); err == nil || len(s.List()) != 0 {
+		t.Errorf("restored %v, error %v", s.List(), err)
+	}
+	if _, err := os.Stat(path + ".corrupt"); err != nil {
+		t.Error(err)
+	}
+	if err := s.Restore(); err != nil {
+		t.Errorf("the next agent fails, too: %v", err)
+	}
+}
+
+func TestWhatCannotBeKeptIsNotStopped(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := New(logr.Discard(), pod.SourceFile)
+	m.Report(reportOf(pod.SourceFile, claim(pod.SourceFile, "a", "web", "1", 1)))
+	if err := NewStops(filepath.Join(file, "stopped.json"), m).Stop(false, named("web")); err == nil {
+		t.Error("a stop that isn't on disk is taken")
+	}
+	expect(t, m, "web@a", "")
+}

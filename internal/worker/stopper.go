@@ -1,0 +1,143 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+// ErrAllStopped is what Stopper.Run returns when all pods were to be stopped and nothing of them is left.
+var ErrAllStopped = errors.New("all pods were stopped")
+
+// Stopper stops pods for a person and says when they are gone, starts those again that are being restarted, and ends
+// when all pods were to be stopped. Safe for concurrent use.
+type Stopper struct {
+	stops *desired.Stops
+	pool  *Pool
+	log   logr.Logger
+	wake  wake.Slot
+	ended atomic.Bool
+
+	mu sync.Mutex
+	// all is when all pods were stopped; zero if they weren't. since is when pods were, by name; those that an earlier agent
+	// stopped aren't in it.
+	all   time.Time
+	since map[types.NamespacedName]time.Time
+}
+
+// NewStopper returns a Stopper of the pool's pods, of which stops says which are stopped.
+func NewStopper(stops *desired.Stops, pool *Pool, log logr.Logger) *Stopper {
+	return &Stopper{stops: stops, pool: pool, log: log, wake: wake.NewSlot(), since: map[types.NamespacedName]time.Time{}}
+}
+
+// Stop has pods stopped, and kept so, or started again where restart is set. It returns when they are gone, or started,
+// or ctx has ended, which changes nothing about that.
+func (s *Stopper) Stop(ctx context.Context, restart bool, names ...types.NamespacedName) error {
+	turned, end := s.pool.turned.Subscribe()
+	defer end()
+	if err := s.stops.Stop(restart, names...); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	for _, n := range names {
+		s.since[n] = time.Now()
+	}
+	s.mu.Unlock()
+	s.wake.Wake()
+	for _, n := range names {
+		for !s.settled(n, restart) {
+			select {
+			case <-turned:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+// settled reports whether nothing is left of a pod that was stopped, or a pod that is restarted may come up again.
+func (s *Stopper) settled(name types.NamespacedName, restart bool) bool {
+	if !restart {
+		return s.gone(name)
+	}
+	for _, h := range s.stops.List() {
+		if h.Namespace == name.Namespace && h.Name == name.Name && h.Restart {
+			return false
+		}
+	}
+	return true
+}
+
+// Start has pods run again that were stopped.
+func (s *Stopper) Start(names ...types.NamespacedName) error { return s.stops.Start(names...) }
+
+// StopAll has all pods stopped, and Run return when they are gone.
+func (s *Stopper) StopAll() {
+	s.stops.StopAll()
+	s.mu.Lock()
+	s.all = time.Now()
+	s.mu.Unlock()
+	s.wake.Wake()
+}
+
+// AllStopped reports whether Run has returned ErrAllStopped.
+func (s *Stopper) AllStopped() bool { return s.ended.Load() }
+
+// Run starts pods again that are being restarted, also by an earlier agent, until ctx ends; it returns ErrAllStopped when
+// all were to be stopped and are gone.
+func (s *Stopper) Run(ctx context.Context) error {
+	turned, end := s.pool.turned.Subscribe()
+	defer end()
+	for {
+		s.startAgain()
+		if s.allGone() {
+			s.ended.Store(true)
+			return ErrAllStopped
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-turned:
+		case <-s.wake:
+		}
+	}
+}
+
+// startAgain starts the pods that are being restarted and of which nothing is left.
+func (s *Stopper) startAgain() {
+	for _, h := range s.stops.List() {
+		name := types.NamespacedName{Namespace: h.Namespace, Name: h.Name}
+		if !h.Restart || !s.gone(name) {
+			continue
+		}
+		if err := s.stops.Start(name); err != nil {
+			s.log.Error(err, "A pod that is to be restarted stays stopped until that can be written down", "pod", name)
+			continue
+		}
+		s.pool.turned.Wake() // for who waits for that
+	}
+}
+
+// gone reports whether the pool knows that the pod is stopped and nothing is left of it.
+func (s *Stopper) gone(name types.NamespacedName) bool {
+	s.mu.Lock()
+	since := s.since[name]
+	s.mu.Unlock()
+	return s.pool.Heartbeat().After(since) && !s.pool.left(name.Name+"_"+name.Namespace)
+}
+
+func (s *Stopper) allGone() bool {
+	s.mu.Lock()
+	all := s.all
+	s.mu.Unlock()
+	return !all.IsZero() && s.pool.Heartbeat().After(all) && !s.pool.anyLeft()
+}
