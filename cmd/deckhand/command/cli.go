@@ -105,26 +105,35 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 		SilenceUsage:      true,
 		Args:              unknownCommand,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: a.rootDirFromEnv,
+		PersistentPreRunE: a.sharedFlags,
 	}
 	root.SetVersionTemplate("deckhand {{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version") // cobra's own would take -v, which is the agent's
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
 	root.PersistentFlags().String("root-dir", deps.RootDir, "the agent's root directory; also $"+EnvRootDir)
 	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")
+	root.PersistentFlags().BoolP("all-namespaces", "A", false, "all namespaces, which is the default")
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupMore, Title: "More:"})
 	root.SetHelpCommandGroupID(groupMore)
 	root.SetCompletionCommandGroupID(groupMore)
 	root.AddCommand(
 		a.agentCommand(), a.upCommand(), a.downCommand(), a.resetCommand(), a.runCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(),
-		a.podsCommand(), a.whyCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(), a.configCommand(), a.journalCommand(),
+		a.podsCommand(), a.getCommand(), a.whyCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(), a.configCommand(), a.journalCommand(),
 		a.replayCommand(), a.versionCommand(),
 	)
+	root.AddCommand(a.known()...)
+	root.AddCommand(signposts()...)
 	return root
 }
 
-// rootDirFromEnv sets --root-dir from the environment where it wasn't given.
-func (a *app) rootDirFromEnv(cmd *cobra.Command, _ []string) error {
+// sharedFlags sets --root-dir from the environment where it wasn't given. As kubectl has
+// it, --all-namespaces counts more than --namespace.
+func (a *app) sharedFlags(cmd *cobra.Command, _ []string) error {
+	if flagValue(cmd, "all-namespaces") == "true" {
+		if err := cmd.Flags().Set("namespace", ""); err != nil {
+			return err
+		}
+	}
 	flag := cmd.Flags().Lookup("root-dir")
 	env := a.deps.Getenv(EnvRootDir)
 	if flag == nil || flag.Changed || env == "" {

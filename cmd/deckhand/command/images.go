@@ -26,24 +26,40 @@ func (a *app) imagesCommand() *cobra.Command {
   deckhand images import web.tar               take in an archive (docker save, OCI)
   deckhand images prune --dry-run              what nothing uses`,
 		Args: arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			images, err := a.client(cmd).Images(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), images); done {
-				return err
-			}
-			if len(images) == 0 {
-				none(cmd, "images")
-				return nil
-			}
-			return writeTable(cmd, show.ImageRows(images, a.deps.Now()))
-		},
+		RunE: a.listImages,
 	}
 	outputFlag(cmd, "json", "yaml")
-	cmd.AddCommand(a.pullImageCommand(), a.importImageCommand(), a.removeImageCommand(), a.pruneImagesCommand())
+	list := a.listImagesCommand()
+	list.Hidden = true
+	cmd.AddCommand(list, a.pullImageCommand(), a.importImageCommand(), a.removeImageCommand(), a.pruneImagesCommand())
 	return cmd
+}
+
+func (a *app) listImagesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List images and which pods use them",
+		Args:    arguments(cobra.NoArgs),
+		RunE:    a.listImages,
+	}
+	outputFlag(cmd, "json", "yaml")
+	return cmd
+}
+
+func (a *app) listImages(cmd *cobra.Command, _ []string) error {
+	images, err := a.client(cmd).Images(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), images); done {
+		return err
+	}
+	if len(images) == 0 {
+		none(cmd, "images")
+		return nil
+	}
+	return writeTable(cmd, show.ImageRows(images, a.deps.Now()))
 }
 
 func writeTable(cmd *cobra.Command, rows [][]string) error {
@@ -101,8 +117,9 @@ func (a *app) pullImage(cmd *cobra.Command, name string) error {
 
 func (a *app) importImageCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "import FILE...",
-		Short: "Take in the images of archives (docker save, OCI)",
+		Use:     "import FILE...",
+		Aliases: []string{"load"},
+		Short:   "Take in the images of archives (docker save, OCI)",
 		Long: `Take in the images of archives, as docker save and other tools write them. FILE may be
 - for standard input. An archive in the images directory is taken in by itself when it
 appears, and when the agent starts and its images are gone.`,

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -99,8 +101,9 @@ func withCommand(argv0 string, args []string) []string {
 	for i := 0; i < len(args); i++ {
 		name, _, hasValue := strings.Cut(args[i], "=")
 		switch {
-		case name == "-h" || name == "--help" || name == "--version" || !strings.HasPrefix(name, "-"):
+		case slices.Contains([]string{"-h", "--help", "--version"}, name) || !strings.HasPrefix(name, "-"):
 			return args
+		case name == "-A" || name == "--all-namespaces":
 		case name == "--root-dir" || name == "--namespace" || name == "-n":
 			if !hasValue {
 				i++
@@ -118,10 +121,15 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	err := fmt.Errorf("unknown command %q", args[0])
-	// 2 is cobra's own default for how far off a typing error may be.
-	cmd.SuggestionsMinimumDistance = 2
-	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-		err = fmt.Errorf("%w, did you mean %s?", err, strings.Join(like, " or "))
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	// Two slips off a short word is any other.
+	if like := suggest.Of(args[0], slices.Values(names), 1+min(1, len(args[0])/6)); like != "" {
+		err = fmt.Errorf("%w, did you mean %s?", err, like)
 	}
 	return usagef(cmd, "%w", err)
 }

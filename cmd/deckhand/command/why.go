@@ -12,6 +12,7 @@ import (
 func (a *app) whyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "why [POD]",
+		Aliases: []string{"describe", "status"},
 		GroupID: groupLook,
 		Short:   "Say why a pod isn't ready, what comes next and what you can do",
 		Long: `Say in plain words what a pod waits for, since when, what is tried next and at what
@@ -26,9 +27,15 @@ manifest has it, completed, or stopped by "deckhand stop". It is 1 if not, and 2
 		Example: `  deckhand why                     what isn't fine
   deckhand why web                 what a pod waits for
   deckhand why web -o json         the same and more, for programs`,
-		Args:              arguments(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: a.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := ofPods(cmd, args)
+			if err != nil {
+				return err
+			}
+			if len(args) > 1 {
+				return usagef(cmd, "name one pod, not %d", len(args))
+			}
 			fine, err := a.why(cmd, args)
 			if err == nil && !fine {
 				err = &exitError{exitFailure}

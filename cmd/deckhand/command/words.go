@@ -1,0 +1,141 @@
+package command
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// A hint says what does the work of words that kubectl, crictl or podman know, and deckhand doesn't.
+type hint struct {
+	words string
+	text  string
+}
+
+// elsewhere has commands that aren't here.
+var elsewhere = []hint{
+	{"apply create replace diff", "put the manifest into the manifest directory (staticPodPath in `deckhand config view`), or run it in the foreground: `deckhand run FILE`"},
+	{"play kube", "run a manifest in the foreground: `deckhand run FILE`"},
+	{"delete rm rmp kill", "remove the pod's manifest, and it is stopped: `deckhand pods -o wide` says where that is (ORIGIN); `deckhand stop POD` stops it for the time being"},
+	{"edit patch set label annotate scale autoscale rollout expose", "edit the pod's manifest: `deckhand pods -o wide` says where that is (ORIGIN)"},
+	{"exec attach debug cp", "there is no way into a container yet: add an ephemeral container to the pod's manifest, which starts without a restart"},
+	{"port-forward port proxy", "use the pod's address (`deckhand pods`), or a hostPort in its manifest"},
+	{"top stats statsp", "what pods use isn't measured yet: `systemd-cgtop` shows it by cgroup"},
+	{"explain", "`deckhand config docs FIELD` explains settings, `deckhand why POD` a pod"},
+	{"validate", "`deckhand config check FILE` checks a configuration; `deckhand pods` lists what is wrong with manifests"},
+	{"wait", "`deckhand why POD` ends with exit code 0 once the pod is ready, `deckhand pods -w` shows changes"},
+	{"inspect inspectp", "`deckhand pods -o yaml POD` prints all there is to know of a pod"},
+	{"inspecti", "`deckhand images -o yaml` prints all there is to know of images"},
+	{"info cluster-info", "`deckhand version` shows agent, node and runtime, `deckhand config view` the configuration"},
+	{"api-resources api-versions", "the manifests that deckhand reads are in `deckhand pods -o wide` (ORIGIN); it has no API server"},
+	{"cordon uncordon drain taint", "that is done to a node of a cluster, with kubectl; `deckhand down` stops all pods of this machine"},
+	{"build push tag login", "images are built elsewhere: `deckhand images pull NAME` fetches them, `deckhand images import FILE` reads archives"},
+}
+
+// kinds has kinds of objects that `get` and `describe` don't know.
+var kinds = []hint{
+	{"node nodes no", "`deckhand version` shows this node, `deckhand config view` its configuration"},
+	{"namespace namespaces ns", "`deckhand pods -A` shows the namespaces of pods"},
+	{"configmap configmaps cm secret secrets service services svc serviceaccount serviceaccounts sa pv persistentvolume persistentvolumes pvc persistentvolumeclaim persistentvolumeclaims",
+		"it is in a manifest: `deckhand pods -o wide` says where those are (ORIGIN), `deckhand why` which are missing"},
+	{"deployment deployments deploy replicaset replicasets rs statefulset statefulsets sts daemonset daemonsets ds job jobs cronjob cronjobs cj",
+		"without an API server there are pods only: `deckhand pods`"},
+}
+
+func find(list []hint, word string) (text string, ok bool) {
+	i := slices.IndexFunc(list, func(h hint) bool { return slices.Contains(strings.Fields(h.words), strings.ToLower(word)) })
+	if i < 0 {
+		return "", false
+	}
+	return list[i].text, true
+}
+
+// signposts are commands that say what does the work of those that aren't here, whatever
+// flags they get. Nobody sees them before they are typed.
+func signposts() []*cobra.Command {
+	var list []*cobra.Command
+	for _, h := range elsewhere {
+		for _, word := range strings.Fields(h.words) {
+			list = append(list, &cobra.Command{
+				Use: word, Hidden: true, DisableFlagParsing: true,
+				RunE: func(*cobra.Command, []string) error {
+					return &usageError{fmt.Errorf("deckhand has no command %q: %s", word, h.text)}
+				},
+			})
+		}
+	}
+	return list
+}
+
+// known are commands that users of kubectl, crictl and podman find by another name or in another place.
+func (a *app) known() []*cobra.Command {
+	rmi, pull, load := a.removeImageCommand(), a.pullImageCommand(), a.importImageCommand()
+	rmi.Use, pull.Use, load.Use = "rmi IMAGE...", "pull IMAGE...", "load FILE..."
+	for _, c := range []*cobra.Command{rmi, pull, load} {
+		c.Hidden, c.Aliases = true, nil
+	}
+	return []*cobra.Command{rmi, pull, load}
+}
+
+// getCommand lists what the other commands list, in kubectl's words.
+func (a *app) getCommand() *cobra.Command {
+	cmd := a.podsCommand() // for `get pod/web`
+	run := cmd.RunE
+	cmd.Use, cmd.Aliases = "get pods|events|images [NAME...]", nil
+	cmd.Short, cmd.Long = "List pods, events or images, in kubectl's words", ""
+	cmd.Example = `  deckhand get pods -A
+  deckhand get pod web -o yaml
+  deckhand get events`
+	cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"pods", "events", "images"}, cobra.ShellCompDirectiveNoFileComp)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef(cmd, "say what: pods, events or images")
+		}
+		for _, arg := range args {
+			kind, _, named := strings.Cut(arg, "/")
+			if !named || !isPodKind(kind) {
+				return noSuchKind(cmd, kind)
+			}
+		}
+		return run(cmd, args)
+	}
+	pods, events, images := a.podsCommand(), a.eventsCommand(), a.listImagesCommand()
+	pods.Aliases = []string{"pod", "po", "all"}
+	images.Use, images.Aliases = "images", []string{"image"}
+	for _, c := range []*cobra.Command{pods, events, images} {
+		c.GroupID, c.Hidden = "", true // it is described where it is at home
+		cmd.AddCommand(c)
+	}
+	return cmd
+}
+
+func isPodKind(word string) bool {
+	return slices.Contains([]string{"pod", "pods", "po"}, strings.ToLower(word))
+}
+
+func noSuchKind(cmd *cobra.Command, kind string) error {
+	if text, ok := find(kinds, kind); ok {
+		return &usageError{fmt.Errorf("deckhand knows no objects of the kind %q: %s", kind, text)}
+	}
+	return usagef(cmd, "unknown kind %q: there are pods, events and images", kind)
+}
+
+// ofPods takes away the word "pod" that kubectl wants before names: `describe pod web`.
+func ofPods(cmd *cobra.Command, args []string) ([]string, error) {
+	if cmd.CalledAs() != "describe" || len(args) == 0 {
+		return args, nil
+	}
+	if isPodKind(args[0]) {
+		return args[1:], nil
+	}
+	kind, _, named := strings.Cut(args[0], "/")
+	if !named && len(args) == 1 {
+		return args, nil // a pod may be called like a kind
+	}
+	if _, ok := find(kinds, kind); ok {
+		return nil, noSuchKind(cmd, kind)
+	}
+	return args, nil
+}

@@ -1,0 +1,139 @@
+package command
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
+)
+
+// TestWordsOfOtherTools: what users of kubectl, crictl and podman type works, or the answer names
+// what does it here.
+func TestWordsOfOtherTools(t *testing.T) {
+	agent := localtest.New()
+	view := jobView(v1.PodRunning, running)
+	view.Pod.Status.Phase = v1.PodRunning
+	agent.Update(pods(view))
+	agent.Update(func(s *local.Snapshot) { s.Agent.RuntimeReady = true })
+	agent.SetImages([]image.Image{{ID: "sha256:1", Refs: []string{"job:1"}, Size: 1}})
+	agent.SetEvents([]local.Event{{Seq: 1, Time: now, First: now, Type: "Normal", Reason: "Started", Namespace: "default", Object: "pod/job-n1", Message: "started", Count: 1}})
+	root := localtest.Serve(t, agent)
+	writeLog(t, root, "job", "hello")
+	archive := filepath.Join(root, "web.tar")
+	if err := os.WriteFile(archive, []byte("web:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		line string
+		code int
+		want string // in what is printed
+	}{
+		{"get pods", 0, "job-n1   1/1     Running"},
+		{"get pod", 0, "job-n1   1/1"},
+		{"get po -A", 0, "job-n1   1/1"},
+		{"get all", 0, "job-n1   1/1"},
+		{"get -A pods", 0, "job-n1   1/1"},
+		{"get -o wide pods", 0, "ORIGIN"},
+		{"get pods job-n1 -n default", 0, "job-n1   1/1"},
+		{"get pods -n default -A", 0, "NAMESPACE"},
+		{"get pod/job-n1 -o yaml", 0, "kind: Pod"},
+		{"get events", 0, "Started"},
+		{"get ev -n default", 0, "Started"},
+		{"get images", 0, "job:1"},
+		{"get nodes", 2, "`deckhand version`"},
+		{"get ns", 2, "`deckhand pods -A`"},
+		{"get configmaps web", 2, "`deckhand pods -o wide`"},
+		{"get deploy", 2, "`deckhand pods`"},
+		{"get pvc/data", 2, "`deckhand why`"},
+		{"get nonsense", 2, "pods, events and images"},
+		{"get", 2, "pods, events or images"},
+		{"describe pod job", 0, "job-n1: ready"},
+		{"describe pod/job", 0, "job-n1: ready"},
+		{"describe po job", 0, "job-n1: ready"},
+		{"describe pods", 0, "The only pod is fine."},
+		{"describe job", 0, "job-n1: ready"},
+		{"describe node n1", 2, "`deckhand version`"},
+		{"status", 0, "The only pod is fine."},
+		{"status job", 0, "job-n1: ready"},
+		{"logs pod/job", 0, "hello"},
+		{"logs job -c job --tail=1", 0, "hello"},
+		{"ps", 0, "job-n1   1/1"},
+		{"version --client", 0, "Client:"},
+		{"images ls", 0, "job:1"},
+		{"images list", 0, "job:1"},
+		{"image ls -o json", 0, `"job:1"`},
+		{"images load " + archive, 0, "web:1"},
+		{"load " + archive, 0, "web:1"},
+		{"pull new:1", 0, "pulled new:1"},
+		{"rmi new:1", 0, "removed new:1"},
+		{"apply -f web.yaml", 2, "`deckhand run FILE`"},
+		{"create -f -", 2, "`deckhand run FILE`"},
+		{"kube play web.yaml", 2, "`deckhand run FILE`"},
+		{"delete pod web --grace-period=0", 2, "`deckhand stop POD`"},
+		{"restart", 2, "restart"},
+		{"edit pod web", 2, "ORIGIN"},
+		{"scale --replicas=0 deployment/web", 2, "ORIGIN"},
+		{"exec -it web -- sh", 2, "ephemeral container"},
+		{"cp web:/etc/hosts .", 2, "ephemeral container"},
+		{"port-forward web 8080:80", 2, "hostPort"},
+		{"top pod web", 2, "systemd-cgtop"},
+		{"explain pod.spec", 2, "`deckhand config docs FIELD`"},
+		{"validate web.yaml", 2, "`deckhand config check FILE`"},
+		{"wait --for=condition=Ready pod/web", 2, "`deckhand why POD`"},
+		{"inspect web", 2, "`deckhand pods -o yaml POD`"},
+		{"cluster-info", 2, "`deckhand version`"},
+		{"drain n1 --force", 2, "`deckhand down`"},
+		{"build .", 2, "`deckhand images pull NAME`"},
+	} {
+		t.Run(tc.line, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			deps := Deps{RootDir: root, Getenv: func(string) string { return "" }, Now: func() time.Time { return now }}
+			code := Main(t.Context(), strings.Fields(tc.line), "deckhand", nil, &out, &errs, deps)
+			told, other := &out, &errs
+			if tc.code != 0 {
+				told, other = &errs, &out
+			}
+			if code != tc.code || !strings.Contains(told.String(), tc.want) {
+				t.Errorf("exit code %d, want %d and %q in:\n%s%s", code, tc.code, tc.want, &out, &errs)
+			}
+			if tc.code != 0 && other.Len() > 0 {
+				t.Errorf("an error has output: %s", other)
+			}
+		})
+	}
+}
+
+// TestSignpostsHideNoCommand: a word that points the way is no command's, and isn't there twice.
+func TestSignpostsHideNoCommand(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range New(Deps{}).Commands() {
+		for _, word := range slices.Concat([]string{c.Name()}, c.Aliases) {
+			if seen[word] {
+				t.Errorf("there are two commands %q", word)
+			}
+			seen[word] = true
+		}
+	}
+}
+
+// TestSuggestions: what is suggested is a slip of the hand away, not any short word.
+func TestSuggestions(t *testing.T) {
+	for typed, want := range map[string]string{
+		"pdos": "pods", "imagse": "images", "evnts": "events", "jornal": "journal", "abc": "", "xyzzy": "", "lgs": "logs",
+	} {
+		var errs bytes.Buffer
+		Main(t.Context(), []string{typed, "--help=false"}, "deckhand", nil, &bytes.Buffer{}, &errs, Deps{RootDir: t.TempDir()})
+		if got := strings.Contains(errs.String(), "did you mean"); got != (want != "") || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: want %q of: %s", typed, want, &errs)
+		}
+	}
+}
