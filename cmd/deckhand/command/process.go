@@ -19,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 	hostprocess "github.com/deckhand-node/deckhand/internal/host/process"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
@@ -155,6 +156,10 @@ func adjust(log logr.Logger, cfg *config.Config) {
 func preflight(ctx context.Context, cfg *config.Config) (warnings []string, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("not root: deckhand makes containers, mounts and network interfaces; run it as root")
+	}
+	// Before the lock, which is a file there.
+	if err := rootdir.Refuse(cfg.RootDir); err != nil {
+		return nil, &usageError{err}
 	}
 	if _, err := os.Stat(cfg.RootDir); err == nil {
 		lock, err := lockfile.Acquire(cfg.RootDir)

@@ -61,7 +61,7 @@ const recordVersion = 1
 // grace is how long containers may take to end in a reset.
 const grace = 10 * time.Second
 
-func recordPath(root string) string { return filepath.Join(root, "footprint.json") }
+func recordPath(root string) string { return filepath.Join(root, rootdir.Record) }
 
 // CheckRecord refuses a root folder that a newer deckhand has used. It changes nothing.
 func CheckRecord(root string) error {

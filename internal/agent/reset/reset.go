@@ -114,11 +114,8 @@ func (t *resetter) run(ctx context.Context) error {
 
 // refuse stops at folders whose loss would hurt, whatever marker they have.
 func refuse(root string) error {
-	for _, dir := range []string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc",
-		"/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/var", "/var/lib", "/var/log", "/var/run", "/var/tmp"} {
-		if root == dir {
-			return fmt.Errorf("%s is a directory of the system: not touched", root)
-		}
+	if rootdir.IsSystem(root) {
+		return fmt.Errorf("%s is a directory of the system: not touched", root)
 	}
 	info, err := os.Lstat(root)
 	if errors.Is(err, fs.ErrNotExist) {

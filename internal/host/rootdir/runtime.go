@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 )
 
 // maxSocketPath is the longest path a unix socket can be bound to: sun_path has
@@ -44,8 +42,14 @@ func NewRuntime(root string) (Runtime, error) {
 	return Runtime{Root: filepath.Clean(root)}, nil
 }
 
+// marker is the name of Marker, Record that of the install record (agent/reset).
+const (
+	marker = ".deckhand"
+	Record = "footprint.json"
+)
+
 // Marker is the file that says that deckhand made the root folder and may remove it.
-func (l Runtime) Marker() string { return filepath.Join(l.Root, ".deckhand") }
+func (l Runtime) Marker() string { return filepath.Join(l.Root, marker) }
 
 // Containerd is the folder of everything containerd's.
 func (l Runtime) Containerd() string { return filepath.Join(l.Root, "containerd") }
@@ -140,10 +144,6 @@ func (l Runtime) Hash() string {
 	sum := sha256.Sum256([]byte(l.Root))
 	return hex.EncodeToString(sum[:6])
 }
-
-// harmless is what may be in a folder that nobody else uses: archives that a
-// person put there, the lock of an agent that only looked, a new disk's own folder.
-var harmless = []string{"images", lockfile.Name, "lost+found"}
 
 // Claim makes the root folder and writes the marker, which lets a teardown
 // remove the folder. A folder with someone else's files gets no marker. Whoever
