@@ -308,7 +308,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		module{name: "imported images", run: images.Run},
 		module{name: "image collection", run: collector.Run},
 		// No pod is kept from running for what can't be read.
-		module{name: "allocations", start: orLogged(without(allocations.Restore), log, "Some records of allocated resources can't be used; those pods are admitted anew")},
+		module{name: "allocations", start: orLogged(without(allocations.Restore), log, "Some records of allocated resources can't be used; those pods are admitted again")},
 		module{name: "journal", start: diaries.Start, run: diaries.Run},
 		module{name: "probes", run: probes.Run},
 		// Pods without claims run.

@@ -221,7 +221,7 @@ func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State) []se
 		{Name: "ping", Func: func(context.Context) error { return nil }},
 		{Name: "syncloop", Func: func(context.Context) error {
 			if pool.Heartbeat().IsZero() {
-				return fmt.Errorf("it hasn't begun, the runtime's pods aren't known yet: %s", runtime.Info().Message)
+				return fmt.Errorf("waiting for container runtime: its pods aren't known yet: %s", runtime.Info().Message)
 			}
 			return pool.Healthy(time.Now())
 		}},

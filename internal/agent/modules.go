@@ -108,7 +108,7 @@ func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(c
 				return err
 			}
 			if ctx.Err() == nil {
-				log.Info("Another process wants the lock file: the agent ends, its pods run on", "file", cfg.LockFile)
+				log.Info("Another process wants the lock file: the agent stops, its pods keep running", "file", cfg.LockFile)
 				return errDone
 			}
 		}
@@ -127,10 +127,10 @@ func setKernelFlags(cfg *config.Config, log logr.Logger) func(context.Context) e
 		}
 		changed, err := kernel.Sysctls("/proc/sys").Set()
 		if len(changed) > 0 {
-			log.Info("Kernel settings changed to those that the kubelet wants", "changed", changed)
+			log.Info("Changed kernel settings to those that the kubelet needs", "changed", changed)
 		}
 		if err != nil {
-			log.Error(err, "The kernel isn't set as the kubelet wants it")
+			log.Error(err, "Can't set the kernel settings that the kubelet needs")
 		}
 		return nil
 	}
@@ -219,7 +219,7 @@ func serviceModule(s *process.Service, notifier *process.Notifier, node string, 
 			case <-workersReady:
 			case <-limit.C:
 			}
-			if err := s.Ready("looks after the pods of node " + node); err != nil {
+			if err := s.Ready("running the pods of node " + node); err != nil {
 				log.Error(err, "Can't notify the service manager that the agent is ready")
 			}
 			return nil
@@ -228,7 +228,7 @@ func serviceModule(s *process.Service, notifier *process.Notifier, node string, 
 			err := notifier.Watchdog(ctx, func(context.Context) error { return healthy(time.Now()) }, log.WithName("watchdog"))
 			if err := s.Stopping(); err != nil {
 				// No reason to end with an error: it may be the service manager that has gone.
-				log.Error(err, "Can't notify the service manager that the agent ends")
+				log.Error(err, "Can't notify the service manager that the agent is stopping")
 			}
 			return err
 		},

@@ -59,7 +59,7 @@ func (s liveSettings) apply(cfg *config.Config) {
 	log := logging.ConfigOf(&k.Logging, nil, nil)
 	verbosity, allocatable := s.setVerbosity(log.Verbosity, log.VModule), s.node.setAllocatable(k)
 	if err := errors.Join(verbosity, allocatable); err != nil {
-		s.log.Error(err, "A part of the configuration that was found valid isn't taken")
+		s.log.Error(err, "Can't apply a part of the configuration that was found valid")
 	}
 	s.allocations.SetAllocatable(s.node.allocatable())
 	s.puller.SetLimits(pullLimits(k))
@@ -72,14 +72,14 @@ func (s liveSettings) apply(cfg *config.Config) {
 // context ends. An agent that can't watch them goes on: a signal does it, too.
 func watchConfig(sources []string, look func(), log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
-		files := filewatch.NewSettled(sources, document.IsDropIn, "a SIGHUP has the configuration read again", log)
+		files := filewatch.NewSettled(sources, document.IsDropIn, "SIGHUP reloads the configuration", log)
 		done := make(chan error, 1)
 		go func() { done <- files.Run(ctx) }()
 		for {
 			select {
 			case err := <-done:
 				if err != nil && ctx.Err() == nil {
-					log.Error(err, "The files of the configuration aren't watched any more: send SIGHUP after a change")
+					log.Error(err, "The configuration files aren't watched any more: send SIGHUP after a change")
 					<-ctx.Done()
 				}
 				return nil
@@ -119,7 +119,7 @@ func (r reloads) end(result config.ReloadResult) {
 		r.events.NodeEvent(v1.EventTypeWarning, pod.ReasonConfigurationNotReloaded, message)
 	}
 	if err := r.service.Reloaded(message); err != nil {
-		r.log.Error(err, "Can't notify the service manager that a reload is over")
+		r.log.Error(err, "Can't notify the service manager that a reload has ended")
 	}
 }
 

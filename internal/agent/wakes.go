@@ -113,7 +113,7 @@ func (f follower) run(ctx context.Context) error {
 		if last == nil || last.Objects != set.Objects || last.Synced != set.Synced {
 			// The end of pods that used a claim has the binder look for itself.
 			if err := f.claims.Tidy(ctx); err != nil {
-				f.log.Error(err, "PersistentVolumes whose manifests are gone stay taken")
+				f.log.Error(err, "Can't release PersistentVolumes whose manifests were removed")
 			}
 			f.wakes.objectsChanged()
 		}

@@ -46,13 +46,13 @@ func (r *ReloadResult) Message() string {
 	case Unchanged:
 		return "the configuration was read again: nothing in it has changed"
 	case Refused:
-		text := fmt.Sprintf("the changed configuration was not taken in: %s can't change while the agent runs: restart it", strings.Join(r.NeedRestart, ", "))
+		text := fmt.Sprintf("the changed configuration was not applied: %s can't change while the agent runs: restart the agent", strings.Join(r.NeedRestart, ", "))
 		if live := len(r.Changed) - len(r.NeedRestart); live > 0 {
 			text += fmt.Sprintf(" (until then, %d other changes aren't in force either)", live)
 		}
 		return text
 	default:
-		return fmt.Sprintf("the changed configuration was not taken in, the one before stays in force: %v", r.Err)
+		return fmt.Sprintf("the changed configuration was not applied, the previous one stays in force: %v", r.Err)
 	}
 }
 

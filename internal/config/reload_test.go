@@ -73,8 +73,8 @@ func TestWhatComesOfAReload(t *testing.T) {
 		"a map's key": {with(func(c *config.Config) { c.Kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"} }), nil, config.Applied,
 			[]string{"evictionHard[memory.available]"}, nil, "evictionHard[memory.available]"},
 		"others": {with(func(c *config.Config) { c.Kubelet.RegistryBurst = 3; c.Kubelet.ClusterDomain = "a" }), nil, config.Refused,
-			[]string{"clusterDomain", "registryBurst"}, []string{"clusterDomain"}, "clusterDomain can't change while the agent runs: restart it (until then, 1 other"},
-		"invalid": {nil, errors.New("x.yaml:3: no"), config.Invalid, nil, nil, "the one before stays in force: x.yaml:3: no"},
+			[]string{"clusterDomain", "registryBurst"}, []string{"clusterDomain"}, "clusterDomain can't change while the agent runs: restart the agent (until then, 1 other"},
+		"invalid": {nil, errors.New("x.yaml:3: no"), config.Invalid, nil, nil, "the previous one stays in force: x.yaml:3: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -66,13 +66,13 @@ func (a *Announcer) Run(ctx context.Context) error {
 func (a *Announcer) logChanges(c Changes) {
 	log := a.log.V(2)
 	for _, d := range c.Add {
-		log.Info("Pod wanted", "pod", pod.FullName(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
+		log.Info("Pod added", "pod", pod.FullName(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
 	}
 	for _, u := range c.Update {
-		log.Info("Pod wanted otherwise", "pod", pod.FullName(u.New.Pod), "podUID", u.New.Pod.UID, "origin", u.New.Origin)
+		log.Info("Pod updated", "pod", pod.FullName(u.New.Pod), "podUID", u.New.Pod.UID, "origin", u.New.Origin)
 	}
 	for _, d := range c.Remove {
-		log.Info("Pod not wanted any more", "pod", pod.FullName(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
+		log.Info("Pod removed", "pod", pod.FullName(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
 	}
 }
 
@@ -104,6 +104,6 @@ func (a *Announcer) reportUnsupported(d *pod.Desired) {
 		return
 	}
 	message := strings.Join(fields, "; ")
-	a.log.Info("A pod asks for what this build doesn't do", "pod", pod.FullName(d.Pod), "fields", message)
+	a.log.Info("Pod uses fields that this build doesn't support", "pod", pod.FullName(d.Pod), "fields", message)
 	a.events.Event(d.Pod, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonUnsupported, Message: message})
 }

@@ -95,7 +95,7 @@ func (m *Merger) logProblems(old, new *Set) {
 		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", p.Pod, "problem", p.Message)
 	}
 	for _, p := range without(old.Problems, new.Problems) {
-		m.log.V(2).Info("Problem with a manifest is gone", "source", p.Source, "origin", p.Origin, "pod", p.Pod)
+		m.log.V(2).Info("Problem with a manifest is solved", "source", p.Source, "origin", p.Origin, "pod", p.Pod)
 	}
 	if new.Synced && !old.Synced {
 		m.log.V(2).Info("All sources of pods have reported", "pods", len(new.Pods), "objects", len(new.Objects.List()))
@@ -112,14 +112,14 @@ func (m *Merger) tellObjects(old, new *object.Set) {
 	for _, d := range new.List() {
 		switch before := old.Get(d.Key()); {
 		case before == nil:
-			log.Info("Object defined", "object", d.Key(), "origin", d.Origin)
+			log.Info("Object added", "object", d.Key(), "origin", d.Origin)
 		case before.Object() != d.Object():
 			log.Info("Object changed", "object", d.Key(), "origin", d.Origin, "resourceVersion", d.Object().GetResourceVersion())
 		}
 	}
 	for _, d := range old.List() {
 		if new.Get(d.Key()) == nil {
-			log.Info("Object not defined any more", "object", d.Key(), "origin", d.Origin)
+			log.Info("Object removed", "object", d.Key(), "origin", d.Origin)
 		}
 	}
 }

@@ -162,7 +162,7 @@ func TestObjectsAreLoggedWithoutContent(t *testing.T) {
 		report(value)
 	}
 	text := strings.Join(lines, "\n")
-	for _, want := range []string{"Object defined", "Object changed", "Object not defined any more", "Secret default/token"} {
+	for _, want := range []string{"Object added", "Object changed", "Object removed", "Secret default/token"} {
 		if strings.Count(text, want) < 1 {
 			t.Errorf("%q isn't in the log:\n%s", want, text)
 		}

@@ -19,14 +19,14 @@ type Records struct {
 
 func (r *Records) load() {
 	if err := r.Access.Load(); err != nil {
-		r.Log.Error(err, "It isn't known who may use the images on this node: pods have to show credentials for each")
+		r.Log.Error(err, "Can't read who may use the images on this node: pods have to present credentials for each")
 	}
 }
 
 // Present is called with the images there are.
 func (r *Records) Present(ctx context.Context, ids []string, since time.Time) {
 	if err := errors.Join(r.Access.ResolveIntents(ctx, r.refOf), r.Access.Prune(ids, since)); err != nil && ctx.Err() == nil {
-		r.Log.Error(err, "Can't keep in order who may use which image")
+		r.Log.Error(err, "Can't clean up the records of who may use which image")
 	}
 }
 
@@ -37,7 +37,7 @@ func (r *Records) imported(ctx context.Context, name string) {
 		err = r.Access.Imported(name, ref)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.Log.Error(err, "Can't write down that an image was imported", "image", name)
+		r.Log.Error(err, "Can't record that an image was imported", "image", name)
 	}
 }
 

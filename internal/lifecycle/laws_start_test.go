@@ -122,7 +122,7 @@ func (l *laws) granted(v *view, a pod.Action, spec *v1.Container) {
 	}
 }
 
-// anew: when all containers are started anew, each is gone before the first is made (KEP-5532).
+// anew: when all containers are restarted, each is gone before the first is made (KEP-5532).
 func (l *laws) anew(v *view, a pod.Action) {
 	if len(l.restartAll) > 0 && !isEphemeral(v.in.Pod, a.Container) {
 		l.broken("%s of %s begun while containers are there that are to be started anew", a.Kind, a.Container)

@@ -37,7 +37,7 @@ func (d *decider) allocatedTo(m *container.Container) *v1.ResourceRequirements {
 func (d *decider) resize() {
 	r := &d.resizing
 	if r.Wanted {
-		a := pod.Action{Kind: pod.Allocate, Why: "it was granted resources for an earlier version of its spec"}
+		a := pod.Action{Kind: pod.Allocate, Why: "it was allocated resources for an earlier version of its spec"}
 		d.plan.AddRetryWait("", a)
 		d.plan.Do(a)
 	}
@@ -75,7 +75,7 @@ func (d *decider) resize() {
 		d.plan.Do(a)
 	}
 	if len(r.InPlace) == 0 && len(r.Restart) == 0 {
-		allow("its containers have what they were granted", d.in.Allocation)
+		allow("its containers have what they were allocated", d.in.Allocation)
 	}
 }
 

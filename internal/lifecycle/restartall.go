@@ -21,7 +21,7 @@ func (d *decider) restartAll() bool {
 	if r == nil {
 		return d.closeRestartAll()
 	}
-	why := fmt.Sprintf("container %s exited with code %d, all containers are started anew", r.Container, r.ExitCode)
+	why := fmt.Sprintf("container %s exited with code %d, all containers are restarted", r.Container, r.ExitCode)
 	if !d.clearForRestart(r, why) {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitRestartAll, Other: r.Container, ExitCode: r.ExitCode})
 		return true

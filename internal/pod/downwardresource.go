@@ -46,7 +46,7 @@ func DownwardResource(p *v1.Pod, ref *v1.ResourceFieldSelector, container string
 	}
 	unit := inUnits(&divisor)
 	if unit <= 0 {
-		return "", fmt.Errorf("resourceFieldRef has the divisor %s, which is none to divide by: use 1", divisor.String())
+		return "", fmt.Errorf("resourceFieldRef has the divisor %s, which can't be a divisor: use 1", divisor.String())
 	}
 	return strconv.FormatInt(divideUp(inUnits(&q), unit), 10), nil
 }

@@ -14,7 +14,7 @@ const (
 	ReasonPodInitializing Reason = "PodInitializing"
 	// ReasonCrashLoopBackOff: the container ended and is started again after a delay, from 10s doubling to 5m.
 	ReasonCrashLoopBackOff Reason = "CrashLoopBackOff"
-	// ReasonRestartingAllContainers: a restart rule has all containers of the pod started anew.
+	// ReasonRestartingAllContainers: a restart rule has all containers of the pod restarted.
 	ReasonRestartingAllContainers Reason = "RestartingAllContainers"
 	// ReasonErrImagePull: the image couldn't be pulled, and is tried again.
 	ReasonErrImagePull Reason = "ErrImagePull"
@@ -94,7 +94,7 @@ const (
 	ReasonPodFailed Reason = "PodFailed"
 	// ReasonReadinessGatesNotReady: the condition of a readiness gate isn't true.
 	ReasonReadinessGatesNotReady Reason = "ReadinessGatesNotReady"
-	// ReasonRestartAllContainersStarted: a restart rule has all containers of the pod started anew.
+	// ReasonRestartAllContainersStarted: a restart rule has all containers of the pod restarted.
 	ReasonRestartAllContainersStarted Reason = "RestartAllContainersStarted"
 )
 
@@ -158,7 +158,7 @@ const (
 	ReasonResizeError Reason = "ResizeError"
 	// ReasonResizeInfeasible: a resize asks for more than the node has in all.
 	ReasonResizeInfeasible Reason = "ResizeInfeasible"
-	// ReasonResizeStarted: a resize was granted, and is being done.
+	// ReasonResizeStarted: a resize was admitted, and is in progress.
 	ReasonResizeStarted Reason = "ResizeStarted"
 	// ReasonSandboxChanged: the pod's sandbox is gone, and another one is made.
 	ReasonSandboxChanged Reason = "SandboxChanged"

@@ -56,7 +56,7 @@ const (
 	WaitAbortedStart WaitCode = "AbortedStart"
 	// WaitSandboxGone: what still runs in a dead sandbox has to end.
 	WaitSandboxGone WaitCode = "SandboxGone"
-	// WaitRestartAll: all containers are started anew because of one's end (Other, ExitCode).
+	// WaitRestartAll: all containers are restarted because of one's end (Other, ExitCode).
 	WaitRestartAll WaitCode = "RestartAllContainers"
 	// WaitResize: a resize is under way.
 	WaitResize WaitCode = "Resize"

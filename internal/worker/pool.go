@@ -225,7 +225,7 @@ const leastStall = 10 * time.Second
 func (p *Pool) Healthy(now time.Time) error {
 	last, most := p.Heartbeat(), max(2*p.cfg.Resync, leastStall)
 	if stall := now.Sub(last); !last.IsZero() && stall > most {
-		return fmt.Errorf("it has stood still for %s, longer than %s", stall.Round(time.Second), most)
+		return fmt.Errorf("no progress for %s, more than %s", stall.Round(time.Second), most)
 	}
 	return nil
 }

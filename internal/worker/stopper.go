@@ -120,7 +120,7 @@ func (s *Stopper) startAgain() {
 			continue
 		}
 		if err := s.stops.Start(name); err != nil {
-			s.log.Error(err, "A pod that is to be restarted stays stopped until that can be written down", "pod", name)
+			s.log.Error(err, "A pod that is to be restarted stays stopped until its restart can be saved", "pod", name)
 			continue
 		}
 		s.pool.turned.Wake() // for who waits for that

@@ -66,7 +66,7 @@ func TestPodsThatAreNotAdmitted(t *testing.T) {
 	for name, r := range refused {
 		n.AwaitEvent(name, r.reason, strings.TrimPrefix(r.message, "Pod was rejected: "))
 	}
-	if out, code := n.Deckhand("why", "memory"); code == 0 || !strings.Contains(out, "OutOfmemory") || !strings.Contains(out, "ask for less") {
+	if out, code := n.Deckhand("why", "memory"); code == 0 || !strings.Contains(out, "OutOfmemory") || !strings.Contains(out, "request less") {
 		t.Errorf("why says, with code %d:\n%s", code, out)
 	}
 	n.Kill()

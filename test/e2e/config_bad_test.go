@@ -65,7 +65,7 @@ func (v *shown) badFiles(t *testing.T) {
 	if reported := v.hup(t, "invalid"); !strings.Contains(reported, "--image-gc-low-threshold: ") {
 		t.Errorf("it isn't reported that a flag and the file don't go together, but %s", reported)
 	}
-	v.AwaitNodeEvent("ConfigurationNotReloaded", "the one before stays in force", v.ConfigFile()+":")
+	v.AwaitNodeEvent("ConfigurationNotReloaded", "the previous one stays in force", v.ConfigFile()+":")
 	v.configure(t, v.file, "unchanged")
 	for _, path := range []string{v.ConfigFile(), v.dir} {
 		if err := os.Rename(path, path+".away"); err != nil {

@@ -57,7 +57,7 @@ func awaitLock(n *node.Node, m *manager, lock string) {
 	before := len(n.Logged())
 	n.StartAs(node.Life{Env: m.env()})
 	n.Eventually("it says that it waits", func() error {
-		if log := n.Logged()[before:]; !strings.Contains(log, "Another process holds the lock file") || !strings.Contains(log, lock) {
+		if log := n.Logged()[before:]; !strings.Contains(log, "Waiting for another process to release the lock file") || !strings.Contains(log, lock) {
 			return fmt.Errorf("it says %q", log)
 		}
 		return nil

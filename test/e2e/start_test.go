@@ -92,13 +92,13 @@ func refusals(t *testing.T, n *node.Node) map[string]refusal {
 		"an argument":                              {life: withFlags("directory"), code: 2, lines: oneLine("error: ", "directory", "deckhand agent --help")},
 		"an unknown feature gate":                  {life: withFlags("--feature-gates=PodsApi=true"), code: 1, lines: oneLine("error: invalid configuration: --feature-gates", "PodsApi", "unknown feature gate")},
 		"a locked feature gate":                    {config: "featureGates: {SidecarContainers: false}", code: 1, lines: oneLine("error: invalid configuration: ", "config.yaml:9: featureGates[SidecarContainers]: ")},
-		"a lock file in no directory":              {life: withFlags("--lock-file", filepath.Join(missing, "lock")), code: 1, lines: oneLine("error: lock file "+missing, "make the directory")},
+		"a lock file in no directory":              {life: withFlags("--lock-file", filepath.Join(missing, "lock")), code: 1, lines: oneLine("error: lock file "+missing, "create it")},
 		"a lock file that is a directory":          {life: withFlags("--lock-file", n.Manifests), code: 1, lines: oneLine("error: lock file "+n.Manifests, "is a directory")},
 		"a lock file that is a link":               {life: withFlags("--lock-file", link), code: 1, lines: oneLine("error: lock file "+link, "symbolic link")},
 		"a lock to give away, and none":            {life: withFlags("--exit-on-lock-contention"), code: 1, lines: oneLine("--exit-on-lock-contention", "--lock-file")},
 		"a root directory of the system":           {life: withFlags("--root-dir", "/etc"), code: 2, lines: oneLine("error: --root-dir /etc: that is a directory of the system")},
 		"a root directory of somebody else":        {life: withFlags("--root-dir", n.Base), code: 2, lines: oneLine("error: --root-dir "+n.Base+": it isn't empty", "neither deckhand nor a kubelet")},
-		"a user who isn't root":                    {life: node.Life{User: nobody, Flags: []string{"--config", ""}}, code: 1, lines: oneLine("error: not root: ")},
+		"a user who isn't root":                    {life: node.Life{User: nobody, Flags: []string{"--config", ""}}, code: 1, lines: oneLine("error: must run as root")},
 		"a node of a cluster at a loopback only":   {life: node.Life{Flags: []string{"--kubeconfig", missing}, Host: fixedSettings}, code: 1, lines: oneLine("--node-ip: 127.0.0.1 can't be")},
 	}
 	if onlyCgroupV1(t) {

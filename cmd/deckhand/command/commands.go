@@ -178,7 +178,7 @@ func leftovers(root string) ([]string, error) {
 // resetAll removes what an agent with this root folder made.
 func resetAll(ctx context.Context, root string) error {
 	if os.Geteuid() != 0 {
-		return errors.New("not root: only root can take containers, mounts and network interfaces down")
+		return errors.New("must run as root, to remove containers, mounts and network interfaces")
 	}
 	root, err := filepath.Abs(root)
 	if err != nil {

@@ -119,7 +119,7 @@ func (p *process) serve(ctx context.Context, cfg *config.Config, warnings []stri
 	if err != nil {
 		return err
 	}
-	logger.Info("Agent starts", "version", buildinfo.Get().Version, "rootDir", cfg.RootDir, "node", cfg.NodeName, "embeddedRuntime", cfg.UsesEmbeddedRuntime(), "standalone", cfg.Standalone)
+	logger.Info("Starting agent", "version", buildinfo.Get().Version, "rootDir", cfg.RootDir, "node", cfg.NodeName, "embeddedRuntime", cfg.UsesEmbeddedRuntime(), "standalone", cfg.Standalone)
 	err = a.Run(ctx)
 	logger.Info("Agent stopped", "err", err)
 	return err
@@ -155,7 +155,7 @@ func adjust(log logr.Logger, cfg *config.Config) {
 // as warnings what is missing that the agent gets by without.
 func preflight(ctx context.Context, cfg *config.Config) (warnings []string, err error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("not root: deckhand makes containers, mounts and network interfaces; run it as root")
+		return nil, errors.New("must run as root, to create containers, mounts and network interfaces")
 	}
 	// Before the lock, which is a file there.
 	if err := rootdir.Refuse(cfg.RootDir); err != nil {

@@ -126,7 +126,7 @@ func TestTheLockIsWaitedForWithAnOldConfiguration(t *testing.T) {
 		cfg, err := p.awaitLock(t.Context(), old, nil, w)
 		done <- outcome{cfg, err}
 	}()
-	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || !strings.Contains(line, "holds the lock file") {
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || !strings.Contains(line, "release the lock file") {
 		t.Fatalf("%v: %s", err, line)
 	}
 	write(6)

@@ -46,8 +46,8 @@ POD is the pod's name with or without the node's name at its end, or NAMESPACE/N
 func (a *app) restartCommand() *cobra.Command {
 	return a.steeringCommand(&cobra.Command{
 		Use:   "restart POD...",
-		Short: "Stop pods, and start them anew",
-		Long: `Stop pods as "deckhand stop" does, and start them anew once nothing of them is left: with
+		Short: "Stop pods, and start them again",
+		Long: `Stop pods as "deckhand stop" does, and start them again once nothing of them is left: with
 empty emptyDir volumes, and no restarts counted.
 
 POD is the pod's name with or without the node's name at its end, or NAMESPACE/NAME.`,

@@ -77,10 +77,10 @@ func explainAnswer(err error) string {
 	case err == nil:
 		return ""
 	case cri.IsUnimplemented(err):
-		return "somebody answers, but not by CRI v1: containerd (from 1.6) has to have its cri plugin enabled (disabled_plugins in /etc/containerd/config.toml, which some packages set)"
+		return "something answers, but doesn't speak CRI v1: containerd (from 1.6) has to have its cri plugin enabled (disabled_plugins in /etc/containerd/config.toml, which some packages set)"
 	case status.Code(err) == codes.DeadlineExceeded:
-		return fmt.Sprintf("somebody listens, but doesn't answer within %s: look into the runtime's log (journalctl -u containerd, or crio)", answerTime)
+		return fmt.Sprintf("the socket accepts connections, but nothing answers within %s: see the runtime's log (journalctl -u containerd, or crio)", answerTime)
 	default:
-		return fmt.Sprintf("%v: look into the runtime's log (journalctl -u containerd, or crio), or correct containerRuntimeEndpoint", err)
+		return fmt.Sprintf("%v: see the runtime's log (journalctl -u containerd, or crio), or correct containerRuntimeEndpoint", err)
 	}
 }

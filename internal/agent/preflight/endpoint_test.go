@@ -54,8 +54,8 @@ func TestEndpoint(t *testing.T) {
 					t.Error(err)
 				}
 			})
-		}, []string{"not by CRI v1", "disabled_plugins"}},
-		"silent": {func(t *testing.T, path string) { listenUnix(t, path) }, []string{"doesn't answer within 3s", "journalctl"}},
+		}, []string{"doesn't speak CRI v1", "disabled_plugins"}},
+		"silent": {func(t *testing.T, path string) { listenUnix(t, path) }, []string{"nothing answers within 3s", "journalctl"}},
 		"something else": {func(t *testing.T, path string) {
 			l := listenUnix(t, path)
 			served := make(chan struct{})

@@ -72,17 +72,17 @@ func probeLinks() error {
 
 func probeLinksHere() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("network namespaces can't be made: %w; the kernel needs CONFIG_NET_NS", err)
+		return fmt.Errorf("can't create network namespaces: %w; the kernel needs CONFIG_NET_NS", err)
 	}
 	var errs []error
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "probe0"
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-		errs = append(errs, fmt.Errorf("bridges can't be made: %w; the kernel needs CONFIG_BRIDGE (modprobe bridge)", err))
+		errs = append(errs, fmt.Errorf("can't create bridges: %w; the kernel needs CONFIG_BRIDGE (modprobe bridge)", err))
 	}
 	attrs.Name = "probe1"
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "probe2"}); err != nil {
-		errs = append(errs, fmt.Errorf("veth interfaces can't be made: %w; the kernel needs CONFIG_VETH (modprobe veth)", err))
+		errs = append(errs, fmt.Errorf("can't create veth interfaces: %w; the kernel needs CONFIG_VETH (modprobe veth)", err))
 	}
 	return errors.Join(errs...)
 }

@@ -89,7 +89,7 @@ func Fatal(problems []Problem) error {
 // it returns just that: what else it would find out needs them.
 func Check(ctx context.Context, config Config) []Problem {
 	if os.Geteuid() != 0 {
-		return []Problem{{Message: "this needs root: containers, cgroups and network interfaces are made; try it with sudo", Fatal: true}}
+		return []Problem{{Message: "must run as root, to create containers, cgroups and network interfaces: try it with sudo", Fatal: true}}
 	}
 	return check(ctx, config, time.Now(), os.ReadFile, "/proc/sys")
 }

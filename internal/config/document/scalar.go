@@ -22,7 +22,7 @@ func (d *decoder) Misfit(path string, n *yaml.Node, m yaml.Misfit) string {
 	case isQuantity(m.Type) && m.Why != "":
 		return shown(path, n) + " " + m.Why
 	case kind == reflect.Interface:
-		return shown(path, n) + " has a YAML tag that isn't read here"
+		return shown(path, n) + " has a YAML tag that isn't supported"
 	case expectedOwn(m.Type) != "": // the type itself checks
 	case kind == reflect.Struct || kind == reflect.Map:
 		return shown(path, n) + " is not a mapping of names to values"
@@ -115,18 +115,18 @@ func expected(t reflect.Type, n *yaml.Node) string {
 		return "true or false"
 	case reflect.String:
 		if n.Kind != goyaml.ScalarNode {
-			return "a text"
+			return "a string"
 		}
-		return "a text (put it in quotes)"
+		return "a string (put it in quotes)"
 	case reflect.Int32:
 		if n.ShortTag() == "!!int" { // it is one, but doesn't fit
-			return fmt.Sprintf("a whole number from %d to %d", math.MinInt32, math.MaxInt32)
+			return fmt.Sprintf("an integer from %d to %d", math.MinInt32, math.MaxInt32)
 		}
-		return "a whole number"
+		return "an integer"
 	case reflect.Int64:
-		return "a whole number"
+		return "an integer"
 	case reflect.Uint32:
-		return "a whole number of 0 or more"
+		return "an integer of 0 or more"
 	case reflect.Float64:
 		return "a number"
 	default:

@@ -28,12 +28,12 @@ func phrases() []phrase {
 		{"did not find expected ',' or '}'", `a mapping in braces is missing its "}" or a comma`, oneOn},
 		{"did not find expected node content", "a value is expected here: is a bracket left open?", oneOn},
 		{"did not find expected <document start>", "the document has ended before this line", oneOn},
-		{"mapping values are not allowed in this context", `a name with a colon can't stand here: is the line indented like those above it, or is a text with ": " in it missing quotes?`, nil},
-		{"could not find expected ':'", "this is no name with a value: behind the name there must be a colon, and a blank behind that", nil},
-		{"found unexpected end of stream", "a text in quotes that begins here doesn't end", nil},
+		{"mapping values are not allowed in this context", `a name with a colon can't stand here: is the line indented like those above it, or is a string with ": " in it missing quotes?`, nil},
+		{"could not find expected ':'", "a name and a value are expected here: put a colon after the name, and a space after the colon", nil},
+		{"found unexpected end of stream", "a quoted string that begins here isn't closed", nil},
 		{"found character that cannot start any token", "a value can't begin with this character: put it in quotes", nil},
 		{"did not find expected alphabetic or numeric character", "a value can't begin with this character: put it in quotes", nil},
-		{"found unknown escape character", "a backslash in double quotes is followed by what YAML doesn't know: use single quotes, or two backslashes", nil},
+		{"found unknown escape character", "unknown escape after a backslash in double quotes: use single quotes, or two backslashes", nil},
 		{"exceeded max depth", "it is nested too deeply", nil},
 	}
 }
@@ -57,7 +57,7 @@ func failing(said Error, lines []string) int {
 }
 
 // tab is what to know of tabs.
-const tab = "a tab can't indent in YAML: use blanks"
+const tab = "indented with a tab, which YAML doesn't allow: use spaces"
 
 // unknownAnchor is how the parser refuses an alias. The name may be the beginning of a
 // secret without quotes.
@@ -67,7 +67,7 @@ var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
 func inWords(e Error, data []byte) Error {
 	lines := splitLines(data)
 	if found := unknownAnchor.FindStringSubmatch(e.Message); found != nil {
-		return Error{Line: lineWith(lines, "*"+found[1]), Message: `a value that begins with "*" stands for another, and there is none of that name: put it in quotes if it is a text`}
+		return Error{Line: lineWith(lines, "*"+found[1]), Message: `a value that begins with "*" stands for another, and there is none of that name: put it in quotes if it is meant as a string`}
 	}
 	if line, what := oddCharacter(lines); what != "" {
 		return Error{Line: line, Message: "it is not plain text: there is " + what}

@@ -8,9 +8,9 @@ import (
 // What isn't YAML is reported in words that say what to do, with the line that an editor shows.
 func TestWordsForSyntax(t *testing.T) {
 	for text, want := range map[string]string{
-		"logging:\n\tformat: json":                                   "line 4: a tab can't indent",
-		"logging:\n  format: json\n\tverbosity: 1":                   "line 5: a tab can't indent",
-		"maxPods:\t110\n\tx: 1":                                      "line 4: a tab can't indent",
+		"logging:\n\tformat: json":                                   "line 4: indented with a tab",
+		"logging:\n  format: json\n\tverbosity: 1":                   "line 5: indented with a tab",
+		"maxPods:\t110\n\tx: 1":                                      "line 4: indented with a tab",
 		"clusterDNS:\n- a\nb: c\n- d":                                "line 6: a name with a colon is expected",
 		"address: 0.0.0.0\n port: 10250":                             "line 4: a name with a colon can't stand here",
 		"clusterDNS:\n  - a\n  b: c":                                 "line 5: an item after",
@@ -18,10 +18,10 @@ func TestWordsForSyntax(t *testing.T) {
 		"evictionHard: {a: 1\nmaxPods: 3":                            "line 3: a mapping in braces is missing",
 		"staticPodPath: [":                                           "line 3: a value is expected here",
 		"...\nmaxPods: 3":                                            "line 4: the document has ended",
-		"clusterDomain:cluster.local\nx: 1":                          "line 3: this is no name with a value",
-		"address: \"1.1.1.1\nx: 1":                                   "line 3: a text in quotes that begins here",
+		"clusterDomain:cluster.local\nx: 1":                          "line 3: a name and a value are expected here",
+		"address: \"1.1.1.1\nx: 1":                                   "line 3: a quoted string that begins here",
 		"address: @x":                                                "line 3: a value can't begin with this character",
-		"address: \"C:\\q\"":                                         "line 3: a backslash in double quotes",
+		"address: \"C:\\q\"":                                         "line 3: unknown escape after a backslash",
 		"address: *.example.com":                                     "line 3: a value can't begin with this character",
 		"address: *example":                                          "line 3: a value that begins with \"*\"",
 		"address: " + strings.Repeat("{a: ", 20_000):                 "line 3: it is nested too deeply",

@@ -30,7 +30,7 @@ func node() []Field {
 		{Path: "providerID", Why: noAPIServer, Default: "none",
 			Doc: "By what name the cloud provider knows this machine."},
 		{Path: "nodeStatusUpdateFrequency", Why: noAPIServer,
-			Doc: "How often the node's status is made anew. It is sent if it changed."},
+			Doc: "How often the node's status is computed. It is sent if it changed."},
 		{Path: "nodeStatusReportFrequency", Why: noAPIServer, Default: "5m; that of nodeStatusUpdateFrequency, if it is set",
 			Doc: "How often the node's status is sent although it didn't change."},
 		{Path: "nodeStatusMaxImages", Why: noAPIServer,

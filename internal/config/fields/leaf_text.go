@@ -96,7 +96,7 @@ func kindOf(t reflect.Type) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.String:
-		return "text"
+		return "string"
 	case reflect.Float32, reflect.Float64:
 		return "number"
 	case reflect.Slice:
@@ -106,7 +106,7 @@ func kindOf(t reflect.Type) string {
 	case reflect.Struct:
 		return "mapping"
 	default:
-		return "whole number"
+		return "integer"
 	}
 }
 

@@ -75,13 +75,13 @@ func TestValues(t *testing.T) {
 		zero  bool
 		kind  string
 	}{
-		{"", "", true, "text"},
-		{"x", "x", false, "text"},
+		{"", "", true, "string"},
+		{"x", "x", false, "string"},
 		{false, "false", true, "true or false"},
 		{ptr.To(false), "false", false, "true or false"},
 		{(*bool)(nil), "", true, "true or false"},
-		{ptr.To(""), "", false, "text"},
-		{int32(0), "0", true, "whole number"},
+		{ptr.To(""), "", false, "string"},
+		{int32(0), "0", true, "integer"},
 		{ptr.To(0.9), "0.9", false, "number"},
 		{metav1.Duration{}, "0s", true, "duration"},
 		{metav1.Duration{Duration: 4 * time.Hour}, "4h", false, "duration"},
@@ -94,11 +94,11 @@ func TestValues(t *testing.T) {
 		{resource.QuantityValue{}, "0", true, "quantity"},
 		{resource.QuantityValue{Quantity: resource.MustParse("0")}, "0", true, "quantity"},
 		{resource.QuantityValue{Quantity: resource.MustParse("1Ki")}, "1Ki", false, "quantity"},
-		{[]string{}, "", true, "list of texts"},
-		{[]string{"b", "a"}, "b, a", false, "list of texts"},
-		{[]int32(nil), "", true, "list of whole numbers"},
+		{[]string{}, "", true, "list of strings"},
+		{[]string{"b", "a"}, "b, a", false, "list of strings"},
+		{[]int32(nil), "", true, "list of integers"},
 		{map[string]bool{"b": true, "a": false}, "a: false, b: true", false, "map of names to true or false"},
-		{map[string][]string{}, "", true, "map of names to lists of texts"},
+		{map[string][]string{}, "", true, "map of names to lists of strings"},
 		{logsapi.VModuleConfiguration{}, "", true, "list of mappings"},
 	} {
 		v := reflect.ValueOf(c.value)

@@ -27,6 +27,6 @@ func sources() []Field {
 		{Path: "syncFrequency", Package: "worker",
 			Doc: "How often every pod is looked at again although nothing has happened, at least 100ms."},
 		{Path: "runOnce", Package: "agent",
-			Doc: "Bring up the pods there are, print what became of each, and end: with an error if one of them failed. The kubelet calls it deprecated."},
+			Doc: "Start the pods there are, print how each came up, and exit: with an error if one of them failed. The kubelet calls it deprecated."},
 	}
 }

@@ -37,10 +37,10 @@ func (s *Set) Check() []Problem {
 	c.credentialProviders(v)
 	c.deckhands(v)
 	if p := v.CloudProvider; p != "" && p != "external" {
-		c.add("cloud-provider", "%q is no provider: those built into the kubelet are gone; it must be external, or left out", p)
+		c.add("cloud-provider", "%q isn't a cloud provider: those built into the kubelet were removed; use external, or leave it out", p)
 	}
 	if ttl := v.MinimumContainerTTL; ttl < 0 {
-		c.add("minimum-container-ttl-duration", "%s is in the past: it must be 0 or more", ttl)
+		c.add("minimum-container-ttl-duration", "%s is negative: it must be 0 or more", ttl)
 	}
 	slices.SortStableFunc(c.problems, func(a, b Problem) int { return cmp.Compare(a.Flag, b.Flag) })
 	return c.problems
@@ -112,7 +112,7 @@ func (c *checker) deckhands(v *Values) {
 		c.add("journal-bytes", "%d is neither 0, for no journal, nor in the range from %d (4 KiB) to %d (64 MiB)", n, MinJournalBytes, MaxJournalBytes)
 	}
 	if !validInterface(v.EmbeddedBridge) {
-		c.add("embedded-bridge", "%q is no name for a network interface: 1 to 15 visible ASCII letters without / and :", v.EmbeddedBridge)
+		c.add("embedded-bridge", "%q isn't a valid name for a network interface: 1 to 15 visible ASCII letters without / and :", v.EmbeddedBridge)
 	}
 }
 

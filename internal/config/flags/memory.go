@@ -69,7 +69,7 @@ func parseReservation(spec string) (v1beta1.MemoryReservation, error) {
 	}
 	number, err := strconv.ParseInt(node, 10, 32)
 	if err != nil {
-		return out, fmt.Errorf("%q is no number of a NUMA node", node)
+		return out, fmt.Errorf("%q isn't the number of a NUMA node", node)
 	}
 	out.NumaNode, out.Limits = int32(number), v1.ResourceList{}
 	for limit := range strings.SplitSeq(limits, ",") {
@@ -79,7 +79,7 @@ func parseReservation(spec string) (v1beta1.MemoryReservation, error) {
 		}
 		name := v1.ResourceName(text)
 		if name != v1.ResourceMemory && !strings.HasPrefix(text, v1.ResourceHugePagesPrefix) {
-			return out, fmt.Errorf("%q is no kind of memory: it must be memory or hugepages-SIZE", text)
+			return out, fmt.Errorf("%q isn't a type of memory: it must be memory or hugepages-SIZE", text)
 		}
 		if _, twice := out.Limits[name]; twice {
 			return out, fmt.Errorf("%s is given twice for NUMA node %d", name, number)

@@ -33,5 +33,5 @@ func parseQuantity(text string) (resource.Quantity, error) {
 			return q, nil
 		}
 	}
-	return resource.Quantity{}, fmt.Errorf("%q is no quantity such as 1Gi", text)
+	return resource.Quantity{}, fmt.Errorf("%q isn't a quantity such as 1Gi", text)
 }

@@ -58,7 +58,7 @@ func parseTaint(spec string) (v1.Taint, error) {
 	}
 	pair, effect, ok := strings.Cut(spec, ":")
 	if !ok || strings.Contains(effect, ":") {
-		return v1.Taint{}, fmt.Errorf("%q is no taint: it must be key=value:Effect or key:Effect", spec)
+		return v1.Taint{}, fmt.Errorf("%q isn't a taint: it must be key=value:Effect or key:Effect", spec)
 	}
 	key, value, _ := strings.Cut(pair, "=")
 	taint := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)}

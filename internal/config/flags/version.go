@@ -56,11 +56,11 @@ func (v *Version) Set(text string) error {
 func (v *Version) report(text string) error {
 	wanted, err := version.ParseSemantic(text)
 	if err != nil {
-		return fmt.Errorf("it is no version such as %s-vendor.1", v.build)
+		return fmt.Errorf("it isn't a version such as %s-vendor.1", v.build)
 	}
 	own, err := version.ParseSemantic(v.build)
 	if err != nil {
-		return fmt.Errorf("this build's own version %q is none: %w", v.build, err)
+		return fmt.Errorf("this build's own version %q isn't valid: %w", v.build, err)
 	}
 	if wanted.Major() != own.Major() || wanted.Minor() != own.Minor() || wanted.Patch() != own.Patch() {
 		return fmt.Errorf("this build stands for %s: only what follows that may differ", v.build)

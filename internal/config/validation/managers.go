@@ -148,7 +148,7 @@ func (k *check) topologyManager() {
 			k.boolean(path.Key(name), value)
 		case maxNUMA:
 			if n, err := strconv.Atoi(value); err != nil || n < minOfMaxNUMAs {
-				k.invalid(path.Key(name), value, fmt.Sprintf("must be a whole number, %d or more", minOfMaxNUMAs))
+				k.invalid(path.Key(name), value, fmt.Sprintf("must be an integer, %d or more", minOfMaxNUMAs))
 			}
 		default:
 			k.unknownKey(path, name, closestNUMA, maxNUMA)

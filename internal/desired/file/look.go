@@ -82,7 +82,7 @@ func (w *watch) look(origin string, now time.Time) {
 			w.absent(origin, f, now)
 			return
 		}
-		err = errors.New("it is a link to something that doesn't exist")
+		err = errors.New("it is a symbolic link to something that doesn't exist")
 	}
 	if err == nil && info.IsDir() && origin == w.path {
 		w.rescan(now) // it was a file, or nothing, when last looked at

@@ -72,7 +72,7 @@ func (w *watch) list() ([]string, error) {
 	info, err := os.Stat(w.path)
 	if err != nil {
 		if _, linkErr := os.Lstat(w.path); linkErr == nil && errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s is a link to something that doesn't exist", w.path)
+			return nil, fmt.Errorf("%s is a symbolic link to something that doesn't exist", w.path)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("manifests can't be read: %w", err)
@@ -134,7 +134,7 @@ func (w *watch) absent(origin string, f *seenFile, now time.Time) {
 }
 
 func (w *watch) forget(origin string) {
-	w.log.V(2).Info("Manifest is gone", "origin", origin)
+	w.log.V(2).Info("Manifest removed", "origin", origin)
 	w.keeper.Forget(origin)
 	delete(w.files, origin)
 	delete(w.due, origin)

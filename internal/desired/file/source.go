@@ -120,5 +120,5 @@ const (
 
 // unwatched says that changes are found by looking only.
 func (s *Source) unwatched(err error) string {
-	return fmt.Sprintf("%v; until then changes are found by looking every %v", err, s.every)
+	return fmt.Sprintf("%v; until then it is polled every %v", err, s.every)
 }

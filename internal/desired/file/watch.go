@@ -75,7 +75,7 @@ func (w *watch) close() {
 func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
 	if !open {
 		w.close()
-		w.note(noteWatch, w.unwatched(errors.New("watching for changes broke down; it is begun anew with the next look")), now)
+		w.note(noteWatch, w.unwatched(errors.New("watching for changes failed; it is tried again with the next look")), now)
 		return
 	}
 	// A name that begins with ".." is how volumes swap what links point to.

@@ -80,7 +80,7 @@ func (s *Source) fetch(ctx context.Context, within time.Duration) ([]byte, error
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("the manifest broke off while it was fetched: %w", plain(err))
+		return nil, fmt.Errorf("the connection was lost while fetching the manifest: %w", plain(err))
 	}
 	if len(data) > maxSize {
 		return nil, fmt.Errorf("the manifest is larger than %d MiB, and isn't used", maxSize>>20)

@@ -59,8 +59,8 @@ func TestAnswersThatChangeNothing(t *testing.T) {
 		"404":       {status(404), "404 Not Found"},
 		"500":       {status(500), "500 Internal Server Error"},
 		"201":       {status(201), "201 Created"},
-		"empty":     {func(http.ResponseWriter, *http.Request) {}, "blanks or comments"},
-		"cut short": {cutShort, "broke off"},
+		"empty":     {func(http.ResponseWriter, *http.Request) {}, "it is empty"},
+		"cut short": {cutShort, "the connection was lost"},
 		"too large": {func(w http.ResponseWriter, _ *http.Request) { writeLarge(w) }, "larger than 10 MiB"},
 		"a login page": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte("<html><body>Log in</body></html>"))

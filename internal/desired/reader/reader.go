@@ -112,7 +112,7 @@ func (id ID) String() string {
 
 // ErrBlank is what Read returns for a text that says nothing. Writing a file often
 // begins with truncating it, so this isn't taken for the wish to run nothing.
-var ErrBlank = errors.New("it holds nothing but blanks or comments; to have its pods removed, delete it")
+var ErrBlank = errors.New("it is empty, or has only comments; to have its pods removed, delete it")
 
 // Read returns the documents of a manifest, in order. It fails only with ErrBlank.
 // A list without items is no document, and no error.

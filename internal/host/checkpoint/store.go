@@ -93,7 +93,7 @@ func (s *Store) refusal(path string) error {
 func setAside(path string, why error) error {
 	aside, err := SetAside(path)
 	if err != nil {
-		return fmt.Errorf("the pod's record %s is corrupt (%w) and can't be moved aside: %w", path, why, err)
+		return fmt.Errorf("the pod's record %s is corrupt (%w) and can't be renamed: %w", path, why, err)
 	}
 	return fmt.Errorf("the pod's record %s is corrupt and isn't used: %w; it was renamed to %s", path, why, aside)
 }

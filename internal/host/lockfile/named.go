@@ -44,7 +44,7 @@ func AcquireNamed(ctx context.Context, path string, log logr.Logger) (*Named, er
 	held := func() {
 		if !logged {
 			logged = true
-			log.Info("Another process holds the lock file; the agent starts when it lets go (lslocks shows which)", "file", path)
+			log.Info("Waiting for another process to release the lock file (lslocks shows which)", "file", path)
 		}
 	}
 	for {
@@ -66,7 +66,7 @@ func openNamed(path string) (*Named, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("there is no directory to make it in: make the directory, or give --lock-file another path")
+		return nil, errors.New("the directory to create it in doesn't exist: create it, or give --lock-file another path")
 	case errors.Is(err, unix.ELOOP):
 		return nil, errors.New("it is a symbolic link, and those aren't followed: give --lock-file the path that it leads to")
 	case err != nil:

@@ -239,7 +239,7 @@ func TestNamedBadPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		filepath.Join(dir, "none", "lock"): "no directory to make it in",
+		filepath.Join(dir, "none", "lock"): "the directory to create it in",
 		dir:                                "is a directory",
 		link:                               "symbolic link",
 		fifo:                               "isn't a regular file",

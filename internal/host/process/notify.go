@@ -83,7 +83,7 @@ func watchdogPeriod(usec, pid string) (time.Duration, error) {
 	}
 	period := time.Duration(n) * time.Microsecond
 	if period < minWatchdog {
-		return 0, fmt.Errorf("the service manager wants a sign of life every %s, which is too often to be met when the host is busy: set WatchdogSec in the unit file to %s or more", period, minWatchdog)
+		return 0, fmt.Errorf("the service manager's watchdog wants a notification every %s, which is too often to be met when the host is busy: set WatchdogSec in the unit file to %s or more", period, minWatchdog)
 	}
 	return period, nil
 }

@@ -85,9 +85,9 @@ func (w *watch) logChange(err error) {
 		return
 	case err == nil:
 		w.logged = ""
-		w.log.Info("Gives the service manager signs of life again")
+		w.log.Info("Notifies the service manager's watchdog again")
 	case err.Error() != w.logged:
 		w.logged = err.Error()
-		w.log.Error(err, "Gives the service manager no sign of life, so it will restart this program soon", "after", w.notifier.watchdog)
+		w.log.Error(err, "Doesn't notify the service manager's watchdog, which will restart the agent soon", "after", w.notifier.watchdog)
 	}
 }

@@ -110,7 +110,7 @@ func explain(at int, path string, err error) error {
 	case unix.S_IFLNK:
 		return fmt.Errorf("it is a symbolic link that can't be followed here (%w): put a directory in its place; where its files have to be elsewhere, mount that directory on it (mount --bind)", err)
 	default:
-		return errors.New("it isn't a directory, and has to be: move it away")
+		return errors.New("it isn't a directory, but must be one: move it away")
 	}
 }
 

@@ -21,7 +21,7 @@ func (r *Records) ResolveIntents(ctx context.Context, ref func(ctx context.Conte
 			err = r.resolve(name, image, found)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("what became of the pull of image %q: %w", image, err))
+			errs = append(errs, fmt.Errorf("read how the pull of image %q ended: %w", image, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -65,7 +65,7 @@ func (r *Records) Imported(image, ref string) error {
 	name := fileName(ref)
 	rec := v1beta1.ImagePulledRecord{TypeMeta: typeMeta(kindRecord), ImageRef: ref, LastUpdatedTime: metav1.Now()}
 	if err := r.byHand.write(name, rec); err != nil {
-		return fmt.Errorf("write down that image %s was imported: %w", ref, err)
+		return fmt.Errorf("record that image %s was imported: %w", ref, err)
 	}
 	r.imported[name] = rec
 	if i := r.intents[fileName(image)]; i != nil && i.running == 0 {

@@ -199,7 +199,7 @@ func (r *Records) compare(image, ref string, list []credentials.Credential) bool
 	if ok && !equal(learned, known) {
 		// Only saves asking the registry the next time.
 		if err := r.writeRecord(image, ref, &learned); err != nil {
-			r.cfg.Log.Error(err, "Can't write down who may use an image", "image", image)
+			r.cfg.Log.Error(err, "Can't record who may use an image", "image", image)
 		}
 	}
 	return ok
@@ -214,7 +214,7 @@ func (r *Records) Intend(image string) error {
 	i := r.intents[name]
 	if i == nil {
 		if err := r.pulling.write(name, v1beta1.ImagePullIntent{TypeMeta: typeMeta(kindIntent), Image: image}); err != nil {
-			return fmt.Errorf("can't write down that image %q is pulled, as long as which others couldn't be kept from it: %w", image, err)
+			return fmt.Errorf("can't record that image %q is being pulled, so it isn't: without that record, any pod could use it: %w", image, err)
 		}
 		i = &intent{}
 		r.intents[name] = i
@@ -233,7 +233,7 @@ func (r *Records) Pulled(image, ref string, c *credentials.Credential) error {
 	learned := with(r.records[fileName(ref)].CredentialMapping[withoutTag(image)], proofOf(c, r.key))
 	if err := r.writeRecord(image, ref, &learned); err != nil {
 		r.end(image, false)
-		return fmt.Errorf("can't write down who may use image %q: %w", image, err)
+		return fmt.Errorf("can't record who may use image %q: %w", image, err)
 	}
 	if i := r.intents[fileName(image)]; i != nil {
 		i.open = false
@@ -268,7 +268,7 @@ func (r *Records) end(image string, known bool) {
 func (r *Records) drop(name, image string) {
 	if err := r.pulling.remove(name); err != nil {
 		// It stays known, as it will be after a restart.
-		r.cfg.Log.Error(err, "Can't remove the note that an image is pulled", "image", image)
+		r.cfg.Log.Error(err, "Can't remove the record of an image pull", "image", image)
 		r.intents[name].open = true
 		return
 	}

@@ -37,7 +37,7 @@ func ParseDockerConfig(data []byte, from Origin) (DockerConfig, error) {
 	}
 	var config DockerConfig
 	if given(file.CredsStore) || given(file.CredHelpers) {
-		config.problem("credsStore and credHelpers aren't supported, only what stands in auths; " +
+		config.problem("credsStore and credHelpers aren't supported, only entries of auths; " +
 			"to call a program for credentials, configure a credential provider (--image-credential-provider-config)")
 	}
 	if file.Auths == nil || string(file.Auths) == "null" {

@@ -55,7 +55,7 @@ func TestParseDockerConfig(t *testing.T) {
 		{"nothing", `{}`, nil},
 		{"no auths", `{"auths": null, "credsStore": "", "credHelpers": {}}`, nil},
 		{"a credsStore, with the entries docker leaves behind", `{"auths": {"a.io": {}}, "credsStore": "desktop"}`,
-			[]string{"problem: credsStore and credHelpers aren't supported, only what stands in auths; to call a program for credentials, configure a credential provider (--image-credential-provider-config)"}},
+			[]string{"problem: credsStore and credHelpers aren't supported, only entries of auths; to call a program for credentials, configure a credential provider (--image-credential-provider-config)"}},
 		{"bad entries among good ones", `{"auths": {"a.io": {"auth": "geheim"}, "b.io": {"auth": "` + b64("geheim") + `"}, "c.io": "geheim", "d.io": null, "e.io": {"password": 12345},
 			"f.io": {"username": "u", "password": "p"}, "geheim@g.io": {"auth": "x"}, "f.io": {"username": "v"}}}`,
 			[]string{"f.io user=u password=p identity= registry=", "f.io user=v password= identity= registry=",

@@ -82,7 +82,7 @@ func (k *Keyring) For(ctx context.Context, p *v1.Pod, image string) ([]Credentia
 		return nil, ctxErr
 	}
 	if err != nil {
-		k.o.Log.Error(err, "Credential providers failed; trying what else there is", "image", name.Name())
+		k.o.Log.Error(err, "Credential providers failed; trying other credentials", "image", name.Name())
 		k.warn(p, pod.ReasonFailedCredentialProvider, fmt.Sprintf("No credentials for image %q from a credential provider: %v", image, err))
 	}
 	return append(list, provided...), nil

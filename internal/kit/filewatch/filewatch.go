@@ -93,7 +93,7 @@ func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), u
 			if !ok {
 				return errors.New("can't watch files for changes any more: the kernel's events have ended")
 			}
-			s.log.V(4).Info("Something happened to the watched files", "path", filepath.Join(event.Dir, event.Name), "event", event.Op.String())
+			s.log.V(4).Info("Watched files changed", "path", filepath.Join(event.Dir, event.Name), "event", event.Op.String())
 			if event.Op == Rescan {
 				arm()
 			}

@@ -227,7 +227,7 @@ func failed(path string, err error, r rules) error {
 		case errno == unix.ELOOP && !r.links:
 			err = &refusal{"there is a symbolic link in it, and links are not followed here", errno}
 		case errno == unix.ELOOP:
-			err = &refusal{"its symbolic links go round in circles, or through /proc", errno}
+			err = &refusal{"its symbolic links form a loop, or lead through /proc", errno}
 		}
 	}
 	if len(path) > unix.PathMax {

@@ -41,7 +41,7 @@ type Misfit struct {
 	// Type is nil where any object would do, behind "<<", and an empty interface for a scalar
 	// whose tag JSON has nothing for.
 	Type reflect.Type
-	// Why is what is wrong with a number or quantity, as in "is not a whole number". Err is
+	// Why is what is wrong with a number or quantity, as in "is not an integer". Err is
 	// what the type itself says. If both are empty, the node is of another kind.
 	Why string
 	Err error

@@ -122,7 +122,7 @@ func TestDecodeReportsEachMistake(t *testing.T) {
 		"list: [x, {small: x}]":       "1 list[0]: not yaml_test.inner|1 list[1].small: not int32",
 		"list: [{small: 4294967296}]": "1 list[0].small: 4294967296 is too large for this field (32 bits)",
 		"list: [{count: -1}]":         "1 list[0].count: -1 is too large for this field (32 bits)",
-		"list: [{small: 1.5}]":        "1 list[0].small: 1.5 is not a whole number",
+		"list: [{small: 1.5}]":        "1 list[0].small: 1.5 is not an integer",
 		"list: [{part: .nan}]":        "1 list[0].part: .nan is not a number",
 		"map: {a: 1, bad: x}":         "1 map[a]: not string|1 map: bad name",
 		"bytes: '!'":                  "1 bytes: not , illegal base64 data at input byte 0",

@@ -88,7 +88,7 @@ func number(n *Node) (any, *Misfit) {
 		if math.IsInf(v, 0) || math.IsNaN(v) {
 			return nil, &Misfit{Why: "is not a number"}
 		}
-		// A whole number is one however it is written.
+		// A integer is one however it is written.
 		if whole, err := strconv.ParseInt(strconv.FormatFloat(v, 'f', -1, 64), 10, 64); err == nil {
 			return whole, nil
 		}
@@ -130,7 +130,7 @@ func setNumber(v reflect.Value, x any) *Misfit {
 		case v.CanFloat():
 			v.SetFloat(fraction)
 		case v.CanInt() || v.CanUint():
-			return &Misfit{Why: "is not a whole number"}
+			return &Misfit{Why: "is not an integer"}
 		default:
 			return &Misfit{}
 		}

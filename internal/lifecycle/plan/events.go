@@ -34,7 +34,7 @@ var messages = map[pod.Reason]string{
 
 // TellNeverBegins records that containers of the pod are never begun, as its sandbox was lost.
 func (p *Plan) TellNeverBegins() {
-	p.event(v1.EventTypeWarning, pod.ReasonSandboxChanged, "", "The pod's sandbox is gone. With restartPolicy Never its containers aren't begun anew, and the pod fails.")
+	p.event(v1.EventTypeWarning, pod.ReasonSandboxChanged, "", "The pod's sandbox is gone. With restartPolicy Never its containers aren't started again, and the pod fails.")
 }
 
 // Tell records an event whose message follows from its reason.

@@ -29,7 +29,7 @@ func TestParseErrors(t *testing.T) {
 		{top + "> at noon\n", `line 5: "noon" is neither a time`},
 		{top + at + "> kettle black\n", `line 6: nothing is known of "kettle"`},
 		{top + at + "> sandbox sb1 colour=red\n", "line 6: colour=red: there is no field colour"},
-		{top + at + "> sandbox sb1 attempt=many\n", "line 6: attempt=many: has to be a whole number and not negative"},
+		{top + at + "> sandbox sb1 attempt=many\n", "line 6: attempt=many: has to be an integer and not negative"},
 		{top + at + "> gone sandbox sb1\n", "line 6: there was no such sandbox"},
 		{top + at + "> result CreateSandbox id=sb1\n", "line 6: no such action is under way: CreateSandbox"},
 		{top + at + "> result failed\n", "line 6: failed is followed by"},

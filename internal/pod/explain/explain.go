@@ -20,11 +20,11 @@ func Wait(w *pod.Wait) string {
 	case pod.WaitPredecessor:
 		return "waiting for the earlier pod of this name to end"
 	case pod.WaitDecision:
-		return "is about to be looked at"
+		return "about to be processed"
 	case pod.WaitAdmission:
 		return "waiting for " + w.Message
 	case pod.WaitRejected:
-		return "the node doesn't run it, and nothing of it was made"
+		return "rejected by the node; nothing was created for it"
 	case pod.WaitAction:
 		return action(w)
 	case pod.WaitRetry:
@@ -60,7 +60,7 @@ func Wait(w *pod.Wait) string {
 	case pod.WaitSandboxGone:
 		return "its sandbox is gone, what is left in it is being stopped"
 	case pod.WaitRestartAll:
-		return fmt.Sprintf("container %s exited with code %d, all containers are started anew", w.Other, w.ExitCode)
+		return fmt.Sprintf("container %s exited with code %d, all containers are restarted", w.Other, w.ExitCode)
 	case pod.WaitResize:
 		return "is being resized"
 	case pod.WaitPodStop:
@@ -182,7 +182,7 @@ func adviceOnFailure(w *pod.Wait) string {
 // adviceFor says what a person could do about a failure, by its reason.
 func adviceFor(r pod.Reason) string {
 	if strings.HasPrefix(string(r), string(pod.ReasonOutOf)) {
-		return "ask for less in the manifest, or end other pods and put the manifest back after removing it"
+		return "request less in the manifest; or stop other pods, remove the manifest and add it again"
 	}
 	return advice[r]
 }
@@ -197,7 +197,7 @@ var advice = map[pod.Reason]string{
 	pod.ReasonCreateContainerError:                 "the runtime refused the container: check command, mounts and security context in the manifest",
 	pod.ReasonRunContainerError:                    "the container couldn't be started: check that its command exists in the image and may be executed",
 	pod.ReasonFailedMount:                          "correct what the message names: the volume in the manifest, or what it is made from on this node",
-	pod.ReasonFailedUnmount:                        "end what still uses the volume that the message names: this is tried again by itself",
+	pod.ReasonFailedUnmount:                        "stop what still uses the volume that the message names: it is tried again automatically",
 	pod.ReasonFailedCreatePodSandBox:               "check the runtime and its network: `deckhand pods`, the runtime's log",
 	pod.ReasonSysctlForbidden:                      fieldsAdvice,
 	pod.ReasonAppArmor:                             fieldsAdvice,
@@ -206,10 +206,10 @@ var advice = map[pod.Reason]string{
 	pod.ReasonNodeAffinity:                         labelsAdvice,
 	pod.ReasonOS:                                   labelsAdvice,
 	pod.ReasonOSLabel:                              labelsAdvice,
-	pod.ReasonNodePorts:                            "use other host ports in the manifest, or end the pod that has them and put the manifest back after removing it",
-	pod.ReasonPreempting:                           "a pod of higher priority took its resources: end other pods, and put the manifest back after removing it",
-	v1.PodReasonDeferred:                           "shrink or remove another pod, or ask for less",
-	v1.PodReasonInfeasible:                         "ask for no more than the node has",
+	pod.ReasonNodePorts:                            "use other host ports in the manifest; or stop the pod that has them, remove the manifest and add it again",
+	pod.ReasonPreempting:                           "a pod of higher priority took its resources: stop other pods, remove the manifest and add it again",
+	v1.PodReasonDeferred:                           "shrink or remove another pod, or request less",
+	v1.PodReasonInfeasible:                         "request no more than the node has",
 }
 
 const (

@@ -110,9 +110,9 @@ var decodeCases = []decodeCase{
   line 7: spec.containers[0].name: is a number ("5"), but must be a string: put it in quotes if that is the value meant
   line 8: spec.containers[0].env: is an object, but must be a list
   line 9: spec.containers[0].command: is a string ("run"), but must be a list
-  line 10: spec.containers[0].ports[0].containerPort: is a string ("http"), but must be a whole number
+  line 10: spec.containers[0].ports[0].containerPort: is a string ("http"), but must be an integer
   line 10: spec.containers[0].ports[1].containerPort: "99999999999" is too large for this field (32 bits)
-  line 10: spec.containers[0].ports[2].containerPort: "1.5" is not a whole number
+  line 10: spec.containers[0].ports[2].containerPort: "1.5" is not an integer
   line 11: spec.containers[0].resources.limits[cpu]: "lots" is not a valid quantity (such as "500m" or "64Mi"): quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
   line 11: spec.containers[0].resources.limits[memory]: a list is not a valid quantity (such as "500m" or "64Mi"): quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
   line 12: spec.containers[1]: is a string ("justaword"), but must be an object`},
@@ -133,9 +133,9 @@ var decodeCases = []decodeCase{
 			"  line 24: it can't be read as YAML: did not find expected node content\n3 line 26 name=\"default/web\" pod=true"},
 	{"half-written JSON", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"torn","namespace":"ns"},"spec":{"cont`,
 		"1 line 1 name=\"ns/torn\" pod=false\n  it can't be read as YAML: found unexpected end of stream"},
-	{"NUL", "apiVersion: v1\nkind: P\x00d\n", "1 line 1 name=\"\" pod=false\n  line 2: it holds a NUL byte: this is no text"},
+	{"NUL", "apiVersion: v1\nkind: P\x00d\n", "1 line 1 name=\"\" pod=false\n  line 2: it holds a NUL byte: this is not a string file"},
 	{"not UTF-8", "kind: Pod\nmetadata:\n  name: x\nspec: \xff\n", "1 line 1 name=\"default/x\" pod=false\n  line 4: it holds bytes that are not UTF-8 text"},
-	{"UTF-16", "\xFF\xFEa\x00", "1 line 1 name=\"\" pod=false\n  line 1: the text is UTF-16: save it as UTF-8"},
+	{"UTF-16", "\xFF\xFEa\x00", "1 line 1 name=\"\" pod=false\n  line 1: the file is UTF-16: save it as UTF-8"},
 	{"unknown alias", "a: *b\n", "1 line 1 name=\"\" pod=false\n  it can't be read as YAML: unknown anchor 'b' referenced"},
 	{"merge", pod("{name: a}", "  containers:\n  - &c {name: a, image: i}\n  - {<<: *c, name: b}\n  - {<<: [{name: c}, *c]}\n"),
 		`1 line 1 name="default/a" pod=true`},

@@ -57,9 +57,9 @@ var objectCases = []decodeCase{
 		"1 line 1 ConfigMap=\"default/a\" object=true\n  line 4: datas: unknown field; did you mean \"data\"?\n  line 7: data[k]: is given twice (first on line 6)"},
 	{"no base64", objectText("ConfigMap", "metadata: {name: a}\nbinaryData: {x: hi!, why: 12, z: [1], ok: ''}\n"),
 		`1 line 1 ConfigMap="default/a" object=false
-  line 4: binaryData[x]: is no base64 text: illegal base64 data at input byte 2; plain text goes into data
-  line 4: binaryData[why]: is a number ("12"), but must be a string of base64 text
-  line 4: binaryData[z]: is a list, but must be a string of base64 text`},
+  line 4: binaryData[x]: is not valid base64: illegal base64 data at input byte 2; plain text goes into data
+  line 4: binaryData[why]: is a number ("12"), but must be a base64 string
+  line 4: binaryData[z]: is a list, but must be a base64 string`},
 	{"base64 over several lines", objectText("Secret", "metadata: {name: a}\ndata:\n  k: |\n    aGVs\n    bG8=\n"),
 		`1 line 1 Secret="default/a" object=true`},
 	{"cut short", objectText("ConfigMap", "metadata:\n  name: a\n  namespace: b\ndata: {"),

@@ -65,13 +65,13 @@ func (r *rules) Misfit(_ string, n *yaml.Node, m yaml.Misfit) string {
 	case m.Why != "":
 		return r.quote(n) + " " + m.Why
 	case m.Err != nil && isBytes:
-		return fmt.Sprintf("is no base64 text: %v; plain text goes into %s", m.Err, r.plainField())
+		return fmt.Sprintf("is not valid base64: %v; plain text goes into %s", m.Err, r.plainField())
 	case m.Err != nil && r.secret:
 		return fmt.Sprintf("%s is not a valid %s", r.quote(n), customName(m.Type))
 	case m.Err != nil:
 		return fmt.Sprintf("%s is not a valid %s: %s", r.quote(n), customName(m.Type), m.Err)
 	case isBytes:
-		return fmt.Sprintf("is %s, but must be a string of base64 text", r.describe(n))
+		return fmt.Sprintf("is %s, but must be a base64 string", r.describe(n))
 	case m.Type.Kind() == reflect.Interface && r.secret:
 		return "the YAML tag of a Secret's value is not supported"
 	case m.Type.Kind() == reflect.Interface:
@@ -103,7 +103,7 @@ func want(t reflect.Type, n *yaml.Node) string {
 		}
 		return "a string"
 	default:
-		return "a whole number"
+		return "an integer"
 	}
 }
 

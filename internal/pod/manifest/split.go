@@ -37,14 +37,14 @@ func (c chunk) parse() ([]*yaml.Node, *Error) {
 // which a YAML parser's words would only confuse.
 func plainText(data []byte) ([]byte, *Error) {
 	if bytes.HasPrefix(data, []byte{0xFF, 0xFE}) || bytes.HasPrefix(data, []byte{0xFE, 0xFF}) {
-		return nil, &Error{Line: 1, Message: "the text is UTF-16: save it as UTF-8"}
+		return nil, &Error{Line: 1, Message: "the file is UTF-16: save it as UTF-8"}
 	}
 	return bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF")), nil
 }
 
 // checkText finds bytes that no manifest holds.
 func checkText(c chunk) *Error {
-	at, what := bytes.IndexByte(c.text, 0), "a NUL byte: this is no text"
+	at, what := bytes.IndexByte(c.text, 0), "a NUL byte: this is not a string file"
 	if at < 0 && !utf8.Valid(c.text) {
 		at, what = firstInvalid(c.text), "bytes that are not UTF-8 text"
 	}

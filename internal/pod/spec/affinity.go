@@ -92,7 +92,7 @@ func expression(r *v1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
 			return field.ErrorList{field.Required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'")}
 		}
 		if _, err := strconv.ParseInt(r.Values[0], 10, 64); err != nil {
-			return field.ErrorList{field.Invalid(values.Index(0), r.Values[0], "must be a whole number when `operator` is 'Lt' or 'Gt'")}
+			return field.ErrorList{field.Invalid(values.Index(0), r.Values[0], "must be an integer when `operator` is 'Lt' or 'Gt'")}
 		}
 	default:
 		return field.ErrorList{field.NotSupported(at.Child("operator"), r.Operator, []v1.NodeSelectorOperator{

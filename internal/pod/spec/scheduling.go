@@ -89,7 +89,7 @@ func tolerationValue(t *v1.Toleration, at *field.Path) field.ErrorList {
 		return nil
 	case v1.TolerationOpLt, v1.TolerationOpGt:
 		if _, err := strconv.ParseInt(t.Value, 10, 64); err != nil {
-			return field.ErrorList{field.Invalid(value, t.Value, "value must be a whole number when `operator` is 'Lt' or 'Gt'")}
+			return field.ErrorList{field.Invalid(value, t.Value, "value must be an integer when `operator` is 'Lt' or 'Gt'")}
 		}
 		return nil
 	}

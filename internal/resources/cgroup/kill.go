@@ -23,7 +23,7 @@ func (m *Manager) killIn(dir string) {
 		}
 	}
 	if killed > 0 {
-		m.log.V(0).Info("killed processes left over in a pod's cgroup", "cgroup", dir, "processes", killed)
+		m.log.V(0).Info("Killed processes left over in a pod's cgroup", "cgroup", dir, "processes", killed)
 	}
 }
 

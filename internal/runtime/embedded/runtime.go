@@ -287,7 +287,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *child.Process, fresh bool) 
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return fmt.Errorf("containerd (pid %d) isn't ready: %w; its last words in %s: %s", p.PID(), err, r.layout.Log(), child.LastLine(r.layout.Log()))
+		return fmt.Errorf("containerd (pid %d) isn't ready: %w; the last line of its log %s: %s", p.PID(), err, r.layout.Log(), child.LastLine(r.layout.Log()))
 	}
 	r.mu.Lock()
 	r.ready = time.Now()

@@ -46,7 +46,7 @@ func Untag(ctx context.Context, conn grpc.ClientConnInterface, names []string) e
 		// The CRI hears of it by an event, and tells nobody when.
 		listed, err := cri.NewImageServiceClient(conn).ListImages(ctx, &cri.ListImagesRequest{})
 		if err != nil {
-			return fmt.Errorf("wait until the CRI has noticed: %w", err)
+			return fmt.Errorf("wait until containerd's CRI plugin has noticed: %w", err)
 		}
 		is := func(name string) bool { return slices.Contains(names, name) }
 		if !slices.ContainsFunc(listed.GetImages(), func(i *cri.Image) bool {
@@ -56,7 +56,7 @@ func Untag(ctx context.Context, conn grpc.ClientConnInterface, names []string) e
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait until the CRI has noticed: %w", ctx.Err())
+			return fmt.Errorf("wait until containerd's CRI plugin has noticed: %w", ctx.Err())
 		case <-time.After(glance):
 		}
 	}

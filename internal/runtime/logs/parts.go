@@ -44,7 +44,7 @@ func closeAll(parts []*part) {
 	}
 }
 
-// rewind makes text begin anew.
+// rewind makes text start over.
 func (p *part) rewind() error {
 	if p.name.Compressed {
 		text, err := p.unpack()

@@ -113,7 +113,7 @@ func (l *listing) noteMissing(id string, who translate.Identity, k Knowledge, er
 	}
 	l.incomplete = true
 	if k.UID == "" {
-		l.log.Info("The container runtime lists something but refuses its status: carrying on without", "id", id,
+		l.log.Info("The container runtime lists an object but returns no status of it: continuing without it", "id", id,
 			"pod", fmt.Sprintf("%s/%s", who.Namespace, who.Name), "reason", err.Error())
 	}
 	return true, nil

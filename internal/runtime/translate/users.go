@@ -66,7 +66,7 @@ func checkNonRoot(user *int64, image ImageUser) error {
 	case user != nil:
 		return nil
 	case image.UID == nil && image.Name != "":
-		return fmt.Errorf("%w, but the image names its user %q instead of numbering it, so that it can't be told from root: set runAsUser", ErrNonRoot, image.Name)
+		return fmt.Errorf("%w, but the image names its user %q instead of numbering it, so nothing tells whether that is root: set runAsUser to a number other than 0", ErrNonRoot, image.Name)
 	case image.UID == nil || *image.UID == 0:
 		return fmt.Errorf("%w, but the image runs as root: set runAsUser", ErrNonRoot)
 	}

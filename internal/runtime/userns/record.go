@@ -55,7 +55,7 @@ func read(path string) (r Range, written time.Time, err error) {
 		return Range{}, time.Time{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return Range{}, info.ModTime(), fmt.Errorf("%s is no regular file", path)
+		return Range{}, info.ModTime(), fmt.Errorf("%s is not a regular file", path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxRecord))
 	if err == nil {

@@ -138,7 +138,7 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 			}
 			s.fail(w, r, &StatusError{http.StatusForbidden, fmt.Errorf("user %d may not use the agent's local API: only root and the agent's own user may", peer)})
 		default:
-			s.fail(w, r, &StatusError{http.StatusForbidden, fmt.Errorf("it is not known who is asking: %v", peer)})
+			s.fail(w, r, &StatusError{http.StatusForbidden, fmt.Errorf("can't determine the caller's user: %v", peer)})
 		}
 	})
 }

@@ -180,11 +180,11 @@ func (b *Binder) held(ctx context.Context, r request, name string) (*v1.Persiste
 	switch {
 	case gone(err):
 		return nil, r.awaits("it is lost: PersistentVolume %s, which it is bound to, is defined by no manifest any more; add that again, "+
-			"or remove the claim's as well, and the pods that use it, for a while, to have it bound anew", name)
+			"or remove the claim's as well, and the pods that use it, for a while, to have it bound again", name)
 	case err != nil:
 		return nil, r.awaits("it is bound to PersistentVolume %s: %w", name, err)
 	}
-	const stays = "a claim stays with its volume: take that edit back, or remove both manifests, and the pods that use it, for a while, to have it bound anew"
+	const stays = "a claim stays with its volume: take that edit back, or remove both manifests, and the pods that use it, for a while, to have it bound again"
 	switch want := r.claim.Spec.VolumeName; {
 	case want != "" && want != name:
 		return nil, r.awaits("it is bound to PersistentVolume %s, but asks for %s now (spec.volumeName); %s", name, want, stays)
@@ -288,7 +288,7 @@ func (b *Binder) tidy(ctx context.Context, pvs []*v1.PersistentVolume) error {
 		return nil
 	}
 	if err := b.save(next); err != nil {
-		return fmt.Errorf("PersistentVolumes that no manifest defines any more can't be let go: %w", err)
+		return fmt.Errorf("can't release PersistentVolumes that no manifest defines any more: %w", err)
 	}
 	return nil
 }
@@ -322,10 +322,10 @@ func (b *Binder) Forget(ctx context.Context, uid types.UID) error {
 		return nil
 	}
 	if err := b.save(next); err != nil {
-		return fmt.Errorf("the claims of the pod with UID %s can't be let go: %w", uid, err)
+		return fmt.Errorf("can't release the claims of the pod with UID %s: %w", uid, err)
 	}
 	if err := b.letGo(ctx); err != nil { // which the pod needn't wait for: it is tried again by Tidy
-		b.log.Error(err, "What a pod used that is gone stays taken for now", "podUID", uid)
+		b.log.Error(err, "Can't release the volumes of a removed pod yet", "podUID", uid)
 	}
 	return nil
 }

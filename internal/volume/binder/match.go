@@ -194,7 +194,7 @@ func otherLabels(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 		return fmt.Sprintf("can't be compared with the claim's selector: %v", err)
 	}
 	if !selector.Matches(labels.Set(pv.Labels)) {
-		return "hasn't the labels of the claim's selector (" + selector.String() + ")"
+		return "doesn't have the labels of the claim's selector (" + selector.String() + ")"
 	}
 	return ""
 }

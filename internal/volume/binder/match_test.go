@@ -39,7 +39,7 @@ func TestWhichVolumeFits(t *testing.T) {
 		"another class, by its name":      {pv("a", "1Gi", "storageClassName: slow") + pvc("data", "1Gi", "volumeName: a"), "", []string{"a has storageClassName slow, and the claim no storageClassName"}},
 		"a file system, and not a device": {pv("a", "1Gi") + pvc("data", "1Gi", "volumeMode: Block"), "", []string{"a has volumeMode Filesystem, and the claim Block"}},
 		"without an access mode":          {pv("a", "1Gi") + pvc("data", "1Gi", "accessModes: [ReadWriteOncePod]"), "", []string{"a has accessModes [ReadWriteOnce], without the claim's ReadWriteOncePod"}},
-		"without a label":                 {pv("a", "1Gi") + pvc("data", "1Gi", "selector: {matchLabels: {x: z}}"), "", []string{"a hasn't the labels of the claim's selector (x=z)"}},
+		"without a label":                 {pv("a", "1Gi") + pvc("data", "1Gi", "selector: {matchLabels: {x: z}}"), "", []string{"a doesn't have the labels of the claim's selector (x=z)"}},
 		"another class of attributes":     {pv("a", "1Gi") + pvc("data", "1Gi", "volumeAttributesClassName: gold"), "", []string{"a has no volumeAttributesClassName, and the claim volumeAttributesClassName gold"}},
 		"on another node": {pv("a", "1Gi", fmt.Sprintf(hostname, "node2")) + pv("b", "1Gi", "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Exists}]}]}}") +
 			pvc("data", "1Gi"), "", []string{"a can't be used on this node by its nodeAffinity (the node has kubernetes.io/hostname=node1)", "b can't be used on this node by its nodeAffinity (the node has no zone)"}},

@@ -173,7 +173,7 @@ func refused(path string, why error) error {
 	if errors.Is(why, checkpoint.ErrNewer) {
 		what = "run that version"
 	}
-	return fmt.Errorf("the record of which volume is whose, %s, can't be used: %w; %s", path, why, what)
+	return fmt.Errorf("the record of volume bindings, %s, can't be used: %w; %s", path, why, what)
 }
 
 func parse(text []byte) (bindings, error) {
@@ -202,10 +202,10 @@ func (b *Binder) save(next bindings) error {
 	list := slices.SortedFunc(maps.Values(next), func(a, b binding) int { return cmp.Compare(a.Volume, b.Volume) })
 	text, err := checkpoint.Seal(version, list)
 	if err != nil {
-		return fmt.Errorf("the record of which volume is whose can't be encoded: %w", err)
+		return fmt.Errorf("the record of volume bindings can't be encoded: %w", err)
 	}
 	if err := b.replace(text); err != nil {
-		return fmt.Errorf("the record of which volume is whose can't be kept on disk: %w", err)
+		return fmt.Errorf("the record of volume bindings can't be kept on disk: %w", err)
 	}
 	b.bound = next
 	return nil

@@ -385,7 +385,7 @@ func TestCleaningUpBesideADeviceThatHangs(t *testing.T) {
 		defer resume()
 		p := w.want(newPod(nfs("x", "one")))
 		failure(t, m.Prepare(t.Context(), p))
-		if err := m.Clean(t.Context(), p.UID); err == nil || !strings.HasSuffix(err.Error(), `volume "x": still being mounted after 10s: its device is being brought to the node`) {
+		if err := m.Clean(t.Context(), p.UID); err == nil || !strings.HasSuffix(err.Error(), `volume "x": still being mounted after 10s: its device is being staged`) {
 			t.Errorf("got %v", err)
 		}
 		resume()

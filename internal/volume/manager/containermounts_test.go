@@ -86,9 +86,9 @@ func TestEachThingIsSaidOnce(t *testing.T) {
 		want     string
 	}{
 		"leads out":      {v1.VolumeMount{SubPath: "out/x"}, false, at + `subPath "out/x": it leads out of the volume: links have to be relative and stay inside the volume`},
-		"circle":         {v1.VolumeMount{SubPath: "loop"}, false, at + `subPath "loop": its links go round in circles, or through /proc: links have to be relative and stay inside the volume`},
+		"circle":         {v1.VolumeMount{SubPath: "loop"}, false, at + `subPath "loop": its links form a loop, or lead through /proc: links have to be relative and stay inside the volume`},
 		"missing":        {v1.VolumeMount{SubPath: "none"}, true, at + `subPath "none": it isn't in the volume, and can't be made there, because the volume is read-only: correct the path, or put it there first`},
-		"below a file":   {v1.VolumeMount{SubPath: "file/x"}, false, at + `subPath "file/x": something on the way to it is no directory: correct the path, or replace that`},
+		"below a file":   {v1.VolumeMount{SubPath: "file/x"}, false, at + `subPath "file/x": a part of it isn't a directory: correct the path, or replace that`},
 		"too long":       {v1.VolumeMount{SubPathExpr: "$(LONG)"}, false, `container "main": ` + at + `subPathExpr "$(LONG)" is longer than a path can be: 5000 bytes, where 4095 are allowed`},
 		"steps":          {v1.VolumeMount{SubPathExpr: "$(UP)/x"}, false, `container "main": ` + at + `subPathExpr "$(UP)/x" must be a path in the volume, not absolute and without ".."`},
 		"no variable":    {v1.VolumeMount{SubPathExpr: "a/$(NONE)"}, false, `container "main": ` + at + `subPathExpr "a/$(NONE)" refers to the environment variable NONE, which the container doesn't have`},

@@ -115,7 +115,7 @@ func (m *Manager) sweepDevices(ctx context.Context) error {
 	for _, s := range m.stagers() {
 		if e := m.stages.Sweep(ctx, s, there); e != nil {
 			err = errors.Join(err, e)
-			m.log.Error(e, "Can't take away all devices that nobody uses any more", "plugin", s.Name())
+			m.log.Error(e, "Can't unstage all unused devices", "plugin", s.Name())
 		}
 	}
 	return err

@@ -76,7 +76,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 
 func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumestate.Wanted, r volume.Request) (volume.Mounted, error) {
 	if s, ok := w.Plugin.(volume.Stager); ok {
-		op.Say("its device is being brought to the node")
+		op.Say("its device is being staged")
 		dir, err := m.stages.Enter(ctx, s, w.Spec, volumestate.User{UID: w.Place.UID, Name: w.Place.Name})
 		if err != nil {
 			return volume.Mounted{}, err

@@ -207,7 +207,7 @@ func TestADeviceThatCannotBeStagedOrUnstagedYet(t *testing.T) {
 	p := w.want(namedPod("a", "uid-a", nfs("x", "one")))
 	s.setFail("stage one", errors.New("no route"))
 	f := failure(t, m.Prepare(t.Context(), p))
-	if !strings.Contains(f.Message, `MountVolume.SetUp failed for volume "x" : bring the device one to the node: no route`) || f.NotBefore.IsZero() {
+	if !strings.Contains(f.Message, `MountVolume.SetUp failed for volume "x" : stage the device one: no route`) || f.NotBefore.IsZero() {
 		t.Errorf("got %+v", f)
 	}
 	s.setFail("stage one", nil)

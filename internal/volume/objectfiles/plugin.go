@@ -163,7 +163,7 @@ func (p *Plugin) open(r volume.Request) (*os.File, error) {
 func (p *Plugin) write(ctx context.Context, r volume.Request, files map[string]atomicwriter.File) (changed bool, err error) {
 	dir, err := p.open(r)
 	if err != nil {
-		return false, fmt.Errorf("the volume isn't there any more (its containers keep what they have; to get it anew, remove the pod and create it again): %w", err)
+		return false, fmt.Errorf("the volume isn't there any more (its containers keep what they have; to restore it, remove the pod and create it again): %w", err)
 	}
 	defer dir.Close()
 	group, _ := owner(r)

@@ -147,7 +147,7 @@ func isFolder(path string) (bool, error) {
 		return false, nil
 	}
 	if err == nil && !st.IsDir() {
-		err = fmt.Errorf("%s is no directory but %s, which isn't followed: remove it", path, st.Mode().Type())
+		err = fmt.Errorf("%s isn't a directory but %s, which isn't followed: remove it", path, st.Mode().Type())
 	}
 	return err == nil, err
 }

@@ -95,7 +95,7 @@ func openLocal(path string) (*os.File, error) {
 	case st.Mode().Type() == fs.ModeDevice:
 		err = fmt.Errorf("its path %s is a block device, and to format and mount one is %w: mount it on the host, and name the directory that it is mounted at", path, volume.ErrUnsupported)
 	case !st.IsDir():
-		err = fmt.Errorf("its path %s is no directory: a local PersistentVolume has to be one", path)
+		err = fmt.Errorf("its path %s isn't a directory: a local PersistentVolume has to be one", path)
 	default:
 		return f, nil
 	}

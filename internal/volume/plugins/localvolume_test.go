@@ -192,7 +192,7 @@ func TestLocalVolumeErrors(t *testing.T) {
 		never  bool
 	}{
 		"missing":      {func(s *v1.PersistentVolumeSpec) { s.Local.Path = disk + "/none" }, "/none does not exist on this node", false},
-		"a file":       {func(s *v1.PersistentVolumeSpec) { s.Local.Path = disk + "/file" }, "/file is no directory", false},
+		"a file":       {func(s *v1.PersistentVolumeSpec) { s.Local.Path = disk + "/file" }, "/file isn't a directory", false},
 		"a device":     {func(s *v1.PersistentVolumeSpec) { s.Local.Path = device }, "/device is a block device", true},
 		"block mode":   {func(s *v1.PersistentVolumeSpec) { s.VolumeMode = ptr.To(v1.PersistentVolumeBlock) }, "volumeMode Block", true},
 		"mount option": {func(s *v1.PersistentVolumeSpec) { s.MountOptions = []string{"discard"} }, `"discard"`, true},

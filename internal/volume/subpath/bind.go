@@ -36,7 +36,7 @@ func bind(ctx context.Context, source, holder *os.File, name string) error {
 			return err
 		}
 	}
-	return errors.New("something else mounts and unmounts at its place, too: it can't be made ready")
+	return errors.New("something else mounts and unmounts at its path, so it can't be mounted")
 }
 
 // step does the next thing that is missing at the place, and reports whether nothing was missing.
@@ -60,7 +60,7 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 		}
 		// Something else, or what doesn't answer any more. Who uses it may go on doing so.
 		if err := mounts.Unmount(holder, name, unix.MNT_DETACH); err != nil {
-			return false, fmt.Errorf("take off what was mounted for it before: %w", err)
+			return false, fmt.Errorf("unmount what was mounted for it before: %w", err)
 		}
 		return false, nil
 	}

@@ -164,7 +164,7 @@ func (r Request) explain(err error) error {
 	text := ""
 	switch {
 	case errors.Is(err, safeopen.ErrEscapes) && errors.Is(err, unix.ELOOP):
-		text = "its links go round in circles, or through /proc: links have to be relative and stay inside the volume"
+		text = "its links form a loop, or lead through /proc: links have to be relative and stay inside the volume"
 	case errors.Is(err, safeopen.ErrEscapes):
 		text = "it leads out of the volume: links have to be relative and stay inside the volume"
 	case errors.Is(err, unix.ENOENT) && r.ReadOnly:
@@ -172,7 +172,7 @@ func (r Request) explain(err error) error {
 	case errors.Is(err, unix.EROFS):
 		text = "it isn't in the volume, and can't be made there, because the volume's file system is read-only: correct the path, or put it there first"
 	case errors.Is(err, unix.ENOTDIR):
-		text = "something on the way to it is no directory: correct the path, or replace that"
+		text = "a part of it isn't a directory: correct the path, or replace that"
 	case r.Expr == "":
 		return err
 	default: // it quotes the path

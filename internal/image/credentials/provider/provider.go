@@ -47,7 +47,7 @@ type NoTokens struct{}
 
 // Token says that there is none.
 func (NoTokens) Token(_ context.Context, namespace, serviceAccount, _, _, _ string) (string, error) {
-	return "", fmt.Errorf("it wants a token of service account %s/%s, and tokens are issued by an API server, which this node has none of; "+
+	return "", fmt.Errorf("it needs a token of service account %s/%s, which only an API server issues, and this node has none; "+
 		"use a provider without tokenAttributes, or with requireServiceAccount: false for pods without a service account", namespace, serviceAccount)
 }
 

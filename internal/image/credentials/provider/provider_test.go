@@ -208,7 +208,7 @@ func TestWithoutTokens(t *testing.T) {
 	sas := objects{"ns/robot": account("ns", "robot", "u1", nil)}
 	s, _ := load(t, Options{ServiceAccounts: sas, Tokens: NoTokens{}}, "account", "plain")
 	got, err := s.Credentials(t.Context(), podOf("robot", "p1"), image(t, "a.io/app"))
-	if users(got) != "plain" || err == nil || !strings.HasPrefix(err.Error(), `credential provider "account": it wants a token of service account ns/robot, and tokens are issued by an API server`) {
+	if users(got) != "plain" || err == nil || !strings.HasPrefix(err.Error(), `credential provider "account": it needs a token of service account ns/robot, which only an API server issues`) {
 		t.Errorf("%q, %v", users(got), err)
 	}
 	// A pod without a service account isn't the plugin's.

@@ -205,13 +205,13 @@ func (t *Type) parseNumber(v reflect.Value, word string) error {
 	case integer:
 		n, err := strconv.ParseInt(word, 10, t.rt.Bits())
 		if err != nil {
-			return errors.New("has to be a whole number")
+			return errors.New("has to be an integer")
 		}
 		v.SetInt(n)
 	case unsigned:
 		n, err := strconv.ParseUint(word, 10, t.rt.Bits())
 		if err != nil {
-			return errors.New("has to be a whole number and not negative")
+			return errors.New("has to be an integer and not negative")
 		}
 		v.SetUint(n)
 	}

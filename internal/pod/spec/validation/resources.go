@@ -47,7 +47,7 @@ func amounts(list v1.ResourceList, at *field.Path, names nameRule) field.ErrorLi
 	return errs
 }
 
-// amount wants zero or more; of what can't be divided, whole numbers; and of
+// amount wants zero or more; of what can't be divided, integers; and of
 // huge pages, whole pages.
 func amount(name v1.ResourceName, q resource.Quantity, at *field.Path) field.ErrorList {
 	if q.Sign() < 0 {

@@ -57,7 +57,7 @@ func checkName(name string) error {
 		err = errors.New("it is an ID")
 	}
 	if err != nil {
-		return fmt.Errorf("image %q: that is no name for an image: %s", name, terminal.Line(err.Error()))
+		return fmt.Errorf("image %q: that isn't the name of an image: %s", name, terminal.Line(err.Error()))
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (i identifier) checkSizes(ctx context.Context, of descriptor, depth int, pa
 		return err
 	}
 	if depth == 0 {
-		return fmt.Errorf("indexes lie too deep in each other at %s", of.Digest)
+		return fmt.Errorf("image indexes are nested too deeply at %s", of.Digest)
 	}
 	d, err := i.document(ctx, of.Digest, of.Size)
 	if err != nil {
@@ -102,11 +102,11 @@ func (i identifier) checkSize(ctx context.Context, of descriptor, parts *int) (t
 	case status.Code(err) == codes.NotFound && of.Size >= 0 && of.Size <= largest:
 		return false, nil
 	case status.Code(err) == codes.NotFound:
-		return false, fmt.Errorf("it says that %q has %d bytes, which can't be", of.Digest, of.Size)
+		return false, fmt.Errorf("it gives %q an impossible size of %d bytes", of.Digest, of.Size)
 	case err != nil:
 		return false, fmt.Errorf("find out the size of %q: %w", of.Digest, err)
 	case info.GetInfo().GetSize() != of.Size:
-		return false, fmt.Errorf("it says that %s has %d bytes, which has %d", of.Digest, of.Size, info.GetInfo().GetSize())
+		return false, fmt.Errorf("it gives %s a size of %d bytes, but it has %d", of.Digest, of.Size, info.GetInfo().GetSize())
 	}
 	return true, nil
 }
@@ -140,7 +140,7 @@ func takeBack(ctx context.Context, conn *grpc.ClientConn, names []string, before
 			_, err = client.Delete(ctx, &images.DeleteImageRequest{Name: name, Sync: true})
 		}
 		if err != nil && status.Code(err) != codes.NotFound {
-			errs = append(errs, fmt.Errorf("take back image %q: %w", name, err))
+			errs = append(errs, fmt.Errorf("undo the import of image %q: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)

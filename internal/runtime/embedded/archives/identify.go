@@ -110,7 +110,7 @@ func (i identifier) config(ctx context.Context, digest string, size int64) (stri
 		}
 		digest, size = d.Manifests[at].Digest, d.Manifests[at].Size
 	}
-	return "", fmt.Errorf("indexes lie too deep in each other at %s", digest)
+	return "", fmt.Errorf("image indexes are nested too deeply at %s", digest)
 }
 
 func (i identifier) read(ctx context.Context, digest string, size int64) ([]byte, error) {

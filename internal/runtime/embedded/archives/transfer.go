@@ -48,7 +48,7 @@ func leased(ctx context.Context, conn *grpc.ClientConn, do func(context.Context)
 		Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(leaseFor).Format(time.RFC3339)},
 	})
 	if err != nil {
-		return fmt.Errorf("take a lease: %w", err)
+		return fmt.Errorf("ask containerd for a lease, which keeps its garbage collector from what is being imported: %w", err)
 	}
 	id := created.GetLease().GetID()
 	err = do(metadata.AppendToOutgoingContext(ctx, "containerd-lease", id))
@@ -145,14 +145,14 @@ func openStream(ctx context.Context, conn *grpc.ClientConn, prefix string) (stre
 	s := stream{id: prefix + rand.Text()}
 	var err error
 	if s.grpc, err = streaming.NewStreamingClient(conn).Stream(ctx); err != nil {
-		return stream{}, fmt.Errorf("open a stream: %w", err)
+		return stream{}, fmt.Errorf("open a stream to containerd: %w", err)
 	}
 	if err := s.send(&streaming.StreamInit{ID: s.id}); err != nil {
-		return stream{}, fmt.Errorf("open a stream: %w", err)
+		return stream{}, fmt.Errorf("open a stream to containerd: %w", err)
 	}
 	// containerd acknowledges the name.
 	if _, err := s.grpc.Recv(); err != nil {
-		return stream{}, fmt.Errorf("open a stream: %w", err)
+		return stream{}, fmt.Errorf("open a stream to containerd: %w", err)
 	}
 	return s, nil
 }

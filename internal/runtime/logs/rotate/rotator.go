@@ -119,7 +119,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 	defer workers.Wait()
 	workers.Go(func() {
 		if err := r.writes.Run(ctx); ctx.Err() == nil {
-			r.log.Error(err, "Container logs can't be watched, so they are looked at every second")
+			r.log.Error(err, "Can't watch container logs: polling them every second")
 		}
 	})
 	for ctx.Err() == nil {

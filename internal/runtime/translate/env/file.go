@@ -74,7 +74,7 @@ func refusal(err error) error {
 	case errors.Is(err, unix.EXDEV):
 		return fmt.Errorf("it leads out of its volume (%w): use a path or a relative link inside it", unix.EXDEV)
 	case errors.Is(err, unix.ELOOP):
-		return fmt.Errorf("its symbolic links go round in circles, or through /proc (%w)", unix.ELOOP)
+		return fmt.Errorf("its symbolic links form a loop, or lead through /proc (%w)", unix.ELOOP)
 	}
 	return reason(err)
 }

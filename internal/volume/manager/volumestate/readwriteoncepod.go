@@ -83,7 +83,7 @@ func (h *Holders) mark(p *v1.Pod, c *v1.PersistentVolumeClaim) error {
 		err = atomicfile.WriteVolatile(file, []byte(p.Namespace+"/"+p.Name), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("write down that the claim is this pod's: %w", err)
+		return fmt.Errorf("record that the claim is this pod's: %w", err)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (h *Holders) check(uid types.UID, c *v1.PersistentVolumeClaim) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("find out whose the claim is: %w", err)
+			return fmt.Errorf("read which pod has the claim: %w", err)
 		}
 		claim := pod.Object{Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name}
 		return volume.Awaits(claim,

@@ -78,7 +78,7 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, spec volume.Sp
 		<-op.Done() // else it could leave its mark after the volume's others were looked for
 	}
 	if err := op.Err(); err != nil {
-		return "", fmt.Errorf("bring the device %s to the node: %w", name, err)
+		return "", fmt.Errorf("stage the device %s: %w", name, err)
 	}
 	return d.place(), nil
 }
@@ -173,7 +173,7 @@ func (s *Stages) leave(ctx context.Context, d device, u User) error {
 		Do: func(ctx context.Context, _ *operations.Operation) error { return s.left(ctx, d, u) },
 	})
 	if err := op.Wait(ctx); err != nil {
-		return fmt.Errorf("take away the device that is staged at %s: %w", d.dir, err)
+		return fmt.Errorf("unstage the device at %s: %w", d.dir, err)
 	}
 	return nil
 }
