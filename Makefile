@@ -1,6 +1,6 @@
 # deckhand: see `make help`.
 
-# Pinned in tools/*/go.mod and test/kubelet/go.mod; named here because the programs print them.
+# Pinned in tools/*/go.mod and test/kubernetes/go.mod; named here because the programs print them.
 CONTAINERD_VERSION := v2.4.2
 RUNC_VERSION := 1.5.2
 KUBELET_VERSION := v1.36.3
@@ -87,9 +87,9 @@ attack: ## Swap links under the code that opens pods' paths, for a minute each. 
 	$(GO) test -count=1 -v -p 2 -timeout 24h -run '^TestAttack' ./internal/kit/safeopen ./internal/volume/subpath ./internal/volume/teardown -attack.duration=$(ATTACK)
 
 .PHONY: e2e
-e2e: tools images deckhand kubelet ## Run the end-to-end tests on a real containerd.
-	cd test/kubelet && CGO_ENABLED=0 $(GO) test -count=1 -trimpath -vet=off .
-	$(GO) run ./test/report -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/takeover ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
+e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a real containerd.
+	cd test/kubernetes && CGO_ENABLED=0 $(GO) test -count=1 -trimpath -vet=off .
+	$(GO) run ./test/report -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/takeover ./test/cluster/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
 
 .PHONY: bench
 bench: bench-core bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale ## Measure everything, part by part.
@@ -153,10 +153,18 @@ $(addprefix $(BIN)/,$(CONTAINERD_TOOLS)): tools/containerd/go.mod tools/containe
 .PHONY: kubelet
 kubelet: $(BIN)/kubelet ## Build the kubelet that tests compare with; nothing of it is in deckhand.
 
-$(BIN)/kubelet: test/kubelet/go.mod test/kubelet/go.sum
+$(BIN)/kubelet: test/kubernetes/go.mod test/kubernetes/go.sum
 	@mkdir -p $(@D)
-	cd test/kubelet && CGO_ENABLED=0 $(GO) build -trimpath \
+	cd test/kubernetes && CGO_ENABLED=0 $(GO) build -trimpath \
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBELET_VERSION)" -o $@ k8s.io/kubernetes/cmd/kubelet
+
+.PHONY: controlplane
+controlplane: $(BIN)/controlplane ## Build the control plane that tests join, as one program: etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl.
+
+$(BIN)/controlplane: test/kubernetes/go.mod test/kubernetes/go.sum test/kubernetes/controlplane/main.go
+	@mkdir -p $(@D)
+	cd test/kubernetes && CGO_ENABLED=0 $(GO) build -trimpath \
+		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBELET_VERSION)" -o $@ ./controlplane
 
 # runc needs libseccomp, and with it cgo.
 $(BIN)/runc: tools/runc/go.mod tools/runc/go.sum

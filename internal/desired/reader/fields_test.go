@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A release of the API types with more fields needs the kubelet of that release asked: see test/kubelet.
+// A release of the API types with more fields needs the kubelet of that release asked: see test/kubernetes.
 func TestInternalFieldsAreAll(t *testing.T) {
 	elsewhere := []string{"DeprecatedServiceAccount", "HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers", "PodIP"}
 	for kind, names := range internalFields {

@@ -15,7 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
-// A node that changes from the kubelet to deckhand goes on with its static pods: test/kubelet has asked the kubelet
+// A node that changes from the kubelet to deckhand goes on with its static pods: test/kubernetes has asked the kubelet
 // for their UIDs, which depend on the path they were read from.
 func TestUIDsAreTheKubelets(t *testing.T) {
 	answers, err := os.ReadFile("testdata/kubelet.txt")

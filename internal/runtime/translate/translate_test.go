@@ -177,7 +177,7 @@ func TestContainer(t *testing.T) {
 }
 
 func TestHash(t *testing.T) {
-	// What the kubelet says of these containers: see test/kubelet and desired/reader/testdata/kubelet.txt.
+	// What the kubelet says of these containers: see test/kubernetes and desired/reader/testdata/kubelet.txt.
 	for want, c := range map[string]v1.Container{
 		"12214ab0": {Name: "main", Image: "app:1"},
 		"2db8e762": {Name: "a", Image: "app:1", Env: []v1.EnvVar{{Name: "A", Value: "b"}}},

@@ -1,0 +1,269 @@
+// Package plane starts a real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-scheduler and
+// kube-controller-manager, with certificates of its own, the Node authorizer, NodeRestriction, and an audit log of what
+// nodes do, which is held against what a node may do.
+package plane
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Plane is a control plane that runs.
+type Plane struct {
+	t   testing.TB
+	dir string
+	ca  *authority
+	// server is the URL of the API server.
+	server string
+	admin  string // its kubeconfig
+	// ended gets the names of programs that end.
+	ended chan string
+}
+
+// programs are the names that the one program goes by.
+var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl"}
+
+// Start starts a control plane from the program at a path (`make controlplane`), and returns when it is ready. The end of the
+// test ends it.
+func Start(t testing.TB, program string) *Plane {
+	t.Helper()
+	p := &Plane{t: t, dir: t.TempDir(), ended: make(chan string, len(programs))}
+	if err := p.prepare(program); err != nil {
+		t.Fatal(err)
+	}
+	ports := freePorts(t, 3)
+	etcd, peers := url("http", ports[0]), url("http", ports[1])
+	p.server = url("https", ports[2])
+	p.run("etcd", "--name=test", "--data-dir="+p.path("data"), "--unsafe-no-fsync", "--logger=zap", "--log-level=warn",
+		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd, "--listen-peer-urls="+peers,
+		"--initial-advertise-peer-urls="+peers, "--initial-cluster=test="+peers)
+	p.startAPIServer(etcd, ports[2])
+	p.admin = p.Kubeconfig(p.Issue("admin", "admin", "system:masters"))
+	p.await("kube-apiserver", "/readyz")
+	p.run("kube-scheduler", "--kubeconfig="+p.Kubeconfig(p.Issue("scheduler", "system:kube-scheduler")), "--leader-elect=false", "--secure-port=0")
+	p.run("kube-controller-manager", "--kubeconfig="+p.Kubeconfig(p.Issue("controllers", "system:kube-controller-manager")), "--leader-elect=false", "--secure-port=0",
+		"--use-service-account-credentials", "--root-ca-file="+p.path("ca.crt"), "--service-account-private-key-file="+p.path("sa.key"),
+		"--cluster-signing-cert-file="+p.path("ca.crt"), "--cluster-signing-key-file="+p.path("ca.key"), "--node-monitor-period=1s", "--node-monitor-grace-period=8s", "--node-startup-grace-period=8s")
+	p.await("kube-controller-manager", "/api/v1/namespaces/default/serviceaccounts/default")
+	return p
+}
+
+func (p *Plane) prepare(program string) error {
+	program, err := filepath.Abs(program)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(program); err != nil {
+		return fmt.Errorf("the control plane isn't built, run `make controlplane`: %w", err)
+	}
+	for _, name := range programs {
+		if err := os.Symlink(program, p.path(name)); err != nil {
+			return err
+		}
+	}
+	if p.ca, err = newAuthority(p.dir); err != nil {
+		return err
+	}
+	if _, err = writeKey(p.path("sa.key")); err != nil {
+		return err
+	}
+	return os.WriteFile(p.path("audit.yaml"), []byte(auditPolicy), 0o644)
+}
+
+// auditPolicy logs each request of a node, without bodies.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- {level: Metadata, userGroups: ["system:nodes"]}
+- {level: None}
+`
+
+func (p *Plane) startAPIServer(etcd string, port int) {
+	serving, err := p.ca.issue("apiserver", "kube-apiserver", nil, []string{"127.0.0.1", "localhost", "kubernetes.default.svc", "10.96.0.1"}, time.Time{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	client := p.Issue("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
+	p.run("kube-apiserver", "--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprint("--secure-port=", port),
+		"--tls-cert-file="+serving.Cert, "--tls-private-key-file="+serving.Key, "--client-ca-file="+p.path("ca.crt"),
+		"--kubelet-client-certificate="+client.Cert, "--kubelet-client-key="+client.Key,
+		"--service-account-key-file="+p.path("sa.key"), "--service-account-signing-key-file="+p.path("sa.key"), "--service-account-issuer=https://kubernetes.default.svc",
+		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none", "--allow-privileged",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth",
+		"--audit-policy-file="+p.path("audit.yaml"), "--audit-log-path="+p.path("audit.log"), "--audit-log-mode=blocking")
+}
+
+func (p *Plane) path(name string) string { return filepath.Join(p.dir, name) }
+
+func url(scheme string, port int) string { return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port) }
+
+// freePorts returns ports that nobody listens on.
+func freePorts(t testing.TB, n int) []int {
+	t.Helper()
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // when all are found, so that they differ
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// run starts one of the programs. It is killed at the end of the test, and with it; its log is shown if the test fails.
+func (p *Plane) run(name string, args ...string) {
+	p.t.Helper()
+	log, err := os.Create(p.path(name + ".log"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := exec.Command(p.path(name), args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	err = cmd.Start()
+	log.Close()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = cmd.Wait() // its log says why
+		p.ended <- name
+	}()
+	p.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it has nothing to lose
+		<-gone
+		if p.t.Failed() {
+			p.t.Logf("%s's log, its end:\n%s", name, p.logged(name))
+		}
+	})
+}
+
+func (p *Plane) logged(name string) []byte {
+	text, err := os.ReadFile(p.path(name + ".log"))
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return text[max(0, len(text)-4000):]
+}
+
+// await waits until the API server answers a path with 200.
+func (p *Plane) await(who, path string) {
+	p.t.Helper()
+	client, err := p.client()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	defer cancel()
+	for {
+		err := answers(ctx, client, p.server+path)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			p.t.Fatalf("%s isn't ready: %v", who, err)
+		case name := <-p.ended:
+			p.t.Fatalf("%s has ended", name)
+		case <-time.After(50 * time.Millisecond): // it has no event to wait for
+		}
+	}
+}
+
+func answers(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, response.Status, text)
+	}
+	return err
+}
+
+// client is an administrator's.
+func (p *Plane) client() (*http.Client, error) {
+	pool := x509.NewCertPool()
+	pool.AddCert(p.ca.cert)
+	own, err := tls.LoadX509KeyPair(p.path("admin.crt"), p.path("admin.key"))
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{own}}}}, nil
+}
+
+// Issue makes a client certificate, as files with this name.
+func (p *Plane) Issue(name, user string, groups ...string) Issued {
+	p.t.Helper()
+	issued, err := p.ca.issue(name, user, groups, nil, time.Time{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return issued
+}
+
+// Node makes a kubeconfig for a node's agent.
+func (p *Plane) Node(name string) string {
+	p.t.Helper()
+	return p.Kubeconfig(p.Issue("node-"+name, "system:node:"+name, "system:nodes"))
+}
+
+// Kubeconfig makes a kubeconfig file beside a client certificate.
+func (p *Plane) Kubeconfig(client Issued) string {
+	p.t.Helper()
+	path := strings.TrimSuffix(client.Cert, ".crt") + ".kubeconfig"
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{name: test, context: {cluster: test, user: test}}]
+clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
+users: [{name: test, user: {client-certificate: %q, client-key: %q}}]
+`, p.server, p.path("ca.crt"), client.Cert, client.Key)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	return path
+}
+
+// Kubectl runs kubectl as an administrator, and returns what it prints.
+func (p *Plane) Kubectl(input string, args ...string) (string, error) {
+	return p.KubectlAs(p.admin, input, args...)
+}
+
+// KubectlAs runs kubectl with a kubeconfig.
+func (p *Plane) KubectlAs(kubeconfig, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(p.t.Context(), p.path("kubectl"), append([]string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + p.path("cache")}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(failed.Stderr))
+	}
+	return string(out), err
+}

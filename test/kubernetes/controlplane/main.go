@@ -1,0 +1,36 @@
+// Command controlplane is a Kubernetes control plane in one program, for tests: etcd, kube-apiserver,
+// kube-scheduler, kube-controller-manager and kubectl, each under its own name. One program is linked once.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/component-base/cli"
+	"k8s.io/kubectl/pkg/cmd"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+)
+
+func main() {
+	commands := map[string]func() *cobra.Command{
+		"kube-apiserver":          apiserver.NewAPIServerCommand,
+		"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+		"kube-controller-manager": controllers.NewControllerManagerCommand,
+		"kubectl":                 cmd.NewDefaultKubectlCommand,
+	}
+	name := filepath.Base(os.Args[0])
+	switch command, ok := commands[name]; {
+	case name == "etcd":
+		etcdmain.Main(os.Args)
+	case ok:
+		os.Exit(cli.Run(command()))
+	default:
+		fmt.Fprintf(os.Stderr, "%s: call it etcd, kube-apiserver, kube-scheduler, kube-controller-manager or kubectl (a link with that name will do)\n", name)
+		os.Exit(2)
+	}
+}
