@@ -68,7 +68,7 @@ func TestLastGoodVersionStays(t *testing.T) {
 		n.WriteInPlace("c.yaml", "")
 	}
 	kept := []node.Condition{node.Ready("a", "b", "c"), node.Only("a", "b", "c"), noRestarts,
-		node.Stale("a", " "), node.Stale("b", "imgae"), node.Stale("c", "nothing"), node.Problem(n.Path("b.yaml"), "imgae")}
+		node.Stale("a", " "), node.Stale("b", "imgae"), node.Stale("c", "it is empty"), node.Problem(n.Path("b.yaml"), "imgae")}
 	spoil()
 	n.Await("the bad versions are reported", kept...)
 	unchanged(t, before, n.RunningIDs())

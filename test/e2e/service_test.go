@@ -141,7 +141,7 @@ func checkExitCodes(t *testing.T, n *node.Node) {
 	bad := file(t, n, "bad-config.yaml", "maxPods: -1\n")
 	for command, want := range map[string]int{
 		"pods": 0, "why": 0, "version": 0, "config view": 0, "config check " + n.ConfigFile(): 0,
-		"why nobody": 1, "logs nobody": 1, "config check " + bad: 1, "down": 1,
+		"why nobody": 1, "logs nobody": 1, "config check " + bad: 1,
 		"bods": 2, "pods --wade": 2, "logs": 2, "config check": 2, "replay " + n.ConfigFile(): 2,
 		"run " + job: 7,
 	} {

@@ -71,7 +71,9 @@ func (w *watch) list() ([]string, error) {
 	w.single = true
 	info, err := os.Stat(w.path)
 	if err != nil {
-		if _, linkErr := os.Lstat(w.path); linkErr == nil && errors.Is(err, fs.ErrNotExist) {
+		// A file that came after Stat is none: the event of its coming has it listed.
+		link, linkErr := os.Lstat(w.path)
+		if linkErr == nil && link.Mode()&fs.ModeSymlink != 0 && errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s is a symbolic link to something that doesn't exist", w.path)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
