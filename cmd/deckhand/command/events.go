@@ -44,7 +44,7 @@ pod are limited: of very many in a short time some are left out.`,
 	// These only fail for flags that don't exist.
 	_ = cmd.RegisterFlagCompletionFunc("for", a.completePods)
 	_ = cmd.RegisterFlagCompletionFunc("types", cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp))
-	outputFlag(cmd, "json", "yaml", "wide")
+	outputFlag(cmd, slices.Concat([]string{"wide"}, dataFormats)...)
 	return cmd
 }
 

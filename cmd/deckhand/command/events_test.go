@@ -41,8 +41,10 @@ func TestEventsWatchOnlyWhatIsAskedFor(t *testing.T) {
 	other := jobEvent(2, "Warning", "Other", 1)
 	other.Object = "pod/other-n1"
 	agent.SetEvents([]local.Event{jobEvent(1, "Normal", "Started", 1), other, jobEvent(3, "Warning", "BackOff", 2)})
-	s.expect(s.out, "---", "count: 2", `first: "2026-01-02T03:03:58Z"`, "message: about BackOff", "namespace: default", "object: pod/job-n1",
-		"reason: BackOff", "seq: 3", `time: "2026-01-02T03:03:58Z"`, "type: Warning")
+	s.expect(s.out, "---", "apiVersion: v1", "count: 2", "eventTime: null", `firstTimestamp: "2026-01-02T03:03:58Z"`,
+		"involvedObject:", "  kind: Pod", "  name: job-n1", "  namespace: default", "kind: Event", `lastTimestamp: "2026-01-02T03:03:58Z"`,
+		"message: about BackOff", "metadata:", "  name: job-n1.3", "  namespace: default", `  resourceVersion: "3"`,
+		"reason: BackOff", `reportingComponent: ""`, `reportingInstance: ""`, "source: {}", "type: Warning")
 	s.stop()
 	s.ended(0)
 }

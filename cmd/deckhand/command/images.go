@@ -28,7 +28,7 @@ func (a *app) imagesCommand() *cobra.Command {
 		Args: arguments(cobra.NoArgs),
 		RunE: a.listImages,
 	}
-	outputFlag(cmd, "json", "yaml")
+	outputFlag(cmd, dataFormats...)
 	list := a.listImagesCommand()
 	list.Hidden = true
 	cmd.AddCommand(list, a.pullImageCommand(), a.importImageCommand(), a.removeImageCommand(), a.pruneImagesCommand())
@@ -43,7 +43,7 @@ func (a *app) listImagesCommand() *cobra.Command {
 		Args:    arguments(cobra.NoArgs),
 		RunE:    a.listImages,
 	}
-	outputFlag(cmd, "json", "yaml")
+	outputFlag(cmd, dataFormats...)
 	return cmd
 }
 
@@ -52,7 +52,7 @@ func (a *app) listImages(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), images); done {
+	if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), show.ImageList(images)); done {
 		return err
 	}
 	if len(images) == 0 {
@@ -202,7 +202,7 @@ needs --yes.`,
 			if err != nil {
 				return err
 			}
-			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), list); done {
+			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), show.RemovedImageList(list)); done {
 				return err
 			}
 			if len(list) > 0 {

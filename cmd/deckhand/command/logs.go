@@ -26,8 +26,7 @@ func (a *app) logsCommand() *cobra.Command {
 		Short:   "Print a container's log",
 		Long: `Print the log of a container.
 
-POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME, or
-enough of the name's beginning to distinguish it from others.
+` + namesOfPods + `
 
 With -f it goes on when the container is restarted, and says so on standard error.`,
 		Example: `  deckhand logs web                  of the only container of a pod

@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
@@ -22,11 +24,38 @@ func outputFlag(cmd *cobra.Command, formats ...string) {
 	// It only fails for a flag that doesn't exist.
 	_ = cmd.RegisterFlagCompletionFunc("output", complete)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if format := flagValue(cmd, "output"); format != "" && !slices.Contains(formats, format) {
+		format := flagValue(cmd, "output")
+		kind, _, picks := strings.Cut(format, "=")
+		known := slices.ContainsFunc(formats, func(f string) bool { return f == format || picks && strings.HasPrefix(f, kind+"=") })
+		if format != "" && !known {
 			return usagef(cmd, "unknown output format %q, it is one of %s", format, strings.Join(formats, ", "))
+		}
+		if err := show.CheckFormat(format); err != nil {
+			return usagef(cmd, "--output: %w", err)
 		}
 		return nil
 	}
+}
+
+// dataFormats are the formats for programs.
+var dataFormats = []string{"json", "yaml", "jsonpath=TEMPLATE", "go-template=TEMPLATE", "custom-columns=NAME:PATH,..."}
+
+// selectorFlag adds -l.
+func selectorFlag(cmd *cobra.Command) {
+	cmd.Flags().StringP("selector", "l", "", "only pods with these labels, such as app=web,tier!=test")
+}
+
+// selector is what -l says; nil if it wasn't given.
+func selector(cmd *cobra.Command) (labels.Selector, error) {
+	text := flagValue(cmd, "selector")
+	if text == "" {
+		return nil, nil
+	}
+	s, err := labels.Parse(text)
+	if err != nil {
+		return nil, usagef(cmd, "--selector: %w", err)
+	}
+	return s, nil
 }
 
 // textTo returns where a command writes text that may hold what somebody else has

@@ -1,27 +1,41 @@
 package command
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 )
 
 func (a *app) podsCommand() *cobra.Command {
-	var watch, containers bool
+	var watch, containers, noHeaders bool
+	var sortBy string
 	cmd := &cobra.Command{
 		Use:     "pods [NAME...]",
 		Aliases: []string{"pod", "po", "ps"},
 		GroupID: groupLook,
 		Short:   "List pods, and why they aren't ready",
 		Long: `List the pods that run or should run on this machine, the reason for any that isn't
-ready, and what is wrong with manifests.`,
+ready, and what is wrong with manifests (on standard error). NAME may be the beginning of
+names, NAMESPACE/NAME or pod/NAME.`,
 		Example: `  deckhand pods                       all pods
   deckhand pods web --containers      one pod and its containers
   deckhand pods -w                    go on and show changes
-  deckhand pods -o yaml web           all there is to know of a pod`,
+  deckhand pods -o yaml web           all there is to know of a pod
+  deckhand pods -l app=web --sort-by .metadata.creationTimestamp
+  deckhand pods -o jsonpath='{.items[*].status.podIP}'`,
 		ValidArgsFunction: a.completePods,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			selector, err := selector(cmd)
+			if err != nil {
+				return err
+			}
+			if err := show.CheckPath(sortBy); err != nil {
+				return usagef(cmd, "--sort-by: %w", err)
+			}
 			list := show.NewPodList(show.PodOptions{
+				Selector: selector, SortBy: sortBy, NoHeaders: noHeaders,
 				Format: flagValue(cmd, "output"), Namespace: flagValue(cmd, "namespace"), Names: args,
 				Containers: containers, Width: terminalWidth(cmd.OutOrStdout()), Now: a.deps.Now,
 			})
@@ -38,6 +52,11 @@ ready, and what is wrong with manifests.`,
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and show changes")
 	cmd.Flags().BoolVar(&containers, "containers", false, "show each pod's containers, too")
-	outputFlag(cmd, "json", "yaml", "wide", "name")
+	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "without the line of headings")
+	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort by the field at this `path`, such as .status.startTime")
+	cmd.Flags().BoolP("all", "a", true, "all pods, which is the default")
+	_ = cmd.Flags().MarkHidden("all") // for who types podman ps -a; it only fails for a flag that doesn't exist
+	selectorFlag(cmd)
+	outputFlag(cmd, slices.Concat([]string{"wide", "name"}, dataFormats)...)
 	return cmd
 }

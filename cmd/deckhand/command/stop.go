@@ -12,6 +12,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
+// namesOfPods says what POD is.
+const namesOfPods = `POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME, pod/NAME,
+or enough of the name's beginning to distinguish it from others.`
+
 func (a *app) stopCommand() *cobra.Command {
 	return a.steeringCommand(&cobra.Command{
 		Use:   "stop POD...",
@@ -23,7 +27,7 @@ main containers. The command waits for that.
 Their manifests stay, and may be edited. What is in their emptyDir volumes, and their
 logs, go with them, as when a pod is deleted.
 
-POD is the pod's name with or without the node's name at its end, or NAMESPACE/NAME.`,
+` + namesOfPods,
 		Example: `  deckhand stop web`,
 	}, "stopped", func(ctx context.Context, client *local.Client, names ...types.NamespacedName) error {
 		return client.StopPods(ctx, false, names...)
@@ -36,7 +40,7 @@ func (a *app) startCommand() *cobra.Command {
 		Short: "Run pods again that were stopped",
 		Long: `Run pods again that "deckhand stop" has stopped. "deckhand pods" shows how they come up.
 
-POD is the pod's name with or without the node's name at its end, or NAMESPACE/NAME.`,
+` + namesOfPods,
 		Example: `  deckhand start web`,
 	}, "started", func(ctx context.Context, client *local.Client, names ...types.NamespacedName) error {
 		return client.StartPods(ctx, names...)
@@ -50,7 +54,7 @@ func (a *app) restartCommand() *cobra.Command {
 		Long: `Stop pods as "deckhand stop" does, and start them again once nothing of them is left: with
 empty emptyDir volumes, and no restarts counted.
 
-POD is the pod's name with or without the node's name at its end, or NAMESPACE/NAME.`,
+` + namesOfPods,
 		Example: `  deckhand restart web`,
 	}, "restarted", func(ctx context.Context, client *local.Client, names ...types.NamespacedName) error {
 		return client.StopPods(ctx, true, names...)
@@ -71,7 +75,7 @@ func (a *app) steeringCommand(cmd *cobra.Command, done string, do func(context.C
 		var names []types.NamespacedName
 		var unknown []error
 		for _, arg := range args {
-			p, err := show.NamedPod(snapshot, flagValue(cmd, "namespace"), arg)
+			p, err := show.FindPod(snapshot, flagValue(cmd, "namespace"), arg)
 			if err != nil {
 				unknown = append(unknown, err)
 				continue

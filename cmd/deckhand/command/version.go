@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
@@ -15,6 +16,8 @@ import (
 
 // versions is what `deckhand version -o json` prints.
 type versions struct {
+	metav1.TypeMeta `json:",inline"`
+
 	Client buildinfo.Info `json:"client"`
 	// Agent is absent if none answers.
 	Agent *local.AgentInfo `json:"agent,omitempty"`
@@ -29,7 +32,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Short:   "Print the versions of this program and of the running agent",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versions{Client: buildinfo.Get()}
+			v := versions{TypeMeta: show.Kind("Versions"), Client: buildinfo.Get()}
 			var agentErr error
 			if !clientOnly {
 				var snapshot local.Snapshot
@@ -53,7 +56,7 @@ func (a *app) versionCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "don't ask the agent")
-	outputFlag(cmd, "json", "yaml")
+	outputFlag(cmd, dataFormats...)
 	return cmd
 }
 

@@ -19,8 +19,7 @@ func (a *app) whyCommand() *cobra.Command {
 time, and what you could do about it. Without POD, list the pods that aren't fine and
 the manifests that can't be used.
 
-POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME, or
-enough of the name's beginning to distinguish it from others.
+` + namesOfPods + `
 
 The exit code is 0 if the pod (or everything) is fine: ready as the newest version of its
 manifest has it, completed, or stopped by "deckhand stop". It is 1 if not, and 2 for wrong usage.`,
@@ -43,7 +42,7 @@ manifest has it, completed, or stopped by "deckhand stop". It is 1 if not, and 2
 			return err
 		},
 	}
-	outputFlag(cmd, "json", "yaml")
+	outputFlag(cmd, dataFormats...)
 	return cmd
 }
 

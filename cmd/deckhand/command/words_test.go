@@ -21,7 +21,7 @@ import (
 func TestWordsOfOtherTools(t *testing.T) {
 	agent := localtest.New()
 	view := jobView(v1.PodRunning, running)
-	view.Pod.Status.Phase = v1.PodRunning
+	view.Pod.Labels = map[string]string{"app": "job"}
 	agent.Update(pods(view))
 	agent.Update(func(s *local.Snapshot) { s.Agent.RuntimeReady = true })
 	agent.SetImages([]image.Image{{ID: "sha256:1", Refs: []string{"job:1"}, Size: 1}})
@@ -46,6 +46,18 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{"get pods job-n1 -n default", 0, "job-n1   1/1"},
 		{"get pods -n default -A", 0, "NAMESPACE"},
 		{"get pod/job-n1 -o yaml", 0, "kind: Pod"},
+		{"get pods --no-headers -o wide", 0, "job-n1   1/1"},
+		{"get pods -l app=job --sort-by=.metadata.name", 0, "job-n1   1/1"},
+		{"get pods --selector app!=job", 0, ""},
+		{"get po -o name", 0, "pod/job-n1"},
+		{"get pods -o jsonpath={.items[*].metadata.name}", 0, "job-n1"},
+		{"get pod job -o jsonpath={.status.phase}", 0, "Running"},
+		{"get pods -o custom-columns=N:.metadata.name,P:.status.phase", 0, "job-n1   Running"},
+		{"get pods -o json", 0, `"kind": "List"`},
+		{"get events -o json", 0, `"kind": "List"`},
+		{"get events -o jsonpath={.items[0].reason}", 0, "Started"},
+		{"images -o jsonpath={.items[0].refs[0]}", 0, "job:1"},
+		{"ps -a", 0, "job-n1   1/1"},
 		{"get events", 0, "Started"},
 		{"get ev -n default", 0, "Started"},
 		{"get images", 0, "job:1"},

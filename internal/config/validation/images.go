@@ -70,8 +70,8 @@ func (k *check) imageUse() {
 	}
 	for i, image := range k.PreloadedImagesVerificationAllowlist {
 		name := image
-		if directory, ok := strings.CutSuffix(image, "/*"); ok && directory != "" {
-			name = directory + "/x"
+		if folder, ok := strings.CutSuffix(image, "/*"); ok && folder != "" {
+			name = folder + "/x"
 		}
 		switch named, err := reference.ParseNormalizedNamed(name); {
 		case err != nil:

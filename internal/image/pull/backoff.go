@@ -107,5 +107,5 @@ func (l *backoff) Clear() {
 	clear(l.entries)
 }
 
-// old says that no failure came for twice the longest term: whoever fails then begins again.
+// old says that no failure came for twice the longest term: whoever fails then begins anew.
 func (e entry) old(now time.Time) bool { return now.Sub(e.failed) > 2*maxDelay }

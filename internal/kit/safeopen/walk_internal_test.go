@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestADirThatWasMovedAwayIsNoticed: whoever can write outside, too, may move a directory there
+// TestAFolderThatWasMovedAwayIsNoticed: whoever can write outside, too, may move a folder there
 // after it was passed.
-func TestADirThatWasMovedAwayIsNoticed(t *testing.T) {
+func TestAFolderThatWasMovedAwayIsNoticed(t *testing.T) {
 	top := t.TempDir()
 	inside := filepath.Join(top, "volume/a/b")
 	if err := os.MkdirAll(inside, 0o755); err != nil {

@@ -40,13 +40,13 @@ func TestCopyWhereTheKernelDoesNotReportWriters(t *testing.T) {
 		if o.unknown = dropLease(); o.unknown != nil {
 			return
 		}
-		directory, err := layout.Open(r.root, web.dir())
+		folder, err := layout.Open(r.root, web.dir())
 		if err != nil {
 			o.unknown = err
 			return
 		}
-		defer directory.Close()
-		f, err := directory.Open(name)
+		defer folder.Close()
+		f, err := folder.Open(name)
 		if err != nil {
 			o.unknown = err
 			return

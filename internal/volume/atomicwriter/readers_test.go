@@ -73,20 +73,20 @@ func sometimes(name string, odd int) reader {
 	}
 }
 
-// together opens the directory ..data and reads all files in it: they are of one generation,
-// or the directory is gone meanwhile.
+// together opens the folder ..data and reads all files in it: they are of one generation,
+// or the folder is gone meanwhile.
 func together(dir string) error {
-	directory, err := os.OpenRoot(filepath.Join(dir, dataLink))
+	folder, err := os.OpenRoot(filepath.Join(dir, dataLink))
 	if errors.Is(err, fs.ErrNotExist) {
-		directory, err = os.OpenRoot(filepath.Join(dir, dataLink))
+		folder, err = os.OpenRoot(filepath.Join(dir, dataLink))
 	}
 	if err != nil {
 		return err
 	}
-	defer directory.Close()
+	defer folder.Close()
 	first := -1
 	for _, name := range []string{"a", "b", "sub/c"} {
-		data, err := directory.ReadFile(name)
+		data, err := folder.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

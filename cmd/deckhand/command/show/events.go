@@ -1,13 +1,16 @@
 package show
 
 import (
+	"fmt"
 	"io"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -15,7 +18,7 @@ import (
 
 // EventOptions say which events to print, and how.
 type EventOptions struct {
-	// Format is json, yaml, wide or, for the plain table, empty.
+	// Format is json, yaml, wide, one that CheckFormat knows or, for the plain table, empty.
 	Format string
 	// Namespace restricts the events to those about objects in it; all if empty.
 	Namespace string
@@ -90,9 +93,37 @@ func (l *EventList) wanted(e *local.Event) bool {
 	return ok && name == l.opts.Pod.Name && e.Namespace == l.opts.Pod.Namespace
 }
 
+// machine reports whether what is printed is for machines.
+func (l *EventList) machine() bool { return l.opts.Format != "" && l.opts.Format != "wide" }
+
+// apiEvents are events as those of the API. The number that orders them is the resource version.
+func apiEvents(events []local.Event) []*v1.Event {
+	list := make([]*v1.Event, len(events))
+	for i := range events {
+		e := &events[i]
+		word, name, _ := strings.Cut(e.Object, "/")
+		kind := map[string]string{"pod": "Pod", "node": "Node"}[word]
+		if kind == "" {
+			name = e.Object // a path or a URL
+		}
+		list[i] = &v1.Event{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("%s.%x", name[strings.LastIndex(name, "/")+1:], e.Seq), Namespace: e.Namespace, ResourceVersion: strconv.FormatUint(e.Seq, 10),
+			},
+			InvolvedObject: v1.ObjectReference{Kind: kind, Namespace: e.Namespace, Name: name, UID: e.UID, FieldPath: e.Part},
+			Reason:         e.Reason, Message: e.Message, Type: string(e.Type), Count: int32(e.Count),
+			FirstTimestamp: metav1.NewTime(e.First), LastTimestamp: metav1.NewTime(e.Time),
+			Source: v1.EventSource{Component: e.Component},
+		}
+	}
+	return list
+}
+
 // Print prints events.
 func (l *EventList) Print(out io.Writer, events []local.Event) error {
-	if done, err := As(out, l.opts.Format, events); done {
+	if l.machine() {
+		_, err := As(out, l.opts.Format, ListOf(apiEvents(events)))
 		return err
 	}
 	return l.table.Write(out, append([][]string{l.header()}, l.rows(events)...)...)
@@ -110,8 +141,8 @@ func (l *EventList) Watch(out io.Writer, lists iter.Seq2[[]local.Event, error]) 
 		switch {
 		case len(events) == 0:
 			continue
-		case l.opts.Format == "json" || l.opts.Format == "yaml":
-			err = documents(out, l.opts.Format, events)
+		case l.machine():
+			err = documents(out, l.opts.Format, apiEvents(events), !printed)
 		case printed:
 			err = l.table.Write(out, l.rows(events)...)
 		default:

@@ -5,13 +5,38 @@ import (
 	"encoding/json"
 	"io"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// As writes a value as JSON or YAML. It reports false for other formats.
-func As(w io.Writer, format string, value any) (bool, error) {
+// List is `v1 List`, as kubectl prints it.
+type List[T any] struct {
+	metav1.TypeMeta `json:",inline"`
+	Items           []T             `json:"items"`
+	Metadata        metav1.ListMeta `json:"metadata"`
+}
+
+// ListOf returns a list of items.
+func ListOf[T any](items []T) List[T] {
+	if items == nil {
+		items = []T{}
+	}
+	return List[T]{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: items}
+}
+
+// Kind is what an object of deckhand's own calls itself in JSON.
+func Kind(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: "deckhand.io/v1", Kind: kind}
+}
+
+// As writes a value as JSON or YAML, or the fields of it that the format picks. It reports
+// false for other formats.
+func As(w io.Writer, format string, value any) (bool, error) { return as(w, format, value, true) }
+
+// as is As; columns have their heading where it is wanted.
+func as(w io.Writer, format string, value any, header bool) (bool, error) {
 	switch format {
 	case "json":
 		text, err := marshal(value)
@@ -29,7 +54,14 @@ func As(w io.Writer, format string, value any) (bool, error) {
 		}
 		return true, err
 	}
-	return false, nil
+	q, ok, err := parseQuery(format)
+	if !ok || err != nil {
+		return ok, err
+	}
+	if !header {
+		q.heading = nil
+	}
+	return true, q.write(w, value)
 }
 
 // marshal returns a value as JSON without what would steer a terminal, some of which
@@ -44,14 +76,14 @@ func marshal(value any) ([]byte, error) {
 }
 
 // documents writes values as a stream of JSON or YAML documents.
-func documents[T any](w io.Writer, format string, values []T) error {
-	for _, v := range values {
+func documents[T any](w io.Writer, format string, values []T, header bool) error {
+	for i, v := range values {
 		if format == "yaml" {
 			if _, err := io.WriteString(w, "---\n"); err != nil {
 				return err
 			}
 		}
-		if _, err := As(w, format, v); err != nil {
+		if _, err := as(w, format, v, header && i == 0); err != nil {
 			return err
 		}
 	}

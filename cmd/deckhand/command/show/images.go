@@ -6,10 +6,40 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/deckhand-node/deckhand/internal/image"
 )
+
+// imageObject is an image that says that it is one.
+type imageObject struct {
+	metav1.TypeMeta `json:",inline"`
+	image.Image     `json:",inline"`
+}
+
+// ImageList is a list of images for programs.
+func ImageList(images []image.Image) any {
+	items := make([]imageObject, len(images))
+	for i := range images {
+		items[i] = imageObject{Kind("Image"), images[i]}
+	}
+	return ListOf(items)
+}
+
+type removedImage struct {
+	metav1.TypeMeta    `json:",inline"`
+	image.RemovedImage `json:",inline"`
+}
+
+// RemovedImageList is a list of what was removed, or would be, and of what stays, for programs.
+func RemovedImageList(images []image.RemovedImage) any {
+	items := make([]removedImage, len(images))
+	for i := range images {
+		items[i] = removedImage{Kind("RemovedImage"), images[i]}
+	}
+	return ListOf(items)
+}
 
 // ImageRows are the rows of a table of images, the heading first.
 func ImageRows(images []image.Image, now time.Time) [][]string {

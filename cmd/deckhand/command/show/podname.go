@@ -3,11 +3,13 @@ package show
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -17,13 +19,6 @@ const defaultContainer = "kubectl.kubernetes.io/default-container"
 
 // ErrNotFound is that there is no pod of a name.
 var ErrNotFound = errors.New("not found")
-
-// matchesPod reports whether a person who says name may mean this pod: its name, that
-// without the node's, either with the namespace in front, or as kubectl prints it.
-func matchesPod(p *v1.Pod, name, node string) bool {
-	bare := bareName(p, name)
-	return bare != "" && (bare == p.Name || node != "" && bare+"-"+node == p.Name)
-}
 
 // bareName is name without the pod's namespace or "pod"; empty if it names another namespace.
 func bareName(p *v1.Pod, name string) string {
@@ -41,42 +36,62 @@ func bareName(p *v1.Pod, name string) string {
 // name. Where one waits for its predecessor of the same name to end, it is the
 // first in the snapshot.
 func FindPod(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
-	return findPod(s, namespace, name, func(p *v1.Pod) bool {
-		bare := bareName(p, name)
-		return bare != "" && strings.HasPrefix(p.Name, bare)
-	})
+	found, err := findPods(s, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, p := range found {
+		if own := p.Namespace + "/" + p.Name; !slices.Contains(names, own) {
+			names = append(names, own)
+		}
+	}
+	if len(names) > 1 {
+		return nil, fmt.Errorf("%q may be any of %s", name, strings.Join(names, ", "))
+	}
+	return found[0], nil
 }
 
-// NamedPod is FindPod for commands that change something: the beginning of a name isn't enough.
-func NamedPod(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
-	return findPod(s, namespace, name)
-}
-
-// findPod returns the one pod that name is the name of or, if there is none, that one of the others finds.
-func findPod(s local.Snapshot, namespace, name string, others ...func(*v1.Pod) bool) (*v1.Pod, error) {
+// findPods returns the pods that name is the name of or, if there are none, those whose names begin with it.
+func findPods(s local.Snapshot, namespace, name string) ([]*v1.Pod, error) {
 	full := func(p *v1.Pod) bool { return bareName(p, name) == p.Name }
-	short := func(p *v1.Pod) bool { return matchesPod(p, name, s.Node) }
-	for _, means := range append([]func(*v1.Pod) bool{full, short}, others...) {
+	short := func(p *v1.Pod) bool { return s.Node != "" && bareName(p, name)+"-"+s.Node == p.Name }
+	begins := func(p *v1.Pod) bool { return strings.HasPrefix(p.Name, bareName(p, name)) }
+	for _, means := range []func(*v1.Pod) bool{full, short, begins} {
 		var found []*v1.Pod
-		var names []string
 		for _, view := range s.Pods {
-			if own := view.Pod.Namespace + "/" + view.Pod.Name; (namespace == "" || view.Pod.Namespace == namespace) && means(view.Pod) && !slices.Contains(names, own) {
+			if (namespace == "" || view.Pod.Namespace == namespace) && bareName(view.Pod, name) != "" && means(view.Pod) {
 				found = append(found, view.Pod)
-				names = append(names, own)
 			}
 		}
-		switch len(found) {
-		case 0:
-		case 1:
-			return found[0], nil
-		default:
-			return nil, fmt.Errorf("%q may be any of %s", name, strings.Join(names, ", "))
+		if len(found) > 0 {
+			return found, nil
 		}
 	}
+	where, like := "", ""
 	if namespace != "" {
-		return nil, fmt.Errorf("pod %q %w in namespace %s", name, ErrNotFound, namespace)
+		where = " in namespace " + namespace
 	}
-	return nil, fmt.Errorf("pod %q %w", name, ErrNotFound)
+	if near := Like(s, name); len(near) > 0 {
+		like = ", did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return nil, fmt.Errorf("pod %q %w%s%s", name, ErrNotFound, where, like)
+}
+
+// Like returns the pods whose name, with or without the node's, is most like name, as NAMESPACE/NAME.
+func Like(s local.Snapshot, name string) []string {
+	name = name[strings.LastIndex(name, "/")+1:]
+	pods := map[string][]string{}
+	for i := range s.Pods {
+		p := s.Pods[i].Pod
+		for _, own := range slices.Compact([]string{p.Name, strings.TrimSuffix(p.Name, "-"+s.Node)}) {
+			pods[own] = append(pods[own], p.Namespace+"/"+p.Name)
+		}
+	}
+	// Two slips off a short word is any other.
+	near := pods[suggest.Of(name, slices.Values(slices.Sorted(maps.Keys(pods))), 1+min(1, len(name)/6))]
+	slices.Sort(near)
+	return slices.Compact(near)
 }
 
 // FindContainer returns the container that is meant when name, possibly empty, was given.

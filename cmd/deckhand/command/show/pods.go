@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -20,12 +20,18 @@ import (
 
 // PodOptions say which pods to print, and how.
 type PodOptions struct {
-	// Format is json, yaml, name, wide or, for the plain table, empty.
+	// Format is json, yaml, name, wide, one that CheckFormat knows or, for the plain table, empty.
 	Format string
 	// Namespace restricts the pods to those of one; all if empty.
 	Namespace string
 	// Names restricts the pods to these; all if empty.
 	Names []string
+	// Selector restricts them by their labels, unless it is nil.
+	Selector labels.Selector
+	// SortBy is the path of the field to sort by; if empty, it is by namespace and name.
+	SortBy string
+	// NoHeaders leaves the heading away.
+	NoHeaders bool
 	// Containers shows containers as rows below their pod.
 	Containers bool
 	// Width cuts the lines of the plain table, unless 0.
@@ -50,34 +56,30 @@ func NewPodList(opts PodOptions) *PodList {
 
 // choose returns the pods that were asked for, and an error for each name that no pod has.
 func (l *PodList) choose(s local.Snapshot) ([]local.PodView, error) {
-	var views []local.PodView
-	missing := map[string]bool{}
-	for _, name := range l.opts.Names {
-		missing[name] = true
-	}
-	for _, view := range s.Pods {
-		if l.opts.Namespace != "" && view.Pod.Namespace != l.opts.Namespace {
-			continue
-		}
-		chosen := len(l.opts.Names) == 0
-		for _, name := range l.opts.Names {
-			if matchesPod(view.Pod, name, s.Node) {
-				chosen = true
-				delete(missing, name)
-			}
-		}
-		if chosen {
-			views = append(views, view)
-		}
-	}
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		errs = append(errs, fmt.Errorf("pod %q not found", name))
+	named := map[*v1.Pod]bool{}
+	for _, name := range l.opts.Names {
+		found, err := findPods(s, l.opts.Namespace, name)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, p := range found {
+			named[p] = true
+		}
+	}
+	views := slices.DeleteFunc(slices.Clone(s.Pods), func(v local.PodView) bool {
+		return l.opts.Namespace != "" && v.Pod.Namespace != l.opts.Namespace ||
+			len(l.opts.Names) > 0 && !named[v.Pod] ||
+			l.opts.Selector != nil && !l.opts.Selector.Matches(labels.Set(v.Pod.Labels))
+	})
+	if l.opts.SortBy != "" {
+		errs = append(errs, sortBy(views, l.opts.SortBy, func(v local.PodView) any { return wholePod(v.Pod) }))
 	}
 	return views, errors.Join(errs...)
 }
 
-// Print prints the pods of a snapshot to out. If there are none it says so on notes.
+// Print prints the pods of a snapshot to out. That there are none, and what is wrong with
+// manifests, goes to notes.
 func (l *PodList) Print(out, notes io.Writer, s local.Snapshot) error {
 	views, missing := l.choose(s)
 	var err error
@@ -85,9 +87,10 @@ func (l *PodList) Print(out, notes io.Writer, s local.Snapshot) error {
 	case l.opts.Format == "name":
 		err = writeNames(out, views)
 	case l.machine() && len(l.opts.Names) == 1 && len(views) == 1:
-		_, err = As(out, l.opts.Format, wholePod(views[0].Pod))
+		_, err = as(out, l.opts.Format, wholePod(views[0].Pod), !l.opts.NoHeaders)
+	case l.machine() && missing != nil && len(views) == 0: // the error says it
 	case l.machine():
-		_, err = As(out, l.opts.Format, listOf(views))
+		_, err = as(out, l.opts.Format, ListOf(wholePods(views)), !l.opts.NoHeaders)
 	default:
 		err = l.table(out, notes, views, s.Problems)
 	}
@@ -95,7 +98,9 @@ func (l *PodList) Print(out, notes io.Writer, s local.Snapshot) error {
 }
 
 // machine reports whether what is printed is for machines.
-func (l *PodList) machine() bool { return l.opts.Format == "json" || l.opts.Format == "yaml" }
+func (l *PodList) machine() bool {
+	return !slices.Contains([]string{"", "wide", "name"}, l.opts.Format)
+}
 
 func (l *PodList) table(out, notes io.Writer, views []local.PodView, problems []pod.Problem) error {
 	if len(views) == 0 && len(l.opts.Names) == 0 {
@@ -103,22 +108,30 @@ func (l *PodList) table(out, notes io.Writer, views []local.PodView, problems []
 		if l.opts.Namespace != "" {
 			where = " in namespace " + l.opts.Namespace
 		}
-		if _, err := fmt.Fprintf(notes, "No pods%s.\n", where); err != nil {
+		which := ""
+		if l.opts.Selector != nil && !l.opts.Selector.Empty() {
+			which = " with labels " + l.opts.Selector.String()
+		}
+		if _, err := fmt.Fprintf(notes, "No pods%s%s.\n", which, where); err != nil {
 			return err
 		}
 	}
 	if len(views) > 0 {
-		if err := l.rows.Write(out, append([][]string{l.rows.header()}, l.podRows(views)...)...); err != nil {
+		rows := l.podRows(views)
+		if !l.opts.NoHeaders {
+			rows = append([][]string{l.rows.header()}, rows...)
+		}
+		if err := l.rows.Write(out, rows...); err != nil {
 			return err
 		}
 	}
 	problems = slices.DeleteFunc(slices.Clone(problems), func(p pod.Problem) bool {
 		return l.opts.Namespace != "" && p.Pod != "" && !strings.HasPrefix(p.Pod, l.opts.Namespace+"/")
 	})
-	if len(problems) == 0 || len(l.opts.Names) > 0 {
+	if len(problems) == 0 || len(l.opts.Names) > 0 || l.opts.Selector != nil {
 		return nil
 	}
-	return l.problems(out, problems, len(views) > 0)
+	return l.problems(notes, problems, len(views) > 0)
 }
 
 // podRows are the rows of pods and, where wanted, of their containers.
@@ -173,17 +186,11 @@ func wholePod(p *v1.Pod) *v1.Pod {
 	return &whole
 }
 
-// list is `v1 List`, as kubectl prints it.
-type list struct {
-	metav1.TypeMeta `json:",inline"`
-	Items           []*v1.Pod       `json:"items"`
-	Metadata        metav1.ListMeta `json:"metadata"`
-}
-
-func listOf(views []local.PodView) list {
-	l := list{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: []*v1.Pod{}}
-	for _, view := range views {
-		l.Items = append(l.Items, wholePod(view.Pod))
+// wholePods are pods that say so.
+func wholePods(views []local.PodView) []*v1.Pod {
+	pods := make([]*v1.Pod, len(views))
+	for i := range views {
+		pods[i] = wholePod(views[i].Pod)
 	}
-	return l
+	return pods
 }

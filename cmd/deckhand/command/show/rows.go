@@ -3,6 +3,7 @@ package show
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ type rowMaker struct {
 func (r *rowMaker) header() []string {
 	row := []string{"NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP"}
 	if r.wide {
-		row = append(row, "NODE", "SOURCE", "ORIGIN")
+		row = append(row, "NODE", "PORTS", "IMAGES", "SOURCE", "ORIGIN")
 	}
 	return r.row(append(row, "REASON"))
 }
@@ -49,7 +50,7 @@ func (r *rowMaker) pod(view *local.PodView) []string {
 	row := []string{p.Namespace, p.Name, podstatus.Containers(p), view.Word(),
 		podstatus.Restarts(p, now), podstatus.Age(p, now), r.address(p)}
 	if r.wide {
-		row = append(row, orNone(p.Spec.NodeName), orNone(string(view.Source)), orNone(view.Origin))
+		row = append(row, orNone(p.Spec.NodeName), orNone(ports(p)), orNone(images(p)), orNone(string(view.Source)), orNone(view.Origin))
 	}
 	return r.row(append(row, reason(view)))
 }
@@ -95,7 +96,7 @@ func (r *rowMaker) container(p *v1.Pod, s *v1.ContainerStatus, kind string) []st
 	}
 	row := []string{p.Namespace, "  " + kind + s.Name, ready, podstatus.ContainerWord(s), podstatus.ContainerRestarts(s, now), age, ""}
 	if r.wide {
-		row = append(row, "", "", s.Image)
+		row = append(row, "", "", s.Image, "", "")
 	}
 	return r.row(append(row, why))
 }
@@ -110,6 +111,30 @@ func (r *rowMaker) address(p *v1.Pod) string {
 		ips = append(ips, ip.IP)
 	}
 	return strings.Join(ips, ",")
+}
+
+// ports are those of main containers and sidecars, as HOST->CONTAINER/PROTOCOL where the host has one for it.
+func ports(p *v1.Pod) string {
+	var list []string
+	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		for _, port := range c.Ports {
+			text := fmt.Sprintf("%d/%s", port.ContainerPort, strings.ToLower(string(cmp.Or(port.Protocol, v1.ProtocolTCP))))
+			if port.HostPort != 0 {
+				text = fmt.Sprintf("%d->%s", port.HostPort, text)
+			}
+			list = append(list, text)
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// images are those of main containers.
+func images(p *v1.Pod) string {
+	var list []string
+	for i := range p.Spec.Containers {
+		list = append(list, p.Spec.Containers[i].Image)
+	}
+	return strings.Join(slices.Compact(list), ",")
 }
 
 func reason(view *local.PodView) string {

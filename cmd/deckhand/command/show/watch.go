@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -25,7 +23,7 @@ type shown struct {
 // until snapshots ends with an error, which it returns.
 func (l *PodList) Watch(out io.Writer, snapshots iter.Seq2[local.Snapshot, error]) error {
 	last := map[string]shown{}
-	header := true
+	header := !l.opts.NoHeaders
 	for snapshot, err := range snapshots {
 		if err != nil {
 			return err
@@ -83,11 +81,7 @@ func (l *PodList) changes(out io.Writer, changed, gone []local.PodView, header b
 	case l.opts.Format == "name":
 		return writeNames(out, changed)
 	case l.machine():
-		pods := make([]*v1.Pod, len(changed))
-		for i := range changed {
-			pods[i] = wholePod(changed[i].Pod)
-		}
-		return documents(out, l.opts.Format, pods)
+		return documents(out, l.opts.Format, wholePods(changed), header)
 	}
 	var rows [][]string
 	if header {

@@ -7,21 +7,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
-
-// typos is how many letters of a name may be wrong.
-const typos = 2
 
 // Missing prints what may explain why there is no pod of this name.
 func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, name string, now time.Time) error {
 	t := &printer{now: now}
 	bare := name[strings.LastIndex(name, "/")+1:]
 	t.line("There is no pod %s%s.", name, in(namespace))
-	if near := nearby(s, bare); len(near) > 0 {
+	if near := show.Like(*s, bare); len(near) > 0 {
 		t.line("\nPods with a name like it: %s", strings.Join(near, ", "))
 	}
 	var about, others []pod.Problem
@@ -49,29 +45,6 @@ func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, 
 	}
 	_, err := io.WriteString(out, t.text.String())
 	return err
-}
-
-// nearby returns the pods whose names, with or without the node's, are like name.
-func nearby(s *local.Snapshot, name string) []string {
-	pods := map[string][]string{}
-	// cobra knows how to find what may be meant among names: those of its commands.
-	known := &cobra.Command{SuggestionsMinimumDistance: typos}
-	for i := range s.Pods {
-		p := s.Pods[i].Pod
-		short := strings.TrimSuffix(p.Name, "-"+s.Node)
-		for _, own := range slices.Compact([]string{p.Name, short}) {
-			if pods[own] == nil {
-				known.AddCommand(&cobra.Command{Use: own, Run: func(*cobra.Command, []string) {}})
-			}
-			pods[own] = append(pods[own], p.Namespace+"/"+p.Name)
-		}
-	}
-	var found []string
-	for _, own := range known.SuggestionsFor(name) {
-		found = append(found, pods[own]...)
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
 }
 
 // mentions reports whether a problem is about a manifest of this name, with or

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -16,10 +18,14 @@ type podSummary struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Summary   `json:",inline"`
+	// Waits are codes, data and times of what it waits for.
+	Waits []local.Wait `json:"waits,omitempty"`
 }
 
 // overview is what isn't fine.
 type overview struct {
+	metav1.TypeMeta `json:",inline"`
+
 	Fine bool `json:"fine"`
 	// Total is how many pods there are, Pods which of them aren't fine.
 	Total int          `json:"total"`
@@ -69,7 +75,7 @@ func Overview(out io.Writer, s *local.Snapshot, namespace, as string, now time.T
 }
 
 func look(s *local.Snapshot, namespace string) overview {
-	var o overview
+	o := overview{TypeMeta: show.Kind("Overview")}
 	if !s.Agent.RuntimeReady {
 		o.Runtime = s.Agent.RuntimeMessage
 	}
@@ -81,7 +87,7 @@ func look(s *local.Snapshot, namespace string) overview {
 		o.Total++
 		e := local.Explain(s, i, local.Details{}, nil)
 		if v := Of(&e); !v.Fine {
-			o.Pods = append(o.Pods, podSummary{p.Namespace, p.Name, v})
+			o.Pods = append(o.Pods, podSummary{p.Namespace, p.Name, v, e.Waits})
 		}
 	}
 	for _, p := range s.Problems {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
@@ -24,9 +25,10 @@ const lastEvents = 5
 func Print(out io.Writer, e *local.Explanation, as string, now time.Time) (fine bool, err error) {
 	v := Of(e)
 	if done, err := show.As(out, as, struct {
-		Summary `json:",inline"`
+		metav1.TypeMeta `json:",inline"`
+		Summary         `json:",inline"`
 		*local.Explanation
-	}{v, e}); done {
+	}{show.Kind("Explanation"), v, e}); done {
 		return v.Fine, err
 	}
 	t := &printer{now: now}
