@@ -72,7 +72,7 @@ type session struct {
 	cri   runtimeapi.RuntimeServiceClient
 	watch *rig.Watcher
 	floor *rig.Floor
-	runs  int // of the agent, for their folders
+	runs  int // of the agent, for their directories
 }
 
 func (s *session) run(ctx context.Context) error {
@@ -105,7 +105,7 @@ func (s *session) run(ctx context.Context) error {
 	return s.print(idleTable(idle))
 }
 
-// startAgent starts the agent in a folder of its own, without pods.
+// startAgent starts the agent in a directory of its own, without pods.
 func (s *session) startAgent(ctx context.Context) (*rig.Agent, error) {
 	s.runs++
 	dir := filepath.Join(s.stage.Dir, fmt.Sprintf("agent-%d", s.runs))

@@ -25,7 +25,7 @@ const patience = 30 * time.Second
 type AgentOptions struct {
 	// Binary is bin/deckhand, or bin/kubelet to measure that in its place.
 	Binary string
-	// Dir is an empty folder for everything the agent writes.
+	// Dir is an empty directory for everything the agent writes.
 	Dir string
 	// Endpoint is the CRI's, as unix:///path.
 	Endpoint string
@@ -45,7 +45,7 @@ type Agent struct {
 	exited   chan struct{}
 }
 
-// StartAgent starts the agent with an empty manifest folder and waits until it says
+// StartAgent starts the agent with an empty manifest directory and waits until it says
 // it is healthy. Stop ends it.
 func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	ports, err := freePorts(2)

@@ -22,7 +22,7 @@ type Floor struct {
 	// Image is present in the runtime; Args are given to its entry point.
 	Image string
 	Args  []string
-	// LogDir is where pods' folders of logs are made, and CgroupRoot the cgroup
+	// LogDir is where pods' directories of logs are made, and CgroupRoot the cgroup
 	// above those of the pods.
 	LogDir, CgroupRoot string
 	// Grace is how long a stopped container may take, in whole seconds.

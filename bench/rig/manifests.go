@@ -34,7 +34,7 @@ func quoted(args []string) string {
 	return text + "]"
 }
 
-// Stage writes n manifests beside the agent's folder, for Drop.
+// Stage writes n manifests beside the agent's directory, for Drop.
 func (a *Agent) Stage(n int, image string, args []string) error {
 	for i := range n {
 		name := fmt.Sprintf("bench-%04d", i)
@@ -45,7 +45,7 @@ func (a *Agent) Stage(n int, image string, args []string) error {
 	return nil
 }
 
-// Drop moves the staged manifests into the agent's folder, each by a rename.
+// Drop moves the staged manifests into the agent's directory, each by a rename.
 func (a *Agent) Drop() error {
 	files, err := os.ReadDir(a.path("staged"))
 	if err != nil {

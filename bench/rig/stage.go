@@ -37,7 +37,7 @@ type Stage struct {
 	Endpoint string
 	// CgroupRoot and PodCIDR are what an agent on this stage has to use.
 	CgroupRoot, PodCIDR string
-	// Dir is a folder for whoever measures; it goes with the stage.
+	// Dir is a directory for whoever measures; it goes with the stage.
 	Dir string
 
 	root   string

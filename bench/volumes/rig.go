@@ -50,8 +50,8 @@ type life struct {
 	rest         report.Rest
 	// edits are how long it took from an edit until a pod's volume had it, for each edit and pod.
 	edits []time.Duration
-	// mounts are how many there were with all pods; leftMounts and leftFolders what was left when they were gone.
-	mounts, leftMounts, leftFolders int
+	// mounts are how many there were with all pods; leftMounts and leftDirs what was left when they were gone.
+	mounts, leftMounts, leftDirs int
 }
 
 // rig is one agent with its pods.
@@ -201,12 +201,12 @@ func (r *rig) clear(ctx context.Context, l *life) error {
 		return err
 	}
 	var err error
-	l.leftMounts, l.leftFolders, err = r.left()
+	l.leftMounts, l.leftDirs, err = r.left()
 	return err
 }
 
-// left counts mounts below the pods' folders, and these.
-func (r *rig) left() (mounts, folders int, err error) {
+// left counts mounts below the pods' directories, and these.
+func (r *rig) left() (mounts, directories int, err error) {
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(r.pods()))
 	if err != nil {
 		return 0, 0, err

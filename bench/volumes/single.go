@@ -104,7 +104,7 @@ func (k kind) request(dir, name string) volume.Request {
 	}
 }
 
-// sweep removes the folder with what is in it, also what is mounted there after a failure.
+// sweep removes the directory with what is in it, also what is mounted there after a failure.
 func sweep(dir string) error {
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	for _, info := range infos {
@@ -143,7 +143,7 @@ func cpu() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// bare makes a volume as plainly as the layout allows: a folder with the files, a link to it that is renamed
+// bare makes a volume as plainly as the layout allows: a directory with the files, a link to it that is renamed
 // into place, a link for each file; before that a tmpfs, if it is to be in memory.
 func bare(dir string, memory bool) error {
 	if err := unix.Mkdir(dir, 0o777); err != nil {

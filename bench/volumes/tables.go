@@ -104,11 +104,11 @@ func (m *measured) leftTable(o Options) report.Table {
 		Columns: []string{"pods with", "mounts", "directories", "goal", ""},
 	}
 	for _, load := range loads {
-		mounts, folders := 0, 0
+		mounts, directories := 0, 0
 		for _, l := range m.lives[load.name] {
-			mounts, folders = max(mounts, l.leftMounts), max(folders, l.leftFolders)
+			mounts, directories = max(mounts, l.leftMounts), max(directories, l.leftDirs)
 		}
-		t.Add(load.what, strconv.Itoa(mounts), strconv.Itoa(folders), "0", report.Result(mounts == 0 && folders == 0))
+		t.Add(load.what, strconv.Itoa(mounts), strconv.Itoa(directories), "0", report.Result(mounts == 0 && directories == 0))
 	}
 	return t
 }

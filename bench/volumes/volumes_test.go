@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
 
-// A volume that a failure left is taken away with the folder.
+// A volume that a failure left is taken away with the directory.
 func TestSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volumes")
 	if err := os.Mkdir(dir, 0o755); err != nil {

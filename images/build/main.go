@@ -106,7 +106,7 @@ func (p product) build(work, archive string) error {
 			return err
 		}
 	}
-	// Written aside and renamed, so that an agent watching the folder never sees half of it.
+	// Written aside and renamed, so that an agent watching the directory never sees half of it.
 	half := filepath.Join(filepath.Dir(archive), "."+filepath.Base(archive)+".new")
 	if err := tarball.MultiWriteToFile(half, images); err != nil {
 		return err

@@ -26,7 +26,7 @@ type sight struct {
 	Streams    [3]string
 	// Processes are the names of those it sees, by their IDs.
 	Processes map[int]string
-	// Files are the files it was to read, Made the owners ("0:0") of the folders it
+	// Files are the files it was to read, Made the owners ("0:0") of the directories it
 	// was to make; or why it couldn't.
 	Files, Made map[string]string
 }

@@ -37,7 +37,7 @@ type report struct {
 // maxText is how much of a file is told.
 const maxText = 4096
 
-// survey prints, as JSON in one line, what is in folders, after trying to change something there.
+// survey prints, as JSON in one line, what is in directories, after trying to change something there.
 func survey(args []string) error {
 	flags := flag.NewFlagSet("survey", flag.ContinueOnError)
 	stay := flags.Bool("stay", false, "live until SIGTERM")
@@ -159,7 +159,7 @@ func fill(path, mib string) error {
 }
 
 // until waits until a file holds a text. Meanwhile all files beside it hold the same one, whenever
-// they are looked at: a reader that enters a folder and stays there sees no half of an update.
+// they are looked at: a reader that enters a directory and stays there sees no half of an update.
 func until(ctx context.Context, path, text string) error {
 	for ctx.Err() == nil {
 		got, err := os.ReadFile(path)
@@ -177,11 +177,11 @@ func until(ctx context.Context, path, text string) error {
 	return ctx.Err()
 }
 
-// alike fails if the files of a folder's newest version differ.
+// alike fails if the files of a directory's newest version differ.
 func alike(dir string) error {
 	root, err := os.OpenRoot(filepath.Join(dir, "..data"))
 	if err != nil {
-		return nil // it isn't a folder of that kind
+		return nil // it isn't a directory of that kind
 	}
 	defer root.Close()
 	texts := map[string]string{}

@@ -37,7 +37,7 @@ type nodePods struct {
 	wanted   *desired.Merger
 	observed *observed.Store
 	statuses *podstatus.Store
-	// dir has a folder for every pod.
+	// dir has a directory for every pod.
 	dir string
 }
 
@@ -149,8 +149,8 @@ type watchedAllocations struct {
 	changed func()
 }
 
-func (a watchedAllocations) Granted(p *v1.Pod) (*pod.Allocation, error) {
-	granted, err := a.Manager.Granted(p)
+func (a watchedAllocations) Allocated(p *v1.Pod) (*pod.Allocation, error) {
+	granted, err := a.Manager.Allocated(p)
 	a.changed()
 	return granted, err
 }

@@ -82,7 +82,7 @@ type Options struct {
 	SetVerbosity func(verbosity uint32, vmodule string) error
 	// Notifier informs a service manager how the agent is doing.
 	Notifier *process.Notifier
-	// Reread reads the configuration anew: HangUp asks for that, as do its files if they
+	// Reread reads the configuration again: HangUp asks for that, as do its files if they
 	// are watched.
 	Reread func(ctx context.Context, old *config.Config) (*config.Config, error)
 	HangUp <-chan os.Signal

@@ -77,7 +77,7 @@ func newExtras(cfg *config.Config, imports *image.Imports, log logr.Logger) (ext
 }
 
 // buildSources makes the sources of pods that the configuration names, and the merger they report
-// to. They store what they read last in the folder dir; the folder pods has one for each pod that runs. With recall, the
+// to. They store what they read last in the directory dir; the directory pods has one for each pod that runs. With recall, the
 // sources are what was stored.
 func buildSources(cfg *config.Config, dir, pods string, recall bool, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
 	k := &cfg.Kubelet
@@ -255,7 +255,7 @@ func newMetrics(cfg *config.Config) *metrics.Metrics {
 	return m
 }
 
-// measuredBy is how the metrics call a way to find out what is in a folder.
+// measuredBy is how the metrics call a way to find out what is in a directory.
 func measuredBy(quota bool) string {
 	if quota {
 		return metrics.SourceQuota

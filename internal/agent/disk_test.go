@@ -10,7 +10,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watchDisk has the agent pass a point for each change in the folders that it
+// watchDisk has the agent pass a point for each change in the directories that it
 // writes. Unlike at the other points it goes on meanwhile: it may come some
 // microseconds further before it is killed.
 func (w *world) watchDisk() (stop func()) {
@@ -50,11 +50,11 @@ var (
 	tempSuffix = regexp.MustCompile(`\.tmp-[0-9]+$`)
 )
 
-// watchAlso watches a folder of the agent's that has just been made, and reports what
+// watchAlso watches a directory of the agent's that has just been made, and reports what
 // was made in it meanwhile.
 func (w *world) watchAlso(watcher *fsnotify.Watcher, dir string) {
 	if w.diskPoint(dir, true, false) == "" || watcher.Add(dir+"/.") != nil {
-		return // most aren't folders, and some are gone by now
+		return // most aren't directories, and some are gone by now
 	}
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {

@@ -25,7 +25,7 @@ import (
 
 // The modules here have more to do than one call of a part.
 
-// rootModule makes the root folder and holds its lock while everything else runs. With record it writes down whose it is.
+// rootModule makes the root directory and holds its lock while everything else runs. With record it records whose it is.
 func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) module {
 	var lock *lockfile.Lock // from start to run
 	return module{
@@ -201,12 +201,12 @@ func closeAtEnd(stats *usage.StatsReader, log logr.Logger) func(context.Context)
 	}
 }
 
-// readyAnyway is how long the service manager waits for a runtime: longer, it would take the
+// readyAnyway is how long the service manager waits for readiness while no runtime answers: longer, it would take the
 // agent for one that can't start.
 const readyAnyway = 30 * time.Second
 
 // serviceModule notifies the service manager that everything has started, once pods are looked
-// after, gives it signs of life while the workers are healthy, and says when the end begins.
+// after, gives it watchdog notifications while the workers are healthy, and says when the end begins.
 func serviceModule(s *process.Service, notifier *process.Notifier, node string, workersReady <-chan struct{}, healthy func(time.Time) error, log logr.Logger) module {
 	return module{
 		name: "service manager",

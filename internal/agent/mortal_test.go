@@ -23,7 +23,7 @@ import (
 )
 
 // mortalDir, in the environment, makes the test's binary an agent that can be
-// killed: a process of its own, with everything in that folder.
+// killed: a process of its own, with everything in that directory.
 const mortalDir = "DECKHAND_TEST_MORTAL"
 
 // runMortal is that process. It ends with its parent at the latest.

@@ -97,7 +97,7 @@ func (n *node) settings() *translate.Settings {
 	return &s
 }
 
-// newNode reads what the host has. pods is the folder that has one for every pod.
+// newNode reads what the host has. pods is the directory that has one for every pod.
 func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*node, error) {
 	k := &cfg.Kubelet
 	facts, err := capacity.Read("/", cfg.RootDir)
@@ -152,7 +152,7 @@ func kernelVersion() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// thermalThrottle lists folders that show what other programs on the host do. Container
+// thermalThrottle lists directories that show what other programs on the host do. Container
 // runtimes mask them by default, but not beside a list of ours.
 func thermalThrottle() []string {
 	paths, _ := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle") // fails for bad patterns only

@@ -27,7 +27,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// rereader returns what reads the configuration anew. What an agent couldn't start with on this
+// rereader returns what reads the configuration again. What an agent couldn't start with on this
 // node is an error here, too: nothing that is taken in may fail when it is applied.
 func rereader(reread func(context.Context, *config.Config) (*config.Config, error), node capacity.Node) func(context.Context, *config.Config) (*config.Config, error) {
 	return func(ctx context.Context, old *config.Config) (*config.Config, error) {

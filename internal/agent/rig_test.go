@@ -47,7 +47,7 @@ func (m inNamespace) Run() int { return mounttest.Run(m.M) }
 const image = "example.com/app:1"
 
 // rig is the composed agent on an in-memory runtime, with everything it makes in
-// a folder and a cgroup of the test's own. The agent can be started anew on what
+// a directory and a cgroup of the test's own. The agent can be started anew on what
 // is there.
 type rig struct {
 	*memcri.Server
@@ -126,7 +126,7 @@ podCIDR: 10.88.0.0/16
 	}
 }
 
-// loadConfig reads the configuration of the agent that has everything in this folder.
+// loadConfig reads the configuration of the agent that has everything in this directory.
 func loadConfig(dir string) (*config.Config, error) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	set := flags.New(config.DefaultRootDir)
@@ -140,7 +140,7 @@ func loadConfig(dir string) (*config.Config, error) {
 }
 
 // cleanUp removes what the agent made on the host. It starts no process: that
-// would hold the lock of another test's root folder for a moment.
+// would hold the lock of another test's root directory for a moment.
 func (r *rig) cleanUp() {
 	var dirs []string
 	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
@@ -209,7 +209,7 @@ func (r *rig) restart() {
 	r.up()
 }
 
-// want has the manifest of a pod in the folder: a document of spec lines, one
+// want has the manifest of a pod in the directory: a document of spec lines, one
 // level in.
 func (r *rig) want(name, spec string) {
 	r.t.Helper()

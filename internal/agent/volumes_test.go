@@ -19,7 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// put has a manifest of objects in the folder.
+// put has a manifest of objects in the directory.
 func (r *rig) put(name, text string) {
 	r.t.Helper()
 	staged := r.path("staged")
@@ -95,7 +95,7 @@ func (r *rig) volumesOf(container string) string {
 	return r.path("root/pods/" + r.newest(container).Labels[kubelettypes.KubernetesPodUIDLabel] + "/volumes")
 }
 
-// awaitChange waits until what a folder holds looks right.
+// awaitChange waits until what a directory holds looks right.
 func (r *rig) awaitChange(dir string, problem func() string) {
 	r.t.Helper()
 	watcher, err := fsnotify.NewWatcher()
@@ -129,7 +129,7 @@ func reads(path, want string) func() string {
 	}
 }
 
-// volume is a folder of the host as a local PersistentVolume, with the name in a file in it.
+// volume is a directory of the host as a local PersistentVolume, with the name in a file in it.
 func (r *rig) volume(name string) string {
 	r.t.Helper()
 	dir := r.path("disk-" + name)
@@ -368,7 +368,7 @@ func TestAFileThatComesBack(t *testing.T) {
 // bindings is the record of which claim has which volume.
 func (r *rig) bindings() string { return r.path("root/checkpoints/volumes/bindings.json") }
 
-// TestAPodOfWhichOnlyAClaimIsLeft is forgotten: of one that an agent was killed over there may be no folder.
+// TestAPodOfWhichOnlyAClaimIsLeft is forgotten: of one that an agent was killed over there may be no directory.
 func TestAPodOfWhichOnlyAClaimIsLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

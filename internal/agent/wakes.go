@@ -68,7 +68,7 @@ func (w *wakes) objectsChanged() {
 	w.WakeAwaiting()
 }
 
-// lookAtVolumes has volumes written anew whose content may have changed.
+// lookAtVolumes has volumes written again whose content may have changed.
 func (w *wakes) lookAtVolumes() { w.volumes.Wake() }
 
 // admissible yields the pods that should run, as far as they may begin.

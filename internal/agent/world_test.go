@@ -24,7 +24,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// world is a mortal agent and what outlives it: the in-memory runtime, the folders,
+// world is a mortal agent and what outlives it: the in-memory runtime, the directories,
 // the cgroups. The agent is a process of its own that is killed with SIGKILL, so
 // that nothing of it goes on; calls that it had sent and the runtime hadn't begun
 // with are refused, and those under way have ended before the next agent starts.
@@ -33,7 +33,7 @@ import (
 //
 //	before KIND [CONTAINER], after KIND [CONTAINER]    an action, or the publication of a status
 //	sent CALL, answered CALL                           a call to the runtime: not begun; done, and the answer lost
-//	disk made FILE, disk removed FILE                  a file or folder has just been made, replaced or removed
+//	disk made FILE, disk removed FILE                  a file or directory has just been made, replaced or removed
 //
 // At "held POINT" it goes on for a while, but not with that action, before it is killed.
 type world struct {

@@ -16,7 +16,7 @@ import (
 
 const module = "github.com/deckhand-node/deckhand/"
 
-// wing is a folder of internal: the packages that know one thing, floor by floor. A
+// wing is a directory of internal: the packages that know one thing, floor by floor. A
 // package may import packages of wings that are listed before its own, and packages on
 // lower floors of its own wing.
 type wing struct {
@@ -307,7 +307,7 @@ func eachFile(t *testing.T, visit func(dir, name string, f *ast.File, fset *toke
 			return nil
 		}
 		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			return err
 		}

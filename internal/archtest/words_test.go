@@ -44,8 +44,7 @@ var readable = []struct{ in, rule string }{
 }
 
 // TestWords holds what people read to plain technical English and to the terms of Kubernetes:
-// messages, help, logs and events, which are string literals, and the documents. What nobody
-// but a developer reads (names, comments, tests) isn't looked at.
+// messages, help, logs and events, which are string literals, the documents, and comments.
 func TestWords(t *testing.T) {
 	check := func(where, text string) {
 		for _, r := range rules {
@@ -65,6 +64,9 @@ func TestWords(t *testing.T) {
 	eachFile(t, func(dir, name string, f *ast.File, fset *token.FileSet) {
 		if strings.HasSuffix(name, "_test.go") || isTestPackage(dir) || !strings.HasPrefix(dir, "internal/") && !strings.HasPrefix(dir, "cmd/") {
 			return
+		}
+		for _, group := range f.Comments {
+			check(fset.Position(group.Pos()).String(), group.Text())
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
 			switch n := n.(type) {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// DefaultRootDir is the kubelet's root folder, since deckhand takes its place on a node.
+	// DefaultRootDir is the kubelet's root directory, since deckhand takes its place on a node.
 	DefaultRootDir = "/var/lib/kubelet"
 	// DefaultPodCIDR is the embedded runtime's network where podCIDR isn't set.
 	// Docker, Podman, CRI-O, flannel, k3s and the service ranges use others.
@@ -44,12 +44,12 @@ type Config struct {
 	Standalone bool
 	// Watch asks for a reload whenever a file of Sources changes.
 	Watch bool
-	// Sources are the absolute paths of the file and the folder of drop-ins, as far as
+	// Sources are the absolute paths of the file and the directory of drop-ins, as far as
 	// they were given.
 	Sources []string
 	// RootDir is the absolute path under which the agent keeps its state.
 	RootDir string
-	// CertDir is the absolute path of the folder for certificates.
+	// CertDir is the absolute path of the directory for certificates.
 	CertDir string
 	// LockFile is the absolute path of a file to be locked while the agent runs; mostly
 	// empty. YieldLock asks it to end when somebody else wants that lock.
@@ -104,9 +104,9 @@ func (c *Config) Origins() map[string]string {
 // CredentialProviders says where plugins for credentials are. Both paths are absolute,
 // or both empty.
 type CredentialProviders struct {
-	// Config is a CredentialProviderConfig file, or a folder of such.
+	// Config is a CredentialProviderConfig file, or a directory of such.
 	Config string
-	// BinDir is the folder of the plugins' programs.
+	// BinDir is the directory of the plugins' programs.
 	BinDir string
 }
 
@@ -122,13 +122,13 @@ type DeadContainers struct {
 }
 
 // Embedded is what about the embedded runtime would collide between two agents
-// on one host. Its sockets and folders lie under RootDir.
+// on one host. Its sockets and directories lie under RootDir.
 type Embedded struct {
 	// Bridge is the name of the network interface all pods are attached to.
 	Bridge string
 	// PodCIDRs are the networks pods get addresses from: one, or one of each IP family.
 	PodCIDRs []netip.Prefix
-	// BinDir is the folder with the runtime's programs; empty for the folder of
+	// BinDir is the directory with the runtime's programs; empty for the directory of
 	// the agent's own program, then PATH.
 	BinDir string
 }

@@ -204,7 +204,7 @@ func (l *loader) failFlag(name, format string, args ...any) {
 	l.problems = append(l.problems, Problem{Flag: "--" + name, Message: fmt.Sprintf(format, args...)})
 }
 
-// relative makes paths absolute: those in a file count from the file's folder, those
+// relative makes paths absolute: those in a file count from the file's directory, those
 // in a flag from the working directory, as in the kubelet.
 func (l *loader) relative(c *v1beta1.KubeletConfiguration) {
 	for path, value := range map[string]*string{

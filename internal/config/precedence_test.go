@@ -13,7 +13,7 @@ import (
 // layers are the configuration of one case, the weaker first.
 type layers struct {
 	file string
-	// dropIns by name, in the folder of --config-dir.
+	// dropIns by name, in the directory of --config-dir.
 	dropIns map[string]string
 	args    []string
 }

@@ -58,7 +58,7 @@ func (r *ReloadResult) Message() string {
 
 // ReloadOptions are what a Reloader is made with.
 type ReloadOptions struct {
-	// Load reads the configuration anew; old is the one in force. It must not
+	// Load reads the configuration again; old is the one in force. It must not
 	// change anything.
 	Load func(ctx context.Context, old *Config) (*Config, error)
 	// Apply passes the fields that may change to those who act on them. It can't fail,

@@ -65,7 +65,7 @@ func (m *Merger) Report(r Report) {
 	m.publish()
 }
 
-// publish makes the set anew. mu is held.
+// publish makes the set again. mu is held.
 func (m *Merger) publish() {
 	old := m.current.Load()
 	new := merge(m.order, m.reports, m.held, old)

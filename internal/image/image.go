@@ -48,7 +48,7 @@ func New(c Config) *Images {
 }
 
 // Start reads who may use which image; to be called once. Until then nobody may ask for
-// one: what is written down of a pull would be lost. The error is nil.
+// one: what is recorded of a pull would be lost. The error is nil.
 func (in *Images) Start(context.Context) error {
 	defer close(in.started)
 	in.cfg.Records.load()

@@ -30,7 +30,7 @@ func (r *Records) Present(ctx context.Context, ids []string, since time.Time) {
 	}
 }
 
-// imported writes down that an image came by other means than a pull.
+// imported records that an image came by other means than a pull.
 func (r *Records) imported(ctx context.Context, name string) {
 	ref, err := r.refOf(ctx, name)
 	if err == nil && ref != "" {

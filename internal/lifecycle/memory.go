@@ -51,10 +51,10 @@ type Memory struct {
 	Kills map[string]termination.Kill
 	// HookFailed holds, by instance ID, why the postStart hook failed.
 	HookFailed map[string]string
-	// Granted is the allocation that the pod's cgroup was given since the agent started; nil if it wasn't.
-	Granted *pod.Allocation
+	// Allocated is the allocation that the pod's cgroup was given since the agent started; nil if it wasn't.
+	Allocated *pod.Allocation
 	// ResizingPod says that ResizePod was begun and hasn't succeeded since: whether the pod's cgroup allows
-	// Granted or what it was to get isn't known.
+	// Allocated or what it was to get isn't known.
 	ResizingPod bool
 	// Asked holds the node's retry triggers as of when each action was begun last.
 	Asked map[string]plan.RetryTriggers

@@ -14,10 +14,10 @@ import (
 
 // measure compares the resources that are requested, allocated and in force.
 func (d *decider) measure() {
-	if d.mem.Prepared && d.mem.Granted == nil {
-		d.mem.Granted = d.in.Allocation // PreparePod was the first to set them
+	if d.mem.Prepared && d.mem.Allocated == nil {
+		d.mem.Allocated = d.in.Allocation // PreparePod was the first to set them
 	}
-	d.resizing = resizing.Measure(d.in.Pod, d.containers, d.in.Allocation, d.mem.Granted, d.mem.ResizingPod, d.checkpoint())
+	d.resizing = resizing.Measure(d.in.Pod, d.containers, d.in.Allocation, d.mem.Allocated, d.mem.ResizingPod, d.checkpoint())
 }
 
 // allocatedTo is what a container's next instance is created with, if that isn't what the spec says.
@@ -42,7 +42,7 @@ func (d *decider) resize() {
 		d.plan.Do(a)
 	}
 	d.tellResize()
-	if !r.UnderWay() || d.mem.Granted == nil {
+	if !r.UnderWay() || d.mem.Allocated == nil {
 		return
 	}
 	d.plan.AddWait(pod.Wait{Code: pod.WaitResize})

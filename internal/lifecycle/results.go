@@ -32,7 +32,7 @@ func (d *decider) succeeded(r pod.Result) {
 	case pod.AdmitPod:
 		d.mem.Admitted = true
 	case pod.PreparePod:
-		d.mem.Prepared, d.mem.Granted, d.mem.ResizingPod = true, a.PodResources, false
+		d.mem.Prepared, d.mem.Allocated, d.mem.ResizingPod = true, a.PodResources, false
 	case pod.ReleaseVolumes:
 		d.mem.Released = true
 	case pod.CleanPod:
@@ -50,7 +50,7 @@ func (d *decider) succeeded(r pod.Result) {
 	case pod.PostStart:
 		d.draft.Change(func(k *pod.Checkpoint) { k.PostStartDone = append(k.PostStartDone, a.ID) })
 	case pod.ResizePod:
-		d.mem.Granted, d.mem.ResizingPod = a.PodResources, false
+		d.mem.Allocated, d.mem.ResizingPod = a.PodResources, false
 	case pod.ResizeContainer:
 		d.draft.Change(func(k *pod.Checkpoint) {
 			if k.Resized == nil {
@@ -86,7 +86,7 @@ func (d *decider) failed(r pod.Result) {
 	}
 	if r.Failure.Rejected && d.checkpoint().Termination == nil && d.in.Pod != nil {
 		if d.in.Pod.Generation != d.mem.Generation {
-			return // it was edited meanwhile, and is judged anew
+			return // it was edited meanwhile, and is judged again
 		}
 		d.draft.Change(func(k *pod.Checkpoint) {
 			k.Termination, k.RestartAll = &pod.PodTermination{At: d.in.Now, Reason: r.Failure.Reason, Message: "Pod was rejected: " + r.Failure.Message, Rejected: true, Generation: d.in.Pod.Generation}, nil

@@ -18,7 +18,7 @@ func (d *decider) run() {
 		return
 	}
 	if !d.admitted() {
-		// What it is granted is on disk from then on.
+		// What is allocated to it is on disk from then on.
 		if d.identify() {
 			d.admit()
 		}
@@ -101,7 +101,7 @@ func (d *decider) outcome() v1.PodPhase {
 	return phase
 }
 
-// neverBegins reports whether a main container wasn't begun and won't be: with restartPolicy Never a pod isn't begun anew
+// neverBegins reports whether a main container wasn't begun and won't be: with restartPolicy Never a pod isn't begun again
 // in another sandbox after its sandbox was lost (kubernetes/kubernetes#35309), unless none of its containers had begun (#79451).
 func (d *decider) neverBegins(m container.Container) bool {
 	return d.sandbox == nil && d.in.Pod.Spec.RestartPolicy == v1.RestartPolicyNever && m.Role == container.Main &&

@@ -114,7 +114,7 @@ func (d *decider) mayFollow(m *container.Container) bool {
 }
 
 // backoff is when a container's next instance may be started, and how long that is after the
-// last one ended. It is at once for one that never ran, one that was removed for all to be started anew, one that was killed to be renewed or edited since, and an init container that has succeeded
+// last one ended. It is at once for one that never ran, one that was removed for all to be started again, one that was killed to be renewed or edited since, and an init container that has succeeded
 // and runs again in a new sandbox.
 func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Duration) {
 	inst := m.Newest
@@ -186,7 +186,7 @@ func (d *decider) nextAttempt(m *container.Container) int {
 }
 
 // nextBackoff is recorded on a container's next instance. One that was killed to be
-// renewed hasn't failed, and one that was edited since begins anew.
+// renewed hasn't failed, and one that was edited since begins again.
 func (d *decider) nextBackoff(m *container.Container) time.Duration {
 	if m.Newest == nil {
 		return d.checkpoint().Carried[m.Spec.Name].Backoff

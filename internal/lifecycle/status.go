@@ -87,13 +87,13 @@ func (d *decider) facts(m *container.Container, initialized bool) apistatus.Cont
 	}
 	if a := d.in.Allocation; a != nil {
 		if r, ok := a.Containers[m.Spec.Name]; ok {
-			c.Granted = &r
+			c.Allocated = &r
 		}
 	}
 	if m.Newest != nil && m.Newest.State == pod.ContainerRunning {
 		c.Actual = resizing.Actual(m.Newest, d.checkpoint())
-	} else if c.Granted != nil {
-		c.Actual = c.Granted
+	} else if c.Allocated != nil {
+		c.Actual = c.Allocated
 	}
 	return c
 }
@@ -285,8 +285,8 @@ func (d *decider) addResize(f *apistatus.Facts) {
 	}
 	if p := d.in.Pod.Spec.Resources; p != nil {
 		f.Resources = a.Pod
-		if d.mem.Granted != nil {
-			f.Resources = d.mem.Granted.Pod
+		if d.mem.Allocated != nil {
+			f.Resources = d.mem.Allocated.Pod
 		}
 	}
 	f.Requests = a.Total

@@ -88,7 +88,7 @@ const (
 	StopProbe StopCause = "Probe"
 	// StopImage: the spec has another image for it.
 	StopImage StopCause = "Image"
-	// StopResize: it gets other resources, for which it has to be started anew.
+	// StopResize: it gets other resources, for which it has to be started again.
 	StopResize StopCause = "Resize"
 )
 

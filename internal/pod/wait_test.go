@@ -33,8 +33,8 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// TestObjectsOfOlderJournals: what was written as one text is still read.
-func TestObjectsOfOlderJournals(t *testing.T) {
+// TestObjectsOfEarlierJournals: what was written as one text is still read.
+func TestObjectsOfEarlierJournals(t *testing.T) {
 	for text, want := range map[string]Object{
 		`"ConfigMap default/web"`:                 {Kind: "ConfigMap", Namespace: "default", Name: "web"},
 		`"RuntimeClass kata"`:                     {Kind: "RuntimeClass", Name: "kata"},

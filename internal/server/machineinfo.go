@@ -49,7 +49,7 @@ type MachineReader struct {
 // NewMachineReader makes a reader of the host whose file system is at root: "/".
 func NewMachineReader(root string) *MachineReader { return &MachineReader{root: root} }
 
-// Info reads the host's state anew. Only processors and memory must be there to
+// Info reads the host's state again. Only processors and memory must be there to
 // be read; what else is missing (a container or a small device has no DMI
 // tables, say) stays empty.
 func (r *MachineReader) Info() (*MachineInfo, error) {

@@ -37,7 +37,7 @@ func Awaits(object pod.Object, format string, args ...any) error {
 // volume by one caller at a time. They may take long, or for ever where a file system
 // hangs: the manager calls them where nobody else waits, and never from a worker.
 type Plugin interface {
-	// Name is the plugin's name as folders have it: "kubernetes.io/empty-dir".
+	// Name is the plugin's name as directories have it: "kubernetes.io/empty-dir".
 	Name() string
 	// Supports reports whether it makes volumes from this. The first plugin of a list that
 	// does makes the volume.
@@ -58,10 +58,10 @@ type Checker interface {
 }
 
 // Unmounter is a plugin whose volumes take more to go than unmounting what is mounted at
-// their place and deleting that folder, which the manager does for every volume.
+// their place and deleting that directory, which the manager does for every volume.
 type Unmounter interface {
 	Plugin
-	// Unmount lets go of the volume before its folder is removed. It is called again after
+	// Unmount releases the volume before its directory is removed. It is called again after
 	// failures and crashes, also for a volume that is half made or gone, and when
 	// nothing is known of it but its paths.
 	Unmount(context.Context, Place) error
@@ -97,7 +97,7 @@ type Staging struct {
 	// Spec is that of the first volume; its zero value to Unstage after a restart, when
 	// nothing else is known any more.
 	Spec Spec
-	// Dir is the device's own place: plugins/PLUGIN/DEVICE's hash/globalmount under the root folder.
+	// Dir is the device's own place: plugins/PLUGIN/DEVICE's hash/globalmount under the root directory.
 	Dir string
 }
 
@@ -115,7 +115,7 @@ type Request struct {
 // Place is where a volume is, which is all that is known of one whose pod is gone.
 type Place struct {
 	UID types.UID
-	// Dir is pods/UID/volumes/PLUGIN/NAME under the root folder: what containers see of most
+	// Dir is pods/UID/volumes/PLUGIN/NAME under the root directory: what containers see of most
 	// kinds. Its parents may be missing.
 	Dir string
 	// Meta is pods/UID/plugins/PLUGIN/NAME, for what the plugin has to remember of

@@ -1,5 +1,5 @@
 // Package volume holds the nouns of volumes: what one is made from, what a plugin
-// is asked and what it answers. Each kind of volume is a plugin in a folder of its own;
+// is asked and what it answers. Each kind of volume is a plugin in a directory of its own;
 // package manager decides which of them are needed and has them made.
 package volume
 
@@ -21,7 +21,7 @@ type Spec struct {
 	Persistent *v1.PersistentVolume
 }
 
-// Name is what the volume's folder is called: the PersistentVolume's name, or else that
+// Name is what the volume's directory is called: the PersistentVolume's name, or else that
 // of the pod's volume.
 func (s Spec) Name() string {
 	if s.Persistent != nil {

@@ -59,7 +59,7 @@ type Executor interface {
 	Checkpoint(types.UID) *pod.Checkpoint
 	// LoggedAttempts returns, by container, the least attempt a new instance may have by the logs on disk.
 	LoggedAttempts(p *v1.Pod) map[string]int
-	// Leftovers lists the pods that still have folders or cgroups on this node.
+	// Leftovers lists the pods that still have directories or cgroups on this node.
 	Leftovers() ([]types.UID, error)
 }
 

@@ -57,7 +57,7 @@ func run(out io.Writer, programs []string) error {
 // module is what a program is built from.
 type module struct {
 	name, dir string
-	// shallow says that only what is in the folder itself counts.
+	// shallow says that only what is in the directory itself counts.
 	shallow bool
 }
 

@@ -115,7 +115,7 @@ func TestContainerdKilled(t *testing.T) {
 	}
 }
 
-// A second agent on the same root folder says who is there and touches nothing.
+// A second agent on the same root directory says who is there and touches nothing.
 func TestSecondAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	n := start(t)
@@ -130,7 +130,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	unchanged(t, before, n.RunningIDs())
 }
 
-// Two agents with two root folders share a host.
+// Two agents with two root directories share a host.
 func TestTwoAgentsSideBySide(t *testing.T) {
 	t.Parallel()
 	one, two := start(t), start(t)

@@ -45,7 +45,7 @@ type shown struct {
 	*node.Node
 	file settings
 	dir  string
-	// names are the pods in its manifest folder.
+	// names are the pods in its manifest directory.
 	names []string
 }
 

@@ -36,7 +36,7 @@ func tells(t *testing.T, n *node.Node, pod, container string) given {
 }
 
 // vars are the variables that a process was given, without those that the image and
-// its user's home folder make. It fails the test if one is given twice.
+// its user's home directory make. It fails the test if one is given twice.
 func (g given) vars(t *testing.T) map[string]string {
 	t.Helper()
 	vars := map[string]string{}

@@ -29,7 +29,7 @@ func random(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, s))
 }
 
-// wish is what the manifest folder of TestKilledAtRandomMoments says: the version
+// wish is what the manifest directory of TestKilledAtRandomMoments says: the version
 // of each pod.
 type wish struct {
 	n        *node.Node

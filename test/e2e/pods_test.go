@@ -45,7 +45,7 @@ func TestRemovedAndAddedAtOnce(t *testing.T) {
 	for round := range 3 {
 		n.Remove("a.yaml")
 		n.Write("a.yaml", pod("a"))
-		// What comes later in the folder shows that this has been dealt with.
+		// What comes later in the directory shows that this has been dealt with.
 		later := fmt.Sprintf("later%d", round)
 		n.Write(later+".yaml", pod(later))
 		n.Await("both pods run", node.Ready("a", later), node.Only("a", later))

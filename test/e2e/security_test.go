@@ -316,7 +316,7 @@ func testStreams(t *testing.T, n *node.Node) {
 	}
 }
 
-// The node's folder is closed to everyone but root here: users of other pods' namespaces
+// The node's directory is closed to everyone but root here: users of other pods' namespaces
 // couldn't get to their containers, and that is reported.
 func testUsersOutOfReach(t *testing.T, n *node.Node) {
 	n.Write("closed.yaml", toolPod(n, "closed", "hostUsers: false", containers(tool("main", "act"))))

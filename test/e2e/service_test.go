@@ -302,7 +302,7 @@ func openFiles(t *testing.T, pid int) uint64 {
 	return limit.Cur
 }
 
-// loosen makes a folder that everybody can write to.
+// loosen makes a directory that everybody can write to.
 func loosen(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -313,7 +313,7 @@ func loosen(t *testing.T, dir string) {
 	}
 }
 
-// checkLayout looks for the kubelet's folders. plugins was there, open to everybody.
+// checkLayout looks for the kubelet's directories. plugins was there, open to everybody.
 func checkLayout(t *testing.T, n *node.Node) {
 	t.Helper()
 	for name, mode := range map[string]fs.FileMode{
@@ -330,7 +330,7 @@ func checkLayout(t *testing.T, n *node.Node) {
 	}
 }
 
-// checkLink puts a link in place of a folder that plugins trust. No agent takes that.
+// checkLink puts a link in place of a directory that plugins trust. No agent takes that.
 func checkLink(t *testing.T, n *node.Node) {
 	t.Helper()
 	dir, elsewhere := filepath.Join(n.RootDir, "plugins"), filepath.Join(n.Base, "elsewhere")

@@ -296,7 +296,7 @@ func (s sysctls) check(t *testing.T, log string) {
 	}
 }
 
-// names are those in a folder; none if it isn't there.
+// names are those in a directory; none if it isn't there.
 func names(dir string) []string {
 	found, _ := filepath.Glob(filepath.Join(dir, "*")) // fails for bad patterns only
 	return found

@@ -78,7 +78,7 @@ func initContainers(list ...string) string {
 
 func diaryDir(n *node.Node, pod string) string { return filepath.Join(n.Base, "diary", pod) }
 
-// touch makes files in a pod's diary folder, /diary to its containers.
+// touch makes files in a pod's diary directory, /diary to its containers.
 func touch(t *testing.T, n *node.Node, pod string, files ...string) {
 	t.Helper()
 	if err := os.MkdirAll(diaryDir(n, pod), 0o755); err != nil {

@@ -43,7 +43,7 @@ func TestManyVolumesLeaveNoTrace(t *testing.T) {
 }
 
 // leaveNoTrace starts and removes so many pods with six volumes each, twice, and compares what is mounted
-// and the folders before and after.
+// and the directories before and after.
 func leaveNoTrace(t *testing.T, n *node.Node, pods int, image, volumeImage string) {
 	t.Helper()
 	mountOn(t, "tmpfs", filepath.Join(n.Base, "host"), "tmpfs", 0) // what is the node's is none of the pods'
@@ -51,7 +51,7 @@ func leaveNoTrace(t *testing.T, n *node.Node, pods int, image, volumeImage strin
 	// One pod stays, so that nothing of what pods share comes and goes.
 	n.Write("stays.yaml", tracePod(n, 2, image, volumeImage, "stays"))
 	v := view(t, n.Await("one runs", node.Ready("stays")), "stays")
-	mounts, folders := traceMounts(t, n), traceFolders(t, n)
+	mounts, directories := traceMounts(t, n), traceDirs(t, n)
 	for round := range 2 {
 		var names []string
 		for i := range pods {
@@ -68,7 +68,7 @@ func leaveNoTrace(t *testing.T, n *node.Node, pods int, image, volumeImage strin
 		}
 		n.Await("they are gone", node.Only("stays"))
 		n.Eventually("what is mounted is as before", func() error { return differ("mounts", mounts, traceMounts(t, n)) })
-		n.Eventually("the directories are as before", func() error { return differ("directories", folders, traceFolders(t, n)) })
+		n.Eventually("the directories are as before", func() error { return differ("directories", directories, traceDirs(t, n)) })
 	}
 	if err := holds(onDisk(n, v, "projected", "all")+"/a", "b")(); err != nil {
 		t.Errorf("the one that stays lost its volume: %v", err)
@@ -91,7 +91,7 @@ func tracePod(n *node.Node, number int, image, volumeImage, name string) string 
 	return strings.Replace(text, "labels: {}", "annotations: {tide: low}", 1)
 }
 
-// traceMounts is what is mounted below the node's folder, each as often as it is.
+// traceMounts is what is mounted below the node's directory, each as often as it is.
 func traceMounts(t *testing.T, n *node.Node) []string {
 	t.Helper()
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(n.Base))
@@ -106,9 +106,9 @@ func traceMounts(t *testing.T, n *node.Node) []string {
 	return out
 }
 
-// traceFolders lists what is in the node's folders, but for what is the runtime's, and the journals that
+// traceDirs lists what is in the node's directories, but for what is the runtime's, and the journals that
 // tell of pods on purpose.
-func traceFolders(t *testing.T, n *node.Node) []string {
+func traceDirs(t *testing.T, n *node.Node) []string {
 	t.Helper()
 	all := map[string]bool{}
 	for _, dir := range []string{n.RootDir, n.PodLogs, n.LogLinks} {

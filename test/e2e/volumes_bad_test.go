@@ -165,7 +165,7 @@ func testSecretVolumes(t *testing.T, n *node.Node, s *secrets) {
 	}
 }
 
-// inMemory reports whether a folder or a file is of a tmpfs that is mounted in the node's folder.
+// inMemory reports whether a directory or a file is of a tmpfs that is mounted in the node's directory.
 func inMemory(n *node.Node, path string) bool {
 	var at, root unix.Stat_t
 	var fs unix.Statfs_t

@@ -23,7 +23,7 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// localPV is a manifest of a PersistentVolume that is a folder of this node. class keeps tests apart.
+// localPV is a manifest of a PersistentVolume that is a directory of this node. class keeps tests apart.
 func localPV(name, class, path string) string {
 	return persistentVolume(name, class, "local: {path: "+path+"}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: ["+node.Name+"]}]}]}}")
 }

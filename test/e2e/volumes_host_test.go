@@ -29,7 +29,7 @@ func TestVolumesOfTheNode(t *testing.T) {
 	})
 }
 
-// hostDir is a folder of the host for one test.
+// hostDir is a directory of the host for one test.
 func hostDir(t *testing.T, n *node.Node, name string) string {
 	t.Helper()
 	dir := filepath.Join(n.Base, "host", name)
@@ -110,7 +110,7 @@ func testHostPathWrong(t *testing.T, n *node.Node) {
 	remove(t, n, "right")
 }
 
-// The files of an image, and a folder of them, which nobody can change.
+// The files of an image, and a directory of them, which nobody can change.
 func testImageVolume(t *testing.T, n *node.Node) {
 	n.Write("image.yaml", withVolumes(toolPod(n, "image", containers(mounting(tool("main", "survey -write /crew/new=x -stay /crew/etc /sailor"),
 		"{name: crew, mountPath: /crew}", "{name: crew, mountPath: /sailor, subPath: home/sailor}"))), "{name: crew, image: {reference: '"+crewNamed+"'}}"))

@@ -47,7 +47,7 @@ func testVolumesSeen(t *testing.T, n *node.Node) {
 		"/self/name":     {"seen-" + node.Name, "-rw-r--r--", "..data/name"}, "/self/labels": {`app="sail"`, "-rw-------", "..data/labels"}, "/self/cpu": {"250", "-rw-r--r--", "..data/cpu"},
 		"/all/password": {"hush-seen", "-r--r--r--", "..data/password"}, "/all/..data/from/config": {"ahoy", "-r--r--r--", ""}, "/all/..data/from/self": {"sail", "-r--r--r--", ""},
 	} {
-		// "..data" is a link itself, so what is below it is listed by its folder's own name.
+		// "..data" is a link itself, so what is below it is listed by its directory's own name.
 		path = strings.Replace(path, "..data", saw.Files[path[:strings.Index(path[1:], "/")+1]+"/..data"].Link, 1)
 		want(t, path, saw.Files[path], found{Text: w.text, Mode: w.mode, Link: w.link, Owner: "0:0", FSType: saw.Files[path].FSType})
 	}

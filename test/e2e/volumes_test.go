@@ -58,7 +58,7 @@ func withVolumes(pod string, volumes ...string) string {
 	return strings.Replace(pod, "volumes: [", "volumes: ["+strings.Join(volumes, ", ")+", ", 1)
 }
 
-// onDisk is a volume's folder on the host.
+// onDisk is a volume's directory on the host.
 func onDisk(n *node.Node, v local.PodView, plugin, name string) string {
 	return filepath.Join(n.RootDir, "pods", string(v.Pod.UID), "volumes", "kubernetes.io~"+plugin, name)
 }
@@ -74,7 +74,7 @@ func holds(path, text string) func() error {
 	}
 }
 
-// putFile makes a file on the host, and the folders above it.
+// putFile makes a file on the host, and the directories above it.
 func putFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
@@ -92,7 +92,7 @@ func isGone(path string) func() error {
 	}
 }
 
-// mountIDs are the mounts on the host below a folder, by what they are mounted at.
+// mountIDs are the mounts on the host below a directory, by what they are mounted at.
 func mountIDs(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))

@@ -23,7 +23,7 @@ const (
 	WebImage   = "deckhand.local/web:1"
 )
 
-// Instance is one running containerd with root folder, bridge, pod CIDR and
+// Instance is one running containerd with root directory, bridge, pod CIDR and
 // cgroup root of its own.
 type Instance struct {
 	// Runtime is started and being supervised; stop that with StopRun.
@@ -35,7 +35,7 @@ type Instance struct {
 	// CgroupRoot is the cgroup under which pods have to be ("/deckhand-test-3"), so
 	// that a pod's cgroup parent is CgroupRoot + "/kubepods/pod" + UID.
 	CgroupRoot string
-	// PodLogs and ContainerLogs are empty folders for logs.
+	// PodLogs and ContainerLogs are empty directories for logs.
 	PodLogs, ContainerLogs string
 
 	stop context.CancelFunc
@@ -158,7 +158,7 @@ func (in *Instance) ResetConfig() reset.Config {
 	return reset.Config{Runtime: in.Config, CgroupRoot: in.CgroupRoot, PodLogs: in.PodLogs + "/", ContainerLogs: in.ContainerLogs}
 }
 
-// Bin is the folder bin/ of the checkout with the runtime tools and images; what
+// Bin is the directory bin/ of the checkout with the runtime tools and images; what
 // is missing is built.
 func Bin(t testing.TB) string {
 	t.Helper()
@@ -178,7 +178,7 @@ func Bin(t testing.TB) string {
 	return filepath.Join(dir, "bin")
 }
 
-// checkout finds the module's root above the test's folder.
+// checkout finds the module's root above the test's directory.
 func checkout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

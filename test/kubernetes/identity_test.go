@@ -20,10 +20,10 @@ import (
 
 var update = flag.Bool("update", false, "write down what the kubelet says")
 
-// folder has the manifests that deckhand's own tests read, and what the kubelet made of them. UIDs depend on its path.
+// directory has the manifests that deckhand's own tests read, and what the kubelet made of them. UIDs depend on its path.
 const (
 	testdata = "../../internal/desired/reader/testdata"
-	folder   = "kubelet"
+	dir      = "kubelet"
 	answers  = "kubelet.txt"
 )
 
@@ -36,7 +36,7 @@ func TestIdentity(t *testing.T) {
 	t.Chdir(testdata)
 	logger, ctx := klog.Background(), t.Context()
 	pods := config.NewPodConfig(&record.FakeRecorder{}, noObserver{})
-	config.NewSourceFile(logger, folder, "node1", time.Hour, pods.Channel(ctx, "file"))
+	config.NewSourceFile(logger, dir, "node1", time.Hour, pods.Channel(ctx, "file"))
 	var lines []string
 	for _, p := range (<-pods.Updates()).Pods {
 		line := fmt.Sprintf("%s %s", strings.TrimSuffix(p.Name, "-node1"), p.UID)
@@ -57,7 +57,7 @@ func TestIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if manifests, err := os.ReadDir(folder); err != nil || len(manifests) != len(lines) {
+	if manifests, err := os.ReadDir(dir); err != nil || len(manifests) != len(lines) {
 		t.Errorf("the kubelet takes %d pods of %d manifests (%v)", len(lines), len(manifests), err)
 	}
 	if got != string(want) {

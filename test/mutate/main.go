@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-// core is the folder of the packages that are mutated, from the root of the repository; its laws are tests there.
+// core is the directory of the packages that are mutated, from the root of the repository; its laws are tests there.
 const core = "internal/lifecycle"
 
 // demanded is how many of a hundred mutations the laws have to find.

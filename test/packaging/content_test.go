@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/test/docs"
 )
 
-// What is installed besides folders, which all are root's with mode 0755.
+// What is installed besides directories, which all are root's with mode 0755.
 var files = []string{
 	"-rw-r--r-- ./etc/deckhand/config.yaml",
 	"-rw-r--r-- ./etc/default/deckhand",
@@ -42,7 +42,7 @@ var files = []string{
 	"-rw-r--r-- ./usr/share/zsh/vendor-completions/_deckhand",
 }
 
-// contents are the lines of a listing as tar -tv prints it, without folders.
+// contents are the lines of a listing as tar -tv prints it, without directories.
 func contents(t *testing.T, listing, top string) []string {
 	t.Helper()
 	var out []string

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host is a folder that dpkg takes for a whole machine.
+// host is a directory that dpkg takes for a whole machine.
 type host struct {
 	t    *testing.T
 	root string
@@ -119,7 +119,7 @@ func TestFromInstallationToPurge(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := slices.DeleteFunc(h.files(), func(path string) bool {
-		// Folders of others, which every machine has, and that of the manifest that was left.
+		// Directories of others, which every machine has, and that of the manifest that was left.
 		return slices.Contains(before, path) || slices.Contains([]string{"/etc", "/etc/deckhand", "/var/lib/systemd"}, path)
 	})
 	if len(left) > 0 {
@@ -127,7 +127,7 @@ func TestFromInstallationToPurge(t *testing.T) {
 	}
 }
 
-// What is mounted below the root folder, or runs from there, isn't deleted under its user.
+// What is mounted below the root directory, or runs from there, isn't deleted under its user.
 func TestPurgeKeepsWhatIsInUse(t *testing.T) {
 	const state = "var/lib/deckhand"
 	purge := func(h host) string {

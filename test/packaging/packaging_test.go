@@ -18,7 +18,7 @@ const (
 	newerVersion = "v1.2.3"
 )
 
-// older and newer are folders with a distribution each; TestMain fills them before any test runs.
+// older and newer are directories with a distribution each; TestMain fills them before any test runs.
 var older, newer string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }

@@ -1,4 +1,4 @@
-// Package quota holds one test: what folders hold is measured by the project quotas of real
+// Package quota holds one test: what directories hold is measured by the project quotas of real
 // file systems. It needs a kernel that has them, whatever the host's has, so it runs in a virtual machine.
 package quota
 

@@ -37,7 +37,7 @@ func (r *Registry) CAFile() string { return r.caFile }
 // URL is the registry's address with its scheme.
 func (r *Registry) URL() string { return r.server.URL }
 
-// WriteHosts tells a containerd of the registry and its authority, in a folder that its
+// WriteHosts tells a containerd of the registry and its authority, in a directory that its
 // config_path names (for the embedded runtime: ROOT-DIR/containerd/certs.d). containerd
 // reads it with each pull.
 func (r *Registry) WriteHosts(t testing.TB, dir string) {

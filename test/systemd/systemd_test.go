@@ -69,7 +69,7 @@ func TestSystemdOnCgroupV1(t *testing.T) {
 	vm.Check(t, facts, map[string]string{"cgroups": "v1", "slices left of the tests": ""})
 }
 
-// stage fills a folder with what the guest needs.
+// stage fills a directory with what the guest needs.
 func stage(t *testing.T) (k vm.Kernel, dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -1,5 +1,5 @@
 // Package takeover changes a node with running pods from the kubelet to deckhand, and back. Both are given the same
-// root folder, configuration and containerd.
+// root directory, configuration and containerd.
 package takeover
 
 import (
@@ -132,7 +132,7 @@ func (r *rig) prepareHost() {
 		}
 	}
 	r.t.Cleanup(func() {
-		// The kubelet mounts its root folder onto itself, and pods still have volumes there.
+		// The kubelet mounts its root directory onto itself, and pods still have volumes there.
 		_ = unix.Unmount(r.n.RootDir, unix.MNT_DETACH)
 		// Of a pod that is gone, it keeps the logs for a minute.
 		logs, err := filepath.Glob(filepath.Join(r.n.PodLogs, "*"))
@@ -242,7 +242,7 @@ func (r *rig) settle(what string) {
 				return fmt.Errorf("pod %s: %w", p.Name, err)
 			}
 		}
-		// Of another UID's pod, the kubelet removes the folder last.
+		// Of another UID's pod, the kubelet removes the directory last.
 		found, err := os.ReadDir(filepath.Join(r.n.RootDir, "pods"))
 		for _, f := range found {
 			if !r.uids[f.Name()] {

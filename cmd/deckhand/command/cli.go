@@ -24,7 +24,7 @@ const EnvRootDir = "DECKHAND_ROOT_DIR"
 // Deps carries out the commands that run the agent or take it down, as Commands does. The
 // functions that carry out a command return when ctx ends.
 type Deps struct {
-	// RootDir is the agent's root folder where no other is named.
+	// RootDir is the agent's root directory where no other is named.
 	RootDir string
 	// Kubelet says that the program was called by the kubelet's name.
 	Kubelet bool
@@ -44,12 +44,12 @@ type Deps struct {
 	// Up runs a standalone agent in the foreground.
 	Up func(ctx context.Context, request UpRequest) error
 
-	// StopAll runs an agent that stops what the last one with this root folder ran, and ends with ErrAllStopped. It
+	// StopAll runs an agent that stops what the last one with this root directory ran, and ends with ErrAllStopped. It
 	// returns nil if nothing is there to stop. It calls started once the local API answers.
 	StopAll func(ctx context.Context, rootDir string, started func()) error
 	// Leftovers says, for a person, what Reset would remove, a line each; there are none if there is nothing.
 	Leftovers func(rootDir string) ([]string, error)
-	// Reset removes all that an agent with this root folder made on the host. The agent has ended.
+	// Reset removes all that an agent with this root directory made on the host. The agent has ended.
 	Reset func(ctx context.Context, rootDir string) error
 }
 
@@ -59,7 +59,7 @@ var ErrAllStopped = agent.ErrAllStopped
 // UpRequest is what `deckhand up` asks of the agent.
 type UpRequest struct {
 	RootDir string
-	// Manifests is the folder or file to run; empty for the agent's default.
+	// Manifests is the directory or file to run; empty for the agent's default.
 	Manifests string
 	Flags     *pflag.FlagSet
 	// Terminal says that a table is drawn on the terminal, so that nothing else,

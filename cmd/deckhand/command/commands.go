@@ -129,7 +129,7 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 	return host.serve(ctx, cfg, warnings, log)
 }
 
-// stopAll runs an agent that stops what the last one with this root folder ran. It logs where `deckhand up` does.
+// stopAll runs an agent that stops what the last one with this root directory ran. It logs where `deckhand up` does.
 func stopAll(ctx context.Context, root string, started func()) error {
 	if os.Geteuid() != 0 {
 		return errors.New("not root: only root can stop containers")
@@ -175,7 +175,7 @@ func leftovers(root string) ([]string, error) {
 	return reset.Describe(recorded)
 }
 
-// resetAll removes what an agent with this root folder made.
+// resetAll removes what an agent with this root directory made.
 func resetAll(ctx context.Context, root string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("must run as root, to remove containers, mounts and network interfaces")
@@ -188,7 +188,7 @@ func resetAll(ctx context.Context, root string) error {
 	if err != nil {
 		return fmt.Errorf("stop the agent first: %w", err)
 	}
-	defer func() { _ = lock.Release() }() // it goes with the folder
+	defer func() { _ = lock.Release() }() // it goes with the directory
 	recorded, err := reset.RecordedConfig(root)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func resetAll(ctx context.Context, root string) error {
 	return reset.Run(ctx, recorded, log.Logger())
 }
 
-// copyArchives copies image archives into the folder the runtime imports from.
+// copyArchives copies image archives into the directory the runtime imports from.
 // One that is there unchanged is left alone, so that it isn't imported again.
 func copyArchives(from, to string) error {
 	files, err := filepath.Glob(filepath.Join(from, "*.tar"))
@@ -228,7 +228,7 @@ func copyArchives(from, to string) error {
 }
 
 // maxLog is how large a log of `deckhand up` may be when it is opened to be
-// written on; a larger one is begun anew.
+// written on; a larger one is begun again.
 const maxLog = 10 << 20
 
 func openLog(path string) (io.WriteCloser, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/goldentest"
 )
 
-// checkFile runs `deckhand config check` in the folder of a file, and returns all it prints
+// checkFile runs `deckhand config check` in the directory of a file, and returns all it prints
 // with its exit code.
 func checkFile(t *testing.T, name string, args ...string) string {
 	t.Helper()

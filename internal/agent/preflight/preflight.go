@@ -20,7 +20,7 @@ import (
 
 // Config says what the agent is going to use.
 type Config struct {
-	// RootDir is the agent's root folder; empty means Runtime.RootDir.
+	// RootDir is the agent's root directory; empty means Runtime.RootDir.
 	RootDir string
 	// Endpoint is where the container runtime answers, as a URL or an absolute path.
 	// Empty means the embedded runtime.
@@ -28,14 +28,14 @@ type Config struct {
 	// Runtime is the embedded runtime. Nothing of it is looked at if there is an Endpoint.
 	Runtime embedded.Config
 	// Listen are the TCP addresses that have to be free, "127.0.0.1:10248". The
-	// caller leaves out those that a running agent of the same root folder holds.
+	// caller leaves out those that a running agent of the same root directory holds.
 	Listen []string
 	// NodeIPs are the node's addresses; none to look at none.
 	NodeIPs []netip.Addr
-	// MinFree is how many bytes the disk of the root folder has to have free; 0 is
+	// MinFree is how many bytes the disk of the root directory has to have free; 0 is
 	// DefaultMinFree with the embedded runtime, and any number with another.
 	MinFree uint64
-	// Again says that an agent has run with this root folder before. Then too little free space is
+	// Again says that an agent has run with this root directory before. Then too little free space is
 	// only a warning: its pods run, and nobody but an agent removes the images that fill the disk.
 	Again bool
 	// Swap is what to do where swap is on (failSwapOn), CgroupV1 where the host has
@@ -128,7 +128,7 @@ func check(ctx context.Context, config Config, now time.Time, read reader, setti
 	return problems
 }
 
-// checkKernel tries the system call that opens files below folders which pods can
+// checkKernel tries the system call that opens files below directories which pods can
 // write to: without it logs can't be read nor rotated.
 func checkKernel() error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})

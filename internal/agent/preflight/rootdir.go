@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkRootDir looks at the disk that the root folder is on, or will be on. again says that
+// checkRootDir looks at the disk that the root directory is on, or will be on. again says that
 // an agent has run there before.
 func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	dir, st, err := diskOf(root)
@@ -32,7 +32,7 @@ func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	return nil
 }
 
-// diskOf returns the file system that root is on, or will be on, and the folder that
+// diskOf returns the file system that root is on, or will be on, and the directory that
 // it was found by.
 func diskOf(root string) (dir string, st unix.Statfs_t, err error) {
 	if dir, err = nearest(root); err != nil {
@@ -41,7 +41,7 @@ func diskOf(root string) (dir string, st unix.Statfs_t, err error) {
 	return dir, st, unix.Statfs(dir, &st)
 }
 
-// nearest is the closest folder above path, or path itself, that exists.
+// nearest is the closest directory above path, or path itself, that exists.
 func nearest(path string) (string, error) {
 	for {
 		info, err := os.Stat(path)

@@ -10,16 +10,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
-// qosFolders are where pods are below kubepods, by quality of service.
-var qosFolders = []string{"", "burstable", "besteffort"}
+// qosDirs are where pods are below kubepods, by quality of service.
+var qosDirs = []string{"", "burstable", "besteffort"}
 
-// podCgroups are the folders of our pods and containers that exist.
+// podCgroups are the directories of our pods and containers that exist.
 func (t *resetter) podCgroups(f *found) []string {
 	var dirs []string
 	points := orphans.Hierarchies()
 	for _, point := range points {
 		for uid := range f.pods {
-			for _, qos := range qosFolders {
+			for _, qos := range qosDirs {
 				dirs = append(dirs, filepath.Join(point, t.config.CgroupRoot, "kubepods", qos, "pod"+uid))
 			}
 		}
@@ -49,7 +49,7 @@ func (t *resetter) removeCgroups(ctx context.Context, f *found) error {
 			// Below a root of its own everything is this agent's, also what nobody recorded.
 			errs = append(errs, removeUnused(kubepods))
 		}
-		for _, qos := range slices.Backward(qosFolders) {
+		for _, qos := range slices.Backward(qosDirs) {
 			errs = append(errs, removeIfEmpty(filepath.Join(kubepods, qos)))
 		}
 		for rel := root; rel != "/"; rel = filepath.Dir(rel) {

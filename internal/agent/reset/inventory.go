@@ -17,7 +17,7 @@ type found struct {
 	containers map[string]bool
 	// pods are the UIDs of pods.
 	pods map[string]bool
-	// cgroups are folders of containers, in any hierarchy.
+	// cgroups are directories of containers, in any hierarchy.
 	cgroups map[string]bool
 	// inits are the first processes of containers.
 	inits []orphans.Process

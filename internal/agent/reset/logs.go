@@ -9,13 +9,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// removeLogs removes our pods' folders of logs, NAMESPACE_NAME_UID, and the links
+// removeLogs removes our pods' directories of logs, NAMESPACE_NAME_UID, and the links
 // to logs in them.
 func (t *resetter) removeLogs(f *found) error {
 	var errs []error
 	if t.config.PodLogs != "" {
 		for _, name := range names(t.config.PodLogs) {
-			if _, _, uid, ok := layout.ParseFolder(name); ok && f.pods[string(uid)] {
+			if _, _, uid, ok := layout.ParseDir(name); ok && f.pods[string(uid)] {
 				errs = append(errs, os.RemoveAll(filepath.Join(t.config.PodLogs, name)))
 			}
 		}
@@ -31,7 +31,7 @@ func (t *resetter) removeLogs(f *found) error {
 	return errors.Join(errs...)
 }
 
-// removeLinks removes the links into the folder of pod logs that lead nowhere now.
+// removeLinks removes the links into the directory of pod logs that lead nowhere now.
 func (t *resetter) removeLinks() error {
 	var errs []error
 	for _, name := range names(t.config.ContainerLogs) {

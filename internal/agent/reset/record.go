@@ -27,11 +27,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
-// record is the install record. It says whose the root folder is, and how that agent was configured to make
-// things outside it. It is in the root folder, so that a reset needs nothing but that folder's path,
+// record is the install record. It says whose the root directory is, and how that agent was configured to make
+// things outside it. It is in the root directory, so that a reset needs nothing but that directory's path,
 // and an agent that is too old for what is there touches nothing.
 type record struct {
-	// Version is the format of the root folder as a whole: see recordVersion.
+	// Version is the format of the root directory as a whole: see recordVersion.
 	Version int `json:"version"`
 	// Deckhand is the version of the agent that last ran here.
 	Deckhand   string `json:"deckhand,omitempty"`
@@ -53,7 +53,7 @@ type record struct {
 	Manifests string `json:"staticPodPath,omitempty"`
 }
 
-// recordVersion is raised with every format below the root folder that an older agent
+// recordVersion is raised with every format below the root directory that an older agent
 // couldn't read (UPGRADING.md lists them): one refusal before anything is touched, instead of
 // one by each package that meets its own file.
 const recordVersion = 1
@@ -63,7 +63,7 @@ const grace = 10 * time.Second
 
 func recordPath(root string) string { return filepath.Join(root, rootdir.Record) }
 
-// CheckRecord refuses a root folder that a newer deckhand has used. It changes nothing.
+// CheckRecord refuses a root directory that a newer deckhand has used. It changes nothing.
 func CheckRecord(root string) error {
 	if _, _, err := load(root); errors.Is(err, checkpoint.ErrNewer) {
 		return err
@@ -71,7 +71,7 @@ func CheckRecord(root string) error {
 	return nil // one that is damaged is made again
 }
 
-// Recorded reports whether an agent has run with this root folder. A record that is damaged
+// Recorded reports whether an agent has run with this root directory. A record that is damaged
 // was made by an agent, too.
 func Recorded(root string) bool {
 	_, found, _ := load(root)
@@ -100,8 +100,8 @@ func load(root string) (r record, found bool, err error) {
 	return r, true, nil
 }
 
-// Record writes down that an agent with this configuration runs here now. The caller holds the
-// root folder's lock. It refuses what CheckRecord refuses.
+// Record records that an agent with this configuration runs here now. The caller holds the
+// root directory's lock. It refuses what CheckRecord refuses.
 func Record(cfg *config.Config) error {
 	if err := CheckRecord(cfg.RootDir); err != nil {
 		return err
@@ -171,7 +171,7 @@ func LastConfig(ctx context.Context, root string) (cfg *config.Config, found boo
 	return &last, true, nil
 }
 
-// Running reports whether anything is there for an agent to stop: pods, or a containerd of this root folder.
+// Running reports whether anything is there for an agent to stop: pods, or a containerd of this root directory.
 func Running(root string) (bool, error) {
 	if len(names(filepath.Join(root, "pods"))) > 0 {
 		return true, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 )
 
-func TestANewerAgentsRootFolderIsRefused(t *testing.T) {
+func TestANewerAgentsRootDirIsRefused(t *testing.T) {
 	root := t.TempDir()
 	cfg := &config.Config{RootDir: root}
 	for range 2 {

@@ -1,5 +1,5 @@
 // Package reset removes everything that an agent made on its host: pods, containers and their
-// shims, containerd, mounts, network, cgroups, logs and the root folder. It works from what it
+// shims, containerd, mounts, network, cgroups, logs and the root directory. It works from what it
 // finds, so it also cleans up after an agent, a containerd or a shim that has died.
 package reset
 
@@ -24,13 +24,13 @@ import (
 
 // Config says how the agent was configured when it ran.
 type Config struct {
-	// Runtime is the embedded runtime's; RootDir in it is the folder to remove.
+	// Runtime is the embedded runtime's; RootDir in it is the directory to remove.
 	Runtime embedded.Config
 	// CgroupRoot is the cgroup above the agent's kubepods, such as "/" or "/deckhand".
 	CgroupRoot string
 	// Slices are the pods' cgroups where systemd makes them; nil where it doesn't.
 	Slices Slices
-	// PodLogs and ContainerLogs are the folders of logs, /var/log/pods and
+	// PodLogs and ContainerLogs are the directories of logs, /var/log/pods and
 	// /var/log/containers by default. Only this agent's logs in them are removed.
 	PodLogs, ContainerLogs string
 	// Grace is how long containers may take to stop before they are killed; 0 is at once.
@@ -55,7 +55,7 @@ type resetter struct {
 }
 
 // Run removes everything. It goes on past what fails, and returns all that
-// did; if anything outside the root folder is left, it leaves that folder too:
+// did; if anything outside the root directory is left, it leaves that directory too:
 // called again, it finishes by what is recorded there. On what is down already it
 // does nothing. The agent must not run. When ctx ends, containers are killed
 // instead of stopped.
@@ -106,13 +106,13 @@ func (t *resetter) run(ctx context.Context) error {
 	if done {
 		step("files", t.removeFiles)
 	} else {
-		// In the root folder is written what there is to remove.
+		// In the root directory is written what there is to remove.
 		errs = append(errs, fmt.Errorf("%s is left for another try", t.layout.Root))
 	}
 	return errors.Join(errs...)
 }
 
-// refuse stops at folders whose loss would hurt, whatever marker they have.
+// refuse stops at directories whose loss would hurt, whatever marker they have.
 func refuse(root string) error {
 	if rootdir.IsSystem(root) {
 		return fmt.Errorf("%s is a directory of the system: not touched", root)
@@ -130,7 +130,7 @@ func refuse(root string) error {
 	return nil
 }
 
-// removeFiles removes the root folder, unless someone else's files are in it.
+// removeFiles removes the root directory, unless someone else's files are in it.
 func (t *resetter) removeFiles() error {
 	var errs []error
 	if _, err := os.Lstat(t.layout.Root); err == nil {
@@ -159,7 +159,7 @@ func (t *resetter) removeRoot() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// removeIfEmpty removes a folder that may be shared, when nobody else needs it.
+// removeIfEmpty removes a directory that may be shared, when nobody else needs it.
 func removeIfEmpty(dir string) error {
 	err := unix.Rmdir(dir)
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {

@@ -211,7 +211,7 @@ func TestShimsAreDead(t *testing.T) {
 }
 
 // Nothing outside is touched: what a mount or a link leads to, another agent's
-// logs, a folder that isn't ours.
+// logs, a directory that isn't ours.
 func TestLeavesOthersAlone(t *testing.T) {
 	in := someone(t)
 	outside := t.TempDir()
@@ -320,7 +320,7 @@ func TestUnclaimedRootStays(t *testing.T) {
 	}
 }
 
-func TestRefusesSystemFolders(t *testing.T) {
+func TestRefusesSystemDirs(t *testing.T) {
 	for _, dir := range []string{"/", "/etc", "/var/lib", "/usr/"} {
 		err := reset.Run(t.Context(), reset.Config{Runtime: embedded.Config{RootDir: dir, PodCIDR: "192.0.2.0/24", Bridge: "x"}}, logr.Discard())
 		if err == nil || !slices.ContainsFunc([]string{"not touched", "can't be /"}, func(s string) bool { return strings.Contains(err.Error(), s) }) {

@@ -20,15 +20,15 @@ const (
 	maxTotal = MaxSize
 )
 
-// DropInFile is a file of the folder of drop-ins.
+// DropInFile is a file of the directory of drop-ins.
 type DropInFile struct {
 	Path string
 	Data []byte
 }
 
-// ReadDir reads the files of --config-dir: those in it and in its subfolders whose
-// names end in .conf, in lexical order, folder by folder (the kubelet's --help; see
-// also KEP-3983). Other files are left alone, and so are folders that links lead
+// ReadDir reads the files of --config-dir: those in it and in its subdirs whose
+// names end in .conf, in lexical order, directory by directory (the kubelet's --help; see
+// also KEP-3983). Other files are left alone, and so are directories that links lead
 // to. The errors name every file that can't be read; then no file is returned.
 func ReadDir(dir string) ([]DropInFile, error) {
 	r := dirReader{dir: dir}

@@ -29,7 +29,7 @@ func link(t *testing.T, to, path string) {
 	}
 }
 
-// The order is that of the kubelet 1.36.3: folder by folder, so that b/ comes
+// The order is that of the kubelet 1.36.3: directory by directory, so that b/ comes
 // before b.conf.
 func TestReadDir(t *testing.T) {
 	top := t.TempDir()

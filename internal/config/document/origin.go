@@ -10,7 +10,7 @@ const (
 	Default Kind = iota // nobody set it
 	Host                // it was found out about the host
 	File                // the configuration file
-	DropIn              // a file of the folder of drop-ins
+	DropIn              // a file of the directory of drop-ins
 	Flag                // the command line
 )
 

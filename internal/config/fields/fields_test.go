@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// internal is the folder of all packages.
+// internal is the directory of all packages.
 const internal = "../.."
 
 func TestEveryFieldHasOneEntry(t *testing.T) {
@@ -98,7 +98,7 @@ func TestPackagesReadTheirFields(t *testing.T) {
 	}
 }
 
-// sourceText is all code in a folder, without tests and without this table.
+// sourceText is all code in a directory, without tests and without this table.
 func sourceText(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder

@@ -19,7 +19,7 @@ import (
 
 const (
 	kubeletRootDir = "/var/lib/kubelet"
-	// certsBelow is the folder of certificates in the root folder.
+	// certsBelow is the directory of certificates in the root directory.
 	certsBelow = "pki"
 )
 

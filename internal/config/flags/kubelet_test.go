@@ -142,7 +142,7 @@ func TestKubeletsFlags(t *testing.T) {
 }
 
 // TestRootDirDecidesDefaults: under its own name deckhand keeps its state elsewhere, and
-// certificates always below the root folder that it is given.
+// certificates always below the root directory that it is given.
 func TestRootDirDecidesDefaults(t *testing.T) {
 	for _, c := range []struct {
 		root string

@@ -107,7 +107,7 @@ func sameForm(a, b reflect.Value) bool {
 	switch x := a.Interface().(type) {
 	case metav1.Duration:
 		return x == b.Interface()
-	case logsapi.TimeOrMetaDuration: // how it is written down doesn't count
+	case logsapi.TimeOrMetaDuration: // how it is recorded doesn't count
 		return x.Duration == b.Interface().(logsapi.TimeOrMetaDuration).Duration
 	case resource.Quantity:
 		return x.Equal(b.Interface().(resource.Quantity))

@@ -42,7 +42,7 @@ func inJSON(value any) json.RawMessage {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil { // a float that is no number
+	if err := enc.Encode(value); err != nil { // a float that isn't a number
 		return json.RawMessage("null")
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))

@@ -83,7 +83,7 @@ func isCollector(endpoint string) bool {
 	return err == nil && (u.Scheme == "dns" || u.Scheme == "unix" || u.Scheme == "unix-abstract")
 }
 
-// overlap reports whether one port can't be had on both addresses. It is false for what is no address.
+// overlap reports whether one port can't be had on both addresses. It is false for what isn't an address.
 func overlap(a, b string) bool {
 	x, errX := netip.ParseAddr(a)
 	y, errY := netip.ParseAddr(b)

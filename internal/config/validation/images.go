@@ -70,8 +70,8 @@ func (k *check) imageUse() {
 	}
 	for i, image := range k.PreloadedImagesVerificationAllowlist {
 		name := image
-		if folder, ok := strings.CutSuffix(image, "/*"); ok && folder != "" {
-			name = folder + "/x"
+		if directory, ok := strings.CutSuffix(image, "/*"); ok && directory != "" {
+			name = directory + "/x"
 		}
 		switch named, err := reference.ParseNormalizedNamed(name); {
 		case err != nil:

@@ -188,7 +188,7 @@ func (k *check) notNegative(path *field.Path, d time.Duration) {
 	}
 }
 
-// file checks the path of a file or folder, which may be relative or empty.
+// file checks the path of a file or directory, which may be relative or empty.
 func (k *check) file(path *field.Path, name string) {
 	if strings.ContainsRune(name, 0) {
 		k.invalid(path, name, "must be the path of a file or directory")

@@ -51,7 +51,7 @@ func run(t testing.TB, s *file.Source) (stop func()) {
 	return stop
 }
 
-// watched runs a source on a folder where web.yaml is.
+// watched runs a source on a directory where web.yaml is.
 func watched(t *testing.T) (dir string, sink *sourcetest.Recorder) {
 	t.Helper()
 	dir, sink = t.TempDir(), sourcetest.NewRecorder()
@@ -199,7 +199,7 @@ func TestWhatIsNoManifestFile(t *testing.T) {
 				}
 			}
 			sink.Wait(t, "a problem", hasPods("web-node1=app:1"))
-			do(t, os.Remove(path)) // a folder can't be moved over a file
+			do(t, os.Remove(path)) // a directory can't be moved over a file
 			do(t, os.Rename(odd, path))
 			sink.Wait(t, "the pod kept", hasPods("web-node1=app:1!"))
 			stop()
@@ -236,7 +236,7 @@ func TestIgnoredNames(t *testing.T) {
 }
 
 // Volumes of Secrets and ConfigMaps swap the link ..data.
-func TestConfigMapStyleFolder(t *testing.T) {
+func TestConfigMapStyleDir(t *testing.T) {
 	dir := t.TempDir()
 	version := func(n int) {
 		data := fmt.Sprintf("..v%d", n)
@@ -255,7 +255,7 @@ func TestConfigMapStyleFolder(t *testing.T) {
 	}
 }
 
-func TestFolderComesGoesAndIsSwapped(t *testing.T) {
+func TestDirComesGoesAndIsSwapped(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "etc", "pods")
 	sink := sourcetest.NewRecorder()
@@ -293,7 +293,7 @@ func TestFolderComesGoesAndIsSwapped(t *testing.T) {
 	}
 }
 
-func TestPathIsAFolderThenAFile(t *testing.T) {
+func TestPathIsADirThenAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pods")
 	sink := sourcetest.NewRecorder()
 	run(t, newSource(t, path, t.TempDir(), sink))

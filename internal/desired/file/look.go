@@ -184,8 +184,8 @@ func (w *watch) fail(origin string, f *seenFile, err error, now time.Time) {
 // errChanging is that a file changed while it was read.
 var errChanging = errors.New("it is being written")
 
-// readFile reads a regular file. Links are followed: whoever may write to the folder
-// of manifests may run any pod, and tools that update folders of files use links.
+// readFile reads a regular file. Links are followed: whoever may write to the directory
+// of manifests may run any pod, and tools that update directories of files use links.
 func readFile(path string) ([]byte, fileVersion, error) {
 	// Opening mustn't wait for a FIFO that took the file's place, nor make a
 	// terminal ours.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ignored reports whether a name in the folder is no manifest by its form: hidden,
+// ignored reports whether a name in the directory is no manifest by its form: hidden,
 // or one of those that editors use for a moment or for backups.
 func ignored(name string) bool {
 	return name == "" || name[0] == '.' ||
@@ -65,7 +65,7 @@ func (w *watch) arm(now time.Time) {
 	w.note(noteWatch, why, now)
 }
 
-// list returns the origins that are at the path: the files of a folder, sorted,
+// list returns the origins that are at the path: the files of a directory, sorted,
 // or the path itself. The error is fs.ErrNotExist only if there is nothing at all.
 func (w *watch) list() ([]string, error) {
 	w.single = true
@@ -102,7 +102,7 @@ func (w *watch) list() ([]string, error) {
 }
 
 // absentPath deals with there being nothing at the path. It counts as the deletion
-// of everything once it has lasted, so that a folder can be swapped for another.
+// of everything once it has lasted, so that a directory can be swapped for another.
 func (w *watch) absentPath(now time.Time) {
 	if w.pathMissing.IsZero() {
 		w.pathMissing = now

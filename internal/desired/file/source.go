@@ -1,4 +1,4 @@
-// Package file is the source of pods whose manifests lie in a folder, or in one
+// Package file is the source of pods whose manifests lie in a directory, or in one
 // file.
 //
 // inotify reports changes; a look at everything every now and then
@@ -26,14 +26,14 @@ import (
 
 // Config says what to read.
 type Config struct {
-	// Path is the absolute path of a folder or file (staticPodPath). It need not
+	// Path is the absolute path of a directory or file (staticPodPath). It need not
 	// exist yet.
 	Path string
 	// Every is the time between two looks at everything (fileCheckFrequency).
 	Every time.Duration
 }
 
-// Source reads manifests from a folder or file.
+// Source reads manifests from a directory or file.
 type Source struct {
 	path    string
 	every   time.Duration
@@ -75,7 +75,7 @@ func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desir
 }
 
 // Run reports pods until the context ends; then it returns nil. What is wrong
-// with manifests, the folder or the disk is reported as problems, and is no reason to return.
+// with manifests, the directory or the disk is reported as problems, and is no reason to return.
 // It may be run again after it returned, and goes on where it was.
 func (s *Source) Run(ctx context.Context) error {
 	if !s.running.TryLock() {

@@ -33,7 +33,7 @@ func (w *fakeWatcher) Close() error                   { return nil }
 
 const every = 20 * time.Second
 
-// begin runs a source of a folder, in the bubble's time, with a watcher that the
+// begin runs a source of a directory, in the bubble's time, with a watcher that the
 // test speaks for.
 func begin(t *testing.T, dir string, open func() (watcher, error)) *sourcetest.Recorder {
 	sink := sourcetest.NewRecorder()

@@ -21,7 +21,7 @@ const (
 	openUnchangedFor = time.Second
 	// goneAfter is how long a file must be missing to count as deleted.
 	goneAfter = 50 * time.Millisecond
-	// pathGoneAfter is the same for the whole folder.
+	// pathGoneAfter is the same for the whole directory.
 	pathGoneAfter = time.Second
 	// holdAtMost is how long a report waits for missing files to be back or gone.
 	holdAtMost = 5 * goneAfter

@@ -92,7 +92,7 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 			next := *e
 			next.document, next.restored = d.Number, false
 			if e.restored {
-				next.uid = a.keeper.entry(d, a.name).uid // a record lacks what it is made of in part
+				next.uid = a.keeper.entry(d, a.name).uid // a record has only a part of what it is made of
 			}
 			e = &next
 		}

@@ -309,7 +309,7 @@ func TestSaverTriesAgain(t *testing.T) {
 	})
 }
 
-// What has run is what has a folder.
+// What has run is what has a directory.
 func TestRan(t *testing.T) {
 	dir := t.TempDir()
 	pods := filepath.Join(dir, "pods")

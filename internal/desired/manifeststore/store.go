@@ -78,7 +78,7 @@ type Store struct {
 }
 
 // NewStore returns the checkpoint of a source in dir, which Save makes if need be
-// (mode 0700). There may be one Store per source and dir at a time. The folder pods has one for each pod that runs, by UID.
+// (mode 0700). There may be one Store per source and dir at a time. The directory pods has one for each pod that runs, by UID.
 func NewStore(dir, pods string, source pod.Source) *Store {
 	return &Store{path: filepath.Join(dir, string(source)+".json"), pods: pods, source: source}
 }

@@ -180,7 +180,7 @@ func (r *Reader) Complete(d Doc, v Version) (*v1.Pod, []string) {
 	id.Apply(p)
 	r.rules.SetDefaults(p)
 	invalid = append(invalid, r.rules.Validate(p)...)
-	invalid = append(invalid, validateFolder(p, d.Hash)...)
+	invalid = append(invalid, validateDir(p, d.Hash)...)
 	if len(invalid) > 0 {
 		return nil, render(d.locate(invalid))
 	}

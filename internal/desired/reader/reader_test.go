@@ -81,7 +81,7 @@ func TestDecodingAndValidationErrorsTogether(t *testing.T) {
 
 // The content hash is made before defaults are filled in, and
 // validation sees the pod as it will be.
-// A name that the API takes may be too long for the folder that is named after the pod.
+// A name that the API takes may be too long for the directory that is named after the pod.
 func TestLongNames(t *testing.T) {
 	r := sourcetest.NewReader(pod.SourceFile) // on node1
 	const most = 255 - len("default_") - len("-node1_") - 32

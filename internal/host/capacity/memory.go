@@ -48,7 +48,7 @@ type HugePages struct {
 	Count, Overcommit int64
 }
 
-// ReadHugePages reads the folders in dir (a HugePagesDir), such as hugepages-2048kB, in their
+// ReadHugePages reads the directories in dir (a HugePagesDir), such as hugepages-2048kB, in their
 // order. A kernel without huge pages has none.
 func ReadHugePages(dir string) ([]HugePages, error) {
 	entries, err := os.ReadDir(dir)
@@ -61,12 +61,12 @@ func ReadHugePages(dir string) ([]HugePages, error) {
 		if n, _ := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); n == 0 {
 			continue // nothing this package knows
 		}
-		folder := filepath.Join(dir, e.Name())
-		count, err := number(folder, "nr_hugepages")
+		directory := filepath.Join(dir, e.Name())
+		count, err := number(directory, "nr_hugepages")
 		if err != nil {
 			return nil, err
 		}
-		more, err := number(folder, "nr_overcommit_hugepages")
+		more, err := number(directory, "nr_overcommit_hugepages")
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -75,14 +75,14 @@ func ReadHugePages(dir string) ([]HugePages, error) {
 	return list, nil
 }
 
-func number(folder, name string) (int64, error) {
-	text, err := os.ReadFile(filepath.Join(folder, name))
+func number(directory, name string) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(directory, name))
 	if err != nil {
 		return 0, err
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s of %s: %w", name, filepath.Base(folder), err)
+		return 0, fmt.Errorf("%s of %s: %w", name, filepath.Base(directory), err)
 	}
 	return n, nil
 }

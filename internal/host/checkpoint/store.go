@@ -26,7 +26,7 @@ import (
 // version is the format's version. A reader refuses newer ones.
 const version = 1
 
-// Store keeps the records of all pods below one folder. It is safe for concurrent
+// Store keeps the records of all pods below one directory. It is safe for concurrent
 // use, for one record by one caller at a time.
 type Store struct {
 	dir string
@@ -130,7 +130,7 @@ func (s *Store) replace(path string, text []byte, durable bool) error {
 	if err := atomicfile.Write(path, text, 0o600); err != nil {
 		return err
 	}
-	return atomicfile.SyncDir(s.dir) // the pod's folder may be new
+	return atomicfile.SyncDir(s.dir) // the pod's directory may be new
 }
 
 // Remove forgets every record of the pod. Nothing to forget is no error. One that

@@ -1,4 +1,4 @@
-// Package lockfile lets one agent at a time use a root folder (Acquire), and hands a
+// Package lockfile lets one agent at a time use a root directory (Acquire), and hands a
 // node over from one agent to the next by a file that a person names (AcquireNamed).
 package lockfile
 
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Name is the lock's file name within the root folder.
+// Name is the lock's file name within the root directory.
 const Name = "deckhand.lock"
 
 // HeldError says that another process holds the lock.
@@ -34,12 +34,12 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s already uses this root directory (it holds %s): stop it, or give this agent a --root-dir of its own", who, e.Path)
 }
 
-// Lock is a held lock. It is also let go when the process ends, however it ends.
+// Lock is a held lock. It is also released when the process ends, however it ends.
 type Lock struct {
 	file *os.File
 }
 
-// Acquire takes the lock of the folder rootDir, which must exist, without
+// Acquire takes the lock of the directory rootDir, which must exist, without
 // waiting (but for a fifth of a second), and writes the process's number into it if the disk has space. It fails with a *HeldError
 // if another process has it. The lock is not passed on to child processes.
 func Acquire(rootDir string) (*Lock, error) {

@@ -151,7 +151,7 @@ func TestPlantedLinkIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestMissingFolder(t *testing.T) {
+func TestMissingDir(t *testing.T) {
 	if _, err := lockfile.Acquire(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}

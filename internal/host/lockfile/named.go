@@ -21,7 +21,7 @@ const (
 
 // Named is a held lock on a file that a person named (--lock-file), by which programs
 // take over a node from each other: the one that runs holds it, the next one waits. It is
-// also let go when the process ends, and isn't passed on to children.
+// also released when the process ends, and isn't passed on to children.
 type Named struct {
 	path  string
 	file  *os.File
@@ -33,7 +33,7 @@ type Named struct {
 var errReplaced = errors.New("the file was replaced")
 
 // AcquireNamed takes the lock (flock(2)) of the file at path, which is made if it isn't
-// there; its folder has to be. What is in the file stays. If another process holds the
+// there; its directory has to be. What is in the file stays. If another process holds the
 // lock, that is logged once, and AcquireNamed waits until it is free or ctx ends.
 //
 // A flock that waits can't be broken off from Go. So it is tried without waiting, again

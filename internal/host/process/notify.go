@@ -39,12 +39,12 @@ const (
 // and return nil.
 //
 // Every message goes over a socket of its own, so that a service manager that is
-// restarted, and listens anew, goes on being notified.
+// restarted, and listens again, goes on being notified.
 type Notifier struct {
 	// socket is a path, or "@" and a name in the abstract namespace; empty if nobody
 	// wants to be notified.
 	socket string
-	// watchdog is within what time the service manager wants a sign of life; 0 if it doesn't.
+	// watchdog is within what time the service manager wants a watchdog notification; 0 if it doesn't.
 	watchdog time.Duration
 }
 
@@ -71,7 +71,7 @@ func New(lookup func(name string) string, unset func(name string) error) (*Notif
 	return n, err
 }
 
-// watchdogPeriod reads WATCHDOG_USEC; 0 says that no signs of life are wanted of
+// watchdogPeriod reads WATCHDOG_USEC; 0 says that no watchdog notifications are wanted of
 // this process.
 func watchdogPeriod(usec, pid string) (time.Duration, error) {
 	if usec == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {

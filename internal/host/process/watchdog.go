@@ -11,11 +11,11 @@ import (
 // while it fails: with the next ping it would be too late.
 const retries = 5
 
-// WatchdogPeriod is within what time the service manager wants signs of life;
+// WatchdogPeriod is within what time the service manager wants watchdog notifications;
 // 0 if it doesn't.
 func (n *Notifier) WatchdogPeriod() time.Duration { return n.watchdog }
 
-// Watchdog gives signs of life until ctx ends: one in half the time that the
+// Watchdog gives watchdog notifications until ctx ends: one in half the time that the
 // service manager allows, as long as healthy returns nil. Without them the service
 // manager kills and restarts this program; so healthy should fail only if a restart
 // could help. While it fails it is called every tenth of that time, and why it fails
@@ -48,13 +48,13 @@ type watch struct {
 	notifier *Notifier
 	healthy  func(context.Context) error
 	log      logr.Logger
-	// ping is the time between two signs of life.
+	// ping is the time between two watchdog notifications.
 	ping time.Duration
 	// logged is the complaint that was logged last; empty while all is well.
 	logged string
 }
 
-// look gives a sign of life if all is well, and returns when to look again.
+// look gives a watchdog notification if all is well, and returns when to look again.
 func (w *watch) look(ctx context.Context) time.Duration {
 	begin := time.Now()
 	err := w.check(ctx)

@@ -18,7 +18,7 @@ var bootID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 // ForgetEarlierBoot removes what a reboot made untrue: containerd's state, the
 // shims' sockets and the pods' reserved addresses. It reports whether there was
 // an earlier boot. Other programs keep such state in /run, which a reboot
-// clears; ours is under Root so that one folder holds all.
+// clears; ours is under Root so that one directory holds all.
 func (l Runtime) ForgetEarlierBoot() (bool, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

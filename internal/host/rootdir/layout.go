@@ -1,6 +1,6 @@
-// Package rootdir names what is below --root-dir, and makes it: the kubelet's folders, which
+// Package rootdir names what is below --root-dir, and makes it: the kubelet's directories, which
 // plugins, CSI drivers and monitoring know by these names (Layout), and the embedded runtime's
-// (Runtime). There is one root folder per agent, so that two agents share nothing on disk.
+// (Runtime). There is one root directory per agent, so that two agents share nothing on disk.
 //
 // The kubelet's names are documented (https://kubernetes.io/docs/reference/node/kubelet-files);
 // the modes are those that a kubelet 1.36 gives them. What else is deckhand's alone
@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 )
 
-// Layout is where the folders are. Both paths are absolute.
+// Layout is where the directories are. Both paths are absolute.
 type Layout struct {
 	// Root is --root-dir.
 	Root string
@@ -47,7 +47,7 @@ const (
 	checkpoints     = "checkpoints"
 )
 
-// Pods has one folder per pod, named by its UID.
+// Pods has one directory per pod, named by its UID.
 func (l Layout) Pods() string { return filepath.Join(l.Root, pods) }
 
 // Plugins is where volume plugins and DRA drivers keep their sockets and global mounts.
@@ -74,7 +74,7 @@ const (
 	certsMode fs.FileMode = 0o755
 )
 
-// below are the folders in Root, with their modes: 0700 where Secrets are kept.
+// below are the directories in Root, with their modes: 0700 where Secrets are kept.
 var below = [...]struct {
 	name string
 	mode fs.FileMode

@@ -14,16 +14,16 @@ import (
 // othersWrite are the bits of a mode that let others than the owner write.
 const othersWrite = 0o022
 
-// Make makes the folders that aren't there, whatever the umask. Folders that are
+// Make makes the directories that aren't there, whatever the umask. Directories that are
 // there keep their modes, which are never loosened, with these exceptions:
 //
-//   - a folder below the root that others than its owner can write to is closed to
+//   - a directory below the root that others than its owner can write to is closed to
 //     them, since they could replace what the agent and plugins trust;
-//   - the root and the folder of certificates are refused in that case, as they are
-//     what a person named, which may be a shared folder by mistake (/tmp);
+//   - the root and the directory of certificates are refused in that case, as they are
+//     what a person named, which may be a shared directory by mistake (/tmp);
 //   - whatever belongs to somebody else than root (or whoever runs this) is refused;
-//   - what is no folder is refused, and so are symbolic links below the root. The root
-//     and the folder of certificates may be reached by links: disks are moved that way.
+//   - what isn't a directory is refused, and so are symbolic links below the root. The root
+//     and the directory of certificates may be reached by links: disks are moved that way.
 //
 // It reports all problems at once, and may be called again at any time. Where the
 // embedded runtime is used its Claim comes first: only that marks an empty root.
@@ -48,7 +48,7 @@ func (l Layout) Make() error {
 	return errors.Join(errs...)
 }
 
-// makeNamed makes a folder that a person named, with those on the way to it, and
+// makeNamed makes a directory that a person named, with those on the way to it, and
 // opens it.
 func makeNamed(path string, mode fs.FileMode) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -68,7 +68,7 @@ func makeNamed(path string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// makeBelow makes the folder name in root, or closes it to others.
+// makeBelow makes the directory name in root, or closes it to others.
 func makeBelow(root *os.File, name string, mode fs.FileMode) error {
 	f, made, err := openOrMake(int(root.Fd()), name, mode, unix.O_NOFOLLOW)
 	if err != nil {
@@ -83,7 +83,7 @@ func makeBelow(root *os.File, name string, mode fs.FileMode) error {
 	return f.Chmod(info.Mode() &^ othersWrite)
 }
 
-// openOrMake opens a folder: what is looked at and changed next is what was opened,
+// openOrMake opens a directory: what is looked at and changed next is what was opened,
 // whatever becomes of its name. made says that it wasn't there before.
 func openOrMake(at int, path string, mode fs.FileMode, flags int) (f *os.File, made bool, err error) {
 	err = unix.Mkdirat(at, path, uint32(mode))
@@ -98,7 +98,7 @@ func openOrMake(at int, path string, mode fs.FileMode, flags int) (f *os.File, m
 	return os.NewFile(uintptr(fd), path), made, nil
 }
 
-// explain says what is there in place of a folder, if that is why it can't be opened.
+// explain says what is there in place of a directory, if that is why it can't be opened.
 func explain(at int, path string, err error) error {
 	var st unix.Stat_t
 	if unix.Fstatat(at, path, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -114,7 +114,7 @@ func explain(at int, path string, err error) error {
 	}
 }
 
-// secure gives a folder that was just made its mode, which the umask may have kept
+// secure gives a directory that was just made its mode, which the umask may have kept
 // from it, and checks whose an older one is.
 func secure(f *os.File, made bool, mode fs.FileMode) (fs.FileInfo, error) {
 	if made {

@@ -31,14 +31,14 @@ func IsSystem(path string) bool {
 	})
 }
 
-// harmless is what may be in a folder that nobody else uses: what a person puts there for an agent to come, the lock of
-// one that only looked, a new disk's own folder.
+// harmless is what may be in a directory that nobody else uses: what a person puts there for an agent to come, the lock of
+// one that only looked, a new disk's own directory.
 var harmless = []string{"images", lockfile.Name, "lost+found"}
 
-// prepared is what a person, or kubeadm, may also have put into the root folder of an agent to come.
+// prepared is what a person, or kubeadm, may also have put into the root directory of an agent to come.
 var prepared = []string{".dockercfg", "bootstrap-kubeconfig", "config.json", "config.yaml", "containerd", "instance-config.yaml", "kubeadm-flags.env", "kubeconfig", "pki", "seccomp"}
 
-// Refuse returns an error for a root folder that isn't an agent's: a directory of the system, or one with files of
+// Refuse returns an error for a root directory that isn't an agent's: a directory of the system, or one with files of
 // somebody else. It takes one that is empty or isn't there yet, and those that a deckhand or a kubelet has used. It
 // changes nothing.
 func Refuse(root string) error {

@@ -99,7 +99,7 @@ func TestNames(t *testing.T) {
 }
 
 // What is there keeps its mode, as long as only its owner can write to it.
-func TestExistingFolders(t *testing.T) {
+func TestExistingDirs(t *testing.T) {
 	for name, c := range map[string]struct{ before, after fs.FileMode }{
 		"closed further": {0o700, 0o700},
 		"readable":       {0o755, 0o755},
@@ -197,8 +197,8 @@ func TestLinkIsNotFollowed(t *testing.T) {
 	}
 }
 
-// People move the kubelet's folder to another disk by a link.
-func TestNamedFoldersMayBeLinks(t *testing.T) {
+// People move the kubelet's directory to another disk by a link.
+func TestNamedDirsMayBeLinks(t *testing.T) {
 	disk := t.TempDir()
 	l := newLayout(t)
 	certificates := filepath.Join(disk, "certificates")
@@ -218,9 +218,9 @@ func TestNamedFoldersMayBeLinks(t *testing.T) {
 }
 
 // The embedded runtime's marker and pods with user namespaces go on working, whoever
-// makes the root folder.
+// makes the root directory.
 func TestWithTheEmbeddedRuntime(t *testing.T) {
-	// Not t.TempDir: the test's own folder lets nobody through.
+	// Not t.TempDir: the test's own directory lets nobody through.
 	base, err := os.MkdirTemp("/var/lib", "deckhand-test-")
 	if err != nil {
 		t.Fatal(err)

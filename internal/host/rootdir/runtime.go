@@ -16,10 +16,10 @@ import (
 // 108 bytes with the closing zero (unix(7)).
 const maxSocketPath = 107
 
-// runBase holds one folder per root folder for what has to have a short path.
+// runBase holds one directory per root directory for what has to have a short path.
 const runBase = "/run/deckhand"
 
-// Runtime is the tree under one root folder. Root is absolute and clean.
+// Runtime is the tree under one root directory. Root is absolute and clean.
 type Runtime struct{ Root string }
 
 // NewRuntime checks that root is a path that every program involved can handle.
@@ -48,10 +48,10 @@ const (
 	Record = "footprint.json"
 )
 
-// Marker is the file that says that deckhand made the root folder and may remove it.
+// Marker is the file that says that deckhand made the root directory and may remove it.
 func (l Runtime) Marker() string { return filepath.Join(l.Root, marker) }
 
-// Containerd is the folder of everything containerd's.
+// Containerd is the directory of everything containerd's.
 func (l Runtime) Containerd() string { return filepath.Join(l.Root, "containerd") }
 
 // Config is containerd's generated configuration.
@@ -70,19 +70,19 @@ func (l Runtime) State() string { return filepath.Join(l.Containerd(), "state") 
 func (l Runtime) RuncRoot() string { return filepath.Join(l.State(), "runc") }
 
 // Below State and Store: where containerd's task service and its CRI keep what
-// is of one container or sandbox, in a folder of its ID.
+// is of one container or sandbox, in a directory of its ID.
 const (
 	tasks     = "io.containerd.runtime.v2.task/k8s.io"
 	sandboxes = "io.containerd.grpc.v1.cri/sandboxes"
 )
 
-// Bundles has one folder per running container: its bundle, with the root mounted.
+// Bundles has one directory per running container: its bundle, with the root mounted.
 func (l Runtime) Bundles() string { return filepath.Join(l.State(), tasks) }
 
-// Sandboxes has one folder per sandbox with the files that its pod shares.
+// Sandboxes has one directory per sandbox with the files that its pod shares.
 func (l Runtime) Sandboxes() string { return filepath.Join(l.Store(), sandboxes) }
 
-// RuncContainers has one folder per running container with runc's record of it.
+// RuncContainers has one directory per running container with runc's record of it.
 func (l Runtime) RuncContainers() string { return filepath.Join(l.RuncRoot(), "k8s.io") }
 
 // RuncState is runc's record of a container.
@@ -90,7 +90,7 @@ func (l Runtime) RuncState(id string) string {
 	return filepath.Join(l.RuncContainers(), id, "state.json")
 }
 
-// Of are all folders of one container or sandbox.
+// Of are all directories of one container or sandbox.
 func (l Runtime) Of(id string) []string {
 	dirs := []string{l.Bundles(), l.RuncContainers(), l.Sandboxes(), filepath.Join(l.State(), sandboxes), filepath.Join(l.Store(), tasks)}
 	for i, dir := range dirs {
@@ -102,25 +102,25 @@ func (l Runtime) Of(id string) []string {
 // BootID is the file that records in which boot State was made.
 func (l Runtime) BootID() string { return filepath.Join(l.Containerd(), "boot-id") }
 
-// Certs is the folder of registry host configurations (hosts.toml).
+// Certs is the directory of registry host configurations (hosts.toml).
 func (l Runtime) Certs() string { return filepath.Join(l.Containerd(), "certs.d") }
 
-// CNIConf is the folder of the network configuration.
+// CNIConf is the directory of the network configuration.
 func (l Runtime) CNIConf() string { return filepath.Join(l.Root, "cni", "net.d") }
 
 // CNIState is where host-local reserves addresses.
 func (l Runtime) CNIState() string { return filepath.Join(l.Root, "cni", "addresses") }
 
-// Images is the folder whose archives are imported.
+// Images is the directory whose archives are imported.
 func (l Runtime) Images() string { return filepath.Join(l.Root, "images") }
 
 // Imported records which archives are imported already.
 func (l Runtime) Imported() string { return filepath.Join(l.Images(), ".imported.json") }
 
-// Run is the folder for sockets whose paths would be too long under Root.
+// Run is the directory for sockets whose paths would be too long under Root.
 func (l Runtime) Run() string { return filepath.Join(runBase, l.Hash()) }
 
-// RunBase is the folder that holds Run, and those of other agents.
+// RunBase is the directory that holds Run, and those of other agents.
 func (l Runtime) RunBase() string { return runBase }
 
 // ShimSockets is where shims listen. containerd allows it 42 characters.
@@ -139,14 +139,14 @@ func (l Runtime) socket(name string) string {
 	return filepath.Join(l.Run(), name)
 }
 
-// Hash names the root folder in a few characters.
+// Hash names the root directory in a few characters.
 func (l Runtime) Hash() string {
 	sum := sha256.Sum256([]byte(l.Root))
 	return hex.EncodeToString(sum[:6])
 }
 
-// Claim makes the root folder and writes the marker, which lets a teardown
-// remove the folder. A folder with someone else's files gets no marker. Whoever
+// Claim makes the root directory and writes the marker, which lets a teardown
+// remove the directory. A directory with someone else's files gets no marker. Whoever
 // first writes under Root has to call it before.
 func (l Runtime) Claim() error {
 	if err := os.MkdirAll(l.Root, 0o755); err != nil {
@@ -177,7 +177,7 @@ func (l Runtime) Claimed() bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Make makes the folders, with the least modes that work: containers of another
+// Make makes the directories, with the least modes that work: containers of another
 // user reach their root file systems through State, so it can be passed through.
 func (l Runtime) Make() error {
 	if err := l.Claim(); err != nil {

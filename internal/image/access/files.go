@@ -21,11 +21,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// The kubelet's layout, below the root folder.
+// The kubelet's layout, below the root directory.
 const (
-	folder  = "image_manager"
-	pulling = "pulling"
-	pulled  = "pulled"
+	directory = "image_manager"
+	pulling   = "pulling"
+	pulled    = "pulled"
 
 	// keyFile and imported, which has records as pulled has, aren't the kubelet's.
 	keyFile  = "deckhand.key"
@@ -51,7 +51,7 @@ func fileName(of string) string {
 	return prefix + hex.EncodeToString(sum[:])
 }
 
-// files is one of the folders.
+// files is one of the directories.
 type files struct{ dir string }
 
 func (f files) make() error { return os.MkdirAll(f.dir, 0o700) }
@@ -70,7 +70,7 @@ func loadKey(path string) ([]byte, error) {
 	return key, atomicfile.Write(path, key, 0o600)
 }
 
-// names are the files of the folder. What a write left behind that was cut short is
+// names are the files of the directory. What a write left behind that was cut short is
 // removed.
 func (f files) names() ([]string, error) {
 	entries, err := os.ReadDir(f.dir)

@@ -94,7 +94,7 @@ func TestAKubeletsRecord(t *testing.T) {
 
 func put(t testing.TB, dir, sub, of, text string) string {
 	t.Helper()
-	path := filepath.Join(dir, folder, sub, fileName(of))
+	path := filepath.Join(dir, directory, sub, fileName(of))
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}

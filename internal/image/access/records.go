@@ -35,7 +35,7 @@ type Meter interface {
 
 // Config is what Records are built from.
 type Config struct {
-	// RootDir is the agent's root folder; the records are in image_manager below it.
+	// RootDir is the agent's root directory; the records are in image_manager below it.
 	RootDir string
 	Policy  Policy
 	Meter   Meter
@@ -64,7 +64,7 @@ type Records struct {
 	mu sync.Mutex
 	// key goes into the hashes of credentials: who gets to see a record can't try passwords.
 	key []byte
-	// blind until the folders were listed: any image may have been pulled.
+	// blind until the directories were listed: any image may have been pulled.
 	blind   bool
 	intents map[string]*intent                   // by file name
 	records map[string]v1beta1.ImagePulledRecord // by file name; an empty one can't be read
@@ -74,7 +74,7 @@ type Records struct {
 
 // New makes records that know nothing until they are loaded.
 func New(cfg Config) *Records {
-	dir := filepath.Join(cfg.RootDir, folder)
+	dir := filepath.Join(cfg.RootDir, directory)
 	return &Records{
 		cfg: cfg, pulling: files{filepath.Join(dir, pulling)}, pulled: files{filepath.Join(dir, pulled)}, byHand: files{filepath.Join(dir, imported)},
 		key: []byte(rand.Text()), blind: true, intents: map[string]*intent{},
@@ -82,7 +82,7 @@ func New(cfg Config) *Records {
 	}
 }
 
-// Load makes the folders and reads what an earlier agent left. After an error
+// Load makes the directories and reads what an earlier agent left. After an error
 // everything may be used all the same; then every image counts as pulled here.
 func (r *Records) Load() error {
 	r.mu.Lock()
@@ -90,7 +90,7 @@ func (r *Records) Load() error {
 	if err := errors.Join(r.pulling.make(), r.pulled.make(), r.byHand.make()); err != nil {
 		return fmt.Errorf("records of pulled images: %w", err)
 	}
-	key, err := loadKey(filepath.Join(r.cfg.RootDir, folder, keyFile))
+	key, err := loadKey(filepath.Join(r.cfg.RootDir, directory, keyFile))
 	if err != nil {
 		return fmt.Errorf("records of pulled images: %w", err)
 	}
@@ -119,7 +119,7 @@ func (r *Records) Load() error {
 	return nil
 }
 
-// readRecords reads all records of a folder, by file name. What can't be read is empty.
+// readRecords reads all records of a directory, by file name. What can't be read is empty.
 func (r *Records) readRecords(f files) (map[string]v1beta1.ImagePulledRecord, error) {
 	names, err := f.names()
 	if err != nil {
@@ -205,7 +205,7 @@ func (r *Records) compare(image, ref string, list []credentials.Credential) bool
 	return ok
 }
 
-// Intend writes down that the image is going to be pulled. After an error it must not be.
+// Intend records that the image is going to be pulled. After an error it must not be.
 // Each call is to be followed by one of Pulled or NotPulled.
 func (r *Records) Intend(image string) error {
 	r.mu.Lock()
@@ -224,7 +224,7 @@ func (r *Records) Intend(image string) error {
 	return nil
 }
 
-// Pulled writes down that the image was pulled, is now known to the runtime as ref, and
+// Pulled records that the image was pulled, is now known to the runtime as ref, and
 // what opened it; nil is for nothing. After an error the image counts as pulled with
 // credentials that nobody has shown.
 func (r *Records) Pulled(image, ref string, c *credentials.Credential) error {

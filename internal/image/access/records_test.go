@@ -112,7 +112,7 @@ func TestRecordsDontGrowForever(t *testing.T) {
 // TestBlind: nobody may use anything on trust as long as nobody has looked what was pulled.
 func TestBlind(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, folder), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, directory), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := New(Config{RootDir: dir, Meter: &meter{}, Log: logr.Discard()})
@@ -135,7 +135,7 @@ func TestARecordThatCantBeWritten(t *testing.T) {
 	if err := r.Intend("a:1"); err != nil {
 		t.Fatal(err)
 	}
-	pulled := filepath.Join(dir, folder, "pulled")
+	pulled := filepath.Join(dir, directory, "pulled")
 	if err := os.Remove(pulled); err != nil {
 		t.Fatal(err)
 	}

@@ -44,9 +44,9 @@ type version struct {
 
 // NewNodeFiles looks where the kubelet does
 // (https://kubernetes.io/docs/concepts/containers/images/#configuring-nodes-to-authenticate-to-a-private-registry):
-// config.json in the agent's root folder, its working folder, .docker in the home
-// folder and /.docker, and then .dockercfg in the root, working and home folder and in /.
-// The first file that can be read counts alone. Empty folders are left out.
+// config.json in the agent's root directory, its working directory, .docker in the home
+// directory and /.docker, and then .dockercfg in the root, working and home directory and in /.
+// The first file that can be read counts alone. Empty directories are left out.
 func NewNodeFiles(rootDir, workDir, home string, log logr.Logger) *NodeFiles {
 	f := &NodeFiles{log: log, read: map[string]nodeFile{}}
 	add := func(dir string, path ...string) {

@@ -94,7 +94,7 @@ type Config struct {
 	Guard   *Guard
 	// Measure returns capacity and free space of the file system at a path; usually Statfs.
 	Measure func(path string) (Disk, error)
-	// Records is the file that keeps when images were last used. Its folder is made if
+	// Records is the file that keeps when images were last used. Its directory is made if
 	// need be (mode 0700).
 	Records string
 	// Keep returns images that aren't removed, by name, with why; it may be nil.

@@ -30,7 +30,7 @@ type record struct {
 }
 
 // records remember since when images are known and when they were last used, also
-// across restarts (where the kubelet begins anew, KEP-4210). Who uses them locks them.
+// across restarts (where the kubelet begins again, KEP-4210). Who uses them locks them.
 type records struct {
 	path   string
 	byID   map[string]record

@@ -107,5 +107,5 @@ func (l *backoff) Clear() {
 	clear(l.entries)
 }
 
-// old says that no failure came for twice the longest term: whoever fails then begins anew.
+// old says that no failure came for twice the longest term: whoever fails then begins again.
 func (e entry) old(now time.Time) bool { return now.Sub(e.failed) > 2*maxDelay }

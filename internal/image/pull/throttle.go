@@ -50,7 +50,7 @@ func (t *throttle) replace(perSecond, burst int) {
 // wait returns when the next pull may begin, in the order in which it is called. Where
 // a pull that fails would be tried again no later than its turn comes, it fails: until
 // then waiting costs less than failing, which is all that the kubelet does.
-// If the limit changes, those who wait line up anew.
+// If the limit changes, those who wait line up again.
 func (t *throttle) wait(ctx context.Context) error {
 	for {
 		r, changed := t.reserve()

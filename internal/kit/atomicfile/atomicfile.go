@@ -12,7 +12,7 @@ import (
 
 // Write replaces the file at path with data and mode perm, whatever the umask.
 // When it returns nil, the new content survives a loss of power. On error the
-// old content is untouched. The folder has to exist, and only root (or whoever
+// old content is untouched. The directory has to exist, and only root (or whoever
 // runs this) may be able to write to it. A symbolic link at path is replaced,
 // not followed.
 func Write(path string, data []byte, perm fs.FileMode) error {
@@ -35,7 +35,7 @@ func WriteVolatile(path string, data []byte, perm fs.FileMode) error {
 }
 
 func replace(path string, data []byte, perm fs.FileMode, durable bool) (err error) {
-	// The name starts with a dot so that whoever watches the folder for files passes
+	// The name starts with a dot so that whoever watches the directory for files passes
 	// over it. CreateTemp opens with O_EXCL and 0600.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
 	if err != nil {
@@ -68,8 +68,8 @@ func fill(f *os.File, data []byte, perm fs.FileMode, durable bool) error {
 	return f.Sync()
 }
 
-// SyncDir makes durable what was made, renamed or removed in the folder: not what
-// is in those files, and not the folder's own name in the one above.
+// SyncDir makes durable what was made, renamed or removed in the directory: not what
+// is in those files, and not the directory's own name in the one above.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

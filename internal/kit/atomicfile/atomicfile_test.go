@@ -55,7 +55,7 @@ func TestWriteReplacesALinkInsteadOfFollowingIt(t *testing.T) {
 func TestFailureLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
-	if err := os.MkdirAll(filepath.Join(path, "sub"), 0o700); err != nil { // a folder can't be replaced by a file
+	if err := os.MkdirAll(filepath.Join(path, "sub"), 0o700); err != nil { // a directory can't be replaced by a file
 		t.Fatal(err)
 	}
 	if err := Write(path, []byte("x"), 0o600); err == nil {

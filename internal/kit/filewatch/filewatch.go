@@ -21,7 +21,7 @@ const (
 	settleAtMost = 5 * time.Second
 )
 
-// Settled reports when files or folders may have changed, and the changes are over.
+// Settled reports when files or directories may have changed, and the changes are over.
 type Settled struct {
 	paths   []string
 	counts  func(name string) bool
@@ -34,8 +34,8 @@ type Settled struct {
 	failed, awaited string
 }
 
-// NewSettled watches these paths, whether there is anything at them or not. At a folder, the files in it
-// and in the folders below are watched; counts says by the name which of them are read.
+// NewSettled watches these paths, whether there is anything at them or not. At a directory, the files in it
+// and in the directories below are watched; counts says by the name which of them are read.
 // advice is what a person can do where not all changes are noticed.
 func NewSettled(paths []string, counts func(name string) bool, advice string, log logr.Logger) *Settled {
 	return &Settled{paths: slices.Clone(paths), counts: counts, advice: advice, log: log, changed: wake.NewSlot(), settle: settle}

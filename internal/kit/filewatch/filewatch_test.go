@@ -22,27 +22,27 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 30 * time.Second
 
-// reader reads a file and a folder of drop-ins again whenever it is told to.
+// reader reads a file and a directory of drop-ins again whenever it is told to.
 type reader struct {
-	t            *testing.T
-	file, folder string
-	w            *Settled
+	t               *testing.T
+	file, directory string
+	w               *Settled
 	// mark comes and goes; marked gets a value when the watcher has heard of that.
 	mark   string
 	marked chan struct{}
 }
 
-// watch watches a file and a folder until the end of the test.
-func watch(t *testing.T, file, folder string) *reader {
+// watch watches a file and a directory until the end of the test.
+func watch(t *testing.T, file, directory string) *reader {
 	t.Helper()
-	r := &reader{t: t, file: file, folder: folder, mark: filepath.Join(t.TempDir(), "mark"), marked: make(chan struct{}, 1)}
+	r := &reader{t: t, file: file, directory: directory, mark: filepath.Join(t.TempDir(), "mark"), marked: make(chan struct{}, 1)}
 	log := funcr.New(func(_, args string) {
 		if strings.Contains(args, r.mark) {
 			r.forget() // what comes after this was told after this
 			r.marked <- struct{}{}
 		}
 	}, funcr.Options{Verbosity: 4})
-	r.w = NewSettled([]string{file, folder, r.mark}, func(name string) bool { return filepath.Ext(name) != ".swp" }, "", log)
+	r.w = NewSettled([]string{file, directory, r.mark}, func(name string) bool { return filepath.Ext(name) != ".swp" }, "", log)
 	r.w.settle = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -87,7 +87,7 @@ func (r *reader) forget() {
 func (r *reader) read() string {
 	text, err := os.ReadFile(r.file)
 	out := fmt.Sprintf("%s %v\n", text, err)
-	_ = filepath.WalkDir(r.folder+"/", func(path string, e fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(r.directory+"/", func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
 			text, err := os.ReadFile(path)
 			out += fmt.Sprintf("%s: %s %v\n", path, text, err)
@@ -184,34 +184,34 @@ func TestFileByAnotherName(t *testing.T) {
 	r.does("written by its other name", write(twin, "2"))
 }
 
-func TestFolder(t *testing.T) {
+func TestDir(t *testing.T) {
 	dir := t.TempDir()
-	folder := filepath.Join(dir, "a", "conf.d")
-	a, b, c := filepath.Join(folder, "a.conf"), filepath.Join(folder, "b.conf"), filepath.Join(folder, "sub", "c.conf")
+	directory := filepath.Join(dir, "a", "conf.d")
+	a, b, c := filepath.Join(directory, "a.conf"), filepath.Join(directory, "b.conf"), filepath.Join(directory, "sub", "c.conf")
 	next, outside := filepath.Join(dir, "next"), filepath.Join(dir, "outside.conf")
-	r := watch(t, filepath.Join(dir, "none"), folder)
-	r.does("made with its parents", mkdir(folder), write(a, "1"))
+	r := watch(t, filepath.Join(dir, "none"), directory)
+	r.does("made with its parents", mkdir(directory), write(a, "1"))
 	r.does("added", write(b, "2"))
 	r.does("written in place", write(a, "3"))
 	r.does("replaced", replace(a, "4"))
 	r.does("removed", remove(a))
 	r.does("a directory below", mkdir(filepath.Dir(c)), write(c, "5"))
 	r.does("written there", write(c, "6"))
-	r.does("the directory removed", remove(folder))
-	r.does("the directory back", mkdir(folder), write(b, "7"))
+	r.does("the directory removed", remove(directory))
+	r.does("the directory back", mkdir(directory), write(b, "7"))
 	r.does("written in place after that", write(b, "8"))
-	r.does("the directory replaced", mkdir(next), write(filepath.Join(next, "b.conf"), "9"), move(folder, filepath.Join(dir, "old")), move(next, folder))
+	r.does("the directory replaced", mkdir(next), write(filepath.Join(next, "b.conf"), "9"), move(directory, filepath.Join(dir, "old")), move(next, directory))
 	r.does("written in the new one", write(b, "10"))
 	r.does("a directory above moved away", move(filepath.Join(dir, "a"), filepath.Join(dir, "gone")))
-	r.does("another in its place", mkdir(folder), write(a, "11"))
-	r.does("a link to elsewhere", write(outside, "12"), relink(filepath.Join(folder, "link.conf"), outside))
+	r.does("another in its place", mkdir(directory), write(a, "11"))
+	r.does("a link to elsewhere", write(outside, "12"), relink(filepath.Join(directory, "link.conf"), outside))
 	r.does("written there", write(outside, "13"))
 	r.does("the whole removed", remove(filepath.Join(dir, "a")))
-	r.does("the whole back", mkdir(folder), write(a, "14"))
+	r.does("the whole back", mkdir(directory), write(a, "14"))
 }
 
 // TestMountedConfigMap does what the kubelet's volumes do: the files are links into ..data,
-// which is a link to a folder that is never changed, but replaced.
+// which is a link to a directory that is never changed, but replaced.
 func TestMountedConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	volume, current := filepath.Join(dir, "volume"), filepath.Join(dir, "current")
@@ -238,7 +238,7 @@ func TestMountedConfigMap(t *testing.T) {
 	}
 }
 
-func TestFolderByALink(t *testing.T) {
+func TestDirByALink(t *testing.T) {
 	dir := t.TempDir()
 	link, v1, v2 := filepath.Join(dir, "link"), filepath.Join(dir, "v1"), filepath.Join(dir, "v2")
 	all(t, mkdir(v1), mkdir(v2), relink(link, "v1"))
@@ -262,8 +262,8 @@ func TestRelativePath(t *testing.T) {
 // in the end it is always told.
 func TestAnything(t *testing.T) {
 	dir := t.TempDir()
-	file, folder := filepath.Join(dir, "x", "config"), filepath.Join(dir, "x", "conf.d")
-	r := watch(t, file, folder)
+	file, directory := filepath.Join(dir, "x", "config"), filepath.Join(dir, "x", "conf.d")
+	r := watch(t, file, directory)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -290,8 +290,8 @@ func TestAnything(t *testing.T) {
 	for round := range 20 {
 		text := fmt.Sprint(round)
 		// However things are then, the next change is noticed.
-		r.does("after "+text, anything, remove(filepath.Join(dir, "x")), mkdir(folder), write(filepath.Join(folder, "a"), text), write(file, text))
-		r.does("then "+text, write(filepath.Join(folder, "a"), "then "+text))
+		r.does("after "+text, anything, remove(filepath.Join(dir, "x")), mkdir(directory), write(filepath.Join(directory, "a"), text), write(file, text))
+		r.does("then "+text, write(filepath.Join(directory, "a"), "then "+text))
 		r.does("at last "+text, replace(file, "at last "+text))
 	}
 }
@@ -334,21 +334,21 @@ func TestEndsWithItsContext(t *testing.T) {
 // A file that is written in place, by and by, is told of when its writer closes it.
 func TestFilesAreWholeWhenReported(t *testing.T) {
 	dir := t.TempDir()
-	file, folder := filepath.Join(dir, "c"), filepath.Join(dir, "d")
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	file, directory := filepath.Join(dir, "c"), filepath.Join(dir, "d")
+	if err := os.Mkdir(directory, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	// An editor's file beside those that count stays open all the time.
-	swap, err := os.Create(filepath.Join(folder, ".a.conf.swp"))
+	swap, err := os.Create(filepath.Join(directory, ".a.conf.swp"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer swap.Close()
-	drop := filepath.Join(folder, "a.conf")
+	drop := filepath.Join(directory, "a.conf")
 	if err := errors.Join(os.WriteFile(file, []byte("maxPods: 110"), 0o600), os.WriteFile(drop, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	r := watch(t, file, folder)
+	r := watch(t, file, directory)
 	for _, path := range []string{file, drop} {
 		r.catchUp()
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
@@ -377,12 +377,12 @@ func TestFilesAreWholeWhenReported(t *testing.T) {
 
 // Whoever keeps what was there before doesn't have us watch all of it for good.
 func TestWatchesDontPileUp(t *testing.T) {
-	file, folder := filepath.Join(t.TempDir(), "c"), filepath.Join(t.TempDir(), "d")
-	drop := filepath.Join(folder, "a.conf")
-	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(file, nil, 0o600), os.WriteFile(drop, nil, 0o600)); err != nil {
+	file, directory := filepath.Join(t.TempDir(), "c"), filepath.Join(t.TempDir(), "d")
+	drop := filepath.Join(directory, "a.conf")
+	if err := errors.Join(os.Mkdir(directory, 0o700), os.WriteFile(file, nil, 0o600), os.WriteFile(drop, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	r := watch(t, file, folder)
+	r := watch(t, file, directory)
 	first := watches(t)
 	for i := range 50 {
 		for _, path := range []string{file, drop} {

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// What is asked of a folder on the way, of a folder at the end of one, and of a file.
-	leadMask   = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE
-	folderMask = leadMask | fileMask
-	fileMask   = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
+	// What is asked of a directory on the way, of a directory at the end of one, and of a file.
+	leadMask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE
+	dirMask  = leadMask | fileMask
+	fileMask = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
 	// selfMask is asked of each, and endMask what reports that it isn't there any more.
 	selfMask = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 	endMask  = selfMask | unix.IN_UNMOUNT | unix.IN_IGNORED
@@ -25,13 +25,13 @@ const maxLinks = 40
 // Trail is what has to be watched, by path, to know all that happens at the ends of some paths.
 type Trail map[string]*spot
 
-// spot is one folder or file on a trail.
+// spot is one directory or file on a trail.
 type spot struct {
 	path string
-	// names in a folder lead on, files are files at the end of a path, if they are there.
+	// names in a directory lead on, files are files at the end of a path, if they are there.
 	names, files map[string]bool
-	// counts says which names count in a folder at the end of a path; nil for a folder that
-	// is only on the way. deep says that the folders in it are on the trail as well.
+	// counts says which names count in a directory at the end of a path; nil for a directory that
+	// is only on the way. deep says that the directories in it are on the trail as well.
 	counts func(name string) bool
 	deep   bool
 	// file says that it is a file at the end: what is done to it by another path (a hard link, a bind
@@ -39,21 +39,21 @@ type spot struct {
 	file bool
 }
 
-// Folder adds a folder, which is watched as long as it is there: nothing on its path is.
-func (t Trail) Folder(dir string) { t.at(dir).counts = everyName }
+// Directory adds a directory, which is watched as long as it is there: nothing on its path is.
+func (t Trail) Directory(dir string) { t.at(dir).counts = everyName }
 
-// Path adds all that leads to the file or folder at an absolute path. Of a folder every name counts.
+// Path adds all that leads to the file or directory at an absolute path. Of a directory every name counts.
 func (t Trail) Path(path string) {
 	if dir := t.follow(path); dir != "" {
-		t.Folder(dir)
+		t.Directory(dir)
 	}
 }
 
-// Tree adds all that leads to the file or folder at an absolute path, and what is in the folder and in
+// Tree adds all that leads to the file or directory at an absolute path, and what is in the directory and in
 // those below it, links to files among it. counts says by the name which files count.
 func (t Trail) Tree(path string, counts func(name string) bool) {
 	if dir := t.follow(path); dir != "" {
-		t.folder(dir, counts)
+		t.directory(dir, counts)
 	}
 }
 
@@ -69,8 +69,8 @@ func (t Trail) at(path string) *spot {
 }
 
 // follow goes a path name by name, and through links, as the kernel does, to where
-// it ends or there is nothing (yet). If it ends at a folder, that is returned.
-func (t Trail) follow(path string) (folder string) {
+// it ends or there is nothing (yet). If it ends at a directory, that is returned.
+func (t Trail) follow(path string) (directory string) {
 	at, rest, links := "/", names(path), 0
 	for len(rest) > 0 {
 		name := rest[0]
@@ -113,25 +113,25 @@ func (t Trail) follow(path string) (folder string) {
 }
 
 // names are the names in a path. It isn't cleaned: behind a link, ".." isn't the
-// folder that the link is in.
+// directory that the link is in.
 func names(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// folder adds a folder that was followed, and the files in it that count. Links to other
-// folders aren't gone into: they may lead anywhere.
-func (t Trail) folder(dir string, counts func(name string) bool) {
+// directory adds a directory that was followed, and the files in it that count. Links to other
+// directories aren't gone into: they may lead anywhere.
+func (t Trail) directory(dir string, counts func(name string) bool) {
 	s := t.at(dir)
 	s.counts, s.deep = counts, true
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return // it was removed, and the folder above reports that
+		return // it was removed, and the directory above reports that
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		switch {
 		case e.IsDir():
-			t.folder(path, counts)
+			t.directory(path, counts)
 		case counts(e.Name()):
 			t.follow(path)
 		}
@@ -150,7 +150,7 @@ func (s *spot) mask() uint32 {
 	case s.file:
 		return fileMask | selfMask
 	case s.counts != nil || len(s.files) > 0:
-		return folderMask | selfMask | unix.IN_ONLYDIR
+		return dirMask | selfMask | unix.IN_ONLYDIR
 	}
 	return leadMask | selfMask | unix.IN_ONLYDIR
 }
@@ -164,7 +164,7 @@ func (s *spot) event(mask uint32, name string) (Event, bool) {
 	case s.file:
 		dir, name = filepath.Split(s.path)
 	case name == "":
-		return Event{}, false // the folder's own attributes
+		return Event{}, false // the directory's own attributes
 	case s.names[name], s.files[name] && isDir, s.deep && isDir:
 		return Event{dir, name, Rescan}, mask&leadMask != 0
 	case !s.files[name] && (s.counts == nil || !s.counts(name)):

@@ -1,4 +1,4 @@
-// Package filewatch reports what happens to files and folders, by Linux's inotify(7), whether
+// Package filewatch reports what happens to files and directories, by Linux's inotify(7), whether
 // they exist yet or not, and however they are replaced: by a rename, or by a link anywhere on
 // their path that leads elsewhere, as in mounted ConfigMaps. At rest it costs nothing.
 //
@@ -7,7 +7,7 @@
 //
 // The kernel's interface is used directly rather than through a portable library: those hide
 // IN_CLOSE_WRITE, the one event that distinguishes a finished file from one that is still being
-// written, and have every write in every folder on the way to a file reported.
+// written, and have every write in every directory on the way to a file reported.
 //
 // Package lockfile has an inotify instance of its own: it asks who opens and closes one open
 // file, wherever that is by now, in step with its own flock(2).
@@ -38,7 +38,7 @@ const (
 	// Gone: the name was removed or moved away.
 	Gone
 	// Rescan: arm the watcher and look at everything again. Events were lost, or what
-	// leads to the paths, or a folder, came, went or was replaced.
+	// leads to the paths, or a directory, came, went or was replaced.
 	Rescan
 )
 
@@ -46,7 +46,7 @@ func (o Op) String() string {
 	return [...]string{"done", "writing", "touched", "gone", "rescan"}[o]
 }
 
-// Event is one change. Name is the file's name in the folder Dir; with Rescan, either may be empty.
+// Event is one change. Name is the file's name in the directory Dir; with Rescan, either may be empty.
 type Event struct {
 	Dir, Name string
 	Op        Op
@@ -135,7 +135,7 @@ func (w *Watcher) watch(next Trail, added map[int32]bool) error {
 	}
 	w.trail, w.spots = next, make(map[int32][]*spot, len(next))
 	var errs []error
-	// In this order, what replaces a folder before it is watched itself is reported by the one above.
+	// In this order, what replaces a directory before it is watched itself is reported by the one above.
 	for _, path := range slices.Sorted(maps.Keys(next)) {
 		// The same file gives the same descriptor again; one in its place gives another.
 		wd, err := w.add(path, next[path].mask()|unix.IN_MASK_ADD)

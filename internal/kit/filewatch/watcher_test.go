@@ -105,7 +105,7 @@ func TestPathThatDoesNotExistYet(t *testing.T) {
 	await(t, w, Event{Name: "f", Op: Done})
 }
 
-func TestFolderRemovedAndBack(t *testing.T) {
+func TestDirRemovedAndBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	do(t, os.Mkdir(dir, 0o700))
 	w := open(t, dir)
@@ -122,7 +122,7 @@ func TestFolderRemovedAndBack(t *testing.T) {
 	}
 }
 
-func TestFolderSwapped(t *testing.T) {
+func TestDirSwapped(t *testing.T) {
 	root := t.TempDir()
 	dir, next := filepath.Join(root, "d"), filepath.Join(root, "next")
 	do(t, os.Mkdir(dir, 0o700))
@@ -141,7 +141,7 @@ func TestFolderSwapped(t *testing.T) {
 	}
 }
 
-func TestLinkToAFolderSwapped(t *testing.T) {
+func TestLinkToADirSwapped(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"v1", "v2"} {
 		do(t, os.Mkdir(filepath.Join(root, name), 0o700))
@@ -228,7 +228,7 @@ func TestLinkFarAboveSwapped(t *testing.T) {
 	await(t, w, Event{Name: "f", Op: Done})
 }
 
-// What happens beside a path isn't told, and neither is what is done to the content of folders above it.
+// What happens beside a path isn't told, and neither is what is done to the content of directories above it.
 func TestNothingElseIsReported(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "a", "b")

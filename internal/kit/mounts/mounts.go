@@ -1,4 +1,4 @@
-// Package mounts reads the mount table below a folder, takes mounts off without following
+// Package mounts reads the mount table below a directory, takes mounts off without following
 // links, and mounts tmpfs file systems, which never go to swap where the kernel can do that.
 package mounts
 
@@ -26,7 +26,7 @@ type Entry struct {
 	Major, Minor int
 	// FSType is the kind of file system ("ext4", "fuse.sshfs"), and Source what it calls its device.
 	FSType, Source string
-	// Root is the folder or file of the file system that is seen at Point: "/", or
+	// Root is the directory or file of the file system that is seen at Point: "/", or
 	// something below for a bind mount.
 	Root string
 	// ReadOnly says that nothing can be written through this mount.
@@ -59,7 +59,7 @@ func List(prefix string) ([]Entry, error) {
 	return list, nil
 }
 
-// Overlays returns the upper folders of the overlay file systems that are mounted, by the place of each. It leaves out those without one,
+// Overlays returns the upper directories of the overlay file systems that are mounted, by the place of each. It leaves out those without one,
 // and those whose path the mount table can't give as it is.
 func Overlays() (map[string]string, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("overlay"))
@@ -89,7 +89,7 @@ func height(parents map[uint64]uint64, id uint64) int {
 
 func readOnly(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
 
-// Unmount takes the topmost mount off name in the open folder parent. flags are those of
+// Unmount takes the topmost mount off name in the open directory parent. flags are those of
 // umount2(2); a link called name is never followed. EINVAL says that nothing is mounted there, EBUSY
 // that it is in use. It waits for as long as the file system lets it.
 func Unmount(parent *os.File, name string, flags int) error {

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotMounted says that a folder isn't there or that no tmpfs is mounted at it: after
-// a reboot the folder is there, and the mount isn't.
+// ErrNotMounted says that a directory isn't there or that no tmpfs is mounted at it: after
+// a reboot the directory is there, and the mount isn't.
 var ErrNotMounted = errors.New("no tmpfs is mounted there")
 
 // TmpfsOptions is how a tmpfs is mounted.
 type TmpfsOptions struct {
-	// Mode is that of its top folder: permission bits, set-group-ID and sticky bit.
+	// Mode is that of its top directory: permission bits, set-group-ID and sticky bit.
 	Mode uint32
-	// GID is the group of the top folder; nil for root's.
+	// GID is the group of the top directory; nil for root's.
 	GID *int
 	// Size is how many bytes it holds, rounded up to pages; 0 for the kernel's default (half of the memory).
 	Size int64
@@ -51,7 +51,7 @@ func MountTmpfs(dir string, o TmpfsOptions) error {
 	if o.Size > 0 {
 		options += fmt.Sprintf(",size=%d", o.Size)
 	}
-	// By its descriptor the folder that was looked at is the one that is mounted at.
+	// By its descriptor the directory that was looked at is the one that is mounted at.
 	at := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	err = unix.Mount("tmpfs", at, "tmpfs", 0, options+",noswap")
 	if errors.Is(err, unix.EINVAL) {
@@ -63,7 +63,7 @@ func MountTmpfs(dir string, o TmpfsOptions) error {
 	return nil
 }
 
-// OpenTmpfs opens the top folder of the tmpfs that is mounted at dir. What is written below
+// OpenTmpfs opens the top directory of the tmpfs that is mounted at dir. What is written below
 // this descriptor is in memory, whatever happens to dir meanwhile. It fails with
 // ErrNotMounted if there is none.
 func OpenTmpfs(dir string) (*os.File, error) {
@@ -85,12 +85,12 @@ func OpenTmpfs(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// open opens a folder and follows no link to it.
+// open opens a directory and follows no link to it.
 func open(dir string, flags int) (*os.File, error) {
 	return os.OpenFile(dir, flags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// isTop reports whether f, which was opened in the folder parent, is the top of a tmpfs. Every
+// isTop reports whether f, which was opened in the directory parent, is the top of a tmpfs. Every
 // tmpfs has a device number of its own. Something else that is mounted there is an error.
 func isTop(parent string, f *os.File) (bool, error) {
 	var above, here unix.Stat_t

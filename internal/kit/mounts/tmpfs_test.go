@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// place is a folder that isn't there yet, nor is its parent.
+// place is a directory that isn't there yet, nor is its parent.
 func place(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "kubernetes.io~secret", "pass")

@@ -20,13 +20,13 @@ func TestAttackWithoutOpenat2(t *testing.T) {
 
 // TestAttack swaps whatever a path leads over while it is opened.
 //
-//	volume/dir        a folder, swapped with volume/evil -> ../outside
-//	volume/p/q        a folder, p swapped with volume/evilParent -> ../outside/p
+//	volume/dir        a directory, swapped with volume/evil -> ../outside
+//	volume/p/q        a directory, p swapped with volume/evilParent -> ../outside/p
 //	volume/x/y/z      y is swapped with volume/y, so that ".." leads higher than it came from
 //	volume/gone       is swapped with elsewhere/gone, so that ".." is outside
 //	volume/mounted    outside is mounted on it and taken off
 //
-// In every folder there is a file of the canary's name, which is not the canary.
+// In every directory there is a file of the canary's name, which is not the canary.
 func TestAttack(t *testing.T) {
 	top := t.TempDir()
 	mount(t, "tmpfs", top, "tmpfs", 0) // many more tries than on a disk

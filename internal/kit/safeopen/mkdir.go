@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MkdirAll returns the folder at path below root (O_PATH), after making it and its parents
+// MkdirAll returns the directory at path below root (O_PATH), after making it and its parents
 // where they are missing. Links are followed as Open does; one that leads nowhere is left as it
-// is, with an error that is fs.ErrNotExist. A folder that is made has exactly the
+// is, with an error that is fs.ErrNotExist. A directory that is made has exactly the
 // permission bits perm, whatever the umask, and what it inherits from its parent (set-group-ID,
 // default ACLs); it belongs to this process's user.
 func MkdirAll(root *os.File, path string, perm uint32) (*os.File, error) {
 	// One turn makes all that is missing, unless somebody removes or replaces something meanwhile.
 	for range attempts {
-		f, err := openFolder(root, path)
+		f, err := openDir(root, path)
 		if !errors.Is(err, unix.ENOENT) {
 			return f, err
 		}
@@ -27,16 +27,16 @@ func MkdirAll(root *os.File, path string, perm uint32) (*os.File, error) {
 			return nil, err
 		}
 	}
-	return openFolder(root, path)
+	return openDir(root, path)
 }
 
-func openFolder(root *os.File, path string) (*os.File, error) {
+func openDir(root *os.File, path string) (*os.File, error) {
 	return Open(root, path, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// makeMissing makes the folders of path that are missing, as far as nobody disturbs it.
+// makeMissing makes the directories of path that are missing, as far as nobody disturbs it.
 func makeMissing(root *os.File, path string, perm uint32) error {
-	holder, err := openFolder(root, ".")
+	holder, err := openDir(root, ".")
 	if err != nil {
 		return err
 	}
@@ -51,12 +51,12 @@ func makeMissing(root *os.File, path string, perm uint32) error {
 			continue
 		}
 		// From the top each time: a link may lead anywhere below root, not only below holder.
-		next, err := openFolder(root, path[:end])
+		next, err := openDir(root, path[:end])
 		if errors.Is(err, unix.ENOENT) {
 			if err := makeOne(holder, name, path[:end], perm); err != nil {
 				return err
 			}
-			if next, err = openFolder(root, path[:end]); errors.Is(err, unix.ENOENT) {
+			if next, err = openDir(root, path[:end]); errors.Is(err, unix.ENOENT) {
 				return nil // it, or the holder, has been removed
 			}
 		}
@@ -69,7 +69,7 @@ func makeMissing(root *os.File, path string, perm uint32) error {
 	return nil
 }
 
-// makeOne makes the folder called name, which path leads to. That others have made it, or have removed the
+// makeOne makes the directory called name, which path leads to. That others have made it, or have removed the
 // holder, is no error.
 func makeOne(holder *os.File, name, path string, perm uint32) error {
 	err := mkdirat(int(holder.Fd()), name, perm)
@@ -88,14 +88,14 @@ func isLink(dir *os.File, name string) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
-// mkdirat makes a folder with exactly these permission bits. The umask takes bits away, and
-// giving them back afterwards might give them to another folder, which somebody has put in
+// mkdirat makes a directory with exactly these permission bits. The umask takes bits away, and
+// giving them back afterwards might give them to another directory, which somebody has put in
 // its place.
 func mkdirat(dir int, name string, perm uint32) error {
 	return WithoutUmask(func() error { return unix.Mkdirat(dir, name, perm) })
 }
 
-// WithoutUmask calls do, which makes a file or a folder, where the umask takes nothing of its mode. All
+// WithoutUmask calls do, which makes a file or a directory, where the umask takes nothing of its mode. All
 // threads share the umask unless one takes leave of the others. That one is not used for anything
 // else: it ends with its goroutine.
 func WithoutUmask(do func() error) error {

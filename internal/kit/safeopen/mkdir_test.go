@@ -18,7 +18,7 @@ import (
 func TestMkdirAll(t *testing.T) {
 	root, volume, outside := house(t)
 	for name, real := range map[string]string{
-		"x/y/z": "x/y/z", "./v//w/": "v/w", "a": "a", "a/b/n": "a/b/n", "toFolder/m/k": "a/b/m/k", "a/up/u": "u", ".": ".",
+		"x/y/z": "x/y/z", "./v//w/": "v/w", "a": "a", "a/b/n": "a/b/n", "toDir/m/k": "a/b/m/k", "a/up/u": "u", ".": ".",
 	} {
 		f, err := safeopen.MkdirAll(root, name, 0o753)
 		if err != nil {
@@ -34,7 +34,7 @@ func TestMkdirAll(t *testing.T) {
 		must(t, f.Close())
 	}
 	for name, want := range map[string]error{
-		"folderOutside/n": safeopen.ErrEscapes, "../n": safeopen.ErrEscapes, "n/../../m": safeopen.ErrEscapes, "/n": safeopen.ErrEscapes, "loop/n": safeopen.ErrEscapes,
+		"dirOutside/n": safeopen.ErrEscapes, "../n": safeopen.ErrEscapes, "n/../../m": safeopen.ErrEscapes, "/n": safeopen.ErrEscapes, "loop/n": safeopen.ErrEscapes,
 		"dangling": fs.ErrNotExist, "dangling/n": fs.ErrNotExist, "deepDangling/n": fs.ErrNotExist,
 		"f": unix.ENOTDIR, "f/n": unix.ENOTDIR, "": fs.ErrNotExist,
 	} {
@@ -47,7 +47,7 @@ func TestMkdirAll(t *testing.T) {
 	}
 }
 
-func TestFoldersHaveTheModeThatIsAskedForWhateverTheUmask(t *testing.T) {
+func TestDirsHaveTheModeThatIsAskedForWhateverTheUmask(t *testing.T) {
 	root, volume, _ := house(t)
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
@@ -83,11 +83,11 @@ func TestTheGroupIsInherited(t *testing.T) {
 }
 
 // A deep path, which whoever writes manifests chooses, takes far fewer steps than as many calls that make one
-// folder each. Every step opens a file, which allocates.
+// directory each. Every step opens a file, which allocates.
 func TestDeepPathsAreMadeAtOnce(t *testing.T) {
 	root, _, _ := house(t)
 	const depth = 150
-	folder := func(path string) {
+	mkdirs := func(path string) {
 		f, err := safeopen.MkdirAll(root, path, 0o755)
 		must(t, err)
 		must(t, f.Close())
@@ -101,15 +101,15 @@ func TestDeepPathsAreMadeAtOnce(t *testing.T) {
 	}
 	each := allocations(func() {
 		for n := range depth {
-			folder("one" + strings.Repeat("/d", n))
+			mkdirs("one" + strings.Repeat("/d", n))
 		}
 	})
-	if all := allocations(func() { folder("all" + strings.Repeat("/d", depth-1)) }); all > each/4 {
+	if all := allocations(func() { mkdirs("all" + strings.Repeat("/d", depth-1)) }); all > each/4 {
 		t.Errorf("%d directories took %d allocations at once, %d one by one", depth, all, each)
 	}
 }
 
-func TestManyMakeTheSameFolder(t *testing.T) {
+func TestManyMakeTheSameDir(t *testing.T) {
 	root, _, _ := house(t)
 	var wg sync.WaitGroup
 	for range 16 {

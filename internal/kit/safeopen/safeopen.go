@@ -1,12 +1,12 @@
-// Package safeopen opens files below a folder that pods can write to, without ever leaving that
-// folder: a pod may replace any folder with a link, and back, while a path is being walked.
+// Package safeopen opens files below a directory that pods can write to, without ever leaving that
+// directory: a pod may replace any directory with a link, and back, while a path is being walked.
 //
 // The kernel walks the path (openat2 with RESOLVE_BENEATH, Linux 5.6). Where it can't, or a
-// seccomp filter forbids it, the path is walked here, one open folder at a time, with the same
+// seccomp filter forbids it, the path is walked here, one open directory at a time, with the same
 // result.
 //
 // Opening a device may act on it, and opening a FIFO waits for its other end. So only files and
-// folders are opened; anything else can be had with O_PATH alone. The folder itself is given as
+// directories are opened; anything else can be had with O_PATH alone. The directory itself is given as
 // an open file; it and the way to it are trusted. Everything is safe for concurrent use.
 package safeopen
 
@@ -20,7 +20,7 @@ import (
 )
 
 // ErrEscapes is in the error of every path that is refused, and not just missing: it leads
-// out of the folder, through /proc, round in circles, over a link where none may be, or
+// out of the directory, through /proc, round in circles, over a link where none may be, or
 // into another mount where that is ruled out.
 var ErrEscapes = errors.New("leads out of the directory")
 
@@ -33,9 +33,9 @@ const attempts = 128
 
 // rules say how narrow the way is.
 type rules struct {
-	// links is whether links are followed, as long as they stay below the folder.
+	// links is whether links are followed, as long as they stay below the directory.
 	links bool
-	// mounts is whether other mounts below the folder are entered.
+	// mounts is whether other mounts below the directory are entered.
 	mounts bool
 	// directory and nofollow are O_DIRECTORY and O_NOFOLLOW: about the end of the path.
 	directory, nofollow bool
@@ -75,7 +75,7 @@ func OpenSameMount(root *os.File, path string, flags int, perm uint32) (*os.File
 	return open(root, path, flags, perm, rulesOf(flags, true, false))
 }
 
-// Enter opens the folder called name in root for reading. It follows no link and enters no
+// Enter opens the directory called name in root for reading. It follows no link and enters no
 // other mount, for which the error is EXDEV beside ErrEscapes.
 func Enter(root *os.File, name string) (*os.File, error) {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
@@ -86,7 +86,7 @@ func Enter(root *os.File, name string) (*os.File, error) {
 }
 
 // Reopen opens for real what was found with O_PATH. Links are never opened, nor is
-// anything but a file or folder (ErrSpecial). Of flags, those that make a file are ignored.
+// anything but a file or directory (ErrSpecial). Of flags, those that make a file are ignored.
 func Reopen(found *os.File, flags int) (*os.File, error) {
 	return reopen(found, found.Name(), flags)
 }
@@ -178,7 +178,7 @@ func retry(call func() (int, error)) (fd int, err error) {
 	return fd, err
 }
 
-// closer goes most of a way that is too long to go at once. The folder it comes to is to
+// closer goes most of a way that is too long to go at once. The directory it comes to is to
 // be closed, unless it is root.
 func closer(root *os.File, path string) (at *os.File, rest string, err error) {
 	at = root

@@ -69,7 +69,7 @@ func mount(t testing.TB, source, target, kind string, flags uintptr) {
 	t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) }) // mostly gone by then
 }
 
-// house makes a volume beside a folder that isn't the pod's.
+// house makes a volume beside a directory that isn't the pod's.
 func house(t testing.TB) (root *os.File, volume, outside string) {
 	t.Helper()
 	top := t.TempDir()
@@ -79,9 +79,9 @@ func house(t testing.TB) (root *os.File, volume, outside string) {
 		write(t, filepath.Join(volume, name), text)
 	}
 	for name, target := range map[string]string{
-		"toFile": "a/f", "toFolder": "a/b", "a/up": "..", "a/b/around": "../../a/b/./c", "toLink": "toFolder/f", "slash": "a//b/", "a/sibling": "../f",
+		"toFile": "a/f", "toDir": "a/b", "a/up": "..", "a/b/around": "../../a/b/./c", "toLink": "toDir/f", "slash": "a//b/", "a/sibling": "../f",
 		"dangling": "nowhere", "deepDangling": "a/nowhere/x",
-		"absolute": outside + "/f", "absoluteInside": volume + "/f", "relative": "../outside/f", "folderOutside": "../outside", "toRoot": "/", "a/tooFarUp": "../..",
+		"absolute": outside + "/f", "absoluteInside": volume + "/f", "relative": "../outside/f", "dirOutside": "../outside", "toRoot": "/", "a/tooFarUp": "../..",
 		"magic": "/proc/self/root" + outside, "loop": "loop", "ping": "pong", "pong": "ping",
 	} {
 		must(t, os.Symlink(target, filepath.Join(volume, name)))
@@ -110,8 +110,8 @@ func TestOpen(t *testing.T) {
 		{path: "a/b/c/../f", text: "b"},
 		{path: "a/../a/b/../../f", text: "top"},
 		{path: "toFile", text: "a", noLinks: unix.ELOOP},
-		{path: "toFolder/f", text: "b", noLinks: unix.ELOOP},
-		{path: "toFolder/../f", text: "a", noLinks: unix.ELOOP},
+		{path: "toDir/f", text: "b", noLinks: unix.ELOOP},
+		{path: "toDir/../f", text: "a", noLinks: unix.ELOOP},
 		{path: "toLink", text: "b", noLinks: unix.ELOOP},
 		{path: "a/up/f", text: "top", noLinks: unix.ELOOP},
 		{path: "a/b/around/f", text: "c", noLinks: unix.ELOOP},
@@ -139,7 +139,7 @@ func TestOpen(t *testing.T) {
 		{path: "absolute", err: safeopen.ErrEscapes},
 		{path: "absoluteInside", err: safeopen.ErrEscapes},
 		{path: "relative", err: safeopen.ErrEscapes},
-		{path: "folderOutside/f", err: safeopen.ErrEscapes},
+		{path: "dirOutside/f", err: safeopen.ErrEscapes},
 		{path: "toRoot", err: safeopen.ErrEscapes},
 		{path: "toRoot/etc/passwd", err: safeopen.ErrEscapes},
 		{path: "a/tooFarUp/outside/f", err: safeopen.ErrEscapes},
@@ -180,9 +180,9 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-func TestFoldersAndTheRootItself(t *testing.T) {
+func TestDirsAndTheRootItself(t *testing.T) {
 	root, _, _ := house(t)
-	for name, want := range map[string]string{".": "f", "./": "f", "a": "b", "a/": "b", "a/b/..": "b", "a/..": "f", "toFolder": "c", "toFolder/": "c", "a/up": "f"} {
+	for name, want := range map[string]string{".": "f", "./": "f", "a": "b", "a/": "b", "a/b/..": "b", "a/..": "f", "toDir": "c", "toDir/": "c", "a/up": "f"} {
 		f, err := safeopen.Open(root, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
 			t.Errorf("%q: %v", name, err)
@@ -225,7 +225,7 @@ func TestTheLastLinkItself(t *testing.T) {
 	}
 }
 
-// What is no file and no folder can be found, but isn't opened: this would hang at the
+// What is no file and no directory can be found, but isn't opened: this would hang at the
 // FIFO, and a device might do something.
 func TestDevicesAreFoundAndNotOpened(t *testing.T) {
 	root, volume, _ := house(t)
@@ -246,7 +246,7 @@ func TestDevicesAreFoundAndNotOpened(t *testing.T) {
 
 func TestMakingAndWritingFiles(t *testing.T) {
 	root, volume, outside := house(t)
-	for _, name := range []string{"new", "a/b/new", "toFolder/newer", "f"} {
+	for _, name := range []string{"new", "a/b/new", "toDir/newer", "f"} {
 		f, err := safeopen.Open(root, name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -259,7 +259,7 @@ func TestMakingAndWritingFiles(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]error{
-		"folderOutside/new": safeopen.ErrEscapes, "../new": safeopen.ErrEscapes, "a/../../new": safeopen.ErrEscapes, "dangling": unix.ENOENT, "none/new": unix.ENOENT, "new2/": unix.EISDIR, "f/new": unix.ENOTDIR,
+		"dirOutside/new": safeopen.ErrEscapes, "../new": safeopen.ErrEscapes, "a/../../new": safeopen.ErrEscapes, "dangling": unix.ENOENT, "none/new": unix.ENOENT, "new2/": unix.EISDIR, "f/new": unix.ENOTDIR,
 	} {
 		if _, err := safeopen.Open(root, name, os.O_WRONLY|os.O_CREATE, 0o600); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
@@ -289,7 +289,7 @@ func TestOpeningDoesNotWaitForALease(t *testing.T) {
 func TestMounts(t *testing.T) {
 	root, volume, outside := house(t)
 	mount(t, outside, filepath.Join(volume, "a/b"), "", unix.MS_BIND) // of the same file system
-	if f, err := safeopen.Open(root, "toFolder/f", os.O_RDONLY, 0); err != nil {
+	if f, err := safeopen.Open(root, "toDir/f", os.O_RDONLY, 0); err != nil {
 		t.Errorf("what is mounted in the volume: %v", err)
 	} else {
 		text, err := io.ReadAll(f)
@@ -298,7 +298,7 @@ func TestMounts(t *testing.T) {
 		}
 		must(t, f.Close())
 	}
-	for _, name := range []string{"a/b/f", "toFolder/f", "a/b/../f", "a/b"} {
+	for _, name := range []string{"a/b/f", "toDir/f", "a/b/../f", "a/b"} {
 		if _, err := safeopen.OpenSameMount(root, name, unix.O_PATH, 0); !errors.Is(err, unix.EXDEV) || !errors.Is(err, safeopen.ErrEscapes) {
 			t.Errorf("OpenSameMount %s: %v", name, err)
 		}
@@ -326,7 +326,7 @@ func TestEnter(t *testing.T) {
 	if names, err := f.Readdirnames(-1); err != nil || len(names) == 0 {
 		t.Errorf("listed %v, %v", names, err)
 	}
-	for _, name := range []string{"f", "toFolder", "folderOutside", "none", "a/b", ".", "..", "", "/", "loop"} {
+	for _, name := range []string{"f", "toDir", "dirOutside", "none", "a/b", ".", "..", "", "/", "loop"} {
 		if f, err := safeopen.Enter(root, name); err == nil {
 			t.Errorf("entered %q", name)
 			must(t, f.Close())

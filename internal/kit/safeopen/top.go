@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Top opens the folder to stay below, or what else is at a path of the host's, with O_PATH. The path is
+// Top opens the directory to stay below, or what else is at a path of the host's, with O_PATH. The path is
 // trusted: its links are followed. What is mounted there only when it is used (autofs(5)) is mounted.
 func Top(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if errors.Is(err, unix.ENOTDIR) {
-		// Nothing is mounted by O_PATH alone: only a folder is opened for use.
+		// Nothing is mounted by O_PATH alone: only a directory is opened for use.
 		return os.OpenFile(path, unix.O_PATH, 0)
 	}
 	return f, err

@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen/safeopentest"
 )
 
-// What is mounted on a folder when it is used is asked for, rather than the empty folder below taken.
-func TestTopUsesTheFolder(t *testing.T) {
+// What is mounted on a directory when it is used is asked for, rather than the empty directory below taken.
+func TestTopUsesTheDir(t *testing.T) {
 	for _, suffix := range []string{"", "-link"} {
 		dir := t.TempDir()
 		must(t, os.Symlink(dir, dir+"-link"))

@@ -10,20 +10,20 @@ import (
 const (
 	// maxLinks is how many links the kernel follows in one path (path_resolution(7)).
 	maxLinks = 40
-	// maxDepth is how many folders a walk has open at once, so that links that lead ever
+	// maxDepth is how many directories a walk has open at once, so that links that lead ever
 	// deeper don't cost all of the process's descriptors.
 	maxDepth = 512
-	// maxClimb is how many folders a place may be below root at most, when that is checked.
+	// maxClimb is how many directories a place may be below root at most, when that is checked.
 	maxClimb = 1 << 20
 )
 
-// walker is on its way through the folders below root. It holds all of them open: "go up"
-// leads to where it came from and never to where a folder has been moved meanwhile.
+// walker is on its way through the directories below root. It holds all of them open: "go up"
+// leads to where it came from and never to where a directory has been moved meanwhile.
 type walker struct {
 	root    int
 	rules   rules
 	mount   uint64 // root's, where others aren't entered
-	passed  []int  // the folders below root, the current one last
+	passed  []int  // the directories below root, the current one last
 	pending []string
 	links   int
 }
@@ -48,7 +48,7 @@ func walk(root int, path string, r rules) (fd int, err error) {
 		fd, err = w.step()
 	}
 	if err == nil {
-		// Somebody may have moved a folder out of root after it was passed.
+		// Somebody may have moved a directory out of root after it was passed.
 		err = w.verify()
 	}
 	if err != nil && fd >= 0 {
@@ -94,7 +94,7 @@ func (w *walker) step() (fd int, err error) {
 	return fd, w.sameMount(id)
 }
 
-// here is the folder that the walk has come to.
+// here is the directory that the walk has come to.
 func (w *walker) here() int {
 	if len(w.passed) > 0 {
 		return w.passed[len(w.passed)-1]
@@ -108,7 +108,7 @@ func (w *walker) open(dir int, name string, flags int) (fd int, err error) {
 	})
 }
 
-// enter takes over the folder.
+// enter takes over the directory.
 func (w *walker) enter(fd int, id identity) error {
 	w.passed = append(w.passed, fd)
 	if len(w.passed) > maxDepth {
@@ -162,7 +162,7 @@ func (w *walker) sameMount(id identity) error {
 	return nil
 }
 
-// verify climbs from the last folder of the walk back to root.
+// verify climbs from the last directory of the walk back to root.
 func (w *walker) verify() error {
 	root, err := identify(w.root)
 	if err != nil {
@@ -191,7 +191,7 @@ func (w *walker) verify() error {
 	return unix.EXDEV
 }
 
-// release closes a folder that the walk doesn't hold anyway.
+// release closes a directory that the walk doesn't hold anyway.
 func (w *walker) release(fd int) {
 	if fd != w.here() {
 		_ = unix.Close(fd) // nothing was written

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAFolderThatWasMovedAwayIsNoticed: whoever can write outside, too, may move a folder there
+// TestADirThatWasMovedAwayIsNoticed: whoever can write outside, too, may move a directory there
 // after it was passed.
-func TestAFolderThatWasMovedAwayIsNoticed(t *testing.T) {
+func TestADirThatWasMovedAwayIsNoticed(t *testing.T) {
 	top := t.TempDir()
 	inside := filepath.Join(top, "volume/a/b")
 	if err := os.MkdirAll(inside, 0o755); err != nil {

@@ -36,7 +36,7 @@ type Facts struct {
 	Terminal v1.PodPhase
 	// Termination is why the pod has to end though a source has it; nil if it hasn't.
 	Termination *pod.PodTermination
-	// AllRestarting says that all containers are being removed to be started anew (KEP-5532).
+	// AllRestarting says that all containers are being removed to be started again (KEP-5532).
 	AllRestarting bool
 	// ResizePending and ResizeInProgress are the conditions of a resize; nil if they don't hold.
 	ResizePending, ResizeInProgress *v1.PodCondition
@@ -60,8 +60,8 @@ type Container struct {
 	Restarts int
 	// Carried is how its last instance ended if that was removed.
 	Carried *v1.ContainerStateTerminated
-	// Granted are the allocated resources, Actual those in force; nil if unknown.
-	Granted, Actual *v1.ResourceRequirements
+	// Allocated are the allocated resources, Actual those in force; nil if unknown.
+	Allocated, Actual *v1.ResourceRequirements
 }
 
 // Build makes the status.

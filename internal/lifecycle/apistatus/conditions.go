@@ -75,7 +75,7 @@ func AddOthers(st *v1.PodStatus, p *v1.Pod) {
 func (f *Facts) addInitialized(st *v1.PodStatus) {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	switch {
-	// Once initialized, a pod stays so while its containers are started anew (KEP-5532).
+	// Once initialized, a pod stays so while its containers are started again (KEP-5532).
 	case f.Initialized || f.wasInitialized():
 		if st.Phase == v1.PodSucceeded {
 			c.Reason = string(pod.ReasonPodCompleted)
@@ -95,7 +95,7 @@ func (f *Facts) addInitialized(st *v1.PodStatus) {
 }
 
 // wasInitialized reports whether the containers of a pod that was initialized are
-// being started anew.
+// being started again.
 func (f *Facts) wasInitialized() bool {
 	for i := range f.Containers {
 		c := &f.Containers[i]

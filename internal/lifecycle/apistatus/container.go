@@ -189,8 +189,8 @@ func (f *Facts) setResources(c *Container, s *v1.ContainerStatus) {
 	if c.Role == container.Ephemeral {
 		return
 	}
-	if c.Granted != nil && len(c.Granted.Requests) > 0 {
-		s.AllocatedResources = c.Granted.Requests
+	if c.Allocated != nil && len(c.Allocated.Requests) > 0 {
+		s.AllocatedResources = c.Allocated.Requests
 	}
 	if c.Actual != nil {
 		s.Resources = c.Actual

@@ -18,7 +18,7 @@ func Waiting(reason pod.Reason, message string) *v1.ContainerStateWaiting {
 	return &v1.ContainerStateWaiting{Reason: string(reason), Message: message}
 }
 
-// RestartingAll is the state of a container that is removed to be started anew with all others (KEP-5532).
+// RestartingAll is the state of a container that is removed to be started again with all others (KEP-5532).
 func RestartingAll() *v1.ContainerStateWaiting {
 	return Waiting(pod.ReasonRestartingAllContainers, "The container is removed because RestartAllContainers in place")
 }

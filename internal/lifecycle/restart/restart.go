@@ -21,7 +21,7 @@ const (
 	Stay Answer = iota
 	// Again: another instance follows.
 	Again
-	// All: every container of the pod is started anew (KEP-5532).
+	// All: every container of the pod is started again (KEP-5532).
 	All
 )
 
@@ -86,7 +86,7 @@ func fits(codes *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 
 // Crash-loop back-off as documented (Pod lifecycle, "Container restarts"): the
 // first restart is immediate, then 10 s doubling to a cap of 300 s; a container
-// that ran for 10 minutes starts anew.
+// that ran for 10 minutes starts again.
 const (
 	// First is the first wait where nothing else is given.
 	First = 10 * time.Second

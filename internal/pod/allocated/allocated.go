@@ -60,8 +60,8 @@ func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	}
 	applied := *p
 	applied.Spec.Resources = a.Pod
-	applied.Spec.InitContainers = withGranted(p.Spec.InitContainers, a)
-	applied.Spec.Containers = withGranted(p.Spec.Containers, a)
+	applied.Spec.InitContainers = withAllocated(p.Spec.InitContainers, a)
+	applied.Spec.Containers = withAllocated(p.Spec.Containers, a)
 	return &applied
 }
 
@@ -92,7 +92,7 @@ func has(p *v1.Pod, a *pod.Allocation) bool {
 	return true
 }
 
-func withGranted(list []v1.Container, a *pod.Allocation) []v1.Container {
+func withAllocated(list []v1.Container, a *pod.Allocation) []v1.Container {
 	out := append([]v1.Container(nil), list...)
 	for i := range out {
 		if r, ok := a.Containers[out[i].Name]; ok {

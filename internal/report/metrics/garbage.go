@@ -4,8 +4,8 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Garbage records what was removed from the node because nobody needs it.
 type Garbage struct {
-	images, freed          *prometheus.CounterVec
-	containers, logFolders prometheus.Counter
+	images, freed       *prometheus.CounterVec
+	containers, logDirs prometheus.Counter
 }
 
 func newGarbage() *Garbage {
@@ -18,14 +18,14 @@ func newGarbage() *Garbage {
 		containers: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "deckhand_ended_containers_removed_total", Help: "Number of ended containers removed by themselves, not with their sandbox.",
 		}),
-		logFolders: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "deckhand_log_folders_removed_total", Help: "Number of log directories removed because their pods are gone.",
+		logDirs: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "deckhand_log_directories_removed_total", Help: "Number of log directories removed because their pods are gone.",
 		}),
 	}
 }
 
 func (g *Garbage) collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.images, g.freed, g.containers, g.logFolders}
+	return []prometheus.Collector{g.images, g.freed, g.containers, g.logDirs}
 }
 
 // ImageCollected records that an image of so many bytes was removed; the reason is space or age.
@@ -37,5 +37,5 @@ func (g *Garbage) ImageCollected(reason string, bytes uint64) {
 // RemovedContainer records that a container that had ended was removed.
 func (g *Garbage) RemovedContainer() { g.containers.Inc() }
 
-// LogFoldersRemoved records that n folders of logs were removed whose pods are gone.
-func (g *Garbage) LogFoldersRemoved(n int) { g.logFolders.Add(float64(n)) }
+// LogDirsRemoved records that n directories of logs were removed whose pods are gone.
+func (g *Garbage) LogDirsRemoved(n int) { g.logDirs.Add(float64(n)) }

@@ -107,7 +107,7 @@ func fillImages(m *metrics.Metrics) {
 	m.Garbage.ImageCollected("space", 10)
 	m.Garbage.ImageCollected("space", 20)
 	m.Garbage.RemovedContainer()
-	m.Garbage.LogFoldersRemoved(3)
+	m.Garbage.LogDirsRemoved(3)
 	m.CollectEvents(func() metrics.EventStats {
 		return metrics.EventStats{Taken: 60, Repeated: 5, Combined: 4, Withheld: 3, Dropped: 2, Forgotten: 1}
 	})

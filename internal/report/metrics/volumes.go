@@ -15,7 +15,7 @@ const (
 	VolumeUnmount = "volume_unmount"
 )
 
-// The values of the label metric_source: how it is found out what a folder or file system holds. Du is to walk through
+// The values of the label metric_source: how it is found out what a directory or file system holds. Du is to walk through
 // it, in the kubelet's word; the agent runs no such program.
 const (
 	SourceDu     = "du"
@@ -122,7 +122,7 @@ func (v *Volumes) ImageMounted(failed bool) {
 	}
 }
 
-// Measured records how long it took to find out what a folder or a file system holds, by how that is done (SourceDu, ...).
+// Measured records how long it took to find out what a directory or a file system holds, by how that is done (SourceDu, ...).
 func (v *Volumes) Measured(source string, took time.Duration) {
 	v.measuring.WithLabelValues(source).Observe(took.Seconds())
 }

@@ -16,7 +16,7 @@ import (
 
 // Admit admits a new pod, and allocates what its spec requests, or fails with a *pod.Failure: Rejected, or
 // what to Wait for; a waiting pod is woken when resources are freed. A pod that has an allocation, or of which
-// anything runs, is admitted whatever the node is like by now (see Granted).
+// anything runs, is admitted whatever the node is like by now (see Allocated).
 //
 // Pods are decided on in the order of their creation and then of their names, whichever is asked for first: with
 // the pod, all others that should run and aren't decided on yet.

@@ -190,14 +190,14 @@ func (m *Manager) ResourcesFreedAt() time.Time {
 	return m.resourcesFreedAt
 }
 
-// Granted is the pod's allocation, whatever its spec says by now; only the overhead
+// Allocated is the pod's allocation, whatever its spec says by now; only the overhead
 // (spec.overhead, which its RuntimeClass sets) is the current one. A pod without a record
 // is allocated what it requests: its admission was decided before (Admit), perhaps by an
 // earlier agent whose record is lost.
 //
 // The record isn't durable: should it be lost with the power, then no container
 // of the pod runs any more either, and the pod is admitted again.
-func (m *Manager) Granted(p *v1.Pod) (*pod.Allocation, error) {
+func (m *Manager) Allocated(p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.hold(p.UID)
 	defer done()
 	return m.allocate(e, p)

@@ -143,7 +143,7 @@ func (b *systemdBus) do(ctx context.Context, what, unit string, f func(context.C
 }
 
 // lost says that there was no answer, since the connection has ended: systemd ends
-// those to its own socket when it starts itself anew (daemon-reexec).
+// those to its own socket when it starts itself again (daemon-reexec).
 func lost(err error) bool {
 	for _, end := range [...]error{dbus.ErrClosed, io.EOF, unix.ECONNRESET, unix.EPIPE} {
 		if errors.Is(err, end) {

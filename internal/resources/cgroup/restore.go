@@ -51,7 +51,7 @@ func (m *Manager) inForce(l layout, class v1.PodQOSClass, uid types.UID) sums {
 	return request
 }
 
-// readNumber is what the setting's file says now; 0 if that is no number.
+// readNumber is what the setting's file says now; 0 if that isn't a number.
 func readNumber(l layout, name string, s setting) int64 {
 	text, err := cgroups.ReadFile(filepath.Join(l.mounts[s.Controller], name), s.File)
 	if err != nil {

@@ -16,34 +16,34 @@ import (
 
 func TestVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
-		pod     eviction.Pod
-		change  func(*v1.Pod)
-		folders map[string]int64
-		layers  map[string]int64
-		want    string // "signal: message"; empty for none
+		pod    eviction.Pod
+		change func(*v1.Pod)
+		dirs   map[string]int64
+		layers map[string]int64
+		want   string // "signal: message"; empty for none
 	}{
 		"a volume over its limit": {
-			pod: pod("u", []string{"a=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": mib + 1},
+			pod: pod("u", []string{"a=1Mi"}, []string{"c"}), dirs: map[string]int64{"/pods/u/a": mib + 1},
 			want: `emptydirfs.limit: Usage of EmptyDir volume "a" exceeds the limit "1Mi". `,
 		},
-		"a volume at its limit":            {pod: pod("u", []string{"a=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": mib}},
-		"a volume in memory":               {pod: pod("u", []string{"a=1Mi,Memory", "b=1Mi,HugePages"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": 5 * mib, "/pods/u/b": 5 * mib}},
-		"a limit of nothing is none":       {pod: pod("u", []string{"a=0", "b=1Mi"}, []string{"c=0"}), folders: map[string]int64{"/pods/u/a": mib}, layers: map[string]int64{"u c": mib}},
-		"a volume without a limit, alone":  {pod: pod("u", []string{"a", "b=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": 99 * mib}},
-		"one volume doesn't use another's": {pod: pod("u", []string{"a=10Mi", "b=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": 9 * mib}},
+		"a volume at its limit":            {pod: pod("u", []string{"a=1Mi"}, []string{"c"}), dirs: map[string]int64{"/pods/u/a": mib}},
+		"a volume in memory":               {pod: pod("u", []string{"a=1Mi,Memory", "b=1Mi,HugePages"}, []string{"c"}), dirs: map[string]int64{"/pods/u/a": 5 * mib, "/pods/u/b": 5 * mib}},
+		"a limit of nothing is none":       {pod: pod("u", []string{"a=0", "b=1Mi"}, []string{"c=0"}), dirs: map[string]int64{"/pods/u/a": mib}, layers: map[string]int64{"u c": mib}},
+		"a volume without a limit, alone":  {pod: pod("u", []string{"a", "b=1Mi"}, []string{"c"}), dirs: map[string]int64{"/pods/u/a": 99 * mib}},
+		"one volume doesn't use another's": {pod: pod("u", []string{"a=10Mi", "b=1Mi"}, []string{"c"}), dirs: map[string]int64{"/pods/u/a": 9 * mib}},
 		"a container's writable layer": {
 			pod: pod("u", nil, []string{"c=5Mi", "d=9Mi"}), layers: map[string]int64{"u c": 6 * mib},
 			want: `ephemeralcontainerfs.limit: Container c exceeded its local ephemeral storage limit "5Mi". `,
 		},
 		"a container's layer and logs": {
-			pod: pod("u", nil, []string{"c=5Mi", "d=9Mi"}), layers: map[string]int64{"u c": 3 * mib}, folders: map[string]int64{"/logs/ns_u_u/c": 3 * mib},
+			pod: pod("u", nil, []string{"c=5Mi", "d=9Mi"}), layers: map[string]int64{"u c": 3 * mib}, dirs: map[string]int64{"/logs/ns_u_u/c": 3 * mib},
 			want: `ephemeralcontainerfs.limit: Container c exceeded its local ephemeral storage limit "5Mi". `,
 		},
-		"another's logs don't count":         {pod: pod("u", nil, []string{"c=5Mi", "d=9Mi"}), layers: map[string]int64{"u c": 3 * mib}, folders: map[string]int64{"/logs/ns_u_u/d": 3 * mib}},
-		"volumes don't count for containers": {pod: pod("u", []string{"a"}, []string{"c=5Mi", "d=9Mi"}), folders: map[string]int64{"/pods/u/a": 13 * mib}},
+		"another's logs don't count":         {pod: pod("u", nil, []string{"c=5Mi", "d=9Mi"}), layers: map[string]int64{"u c": 3 * mib}, dirs: map[string]int64{"/logs/ns_u_u/d": 3 * mib}},
+		"volumes don't count for containers": {pod: pod("u", []string{"a"}, []string{"c=5Mi", "d=9Mi"}), dirs: map[string]int64{"/pods/u/a": 13 * mib}},
 		"all together are over the sum": {
 			pod:    pod("u", []string{"a", "m=1Gi,Memory"}, []string{"c=5Mi", "d=5Mi"}),
-			layers: map[string]int64{"u c": 3 * mib}, folders: map[string]int64{"/pods/u/a": 4 * mib, "/logs/ns_u_u/d": 4 * mib, "/pods/u/m": 99 * mib},
+			layers: map[string]int64{"u c": 3 * mib}, dirs: map[string]int64{"/pods/u/a": 4 * mib, "/logs/ns_u_u/d": 4 * mib, "/pods/u/m": 99 * mib},
 			want: "ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. ",
 		},
 		"an init container counts as long as its layer is there": {
@@ -53,7 +53,7 @@ func TestVerdicts(t *testing.T) {
 			want:   `ephemeralcontainerfs.limit: Container i exceeded its local ephemeral storage limit "2Mi". `,
 		},
 		"a critical pod stays": {
-			pod: pod("u", []string{"a=1Mi"}, []string{"c"}), folders: map[string]int64{"/pods/u/a": 2 * mib},
+			pod: pod("u", []string{"a=1Mi"}, []string{"c"}), dirs: map[string]int64{"/pods/u/a": 2 * mib},
 			change: func(p *v1.Pod) { p.Spec.PriorityClassName = "system-node-critical" },
 		},
 	} {
@@ -64,8 +64,8 @@ func TestVerdicts(t *testing.T) {
 			within(t, func(t *testing.T, n *node, j *eviction.Manager) {
 				n.set(func() {
 					n.pods = []eviction.Pod{c.pod}
-					for dir, bytes := range c.folders {
-						n.folders[dir] = bytes
+					for dir, bytes := range c.dirs {
+						n.dirs[dir] = bytes
 					}
 					for key, bytes := range c.layers {
 						n.layers[key] = bytes
@@ -108,7 +108,7 @@ func TestAVerdictIsFinalUntilThePodIsForgotten(t *testing.T) {
 	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
 		n.set(func() {
 			n.pods = []eviction.Pod{pod("u", []string{"a=1Mi"}, []string{"c"})}
-			n.folders["/pods/u/a"] = 2 * mib
+			n.dirs["/pods/u/a"] = 2 * mib
 		})
 		j.Changed()
 		after(15 * time.Second)
@@ -117,7 +117,7 @@ func TestAVerdictIsFinalUntilThePodIsForgotten(t *testing.T) {
 			t.Fatal("no verdict")
 		}
 		looks := n.looks()
-		n.set(func() { n.folders["/pods/u/a"] = 0 })
+		n.set(func() { n.dirs["/pods/u/a"] = 0 })
 		j.Changed()
 		after(time.Hour)
 		n.set(func() { n.pods = nil })
@@ -140,7 +140,7 @@ func TestAQuietPodIsMeasuredSeldomAndABusyOneOften(t *testing.T) {
 	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
 		n.set(func() {
 			n.pods = []eviction.Pod{pod("quiet", []string{"a=10Mi"}, nil), pod("near", []string{"a=10Mi"}, nil)}
-			n.folders["/pods/quiet/a"], n.folders["/pods/near/a"] = mib, 9*mib
+			n.dirs["/pods/quiet/a"], n.dirs["/pods/near/a"] = mib, 9*mib
 		})
 		j.Changed()
 		after(10 * time.Minute)
@@ -158,7 +158,7 @@ func TestAQuietPodIsMeasuredSeldomAndABusyOneOften(t *testing.T) {
 			t.Errorf("the quiet pod was measured %d times, the other %d times in 10 minutes", quiet, near)
 		}
 		// One that begins to write is soon seen to.
-		n.set(func() { n.folders["/pods/quiet/a"] = 11 * mib })
+		n.set(func() { n.dirs["/pods/quiet/a"] = 11 * mib })
 		after(70 * time.Second)
 		if j.Termination("quiet") == nil {
 			t.Error("no verdict")
@@ -171,7 +171,7 @@ func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
 		n.set(func() {
 			n.takes = 30 * time.Second
 			n.pods = []eviction.Pod{pod("u", []string{"a=10Mi"}, nil)}
-			n.folders["/pods/u/a"] = 6 * mib
+			n.dirs["/pods/u/a"] = 6 * mib
 		})
 		j.Changed()
 		after(time.Hour)
@@ -192,7 +192,7 @@ func TestOnePodDoesntHoldUpAnother(t *testing.T) {
 		n.set(func() {
 			n.takes = 0
 			n.pods = append(n.pods, pod("small", []string{"a=1Mi"}, nil))
-			n.folders["/pods/small/a"] = 2 * mib
+			n.dirs["/pods/small/a"] = 2 * mib
 		})
 		j.Changed()
 		after(15 * time.Second)
@@ -207,7 +207,7 @@ func TestAPodThatGoesWhileItIsMeasuredGetsNoVerdict(t *testing.T) {
 		n.set(func() {
 			n.takes = time.Minute
 			n.pods = []eviction.Pod{pod("u", []string{"a=1Mi"}, nil)}
-			n.folders["/pods/u/a"] = 2 * mib
+			n.dirs["/pods/u/a"] = 2 * mib
 		})
 		j.Changed()
 		after(20 * time.Second)
@@ -225,7 +225,7 @@ func TestWhatIsKnownIsHeldAgainstTheLimitThoughSomeIsnt(t *testing.T) {
 		n.set(func() {
 			n.failing = errors.New("the runtime is away")
 			n.pods = []eviction.Pod{pod("u", []string{"a"}, []string{"c=1Mi"})}
-			n.folders["/pods/u/a"] = 2 * mib
+			n.dirs["/pods/u/a"] = 2 * mib
 		})
 		j.Changed()
 		after(15 * time.Second)
@@ -246,7 +246,7 @@ func TestWhatPodsKeepIsReported(t *testing.T) {
 		}
 		n.set(func() {
 			n.pods = []eviction.Pod{pod("u", []string{"a=1Mi"}, []string{"c=2Mi"}), pod("free", []string{"a"}, []string{"c"})}
-			n.folders["/pods/u/a"], n.layers["u c"] = 1000, 500
+			n.dirs["/pods/u/a"], n.layers["u c"] = 1000, 500
 		})
 		j.Changed()
 		after(time.Second)
@@ -254,15 +254,15 @@ func TestWhatPodsKeepIsReported(t *testing.T) {
 		after(15 * time.Second)
 		use := eviction.Use{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "u"}, UID: "u", Used: usage.Usage{Bytes: 1500, Inodes: 2}}
 		told("measured", use)
-		n.set(func() { n.folders["/pods/u/a"] = 2500 })
+		n.set(func() { n.dirs["/pods/u/a"] = 2500 })
 		after(2 * time.Minute)
 		use.Used.Bytes = 3000
 		told("it keeps more", use)
-		n.set(func() { n.folders["/pods/u/a"] = 2 * mib })
+		n.set(func() { n.dirs["/pods/u/a"] = 2 * mib })
 		after(2 * time.Minute)
 		told("it has to end")
 		j.Forget("u")
-		n.set(func() { n.folders["/pods/u/a"] = 1000 })
+		n.set(func() { n.dirs["/pods/u/a"] = 1000 })
 		j.Changed()
 		after(15 * time.Second)
 		use.Used.Bytes = 1500

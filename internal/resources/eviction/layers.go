@@ -29,12 +29,12 @@ type ContainerLayersConfig struct {
 
 // ContainerLayers knows what containers wrote to their root file systems. A runtime's statistics of that are as old as its own
 // period of collecting them, often a minute. Where a container's root file system is an overlay that this host has mounted,
-// as containerd's are, its upper folder is measured instead, now. Its methods may be called concurrently.
+// as containerd's are, its upper directory is measured instead, now. Its methods may be called concurrently.
 type ContainerLayers struct {
 	conf ContainerLayersConfig
 
 	mu sync.Mutex
-	// upper holds the upper folder of each container whose place in the mount table is known, by the container's ID; empty
+	// upper holds the upper directory of each container whose place in the mount table is known, by the container's ID; empty
 	// for one that has none.
 	upper map[string]string
 }
@@ -81,7 +81,7 @@ func (l *ContainerLayers) written(ctx context.Context, id string) (usage.Usage, 
 	return usage.Usage{Bytes: int64(layer.GetUsedBytes().GetValue()), Inodes: int64(layer.GetInodesUsed().GetValue())}, nil
 }
 
-// upperOf is the upper folder of a running container; empty if it has none that can be seen. It doesn't change while the
+// upperOf is the upper directory of a running container; empty if it has none that can be seen. It doesn't change while the
 // container is there.
 func (l *ContainerLayers) upperOf(id string) (string, error) {
 	l.mu.Lock()
@@ -95,7 +95,7 @@ func (l *ContainerLayers) upperOf(id string) (string, error) {
 	}
 	l.upper = make(map[string]string, len(overlays))
 	for point, dir := range overlays {
-		// containerd's place: FOLDER/CONTAINER/rootfs
+		// containerd's place: DIRECTORY/CONTAINER/rootfs
 		if container, rootfs := filepath.Split(point); rootfs == "rootfs" {
 			l.upper[filepath.Base(container)] = dir
 		}

@@ -28,9 +28,9 @@ func (r *runs) ContainerStats(context.Context, string) (*runtimeapi.ContainerSta
 
 // What a container writes counts at once where its root file system is an overlay of this host, as containerd makes it; else the
 // runtime is asked.
-func TestAnOverlaysUpperFolderIsMeasured(t *testing.T) {
+func TestAnOverlaysUpperDirIsMeasured(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil { // an upper folder can't be on an overlay
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil { // an upper directory can't be on an overlay
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })

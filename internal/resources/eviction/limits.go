@@ -175,7 +175,7 @@ func (mgr *Manager) containers(ctx context.Context, p *v1.Pod) (map[string]usage
 	for name, layer := range layers {
 		used[name] = layer
 	}
-	logs := filepath.Join(mgr.Logs, layout.PodFolder(p.Namespace, p.Name, p.UID))
+	logs := filepath.Join(mgr.Logs, layout.PodDirectory(p.Namespace, p.Name, p.UID))
 	for _, name := range names(p) {
 		u, err := mgr.Meter.Measure(ctx, filepath.Join(logs, name))
 		errs = append(errs, err)

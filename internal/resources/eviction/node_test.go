@@ -28,15 +28,15 @@ const mib = 1 << 20
 type node struct {
 	mu   sync.Mutex
 	pods []eviction.Pod
-	// folders and layers hold bytes, by path and by "uid container".
-	folders map[string]int64
-	layers  map[string]int64
-	// takes is how long measuring a folder takes.
+	// directories and layers hold bytes, by path and by "uid container".
+	dirs   map[string]int64
+	layers map[string]int64
+	// takes is how long measuring a directory takes.
 	takes   time.Duration
 	failing error
 
 	listed   int      // how often the pods were
-	measured []string // folders, and when: "10s /path"
+	measured []string // directories, and when: "10s /path"
 	assigned map[string]int
 	woken    []types.UID
 	signals  []string
@@ -64,7 +64,7 @@ func (n *node) Measure(ctx context.Context, dir string) (usage.Usage, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return usage.Usage{Bytes: n.folders[dir], Inodes: 1}, n.failing
+	return usage.Usage{Bytes: n.dirs[dir], Inodes: 1}, n.failing
 }
 
 func (n *node) Assign(dir string) (bool, error) {
@@ -121,7 +121,7 @@ func (n *node) looks() int {
 func within(t *testing.T, test func(t *testing.T, n *node, j *eviction.Manager)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		n := &node{folders: map[string]int64{}, layers: map[string]int64{}, assigned: map[string]int{}, began: time.Now()}
+		n := &node{dirs: map[string]int64{}, layers: map[string]int64{}, assigned: map[string]int{}, began: time.Now()}
 		j := eviction.New(eviction.Config{
 			Pods: n.Pods, Layers: n, Meter: n, Logs: "/logs", Wake: n.wake, Evictions: n, Log: testr.New(t),
 		})

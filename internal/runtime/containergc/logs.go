@@ -20,12 +20,12 @@ import (
 // long logs have to be nobody's before they go.
 const every = time.Minute
 
-// resync is when log folders are looked through though nothing is known to have changed.
+// resync is when log directories are looked through though nothing is known to have changed.
 const resync = 30 * time.Minute
 
-// Logs are the folders of pods' logs and the links to them.
+// Logs are the directories of pods' logs and the links to them.
 type Logs interface {
-	// Orphans lists the pods that have a folder, wanted or not.
+	// Orphans lists the pods that have a directory, wanted or not.
 	Orphans() ([]layout.Pod, error)
 	RemovePod(layout.Pod) error
 	RemoveDeadLinks() error
@@ -47,8 +47,8 @@ type Events interface {
 
 // Meter counts what was removed.
 type Meter interface {
-	// LogFoldersRemoved counts folders of pods' logs.
-	LogFoldersRemoved(n int)
+	// LogDirsRemoved counts directories of pods' logs.
+	LogDirsRemoved(n int)
 }
 
 // LogsConfig is what a LogSweep is made of. All fields but Sole are needed.
@@ -58,7 +58,7 @@ type LogsConfig struct {
 	Events Events
 	Meter  Meter
 	Log    logr.Logger
-	// Sole says that no other agent keeps logs in the same folder: then all pods that
+	// Sole says that no other agent keeps logs in the same directory: then all pods that
 	// aren't known are gone, as the kubelet takes it.
 	Sole bool
 }
@@ -68,16 +68,16 @@ type LogsConfig struct {
 //
 // It removes the logs of a pod only if nobody knows the pod, twice, a minute apart, so that a
 // pod that comes back with the same UID isn't caught in between; and, unless
-// the folder is this agent's alone, only if this agent has known the pod: another one's logs
+// the directory is this agent's alone, only if this agent has known the pod: another one's logs
 // look the same.
 type LogSweep struct {
 	wake.Debounce
 	cfg LogsConfig
-	// seen has, of the pods that had a folder at the last look, what is known.
+	// seen has, of the pods that had a directory at the last look, what is known.
 	seen map[types.UID]standing
 }
 
-// standing is what the sweep remembers of a pod with a folder.
+// standing is what the sweep remembers of a pod with a directory.
 type standing struct {
 	// ours says that the pod was known here once, gone that it wasn't at the last look.
 	ours, gone bool
@@ -101,7 +101,7 @@ func (s *LogSweep) Run(ctx context.Context) error {
 	}
 }
 
-// sweep looks through the folders. It reports whether another look is due soon.
+// sweep looks through the directories. It reports whether another look is due soon.
 func (s *LogSweep) sweep() (again bool) {
 	if !s.cfg.Pods.Synced() {
 		return false
@@ -146,7 +146,7 @@ func (s *LogSweep) recordEvent(removed []string) {
 	if len(removed) == 0 {
 		return
 	}
-	s.cfg.Meter.LogFoldersRemoved(len(removed))
+	s.cfg.Meter.LogDirsRemoved(len(removed))
 	const most = 5
 	text := strings.Join(removed[:min(len(removed), most)], ", ")
 	if more := len(removed) - most; more > 0 {

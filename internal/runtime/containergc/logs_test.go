@@ -18,7 +18,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// place is a real folder of logs, who knows pods, and who is told.
+// place is a real directory of logs, who knows pods, and who is told.
 type place struct {
 	*layout.Dirs
 	dir string
@@ -52,7 +52,7 @@ func (p *place) NodeEvent(eventType string, reason pod.Reason, message string) {
 	p.events = append(p.events, eventType+" "+string(reason)+": "+message)
 }
 
-func (p *place) LogFoldersRemoved(n int) { p.removed += n }
+func (p *place) LogDirsRemoved(n int) { p.removed += n }
 
 func (p *place) Orphans() ([]layout.Pod, error) {
 	p.mu.Lock()
@@ -153,7 +153,7 @@ func TestLogsOfPodsThatAreGone(t *testing.T) {
 	})
 }
 
-func TestLogsInAFolderOfOnesOwn(t *testing.T) {
+func TestLogsInADirOfOnesOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(t)
 		p.unknown = true

@@ -56,7 +56,7 @@ var logLine = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(Z|[+-]\d\
 func testLogs(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	id := p.start(t, "main", "logs", "3")
-	path := filepath.Join(p.config.GetLogDirectory(), "main", "0.log") // its folders are the runtime's to make
+	path := filepath.Join(p.config.GetLogDirectory(), "main", "0.log") // its directories are the runtime's to make
 	f.awaitExit(t, id)
 	f.eventually(t, "three lines are logged", func() bool { return countLines(t, path) >= 3 })
 	text, err := os.ReadFile(path)

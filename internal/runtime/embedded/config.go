@@ -34,7 +34,7 @@ const (
 // (Bridge, PodCIDR) has to differ between two agents on one host; everything
 // else follows from RootDir.
 type Config struct {
-	// RootDir is the agent's root folder, absolute.
+	// RootDir is the agent's root directory, absolute.
 	RootDir string
 	// BinDirs are searched for containerd, its shim, runc and the CNI plugins before PATH.
 	BinDirs []string
@@ -68,7 +68,7 @@ func ConfigOf(cfg *config.Config) Config {
 	return c.WithDefaults()
 }
 
-// binDirs are where the runtime's programs are looked for before PATH, unless a folder is
+// binDirs are where the runtime's programs are looked for before PATH, unless a directory is
 // configured: where the package puts them, whose /usr/bin may have a containerd of the host,
 // and beside the agent's own program.
 func binDirs(configured string) []string {
@@ -102,7 +102,7 @@ func (c Config) WithDefaults() Config {
 // Layout has the paths of the runtime of this configuration.
 func (c Config) Layout() (rootdir.Runtime, error) { return rootdir.NewRuntime(c.RootDir) }
 
-// Claim makes the root folder and marks it as deckhand's if it is new or empty,
+// Claim makes the root directory and marks it as deckhand's if it is new or empty,
 // which lets a teardown remove it. The agent calls it before it writes there.
 func (c Config) Claim() error {
 	l, err := c.Layout()

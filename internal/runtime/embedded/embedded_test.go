@@ -103,7 +103,7 @@ func TestAgentRestartAdopts(t *testing.T) {
 	checkPod(t, in, pod, "one")
 }
 
-// The pause image needs nobody to put its archive into the images folder.
+// The pause image needs nobody to put its archive into the images directory.
 func TestPauseImageComesAlong(t *testing.T) {
 	in := embeddedtest.Prepare(t)
 	if err := os.Remove(filepath.Join(in.Config.RootDir, "images", "pause.tar")); err != nil {
@@ -223,8 +223,8 @@ func waitUntil(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// Folders with spaces, quotes and a great length work all the same.
-func TestOddRootFolder(t *testing.T) {
+// Directories with spaces, quotes and a great length work all the same.
+func TestOddRootDir(t *testing.T) {
 	in := embeddedtest.Prepare(t)
 	old := in.Config.RootDir
 	in.Config.RootDir = filepath.Join(filepath.Dir(old), `it's a "root" é %41 directory`, strings.Repeat("long ", 20))
@@ -246,7 +246,7 @@ func TestOddRootFolder(t *testing.T) {
 
 func TestStartSaysWhyContainerdWontRun(t *testing.T) {
 	in := embeddedtest.Prepare(t)
-	// A file where containerd wants a folder.
+	// A file where containerd wants a directory.
 	if err := os.MkdirAll(filepath.Join(in.Config.RootDir, "containerd"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// tryDirs is what the names of our folders begin with: dir may be others' too.
+	// tryDirs is what the names of our directories begin with: dir may be others' too.
 	tryDirs = ".deckhand-overlay-"
 	// staleAfter is far more than a try takes.
 	staleAfter = time.Minute
@@ -20,7 +20,7 @@ const (
 // TryOverlay makes a small overlayfs under dir, which has to exist: some file
 // systems can't carry one even where the kernel can. It appears nowhere in the
 // tree of mounts, so that it goes with this process however that ends; only empty
-// folders can be left then, and the next try removes them.
+// directories can be left then, and the next try removes them.
 func TryOverlay(dir string) (err error) {
 	removeStaleTries(dir)
 	work, err := os.MkdirTemp(dir, tryDirs)
@@ -54,7 +54,7 @@ func TryOverlay(dir string) (err error) {
 	return nil
 }
 
-// removeStaleTries removes the folders of tries whose process was killed. What
+// removeStaleTries removes the directories of tries whose process was killed. What
 // can't be removed does no harm.
 func removeStaleTries(dir string) {
 	entries, err := os.ReadDir(dir)

@@ -21,15 +21,15 @@ type Programs struct {
 	Containerd, Shim, Runc string
 	// CNIDirs hold the CNI plugins, each plugin in one of them.
 	CNIDirs []string
-	// PauseArchive is the archive with the default pause image, in a folder images beside
+	// PauseArchive is the archive with the default pause image, in a directory images beside
 	// the programs; empty if there is none.
 	PauseArchive string
 	// Path is the PATH that containerd and its shims get.
 	Path string
 }
 
-// FindPrograms looks in the given folders, then in PATH; for CNI plugins in their usual
-// folders instead of PATH, which has another program called bridge (iproute2's). The error
+// FindPrograms looks in the given directories, then in PATH; for CNI plugins in their usual
+// directories instead of PATH, which has another program called bridge (iproute2's). The error
 // names everything that is missing.
 func FindPrograms(binDirs []string) (Programs, error) {
 	dirs := make([]string, 0, len(binDirs))

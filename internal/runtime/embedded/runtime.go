@@ -24,7 +24,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
-// Runtime is the containerd of one root folder. Start comes first, then Run;
+// Runtime is the containerd of one root directory. Start comes first, then Run;
 // Import and Problems may be called at any time after Start, from any goroutine.
 type Runtime struct {
 	config  Config
@@ -68,13 +68,13 @@ func New(config Config, log logr.Logger) (*Runtime, error) {
 // Endpoint is where containerd answers CRI calls, as a URL.
 func (r *Runtime) Endpoint() string { return endpoint(r.layout) }
 
-// StateDir is the folder with the containers that run.
+// StateDir is the directory with the containers that run.
 func (r *Runtime) StateDir() string { return r.layout.State() }
 
 // Start makes containerd run and answer, and imports the archives that are
-// there, that of the pause image beside the programs among them. A containerd that runs for this root folder is adopted; it is restarted,
+// there, that of the pause image beside the programs among them. A containerd that runs for this root directory is adopted; it is restarted,
 // under its pods, when its program or configuration is another than it ought to
-// be. Only one agent per root folder may call it; the agent's lock sees to that.
+// be. Only one agent per root directory may call it; the agent's lock sees to that.
 func (r *Runtime) Start(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (r *Runtime) ImportFrom(ctx context.Context, archive io.Reader) ([]string, 
 	return r.images.ImportFrom(ctx, archive)
 }
 
-// Archived lists the images whose archives are in the images folder.
+// Archived lists the images whose archives are in the images directory.
 func (r *Runtime) Archived() []string { return r.images.Archived() }
 
 // Problems are the archives that can't be imported, each in a sentence.
@@ -136,7 +136,7 @@ func (r *Runtime) PID() int {
 	return r.process.PID()
 }
 
-// Shutdown stops the containerd of this root folder, whoever started it; its pods
+// Shutdown stops the containerd of this root directory, whoever started it; its pods
 // go on. It is for teardown: an agent that stops leaves containerd running.
 // When ctx ends first, containerd is killed. Run must not be running.
 func (r *Runtime) Shutdown(ctx context.Context) error {
@@ -248,7 +248,7 @@ func (r *Runtime) spawn(programs Programs) (*child.Process, error) {
 	return child.Spawn(programs.Containerd, r.layout.Config(), programs.Path, log)
 }
 
-// adopt finds the running containerd, and stops it if it has to be started anew.
+// adopt finds the running containerd, and stops it if it has to be started again.
 func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*child.Process, error) {
 	p, err := child.Find(r.layout.Config())
 	if p == nil || err != nil {

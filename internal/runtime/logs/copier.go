@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// letGoTime is how long a reading waits for the runtime to let go of a rotated
+	// letGoTime is how long a reading gives the runtime to release a rotated
 	// file, before it passes to the next. It takes the runtime less than a millisecond
 	// unless the disk holds it up.
 	letGoTime = time.Second
@@ -159,7 +159,7 @@ func (c *copier) whole(ctx context.Context, p *part) error {
 }
 
 // released copies what is still written to a part that was rotated away: the runtime's
-// ReopenContainerLog returns a moment before it has let go of the old file. It does so until
+// ReopenContainerLog returns a moment before it has released the old file. It does so until
 // nobody has it open for writing any more, or letGo has passed; where the kernel can't
 // tell, for guessTime.
 func (c *copier) released(ctx context.Context, p *part) error {

@@ -64,7 +64,7 @@ type pursuit struct {
 	attempt   int
 	instances Instances
 	// parts are those that are open and not yet copied to their end; the last of them
-	// is the newest there was when the folder was last looked at.
+	// is the newest there was when the directory was last looked at.
 	parts []*part
 }
 
@@ -156,7 +156,7 @@ func (f *pursuit) successors() ([]*part, error) {
 	return more, err
 }
 
-// truncated reports that the file is to be read anew, because it is shorter than what was
+// truncated reports that the file is to be read again, because it is shorter than what was
 // read of it: some rotators copy a file and truncate it.
 func (f *pursuit) truncated() (bool, error) {
 	p := f.parts[0]

@@ -40,13 +40,13 @@ func TestCopyWhereTheKernelDoesNotReportWriters(t *testing.T) {
 		if o.unknown = dropLease(); o.unknown != nil {
 			return
 		}
-		folder, err := layout.Open(r.root, web.dir())
+		directory, err := layout.Open(r.root, web.dir())
 		if err != nil {
 			o.unknown = err
 			return
 		}
-		defer folder.Close()
-		f, err := folder.Open(name)
+		defer directory.Close()
+		f, err := directory.Open(name)
 		if err != nil {
 			o.unknown = err
 			return

@@ -1,6 +1,6 @@
 // Package logs reads container logs from the kubelet's layout,
 // ROOT/NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log, in the CRI log format, and the termination
-// messages that containers leave. Packages below it name, make and remove log folders (layout)
+// messages that containers leave. Packages below it name, make and remove log directories (layout)
 // and rotate logs (rotate).
 //
 // Pods can write to what is read here, so it is opened with care.
@@ -22,7 +22,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// Log names the log folder of one container.
+// Log names the log directory of one container.
 type Log struct {
 	Namespace string
 	Pod       string
@@ -30,9 +30,9 @@ type Log struct {
 	Container string
 }
 
-// dir is the log's folder below the root.
+// dir is the log's directory below the root.
 func (l Log) dir() string {
-	return filepath.Join(layout.PodFolder(l.Namespace, l.Pod, l.UID), l.Container)
+	return filepath.Join(layout.PodDirectory(l.Namespace, l.Pod, l.UID), l.Container)
 }
 
 // Options mean what their namesakes in v1.PodLogOptions mean.
@@ -114,7 +114,7 @@ func New(root string, log logr.Logger) *Reader {
 }
 
 // Attempts returns which instances of a container have a log, oldest first. A
-// container without a log folder has none.
+// container without a log directory has none.
 func (r *Reader) Attempts(l Log) ([]int, error) {
 	dir, err := layout.Open(r.root, l.dir())
 	if errors.Is(err, fs.ErrNotExist) {

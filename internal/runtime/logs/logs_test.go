@@ -25,7 +25,7 @@ var discard = logr.Discard()
 
 var web = Log{Namespace: "default", Pod: "web-n1", UID: "u1", Container: "web"}
 
-// newLog returns a reader and the folder of web's logs.
+// newLog returns a reader and the directory of web's logs.
 func newLog(t testing.TB) (*Reader, string) {
 	t.Helper()
 	root := t.TempDir()

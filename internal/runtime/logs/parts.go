@@ -19,9 +19,9 @@ const (
 	// bufferSize is how much is read at once.
 	bufferSize = 32 << 10
 	// maxParts is how many files of an instance are read, the newest. Rotation leaves a few; a pod
-	// that can write to the folder could make any number.
+	// that can write to the directory could make any number.
 	maxParts = 256
-	// maxLooks is how often a folder is listed that keeps changing meanwhile.
+	// maxLooks is how often a directory is listed that keeps changing meanwhile.
 	maxLooks = 20
 )
 
@@ -92,22 +92,22 @@ func (p *part) same(other *part) bool {
 // It opens all of them at once, so that nothing slips by when the log is rotated
 // while it is being read: every entry written before is in exactly one of them.
 func (r *Reader) openParts(l Log, attempt int, after string) ([]*part, error) {
-	folder, err := layout.Open(r.root, l.dir())
+	directory, err := layout.Open(r.root, l.dir())
 	if err != nil {
 		return nil, err
 	}
-	defer folder.Close()
-	files, err := listParts(folder, attempt)
+	defer directory.Close()
+	files, err := listParts(directory, attempt)
 	if err != nil {
 		return nil, err
 	}
 	for look := 1; ; look++ {
-		parts, gone, err := r.openEach(folder, files, after)
+		parts, gone, err := r.openEach(directory, files, after)
 		if err != nil {
 			closeAll(parts)
 			return nil, err
 		}
-		again, err := listParts(folder, attempt)
+		again, err := listParts(directory, attempt)
 		if err != nil {
 			closeAll(parts)
 			return nil, err
@@ -129,8 +129,8 @@ func missing(l Log, attempt, files int) error {
 
 // listParts lists the files to read. Of one that is about to be compressed, or was
 // just now, the file itself counts.
-func listParts(folder *layout.Folder, attempt int) ([]layout.Name, error) {
-	files, err := folder.Files(attempt)
+func listParts(directory *layout.ContainerDir, attempt int) ([]layout.Name, error) {
+	files, err := directory.Files(attempt)
 	if err != nil {
 		return nil, err
 	}
@@ -141,13 +141,13 @@ func listParts(folder *layout.Folder, attempt int) ([]layout.Name, error) {
 
 // openEach opens those of the files that come after that stamp, and reports whether some
 // were gone.
-func (r *Reader) openEach(folder *layout.Folder, files []layout.Name, after string) (parts []*part, gone bool, err error) {
+func (r *Reader) openEach(directory *layout.ContainerDir, files []layout.Name, after string) (parts []*part, gone bool, err error) {
 	for _, name := range files {
 		if name.Stamp != "" && name.Stamp <= after {
 			continue
 		}
 		after = max(after, name.Stamp)
-		f, err := folder.Open(name)
+		f, err := directory.Open(name)
 		switch {
 		case err == nil:
 			parts = append(parts, &part{name: name, file: f, after: after})

@@ -45,8 +45,8 @@ type MessageReader struct {
 	log     logr.Logger
 }
 
-// NewMessageReader returns a reader. podsDir is the absolute path of the folder that holds the
-// pods' folders: a file elsewhere isn't one that was made for a message.
+// NewMessageReader returns a reader. podsDir is the absolute path of the directory that holds the
+// pods' directories: a file elsewhere isn't one that was made for a message.
 func NewMessageReader(podsDir string, logs Logs, log logr.Logger) *MessageReader {
 	return &MessageReader{podsDir: podsDir, logs: logs, log: log}
 }
@@ -89,7 +89,7 @@ func (r *MessageReader) file(who translate.Identity, c *pod.Container) ([]byte, 
 		return nil, nil
 	}
 	// What is mounted there may be a volume of the pod's own, which may lead anywhere on
-	// the host. No pod can write to this folder, or to those on the way to it.
+	// the host. No pod can write to this directory, or to those on the way to it.
 	if filepath.Dir(path) != filepath.Join(r.podsDir, string(who.UID), "containers", c.Name) {
 		return nil, fmt.Errorf("%s is mounted in its place", path)
 	}

@@ -21,7 +21,7 @@ import (
 
 var who = translate.Identity{UID: "u1", Name: "web-n1", Namespace: "default"}
 
-// rig is a reader, the folder for the messages of who's container "main", and what was logged.
+// rig is a reader, the directory for the messages of who's container "main", and what was logged.
 type rig struct {
 	*MessageReader
 	dir    string
@@ -159,7 +159,7 @@ func (r *rig) linked(t *testing.T, to string) *pod.Container {
 	return r.ended("l")
 }
 
-// moved is an instance whose file is in another folder.
+// moved is an instance whose file is in another directory.
 func (r *rig) moved(t *testing.T, to string) *pod.Container {
 	t.Helper()
 	dir := filepath.Join(r.podsDir, to)

@@ -25,12 +25,12 @@ type watches struct {
 	dirs map[string]map[*watch]struct{}
 }
 
-// watch is one follower's interest in a folder.
+// watch is one follower's interest in a directory.
 type watch struct {
 	dir string
-	// wake is filled when something in the folder changed.
+	// wake is filled when something in the directory changed.
 	wake wake.Slot
-	// polling is set where the folder can't be watched.
+	// polling is set where the directory can't be watched.
 	polling bool
 }
 
@@ -38,7 +38,7 @@ func newWatches() *watches {
 	return &watches{dirs: map[string]map[*watch]struct{}{}}
 }
 
-// poll fires after a while where the folder can't be watched, else never.
+// poll fires after a while where the directory can't be watched, else never.
 func (w *watch) poll() <-chan time.Time {
 	if !w.polling {
 		return nil
@@ -78,11 +78,11 @@ func (ws *watches) arm(dir string) error {
 	return ws.watcher.Arm()
 }
 
-// lead puts the folders that are there onto the trail of what is watched. The caller holds mu.
+// lead puts the directories that are there onto the trail of what is watched. The caller holds mu.
 func (ws *watches) lead(t filewatch.Trail) {
 	for dir := range ws.dirs {
 		if _, err := os.Stat(dir); err == nil {
-			t.Folder(dir)
+			t.Directory(dir)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (ws *watches) dispatch(watcher *filewatch.Watcher, done chan<- struct{}) {
 	}
 }
 
-// wake wakes the followers of a folder; all if it is empty, since events were lost then.
+// wake wakes the followers of a directory; all if it is empty, since events were lost then.
 func (ws *watches) wake(dir string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -64,7 +64,7 @@ func (s *Store) subscribed() {
 	s.kick.Wake()
 }
 
-// handle takes in one event. It never waits for the runtime: what an event
+// handle takes in one event. It makes no call that waits: what an event
 // is missing is fetched elsewhere.
 func (s *Store) handle(e *runtimeapi.ContainerEventResponse) {
 	at := time.Unix(0, e.GetCreatedAt())

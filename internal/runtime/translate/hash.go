@@ -10,7 +10,7 @@ import (
 )
 
 // Hash is what the kubelet 1.36 calls the hash of a container: of its name and image only. A kubelet that finds
-// another one on a running container makes it anew.
+// another one on a running container makes it again.
 func Hash(c *v1.Container) (string, error) {
 	text, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	if err != nil {

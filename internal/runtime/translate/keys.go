@@ -52,10 +52,10 @@ type Identity struct {
 	Namespace string
 }
 
-// LogDirectory is the folder of a pod's container logs under podLogsDir, which
+// LogDirectory is the directory of a pod's container logs under podLogsDir, which
 // the CRI calls the sandbox's log directory.
 func LogDirectory(podLogsDir string, id Identity) string {
-	return filepath.Join(podLogsDir, layout.PodFolder(id.Namespace, id.Name, id.UID))
+	return filepath.Join(podLogsDir, layout.PodDirectory(id.Namespace, id.Name, id.UID))
 }
 
 func identityOf(p *v1.Pod) Identity {

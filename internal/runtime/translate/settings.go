@@ -6,11 +6,11 @@ import "time"
 // They don't change while the agent runs. The zero value is usable; its meaning
 // is the kubelet's default wherever the field doesn't say otherwise.
 type Settings struct {
-	// PodLogsDir is where pod log folders live (KubeletConfiguration podLogsDir).
+	// PodLogsDir is where pod log directories live (KubeletConfiguration podLogsDir).
 	PodLogsDir string
 	// ClusterDomain makes fully qualified host names (KubeletConfiguration clusterDomain); may be empty.
 	ClusterDomain string
-	// SeccompRoot is the folder that Localhost seccomp profiles are relative to.
+	// SeccompRoot is the directory that Localhost seccomp profiles are relative to.
 	SeccompRoot string
 	// SeccompDefault gives containers that name no profile RuntimeDefault instead of
 	// Unconfined (KubeletConfiguration seccompDefault).
@@ -19,7 +19,7 @@ type Settings struct {
 	// leaves finding out to the runtime.
 	AppArmorLoaded func(profile string) (bool, error)
 	// MaskedPaths are hidden from containers beside the usual ones: what only this
-	// host has, such as the CPUs' thermal_throttle folders.
+	// host has, such as the CPUs' thermal_throttle directories.
 	MaskedPaths []string
 	// NoCPUQuota turns CPU limits off (KubeletConfiguration cpuCFSQuota: false).
 	NoCPUQuota bool

@@ -21,7 +21,7 @@ var ErrNone = errors.New("the pod has no range of user IDs")
 
 // Config says which IDs there are to allocate.
 type Config struct {
-	// PodsDir has a folder for every pod (ROOT/pods). Only root may be able to write to it.
+	// PodsDir has a directory for every pod (ROOT/pods). Only root may be able to write to it.
 	PodsDir string
 	// Find finds out which of the host's IDs pods may have, as Finder does. With its error
 	// every new pod is refused.

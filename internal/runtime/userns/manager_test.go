@@ -160,7 +160,7 @@ func TestReleaseThatFailsGivesNothingBack(t *testing.T) {
 func TestUnwritableRecordKeepsItsIDs(t *testing.T) {
 	n := newNode(t, 2)
 	m := restored(t, n)
-	if err := os.MkdirAll(n.record("a"), 0o700); err != nil { // a folder where the record goes
+	if err := os.MkdirAll(n.record("a"), 0o700); err != nil { // a directory where the record goes
 		t.Fatal(err)
 	}
 	if _, err := m.Ensure("a"); err == nil {

@@ -1,6 +1,6 @@
 // Package userns allocates the host's user and group IDs that pods with user
 // namespaces of their own have (spec.hostUsers: false, KEP-127). No two pods ever
-// have the same: what a pod has is in its folder before anything runs with it, as
+// have the same: what a pod has is in its directory before anything runs with it, as
 //
 //	PODS/UID/userns    {"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[...]}
 //

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// Reach reports why processes with a pod's IDs can't come to the folder dir, an
-// absolute path: all have to be let through every folder on the way. The folder with the
+// Reach reports why processes with a pod's IDs can't come to the directory dir, an
+// absolute path: all have to be let through every directory on the way. The directory with the
 // runtime's containers has to be within their reach, or else none can be started.
 func Reach(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestReach(t *testing.T) {
-	top, err := os.MkdirTemp("", "reach") // mode 0700, in a folder that all get through
+	top, err := os.MkdirTemp("", "reach") // mode 0700, in a directory that all get through
 	if err != nil {
 		t.Fatal(err)
 	}

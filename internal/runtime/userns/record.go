@@ -76,7 +76,7 @@ func parse(text []byte) (Range, error) {
 	return r, r.check()
 }
 
-// write makes a pod's record, and its folder if need be. Once it has returned nil,
+// write makes a pod's record, and its directory if need be. Once it has returned nil,
 // the record survives a loss of power.
 func (m *Manager) write(path string, r Range) error {
 	one := []mapping{{HostID: r.HostID, Length: r.Length}}
@@ -91,7 +91,7 @@ func (m *Manager) write(path string, r Range) error {
 	if err := atomicfile.Write(path, text, 0o600); err != nil {
 		return err
 	}
-	return atomicfile.SyncDir(m.conf.PodsDir) // the pod's folder may be new
+	return atomicfile.SyncDir(m.conf.PodsDir) // the pod's directory may be new
 }
 
 // remove removes a pod's record for good: one that came back after a loss of power

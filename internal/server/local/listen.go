@@ -16,7 +16,7 @@ import (
 const maxSocketPath = 107
 
 // Listen opens the socket at path with mode 0600. A socket left by a dead agent is
-// replaced: the caller holds the lock on the root folder, so no living one has it.
+// replaced: the caller holds the lock on the root directory, so no living one has it.
 func Listen(path string) (net.Listener, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):

@@ -1,5 +1,5 @@
 // Package local is the API that `deckhand` commands use to talk to the agent on
-// their own machine: HTTP/1.1 over a unix socket in the agent's root folder.
+// their own machine: HTTP/1.1 over a unix socket in the agent's root directory.
 // Only root and the agent's own user may use it.
 package local
 
@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// SocketPath is where the agent with this root folder listens.
+// SocketPath is where the agent with this root directory listens.
 func SocketPath(rootDir string) string { return filepath.Join(rootDir, "deckhand.sock") }
 
 // PodView is what the agent knows of one pod.

@@ -1,10 +1,10 @@
-// Package atomicwriter keeps the files of ConfigMaps, Secrets and the like in a volume's folder, so
+// Package atomicwriter keeps the files of ConfigMaps, Secrets and the like in a volume's directory, so
 // that readers see all of an update or nothing of it
 // (https://kubernetes.io/docs/concepts/configuration/configmap/#mounted-configmaps-are-updated-automatically),
 // and makes the files that containers get beside their volumes: /etc/hosts and the termination
 // message file.
 //
-// The layout is the kubelet's, which programs know that watch such folders:
+// The layout is the kubelet's, which programs know that watch such directories:
 //
 //	app.conf -> ..data/app.conf                          what users of the volume open
 //	tls      -> ..data/tls
@@ -40,10 +40,10 @@ type File struct {
 
 // Options is what the files of a volume have in common.
 type Options struct {
-	// Group is the pod's fsGroup: all files and folders belong to it, and it may read them (API:
+	// Group is the pod's fsGroup: all files and directories belong to it, and it may read them (API:
 	// PodSecurityContext.fsGroup; nobody writes to such a volume). nil for this process's group.
 	Group *int
-	// MountPoints are where containers mount something else in the volume. There are folders, which updates
+	// MountPoints are where containers mount something else in the volume. There are directories, which updates
 	// leave alone, since nobody who has the volume read-only could make them.
 	MountPoints []string
 }
@@ -63,7 +63,7 @@ const Grace = 10 * time.Second
 // shortGrace is what the old generation has in any case, however fast updates follow each other.
 const shortGrace = 10 * time.Millisecond
 
-// Write makes the folder dir, which is there, hold these files and no others, by their paths,
+// Write makes the directory dir, which is there, hold these files and no others, by their paths,
 // and reports whether that changed what readers see. What is on disk is compared first: bytes,
 // modes and owners. If all of it is as it should be, nothing is written.
 //
@@ -73,7 +73,7 @@ const shortGrace = 10 * time.Millisecond
 // always there. Killed at any moment, the next Write goes on from what is there.
 //
 // With an error, readers see either what was there before or, when the error is about what
-// had to be cleaned up, what should be there. One Write at a time works on a folder. dir isn't followed
+// had to be cleaned up, what should be there. One Write at a time works on a directory. dir isn't followed
 // if it is a link.
 func Write(ctx context.Context, dir string, files map[string]File, o Options) (changed bool, err error) {
 	f, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -84,7 +84,7 @@ func Write(ctx context.Context, dir string, files map[string]File, o Options) (c
 	return WriteTo(ctx, f, files, o)
 }
 
-// WriteTo is Write to a folder that is open for reading.
+// WriteTo is Write to a directory that is open for reading.
 func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options) (changed bool, err error) {
 	want, err := treeOf(files)
 	if err != nil {
@@ -127,7 +127,7 @@ func Recover(ctx context.Context, dir *os.File) (whole bool, err error) {
 	if current == "" {
 		return false, nil
 	}
-	f, err := openFolder(dir, current)
+	f, err := openDir(dir, current)
 	if err != nil {
 		return false, err
 	}
@@ -159,7 +159,7 @@ func (w *writer) pause(ctx context.Context) {
 	}
 }
 
-// writer works on one folder.
+// writer works on one directory.
 type writer struct {
 	dir     *os.File
 	options Options
@@ -171,7 +171,7 @@ func (w *writer) current() string {
 	if err != nil || !strings.HasPrefix(name, reserved) || strings.Contains(name, "/") || name == reserved {
 		return ""
 	}
-	f, err := openFolder(w.dir, name)
+	f, err := openDir(w.dir, name)
 	if err != nil {
 		return ""
 	}
@@ -219,7 +219,7 @@ func (w *writer) point(ctx context.Context, name, target string) (changed bool, 
 	err = unix.Renameat(fd, tempLink, fd, name)
 	if errors.Is(err, unix.EISDIR) {
 		if name != dataLink {
-			// A runtime makes folders in a volume when something else is to be mounted there.
+			// A runtime makes directories in a volume when something else is to be mounted there.
 			return false, fmt.Errorf("%s: a directory called %q is in the place of a file of the volume: if no container has it as a mount point, remove it", w.dir.Name(), name)
 		}
 		if err = w.remove(ctx, name); err == nil {
@@ -261,7 +261,7 @@ func (w *writer) tidyAlways(ctx context.Context, keep ...string) error {
 	return w.tidy(context.WithoutCancel(ctx), keep...)
 }
 
-// each calls f with every name in the folder.
+// each calls f with every name in the directory.
 func (w *writer) each(f func(name string) error) error {
 	if _, err := w.dir.Seek(0, 0); err != nil {
 		return err
@@ -283,7 +283,7 @@ func (w *writer) remove(ctx context.Context, name string) error {
 	return w.failure("remove", name, teardown.Remove(ctx, fmt.Sprintf("/proc/self/fd/%d", w.dir.Fd()), name))
 }
 
-// failure says what of the folder an error is about.
+// failure says what of the directory an error is about.
 func (w *writer) failure(what, name string, err error) error {
 	if err == nil {
 		return nil

@@ -51,7 +51,7 @@ func writeOnce(t testing.TB, dir string, files map[string]File, o Options, wantC
 
 var generationName = regexp.MustCompile(`\.\.\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d\.\d+`)
 
-// listing is everything in a folder: where links lead, or modes, owners and bytes.
+// listing is everything in a directory: where links lead, or modes, owners and bytes.
 // The generation's name is replaced.
 func listing(t testing.TB, dir string) map[string]string {
 	t.Helper()
@@ -174,7 +174,7 @@ func TestUpdates(t *testing.T) {
 		base,
 		{"a": file("B"), "b/c": file("C")}, // a byte
 		{"a": {Data: []byte("B"), Mode: 0o600}, "b/c": file("C")},                      // a mode
-		{"a": {Data: []byte("B"), Mode: 0o600, UID: ptr.To[int64](7)}, "b": file("b")}, // an owner, and a folder that becomes a file
+		{"a": {Data: []byte("B"), Mode: 0o600, UID: ptr.To[int64](7)}, "b": file("b")}, // an owner, and a directory that becomes a file
 		{"b": file("b")},
 		{"a/x": file("x"), "b": file("b")},
 		{},
@@ -201,7 +201,7 @@ func TestAWriteThatFailsChangesNothing(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(small, unix.MNT_DETACH) })
 	write(t, small, map[string]File{"a": file("A"), "gone": file("G")}, Options{}, true)
 	before := marks(t, small)
-	delete(before, small) // the folder itself: something was made in it, and removed
+	delete(before, small) // the directory itself: something was made in it, and removed
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -15,29 +15,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// While they are written, nobody else can read files and folders.
+// While they are written, nobody else can read files and directories.
 const (
-	unreadyFile   = 0o600
-	unreadyFolder = 0o700
+	unreadyFile = 0o600
+	unreadyDir  = 0o700
 )
 
-// Modes of folders, and what the fsGroup adds to those of files.
+// Modes of directories, and what the fsGroup adds to those of files.
 const (
-	folderMode      = 0o755
-	groupFolderMode = folderMode | unix.S_ISGID
-	groupFileBits   = 0o440
+	dirMode       = 0o755
+	groupDirMode  = dirMode | unix.S_ISGID
+	groupFileBits = 0o440
 )
 
-// generation makes a folder with all files and returns its name. If it can't be completed, nothing is left of it.
+// generation makes a directory with all files and returns its name. If it can't be completed, nothing is left of it.
 func (w *writer) generation(ctx context.Context, want *node) (string, error) {
-	name, err := w.newFolder()
+	name, err := w.newDir()
 	if err != nil {
 		return "", err
 	}
-	f, err := openFolder(w.dir, name)
+	f, err := openDir(w.dir, name)
 	if err == nil {
 		err = w.fill(ctx, f, want)
-		_ = f.Close() // a folder has nothing to write
+		_ = f.Close() // a directory has nothing to write
 	}
 	if err != nil {
 		return "", errors.Join(w.failure("write", name, err), w.remove(context.WithoutCancel(ctx), name))
@@ -45,13 +45,13 @@ func (w *writer) generation(ctx context.Context, want *node) (string, error) {
 	return name, nil
 }
 
-// newFolder makes an empty folder whose name nothing else has.
-func (w *writer) newFolder() (string, error) {
+// newDir makes an empty directory whose name nothing else has.
+func (w *writer) newDir() (string, error) {
 	const tries = 100
 	var err error
 	for range tries {
 		name := fmt.Sprintf("%s%s.%d", reserved, time.Now().UTC().Format("2006_01_02_15_04_05"), rand.Uint32())
-		if err = unix.Mkdirat(int(w.dir.Fd()), name, unreadyFolder); err == nil {
+		if err = unix.Mkdirat(int(w.dir.Fd()), name, unreadyDir); err == nil {
 			return name, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
@@ -61,7 +61,7 @@ func (w *writer) newFolder() (string, error) {
 	return "", fmt.Errorf("make a directory in %s: %w", w.dir.Name(), err)
 }
 
-// fill writes what the empty folder should hold, and opens it to its readers.
+// fill writes what the empty directory should hold, and opens it to its readers.
 func (w *writer) fill(ctx context.Context, dir *os.File, want *node) error {
 	for _, name := range want.names() {
 		if err := ctx.Err(); err != nil {
@@ -72,20 +72,20 @@ func (w *writer) fill(ctx context.Context, dir *os.File, want *node) error {
 		if child.file != nil {
 			err = w.writeFile(dir, name, child.file)
 		} else {
-			err = w.writeFolder(ctx, dir, name, child)
+			err = w.writeDir(ctx, dir, name, child)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return chown(dir, w.folderOwner(), w.folderMode())
+	return chown(dir, w.dirOwner(), w.dirMode())
 }
 
-func (w *writer) writeFolder(ctx context.Context, dir *os.File, name string, want *node) error {
-	if err := unix.Mkdirat(int(dir.Fd()), name, unreadyFolder); err != nil {
+func (w *writer) writeDir(ctx context.Context, dir *os.File, name string, want *node) error {
+	if err := unix.Mkdirat(int(dir.Fd()), name, unreadyDir); err != nil {
 		return &fs.PathError{Op: "mkdir", Path: name, Err: err}
 	}
-	f, err := openFolder(dir, name)
+	f, err := openDir(dir, name)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func chown(f *os.File, o owner, mode uint32) error {
 	return nil
 }
 
-func (w *writer) folderOwner() owner {
+func (w *writer) dirOwner() owner {
 	o := owner{os.Geteuid(), os.Getegid()}
 	if w.options.Group != nil {
 		o.gid = *w.options.Group
@@ -129,18 +129,18 @@ func (w *writer) folderOwner() owner {
 }
 
 func (w *writer) fileOwner(f *File) owner {
-	o := w.folderOwner()
+	o := w.dirOwner()
 	if f.UID != nil {
 		o.uid = int(*f.UID)
 	}
 	return o
 }
 
-func (w *writer) folderMode() uint32 {
+func (w *writer) dirMode() uint32 {
 	if w.options.Group != nil {
-		return groupFolderMode
+		return groupDirMode
 	}
-	return folderMode
+	return dirMode
 }
 
 func (w *writer) fileMode(f *File) uint32 {
@@ -154,17 +154,17 @@ func (w *writer) fileMode(f *File) uint32 {
 // holds reports whether a generation is what is wanted, to the last bit. One that can't be
 // read isn't.
 func (w *writer) holds(name string, want *node) bool {
-	f, err := openFolder(w.dir, name)
+	f, err := openDir(w.dir, name)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return w.sameFolder(f, want)
+	return w.sameDir(f, want)
 }
 
-func (w *writer) sameFolder(dir *os.File, want *node) bool {
+func (w *writer) sameDir(dir *os.File, want *node) bool {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(dir.Fd()), &st); err != nil || !matches(&st, unix.S_IFDIR|w.folderMode(), w.folderOwner()) {
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil || !matches(&st, unix.S_IFDIR|w.dirMode(), w.dirOwner()) {
 		return false
 	}
 	names, err := dir.Readdirnames(-1)
@@ -176,7 +176,7 @@ func (w *writer) sameFolder(dir *os.File, want *node) bool {
 		child := want.sub[name]
 		switch {
 		case child == nil:
-			// Folders appear where a runtime mounts something in the volume; replacing
+			// Directories appear where a runtime mounts something in the volume; replacing
 			// the generation would take that away from a container.
 			if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 				return false
@@ -193,12 +193,12 @@ func (w *writer) sameFolder(dir *os.File, want *node) bool {
 }
 
 func (w *writer) sameSub(dir *os.File, name string, want *node) bool {
-	f, err := openFolder(dir, name)
+	f, err := openDir(dir, name)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return w.sameFolder(f, want)
+	return w.sameDir(f, want)
 }
 
 func (w *writer) sameFile(dir *os.File, name string, want *File) bool {
@@ -244,7 +244,7 @@ func openAt(dir *os.File, name string, flags int, mode uint32) (*os.File, error)
 	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name)), nil
 }
 
-func openFolder(dir *os.File, name string) (*os.File, error) {
+func openDir(dir *os.File, name string) (*os.File, error) {
 	return openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 

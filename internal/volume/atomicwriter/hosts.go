@@ -21,7 +21,7 @@ const maxHostname = 63
 
 // Hosts writes the pod's hosts file, as documented in
 // https://kubernetes.io/docs/tasks/network/customize-hosts-file-for-pods/, and
-// returns its path. The pod's folder has to be there.
+// returns its path. The pod's directory has to be there.
 func (f *Files) Hosts(p *v1.Pod, podIPs []string) (string, error) {
 	content, err := f.hosts(p, podIPs)
 	if err != nil {

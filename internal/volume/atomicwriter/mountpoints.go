@@ -30,19 +30,19 @@ func (w *writer) checkMountPoints(want *node) error {
 // makeMountPoints makes those that aren't there.
 func (w *writer) makeMountPoints() error {
 	for _, path := range w.options.MountPoints {
-		if err := w.makeFolders(w.dir, strings.Split(path, "/")); err != nil {
+		if err := w.makeDirs(w.dir, strings.Split(path, "/")); err != nil {
 			return w.failure("make the mount point", path, err)
 		}
 	}
 	return nil
 }
 
-// makeFolders makes a folder in dir, and the next in that.
-func (w *writer) makeFolders(dir *os.File, names []string) error {
+// makeDirs makes a directory in dir, and the next in that.
+func (w *writer) makeDirs(dir *os.File, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	made := unix.Mkdirat(int(dir.Fd()), names[0], unreadyFolder)
+	made := unix.Mkdirat(int(dir.Fd()), names[0], unreadyDir)
 	if made != nil && !errors.Is(made, fs.ErrExist) {
 		return made
 	}
@@ -58,10 +58,10 @@ func (w *writer) makeFolders(dir *os.File, names []string) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
 	}
-	if !matches(&st, unix.S_IFDIR|w.folderMode(), w.folderOwner()) {
-		if err := chown(f, w.folderOwner(), w.folderMode()); err != nil {
+	if !matches(&st, unix.S_IFDIR|w.dirMode(), w.dirOwner()) {
+		if err := chown(f, w.dirOwner(), w.dirMode()); err != nil {
 			return err
 		}
 	}
-	return w.makeFolders(f, names[1:])
+	return w.makeDirs(f, names[1:])
 }

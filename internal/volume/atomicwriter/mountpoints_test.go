@@ -15,8 +15,8 @@ func TestMountPointsAreMade(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
 	for name, c := range map[string]struct {
-		o      Options
-		folder string
+		o         Options
+		directory string
 	}{
 		"without a group": {Options{MountPoints: []string{"cache", "deep/er", "deep"}}, "755 0:0"},
 		"with a group":    {Options{MountPoints: []string{"cache", "deep/er"}, Group: ptr.To(2000)}, "2755 0:2000"},
@@ -49,8 +49,8 @@ func TestMountPointsAreMade(t *testing.T) {
 			}
 			got := listing(t, dir)
 			for _, path := range []string{"cache", "deep", "deep/er"} {
-				if got[path] != c.folder {
-					t.Errorf("%s is %q, want %q", path, got[path], c.folder)
+				if got[path] != c.directory {
+					t.Errorf("%s is %q, want %q", path, got[path], c.directory)
 				}
 			}
 		})

@@ -96,7 +96,7 @@ func TestLeftoversGo(t *testing.T) {
 	check(t, dir, want)
 }
 
-// A runtime makes folders where something is mounted in the volume (an emptyDir at
+// A runtime makes directories where something is mounted in the volume (an emptyDir at
 // /etc/app/cache in a ConfigMap at /etc/app). They stay, and are no reason to write anything.
 func TestMountPointsOfContainersStay(t *testing.T) {
 	dir := t.TempDir()
@@ -130,7 +130,7 @@ func TestMountPointsOfContainersStay(t *testing.T) {
 	}
 }
 
-func TestTheFolderItselfIsNoLink(t *testing.T) {
+func TestTheDirItselfIsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
 	must(t, os.Symlink(dir, link))

@@ -25,7 +25,7 @@ func Check(path string) error {
 	return nil
 }
 
-// CheckAll says what is wrong with the paths of files together: none may be a folder of another.
+// CheckAll says what is wrong with the paths of files together: none may be a directory of another.
 func CheckAll(files map[string]File) error {
 	_, err := treeOf(files)
 	return err
@@ -74,19 +74,19 @@ func quoted(path string) string {
 	return fmt.Sprintf("%q", path)
 }
 
-// node is a file, or a folder of nodes by name.
+// node is a file, or a directory of nodes by name.
 type node struct {
 	file *File
 	sub  map[string]*node
 }
 
-func newFolder() *node { return &node{sub: map[string]*node{}} }
+func newDir() *node { return &node{sub: map[string]*node{}} }
 
 func (n *node) names() []string { return slices.Sorted(maps.Keys(n.sub)) }
 
-// treeOf makes folders of paths.
+// treeOf makes directories of paths.
 func treeOf(files map[string]File) (*node, error) {
-	root := newFolder()
+	root := newDir()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		if err := Check(path); err != nil {
 			return nil, err
@@ -105,7 +105,7 @@ func (n *node) add(elements []string, file *File) error {
 	for _, name := range elements[:len(elements)-1] {
 		next := n.sub[name]
 		if next == nil {
-			next = newFolder()
+			next = newDir()
 			n.sub[name] = next
 		}
 		if next.file != nil {

@@ -44,7 +44,7 @@ func TestPathsThatDontGoTogether(t *testing.T) {
 	}
 }
 
-// Whatever passes can be written below a folder, and nowhere else.
+// Whatever passes can be written below a directory, and nowhere else.
 func FuzzCheck(f *testing.F) {
 	for _, s := range []string{"a", "a/b", "../a", "/a", "a/../../b", "..data", "a\x00", `a\..\b`, "./..", strings.Repeat("a/", 200)} {
 		f.Add(s)

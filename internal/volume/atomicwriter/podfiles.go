@@ -12,7 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// Files makes the files of pods below their folders, where the kubelet has them:
+// Files makes the files of pods below their directories, where the kubelet has them:
 // pods/UID/etc-hosts and pods/UID/containers/NAME/INSTANCE. It is safe for concurrent use, for one
 // container by one caller at a time.
 type Files struct {
@@ -27,9 +27,9 @@ func New(podsDir, clusterDomain, nodeHosts string) *Files {
 
 func (f *Files) podDir(uid types.UID) string { return filepath.Join(f.podsDir, string(uid)) }
 
-// Message makes the empty file that an instance may leave its last words in, and returns its
+// Message makes the empty file that an instance may leave its termination message in, and returns its
 // path. Its name is the instance's number, so that creating an instance again finds the
-// same file. Only the files of this instance and the one before it are kept. The pod's folder has
+// same file. Only the files of this instance and the one before it are kept. The pod's directory has
 // to be there.
 func (f *Files) Message(p *v1.Pod, container string, attempt int) (string, error) {
 	if err := safeopen.Check("container name", container); err != nil {

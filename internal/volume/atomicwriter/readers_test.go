@@ -73,20 +73,20 @@ func sometimes(name string, odd int) reader {
 	}
 }
 
-// together opens the folder ..data and reads all files in it: they are of one generation,
-// or the folder is gone meanwhile.
+// together opens the directory ..data and reads all files in it: they are of one generation,
+// or the directory is gone meanwhile.
 func together(dir string) error {
-	folder, err := os.OpenRoot(filepath.Join(dir, dataLink))
+	directory, err := os.OpenRoot(filepath.Join(dir, dataLink))
 	if errors.Is(err, fs.ErrNotExist) {
-		folder, err = os.OpenRoot(filepath.Join(dir, dataLink))
+		directory, err = os.OpenRoot(filepath.Join(dir, dataLink))
 	}
 	if err != nil {
 		return err
 	}
-	defer folder.Close()
+	defer directory.Close()
 	first := -1
 	for _, name := range []string{"a", "b", "sub/c"} {
-		data, err := folder.ReadFile(name)
+		data, err := directory.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

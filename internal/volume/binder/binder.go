@@ -43,7 +43,7 @@ type Recorder interface {
 
 // Config says what a binder works with.
 type Config struct {
-	// Dir is the folder of the record of what is bound, which is made if need be
+	// Dir is the directory of the record of what is bound, which is made if need be
 	// (mode 0700). One binder may use it at a time.
 	Dir string
 	// NodeLabels are the node's, by which volumes say where they can be used.
@@ -252,7 +252,7 @@ func (b *Binder) withoutRecord(ctx context.Context, r request, pvs []*v1.Persist
 	return nil, r.awaits("it isn't known which PersistentVolume is its own: %w", b.unknown)
 }
 
-// Tidy lets go of volumes that were released, that no pod uses and whose manifests are gone. It is to be called
+// Tidy releases volumes that were released, that no pod uses and whose manifests are gone. It is to be called
 // when objects have changed: a volume that comes back later is anybody's only if
 // its absence was seen.
 func (b *Binder) Tidy(ctx context.Context) error {

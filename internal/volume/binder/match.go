@@ -25,7 +25,7 @@ type misfit struct {
 }
 
 // pick returns the volume that a claim is to be bound to: the one that it asks for by name,
-// or else one that is reserved for it, or else the one it had before it was let go, or else the smallest that fits,
+// or else one that is reserved for it, or else the one it had before it was released, or else the smallest that fits,
 // rather one that no other claim had. An error names the volumes that come nearest to that.
 func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	if len(pvs) == 0 {
@@ -77,7 +77,7 @@ func (b *Binder) better(r request, pv, other *v1.PersistentVolume) bool {
 		pv.Spec.Capacity.Storage().Cmp(*other.Spec.Capacity.Storage()), cmp.Compare(pv.Name, other.Name)) < 0
 }
 
-// strangeness is 0 for a volume that a claim had before it was let go, 2 for one that another claim had.
+// strangeness is 0 for a volume that a claim had before it was released, 2 for one that another claim had.
 func (b *Binder) strangeness(r request, pv *v1.PersistentVolume) int {
 	switch had, known := b.bound[pv.Name]; {
 	case !known:

@@ -46,7 +46,7 @@ type binding struct {
 	// Released says that the pod that the claim is of is gone. One that comes back with the same
 	// UID, as a static pod may, has another claim.
 	Released bool `json:"released,omitempty"`
-	// Former says that the volume was let go of: it is anybody's, but rather that claim's than another's if both
+	// Former says that the volume was released: it is anybody's, but rather that claim's than another's if both
 	// come back.
 	Former bool `json:"former,omitempty"`
 	// Users are the pods that use a claim from a manifest and aren't gone. It is never changed.
@@ -93,7 +93,7 @@ func (s bindings) with(one binding) bindings {
 	return next
 }
 
-// without lets go of what is gone. The claim of a pod's own volume never comes back.
+// without releases what is gone. The claim of a pod's own volume never comes back.
 func (s bindings) without(gone func(binding) bool) (next bindings, changed bool) {
 	next = maps.Clone(s)
 	for name, had := range s {
@@ -218,5 +218,5 @@ func (b *Binder) replace(text []byte) error {
 	if err := atomicfile.Write(b.path, text, 0o600); err != nil {
 		return err
 	}
-	return atomicfile.SyncDir(filepath.Dir(b.conf.Dir)) // the folder may be new
+	return atomicfile.SyncDir(filepath.Dir(b.conf.Dir)) // the directory may be new
 }

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 
-// pin opens an entry that is no folder, or a link itself, without touching what it is: the
+// pin opens an entry that isn't a directory, or a link itself, without touching what it is: the
 // descriptor (O_PATH) stands for the same file whatever becomes of the name. It fails with an error
 // that skips knows when there is no such entry any more, or something is mounted there.
 func pin(parent int, name string) (int, error) {
 	return openBelow(parent, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 }
 
-func openFolder(parent int, name string) (int, error) { return openBelow(parent, name, folderFlags) }
+func openDir(parent int, name string) (int, error) { return openBelow(parent, name, dirFlags) }
 
-// openBelow opens a name, not a path, in a folder, unless something is mounted there. No link is followed. It
+// openBelow opens a name, not a path, in a directory, unless something is mounted there. No link is followed. It
 // is what package safeopen does for paths, with one call and a bare descriptor: a tree has millions of names. What it is
-// asked for is safe to open: folders (O_DIRECTORY), and anything with O_PATH.
+// asked for is safe to open: directories (O_DIRECTORY), and anything with O_PATH.
 func openBelow(parent int, name string, flags int) (int, error) {
 	fd, err := retry(func() (int, error) {
 		return unix.Openat2(parent, name, &unix.OpenHow{
@@ -101,10 +101,10 @@ func retry(call func() (int, error)) (int, error) {
 	}
 }
 
-// bufferSize is how many bytes of a folder are read at once: about a hundred names.
+// bufferSize is how many bytes of a directory are read at once: about a hundred names.
 const bufferSize = 4096
 
-// cursor reads the names in an open folder.
+// cursor reads the names in an open directory.
 type cursor struct {
 	fd       int
 	buf      []byte

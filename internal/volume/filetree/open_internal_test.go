@@ -38,8 +38,8 @@ func TestBothWaysOfOpeningAgree(t *testing.T) {
 		flags int
 		want  error
 	}{
-		{"directory", folderFlags, nil}, {"file", folderFlags, unix.ENOTDIR}, {"fifo", folderFlags, unix.ENOTDIR}, {"link", folderFlags, unix.ENOTDIR},
-		{"mounted", folderFlags, unix.EXDEV}, {"hung", folderFlags, unix.EXDEV}, {"gone", folderFlags, unix.ENOENT},
+		{"directory", dirFlags, nil}, {"file", dirFlags, unix.ENOTDIR}, {"fifo", dirFlags, unix.ENOTDIR}, {"link", dirFlags, unix.ENOTDIR},
+		{"mounted", dirFlags, unix.EXDEV}, {"hung", dirFlags, unix.EXDEV}, {"gone", dirFlags, unix.ENOENT},
 		{"directory", pin, nil}, {"file", pin, nil}, {"fifo", pin, nil}, {"link", pin, nil}, {"mounted", pin, unix.EXDEV}, {"bound", pin, unix.EXDEV}, {"gone", pin, unix.ENOENT},
 	} {
 		for way, open := range map[string]func(int, string, int) (int, error){"openat2": openBelow, "openat": openChecked} {

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	// GID is the group that they are to belong to (API: PodSecurityContext.fsGroup).
 	GID int
-	// Policy says whether to look at every file, or at none if the volume's top folder is as it is to
+	// Policy says whether to look at every file, or at none if the volume's top directory is as it is to
 	// be (API: PodSecurityContext.fsGroupChangePolicy). Empty is Always.
 	Policy v1.PodFSGroupChangePolicy
 	// ReadOnly says that the group may not write: the pod gets the volume read-only.
@@ -31,14 +31,14 @@ const (
 	// progressFiles and progressTime are when Progress is called next.
 	progressFiles = 1000
 	progressTime  = time.Second
-	// tries is how often a tree is gone through whose folders are moved meanwhile.
+	// tries is how often a tree is gone through whose directories are moved meanwhile.
 	tries = 3
 )
 
-// Apply makes the files of the volume at dir, and the top folder itself, belong to the group, and lets
-// that read them and, unless they are read-only, write them, and search folders. In folders new files
+// Apply makes the files of the volume at dir, and the top directory itself, belong to the group, and lets
+// that read them and, unless they are read-only, write them, and search directories. In directories new files
 // are to get the group too: they get the set-group-ID bit. Files that are so already aren't touched. The
-// top folder comes last, and fits no other group meanwhile, so that a change that was cut short is done again whatever
+// top directory comes last, and fits no other group meanwhile, so that a change that was cut short is done again whatever
 // the policy, for whatever group.
 //
 // dir is trusted and followed if it is a link; what is in it isn't: it may hold anything, and others may use and
@@ -121,17 +121,17 @@ func (c *change) tree(ctx context.Context, top *os.File) (again bool, err error)
 	if w.Lost() {
 		return true, nil
 	}
-	return false, c.folder(int(top.Fd()), top.Name(), &root)
+	return false, c.directory(int(top.Fd()), top.Name(), &root)
 }
 
-// entry changes one file or folder.
+// entry changes one file or directory.
 func (c *change) entry(e Entry) error {
 	kind := e.Stat.Mode & unix.S_IFMT
 	if c.fits(e.Stat) || kind == unix.S_IFBLK || kind == unix.S_IFCHR {
 		return nil
 	}
-	if e.Folder >= 0 {
-		return c.folder(e.Folder, e.Name, e.Stat)
+	if e.Dir >= 0 {
+		return c.directory(e.Dir, e.Name, e.Stat)
 	}
 	fd, err := pin(e.Parent, e.Name)
 	if skips(err) {
@@ -147,7 +147,7 @@ func (c *change) entry(e Entry) error {
 		return &os.PathError{Op: "stat", Path: e.Name, Err: err}
 	}
 	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFBLK, unix.S_IFCHR, unix.S_IFDIR: // a folder that took the name just now isn't gone through
+	case unix.S_IFBLK, unix.S_IFCHR, unix.S_IFDIR: // a directory that took the name just now isn't gone through
 		return nil
 	}
 	return c.pinned(fd, e.Name, &st)
@@ -163,8 +163,8 @@ func (c *change) grouped(st *unix.Statx_t) bool { return int64(st.Gid) == int64(
 // mode is what a file's permissions are to be.
 func (c *change) mode(st *unix.Statx_t) uint32 {
 	mode := uint32(st.Mode) & permBits
-	folder := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	if !folder && !c.grouped(st) {
+	directory := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if !directory && !c.grouped(st) {
 		// That bit was about the group that the file had.
 		mode &^= unix.S_ISGID
 	}
@@ -173,14 +173,14 @@ func (c *change) mode(st *unix.Statx_t) uint32 {
 	} else {
 		mode |= 0o660
 	}
-	if folder {
+	if directory {
 		mode |= unix.S_ISGID | 0o110
 	}
 	return mode
 }
 
-// folder changes an open folder.
-func (c *change) folder(fd int, name string, st *unix.Statx_t) error {
+// directory changes an open directory.
+func (c *change) directory(fd int, name string, st *unix.Statx_t) error {
 	mode := c.mode(st)
 	if !c.grouped(st) {
 		if err := unix.Fchown(fd, -1, c.GID); err != nil {

@@ -42,7 +42,7 @@ func expect(t testing.TB, dir string, want map[string]string) {
 	}
 }
 
-// volume makes a folder with some of everything.
+// volume makes a directory with some of everything.
 func volume(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestWhatFitsIsntTouched(t *testing.T) {
 func TestThePolicySaysWhetherFilesAreLookedAt(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy v1.PodFSGroupChangePolicy
-		spoil  func(dir string) error // the top folder
+		spoil  func(dir string) error // the top directory
 		want   string                 // of a file
 	}{
 		"Always":                   {v1.FSGroupChangeAlways, nil, "1000:4711 0660"},
@@ -163,7 +163,7 @@ func TestAnInterruptedChangeIsDoneAgain(t *testing.T) {
 	}
 }
 
-// What was half given to another group isn't taken for the first one's, though its top folder is that one's still.
+// What was half given to another group isn't taken for the first one's, though its top directory is that one's still.
 func TestAnInterruptedChangeIsNoticedByTheGroupBefore(t *testing.T) {
 	dir := t.TempDir()
 	const files = 2500
@@ -235,7 +235,7 @@ func TestAVolumeThatIsntThereIsAnError(t *testing.T) {
 	}
 }
 
-// A pod swaps a file and a folder of its volume for links to what isn't its: that never changes hands.
+// A pod swaps a file and a directory of its volume for links to what isn't its: that never changes hands.
 func TestSwappedLinksNeverReachOutside(t *testing.T) {
 	top := t.TempDir()
 	dir, outside := filepath.Join(top, "volume"), filepath.Join(top, "outside")

@@ -13,51 +13,51 @@ import (
 )
 
 const (
-	// keep is how many folders are open at once, beside the top one. The way back to those above
+	// keep is how many directories are open at once, beside the top one. The way back to those above
 	// leads through "..".
 	keep = 16
-	// MaxDepth is how many levels of folders are looked into; each costs 32 bytes while the walk is below it.
+	// MaxDepth is how many levels of directories are looked into; each costs 32 bytes while the walk is below it.
 	MaxDepth = 120_000
 )
 
-// ErrTooDeep says that folders lay deeper than MaxDepth.
+// ErrTooDeep says that directories lay deeper than MaxDepth.
 var ErrTooDeep = fmt.Errorf("directories lie more than %d levels deep", MaxDepth)
 
 // Entry is something in the tree. It is valid until the walk goes on.
 type Entry struct {
-	// Parent is an open descriptor of the folder that Name is in.
+	// Parent is an open descriptor of the directory that Name is in.
 	Parent int
 	Name   string
-	// Folder is an open descriptor of the entry itself if it is a folder, else -1.
-	Folder int
+	// Dir is an open descriptor of the entry itself if it is a directory, else -1.
+	Dir int
 	// Stat has the basic statistics. It is of what Name was a moment ago, as this node knows it where
-	// the file system is elsewhere, but for folders, where it is of what is open.
+	// the file system is elsewhere, but for directories, where it is of what is open.
 	Stat *unix.Statx_t
 }
 
 // Walk is a walk through one tree, by one goroutine at a time.
 type Walk struct {
 	levels []level
-	// open is the first of the levels below the top one whose folder is open; those after it are too.
+	// open is the first of the levels below the top one whose directory is open; those after it are too.
 	open int
 	top  unix.Statx_t
 	stat unix.Statx_t
-	// free holds buffers of folders that were closed.
+	// free holds buffers of directories that were closed.
 	free [][]byte
 
 	lost    bool
 	tooDeep bool
 }
 
-// level is a folder on the way from the top to where the walk is.
+// level is a directory on the way from the top to where the walk is.
 type level struct {
 	id identity
-	// next is where reading goes on once the folder is opened again.
+	// next is where reading goes on once the directory is opened again.
 	next int64
 	at   *cursor // nil while it isn't open
 }
 
-// identity is what a folder is known by, on the way back up.
+// identity is what a directory is known by, on the way back up.
 type identity struct {
 	ino          uint64
 	major, minor uint32
@@ -65,11 +65,11 @@ type identity struct {
 
 func identify(st *unix.Statx_t) identity { return identity{st.Ino, st.Dev_major, st.Dev_minor} }
 
-// New begins a walk through the folder top, which may be a mount itself. The caller keeps top, and closes it after
+// New begins a walk through the directory top, which may be a mount itself. The caller keeps top, and closes it after
 // the walk only.
 func New(top *os.File) (*Walk, error) {
-	// A descriptor of its own, so that the place in the folder isn't shared.
-	fd, err := retry(func() (int, error) { return unix.Openat(int(top.Fd()), ".", folderFlags, 0) })
+	// A descriptor of its own, so that the place in the directory isn't shared.
+	fd, err := retry(func() (int, error) { return unix.Openat(int(top.Fd()), ".", dirFlags, 0) })
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: top.Name(), Err: err}
 	}
@@ -82,11 +82,11 @@ func New(top *os.File) (*Walk, error) {
 	return w, nil
 }
 
-// Top is the statistics of the top folder, as they were when the walk began.
+// Top is the statistics of the top directory, as they were when the walk began.
 func (w *Walk) Top() *unix.Statx_t { return &w.top }
 
-// Next returns what comes next: a folder before what is in it, in no further order. The top
-// folder isn't among it, nor what is mounted in the tree and what vanishes while it is looked for. At
+// Next returns what comes next: a directory before what is in it, in no further order. The top
+// directory isn't among it, nor what is mounted in the tree and what vanishes while it is looked for. At
 // the end the error is io.EOF.
 func (w *Walk) Next() (Entry, error) {
 	for {
@@ -115,14 +115,14 @@ func (w *Walk) Next() (Entry, error) {
 	}
 }
 
-// Lost reports whether parts of the tree were missed, because folders on the way back were moved
+// Lost reports whether parts of the tree were missed, because directories on the way back were moved
 // while the walk was below them.
 func (w *Walk) Lost() bool { return w.lost }
 
 // TooDeep reports whether something was missed because it lies deeper than MaxDepth.
 func (w *Walk) TooDeep() bool { return w.tooDeep }
 
-// Park closes all folders but the top one and the one that the walk is in. It can go on
+// Park closes all directories but the top one and the one that the walk is in. It can go on
 // at any time.
 func (w *Walk) Park() {
 	for w.open < len(w.levels)-1 {
@@ -140,7 +140,7 @@ func (w *Walk) Close() {
 	w.levels = nil
 }
 
-// look finds out what a name is, and goes into it if it is a folder.
+// look finds out what a name is, and goes into it if it is a directory.
 func (w *Walk) look(parent int, name string, kind uint8) (Entry, bool, error) {
 	if kind == unix.DT_DIR || kind == unix.DT_UNKNOWN {
 		// Opened before anything is asked of it: a question to something that is mounted there
@@ -161,9 +161,9 @@ func (w *Walk) look(parent int, name string, kind uint8) (Entry, bool, error) {
 	case err != nil:
 		return Entry{}, false, &os.PathError{Op: "stat", Path: name, Err: err}
 	case w.mounted(), w.stat.Mode&unix.S_IFMT == unix.S_IFDIR:
-		return Entry{}, false, nil // mounted, or a folder only since a moment ago
+		return Entry{}, false, nil // mounted, or a directory only since a moment ago
 	}
-	return Entry{Parent: parent, Name: name, Folder: -1, Stat: &w.stat}, true, nil
+	return Entry{Parent: parent, Name: name, Dir: -1, Stat: &w.stat}, true, nil
 }
 
 // mounted reports whether what was looked at is mounted where it is.
@@ -179,7 +179,7 @@ func (w *Walk) enter(parent int, name string) (Entry, bool, error) {
 		w.tooDeep = true
 		return Entry{}, false, nil
 	}
-	fd, err := openFolder(parent, name)
+	fd, err := openDir(parent, name)
 	if err != nil {
 		return Entry{}, false, err
 	}
@@ -192,7 +192,7 @@ func (w *Walk) enter(parent int, name string) (Entry, bool, error) {
 	}
 	// The parent may be the one that was shut, but for keep > 1.
 	w.levels = append(w.levels, level{id: identify(&w.stat), at: &cursor{fd: fd, buf: w.buffer()}})
-	return Entry{Parent: parent, Name: name, Folder: fd, Stat: &w.stat}, true, nil
+	return Entry{Parent: parent, Name: name, Dir: fd, Stat: &w.stat}, true, nil
 }
 
 // shut closes the first of the open levels.
@@ -205,7 +205,7 @@ func (w *Walk) shut() {
 	w.open++
 }
 
-// leave goes back to the folder above.
+// leave goes back to the directory above.
 func (w *Walk) leave() error {
 	last := w.levels[len(w.levels)-1].at
 	above := len(w.levels) - 2
@@ -215,7 +215,7 @@ func (w *Walk) leave() error {
 			return err
 		}
 		if fd < 0 {
-			// Somebody moved it. What is left of the folders in between is missed.
+			// Somebody moved it. What is left of the directories in between is missed.
 			w.lost = true
 			above = 0
 		} else {
@@ -229,10 +229,10 @@ func (w *Walk) leave() error {
 	return nil
 }
 
-// climb opens the folder above, at the place where it was left, and makes sure that it is the
+// climb opens the directory above, at the place where it was left, and makes sure that it is the
 // one the walk came from. -1 says that it isn't.
 func (w *Walk) climb(from int, to *level) (int, error) {
-	fd, err := retry(func() (int, error) { return unix.Openat(from, "..", folderFlags, 0) })
+	fd, err := retry(func() (int, error) { return unix.Openat(from, "..", dirFlags, 0) })
 	if errors.Is(err, unix.ENOENT) {
 		return -1, nil
 	}

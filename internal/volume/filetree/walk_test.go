@@ -68,7 +68,7 @@ func rest(t testing.TB, w *filetree.Walk, each func()) []string {
 	}
 }
 
-// wood makes a tree of folders and files: every level has two folders and a file.
+// wood makes a tree of directories and files: every level has two directories and a file.
 func wood(t testing.TB, dir string, levels int, names *[]string) {
 	t.Helper()
 	for i := range 3 {
@@ -107,7 +107,7 @@ func TestEveryNameIsMetOnce(t *testing.T) {
 	}
 }
 
-// descend makes folders in each other, without long paths, and puts a file into each.
+// descend makes directories in each other, without long paths, and puts a file into each.
 func descend(t testing.TB, dir string, levels int) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -143,7 +143,7 @@ func TestADeepTreeCostsFewDescriptors(t *testing.T) {
 			most = max(most, openDescriptors(t)-before)
 		}
 	})
-	// A folder for each level, and a file in each and in the top one.
+	// A directory for each level, and a file in each and in the top one.
 	if want := 2*filetree.MaxDepth + 1; len(got) != want {
 		t.Errorf("%d names, want %d", len(got), want)
 	}
@@ -254,7 +254,7 @@ func TestTheTopMayBeAMountItself(t *testing.T) {
 	}
 }
 
-func TestAMovedFolderLosesItsRestAndNothingElse(t *testing.T) {
+func TestAMovedDirLosesItsRestAndNothingElse(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "a"), 0o700))
 	deep := filepath.Join(dir, "a", "b")
@@ -262,7 +262,7 @@ func TestAMovedFolderLosesItsRestAndNothingElse(t *testing.T) {
 	descend(t, deep, 40)
 	must(t, os.WriteFile(filepath.Join(elsewhere, "canary"), nil, 0o600))
 	w := begin(t, dir)
-	for range 60 { // in the depths: the folders above are closed
+	for range 60 { // in the depths: the directories above are closed
 		_, err := w.Next()
 		must(t, err)
 	}
@@ -277,7 +277,7 @@ func TestAMovedFolderLosesItsRestAndNothingElse(t *testing.T) {
 	}
 }
 
-// yard makes a tree with n folders and n links to a folder outside of it, on one mount. swap has each pair
+// yard makes a tree with n directories and n links to a directory outside of it, on one mount. swap has each pair
 // change its names.
 func yard(t *testing.T, n int) (tree string, swap func(i int)) {
 	t.Helper()
@@ -291,14 +291,14 @@ func yard(t *testing.T, n int) (tree string, swap func(i int)) {
 		must(t, os.Symlink("../outside", filepath.Join(tree, "link"+strconv.Itoa(i))))
 	}
 	return tree, func(i int) {
-		folder, link := filepath.Join(tree, "directory"+strconv.Itoa(i)), filepath.Join(tree, "link"+strconv.Itoa(i))
-		if err := unix.Renameat2(unix.AT_FDCWD, folder, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
+		directory, link := filepath.Join(tree, "directory"+strconv.Itoa(i)), filepath.Join(tree, "link"+strconv.Itoa(i))
+		if err := unix.Renameat2(unix.AT_FDCWD, directory, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-func TestAFolderThatBecomesALinkAfterItsNameWasReadIsntFollowed(t *testing.T) {
+func TestADirThatBecomesALinkAfterItsNameWasReadIsntFollowed(t *testing.T) {
 	const n = 40 // their names are read at once
 	tree, swap := yard(t, n)
 	w := begin(t, tree)
@@ -312,8 +312,8 @@ func TestAFolderThatBecomesALinkAfterItsNameWasReadIsntFollowed(t *testing.T) {
 	}
 }
 
-// While somebody swaps folders for links to elsewhere, nothing outside is ever met.
-func TestSwappingFoldersForLinksLeadsNowhere(t *testing.T) {
+// While somebody swaps directories for links to elsewhere, nothing outside is ever met.
+func TestSwappingDirsForLinksLeadsNowhere(t *testing.T) {
 	tree, swap := yard(t, 5)
 	var swapping sync.WaitGroup
 	stop := make(chan struct{})

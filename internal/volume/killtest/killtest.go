@@ -48,8 +48,8 @@ const (
 type Case struct {
 	// Name tells it from other cases of the same test; empty is right for the only one.
 	Name string
-	// Fresh puts what Child is to find into an empty folder, of which there is another for
-	// each point. It may be nil. What is mounted below the folder is detached after Check.
+	// Fresh puts what Child is to find into an empty directory, of which there is another for
+	// each point. It may be nil. What is mounted below the directory is detached after Check.
 	Fresh func(t *testing.T, dir string)
 	// Child takes the steps, in a process of its own. An error of a child that is not
 	// killed fails the test.

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
 
-// names are those in the folder.
+// names are those in the directory.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -129,11 +129,11 @@ func TestAPodThatComesBackBeforeItsVolumeIsTakenDown(t *testing.T) {
 }
 
 // What is removed of a pod takes nothing along that is made for the one that comes back.
-func TestAPodThatComesBackWhileItsFolderIsRemoved(t *testing.T) {
+func TestAPodThatComesBackWhileItsDirIsRemoved(t *testing.T) {
 	withShares(t, func(t *testing.T, w *world, s *share, m *manager.Manager) {
 		p := w.want(newPod(nfs("x", "one"), emptyDir("data", "")))
 		s.setFail("mount x", errors.New("no such export"))
-		failure(t, m.Prepare(t.Context(), p)) // x has a device, but no folder
+		failure(t, m.Prepare(t.Context(), p)) // x has a device, but no directory
 		s.setFail("mount x", nil)
 		resume := s.hang(t, "unstage one")
 		defer resume()
@@ -213,7 +213,7 @@ func TestATeardownThatFailsIsAlwaysReportedAndLeavesTheVolume(t *testing.T) {
 	w.clean()
 }
 
-// late is a plugin that makes a volume's folder only when it is told to give up.
+// late is a plugin that makes a volume's directory only when it is told to give up.
 type late struct{ *stand }
 
 func (l late) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {

@@ -16,7 +16,7 @@ import (
 
 // Config is what a Manager is built from. Every field without a default is needed.
 type Config struct {
-	// RootDir is the agent's root folder; pods' folders are in RootDir/pods, staged devices in
+	// RootDir is the agent's root directory; pods' directories are in RootDir/pods, staged devices in
 	// RootDir/plugins. Only root may be able to write to it.
 	RootDir string
 	// Plugins are asked in order; the first one that supports a volume makes it.

@@ -71,7 +71,7 @@ func (m mountMaker) Mount(ctx context.Context, r mountRequest) (*runtimeapi.Moun
 	}
 	e := r.Volume
 	mount.HostPath, err = m.hostPath(ctx, e, ptr.Deref(vm.MountPropagation, ""), subpath.Request{
-		// A folder that is missing in what can be written to is made for those that only read, too: the
+		// A directory that is missing in what can be written to is made for those that only read, too: the
 		// others may come later.
 		UID: e.Place.UID, Volume: e.Place.Name, Container: c.Name, Index: r.Index, Root: e.Path, Path: part, Expr: vm.SubPathExpr, ReadOnly: e.ReadOnly && !e.Writable,
 	})
@@ -106,7 +106,7 @@ func (m mountMaker) hostPath(ctx context.Context, e *volumestate.Mounted, mode v
 		return e.Path, nil
 	}
 	return m.Touch(ctx, e, fmt.Sprintf("%s/%d", part.Container, part.Index), func(ctx context.Context) (string, error) {
-		// Of the volume itself: a part's own mount may be shared, since the pods' folders are, though the volume's isn't.
+		// Of the volume itself: a part's own mount may be shared, since the pods' directories are, though the volume's isn't.
 		if err := checkPropagation(e.Path, mode); err != nil || part.Path == "" {
 			return e.Path, err
 		}

@@ -31,7 +31,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// house is a pod's folder with a volume in it.
+// house is a pod's directory with a volume in it.
 type house struct {
 	pods, volume string
 	maker        mountMaker
@@ -63,8 +63,8 @@ func (h house) mount(t *testing.T, vm v1.VolumeMount, readOnly bool, vars ...*ru
 	})
 }
 
-// A container that only reads may be the first that asks for a folder which others write to.
-func TestAFolderIsMadeForThoseWhoOnlyRead(t *testing.T) {
+// A container that only reads may be the first that asks for a directory which others write to.
+func TestADirIsMadeForThoseWhoOnlyRead(t *testing.T) {
 	h := newHouse(t)
 	got, err := h.mount(t, v1.VolumeMount{MountPath: "/logs", SubPath: "logs", ReadOnly: true}, false)
 	must(t, err)
@@ -129,7 +129,7 @@ func TestNothingRevealsWhatAnExpressionCameTo(t *testing.T) {
 	}
 }
 
-// A part's mount is shared where pods have their folders, which helps nobody if the volume isn't.
+// A part's mount is shared where pods have their directories, which helps nobody if the volume isn't.
 func TestAPartIsPropagatedAsItsVolumeIs(t *testing.T) {
 	h := newHouse(t)
 	mount := func(dir string, kind uintptr) {

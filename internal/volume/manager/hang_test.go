@@ -159,7 +159,7 @@ func TestAChangedObjectEndsTheBackOff(t *testing.T) {
 		broken := filepath.Join(w.root, "pods/uid-1/volumes/kubernetes.io~configmap/conf")
 		w.setConfigMap("web", map[string]string{"a": "1"})
 		must(t, os.MkdirAll(filepath.Dir(broken), 0o750))
-		must(t, os.WriteFile(broken, nil, 0o600)) // no folder can be made there
+		must(t, os.WriteFile(broken, nil, 0o600)) // no directory can be made there
 		for range 3 {
 			if f := failure(t, m.Prepare(t.Context(), p)); f.NotBefore.IsZero() {
 				t.Errorf("got %+v", f)

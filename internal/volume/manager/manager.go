@@ -6,7 +6,7 @@
 // Prepare, Release and Clean write the set of wanted volumes, the operations that mount write
 // that of mounted ones; a volume leaves it when its removal is asked for. Both are empty after
 // a restart: preparing a pod again leaves its mounts alone, and volumes of other pods are found
-// by their folders.
+// by their directories.
 package manager
 
 import (
@@ -106,7 +106,7 @@ func (m *Manager) stop() {
 
 // sweepDevices takes away the devices of pods that went without a trace.
 func (m *Manager) sweepDevices(ctx context.Context) error {
-	// A pod's folder is there before it gets a device.
+	// A pod's directory is there before it gets a device.
 	there := func(uid types.UID) bool {
 		_, err := os.Lstat(m.layout.Pod(uid))
 		return !errors.Is(err, fs.ErrNotExist)
@@ -131,7 +131,7 @@ func (m *Manager) stagers() []volume.Stager {
 	return all
 }
 
-// Orphans lists the pods that have a folder on disk or claims, wanted or not. More may be left of them than folders: an
+// Orphans lists the pods that have a directory on disk or claims, wanted or not. More may be left of them than directories: an
 // agent that is killed may have bound a claim for a pod that has none yet, and a record that was restored from a copy may
 // name pods of the past.
 func (m *Manager) Orphans() ([]types.UID, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
 
-// shared makes a folder that is a mount of the given kind (unix.MS_SHARED, ...).
+// shared makes a directory that is a mount of the given kind (unix.MS_SHARED, ...).
 func shared(t *testing.T, kind uintptr) string {
 	dir := t.TempDir()
 	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))

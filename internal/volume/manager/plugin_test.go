@@ -87,7 +87,7 @@ func (s *stand) count(call string) int {
 	return n
 }
 
-// Mount binds a folder of its own there, for real.
+// Mount binds a directory of its own there, for real.
 func (s *stand) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := s.call("mount", r.Spec.Name()); err != nil {
 		return volume.Mounted{}, err

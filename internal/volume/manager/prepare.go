@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
-// Prepare makes the pod's folder and mounts its volumes. It may be called again, also for a pod
+// Prepare makes the pod's directory and mounts its volumes. It may be called again, also for a pod
 // that runs: what is ready stays as it is, what is under way is waited for. Nothing is made
 // for a pod that can't run here.
 //
@@ -88,7 +88,7 @@ func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// sweep takes down what an earlier agent left in the pod's folder that the pod doesn't want any
+// sweep takes down what an earlier agent left in the pod's directory that the pod doesn't want any
 // more, once. Containers that may use it keep it until the pod is released.
 func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wanted) error {
 	m.mu.Lock()

@@ -19,7 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
-// Release unmounts and removes the pod's volumes, while the pod stays known: its folder stays, with
+// Release unmounts and removes the pod's volumes, while the pod stays known: its directory stays, with
 // what else is in it. No container of the pod may be left, and none may follow; nor may Prepare for it be under way, or
 // what that makes may stay. It may follow, also when Release has failed: then it waits for what still goes. What is under way for
 // the pod is given up first; what hangs is waited for, but not for long: then the error
@@ -47,7 +47,7 @@ func (m *Manager) clean(ctx context.Context, uid types.UID) error {
 	if err := m.conf.Claims.Forget(ctx, uid); err != nil {
 		return err
 	}
-	// The pod's folder goes last: by it the next agent finds what is left.
+	// The pod's directory goes last: by it the next agent finds what is left.
 	return m.remove(ctx, uid, "its directory", func(ctx context.Context) error { return teardown.Remove(ctx, m.layout.Pods(), string(uid)) })
 }
 
@@ -63,7 +63,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			op.Cancel()
 		}
 	}
-	for range 2 { // what was given up may have made a folder after they were listed
+	for range 2 { // what was given up may have made a directory after they were listed
 		there, err := m.layout.List(uid)
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			m.actual.Move(e.Place, m.leaving)
 		}
 		for _, e := range m.leaving.Of(uid) {
-			if !slices.Contains(there, e.Place) { // it has no folder
+			if !slices.Contains(there, e.Place) { // it has no directory
 				there = append(there, e.Place)
 			}
 		}
@@ -172,17 +172,17 @@ func subject(op *operations.Operation) string {
 	return fmt.Sprintf("volume %q", path.Base(string(op.Key())))
 }
 
-// pluginOf finds the plugin of a volume by its folder; nil if this build has none.
+// pluginOf finds the plugin of a volume by its directory; nil if this build has none.
 func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 	for _, plugin := range m.conf.Plugins {
-		if volumestate.PluginFolder(plugin.Name()) == p.Plugin {
+		if volumestate.PluginDir(plugin.Name()) == p.Plugin {
 			return plugin
 		}
 	}
 	return nil
 }
 
-// tearDown unmounts a volume and removes its folders: first what containers have of its parts, last
+// tearDown unmounts a volume and removes its directories: first what containers have of its parts, last
 // what the plugin had to remember.
 func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volume.Plugin) error {
 	m.mu.Lock()

@@ -37,7 +37,7 @@ func TestReleaseLeavesThePodsOtherFiles(t *testing.T) {
 		t.Errorf("still mounted: %v", left)
 	}
 	want := []string{"", "/containers", "/containers/main", "/containers/main/00000000", "/etc-hosts"}
-	if diff := cmp.Diff(want, folders(t, filepath.Join(w.root, "pods", "uid-1"))); diff != "" {
+	if diff := cmp.Diff(want, directories(t, filepath.Join(w.root, "pods", "uid-1"))); diff != "" {
 		t.Errorf("left on disk (-want +got):\n%s", diff)
 	}
 	if len(w.forgotten) > 0 {
@@ -140,7 +140,7 @@ func TestWhatIsInUseStays(t *testing.T) {
 }
 
 // Links and mounts that pods leave lead nobody astray.
-func TestCleaningUpNeverLeavesThePodsFolder(t *testing.T) {
+func TestCleaningUpNeverLeavesThePodsDir(t *testing.T) {
 	w := newWorld(t)
 	m, _ := w.start(w.config())
 	victim := t.TempDir()
@@ -297,7 +297,7 @@ func TestAHundredPodsLeaveNothing(t *testing.T) {
 		pods = 20
 	}
 	must(t, os.MkdirAll(filepath.Join(w.root, "pods"), 0o750))
-	mountsBefore, foldersBefore := mountTable(t, "/"), folders(t, w.root)
+	mountsBefore, dirsBefore := mountTable(t, "/"), directories(t, w.root)
 	each := func(do func(p *v1.Pod) error) {
 		t.Helper()
 		var wg sync.WaitGroup
@@ -328,7 +328,7 @@ func TestAHundredPodsLeaveNothing(t *testing.T) {
 	if diff := cmp.Diff(mountsBefore, mountTable(t, "/")); diff != "" {
 		t.Errorf("mount table (-before +after):\n%s", diff)
 	}
-	if diff := cmp.Diff(foldersBefore, folders(t, w.root)); diff != "" {
+	if diff := cmp.Diff(dirsBefore, directories(t, w.root)); diff != "" {
 		t.Errorf("directories (-before +after):\n%s", diff)
 	}
 	if _, err := os.Stat(filepath.Join(share, "part")); err != nil {

@@ -205,7 +205,7 @@ func (w *world) setRunning(uid types.UID, running bool) {
 	w.running[uid] = running
 }
 
-// bind makes a claim whose volume is a folder of the node.
+// bind makes a claim whose volume is a directory of the node.
 func (w *world) bind(name string, path string, modes ...v1.PersistentVolumeAccessMode) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +228,7 @@ func (w *world) Bind(_ context.Context, p *v1.Pod, v *v1.Volume) (*v1.Persistent
 	return nil, nil, volume.Awaits(pod.Object{Kind: "PersistentVolumeClaim", Namespace: p.Namespace, Name: name}, "claim %s isn't there", name)
 }
 
-// Pods lists none: what is left of pods here are their folders.
+// Pods lists none: what is left of pods here are their directories.
 func (w *world) Pods() []types.UID { return nil }
 
 func (w *world) Forget(_ context.Context, uid types.UID) error {
@@ -346,7 +346,7 @@ func namedPod(name string, uid types.UID, volumes ...v1.Volume) *v1.Pod {
 	}
 }
 
-// mountTable lists what is mounted below a folder, by mount IDs.
+// mountTable lists what is mounted below a directory, by mount IDs.
 func mountTable(t testing.TB, dir string) map[int]string {
 	t.Helper()
 	list, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
@@ -358,8 +358,8 @@ func mountTable(t testing.TB, dir string) map[int]string {
 	return table
 }
 
-// folders lists every path below a folder.
-func folders(t testing.TB, dir string) []string {
+// directories lists every path below a directory.
+func directories(t testing.TB, dir string) []string {
 	t.Helper()
 	var all []string
 	must(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is the name of the only file in the root folder, and Content what is in it.
+// File is the name of the only file in the root directory, and Content what is in it.
 const (
 	File    = "file"
 	Content = "answered\n"
@@ -25,7 +25,7 @@ const (
 
 // Server serves one mount. Its methods may be called from any goroutine.
 type Server struct {
-	// control is the connection's folder in fusectl.
+	// control is the connection's directory in fusectl.
 	control string
 
 	mu      sync.Mutex // one order at a time
@@ -35,8 +35,8 @@ type Server struct {
 	done    io.Reader
 }
 
-// Mount mounts a read-only file system at the folder dir, which has to be there: a root
-// folder (0755) with one file (0644). Nothing of it is cached: every stat, opening and
+// Mount mounts a read-only file system at the directory dir, which has to be there: a root
+// directory (0755) with one file (0644). Nothing of it is cached: every stat, opening and
 // reading is a request. The test has to run as root, best in a mount namespace of its own
 // (mounttest.Run), and its package's TestMain has to call Main.
 //
@@ -80,7 +80,7 @@ func Mount(t testing.TB, dir string) *Server {
 
 // connection is what fusectl calls the mount's connection: the minor number of its device.
 func connection(dir string) (string, error) {
-	// The mount table has real paths. The folder itself isn't asked, it may hang.
+	// The mount table has real paths. The directory itself isn't asked, it may hang.
 	real, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	if err != nil {
 		return "", err

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(mounttest.Main(func() int { return mounttest.Run(m) }))
 }
 
-func TestItIsAFolderWithOneFile(t *testing.T) {
+func TestItIsADirWithOneFile(t *testing.T) {
 	dir := t.TempDir()
 	mounttest.Mount(t, dir)
 	if got, err := os.ReadFile(filepath.Join(dir, mounttest.File)); err != nil || string(got) != mounttest.Content {
@@ -116,8 +116,8 @@ func TestTheEndOfATestReleasesEverything(t *testing.T) {
 
 // TestAKilledTestGoes, and the server with it, while files of the hung file system are open and asked for.
 func TestAKilledTestGoes(t *testing.T) {
-	const folder = "FUSETEST_KILLED"
-	if dir := os.Getenv(folder); dir != "" { // the one that is killed
+	const directory = "FUSETEST_KILLED"
+	if dir := os.Getenv(directory); dir != "" { // the one that is killed
 		s := mounttest.Mount(t, dir)
 		f, err := os.Open(filepath.Join(dir, mounttest.File))
 		if err != nil {
@@ -146,7 +146,7 @@ func TestAKilledTestGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), folder+"="+dir, "TMPDIR="+temp)
+	cmd.Env = append(os.Environ(), directory+"="+dir, "TMPDIR="+temp)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

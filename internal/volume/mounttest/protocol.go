@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The parts of the protocol between the kernel and a FUSE server that one folder with
+// The parts of the protocol between the kernel and a FUSE server that one directory with
 // one file takes. The layouts are those of include/uapi/linux/fuse.h, protocol 7.31
 // (https://docs.kernel.org/filesystems/fuse/fuse.html), in the machine's byte order.
 
@@ -158,7 +158,7 @@ func part(all, body []byte) ([]byte, unix.Errno) {
 	return all[from:min(from+uint64(in.Size), uint64(len(all)))], 0
 }
 
-// listing is the root folder's one entry. It is shorter than any buffer a caller has, so
+// listing is the root directory's one entry. It is shorter than any buffer a caller has, so
 // that its length does as the offset of what comes next.
 func listing() []byte {
 	entry := direntHeader{Inode: fileNode, NameLen: uint32(len(File)), Type: unix.DT_REG}

@@ -9,7 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 )
 
-// NewConfigMap makes the plugin for configMap volumes: folders on disk with a file per key,
+// NewConfigMap makes the plugin for configMap volumes: directories on disk with a file per key,
 // which follow the ConfigMap. It is safe for concurrent use.
 func NewConfigMap(objects Objects) *Plugin {
 	return newPlugin(source{
@@ -21,7 +21,7 @@ func NewConfigMap(objects Objects) *Plugin {
 	})
 }
 
-// NewSecret makes the plugin for secret volumes: folders in memory with a file per key, which
+// NewSecret makes the plugin for secret volumes: directories in memory with a file per key, which
 // follow the Secret. It is safe for concurrent use.
 func NewSecret(objects Objects) *Plugin {
 	return newPlugin(source{
@@ -34,7 +34,7 @@ func NewSecret(objects Objects) *Plugin {
 	})
 }
 
-// NewDownwardAPI makes the plugin for downwardAPI volumes: folders in memory, which follow the
+// NewDownwardAPI makes the plugin for downwardAPI volumes: directories in memory, which follow the
 // pod's labels, annotations and resources. allocatable is what the node has for pods; it is
 // asked at each mount and refresh. The plugin is safe for concurrent use if allocatable is.
 func NewDownwardAPI(allocatable func() v1.ResourceList) *Plugin {
@@ -49,7 +49,7 @@ func NewDownwardAPI(allocatable func() v1.ResourceList) *Plugin {
 	})
 }
 
-// NewProjected makes the plugin for projected volumes: folders in memory, which follow all of
+// NewProjected makes the plugin for projected volumes: directories in memory, which follow all of
 // their sources. allocatable is as for NewDownwardAPI.
 func NewProjected(objects Objects, allocatable func() v1.ResourceList) *Plugin {
 	return newPlugin(source{

@@ -208,7 +208,7 @@ func TestAMissingOneIsAwaited(t *testing.T) {
 	holds(t, r, map[string]string{"k": "v"})
 }
 
-// An optional one is an empty folder, which is filled when it appears, and emptied when it goes.
+// An optional one is an empty directory, which is filled when it appears, and emptied when it goes.
 func TestAnOptionalOne(t *testing.T) {
 	m := &manifests{}
 	m.define()
@@ -367,7 +367,7 @@ func TestDownwardAPIFollowsThePod(t *testing.T) {
 	holds(t, r, newest)
 }
 
-func TestAllSourcesInOneFolder(t *testing.T) {
+func TestAllSourcesInOneDir(t *testing.T) {
 	m := &manifests{}
 	m.define(web(map[string]string{"app.conf": "text"}), pass(map[string]string{"word": "text"}))
 	p := objectfiles.NewProjected(m.live(), nothing)

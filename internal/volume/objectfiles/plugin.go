@@ -48,7 +48,7 @@ func (p *Plugin) Name() string { return p.source.Name }
 // Supports reports whether the volume is of the plugin's kind.
 func (p *Plugin) Supports(s volume.Spec) bool { return s.Persistent == nil && p.source.Supports(s) }
 
-// Mount makes the folder and writes the files. If that fails and containers use the volume already, it
+// Mount makes the directory and writes the files. If that fails and containers use the volume already, it
 // stays as it is: an agent that comes back adopts pods whose objects have gone meanwhile, or don't fit
 // the volume any more. Refresh reports that.
 func (p *Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
@@ -65,7 +65,7 @@ func (p *Plugin) mount(ctx context.Context, r volume.Request) (changed bool, err
 	if err != nil {
 		return false, err
 	}
-	if err := p.folder(r); err != nil {
+	if err := p.directory(r); err != nil {
 		return false, err
 	}
 	return p.write(ctx, r, files)
@@ -93,8 +93,8 @@ func (p *Plugin) files(ctx context.Context, r volume.Request) (map[string]atomic
 	return files, atomicwriter.CheckAll(files)
 }
 
-// folder makes the volume's empty folder, or finds it.
-func (p *Plugin) folder(r volume.Request) error {
+// directory makes the volume's empty directory, or finds it.
+func (p *Plugin) directory(r volume.Request) error {
 	group, mode := owner(r)
 	if p.source.Memory != nil {
 		return mounts.MountTmpfs(r.Dir, mounts.TmpfsOptions{Mode: mode | unix.S_ISVTX, GID: group, Size: p.size(r.Spec)})
@@ -113,7 +113,7 @@ func (p *Plugin) folder(r volume.Request) error {
 	return chown(dir, group, mode)
 }
 
-// chown gives the folder its owner and its mode, if it hasn't got them.
+// chown gives the directory its owner and its mode, if it hasn't got them.
 func chown(dir *os.File, group *int, mode uint32) error {
 	uid, gid := os.Geteuid(), os.Getegid()
 	if group != nil {
@@ -135,8 +135,8 @@ func chown(dir *os.File, group *int, mode uint32) error {
 	return nil
 }
 
-// owner is the fsGroup, and the mode of the volume's folder: open to all, as the kubelet's is.
-// Containers get it read-only, and others don't get into the pod's folder.
+// owner is the fsGroup, and the mode of the volume's directory: open to all, as the kubelet's is.
+// Containers get it read-only, and others don't get into the pod's directory.
 func owner(r volume.Request) (group *int, mode uint32) {
 	if gid, ok := volume.FSGroup(r.Pod); ok {
 		return &gid, unix.S_ISGID | 0o777
@@ -151,7 +151,7 @@ const perObject = 32 << 20
 // size bounds what a volume takes of the node's memory. It costs nothing until it is used.
 func (p *Plugin) size(s volume.Spec) int64 { return int64(max(p.source.Memory(s), 1)) * perObject }
 
-// open opens the volume's folder. One that has to be in memory is opened only if it is: by
+// open opens the volume's directory. One that has to be in memory is opened only if it is: by
 // the descriptor, nothing can come to lie on disk.
 func (p *Plugin) open(r volume.Request) (*os.File, error) {
 	if p.source.Memory != nil {

@@ -240,7 +240,7 @@ func TestNothingTouchesTheDisk(t *testing.T) {
 			if left := beneath(t, r.Dir); len(left) > 0 {
 				t.Errorf("on the disk: %q", left)
 			}
-			// After a reboot the folder is there alone. Nothing is written to it.
+			// After a reboot the directory is there alone. Nothing is written to it.
 			r.InUse = true
 			if _, err := p.Refresh(t.Context(), r); !errors.Is(err, mounts.ErrNotMounted) {
 				t.Errorf("refresh: %v", err)

@@ -29,7 +29,7 @@ type Config struct {
 	MemoryLimit func(*v1.Pod) (bytes int64, ok bool)
 	// Quotas count what is in volumes on disk, where the file system can do that; nil for nobody.
 	Quotas Quotas
-	// HugePages is the kernel's folder about huge pages; empty counts as
+	// HugePages is the kernel's directory about huge pages; empty counts as
 	// /sys/kernel/mm/hugepages.
 	HugePages string
 	Log       logr.Logger
@@ -37,13 +37,13 @@ type Config struct {
 
 // Quotas are those of file systems. *usage.Meter fits.
 type Quotas interface {
-	// Assign gives a folder a quota project, before anything is in it; see usage.Meter.
+	// Assign gives a directory a quota project, before anything is in it; see usage.Meter.
 	Assign(dir string) (bool, error)
-	// Forget says that the folder is going to be removed.
+	// Forget says that the directory is going to be removed.
 	Forget(dir string)
 }
 
-// EmptyDir is the volume plugin for emptyDir: folders on the node's disk, in memory, or in huge
+// EmptyDir is the volume plugin for emptyDir: directories on the node's disk, in memory, or in huge
 // pages. They go with their pod.
 type EmptyDir struct{ conf Config }
 
@@ -61,7 +61,7 @@ func (*EmptyDir) Name() string { return "kubernetes.io/empty-dir" }
 // Supports reports whether the volume is an emptyDir.
 func (*EmptyDir) Supports(s volume.Spec) bool { return s.Persistent == nil && s.Volume.EmptyDir != nil }
 
-// Mount makes the folder, empty and open to every user (0777), or to the pod's
+// Mount makes the directory, empty and open to every user (0777), or to the pod's
 // fsGroup with new files belonging to that group. Once the volume is ready it isn't touched
 // again: what is in it, and its mode, are the pod's. What was in memory is lost
 // with the mount; the volume is then made again, empty.
@@ -88,10 +88,10 @@ func (p *EmptyDir) Mount(ctx context.Context, r volume.Request) (volume.Mounted,
 	return volume.Mounted{Path: r.Dir}, nil
 }
 
-// onDisk makes the folder elsewhere, and puts it into its place when it is complete: so a
-// folder that is there is ready, even after a crash. A kubelet's is, too.
+// onDisk makes the directory elsewhere, and puts it into its place when it is complete: so a
+// directory that is there is ready, even after a crash. A kubelet's is, too.
 func (p *EmptyDir) onDisk(r volume.Request) error {
-	there, err := isFolder(r.Dir)
+	there, err := isDir(r.Dir)
 	if there || err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (p *EmptyDir) onDisk(r volume.Request) error {
 	if err := os.Mkdir(r.Meta, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	unready, err := openFolder(r.Meta)
+	unready, err := openDir(r.Meta)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (p *EmptyDir) onDisk(r volume.Request) error {
 	return os.Rename(r.Meta, r.Dir)
 }
 
-// assign has what is in the volume counted by a quota project, which the folder has to get before
+// assign has what is in the volume counted by a quota project, which the directory has to get before
 // anything is in it. Only pods with users of their own can't change that.
 func (p *EmptyDir) assign(r volume.Request) {
 	if p.conf.Quotas == nil || r.InUse || ptr.Deref(r.Pod.Spec.HostUsers, true) {
@@ -131,7 +131,7 @@ func (p *EmptyDir) assign(r volume.Request) {
 	}
 }
 
-// Unmount forgets the quota project; the rest is as of any folder.
+// Unmount forgets the quota project; the rest is as of any directory.
 func (p *EmptyDir) Unmount(_ context.Context, at volume.Place) error {
 	if p.conf.Quotas != nil {
 		p.conf.Quotas.Forget(at.Dir)
@@ -139,9 +139,9 @@ func (p *EmptyDir) Unmount(_ context.Context, at volume.Place) error {
 	return nil
 }
 
-// isFolder reports whether there is a folder at path. Something else that is there, such as a
+// isDir reports whether there is a directory at path. Something else that is there, such as a
 // link, was put there by nobody who may: it is an error.
-func isFolder(path string) (bool, error) {
+func isDir(path string) (bool, error) {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -152,8 +152,8 @@ func isFolder(path string) (bool, error) {
 	return err == nil, err
 }
 
-// openFolder opens a folder, and follows no link to it.
-func openFolder(path string) (*os.File, error) {
+// openDir opens a directory, and follows no link to it.
+func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 

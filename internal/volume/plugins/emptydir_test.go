@@ -170,8 +170,8 @@ func TestAMountThatVanished(t *testing.T) {
 	}
 }
 
-// TestAFolderThatVanished: it is made again, as ready as at first.
-func TestAFolderThatVanished(t *testing.T) {
+// TestADirThatVanished: it is made again, as ready as at first.
+func TestADirThatVanished(t *testing.T) {
 	r := emptyDirRequest(t, v1.EmptyDirVolumeSource{})
 	for range 2 {
 		mountEmptyDir(t, unlimited(t), r)

@@ -126,7 +126,7 @@ func what(m fs.FileMode) string {
 	return "neither a file nor a directory"
 }
 
-// makeDir makes the folder with mode 0755, whatever the umask, and those above as needed.
+// makeDir makes the directory with mode 0755, whatever the umask, and those above as needed.
 func makeDir(path string) error {
 	path = strings.TrimRight(path, "/")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -142,7 +142,7 @@ func makeDir(path string) error {
 	return nil
 }
 
-// makeFile makes an empty file with mode 0644, whatever the umask. Its folder has to exist.
+// makeFile makes an empty file with mode 0644, whatever the umask. Its directory has to exist.
 func makeFile(path string) error {
 	err := safeopen.WithoutUmask(func() error {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)

@@ -29,7 +29,7 @@ func (p *EmptyDir) inHugePages(r volume.Request) error {
 	if err := os.MkdirAll(r.Dir, 0o750); err != nil {
 		return err
 	}
-	dir, err := openFolder(r.Dir)
+	dir, err := openDir(r.Dir)
 	if err != nil {
 		return err
 	}
@@ -80,8 +80,8 @@ func mountHugetlbfs(dir *os.File, options map[string]string, mode uint32) error 
 	return unix.MoveMount(mounted, "", int(dir.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// isHugetlbfs reports whether the folder is in huge pages: it is the top of its mount then,
-// since the folders above are on disk.
+// isHugetlbfs reports whether the directory is in huge pages: it is the top of its mount then,
+// since the directories above are on disk.
 func isHugetlbfs(dir *os.File) (bool, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {

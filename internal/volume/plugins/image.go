@@ -39,7 +39,7 @@ type ImageVolume struct{ images Images }
 // NewImageVolume makes the plugin.
 func NewImageVolume(images Images) *ImageVolume { return &ImageVolume{images: images} }
 
-// Name is the plugin's name. Its volumes have no folders.
+// Name is the plugin's name. Its volumes have no directories.
 func (*ImageVolume) Name() string { return "kubernetes.io/image" }
 
 // Supports reports whether the volume is an image.

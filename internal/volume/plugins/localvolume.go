@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// LocalVolume is the volume plugin for local PersistentVolumes: folders of the node that an
-// administrator set aside, bound into the folders of the pods that claim them. Its zero value is ready to use.
+// LocalVolume is the volume plugin for local PersistentVolumes: directories of the node that an
+// administrator set aside, bound into the directories of the pods that claim them. Its zero value is ready to use.
 type LocalVolume struct{}
 
 // Name is the plugin's name.
@@ -26,7 +26,7 @@ func (LocalVolume) Supports(s volume.Spec) bool {
 	return s.Persistent != nil && s.Persistent.Spec.Local != nil
 }
 
-// Mount binds the PersistentVolume's folder to the volume's. Links to the PersistentVolume's folder are
+// Mount binds the PersistentVolume's directory to the volume's. Links to the PersistentVolume's directory are
 // followed, since its path is an administrator's; nothing below it is opened. What is bound
 // already stays; other things that are mounted in the volume's place give way, unless containers use them.
 //
@@ -79,7 +79,7 @@ func bindLocal(r volume.Request, flags uintptr) error {
 	return p.restrict(flags)
 }
 
-// openLocal opens the folder that the PersistentVolume is.
+// openLocal opens the directory that the PersistentVolume is.
 func openLocal(path string) (*os.File, error) {
 	f, err := safeopen.Top(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +103,7 @@ func openLocal(path string) (*os.File, error) {
 	return nil, err
 }
 
-// restrictions are the mount options that make sense for a folder, with the kernel's flags for a
+// restrictions are the mount options that make sense for a directory, with the kernel's flags for a
 // mount, and those it reports (statfs).
 var restrictions = map[string]struct {
 	flag uintptr

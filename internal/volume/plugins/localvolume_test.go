@@ -47,7 +47,7 @@ func TestLocalVolumeContract(t *testing.T) {
 	}
 }
 
-// localDisk is a PersistentVolume's folder, with a file in it, and a place for the volume.
+// localDisk is a PersistentVolume's directory, with a file in it, and a place for the volume.
 func localDisk(t *testing.T) (string, volume.Request) {
 	t.Helper()
 	dir := t.TempDir()

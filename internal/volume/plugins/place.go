@@ -16,12 +16,12 @@ type place struct {
 	path   string
 	parent *os.File
 	name   string
-	// dir is what is there now: the folder, or what is mounted on it.
+	// dir is what is there now: the directory, or what is mounted on it.
 	dir     *os.File
 	mounted bool
 }
 
-// enter makes the volume's folder, where it is missing, and opens it.
+// enter makes the volume's directory, where it is missing, and opens it.
 func enter(dir string) (*place, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return nil, err

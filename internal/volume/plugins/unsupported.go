@@ -14,7 +14,7 @@ import (
 // and mounts none.
 type Unsupported struct{}
 
-// Name is the plugin's name; no folder is called that.
+// Name is the plugin's name; no directory is called that.
 func (Unsupported) Name() string { return "deckhand.io/unsupported" }
 
 // Supports reports that it is for whatever nobody else is for.

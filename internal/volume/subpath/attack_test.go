@@ -20,8 +20,8 @@ func TestAttackWithoutOpenat2(t *testing.T) {
 	safeopentest.Again(t, unix.ENOSYS, "^TestAttack$", "^$")
 }
 
-// TestAttack swaps folders of a volume for links to the canary while parts of it are bound: what is
-// bound is never the canary, and nothing is made in its folder.
+// TestAttack swaps directories of a volume for links to the canary while parts of it are bound: what is
+// bound is never the canary, and nothing is made in its directory.
 func TestAttack(t *testing.T) {
 	top := t.TempDir()
 	must(t, unix.Mount("tmpfs", top, "tmpfs", 0, "")) // many more tries than on a disk

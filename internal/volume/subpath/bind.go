@@ -43,7 +43,7 @@ func bind(ctx context.Context, source, holder *os.File, name string) error {
 func step(source, holder *os.File, name string, want thing, base uint64) (ready bool, err error) {
 	at, err := safeopen.OpenNoLinks(holder, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return false, makePlace(holder, name, want.folder)
+		return false, makePlace(holder, name, want.directory)
 	}
 	if err != nil {
 		return false, err
@@ -69,8 +69,8 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 		return false, err
 	}
 	kind := st.Mode & unix.S_IFMT
-	if folder := kind == unix.S_IFDIR; folder != want.folder || kind == unix.S_IFLNK {
-		return false, removePlace(holder, name, folder)
+	if directory := kind == unix.S_IFDIR; directory != want.directory || kind == unix.S_IFLNK {
+		return false, removePlace(holder, name, directory)
 	}
 	// Both are open files: no link at either end can lead anywhere else.
 	if err := unix.Mount(safeopen.Path(source), safeopen.Path(at), "", unix.MS_BIND, ""); err != nil {
@@ -79,9 +79,9 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 	return false, nil // looks again
 }
 
-// makePlace makes what a part can be mounted on: a folder for a folder, or else a file.
-func makePlace(holder *os.File, name string, folder bool) error {
-	if folder {
+// makePlace makes what a part can be mounted on: a directory for a directory, or else a file.
+func makePlace(holder *os.File, name string, directory bool) error {
+	if directory {
 		if err := unix.Mkdirat(int(holder.Fd()), name, 0o750); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("make a directory to mount it on: %w", err)
 		}
@@ -98,9 +98,9 @@ func makePlace(holder *os.File, name string, folder bool) error {
 }
 
 // removePlace removes what the part can't be mounted on: it was of another kind before.
-func removePlace(holder *os.File, name string, folder bool) error {
+func removePlace(holder *os.File, name string, directory bool) error {
 	flags := 0
-	if folder {
+	if directory {
 		flags = unix.AT_REMOVEDIR
 	}
 	if err := unix.Unlinkat(int(holder.Fd()), name, flags); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -112,7 +112,7 @@ func removePlace(holder *os.File, name string, folder bool) error {
 // thing tells whether two open files are the same, seen through mounts alike.
 type thing struct {
 	device, inode uint64
-	folder        bool
+	directory     bool
 	// mount are the mount's flags: read-only, no devices, ...
 	mount int64
 }
@@ -126,5 +126,5 @@ func look(f *os.File) (thing, error) {
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
 		return thing{}, err
 	}
-	return thing{device: st.Dev, inode: st.Ino, folder: st.Mode&unix.S_IFMT == unix.S_IFDIR, mount: fs.Flags}, nil
+	return thing{device: st.Dev, inode: st.Ino, directory: st.Mode&unix.S_IFMT == unix.S_IFDIR, mount: fs.Flags}, nil
 }

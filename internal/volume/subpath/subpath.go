@@ -3,7 +3,7 @@
 //
 // A pod can change its volumes while their parts are looked for, also into links that lead to
 // the host's own files. So a part is opened below its volume (package safeopen), and it is
-// the open file that is bind-mounted, to a place below the pod's folder that no pod can
+// the open file that is bind-mounted, to a place below the pod's directory that no pod can
 // write to. What a container gets is what was found, whatever becomes of its path.
 package subpath
 
@@ -23,8 +23,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// folder is where a pod's places are, below its own (https://kubernetes.io/docs/reference/node/kubelet-files).
-const folder = "volume-subpaths"
+// directory is where a pod's places are, below its own (https://kubernetes.io/docs/reference/node/kubelet-files).
+const directory = "volume-subpaths"
 
 // Maker makes parts of volumes ready.
 type Maker struct {
@@ -34,7 +34,7 @@ type Maker struct {
 	taken map[string]chan struct{} // by place; closed when whoever works on it is done
 }
 
-// New returns a Maker for the pods whose folders are in podsDir, which only root may be
+// New returns a Maker for the pods whose directories are in podsDir, which only root may be
 // able to write to.
 func New(podsDir string) *Maker {
 	return &Maker{podsDir: podsDir, taken: make(map[string]chan struct{})}
@@ -43,7 +43,7 @@ func New(podsDir string) *Maker {
 // Request is a part of a volume that a container mounts.
 type Request struct {
 	UID types.UID
-	// Volume is the name of the volume's folder.
+	// Volume is the name of the volume's directory.
 	Volume, Container string
 	// Index is that of the container's mount.
 	Index int
@@ -60,7 +60,7 @@ type Request struct {
 }
 
 // Bind mounts the part at its place, pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX, and
-// returns that. Folders that are missing in the volume are made, with the permission bits of the
+// returns that. Directories that are missing in the volume are made, with the permission bits of the
 // volume's root (and its group, where that has the set-group-ID bit).
 //
 // A part may be anything, also a device or a socket: nothing is opened for real. It may be in
@@ -99,7 +99,7 @@ func (m *Maker) Bind(ctx context.Context, r Request) (hostPath string, err error
 	return hostPath, nil
 }
 
-// place is where the part is mounted, below the folder of all pods.
+// place is where the part is mounted, below the directory of all pods.
 func (r Request) place() ([]string, error) {
 	if err := errors.Join(
 		safeopen.Check("the pod's UID", string(r.UID)),
@@ -111,7 +111,7 @@ func (r Request) place() ([]string, error) {
 	if r.Index < 0 {
 		return nil, fmt.Errorf("a container has no mount number %d", r.Index)
 	}
-	return []string{string(r.UID), folder, r.Volume, r.Container, strconv.Itoa(r.Index)}, nil
+	return []string{string(r.UID), directory, r.Volume, r.Container, strconv.Itoa(r.Index)}, nil
 }
 
 // failed doesn't say which volume of which container it is: the caller does.
@@ -184,7 +184,7 @@ func (r Request) explain(err error) error {
 	return &refusal{text, err}
 }
 
-// make makes the folder that is missing. It is for all who may use the volume itself.
+// make makes the directory that is missing. It is for all who may use the volume itself.
 func (r Request) make(root *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
@@ -193,7 +193,7 @@ func (r Request) make(root *os.File) (*os.File, error) {
 	return safeopen.MkdirAll(root, r.Path, st.Mode&0o777)
 }
 
-// holder opens the folder that the place is in, with O_PATH.
+// holder opens the directory that the place is in, with O_PATH.
 func (m *Maker) holder(names []string) (*os.File, error) {
 	fd, err := unix.Open(m.podsDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

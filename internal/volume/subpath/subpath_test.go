@@ -37,7 +37,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// house is a pod's folder with a volume in it, and a folder beside it that isn't the pod's.
+// house is a pod's directory with a volume in it, and a directory beside it that isn't the pod's.
 type house struct {
 	pods, volume, outside string
 	maker                 *subpath.Maker
@@ -104,7 +104,7 @@ func same(t testing.TB, place, path string) {
 	}
 }
 
-func TestFilesAndFolders(t *testing.T) {
+func TestFilesAndDirs(t *testing.T) {
 	h := newHouse(t)
 	must(t, os.Symlink("a/b", h.in("link")))
 	must(t, os.Symlink("../a/./b/f", h.in("a/around")))
@@ -133,7 +133,7 @@ func TestWhatContainersSeeStaysWhatWasBound(t *testing.T) {
 	}
 }
 
-func TestMissingFoldersAreMadeLikeTheVolume(t *testing.T) {
+func TestMissingDirsAreMadeLikeTheVolume(t *testing.T) {
 	h := newHouse(t)
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
@@ -168,7 +168,7 @@ func TestSwappedContentIsBoundAnew(t *testing.T) {
 	}
 	must(t, os.RemoveAll(h.in("..1")))
 	check(t, h.bind(t, "key"), h.in("..2/key"))
-	// A folder where a file was.
+	// A directory where a file was.
 	must(t, os.Remove(h.in("key")))
 	must(t, os.Mkdir(h.in("key"), 0o755))
 	check(t, h.bind(t, "key"), h.in("key"))

@@ -11,12 +11,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen/safeopentest"
 )
 
-// TestAttackWithoutOpenat2 attacks where folders are opened without it.
+// TestAttackWithoutOpenat2 attacks where directories are opened without it.
 func TestAttackWithoutOpenat2(t *testing.T) {
 	safeopentest.Again(t, unix.ENOSYS, "^TestAttack$", "^$")
 }
 
-// TestAttack swaps folders of a tree for links to the canary, and mounts the canary in it, while the
+// TestAttack swaps directories of a tree for links to the canary, and mounts the canary in it, while the
 // tree is removed and its mounts are taken off.
 func TestAttack(t *testing.T) {
 	top := t.TempDir()

@@ -1,4 +1,4 @@
-// Package teardown removes a folder that pods could write to: whatever names,
+// Package teardown removes a directory that pods could write to: whatever names,
 // links, depth or mounts they left in it, nothing outside is touched.
 package teardown
 
@@ -16,9 +16,9 @@ import (
 // errMounted says that the walk came to something that is mounted, and couldn't take it off.
 var errMounted = errors.New("something is mounted there")
 
-// Remove removes the tree called name in the folder parent, unmounting what is
+// Remove removes the tree called name in the directory parent, unmounting what is
 // mounted in it. parent and everything above are trusted; nothing below it is: no link is
-// followed and no mount is entered. What isn't there is no error. A folder that is a mount point in
+// followed and no mount is entered. What isn't there is no error. A directory that is a mount point in
 // another mount namespace only is removed, too, which the kernel does by detaching the mount there;
 // what is in the mount isn't touched.
 //
@@ -48,7 +48,7 @@ func Remove(ctx context.Context, parent, name string) error {
 	return removeTree(ctx, dir, name)
 }
 
-// openParent opens the folder that the tree is in, or returns nil if it isn't there.
+// openParent opens the directory that the tree is in, or returns nil if it isn't there.
 func openParent(parent, name string) (*os.File, error) {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("%q in %s is not the name of a directory, so it is not removed", name, parent)

@@ -23,12 +23,12 @@ func TestMain(m *testing.M) {
 	os.Exit(mounttest.Main(func() int { return safeopentest.Main(func() int { return mounttest.Run(m) }) }))
 }
 
-// TestWithoutOpenat2 runs everything again where folders are opened without it.
+// TestWithoutOpenat2 runs everything again where directories are opened without it.
 func TestWithoutOpenat2(t *testing.T) {
 	safeopentest.Again(t, unix.ENOSYS, ".", "^TestAttack|Deep|Killed")
 }
 
-// house is a folder with the tree to remove in it, and something precious beside it.
+// house is a directory with the tree to remove in it, and something precious beside it.
 type house struct{ parent, tree, precious string }
 
 func newHouse(t testing.TB) house {
@@ -129,7 +129,7 @@ func TestAnyTree(t *testing.T) {
 }
 
 // TestDeepAndWide has a chain far deeper than a path can be long, with something in
-// every folder of it, and a folder with more names than are read at once.
+// every directory of it, and a directory with more names than are read at once.
 func TestDeepAndWide(t *testing.T) {
 	dir := t.TempDir()
 	mount(t, "tmpfs", dir, "tmpfs", 0) // spares the disk
@@ -263,7 +263,7 @@ func TestEndedContextStopsTheWalk(t *testing.T) {
 	}
 }
 
-// TestTreeChangingUnderTheWalk lets somebody swap a folder for a link to precious
+// TestTreeChangingUnderTheWalk lets somebody swap a directory for a link to precious
 // data, over and over, while it is removed.
 func TestTreeChangingUnderTheWalk(t *testing.T) {
 	defer goleak.VerifyNone(t)

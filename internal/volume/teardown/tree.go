@@ -14,11 +14,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// maxDepth is how many folders are open at once. What lies deeper is moved up to
-// the top folder first, so that no depth costs descriptors, stack or path length.
+// maxDepth is how many directories are open at once. What lies deeper is moved up to
+// the top directory first, so that no depth costs descriptors, stack or path length.
 const maxDepth = 16
 
-// batch is how many names are read from a folder at once.
+// batch is how many names are read from a directory at once.
 const batch = 256
 
 // walk removes a tree depth first.
@@ -28,12 +28,12 @@ type walk struct {
 	moved  int
 }
 
-// level is a folder on the way from the top to where the walk is.
+// level is a directory on the way from the top to where the walk is.
 type level struct {
 	dir     *os.File
 	name    string
 	pending []string // read and not yet dealt with
-	// changed says that something happened since the folder was opened: then it is
+	// changed says that something happened since the directory was opened: then it is
 	// worth reading it again, if it isn't empty in the end.
 	changed bool
 }
@@ -55,7 +55,7 @@ func removeTree(ctx context.Context, parent *os.File, name string) error {
 	return nil
 }
 
-// step deals with one name of the current folder, or with the folder itself when
+// step deals with one name of the current directory, or with the directory itself when
 // there is none left.
 func (w *walk) step(ctx context.Context) error {
 	l := w.stack[len(w.stack)-1]
@@ -97,7 +97,7 @@ func (w *walk) remove(ctx context.Context, dir *os.File, name string) error {
 	}
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		// Gone, or no folder any more between the two calls: then it is met again.
+		// Gone, or no directory any more between the two calls: then it is met again.
 		w.touch()
 		return nil
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
@@ -109,7 +109,7 @@ func (w *walk) remove(ctx context.Context, dir *os.File, name string) error {
 	return err
 }
 
-// unlink deletes a file or an empty folder, and neither where something is mounted there (EBUSY).
+// unlink deletes a file or an empty directory, and neither where something is mounted there (EBUSY).
 func unlink(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if errors.Is(err, unix.EISDIR) {
@@ -124,7 +124,7 @@ func (w *walk) enter(dir *os.File, name string) error {
 	case errors.Is(err, unix.EXDEV):
 		return errMounted
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		// It became something else just now: the next reading of the folder shows what.
+		// It became something else just now: the next reading of the directory shows what.
 		w.touch()
 		return nil
 	case err != nil:
@@ -134,7 +134,7 @@ func (w *walk) enter(dir *os.File, name string) error {
 	return nil
 }
 
-// moveUp moves a folder to the top of the tree, under a name that nothing there has.
+// moveUp moves a directory to the top of the tree, under a name that nothing there has.
 func (w *walk) moveUp(fd int, name string) error {
 	top := w.stack[0]
 	for {
@@ -155,7 +155,7 @@ func (w *walk) moveUp(fd int, name string) error {
 	}
 }
 
-// leave removes a folder that has been read to its end. If it isn't empty, because
+// leave removes a directory that has been read to its end. If it isn't empty, because
 // names were missed or added while it changed, it is read again.
 func (w *walk) leave(l *level) error {
 	holder := w.parent
@@ -180,7 +180,7 @@ func (w *walk) leave(l *level) error {
 	return w.explain("", err)
 }
 
-// touch notes that the current folder has changed.
+// touch notes that the current directory has changed.
 func (w *walk) touch() {
 	if len(w.stack) > 0 {
 		w.stack[len(w.stack)-1].changed = true
@@ -195,7 +195,7 @@ func (w *walk) explain(name string, err error) error {
 	return fmt.Errorf("remove %q: %w", w.path(name), err)
 }
 
-// path is that of a name in the current folder, as far as a path can be long.
+// path is that of a name in the current directory, as far as a path can be long.
 func (w *walk) path(name string) string {
 	parts := []string{w.parent.Name()}
 	for _, l := range w.stack {

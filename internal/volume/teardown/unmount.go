@@ -45,7 +45,7 @@ func unmountBelow(ctx context.Context, dir *os.File, name string) error {
 	}
 }
 
-// unmount takes the topmost mount off point, which lies below the folder dir at the
+// unmount takes the topmost mount off point, which lies below the directory dir at the
 // real path base.
 func unmount(ctx context.Context, dir *os.File, base, point string) error {
 	rel, err := filepath.Rel(base, point)
@@ -55,7 +55,7 @@ func unmount(ctx context.Context, dir *os.File, base, point string) error {
 	return unmountAt(ctx, dir, rel, point)
 }
 
-// unmountAt takes the topmost mount off rel below the folder dir; errors call it point. It waits for
+// unmountAt takes the topmost mount off rel below the directory dir; errors call it point. It waits for
 // that until the context ends.
 func unmountAt(ctx context.Context, dir *os.File, rel, point string) error {
 	// The call may go on after this has returned, and dir is closed by then.

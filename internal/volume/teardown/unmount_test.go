@@ -198,7 +198,7 @@ func bytesRead(t *testing.T) int {
 	return n
 }
 
-// TestAMountInAnotherNamespace: a folder that is a mount point elsewhere only goes, and what is
+// TestAMountInAnotherNamespace: a directory that is a mount point elsewhere only goes, and what is
 // mounted there isn't touched.
 func TestAMountInAnotherNamespace(t *testing.T) {
 	h := newHouse(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // usedProjects returns the project IDs that an administrator, or another program, has listed in the files projects
-// ("ID:folder", projects(5)) and projid ("name:ID", projid(5)) of the folder etc.
+// ("ID:directory", projects(5)) and projid ("name:ID", projid(5)) of the directory etc.
 func usedProjects(etc string) (map[uint32]bool, error) {
 	taken := map[uint32]bool{}
 	for name, field := range map[string]int{"projects": 0, "projid": 1} {

@@ -16,27 +16,27 @@ const (
 	firstProject = 1 << 20
 	// projects is how many project IDs there are from the first on.
 	projects = 1 << 20
-	// probes is how many of them are tried for one folder.
+	// probes is how many of them are tried for one directory.
 	probes = 1 << 16
 )
 
-// ErrNotEmpty says that a folder can't be given a project any more, because of what is in it
+// ErrNotEmpty says that a directory can't be given a project any more, because of what is in it
 // already.
 var ErrNotEmpty = errors.New("it isn't empty")
 
-// Assign has the file system keep account of what is in the folder dir, from now on and for as long as the
-// folder is there: by a project ID of its own that whatever is made in it inherits. From then on Measure asks the
+// Assign has the file system keep account of what is in the directory dir, from now on and for as long as the
+// directory is there: by a project ID of its own that whatever is made in it inherits. From then on Measure asks the
 // file system. It reports whether that is so; it isn't where the file system has no project quotas or the kernel is
 // older than Linux 5.14, and with an error, of which ErrNotEmpty is one.
 //
-// It is for new folders, before anybody writes to them, and, after a restart of the agent, for those that have got their
-// project before: the folder itself says which, and as long as one file has a project, that isn't given to another
-// folder. Nothing has to be undone when the folder goes.
+// It is for new directories, before anybody writes to them, and, after a restart of the agent, for those that have got their
+// project before: the directory itself says which, and as long as one file has a project, that isn't given to another
+// directory. Nothing has to be undone when the directory goes.
 //
-// Only folders of pods with user namespaces of their own (hostUsers: false) may be assigned: there the
+// Only directories of pods with user namespaces of their own (hostUsers: false) may be assigned: there the
 // kernel lets nobody change project IDs. Other pods could count their files as somebody else's.
 func (m *Meter) Assign(dir string) (bool, error) {
-	top, err := openFolder(dir)
+	top, err := openDir(dir)
 	if err != nil {
 		return false, fmt.Errorf("assign a quota project to %s: %w", dir, err)
 	}
@@ -54,7 +54,7 @@ func (m *Meter) Assign(dir string) (bool, error) {
 	return true, nil
 }
 
-// assign returns the folder's project; 0 if there can't be one.
+// assign returns the directory's project; 0 if there can't be one.
 func (m *Meter) assign(fd int, top *os.File) (uint32, error) {
 	if _, err := quotaOf(fd, 0); err != nil {
 		return 0, nil // no project quotas here: as good as every file system
@@ -111,7 +111,7 @@ func (m *Meter) free(fd int) (uint32, error) {
 		if err != nil {
 			return 0, err
 		}
-		// A folder counts among its own project's inodes: one that has none has no folder.
+		// A directory counts among its own project's inodes: one that has none has no directory.
 		if u == (Usage{}) {
 			return id, nil
 		}
@@ -128,7 +128,7 @@ func (m *Meter) byQuota(dir string, top *os.File) (_ Usage, ok bool) {
 		return Usage{}, false
 	}
 	fd := int(top.Fd())
-	// The folder may have been made again.
+	// The directory may have been made again.
 	attr, err := attributesOf(fd)
 	if err != nil || attr.project != id || !ours(attr) {
 		m.Forget(dir)

@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Stats is how full a claim's file system is, as statfs(2) has it. A volume that is a folder of a larger file
+// Stats is how full a claim's file system is, as statfs(2) has it. A volume that is a directory of a larger file
 // system has what that has.
 type Stats struct {
 	Namespace, Claim string

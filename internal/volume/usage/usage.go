@@ -1,4 +1,4 @@
-// Package usage measures how much folders hold: by the project quotas of their file system
+// Package usage measures how much directories hold: by the project quotas of their file system
 // where it has them and they can be trusted, else by a walk through the tree at a bounded pace.
 // It also reports how full the file systems of mounted claims are; one that doesn't answer is
 // left out until it does.
@@ -23,11 +23,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 )
 
-// Usage is how much a folder holds, itself included.
+// Usage is how much a directory holds, itself included.
 type Usage struct {
 	// Bytes is what is taken of the disk: blocks, not the lengths of files.
 	Bytes int64
-	// Inodes is how many files, folders, links and others there are.
+	// Inodes is how many files, directories, links and others there are.
 	Inodes int64
 }
 
@@ -39,10 +39,10 @@ type Config struct {
 	// Rate is how many files a second all walks together look at; 0 for 20,000, which costs about a
 	// twentieth of a CPU.
 	Rate int
-	// Etc is the folder of the files projects and projid, where other people's project IDs are listed
+	// Etc is the directory of the files projects and projid, where other people's project IDs are listed
 	// (projects(5), projid(5)); empty for /etc.
 	Etc string
-	// Took is called with how long it took to measure a folder, the waiting for its turn included, and whether its quota
+	// Took is called with how long it took to measure a directory, the waiting for its turn included, and whether its quota
 	// project was asked; nil for nobody.
 	Took func(quota bool, took time.Duration)
 }
@@ -57,7 +57,7 @@ const (
 	passes = 3
 )
 
-// Meter measures folders. Its methods may be called by many goroutines.
+// Meter measures directories. Its methods may be called by many goroutines.
 type Meter struct {
 	budget *rate.Limiter
 	turn   chan struct{}
@@ -65,7 +65,7 @@ type Meter struct {
 	took   func(quota bool, took time.Duration)
 
 	mu sync.Mutex
-	// projects holds what Assign gave, by folder.
+	// projects holds what Assign gave, by directory.
 	projects map[string]uint32
 	next     uint32
 }
@@ -91,17 +91,17 @@ func New(c Config) *Meter {
 	}
 }
 
-// Measure returns how much the folder dir holds. A folder that isn't there holds nothing. dir and what is
+// Measure returns how much the directory dir holds. A directory that isn't there holds nothing. dir and what is
 // above it are trusted, nothing in it is: no link is followed, and what is mounted in it doesn't count. If something
 // is mounted on dir, it isn't known what that holds: an error.
 //
-// A folder that was assigned a project is asked for at once. Any other is walked through, which takes as long as
+// A directory that was assigned a project is asked for at once. Any other is walked through, which takes as long as
 // its size and the other walks make it, and of which this is to be known: what changes meanwhile is counted or not; files
 // that are deleted but open aren't counted; a file with many names is counted once (but for names outside
-// of the folder, each a part, if there are more than 10,000 of such files); of somebody who moves deep folders around
+// of the directory, each a part, if there are more than 10,000 of such files); of somebody who moves deep directories around
 // to hide from it, it may see a part only. With an error comes what was counted so far.
 func (m *Meter) Measure(ctx context.Context, dir string) (Usage, error) {
-	top, err := openFolder(dir)
+	top, err := openDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Usage{}, nil
 	}
@@ -122,7 +122,7 @@ func (m *Meter) Measure(ctx context.Context, dir string) (Usage, error) {
 	return u, nil
 }
 
-// byWalk walks through a tree, anew if it misses something.
+// byWalk walks through a tree, again if it misses something.
 func (m *Meter) byWalk(ctx context.Context, top *os.File) (most Usage, _ error) {
 	for range passes {
 		u, lost, err := m.pass(ctx, top)
@@ -137,16 +137,16 @@ func (m *Meter) byWalk(ctx context.Context, top *os.File) (most Usage, _ error) 
 	return most, nil
 }
 
-// Forget says that a folder is gone, or won't be measured any more.
+// Forget says that a directory is gone, or won't be measured any more.
 func (m *Meter) Forget(dir string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.projects, dir)
 }
 
-// openFolder opens a folder, whose last element is no link and has nothing mounted on it: a container whose mounts
+// openDir opens a directory, whose last element is no link and has nothing mounted on it: a container whose mounts
 // reach the node can mount on its volume what never answers.
-func openFolder(dir string) (*os.File, error) {
+func openDir(dir string) (*os.File, error) {
 	parent, err := os.OpenFile(filepath.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ type sum struct {
 	usage Usage
 	// shares is what counts in part, in 1/shareUnit of an inode.
 	shares int64
-	// linked holds the inodes with several names that were counted, on the top folder's device.
+	// linked holds the inodes with several names that were counted, on the top directory's device.
 	linked map[uint64]struct{}
 	device uint64
 }

@@ -29,7 +29,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// ram makes a folder on a tmpfs of its own: there a page that is written is a page that is taken, and a folder takes nothing.
+// ram makes a directory on a tmpfs of its own: there a page that is written is a page that is taken, and a directory takes nothing.
 func ram(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func measure(t testing.TB, m *usage.Meter, dir string) usage.Usage {
 // pages is a file's content that takes n pages.
 func pages(n int) []byte { return make([]byte, n*os.Getpagesize()) }
 
-func TestWhatAFolderHolds(t *testing.T) {
+func TestWhatADirHolds(t *testing.T) {
 	page := int64(os.Getpagesize())
 	for name, c := range map[string]struct {
 		fill func(dir string) error
@@ -124,13 +124,13 @@ func TestWhatIsMountedOnItIsntAsked(t *testing.T) {
 	}
 }
 
-func TestAFolderThatIsntThereHoldsNothing(t *testing.T) {
+func TestADirThatIsntThereHoldsNothing(t *testing.T) {
 	if got := measure(t, usage.New(usage.Config{}), t.TempDir()+"/gone"); got != (usage.Usage{}) {
 		t.Errorf("got %+v", got)
 	}
 }
 
-func TestALinkInsteadOfAFolderIsRefused(t *testing.T) {
+func TestALinkInsteadOfADirIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Symlink("/", dir+"/link"))
 	if u, err := usage.New(usage.Config{}).Measure(t.Context(), dir+"/link"); err == nil || u != (usage.Usage{}) {
@@ -165,7 +165,7 @@ func TestManyFilesAreCountedOverManySteps(t *testing.T) {
 	}
 }
 
-// files makes a folder with so many files.
+// files makes a directory with so many files.
 func files(t testing.TB, n int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -198,7 +198,7 @@ func TestAllWalksTogetherKeepToTheRate(t *testing.T) {
 	})
 }
 
-func TestASmallFolderDoesntWaitForALargeOne(t *testing.T) {
+func TestASmallDirDoesntWaitForALargeOne(t *testing.T) {
 	large, small := files(t, 10_000), files(t, 3)
 	synctest.Test(t, func(t *testing.T) {
 		m := usage.New(usage.Config{Rate: 1000})
@@ -220,7 +220,7 @@ func TestASmallFolderDoesntWaitForALargeOne(t *testing.T) {
 	})
 }
 
-func TestManySmallFoldersCostLittle(t *testing.T) {
+func TestManySmallDirsCostLittle(t *testing.T) {
 	dirs := make([]string, 600)
 	for i := range dirs {
 		dirs[i] = files(t, 2)
@@ -292,7 +292,7 @@ func TestWithoutProjectQuotasNothingIsAssigned(t *testing.T) {
 	m.Forget(dir)
 }
 
-func BenchmarkMeasureASmallFolder(b *testing.B) {
+func BenchmarkMeasureASmallDir(b *testing.B) {
 	dir := files(b, 3)
 	m := usage.New(usage.Config{Rate: 1 << 30})
 	for b.Loop() {

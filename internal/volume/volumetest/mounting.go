@@ -195,7 +195,7 @@ func (c Case) parallel(t *testing.T) {
 	}
 }
 
-// halfMade: the folder is there, and nothing in it or on it.
+// halfMade: the directory is there, and nothing in it or on it.
 func (c Case) halfMade(t *testing.T) {
 	r := newRig(t, c)
 	if err := os.MkdirAll(r.request.Dir, 0o750); err != nil {

@@ -83,7 +83,7 @@ func difference(want, got map[string]string) string {
 }
 
 // read reads all files of a volume as a careful program does: where there is a link ..data, which
-// is exchanged as a whole, everything comes from the folder that it led to at first. If
+// is exchanged as a whole, everything comes from the directory that it led to at first. If
 // that has gone meanwhile it begins anew.
 func read(path string) (map[string]string, error) {
 	for {
@@ -109,7 +109,7 @@ func readOnce(path string) (map[string]string, error) {
 	if data == nil {
 		return got, rerr
 	}
-	// An old folder may be on its way out while it is read.
+	// An old directory may be on its way out while it is read.
 	was, err := data.Stat()
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func owner(t *testing.T, m volume.Mounted) string {
 	return fmt.Sprintf("%d:%d, mode %o", st.Uid, st.Gid, st.Mode)
 }
 
-// versions lists the folders below dir that a writer keeps versions of the content in: their
+// versions lists the directories below dir that a writer keeps versions of the content in: their
 // names begin with "..", and they are no links.
 func versions(t *testing.T, dir string) []string {
 	t.Helper()

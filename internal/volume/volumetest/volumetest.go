@@ -38,8 +38,8 @@ import (
 // Case is a plugin with a volume of its kind.
 type Case struct {
 	Plugin volume.Plugin
-	// Spec is the volume. host is a folder of the test's own, for what lies outside of the
-	// pod's folder: what a hostPath names, a PersistentVolume's folder.
+	// Spec is the volume. host is a directory of the test's own, for what lies outside of the
+	// pod's directory: what a hostPath names, a PersistentVolume's directory.
 	Spec func(host string) volume.Spec
 	// Prepare puts into host, which is empty, what has to be there. It may be nil.
 	Prepare func(host string) error
@@ -59,7 +59,7 @@ type Case struct {
 	InMemory bool
 	// Outlives says that what they wrote stays when the pod has gone.
 	Outlives bool
-	// Elsewhere says that the volume isn't in its place below the pod's folder: hostPath, images.
+	// Elsewhere says that the volume isn't in its place below the pod's directory: hostPath, images.
 	Elsewhere bool
 	// IgnoresGroup says that fsGroup isn't for volumes of this kind.
 	IgnoresGroup bool
@@ -93,10 +93,10 @@ func Run(t *testing.T, c Case) {
 // group is the fsGroup of a pod that has one.
 const group = 2345
 
-// rig is one volume of one pod, in a folder of the test's.
+// rig is one volume of one pod, in a directory of the test's.
 type rig struct {
 	Case
-	// root has the pods' folders, host is the case's.
+	// root has the pods' directories, host is the case's.
 	root, host string
 	request    volume.Request
 }
@@ -122,7 +122,7 @@ func (c Case) prepare(dir string) error {
 	if err := os.MkdirAll(host, 0o755); err != nil {
 		return err
 	}
-	// The root folder has its pods folder, whatever the plugin makes below it.
+	// The root directory has its pods directory, whatever the plugin makes below it.
 	if err := os.MkdirAll(filepath.Join(dir, "root", "pods"), 0o750); err != nil {
 		return err
 	}

@@ -100,9 +100,9 @@ type Users interface {
 // Allocations allocates resources to pods.
 type Allocations interface {
 	Get(types.UID) *pod.Allocation
-	// Admit admits a new pod, or fails with a *pod.Failure; Granted is for one that was admitted.
+	// Admit admits a new pod, or fails with a *pod.Failure; Allocated is for one that was admitted.
 	Admit(p *v1.Pod) (*pod.Allocation, error)
-	Granted(p *v1.Pod) (*pod.Allocation, error)
+	Allocated(p *v1.Pod) (*pod.Allocation, error)
 	// Resize refuses with a *pod.Failure.
 	Resize(p *v1.Pod) (*pod.Allocation, error)
 	// MarkActuated says that the pod's allocation is in force.
@@ -386,7 +386,7 @@ func (r *Executor) Leftovers() ([]types.UID, error) {
 
 func (r *Executor) prepare(ctx context.Context, p *v1.Pod, a pod.Action) error {
 	// First: volumes show the pod its allocation.
-	allowed, err := r.cfg.Allocations.Granted(p)
+	allowed, err := r.cfg.Allocations.Allocated(p)
 	if err != nil {
 		return err
 	}

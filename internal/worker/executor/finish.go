@@ -11,7 +11,7 @@ import (
 // counts as a restart, and containerd can leave a shim that it has forgotten.
 const breakOffAfter = 3 * time.Second
 
-// finishing returns a context for such a call, and what lets go of it afterwards.
+// finishing returns a context for such a call, and what releases it afterwards.
 func finishing(ctx context.Context) (detached context.Context, release func()) {
 	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(breakOffAfter, cancel) })

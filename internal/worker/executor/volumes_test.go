@@ -59,7 +59,7 @@ func (w *volumeWorld) Release(_ context.Context, uid types.UID) error {
 // grants grants every container half a CPU.
 type grants struct{ Allocations }
 
-func (grants) Granted(p *v1.Pod) (*pod.Allocation, error) {
+func (grants) Allocated(p *v1.Pod) (*pod.Allocation, error) {
 	a := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{}}
 	for name := range pod.ContainerNames(p) {
 		a.Containers[name] = v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}}

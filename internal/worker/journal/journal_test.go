@@ -269,7 +269,7 @@ func TestDamageStopsNobody(t *testing.T) {
 	}
 }
 
-func TestFolderThatCannotBeUsed(t *testing.T) {
+func TestDirThatCannotBeUsed(t *testing.T) {
 	dir := rootDir(t)
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)

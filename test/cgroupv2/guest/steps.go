@@ -193,7 +193,7 @@ func podGroups() ([]string, error) {
 	return groups, err
 }
 
-// podMounts lists the mounts below the agent's root folder: pods' root file
+// podMounts lists the mounts below the agent's root directory: pods' root file
 // systems, volumes and network namespaces.
 func podMounts() ([]string, error) {
 	text, err := os.ReadFile("/proc/self/mounts")

@@ -15,7 +15,7 @@ import (
 
 // Where the guest's own root file system has what.
 const (
-	// Dir is the folder on the host that the test made: the guest's program, deckhand,
+	// Dir is the directory on the host that the test made: the guest's program, deckhand,
 	// manifests, and links to the runtime's programs and the kernel modules.
 	Dir = "/opt/guest"
 	// BinDir has the runtime's programs.
@@ -32,7 +32,7 @@ const CgroupDir = "/sys/fs/cgroup"
 
 // SetUp makes a root file system in memory that shows only programs of the host,
 // read-only, mounts what a Linux host has, and loads modules. Files are put there, with
-// their folders; the name of an empty folder ends in a slash.
+// their directories; the name of an empty directory ends in a slash.
 func SetUp(files map[string]string) error {
 	if err := newRoot(files); err != nil {
 		return fmt.Errorf("make the guest's root file system: %w", err)
@@ -61,7 +61,7 @@ func SetUp(files map[string]string) error {
 // newRoot moves into a tmpfs. What is shown of the host in it is mounted
 // read-only, as the host's root was by the kernel's command line.
 func newRoot(files map[string]string) error {
-	const root = "/run" // any folder that every host has
+	const root = "/run" // any directory that every host has
 	host, err := filepath.EvalSymlinks(filepath.Dir(os.Args[0]))
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func show(from, to string) error {
 	return unix.Mount(from, to, "", unix.MS_BIND, "")
 }
 
-// fill makes folders and the few files that a host has and programs want.
+// fill makes directories and the few files that a host has and programs want.
 func fill(root string, files map[string]string) error {
 	all := map[string]string{
 		"host/": "", "proc/": "", "sys/": "", "dev/": "", "run/": "", "tmp/": "", "root/": "", "var/lib/": "", "var/log/": "", toolDir + "/": "",
@@ -123,8 +123,8 @@ func fill(root string, files map[string]string) error {
 	return os.Symlink("/usr/sbin/iptables-legacy", filepath.Join(root, toolDir, "iptables"))
 }
 
-func put(path string, folder bool, text string) error {
-	if folder {
+func put(path string, directory bool, text string) error {
+	if directory {
 		return os.MkdirAll(path, 0o755)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

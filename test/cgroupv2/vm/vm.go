@@ -51,7 +51,7 @@ func Find(t *testing.T) Kernel {
 	return Kernel{program, filepath.Dir(slices.Max(found))}
 }
 
-// Stage makes a folder with what every guest needs: the program guest, built from this
+// Stage makes a directory with what every guest needs: the program guest, built from this
 // package, that is its first process; deckhand; the runtime's programs; kernel modules.
 func (k Kernel) Stage(t *testing.T, guest string) (dir string) {
 	t.Helper()
@@ -132,7 +132,7 @@ func LogIfFailed(t *testing.T, facts map[string]string) {
 //go:embed testdata/xstate.c
 var xstate []byte
 
-// xstateLibrary makes that library in a folder.
+// xstateLibrary makes that library in a directory.
 func xstateLibrary(t *testing.T, dir string) string {
 	t.Helper()
 	library := filepath.Join(dir, "xstate.so")

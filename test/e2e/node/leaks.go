@@ -111,7 +111,7 @@ func (n *Node) PodLeftovers() error {
 	return nil
 }
 
-// leftProcesses are the processes that name our folder or are in our control groups.
+// leftProcesses are the processes that name our directory or are in our control groups.
 func (n *Node) leftProcesses() []string {
 	var left []string
 	for _, p := range processes() {
@@ -122,7 +122,7 @@ func (n *Node) leftProcesses() []string {
 	return left
 }
 
-// leftMounts are the mounts below the base folder and in our folder for sockets.
+// leftMounts are the mounts below the base directory and in our directory for sockets.
 func (n *Node) leftMounts() []string {
 	layout, err := n.in.Config.Layout()
 	if err != nil {
@@ -191,7 +191,7 @@ func mentions(line, word string) bool {
 
 func digitAt(s string, i int) bool { return i < len(s) && s[i] >= '0' && s[i] <= '9' }
 
-// cgroupDirs are the folders of a control group in every hierarchy that has it.
+// cgroupDirs are the directories of a control group in every hierarchy that has it.
 func cgroupDirs(group string) []string {
 	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
@@ -222,7 +222,7 @@ func (n *Node) CgroupFile(uid, id string, names ...string) (string, error) {
 	return "", fmt.Errorf("no control group of container %s has %v", id, names)
 }
 
-// list are the names in a folder; none if it doesn't exist.
+// list are the names in a directory; none if it doesn't exist.
 func list(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

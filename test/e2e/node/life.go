@@ -120,7 +120,7 @@ func (n *Node) command(l Life) *exec.Cmd {
 	return cmd
 }
 
-// reachable has a program run that its user couldn't find by its path, because folders
+// reachable has a program run that its user couldn't find by its path, because directories
 // on the way are closed to others.
 func (n *Node) reachable(cmd *exec.Cmd) {
 	f, err := os.Open(cmd.Path)

@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 )
 
-// Path is a file's place in the manifest folder.
+// Path is a file's place in the manifest directory.
 func (n *Node) Path(file string) string { return filepath.Join(n.Manifests, file) }
 
-// Write puts a manifest into the folder at one stroke, as careful writers do.
+// Write puts a manifest into the directory at one stroke, as careful writers do.
 func (n *Node) Write(file, text string) {
 	n.t.Helper()
 	part := filepath.Join(n.Base, "part-of-"+file) // subtests write at the same time

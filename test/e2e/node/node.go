@@ -1,6 +1,6 @@
 // Package node runs the agent as a person does: the real program as a process
 // of its own, with its embedded runtime, real containers, and every name on the
-// host (bridge, addresses, ports, control groups, log folders) its own, so that
+// host (bridge, addresses, ports, control groups, log directories) its own, so that
 // several nodes live side by side. When the test ends everything is taken down,
 // and the test fails if anything is left.
 package node
@@ -47,11 +47,11 @@ type Options struct {
 // methods fail the test rather than return errors, so they belong on the test's
 // own goroutine.
 type Node struct {
-	// Base is a temporary folder that everything below is in.
+	// Base is a temporary directory that everything below is in.
 	Base string
 	// RootDir is the agent's --root-dir.
 	RootDir string
-	// Manifests is the folder whose pods run.
+	// Manifests is the directory whose pods run.
 	Manifests string
 	// PodLogs and LogLinks are this node's /var/log/pods and /var/log/containers.
 	PodLogs, LogLinks string

@@ -25,7 +25,7 @@ func (nothing) Evicted(string) {}
 
 // verdict has a pod with a user namespace of its own write more than it may.
 func (d *disk) verdict(ctx context.Context, _ *usage.Meter) error {
-	dir, err := d.folder("data")
+	dir, err := d.directory("data")
 	if err != nil {
 		return err
 	}

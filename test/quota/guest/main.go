@@ -1,5 +1,5 @@
 // Command guest is the first process of the virtual machine that the test boots: it mounts
-// file systems with project quotas, measures folders in them, and tells the test what comes out.
+// file systems with project quotas, measures directories in them, and tells the test what comes out.
 package main
 
 import (

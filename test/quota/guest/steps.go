@@ -26,8 +26,8 @@ type disk struct {
 
 func (d *disk) tell(value, fact string) { machine.Tell(value, "%s: %s", d.kind, fact) }
 
-// folder makes a folder.
-func (d *disk) folder(name string) (string, error) {
+// directory makes a directory.
+func (d *disk) directory(name string) (string, error) {
 	dir := filepath.Join(d.top, name)
 	return dir, os.MkdirAll(dir, 0o755)
 }
@@ -45,10 +45,10 @@ func (d *disk) check(ctx context.Context) error {
 	return nil
 }
 
-// assign gives folders their projects.
+// assign gives directories their projects.
 func (d *disk) assign(_ context.Context, m *usage.Meter) error {
 	for _, name := range []string{"first", "second"} {
-		dir, err := d.folder(name)
+		dir, err := d.directory(name)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (d *disk) assign(_ context.Context, m *usage.Meter) error {
 		}
 		d.tell(project(dir), "project of the "+name+" directory")
 	}
-	dir, err := d.folder("used")
+	dir, err := d.directory("used")
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (d *disk) assign(_ context.Context, m *usage.Meter) error {
 	return nil
 }
 
-// project is the project ID of a file or folder.
+// project is the project ID of a file or directory.
 func project(path string) string {
 	out, err := exec.Command("lsattr", "-p", "-d", path).CombinedOutput()
 	if err != nil || len(strings.Fields(string(out))) == 0 {
@@ -83,7 +83,7 @@ func project(path string) string {
 	return strings.Fields(string(out))[0]
 }
 
-// compare fills a folder with some of everything, and measures it both ways.
+// compare fills a directory with some of everything, and measures it both ways.
 func (d *disk) compare(ctx context.Context, m *usage.Meter) error {
 	first, second := d.top+"/first", d.top+"/second"
 	before, err := m.Measure(ctx, second)
@@ -185,14 +185,14 @@ func (d *disk) again(ctx context.Context, _ *usage.Meter) error {
 	return nil
 }
 
-// release removes a folder, after which its project is free.
+// release removes a directory, after which its project is free.
 func (d *disk) release(ctx context.Context, m *usage.Meter) error {
 	if err := os.RemoveAll(d.top + "/first"); err != nil {
 		return err
 	}
 	m.Forget(d.top + "/first")
 	unix.Sync()
-	dir, err := d.folder("third")
+	dir, err := d.directory("third")
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
 )
 
-// hostDir is the folder on the host that the test made, before there is another root.
+// hostDir is the directory on the host that the test made, before there is another root.
 func hostDir() string { return filepath.Dir(os.Args[0]) }
 
-// readTree reads all files of a folder by their names in it.
+// readTree reads all files of a directory by their names in it.
 func readTree(dir string) (map[string]string, error) {
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -39,7 +39,7 @@ func (e *InvalidError) Error() string {
 // maxSize bounds a configuration file, in bytes.
 const maxSize = 1 << 20
 
-// Load reads the file at path, or in a folder all that end in .json, .yaml and
+// Load reads the file at path, or in a directory all that end in .json, .yaml and
 // .yml, in the order of their names (--image-credential-provider-config). The plugins' programs
 // have to be in binDir (--image-credential-provider-bin-dir). Both empty means that
 // there are none. What is wrong comes back together, as an *InvalidError; a file

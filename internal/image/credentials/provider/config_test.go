@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bin makes a folder with programs of these names.
+// bin makes a directory with programs of these names.
 func bin(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,20 +77,20 @@ func other(name, version string) string {
 		"\n  matchImages: [a.io]\n  defaultCacheDuration: 0s\n  apiVersion: credentialprovider.kubelet.k8s.io/" + version + "\n"
 }
 
-func TestLoadFolder(t *testing.T) {
-	dir, folder := bin(t, "ecr", "b", "c"), t.TempDir()
-	if _, err := Load(folder, dir); err == nil || !strings.Contains(err.Error(), "no file that ends in") {
+func TestLoadDir(t *testing.T) {
+	dir, directory := bin(t, "ecr", "b", "c"), t.TempDir()
+	if _, err := Load(directory, dir); err == nil || !strings.Contains(err.Error(), "no file that ends in") {
 		t.Errorf("an empty directory: %v", err)
 	}
-	write(t, filepath.Join(folder, "20.yml"), good, 0o600)
-	write(t, filepath.Join(folder, "10.yaml"), other("c", "v1beta1"), 0o600)
-	write(t, filepath.Join(folder, "30.json"), `{"apiVersion": "kubelet.config.k8s.io/v1alpha1", "kind": "CredentialProviderConfig", "providers": [{"name": "b",
+	write(t, filepath.Join(directory, "20.yml"), good, 0o600)
+	write(t, filepath.Join(directory, "10.yaml"), other("c", "v1beta1"), 0o600)
+	write(t, filepath.Join(directory, "30.json"), `{"apiVersion": "kubelet.config.k8s.io/v1alpha1", "kind": "CredentialProviderConfig", "providers": [{"name": "b",
 		"matchImages": ["a.io"], "defaultCacheDuration": "0", "apiVersion": "credentialprovider.kubelet.k8s.io/v1alpha1"}]}`, 0o600)
-	write(t, filepath.Join(folder, "README"), "not read", 0o600)
-	if err := os.Mkdir(filepath.Join(folder, "40.yaml"), 0o700); err != nil {
+	write(t, filepath.Join(directory, "README"), "not read", 0o600)
+	if err := os.Mkdir(filepath.Join(directory, "40.yaml"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	list, err := Load(folder, dir)
+	list, err := Load(directory, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func TestLoadFolder(t *testing.T) {
 	if strings.Join(names, " ") != "c ecr b" {
 		t.Errorf("the providers are %v", names)
 	}
-	write(t, filepath.Join(folder, "50.yaml"), other("c", "v1"), 0o600)
-	if _, err := Load(folder, dir); err == nil || !strings.Contains(err.Error(), `50.yaml: line 4: providers[0].name: "c" is also the name of a provider in `+folder+"/10.yaml") {
+	write(t, filepath.Join(directory, "50.yaml"), other("c", "v1"), 0o600)
+	if _, err := Load(directory, dir); err == nil || !strings.Contains(err.Error(), `50.yaml: line 4: providers[0].name: "c" is also the name of a provider in `+directory+"/10.yaml") {
 		t.Errorf("a name twice: %v", err)
 	}
 }

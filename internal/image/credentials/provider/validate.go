@@ -64,7 +64,7 @@ func validate(configVersion, at string, p *Provider) field.ErrorList {
 	return errs
 }
 
-// validName reports whether the name is one program in a folder.
+// validName reports whether the name is one program in a directory.
 func validName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == 0x7f })
 }

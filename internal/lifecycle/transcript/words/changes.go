@@ -64,7 +64,7 @@ func (t *Type) appendStructChanges(dst []byte, lead, name string, v, prev Value,
 }
 
 // appendList writes how a list became another: elements are known by their heads.
-// What was there before keeps its order; where that isn't so, all are written anew.
+// What was there before keeps its order; where that isn't so, all are written again.
 func (f *Field) appendList(dst []byte, lead string, v, prev Value, base time.Time) []byte {
 	if v.len() == prev.len() && (v.len() == 0 || v.first() == prev.first()) {
 		return dst

@@ -89,7 +89,7 @@ func ParseTime(word string, base time.Time) (time.Time, error) {
 }
 
 // Set puts the words of AppendHead and AppendFields into a struct. A field that
-// is named is set anew, others stay.
+// is named is set again, others stay.
 func (t *Type) Set(v Value, list []string, base time.Time) error {
 	return t.setWords(t.reflected(v), list, base)
 }

@@ -135,7 +135,7 @@ func noBacksteps(at *field.Path, v string) field.ErrorList {
 	return nil
 }
 
-// localPath wants a path that stays below the folder it is relative to.
+// localPath wants a path that stays below the directory it is relative to.
 func localPath(at *field.Path, v string) field.ErrorList {
 	if path.IsAbs(v) {
 		return field.ErrorList{field.Invalid(at, v, "must be a relative path")}

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// folder is an importer of a folder of its own beside a running containerd.
-type folder struct {
+// directory is an importer of a directory of its own beside a running containerd.
+type directory struct {
 	dir string
 	in  *embeddedtest.Instance
 	*archives.Importer
@@ -42,13 +42,13 @@ type folder struct {
 	told chan []string
 }
 
-func newFolder(t *testing.T) *folder {
+func newDir(t *testing.T) *directory {
 	t.Helper()
 	in := embeddedtest.Start(t)
 	dir := t.TempDir()
 	connect := func() (*grpc.ClientConn, error) { return embedded.Dial(in.Config) }
 	told := make(chan []string, 16)
-	f := &folder{dir: dir, in: in, images: cri.NewImageServiceClient(in.Connect(t)), told: told}
+	f := &directory{dir: dir, in: in, images: cri.NewImageServiceClient(in.Connect(t)), told: told}
 	tell := func(refs []string) {
 		for _, ref := range refs {
 			if !f.has(t, ref) {
@@ -61,7 +61,7 @@ func newFolder(t *testing.T) *folder {
 	return f
 }
 
-func (f *folder) has(t *testing.T, ref string) bool {
+func (f *directory) has(t *testing.T, ref string) bool {
 	t.Helper()
 	list, err := f.images.ListImages(t.Context(), &cri.ListImagesRequest{})
 	if err != nil {
@@ -103,7 +103,7 @@ func writeArchive(t *testing.T, path, ref string) {
 }
 
 func TestSync(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	writeArchive(t, filepath.Join(f.dir, "good.tar"), "example.org/good:1")
 	for file, text := range map[string]string{"garbage.tar": "this is no archive", "empty.tar": "", ".half.tar": "x", "notes.txt": "x"} {
 		if err := os.WriteFile(filepath.Join(f.dir, file), []byte(text), 0o600); err != nil {
@@ -146,7 +146,7 @@ func TestSync(t *testing.T) {
 
 // Each import is told of when the runtime has the images, and nothing else is.
 func TestReports(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	expect := func(want ...string) {
 		t.Helper()
 		var got []string
@@ -176,7 +176,7 @@ func TestReports(t *testing.T) {
 }
 
 func TestEnsure(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	path := filepath.Join(t.TempDir(), "a.tar")
 	writeArchive(t, path, "example.org/a:1")
 	for range 2 {
@@ -194,7 +194,7 @@ func TestEnsure(t *testing.T) {
 
 // An archive is imported once, until it changes or its image is removed.
 func TestSyncSkipsWhatIsThere(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	path := filepath.Join(f.dir, "a.tar")
 	writeArchive(t, path, "example.org/a:1")
 	sync := func() {
@@ -250,7 +250,7 @@ func TestSyncSkipsWhatIsThere(t *testing.T) {
 }
 
 func TestImportOCIArchive(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	tree := t.TempDir()
 	index, err := layout.Write(tree, empty.Index)
 	if err != nil {
@@ -271,7 +271,7 @@ func TestImportOCIArchive(t *testing.T) {
 }
 
 func TestImportSaysWhatIsWrong(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole.tar")
 	writeArchive(t, whole, "example.org/cut:1")
@@ -299,7 +299,7 @@ func TestImportSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestArchived(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	writeArchive(t, filepath.Join(f.dir, "a.tar"), "example.org/kept:1")
 	if err := f.Sync(t.Context()); err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestArchived(t *testing.T) {
 }
 
 func TestImportFromAReader(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	path := filepath.Join(t.TempDir(), "a.tar")
 	writeArchive(t, path, "example.org/streamed:1")
 	whole, err := os.ReadFile(path)
@@ -351,7 +351,7 @@ func TestImportFromAReader(t *testing.T) {
 
 // An archive that is copied in slowly, in pieces, is imported when it is whole.
 func TestRunImportsWhatAppears(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
@@ -398,7 +398,7 @@ func TestRunImportsWhatAppears(t *testing.T) {
 }
 
 // awaitImage asks until the runtime has the image: it tells nobody of new ones.
-func (f *folder) awaitImage(t *testing.T, ref string) {
+func (f *directory) awaitImage(t *testing.T, ref string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !f.has(t, ref); {
 		if time.Now().After(deadline) {

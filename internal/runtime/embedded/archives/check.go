@@ -21,7 +21,7 @@ import (
 // has stored them, and a bad archive's images are taken back.
 
 const (
-	// largest is more than a part of an image can have; it bounds those for other machines, which an archive may lack.
+	// largest is more than a part of an image can have; it bounds those for other machines, which need not be in an archive.
 	largest = 1 << 40
 	// mostParts is more than an image has.
 	mostParts = 10_000

@@ -61,7 +61,7 @@ func writeForged(t *testing.T, path, name string, forge func(index, manifest map
 
 // TestForgedArchives: nothing is taken of an archive that says what can't be, and what had the name before keeps it.
 func TestForgedArchives(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	layer := func(size float64) func(_, manifest map[string]any) {
 		return func(_, manifest map[string]any) { manifest["layers"].([]any)[0].(map[string]any)["size"] = size }
 	}
@@ -108,7 +108,7 @@ func TestForgedArchives(t *testing.T) {
 }
 
 // count counts the names of all images.
-func (f *folder) count(t *testing.T) (n int) {
+func (f *directory) count(t *testing.T) (n int) {
 	t.Helper()
 	list, err := f.images.ListImages(t.Context(), &cri.ListImagesRequest{})
 	if err != nil {
@@ -121,7 +121,7 @@ func (f *folder) count(t *testing.T) (n int) {
 }
 
 // awaitCount asks until the CRI has seen that images are gone: it tells nobody.
-func (f *folder) awaitCount(t *testing.T, want int) {
+func (f *directory) awaitCount(t *testing.T, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); f.count(t) != want; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {

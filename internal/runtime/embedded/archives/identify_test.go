@@ -20,7 +20,7 @@ import (
 )
 
 // sandbox is a pod that needs no network.
-func (f *folder) sandbox(t *testing.T, conn *grpc.ClientConn) (*cri.PodSandboxConfig, string) {
+func (f *directory) sandbox(t *testing.T, conn *grpc.ClientConn) (*cri.PodSandboxConfig, string) {
 	t.Helper()
 	config := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: "p", Namespace: "default", Uid: "uid-1"},
@@ -51,7 +51,7 @@ func (f *folder) sandbox(t *testing.T, conn *grpc.ClientConn) (*cri.PodSandboxCo
 }
 
 // id is the runtime's own reference of an image.
-func (f *folder) id(t *testing.T, ref string) string {
+func (f *directory) id(t *testing.T, ref string) string {
 	t.Helper()
 	status, err := f.images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: ref}})
 	if err != nil || status.GetImage() == nil {
@@ -80,7 +80,7 @@ func writeIndexed(t *testing.T, path, ref string) {
 
 // TestAnImportedImageIsMounted: an image volume names its image by the runtime's own reference.
 func TestAnImportedImageIsMounted(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	conn := f.in.Connect(t)
 	writeArchive(t, filepath.Join(f.dir, "docker.tar"), "example.org/docker:1")
 	writeIndexed(t, filepath.Join(f.dir, "oci.tar"), "example.org/oci:1")
@@ -105,7 +105,7 @@ func TestAnImportedImageIsMounted(t *testing.T) {
 
 // TestImagesOfBeforeAreMounted: those that an earlier agent imported, too.
 func TestImagesOfBeforeAreMounted(t *testing.T) {
-	f := newFolder(t)
+	f := newDir(t)
 	writeArchive(t, filepath.Join(f.dir, "a.tar"), "example.org/a:1")
 	if err := f.Sync(t.Context()); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package archives imports the image archives of a folder into containerd: at
+// Package archives imports the image archives of a directory into containerd: at
 // the start, and whenever one appears or changes.
 package archives
 
@@ -23,7 +23,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Importer imports the archives (*.tar, docker's or OCI's format) of one folder.
+// Importer imports the archives (*.tar, docker's or OCI's format) of one directory.
 // Its methods may be called from several goroutines; one import of a file runs at a time.
 type Importer struct {
 	dir      string
@@ -103,7 +103,7 @@ func (im *Importer) ImportFrom(ctx context.Context, r io.Reader) ([]string, erro
 	return im.take(ctx, conn, "image archive", r)
 }
 
-// Archived lists the images that archives in the folder hold, as of the last Sync.
+// Archived lists the images that archives in the directory hold, as of the last Sync.
 func (im *Importer) Archived() []string {
 	var names []string
 	for file, e := range readRecord(im.record, im.log) {
@@ -114,7 +114,7 @@ func (im *Importer) Archived() []string {
 	return names
 }
 
-// Sync imports the archives of the folder that are new, have changed, or whose
+// Sync imports the archives of the directory that are new, have changed, or whose
 // images are gone. A bad archive is a Problem, not an error.
 func (im *Importer) Sync(ctx context.Context) error {
 	im.importing.Lock()
@@ -158,7 +158,7 @@ func (im *Importer) Sync(ctx context.Context) error {
 	return next.write(im.record)
 }
 
-// importNew imports an archive of the folder. What is wrong with it becomes its
+// importNew imports an archive of the directory. What is wrong with it becomes its
 // problem; an error means that containerd went away, which no archive is to blame for.
 func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name string) (entry, bool, error) {
 	refs, file, err := im.importFile(ctx, conn, filepath.Join(im.dir, name))
@@ -197,7 +197,7 @@ func (im *Importer) forgetProblems(names []string) {
 	maps.DeleteFunc(im.problems, func(name, _ string) bool { return !slices.Contains(names, name) })
 }
 
-// list names the folder's archives. Names with a dot in front are half-written.
+// list names the directory's archives. Names with a dot in front are half-written.
 func (im *Importer) list() ([]string, error) {
 	entries, err := os.ReadDir(im.dir)
 	if errors.Is(err, fs.ErrNotExist) {

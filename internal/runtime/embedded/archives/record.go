@@ -45,7 +45,7 @@ func (e entry) holds(path string, present map[string]bool) bool {
 }
 
 // readRecord reads the record. A missing, bad or newer one only means importing again,
-// and making it anew.
+// and making it again.
 func readRecord(path string, log logr.Logger) imported {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

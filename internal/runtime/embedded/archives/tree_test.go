@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// packTree writes a folder as a tar file.
+// packTree writes a directory as a tar file.
 func packTree(t *testing.T, dir, path string) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -11,7 +11,7 @@ import (
 const retry = 5 * time.Second
 
 // Run imports archives as they appear and change, until ctx ends; then it
-// returns nil. Every change leads to a look at the whole folder, so lost and
+// returns nil. Every change leads to a look at the whole directory, so lost and
 // doubled ones do no harm.
 func (im *Importer) Run(ctx context.Context) error {
 	files := filewatch.NewSettled([]string{im.dir}, isArchive, "the next start imports what has come", im.log)

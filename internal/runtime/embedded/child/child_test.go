@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	time.Sleep(time.Minute)
 }
 
-// fake makes the program and its configuration in a folder of their own.
+// fake makes the program and its configuration in a directory of their own.
 func fake(t *testing.T, behaviour string) (program, config string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -154,7 +154,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Same program, another root folder; same command line, another program's name.
+// Same program, another root directory; same command line, another program's name.
 func TestFindLeavesStrangersAlone(t *testing.T) {
 	_, _, config := start(t, "obey")
 	if found, err := Find(config + "x"); err != nil || found != nil {

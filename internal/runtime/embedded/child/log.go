@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLog is the size at which containerd's log starts anew; one older is kept.
+// maxLog is the size at which containerd's log starts again; one older is kept.
 const maxLog = 10 << 20
 
 // OpenLog opens the log for appending. containerd writes to the file itself, so

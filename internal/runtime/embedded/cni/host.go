@@ -63,7 +63,7 @@ func (n Network) checkOwner(link netlink.Link) error {
 }
 
 // Owns reports whether the bridge was made for this agent: by its alias, or,
-// where a plugin made it anew after someone removed it, by its address.
+// where a plugin made it again after someone removed it, by its address.
 func (n Network) Owns(link netlink.Link) bool {
 	if link.Attrs().Alias != "" {
 		return link.Attrs().Alias == n.alias()

@@ -30,7 +30,7 @@ func Hierarchies() []string {
 	return points
 }
 
-// ContainerCgroup reports whether dir is a folder of a container in one of the
+// ContainerCgroup reports whether dir is a directory of a container in one of the
 // hierarchies: they are named by the container, or its scope where systemd makes
 // them; nothing else is believed.
 func ContainerCgroup(dir string, hierarchies []string, id string) bool {
@@ -38,7 +38,7 @@ func ContainerCgroup(dir string, hierarchies []string, id string) bool {
 	return inside && filepath.Clean(dir) == dir && CgroupOwner(dir) == id
 }
 
-// CgroupOwner is the container that a folder would be of by its name.
+// CgroupOwner is the container that a directory would be of by its name.
 func CgroupOwner(dir string) (id string) {
 	name := filepath.Base(dir)
 	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
@@ -101,7 +101,7 @@ func processesIn(dir string) []Process {
 	return all
 }
 
-// Tree lists dir and the folders below it, each before those inside it.
+// Tree lists dir and the directories below it, each before those inside it.
 func Tree(dir string) []string {
 	var all []string
 	// What vanishes under way needn't be removed.

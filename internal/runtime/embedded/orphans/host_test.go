@@ -225,7 +225,7 @@ func (h *host) containers(t *testing.T) []string {
 	return ids
 }
 
-// snapshots are those that containerd has a record of; it removes the folders of
+// snapshots are those that containerd has a record of; it removes the directories of
 // others in its own time.
 func (h *host) snapshots(t *testing.T) []string {
 	t.Helper()

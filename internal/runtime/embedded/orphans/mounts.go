@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountsUnder lists the mount points below the folders, innermost first.
+// mountsUnder lists the mount points below the directories, innermost first.
 func mountsUnder(dirs ...string) ([]string, error) {
 	infos, err := mountinfo.GetMounts(func(info *mountinfo.Info) (skip, stop bool) {
 		return !slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(info.Mountpoint, dir+"/") }), false
@@ -29,7 +29,7 @@ func mountsUnder(dirs ...string) ([]string, error) {
 	return points, nil
 }
 
-// Unmount takes all mounts below the folders away. What is still in use goes
+// Unmount takes all mounts below the directories away. What is still in use goes
 // when its user does.
 func Unmount(dirs ...string) error {
 	points, err := mountsUnder(dirs...)
@@ -47,7 +47,7 @@ func Unmount(dirs ...string) error {
 	return errors.Join(errs...)
 }
 
-// RemoveTree removes a folder with everything in it. It follows no link
+// RemoveTree removes a directory with everything in it. It follows no link
 // (os.RemoveAll works with openat and unlinkat) and refuses to cross a mount.
 func RemoveTree(dir string) error {
 	points, err := mountsUnder(dir)

@@ -12,7 +12,7 @@ import (
 var pauses = [...]time.Duration{0, 20 * time.Second, 40 * time.Second, 9 * time.Minute}
 
 // Run looks for orphans a few times whenever started says that containerd
-// answers anew, until ctx ends; then it returns nil.
+// answers again, until ctx ends; then it returns nil.
 func (s *Sweeper) Run(ctx context.Context, started <-chan struct{}) error {
 	run(ctx, started, func(ctx context.Context) bool {
 		again, err := s.Look(ctx, time.Now())

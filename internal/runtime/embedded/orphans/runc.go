@@ -9,7 +9,7 @@ import (
 type Container struct {
 	// Init is the container's first process.
 	Init Process
-	// Cgroups are its folders, one in each hierarchy.
+	// Cgroups are its directories, one in each hierarchy.
 	Cgroups []string
 }
 

@@ -24,7 +24,7 @@ import (
 // Patience is how long after the first look a shim has to be unknown still.
 const Patience = 15 * time.Second
 
-// Sweeper removes the shims of one root folder that containerd has lost. It isn't safe for concurrent use.
+// Sweeper removes the shims of one root directory that containerd has lost. It isn't safe for concurrent use.
 //
 // containerd 2.4 loses a shim when the caller of RunPodSandbox goes away before the
 // answer, as a killed agent does. Either the call fails with "failed to create

@@ -14,15 +14,15 @@ import (
 
 // DirsConfig says where logs and links are.
 type DirsConfig struct {
-	// PodLogsDir has a folder for each pod, usually /var/log/pods.
+	// PodLogsDir has a directory for each pod, usually /var/log/pods.
 	PodLogsDir string
 	// LinksDir has a link for each log, usually /var/log/containers. Others may have links there.
 	LinksDir string
 }
 
-// Dirs makes and removes folders and links. It keeps no state but what is on disk
+// Dirs makes and removes directories and links. It keeps no state but what is on disk
 // and is safe for concurrent use, for one pod by one caller at a time. It reaches nothing
-// outside its two folders, whatever links somebody puts in them.
+// outside its two directories, whatever links somebody puts in them.
 type Dirs struct {
 	conf DirsConfig
 }
@@ -30,7 +30,7 @@ type Dirs struct {
 // NewDirs makes a Dirs.
 func NewDirs(c DirsConfig) *Dirs { return &Dirs{conf: c} }
 
-// Create makes the folder for a container's logs. It may be there already.
+// Create makes the directory for a container's logs. It may be there already.
 func (d *Dirs) Create(p Pod, container string) error {
 	if err := errors.Join(p.check(), safeopen.Check("container name", container)); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
@@ -40,7 +40,7 @@ func (d *Dirs) Create(p Pod, container string) error {
 		return fmt.Errorf("make log directory: %w", err)
 	}
 	defer logs.Close()
-	if err := logs.MkdirAll(filepath.Join(p.folder(), container), 0o755); err != nil {
+	if err := logs.MkdirAll(filepath.Join(p.directory(), container), 0o755); err != nil {
 		return fmt.Errorf("make log directory in %s: %w", d.conf.PodLogsDir, err)
 	}
 	return nil
@@ -110,7 +110,7 @@ func (d *Dirs) unlink(p Pod, i Instance) error {
 // whose number is meant.
 func (d *Dirs) removeLogs(p Pod, container string, meant func(attempt int) bool) error {
 	err := within(d.conf.PodLogsDir, func(logs *os.Root) error {
-		dir := filepath.Join(p.folder(), container)
+		dir := filepath.Join(p.directory(), container)
 		entries, err := fs.ReadDir(logs.FS(), dir)
 		if err != nil {
 			return err
@@ -135,7 +135,7 @@ func (d *Dirs) RemovePod(p Pod) error {
 	if err := p.check(); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
-	err := within(d.conf.PodLogsDir, func(logs *os.Root) error { return logs.RemoveAll(p.folder()) })
+	err := within(d.conf.PodLogsDir, func(logs *os.Root) error { return logs.RemoveAll(p.directory()) })
 	if err != nil {
 		return fmt.Errorf("remove logs in %s: %w", d.conf.PodLogsDir, err)
 	}
@@ -168,7 +168,7 @@ func (d *Dirs) Used(p Pod) map[string]int64 {
 	}
 	used := map[string]int64{}
 	_ = d.each(p, func(logs *os.Root, container, file string) {
-		info, err := logs.Lstat(filepath.Join(p.folder(), container, file))
+		info, err := logs.Lstat(filepath.Join(p.directory(), container, file))
 		if err != nil || !info.Mode().IsRegular() {
 			return
 		}
@@ -182,7 +182,7 @@ func (d *Dirs) Used(p Pod) map[string]int64 {
 // each calls found for each file in the directories of the pod's containers, with the directory of all pods.
 func (d *Dirs) each(p Pod, found func(logs *os.Root, container, file string)) error {
 	return within(d.conf.PodLogsDir, func(logs *os.Root) error {
-		containers, err := fs.ReadDir(logs.FS(), p.folder())
+		containers, err := fs.ReadDir(logs.FS(), p.directory())
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (d *Dirs) each(p Pod, found func(logs *os.Root, container, file string)) er
 			if !c.IsDir() {
 				continue
 			}
-			files, err := fs.ReadDir(logs.FS(), filepath.Join(p.folder(), c.Name()))
+			files, err := fs.ReadDir(logs.FS(), filepath.Join(p.directory(), c.Name()))
 			if err != nil {
 				return err
 			}
@@ -202,7 +202,7 @@ func (d *Dirs) each(p Pod, found func(logs *os.Root, container, file string)) er
 	})
 }
 
-// Orphans lists the pods that have a folder of logs, wanted or not, in order.
+// Orphans lists the pods that have a directory of logs, wanted or not, in order.
 func (d *Dirs) Orphans() ([]Pod, error) {
 	entries, err := os.ReadDir(d.conf.PodLogsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -218,8 +218,8 @@ func (d *Dirs) Orphans() ([]Pod, error) {
 }
 
 // RemoveDeadLinks removes the links that lead to logs of pods or containers whose
-// folder is gone. Links that lead elsewhere are somebody else's. It reads the whole
-// folder: it is for after the start and for rare tidying.
+// directory is gone. Links that lead elsewhere are somebody else's. It reads the whole
+// directory: it is for after the start and for rare tidying.
 func (d *Dirs) RemoveDeadLinks() error {
 	err := within(d.conf.LinksDir, func(links *os.Root) error {
 		entries, err := fs.ReadDir(links.FS(), ".")
@@ -235,7 +235,7 @@ func (d *Dirs) RemoveDeadLinks() error {
 			if err != nil || !strings.HasPrefix(target, filepath.Clean(d.conf.PodLogsDir)+"/") {
 				continue
 			}
-			// The log itself may be about to be written; its folder is made before the link.
+			// The log itself may be about to be written; its directory is made before the link.
 			if _, err := os.Lstat(filepath.Dir(target)); errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, links.Remove(e.Name()))
 			}
@@ -256,7 +256,7 @@ func checkInstance(p Pod, i Instance) error {
 	return err
 }
 
-// within opens the folder for f. That it, or what f looks for, isn't there is no error.
+// within opens the directory for f. That it, or what f looks for, isn't there is no error.
 func within(dir string, f func(*os.Root) error) error {
 	root, err := os.OpenRoot(dir)
 	if err == nil {

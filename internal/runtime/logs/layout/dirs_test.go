@@ -202,7 +202,7 @@ func TestNamesThatAreNoPathElements(t *testing.T) {
 	}
 }
 
-// TestLinksOutAreNotFollowed: who may write to the log folders can't make us reach
+// TestLinksOutAreNotFollowed: who may write to the log directories can't make us reach
 // outside of them.
 func TestLinksOutAreNotFollowed(t *testing.T) {
 	d := newDirs(t)

@@ -1,11 +1,11 @@
-// Package layout names the folders and files of container logs, as the kubelet does, and the
+// Package layout names the directories and files of container logs, as the kubelet does, and the
 // links to them that log shippers read:
 //
 //	/var/log/pods/NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log
 //	/var/log/containers/NAME_NAMESPACE_CONTAINER-ID.log -> the file above
 //
-// It takes such names apart, makes and removes folders and links (Dirs), and opens, lists,
-// renames and removes the files in one container's folder (Folder). Dirs checks that names are
+// It takes such names apart, makes and removes directories and links (Dirs), and opens, lists,
+// renames and removes the files in one container's directory (Directory). Dirs checks that names are
 // safe to be part of a path; the functions that make names don't. The runtime writes the logs
 // themselves.
 package layout
@@ -24,14 +24,14 @@ const Suffix = ".log"
 // separator parts namespace, name and UID, which can't have it themselves.
 const separator = "_"
 
-// PodFolder is the name of the folder of a pod's logs, below the folder of all pods' logs.
-func PodFolder(namespace, name string, uid types.UID) string {
+// PodDirectory is the name of the directory of a pod's logs, below the directory of all pods' logs.
+func PodDirectory(namespace, name string, uid types.UID) string {
 	return namespace + separator + name + separator + string(uid)
 }
 
-// ParseFolder takes a folder's name apart; ok says that it has the form of Folder's.
-func ParseFolder(folder string) (namespace, name string, uid types.UID, ok bool) {
-	parts := strings.Split(folder, separator)
+// ParseDir takes a directory's name apart; ok says that it has the form of Directory's.
+func ParseDir(directory string) (namespace, name string, uid types.UID, ok bool) {
+	parts := strings.Split(directory, separator)
 	if len(parts) != 3 {
 		return "", "", "", false
 	}
@@ -39,13 +39,13 @@ func ParseFolder(folder string) (namespace, name string, uid types.UID, ok bool)
 }
 
 // File is the log that an instance of a container is writing, below its pod's
-// Folder. Attempt counts the container's instances from 0.
+// Directory. Attempt counts the container's instances from 0.
 func File(container string, attempt int) string {
 	return Current(attempt).In(container)
 }
 
 // ParseFile reads the attempt from the name of whatever belongs to an instance's log
-// in its container's folder: N.log, and N.log. with anything that rotation, whoever
+// in its container's directory: N.log, and N.log. with anything that rotation, whoever
 // does it, has put behind it. ParseName is strict.
 func ParseFile(name string) (attempt int, rotated, ok bool) {
 	number, rest, _ := strings.Cut(name, ".")

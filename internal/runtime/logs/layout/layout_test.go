@@ -6,17 +6,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-func TestFolder(t *testing.T) {
-	const folder = "kube-system_web-node_0123abcd"
-	if got := layout.PodFolder("kube-system", "web-node", "0123abcd"); got != folder {
-		t.Errorf("the directory is %s, want %s", got, folder)
+func TestDir(t *testing.T) {
+	const directory = "kube-system_web-node_0123abcd"
+	if got := layout.PodDirectory("kube-system", "web-node", "0123abcd"); got != directory {
+		t.Errorf("the directory is %s, want %s", got, directory)
 	}
-	namespace, name, uid, ok := layout.ParseFolder(folder)
+	namespace, name, uid, ok := layout.ParseDir(directory)
 	if namespace != "kube-system" || name != "web-node" || uid != "0123abcd" || !ok {
-		t.Errorf("%s is taken apart as %q, %q, %q, %v", folder, namespace, name, uid, ok)
+		t.Errorf("%s is taken apart as %q, %q, %q, %v", directory, namespace, name, uid, ok)
 	}
 	for _, other := range []string{"", "lost+found", "a_b", "a_b_c_d"} {
-		if _, _, _, ok := layout.ParseFolder(other); ok {
+		if _, _, _, ok := layout.ParseDir(other); ok {
 			t.Errorf("%q is taken for a pod's directory", other)
 		}
 	}

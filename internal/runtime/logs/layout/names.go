@@ -17,7 +17,7 @@ const (
 	stampFormat      = "20060102-150405"
 )
 
-// Name is what the name of a file in a container's log folder says:
+// Name is what the name of a file in a container's log directory says:
 //
 //	N.log                  what the runtime writes
 //	N.log.STAMP            rotated away at that time
@@ -36,7 +36,7 @@ type Name struct {
 // Current is the name of what an instance's runtime writes.
 func Current(attempt int) Name { return Name{Attempt: attempt} }
 
-// ParseName reads the name of a file, without its folder; false if it isn't one of the
+// ParseName reads the name of a file, without its directory; false if it isn't one of the
 // forms. String gives back what was read.
 func ParseName(name string) (Name, bool) {
 	number, rest, _ := strings.Cut(name, ".")
@@ -77,7 +77,7 @@ func (n Name) String() string {
 	return name + "." + n.Stamp
 }
 
-// In is the file's path below its pod's Folder.
+// In is the file's path below its pod's Directory.
 func (n Name) In(container string) string { return filepath.Join(container, n.String()) }
 
 // Compare orders the files of an instance by the age of what they hold, the oldest

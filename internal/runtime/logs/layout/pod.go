@@ -24,12 +24,12 @@ type Instance struct {
 	ID string
 }
 
-// PodDir is the folder of a pod's logs.
+// PodDir is the directory of a pod's logs.
 func PodDir(podLogsDir string, p Pod) string {
-	return filepath.Join(podLogsDir, p.folder())
+	return filepath.Join(podLogsDir, p.directory())
 }
 
-func (p Pod) folder() string { return PodFolder(p.Namespace, p.Name, p.UID) }
+func (p Pod) directory() string { return PodDirectory(p.Namespace, p.Name, p.UID) }
 
 func (p Pod) check() error {
 	for what, name := range map[string]string{"namespace": p.Namespace, "pod name": p.Name, "pod UID": string(p.UID)} {
@@ -40,9 +40,9 @@ func (p Pod) check() error {
 	return nil
 }
 
-// parsePod reads a folder's name.
-func parsePod(folder string) (p Pod, ok bool) {
-	p.Namespace, p.Name, p.UID, ok = ParseFolder(folder)
+// parsePod reads a directory's name.
+func parsePod(directory string) (p Pod, ok bool) {
+	p.Namespace, p.Name, p.UID, ok = ParseDir(directory)
 	return p, ok && p.check() == nil
 }
 

@@ -21,7 +21,7 @@ const chunk = 128 << 10
 
 // compress puts a compressed file in the place of one that nobody writes to. If it
 // fails, the file is still there.
-func compress(ctx context.Context, dir folder, file layout.Name) error {
+func compress(ctx context.Context, dir directory, file layout.Name) error {
 	temp, packed := file, file
 	temp.Temp, packed.Compressed = true, true
 	err := fill(ctx, dir, file, temp)
@@ -39,7 +39,7 @@ func compress(ctx context.Context, dir folder, file layout.Name) error {
 }
 
 // fill writes to temp, and to the disk, what file holds, compressed.
-func fill(ctx context.Context, dir folder, file, temp layout.Name) error {
+func fill(ctx context.Context, dir directory, file, temp layout.Name) error {
 	from, err := dir.Open(file)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// lingerTime is how long a runtime may take to let go of a file after it was asked to: it has
+// lingerTime is how long a runtime may take to release a file after it was asked to: it has
 // to write what it had buffered, on a disk that may be slow. To ask it again too early would have it write to one
 // file by two ways, and lines might change places.
 const lingerTime = 5 * time.Second
@@ -36,7 +36,7 @@ type container struct {
 	Container
 	// foreign is one whose log isn't below the root, or not named as a log.
 	foreign bool
-	// dir is the log's folder below the root, file its name there.
+	// dir is the log's directory below the root, file its name there.
 	dir  string
 	file layout.Name
 	// untidy is whether there may be something to compress or to remove, or the runtime may
@@ -135,7 +135,7 @@ func (c *container) measured(now time.Time, size, maxSize int64, quiet time.Dura
 	c.size, c.seen, c.next = size, now, now.Add(quiet)
 	switch {
 	case size >= maxSize:
-		c.next = now // it is rotated now, and begins anew
+		c.next = now // it is rotated now, and begins again
 	case c.rate > 0:
 		c.next = now.Add(min(longest, quiet, timeFor(maxSize-size, c.rate)))
 	}

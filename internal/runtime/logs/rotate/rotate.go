@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// folder is a container's log folder; layout.Folder is one.
-type folder interface {
+// directory is a container's log directory; layout.Directory is one.
+type directory interface {
 	Files(attempt int) ([]layout.Name, error)
 	Open(layout.Name) (*os.File, error)
 	Create(layout.Name) (*os.File, error)
@@ -72,7 +72,7 @@ func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error 
 
 // reopen has the runtime begin a new log, where the one it writes was renamed to renamed. If
 // it doesn't, the old one gets its name back.
-func (r *Rotator) reopen(ctx context.Context, dir folder, c *container, renamed layout.Name) error {
+func (r *Rotator) reopen(ctx context.Context, dir directory, c *container, renamed layout.Name) error {
 	err := r.runtime.ReopenContainerLog(ctx, c.ID)
 	if err == nil {
 		return nil
@@ -91,7 +91,7 @@ func (r *Rotator) reopen(ctx context.Context, dir folder, c *container, renamed 
 
 // rotated lists what was rotated from an instance's log, the oldest first, but no
 // unfinished files.
-func rotated(dir folder, attempt int) ([]layout.Name, error) {
+func rotated(dir directory, attempt int) ([]layout.Name, error) {
 	files, err := dir.Files(attempt)
 	return slices.DeleteFunc(files, func(n layout.Name) bool { return n.Stamp == "" || n.Temp }), err
 }
@@ -105,7 +105,7 @@ func newestPlain(files []layout.Name) layout.Name {
 }
 
 // removeExcess removes the oldest rotations so that no more than that many are left.
-func removeExcess(dir folder, files []layout.Name, keep int) error {
+func removeExcess(dir directory, files []layout.Name, keep int) error {
 	var errs []error
 	for excess := countStamps(files) - max(0, keep); excess > 0; excess-- {
 		for oldest := files[0].Stamp; len(files) > 0 && files[0].Stamp == oldest; files = files[1:] {
@@ -137,7 +137,7 @@ func rotatedName(file layout.Name, files []layout.Name) (layout.Name, error) {
 	return file, err
 }
 
-func sizeOf(dir folder, file layout.Name) (int64, error) {
+func sizeOf(dir directory, file layout.Name) (int64, error) {
 	f, err := dir.Open(file)
 	if err != nil {
 		return 0, err
@@ -152,7 +152,7 @@ func sizeOf(dir folder, file layout.Name) (int64, error) {
 
 // isWritten reports whether somebody may still be writing to a rotated file. Where the kernel can't
 // tell, the age of the file has to do: nobody is taken to write to it.
-func isWritten(dir folder, file layout.Name) (bool, error) {
+func isWritten(dir directory, file layout.Name) (bool, error) {
 	f, err := dir.Open(file)
 	if err != nil {
 		return false, err

@@ -35,14 +35,14 @@ type house struct {
 	written *os.File
 	// reopens counts calls; fail makes them fail, before or after a new file was made; deaf
 	// makes them succeed without one.
-	mu             sync.Mutex
-	reopens        int
-	fail           error
-	failHaving     bool
-	deaf           bool
-	messages       []string
-	running        *containers
-	folders, lines int
+	mu          sync.Mutex
+	reopens     int
+	fail        error
+	failHaving  bool
+	deaf        bool
+	messages    []string
+	running     *containers
+	dirs, lines int
 }
 
 const interval = 10 * time.Second
@@ -62,8 +62,8 @@ func (h *house) restart() {
 	log := funcr.New(func(_, args string) { h.messages = append(h.messages, args) }, funcr.Options{})
 	h.rotator = New(Config{Root: h.root, MaxSize: 1000, MaxFiles: 4, Interval: interval, Workers: 1}, h.running, h, noWrites{}, log)
 	real := h.rotator.open
-	h.rotator.open = func(root, name string) (folder, error) {
-		h.folders++
+	h.rotator.open = func(root, name string) (directory, error) {
+		h.dirs++
 		return real(root, name)
 	}
 }
@@ -213,8 +213,8 @@ func TestOneStatIsAllThatAnIdleContainerCosts(t *testing.T) {
 		h.print(1)
 		h.run(100 * interval)
 		// Once, because nobody knows what an earlier agent left.
-		if h.folders > 2 || h.reopens > 0 {
-			t.Errorf("opened the directory %d times, had the log reopened %d times", h.folders, h.reopens)
+		if h.dirs > 2 || h.reopens > 0 {
+			t.Errorf("opened the directory %d times, had the log reopened %d times", h.dirs, h.reopens)
 		}
 	})
 }
@@ -337,7 +337,7 @@ func TestDiskIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
 		real := h.rotator.open
-		h.rotator.open = func(root, name string) (folder, error) {
+		h.rotator.open = func(root, name string) (directory, error) {
 			dir, err := real(root, name)
 			return fullDisk{dir}, err
 		}
@@ -357,10 +357,10 @@ func TestDiskIsFull(t *testing.T) {
 	})
 }
 
-type fullDisk struct{ folder }
+type fullDisk struct{ directory }
 
 func (d fullDisk) Create(n layout.Name) (*os.File, error) {
-	f, err := d.folder.Create(n)
+	f, err := d.directory.Create(n)
 	if err != nil {
 		return nil, err
 	}
@@ -368,10 +368,10 @@ func (d fullDisk) Create(n layout.Name) (*os.File, error) {
 	return os.OpenFile("/dev/full", os.O_WRONLY, 0)
 }
 
-// mortal is a folder for an agent that dies before its nth change to it: nothing it
+// mortal is a directory for an agent that dies before its nth change to it: nothing it
 // does afterwards has any effect.
 type mortal struct {
-	folder
+	directory
 	left *int
 }
 
@@ -383,28 +383,28 @@ func (m mortal) Create(n layout.Name) (*os.File, error) {
 	if m.dies() {
 		return nil, errDied
 	}
-	return m.folder.Create(n)
+	return m.directory.Create(n)
 }
 
 func (m mortal) Rename(from, to layout.Name) error {
 	if m.dies() {
 		return errDied
 	}
-	return m.folder.Rename(from, to)
+	return m.directory.Rename(from, to)
 }
 
 func (m mortal) Remove(n layout.Name) error {
 	if m.dies() {
 		return errDied
 	}
-	return m.folder.Remove(n)
+	return m.directory.Remove(n)
 }
 
 func (m mortal) Sync() error {
 	if m.dies() {
 		return errDied
 	}
-	return m.folder.Sync()
+	return m.directory.Sync()
 }
 
 // mortalRuntime is called by that agent.
@@ -433,7 +433,7 @@ func TestDeathBetweenAnyTwoSteps(t *testing.T) {
 			h.expectFiles(`0\.log`, packed, stamp)
 			h.print(20)
 			left := steps
-			h.rotator.open = func(root, name string) (folder, error) {
+			h.rotator.open = func(root, name string) (directory, error) {
 				dir, err := layout.Open(root, name)
 				return mortal{dir, &left}, err
 			}
@@ -462,7 +462,7 @@ func TestDeathBetweenAnyTwoSteps(t *testing.T) {
 	}
 }
 
-// A pod that mounts the folder can put anything there.
+// A pod that mounts the directory can put anything there.
 func TestLinksAreNotFollowed(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "1.log")
 	big := bytes.Repeat([]byte("s"), 5000)

@@ -27,7 +27,7 @@ import (
 // Config is how much of a log is kept. The fields mean what their namesakes in
 // the kubelet's configuration mean. All but Root can be changed: see SetLimits.
 type Config struct {
-	// Root is the folder of all pods' logs, by convention /var/log/pods. Logs elsewhere are left alone.
+	// Root is the directory of all pods' logs, by convention /var/log/pods. Logs elsewhere are left alone.
 	Root string
 	// MaxSize is how large a log grows, in bytes, before it is rotated
 	// (containerLogMaxSize). 0 or less turns rotation off, as it does with the kubelet.
@@ -85,7 +85,7 @@ type Rotator struct {
 	runtime    Runtime
 	writes     Writes
 	log        logr.Logger
-	open       func(root, name string) (folder, error)
+	open       func(root, name string) (directory, error)
 	queue      *queue
 	// known are the containers that ran at the last look, by ID. Only look uses it.
 	known map[string]*container
@@ -96,7 +96,7 @@ func New(conf Config, containers Containers, runtime Runtime, writes Writes, log
 	r := &Rotator{
 		changed: wake.NewSlot(), Slot: wake.NewSlot(),
 		containers: containers, runtime: runtime, writes: writes, log: log,
-		open:  func(root, name string) (folder, error) { return layout.Open(root, name) },
+		open:  func(root, name string) (directory, error) { return layout.Open(root, name) },
 		queue: newQueue(), known: map[string]*container{},
 	}
 	r.conf.Store(&conf)

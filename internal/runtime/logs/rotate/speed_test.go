@@ -88,7 +88,7 @@ func (l *life) end() {
 
 var numbered = logs.Log{Namespace: "default", Pod: "web", UID: "u1", Container: "web"}
 
-// logPath makes the folder of the log of instance 0 of that container.
+// logPath makes the directory of the log of instance 0 of that container.
 func logPath(t testing.TB) (root, path string) {
 	t.Helper()
 	root = t.TempDir()
@@ -196,7 +196,7 @@ func (c *containers) looks() int {
 	return c.looked
 }
 
-// names lists the files in the log's folder.
+// names lists the files in the log's directory.
 func names(t testing.TB, path string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))

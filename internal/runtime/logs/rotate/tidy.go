@@ -10,7 +10,7 @@ import (
 )
 
 // tidy finishes what rotations have begun: it removes leftovers and what there is too many of, sees that
-// the runtime has let go of what was renamed, and compresses all of that but the newest.
+// the runtime has released what was renamed, and compresses all of that but the newest.
 func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) error {
 	dir, err := r.open(conf.Root, c.dir)
 	if err != nil {
@@ -33,10 +33,10 @@ func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) error {
 	return err
 }
 
-// followed reports whether the runtime has let go of the newest file that was renamed. If it
+// followed reports whether the runtime has released the newest file that was renamed. If it
 // hasn't for long, it doesn't know of the rotation (an agent or a runtime died, or a call
 // failed late) and is asked again.
-func (r *Rotator) followed(ctx context.Context, dir folder, c *container, newest layout.Name) (bool, error) {
+func (r *Rotator) followed(ctx context.Context, dir directory, c *container, newest layout.Name) (bool, error) {
 	if newest == (layout.Name{}) {
 		return true, nil
 	}
@@ -58,7 +58,7 @@ func (r *Rotator) followed(ctx context.Context, dir folder, c *container, newest
 
 // compressOld compresses what was rotated away before the newest, and reports whether
 // nothing is left to be compressed. One that fails doesn't keep the others from it.
-func compressOld(ctx context.Context, dir folder, files []layout.Name) (bool, error) {
+func compressOld(ctx context.Context, dir directory, files []layout.Name) (bool, error) {
 	left := true
 	var errs []error
 	for _, file := range files[:max(0, len(files)-1)] {
@@ -77,7 +77,7 @@ func compressOld(ctx context.Context, dir folder, files []layout.Name) (bool, er
 
 // removeLeftovers removes what a compression left that was cut off: its unfinished file, or
 // the original of a finished one.
-func removeLeftovers(dir folder, attempt int) error {
+func removeLeftovers(dir directory, attempt int) error {
 	files, err := dir.Files(attempt)
 	errs := []error{err}
 	for _, file := range files {

@@ -9,7 +9,7 @@ import (
 
 // Behave says what containers created from now on do, if key is their name, the
 // image as they ask for it, or the first word of their command (with or without
-// its folder), looked for in that order.
+// its directory), looked for in that order.
 func (n *Node) Behave(key string, b Behaviour) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

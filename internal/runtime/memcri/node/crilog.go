@@ -12,7 +12,7 @@ import (
 // logFile is a container's log file.
 type logFile struct{ f *os.File }
 
-// openLog opens path for appending, making it and its folder if they are missing.
+// openLog opens path for appending, making it and its directory if they are missing.
 // Like containerd it follows no symbolic link there.
 func openLog(path string) (*logFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -93,7 +93,7 @@ func burst(bytes int) (lines []Line) {
 	return lines
 }
 
-// number reads the first argument; what is no number counts as 0.
+// number reads the first argument; what isn't a number counts as 0.
 func number(args []string) int {
 	if len(args) == 0 {
 		return 0

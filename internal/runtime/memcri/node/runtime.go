@@ -46,7 +46,7 @@ func (n *Node) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeCon
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// ReopenContainerLog opens the log of a running container anew, after rotation.
+// ReopenContainerLog opens the log of a running container again, after rotation.
 func (n *Node) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -19,7 +19,7 @@ const (
 )
 
 // ReadFile returns the variables of the env file at path, which is relative to the
-// volume's folder dir. dir itself is trusted, nothing below it is: path is followed
+// volume's directory dir. dir itself is trusted, nothing below it is: path is followed
 // over symbolic links only as long as they stay inside the volume, and nothing but a
 // regular file is opened, let alone waited for.
 //

@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
 
-// volume makes a folder beside a file that isn't the pod's.
+// volume makes a directory beside a file that isn't the pod's.
 func volume(t *testing.T) (dir, outside string) {
 	t.Helper()
 	top := t.TempDir()

@@ -43,8 +43,8 @@ var (
 // New returns an agent with nothing to report.
 func New() *Agent { return &Agent{} }
 
-// Serve has the agent answer below a new root folder, which it returns, until the
-// test ends. Container logs are read from its folder "logs".
+// Serve has the agent answer below a new root directory, which it returns, until the
+// test ends. Container logs are read from its directory "logs".
 func Serve(t testing.TB, agent *Agent) (rootDir string) {
 	t.Helper()
 	rootDir = t.TempDir()

@@ -9,7 +9,7 @@ const (
 	Refresh  = "refresh "
 	Part     = "part "
 	Teardown = "teardown"
-	// Remove is followed by the name of what is removed of a pod's folder.
+	// Remove is followed by the name of what is removed of a pod's directory.
 	Remove = "remove "
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Folders below a pod's.
+// Directories below a pod's.
 const (
 	Volumes  = "volumes"
 	Plugins  = "plugins"
@@ -26,32 +26,32 @@ const (
 // Place names a volume on disk.
 type Place struct {
 	UID types.UID
-	// Plugin and Name are as folders are called.
+	// Plugin and Name are as directories are called.
 	Plugin, Name string
 }
 
-// PlaceOf is the place of a volume. The error is for names that can't be folders.
+// PlaceOf is the place of a volume. The error is for names that can't be directories.
 func PlaceOf(uid types.UID, plugin volume.Plugin, spec volume.Spec) (Place, error) {
-	p := Place{UID: uid, Plugin: PluginFolder(plugin.Name()), Name: spec.Name()}
+	p := Place{UID: uid, Plugin: PluginDir(plugin.Name()), Name: spec.Name()}
 	if err := safeopen.Check("volume name", p.Name); err != nil {
 		return Place{}, err
 	}
 	return p, nil
 }
 
-// PluginFolder is what the folders of a plugin are called.
-func PluginFolder(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
+// PluginDir is what the directories of a plugin are called.
+func PluginDir(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// Layout finds places below the folder of all pods.
+// Layout finds places below the directory of all pods.
 type Layout struct{ podsDir string }
 
 // NewLayout is the layout below podsDir.
 func NewLayout(podsDir string) Layout { return Layout{podsDir} }
 
-// Pods is the folder of all pods.
+// Pods is the directory of all pods.
 func (l Layout) Pods() string { return l.podsDir }
 
-// Pod is a pod's folder.
+// Pod is a pod's directory.
 func (l Layout) Pod(uid types.UID) string { return filepath.Join(l.podsDir, string(uid)) }
 
 // Place is the place as plugins are told it.
@@ -59,9 +59,9 @@ func (l Layout) Place(p Place) volume.Place {
 	return volume.Place{UID: p.UID, Dir: filepath.Join(l.Pod(p.UID), Volumes, p.Plugin, p.Name), Meta: filepath.Join(l.Pod(p.UID), Plugins, p.Plugin, p.Name)}
 }
 
-// UIDs lists the pods that have a folder, in order.
+// UIDs lists the pods that have a directory, in order.
 func (l Layout) UIDs() ([]types.UID, error) {
-	names, err := folders(l.podsDir)
+	names, err := dirs(l.podsDir)
 	if err != nil {
 		return nil, fmt.Errorf("list pods' directories: %w", err)
 	}
@@ -72,17 +72,17 @@ func (l Layout) UIDs() ([]types.UID, error) {
 	return uids, nil
 }
 
-// List finds the volumes of a pod by their folders, in order.
+// List finds the volumes of a pod by their directories, in order.
 func (l Layout) List(uid types.UID) ([]Place, error) {
 	var all []Place
 	for _, kind := range []string{Volumes, Plugins} {
 		dir := filepath.Join(l.Pod(uid), kind)
-		plugins, err := folders(dir)
+		plugins, err := dirs(dir)
 		if err != nil {
 			return nil, fmt.Errorf("list the pod's volumes: %w", err)
 		}
 		for _, plugin := range plugins {
-			names, err := folders(filepath.Join(dir, plugin))
+			names, err := dirs(filepath.Join(dir, plugin))
 			if err != nil {
 				return nil, fmt.Errorf("list the pod's volumes: %w", err)
 			}
@@ -95,8 +95,8 @@ func (l Layout) List(uid types.UID) ([]Place, error) {
 	return slices.Compact(all), nil
 }
 
-// folders lists the folders in dir. It asks nothing of what is mounted on them.
-func folders(dir string) ([]string, error) {
+// directories lists the directories in dir. It asks nothing of what is mounted on them.
+func dirs(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -19,10 +19,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-const folder = "claims"
+const directory = "claims"
 
 // Holders gives claims with the access mode ReadWriteOncePod to one pod at a time (KEP-2485). A file
-// in the pod's folder, pods/UID/claims/NAMESPACE_NAME, says that the claim is its, so that the next agent
+// in the pod's directory, pods/UID/claims/NAMESPACE_NAME, says that the claim is its, so that the next agent
 // knows it; the file holds the pod's name. It is safe for concurrent use.
 type Holders struct {
 	layout Layout
@@ -30,7 +30,7 @@ type Holders struct {
 	mu     sync.Mutex
 }
 
-// NewHolders knows those of the pods below the layout's folder. freed is called when claims are
+// NewHolders knows those of the pods below the layout's directory. freed is called when claims are
 // free again.
 func NewHolders(l Layout, freed func()) *Holders { return &Holders{layout: l, freed: freed} }
 
@@ -39,11 +39,11 @@ func once(w *Wanted) bool {
 }
 
 func (h *Holders) file(uid types.UID, c *v1.PersistentVolumeClaim) string {
-	return filepath.Join(h.layout.Pod(uid), folder, c.Namespace+"_"+c.Name)
+	return filepath.Join(h.layout.Pod(uid), directory, c.Namespace+"_"+c.Name)
 }
 
 // Take makes those claims the pod's that only one pod may have: all of them, or none, so that two pods
-// never wait for each other. It returns the volumes that the pod may have. The pod's folder has to be there.
+// never wait for each other. It returns the volumes that the pod may have. The pod's directory has to be there.
 func (h *Holders) Take(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Problem) {
 	if !slices.ContainsFunc(wants, once) {
 		return wants, nil
@@ -72,7 +72,7 @@ func (h *Holders) Take(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Pr
 	return may, problems
 }
 
-// mark writes down that the claim is the pod's.
+// mark records that the claim is the pod's.
 func (h *Holders) mark(p *v1.Pod, c *v1.PersistentVolumeClaim) error {
 	file := h.file(p.UID, c)
 	err := safeopen.Check("claim", filepath.Base(file))
@@ -134,7 +134,7 @@ func (h *Holders) GiveBack(uid types.UID) error {
 func (h *Holders) giveBack(uid types.UID) (freed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	dir := filepath.Join(h.layout.Pod(uid), folder)
+	dir := filepath.Join(h.layout.Pod(uid), directory)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

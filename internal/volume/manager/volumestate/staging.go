@@ -35,22 +35,22 @@ type Stages struct {
 	ops *operations.Group
 
 	mu     sync.Mutex
-	staged map[string]bool // by folder: those that were staged since the agent started
+	staged map[string]bool // by directory: those that were staged since the agent started
 }
 
 // User is a volume of a pod that is made from a device.
 type User struct {
 	UID types.UID
-	// Name is that of the volume's folder.
+	// Name is that of the volume's directory.
 	Name string
 }
 
-// NewStages keeps them below dir, the node's folder of plugins. Nothing is done before it is asked for.
+// NewStages keeps them below dir, the node's directory of plugins. Nothing is done before it is asked for.
 func NewStages(dir string, c operations.Config) *Stages {
 	return &Stages{dir: dir, ops: operations.New(c), staged: map[string]bool{}}
 }
 
-// device is one folder plugins/PLUGIN/HASH.
+// device is one directory plugins/PLUGIN/HASH.
 type device struct {
 	plugin volume.Stager
 	dir    string
@@ -142,7 +142,7 @@ func (s *Stages) Leave(ctx context.Context, plugin volume.Stager, u User) error 
 	return errors.Join(errs...)
 }
 
-// Sweep lets go of the devices whose users are gone without a trace.
+// Sweep releases the devices whose users are gone without a trace.
 func (s *Stages) Sweep(ctx context.Context, plugin volume.Stager, there func(types.UID) bool) error {
 	all, err := s.devices(plugin)
 	if err != nil {
@@ -221,7 +221,7 @@ func (d device) forget(u User) error {
 	return nil
 }
 
-// devices finds the plugin's devices by their folders.
+// devices finds the plugin's devices by their directories.
 func (s *Stages) devices(plugin volume.Stager) ([]device, error) {
 	names, err := list(s.parent(plugin))
 	var all []device

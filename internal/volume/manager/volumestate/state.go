@@ -70,7 +70,7 @@ type Desired map[types.UID]*Wish
 // Wish is what one pod wants.
 type Wish struct {
 	Volumes []*Wanted
-	// Swept says that no other volumes are left in the pod's folder.
+	// Swept says that no other volumes are left in the pod's directory.
 	Swept bool
 }
 

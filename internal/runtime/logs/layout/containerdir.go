@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder is one container's log folder. A pod with the right hostPath volume can write there, so
-// nothing but a regular file in a folder that is reached without any symbolic link is a log.
+// Directory is one container's log directory. A pod with the right hostPath volume can write there, so
+// nothing but a regular file in a directory that is reached without any symbolic link is a log.
 // Its methods may not be called concurrently.
 // Errors are of type *os.PathError or wrap one, so that fs.ErrNotExist tells what is gone.
-type Folder struct {
+type ContainerDir struct {
 	dir *os.File
 }
 
-// Open opens the folder name below root. What root itself leads over is trusted.
-func Open(root, name string) (*Folder, error) {
+// Open opens the directory name below root. What root itself leads over is trusted.
+func Open(root, name string) (*ContainerDir, error) {
 	path := filepath.Join(root, name)
 	top, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -37,14 +37,14 @@ func Open(root, name string) (*Folder, error) {
 	if err != nil {
 		return nil, refused("open", path, err)
 	}
-	return &Folder{dir: os.NewFile(uintptr(fd), path)}, nil
+	return &ContainerDir{dir: os.NewFile(uintptr(fd), path)}, nil
 }
 
-// Close ends the use of the folder, not of files that were opened in it.
-func (d *Folder) Close() error { return d.dir.Close() }
+// Close ends the use of the directory, not of files that were opened in it.
+func (d *ContainerDir) Close() error { return d.dir.Close() }
 
 // Files lists what belongs to the log of an instance, the oldest first.
-func (d *Folder) Files(attempt int) ([]Name, error) {
+func (d *ContainerDir) Files(attempt int) ([]Name, error) {
 	all, err := d.All()
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (d *Folder) Files(attempt int) ([]Name, error) {
 }
 
 // All lists the files of all instances, in no order.
-func (d *Folder) All() ([]Name, error) {
+func (d *ContainerDir) All() ([]Name, error) {
 	if _, err := d.dir.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (d *Folder) All() ([]Name, error) {
 }
 
 // Open opens a file for reading.
-func (d *Folder) Open(n Name) (*os.File, error) {
+func (d *ContainerDir) Open(n Name) (*os.File, error) {
 	// Without O_NONBLOCK, opening a pipe would wait for a writer.
 	f, err := d.open(n, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -90,11 +90,11 @@ func (d *Folder) Open(n Name) (*os.File, error) {
 }
 
 // Create makes a file that isn't there yet, for writing, with mode 0600.
-func (d *Folder) Create(n Name) (*os.File, error) {
+func (d *ContainerDir) Create(n Name) (*os.File, error) {
 	return d.open(n, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 }
 
-func (d *Folder) open(n Name, flags int, perm uint32) (*os.File, error) {
+func (d *ContainerDir) open(n Name, flags int, perm uint32) (*os.File, error) {
 	path := d.path(n)
 	fd, err := retried(func() (int, error) {
 		return unix.Openat(d.fd(), n.String(), flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NOCTTY, perm)
@@ -107,7 +107,7 @@ func (d *Folder) open(n Name, flags int, perm uint32) (*os.File, error) {
 
 // Rename gives a file another name. If there is a file of that name, it stays and
 // the error is fs.ErrExist.
-func (d *Folder) Rename(from, to Name) error {
+func (d *ContainerDir) Rename(from, to Name) error {
 	err := unix.Renameat2(d.fd(), from.String(), d.fd(), to.String(), unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 		err = d.renameWatchfully(from, to)
@@ -119,7 +119,7 @@ func (d *Folder) Rename(from, to Name) error {
 }
 
 // renameWatchfully is for file systems that can't refuse to replace a file themselves.
-func (d *Folder) renameWatchfully(from, to Name) error {
+func (d *ContainerDir) renameWatchfully(from, to Name) error {
 	var stat unix.Stat_t
 	switch err := unix.Fstatat(d.fd(), to.String(), &stat, unix.AT_SYMLINK_NOFOLLOW); {
 	case err == nil:
@@ -131,7 +131,7 @@ func (d *Folder) renameWatchfully(from, to Name) error {
 }
 
 // Remove removes a file. That it isn't there is no error.
-func (d *Folder) Remove(n Name) error {
+func (d *ContainerDir) Remove(n Name) error {
 	if err := unix.Unlinkat(d.fd(), n.String(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &os.PathError{Op: "remove", Path: d.path(n), Err: err}
 	}
@@ -139,11 +139,11 @@ func (d *Folder) Remove(n Name) error {
 }
 
 // Sync has names outlive a loss of power.
-func (d *Folder) Sync() error { return d.dir.Sync() }
+func (d *ContainerDir) Sync() error { return d.dir.Sync() }
 
-func (d *Folder) fd() int { return int(d.dir.Fd()) }
+func (d *ContainerDir) fd() int { return int(d.dir.Fd()) }
 
-func (d *Folder) path(n Name) string { return filepath.Join(d.dir.Name(), n.String()) }
+func (d *ContainerDir) path(n Name) string { return filepath.Join(d.dir.Name(), n.String()) }
 
 // retried calls again what was disturbed: EAGAIN is what openat2 returns when a
 // rename elsewhere came in the way of its walk.
@@ -163,7 +163,7 @@ func refused(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// NameOf returns the name, without its folder, that an open file has now, after any
+// NameOf returns the name, without its directory, that an open file has now, after any
 // renaming, and whether it was removed: then it is the name that it had at last.
 func NameOf(f *os.File) (name string, removed bool, err error) {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))

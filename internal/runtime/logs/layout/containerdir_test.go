@@ -14,19 +14,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-func open(t *testing.T) (*layout.Folder, string) {
+func open(t *testing.T) (*layout.ContainerDir, string) {
 	t.Helper()
 	root := t.TempDir()
 	dir := filepath.Join(root, "pod", "web")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	folder, err := layout.Open(root, "pod/web")
+	directory, err := layout.Open(root, "pod/web")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { folder.Close() })
-	return folder, dir
+	t.Cleanup(func() { directory.Close() })
+	return directory, dir
 }
 
 func put(t *testing.T, path, text string) {
@@ -42,37 +42,37 @@ var (
 )
 
 func TestRenameReplacesNothing(t *testing.T) {
-	folder, dir := open(t)
+	directory, dir := open(t)
 	put(t, filepath.Join(dir, "0.log"), "new")
 	put(t, filepath.Join(dir, aside.String()), "old")
-	if err := folder.Rename(current, aside); !errors.Is(err, fs.ErrExist) {
+	if err := directory.Rename(current, aside); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("got %v, want fs.ErrExist", err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, aside.String())); err != nil || string(b) != "old" {
 		t.Errorf("%q, %v", b, err)
 	}
-	if err := errors.Join(folder.Remove(aside), folder.Remove(aside), folder.Rename(current, aside), folder.Sync()); err != nil {
+	if err := errors.Join(directory.Remove(aside), directory.Remove(aside), directory.Rename(current, aside), directory.Sync()); err != nil {
 		t.Error(err)
 	}
-	if files, err := folder.Files(0); err != nil || len(files) != 1 || files[0] != aside {
+	if files, err := directory.Files(0); err != nil || len(files) != 1 || files[0] != aside {
 		t.Errorf("%v, %v", files, err)
 	}
-	if err := folder.Rename(current, aside); !errors.Is(err, fs.ErrNotExist) {
+	if err := directory.Rename(current, aside); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want fs.ErrNotExist", err)
 	}
 }
 
 func TestCreateOpensNothingThatIsThere(t *testing.T) {
-	folder, dir := open(t)
+	directory, dir := open(t)
 	target := filepath.Join(t.TempDir(), "target")
 	if err := os.Symlink(target, filepath.Join(dir, aside.String())); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := folder.Create(aside); err == nil {
+	if f, err := directory.Create(aside); err == nil {
 		f.Close()
 		t.Error("opened a link")
 	}
-	f, err := folder.Create(current)
+	f, err := directory.Create(current)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,17 +86,17 @@ func TestCreateOpensNothingThatIsThere(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	folder, dir := open(t)
+	directory, dir := open(t)
 	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "1.log"), 0o600), os.Symlink("/etc/passwd", filepath.Join(dir, "2.log")), os.Mkdir(filepath.Join(dir, "3.log"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	for attempt := 1; attempt <= 3; attempt++ {
-		if f, err := folder.Open(layout.Current(attempt)); err == nil || !strings.Contains(err.Error(), "not read as a log") {
+		if f, err := directory.Open(layout.Current(attempt)); err == nil || !strings.Contains(err.Error(), "not read as a log") {
 			f.Close()
 			t.Errorf("%d.log: %v", attempt, err)
 		}
 	}
-	if _, err := folder.Open(layout.Current(4)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := directory.Open(layout.Current(4)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want fs.ErrNotExist", err)
 	}
 	for _, name := range []string{"../other", "/etc", "link"} {
@@ -112,13 +112,13 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestWriting(t *testing.T) {
-	folder, dir := open(t)
+	directory, dir := open(t)
 	path := filepath.Join(dir, "0.log")
 	writer, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := folder.Open(current)
+	f, err := directory.Open(current)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestWriting(t *testing.T) {
 	}
 	// The lease doesn't stay: it would hold up the next writer.
 	put(t, filepath.Join(dir, "5.log"), "x")
-	again, err := folder.Open(layout.Current(5))
+	again, err := directory.Open(layout.Current(5))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,9 +158,9 @@ func TestWriting(t *testing.T) {
 }
 
 func TestNameOf(t *testing.T) {
-	folder, dir := open(t)
+	directory, dir := open(t)
 	put(t, filepath.Join(dir, "0.log"), "")
-	f, err := folder.Open(current)
+	f, err := directory.Open(current)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,11 +172,11 @@ func TestNameOf(t *testing.T) {
 		}
 	}
 	expect("0.log", false)
-	if err := folder.Rename(current, aside); err != nil {
+	if err := directory.Rename(current, aside); err != nil {
 		t.Fatal(err)
 	}
 	expect(aside.String(), false)
-	if err := folder.Remove(aside); err != nil {
+	if err := directory.Remove(aside); err != nil {
 		t.Fatal(err)
 	}
 	expect(aside.String(), true)
