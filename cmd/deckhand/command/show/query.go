@@ -87,7 +87,7 @@ func parsePath(text string) (*jsonpath.JSONPath, error) {
 	return path, nil
 }
 
-// data is a value as JSON has it, with whole numbers as such.
+// data is a value as JSON has it, with integers as such.
 func data(value any) (any, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
