@@ -91,7 +91,7 @@ func buildSources(cfg *config.Config, dir, pods string, recall bool, log logr.Lo
 	if recall {
 		names = append(names, pod.SourceFile, pod.SourceHTTP)
 		merger := desired.New(log.WithName("desired"), names...)
-		runs := runsource.New(read(pod.SourceRun), merger, log.WithName("run"))
+		runs := runsource.New(read(pod.SourceRun), merger, merger.Current, log.WithName("run"))
 		modules := []module{{name: "pods of deckhand run", run: runs.Run}}
 		for _, s := range names[1:] {
 			modules = append(modules, module{name: "last pods of source " + string(s), start: func(context.Context) error {
@@ -108,7 +108,7 @@ func buildSources(cfg *config.Config, dir, pods string, recall bool, log logr.Lo
 		names = append(names, pod.SourceHTTP)
 	}
 	merger := desired.New(log.WithName("desired"), names...)
-	runs := runsource.New(read(pod.SourceRun), merger, log.WithName("run"))
+	runs := runsource.New(read(pod.SourceRun), merger, merger.Current, log.WithName("run"))
 	modules := []module{{name: "pods of deckhand run", run: runs.Run}}
 	if k.StaticPodPath != "" {
 		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration}, read(pod.SourceFile), store(pod.SourceFile), merger, log.WithName("file"))

@@ -51,6 +51,10 @@ func TestRunInTheForeground(t *testing.T) {
 	if err := os.WriteFile(file, []byte(pod("r", "args: [logs, '100', 50ms]")), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if out, code := n.Deckhand("run", n.Path("a.yaml")); code != 1 || !strings.Contains(out, "is already run from "+n.Path("a.yaml")) {
+		t.Errorf("a pod that a manifest has was run: %d, %q", code, out)
+	}
+	n.Await("the manifest's pod runs on", node.Ready("a"), node.Only("a"), node.NoProblems)
 	interrupt := n.Foreground(file)
 	n.Await("the pod in the foreground runs", node.Ready("a", "r"), node.Only("a", "r"))
 	n.Eventually("it has said something", logs(n, "r", "web", "line 1\n"))

@@ -3,6 +3,7 @@ package command
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -179,6 +180,16 @@ func TestRunUntilTheContainerEnds(t *testing.T) {
 			s.ended(int(code))
 		})
 	}
+}
+
+// A manifest that turns out to have had the name ends the run.
+func TestRunLosesItsName(t *testing.T) {
+	_, run, root := serveRun(t)
+	run.Loss = errors.New("pod default/job-n1 is already run from /m/job.yaml")
+	s := begin(t, Deps{RootDir: root}, "kind: Pod", "run", "-")
+	s.expect(s.err, "error: pod default/job-n1 is already run from /m/job.yaml")
+	<-run.Closed
+	s.ended(1)
 }
 
 func TestRunStoppedByItsUser(t *testing.T) {

@@ -24,7 +24,7 @@ func TestContract(t *testing.T) {
 		return sourcetest.Fixture{
 			Kind: pod.SourceRun,
 			New: func(sink desired.Sink) sourcetest.Source {
-				source = runsource.New(sourcetest.NewReader(pod.SourceRun), sink, logr.Discard())
+				source = runsource.New(sourcetest.NewReader(pod.SourceRun), sink, nil, logr.Discard())
 				return source
 			},
 			Put: func(text string) {

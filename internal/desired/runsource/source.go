@@ -25,6 +25,7 @@ import (
 type Source struct {
 	reader *reader.Reader
 	sink   desired.Sink
+	wanted func() *desired.Set
 	log    logr.Logger
 
 	running sync.Mutex
@@ -34,11 +35,16 @@ type Source struct {
 	added map[*Addition]struct{}
 }
 
-// New returns a source that reports to sink what r reads.
-func New(r *reader.Reader, sink desired.Sink, log logr.Logger) *Source {
+// New returns a source that reports to sink what r reads. What wanted returns of other sources has its names; it is nil
+// where there are no others.
+func New(r *reader.Reader, sink desired.Sink, wanted func() *desired.Set, log logr.Logger) *Source {
+	if wanted == nil {
+		wanted = func() *desired.Set { return &desired.Set{} }
+	}
 	return &Source{
 		reader: r,
 		sink:   sink,
+		wanted: wanted,
 		log:    log.WithValues("source", pod.SourceRun),
 		added:  map[*Addition]struct{}{},
 	}
@@ -149,9 +155,46 @@ func (a *Addition) take(origin string, d reader.Doc) (wrong []string) {
 	return wrong
 }
 
+// Lost reports, as an error, that another source has the name or the UID of one of the addition's pods: one that reported
+// after Add.
+func (a *Addition) Lost() error {
+	for _, p := range a.Pods {
+		if d := a.source.other(p); d != nil {
+			return fmt.Errorf("%s can't be run: %w", p.Origin, taken(p, d))
+		}
+	}
+	return nil
+}
+
+// other returns the pod of another source that has the name or the UID of p; nil if none has.
+func (s *Source) other(p *pod.Desired) *pod.Desired {
+	set := s.wanted()
+	for _, list := range [][]*pod.Desired{set.Pods, set.Stopped} {
+		for _, d := range list {
+			if d.Source != s.reader.Source() && (pod.FullName(d.Pod) == pod.FullName(p.Pod) || d.Pod.UID == p.Pod.UID) {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// taken says that d has what p needs.
+func taken(p, d *pod.Desired) error {
+	if pod.FullName(d.Pod) != pod.FullName(p.Pod) {
+		return fmt.Errorf("pod %s/%s has the UID of pod %s/%s, which is already run from %s; give it another", p.Pod.Namespace, p.Pod.Name, d.Pod.Namespace, d.Pod.Name, d.Origin)
+	}
+	return fmt.Errorf("pod %s/%s is already run from %s; rename the one, or remove the other", p.Pod.Namespace, p.Pod.Name, d.Origin)
+}
+
 // free reports, as an error, that one of the addition's pods is being run already, or
 // one of its objects defined.
 func (s *Source) free(a *Addition) error {
+	for _, p := range a.Pods {
+		if d := s.other(p); d != nil {
+			return taken(p, d)
+		}
+	}
 	for other := range s.added {
 		for _, running := range other.Pods {
 			if slices.ContainsFunc(a.Pods, func(p *pod.Desired) bool { return pod.FullName(p.Pod) == pod.FullName(running.Pod) }) {

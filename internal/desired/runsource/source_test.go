@@ -1,11 +1,14 @@
 package runsource_test
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
@@ -17,7 +20,7 @@ func isTaken(err error) bool { return strings.Contains(err.Error(), "is already 
 
 func newSource() (*runsource.Source, *sourcetest.Recorder) {
 	sink := sourcetest.NewRecorder()
-	return runsource.New(sourcetest.NewReader(pod.SourceRun), sink, logr.Discard()), sink
+	return runsource.New(sourcetest.NewReader(pod.SourceRun), sink, nil, logr.Discard()), sink
 }
 
 func TestAllOrNothing(t *testing.T) {
@@ -77,25 +80,39 @@ func TestAdditionsAreApart(t *testing.T) {
 	check()
 }
 
-// A pod that a file has already isn't taken over.
+// A pod that a file has already, stopped or not, isn't taken over; one that a file turns out to have had is lost.
 func TestFileKeepsItsName(t *testing.T) {
 	m := desired.New(logr.Discard(), pod.SourceFile, pod.SourceRun)
-	s := runsource.New(sourcetest.NewReader(pod.SourceRun), m, logr.Discard())
-	file := runsource.New(sourcetest.NewReader(pod.SourceFile), m, logr.Discard())
+	s := runsource.New(sourcetest.NewReader(pod.SourceRun), m, m.Current, logr.Discard())
+	file := runsource.New(sourcetest.NewReader(pod.SourceFile), m, nil, logr.Discard())
 	held, err := file.Add("/etc/pods/web.yaml", []byte(sourcetest.Manifest("web", "app:1")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked, err := s.Add("web.yaml", []byte(sourcetest.Manifest("web", "app:1")))
-	if err != nil {
+	refused := func(when string) {
+		t.Helper()
+		if _, err := s.Add("web.yaml", []byte(sourcetest.Manifest("db", "app:1")+"---\n"+sourcetest.Manifest("web", "app:1"))); err == nil || !strings.Contains(err.Error(), "pod default/web-node1 is already run from /etc/pods/web.yaml") {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	refused("it runs")
+	if set := m.Current(); len(set.Pods) != 1 || set.Pods[0] != held.Pods[0] || len(set.Problems) != 0 {
+		t.Errorf("pods %v and problems %v, want the file's pod alone", set.Pods, set.Problems)
+	}
+	stops := desired.NewStops(filepath.Join(t.TempDir(), "stopped.json"), m)
+	if err := stops.Stop(false, types.NamespacedName{Namespace: "default", Name: "web-node1"}); err != nil {
 		t.Fatal(err)
 	}
-	set := m.Current()
-	if len(set.Pods) != 1 || set.Pods[0] != held.Pods[0] {
-		t.Errorf("pods %v, want the file's; %s was asked for", set.Pods, asked.Pods[0].Origin)
+	refused("it is stopped")
+
+	held.Remove()
+	asked, err := s.Add("web.yaml", []byte(sourcetest.Manifest("web", "app:1")))
+	if err != nil || asked.Lost() != nil {
+		t.Fatal(err, asked.Lost())
 	}
-	if len(set.Problems) != 1 || set.Problems[0].Source != pod.SourceRun {
-		t.Errorf("problems %v, want one of the run source", set.Problems)
+	m.Report(desired.Report{Source: pod.SourceFile, Claims: []desired.Claim{{Desired: held.Pods[0], Since: time.Now().Add(-time.Hour)}}})
+	if err := asked.Lost(); err == nil || !isTaken(err) {
+		t.Errorf("the loss isn't told: %v", err)
 	}
 }
 

@@ -52,6 +52,8 @@ type Agent interface {
 type Run interface {
 	// Pods returns their names as they run: static pods' names end in the node's.
 	Pods() []types.NamespacedName
+	// Lost returns an error once somebody else turns out to have the name of one of them.
+	Lost() error
 	// Close withdraws the pods, so that they are stopped and removed. It doesn't
 	// wait for that.
 	Close()

@@ -86,9 +86,19 @@ func (c *Client) Watch(ctx context.Context) iter.Seq2[Snapshot, error] {
 // result goes on: when it is left, or ctx ends, they are stopped. It yields as
 // Watch does.
 func (c *Client) Run(ctx context.Context, origin string, manifest []byte) iter.Seq2[RunUpdate, error] {
-	return stream[RunUpdate](func() (*http.Response, error) {
+	updates := stream[RunUpdate](func() (*http.Response, error) {
 		return c.do(ctx, http.MethodPost, "/v1/run", url.Values{"origin": {origin}}, bytes.NewReader(manifest))
 	})
+	return func(yield func(RunUpdate, error) bool) {
+		for update, err := range updates {
+			if err == nil && update.Error != "" {
+				err = errors.New(update.Error)
+			}
+			if !yield(update, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // Logs returns a container's log as text. The caller closes it. Its Read returns

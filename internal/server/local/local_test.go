@@ -308,10 +308,16 @@ func TestRunLastsAsLongAsItsClient(t *testing.T) {
 		if updates++; len(update.Views) == 1 {
 			break
 		}
-		agent.Update(set(view("job-n1", running(0)), view("other")))
+		mine, others := view("job-n1", running(0)), view("job-n1")
+		mine.Source = pod.SourceRun
+		if updates == 1 { // somebody else's pod of the name isn't the run's
+			agent.Update(set(others))
+		} else {
+			agent.Update(set(mine, view("other")))
+		}
 	}
-	if updates != 2 {
-		t.Errorf("%d updates, want 2", updates)
+	if updates != 3 {
+		t.Errorf("%d updates, want 3", updates)
 	}
 	<-run.Closed
 }

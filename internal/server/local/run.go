@@ -32,8 +32,12 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 	encoder := json.NewEncoder(w)
 	return s.stream(w, r, wake, func() error {
 		update := RunUpdate{Pods: run.Pods()}
+		if err := run.Lost(); err != nil {
+			update.Error = err.Error()
+			return encoder.Encode(update)
+		}
 		for _, name := range update.Pods {
-			if view, ok := s.agent.Pod(name.Namespace, name.Name); ok {
+			if view, ok := s.agent.Pod(name.Namespace, name.Name); ok && view.OfRun() {
 				update.Views = append(update.Views, view)
 			}
 		}

@@ -49,6 +49,9 @@ func (v *PodView) Done() bool { return v.Stopped || podstatus.Done(v.Pod) }
 // Over reports whether nothing of the pod is going to run.
 func (v *PodView) Over() bool { return v.Stopped || podstatus.Over(v.Pod) }
 
+// OfRun reports whether the pod may be one of `deckhand run`, and not another source's of that name.
+func (v *PodView) OfRun() bool { return v.Source == "" || v.Source == pod.SourceRun }
+
 // Waiting says in words what the pod waits for.
 func (v *PodView) Waiting() string { return joined(v.Waits) }
 
@@ -143,6 +146,8 @@ type RunUpdate struct {
 	Pods []types.NamespacedName `json:"pods"`
 	// Views are those of them that the agent knows at the moment.
 	Views []PodView `json:"views,omitempty"`
+	// Error says why they can't be run after all; it is the last update.
+	Error string `json:"error,omitempty"`
 }
 
 // Configuration is the configuration in force. Nothing of it is secret.

@@ -91,7 +91,7 @@ func (r *run) untilGone(ctx context.Context) error {
 		var left []local.PodView
 		for _, view := range snapshot.Pods {
 			// A pod of another UID has taken the name since.
-			if uid, ok := uids[nameOf(view.Pod)]; ok && (uid == "" || uid == view.Pod.UID) {
+			if uid, ok := uids[nameOf(view.Pod)]; ok && (uid == "" && view.OfRun() || uid == view.Pod.UID) {
 				left = append(left, view)
 			}
 		}

@@ -203,6 +203,8 @@ func (a *Agent) Run(_ context.Context, origin string, manifest []byte) (local.Ru
 type Run struct {
 	Names  []types.NamespacedName
 	Closed chan struct{}
+	// Loss is what Lost returns; it is set before the run is used.
+	Loss error
 }
 
 // NewRun returns a run of one pod.
@@ -212,6 +214,9 @@ func NewRun(namespace, name string) *Run {
 
 // Pods implements local.Run.
 func (r *Run) Pods() []types.NamespacedName { return r.Names }
+
+// Lost implements local.Run.
+func (r *Run) Lost() error { return r.Loss }
 
 // Close implements local.Run.
 func (r *Run) Close() { close(r.Closed) }
