@@ -8,13 +8,18 @@ import (
 	"time"
 )
 
-// stall is how long a connection may do nothing for its request before it has to make room for another one.
-const stall = 50 * time.Millisecond
+// patience is how long a peer may have had its connection wait, while it is served, before that has to make room for another one.
+// It is short, because those that wait are let in one after the other: of peers that come again as soon as they are cut,
+// there may be thousands before a probe.
+const patience = 2 * time.Millisecond
+
+// sendBuffer bounds what the kernel holds of answers that nobody reads, which it otherwise lets grow to megabytes each.
+const sendBuffer = 64 << 10
 
 // listener hands out at most maxConns connections at once. Whoever may connect can hold connections open, and must
 // not keep others from being answered by that: where there is no room for a new connection, one is closed
-// that is idle, whose request hasn't arrived, or whose peer doesn't read the answer. What is being worked on
-// is left alone: only then a new connection waits.
+// that is idle, whose request hasn't arrived, or whose peer is slow to read the answer: the one that has got the least out of
+// the time it had others wait. What is being worked on is left alone: only then a new connection waits.
 type listener struct {
 	net.Listener
 	closed chan struct{}
@@ -35,11 +40,14 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: accepted, listener: l, since: time.Now()}
+	if tcp, ok := accepted.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(sendBuffer) // without it, it is served all the same
+	}
+	c := &conn{Conn: accepted, listener: l}
 	for !l.add(c) {
 		select {
 		case <-l.freed:
-		case <-time.After(stall):
+		case <-time.After(patience):
 		case <-l.closed:
 			accepted.Close()
 			return nil, net.ErrClosed
@@ -58,12 +66,13 @@ func (l *listener) Close() error {
 func (l *listener) add(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
 	if len(l.open) >= maxConns {
 		var worst *conn
-		now := time.Now()
+		var most time.Duration
 		for o := range l.open {
-			if o.dispensable(now) && (worst == nil || o.since.Before(worst.since)) {
-				worst = o
+			if held := o.held(now); held >= patience && (worst == nil || o.perKiB(held) > most) {
+				worst, most = o, o.perKiB(held)
 			}
 		}
 		if worst == nil {
@@ -72,6 +81,7 @@ func (l *listener) add(c *conn) bool {
 		delete(l.open, worst)
 		worst.cut()
 	}
+	c.since = now // the time until there was room for it isn't its peer's
 	l.open[c] = struct{}{}
 	return true
 }
@@ -82,14 +92,24 @@ type conn struct {
 	listener *listener
 	// since says when it began to do what it does: to wait for a request, to work on one, or to write.
 	since time.Time
-	// idle says that an answer was given and no other request has begun, working that a handler runs,
-	// writing that its peer has to read before it goes on.
-	idle, working, writing bool
+	// working says that a handler runs, writing that its peer has to read before it goes on.
+	working, writing bool
+	// waited is how long its peer had writing wait in this request, and sent how many bytes it took meanwhile.
+	waited time.Duration
+	sent   int
 }
 
-// dispensable reports whether the connection holds up others for nothing.
-func (c *conn) dispensable(now time.Time) bool {
-	return c.idle || (c.writing || !c.working) && now.Sub(c.since) >= stall
+// held is how long the connection has been waiting for its peer in this request, or for one.
+func (c *conn) held(now time.Time) time.Duration {
+	if c.working && !c.writing {
+		return c.waited
+	}
+	return c.waited + now.Sub(c.since)
+}
+
+// perKiB is what each KiB of the answer has cost of this time: most by far where there is none.
+func (c *conn) perKiB(held time.Duration) time.Duration {
+	return held / time.Duration(1+c.sent>>10)
 }
 
 // cut closes the connection at once: what its peer didn't read is dropped.
@@ -101,9 +121,15 @@ func (c *conn) cut() {
 }
 
 // Write implements net.Conn.
-func (c *conn) Write(b []byte) (int, error) {
+func (c *conn) Write(b []byte) (n int, err error) {
 	c.now(func() { c.writing = true })
-	defer c.now(func() { c.writing = false })
+	defer func() {
+		c.now(func() {
+			c.writing = false
+			c.waited += time.Since(c.since)
+			c.sent += n
+		})
+	}()
 	return c.Conn.Write(b)
 }
 
@@ -133,7 +159,9 @@ func (c *conn) now(change func()) {
 
 // state takes in what the HTTP server says of the connection.
 func (c *conn) state(s http.ConnState) {
-	c.now(func() { c.idle = s == http.StateIdle })
+	if s == http.StateIdle || s == http.StateActive { // each request counts for itself
+		c.now(func() { c.waited, c.sent = 0, 0 })
+	}
 	if s == http.StateIdle {
 		c.listener.free()
 	}

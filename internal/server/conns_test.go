@@ -1,0 +1,176 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// memListener hands out connections in the order in which they were dialled.
+type memListener struct {
+	dialled chan net.Conn
+	closed  chan struct{}
+}
+
+func (l *memListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.dialled:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *memListener) Close() error   { close(l.closed); return nil }
+func (l *memListener) Addr() net.Addr { return nil }
+
+func (l *memListener) dial() net.Conn {
+	client, accepted := net.Pipe()
+	l.dialled <- accepted
+	return client
+}
+
+// A connection that had to wait for room isn't taken for one whose peer is slow.
+func TestWaitForRoomIsNotThePeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memListener{dialled: make(chan net.Conn, maxConns+2), closed: make(chan struct{})}
+		l := newListener(m)
+		var first *conn
+		accept := func() *conn {
+			c, err := l.Accept()
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			return c.(*conn)
+		}
+		for range maxConns {
+			defer m.dial().Close()
+			first = accept()
+			first.now(func() { first.working = true })
+		}
+		time.AfterFunc(10*patience+patience/2, func() { first.Close() })
+		defer m.dial().Close()
+		waited := accept()
+		time.AfterFunc(patience/2, func() { waited.now(func() { waited.working = true }) })
+		time.AfterFunc(5*patience, func() { l.Close() })
+		defer m.dial().Close()
+		if _, err := l.Accept(); err == nil {
+			t.Errorf("a connection was let in instead of one whose request hadn't had time to arrive")
+		}
+	})
+}
+
+// peer has one connection, until it is cut.
+type peer func(net.Conn)
+
+// Peers that come again as soon as they are cut, or read just so much that they are never seen to stand still,
+// don't keep others from being answered. Time is virtual: it is spent with waiting only.
+func TestHostilePeersKeepNobodyWaiting(t *testing.T) {
+	const many = 200
+	silent := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+	after := func(request string, then peer) peer {
+		return func(c net.Conn) {
+			if _, err := io.WriteString(c, request); err == nil {
+				then(c)
+			}
+		}
+	}
+	dripping := func(every time.Duration, size int) peer {
+		return func(c net.Conn) {
+			for b := make([]byte, size); ; time.Sleep(every) {
+				if _, err := c.Read(b); err != nil {
+					return
+				}
+			}
+		}
+	}
+	const large = "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
+	kinds := map[string]peer{
+		"silent":           silent,
+		"half-open":        after("GET / HTTP/1.1\r\nHost:", silent),
+		"idle":             after("GET / HTTP/1.1\r\nHost: x\r\n\r\n", silent),
+		"reads nothing":    after(large, func(net.Conn) { time.Sleep(time.Minute) }),
+		"reads slowly":     after(large, dripping(10*time.Millisecond, 2<<10)),
+		"reads in drips":   after(large, dripping(time.Millisecond, 1<<10)),
+		"leaves and comes": after(large, func(net.Conn) { time.Sleep(time.Millisecond) }),
+	}
+	run := func(name string, peers ...peer) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { besiege(t, many, peers) })
+		})
+	}
+	var all []peer
+	for name, p := range kinds {
+		run(name, p)
+		all = append(all, p)
+	}
+	run("all of them", all...)
+}
+
+// besiege has many peers of each kind at a server, and asks it like a probe does.
+func besiege(t *testing.T, many int, kinds []peer) {
+	l := &memListener{dialled: make(chan net.Conn, 1<<16), closed: make(chan struct{})}
+	answer := bytes.Repeat([]byte("a"), 8<<20)
+	s := New(logr.Discard())
+	var conns sync.WaitGroup
+	served := s.httpServer(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/large" {
+			_, _ = w.Write(answer) // fails when the connection is cut
+			return
+		}
+		_, _ = io.WriteString(w, "ok")
+	}), &conns)
+	var running sync.WaitGroup
+	running.Go(func() { _ = served.Serve(newListener(l)) })
+
+	over := make(chan struct{})
+	for _, behave := range kinds {
+		for range many {
+			running.Go(func() {
+				for {
+					c := l.dial()
+					done := make(chan struct{})
+					go func() {
+						select {
+						case <-over:
+							c.Close()
+						case <-done:
+						}
+					}()
+					behave(c)
+					close(done)
+					c.Close()
+					select {
+					case <-over:
+						return
+					case <-time.After(time.Millisecond): // on the way
+					}
+				}
+			})
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	for range 5 {
+		begin := time.Now()
+		c := l.dial()
+		_, err := io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+		text, readErr := io.ReadAll(c)
+		if took := time.Since(begin); err != nil || readErr != nil || !bytes.HasSuffix(text, []byte("ok")) || took > 100*time.Millisecond {
+			t.Errorf("after %v: %q, %v, %v", took, text, err, readErr)
+		}
+		c.Close()
+		time.Sleep(7 * time.Millisecond)
+	}
+	close(over)
+	served.Close()
+	running.Wait()
+	conns.Wait()
+}
