@@ -108,7 +108,7 @@ func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(c
 				return err
 			}
 			if ctx.Err() == nil {
-				log.Info("Another process wants the lock file: the agent stops, its pods keep running", "file", cfg.LockFile)
+				log.Info("Another process wants the lock file: the agent stops, its pods keep running", "path", cfg.LockFile)
 				return errDone
 			}
 		}
@@ -171,10 +171,10 @@ func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struc
 }
 
 // orLogged returns a start that an error of begin doesn't keep the agent from.
-func orLogged(begin func(context.Context) error, log logr.Logger, failed string) func(context.Context) error {
+func orLogged(begin func(context.Context) error, log logr.Logger, consequence string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := begin(ctx); err != nil {
-			log.Error(err, failed)
+			log.Error(err, "The agent goes on after an error at start", "consequence", consequence)
 		}
 		return nil
 	}

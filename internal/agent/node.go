@@ -212,7 +212,7 @@ func (n *node) configureCgroups() error {
 		return errors.New("invalid configuration: singleProcessOOMKill: false needs cgroup v2, and this host has v1: leave it out")
 	}
 	for _, warning := range n.cgroups.Warnings(support, n.capacity, s.MemoryQoS.Enabled) {
-		n.log.Info("Not all of the configuration can be had on this host", "warning", warning)
+		n.log.Info("Not all of the configuration can be had on this host", "message", warning)
 	}
 	return nil
 }

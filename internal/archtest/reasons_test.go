@@ -62,7 +62,7 @@ var sentence = regexp.MustCompile(`(?i)(^|\.)(\w*message|\w*reason|why|advice|de
 var comparedSentences = map[string]string{
 	"cri/errors.go: err.Error()":           "containerd has no code for a server that isn't initialized yet",
 	"cri/exec.go: err.Error()":             "gRPC has no code for a message that is too large",
-	"document/words.go: e.Message":         "the YAML decoder's errors, for which others' words are found",
+	"yaml/explain.go: e.Message":           "the YAML decoder's errors, for which others' words are found",
 	"executor/executor.go: f.Message":      "joined errors become one line",
 	"pull/failure.go: message":             "the CRI has runtimes begin messages with these reasons (k8s.io/cri-api/pkg/errors)",
 	"manifeststore/accept.go: message":     "what a message names isn't put before it again",

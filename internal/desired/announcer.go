@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
@@ -66,20 +67,20 @@ func (a *Announcer) Run(ctx context.Context) error {
 func (a *Announcer) logChanges(c Changes) {
 	log := a.log.V(2)
 	for _, d := range c.Add {
-		log.Info("Pod added", "pod", pod.FullName(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
+		log.Info("Pod added", "pod", klog.KObj(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
 	}
 	for _, u := range c.Update {
-		log.Info("Pod updated", "pod", pod.FullName(u.New.Pod), "podUID", u.New.Pod.UID, "origin", u.New.Origin)
+		log.Info("Pod updated", "pod", klog.KObj(u.New.Pod), "podUID", u.New.Pod.UID, "origin", u.New.Origin)
 	}
 	for _, d := range c.Remove {
-		log.Info("Pod removed", "pod", pod.FullName(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
+		log.Info("Pod removed", "pod", klog.KObj(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
 	}
 }
 
 // reportAdvice reports what could be done better about manifests that work.
 func (a *Announcer) reportAdvice(advice []events.Entry) {
 	for _, e := range advice {
-		a.log.Info(e.Message)
+		a.log.Info("Event occurred", "object", e.Object.Name, "reason", e.Reason, "message", e.Message)
 		a.events.Add(e)
 	}
 }
@@ -104,6 +105,6 @@ func (a *Announcer) reportUnsupported(d *pod.Desired) {
 		return
 	}
 	message := strings.Join(fields, "; ")
-	a.log.Info("Pod uses fields that this build doesn't support", "pod", pod.FullName(d.Pod), "fields", message)
+	a.log.Info("Pod uses fields that this build doesn't support", "pod", klog.KObj(d.Pod), "fields", message)
 	a.events.Event(d.Pod, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonUnsupported, Message: message})
 }

@@ -174,8 +174,8 @@ func TestEditsAreLogged(t *testing.T) {
 	m.Report(Report{Source: pod.SourceFile})
 	lines = nil
 	m.Report(r)
-	if len(lines) != 2 || !strings.Contains(lines[0], "in place") || !strings.Contains(lines[0], "web_default") ||
-		!strings.Contains(lines[1], "recreated") || !strings.Contains(lines[1], `"why"="spec.os was added"`) || !strings.Contains(lines[1], "db_default") {
+	if len(lines) != 2 || !strings.Contains(lines[0], "in place") || !strings.Contains(lines[0], `"name"="web" "namespace"="default"`) ||
+		!strings.Contains(lines[1], "recreated") || !strings.Contains(lines[1], `"reason"="spec.os was added"`) || !strings.Contains(lines[1], `"name"="db"`) {
 		t.Errorf("logged %q", lines)
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
@@ -79,12 +81,12 @@ func (m *Merger) publish() {
 
 func (m *Merger) tellEdits(edits []Edit) {
 	for _, e := range edits {
-		log := m.log.V(2).WithValues("pod", pod.FullName(e.New.Pod), "podUID", e.New.Pod.UID, "origin", e.New.Origin)
+		log := m.log.V(2).WithValues("pod", klog.KObj(e.New.Pod), "podUID", e.New.Pod.UID, "origin", e.New.Origin)
 		if e.Why == "" {
 			log.Info("The manifest of a pod was edited; that is applied in place", "generation", e.New.Pod.Generation)
 			continue
 		}
-		log.Info("The manifest of a pod was edited; the pod is recreated", "why", e.Why)
+		log.Info("The manifest of a pod was edited; the pod is recreated", "reason", e.Why)
 	}
 }
 
@@ -92,10 +94,10 @@ func (m *Merger) tellEdits(edits []Edit) {
 // one place that knows all of them.
 func (m *Merger) logProblems(old, new *Set) {
 	for _, p := range without(new.Problems, old.Problems) {
-		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", p.Pod, "problem", p.Message)
+		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", logging.Ref(p.Pod), "message", p.Message)
 	}
 	for _, p := range without(old.Problems, new.Problems) {
-		m.log.V(2).Info("Problem with a manifest is solved", "source", p.Source, "origin", p.Origin, "pod", p.Pod)
+		m.log.V(2).Info("Problem with a manifest is solved", "source", p.Source, "origin", p.Origin, "pod", logging.Ref(p.Pod))
 	}
 	if new.Synced && !old.Synced {
 		m.log.V(2).Info("All sources of pods have reported", "pods", len(new.Pods), "objects", len(new.Objects.List()))

@@ -83,8 +83,8 @@ type Problem struct {
 	Since   time.Time `json:"since"`
 }
 
-// FullName is the "name_namespace" pair that is unique among live pods on a node.
-func FullName(p *v1.Pod) string { return p.Name + "_" + p.Namespace }
+// FullName is the pod's NAMESPACE/NAME, which is unique among live pods on a node.
+func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // SandboxState is the CRI's pod sandbox state.
 type SandboxState string

@@ -16,7 +16,9 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -198,7 +200,7 @@ func (p *Pool) left(fullName string) bool {
 			return true
 		}
 	}
-	return p.observes(func(o *pod.Observed) bool { return o.Name+"_"+o.Namespace == fullName })
+	return p.observes(func(o *pod.Observed) bool { return o.Namespace+"/"+o.Name == fullName })
 }
 
 // anyLeft reports whether there is any worker, or anything of a pod in the runtime that isn't left alone.
@@ -345,7 +347,7 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 		// already, beside what another agent left, gets its worker at once.
 		if holder, ok := held[pod.FullName(d.Pod)]; ok && holder != d.Pod.UID && !p.runs(d.Pod.UID) {
 			p.waiting[pod.FullName(d.Pod)] = true
-			p.cfg.Log.V(3).Info("Pod is waiting for its predecessor to end", "pod", pod.FullName(d.Pod), "predecessor", holder)
+			p.cfg.Log.V(3).Info("Pod is waiting for its predecessor to end", "pod", klog.KObj(d.Pod), "predecessorUID", holder)
 			continue
 		}
 		p.begin(ctx, d.Pod.UID, pod.FullName(d.Pod), d, nil)
@@ -367,7 +369,7 @@ func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 	for _, uid := range p.cfg.Observed.UIDs() {
 		if wanted[uid] == nil && p.workers[uid] == nil {
 			if o := p.cfg.Observed.Get(uid); !o.Empty() {
-				held[o.Name+"_"+o.Namespace] = uid
+				held[o.Namespace+"/"+o.Name] = uid
 			}
 		}
 	}
@@ -429,7 +431,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 			if p.workers[uid] == nil && !p.unknown[uid] {
 				p.cfg.Meter.Orphaned()
 			}
-			orphan(uid, o.Name+"_"+o.Namespace)
+			orphan(uid, o.Namespace+"/"+o.Name)
 		}
 	}
 	for _, uid := range leftovers {
@@ -443,7 +445,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 func (p *Pool) keepUnknown(uid types.UID, name string) {
 	if !p.unknown[uid] {
 		p.unknown[uid] = true
-		p.cfg.Log.Info("A pod that is in no manifest is left running: it may be an API server's, and this build connects to none", "pod", name, "podUID", uid)
+		p.cfg.Log.Info("A pod that is in no manifest is left running: it may be an API server's, and this build connects to none", "pod", logging.Ref(name), "podUID", uid)
 	}
 }
 

@@ -678,14 +678,14 @@ func TestStoppedPod(t *testing.T) {
 		w.set()
 		w.start(t)
 		time.Sleep(50 * time.Millisecond)
-		if !w.pool.left("a_default") {
+		if !w.pool.left("default/a") {
 			t.Error("nobody stops the pod")
 		}
 		time.Sleep(10 * time.Second)
 		w.mu.Lock()
 		graces := slices.Clone(w.graces)
 		w.mu.Unlock()
-		if w.Get("a1") != nil || w.pool.left("a_default") || !slices.Equal(graces, []time.Duration{5 * time.Second}) {
+		if w.Get("a1") != nil || w.pool.left("default/a") || !slices.Equal(graces, []time.Duration{5 * time.Second}) {
 			t.Errorf("the pod is there: %v, stopped with %v", w.Get("a1"), graces)
 		}
 		w.stopped = nil

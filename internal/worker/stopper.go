@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
@@ -120,7 +121,7 @@ func (s *Stopper) startAgain() {
 			continue
 		}
 		if err := s.stops.Start(name); err != nil {
-			s.log.Error(err, "A pod that is to be restarted stays stopped until its restart can be saved", "pod", name)
+			s.log.Error(err, "A pod that is to be restarted stays stopped until its restart can be saved", "pod", klog.KRef(name.Namespace, name.Name))
 			continue
 		}
 		s.pool.turned.Wake() // for who waits for that
@@ -132,7 +133,7 @@ func (s *Stopper) gone(name types.NamespacedName) bool {
 	s.mu.Lock()
 	since := s.since[name]
 	s.mu.Unlock()
-	return s.pool.Heartbeat().After(since) && !s.pool.left(name.Name+"_"+name.Namespace)
+	return s.pool.Heartbeat().After(since) && !s.pool.left(name.String())
 }
 
 func (s *Stopper) allGone() bool {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -313,7 +314,7 @@ func (w *worker) decidePanicked(in lifecycle.Input, results []pod.Result, err er
 	w.mu.Unlock()
 	if since := time.Since(w.panicked); since >= afterPanic {
 		w.panicked = time.Now()
-		w.pool.cfg.Log.Error(err, "Deciding for this pod failed, which is a bug: it is left as it is and looked at again later; please report it with the journal", "pod", w.name, "podUID", w.uid, "journal", w.record.Failed(in, err))
+		w.pool.cfg.Log.Error(err, "Deciding for this pod failed, which is a bug: it is left as it is and looked at again later; please report it with the journal", "pod", logging.Ref(w.name), "podUID", w.uid, "journal", w.record.Failed(in, err))
 	}
 	return lifecycle.Decision{Wake: w.panicked.Add(afterPanic)}
 }
@@ -357,7 +358,7 @@ func (w *worker) collectResults(results []pod.Result) {
 func (w *worker) launch(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.flights = append(w.flights, flight{action: a, ctx: ctx, cancel: cancel, begun: time.Now()})
-	w.pool.cfg.Log.V(3).Info("Action", "pod", w.name, "podUID", w.uid, "action", a.Kind, "container", a.Container, "id", a.ID, "why", a.Why)
+	w.pool.cfg.Log.V(3).Info("Action", "pod", logging.Ref(w.name), "podUID", w.uid, "action", a.Kind, "containerName", a.Container, "id", a.ID, "reason", a.Why)
 	w.wg.Go(func() {
 		r := w.pool.cfg.Executor.Do(ctx, p, o, w.uid, a)
 		r.Action, r.At = a, time.Now()
@@ -375,9 +376,9 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 			w.pool.cfg.Recorder.Event(desired.Pod, e)
 		}
 		if e.Type == v1.EventTypeWarning {
-			w.pool.cfg.Log.Info(e.Message, "pod", w.name, "podUID", w.uid, "reason", e.Reason, "container", e.Container)
+			w.pool.cfg.Log.Info("Event occurred", "pod", logging.Ref(w.name), "podUID", w.uid, "containerName", e.Container, "type", e.Type, "reason", e.Reason, "message", e.Message)
 		} else {
-			w.pool.cfg.Log.V(2).Info(e.Message, "pod", w.name, "podUID", w.uid, "reason", e.Reason, "container", e.Container)
+			w.pool.cfg.Log.V(2).Info("Event occurred", "pod", logging.Ref(w.name), "podUID", w.uid, "containerName", e.Container, "type", e.Type, "reason", e.Reason, "message", e.Message)
 		}
 	}
 	if desired == nil || d.Status == nil {

@@ -109,7 +109,7 @@ func (p *process) awaitLock(ctx context.Context, cfg *config.Config, stdout, std
 func (p *process) serve(ctx context.Context, cfg *config.Config, warnings []string, log *logging.Log) error {
 	logger := log.Logger()
 	for _, line := range warnings {
-		logger.Info("Something is missing on this host", "problem", line)
+		logger.Info("Something is missing on this host", "message", line)
 	}
 	adjust(logger, cfg)
 	a, err := agent.New(cfg, agent.Options{

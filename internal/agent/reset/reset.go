@@ -85,7 +85,7 @@ func Run(ctx context.Context, config Config, log logr.Logger) error {
 func (t *resetter) run(ctx context.Context) error {
 	var errs []error
 	step := func(what string, do func() error) (done bool) {
-		t.log.V(4).Info("Removing", "what", what)
+		t.log.V(4).Info("Removing", "object", what)
 		err := do()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", what, err))

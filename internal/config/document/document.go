@@ -79,7 +79,7 @@ func parse(data []byte) (*yaml.Node, *Error) {
 	}
 	docs, err := yaml.Parse(data, 1, 2) // the second one is an error
 	if err != nil {
-		clear := inWords(*err, data)
+		clear := yaml.Explain(*err, data)
 		return nil, &clear
 	}
 	start := fmt.Sprintf("it should start with \"apiVersion: %s\" and \"kind: %s\"", v1beta1.SchemeGroupVersion, kindName)

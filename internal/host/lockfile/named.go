@@ -44,7 +44,7 @@ func AcquireNamed(ctx context.Context, path string, log logr.Logger) (*Named, er
 	held := func() {
 		if !logged {
 			logged = true
-			log.Info("Waiting for another process to release the lock file (lslocks shows which)", "file", path)
+			log.Info("Waiting for another process to release the lock file (lslocks shows which)", "path", path)
 		}
 	}
 	for {

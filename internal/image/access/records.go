@@ -141,7 +141,7 @@ func (r *Records) damaged(f files, name string, err error) {
 	if err == nil {
 		err = errors.New("it is about another image than its name says")
 	}
-	r.cfg.Log.Error(err, "Can't read the record of a pulled image; it is only used again after a pull", "file", filepath.Join(f.dir, name))
+	r.cfg.Log.Error(err, "Can't read the record of a pulled image; it is only used again after a pull", "path", filepath.Join(f.dir, name))
 }
 
 // MayUse reports whether whoever has these credentials may use the image, which the

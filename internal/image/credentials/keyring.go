@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -101,7 +102,7 @@ func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod) []Entry {
 		if err != nil {
 			missing = append(missing, name)
 			if !apierrors.IsNotFound(err) {
-				k.o.Log.Error(err, "A pull secret can't be read; trying without it", "pod", p.Namespace+"/"+p.Name, "secret", name)
+				k.o.Log.Error(err, "A pull secret can't be read; trying without it", "pod", klog.KRef(p.Namespace, p.Name), "secret", klog.KRef(p.Namespace, name))
 			}
 			continue
 		}
@@ -135,7 +136,7 @@ func (k *Keyring) secretNames(ctx context.Context, p *v1.Pod) []string {
 		case err == nil:
 			refs = sa.ImagePullSecrets
 		case !apierrors.IsNotFound(err) && ctx.Err() == nil:
-			k.o.Log.Error(err, "A service account can't be read; trying without its pull secrets", "pod", p.Namespace+"/"+p.Name, "serviceAccount", account)
+			k.o.Log.Error(err, "A service account can't be read; trying without its pull secrets", "pod", klog.KRef(p.Namespace, p.Name), "serviceAccount", klog.KRef(p.Namespace, account))
 		}
 	}
 	var names []string

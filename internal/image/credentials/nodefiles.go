@@ -98,7 +98,7 @@ func (f *NodeFiles) entries(path string) ([]Entry, bool) {
 		f.log.Error(now.err, "A docker configuration of this node can't be used", "path", path)
 	}
 	for _, problem := range now.config.Problems {
-		f.log.Info("A part of this node's docker configuration can't be used", "path", path, "problem", problem)
+		f.log.Info("A part of this node's docker configuration can't be used", "path", path, "message", problem)
 	}
 	return now.config.Entries, now.err == nil
 }

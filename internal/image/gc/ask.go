@@ -63,7 +63,7 @@ func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, e
 	case stays != "":
 		return image, nil, keptError(&image, stays)
 	}
-	c.cfg.Log.V(2).Info("Removed image", "image", image.Name(), "id", image.ID, "size", image.Size, "reason", Asked)
+	c.cfg.Log.V(2).Info("Removed image", "image", image.Name(), "imageID", image.ID, "size", image.Size, "reason", Asked)
 	return image, nil, nil
 }
 
@@ -105,7 +105,7 @@ func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
 	if err != nil {
 		return fmt.Errorf("untag image %s: %w", i.Name(), err)
 	}
-	c.cfg.Log.V(2).Info("Untagged image", "names", names, "id", i.ID)
+	c.cfg.Log.V(2).Info("Untagged image", "names", names, "imageID", i.ID)
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (c *Collector) collect(ctx context.Context) {
 	switch {
 	case err == nil, ctx.Err() != nil:
 	case errors.Is(err, ErrUsesUnknown):
-		c.cfg.Log.V(4).Info("No images are collected yet", "why", err.Error())
+		c.cfg.Log.V(4).Info("No images are collected yet", "err", err.Error())
 	default:
 		c.cfg.Log.Error(err, "Images can't be collected as they should be")
 	}
@@ -114,12 +114,12 @@ func (c *Collector) carryOutOne(ctx context.Context, removal Removal, r *Report)
 	stays, err := c.remove(ctx, removal.Image)
 	switch {
 	case err != nil:
-		c.cfg.Log.Error(err, "Image can't be removed", "image", removal.Name(), "id", removal.ID, "reason", removal.Reason)
+		c.cfg.Log.Error(err, "Image can't be removed", "image", removal.Name(), "imageID", removal.ID, "reason", removal.Reason)
 		r.Failed = append(r.Failed, Failure{Removal: removal, Err: err})
 	case stays != "":
 		r.Kept = append(r.Kept, Kept{Image: removal.Image, Why: stays})
 	default:
-		c.cfg.Log.V(2).Info("Removed image", "image", removal.Name(), "id", removal.ID, "size", removal.Size, "reason", removal.Reason, "why", removal.Why)
+		c.cfg.Log.V(2).Info("Removed image", "image", removal.Name(), "imageID", removal.ID, "size", removal.Size, "reason", removal.Reason, "message", removal.Why)
 		if removal.Reason != Asked {
 			c.cfg.Meter.ImageCollected(string(removal.Reason), removal.Size)
 		}

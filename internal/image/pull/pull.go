@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -36,7 +37,7 @@ func (m *Manager) pull(ctx context.Context, key backoffKey, logins []credentials
 	if !always && m.has(before, key.Image, logins) {
 		return pulled{Stored: before.Stored, found: true}, nil
 	}
-	m.cfg.Log.V(2).Info("Pulling image", "image", key.Image, "pod", fullName(p))
+	m.cfg.Log.V(2).Info("Pulling image", "image", key.Image, "pod", klog.KObj(p))
 	out, login, attempts := m.try(ctx, key.Image, logins, before)
 	if out.Ref != "" {
 		m.failures.Succeeded(key)
@@ -157,11 +158,4 @@ func choices(logins []credentials.Credential) []*credentials.Credential {
 // openToAll reports whether what was pulled so may be used by every pod of the node.
 func openToAll(login *credentials.Credential) bool {
 	return login == nil || login.Origin.Kind == credentials.FromNode || login.Origin.Kind == ""
-}
-
-func fullName(p *v1.Pod) string {
-	if p == nil {
-		return ""
-	}
-	return pod.FullName(p)
 }

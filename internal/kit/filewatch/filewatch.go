@@ -119,7 +119,7 @@ func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), u
 func (s *Settled) logAwaited(file string) {
 	if file != s.awaited {
 		s.awaited = file
-		s.log.V(2).Info("A file is being written; it is read when its writer has closed it", "file", file)
+		s.log.V(2).Info("A file is being written; it is read when its writer has closed it", "path", file)
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *Settled) arm(watcher *Watcher) {
 		text = err.Error()
 	}
 	if err != nil && text != s.failed {
-		s.log.Error(err, "Not all changes will be noticed; "+s.advice)
+		s.log.Error(err, "Not all changes of the watched files will be noticed", "advice", s.advice)
 	}
 	s.failed = text
 }

@@ -12,7 +12,6 @@
 package manifest
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 
@@ -127,8 +126,5 @@ func (d *decoder) chunk(c chunk) {
 		return
 	}
 	kind := guessKind(c.text)
-	if bytes.Contains(c.text, []byte(object.Secret)) {
-		err.Message = withoutAnchors(err.Message)
-	}
 	d.add(Document{Line: c.firstLine(), Kind: kind, Name: guessName(kind, c.text), Errors: []Error{*err}})
 }

@@ -63,9 +63,9 @@ var objectCases = []decodeCase{
 	{"base64 over several lines", objectText("Secret", "metadata: {name: a}\ndata:\n  k: |\n    aGVs\n    bG8=\n"),
 		`1 line 1 Secret="default/a" object=true`},
 	{"cut short", objectText("ConfigMap", "metadata:\n  name: a\n  namespace: b\ndata: {"),
-		"1 line 1 ConfigMap=\"b/a\" object=false\n  line 6: it can't be read as YAML: did not find expected node content"},
+		"1 line 1 ConfigMap=\"b/a\" object=false\n  line 6: a value is expected here: is a bracket left open?"},
 	{"cut short, without a namespace", objectText("RuntimeClass", "metadata: {name: k}\nhandler: {"),
-		"1 line 1 RuntimeClass=\"k\" object=false\n  line 4: it can't be read as YAML: did not find expected node content"},
+		"1 line 1 RuntimeClass=\"k\" object=false\n  line 4: a value is expected here: is a bracket left open?"},
 }
 
 // Whatever is wrong with a Secret, no error may hold what it holds.

@@ -3,7 +3,6 @@ package manifest
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 
 	goyaml "go.yaml.in/yaml/v3"
@@ -122,14 +121,6 @@ func (r *rules) quote(n *yaml.Node) string {
 	}
 	return yaml.Quote(n)
 }
-
-// anchor is an anchor's name as the YAML parser tells it. It may be a value that begins
-// with a star and isn't in quotes.
-var anchor = regexp.MustCompile(`anchor '[^']*'`)
-
-// withoutAnchors is what the parser says of a text, without the only thing in it that
-// is from the text.
-func withoutAnchors(message string) string { return anchor.ReplaceAllString(message, "anchor") }
 
 // customName is what a person calls a type with its own JSON form.
 func customName(t reflect.Type) string {

@@ -30,7 +30,16 @@ func (c chunk) parse() ([]*yaml.Node, *Error) {
 	if err := checkSize(c); err != nil {
 		return nil, err
 	}
-	return yaml.Parse(c.text, c.line, maxDocuments)
+	roots, err := yaml.Parse(c.text, c.line, maxDocuments)
+	if err != nil {
+		above := c.line - 1
+		clear := *err
+		clear.Line -= above
+		clear = yaml.Explain(clear, c.text)
+		clear.Line += above
+		err = &clear
+	}
+	return roots, err
 }
 
 // plainText strips the byte order mark and refuses what isn't UTF-8 text, for
@@ -44,7 +53,7 @@ func plainText(data []byte) ([]byte, *Error) {
 
 // checkText finds bytes that no manifest holds.
 func checkText(c chunk) *Error {
-	at, what := bytes.IndexByte(c.text, 0), "a NUL byte: this is not a string file"
+	at, what := bytes.IndexByte(c.text, 0), "a NUL byte: this is not a text file"
 	if at < 0 && !utf8.Valid(c.text) {
 		at, what = firstInvalid(c.text), "bytes that are not UTF-8 text"
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -298,7 +299,7 @@ func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*
 	err := m.conf.Store.Save(p.UID, kind, a, durable)
 	if err != nil && !durable {
 		// What isn't durable can be found out again: the pod runs all the same.
-		m.conf.Log.Error(err, "Can't save the allocation of a pod: if the agent restarts, it allocates again", "pod", p.Namespace+"/"+p.Name)
+		m.conf.Log.Error(err, "Can't save the allocation of a pod: if the agent restarts, it allocates again", "pod", klog.KRef(p.Namespace, p.Name))
 		err = nil
 	}
 	m.mu.Lock()
@@ -396,7 +397,7 @@ func (m *Manager) hold(uid types.UID) (e *entry, done func()) {
 
 func (m *Manager) wake(uids []types.UID) {
 	for _, uid := range uids {
-		m.conf.Log.V(2).Info("There may be resources for what the pod requests", "uid", uid)
+		m.conf.Log.V(2).Info("There may be resources for what the pod requests", "podUID", uid)
 		m.conf.Wake(uid)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -237,8 +238,8 @@ func (mgr *Manager) check(ctx context.Context, p Pod, q *measurement) {
 	if !mgr.decide(p.Pod, q, m, began) {
 		return
 	}
-	mgr.Log.Info("A pod uses more local storage than its limit and is evicted", "pod", p.Pod.Name, "namespace", p.Pod.Namespace,
-		"uid", p.Pod.UID, "signal", m.excess.signal, "used", m.excess.used, "limit", m.excess.limit.String())
+	mgr.Log.Info("A pod uses more local storage than its limit and is evicted", "pod", klog.KObj(p.Pod),
+		"podUID", p.Pod.UID, "signal", m.excess.signal, "used", m.excess.used, "limit", m.excess.limit.String())
 	mgr.Evictions.Evicted(m.excess.signal)
 	mgr.Wake(p.Pod.UID)
 }
@@ -250,7 +251,7 @@ func (mgr *Manager) logFailure(p *v1.Pod, q *measurement, err error) {
 		text = err.Error()
 	}
 	if text != "" && text != q.failure {
-		mgr.Log.Error(err, "The local storage of a pod can't be measured completely; its limits are compared with the part that is known", "pod", p.Name, "namespace", p.Namespace, "uid", p.UID)
+		mgr.Log.Error(err, "The local storage of a pod can't be measured completely; its limits are compared with the part that is known", "pod", klog.KObj(p), "podUID", p.UID)
 	}
 	q.failure = text
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -125,10 +126,10 @@ func (s *LogSweep) sweep() (again bool) {
 		default:
 			is.gone = true
 			if err := s.cfg.Logs.RemovePod(p); err != nil {
-				s.cfg.Log.Error(err, "Logs of a pod that is gone can't be removed", "pod", name(p), "uid", p.UID)
+				s.cfg.Log.Error(err, "Logs of a pod that is gone can't be removed", "pod", klog.KRef(p.Namespace, p.Name), "podUID", p.UID)
 				break
 			}
-			s.cfg.Log.V(2).Info("Removed the logs of a pod that is gone", "pod", name(p), "uid", p.UID)
+			s.cfg.Log.V(2).Info("Removed the logs of a pod that is gone", "pod", klog.KRef(p.Namespace, p.Name), "podUID", p.UID)
 			removed = append(removed, name(p))
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -102,7 +103,9 @@ func (c *Configurer) origin(p *v1.Pod) (origin, []pod.Event, error) {
 			return fromCluster, nil, nil
 		}
 		// It is what a pod has that names no policy: without a cluster that is nobody's mistake, and reported once.
-		c.missing.Do(func() { c.cfg.Log.V(2).Info(missingClusterDNS(policy)) })
+		c.missing.Do(func() {
+			c.cfg.Log.V(2).Info("No clusterDNS is configured: pods use the node's name servers", "pod", klog.KObj(p), "dnsPolicy", policy)
+		})
 		return fromNode, nil, nil
 	case v1.DNSClusterFirstWithHostNet:
 		if len(c.cfg.ClusterDNS) > 0 {

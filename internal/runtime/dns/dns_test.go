@@ -151,7 +151,7 @@ func TestMissingClusterIsSaidOnce(t *testing.T) {
 			t.Fatal(events, err)
 		}
 	}
-	if len(lines) != 1 || !strings.Contains(lines[0], "does not have ClusterDNS IP configured") {
+	if len(lines) != 1 || !strings.Contains(lines[0], "No clusterDNS is configured") {
 		t.Errorf("logged %q", lines)
 	}
 	_, events, err := r.For(podWith(v1.DNSClusterFirstWithHostNet, nil))

@@ -266,7 +266,7 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 	default:
 		return p, nil
 	}
-	r.log.Info("Restarting containerd; pods go on running", "pid", p.PID(), "why", why)
+	r.log.Info("Restarting containerd; pods go on running", "pid", p.PID(), "reason", why)
 	err = p.Stop(ctx)
 	p.Reap()
 	return nil, err

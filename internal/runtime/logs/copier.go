@@ -228,6 +228,6 @@ func (c *copier) unreadable(p *part, err error) error {
 	if !p.name.Compressed {
 		return err
 	}
-	c.reader.log.V(2).Info("The rest of a compressed log is left out", "file", p.file.Name(), "err", err.Error())
+	c.reader.log.V(2).Info("The rest of a compressed log is left out", "path", p.file.Name(), "err", err.Error())
 	return c.lines.Flush()
 }

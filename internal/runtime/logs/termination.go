@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -59,7 +60,7 @@ func NewMessageReader(podsDir string, logs Logs, log logr.Logger) *MessageReader
 // waits for anybody but the disk.
 func (r *MessageReader) Message(who translate.Identity, c *pod.Container) string {
 	b, err := r.file(who, c)
-	r.complain(err, "The termination message isn't read", who, c)
+	r.complain(err, "termination message", who, c)
 	if len(b) > 0 {
 		return text(b, fileBytes)
 	}
@@ -69,7 +70,7 @@ func (r *MessageReader) Message(who translate.Identity, c *pod.Container) string
 	}
 	l := Log{Namespace: who.Namespace, Pod: who.Name, UID: who.UID, Container: c.Name}
 	b, err = r.logs.Last(l, c.Attempt, logLines, logBytes+margin)
-	r.complain(err, "The log isn't read in place of a termination message", who, c)
+	r.complain(err, "log in place of a termination message", who, c)
 	return text(b, logBytes)
 }
 
@@ -79,7 +80,7 @@ func (r *MessageReader) complain(err error, what string, who translate.Identity,
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	r.log.Info(what, "pod", who.Namespace+"/"+who.Name, "container", c.Name, "id", c.ID, "reason", err.Error())
+	r.log.Info("Can't read why a container ended", "source", what, "pod", klog.KRef(who.Namespace, who.Name), "containerName", c.Name, "containerID", c.ID, "err", err.Error())
 }
 
 // file returns the end of the message's file.

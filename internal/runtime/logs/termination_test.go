@@ -237,7 +237,7 @@ func TestLogsText(t *testing.T) {
 		t.Errorf("without a log: %q, logged %q", got, r.logged)
 	}
 	r.broken = errors.New("it is a pipe")
-	if got := r.Message(who, c); got != "" || len(r.logged) != 1 || !strings.Contains(r.logged[0], "it is a pipe") || !strings.Contains(r.logged[0], "default/web-n1") {
+	if got := r.Message(who, c); got != "" || len(r.logged) != 1 || !strings.Contains(r.logged[0], "it is a pipe") || !strings.Contains(r.logged[0], `"name"="web-n1" "namespace"="default"`) {
 		t.Errorf("with a broken log: %q, logged %q", got, r.logged)
 	}
 }

@@ -56,7 +56,7 @@ func (ws *watches) add(dir string, log logr.Logger) *watch {
 	}
 	ws.dirs[dir][w] = struct{}{}
 	if err := ws.arm(dir); err != nil {
-		log.V(2).Info("Can't watch a container's log: polling it", "dir", dir, "err", err)
+		log.V(2).Info("Can't watch a container's log: polling it", "path", dir, "err", err)
 		w.polling = true
 	}
 	return w

@@ -3,7 +3,6 @@ package observed
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -114,7 +114,7 @@ func (l *listing) noteMissing(id string, who translate.Identity, k Knowledge, er
 	l.incomplete = true
 	if k.UID == "" {
 		l.log.Info("The container runtime lists an object but returns no status of it: continuing without it", "id", id,
-			"pod", fmt.Sprintf("%s/%s", who.Namespace, who.Name), "reason", err.Error())
+			"pod", klog.KRef(who.Namespace, who.Name), "err", err.Error())
 	}
 	return true, nil
 }

@@ -44,7 +44,7 @@ func (s *Store) relistLoop(ctx context.Context) {
 			return
 		case err != nil:
 			if retry == minRetry {
-				s.log.Info("The container runtime doesn't answer: trying again until it does", "reason", err.Error())
+				s.log.Info("The container runtime doesn't answer: trying again until it does", "err", err.Error())
 			}
 			wait = retry
 			retry = min(retry*2, maxRetry)
@@ -88,7 +88,7 @@ func (s *Store) refreshPod(ctx context.Context, uid types.UID) {
 	s.observer.PodRelisted(time.Since(begun))
 	if err != nil && ctx.Err() == nil {
 		// The next complete list tries again, and logs it if the runtime is away.
-		s.log.V(4).Info("Couldn't look at a pod: listing everything instead", "uid", uid, "reason", err.Error())
+		s.log.V(4).Info("Couldn't look at a pod: listing everything instead", "podUID", uid, "err", err.Error())
 		s.kick.Wake()
 	}
 }

@@ -47,7 +47,7 @@ func (s *Store) streamLoop(ctx context.Context) {
 			}
 			wait, logged = s.period, why
 		case logged == codes.OK:
-			s.log.Info("The container runtime's event stream ended: connecting again", "reason", errorText(err))
+			s.log.Info("The container runtime's event stream ended: connecting again", "err", errorText(err))
 			logged = codes.Unavailable
 		}
 		if !sleep(ctx, wait) {

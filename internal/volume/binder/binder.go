@@ -20,6 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
@@ -339,7 +340,7 @@ func (b *Binder) Pods() []types.UID {
 
 // recordEvent reports that a claim was bound, and of what people may expect of its volume in vain.
 func (b *Binder) recordEvent(p *v1.Pod, r request, pv *v1.PersistentVolume) {
-	b.log.V(2).Info("Claim bound", "claim", r.id.Namespace+"/"+r.id.Name, "persistentVolume", pv.Name, "podUID", p.UID)
+	b.log.V(2).Info("Claim bound", "persistentVolumeClaim", klog.KRef(r.id.Namespace, r.id.Name), "persistentVolume", klog.KObj(pv), "podUID", p.UID)
 	switch policy := pv.Spec.PersistentVolumeReclaimPolicy; policy {
 	case v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRecycle:
 		b.conf.Recorder.Event(p, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonVolumeIsRetained, Message: fmt.Sprintf(

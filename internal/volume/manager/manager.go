@@ -100,7 +100,7 @@ func (m *Manager) stop() {
 	both.Go(func() { devices = m.stages.Stop(ctx) }) // at the same time: it has no less time to end what it can
 	both.Wait()
 	for _, op := range append(left, devices...) {
-		m.log.Info("A volume still hangs while the agent ends; the next agent looks at it again", "volume", string(op.Key()), "operation", op.Kind(), "since", op.Began())
+		m.log.Info("A volume still hangs while the agent ends; the next agent looks at it again", "path", string(op.Key()), "operation", op.Kind(), "startTime", op.Began())
 	}
 }
 

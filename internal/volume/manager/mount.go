@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -147,7 +148,7 @@ func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod
 	}
 	m.conf.Meter.Operation(e.Plugin.Name(), "volume_mount", time.Since(began), err != nil)
 	if changed {
-		m.log.V(2).Info("Volume updated", "pod", p.Namespace+"/"+p.Name, "volume", e.Name())
+		m.log.V(2).Info("Volume updated", "pod", klog.KRef(p.Namespace, p.Name), "volumeName", e.Name())
 	}
 	return changed, err
 }

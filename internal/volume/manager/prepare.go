@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -62,7 +63,7 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
 	if problems = append(problems, failed...); len(problems) > 0 {
 		return volumestate.Failure(problems)
 	}
-	m.log.V(4).Info("Volumes are ready", "pod", p.Namespace+"/"+p.Name, "volumes", len(wants))
+	m.log.V(4).Info("Volumes are ready", "pod", klog.KRef(p.Namespace, p.Name), "volumes", len(wants))
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -160,7 +161,7 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	// Before the start, so that no container runs without it if the agent is killed in between.
 	if err := r.cfg.Logs.Link(logsOf(p), layout.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
 		// A missing link costs a log shipper's view, not the container.
-		r.cfg.Log.Error(err, "Can't link the container's log", "pod", pod.FullName(p), "container", a.Container)
+		r.cfg.Log.Error(err, "Can't link the container's log", "pod", klog.KObj(p), "containerName", a.Container)
 	}
 	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
 	r.cfg.Meter.ContainerStarted(pod.ContainerType(p, a.Container), err != nil)

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
@@ -365,7 +366,7 @@ func (r *Executor) LoggedAttempts(p *v1.Pod) map[string]int {
 	attempts, err := r.cfg.Logs.Attempts(logsOf(p))
 	if err != nil {
 		// A restart count that starts again at 0 is better than a pod that doesn't start.
-		r.cfg.Log.Error(err, "Can't find restart counts from the logs on disk", "pod", pod.FullName(p))
+		r.cfg.Log.Error(err, "Can't find restart counts from the logs on disk", "pod", klog.KObj(p))
 	}
 	return attempts
 }

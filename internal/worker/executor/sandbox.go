@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -40,7 +41,7 @@ func (r *Executor) sandboxConfig(p *v1.Pod, sb *pod.Sandbox) (*runtimeapi.PodSan
 	if err != nil {
 		// The containers' resolv.conf was made with the sandbox: that the node's can't be
 		// read now must not keep a container from starting.
-		r.cfg.Log.V(2).Info("Can't give the runtime the pod's DNS configuration again", "pod", pod.FullName(p), "err", err)
+		r.cfg.Log.V(2).Info("Can't give the runtime the pod's DNS configuration again", "pod", klog.KObj(p), "err", err)
 	}
 	config, err := r.makeSandboxConfig(p, r.cfg.Users.Get, translate.SandboxInput{Attempt: sb.Attempt, DNS: dns})
 	if err != nil {

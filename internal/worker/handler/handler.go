@@ -176,9 +176,3 @@ func text(s string) string {
 }
 
 // podName is for the log.
-func (t *Target) podName() string {
-	if t.Pod == nil {
-		return ""
-	}
-	return t.Pod.Namespace + "/" + t.Pod.Name
-}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 )
 
 // The User-Agents of probes and hooks.
@@ -55,7 +56,7 @@ func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAct
 	answer, err := h.http.get(ctx, request)
 	if errors.Is(err, errPlainHTTP) {
 		h.log.V(2).Info("HTTPS hook's server speaks HTTP only: asking it again over HTTP. Set the hook's scheme to HTTP",
-			"pod", t.podName(), "url", request.URL.Redacted())
+			"pod", klog.KObj(t.Pod), "url", request.URL.Redacted())
 		answer, err = h.http.get(ctx, request.Plain())
 	}
 	switch {
@@ -65,7 +66,7 @@ func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAct
 		return fmt.Errorf("%s redirected more often than is followed", request.URL.Redacted())
 	case answer.Status >= 400:
 		h.log.V(2).Info("HTTP hook was answered with an error status, which counts as done",
-			"pod", t.podName(), "url", request.URL.Redacted(), "status", answer.Status)
+			"pod", klog.KObj(t.Pod), "url", request.URL.Redacted(), "status", answer.Status)
 	}
 	return nil
 }

@@ -37,14 +37,14 @@ func saved(t *testing.T, j *Journal, uid types.UID) {
 func TestCloseWaitsForNoDisk(t *testing.T) {
 	j := started(t, rootDir(t))
 	saved(t, j, "u1")
-	r := j.Open("u1", "web_default")
+	r := j.Open("u1", "default/web")
 	// A disk that doesn't answer: the record is being written, and another file removed.
 	r.saving.Lock()
 	j.store.mu.Lock()
 	done := make(chan struct{})
 	go func() {
 		j.Close("u1")
-		j.Open("u1", "web_default")
+		j.Open("u1", "default/web")
 		close(done)
 	}()
 	select {
@@ -64,7 +64,7 @@ func TestClosedWhileItIsWritten(t *testing.T) {
 	decide(j, "u1")
 	j.store.mu.Lock() // the file is filled, but gets no name
 	written := make(chan error)
-	go func() { written <- j.Open("u1", "web_default").save() }()
+	go func() { written <- j.Open("u1", "default/web").save() }()
 	begun := func() bool {
 		list, err := filepath.Glob(filepath.Join(dir, ".u1.*"))
 		return err == nil && len(list) == 1
@@ -95,7 +95,7 @@ func TestOpenedAgainBeforeItIsRemoved(t *testing.T) {
 	saved(t, j, "busy")
 	j.Close("silent")
 	j.Close("busy")
-	j.Open("silent", "web_default")
+	j.Open("silent", "default/web")
 	saved(t, j, "busy")
 	j.removeClosed()
 	if exists(t, dir, "silent.txtar") || !exists(t, dir, "busy.txtar") {
@@ -126,12 +126,12 @@ func TestFailuresAreWrittenFewAtATime(t *testing.T) {
 			j.failures <- struct{}{} // one that is being written
 		}
 		begun := time.Now()
-		where := j.Open("u1", "web_default").Failed(input("u1"), errors.New("x"))
+		where := j.Open("u1", "default/web").Failed(input("u1"), errors.New("x"))
 		if took := time.Since(begun); took != failedWait || !strings.Contains(where, "only in memory") {
 			t.Errorf("after %v: %s", took, where)
 		}
 		<-j.failures
-		if where := j.Open("u1", "web_default").Failed(input("u1"), errors.New("x")); !exists(t, where) {
+		if where := j.Open("u1", "default/web").Failed(input("u1"), errors.New("x")); !exists(t, where) {
 			t.Error(where)
 		}
 		if len(j.failures) != cap(j.failures)-1 {

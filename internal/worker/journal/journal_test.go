@@ -35,7 +35,7 @@ func input(uid types.UID) lifecycle.Input {
 // decide makes a decision and has it recorded.
 func decide(j *Journal, uid types.UID) {
 	in := input(uid)
-	j.Open(uid, "web_default").Decision(in, lifecycle.Decide(in))
+	j.Open(uid, "default/web").Decision(in, lifecycle.Decide(in))
 }
 
 func rootDir(t *testing.T) string { return filepath.Join(t.TempDir(), "journal") }
@@ -93,7 +93,7 @@ func TestTextCanBeReplayed(t *testing.T) {
 	if _, ok := j.Text("u1"); ok {
 		t.Error("there is a text before there is a pod")
 	}
-	j.Open("u1", "web_default")
+	j.Open("u1", "default/web")
 	if _, ok := j.Text("u1"); ok {
 		t.Error("there is a text before there is a decision")
 	}
@@ -119,8 +119,8 @@ func TestOpenGoesOnUntilClose(t *testing.T) {
 func opensAndCloses(t *testing.T, dir string) {
 	j, stop := begin(t, dir)
 	decide(j, "u1")
-	first := j.Open("u1", "web_default")
-	if again := j.Open("u1", "web_default"); again != first {
+	first := j.Open("u1", "default/web")
+	if again := j.Open("u1", "default/web"); again != first {
 		t.Error("a pod has two records")
 	}
 	if err := j.SaveOne("u1"); err != nil {
@@ -129,7 +129,7 @@ func opensAndCloses(t *testing.T, dir string) {
 	if !exists(t, j.cfg.Dir, "u1.txtar") {
 		t.Fatal("nothing was written")
 	}
-	late := j.Open("u1", "web_default")
+	late := j.Open("u1", "default/web")
 	j.Close("u1")
 	synctest.Wait()
 	if _, ok := j.Text("u1"); ok || exists(t, j.cfg.Dir, "u1.txtar") {
@@ -184,7 +184,7 @@ func TestOrderlyStopSavesEverything(t *testing.T) {
 func TestFailedIsOnDiskAtOnceAndStays(t *testing.T) {
 	j, _ := begin(t, rootDir(t))
 	decide(j, "u1")
-	path := j.Open("u1", "web_default").Failed(input("u1"), errors.New("index out of range\nstack"))
+	path := j.Open("u1", "default/web").Failed(input("u1"), errors.New("index out of range\nstack"))
 	if path != filepath.Join(j.cfg.Dir, "failed", "u1.txtar") {
 		t.Errorf("it is said to be at %q", path)
 	}
@@ -219,7 +219,7 @@ func TestSweep(t *testing.T) {
 	}
 	stop()
 	next, _ := begin(t, dir)
-	next.Open("open", "web_default")
+	next.Open("open", "default/web")
 	next.Sweep(func(uid types.UID) bool { return uid == "wanted" })
 	for uid, want := range map[types.UID]bool{"wanted": true, "open": true, "gone": false} {
 		if _, ok := next.Previous(uid); ok != want || exists(t, dir, "previous", string(uid)+".txtar") != want {
@@ -279,7 +279,7 @@ func TestDirThatCannotBeUsed(t *testing.T) {
 	if _, ok := j.Text("u1"); !ok {
 		t.Error("nothing is kept in memory either")
 	}
-	if where := j.Open("u1", "web_default").Failed(input("u1"), errors.New("x")); !strings.Contains(where, "only in memory") {
+	if where := j.Open("u1", "default/web").Failed(input("u1"), errors.New("x")); !strings.Contains(where, "only in memory") {
 		t.Error(where)
 	}
 	if _, ok := j.Previous("u1"); ok || j.CrashedBefore() {
@@ -312,7 +312,7 @@ func TestOff(t *testing.T) {
 	dir := rootDir(t)
 	j, stop := begin(t, dir, func(j *Journal) { j.cfg.Limit = -1 })
 	decide(j, "u1")
-	if where := j.Open("u1", "web_default").Failed(input("u1"), errors.New("x")); !strings.Contains(where, "switched off") {
+	if where := j.Open("u1", "default/web").Failed(input("u1"), errors.New("x")); !strings.Contains(where, "switched off") {
 		t.Error(where)
 	}
 	if _, ok := j.Text("u1"); ok {
@@ -342,7 +342,7 @@ func TestABugInTheRecorderEndsNoAgent(t *testing.T) {
 	if len(logged) != 1 || !strings.Contains(logged[0], "which is a bug") {
 		t.Errorf("logged: %q", logged)
 	}
-	if where := j.Open("u2", "web_default").Failed(input("u2"), errors.New("x")); !strings.Contains(where, "failed, too") {
+	if where := j.Open("u2", "default/web").Failed(input("u2"), errors.New("x")); !strings.Contains(where, "failed, too") {
 		t.Error(where)
 	}
 	if _, ok := j.Text("u1"); ok {

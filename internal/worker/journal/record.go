@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -125,7 +126,7 @@ func (r *Record) giveUp(err error) {
 	r.mu.Lock()
 	r.recorder, r.broken = nil, true
 	r.mu.Unlock()
-	r.journal.cfg.Log.Error(err, "Recording what is decided about a pod failed, which is a bug: there is no journal of it any more", "pod", r.name, "podUID", r.uid)
+	r.journal.cfg.Log.Error(err, "Recording what is decided about a pod failed, which is a bug: there is no journal of it any more", "pod", logging.Ref(r.name), "podUID", r.uid)
 }
 
 // noteChange remembers a decision, and reports whether it has to be written: another Wake alone hasn't.

@@ -41,14 +41,14 @@ func (j *Journal) Start(context.Context) error {
 		was, err = j.store.mark()
 	}
 	if err != nil {
-		j.cfg.Log.Error(err, "The journal's directory can't be used: decisions are recorded in memory alone", "dir", j.cfg.Dir)
+		j.cfg.Log.Error(err, "The journal's directory can't be used: decisions are recorded in memory alone", "path", j.cfg.Dir)
 		return nil
 	}
 	j.mu.Lock()
 	j.ready, j.crashed = true, was
 	j.mu.Unlock()
 	if was {
-		j.cfg.Log.Info("The last agent didn't shut down cleanly: what it left of its journal is shown by `deckhand journal --previous`; from now on the journal is kept on disk as well", "dir", j.cfg.Dir)
+		j.cfg.Log.Info("The last agent didn't shut down cleanly: what it left of its journal is shown by `deckhand journal --previous`; from now on the journal is kept on disk as well", "path", j.cfg.Dir)
 	}
 	return nil
 }

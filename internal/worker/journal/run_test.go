@@ -63,7 +63,7 @@ func TestALookWithoutChangesIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, stop := crashed(t, dir)
 		in := input("u1")
-		r := j.Open("u1", "web_default")
+		r := j.Open("u1", "default/web")
 		idle := lifecycle.Decision{}
 		r.Decision(in, idle)
 		time.Sleep(time.Hour)
@@ -175,7 +175,7 @@ func BenchmarkSave(b *testing.B) {
 	for i := range 2000 {
 		uid := types.UID(fmt.Sprint("u", i))
 		in := input(uid)
-		r := j.Open(uid, "web_default")
+		r := j.Open(uid, "default/web")
 		for range 30 {
 			d := lifecycle.Decide(in)
 			r.Decision(in, d)

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
@@ -94,8 +95,8 @@ func (m *Manager) finish(ctx context.Context, e *entry, out handler.Outcome, sta
 func (m *Manager) report(n *change) {
 	if n.changed {
 		m.opts.Wake(n.uid)
-		m.opts.Log.V(2).Info("Probe result changed", "pod", pod.FullName(n.pod), "container", n.key.Container,
-			"kind", n.key.Kind, "ok", n.out.State != handler.Failure)
+		m.opts.Log.V(2).Info("Probe result changed", "pod", klog.KObj(n.pod), "containerName", n.key.Container,
+			"probeType", n.key.Kind, "success", n.out.State != handler.Failure)
 	}
 	event := pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonUnhealthy, Container: n.key.Container}
 	var verb string

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -72,7 +73,7 @@ func (m *Manager) want(r *request, key pod.Probe) {
 		spec = specOf(c, key.Kind)
 	}
 	if spec == nil {
-		m.opts.Log.Info("A probe is wanted that the pod doesn't have; it isn't run", "pod", pod.FullName(r.pod), "container", key.Container, "kind", key.Kind)
+		m.opts.Log.Info("A probe is wanted that the pod doesn't have; it isn't run", "pod", klog.KObj(r.pod), "containerName", key.Container, "probeType", key.Kind)
 		return
 	}
 	e := s.find(key, r.before)

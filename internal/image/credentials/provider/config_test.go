@@ -177,7 +177,7 @@ providers:
 		{"no duration", strings.Replace(good, "12h", "soon", 1), []string{`time: invalid duration "soon"`}},
 		{"two documents", "a: 1\n---\nb: 1\n", []string{"line 3: a second document begins here; the file must hold exactly one"}},
 		{"empty", "# nothing\n", []string{`it is empty; it should start with "apiVersion: kubelet.config.k8s.io/v1" and "kind: CredentialProviderConfig"`}},
-		{"no YAML", "a: [", []string{"line 1: it can't be read as YAML: did not find expected node content"}},
+		{"no YAML", "a: [", []string{"line 1: a value is expected here: is a bracket left open?"}},
 		{"too big", strings.Repeat("#", maxSize+1), []string{"it has more than 1048576 bytes"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

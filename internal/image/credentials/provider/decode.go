@@ -43,7 +43,7 @@ func decode(data []byte) (*document, []string) {
 	nodes, bad := yaml.Parse(data, 1, 2)
 	switch {
 	case bad != nil:
-		return nil, []string{bad.Error()}
+		return nil, []string{yaml.Explain(*bad, data).Error()}
 	case len(nodes) == 0:
 		return nil, []string{fmt.Sprintf("it is empty; it should start with \"apiVersion: %s\" and \"kind: %s\"", versions()[0], kind)}
 	case len(nodes) > 1:

@@ -175,7 +175,7 @@ func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name s
 	im.mu.Lock()
 	delete(im.problems, name)
 	im.mu.Unlock()
-	im.log.V(2).Info("Imported an image archive", "file", name, "images", refs)
+	im.log.V(2).Info("Imported an image archive", "path", name, "images", refs)
 	return entry{Size: file.Size(), Modified: file.ModTime(), Images: refs}, true, nil
 }
 
@@ -187,7 +187,7 @@ func (im *Importer) setProblem(name string, err error) {
 		return
 	}
 	im.problems[name] = text
-	im.log.Error(err, "An image archive can't be imported", "file", name)
+	im.log.Error(err, "An image archive can't be imported", "path", name)
 }
 
 // forgetProblems drops those of files that are gone.

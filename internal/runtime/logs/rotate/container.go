@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
@@ -80,7 +81,7 @@ func (r *Rotator) newContainer(c Container) *container {
 	}
 	k.foreign = true
 	if c.Path != "" {
-		r.log.V(2).Info("A log that isn't among the pods' logs is not rotated", "pod", c.Pod, "container", c.Name, "path", c.Path)
+		r.log.V(2).Info("A log that isn't among the pods' logs is not rotated", "pod", logging.Ref(c.Pod), "containerName", c.Name, "path", c.Path)
 	}
 	return k
 }
@@ -182,7 +183,7 @@ func (r *Rotator) logTry(c *container, t *tries, err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	log := r.log.WithValues("pod", c.Pod, "container", c.Name, "id", c.ID)
+	log := r.log.WithValues("pod", logging.Ref(c.Pod), "containerName", c.Name, "containerID", c.ID)
 	switch {
 	case failures == 1 && isFull(err):
 		log.Info("No space is left to compress a rotated log; it is kept as it is for now", "err", err.Error())

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
@@ -52,7 +53,7 @@ func (r *Rotator) followed(ctx context.Context, dir directory, c *container, new
 	}
 	c.since = time.Now()
 	r.log.V(2).Info("The runtime still writes to a log that was rotated away, so it is asked again to reopen it",
-		"pod", c.Pod, "container", c.Name, "file", newest.String())
+		"pod", logging.Ref(c.Pod), "containerName", c.Name, "path", newest.String())
 	return false, r.reopen(ctx, dir, c, newest)
 }
 

@@ -1,4 +1,4 @@
-package document
+package yaml
 
 import (
 	"bytes"
@@ -9,8 +9,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/deckhand-node/deckhand/internal/kit/yaml"
 )
 
 // phrase is what the YAML parser says, and what that means to whoever wrote the file.
@@ -51,7 +49,7 @@ func failing(said Error, lines []string) int {
 		return said.Line
 	}
 	return 1 + sort.Search(len(lines)-1, func(i int) bool {
-		_, err := yaml.Parse([]byte(strings.Join(lines[:i+1], "\n")), 1, 2)
+		_, err := Parse([]byte(strings.Join(lines[:i+1], "\n")), 1, 2)
 		return err != nil && err.Message == said.Message
 	})
 }
@@ -63,8 +61,9 @@ const tab = "indented with a tab, which YAML doesn't allow: use spaces"
 // secret without quotes.
 var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
 
-// inWords makes clearer what the parser says of data, and its line the right one.
-func inWords(e Error, data []byte) Error {
+// Explain makes clearer what the parser says of data (Parse), and its line the right one. It quotes nothing
+// of the data, which may be secret.
+func Explain(e Error, data []byte) Error {
 	lines := splitLines(data)
 	if found := unknownAnchor.FindStringSubmatch(e.Message); found != nil {
 		return Error{Line: lineWith(lines, "*"+found[1]), Message: `a value that begins with "*" stands for another, and there is none of that name: put it in quotes if it is meant as a string`}
