@@ -109,7 +109,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	}
 	root.SetVersionTemplate("deckhand {{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version") // cobra's own would take -v, which is the agent's
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", &flagError{err}) })
 	root.PersistentFlags().String("root-dir", deps.RootDir, "the agent's root directory; also $"+EnvRootDir)
 	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")
 	root.PersistentFlags().BoolP("all-namespaces", "A", false, "all namespaces, which is the default")

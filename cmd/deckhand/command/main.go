@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,8 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetArgs(withCommand(argv0, args))
+	args = withCommand(argv0, args)
+	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var exit *exitError
 	var usage *usageError
@@ -63,6 +65,9 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 		return exit.code
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return exitOK // somebody wanted it to end
+	}
+	if flag := (*flagError)(nil); errors.As(err, &flag) {
+		err = cmp.Or(flagMistakes(root, args), err)
 	}
 	fmt.Fprint(stderr, errorLines(err))
 	switch {
@@ -132,14 +137,4 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		err = fmt.Errorf("%w, did you mean %s?", err, like)
 	}
 	return usagef(cmd, "%w", err)
-}
-
-// arguments makes the mistakes that check finds usage errors.
-func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usagef(cmd, "%w", err)
-		}
-		return nil
-	}
 }

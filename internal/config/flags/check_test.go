@@ -70,7 +70,7 @@ func TestDeprecated(t *testing.T) {
 	s := parse(t, "--pod_manifest_path=/a", "--containerd=/b", "--maximum-dead-containers=-1", "--v=2", "--root-dir=/c")
 	want := []Notice{
 		{"containerd", "leave it out"},
-		{"maximum-dead-containers", "set evictionHard or evictionSoft in the configuration file"},
+		{"maximum-dead-containers", "leave it out: the newest ended instance of each container is kept, and older ones are removed"},
 		{"pod-manifest-path", "set staticPodPath in the configuration file"},
 	}
 	if got := s.Deprecated(); fmt.Sprint(got) != fmt.Sprint(want) {

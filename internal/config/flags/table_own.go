@@ -30,7 +30,8 @@ func pods(v *Values) []row {
 	}
 }
 
-const insteadOfDead = "set evictionHard or evictionSoft in the configuration file"
+// insteadOfDead doesn't name evictionHard, as the kubelet does: that has no effect yet (#20).
+const insteadOfDead = "leave it out: the newest ended instance of each container is kept, and older ones are removed"
 
 func node(v *Values, certDir string) []row {
 	certs := "Keep certificates and their keys in this `directory`."
