@@ -81,6 +81,8 @@ func TestTheFirstKeepsTheName(t *testing.T) {
 		"of the same time, by source":      {[]Claim{a, h, z}, "web@z", 2},
 		"of the same time, by origin":      {[]Claim{claim(pod.SourceFile, "b", "web", "4", 10), z}, "web@b", 1},
 		"when the first is gone, the next": {[]Claim{a}, "web@a", 0},
+		"one that isn't a leftover":        {[]Claim{claim(pod.SourceFile, "web.bak", "web", "5", 5), claim(pod.SourceFile, "web.yaml.dpkg-dist", "web", "6", 5), z}, "web@z", 2},
+		"of leftovers, the earlier":        {[]Claim{claim(pod.SourceFile, "web.orig", "web", "5", 5), claim(pod.SourceFile, "web.bak", "web", "6", 6)}, "web@web.orig", 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -97,6 +99,9 @@ func TestTheFirstKeepsTheName(t *testing.T) {
 			for _, p := range set.Problems {
 				if p.Pod != "default/web" || !strings.Contains(p.Message, "which stays") || p.Since.IsZero() {
 					t.Errorf("problem %+v doesn't say enough", p)
+				}
+				if strings.Contains(p.Message, "looks like a leftover") != (leftover(p.Origin) != "") {
+					t.Errorf("%s: %s", p.Origin, p.Message)
 				}
 			}
 		})

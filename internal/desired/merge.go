@@ -3,6 +3,7 @@ package desired
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -81,8 +82,8 @@ func gather(order []pod.Source, reports map[pod.Source]Report) (claims []Claim, 
 	return claims, problems, synced
 }
 
-// precedence is what decides who gets what two claims ask for: the earlier, then the source that
-// comes first in the order of sources, then the order of origins and of documents in them.
+// precedence is what decides who gets what two claims ask for: one that isn't of a leftover file, then the earlier, then
+// the source that comes first in the order of sources, then the order of origins and of documents in them.
 type precedence struct {
 	since    time.Time
 	source   pod.Source
@@ -95,12 +96,34 @@ func sortClaims[C any](claims []C, order []pod.Source, of func(*C) precedence) {
 	slices.SortFunc(claims, func(x, y C) int {
 		a, b := of(&x), of(&y)
 		return cmp.Or(
+			cmp.Compare(min(len(leftover(a.origin)), 1), min(len(leftover(b.origin)), 1)),
 			a.since.Compare(b.since),
 			cmp.Compare(slices.Index(order, a.source), slices.Index(order, b.source)),
 			cmp.Compare(a.origin, b.origin),
 			cmp.Compare(a.document, b.document),
 		)
 	})
+}
+
+// leftover returns the end of an origin's name by which editors, package managers and people tell a version that is put
+// aside; empty for others. Such a file is a manifest like any other, as it is for the kubelet, but where another file
+// defines the same, that is the one meant.
+func leftover(origin string) string {
+	switch end := path.Ext(origin); end {
+	case ".bak", ".backup", ".old", ".orig", ".rej", ".save", ".tmp", ".swo", ".swn",
+		".dpkg-dist", ".dpkg-new", ".dpkg-old", ".dpkg-tmp", ".ucf-dist", ".ucf-new", ".ucf-old", ".rpmnew", ".rpmorig", ".rpmsave":
+		return end
+	default:
+		return ""
+	}
+}
+
+// choice says what to do about two definitions of one thing, of which the one at origin doesn't count.
+func choice(origin string) string {
+	if end := leftover(origin); end != "" {
+		return fmt.Sprintf("a file that ends in %s looks like a leftover of an editor or an upgrade: remove it, or move it elsewhere", end)
+	}
+	return "rename or remove one of them"
 }
 
 // contested is the problem that c can't have what holder has.
@@ -110,8 +133,8 @@ func contested(c, holder Claim, what string) pod.Problem {
 		Source: c.Desired.Source,
 		Origin: c.Desired.Origin,
 		Pod:    name,
-		Message: fmt.Sprintf("pod %s isn't run: %s is already taken by pod %s/%s of %s, which stays; rename or remove one of them",
-			name, what, holder.Desired.Pod.Namespace, holder.Desired.Pod.Name, holder.Desired.Origin),
+		Message: fmt.Sprintf("pod %s isn't run: %s is already taken by pod %s/%s of %s, which stays; %s",
+			name, what, holder.Desired.Pod.Namespace, holder.Desired.Pod.Name, holder.Desired.Origin, choice(c.Desired.Origin)),
 		Since: latest(c.Since, holder.Since),
 	}
 }

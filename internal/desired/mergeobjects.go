@@ -25,8 +25,8 @@ func mergeObjects(order []pod.Source, reports map[pod.Source]Report) (defined []
 			problems = append(problems, pod.Problem{
 				Source: c.Object.Source,
 				Origin: c.Object.Origin,
-				Message: fmt.Sprintf("%s isn't used from here: %s defines it already, and stays; rename or remove one of them",
-					c.Object, holder.Object.Origin),
+				Message: fmt.Sprintf("%s isn't used from here: %s defines it already, and stays; %s",
+					c.Object, holder.Object.Origin, choice(c.Object.Origin)),
 				Since: latest(c.Since, holder.Since),
 			})
 			continue

@@ -2,10 +2,14 @@ package command
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/deckhand-node/deckhand/internal/config/flags"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
 )
 
 // All mistakes of a command line are reported at once, in words.
@@ -33,5 +37,30 @@ func TestCommandLineMistakes(t *testing.T) {
 		if got := strings.TrimSuffix(errs.String(), "\n"); code != exitUsage || out.Len() > 0 || got != "error: "+strings.Join(want, "\nerror: ") {
 			t.Errorf("%s: exit code %d, %q\ngot  %s\nwant error: %s", line, code, out.String(), got, strings.Join(want, "\nerror: "))
 		}
+	}
+}
+
+// However many manifests are broken, a person sees the first ones and a count; programs get all.
+func TestManyBrokenManifests(t *testing.T) {
+	agent := localtest.New()
+	agent.Update(func(s *local.Snapshot) {
+		for n := range 5000 {
+			s.Problems = append(s.Problems, pod.Problem{Origin: fmt.Sprintf("/m/%d.yaml", n), Message: "line 1: it isn't a pod\nline 2: nor else"})
+		}
+	})
+	root := localtest.Serve(t, agent)
+	for line, most := range map[string]int{"pods": 34, "why": 13} {
+		var out bytes.Buffer
+		Main(t.Context(), strings.Fields(line), "deckhand", strings.NewReader(""), &out, &out, Deps{RootDir: root})
+		text := out.String()
+		if n := strings.Count(text, "\n"); n > most || !strings.Contains(text, "/m/9.yaml") || strings.Contains(text, "/m/10.yaml") ||
+			!strings.Contains(text, "and 4990 more; `deckhand why -o json` has all 5000") {
+			t.Errorf("%s prints %d lines:\n%.3000s", line, n, text)
+		}
+	}
+	var out bytes.Buffer
+	Main(t.Context(), []string{"why", "-o", "json"}, "deckhand", strings.NewReader(""), &out, &out, Deps{RootDir: root})
+	if n := strings.Count(out.String(), "/m/"); n != 5000 {
+		t.Errorf("why -o json has %d problems", n)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -39,9 +40,13 @@ func (p *Plain) show(s local.Snapshot) error {
 		name := s.Pods[i].Pod.Namespace + "/" + s.Pods[i].Pod.Name
 		add("pod "+name, name+": "+describe(&s.Pods[i]))
 	}
-	for _, problem := range s.Problems {
+	problems, more := show.FirstProblems(s.Problems)
+	for _, problem := range problems {
 		key := fmt.Sprintf("problem %s %s %s", problem.Origin, problem.Pod, problem.Message)
 		add(key, strings.Split(fmt.Sprintf("problem in %s: %s", terminal.Line(problem.Origin), problem.Message), "\n")...)
+	}
+	if more != "" {
+		add("more problems", more)
 	}
 	p.last = now
 	if len(lines) == 0 {

@@ -53,6 +53,21 @@ func stream(snapshots ...local.Snapshot) <-chan local.Snapshot {
 	return c
 }
 
+// Of many problems the first are written, and how many more there are.
+func TestPlainLinesOfManyProblems(t *testing.T) {
+	s := snapshot(podView("web", true))
+	for n := range 5000 {
+		s.Problems = append(s.Problems, pod.Problem{Origin: fmt.Sprintf("/m/%d.yaml", n), Message: "is bad"})
+	}
+	var out strings.Builder
+	if _, err := Show(t.Context(), &out, stream(s, s), Finished, Options{Now: time.Now}); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out.String(), "\n"); n != 12 || strings.Count(out.String(), "and 4990 more") != 1 {
+		t.Errorf("%d lines:\n%.1000s", n, out.String())
+	}
+}
+
 func TestPlainLinesReportChangesOnce(t *testing.T) {
 	bad := snapshot(podView("web", false, "pulling the image"), podView("db", false))
 	bad.Problems = []pod.Problem{{Origin: "/m/bad.yaml", Message: "first\nsecond"}}

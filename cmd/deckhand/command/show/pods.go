@@ -153,6 +153,7 @@ func (l *PodList) problems(out io.Writer, problems []pod.Problem, below bool) er
 		text.WriteString("\n")
 	}
 	text.WriteString("Problems:\n")
+	problems, more := FirstProblems(problems)
 	for _, p := range problems {
 		text.WriteString("  " + terminal.Line(p.Origin))
 		if p.Pod != "" {
@@ -166,8 +167,22 @@ func (l *PodList) problems(out io.Writer, problems []pod.Problem, below bool) er
 			text.WriteString("    " + terminal.Keep(strings.TrimSuffix(line, "\n")) + "\n")
 		}
 	}
+	if more != "" {
+		text.WriteString("  " + more + "\n")
+	}
 	_, err := io.WriteString(out, text.String())
 	return err
+}
+
+// mostProblems is how many problems of manifests a person is shown at a time.
+const mostProblems = 10
+
+// FirstProblems returns the problems that a person is shown, and what to say of the others; empty if there are none.
+func FirstProblems(all []pod.Problem) (first []pod.Problem, more string) {
+	if len(all) <= mostProblems {
+		return all, ""
+	}
+	return all[:mostProblems], fmt.Sprintf("and %d more; `deckhand why -o json` has all %d", len(all)-mostProblems, len(all))
 }
 
 func writeNames(out io.Writer, views []local.PodView) error {

@@ -49,13 +49,17 @@ func Overview(out io.Writer, s *local.Snapshot, namespace, as string, now time.T
 	for i := range o.Pods {
 		t.line("%s/%s: %s", o.Pods[i].Namespace, o.Pods[i].Name, o.Pods[i].text(now))
 	}
-	for i := range o.Problems {
-		p := &o.Problems[i]
+	problems, others := show.FirstProblems(o.Problems)
+	for i := range problems {
+		p := &problems[i]
 		text, more := p.Message, ""
 		if lines := strings.Split(strings.TrimSpace(p.Message), "\n"); len(lines) > 1 {
 			text, more = lines[0], fmt.Sprintf(" (and %d more)", len(lines)-1)
 		}
 		t.line("%s has been wrong%s%s%s", p.Origin, lasting(p.Since, now), because(text), more)
+	}
+	if others != "" {
+		t.line("%s.", others)
 	}
 	switch where := in(namespace); {
 	case len(o.Pods) > 0:
