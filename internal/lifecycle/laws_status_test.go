@@ -125,7 +125,7 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 	case c.State.Running != nil && (!runs || hook && !i.hooked),
 		c.State.Running == nil && runs && (!hook || i.hookedNow) && v.in.Stop == nil:
 		l.broken("%s is told as %v, and is %s with a postStart hook that is done: %v", c.Name, c.State, inst.State, !hook || i.hooked)
-	case runs && i.hookFailed && (c.State.Waiting == nil || c.State.Waiting.Reason != "PostStartHookError"):
+	case runs && i.hookFailed && len(l.restartAll) == 0 && (c.State.Waiting == nil || c.State.Waiting.Reason != "PostStartHookError"):
 		l.broken("the postStart hook of %s failed, and it tells %v", inst.ID, c.State)
 	}
 	if c.Started != nil && *c.Started && v.isLongRunning(c.Name) && !l.started(spec, inst) {
@@ -345,6 +345,10 @@ func (l *laws) conditions(v *view) {
 		want := v.in.Now
 		if was != nil && was.Status == c.Status {
 			want = was.LastTransitionTime.Time
+		}
+		changed := was == nil || was.Status != c.Status
+		if drafted := changed && v.in.Stop != nil && v.in.RequiresTerminalPhase && pod.Terminal(st.Phase) != ""; drafted && !c.LastTransitionTime.After(v.in.Now) {
+			continue // since the final status was made, which is told when it is on disk, or can't be written
 		}
 		if !c.LastTransitionTime.Time.Equal(want) {
 			l.broken("condition %s is dated %s instead of %s", c.Type, c.LastTransitionTime.Format(time.TimeOnly), want.Format(time.TimeOnly))
