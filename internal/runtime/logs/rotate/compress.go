@@ -16,15 +16,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// chunk is how much is compressed between two looks at the context.
+// chunk is how much is compressed between two looks at what can't wait.
 const chunk = 128 << 10
 
 // compress puts a compressed file in the place of one that nobody writes to. If it
-// fails, the file is still there.
-func compress(ctx context.Context, dir directory, file layout.Name) error {
+// fails, the file is still there. It calls meanwhile again and again.
+func compress(ctx context.Context, dir directory, file layout.Name, meanwhile func()) error {
 	temp, packed := file, file
 	temp.Temp, packed.Compressed = true, true
-	err := fill(ctx, dir, file, temp)
+	err := fill(ctx, dir, file, temp, meanwhile)
 	if err == nil {
 		err = dir.Rename(temp, packed)
 	}
@@ -32,14 +32,14 @@ func compress(ctx context.Context, dir directory, file layout.Name) error {
 		return errors.Join(fmt.Errorf("compress a rotated log: %w", err), dir.Remove(temp))
 	}
 	// The one must not be gone from the disk before the other is there.
-	if err := dir.Sync(); err != nil {
+	if err := during(dir.Sync, meanwhile); err != nil {
 		return fmt.Errorf("compress a rotated log: %w", err)
 	}
 	return dir.Remove(file)
 }
 
 // fill writes to temp, and to the disk, what file holds, compressed.
-func fill(ctx context.Context, dir directory, file, temp layout.Name) error {
+func fill(ctx context.Context, dir directory, file, temp layout.Name, meanwhile func()) error {
 	from, err := dir.Open(file)
 	if err != nil {
 		return err
@@ -49,17 +49,17 @@ func fill(ctx context.Context, dir directory, file, temp layout.Name) error {
 	if err != nil {
 		return err
 	}
-	err = pack(ctx, to, from)
+	err = pack(ctx, to, from, meanwhile)
 	if err == nil {
 		err = inherit(to, from)
 	}
 	if err == nil {
-		err = to.Sync()
+		err = during(to.Sync, meanwhile)
 	}
 	return errors.Join(err, to.Close())
 }
 
-func pack(ctx context.Context, to io.Writer, from io.Reader) error {
+func pack(ctx context.Context, to io.Writer, from io.Reader, meanwhile func()) error {
 	buffered := bufio.NewWriterSize(to, chunk)
 	packer := gzip.NewWriter(buffered)
 	buf := make([]byte, chunk)
@@ -67,6 +67,7 @@ func pack(ctx context.Context, to io.Writer, from io.Reader) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		meanwhile()
 		n, err := from.Read(buf)
 		if _, err := packer.Write(buf[:n]); err != nil {
 			return err
@@ -76,6 +77,22 @@ func pack(ctx context.Context, to io.Writer, from io.Reader) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+}
+
+// during does what may take long, as a disk that is busy with a flood of logs has it, and calls meanwhile until that is done.
+func during(do func() error, meanwhile func()) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	ticker := time.NewTicker(shortest)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-ticker.C:
+			meanwhile()
 		}
 	}
 }

@@ -61,6 +61,23 @@ func (q *queue) hire(limit int) bool {
 	return true
 }
 
+// urgent returns to a worker, beside the container that it has, one that waits to have its log rotated, or nil. Those that
+// wait to be tidied up are given up until the next look, for their logs may grow meanwhile.
+func (q *queue) urgent() *container {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range q.tidy {
+		delete(q.busy, c)
+	}
+	q.tidy = nil
+	if len(q.rotate) == 0 {
+		return nil
+	}
+	c := q.rotate[0]
+	q.rotate = q.rotate[1:]
+	return c
+}
+
 // next returns a container to a worker, or sends it away with nil: there is none left,
 // there are too many workers, or ctx has ended.
 func (q *queue) next(ctx context.Context, limit int) (c *container, tidy bool) {

@@ -640,3 +640,83 @@ func TestAFloodStaysWithinBounds(t *testing.T) {
 		}
 	})
 }
+
+// Logs that grow while files are compressed, which may take longer than it takes to write them, are rotated all the same:
+// that container's own, and another's with the same worker.
+func TestCompressionHoldsUpNoRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		other := filepath.Join(filepath.Dir(filepath.Dir(h.path)), "other", "0.log")
+		write := func(size int) {
+			t.Helper()
+			if err := errors.Join(os.MkdirAll(filepath.Dir(other), 0o700), os.WriteFile(other, make([]byte, size), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(0)
+		h.rotator.runtime = remakes{h, other}
+		h.running.list = append(h.running.list, Container{ID: "c2", Path: other})
+		var left []int64
+		floods := 4 // one at each begin and end of a compression
+		real := h.rotator.open
+		h.rotator.open = func(root, name string) (directory, error) {
+			dir, err := real(root, name)
+			return slowCompression{dir,
+				func() {
+					if floods--; floods >= 0 {
+						h.print(30)
+						write(1500)
+						time.Sleep(3 * longest)
+					}
+				},
+				func() {
+					for _, path := range []string{h.path, other} {
+						if info, err := os.Stat(path); err == nil {
+							left = append(left, info.Size())
+						}
+					}
+				}}, err
+		}
+		start(t, h.rotator)
+		for range 2 {
+			h.print(30)
+			time.Sleep(longest)
+			synctest.Wait()
+		}
+		time.Sleep(10 * interval)
+		synctest.Wait()
+		if len(left) == 0 || floods > 0 || slices.ContainsFunc(left, func(size int64) bool { return size >= 1000 }) {
+			t.Errorf("when a file was compressed, the logs had %d bytes, want them rotated at 1000", left)
+		}
+	})
+}
+
+// remakes makes the log of the container c2, too.
+type remakes struct {
+	*house
+	other string
+}
+
+func (r remakes) ReopenContainerLog(ctx context.Context, id string) error {
+	if id == "c2" {
+		return remake{r.other}.ReopenContainerLog(ctx, id)
+	}
+	return r.house.ReopenContainerLog(ctx, id)
+}
+
+// slowCompression says when the compression of a file begins, and when it has ended.
+type slowCompression struct {
+	directory
+	begin, end func()
+}
+
+func (d slowCompression) Create(n layout.Name) (*os.File, error) {
+	d.begin()
+	return d.directory.Create(n)
+}
+
+func (d slowCompression) Sync() error {
+	d.begin()
+	d.end()
+	return d.directory.Sync()
+}

@@ -214,20 +214,26 @@ func (r *Rotator) work(ctx context.Context) {
 	for {
 		conf := r.conf.Load()
 		c, tidy := r.queue.next(ctx, conf.Workers)
-		if c == nil {
-			return
-		}
-		if !tidy && !time.Now().Before(c.rotating.retry) {
-			r.logTry(c, &c.rotating, r.rotate(ctx, c, conf))
-		}
 		switch {
+		case c == nil:
+			return
 		case tidy:
 			r.logTry(c, &c.tidying, r.tidy(ctx, c, conf))
 			r.queue.done(c)
-		case c.untidy && !time.Now().Before(c.tidying.retry):
-			r.queue.later(c)
 		default:
-			r.queue.done(c)
+			r.tryRotate(ctx, c)
+			if c.untidy && !time.Now().Before(c.tidying.retry) {
+				r.queue.later(c)
+			} else {
+				r.queue.done(c)
+			}
 		}
+	}
+}
+
+// tryRotate rotates a container's log, if that didn't fail just now.
+func (r *Rotator) tryRotate(ctx context.Context, c *container) {
+	if !time.Now().Before(c.rotating.retry) {
+		r.logTry(c, &c.rotating, r.rotate(ctx, c, r.conf.Load()))
 	}
 }

@@ -3,8 +3,11 @@ package rotate
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
@@ -12,7 +15,10 @@ import (
 
 // tidy finishes what rotations have begun: it removes leftovers and what there is too many of, sees that
 // the runtime has released what was renamed, and compresses all of that but the newest.
-func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) error {
+func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) (err error) {
+	c.untidy, c.files = false, conf.MaxFiles // a rotation meanwhile leaves more to do
+	done := false
+	defer func() { c.untidy = c.untidy || err != nil || !done }()
 	dir, err := r.open(conf.Root, c.dir)
 	if err != nil {
 		return err
@@ -28,10 +34,22 @@ func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) error {
 		return errors.Join(leftovers, excess, err)
 	}
 	followed, err := r.followed(ctx, dir, c, newestPlain(files))
-	left, compressErr := compressOld(ctx, dir, files)
-	err = errors.Join(leftovers, excess, err, compressErr)
-	c.untidy, c.files = err != nil || !followed || !left, conf.MaxFiles
-	return err
+	compressed, compressErr := compressOld(ctx, dir, files, func() { r.overtake(ctx, c) })
+	done = followed && compressed
+	return errors.Join(leftovers, excess, err, compressErr)
+}
+
+// overtake rotates what can't wait until a container is tidied up, since a log may be written faster than it is compressed:
+// its own and those in the queue.
+func (r *Rotator) overtake(ctx context.Context, c *container) {
+	var stat unix.Stat_t // as in due
+	if err := unix.Lstat(c.Path, &stat); err == nil && stat.Size >= r.conf.Load().MaxSize {
+		r.tryRotate(ctx, c)
+	}
+	for o := r.queue.urgent(); o != nil; o = r.queue.urgent() {
+		r.tryRotate(ctx, o)
+		r.queue.done(o) // it is tidied up after the next look
+	}
 }
 
 // followed reports whether the runtime has released the newest file that was renamed. If it
@@ -59,7 +77,7 @@ func (r *Rotator) followed(ctx context.Context, dir directory, c *container, new
 
 // compressOld compresses what was rotated away before the newest, and reports whether
 // nothing is left to be compressed. One that fails doesn't keep the others from it.
-func compressOld(ctx context.Context, dir directory, files []layout.Name) (bool, error) {
+func compressOld(ctx context.Context, dir directory, files []layout.Name, meanwhile func()) (bool, error) {
 	left := true
 	var errs []error
 	for _, file := range files[:max(0, len(files)-1)] {
@@ -68,7 +86,10 @@ func compressOld(ctx context.Context, dir directory, files []layout.Name) (bool,
 		}
 		written, err := isWritten(dir, file)
 		if err == nil && !written {
-			err = compress(ctx, dir, file)
+			err = compress(ctx, dir, file, meanwhile)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // a rotation meanwhile removed it, as the oldest
 		}
 		left = left && err == nil && !written
 		errs = append(errs, err)
