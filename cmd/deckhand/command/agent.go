@@ -90,12 +90,14 @@ func (a *app) upCommand() *cobra.Command {
 directory of pod manifests (or one file), and show how the pods come up.
 
 Ctrl-C stops the agent and leaves the pods running; "up" again adopts them. "deckhand
-down" stops them.`,
+down" stops them. With another directory than the last time "up" asks before it stops
+the pods of that; where nobody can answer it needs --yes.`,
 		Example: `  deckhand up ./examples
   deckhand up --root-dir /tmp/deckhand web.yaml`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: a.orVersion(a.up),
 	}
+	yesFlag(cmd)
 	cmd.Flags().Bool("wait", false, "Start also if MANIFESTS doesn't exist, and run its pods once it does.")
 	if a.deps.UpFlags != nil {
 		a.deps.UpFlags(cmd.Flags())
@@ -127,6 +129,7 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 	request := UpRequest{
 		RootDir: flagValue(cmd, "root-dir"), Flags: cmd.Flags(),
 		Terminal: terminal != nil, Started: func() { close(started) },
+		Confirm: func(question string) error { return a.confirm(cmd, question) },
 	}
 	if len(args) > 0 {
 		path, err := filepath.Abs(args[0])

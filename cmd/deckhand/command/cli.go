@@ -65,6 +65,8 @@ type UpRequest struct {
 	// Terminal says that a table is drawn on the terminal, so that nothing else,
 	// such as logs, must be written there.
 	Terminal bool
+	// Confirm asks the user whether to go on; it returns an error if not.
+	Confirm func(question string) error
 	// Started is to be called once the local API answers.
 	Started func()
 }

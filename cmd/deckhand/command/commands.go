@@ -107,6 +107,12 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 	if err != nil {
 		return err
 	}
+	if old, pods := reset.Replaced(cfg); pods > 0 {
+		question := fmt.Sprintf("The last agent of %s took its pods from %s (%d left); they end if this one takes them from %s. Go on?", cfg.RootDir, old, pods, cfg.Kubelet.StaticPodPath)
+		if err := r.Confirm(question); err != nil {
+			return err
+		}
+	}
 	if err := embedded.ConfigOf(cfg).Claim(); err != nil {
 		return err
 	}

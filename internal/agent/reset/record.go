@@ -78,6 +78,24 @@ func Recorded(root string) bool {
 	return found
 }
 
+// Replaced returns where the manifests of the last agent came from, and how many pods it has left there, if an agent with
+// this configuration takes others: it will end those. It returns 0 if there is nothing to lose.
+func Replaced(cfg *config.Config) (manifests string, pods int) {
+	r, found, err := load(cfg.RootDir)
+	if err != nil || !found || r.Manifests == "" || filepath.Clean(r.Manifests) == filepath.Clean(cfg.Kubelet.StaticPodPath) {
+		return "", 0
+	}
+	dirs, err := rootdir.New(cfg.RootDir, cfg.CertDir)
+	if err != nil {
+		return "", 0 // the agent will say what is wrong
+	}
+	left, err := os.ReadDir(dirs.Pods())
+	if err != nil {
+		return "", 0
+	}
+	return r.Manifests, len(left)
+}
+
 // load reads the record; found is false if there is none.
 func load(root string) (r record, found bool, err error) {
 	path := recordPath(root)
