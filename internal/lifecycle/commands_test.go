@@ -63,6 +63,18 @@ func newCommands() map[string]command {
 				s.results[len(s.results)-1].Failure.NotBefore = s.now.Add(wait)
 			})
 		},
+		// fail-mounted NAME DURATION IMAGE REASON MESSAGE...: an image that a container mounts can't be had
+		"fail-mounted": func(s *sim, a []string) error {
+			wait, err := time.ParseDuration(arg(a, 1))
+			if err != nil {
+				return err
+			}
+			return s.end([]string{string(pod.EnsureImage), arg(a, 0)}, func(act pod.Action) {
+				s.fail(act, arg(a, 3), strings.Join(a[4:], " "))
+				f := s.results[len(s.results)-1].Failure
+				f.Image, f.NotBefore = arg(a, 2), s.now.Add(wait)
+			})
+		},
 		// node cpu=1 label:zone=a strict-groups=true ...: so is the node by now
 		"node": func(s *sim, a []string) error { return s.judge.change(a) },
 		// beside NAME cpu=1 port=80 ...: another pod is admitted; ending NAME, gone NAME: it ends, it has ended

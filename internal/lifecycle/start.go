@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -216,7 +217,7 @@ func (d *decider) tellPullBackoff(m *container.Container, a pod.Action, r plan.R
 		return
 	}
 	d.mem.BackoffTold[m.Spec.Name] = told
-	d.plan.TellPullBackOff(m.Spec.Name, m.Spec.Image)
+	d.plan.TellPullBackOff(m.Spec.Name, cmp.Or(r.Failure.Image, m.Spec.Image))
 }
 
 // addActionWait adds the wait for an action on a container.

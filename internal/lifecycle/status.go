@@ -1,8 +1,8 @@
 package lifecycle
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -245,33 +245,10 @@ func (d *decider) waitingFailure(m *container.Container) *v1.ContainerStateWaiti
 	}
 	r, ok := d.plan.Retrying(pod.Action{Kind: pod.EnsureImage, Container: name})
 	if !ok {
-		return d.waitingVolume(m)
+		return nil
 	}
 	if _, pulling := d.plan.Busy("container/" + name); r.Failure.Reason == pod.ReasonErrImagePull && !pulling {
-		return apistatus.PullBackOff(m.Spec.Image, &r.Failure)
-	}
-	return apistatus.Waiting(r.Failure.Reason, r.Failure.Message)
-}
-
-// waitingVolume is the state of a container that mounts an image which can't be had, as of one whose own image
-// can't; nil of others (KEP-4639).
-func (d *decider) waitingVolume(m *container.Container) *v1.ContainerStateWaiting {
-	a := pod.Action{Kind: pod.PreparePod}
-	r, ok := d.plan.Retrying(a)
-	if !ok || r.Failure.Reason == pod.ReasonFailedMount || r.Failure.Reason == pod.ReasonFailedMapVolume {
-		return nil
-	}
-	var images []string
-	for i := range d.in.Pod.Spec.Volumes {
-		if v := &d.in.Pod.Spec.Volumes[i]; v.Image != nil && pod.Mounts(m.Spec, v.Name) {
-			images = append(images, v.Image.Reference)
-		}
-	}
-	if len(images) == 0 {
-		return nil
-	}
-	if _, preparing := d.plan.Busy(a.Target()); r.Failure.Reason == pod.ReasonErrImagePull && !preparing {
-		return apistatus.PullBackOff(strings.Join(images, ", "), &r.Failure)
+		return apistatus.PullBackOff(cmp.Or(r.Failure.Image, m.Spec.Image), &r.Failure)
 	}
 	return apistatus.Waiting(r.Failure.Reason, r.Failure.Message)
 }

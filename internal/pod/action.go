@@ -118,6 +118,8 @@ type Failure struct {
 	// Awaits is the object that is missing, or in which something is missing: when objects
 	// change, the action is retried at once.
 	Awaits Object `json:"awaits,omitzero"`
+	// Image is the image that couldn't be had, where it isn't the container's own but one that it mounts (KEP-4639).
+	Image string `json:"image,omitempty"`
 	// NotBefore is when to retry, where the executor knows that; zero for the
 	// core's own back-off.
 	NotBefore time.Time `json:"notBefore,omitzero"`

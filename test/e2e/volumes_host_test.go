@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -114,14 +115,22 @@ func testHostPathWrong(t *testing.T, n *node.Node) {
 func testImageVolume(t *testing.T, n *node.Node) {
 	n.Write("image.yaml", withVolumes(toolPod(n, "image", containers(mounting(tool("main", "survey -write /crew/new=x -stay /crew/etc /sailor"),
 		"{name: crew, mountPath: /crew}", "{name: crew, mountPath: /sailor, subPath: home/sailor}"))), "{name: crew, image: {reference: '"+crewNamed+"'}}"))
-	n.Write("no-image.yaml", withVolumes(toolPod(n, "no-image", containers(mounting(tool("main", "act"), "{name: crew, mountPath: /crew}"))),
+	n.Write("no-image.yaml", withVolumes(toolPod(n, "no-image", containers(mounting(tool("main", "act"), "{name: crew, mountPath: /crew}"), tool("beside", "act"))),
 		"{name: crew, image: {reference: 'deckhand.local/none:1', pullPolicy: Never}}"))
 	n.Await("it runs", node.Ready("image"))
 	saw := surveys(t, n, "image", "main")
 	want(t, "a file of the image", saw.text("/crew/etc/group"), crewGroups)
 	want(t, "a file of its directory", saw.text("/sailor/log"), "fair wind\n")
 	want(t, "the attempt to write", saw.Tried["/crew/new=x"], syscall.EROFS.Error())
-	n.Await("what isn't there holds the pod", held("no-image", `MountVolume.SetUp failed for volume "crew" : `, "deckhand.local/none:1"))
+	n.Await("what isn't there holds up the container that mounts it", node.Each([]string{"no-image"}, func(v local.PodView) error {
+		for _, c := range v.Pod.Status.ContainerStatuses {
+			w := c.State.Waiting
+			if says := w != nil && w.Reason == "ErrImageNeverPull" && strings.Contains(w.Message, "deckhand.local/none:1"); says != (c.Name == "main") || c.Name == "beside" && c.State.Running == nil {
+				return fmt.Errorf("container %s is %v", c.Name, c.State)
+			}
+		}
+		return nil
+	}))
 	remove(t, n, "image")
 	remove(t, n, "no-image")
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -136,12 +137,12 @@ func (p *Plan) TellFailure(r pod.Result) {
 // tellImageFailure records the two events of an image that a container can't have: what went
 // wrong, and the reason why the container waits.
 func (p *Plan) tellImageFailure(r pod.Result) {
-	f, c := r.Failure, r.Action.Container
+	f, c, image := r.Failure, r.Action.Container, cmp.Or(r.Failure.Image, r.Action.Image)
 	if f.Reason == pod.ReasonImagePullBackOff {
-		p.TellPullBackOff(c, r.Action.Image)
+		p.TellPullBackOff(c, image)
 		return
 	}
-	reason, message := pod.ReasonFailed, fmt.Sprintf("Failed to pull image %q: %s", r.Action.Image, f.Message)
+	reason, message := pod.ReasonFailed, fmt.Sprintf("Failed to pull image %q: %s", image, f.Message)
 	if rest, said := strings.CutPrefix(f.Message, "failed to pull image "); said {
 		message = "Failed to pull image " + rest
 	}

@@ -77,6 +77,7 @@ func TestMountsOfAContainer(t *testing.T) {
 		{Name: "data", MountPath: "/never", ReadOnly: true, RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyDisabled)},
 	}
 	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Images(t.Context(), p, main))
 	dir := filepath.Join(w.root, "pods", "uid-1")
 	data, err := m.EmptyDir(p, "data")
 	must(t, err)

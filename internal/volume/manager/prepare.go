@@ -22,8 +22,8 @@ import (
 // that runs: what is ready stays as it is, what is under way is waited for. Nothing is made
 // for a pod that can't run here.
 //
-// It waits for all volumes but images that no container mounts, no longer than Config.Early for
-// those that only just began, and Config.Patience for others: what takes longer goes on.
+// It waits for all volumes but images, which are missed by the containers that mount them only (see Images), no longer
+// than Config.Early for those that only just began, and Config.Patience for others: what takes longer goes on.
 //
 // The error is a *pod.Failure that names the volumes, or the context's error.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
@@ -130,13 +130,13 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted, hop
 			continue
 		}
 		if p, waits := m.waits(ctx, w); waits {
-			if awaited(w) {
+			if w.Spec.Volume.Image == nil {
 				problems = append(problems, p)
 			}
 			continue
 		}
 		op := m.beginMount(ctx, w)
-		if !awaited(w) {
+		if w.Spec.Volume.Image != nil {
 			continue
 		}
 		jobs, begun = append(jobs, job{op, m.limit(op, start)}), append(begun, w)
@@ -159,18 +159,35 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted, hop
 	return problems, nil
 }
 
-// awaited reports whether the pod can't be ready without the volume. An image is missed by the containers that mount
-// it only (KEP-4639).
-func awaited(w *volumestate.Wanted) bool {
-	if w.Spec.Volume.Image == nil {
-		return true
+// Images waits until the images that a container mounts (KEP-4639) are there, which Prepare has begun to get. The error
+// is a *pod.Failure that says what a pull came to, or the context's error.
+func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error {
+	var wants []*volumestate.Wanted
+	m.mu.Lock()
+	if wish := m.desired[p.UID]; wish != nil {
+		wants = slices.Clone(wish.Volumes)
 	}
-	for name := range pod.ContainerNames(w.Pod) {
-		if pod.Mounts(pod.ContainerNamed(w.Pod, name), w.Name()) {
-			return true
+	m.mu.Unlock()
+	for _, w := range wants {
+		if w.Spec.Volume.Image == nil || !pod.Mounts(c, w.Name()) || m.has(w) {
+			continue
 		}
+		err := m.beginMount(ctx, w).Wait(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			continue
+		}
+		failed := volumestate.Failure([]volumestate.Problem{{Spec: w.Spec, Err: err}})
+		var f *pod.Failure
+		if errors.As(err, &f) {
+			*failed = *f // without the volume's name before it: it is told of the image
+		}
+		failed.Image = w.Spec.Volume.Image.Reference
+		return failed
 	}
-	return false
+	return nil
 }
 
 // waits reports whether the volume's back-off isn't over, and what it failed with. What the volume

@@ -456,7 +456,7 @@ func (b brokenImages) Mount(_ context.Context, r volume.Request) (volume.Mounted
 	return volume.Mounted{}, &pod.Failure{Reason: reason, Message: "no such image", NotBefore: time.Now().Add(time.Hour)}
 }
 
-// TestImagesThatCantBeHad hold up a pod of which a container mounts them, and no other.
+// TestImagesThatCantBeHad hold up the containers that mount them, and no pod.
 func TestImagesThatCantBeHad(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -476,8 +476,10 @@ func TestImagesThatCantBeHad(t *testing.T) {
 	p = w.want(namedPod("b", "uid-2", p.Spec.Volumes...))
 	p.Spec.InitContainers = []v1.Container{{Name: "init", VolumeMounts: []v1.VolumeMount{{Name: "pulled", MountPath: "/a"}, {Name: "never", MountPath: "/b"}}}}
 	for range 2 {
-		f := failure(t, m.Prepare(t.Context(), p))
-		if f.Reason != "ErrImagePull" || f.Message != `MountVolume.SetUp failed for volume "pulled" : no such image; MountVolume.SetUp failed for volume "never" : no such image` {
+		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Images(t.Context(), p, &p.Spec.Containers[0]))
+		f := failure(t, m.Images(t.Context(), p, &p.Spec.InitContainers[0]))
+		if f.Reason != "ErrImagePull" || f.Message != "no such image" || f.Image != "r.io/pulled" || f.NotBefore.IsZero() {
 			t.Errorf("got %+v", f)
 		}
 	}

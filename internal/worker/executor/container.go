@@ -27,6 +27,9 @@ func (r *Executor) ensureImage(ctx context.Context, p *v1.Pod, c *v1.Container, 
 	if err != nil {
 		return "", "", err
 	}
+	if err := r.cfg.Volumes.Images(ctx, p, c); err != nil {
+		return "", "", err
+	}
 	return img.Ref, img.Message(a.Image), nil
 }
 

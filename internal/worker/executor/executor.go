@@ -62,6 +62,8 @@ type Observer interface {
 type Volumes interface {
 	// Prepare makes the pod's directory and volumes. p has its allocated resources.
 	Prepare(ctx context.Context, p *v1.Pod) error
+	// Images waits for the images that the container mounts.
+	Images(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// Mounts returns the container's mounts and the host path of its termination message file.
 	Mounts(ctx context.Context, r manager.MountRequest) (mounts []*runtimeapi.Mount, message string, err error)
 	// BlockVolumes returns what the container has as devices, by the volumes' names.

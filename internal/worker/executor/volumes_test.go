@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -44,6 +45,29 @@ func (objectsOf) Services(context.Context, string) ([]*v1.Service, error) { retu
 func (w *volumeWorld) Prepare(_ context.Context, p *v1.Pod) error {
 	w.prepared = p
 	return cmp.Or(w.refusal, errVolumes)
+}
+
+func (w *volumeWorld) Images(context.Context, *v1.Pod, *v1.Container) error { return w.refusal }
+
+// ownImages are all there.
+type ownImages struct{}
+
+func (ownImages) Ensure(_ context.Context, r pull.Request) (pull.Image, error) {
+	return pull.Image{Stored: pull.Stored{Ref: "sha256:" + r.Image}}, nil
+}
+
+// A container's image isn't all: what it mounts has to be there, too.
+func TestMountedImagesAreEnsuredWithTheContainers(t *testing.T) {
+	refusal := &pod.Failure{Reason: pod.ReasonErrImagePull, Message: "no such host", Image: "model:1"}
+	p := volumePod()
+	for _, w := range []*volumeWorld{{refusal: refusal}, {}} {
+		r := w.runner()
+		r.cfg.Images = ownImages{}
+		got := r.Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.EnsureImage, Container: p.Spec.Containers[0].Name, Image: "web:1"})
+		if refused := w.refusal != nil; refused != (got.Failure != nil) || refused && *got.Failure != *refusal || !refused && got.ID != "sha256:web:1" {
+			t.Errorf("got %+v, %+v", got, got.Failure)
+		}
+	}
 }
 
 func (w *volumeWorld) Mounts(_ context.Context, r manager.MountRequest) ([]*runtimeapi.Mount, string, error) {
