@@ -81,6 +81,36 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
+// A containerd that an agent with few files at its disposal has started is started again by one with more; pods run on.
+func TestAdoptedContainerdWithFewFiles(t *testing.T) {
+	t.Parallel()
+	n := node.New(t, binary, node.Options{})
+	n.Write("a.yaml", pod("a"))
+	n.StartAs(node.Life{Before: "ulimit -n 256"})
+	n.Await("the pod runs", node.Ready("a"))
+	before, containerd := n.RunningIDs(), n.Containerd()
+	if got := openFiles(t, containerd); got > 256 {
+		t.Fatalf("containerd may have %d files open already", got)
+	}
+	n.Kill()
+	n.Start()
+	n.Await("the pod is adopted", agentIs(n), node.Ready("a"), noRestarts)
+	unchanged(t, before, n.RunningIDs())
+	if now := n.Containerd(); now == containerd || openFiles(t, now) <= 256 {
+		t.Errorf("containerd was %d, is %d and may have %d files open", containerd, now, openFiles(t, now))
+	}
+	if log := n.Logged(); !strings.Contains(log, "it may have 256 files open at once, and a new one") {
+		t.Error("the log doesn't say why containerd was restarted")
+	}
+	n.Kill()
+	containerd = n.Containerd()
+	n.Start()
+	n.Await("the pod is adopted again", agentIs(n), node.Ready("a"), noRestarts)
+	if now := n.Containerd(); now != containerd {
+		t.Error("containerd was restarted without need")
+	}
+}
+
 // Containers outlive containerd in their shims.
 func TestContainerdKilled(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -264,12 +265,31 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 	case !p.Runs(programs.Containerd):
 		why = "its program changed"
 	default:
-		return p, nil
+		if why, err = fewFiles(p); err != nil || why == "" {
+			return p, err
+		}
 	}
 	r.log.Info("Restarting containerd; pods go on running", "pid", p.PID(), "reason", why)
 	err = p.Stop(ctx)
 	p.Reap()
 	return nil, err
+}
+
+// fewFiles says that a containerd may have fewer files open than one that is started now, as its agent had a lower limit
+// than this one: it would fail pods with "too many open files".
+func fewFiles(p *child.Process) (string, error) {
+	its, err := p.MayOpen()
+	if err != nil {
+		return "", err
+	}
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		return "", fmt.Errorf("read the limit of open files: %w", err)
+	}
+	if its >= own.Max {
+		return "", nil
+	}
+	return fmt.Sprintf("it may have %d files open at once, and a new one %d", its, own.Max), nil
 }
 
 // awaitReady waits until containerd can run pods, or has ended.

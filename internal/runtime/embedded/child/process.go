@@ -30,6 +30,15 @@ type Process struct {
 // PID is the process's number.
 func (p *Process) PID() int { return p.pid }
 
+// MayOpen is how many files the process may have open at once, at the most (its hard limit).
+func (p *Process) MayOpen() (uint64, error) {
+	var limit unix.Rlimit
+	if err := unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+		return 0, fmt.Errorf("read containerd's limit of open files: %w", err)
+	}
+	return limit.Max, nil
+}
+
 // Spawn starts containerd in a session of its own, so that neither Ctrl-C nor
 // the agent's end reaches it.
 func Spawn(program, config, searchPath string, log *os.File) (*Process, error) {
