@@ -31,10 +31,16 @@ func (d *decider) restartAll() bool {
 }
 
 // closeRestartAll waits until the checkpoint says on disk that all containers are gone, and reports
-// whether it has to: otherwise the next agent would remove the new ones again.
+// whether it has to: otherwise the next agent would remove the new ones again. Where it couldn't be written, and there are new
+// ones, it is too late for that, and they are looked after while it is tried once more.
 func (d *decider) closeRestartAll() bool {
 	if disk := d.draft.Disk; disk == nil || disk.RestartAll == nil || d.durable() {
 		return false
+	}
+	for i := range d.instances() {
+		if d.goesAtRestart(&d.instances()[i]) {
+			return false
+		}
 	}
 	d.plan.AddActionWait("", pod.SaveCheckpoint)
 	return true
