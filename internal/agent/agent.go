@@ -278,7 +278,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	// The order in which the agent comes up; it goes down in reverse.
 	list := []module{
 		rootModule(cfg, dirs, !o.StopAll),
-		localModule(api, cfg.RootDir, o.Started),
+		localModule(api, cfg.RootDir, o.Started, log),
 		{name: "web server", run: web.Run},
 		{name: "configuration", start: func(context.Context) error { logNotes(log, cfg, nil); return nil }, run: reloader.Run},
 		{name: "reload signal", run: onHangUp(o.HangUp, reloader.Ask)},

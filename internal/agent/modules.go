@@ -52,19 +52,42 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) module {
 	}
 }
 
-// localModule serves the commands on this machine. It calls started once they are heard.
-func localModule(api *local.Server, root string, started func()) module {
+// listenAgain is how long after an attempt the local API's socket is tried again.
+const listenAgain = 10 * time.Second
+
+// localModule serves the commands on this machine. It calls started once they are heard. A disk without a free inode
+// holds up no more than the commands.
+func localModule(api *local.Server, root string, started func(), log logr.Logger) module {
 	var socket net.Listener // from start to run
+	listen := func() (err error) {
+		if socket, err = local.Listen(local.SocketPath(root)); err == nil {
+			started()
+		}
+		return err
+	}
 	return module{
 		name: "local API",
-		start: func(context.Context) (err error) {
-			socket, err = local.Listen(local.SocketPath(root))
-			if err == nil {
-				started()
+		start: func(context.Context) error {
+			err := listen()
+			if embedded.Full(err) {
+				log.Error(err, "Commands on this machine aren't heard until there is space")
+				return nil
 			}
 			return err
 		},
-		run: func(ctx context.Context) error { return api.Serve(ctx, socket) },
+		run: func(ctx context.Context) error {
+			for socket == nil {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(listenAgain):
+				}
+				if err := listen(); err != nil && !embedded.Full(err) {
+					return err
+				}
+			}
+			return api.Serve(ctx, socket)
+		},
 	}
 }
 

@@ -1,6 +1,8 @@
 package embedded
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,19 +14,28 @@ import (
 )
 
 // lookAtHost finds out what containerd's configuration depends on. dir is on the
-// disk where snapshots will be.
-func lookAtHost(dir string) (host, error) {
+// disk where snapshots will be; before is the configuration that was written last, if any.
+func lookAtHost(dir string, before []byte) (host, error) {
 	h := host{Snapshotter: "overlayfs", Platform: "linux/" + runtime.GOARCH, HugePages: boundsHugePages("/sys/fs/cgroup")}
 	may, err := HasCapability(unix.CAP_SYS_RESOURCE)
 	if err != nil {
 		return host{}, err
 	}
 	h.MayLowerOOMScore = may
-	if err := TryOverlay(dir); err != nil {
+	switch err := TryOverlay(dir); {
+	case err == nil:
+	case Full(err): // which says nothing about overlayfs, and the images are where they were
+		if bytes.Contains(before, []byte(`snapshotter = "native"`)) {
+			h.Snapshotter = "native"
+		}
+	default:
 		h.Snapshotter = "native"
 	}
 	return h, nil
 }
+
+// Full reports whether an error says that there is no space left, or no inode.
+func Full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // boundsHugePages reports whether control groups, mounted at dir, can bound the use of
 // huge pages: where containerd looks for that itself.

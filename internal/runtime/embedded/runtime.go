@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -204,7 +205,11 @@ func (r *Runtime) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h, err := lookAtHost(r.layout.Containerd())
+	before, err := os.ReadFile(r.layout.Config())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	h, err := lookAtHost(r.layout.Containerd(), before)
 	if err != nil {
 		return err
 	}
@@ -221,7 +226,7 @@ func (r *Runtime) launch(ctx context.Context) error {
 		// Written while no containerd runs, so the file always is what the running one read.
 		// One that is as it has to be isn't written again: a full disk, which the agent may
 		// have come to clear, must not keep it from starting.
-		if old, err := os.ReadFile(r.layout.Config()); err != nil || !bytes.Equal(old, conf) {
+		if !bytes.Equal(before, conf) {
 			if err := atomicfile.Write(r.layout.Config(), conf, 0o600); err != nil {
 				return err
 			}

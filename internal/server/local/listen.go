@@ -37,6 +37,9 @@ func Listen(path string) (net.Listener, error) {
 	}
 	defer release()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
+	if errors.Is(err, unix.ENOSPC) && os.Remove(path) == nil { // no inode is free but that of the dead agent's socket
+		listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the local API's socket %s: %w", path, err)
 	}
