@@ -57,11 +57,17 @@ func Start(t testing.TB) *Instance {
 // test's end like Start does.
 func Prepare(t testing.TB) *Instance {
 	t.Helper()
+	return PrepareIn(t, "")
+}
+
+// PrepareIn is Prepare with everything below this directory, which has a file system of its own.
+func PrepareIn(t testing.TB, dir string) *Instance {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test runs real containers and needs root")
 	}
 	bin := Bin(t)
-	root, err := os.MkdirTemp("", "deckhand-test-")
+	root, err := os.MkdirTemp(dir, "deckhand-test-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,14 +22,20 @@ func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	case unix.Access(dir, unix.W_OK) != nil:
 		return fatal(fmt.Errorf("root directory %s: %s can't be written to; choose another with --root-dir", root, dir))
 	}
-	if free := st.Bavail * uint64(st.Bsize); free < minFree {
-		message := fmt.Sprintf("root directory %s: its disk has %d MiB free and %d MiB are needed; free some space", root, free>>20, minFree>>20)
-		if again {
-			return []Problem{{Message: message}}
-		}
-		return []Problem{{Message: message + " or choose another with --root-dir", Fatal: true}}
+	var short string
+	switch free := st.Bavail * uint64(st.Bsize); {
+	case free < minFree:
+		short = fmt.Sprintf("its disk has %d MiB free and %d MiB are needed; free some space", free>>20, minFree>>20)
+	case st.Files > 0 && st.Ffree == 0: // some file systems, such as btrfs, count none
+		short = fmt.Sprintf("its disk has no inode free, so no file can be made there; remove files (df -i %s)", dir)
+	default:
+		return nil
 	}
-	return nil
+	message := fmt.Sprintf("root directory %s: %s", root, short)
+	if again {
+		return []Problem{{Message: message}}
+	}
+	return []Problem{{Message: message + " or choose another with --root-dir", Fatal: true}}
 }
 
 // diskOf returns the file system that root is on, or will be on, and the directory that

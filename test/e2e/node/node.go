@@ -31,6 +31,8 @@ const Deadline = 90 * time.Second
 
 // Options are a node's settings beyond the defaults.
 type Options struct {
+	// Dir is where the node's directories are made, if not in the one for temporary files.
+	Dir string
 	// Config is added to the KubeletConfiguration, one "field: value" a line.
 	Config string
 	// Flags are added to the command line.
@@ -72,7 +74,7 @@ type Node struct {
 // New prepares a node for the program binary. Nothing runs before Start.
 func New(t testing.TB, binary string, options Options) *Node {
 	t.Helper()
-	in := embeddedtest.Prepare(t)
+	in := embeddedtest.PrepareIn(t, options.Dir)
 	base := filepath.Dir(in.Config.RootDir)
 	n := &Node{
 		Base: base, RootDir: in.Config.RootDir, Manifests: filepath.Join(base, "manifests"),
