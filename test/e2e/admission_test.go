@@ -22,8 +22,8 @@ func TestPodsThatAreNotAdmitted(t *testing.T) {
 	n.Await("the good pod runs", node.Ready("good"))
 	const outOf = "Pod was rejected: Node didn't have enough resource: "
 	refused := map[string]struct{ manifest, reason, message string }{
-		"memory":   {pod("memory", "resources: {requests: {memory: 900Gi}}"), "OutOfmemory", outOf + "memory, requested: 966367641600, "},
-		"cpu":      {pod("cpu", "resources: {requests: {cpu: 10000}}", "spec.initContainers: [{name: first, image: "+node.Image+"}]"), "OutOfcpu", outOf + "cpu, requested: 10000000, "},
+		"memory":   {pod("memory", "resources: {requests: {memory: 900Gi}}"), "OutOfmemory", outOf + "memory, requested: 900Gi, "},
+		"cpu":      {pod("cpu", "resources: {requests: {cpu: 10000}}", "spec.initContainers: [{name: first, image: "+node.Image+"}]"), "OutOfcpu", outOf + "cpu, requested: 10k, "},
 		"selector": {pod("selector", "spec.nodeSelector: {disk: ssd}"), "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
 		"port":     {pod("port", port), "NodePorts", "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"},
 		"os":       {pod("os", "spec.os: {name: windows}"), "PodOSNotSupported", "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS"},

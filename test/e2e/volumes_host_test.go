@@ -326,7 +326,7 @@ func TestHugePages(t *testing.T) {
 	n.Write("huge.yaml", withVolumes(toolPod(n, "huge", containers(mounting(
 		tool("main", "survey -stay /huge", "resources: {limits: {hugepages-2Mi: 6Mi, memory: 64Mi}}"), "{name: huge, mountPath: /huge}"))), "{name: huge, emptyDir: {medium: HugePages}}"))
 	if !reserved {
-		n.AwaitEvent("huge", "OutOfhugepages-2Mi", "Node didn't have enough resource: hugepages-2Mi, requested: 6291456, used: 0, capacity: 0")
+		n.AwaitEvent("huge", "OutOfhugepages-2Mi", "Node didn't have enough resource: hugepages-2Mi, requested: 6Mi, used: 0, capacity: 0")
 		remove(t, n, "huge")
 		return
 	}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Amount counts resources by name: CPUs in thousandths, bytes, pieces. What isn't named is none.
@@ -104,8 +106,8 @@ func rank(name v1.ResourceName) int {
 	return len(native)
 }
 
-// Insufficient is the kubelet's message that names the resources of which there isn't enough. used is nil where
-// what is held doesn't count.
+// Insufficient is the kubelet's message that names the resources of which there isn't enough, with quantities as manifests
+// have them in place of its numbers of bytes and thousandths. used is nil where what is held doesn't count.
 func Insufficient(names []v1.ResourceName, need, used, capacity Amount) string {
 	what := "resource"
 	if used == nil {
@@ -113,11 +115,23 @@ func Insufficient(names []v1.ResourceName, need, used, capacity Amount) string {
 	}
 	parts := make([]string, 0, len(names))
 	for _, name := range names {
-		text := fmt.Sprintf("%s, requested: %d, ", name, need[name])
+		text := fmt.Sprintf("%s, requested: %s, ", name, need.quantity(name))
 		if used != nil {
-			text += fmt.Sprintf("used: %d, ", used[name])
+			text += fmt.Sprintf("used: %s, ", used.quantity(name))
 		}
-		parts = append(parts, text+fmt.Sprintf("capacity: %d", capacity[name]))
+		parts = append(parts, text+"capacity: "+capacity.quantity(name))
 	}
 	return "Node didn't have enough " + what + ": " + strings.Join(parts, "; ")
+}
+
+// quantity is the amount of a resource as a person writes it: 1500m, 100Gi.
+func (a Amount) quantity(name v1.ResourceName) string {
+	switch n := a[name]; {
+	case name == v1.ResourceCPU:
+		return resource.NewMilliQuantity(n, resource.DecimalSI).String()
+	case name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix):
+		return resource.NewQuantity(n, resource.BinarySI).String()
+	default:
+		return strconv.FormatInt(n, 10)
+	}
 }

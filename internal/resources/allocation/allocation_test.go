@@ -231,11 +231,11 @@ func TestResize(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	n := newNode(t)
 	n.admit(makePod("a", 500, 100), makePod("b", 1500, 300))
-	n.refused(makePod("a", 8000, 100), "Infeasible", "Node didn't have enough capacity: cpu, requested: 8000, capacity: 4000")
+	n.refused(makePod("a", 8000, 100), "Infeasible", "Node didn't have enough capacity: cpu, requested: 8, capacity: 4")
 	n.refused(makePod("a", 8000, 1001), "Infeasible",
-		"Node didn't have enough capacity: cpu, requested: 8000, capacity: 4000; memory, requested: 1049624576, capacity: 1048576000")
-	n.refused(makePod("a", 2501, 100), "Deferred", "Node didn't have enough resource: cpu, requested: 2501, used: 1500, capacity: 4000")
-	n.refused(makePod("a", 2500, 701), "Deferred", "Node didn't have enough resource: memory, requested: 735051776, used: 314572800, capacity: 1048576000")
+		"Node didn't have enough capacity: cpu, requested: 8, capacity: 4; memory, requested: 1001Mi, capacity: 1000Mi")
+	n.refused(makePod("a", 2501, 100), "Deferred", "Node didn't have enough resource: cpu, requested: 2501m, used: 1500m, capacity: 4")
+	n.refused(makePod("a", 2500, 701), "Deferred", "Node didn't have enough resource: memory, requested: 701Mi, used: 300Mi, capacity: 1000Mi")
 	n.granted(makePod("a", 2500, 700))
 	n.woken()
 }
@@ -247,7 +247,7 @@ func TestOverheadAndPodLevelCount(t *testing.T) {
 	p = p.DeepCopy()
 	p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3500m")}}
 	p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("501m")}
-	n.refused(p, "Infeasible", "Node didn't have enough capacity: cpu, requested: 4001, capacity: 4000")
+	n.refused(p, "Infeasible", "Node didn't have enough capacity: cpu, requested: 4001m, capacity: 4")
 	p.Spec.Overhead[v1.ResourceCPU] = resource.MustParse("500m")
 	n.granted(p)
 	n.has(p)
@@ -260,7 +260,7 @@ func TestOverheadThatComesLateCounts(t *testing.T) {
 	n.admit(p, makePod("b", 500, 100))
 	p = p.DeepCopy()
 	p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2500m")}
-	const refusal = "Node didn't have enough resource: cpu, requested: 1001, used: 3000, capacity: 4000"
+	const refusal = "Node didn't have enough resource: cpu, requested: 1001m, used: 3, capacity: 4"
 	for range 2 {
 		n.admit(p)
 		n.refused(makePod("b", 1001, 100), "Deferred", refusal)
@@ -280,7 +280,7 @@ func TestOverheadOutlivesItsClass(t *testing.T) {
 	n.admit(p, makePod("b", 500, 100))
 	p = p.DeepCopy()
 	p.Spec.Overhead = nil
-	const refusal = "Node didn't have enough resource: cpu, requested: 1001, used: 3000, capacity: 4000"
+	const refusal = "Node didn't have enough resource: cpu, requested: 1001m, used: 3, capacity: 4"
 	for range 2 {
 		n.restart()
 		n.admit(p)
@@ -301,7 +301,7 @@ func TestWhatDoesNotGrowIsNeverRefused(t *testing.T) {
 	n.admit(makePod("over", 6000, 500), makePod("other", 1000, 600)) // more than there is
 	n.shrunk(makePod("over", 5000, 500))
 	n.shrunk(makePod("over", 5000, 400))
-	n.refused(makePod("over", 5000, 401), "Deferred", "Node didn't have enough resource: memory, requested: 420478976, used: 629145600, capacity: 1048576000")
+	n.refused(makePod("over", 5000, 401), "Deferred", "Node didn't have enough resource: memory, requested: 401Mi, used: 600Mi, capacity: 1000Mi")
 	n.refused(makePod("over", 5001, 300), "Infeasible", "")
 	n.refused(makePod("other", 1001, 100), "Deferred", "")
 }
@@ -356,7 +356,7 @@ func TestNewcomersGoBehindWhoFitsBeforeThem(t *testing.T) {
 	n.Forget("full")
 	n.woken("high")
 	low := makePod("low", 1500, 10) // 2500 are free, 2000 of them are high's by right
-	n.refused(low, "Deferred", "Node didn't have enough resource: cpu, requested: 1500, used: 3000, capacity: 4000")
+	n.refused(low, "Deferred", "Node didn't have enough resource: cpu, requested: 1500m, used: 3, capacity: 4")
 	n.granted(makePod("low", 1000, 10)) // what fits beside high's is granted
 	n.granted(high)
 	n.refused(low, "Deferred", "")
@@ -573,11 +573,11 @@ func TestAllocatableChanges(t *testing.T) {
 	}
 	n.admit(makePod("a", 1000, 10), makePod("b", 1000, 10), makePod("c", 1000, 10))
 	n.refused(makePod("a", 3000, 10), "Deferred", "")
-	n.refused(makePod("b", 5000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000")
+	n.refused(makePod("b", 5000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 5, capacity: 4")
 	n.room(false, func() { n.SetAllocatable(of("4", "1000Mi")) })
 	n.room(false, func() { n.SetAllocatable(of("2", "1000Mi")) }) // less than is held
 	n.granted(makePod("c", 1000, 10))
-	n.refused(makePod("a", 3000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 3000, capacity: 2000")
+	n.refused(makePod("a", 3000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 3, capacity: 2")
 	n.room(true, func() { n.SetAllocatable(of("4", "1000Mi")) })
 	n.refused(makePod("a", 3000, 10), "Deferred", "")
 	n.woken()

@@ -76,7 +76,7 @@ func (m *Manager) hanging(op *operations.Operation) error {
 	case first != op:
 		return fmt.Errorf("not %s after %s: %w", doing, after, m.hanging(first))
 	case !working:
-		return fmt.Errorf("not %s after %s: others come first", doing, after)
+		return fmt.Errorf("not %s after %s: waiting for operations on other volumes to end; nothing needs to be done", doing, after)
 	case said != "":
 		return fmt.Errorf("still being %s after %s: %s", doing, after, said)
 	case age >= m.conf.Patience:

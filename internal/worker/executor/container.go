@@ -36,7 +36,7 @@ func (r *Executor) ensureImage(ctx context.Context, p *v1.Pod, c *v1.Container, 
 func (r *Executor) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) (string, error) {
 	sb := o.Sandbox(a.SandboxID)
 	if sb == nil {
-		return "", fmt.Errorf("sandbox %s is gone", a.SandboxID)
+		return "", fmt.Errorf("sandbox %s ended before the container was created in it; a new sandbox is created automatically", a.SandboxID)
 	}
 	sandboxConfig, err := r.sandboxConfig(p, sb)
 	if err != nil {
