@@ -189,7 +189,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Runs:  func(uid types.UID) bool { return !seen.Get(uid).Empty() },
 		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) },
 	})
-	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: cfg.NodeLabels, Objects: live, Recorder: recorder}, log.WithName("claims"))
+	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels, Objects: live, Recorder: recorder}, log.WithName("claims"))
 	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) { meter.Volumes.Measured(measuredBy(quota), took) }})
 	volumeLog := log.WithName("volume")
 	volumes := manager.New(manager.Config{
@@ -222,7 +222,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	actions := executor.New(executor.Config{
 		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: live, DNS: names, Logs: logDirs,
 		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users, Devices: noDevices{},
-		Allocations: watchedAllocations{allocations, wakes.lookAtVolumes}, Records: records, Settings: host.settings, HostIPs: host.ips, Allocatable: host.allocatable,
+		Allocations: watchedAllocations{allocations, wakes.lookAtVolumes}, Records: records, Settings: host.settings, HostIPs: host.hostIPs, Allocatable: host.allocatable,
 		Recorder: recorder, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
 	})
 	dead := cfg.DeadContainers
@@ -237,7 +237,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 
 	// The configuration in force, which workers read.
 	service := process.NewService(o.Notifier)
-	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, allocations: allocations, puller: puller, collector: collector, rotator: rotator, waker: wakes.Waker, log: log}
+	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, puller: puller, collector: collector, rotator: rotator, waker: wakes.Waker, log: log}
 	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log}
 	reloader := config.NewReloader(cfg, config.ReloadOptions{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin, End: reporting.end})
 
@@ -245,7 +245,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: actions, Probes: probes, Allocations: allocations,
 		Journal: diary{diaries}, Statuses: statuses, Recorder: recorder, Meter: meter.Pods,
 		Node: func() lifecycle.Node {
-			return lifecycle.Node{HostIPs: host.ips, RuntimeName: runtime.Info().Name, FirstBackoff: firstBackoff(cfg), MaxBackoff: maxBackoff(&reloader.Current().Kubelet), ContainerGC: keptEnded,
+			return lifecycle.Node{HostIPs: host.hostIPs(), RuntimeName: runtime.Info().Name, FirstBackoff: firstBackoff(cfg), MaxBackoff: maxBackoff(&reloader.Current().Kubelet), ContainerGC: keptEnded,
 				ImagesAt: wakes.images.time(), ResourcesFreedAt: allocations.ResourcesFreedAt(), ObjectsAt: wakes.objects.time()}
 		},
 		KeepUnknownPods: !cfg.Standalone,
@@ -322,6 +322,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		module{name: "workers", run: pool.Run},
 		module{name: "ended containers", run: ended.Run},
 		module{name: "logs of gone pods", run: sweep.Run},
+		module{name: "node facts", run: followFacts(host.facts, allocations, wakes)},
 		module{name: "changes of pods", run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed, rotator.Wake)},
 		module{name: "log rotation", run: rotator.Run},
 	)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	goruntime "runtime"
-	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
@@ -30,29 +30,32 @@ import (
 
 // node is what the host gives to pods.
 type node struct {
-	cfg *config.Config
-	log logr.Logger
-	// ips are the node's addresses, the primary one first.
-	ips      []string
+	cfg      *config.Config
+	log      logr.Logger
 	capacity capacity.Node
-	cgroups  *cgroup.Manager
-	users    *userns.Manager
+	// facts is what is known of the node; machine writes what of it the machine and the configuration say.
+	facts   *nodefacts.Board
+	machine *nodefacts.Writer
+	cgroups *cgroup.Manager
+	users   *userns.Manager
 	// forAdmission are the facts that decide about new pods, as far as they don't change.
 	forAdmission admission.Node
 	// fixed are the settings that don't change once control groups are configured.
 	fixed *translate.Settings
-	// forPods is what pods can have: see allocatable.
-	forPods atomic.Pointer[v1.ResourceList]
 }
 
 // allocatable is what pods can have at the moment. It must not be changed.
-func (n *node) allocatable() v1.ResourceList { return *n.forPods.Load() }
+func (n *node) allocatable() v1.ResourceList { return n.facts.Now().Allocatable }
+
+func (n *node) hostIPs() []string { return n.facts.Now().HostIPs }
+
+func (n *node) labels() map[string]string { return n.facts.Now().Labels }
 
 // setAllocatable makes that what a configuration leaves of the node.
 func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
 	list, err := allocatable(n.capacity, k)
 	if err == nil {
-		n.forPods.Store(&list)
+		n.machine.Set(func(f *nodefacts.Facts) { f.Allocatable = list })
 	}
 	return err
 }
@@ -73,7 +76,10 @@ func allocatable(c capacity.Node, k *v1beta1.KubeletConfiguration) (v1.ResourceL
 // admission returns the facts that decide about new pods at the moment; can is what the runtime can do, nil while
 // that isn't known.
 func (n *node) admission(can *translate.Features) *admission.Node {
-	facts := n.forAdmission
+	now, facts := n.facts.Now(), n.forAdmission
+	facts.Labels, facts.DeclaredFeatures = now.Labels, now.DeclaredFeatures
+	// In a cluster, who runs it may tell the addresses later; a machine alone has none but its own.
+	facts.AwaitsAddress = !n.cfg.Standalone && len(now.HostIPs) == 0
 	if can != nil {
 		facts.SupplementalGroupsPolicy = &can.SupplementalGroupsPolicy
 	}
@@ -100,29 +106,33 @@ func (n *node) settings() *translate.Settings {
 // newNode reads what the host has. pods is the directory that has one for every pod.
 func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*node, error) {
 	k := &cfg.Kubelet
-	facts, err := capacity.Read("/", cfg.RootDir)
+	machine, err := capacity.Read("/", cfg.RootDir)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{cfg: cfg, log: log, capacity: facts, users: newUsers(cfg, pods, own)}
+	first := nodefacts.Facts{Labels: cfg.NodeLabels, DeclaredFeatures: declaredFeatures()}
+	for _, ip := range cfg.NodeIPs {
+		first.HostIPs = append(first.HostIPs, ip.String())
+	}
+	n := &node{cfg: cfg, log: log, capacity: machine, users: newUsers(cfg, pods, own), facts: nodefacts.NewBoard(first)}
+	if n.machine, err = n.facts.Writer("the machine", nodefacts.Capacity|nodefacts.Allocatable|nodefacts.DeclaredFeatures); err != nil {
+		return nil, err
+	}
 	if err := n.setAllocatable(k); err != nil {
 		return nil, err
 	}
-	for _, ip := range cfg.NodeIPs {
-		n.ips = append(n.ips, ip.String())
-	}
-	n.cgroups = cgroup.New(cgroupConfig(cfg, facts), log.WithName("cgroups"))
+	n.cgroups = cgroup.New(cgroupConfig(cfg, machine), log.WithName("cgroups"))
 	armor := kernel.AppArmor{}
 	n.forAdmission = admission.Node{
-		Name: cfg.NodeName, Labels: cfg.NodeLabels, OS: goruntime.GOOS, UnsafeSysctls: k.AllowedUnsafeSysctls, Kernel: kernelVersion(),
-		AppArmor: armor.Enabled(), Version: buildinfo.Kubernetes, DeclaredFeatures: declaredFeatures(),
+		Name: cfg.NodeName, OS: goruntime.GOOS, UnsafeSysctls: k.AllowedUnsafeSysctls, Kernel: kernelVersion(),
+		AppArmor: armor.Enabled(), Version: buildinfo.Kubernetes,
 	}
 	n.fixed = &translate.Settings{
 		PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
 		SeccompRoot: filepath.Join(cfg.RootDir, "seccomp"), SeccompDefault: ptr.Deref(k.SeccompDefault, false),
 		AppArmorLoaded: armor.Loaded, MaskedPaths: thermalThrottle(),
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUQuotaPeriod: k.CPUCFSQuotaPeriod.Duration,
-		MemoryCapacity: facts.Memory, Swap: swapForPods(k, facts),
+		MemoryCapacity: machine.Memory, Swap: swapForPods(k, machine),
 		MemoryQoS: translate.MemoryQoS{
 			Enabled: cfg.Gates.Enabled(gates.MemoryQoS), ThrottlingFactor: ptr.Deref(k.MemoryThrottlingFactor, 0),
 			Reserve: reservesMemory(cfg),

@@ -22,7 +22,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
-	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
@@ -44,7 +43,6 @@ func rereader(reread func(context.Context, *config.Config) (*config.Config, erro
 type liveSettings struct {
 	setVerbosity func(verbosity uint32, vmodule string) error
 	node         *node
-	allocations  *allocation.Manager
 	puller       *pull.Manager
 	collector    *gc.Collector
 	rotator      *rotate.Rotator
@@ -61,11 +59,10 @@ func (s liveSettings) apply(cfg *config.Config) {
 	if err := errors.Join(verbosity, allocatable); err != nil {
 		s.log.Error(err, "Can't apply a part of the configuration that was found valid")
 	}
-	s.allocations.SetAllocatable(s.node.allocatable())
 	s.puller.SetLimits(pullLimits(k))
 	s.collector.SetPolicy(collectionPolicy(k))
 	s.rotator.SetLimits(rotationLimits(k))
-	s.waker.WakeAll() // who waits for longer than crashLoopBackOff allows now, or for resources, goes on
+	s.waker.WakeAll() // who waits for longer than crashLoopBackOff allows now goes on
 }
 
 // watchConfig returns what calls look whenever these files of the configuration change, until its

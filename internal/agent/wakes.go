@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
@@ -74,6 +75,25 @@ func (w *wakes) lookAtVolumes() { w.volumes.Wake() }
 // admissible yields the pods that should run, as far as they may begin.
 func (w *wakes) admissible(yield func(allocation.Pod) bool) {
 	w.Pods(func(p *v1.Pod, stopping bool) bool { return yield(allocation.Pod{Pod: p, Ending: stopping}) })
+}
+
+// followFacts returns what has all look again that go by facts about the node, whenever one changes, until its context ends.
+func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wakes) func(context.Context) error {
+	return func(ctx context.Context) error {
+		changed, stop := facts.Watch(nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.DeclaredFeatures)
+		defer stop()
+		for {
+			allocations.NodeChanged(facts.Now().Allocatable) // what changed before this began, too
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+			}
+			w.objectsChanged() // volumes can be used on nodes with certain labels
+			w.lookAtVolumes()  // some say what is allocatable
+			w.WakeAll()        // statuses have the addresses
+		}
+	}
 }
 
 // moment is when something happened last. It moves strictly forward, though the clock may

@@ -58,6 +58,9 @@ var wings = []wing{
 	{"report", "what is told; it is handed facts and asks nobody", []string{
 		"events metrics podstatus",
 	}},
+	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
+		"nodefacts",
+	}},
 	{"runtime", "the container runtime, and what it has", []string{
 		"cri dns embedded/archives embedded/child embedded/cni embedded/orphans logs/layout memcri/node translate/env userns",
 		"embedded logs/rotate memcri translate",
@@ -186,6 +189,15 @@ func TestCoreIsPure(t *testing.T) {
 			}
 			return true
 		})
+	})
+}
+
+// TestNodeFactsAreNotPolled: a change of a fact wakes whom it concerns.
+func TestNodeFactsAreNotPolled(t *testing.T) {
+	eachFile(t, func(dir, name string, f *ast.File, fset *token.FileSet) {
+		if dir == "internal/cluster/nodefacts" && slices.Contains(imports(f), "time") {
+			t.Errorf("%s/%s imports time: the board has no clock", dir, name)
+		}
 	})
 }
 

@@ -74,6 +74,8 @@ type WaitFor string
 const (
 	// WaitForRoom: pods that are ending will free the resources.
 	WaitForRoom WaitFor = "Room"
+	// WaitForAddress: the node has no address yet.
+	WaitForAddress WaitFor = "Address"
 	// WaitForRuntime: the container runtime hasn't reported its features yet.
 	WaitForRuntime WaitFor = "Runtime"
 )

@@ -19,6 +19,8 @@ import (
 type Node struct {
 	Name   string
 	Labels map[string]string
+	// AwaitsAddress says that the node has no address yet and will get one: pods that need it wait.
+	AwaitsAddress bool
 	// OS is the operating system as Go names it.
 	OS string
 	// UnsafeSysctls are sysctls, or beginnings of them that end in "*", that are allowed beside the

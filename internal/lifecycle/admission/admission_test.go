@@ -197,6 +197,19 @@ func TestWaitsSayWhy(t *testing.T) {
 	if f := a.Failure; f == nil || f.Rejected || f.Wait != pod.WaitForRoom || a.Preempt != nil {
 		t.Errorf("got %+v", a)
 	}
+	hostIP := []v1.EnvVar{{Name: "HOST", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.hostIP"}}}}
+	for name, p := range map[string]*v1.Pod{
+		"host network": with(requests("p"), func(s *v1.PodSpec) { s.HostNetwork = true }),
+		"variable":     with(requests("p"), func(s *v1.PodSpec) { s.Containers[0].Env = hostIP }),
+		"neither":      requests("p"),
+	} {
+		for _, awaits := range []bool{false, true} {
+			f := admission.NewJudge(&admission.Node{AwaitsAddress: awaits}, nil).Admit(p, nil).Failure
+			if waits := f != nil && !f.Rejected && f.Wait == pod.WaitForAddress; waits != (awaits && name != "neither") || !waits && f != nil {
+				t.Errorf("%s on a node that awaits its address (%v): %+v", name, awaits, f)
+			}
+		}
+	}
 }
 
 // BenchmarkAdmission judges 500 pods one after the other, each beside all before it: 20 ms are allowed.

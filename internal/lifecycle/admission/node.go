@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +38,9 @@ func (n *Node) refuses(p *v1.Pod) *pod.Failure {
 	if !n.selected(p) {
 		return rejected(pod.ReasonNodeAffinity, "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 	}
+	if n.AwaitsAddress && needsAddress(p) {
+		return &pod.Failure{Wait: pod.WaitForAddress, Message: "an address of the node: an external cloud provider has to tell one"}
+	}
 	if !pod.StrictGroups(p) {
 		return nil
 	}
@@ -47,6 +51,20 @@ func (n *Node) refuses(p *v1.Pod) *pod.Failure {
 		return rejected(pod.ReasonSupplementalGroupsPolicyNotSupported, "SupplementalGroupsPolicy=Strict is not supported in this node: the container runtime doesn't know it")
 	}
 	return nil
+}
+
+// needsAddress reports whether the pod uses an address of its node from the start.
+func needsAddress(p *v1.Pod) bool {
+	if p.Spec.HostNetwork {
+		return true
+	}
+	asks := func(env []v1.EnvVar) bool {
+		return slices.ContainsFunc(env, func(e v1.EnvVar) bool {
+			return e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && strings.HasPrefix(e.ValueFrom.FieldRef.FieldPath, "status.hostIP")
+		})
+	}
+	with := func(c v1.Container) bool { return asks(c.Env) }
+	return slices.ContainsFunc(p.Spec.InitContainers, with) || slices.ContainsFunc(p.Spec.Containers, with)
 }
 
 // selected reports whether the node has what the pod's nodeSelector and required node affinity ask for.

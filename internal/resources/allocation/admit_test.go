@@ -337,7 +337,7 @@ func TestResizeAndAdmissionShareTheRoom(t *testing.T) {
 // TestPlaces: the number of pods counts, and a pod that has ended for good gives its place back.
 func TestPlaces(t *testing.T) {
 	n := newNode(t)
-	n.SetAllocatable(v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("2")})
+	n.NodeChanged(v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("2")})
 	n.admit(makePod("a", 1, 1), makePod("b", 1, 1))
 	n.wants(makePod("a", 1, 1), makePod("b", 1, 1))
 	n.says(makePod("c", 1, 1), "rejected OutOfpods")

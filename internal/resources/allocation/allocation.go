@@ -37,7 +37,7 @@ type Store interface {
 // Config is what a Manager is built from. Every field is needed.
 type Config struct {
 	Store Store
-	// Allocatable is how much there is for pods at first: see SetAllocatable.
+	// Allocatable is how much there is for pods at first: see NodeChanged.
 	Allocatable v1.ResourceList
 	// Node returns the current facts of the node that admission depends on.
 	Node func() *admission.Node
@@ -158,15 +158,15 @@ func (m *Manager) Restore() error {
 	return errors.Join(errs...)
 }
 
-// SetAllocatable changes how much there is for pods. Where that is less than what they
-// hold, they keep it. ResourcesFreedAt moves if there is more: also a resize that was infeasible may be
-// possible now.
-func (m *Manager) SetAllocatable(l v1.ResourceList) {
+// NodeChanged says that facts about the node have changed, and how much there is for pods by now. Where that is less than
+// what they hold, they keep it. ResourcesFreedAt moves if there is more: also a resize that was infeasible may be
+// possible now. Pods that wait for admission ask again.
+func (m *Manager) NodeChanged(l v1.ResourceList) {
 	m.mu.Lock()
 	now := admission.AmountOf(l)
 	more := now.Minus(m.capacity)
 	m.capacity = now
-	woken := m.offer(more.Positive(), retriedAlways)
+	woken := m.offer(more.Positive() || len(m.waiting()) > 0, retriedAlways)
 	m.mu.Unlock()
 	m.wake(woken)
 }

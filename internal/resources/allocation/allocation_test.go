@@ -574,14 +574,14 @@ func TestAllocatableChanges(t *testing.T) {
 	n.admit(makePod("a", 1000, 10), makePod("b", 1000, 10), makePod("c", 1000, 10))
 	n.refused(makePod("a", 3000, 10), "Deferred", "")
 	n.refused(makePod("b", 5000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 5, capacity: 4")
-	n.room(false, func() { n.SetAllocatable(of("4", "1000Mi")) })
-	n.room(false, func() { n.SetAllocatable(of("2", "1000Mi")) }) // less than is held
+	n.room(false, func() { n.NodeChanged(of("4", "1000Mi")) })
+	n.room(false, func() { n.NodeChanged(of("2", "1000Mi")) }) // less than is held
 	n.granted(makePod("c", 1000, 10))
 	n.refused(makePod("a", 3000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 3, capacity: 2")
-	n.room(true, func() { n.SetAllocatable(of("4", "1000Mi")) })
+	n.room(true, func() { n.NodeChanged(of("4", "1000Mi")) })
 	n.refused(makePod("a", 3000, 10), "Deferred", "")
 	n.woken()
-	n.room(true, func() { n.SetAllocatable(of("9", "1000Mi")) })
+	n.room(true, func() { n.NodeChanged(of("9", "1000Mi")) })
 	n.woken("a")
 	n.granted(makePod("a", 3000, 10))
 	n.granted(makePod("b", 5000, 10))

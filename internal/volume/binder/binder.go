@@ -47,8 +47,8 @@ type Config struct {
 	// Dir is the directory of the record of what is bound, which is made if need be
 	// (mode 0700). One binder may use it at a time.
 	Dir string
-	// NodeLabels are the node's, by which volumes say where they can be used.
-	NodeLabels map[string]string
+	// NodeLabels returns the node's, by which volumes say where they can be used.
+	NodeLabels func() map[string]string
 	Objects    Objects
 	Recorder   Recorder
 }

@@ -80,7 +80,7 @@ func start(t *testing.T) *node {
 func (n *node) new() *binder.Binder {
 	return binder.New(binder.Config{
 		Dir: n.dir, Objects: listing{object.NewLive(n.current), n}, Recorder: n,
-		NodeLabels: map[string]string{v1.LabelHostname: "node1", "disk": "ssd"},
+		NodeLabels: func() map[string]string { return map[string]string{v1.LabelHostname: "node1", "disk": "ssd"} },
 	}, logr.Discard())
 }
 

@@ -213,7 +213,7 @@ func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
 		return ""
 	}
 	required := pv.Spec.NodeAffinity.Required
-	here, err := nodeaffinity.NewLazyErrorNodeSelector(required).Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: b.conf.NodeLabels}})
+	here, err := nodeaffinity.NewLazyErrorNodeSelector(required).Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: b.conf.NodeLabels()}})
 	switch {
 	case err != nil: // which can't be, either
 		return fmt.Sprintf("has a nodeAffinity that can't be understood: %v", err)
@@ -225,10 +225,10 @@ func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
 
 // asked says of the labels that volumes are asked for which this node has.
 func (b *Binder) asked(s *v1.NodeSelector) string {
-	has := map[string]bool{}
+	has, labels := map[string]bool{}, b.conf.NodeLabels()
 	for _, term := range s.NodeSelectorTerms {
 		for _, e := range term.MatchExpressions {
-			if value, there := b.conf.NodeLabels[e.Key]; there {
+			if value, there := labels[e.Key]; there {
 				has[e.Key+"="+value] = true
 			} else {
 				has["no "+e.Key] = true

@@ -69,10 +69,11 @@ func (r *Executor) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observ
 
 func (r *Executor) containerConfig(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.Observed, sb *pod.Sandbox, a pod.Action) (*runtimeapi.ContainerConfig, string, error) {
 	podIPs := sb.IPs
+	hostIPs := r.cfg.HostIPs()
 	if p.Spec.HostNetwork {
-		podIPs = r.cfg.HostIPs
+		podIPs = hostIPs
 	}
-	facts := env.Facts{PodIPs: podIPs, HostIPs: r.cfg.HostIPs, Allocatable: r.cfg.Allocatable()}
+	facts := env.Facts{PodIPs: podIPs, HostIPs: hostIPs, Allocatable: r.cfg.Allocatable()}
 	vars, events, err := env.Resolve(ctx, p, c, facts, env.Sources{Objects: r.cfg.Objects, Files: envFiles{r.cfg.Volumes, p}})
 	if err != nil {
 		return nil, "", err

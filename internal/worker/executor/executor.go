@@ -205,8 +205,8 @@ type Config struct {
 	Features func() *translate.Features
 	Users    Users
 	Devices  Devices
-	// HostIPs are the node's addresses, the primary one first.
-	HostIPs []string
+	// HostIPs are the node's addresses at the moment, the primary one first.
+	HostIPs func() []string
 	// Allocatable is what the node has for pods at the moment.
 	Allocatable func() v1.ResourceList
 	// Parallel limits how many sandboxes and containers are created or started at

@@ -17,8 +17,8 @@ import (
 // container's CreatedWith says what to run.
 func (r *Executor) hook(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.Observed, a pod.Action) error {
 	t := handler.Target{Pod: p, Container: c, ID: a.ID}
-	if p != nil && p.Spec.HostNetwork && len(r.cfg.HostIPs) > 0 {
-		t.PodIP = r.cfg.HostIPs[0]
+	if ips := r.cfg.HostIPs(); p != nil && p.Spec.HostNetwork && len(ips) > 0 {
+		t.PodIP = ips[0]
 	}
 	var hook *v1.LifecycleHandler
 	if inst := o.Instance(a.ID); inst != nil {

@@ -97,7 +97,7 @@ func (w *sandboxWorld) OrphanCleaned(uid types.UID, failed bool) {
 func (w *sandboxWorld) RequestRefresh(types.UID) {}
 func (w *sandboxWorld) runner() *Executor {
 	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"": {UserNamespaces: true}}}
-	return New(Config{Runtime: w, Observer: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: w, Users: w,
+	return New(Config{Runtime: w, Observer: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: w, Users: w, HostIPs: func() []string { return nil },
 		Settings: func() *translate.Settings { return &translate.Settings{} }, Features: func() *translate.Features { return able }, Parallel: 1, Log: logr.Discard()})
 }
 

@@ -95,7 +95,7 @@ func (w *volumeWorld) runner() *Executor {
 	return New(Config{
 		Volumes: w, Objects: objectsOf{&w.sandboxWorld}, Observer: &w.sandboxWorld, Recorder: &w.sandboxWorld, Allocations: grants{}, Users: &w.sandboxWorld,
 		Settings: func() *translate.Settings { return &translate.Settings{} }, Features: func() *translate.Features { return w.able },
-		Allocatable: func() v1.ResourceList { return nil }, Parallel: 1, Log: logr.Discard(),
+		HostIPs: func() []string { return nil }, Allocatable: func() v1.ResourceList { return nil }, Parallel: 1, Log: logr.Discard(),
 	})
 }
 
@@ -199,7 +199,7 @@ func TestOrphansThatAreCleanedUpAreCounted(t *testing.T) {
 		{over, nil, errVolumes, nil},
 	} {
 		w, s := cleaning{err: c.err}, &sandboxWorld{}
-		r := New(Config{Volumes: w, Logs: noLogs{}, Records: noRecords{}, Allocations: grants{}, Cgroups: cgroupsOf{s}, Users: s, Observer: s, Meter: s, Parallel: 1, Log: logr.Discard()})
+		r := New(Config{Volumes: w, HostIPs: func() []string { return nil }, Logs: noLogs{}, Records: noRecords{}, Allocations: grants{}, Cgroups: cgroupsOf{s}, Users: s, Observer: s, Meter: s, Parallel: 1, Log: logr.Discard()})
 		got := r.Do(c.ctx, c.pod, nil, "u", pod.Action{Kind: pod.CleanPod})
 		if (got.Failure != nil) != (c.err != nil) || !slices.Equal(s.orphans, c.want) {
 			t.Errorf("%+v: counted %q, failure %+v", c, s.orphans, got.Failure)

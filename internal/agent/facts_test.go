@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/metrics"
+	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+)
+
+// A pod that waits for the node's address is woken when one is known, and those look again that go by
+// the node's facts; in a cluster, that is.
+func TestAnAddressThatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := nodefacts.NewBoard(nodefacts.Facts{})
+		addresses, err := board.Writer("a test", nodefacts.HostIPs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, w := &node{cfg: &config.Config{}, facts: board}, newWakes()
+		var woken []types.UID
+		allocations := allocation.New(allocation.Config{Store: checkpoint.New(t.TempDir()), Node: func() *admission.Node { return n.admission(nil) },
+			Pods: w.admissible, Runs: func(types.UID) bool { return false },
+			Wake:  func(uid types.UID) { woken = append(woken, uid) },
+			Meter: metrics.New(metrics.Info{}).Resources, Log: logr.Discard()})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- followFacts(board, allocations, w)(ctx) }()
+		defer func() { cancel(); <-done }()
+
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "1"}, Spec: v1.PodSpec{HostNetwork: true}}
+		var f *pod.Failure
+		if _, err := allocations.Admit(p); !errors.As(err, &f) || f.Wait != pod.WaitForAddress {
+			t.Fatalf("without an address: %v", err)
+		}
+		synctest.Wait()
+		before, objects := allocations.ResourcesFreedAt(), w.objects.time()
+		addresses.Set(func(f *nodefacts.Facts) { f.HostIPs = []string{"192.0.2.1"} })
+		synctest.Wait()
+		if len(woken) == 0 || woken[len(woken)-1] != "1" || !allocations.ResourcesFreedAt().After(before) || !w.objects.time().After(objects) || len(w.volumes) != 1 {
+			t.Errorf("woken are %v; admission is tried again at %v, objects at %v, volumes: %d", woken, allocations.ResourcesFreedAt(), w.objects.time(), len(w.volumes))
+		}
+		if _, err := allocations.Admit(p); err != nil {
+			t.Errorf("with an address: %v", err)
+		}
+		n.cfg.Standalone = true
+		if n.admission(nil).AwaitsAddress {
+			t.Error("a machine alone waits for an address that nobody tells")
+		}
+	})
+}

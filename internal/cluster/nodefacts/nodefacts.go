@@ -1,0 +1,156 @@
+// Package nodefacts holds what is known of this node while the agent runs. Some of it is the machine's, some is
+// said by others later: with an API server, labels, addresses and pod CIDRs come from the node's object.
+package nodefacts
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+// Facts are what is known at one moment. They are immutable, and so is what they hold.
+type Facts struct {
+	// HostIPs are the node's addresses, the primary one first. None are known yet where an external cloud
+	// provider has to tell them.
+	HostIPs []string
+	Labels  map[string]string
+	Taints  []v1.Taint
+	// UID is that of the node's object; empty while there is none.
+	UID      types.UID
+	PodCIDRs []string
+	// Capacity is what the machine has, Allocatable what of it is for pods.
+	Capacity, Allocatable v1.ResourceList
+	// DeclaredFeatures are those that the node declares (KEP-5328).
+	DeclaredFeatures []string
+}
+
+// Field is a set of facts.
+type Field uint
+
+const (
+	HostIPs Field = 1 << iota
+	Labels
+	Taints
+	UID
+	PodCIDRs
+	Capacity
+	Allocatable
+	DeclaredFeatures
+	// All is every fact.
+	All = 1<<iota - 1
+)
+
+// field is how one fact is named, found and compared.
+type field struct {
+	bit  Field
+	name string
+	same func(a, b *Facts) bool
+	set  func(to, from *Facts)
+}
+
+func fieldOf[T any](bit Field, name string, at func(*Facts) *T) field {
+	return field{bit, name, func(a, b *Facts) bool { return equality.Semantic.DeepEqual(*at(a), *at(b)) },
+		func(to, from *Facts) { *at(to) = *at(from) }}
+}
+
+func fields() []field {
+	return []field{
+		fieldOf(HostIPs, "host IPs", func(f *Facts) *[]string { return &f.HostIPs }),
+		fieldOf(Labels, "labels", func(f *Facts) *map[string]string { return &f.Labels }),
+		fieldOf(Taints, "taints", func(f *Facts) *[]v1.Taint { return &f.Taints }),
+		fieldOf(UID, "UID", func(f *Facts) *types.UID { return &f.UID }),
+		fieldOf(PodCIDRs, "pod CIDRs", func(f *Facts) *[]string { return &f.PodCIDRs }),
+		fieldOf(Capacity, "capacity", func(f *Facts) *v1.ResourceList { return &f.Capacity }),
+		fieldOf(Allocatable, "allocatable", func(f *Facts) *v1.ResourceList { return &f.Allocatable }),
+		fieldOf(DeclaredFeatures, "declared features", func(f *Facts) *[]string { return &f.DeclaredFeatures }),
+	}
+}
+
+// Board is where facts are read and changed. It is safe for concurrent use.
+type Board struct {
+	now atomic.Pointer[Facts]
+	// mu is held while facts are replaced.
+	mu      sync.Mutex
+	writers map[Field]string
+	readers map[wake.Slot]Field
+}
+
+// NewBoard returns a board with these facts.
+func NewBoard(first Facts) *Board {
+	b := &Board{writers: map[Field]string{}, readers: map[wake.Slot]Field{}}
+	b.now.Store(&first)
+	return b
+}
+
+// Now returns the facts at the moment. They must not be changed.
+func (b *Board) Now() *Facts { return b.now.Load() }
+
+// Watch returns a channel that receives after each change of one of these facts; changes that come while one waits to be
+// received become one with it. The channel is never closed. stop ends that and may be called repeatedly.
+func (b *Board) Watch(what Field) (changed <-chan struct{}, stop func()) {
+	slot := wake.NewSlot()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.readers[slot] = what
+	return slot, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.readers, slot)
+	}
+}
+
+// Writer is the only one that changes its facts.
+type Writer struct {
+	board *Board
+	owned Field
+}
+
+// Writer returns the writer of these facts, or an error if one of them has a writer already.
+func (b *Board) Writer(name string, what Field) (*Writer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range fields() {
+		if other, taken := b.writers[f.bit]; taken && what&f.bit != 0 {
+			return nil, fmt.Errorf("the node's %s can't be written by %s: %s writes them", f.name, name, other)
+		}
+	}
+	for _, f := range fields() {
+		if what&f.bit != 0 {
+			b.writers[f.bit] = name
+		}
+	}
+	return &Writer{board: b, owned: what}, nil
+}
+
+// Set has change put new values into a copy of the facts, and wakes those who watch what differs then. Of facts that
+// aren't the writer's, changes are dropped. What the facts hold must be replaced, not changed in place.
+func (w *Writer) Set(change func(*Facts)) {
+	b := w.board
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.now.Load()
+	asked, next := *was, *was
+	change(&asked)
+	var changed Field
+	for _, f := range fields() {
+		if w.owned&f.bit != 0 && !f.same(was, &asked) {
+			f.set(&next, &asked)
+			changed |= f.bit
+		}
+	}
+	if changed == 0 {
+		return
+	}
+	b.now.Store(&next)
+	for slot, what := range b.readers {
+		if what&changed != 0 {
+			slot.Wake()
+		}
+	}
+}
