@@ -3,6 +3,7 @@ package reset
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -67,4 +68,35 @@ func TestARecordThatIsThereIsNotWritten(t *testing.T) {
 	if os.SameFile(first, inode()) {
 		t.Error("a change isn't written")
 	}
+}
+
+// An agent that takes its manifests from elsewhere than the last one would end that one's pods.
+func TestReplaced(t *testing.T) {
+	root := t.TempDir()
+	at := func(manifests string) *config.Config {
+		cfg := &config.Config{RootDir: root, CertDir: filepath.Join(root, "pki")}
+		cfg.Kubelet.StaticPodPath = manifests
+		return cfg
+	}
+	check := func(when, manifests, wantFrom string, want int) {
+		t.Helper()
+		if from, pods := Replaced(at(manifests)); from != wantFrom || pods != want {
+			t.Errorf("%s, from %s: %d pods of %q, want %d of %q", when, manifests, pods, from, want, wantFrom)
+		}
+	}
+	check("before any agent", "/b", "", 0)
+	if err := Record(at("/a")); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{"1", "2"} {
+		if err := os.MkdirAll(filepath.Join(root, "pods", uid), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("the same directory", "/a/", "", 0)
+	check("another or renamed one", "/b", "/a", 2)
+	if err := os.RemoveAll(filepath.Join(root, "pods")); err != nil {
+		t.Fatal(err)
+	}
+	check("after down", "/b", "", 0)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -350,7 +351,15 @@ func failure(a pod.Action, err error) *pod.Failure {
 	case pod.ResizePod, pod.ResizeContainer:
 		reason = pod.ReasonResizeError
 	}
-	return &pod.Failure{Reason: reason, Message: err.Error()}
+	return &pod.Failure{Reason: reason, Message: withRemedy(err)}
+}
+
+// withRemedy is an error's text, with what helps where that isn't to be guessed: a disk with space left may have no inode left.
+func withRemedy(err error) string {
+	if errors.Is(err, unix.ENOSPC) {
+		return err.Error() + " (free space or inodes on that disk: see df and df -i)"
+	}
+	return err.Error()
 }
 
 // oneLine is the failure with its message in one line: joined errors have a line each.

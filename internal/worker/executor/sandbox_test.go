@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -198,6 +200,20 @@ func TestConfigFailureNamesWhatIsMissing(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
+	}
+}
+
+// A full disk is told with what helps.
+func TestFailureOfAFullDisk(t *testing.T) {
+	full := fmt.Errorf("make the file: %w", &fs.PathError{Op: "open", Path: "/x", Err: unix.ENOSPC})
+	const want = "make the file: open /x: no space left on device (free space or inodes on that disk: see df and df -i)"
+	for _, f := range []*pod.Failure{configFailure(full), failure(pod.Action{Kind: pod.PreparePod}, full)} {
+		if f.Message != want {
+			t.Errorf("%s: %q, want %q", f.Reason, f.Message, want)
+		}
+	}
+	if got := configFailure(errors.New("bad")).Message; got != "bad" {
+		t.Errorf("another error: %q", got)
 	}
 }
 

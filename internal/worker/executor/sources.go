@@ -45,7 +45,7 @@ func configFailure(err error) *pod.Failure {
 	if errors.As(err, &known) {
 		return known
 	}
-	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: err.Error()}
+	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err)}
 	var environment *env.Error
 	if errors.As(err, &environment) {
 		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ") // the event names the container
