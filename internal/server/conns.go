@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long a peer may have had its connection wait, while it is served, before that has to make room for another one.
 // It is short, because those that wait are let in one after the other: of peers that come again as soon as they are cut,
-// there may be thousands before a probe.
-const patience = 2 * time.Millisecond
+// there may be thousands before a probe. A probe on a busy host needs a few milliseconds, though.
+const patience = 10 * time.Millisecond
 
 // sendBuffer bounds what the kernel holds of answers that nobody reads, which it otherwise lets grow to megabytes each.
 const sendBuffer = 64 << 10
@@ -71,7 +73,7 @@ func (l *listener) add(c *conn) bool {
 		var worst *conn
 		var most time.Duration
 		for o := range l.open {
-			if held := o.held(now); held >= patience && (worst == nil || o.perKiB(held) > most) {
+			if held := o.held(now); held >= patience && (worst == nil || o.perKiB(held) > most) && !o.arrived() {
 				worst, most = o, o.perKiB(held)
 			}
 		}
@@ -94,6 +96,8 @@ type conn struct {
 	since time.Time
 	// working says that a handler runs, writing that its peer has to read before it goes on.
 	working, writing bool
+	// heard says that something of the request that it waits for was read.
+	heard bool
 	// waited is how long its peer had writing wait in this request, and sent how many bytes it took meanwhile.
 	waited time.Duration
 	sent   int
@@ -107,6 +111,23 @@ func (c *conn) held(now time.Time) time.Duration {
 	return c.waited + now.Sub(c.since)
 }
 
+// arrived reports whether a request has come that nobody has had the time to look at: its peer isn't slow, this process is.
+func (c *conn) arrived() (there bool) {
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok || c.heard || c.working {
+		return false
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return false // it is closed
+	}
+	_ = raw.Control(func(fd uintptr) {
+		n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		there = err == nil && n > 0
+	})
+	return there
+}
+
 // perKiB is what each KiB of the answer has cost of this time: most by far where there is none.
 func (c *conn) perKiB(held time.Duration) time.Duration {
 	return held / time.Duration(1+c.sent>>10)
@@ -118,6 +139,17 @@ func (c *conn) cut() {
 		_ = tcp.SetLinger(0) // or it is closed in order
 	}
 	c.Conn.Close()
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.listener.mu.Lock()
+		c.heard = true
+		c.listener.mu.Unlock()
+	}
+	return n, err
 }
 
 // Write implements net.Conn.
@@ -163,6 +195,7 @@ func (c *conn) state(s http.ConnState) {
 		c.now(func() { c.waited, c.sent = 0, 0 })
 	}
 	if s == http.StateIdle {
+		c.now(func() { c.heard = false })
 		c.listener.free()
 	}
 }

@@ -68,13 +68,50 @@ func TestWaitForRoomIsNotThePeers(t *testing.T) {
 	})
 }
 
+// Of connections that nobody has read from yet, those whose request is there stay: their peers aren't slow.
+func TestWhatHasArrivedIsNotCut(t *testing.T) {
+	real, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newListener(real)
+	defer l.Close()
+	var open []net.Conn
+	for i := range maxConns + 1 {
+		client, err := net.Dial("tcp", real.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		if i == maxConns {
+			time.Sleep(2 * patience) // none of them is new any more
+		}
+		if i != maxConns/2 {
+			if _, err := io.WriteString(client, "GET"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		open = append(open, c)
+	}
+	for i, c := range open {
+		if _, there := l.open[c.(*conn)]; there == (i == maxConns/2) {
+			t.Errorf("connection %d: open %v; only the silent one is to be cut", i, there)
+		}
+	}
+}
+
 // peer has one connection, until it is cut.
 type peer func(net.Conn)
 
 // Peers that come again as soon as they are cut, or read just so much that they are never seen to stand still,
 // don't keep others from being answered. Time is virtual: it is spent with waiting only.
 func TestHostilePeersKeepNobodyWaiting(t *testing.T) {
-	const many = 200
+	const many = 150
 	silent := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 	after := func(request string, then peer) peer {
 		return func(c net.Conn) {
