@@ -150,7 +150,7 @@ func TestOutputOfCommandsIsKeptToEvents(t *testing.T) {
 	told("Unhealthy", "Readiness probe failed: "+canary+canary)
 	told("Unhealthy", "Liveness probe failed: "+canary+canary)
 	r.awaitPod("a", func(v local.PodView) string {
-		if !strings.Contains(v.Waiting(), `its readiness probe fails: command "check" exited with 3`) {
+		if !strings.Contains(v.Waiting(), "its readiness probe fails") || !strings.Contains(v.Waiting(), `: command "check" exited with 3`) {
 			return v.Waiting()
 		}
 		return ""

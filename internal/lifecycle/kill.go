@@ -14,8 +14,8 @@ import (
 // killReason is why one container of a running pod is killed.
 type killReason struct {
 	cause pod.StopCause
-	probe pod.ProbeKind // that failed
-	grace *int64        // seconds, instead of the pod's
+	probe pod.ProbeResult // that failed
+	grace *int64          // seconds, instead of the pod's
 	// renew says that the container is started again whatever the restart policy says.
 	renew bool
 }
@@ -28,8 +28,8 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	if _, failed := d.mem.HookFailed[m.Current.ID]; failed {
 		return killReason{cause: pod.StopPostStartHook}, true
 	}
-	if kind, grace, failed := container.FailedProbe(m, d.in.Probes); failed {
-		return killReason{cause: pod.StopProbe, probe: kind, grace: grace}, true
+	if probe, grace, failed := container.FailedProbe(m, d.in.Probes); failed {
+		return killReason{cause: pod.StopProbe, probe: probe, grace: grace}, true
 	}
 	if otherImage(m, m.Current) {
 		return killReason{cause: pod.StopImage, renew: true}, true
@@ -99,12 +99,15 @@ func (d *decider) killContainers() {
 		if kill.renew && !d.durable() {
 			continue // if this were lost, the container might never be started again
 		}
+		if kill.cause == pod.StopProbe {
+			d.mem.ProbeFailed[m.Current.ID] = kill.probe
+		}
 		grace := d.terminator.Grace()
 		if kill.grace != nil {
 			grace = time.Duration(*kill.grace) * time.Second
 		}
-		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe, restart.Never(d.in.Pod, m.Spec))
-		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe, Message: why})
+		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe.Kind, restart.Never(d.in.Pod, m.Spec))
+		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe.Kind, Message: why})
 		d.terminator.Stop(m.Current, termination.Term{By: d.in.Now.Add(grace), Why: why, Message: why})
 	}
 }

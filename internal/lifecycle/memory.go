@@ -51,6 +51,8 @@ type Memory struct {
 	Kills map[string]termination.Kill
 	// HookFailed holds, by instance ID, why the postStart hook failed.
 	HookFailed map[string]string
+	// ProbeFailed holds, by instance ID, the startup or liveness probe for which it had to end.
+	ProbeFailed map[string]pod.ProbeResult
 	// Allocated is the allocation that the pod's cgroup was given since the agent started; nil if it wasn't.
 	Allocated *pod.Allocation
 	// ResizingPod says that ResizePod was begun and hasn't succeeded since: whether the pod's cgroup allows
@@ -80,6 +82,7 @@ func (m Memory) clone() Memory {
 	m.Attempts = cloneMap(m.Attempts)
 	m.Kills = cloneMap(m.Kills)
 	m.HookFailed = cloneMap(m.HookFailed)
+	m.ProbeFailed = cloneMap(m.ProbeFailed)
 	m.BackoffTold = cloneMap(m.BackoffTold)
 	return m
 }

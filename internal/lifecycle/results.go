@@ -153,6 +153,7 @@ func (d *decider) forget() {
 	prune(d.mem.Stopped, known)
 	prune(d.mem.Kills, known)
 	prune(d.mem.HookFailed, known)
+	prune(d.mem.ProbeFailed, known)
 	for name, c := range d.checkpoint().Carried {
 		d.mem.Attempts[name] = max(d.mem.Attempts[name], c.Attempt)
 	}

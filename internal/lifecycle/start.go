@@ -75,13 +75,31 @@ func (d *decider) start(m *container.Container) bool {
 	if due, _ := d.backoff(m); d.in.Now.Before(due) {
 		d.tellBackoff(name, m.Newest.ID)
 		d.plan.WakeAt(due)
-		d.plan.AddWait(pod.Wait{Code: pod.WaitBackOff, Container: name, Next: due, ExitCode: container.ExitCode(m.Newest)})
+		d.plan.AddWait(d.backoffWait(m, due))
 		return false
 	}
 	if m.Newest != nil && !d.mayFollow(m) {
 		return false // ended for good
 	}
 	return d.startNew(m)
+}
+
+// backoffWait says that a container is started again when it is due, and why it ended.
+func (d *decider) backoffWait(m *container.Container, due time.Time) pod.Wait {
+	w := pod.Wait{Code: pod.WaitBackOff, Container: m.Spec.Name, Next: due, ExitCode: container.ExitCode(m.Newest)}
+	why, hook := d.mem.HookFailed[m.Newest.ID]
+	probe, probed := d.mem.ProbeFailed[m.Newest.ID]
+	switch reason := m.Newest.Reason; {
+	case hook:
+		w.Cause, w.Message = pod.StopPostStartHook, why
+	case probed:
+		w.Cause, w.Probe, w.Message = pod.StopProbe, probe.Kind, probe.Message
+	case reason == pod.ReasonStartError:
+		w.Reason, w.Message = reason, m.Newest.Message
+	case reason == pod.ReasonOOMKilled && w.ExitCode != 0:
+		w.Reason = reason
+	}
+	return w
 }
 
 // clearNewest removes what is in the way of a container's next instance: one that was

@@ -33,6 +33,17 @@ type ProbeResult struct {
 	Message string `json:"message,omitempty"`
 }
 
+// ProbeFailures are those of a probe since it succeeded last: every try counts, also below failureThreshold.
+type ProbeFailures struct {
+	Probe
+	Count int `json:"count"`
+	// Since is when the first of them was, Last when the last.
+	Since time.Time `json:"since"`
+	Last  time.Time `json:"last"`
+	// Message says how the last try failed; it has nothing that the container printed.
+	Message string `json:"message,omitempty"`
+}
+
 // PodTermination says that a pod has to end though a source has it (eviction, preemption,
 // node shutdown): its phase becomes Failed, and it isn't started again.
 type PodTermination struct {

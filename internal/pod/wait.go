@@ -26,7 +26,8 @@ const (
 	WaitAction WaitCode = "Action"
 	// WaitRetry: Action failed and is tried again (Reason, Message, Attempts, Object, Image).
 	WaitRetry WaitCode = "Retry"
-	// WaitBackOff: the container ended and is started again later (ExitCode).
+	// WaitBackOff: the container ended and is started again later (ExitCode; Cause, Probe and Message where it was made
+	// to end; Reason and Message where it ran out of memory or never ran).
 	WaitBackOff WaitCode = "BackOff"
 	// WaitSandboxBackOff: the sandbox ended soon after it was made, the next is made later.
 	WaitSandboxBackOff WaitCode = "SandboxBackOff"
@@ -34,9 +35,9 @@ const (
 	WaitTarget WaitCode = "TargetContainer"
 	// WaitInit: the init container has to succeed.
 	WaitInit WaitCode = "InitContainer"
-	// WaitProbe: the container runs, and its Probe hasn't succeeded yet.
+	// WaitProbe: the container runs, and its Probe hasn't succeeded yet (Message, Attempts, where it has failed).
 	WaitProbe WaitCode = "Probe"
-	// WaitProbeFailed: the container runs, and its Probe fails (Message).
+	// WaitProbeFailed: the container runs, and its Probe fails (Message, Attempts).
 	WaitProbeFailed WaitCode = "ProbeFailed"
 	// WaitGate: the condition of a readiness gate isn't true (Gate).
 	WaitGate WaitCode = "ReadinessGate"
@@ -107,7 +108,7 @@ type Wait struct {
 
 	For    WaitFor    `json:"for,omitempty"`
 	Action ActionKind `json:"action,omitempty"`
-	// Attempts is how often the action failed in a row.
+	// Attempts is how often the action or the probe failed in a row.
 	Attempts int    `json:"attempts,omitempty"`
 	Reason   Reason `json:"reason,omitempty"`
 	// Message is the API's, the runtime's or a probe's, or why something has to end.

@@ -254,8 +254,13 @@ func TestTroubleshooting(t *testing.T) {
 	for _, code := range waitCodes(t) {
 		codes[code] = true
 		w := pod.Wait{Code: pod.WaitCode(code), Message: "MESSAGE", Reason: "REASON", Image: "IMAGE", Probe: "PROBE", Gate: "GATE", Other: "OTHER", ExitCode: 1}
-		if w.Code == pod.WaitAction {
+		switch w.Code {
+		case pod.WaitAction:
 			w.Action = pod.EnsureImage
+		case pod.WaitProbe:
+			w.Message = ""
+		case pod.WaitProbeFailed:
+			w.Attempts = 24
 		}
 		text, ok := sections[code]
 		words := "\n    " + explain.Wait(&w) + "\n"

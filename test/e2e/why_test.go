@@ -46,7 +46,7 @@ func TestWhy(t *testing.T) {
 		want []string
 	}{
 		"well":    {0, nil},
-		"crashes": {1, []string{`main`, `ended with code 3`, `logs --previous`}},
+		"crashes": {1, []string{`main`, `ended with exit code 3`, `logs --previous`}},
 		"nowhere": {1, []string{`web`, `127\.0\.0\.1:1/nothing:1`, `connection refused`}},
 		"unready": {1, []string{`main`, `readiness probe fails`, `exited with`}},
 	} {

@@ -121,9 +121,9 @@ func WantedProbes(containers List, ends bool, starting func(name string) bool) (
 	return list
 }
 
-// FailedProbe reports whether a container has to be killed for a failed startup or liveness probe: which,
+// FailedProbe reports whether a container has to be killed for a failed startup or liveness probe: its result,
 // and with which grace in seconds; nil for the pod's.
-func FailedProbe(m *Container, results ProbeResults) (kind pod.ProbeKind, grace *int64, failed bool) {
+func FailedProbe(m *Container, results ProbeResults) (result pod.ProbeResult, grace *int64, failed bool) {
 	for _, p := range [...]struct {
 		kind pod.ProbeKind
 		spec *v1.Probe
@@ -132,10 +132,10 @@ func FailedProbe(m *Container, results ProbeResults) (kind pod.ProbeKind, grace 
 			continue
 		}
 		if r, ok := results.of(m, p.kind); ok && !r.OK {
-			return p.kind, p.spec.TerminationGracePeriodSeconds, true
+			return r, p.spec.TerminationGracePeriodSeconds, true
 		}
 	}
-	return "", nil, false
+	return pod.ProbeResult{}, nil, false
 }
 
 func hasPostStart(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }

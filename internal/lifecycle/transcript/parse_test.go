@@ -185,7 +185,7 @@ func TestDescribe(t *testing.T) {
   do CreateSandbox attempt=0
   event Normal Killing: Stopping container web
   event Warning Odd: two\nlines [container=web]
-  because container web: back-off before it is started again after it ended with code 3 [since=+0s next=+3s advice="see why it ended: ` + "`deckhand logs --previous`" + `"]
+  because container web: ended with exit code 3; back-off before it is started again [since=+0s next=+3s advice="see why it ended: ` + "`deckhand logs --previous`" + `"]
   because is being resized
   status Running Ready DisruptionTarget(TerminationByKubelet) reason=Evicted init=Completed(0),ready side=Running,not-ready web=CrashLoopBackOff#2
     pod reason=Evicted

@@ -30,17 +30,15 @@ func Wait(w *pod.Wait) string {
 	case pod.WaitRetry:
 		return retry(w)
 	case pod.WaitBackOff:
-		return fmt.Sprintf("back-off before it is started again after it ended with code %d", w.ExitCode)
+		return Ended(w) + "; back-off before it is started again"
 	case pod.WaitSandboxBackOff:
 		return "back-off before the next sandbox: the last one ended soon after it was made"
 	case pod.WaitTarget:
 		return "waiting for its target container " + w.Other + " to run"
 	case pod.WaitInit:
 		return "init container is running"
-	case pod.WaitProbe:
-		return fmt.Sprintf("is running but not ready: its %s probe hasn't succeeded yet", w.Probe)
-	case pod.WaitProbeFailed:
-		return fmt.Sprintf("is running but not ready: its %s probe fails: %s", w.Probe, w.Message)
+	case pod.WaitProbe, pod.WaitProbeFailed:
+		return "is running but not ready: its " + probe(w)
 	case pod.WaitGate:
 		return "waiting for readiness gate " + w.Gate
 	case pod.WaitEnded:
@@ -112,6 +110,38 @@ func action(w *pod.Wait) string {
 	return "waiting for " + string(w.Action) + " to end"
 }
 
+// probe says how one does that hasn't succeeded.
+func probe(w *pod.Wait) string {
+	switch {
+	case w.Message == "":
+		return fmt.Sprintf("%s probe hasn't succeeded yet", w.Probe)
+	case w.Attempts > 1:
+		return fmt.Sprintf("%s probe fails (%d times in a row): %s", w.Probe, w.Attempts, w.Message)
+	}
+	return fmt.Sprintf("%s probe fails: %s", w.Probe, w.Message)
+}
+
+// Ended says why a container ended that is started again: "failed its liveness probe".
+func Ended(w *pod.Wait) string {
+	text, message := "", w.Message
+	switch {
+	case w.Cause == pod.StopProbe:
+		text = fmt.Sprintf("failed its %s probe", w.Probe)
+	case w.Cause == pod.StopPostStartHook:
+		text = "failed its postStart hook"
+	case w.Reason == pod.ReasonOOMKilled:
+		text, message = "ran out of memory (OOMKilled)", ""
+	case w.Reason == pod.ReasonStartError:
+		text = "couldn't be started"
+	default:
+		return fmt.Sprintf("ended with exit code %d", w.ExitCode)
+	}
+	if message != "" {
+		text += ": " + message
+	}
+	return text
+}
+
 // retry says what failed.
 func retry(w *pod.Wait) string {
 	text := fmt.Sprintf("%s: %s", w.Reason, w.Message)
@@ -152,7 +182,7 @@ func Named(w *pod.Wait) string {
 func Advice(w *pod.Wait) string {
 	switch w.Code {
 	case pod.WaitBackOff:
-		return "see why it ended: `deckhand logs --previous`"
+		return adviceOnEnd(w)
 	case pod.WaitProbe, pod.WaitProbeFailed:
 		return "see what it says: `deckhand events` (the probe), `deckhand logs` (the container)"
 	case pod.WaitSandboxBackOff:
@@ -165,6 +195,23 @@ func Advice(w *pod.Wait) string {
 		return "`deckhand start` has it run again"
 	}
 	return ""
+}
+
+func adviceOnEnd(w *pod.Wait) string {
+	const logs = "`deckhand logs --previous`"
+	switch {
+	case w.Cause == pod.StopProbe:
+		return fmt.Sprintf("see in %s what kept it from answering; if nothing did, give the %s probe more time in the manifest, or correct it", logs, w.Probe)
+	case w.Cause == pod.StopPostStartHook:
+		return "correct its postStart hook in the manifest, or what that needs"
+	case w.Reason == pod.ReasonOOMKilled:
+		return "raise its memory limit in the manifest, or have it use less"
+	case w.Reason == pod.ReasonStartError:
+		return startAdvice
+	case w.ExitCode == 126 || w.ExitCode == 127:
+		return "a shell ends so where a command isn't there (127) or can't be executed (126): see " + logs + ", and correct command and args in the manifest"
+	}
+	return "see why it ended: " + logs
 }
 
 func adviceOnFailure(w *pod.Wait) string {
@@ -195,7 +242,7 @@ var advice = map[pod.Reason]string{
 	pod.ReasonInvalidImageName:                     "correct the image's name in the manifest",
 	pod.ReasonCreateContainerConfigError:           "correct what the message names in the manifest, or make what it refers to",
 	pod.ReasonCreateContainerError:                 "the runtime refused the container: check command, mounts and security context in the manifest",
-	pod.ReasonRunContainerError:                    "the container couldn't be started: check that its command exists in the image and may be executed",
+	pod.ReasonRunContainerError:                    startAdvice,
 	pod.ReasonFailedMount:                          "correct what the message names: the volume in the manifest, or what it is made from on this node",
 	pod.ReasonFailedUnmount:                        "stop what still uses the volume that the message names: it is tried again automatically",
 	pod.ReasonFailedCreatePodSandBox:               "check the runtime and its network: `deckhand pods`, the runtime's log",
@@ -213,6 +260,7 @@ var advice = map[pod.Reason]string{
 }
 
 const (
+	startAdvice  = "check that its command exists in the image and may be executed; it has no log, as it never ran"
 	fieldsAdvice = "remove these fields from the manifest, or run the pod on another node"
 	labelsAdvice = "compare nodeSelector, nodeAffinity and os in the manifest with this node: its labels are kubernetes.io/hostname, os and arch, and what --node-labels gives"
 )

@@ -37,6 +37,24 @@ func TestEveryCodeHasWords(t *testing.T) {
 	}
 }
 
+// TestCauses: why a container ended, or isn't ready, comes first.
+func TestCauses(t *testing.T) {
+	for want, w := range map[string]pod.Wait{
+		"ended with exit code 3; back-off":                         {Code: pod.WaitBackOff, ExitCode: 3},
+		"ran out of memory (OOMKilled); back-off":                  {Code: pod.WaitBackOff, ExitCode: 137, Reason: pod.ReasonOOMKilled},
+		"couldn't be started: no such file; back-off":              {Code: pod.WaitBackOff, ExitCode: 128, Reason: pod.ReasonStartError, Message: "no such file"},
+		"failed its liveness probe: HTTP 500; back-off":            {Code: pod.WaitBackOff, ExitCode: 143, Cause: pod.StopProbe, Probe: pod.ProbeLiveness, Message: "HTTP 500"},
+		"failed its postStart hook: exited with 1; back-off":       {Code: pod.WaitBackOff, ExitCode: 143, Cause: pod.StopPostStartHook, Message: "exited with 1"},
+		"is running but not ready: its startup probe hasn't":       {Code: pod.WaitProbe, Probe: pod.ProbeStartup},
+		"its startup probe fails: refused":                         {Code: pod.WaitProbe, Probe: pod.ProbeStartup, Message: "refused", Attempts: 1},
+		"its readiness probe fails (12 times in a row): timed out": {Code: pod.WaitProbeFailed, Probe: pod.ProbeReadiness, Message: "timed out", Attempts: 12},
+	} {
+		if got := Wait(&w); !strings.Contains(got, want) {
+			t.Errorf("%+v: %q, want %q in it", w, got, want)
+		}
+	}
+}
+
 func TestPull(t *testing.T) {
 	for want, p := range map[string]pod.Pull{
 		"number 2 in the queue":           {Queued: 2},
@@ -58,7 +76,12 @@ func TestAdvice(t *testing.T) {
 		"define ConfigMap default/web":  {Code: pod.WaitRetry, Action: pod.PreparePod, Reason: pod.ReasonFailedMount, Object: pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "web"}},
 		"registry can be reached":       {Code: pod.WaitRetry, Action: pod.EnsureImage, Reason: pod.ReasonErrImagePull, Object: pod.Object{Kind: "Secret", Namespace: "default"}},
 		"disk under the root directory": {Code: pod.WaitRetry, Action: pod.SaveCheckpoint, Reason: pod.ReasonFailedSync},
-		"`deckhand logs --previous`":    {Code: pod.WaitBackOff},
+		"`deckhand logs --previous`":    {Code: pod.WaitBackOff, ExitCode: 1},
+		"command isn't there (127)":     {Code: pod.WaitBackOff, ExitCode: 127},
+		"raise its memory limit":        {Code: pod.WaitBackOff, ExitCode: 137, Reason: pod.ReasonOOMKilled},
+		"it has no log":                 {Code: pod.WaitBackOff, ExitCode: 128, Reason: pod.ReasonStartError},
+		"give the startup probe":        {Code: pod.WaitBackOff, ExitCode: 143, Cause: pod.StopProbe, Probe: pod.ProbeStartup},
+		"correct its postStart hook":    {Code: pod.WaitBackOff, ExitCode: 143, Cause: pod.StopPostStartHook},
 		"shrink or remove another pod":  {Code: pod.WaitRetry, Action: pod.Allocate, Reason: "Deferred"},
 	} {
 		if got := Advice(&w); !strings.Contains(got, want) {

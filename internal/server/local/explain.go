@@ -25,6 +25,8 @@ type Details struct {
 	Stopping string `json:"stopping,omitempty"`
 	// Probes are what its probes have come to.
 	Probes []pod.ProbeResult `json:"probes,omitempty"`
+	// Failures are how those of them fail that do.
+	Failures []pod.ProbeFailures `json:"probeFailures,omitempty"`
 }
 
 // Explanation is all there is that may explain why a pod is as it is.

@@ -50,6 +50,8 @@ type entry struct {
 	run    int32
 	lastOK bool
 	result *pod.ProbeResult
+	// failures are those since the last success; nil if there are none.
+	failures *pod.ProbeFailures
 }
 
 // period is the time from one try to the next.
@@ -63,6 +65,7 @@ func (e *entry) count(out handler.Outcome) bool {
 		return false
 	}
 	ok := out.State != handler.Failure
+	e.note(ok, out.Message)
 	if e.run == 0 || e.lastOK != ok {
 		e.run, e.lastOK = 0, ok
 	}
@@ -78,9 +81,23 @@ func (e *entry) count(out handler.Outcome) bool {
 	}
 	e.result = &pod.ProbeResult{Probe: e.key, OK: ok, At: time.Now()}
 	if !ok {
-		e.result.Message = bounded(out.Message)
+		e.result.Message = e.failures.Message
 	}
 	return true
+}
+
+// note counts failures.
+func (e *entry) note(ok bool, message string) {
+	if ok {
+		e.failures = nil
+		return
+	}
+	now := time.Now()
+	if e.failures == nil {
+		e.failures = &pod.ProbeFailures{Probe: e.key, Since: now}
+	}
+	e.failures.Count++
+	e.failures.Last, e.failures.Message = now, bounded(message)
 }
 
 // final reports whether the result is one after which trying again is of no use: a

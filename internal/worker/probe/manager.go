@@ -74,6 +74,21 @@ func (m *Manager) Results(uid types.UID) []pod.ProbeResult {
 	return nil
 }
 
+// Failures returns how the wanted probes of a pod fail that do; nil if none does. It is for people: no pod is woken
+// when it changes.
+func (m *Manager) Failures(uid types.UID) (list []pod.ProbeFailures) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.pods[uid]; s != nil {
+		for _, e := range s.entries {
+			if e.failures != nil {
+				list = append(list, *e.failures)
+			}
+		}
+	}
+	return list
+}
+
 // Forget ends all probing of a pod that is over.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()

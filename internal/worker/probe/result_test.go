@@ -75,6 +75,41 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
+// TestFailuresAreCounted: every failure since the last success counts, and the newest says how, before and after the
+// threshold; no pod is woken for that.
+func TestFailuresAreCounted(t *testing.T) {
+	withRig(t, Options{}, func(r *rig) {
+		const tries = "fsffffus"
+		r.answers(func(_ context.Context, x try) handler.Outcome {
+			return handler.Outcome{State: map[byte]handler.State{'s': handler.Success, 'f': handler.Failure, 'u': handler.Unknown}[tries[x.n-1]], Message: fmt.Sprint("try ", x.n)}
+		})
+		spec := httpProbe(1)
+		spec.FailureThreshold = 2
+		r.Want("u", podOf("u", v1.Container{ReadinessProbe: spec}), ran("id1", time.Now()), "", []pod.Probe{readiness1})
+		for i, want := range []int{1, 0, 1, 2, 3, 4, 4, 0} {
+			r.until(time.Duration(i) * second)
+			got := r.Failures("u")
+			switch {
+			case want == 0:
+				if len(got) != 0 {
+					t.Errorf("after try %d: %+v", i+1, got)
+				}
+			case len(got) != 1 || got[0].Count != want || got[0].Probe != readiness1:
+				t.Errorf("after try %d: %+v, want %d failures", i+1, got, want)
+			case i > 2 && (got[0].Message != fmt.Sprint("try ", min(i+1, 6)) || !got[0].Since.Equal(r.start.Add(2*second)) || !got[0].Last.Equal(r.start.Add(time.Duration(min(i, 5))*second))):
+				t.Errorf("after try %d: %+v", i+1, got)
+			}
+		}
+		if len(r.wakes) != 3 { // ready, not ready, ready
+			t.Errorf("woken %d times", len(r.wakes))
+		}
+		r.Forget("u")
+		if got := r.Failures("u"); got != nil {
+			t.Errorf("of a pod that is over: %+v", got)
+		}
+	})
+}
+
 // TestResultsAreSnapshots: a slice that somebody holds doesn't change under them.
 func TestResultsAreSnapshots(t *testing.T) {
 	withRig(t, Options{}, func(r *rig) {

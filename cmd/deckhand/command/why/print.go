@@ -3,6 +3,7 @@ package why
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func Print(out io.Writer, e *local.Explanation, as string, now time.Time) (fine 
 	}
 	t.manifest(e)
 	t.containers(e.Pod)
-	t.probes(e.Probes)
+	t.probes(e.Failures)
 	t.events(e.Events)
 	t.more(e)
 	_, err = io.WriteString(out, t.text.String())
@@ -173,16 +174,16 @@ func (t *printer) container(s *v1.ContainerStatus) string {
 }
 
 // probes lists those that fail.
-func (t *printer) probes(list []pod.ProbeResult) {
-	head := "\nProbes that fail:\n"
+func (t *printer) probes(list []pod.ProbeFailures) {
+	if len(list) > 0 {
+		t.text.WriteString("\nProbes that fail:\n")
+	}
 	for i := range list {
-		p := &list[i]
-		if p.OK {
-			continue
+		p, times := &list[i], "once,"
+		if p.Count > 1 {
+			times = fmt.Sprintf("%d times in a row%s, last", p.Count, lasting(p.Since, t.now))
 		}
-		t.text.WriteString(head)
-		head = ""
-		t.line("  %s of container %s, failing%s%s", string(p.Kind), p.Container, lasting(p.At, t.now), because(p.Message))
+		t.line("  %s of container %s: %s%s%s", string(p.Kind), p.Container, times, ago(p.Last, t.now), because(p.Message))
 	}
 }
 
@@ -211,14 +212,9 @@ func (t *printer) more(e *local.Explanation) {
 	p := e.Pod
 	name := p.Namespace + "/" + p.Name
 	see := []string{"deckhand journal " + name, "deckhand events --for " + name}
-	for i := range p.Status.ContainerStatuses {
-		s := &p.Status.ContainerStatuses[i]
-		if s.RestartCount > 0 || s.LastTerminationState.Terminated != nil {
-			see = append([]string{fmt.Sprintf("deckhand logs --previous %s %s", name, s.Name)}, see...)
-			break
-		}
-		if s.State.Terminated != nil || s.State.Running != nil && !s.Ready {
-			see = append([]string{fmt.Sprintf("deckhand logs %s %s", name, s.Name)}, see...)
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if log := logOf(&s); log != "" {
+			see = slices.Insert(see, 0, fmt.Sprintf("deckhand %s %s %s", log, name, s.Name))
 			break
 		}
 	}
@@ -226,6 +222,23 @@ func (t *printer) more(e *local.Explanation) {
 	for _, command := range see {
 		t.line("  %s", command)
 	}
+}
+
+// logOf is the command for the log that says most of how a container isn't as it should be; empty if there is none.
+func logOf(s *v1.ContainerStatus) string {
+	never := func(t *v1.ContainerStateTerminated) bool { return t.Reason == string(pod.ReasonStartError) }
+	end, last := s.State.Terminated, s.LastTerminationState.Terminated
+	switch {
+	case end != nil && (end.ExitCode == 0 && s.Ready || never(end)): // an init container that is done
+		return ""
+	case last != nil && never(last) && s.State.Running == nil: // nor has what waits to be started a log
+		return ""
+	case last != nil && !never(last), last == nil && s.RestartCount > 0:
+		return "logs --previous"
+	case end != nil, s.State.Running != nil && !s.Ready:
+		return "logs"
+	}
+	return ""
 }
 
 // clock is the time of day, with the date where that isn't today.

@@ -11,6 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/explain"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -139,7 +140,9 @@ func obstacle(e *local.Explanation) string {
 				continue
 			}
 			switch pod.Reason(w.Reason) {
-			case pod.ReasonCrashLoopBackOff, pod.ReasonImagePullBackOff:
+			case pod.ReasonCrashLoopBackOff:
+				return fmt.Sprintf("container %s %s (%s)", list[i].Name, lastEndOf(e, &list[i]), w.Reason)
+			case pod.ReasonImagePullBackOff:
 				return fmt.Sprintf("container %s is in %s", list[i].Name, w.Reason)
 			default:
 				return fmt.Sprintf("container %s fails with %s", list[i].Name, w.Reason)
@@ -153,6 +156,20 @@ func obstacle(e *local.Explanation) string {
 		return "the runtime isn't ready: " + e.Runtime
 	}
 	return ""
+}
+
+// lastEndOf is why a container ended that waits to be started again.
+func lastEndOf(e *local.Explanation, s *v1.ContainerStatus) string {
+	for i := range e.Waits {
+		if w := &e.Waits[i].Wait; w.Code == pod.WaitBackOff && w.Container == s.Name {
+			return explain.Ended(w)
+		}
+	}
+	w := pod.Wait{}
+	if t := s.LastTerminationState.Terminated; t != nil {
+		w.ExitCode, w.Reason = t.ExitCode, pod.Reason(t.Reason)
+	}
+	return explain.Ended(&w)
 }
 
 // failure is why a failed pod failed.

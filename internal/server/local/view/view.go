@@ -38,6 +38,7 @@ const pullPeriod = time.Second
 // Probes knows what probes have come to.
 type Probes interface {
 	Results(types.UID) []pod.ProbeResult
+	Failures(types.UID) []pod.ProbeFailures
 }
 
 // Journal has what was decided about pods.
@@ -91,7 +92,7 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 	list := v.conf.Statuses.List()
 	begun := make(map[types.UID]bool, len(list))
 	for _, e := range list {
-		s.Pods = append(s.Pods, viewOf(e, pulling.Add(e.Report.Waits)))
+		s.Pods = append(s.Pods, viewOf(e, v.failing(e.Pod.UID, pulling.Add(e.Report.Waits))))
 		begun[e.Pod.UID] = true
 	}
 	// A pod that waits for its predecessor, or for the runtime, has no status yet.
@@ -146,6 +147,24 @@ func viewOf(e *podstatus.Entry, waits []pod.Wait) local.PodView {
 		v.Source, v.Origin, v.Stale = d.Source, d.Origin, d.Stale
 	}
 	return v
+}
+
+// failing returns what a pod waits for, in which those who wait for a probe say how it failed last, and how often:
+// workers only learn of what changes its result.
+func (v View) failing(uid types.UID, waits []pod.Wait) []pod.Wait {
+	ofProbe := func(w pod.Wait) bool { return w.Code == pod.WaitProbe || w.Code == pod.WaitProbeFailed }
+	if !slices.ContainsFunc(waits, ofProbe) {
+		return waits
+	}
+	out, failures := slices.Clone(waits), v.conf.Probes.Failures(uid)
+	for i := range out {
+		for j := range failures {
+			if f, w := &failures[j], &out[i]; ofProbe(*w) && f.Container == w.Container && f.Kind == w.Probe {
+				w.Message, w.Attempts = f.Message, f.Count
+			}
+		}
+	}
+	return out
 }
 
 // problems adds the runtime's problems to those of the sources.
@@ -221,9 +240,9 @@ func unknown(name types.NamespacedName) error {
 
 // Details returns what is known of a pod beyond that.
 func (v View) Details(ctx context.Context, uid types.UID) local.Details {
-	d := local.Details{Probes: v.conf.Probes.Results(uid)}
+	d := local.Details{Probes: v.conf.Probes.Results(uid), Failures: v.conf.Probes.Failures(uid)}
 	if e := v.conf.Statuses.Get(uid); e != nil {
-		d.Waits, d.Wake, d.Stopping = local.WaitsOf(v.conf.Pulls(ctx).Add(e.Report.Waits)), e.Report.Wake, e.Report.Stopping
+		d.Waits, d.Wake, d.Stopping = local.WaitsOf(v.failing(uid, v.conf.Pulls(ctx).Add(e.Report.Waits))), e.Report.Wake, e.Report.Stopping
 	}
 	return d
 }
