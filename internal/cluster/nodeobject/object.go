@@ -1,0 +1,102 @@
+// Package nodeobject keeps this node's object at an API server: how it is registered, what an existing one is
+// given, and when and with what its status is patched. All of that is computed from values.
+package nodeobject
+
+import (
+	"maps"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubelet "k8s.io/kubelet/pkg/apis"
+)
+
+// attachAnnotation says that volumes are attached to the node by a controller (enableControllerAttachDetach).
+const attachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
+
+// uninitialized is what keeps pods off a node until its cloud's controller has looked at it.
+const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// notRun keeps pods of the API off a node whose agent doesn't run them.
+const notRun = "deckhand.dev/pods-not-run"
+
+// Identity is what the configuration and the machine say of the node, and no status does.
+type Identity struct {
+	Name string
+	// Labels are those of --node-labels, Arch is as Go names it. The operating system is Linux.
+	Labels map[string]string
+	Arch   string
+	// Taints are registerWithTaints.
+	Taints     []v1.Taint
+	ProviderID string
+	// ExternalCloud says that the node's cloud is looked after by a controller (--cloud-provider=external).
+	ExternalCloud bool
+	// ControllerAttaches is enableControllerAttachDetach.
+	ControllerAttaches bool
+}
+
+// defaultLabels are those that every node has and its agent keeps.
+func (i *Identity) defaultLabels() map[string]string {
+	return map[string]string{
+		v1.LabelHostname: i.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: i.Arch,
+		kubelet.LabelOS: "linux", kubelet.LabelArch: i.Arch,
+	}
+}
+
+// registration is the object with which the node is created.
+func registration(i *Identity, status v1.NodeStatus) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: i.Name, Labels: i.defaultLabels()}, Status: status}
+	maps.Copy(n.Labels, i.Labels)
+	n.Spec.ProviderID = i.ProviderID
+	n.Spec.Taints = append(n.Spec.Taints, i.Taints...)
+	n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: notRun, Effect: v1.TaintEffectNoSchedule})
+	if i.ExternalCloud {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: uninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+	}
+	if i.ControllerAttaches {
+		n.Annotations = map[string]string{attachAnnotation: "true"}
+	}
+	return n
+}
+
+// reconciled is what an existing object has to be when its agent has restarted. Taints and the labels of others stay:
+// they are whoever's by now.
+func reconciled(existing *v1.Node, i *Identity, status *v1.NodeStatus) *v1.Node {
+	n := existing.DeepCopy()
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	maps.Copy(n.Labels, i.defaultLabels())
+	if n.Spec.ProviderID == "" {
+		n.Spec.ProviderID = i.ProviderID
+	}
+	switch {
+	case i.ControllerAttaches && n.Annotations == nil:
+		n.Annotations = map[string]string{attachAnnotation: "true"}
+	case i.ControllerAttaches:
+		n.Annotations[attachAnnotation] = "true"
+	default:
+		delete(n.Annotations, attachAnnotation)
+	}
+	n.Status.Capacity = resources(existing.Status.Capacity, status.Capacity)
+	n.Status.Allocatable = resources(existing.Status.Allocatable, status.Allocatable)
+	return n
+}
+
+// resources are those that the node has now. Of what only the object says, huge pages are gone with their kernel; what
+// a plugin gave is there with none of it, until the plugin is back.
+func resources(object, now v1.ResourceList) v1.ResourceList {
+	list := maps.Clone(now)
+	for name := range object {
+		if _, has := list[name]; !has && extended(name) {
+			list[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		}
+	}
+	return list
+}
+
+// extended reports whether a resource is one that plugins give.
+func extended(name v1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
+}

@@ -1,0 +1,118 @@
+package nodeobject
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func amounts(pairs ...string) v1.ResourceList {
+	l := v1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func at(second int) metav1.Time {
+	return metav1.NewTime(time.Date(2026, 1, 1, 0, 0, second, 0, time.UTC))
+}
+
+func ready(status v1.ConditionStatus, second int) v1.NodeCondition {
+	return v1.NodeCondition{Type: v1.NodeReady, Status: status, LastHeartbeatTime: at(second), LastTransitionTime: at(second)}
+}
+
+func TestRegistration(t *testing.T) {
+	i := &Identity{Name: "node1", Arch: "amd64", Labels: map[string]string{"disk": "ssd"}, ProviderID: "cloud://1",
+		Taints: []v1.Taint{{Key: "gpu", Effect: v1.TaintEffectNoExecute}}, ExternalCloud: true, ControllerAttaches: true}
+	want := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node1", Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}, Labels: map[string]string{
+			"disk": "ssd", "kubernetes.io/hostname": "node1", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64"}},
+		Spec: v1.NodeSpec{ProviderID: "cloud://1", Taints: []v1.Taint{
+			{Key: "gpu", Effect: v1.TaintEffectNoExecute}, {Key: "deckhand.dev/pods-not-run", Effect: v1.TaintEffectNoSchedule},
+			{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: v1.TaintEffectNoSchedule}}},
+		Status: v1.NodeStatus{Phase: "x"},
+	}
+	if diff := cmp.Diff(want, registration(i, v1.NodeStatus{Phase: "x"})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReconciled(t *testing.T) {
+	was := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{"team": "a", "kubernetes.io/arch": "arm64"}, Annotations: map[string]string{attachAnnotation: "true", "other": "x"}},
+		Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: "theirs"}}, ProviderID: "old"},
+		Status: v1.NodeStatus{
+			Capacity:    amounts("cpu", "2", "hugepages-2Mi", "4Mi", "example.com/card", "3"),
+			Allocatable: amounts("cpu", "2", "hugepages-2Mi", "4Mi", "example.com/card", "2"),
+		},
+	}
+	now := &v1.NodeStatus{Capacity: amounts("cpu", "4", "hugepages-1Gi", "1Gi"), Allocatable: amounts("cpu", "3", "hugepages-1Gi", "1Gi")}
+	n := reconciled(was, &Identity{Name: "node1", Arch: "amd64", ProviderID: "new", Taints: []v1.Taint{{Key: "ours"}}}, now)
+	want := was.DeepCopy()
+	want.Labels = map[string]string{"team": "a", "kubernetes.io/hostname": "node1", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64"}
+	want.Annotations = map[string]string{"other": "x"}
+	want.Status.Capacity = amounts("cpu", "4", "hugepages-1Gi", "1Gi", "example.com/card", "0")
+	want.Status.Allocatable = amounts("cpu", "3", "hugepages-1Gi", "1Gi", "example.com/card", "0")
+	if diff := cmp.Diff(want, n); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPatchHasOnlyWhatIsOurs(t *testing.T) {
+	theirs := v1.NodeCondition{Type: "NetworkUnavailable", Status: v1.ConditionFalse, LastHeartbeatTime: at(1)}
+	was := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", ResourceVersion: "7"}, Status: v1.NodeStatus{
+		Conditions: []v1.NodeCondition{theirs, ready(v1.ConditionTrue, 1)},
+		Addresses:  []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}}, Capacity: amounts("cpu", "2", "hugepages-2Mi", "4Mi"),
+		VolumesAttached: []v1.AttachedVolume{{Name: "theirs"}},
+	}}
+	same := was.Status.DeepCopy()
+	same.Conditions = []v1.NodeCondition{ready(v1.ConditionTrue, 1)}
+	for name, tc := range map[string]struct {
+		change func(*v1.NodeStatus)
+		want   string
+	}{
+		"nothing":   {func(*v1.NodeStatus) {}, ""},
+		"heartbeat": {func(s *v1.NodeStatus) { s.Conditions[0] = ready(v1.ConditionTrue, 9) }, `{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":"2026-01-01T00:00:09Z","lastTransitionTime":"2026-01-01T00:00:01Z"}]}}`},
+		"not ready": {func(s *v1.NodeStatus) { s.Conditions[0] = ready(v1.ConditionFalse, 9) }, `{"status":{"conditions":[{"type":"Ready","status":"False","lastHeartbeatTime":"2026-01-01T00:00:09Z","lastTransitionTime":"2026-01-01T00:00:09Z"}]}}`},
+		"addresses": {func(s *v1.NodeStatus) {
+			s.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.2"}, {Type: v1.NodeInternalIP, Address: "2001:db8::2"}}
+		}, `{"status":{"addresses":[{"$patch":"replace"},{"type":"InternalIP","address":"192.0.2.2"},{"type":"InternalIP","address":"2001:db8::2"}]}}`},
+		"resources": {func(s *v1.NodeStatus) { s.Capacity = amounts("cpu", "4") }, `{"status":{"capacity":{"cpu":"4","hugepages-2Mi":null}}}`},
+	} {
+		now := same.DeepCopy()
+		tc.change(now)
+		got, err := patch(was, withStatus(was, now))
+		if err != nil || string(got) != tc.want {
+			t.Errorf("%s: %s, error %v", name, got, err)
+		}
+	}
+}
+
+func TestDue(t *testing.T) {
+	sent := at(0).Time
+	status := func(r v1.ConditionStatus, heartbeat int, capacity string) *v1.NodeStatus {
+		return &v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: r, LastHeartbeatTime: at(heartbeat)}}, Capacity: amounts("cpu", capacity)}
+	}
+	was := status(v1.ConditionTrue, 0, "2")
+	for name, tc := range map[string]struct {
+		now  *v1.NodeStatus
+		want time.Duration
+	}{
+		"nothing":             {was, 5 * time.Minute},
+		"made later":          {status(v1.ConditionTrue, 9, "2"), 5 * time.Minute},
+		"the same amount":     {status(v1.ConditionTrue, 0, "2000m"), 5 * time.Minute},
+		"another amount":      {status(v1.ConditionTrue, 0, "4"), time.Second},
+		"readiness":           {status(v1.ConditionFalse, 0, "2"), 0},
+		"readiness and more":  {status(v1.ConditionUnknown, 0, "4"), 0},
+		"no readiness at all": {&v1.NodeStatus{}, 0},
+	} {
+		if got := due(was, tc.now, sent, 5*time.Minute).Sub(sent); got != tc.want {
+			t.Errorf("%s: after %s, want %s", name, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package nodeobject
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// withStatus is the object with this status: only what is the agent's own is replaced, and conditions of
+// others stay. The time of a condition's transition moves if its status has changed, and only then.
+func withStatus(object *v1.Node, now *v1.NodeStatus) *v1.Node {
+	n := object.DeepCopy()
+	s := &n.Status
+	s.Addresses, s.DaemonEndpoints, s.NodeInfo, s.Images = now.Addresses, now.DaemonEndpoints, now.NodeInfo, now.Images
+	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = now.RuntimeHandlers, now.Features, now.DeclaredFeatures
+	s.VolumesInUse = now.VolumesInUse
+	s.Capacity, s.Allocatable = resources(s.Capacity, now.Capacity), resources(s.Allocatable, now.Allocatable)
+	for _, ours := range now.Conditions {
+		was := condition(s, ours.Type)
+		if was == nil {
+			s.Conditions = append(s.Conditions, ours)
+			continue
+		}
+		if was.Status == ours.Status {
+			ours.LastTransitionTime = was.LastTransitionTime
+		}
+		*was = ours
+	}
+	return n
+}
+
+func condition(s *v1.NodeStatus, kind v1.NodeConditionType) *v1.NodeCondition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == kind {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// patch is the strategic merge patch that makes one object the other; nil if nothing differs. It doesn't take the
+// library for that, which brings the whole of OpenAPI: lists that are merged are two.
+func patch(was, now *v1.Node) ([]byte, error) {
+	before, err := plain(was)
+	if err != nil {
+		return nil, err
+	}
+	after, err := plain(now)
+	if err != nil {
+		return nil, err
+	}
+	p := difference(before, after)
+	if len(p) == 0 {
+		return nil, nil
+	}
+	if status, ok := p["status"].(map[string]any); ok {
+		if _, ok := status["conditions"]; ok { // merged by type
+			var list []v1.NodeCondition
+			for _, c := range now.Status.Conditions {
+				if old := condition(&was.Status, c.Type); old == nil || !equality.Semantic.DeepEqual(*old, c) {
+					list = append(list, c)
+				}
+			}
+			status["conditions"] = list
+		}
+		if _, ok := status["addresses"]; ok { // merged by type, of which a node may have two: they are replaced as a whole
+			list := []any{map[string]string{"$patch": "replace"}}
+			for _, a := range now.Status.Addresses {
+				list = append(list, a)
+			}
+			status["addresses"] = list
+		}
+	}
+	return json.Marshal(p)
+}
+
+// plain is the object as its JSON is read by those who don't know its type.
+func plain(n *v1.Node) (map[string]any, error) {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return nil, fmt.Errorf("patch of node %s: %w", n.Name, err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, fmt.Errorf("patch of node %s: %w", n.Name, err)
+	}
+	return m, nil
+}
+
+// difference is the merge patch (RFC 7386) between two values.
+func difference(was, now map[string]any) map[string]any {
+	p := map[string]any{}
+	for key := range was {
+		if _, stays := now[key]; !stays {
+			p[key] = nil
+		}
+	}
+	for key, to := range now {
+		from, had := was[key]
+		a, isMap := from.(map[string]any)
+		b, becomesMap := to.(map[string]any)
+		switch {
+		case isMap && becomesMap:
+			if d := difference(a, b); len(d) > 0 {
+				p[key] = d
+			}
+		case !had || !reflect.DeepEqual(from, to):
+			p[key] = to
+		}
+	}
+	return p
+}
+
+// minGap is how far patches are apart unless readiness has changed.
+const minGap = time.Second
+
+// due is when the status has to be sent that was sent last at that time: at once if readiness has changed, soon if anything
+// else has, else after every.
+func due(was, now *v1.NodeStatus, sent time.Time, every time.Duration) time.Time {
+	switch {
+	case readiness(was) != readiness(now):
+		return sent
+	case changed(was, now):
+		return sent.Add(minGap)
+	}
+	return sent.Add(every)
+}
+
+func readiness(s *v1.NodeStatus) v1.ConditionStatus {
+	if c := condition(s, v1.NodeReady); c != nil {
+		return c.Status
+	}
+	return ""
+}
+
+// changed reports whether a status says something else, other than when it was made.
+func changed(was, now *v1.NodeStatus) bool {
+	return !equality.Semantic.DeepEqual(withoutHeartbeats(was), withoutHeartbeats(now))
+}
+
+func withoutHeartbeats(s *v1.NodeStatus) *v1.NodeStatus {
+	c := *s
+	c.Conditions = append([]v1.NodeCondition(nil), s.Conditions...)
+	for i := range c.Conditions {
+		c.Conditions[i].LastHeartbeatTime.Reset()
+	}
+	return &c
+}
