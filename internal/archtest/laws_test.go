@@ -59,7 +59,8 @@ var wings = []wing{
 		"events metrics podstatus",
 	}},
 	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
-		"nodefacts nodeobject",
+		"nodefacts",
+		"nodeobject", // reads and writes the facts
 	}},
 	{"runtime", "the container runtime, and what it has", []string{
 		"cri dns embedded/archives embedded/child embedded/cni embedded/orphans logs/layout memcri/node translate/env userns",
