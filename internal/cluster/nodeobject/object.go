@@ -1,5 +1,5 @@
 // Package nodeobject keeps this node's object at an API server: how it is registered, what an existing one is
-// given, and when and with what its status is patched. All of that is computed from values.
+// given, when and with what its status is patched, and its lease.
 package nodeobject
 
 import (
@@ -62,7 +62,7 @@ func registration(i *Identity, status v1.NodeStatus) *v1.Node {
 
 // reconciled is what an existing object has to be when its agent has restarted. Taints and the labels of others stay:
 // they are whoever's by now.
-func reconciled(existing *v1.Node, i *Identity, status *v1.NodeStatus) *v1.Node {
+func reconciled(existing *v1.Node, i *Identity) *v1.Node {
 	n := existing.DeepCopy()
 	if n.Labels == nil {
 		n.Labels = map[string]string{}
@@ -79,19 +79,24 @@ func reconciled(existing *v1.Node, i *Identity, status *v1.NodeStatus) *v1.Node 
 	default:
 		delete(n.Annotations, attachAnnotation)
 	}
-	n.Status.Capacity = resources(existing.Status.Capacity, status.Capacity)
-	n.Status.Allocatable = resources(existing.Status.Allocatable, status.Allocatable)
 	return n
 }
 
-// resources are those that the node has now. Of what only the object says, huge pages are gone with their kernel; what
-// a plugin gave is there with none of it, until the plugin is back.
-func resources(object, now v1.ResourceList) v1.ResourceList {
+// resources are those that the node has now. Of what only the object says, huge pages are gone with their kernel. What
+// isn't the node's own, somebody may have written there; to a fresh agent it is what plugins gave that aren't back yet: none.
+func resources(object, now v1.ResourceList, fresh bool) v1.ResourceList {
 	list := maps.Clone(now)
-	for name := range object {
-		if _, has := list[name]; !has && extended(name) {
-			list[name] = *resource.NewQuantity(0, resource.DecimalSI)
+	for name, amount := range object {
+		if _, has := list[name]; has || !extended(name) {
+			continue
 		}
+		if list == nil {
+			list = v1.ResourceList{}
+		}
+		if fresh {
+			amount = *resource.NewQuantity(0, resource.DecimalSI)
+		}
+		list[name] = amount
 	}
 	return list
 }

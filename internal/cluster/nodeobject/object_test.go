@@ -46,20 +46,23 @@ func TestReconciled(t *testing.T) {
 	was := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{"team": "a", "kubernetes.io/arch": "arm64"}, Annotations: map[string]string{attachAnnotation: "true", "other": "x"}},
 		Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: "theirs"}}, ProviderID: "old"},
-		Status: v1.NodeStatus{
-			Capacity:    amounts("cpu", "2", "hugepages-2Mi", "4Mi", "example.com/card", "3"),
-			Allocatable: amounts("cpu", "2", "hugepages-2Mi", "4Mi", "example.com/card", "2"),
-		},
+		Status:     v1.NodeStatus{Phase: "theirs"},
 	}
-	now := &v1.NodeStatus{Capacity: amounts("cpu", "4", "hugepages-1Gi", "1Gi"), Allocatable: amounts("cpu", "3", "hugepages-1Gi", "1Gi")}
-	n := reconciled(was, &Identity{Name: "node1", Arch: "amd64", ProviderID: "new", Taints: []v1.Taint{{Key: "ours"}}}, now)
+	n := reconciled(was, &Identity{Name: "node1", Arch: "amd64", ProviderID: "new", Taints: []v1.Taint{{Key: "ours"}}})
 	want := was.DeepCopy()
 	want.Labels = map[string]string{"team": "a", "kubernetes.io/hostname": "node1", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64"}
 	want.Annotations = map[string]string{"other": "x"}
-	want.Status.Capacity = amounts("cpu", "4", "hugepages-1Gi", "1Gi", "example.com/card", "0")
-	want.Status.Allocatable = amounts("cpu", "3", "hugepages-1Gi", "1Gi", "example.com/card", "0")
 	if diff := cmp.Diff(want, n); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestResources(t *testing.T) {
+	object, now := amounts("cpu", "2", "hugepages-2Mi", "4Mi", "example.com/card", "3"), amounts("cpu", "4", "hugepages-1Gi", "1Gi")
+	for fresh, card := range map[bool]string{true: "0", false: "3"} {
+		if diff := cmp.Diff(amounts("cpu", "4", "hugepages-1Gi", "1Gi", "example.com/card", card), resources(object, now, fresh)); diff != "" {
+			t.Errorf("fresh %v: %s", fresh, diff)
+		}
 	}
 }
 
@@ -86,7 +89,7 @@ func TestPatchHasOnlyWhatIsOurs(t *testing.T) {
 	} {
 		now := same.DeepCopy()
 		tc.change(now)
-		got, err := patch(was, withStatus(was, now))
+		got, err := patch(was, withStatus(was, now, false))
 		if err != nil || string(got) != tc.want {
 			t.Errorf("%s: %s, error %v", name, got, err)
 		}

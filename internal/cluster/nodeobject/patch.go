@@ -11,14 +11,14 @@ import (
 )
 
 // withStatus is the object with this status: only what is the agent's own is replaced, and conditions of
-// others stay. The time of a condition's transition moves if its status has changed, and only then.
-func withStatus(object *v1.Node, now *v1.NodeStatus) *v1.Node {
+// others stay. fresh says that none was sent by this agent yet. The time of a condition's transition moves if its status has changed, and only then.
+func withStatus(object *v1.Node, now *v1.NodeStatus, fresh bool) *v1.Node {
 	n := object.DeepCopy()
 	s := &n.Status
 	s.Addresses, s.DaemonEndpoints, s.NodeInfo, s.Images = now.Addresses, now.DaemonEndpoints, now.NodeInfo, now.Images
 	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = now.RuntimeHandlers, now.Features, now.DeclaredFeatures
 	s.VolumesInUse = now.VolumesInUse
-	s.Capacity, s.Allocatable = resources(s.Capacity, now.Capacity), resources(s.Allocatable, now.Allocatable)
+	s.Capacity, s.Allocatable = resources(s.Capacity, now.Capacity, fresh), resources(s.Allocatable, now.Allocatable, fresh)
 	for _, ours := range now.Conditions {
 		was := condition(s, ours.Type)
 		if was == nil {
@@ -137,16 +137,17 @@ func readiness(s *v1.NodeStatus) v1.ConditionStatus {
 	return ""
 }
 
-// changed reports whether a status says something else, other than when it was made.
+// changed reports whether a status says something else, other than when.
 func changed(was, now *v1.NodeStatus) bool {
-	return !equality.Semantic.DeepEqual(withoutHeartbeats(was), withoutHeartbeats(now))
+	return !equality.Semantic.DeepEqual(withoutTimes(was), withoutTimes(now))
 }
 
-func withoutHeartbeats(s *v1.NodeStatus) *v1.NodeStatus {
+func withoutTimes(s *v1.NodeStatus) *v1.NodeStatus {
 	c := *s
 	c.Conditions = append([]v1.NodeCondition(nil), s.Conditions...)
 	for i := range c.Conditions {
 		c.Conditions[i].LastHeartbeatTime.Reset()
+		c.Conditions[i].LastTransitionTime.Reset()
 	}
 	return &c
 }

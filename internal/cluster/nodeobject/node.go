@@ -1,0 +1,242 @@
+package nodeobject
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+// Nodes are the node objects of an API server. Each call ends with its context, and returns the object as the server
+// has it; errors are the server's (k8s.io/apimachinery/pkg/api/errors).
+type Nodes interface {
+	Get(ctx context.Context, name string) (*v1.Node, error)
+	Create(ctx context.Context, n *v1.Node) (*v1.Node, error)
+	// Patch applies a strategic merge patch to the object, PatchStatus to its status.
+	Patch(ctx context.Context, name string, body []byte) (*v1.Node, error)
+	PatchStatus(ctx context.Context, name string, body []byte) (*v1.Node, error)
+	// Watch tells each state of one object, nil when it isn't there. It returns when ctx ends.
+	Watch(ctx context.Context, name string, tell func(*v1.Node))
+}
+
+// Config says what a Node works with.
+type Config struct {
+	Identity Identity
+	// Register is registerNode; without it somebody else has to make the object.
+	Register bool
+	API      Nodes
+	// Status computes the status at the moment, without times of heartbeats; Changed says that it may differ.
+	Status  func() v1.NodeStatus
+	Changed <-chan struct{}
+	// Every is after how long a status is sent that says nothing new (nodeStatusReportFrequency).
+	Every time.Duration
+	// Facts writes labels, taints, UID and pod CIDRs.
+	Facts *nodefacts.Writer
+	Log   logr.Logger
+}
+
+// Fields are the facts that a Node writes.
+const Fields = nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs
+
+// Node keeps the object of this node.
+type Node struct {
+	conf Config
+	// seen is what the watch told last; its Node is nil when there is no object.
+	seen  atomic.Pointer[state]
+	woken wake.Slot
+
+	// The rest is Run's. object is the newest state; nil while there is none.
+	object *v1.Node
+	// reconciled says that the object is what this agent registers.
+	reconciled bool
+	status     v1.NodeStatus
+	sent       time.Time
+	// every is Every with its jitter.
+	every time.Duration
+}
+
+type state struct{ node *v1.Node }
+
+// New returns what keeps a node's object.
+func New(c Config) *Node { return &Node{conf: c, woken: wake.NewSlot()} }
+
+const (
+	// callLimit bounds one call.
+	callLimit  = 10 * time.Second
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+	jitter     = 0.5
+)
+
+// Run registers the node and sends its status until ctx ends. An object that somebody removes is made again at once.
+func (n *Node) Run(ctx context.Context) error {
+	watching, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.conf.API.Watch(watching, n.conf.Identity.Name, func(o *v1.Node) {
+			n.seen.Store(&state{o})
+			n.woken.Wake()
+		})
+	}()
+	defer func() { stop(); <-done }()
+	failures := 0
+	for {
+		next, err := n.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			if failures == 0 {
+				n.conf.Log.Error(err, "The node's object isn't up to date")
+			}
+			next = time.Now().Add(wait.Jitter(min(firstRetry<<min(failures, 16), lastRetry), jitter))
+			failures++
+		case failures > 0:
+			n.conf.Log.Info("The node's object is up to date again", "failures", failures)
+			failures = 0
+		}
+		if !n.await(ctx, next, err != nil) {
+			return nil
+		}
+	}
+}
+
+// await waits until something has to be looked at; after a failure, that is the time alone. It is false when ctx ended.
+func (n *Node) await(ctx context.Context, next time.Time, failed bool) bool {
+	var due <-chan time.Time
+	if !next.IsZero() {
+		timer := time.NewTimer(time.Until(next))
+		defer timer.Stop()
+		due = timer.C
+	}
+	changed, woken := n.conf.Changed, (<-chan struct{})(n.woken)
+	if failed {
+		changed, woken = nil, nil
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-due:
+	case <-changed:
+	case <-woken:
+	}
+	return true
+}
+
+// step does what is due, and returns when something is due next; zero for never.
+func (n *Node) step(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	if s := n.seen.Swap(nil); s != nil {
+		n.take(s.node)
+	}
+	status := n.conf.Status()
+	if n.object == nil || !n.reconciled {
+		if err := n.register(ctx, status); err != nil || n.object == nil {
+			return time.Time{}, err
+		}
+	}
+	fresh := n.sent.IsZero()
+	target := withStatus(n.object, &status, fresh)
+	next := due(&n.status, &status, n.sent, n.every)
+	if soon := n.sent.Add(minGap); changed(&n.object.Status, &target.Status) && next.After(soon) {
+		next = soon // somebody else has written what is ours
+	}
+	now := time.Now()
+	if now.Before(next) {
+		return next, nil
+	}
+	heartbeat(&status, now)
+	body, err := patch(n.object, withStatus(n.object, &status, fresh))
+	if err != nil || body == nil {
+		return now.Add(n.conf.Every), err
+	}
+	object, err := n.conf.API.PatchStatus(ctx, n.conf.Identity.Name, body)
+	if errors.IsNotFound(err) {
+		n.take(nil)
+		return now, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("patch the status of node %s: %w", n.conf.Identity.Name, err)
+	}
+	n.take(object)
+	n.status, n.sent, n.every = status, now, wait.Jitter(n.conf.Every, jitter)
+	return n.sent.Add(n.every), nil
+}
+
+// register makes the object, or makes an existing one what it has to be.
+func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
+	name := n.conf.Identity.Name
+	if n.object == nil && n.conf.Register {
+		now := time.Now()
+		heartbeat(&status, now)
+		object, err := n.conf.API.Create(ctx, registration(&n.conf.Identity, status))
+		if err == nil {
+			n.take(object)
+			n.reconciled, n.status, n.sent, n.every = true, status, now, wait.Jitter(n.conf.Every, jitter)
+			return nil
+		}
+		if !errors.IsAlreadyExists(err) {
+			return fmt.Errorf("register node %s: %w", name, err)
+		}
+	}
+	if n.object == nil {
+		object, err := n.conf.API.Get(ctx, name)
+		if errors.IsNotFound(err) && !n.conf.Register {
+			return nil // the watch tells when it is there
+		}
+		if err != nil {
+			return fmt.Errorf("get node %s: %w", name, err)
+		}
+		n.take(object)
+	}
+	if !n.conf.Register {
+		n.reconciled = true
+		return nil
+	}
+	body, err := patch(n.object, reconciled(n.object, &n.conf.Identity))
+	if err == nil && body != nil {
+		var object *v1.Node
+		if object, err = n.conf.API.Patch(ctx, name, body); err == nil {
+			n.take(object)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("reconcile node %s: %w", name, err)
+	}
+	n.reconciled = true
+	return nil
+}
+
+// take takes in the object's newest state.
+func (n *Node) take(object *v1.Node) {
+	if object == nil || n.object != nil && n.object.UID != object.UID {
+		n.reconciled, n.status, n.sent = false, v1.NodeStatus{}, time.Time{}
+	}
+	n.object = object
+	n.conf.Facts.Set(func(f *nodefacts.Facts) {
+		if object == nil {
+			f.UID = ""
+			return
+		}
+		f.UID, f.Labels, f.Taints, f.PodCIDRs = object.UID, object.Labels, object.Spec.Taints, object.Spec.PodCIDRs
+	})
+}
+
+// heartbeat dates the conditions.
+func heartbeat(s *v1.NodeStatus, now time.Time) {
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		c.LastHeartbeatTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
+	}
+}

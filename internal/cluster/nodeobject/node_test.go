@@ -1,0 +1,216 @@
+package nodeobject
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+// nodes has the object of one node. Of patches it knows as much as these tests need: conditions are merged by type.
+type nodes struct {
+	mu    sync.Mutex
+	node  *v1.Node
+	made  int
+	calls []string
+	down  error
+	tell  func(*v1.Node)
+}
+
+var nodeGroup = schema.GroupResource{Resource: "nodes"}
+
+func (s *nodes) call(name string, do func() error) (*v1.Node, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, name)
+	if s.down != nil {
+		return nil, s.down
+	}
+	if err := do(); err != nil {
+		return nil, err
+	}
+	return s.node.DeepCopy(), nil
+}
+
+func (s *nodes) Get(_ context.Context, name string) (*v1.Node, error) {
+	return s.call("get", func() error {
+		if s.node == nil {
+			return errors.NewNotFound(nodeGroup, name)
+		}
+		return nil
+	})
+}
+
+func (s *nodes) Create(_ context.Context, n *v1.Node) (*v1.Node, error) {
+	return s.call("create", func() error {
+		if s.node != nil {
+			return errors.NewAlreadyExists(nodeGroup, n.Name)
+		}
+		s.made++
+		s.node = n.DeepCopy()
+		s.node.UID = types.UID(fmt.Sprint(s.made))
+		s.told()
+		return nil
+	})
+}
+
+func (s *nodes) Patch(_ context.Context, name string, body []byte) (*v1.Node, error) {
+	return s.call("patch", func() error { return s.apply(name, body) })
+}
+
+func (s *nodes) PatchStatus(_ context.Context, name string, body []byte) (*v1.Node, error) {
+	return s.call("patch status", func() error { return s.apply(name, body) })
+}
+
+func (s *nodes) apply(name string, body []byte) error {
+	if s.node == nil {
+		return errors.NewNotFound(nodeGroup, name)
+	}
+	var p v1.Node
+	conditions := s.node.Status.Conditions
+	if err := json.Unmarshal(body, &p); err != nil {
+		return err
+	}
+	s.node.Status.Conditions = nil
+	if err := json.Unmarshal(body, s.node); err != nil { // into what is there: a merge
+		return err
+	}
+	s.node.Status.Conditions = conditions
+	for _, c := range p.Status.Conditions {
+		if was := condition(&s.node.Status, c.Type); was != nil {
+			*was = c
+		} else {
+			s.node.Status.Conditions = append(s.node.Status.Conditions, c)
+		}
+	}
+	s.told()
+	return nil
+}
+
+func (s *nodes) told() {
+	if s.tell != nil {
+		s.tell(s.node.DeepCopy())
+	}
+}
+
+func (s *nodes) Watch(ctx context.Context, _ string, tell func(*v1.Node)) {
+	s.mu.Lock()
+	s.tell = tell
+	s.told()
+	s.mu.Unlock()
+	<-ctx.Done()
+}
+
+// others has somebody else change the object, nil for removed.
+func (s *nodes) others(change func(*v1.Node) *v1.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node = change(s.node)
+	s.told()
+}
+
+func (s *nodes) did() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.calls
+	s.calls = nil
+	return calls
+}
+
+func (s *nodes) ready() v1.ConditionStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return readiness(&s.node.Status)
+}
+
+func TestNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := nodefacts.NewBoard(nodefacts.Facts{})
+		facts, err := board.Writer("a test", Fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, changed := &nodes{}, wake.NewSlot()
+		var mu sync.Mutex
+		status := v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}}
+		becomes := func(change func(*v1.NodeStatus)) {
+			mu.Lock()
+			defer mu.Unlock()
+			change(&status)
+			changed.Wake()
+		}
+		n := New(Config{Identity: Identity{Name: "node1", Arch: "amd64"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Changed: changed, Log: logr.Discard(),
+			Status: func() v1.NodeStatus {
+				mu.Lock()
+				defer mu.Unlock()
+				return *status.DeepCopy()
+			}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		server.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "old", Labels: map[string]string{"team": "a"}}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.1.0.0/24"}}}
+		go func() { done <- n.Run(ctx) }()
+		defer func() { cancel(); <-done }()
+		want := func(when string, calls ...string) {
+			t.Helper()
+			synctest.Wait()
+			if got := server.did(); !slices.Equal(got, calls) {
+				t.Errorf("%s: the calls are %q, want %q", when, got, calls)
+			}
+		}
+		synctest.Wait()
+		if now := board.Now(); now.UID != "old" || now.Labels["team"] != "a" || now.Labels[v1.LabelArchStable] != "amd64" || len(now.PodCIDRs) != 1 || server.ready() != v1.ConditionFalse {
+			t.Errorf("an existing object is taken over as %+v, ready %q", now, server.ready())
+		}
+		server.did() // whether the watch or a call is first isn't said
+		becomes(func(s *v1.NodeStatus) { s.Conditions[0].Status = v1.ConditionTrue })
+		want("ready", "patch status")
+		becomes(func(s *v1.NodeStatus) { s.Capacity = amounts("cpu", "2") })
+		becomes(func(s *v1.NodeStatus) { s.Capacity = amounts("cpu", "4") })
+		want("capacity changes, at first")
+		time.Sleep(2 * time.Second)
+		want("capacity changes, then", "patch status")
+		time.Sleep(4 * time.Minute)
+		want("at rest")
+		time.Sleep(4 * time.Minute)
+		want("after the time of a report", "patch status")
+		server.others(func(n *v1.Node) *v1.Node {
+			condition(&n.Status, v1.NodeReady).Status = v1.ConditionUnknown
+			n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "Theirs", Status: v1.ConditionTrue})
+			return n
+		})
+		want("taken for lost", "patch status")
+		if server.ready() != v1.ConditionTrue || condition(&server.node.Status, "Theirs") == nil {
+			t.Errorf("after that the conditions are %+v", server.node.Status.Conditions)
+		}
+		server.others(func(*v1.Node) *v1.Node { return nil })
+		want("removed", "create")
+		if now := board.Now(); now.UID != "1" || server.ready() != v1.ConditionTrue {
+			t.Errorf("made again, its UID is %s, ready %s", now.UID, server.ready())
+		}
+		server.mu.Lock()
+		server.down = errors.NewTooManyRequests("slowly", 1)
+		server.mu.Unlock()
+		for i := range 100 {
+			becomes(func(s *v1.NodeStatus) { s.Capacity = amounts("cpu", fmt.Sprint(i+10)) })
+			time.Sleep(6 * time.Second)
+		}
+		synctest.Wait()
+		if calls := len(server.did()); calls < 8 || calls > 20 {
+			t.Errorf("%d calls in ten minutes to a server that refuses them", calls)
+		}
+	})
+}
