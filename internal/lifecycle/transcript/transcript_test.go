@@ -23,6 +23,8 @@ import (
 
 // byMeaning is an idea of equality that has nothing to do with that of the package.
 var byMeaning = cmp.Options{
+	// Why an action was begun is for people, and isn't recorded again with its result.
+	cmp.FilterPath(func(p cmp.Path) bool { return p.String() == "Results.Action.Why" }, cmp.Ignore()),
 	cmpopts.EquateEmpty(),
 	cmp.Comparer(func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 }),
 }
