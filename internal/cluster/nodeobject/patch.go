@@ -15,7 +15,10 @@ import (
 func withStatus(object *v1.Node, now *v1.NodeStatus, fresh bool) *v1.Node {
 	n := object.DeepCopy()
 	s := &n.Status
-	s.Addresses, s.DaemonEndpoints, s.NodeInfo, s.Images = now.Addresses, now.DaemonEndpoints, now.NodeInfo, now.Images
+	s.DaemonEndpoints, s.NodeInfo, s.Images = now.DaemonEndpoints, now.NodeInfo, now.Images
+	if now.Addresses != nil { // else somebody else writes them
+		s.Addresses = now.Addresses
+	}
 	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = now.RuntimeHandlers, now.Features, now.DeclaredFeatures
 	s.VolumesInUse = now.VolumesInUse
 	s.Capacity, s.Allocatable = resources(s.Capacity, now.Capacity, fresh), resources(s.Allocatable, now.Allocatable, fresh)

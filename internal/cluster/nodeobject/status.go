@@ -1,0 +1,89 @@
+package nodeobject
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Reasons of the node's conditions, by the names that dashboards know them by. They belong to package pod, and so to the
+// reference, once nodes are registered.
+const (
+	reasonReady            = "KubeletReady"
+	reasonNotReady         = "KubeletNotReady"
+	reasonSufficientMemory = "KubeletHasSufficientMemory"
+	reasonNoDiskPressure   = "KubeletHasNoDiskPressure"
+	reasonSufficientPID    = "KubeletHasSufficientPID"
+)
+
+// Report is what a node's status is computed from.
+type Report struct {
+	Hostname string
+	HostIPs  []netip.Addr
+	// ExternalCloud says that a controller of the cloud writes the addresses: the agent leaves them.
+	ExternalCloud         bool
+	Info                  v1.NodeSystemInfo
+	Capacity, Allocatable v1.ResourceList
+	// Port is that of the authenticated API; 0 for none.
+	Port             int32
+	RuntimeHandlers  []v1.NodeRuntimeHandler
+	Features         *v1.NodeFeatures
+	DeclaredFeatures []string
+	Images           []v1.ContainerImage
+	// MaxImages is how many of them are told, negative for all (nodeStatusMaxImages).
+	MaxImages int
+	// NotReady is what keeps the node from being ready, such as what the container runtime says of itself. A runtime that
+	// hasn't said anything yet isn't ready.
+	NotReady []string
+}
+
+// Status is the status of a node, without times.
+func (r *Report) Status() v1.NodeStatus {
+	s := v1.NodeStatus{
+		Capacity: r.Capacity, Allocatable: r.Allocatable, NodeInfo: r.Info, RuntimeHandlers: r.RuntimeHandlers, Features: r.Features,
+		DeclaredFeatures: r.DeclaredFeatures, Images: imagesOf(r.Images, r.MaxImages),
+		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: r.Port}},
+		// Ready is the last, as people are used to it.
+		Conditions: []v1.NodeCondition{
+			{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: reasonSufficientMemory, Message: "kubelet has sufficient memory available"},
+			{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: reasonNoDiskPressure, Message: "kubelet has no disk pressure"},
+			{Type: v1.NodePIDPressure, Status: v1.ConditionFalse, Reason: reasonSufficientPID, Message: "kubelet has sufficient PID available"},
+			{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: reasonReady, Message: "kubelet is posting ready status"},
+		},
+	}
+	if len(r.NotReady) > 0 {
+		ready := &s.Conditions[len(s.Conditions)-1]
+		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, reasonNotReady, strings.Join(r.NotReady, "; ")
+	}
+	if r.ExternalCloud {
+		return s
+	}
+	for _, ip := range r.HostIPs {
+		s.Addresses = append(s.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+	}
+	s.Addresses = append(s.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: r.Hostname})
+	return s
+}
+
+// maxImageNames is how many names of one image are told.
+const maxImageNames = 5
+
+// imagesOf are at most so many images, the largest first.
+func imagesOf(all []v1.ContainerImage, most int) []v1.ContainerImage {
+	list := slices.Clone(all)
+	slices.SortStableFunc(list, func(a, b v1.ContainerImage) int {
+		return cmp.Or(cmp.Compare(b.SizeBytes, a.SizeBytes), slices.Compare(a.Names, b.Names))
+	})
+	if most >= 0 && len(list) > most {
+		list = list[:most]
+	}
+	for i := range list {
+		if names := list[i].Names; len(names) > maxImageNames {
+			list[i].Names = names[:maxImageNames]
+		}
+	}
+	return list
+}
