@@ -138,7 +138,7 @@ func TestPull(t *testing.T) {
 	}
 	s := n.Await("what can be had is had", node.Ready("first", "tag", "digest", "tls", "here", "both", "unmounted"),
 		waiting("never", "ErrImageNeverPull", "is not present with pull policy of Never"), waiting("invalid", "InvalidImageName", "must be lowercase"),
-		waiting("untrusted", "ImagePullBackOff", "certificate signed by unknown authority"), waiting("volume", "ErrImageNeverPull", `failed for volume "missing" : `))
+		waiting("untrusted", "ImagePullBackOff", "certificate signed by unknown authority"), waiting("volume", "ErrImageNeverPull", "is not present with pull policy of Never"))
 	id := status(t, s, "first", "web").ImageID
 	for _, name := range []string{"tag", "digest"} {
 		if got := status(t, s, name, "web").ImageID; got != id {
