@@ -18,6 +18,20 @@ As ` + "`deckhand COMMAND --help`" + ` shows them. Every command takes these fla
 
 `
 
+const exitCodes = `## Exit codes
+
+| code | what it says |
+| --- | --- |
+| 0 | it is as it should be, or was done |
+| 1 | it isn't, or wasn't: standard error says why |
+| 2 | wrong usage, or a file that can't be read; all mistakes of a command line are reported at once |
+| 3 | no agent answers, for commands that need one |
+| 4 | of ` + "`deckhand agent`" + `: ` + "`deckhand down`" + ` has ended it, so a service manager isn't to start it again |
+
+` + "`deckhand run`" + ` of one container ends with the container's exit code. Tables go to standard output, errors and remarks to standard error.
+
+`
+
 // commandsPage describes all commands, and the flags of the agent in the groups that its help has.
 func commandsPage() string {
 	deps := command.Commands("deckhand")
@@ -25,6 +39,7 @@ func commandsPage() string {
 	var b strings.Builder
 	b.WriteString(commandsTop)
 	writeFlags(&b, root.PersistentFlags(), nil)
+	b.WriteString(exitCodes)
 	describe(&b, root, deps.AgentFlags)
 	b.WriteString("## Flags of the agent\n\nThe kubelet's flags, and some of deckhand's own. " +
 		"What has a field in the [configuration](configuration.md) is better set there.\n\n")
