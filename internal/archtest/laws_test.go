@@ -59,7 +59,7 @@ var wings = []wing{
 		"events metrics podstatus",
 	}},
 	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
-		"nodefacts",
+		"apiclient nodefacts",
 		"nodeobject", // reads and writes the facts
 	}},
 	{"runtime", "the container runtime, and what it has", []string{
@@ -263,6 +263,30 @@ func TestNoForbiddenImports(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestClientOfTheAPIServer: client-go is imported by who talks to the API server, and its generated clients, which would
+// double what it costs in memory, by nobody.
+func TestClientOfTheAPIServer(t *testing.T) {
+	may := []string{"internal/cluster/apiclient"}
+	found := false
+	eachFile(t, func(dir, name string, f *ast.File, _ *token.FileSet) {
+		for _, path := range imports(f) {
+			if path == "k8s.io/client-go/kubernetes" || strings.HasPrefix(path, "k8s.io/client-go/kubernetes/") || strings.HasPrefix(path, "k8s.io/client-go/informers") {
+				t.Errorf("%s/%s imports %s: use internal/cluster/apiclient", dir, name, path)
+			}
+			if !strings.HasPrefix(path, "k8s.io/client-go/") || path == "k8s.io/client-go/util/jsonpath" || // which is no client
+				strings.HasSuffix(name, "_test.go") || !strings.HasPrefix(dir, "internal/") && !strings.HasPrefix(dir, "cmd/") {
+				continue
+			}
+			if found = true; !slices.Contains(may, dir) {
+				t.Errorf("%s/%s imports %s: only %s may", dir, name, path, strings.Join(may, ", "))
+			}
+		}
+	})
+	if !found {
+		t.Error("nobody imports client-go")
+	}
 }
 
 // forTests tells the packages that only tests and benchmarks may use: by their

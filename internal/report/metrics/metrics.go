@@ -43,6 +43,7 @@ type Metrics struct {
 	Evictions   *Evictions
 	Resources   *Resources
 	HTTP        *HTTP
+	APIClient   *APIClient
 
 	registry *registry
 }
@@ -62,6 +63,7 @@ func New(info Info) *Metrics {
 		Evictions:   newEvictions(),
 		Resources:   newResources(),
 		HTTP:        newHTTP(),
+		APIClient:   newAPIClient(),
 		registry:    &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}},
 	}
 	m.registry.MustRegister(
@@ -84,6 +86,7 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(m.Evictions.collectors()...)
 	m.registry.MustRegister(m.Resources.collectors()...)
 	m.registry.MustRegister(m.HTTP.collectors()...)
+	m.registry.MustRegister(m.APIClient.collectors()...)
 	m.registry.MustRegister(newStability(m.registry))
 	return m
 }

@@ -221,7 +221,13 @@ func (p *Plane) client() (*http.Client, error) {
 // Issue makes a client certificate, as files with this name.
 func (p *Plane) Issue(name, user string, groups ...string) Issued {
 	p.t.Helper()
-	issued, err := p.ca.issue(name, user, groups, nil, time.Time{})
+	return p.IssueUntil(time.Time{}, name, user, groups...)
+}
+
+// IssueUntil makes one that expires then, or has expired.
+func (p *Plane) IssueUntil(until time.Time, name, user string, groups ...string) Issued {
+	p.t.Helper()
+	issued, err := p.ca.issue(name, user, groups, nil, until)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -1,0 +1,244 @@
+package apiclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientauthentication "k8s.io/client-go/pkg/apis/clientauthentication/v1"
+)
+
+// pluginConfig is a program that gets credentials
+// (https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins).
+//
+// client-go's own runs it without a limit of time and on standard input and error: one that hangs would hold up the lease,
+// and the end of the agent.
+type pluginConfig struct {
+	APIVersion string   `json:"apiVersion"`
+	Command    string   `json:"command"`
+	Args       []string `json:"args"`
+	Env        []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"env"`
+	InstallHint        string `json:"installHint"`
+	ProvideClusterInfo bool   `json:"provideClusterInfo"`
+	InteractiveMode    string `json:"interactiveMode"`
+
+	// Cluster is what the program is told of the cluster; not from the file.
+	Cluster *clientauthentication.Cluster `json:"-"`
+}
+
+const (
+	// pluginLimit bounds one run of the program, pluginOutput what is read of what it prints.
+	pluginLimit  = time.Minute
+	pluginOutput = 1 << 20
+	// execExtension is the cluster's extension that is for the program.
+	execExtension = "client.authentication.k8s.io/exec"
+)
+
+// prepare completes what is in the file, or says what is wrong with which field.
+func (p *pluginConfig) prepare(dir string, c *cluster, server *url.URL) (field, why string) {
+	switch p.APIVersion {
+	case "client.authentication.k8s.io/v1":
+		if p.InteractiveMode == "" {
+			return "interactiveMode", "it isn't set: a node needs Never or IfAvailable"
+		}
+	case "client.authentication.k8s.io/v1beta1":
+	default:
+		return "apiVersion", fmt.Sprintf("it is %q: it has to be client.authentication.k8s.io/v1 or v1beta1", p.APIVersion)
+	}
+	if p.InteractiveMode == "Always" {
+		return "interactiveMode", "it is Always, but a node has nobody to ask: it has to be Never or IfAvailable"
+	}
+	if p.Command == "" {
+		return "command", "it isn't set"
+	}
+	if strings.ContainsRune(p.Command, filepath.Separator) && !filepath.IsAbs(p.Command) {
+		p.Command = filepath.Join(dir, p.Command)
+	}
+	if _, err := exec.LookPath(p.Command); err != nil {
+		return "command", strings.TrimSpace(fmt.Sprintf("%v. %s", err, p.InstallHint))
+	}
+	if !p.ProvideClusterInfo || server == nil {
+		return "", ""
+	}
+	p.Cluster = &clientauthentication.Cluster{Server: server.String(), TLSServerName: c.TLSServerName,
+		InsecureSkipTLSVerify: c.Insecure, ProxyURL: c.ProxyURL, DisableCompression: c.DisableCompression}
+	if data, err := base64.StdEncoding.DecodeString(c.CAData); err == nil && len(data) > 0 {
+		p.Cluster.CertificateAuthorityData = data
+	} else if c.CA != "" {
+		path := c.CA
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		p.Cluster.CertificateAuthorityData, _ = readFile(path) // it was read before, and is said to be bad
+	}
+	for _, e := range c.Extensions {
+		if e.Name == execExtension {
+			p.Cluster.Config = runtime.RawExtension{Raw: e.Extension}
+		}
+	}
+	return "", ""
+}
+
+// pluginError is why a program got no credentials.
+type pluginError struct {
+	command string
+	err     error
+	advice  string
+}
+
+func (p *pluginError) Error() string { return "credential plugin " + p.command + ": " + p.err.Error() }
+
+func (p *pluginError) Unwrap() error { return p.err }
+
+// gotten are credentials that a program got.
+type gotten struct {
+	token string
+	cert  *tls.Certificate
+	until time.Time
+}
+
+// leaf is the certificate; nil if there is none.
+func (g *gotten) leaf() []byte {
+	if g.cert == nil {
+		return nil
+	}
+	return g.cert.Certificate[0]
+}
+
+// plugin runs the program when there are no credentials that are still good.
+type plugin struct {
+	conf  *pluginConfig
+	meter Meter
+	// renewed is called when there is another certificate than before.
+	renewed func()
+	// turn is held by who may run the program.
+	turn chan struct{}
+	now  atomic.Pointer[gotten]
+}
+
+func newPlugin(c *pluginConfig, m Meter, renewed func()) *plugin {
+	return &plugin{conf: c, meter: m, renewed: renewed, turn: make(chan struct{}, 1)}
+}
+
+// get returns credentials. Those that the server didn't accept are renewed.
+func (p *plugin) get(ctx context.Context, refused *gotten) (*gotten, error) {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	was := p.now.Load()
+	if was != nil && was != refused && (was.until.IsZero() || time.Now().Before(was.until)) {
+		return was, nil
+	}
+	now, err := p.run(ctx)
+	if err != nil {
+		return nil, &pluginError{p.conf.Command, err, p.conf.InstallHint}
+	}
+	p.now.Store(now)
+	if was != nil && !bytes.Equal(was.leaf(), now.leaf()) {
+		p.renewed()
+	}
+	return now, nil
+}
+
+// run runs the program.
+func (p *plugin) run(ctx context.Context) (*gotten, error) {
+	ctx, cancel := context.WithTimeout(ctx, pluginLimit)
+	defer cancel()
+	ask := clientauthentication.ExecCredential{TypeMeta: metav1.TypeMeta{APIVersion: p.conf.APIVersion, Kind: "ExecCredential"},
+		Spec: clientauthentication.ExecCredentialSpec{Cluster: p.conf.Cluster}}
+	info, err := json.Marshal(ask)
+	if err != nil {
+		return nil, err
+	}
+	out, errs := &capped{}, &capped{}
+	cmd := exec.CommandContext(ctx, p.conf.Command, p.conf.Args...)
+	cmd.Stdout, cmd.Stderr = out, errs
+	cmd.WaitDelay = time.Second
+	cmd.Env = os.Environ()
+	for _, e := range p.conf.Env {
+		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+	}
+	cmd.Env = append(cmd.Env, "KUBERNETES_EXEC_INFO="+string(info))
+	err = cmd.Run()
+	p.meter.PluginCalled(pluginCall(err))
+	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("it doesn't end (%w)", context.Cause(ctx))
+		}
+		return nil, fmt.Errorf("%w: %s", err, errs.tail())
+	}
+	return p.read(out.Bytes())
+}
+
+// read reads what the program printed, which is secret.
+func (p *plugin) read(text []byte) (*gotten, error) {
+	var told clientauthentication.ExecCredential
+	switch err := json.Unmarshal(text, &told); {
+	case err != nil:
+		return nil, errors.New("it doesn't print an ExecCredential in JSON")
+	case told.APIVersion != p.conf.APIVersion:
+		return nil, fmt.Errorf("it prints an ExecCredential of apiVersion %q, not %s", told.APIVersion, p.conf.APIVersion)
+	case told.Status == nil || told.Status.Token == "" && told.Status.ClientCertificateData == "":
+		return nil, errors.New("the ExecCredential that it prints has neither a token nor a certificate")
+	}
+	g := &gotten{token: told.Status.Token}
+	if told.Status.ExpirationTimestamp != nil {
+		g.until = told.Status.ExpirationTimestamp.Time
+	}
+	if told.Status.ClientCertificateData != "" {
+		pair, err := tls.X509KeyPair([]byte(told.Status.ClientCertificateData), []byte(told.Status.ClientKeyData))
+		if err != nil {
+			return nil, fmt.Errorf("the certificate that it prints: %w", err)
+		}
+		g.cert = &pair
+	}
+	return g, nil
+}
+
+// pluginCall is how client-go counts a run: by exit code and kind.
+func pluginCall(err error) (code int, status string) {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, "no_error"
+	case errors.As(err, &exit):
+		return exit.ExitCode(), "plugin_execution_error"
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
+		return 1, "plugin_not_found_error"
+	default:
+		return 1, "client_internal_error"
+	}
+}
+
+// capped keeps the beginning of what is written to it.
+type capped struct{ bytes.Buffer }
+
+func (c *capped) Write(p []byte) (int, error) {
+	c.Buffer.Write(p[:min(len(p), pluginOutput-c.Len())])
+	return len(p), nil
+}
+
+// tail is the end of it, on one line.
+func (c *capped) tail() string {
+	text := strings.Join(strings.Fields(c.String()), " ")
+	return text[max(0, len(text)-300):]
+}

@@ -1,0 +1,55 @@
+package apiclient
+
+import (
+	coordination "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+// Resource is a kind of objects that a node works with.
+type Resource int
+
+const (
+	Nodes Resource = iota
+	Pods
+	Leases
+	resources
+)
+
+// described is how the API server knows a resource.
+type described struct {
+	version schema.GroupVersion
+	path    string
+	plural  string
+	list    func() runtime.Object
+}
+
+func (r Resource) described() described {
+	switch r {
+	case Pods:
+		return described{v1.SchemeGroupVersion, "/api/v1", "pods", func() runtime.Object { return &v1.PodList{} }}
+	case Leases:
+		return described{coordination.SchemeGroupVersion, "/apis/coordination.k8s.io/v1", "leases", func() runtime.Object { return &coordination.LeaseList{} }}
+	default:
+		return described{v1.SchemeGroupVersion, "/api/v1", "nodes", func() runtime.Object { return &v1.NodeList{} }}
+	}
+}
+
+// String is the name that the API has for it.
+func (r Resource) String() string { return r.described().plural }
+
+// newCodecs makes what reads and writes the objects of the resources. A generated clientset would do so for all of
+// Kubernetes' groups, and hold twice the memory.
+func newCodecs() (serializer.CodecFactory, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordination.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return serializer.CodecFactory{}, err
+		}
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return serializer.NewCodecFactory(scheme), nil
+}

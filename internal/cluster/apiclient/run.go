@@ -1,0 +1,169 @@
+package apiclient
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
+)
+
+const (
+	// firstRead is how soon a kubeconfig that can't be used is read again, though nothing of it changed.
+	firstRead = time.Second
+	// readGap is between readings that failing calls ask for.
+	readGap = 5 * time.Second
+)
+
+var errEnded = errors.New("the client of the API server has ended")
+
+// Run reads the kubeconfig and the files that it names, again when they change, until ctx ends. A kubeconfig that can't be used
+// is no error: what was made with an earlier one stays.
+func (c *Client) Run(ctx context.Context) error {
+	files := &files{client: c}
+	defer c.end()
+	defer files.stop()
+	failures := 0
+	for {
+		began := time.Now()
+		named, err := c.load()
+		files.watch(ctx, named)
+		wait := time.Duration(-1)
+		if err != nil {
+			wait = backoff(firstRead, failures)
+			failures++
+		} else {
+			failures = 0
+		}
+		changed, ok := c.await(ctx, files, wait, began)
+		if !ok {
+			return nil
+		}
+		if changed {
+			failures = 0
+		}
+	}
+}
+
+// await waits until the kubeconfig has to be read again: files have changed, the wait is over (never if it is negative), or calls
+// fail as if the files weren't those that the server wants. ok is false when ctx ended.
+func (c *Client) await(ctx context.Context, f *files, wait time.Duration, began time.Time) (changed, ok bool) {
+	var due <-chan time.Time
+	if wait >= 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		due = timer.C
+	}
+	stale := (<-chan struct{})(c.stale)
+	for {
+		select {
+		case <-ctx.Done():
+			return false, false
+		case <-f.changed:
+			return true, true
+		case <-due:
+			return false, true
+		case <-stale:
+			stale = nil
+			timer := time.NewTimer(time.Until(began.Add(readGap)))
+			defer timer.Stop()
+			if due == nil {
+				due = timer.C
+			}
+		}
+	}
+}
+
+// load reads the kubeconfig, and begins a session if there is something new in it. It returns the files that were read.
+func (c *Client) load() ([]string, error) {
+	id, named, err := readKubeconfig(c.conf.Kubeconfig, time.Now())
+	c.mu.Lock()
+	was := c.now
+	c.mu.Unlock()
+	var next *session
+	if err == nil && (was == nil || was.id.sum != id.sum) {
+		next, err = newSession(id, &c.conf, c.codecs)
+	}
+	c.mu.Lock()
+	if next != nil {
+		c.now, c.problem = next, nil
+		c.sessions++
+	} else if was == nil {
+		c.problem = err
+	}
+	c.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		c.reach.failed(&Error{Err: err, trouble: badKubeconfig})
+		if text := err.Error(); text != c.said { // another mistake is another message
+			c.said = text
+			c.conf.Log.Error(err, "The kubeconfig can't be used; the node isn't part of a cluster until it is mended")
+		}
+	case err != nil:
+		if text := err.Error(); text != c.said {
+			c.said = text
+			c.conf.Log.Error(err, "The changed kubeconfig can't be used; the one read before stays in use")
+		}
+	default:
+		if id.warning != c.said && id.warning != "" {
+			c.conf.Log.Info("The kubeconfig is used, but something is wrong with it", "path", id.path, "reason", id.warning)
+		}
+		c.said = id.warning
+	}
+	if next != nil && was != nil {
+		c.conf.Log.Info("The kubeconfig has changed: new connections are made with it", "path", id.path, "url", id.server.String())
+		c.draining.Go(func() { was.drain(drainLimit) })
+	}
+	c.readOnce.Do(func() { close(c.read) })
+	if next != nil {
+		c.reach.changed.Wake()
+	}
+	return named, err
+}
+
+// end closes all connections, and waits for what is under way.
+func (c *Client) end() {
+	c.mu.Lock()
+	was := c.now
+	c.now, c.problem = nil, errEnded
+	c.mu.Unlock()
+	if was != nil {
+		was.drain(0)
+	}
+	c.draining.Wait()
+}
+
+// files watches those that a kubeconfig was made from.
+type files struct {
+	client  *Client
+	named   []string
+	changed <-chan struct{}
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// watch watches these files from now on.
+func (f *files) watch(ctx context.Context, named []string) {
+	if slices.Equal(f.named, named) {
+		return
+	}
+	f.stop()
+	f.named = named
+	s := filewatch.NewSettled(named, func(string) bool { return true }, "restart the agent after changing the kubeconfig", f.client.conf.Log)
+	f.changed = s.Changed()
+	ctx, f.cancel = context.WithCancel(ctx)
+	f.running.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			f.client.conf.Log.Error(err, "Changes of the kubeconfig aren't noticed", "advice", "restart the agent after changing it")
+		}
+	})
+}
+
+func (f *files) stop() {
+	if f.cancel != nil {
+		f.cancel()
+	}
+	f.running.Wait()
+}

@@ -1,0 +1,286 @@
+package apiclient
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
+)
+
+const (
+	dialLimit      = 10 * time.Second
+	handshakeLimit = 10 * time.Second
+	// An HTTP/2 connection on which nothing comes is asked for an answer after quiet, and closed without one after another pong:
+	// one whose other end has vanished is found within 30 s.
+	quiet = 20 * time.Second
+	pong  = 10 * time.Second
+	// maxErrorBody bounds the answers that are kept as errors.
+	maxErrorBody = 1 << 20
+)
+
+// errReplaced is why a watch ends that another session goes on with.
+var errReplaced = errors.New("the kubeconfig has changed")
+
+// session is the connections to one server with one identity. Calls of a session that another has replaced may end.
+type session struct {
+	id *identity
+	// replaced ends with the session's time.
+	replaced context.Context
+	replace  context.CancelCauseFunc
+	calls    sync.WaitGroup
+	conf     *Config
+	plugin   *plugin
+	classes  [classes]struct {
+		pool atomic.Pointer[pool]
+		rest [resources]*rest.RESTClient
+	}
+	// missed counts heartbeats in a row that no answer came to.
+	missed atomic.Int32
+}
+
+func newSession(id *identity, c *Config, codecs serializer.CodecFactory) (*session, error) {
+	s := &session{id: id, conf: c}
+	s.replaced, s.replace = context.WithCancelCause(context.Background())
+	if id.plugin != nil {
+		s.plugin = newPlugin(id.plugin, c.Meter, s.reconnect)
+	}
+	for class := range classes {
+		s.classes[class].pool.Store(s.newPool())
+		client := &http.Client{Transport: &wire{session: s, class: class, agent: c.UserAgent, meter: c.Meter}}
+		for r := range resources {
+			d := r.described()
+			var err error
+			s.classes[class].rest[r], err = rest.NewRESTClient(id.server, d.path, rest.ClientContentConfig{
+				ContentType: c.ContentType, AcceptContentTypes: accepted(c.ContentType), GroupVersion: d.version,
+				Negotiator: runtime.NewClientNegotiator(codecs.WithoutConversion(), d.version),
+			}, nil, client)
+			if err != nil {
+				return nil, fmt.Errorf("API server %s: %w", id.server, err)
+			}
+		}
+	}
+	return s, nil
+}
+
+// accepted are the types that answers may have.
+func accepted(contentType string) string {
+	if contentType == runtime.ContentTypeJSON {
+		return contentType
+	}
+	return contentType + "," + runtime.ContentTypeJSON
+}
+
+// pool is the connections of a class.
+type pool struct {
+	*http.Transport
+	conns *connrotation.ConnectionTracker
+}
+
+// close closes those that are idle and those that aren't.
+func (p *pool) close() {
+	p.CloseIdleConnections()
+	p.conns.CloseAll()
+}
+
+func (s *session) newPool() *pool {
+	dial := s.conf.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialLimit, KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: quiet, Interval: pong / 2, Count: 2, // the same without HTTP/2
+		}}).DialContext
+	}
+	proxy := http.ProxyFromEnvironment
+	if s.id.proxy != nil {
+		proxy = http.ProxyURL(s.id.proxy)
+	}
+	s.conf.Meter.TransportMade()
+	conns := connrotation.NewConnectionTracker()
+	return &pool{&http.Transport{
+		Proxy:               proxy,
+		DialContext:         connrotation.NewDialerWithTracker(dial, conns).DialContext,
+		TLSClientConfig:     s.tls(),
+		TLSHandshakeTimeout: handshakeLimit,
+		ForceAttemptHTTP2:   true,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: pong},
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  s.id.noCompression,
+	}, conns}
+}
+
+func (s *session) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: s.id.serverName, RootCAs: s.id.roots, InsecureSkipVerify: s.id.insecure,
+		// It is sent whatever authorities the server names.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if s.id.cert != nil {
+				return s.id.cert, nil
+			}
+			if s.plugin != nil { // asked before each request, and so before each connection
+				if got := s.plugin.now.Load(); got != nil && got.cert != nil {
+					return got.cert, nil
+				}
+			}
+			return &tls.Certificate{}, nil
+		},
+	}
+}
+
+// drain ends the session once its calls have ended, which get so long: watches end at once.
+func (s *session) drain(limit time.Duration) {
+	s.replace(errReplaced)
+	ended := make(chan struct{})
+	go func() {
+		s.calls.Wait()
+		close(ended)
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+	s.close()
+	<-ended // without connections they fail
+}
+
+// close closes all connections. New calls would make others.
+func (s *session) close() {
+	for i := range s.classes {
+		s.classes[i].pool.Load().close()
+	}
+}
+
+// reconnect closes all connections, and has new ones made: none that is about to end is used.
+func (s *session) reconnect() {
+	for i := range s.classes {
+		s.classes[i].pool.Swap(s.newPool()).close()
+	}
+}
+
+// outcome is what became of a request on the wire, for who made it.
+type outcome struct {
+	err        error
+	code       int
+	retryAfter time.Duration
+	// sent is how large the request's body was.
+	sent int
+	// structured says that the answer had a type that an API server's have.
+	structured bool
+}
+
+type outcomeKey struct{}
+
+func withOutcome(ctx context.Context) (context.Context, *outcome) {
+	o := &outcome{}
+	return context.WithValue(ctx, outcomeKey{}, o), o
+}
+
+// wire sends requests with credentials, and looks at what comes back. client-go's own wrappers log what they send.
+type wire struct {
+	session *session
+	class   Class
+	agent   string
+	meter   Meter
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	o, ok := r.Context().Value(outcomeKey{}).(*outcome)
+	if !ok {
+		o = &outcome{}
+	}
+	o.sent = int(max(r.ContentLength, 0))
+	r = r.Clone(r.Context())
+	r.Header.Set("User-Agent", w.agent)
+	answer, err := w.send(r)
+	code := "<error>"
+	if err == nil {
+		code = strconv.Itoa(answer.StatusCode)
+		err = look(answer, o)
+	}
+	w.meter.Requested(code, r.Method, r.URL.Host)
+	if err != nil {
+		o.err = err
+		return nil, err
+	}
+	return answer, nil
+}
+
+func (w *wire) send(r *http.Request) (*http.Response, error) {
+	s := w.session
+	if s.plugin == nil {
+		authorize(r, s.id.token)
+		return s.classes[w.class].pool.Load().RoundTrip(r)
+	}
+	got, err := s.plugin.get(r.Context(), nil)
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // as RoundTrippers have to
+		}
+		return nil, err
+	}
+	authorize(r, got.token)
+	answer, err := s.classes[w.class].pool.Load().RoundTrip(r)
+	if err == nil && answer.StatusCode == http.StatusUnauthorized {
+		if _, err := s.plugin.get(r.Context(), got); err != nil { // for the next try
+			_ = answer.Body.Close()
+			return nil, err
+		}
+	}
+	return answer, err
+}
+
+func authorize(r *http.Request, token string) {
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+}
+
+// look sees whether an answer is an API server's.
+func look(a *http.Response, o *outcome) error {
+	o.code = a.StatusCode
+	kind := a.Header.Get("Content-Type")
+	o.structured = apiType(kind)
+	if seconds, err := strconv.Atoi(a.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		o.retryAfter = time.Duration(seconds) * time.Second
+	}
+	var err error
+	switch {
+	case a.StatusCode >= 300 && a.StatusCode < 400: // not followed: credentials are for this server alone
+		err = &foreign{fmt.Sprintf("it answers with a redirection (%s), which an API server doesn't", a.Status)}
+	case a.StatusCode < 300 && !o.structured:
+		err = &foreign{fmt.Sprintf("it answers with %q (%s), which an API server doesn't", kind, a.Status)}
+	case strange(a.StatusCode) && !o.structured:
+		err = &foreign{fmt.Sprintf("it answers with %s and %q, which an API server doesn't", a.Status, kind)}
+	case a.StatusCode >= 300:
+		a.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(a.Body, maxErrorBody), a.Body}
+	}
+	if err != nil {
+		_ = a.Body.Close() // nobody reads it
+	}
+	return err
+}
+
+// strange reports whether a status says something of the request that only an API server can know.
+func strange(code int) bool {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
+		return false
+	}
+	return code >= 400 && code < 500
+}

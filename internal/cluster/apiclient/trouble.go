@@ -1,0 +1,156 @@
+package apiclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Error says why a call of the API server failed, and what can be done about it. It wraps what the server answered
+// (k8s.io/apimachinery/pkg/api/errors) or why it didn't.
+type Error struct {
+	// Server is its URL; empty where no kubeconfig could be read.
+	Server string
+	Err    error
+	// Advice is what a person can do; empty if that is the caller's to say.
+	Advice string
+
+	trouble    trouble
+	retryAfter time.Duration
+}
+
+// Error renders the error on one line.
+func (e *Error) Error() string {
+	text := e.Err.Error()
+	if e.Server != "" {
+		text = "API server " + e.Server + ": " + text
+	}
+	if e.Advice != "" {
+		text += ": " + e.Advice
+	}
+	return text
+}
+
+// Unwrap returns what the error wraps.
+func (e *Error) Unwrap() error { return e.Err }
+
+// trouble is a kind of failure that isn't the call's own, but would meet all others, too.
+type trouble int
+
+const (
+	noTrouble trouble = iota
+	badKubeconfig
+	badCredentials
+	badPlugin
+	badName
+	refused
+	unreachable
+	silent
+	wrongCA
+	wrongHost
+	serverExpired
+	notTLS
+	clientRefused
+	notAPI
+	unavailable
+	broken
+)
+
+// foreign is an answer that doesn't come from an API server.
+type foreign struct{ why string }
+
+func (f *foreign) Error() string { return f.why }
+
+// errSilent is the cause when a server accepted a request and doesn't answer it in time.
+var errSilent = errors.New("it accepts connections and doesn't answer")
+
+// diagnose makes an Error of what went wrong with a call to a server.
+func diagnose(err error, o *outcome, id *identity) *Error {
+	e := &Error{Server: id.server.String(), Err: err, retryAfter: o.retryAfter}
+	if o.err != nil {
+		err = o.err // as the wire has it, not reworded
+	}
+	said := func(kind trouble, why error, advice string) *Error {
+		e.trouble, e.Advice = kind, advice
+		if why != nil {
+			e.Err = why
+		}
+		return e
+	}
+	ca, user := id.field("certificate-authority"), id.userField()
+	var (
+		plugin    *pluginError
+		other     *foreign
+		dns       *net.DNSError
+		unknownCA x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		record    tls.RecordHeaderError
+		op        *net.OpError
+	)
+	switch code := codeOf(err); {
+	case errors.As(err, &plugin):
+		return said(badPlugin, plugin, plugin.advice)
+	case errors.As(err, &other):
+		return said(notAPI, other, "check "+id.field("server")+", and what is between this node and the API server")
+	case code == http.StatusUnauthorized:
+		return said(badCredentials, nil, user+" doesn't have credentials that the server accepts"+id.note())
+	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout && !o.structured:
+		return said(unavailable, nil, "it is starting or stopping, or nothing is behind its load balancer: look at its log")
+	case code != 0:
+		return e // an answer to this call
+	case errors.As(err, &dns):
+		return said(badName, dns, "check the name in "+id.field("server")+" and this machine's resolver")
+	case errors.As(err, &unknownCA):
+		return said(wrongCA, unknownCA, "its certificate must be signed by what is in "+ca)
+	case errors.As(err, &host):
+		return said(wrongHost, host, "use one of these names in "+id.field("server")+", or set "+id.field("tls-server-name"))
+	case errors.As(err, &invalid):
+		return said(serverExpired, invalid, "renew the server's certificate; if it is valid, this machine's clock is wrong")
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return said(notTLS, fmt.Errorf("it doesn't speak TLS: %w", err), "check scheme and port in "+id.field("server"))
+	case errors.As(err, &op) && op.Op == "remote error":
+		return said(clientRefused, fmt.Errorf("it refused the TLS handshake: %w", cause(err)), "check the client certificate in "+user+id.note())
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return said(refused, cause(err), "nothing listens there: check that the API server runs, and "+id.field("server"))
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return said(unreachable, cause(err), "check this machine's network and "+id.field("server"))
+	case isTimeout(err) && errors.As(err, &op) && op.Op == "dial":
+		return said(unreachable, cause(err), "check the network and firewalls between this node and the API server")
+	case isTimeout(err):
+		return said(silent, errSilent, "look at the API server's log, and at what is between")
+	default:
+		return said(broken, cause(err), "look at the API server's log, and at what is between"+id.note())
+	}
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.Is(err, errSilent) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
+}
+
+// cause is an error of net or crypto/tls without the request around it.
+func cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op
+	}
+	return err
+}
+
+// apiType reports whether a body of this type may come from an API server.
+func apiType(contentType string) bool {
+	plain, _, _ := strings.Cut(contentType, ";")
+	switch strings.TrimSpace(strings.ToLower(plain)) {
+	case "application/json", "application/vnd.kubernetes.protobuf":
+		return true
+	}
+	return false
+}

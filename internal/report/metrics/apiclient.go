@@ -1,0 +1,72 @@
+package metrics
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// APIClient records the calls of the API server, as client-go does in all Kubernetes components.
+type APIClient struct {
+	requests, retries      *prometheus.CounterVec
+	duration, waited       *prometheus.HistogramVec
+	sent, received         *prometheus.HistogramVec
+	plugin, transportsMade *prometheus.CounterVec
+}
+
+func newAPIClient() *APIClient {
+	const prefix = "rest_client_"
+	count := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+	}
+	times := []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}
+	sizes := []float64{64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}
+	distribution := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, []string{"verb", "host"})
+	}
+	return &APIClient{
+		requests:       count("requests_total", "Number of HTTP requests, partitioned by status code, method, and host.", "code", "method", "host"),
+		retries:        count("request_retries_total", "Number of request retries, partitioned by status code, verb, and host.", "code", "verb", "host"),
+		duration:       distribution("request_duration_seconds", "Request latency in seconds. Broken down by verb, and host.", times),
+		waited:         distribution("rate_limiter_duration_seconds", "Client side rate limiter latency in seconds. Broken down by verb, and host.", times),
+		sent:           distribution("request_size_bytes", "Request size in bytes. Broken down by verb and host.", sizes),
+		received:       distribution("response_size_bytes", "Response size in bytes. Broken down by verb and host.", sizes),
+		plugin:         count("exec_plugin_call_total", "Number of calls to an exec plugin, partitioned by the type of event encountered and an optional exit code.", "code", "call_status"),
+		transportsMade: count("transport_create_calls_total", "Number of calls to get a new transport, partitioned by the result of the operation.", "result"),
+	}
+}
+
+func (c *APIClient) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.requests, c.retries, c.duration, c.waited, c.sent, c.received, c.plugin, c.transportsMade}
+}
+
+// Requested records a request by the status of its answer, "<error>" if there was none.
+func (c *APIClient) Requested(code, method, host string) {
+	c.requests.WithLabelValues(code, method, host).Inc()
+}
+
+// Took records how long a call took, and how large the bodies of request and answer were.
+func (c *APIClient) Took(verb, host string, d time.Duration, sent, received int) {
+	c.duration.WithLabelValues(verb, host).Observe(d.Seconds())
+	c.sent.WithLabelValues(verb, host).Observe(float64(sent))
+	c.received.WithLabelValues(verb, host).Observe(float64(received))
+}
+
+// Waited records how long a call waited for its turn.
+func (c *APIClient) Waited(verb, host string, d time.Duration) {
+	c.waited.WithLabelValues(verb, host).Observe(d.Seconds())
+}
+
+// Retried records a watch that is tried again after that status.
+func (c *APIClient) Retried(code, verb, host string) {
+	c.retries.WithLabelValues(code, verb, host).Inc()
+}
+
+// PluginCalled records a run of a credential plugin.
+func (c *APIClient) PluginCalled(code int, status string) {
+	c.plugin.WithLabelValues(strconv.Itoa(code), status).Inc()
+}
+
+// TransportMade records a set of connections. There is no cache of them, which client-go counts as uncacheable.
+func (c *APIClient) TransportMade() { c.transportsMade.WithLabelValues("uncacheable").Inc() }
