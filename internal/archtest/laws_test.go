@@ -33,7 +33,7 @@ type wing struct {
 var wings = []wing{
 	{"kit", "knows no Kubernetes; everybody may use it", []string{
 		"atomicfile buildinfo gate logging safeopen suggest terminal wake",
-		"filewatch mounts yaml", // are debounced by wake, open with safeopen, suggest names
+		"filewatch mounts subprocess yaml", // are debounced by wake, open with safeopen, show text with terminal, suggest names
 	}},
 	{"pod", "the nouns and the data rules of pods: values in, values out", []string{
 		".",

@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientauthentication "k8s.io/client-go/pkg/apis/clientauthentication/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/subprocess"
 )
 
 // pluginConfig is a program that gets credentials
@@ -43,9 +45,8 @@ type pluginConfig struct {
 }
 
 const (
-	// pluginLimit bounds one run of the program, pluginOutput what is read of what it prints.
-	pluginLimit  = time.Minute
-	pluginOutput = 1 << 20
+	// pluginLimit bounds one run of the program.
+	pluginLimit = time.Minute
 	// execExtension is the cluster's extension that is for the program.
 	execExtension = "client.authentication.k8s.io/exec"
 )
@@ -161,7 +162,7 @@ func (p *plugin) get(ctx context.Context, refused *gotten) (*gotten, error) {
 
 // run runs the program.
 func (p *plugin) run(ctx context.Context) (*gotten, error) {
-	ctx, cancel := context.WithTimeout(ctx, pluginLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, pluginLimit, fmt.Errorf("it took longer than %s and was ended", pluginLimit))
 	defer cancel()
 	ask := clientauthentication.ExecCredential{TypeMeta: metav1.TypeMeta{APIVersion: p.conf.APIVersion, Kind: "ExecCredential"},
 		Spec: clientauthentication.ExecCredentialSpec{Cluster: p.conf.Cluster}}
@@ -169,24 +170,20 @@ func (p *plugin) run(ctx context.Context) (*gotten, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, errs := &capped{}, &capped{}
-	cmd := exec.CommandContext(ctx, p.conf.Command, p.conf.Args...)
-	cmd.Stdout, cmd.Stderr = out, errs
-	cmd.WaitDelay = time.Second
-	cmd.Env = os.Environ()
+	program := subprocess.Program{Path: p.conf.Command, Args: p.conf.Args}
 	for _, e := range p.conf.Env {
-		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+		program.Env = append(program.Env, e.Name+"="+e.Value)
 	}
-	cmd.Env = append(cmd.Env, "KUBERNETES_EXEC_INFO="+string(info))
-	err = cmd.Run()
+	program.Env = append(program.Env, "KUBERNETES_EXEC_INFO="+string(info))
+	out, err := program.Run(ctx, nil, "")
 	p.meter.PluginCalled(pluginCall(err))
 	if err != nil {
 		if ctx.Err() != nil {
-			err = fmt.Errorf("it doesn't end (%w)", context.Cause(ctx))
+			err = fmt.Errorf("it doesn't end: %w", err)
 		}
-		return nil, fmt.Errorf("%w: %s", err, errs.tail())
+		return nil, err
 	}
-	return p.read(out.Bytes())
+	return p.read(out)
 }
 
 // read reads what the program printed, which is secret.
@@ -227,18 +224,4 @@ func pluginCall(err error) (code int, status string) {
 	default:
 		return 1, "client_internal_error"
 	}
-}
-
-// capped keeps the beginning of what is written to it.
-type capped struct{ bytes.Buffer }
-
-func (c *capped) Write(p []byte) (int, error) {
-	c.Buffer.Write(p[:min(len(p), pluginOutput-c.Len())])
-	return len(p), nil
-}
-
-// tail is the end of it, on one line.
-func (c *capped) tail() string {
-	text := strings.Join(strings.Fields(c.String()), " ")
-	return text[max(0, len(text)-300):]
 }

@@ -125,14 +125,15 @@ func TestPluginsCertificate(t *testing.T) {
 func TestPluginFails(t *testing.T) {
 	s := newServer(t, listen(t), nil, answer(200, node("1")))
 	for script, want := range map[string]string{
-		"echo 'no way' >&2; exit 3": "exit status 3: no way: Get it at the shop.",
+		"echo 'no way' >&2; exit 3": "exit status 3; the end of its standard error: no way: Get it at the shop.",
 		"echo secret-token":         "it doesn't print an ExecCredential in JSON",
 		"exec sleep 1000":           "it doesn't end",
 		credential("{}"):            "the ExecCredential that it prints has neither a token nor a certificate",
 		credential(`{"clientCertificateData": "secret-token"}`): "the certificate that it prints: tls: failed to find any PEM data in certificate input",
 		"echo '{\"apiVersion\": \"v1\"}'":                       `it prints an ExecCredential of apiVersion "v1", not client.authentication.k8s.io/v1`,
 		"kill -9 $$":                                            "signal: killed",
-		"rm plugin; yes secret-token | head -c 5000000; exit 1": "exit status 1",
+		"rm plugin; yes secret-token | head -c 5000000; exit 1": "it wrote more than 1048576 bytes to its standard output and was ended",
+		"sleep 1000 & exit 4":                                   "exit status 4",
 	} {
 		c := loaded(t, program(t, s, script, ""), nil)
 		limit := 20 * time.Second

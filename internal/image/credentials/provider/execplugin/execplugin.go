@@ -16,6 +16,7 @@ import (
 	pluginv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/kit/subprocess"
 )
 
 // Timeout is how long a plugin may take.
@@ -67,7 +68,7 @@ func (p *Plugin) Ask(ctx context.Context, r Request) (Response, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, Timeout, fmt.Errorf("it took longer than %v and was ended", Timeout))
 	defer cancel()
-	answer, err := p.run(ctx, question, r.Token)
+	answer, err := subprocess.Program{Path: p.Program, Args: p.Args, Env: p.Env}.Run(ctx, question, r.Token)
 	if err != nil {
 		return Response{}, err
 	}

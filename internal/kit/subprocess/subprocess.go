@@ -1,4 +1,6 @@
-package execplugin
+// Package subprocess runs a program that is asked something on standard input and answers on standard output. What it may write
+// is bounded, and nothing of it is left when Run returns.
+package subprocess
 
 import (
 	"bytes"
@@ -18,27 +20,37 @@ import (
 )
 
 const (
-	// maxAnswer bounds what a plugin may answer, in bytes.
+	// maxAnswer bounds what a program may answer, in bytes.
 	maxAnswer = 1 << 20
 	// maxComplaint is how much is kept of the end of its standard error, and
 	// shownComplaint how much of that is shown. The difference is longer than a token,
 	// so that none is shown of which the beginning was lost.
 	maxComplaint   = 16 << 10
 	shownComplaint = 1 << 10
-	// linger is how long to wait for the output's end once the plugin has ended. Only
-	// a process that left the plugin's group can keep it open.
+	// linger is how long to wait for the output's end once the program has ended. Only
+	// a process that left the program's group can keep it open.
 	linger = time.Second
 )
 
-// run runs the program and returns what it wrote to its standard output.
-func (p *Plugin) run(ctx context.Context, input []byte, token string) ([]byte, error) {
+// Program is one to run. No shell is involved.
+type Program struct {
+	Path string
+	Args []string
+	// Env are variables beside this process's own, "NAME=value", which they replace.
+	Env []string
+}
+
+// Run runs the program with this input, and returns what it wrote to its standard output. When ctx ends, so does the program, with
+// its process group, and the error is the context's cause. Other errors wrap those of os/exec, and have the end of what the
+// program wrote to its standard error, without the secret if there is one.
+func (p Program) Run(ctx context.Context, input []byte, secret string) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answer := &bounded{full: func() {
 		cancel(fmt.Errorf("it wrote more than %d bytes to its standard output and was ended", maxAnswer))
 	}}
 	complaint := &tail{}
-	cmd := exec.Command(p.Program, p.Args...)
+	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Env = append(os.Environ(), p.Env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), answer, complaint
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -57,7 +69,7 @@ func (p *Plugin) run(ctx context.Context, input []byte, token string) ([]byte, e
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		if text := complaint.shown(token); text != "" {
+		if text := complaint.shown(secret); text != "" {
 			err = fmt.Errorf("%w; the end of its standard error: %s", err, text)
 		}
 		return nil, err
@@ -131,7 +143,7 @@ func (t *tail) shown(secret string) string {
 	defer t.mu.Unlock()
 	text := string(t.text)
 	if secret != "" {
-		text = strings.ReplaceAll(text, secret, "[token]")
+		text = strings.ReplaceAll(text, secret, "[secret]")
 	}
 	if len(text) > shownComplaint {
 		text = "..." + strings.ToValidUTF8(text[len(text)-shownComplaint:], "")
