@@ -336,7 +336,7 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	}
 }
 
-// A kubeconfig that can't be used is told once for each mistake, and used as soon as it is mended; what works isn't given up
+// A kubeconfig that can't be used is told once for each mistake, and used as soon as it is corrected; what works isn't given up
 // for a later mistake.
 func TestKubeconfigIsReadAgain(t *testing.T) {
 	one := newServer(t, listen(t), nil, answer(200, node("1")))

@@ -68,7 +68,7 @@ func (r *reach) failed(e *Error) {
 		if r.ok || r.since.IsZero() {
 			r.since = now
 		}
-		if e.trouble != badKubeconfig && // whoever reads it says so
+		if e.trouble != badKubeconfig && // who reads the kubeconfig says so
 			(r.logged != e.trouble || now.Sub(r.loggedAt) >= repeatAfter) {
 			r.log.Error(e.Err, "The API server can't be used; what runs goes on", "url", e.Server, "advice", e.Advice)
 			r.logged, r.loggedAt, r.told = e.trouble, now, true

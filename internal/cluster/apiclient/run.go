@@ -99,7 +99,7 @@ func (c *Client) load() ([]string, error) {
 		c.reach.failed(&Error{Err: err, trouble: badKubeconfig})
 		if text := err.Error(); text != c.said { // another mistake is another message
 			c.said = text
-			c.conf.Log.Error(err, "The kubeconfig can't be used; the node isn't part of a cluster until it is mended")
+			c.conf.Log.Error(err, "The kubeconfig can't be used; the node isn't part of a cluster until it is corrected")
 		}
 	case err != nil:
 		if text := err.Error(); text != c.said {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
@@ -71,10 +72,9 @@ func New(c Config) *Node { return &Node{conf: c, woken: wake.NewSlot()} }
 
 const (
 	// callLimit bounds one call.
-	callLimit  = 10 * time.Second
-	firstRetry = time.Second
-	lastRetry  = time.Minute
-	jitter     = 0.5
+	callLimit = 10 * time.Second
+	// jitter is how much later than Every a status may be sent that says nothing new.
+	jitter = 0.5
 )
 
 // Run registers the node and sends its status until ctx ends. An object that somebody removes is made again at once.
@@ -99,7 +99,8 @@ func (n *Node) Run(ctx context.Context) error {
 			if failures == 0 {
 				n.conf.Log.Error(err, "The node's object isn't up to date")
 			}
-			next = time.Now().Add(wait.Jitter(min(firstRetry<<min(failures, 16), lastRetry), jitter))
+			_, after := apiclient.Retry(err, failures)
+			next = time.Now().Add(after)
 			failures++
 		case failures > 0:
 			n.conf.Log.Info("The node's object is up to date again", "failures", failures)

@@ -209,8 +209,18 @@ func TestNode(t *testing.T) {
 			time.Sleep(6 * time.Second)
 		}
 		synctest.Wait()
-		if calls := len(server.did()); calls < 8 || calls > 20 {
+		if calls := len(server.did()); calls < 8 || calls > 30 { // waits from 0.5 s to 60 s, or half of that
 			t.Errorf("%d calls in ten minutes to a server that refuses them", calls)
+		}
+		server.mu.Lock()
+		server.down = errors.NewTooManyRequests("in two minutes", 120)
+		server.mu.Unlock()
+		time.Sleep(2 * time.Minute) // it is told so by the call that is due
+		server.did()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if calls := len(server.did()); calls < 4 || calls > 5 {
+			t.Errorf("%d calls in ten minutes to a server that asks for two minutes between them", calls)
 		}
 	})
 }

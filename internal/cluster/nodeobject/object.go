@@ -61,7 +61,7 @@ func registration(i *Identity, status v1.NodeStatus) *v1.Node {
 }
 
 // reconciled is what an existing object has to be when its agent has restarted. Taints and the labels of others stay:
-// they are whoever's by now.
+// they may be anybody's by now.
 func reconciled(existing *v1.Node, i *Identity) *v1.Node {
 	n := existing.DeepCopy()
 	if n.Labels == nil {

@@ -182,7 +182,7 @@ func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error 
 		failed := volumestate.Failure([]volumestate.Problem{{Spec: w.Spec, Err: err}})
 		var f *pod.Failure
 		if errors.As(err, &f) {
-			*failed = *f // without the volume's name before it: it is told of the image
+			*failed = *f // without the volume's name before it: the message is about the image
 		}
 		failed.Image = w.Spec.Volume.Image.Reference
 		return failed
