@@ -96,7 +96,7 @@ func sortClaims[C any](claims []C, order []pod.Source, of func(*C) precedence) {
 	slices.SortFunc(claims, func(x, y C) int {
 		a, b := of(&x), of(&y)
 		return cmp.Or(
-			cmp.Compare(min(len(leftover(a.origin)), 1), min(len(leftover(b.origin)), 1)),
+			cmp.Compare(rank(a.origin), rank(b.origin)),
 			a.since.Compare(b.since),
 			cmp.Compare(slices.Index(order, a.source), slices.Index(order, b.source)),
 			cmp.Compare(a.origin, b.origin),
@@ -116,6 +116,14 @@ func leftover(origin string) string {
 	default:
 		return ""
 	}
+}
+
+// rank is 1 for leftovers, which come last.
+func rank(origin string) int {
+	if leftover(origin) != "" {
+		return 1
+	}
+	return 0
 }
 
 // choice says what to do about two definitions of one thing, of which the one at origin doesn't count.
