@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -145,7 +146,7 @@ func TestTroubles(t *testing.T) {
 			s := newServer(t, listen(t), c.change, c.handle)
 			path := s.kubeconfig(t, c.who)
 			if c.kubeconfig != nil {
-				text, err := readFile(path)
+				text, err := os.ReadFile(path)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -342,7 +343,7 @@ func TestKubeconfigIsReadAgain(t *testing.T) {
 	one := newServer(t, listen(t), nil, answer(200, node("1")))
 	two := newServer(t, listen(t), nil, answer(200, node("2")))
 	good := func(s *server) string {
-		text, err := readFile(s.kubeconfig(t, ""))
+		text, err := os.ReadFile(s.kubeconfig(t, ""))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,16 +10,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // document is what is read of a kubeconfig
@@ -148,7 +147,7 @@ func (r *reading) fail(field, format string, args ...any) {
 }
 
 func (r *reading) read(now time.Time) {
-	text, err := readFile(r.id.path)
+	text, err := safeopen.ReadRegular(r.id.path, maxFile)
 	if err != nil {
 		r.fail("", "%v", err)
 		return
@@ -374,7 +373,7 @@ func (r *reading) file(path string) ([]byte, error) {
 		path = filepath.Join(filepath.Dir(r.id.path), path)
 	}
 	r.files = append(r.files, path)
-	text, err := readFile(path)
+	text, err := safeopen.ReadRegular(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -383,30 +382,6 @@ func (r *reading) file(path string) ([]byte, error) {
 
 // maxFile is more than any of these files has.
 const maxFile = 1 << 20
-
-// readFile reads a regular file. Its errors don't name it.
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe isn't waited for
-	var text []byte
-	if err == nil {
-		defer f.Close()
-		var info os.FileInfo
-		if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
-			return nil, errors.New("it isn't a regular file")
-		}
-		if err == nil {
-			text, err = io.ReadAll(io.LimitReader(f, maxFile+1))
-		}
-	}
-	if len(text) > maxFile {
-		return nil, errors.New("it is larger than 1 MiB")
-	}
-	var named *os.PathError
-	if errors.As(err, &named) {
-		err = named.Err
-	}
-	return text, err
-}
 
 func firstCertificate(text []byte) (*x509.Certificate, error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {

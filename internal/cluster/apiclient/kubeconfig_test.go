@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // Whatever is wrong with a kubeconfig is said with file and field, and nothing secret.
@@ -30,10 +32,10 @@ func TestBrokenKubeconfigs(t *testing.T) {
 	of := func(cluster, user string) string { return kubeconfig(t, cluster, user) }
 	for _, c := range []struct{ path, want string }{
 		{filepath.Join(dir, "absent"), "KUBECONFIG: no such file or directory"},
-		{dir, "KUBECONFIG: it isn't a regular file"},
-		{pipe, "KUBECONFIG: it isn't a regular file"},
+		{dir, "KUBECONFIG: is a directory"},
+		{pipe, "KUBECONFIG: it is not a regular file"},
 		{file("empty", "\n"), "KUBECONFIG: the file is empty"},
-		{file("large", strings.Repeat("#", maxFile+1)), "KUBECONFIG: it is larger than 1 MiB"},
+		{file("large", strings.Repeat("#", maxFile+1)), "KUBECONFIG: it has more than 1048576 bytes, which is the most that is read"},
 		{file("tabs", "a: [\n\t- secret-token"), "KUBECONFIG: it can't be read as YAML: "},
 		{file("kind", "{kind: Pod, contexts: []}"), `KUBECONFIG: kind: it is "Pod", a kubeconfig has Config`},
 		{file("version", "{apiVersion: v2}"), `KUBECONFIG: apiVersion: it is "v2", a kubeconfig has v1`},
@@ -90,7 +92,7 @@ func TestBrokenKubeconfigs(t *testing.T) {
 // A file that nobody may read is named, also when its directory is the obstacle. Root reads everything, so the message is made
 // by the one thing that it can't read.
 func TestUnreadableFile(t *testing.T) {
-	_, err := readFile("/proc/self/mem")
+	_, err := safeopen.ReadRegular("/proc/self/mem", maxFile)
 	if err == nil || strings.Contains(err.Error(), "/proc") {
 		t.Errorf("got %v", err)
 	}

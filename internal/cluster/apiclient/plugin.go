@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientauthentication "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/kit/subprocess"
 )
 
@@ -86,7 +87,7 @@ func (p *pluginConfig) prepare(dir string, c *cluster, server *url.URL) (field, 
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		p.Cluster.CertificateAuthorityData, _ = readFile(path) // it was read before, and is said to be bad
+		p.Cluster.CertificateAuthorityData, _ = safeopen.ReadRegular(path, maxFile) // it was read before, and is said to be bad
 	}
 	for _, e := range c.Extensions {
 		if e.Name == execExtension {

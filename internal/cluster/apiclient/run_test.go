@@ -2,6 +2,7 @@ package apiclient
 
 import (
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -55,7 +56,7 @@ func TestEndWithHangingCalls(t *testing.T) {
 		call := func(i int) { errs[i] = c.get(t.Context(), Calls); ended <- struct{}{} }
 		go call(0)
 		synctest.Wait()
-		text, err := readFile(c.conf.Kubeconfig)
+		text, err := os.ReadFile(c.conf.Kubeconfig)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -341,7 +342,7 @@ func TestSessionIsReplaced(t *testing.T) {
 		var calling sync.WaitGroup
 		calling.Go(func() { err = c.get(t.Context(), Calls) })
 		synctest.Wait()
-		text, readErr := readFile(c.conf.Kubeconfig)
+		text, readErr := os.ReadFile(c.conf.Kubeconfig)
 		if readErr != nil {
 			t.Fatal(readErr)
 		}

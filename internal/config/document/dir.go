@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // extension is how the names of drop-ins end.
@@ -77,30 +77,11 @@ func (r *dirReader) visit(name string, e fs.DirEntry, err error) error {
 // ReadFile reads a configuration file: a regular one, or a link to one, of at most
 // MaxSize bytes. It doesn't wait for a pipe's other end.
 func ReadFile(path string) ([]byte, error) {
-	data, err := readFile(path)
+	data, err := safeopen.ReadRegular(path, MaxSize)
 	if err != nil {
-		return nil, fmt.Errorf("the configuration file %s can't be read: %w", path, reason(err))
+		return nil, fmt.Errorf("the configuration file %s can't be read: %w", path, err)
 	}
 	return data, nil
-}
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case info.IsDir():
-		return nil, unix.EISDIR
-	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file")
-	}
-	return Read(f)
 }
 
 // Read reads a configuration of at most MaxSize bytes.
@@ -110,7 +91,7 @@ func Read(r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > MaxSize {
-		return nil, fmt.Errorf("it has more than %d bytes (1 MiB), which is the most that is read", MaxSize)
+		return nil, fmt.Errorf("it has more than %d bytes, which is the most that is read", MaxSize)
 	}
 	return data, nil
 }
