@@ -148,7 +148,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	if err != nil {
 		return nil, err
 	}
-	runtime := health.New(conn, log.WithName("runtime"))
+	runtime := health.New(conn, statusPoll(cfg, o), log.WithName("runtime"))
 	host, err := newNode(cfg, dirs.Pods(), extras, log)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		MaxParallelPulls: parallel, PullsPerSecond: perSecond, Burst: burst, Log: imageLog})
 	imageRecords := &image.Records{Access: allowed, Runtime: imageRuntime, Log: imageLog}
 	collector := gc.New(gc.Config{Policy: collectionPolicy(k), Runtime: conn, Users: image.Users{Pods: pods}, Guard: guard, Measure: gc.Statfs,
-		Records: filepath.Join(dirs.Checkpoints(), "images.json"), Keep: extras.own.Keep, Untag: extras.own.Untag, Listener: imageRecords, Events: nodeEvents, Meter: meter.Garbage, Log: log.WithName("imagegc")})
+		Records: filepath.Join(dirs.Checkpoints(), "images.json"), Listed: host.setImages, Keep: extras.own.Keep, Untag: extras.own.Untag, Listener: imageRecords, Events: nodeEvents, Meter: meter.Garbage, Log: log.WithName("imagegc")})
 	images := image.New(image.Config{Manager: puller, Collector: collector, Guard: guard, Records: imageRecords, Extras: extras.own, Imports: imports,
 		Arrived: wakes.imagesArrived, Log: imageLog})
 
@@ -235,9 +235,15 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	rotation.MaxSize, rotation.MaxFiles, rotation.Workers, rotation.Interval = rotationLimits(k)
 	rotator := rotate.New(rotation, logged{seen}, conn, filewatch.NewFirstWrites(), log.WithName("logrotate"))
 
+	// The node's side of a cluster.
+	inCluster, err := newCluster(cfg, o, host, runtime, seen, meter, log)
+	if err != nil {
+		return nil, err
+	}
+
 	// The configuration in force, which workers read.
 	service := process.NewService(o.Notifier)
-	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, puller: puller, collector: collector, rotator: rotator, waker: wakes.Waker, log: log}
+	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, puller: puller, collector: collector, rotator: rotator, cluster: inCluster, waker: wakes.Waker, log: log}
 	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log}
 	reloader := config.NewReloader(cfg, config.ReloadOptions{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin, End: reporting.end})
 
@@ -304,6 +310,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		module{name: "log links", start: orLogged(without(logDirs.RemoveDeadLinks), log, "Can't remove dead links to container logs")},
 		module{name: "runtime state", run: runtime.Run},
 		module{name: "observed state", run: seen.Run},
+		module{name: "cluster", run: inCluster.Run},
 		module{name: "image records", start: images.Start},
 		module{name: "imported images", run: images.Run},
 		module{name: "image collection", run: collector.Run},

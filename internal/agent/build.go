@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/agent/cluster"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
@@ -197,6 +198,46 @@ func firstBackoff(cfg *config.Config) time.Duration {
 		return time.Second
 	}
 	return 0
+}
+
+// apiServer is the agent's side of a cluster, or what stands in for it where there is none.
+type apiServer interface {
+	Run(context.Context) error
+	SetLimits(*v1beta1.KubeletConfiguration)
+}
+
+// alone is the side of a cluster that isn't there.
+type alone struct{}
+
+func (alone) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (alone) SetLimits(*v1beta1.KubeletConfiguration) {}
+
+// joins reports whether an agent is part of a cluster. One that is to stop all pods, or to end once they run, isn't.
+func joins(cfg *config.Config, o Options) bool {
+	return cfg.Kubeconfig != "" && !o.StopAll && o.Once == nil
+}
+
+// statusPoll is how often the runtime is asked for its conditions; 0 where nobody is told.
+func statusPoll(cfg *config.Config, o Options) time.Duration {
+	if !joins(cfg, o) {
+		return 0
+	}
+	return cfg.Kubelet.NodeStatusUpdateFrequency.Duration
+}
+
+func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
+	if !joins(cfg, o) {
+		return alone{}, nil
+	}
+	info, err := cluster.Machine("/", host.forAdmission.Kernel, cfg.KubeletVersion)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.New(cluster.Config{Node: cfg, Facts: host.facts, Runtime: runtime, Info: info, Healthy: seen.Healthy, Meter: meter.APIClient, Log: log})
 }
 
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	features "k8s.io/component-helpers/nodedeclaredfeatures"
 	featuretypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
@@ -55,9 +57,20 @@ func (n *node) labels() map[string]string { return n.facts.Now().Labels }
 func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
 	list, err := allocatable(n.capacity, k)
 	if err == nil {
-		n.machine.Set(func(f *nodefacts.Facts) { f.Allocatable = list })
+		capacity := n.capacity.Capacity()
+		capacity[v1.ResourcePods] = n.capacity.Pods(k)
+		n.machine.Set(func(f *nodefacts.Facts) { f.Capacity, f.Allocatable = capacity, list })
 	}
 	return err
+}
+
+// setImages takes in which images the runtime has.
+func (n *node) setImages(list []*runtimeapi.Image) {
+	images := make([]v1.ContainerImage, len(list))
+	for i, img := range list {
+		images[i] = v1.ContainerImage{Names: slices.Concat(img.RepoDigests, img.RepoTags), SizeBytes: int64(img.Size)}
+	}
+	n.machine.Set(func(f *nodefacts.Facts) { f.Images = images })
 }
 
 // allocatable is what a configuration leaves of a node for pods.
@@ -115,7 +128,7 @@ func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*nod
 		first.HostIPs = append(first.HostIPs, ip.String())
 	}
 	n := &node{cfg: cfg, log: log, capacity: machine, users: newUsers(cfg, pods, own), facts: nodefacts.NewBoard(first)}
-	if n.machine, err = n.facts.Writer("the machine", nodefacts.Capacity|nodefacts.Allocatable|nodefacts.DeclaredFeatures); err != nil {
+	if n.machine, err = n.facts.Writer("the machine", nodefacts.Capacity|nodefacts.Allocatable|nodefacts.DeclaredFeatures|nodefacts.Images); err != nil {
 		return nil, err
 	}
 	if err := n.setAllocatable(k); err != nil {

@@ -46,6 +46,7 @@ type liveSettings struct {
 	puller       *pull.Manager
 	collector    *gc.Collector
 	rotator      *rotate.Rotator
+	cluster      apiServer
 	waker        *worker.Waker
 	log          logr.Logger
 }
@@ -62,6 +63,7 @@ func (s liveSettings) apply(cfg *config.Config) {
 	s.puller.SetLimits(pullLimits(k))
 	s.collector.SetPolicy(collectionPolicy(k))
 	s.rotator.SetLimits(rotationLimits(k))
+	s.cluster.SetLimits(k)
 	s.waker.WakeAll() // who waits for longer than crashLoopBackOff allows now goes on
 }
 

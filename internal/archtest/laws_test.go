@@ -96,7 +96,7 @@ var wings = []wing{
 		"local/view",
 	}},
 	{"agent", "the composition root: the list of modules", []string{
-		"preflight reset runonce",
+		"cluster preflight reset runonce",
 		".",
 	}},
 }

@@ -55,9 +55,17 @@ type Config struct {
 	// empty. YieldLock asks it to end when somebody else wants that lock.
 	LockFile  string
 	YieldLock bool
+	// Kubeconfig is the absolute path of the file that says where the API server is, and who this node is to it; empty
+	// if there is none.
+	Kubeconfig string
+	// ExternalCloud says that a controller looks after the node's cloud. NodeIPs are none then, unless they were given: it
+	// tells them.
+	ExternalCloud bool
+	// KubeletVersion is what the API server is told, and compares: a version of Kubernetes' release.
+	KubeletVersion string
 	// NodeName is the node's name: a lower-case DNS subdomain.
 	NodeName string
-	// NodeIPs are the node's addresses: one, or one of each IP family.
+	// NodeIPs are the node's addresses: one, or one of each IP family; none with ExternalCloud.
 	NodeIPs []netip.Addr
 	// NodeLabels are the node's labels: its name, operating system and
 	// architecture, and what --node-labels adds.

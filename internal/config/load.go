@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
@@ -252,6 +254,8 @@ func (l *loader) ofFlags() {
 		return abs
 	}
 	c.RootDir, c.CertDir = path("root-dir", v.RootDir), path("cert-dir", v.CertDir)
+	c.Kubeconfig, c.ExternalCloud = path("kubeconfig", v.Kubeconfig), v.CloudProvider == "external" && !c.Standalone
+	c.KubeletVersion = cmp.Or(v.Version.Reported, buildinfo.Kubernetes+"-deckhand")
 	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
 	c.ContainerLogLinksDir = path("container-log-links-dir", v.ContainerLogLinksDir)
 	c.Embedded.Bridge, c.Embedded.BinDir = v.EmbeddedBridge, path("embedded-bin-dir", v.EmbeddedBinDir)
@@ -311,8 +315,10 @@ func (l *loader) node(ctx context.Context, h host) {
 		return
 	}
 	l.config.NodeName, l.config.NodeLabels = name, nodeLabels(name, l.flags.NodeLabels)
-	l.config.NodeIPs = slices.Clone(wanted)
-	if len(wanted) == 0 || wanted[0].IsUnspecified() {
+	switch given := len(wanted) > 0 && !wanted[0].IsUnspecified(); {
+	case given:
+		l.config.NodeIPs = slices.Clone(wanted)
+	case !l.config.ExternalCloud:
 		preferIPv6 := len(wanted) == 1 && wanted[0].Is6()
 		l.config.NodeIPs = []netip.Addr{defaultNodeIP(ctx, h, name, preferIPv6)}
 	}

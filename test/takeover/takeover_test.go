@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
@@ -114,13 +113,7 @@ func (r *rig) prepareHost() {
 	}
 	mount("tmpfs", "/var/lib/kubelet", "tmpfs", 0)
 	mount(r.n.LogLinks, "/var/log/containers", "", unix.MS_BIND)
-	for _, f := range kernel.Wanted() {
-		path := filepath.Join(r.n.Base, f.Name)
-		if err := os.WriteFile(path, []byte(f.Want+"\n"), 0o600); err != nil {
-			r.t.Fatal(err)
-		}
-		mount(path, "/proc/sys/"+strings.ReplaceAll(f.Name, ".", "/"), "", unix.MS_BIND)
-	}
+	r.n.KeepSysctls()
 	hierarchies, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
 		r.t.Fatal(err)

@@ -120,14 +120,24 @@ func New(c Config) (*Client, error) {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	return &Client{conf: c, codecs: codecs, reach: newReach(c.Log), stale: wake.NewSlot(), read: make(chan struct{}),
-		limits: [classes]*rate.Limiter{Calls: limiter(c.Calls), Events: limiter(c.Events)}}, nil
+		limits: [classes]*rate.Limiter{Heartbeat: limiter(Rate{}), Calls: limiter(c.Calls), Events: limiter(c.Events)}}, nil
 }
 
-func limiter(r Rate) *rate.Limiter {
+func limiter(r Rate) *rate.Limiter { return rate.NewLimiter(r.limit(), max(r.Burst, 1)) }
+
+func (r Rate) limit() rate.Limit {
 	if r.PerSecond <= 0 {
-		return nil
+		return rate.Inf
 	}
-	return rate.NewLimiter(rate.Limit(r.PerSecond), max(r.Burst, 1))
+	return rate.Limit(r.PerSecond)
+}
+
+// SetRates changes how often calls are made, from the next one on.
+func (c *Client) SetRates(calls, events Rate) {
+	for class, r := range map[Class]Rate{Calls: calls, Events: events} {
+		c.limits[class].SetLimit(r.limit())
+		c.limits[class].SetBurst(max(r.Burst, 1))
+	}
 }
 
 // Reached says since when the server answers, or since when and why it doesn't.
@@ -250,7 +260,7 @@ func (c *Client) host() string {
 // wait waits for a call's turn.
 func (c *Client) wait(ctx context.Context, class Class, verb string, s *session) error {
 	l := c.limits[class]
-	if l == nil {
+	if l.Limit() == rate.Inf {
 		return nil
 	}
 	began := time.Now()

@@ -41,6 +41,13 @@ func (e *Error) Error() string {
 // Unwrap returns what the error wraps.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Unusable reports whether a call failed because the server can't be used at all. The client logs that, once for all
+// who ask.
+func Unusable(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.trouble != noTrouble
+}
+
 // trouble is a kind of failure that isn't the call's own, but would meet all others, too.
 type trouble int
 

@@ -28,6 +28,8 @@ type Facts struct {
 	Capacity, Allocatable v1.ResourceList
 	// DeclaredFeatures are those that the node declares (KEP-5328).
 	DeclaredFeatures []string
+	// Images are those that the runtime has.
+	Images []v1.ContainerImage
 }
 
 // Field is a set of facts.
@@ -42,6 +44,7 @@ const (
 	Capacity
 	Allocatable
 	DeclaredFeatures
+	Images
 	// All is every fact.
 	All = 1<<iota - 1
 )
@@ -69,6 +72,7 @@ func fields() []field {
 		fieldOf(Capacity, "capacity", func(f *Facts) *v1.ResourceList { return &f.Capacity }),
 		fieldOf(Allocatable, "allocatable", func(f *Facts) *v1.ResourceList { return &f.Allocatable }),
 		fieldOf(DeclaredFeatures, "declared features", func(f *Facts) *[]string { return &f.DeclaredFeatures }),
+		fieldOf(Images, "images", func(f *Facts) *[]v1.ContainerImage { return &f.Images }),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 )
 
@@ -58,20 +59,24 @@ func (l *Lease) Run(ctx context.Context) error {
 	registered, stop := l.conf.Facts.Watch(nodefacts.UID)
 	defer stop()
 	period := l.conf.Duration / renewals
-	failures := 0
+	failures, told := 0, false
 	for {
 		next := period
 		if err := l.renew(ctx, period); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			if next = min(firstLeaseRetry<<min(failures, 16), period); failures == 0 {
+			next = min(firstLeaseRetry<<min(failures, 16), period)
+			failures++
+			if !told && !apiclient.Unusable(err) {
+				told = true
 				l.conf.Log.Error(err, "The node's lease isn't renewed: the control plane takes the node for lost when that lasts", "duration", l.conf.Duration)
 			}
-			failures++
-		} else if failures > 0 {
-			l.conf.Log.Info("The node's lease is renewed again", "failures", failures)
-			failures = 0
+		} else {
+			if told {
+				l.conf.Log.Info("The node's lease is renewed again", "failures", failures)
+			}
+			failures, told = 0, false
 		}
 		timer := time.NewTimer(wait.Jitter(next, leaseJitter))
 		select {

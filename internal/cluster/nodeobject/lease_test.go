@@ -18,8 +18,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 )
 
-// leases has one lease as an API server has it: with versions, which an update has to name.
-type leases struct {
+// fakeLeases has one lease as an API server has it: with versions, which an update has to name.
+type fakeLeases struct {
 	mu      sync.Mutex
 	lease   *coordination.Lease
 	version int
@@ -31,7 +31,7 @@ type leases struct {
 
 var group = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
-func (s *leases) call(ctx context.Context, name string, do func() error) (*coordination.Lease, error) {
+func (s *fakeLeases) call(ctx context.Context, name string, do func() error) (*coordination.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, name)
@@ -50,7 +50,7 @@ func (s *leases) call(ctx context.Context, name string, do func() error) (*coord
 	return s.lease.DeepCopy(), nil
 }
 
-func (s *leases) Get(ctx context.Context, name string) (*coordination.Lease, error) {
+func (s *fakeLeases) Get(ctx context.Context, name string) (*coordination.Lease, error) {
 	return s.call(ctx, "get", func() error {
 		if s.lease == nil {
 			return errors.NewNotFound(group, name)
@@ -59,7 +59,7 @@ func (s *leases) Get(ctx context.Context, name string) (*coordination.Lease, err
 	})
 }
 
-func (s *leases) Create(ctx context.Context, l *coordination.Lease) (*coordination.Lease, error) {
+func (s *fakeLeases) Create(ctx context.Context, l *coordination.Lease) (*coordination.Lease, error) {
 	return s.call(ctx, "create", func() error {
 		if s.lease != nil {
 			return errors.NewAlreadyExists(group, l.Name)
@@ -69,7 +69,7 @@ func (s *leases) Create(ctx context.Context, l *coordination.Lease) (*coordinati
 	})
 }
 
-func (s *leases) Update(ctx context.Context, l *coordination.Lease) (*coordination.Lease, error) {
+func (s *fakeLeases) Update(ctx context.Context, l *coordination.Lease) (*coordination.Lease, error) {
 	return s.call(ctx, "update", func() error {
 		switch {
 		case s.lease == nil:
@@ -82,14 +82,14 @@ func (s *leases) Update(ctx context.Context, l *coordination.Lease) (*coordinati
 	})
 }
 
-func (s *leases) store(l *coordination.Lease) {
+func (s *fakeLeases) store(l *coordination.Lease) {
 	s.version++
 	s.lease = l.DeepCopy()
 	s.lease.ResourceVersion = strconv.Itoa(s.version)
 }
 
 // did returns the calls since the last time.
-func (s *leases) did() []string {
+func (s *fakeLeases) did() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	calls := s.calls
@@ -98,13 +98,13 @@ func (s *leases) did() []string {
 }
 
 // has returns the lease as it is.
-func (s *leases) has() *coordination.Lease {
+func (s *fakeLeases) has() *coordination.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lease.DeepCopy()
 }
 
-func (s *leases) now(change func()) {
+func (s *fakeLeases) now(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
@@ -117,7 +117,7 @@ func TestLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &leases{}
+		server := &fakeLeases{}
 		l := NewLease(LeaseConfig{Name: "node1", Duration: 40 * time.Second, API: server, Facts: board, Log: logr.Discard()})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	netutils "k8s.io/utils/net"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
@@ -40,12 +41,14 @@ type Config struct {
 	Changed <-chan struct{}
 	// Every is after how long a status is sent that says nothing new (nodeStatusReportFrequency).
 	Every time.Duration
-	// Facts writes labels, taints, UID and pod CIDRs.
+	// Facts writes Fields and, where a controller of the cloud tells them, the host's addresses.
 	Facts *nodefacts.Writer
-	Log   logr.Logger
+	// Reached is received from when the API server answers again after it didn't: what failed is tried at once.
+	Reached <-chan struct{}
+	Log     logr.Logger
 }
 
-// Fields are the facts that a Node writes.
+// Fields are the facts that a Node always writes.
 const Fields = nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs
 
 // Node keeps the object of this node.
@@ -89,22 +92,25 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}()
 	defer func() { stop(); <-done }()
-	failures := 0
+	failures, told := 0, false
 	for {
 		next, err := n.step(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			if failures == 0 {
+			if !told && !apiclient.Unusable(err) {
+				told = true
 				n.conf.Log.Error(err, "The node's object isn't up to date")
 			}
 			_, after := apiclient.Retry(err, failures)
 			next = time.Now().Add(after)
 			failures++
-		case failures > 0:
+		case told:
 			n.conf.Log.Info("The node's object is up to date again", "failures", failures)
-			failures = 0
+			fallthrough
+		default:
+			failures, told = 0, false
 		}
 		if !n.await(ctx, next, err != nil) {
 			return nil
@@ -112,7 +118,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// await waits until something has to be looked at; after a failure, that is the time alone. It is false when ctx ended.
+// await waits until something has to be looked at; after a failure, that is the time, or the server's return. It is false when ctx ended.
 func (n *Node) await(ctx context.Context, next time.Time, failed bool) bool {
 	var due <-chan time.Time
 	if !next.IsZero() {
@@ -128,6 +134,7 @@ func (n *Node) await(ctx context.Context, next time.Time, failed bool) bool {
 	case <-ctx.Done():
 		return false
 	case <-due:
+	case <-n.conf.Reached:
 	case <-changed:
 	case <-woken:
 	}
@@ -142,6 +149,9 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 		n.take(s.node)
 	}
 	status := n.conf.Status()
+	if n.conf.Identity.ExternalCloud && n.object != nil && len(n.object.Status.Addresses) > 0 {
+		status.Addresses = nil // the cloud's controller knows better
+	}
 	if n.object == nil || !n.reconciled {
 		if err := n.register(ctx, status); err != nil || n.object == nil {
 			return time.Time{}, err
@@ -160,6 +170,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	heartbeat(&status, now)
 	body, err := patch(n.object, withStatus(n.object, &status, fresh))
 	if err != nil || body == nil {
+		n.status = status
 		return now.Add(n.conf.Every), err
 	}
 	object, err := n.conf.API.PatchStatus(ctx, n.conf.Identity.Name, body)
@@ -231,7 +242,23 @@ func (n *Node) take(object *v1.Node) {
 			return
 		}
 		f.UID, f.Labels, f.Taints, f.PodCIDRs = object.UID, object.Labels, object.Spec.Taints, object.Spec.PodCIDRs
+		if told := hostIPs(object); len(told) > 0 {
+			f.HostIPs = told
+		}
 	})
+}
+
+// hostIPs are the addresses that pods in the host's network have: one, or one of each family. Internal ones go before external ones.
+func hostIPs(n *v1.Node) []string {
+	var list []string
+	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
+		for _, a := range n.Status.Addresses {
+			if a.Type == kind && (len(list) == 0 || len(list) == 1 && netutils.IsIPv6String(a.Address) != netutils.IsIPv6String(list[0])) {
+				list = append(list, a.Address)
+			}
+		}
+	}
+	return list
 }
 
 // heartbeat dates the conditions.

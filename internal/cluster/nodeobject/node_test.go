@@ -21,8 +21,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// nodes has the object of one node. Of patches it knows as much as these tests need: conditions are merged by type.
-type nodes struct {
+// fakeNodes has the object of one node. Of patches it knows as much as these tests need: conditions are merged by type.
+type fakeNodes struct {
 	mu    sync.Mutex
 	node  *v1.Node
 	made  int
@@ -33,7 +33,7 @@ type nodes struct {
 
 var nodeGroup = schema.GroupResource{Resource: "nodes"}
 
-func (s *nodes) call(name string, do func() error) (*v1.Node, error) {
+func (s *fakeNodes) call(name string, do func() error) (*v1.Node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, name)
@@ -46,7 +46,7 @@ func (s *nodes) call(name string, do func() error) (*v1.Node, error) {
 	return s.node.DeepCopy(), nil
 }
 
-func (s *nodes) Get(_ context.Context, name string) (*v1.Node, error) {
+func (s *fakeNodes) Get(_ context.Context, name string) (*v1.Node, error) {
 	return s.call("get", func() error {
 		if s.node == nil {
 			return errors.NewNotFound(nodeGroup, name)
@@ -55,7 +55,7 @@ func (s *nodes) Get(_ context.Context, name string) (*v1.Node, error) {
 	})
 }
 
-func (s *nodes) Create(_ context.Context, n *v1.Node) (*v1.Node, error) {
+func (s *fakeNodes) Create(_ context.Context, n *v1.Node) (*v1.Node, error) {
 	return s.call("create", func() error {
 		if s.node != nil {
 			return errors.NewAlreadyExists(nodeGroup, n.Name)
@@ -68,15 +68,15 @@ func (s *nodes) Create(_ context.Context, n *v1.Node) (*v1.Node, error) {
 	})
 }
 
-func (s *nodes) Patch(_ context.Context, name string, body []byte) (*v1.Node, error) {
+func (s *fakeNodes) Patch(_ context.Context, name string, body []byte) (*v1.Node, error) {
 	return s.call("patch", func() error { return s.apply(name, body) })
 }
 
-func (s *nodes) PatchStatus(_ context.Context, name string, body []byte) (*v1.Node, error) {
+func (s *fakeNodes) PatchStatus(_ context.Context, name string, body []byte) (*v1.Node, error) {
 	return s.call("patch status", func() error { return s.apply(name, body) })
 }
 
-func (s *nodes) apply(name string, body []byte) error {
+func (s *fakeNodes) apply(name string, body []byte) error {
 	if s.node == nil {
 		return errors.NewNotFound(nodeGroup, name)
 	}
@@ -101,13 +101,13 @@ func (s *nodes) apply(name string, body []byte) error {
 	return nil
 }
 
-func (s *nodes) told() {
+func (s *fakeNodes) told() {
 	if s.tell != nil {
 		s.tell(s.node.DeepCopy())
 	}
 }
 
-func (s *nodes) Watch(ctx context.Context, _ string, tell func(*v1.Node)) {
+func (s *fakeNodes) Watch(ctx context.Context, _ string, tell func(*v1.Node)) {
 	s.mu.Lock()
 	s.tell = tell
 	s.told()
@@ -116,14 +116,14 @@ func (s *nodes) Watch(ctx context.Context, _ string, tell func(*v1.Node)) {
 }
 
 // others has somebody else change the object, nil for removed.
-func (s *nodes) others(change func(*v1.Node) *v1.Node) {
+func (s *fakeNodes) others(change func(*v1.Node) *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.node = change(s.node)
 	s.told()
 }
 
-func (s *nodes) did() []string {
+func (s *fakeNodes) did() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	calls := s.calls
@@ -131,7 +131,7 @@ func (s *nodes) did() []string {
 	return calls
 }
 
-func (s *nodes) ready() v1.ConditionStatus {
+func (s *fakeNodes) ready() v1.ConditionStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return readiness(&s.node.Status)
@@ -144,7 +144,7 @@ func TestNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server, changed := &nodes{}, wake.NewSlot()
+		server, changed := &fakeNodes{}, wake.NewSlot()
 		var mu sync.Mutex
 		status := v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}}
 		becomes := func(change func(*v1.NodeStatus)) {

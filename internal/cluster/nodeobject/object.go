@@ -15,6 +15,9 @@ import (
 // attachAnnotation says that volumes are attached to the node by a controller (enableControllerAttachDetach).
 const attachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
 
+// providedIPs tells the cloud's controller the addresses to begin with.
+const providedIPs = "alpha.kubernetes.io/provided-node-ip"
+
 // uninitialized is what keeps pods off a node until its cloud's controller has looked at it.
 const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
@@ -30,8 +33,10 @@ type Identity struct {
 	// Taints are registerWithTaints.
 	Taints     []v1.Taint
 	ProviderID string
-	// ExternalCloud says that the node's cloud is looked after by a controller (--cloud-provider=external).
+	// ExternalCloud says that the node's cloud is looked after by a controller (--cloud-provider=external), and ProvidedIPs
+	// with which addresses of the node that is to begin (--node-ip).
 	ExternalCloud bool
+	ProvidedIPs   string
 	// ControllerAttaches is enableControllerAttachDetach.
 	ControllerAttaches bool
 }
@@ -41,6 +46,23 @@ func (i *Identity) defaultLabels() map[string]string {
 	return map[string]string{
 		v1.LabelHostname: i.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: i.Arch,
 		kubelet.LabelOS: "linux", kubelet.LabelArch: i.Arch,
+	}
+}
+
+// annotate makes the agent's own annotations what they have to be.
+func annotate(n *v1.Node, i *Identity) {
+	own := map[string]string{}
+	if i.ControllerAttaches {
+		own[attachAnnotation] = "true"
+	}
+	if i.ExternalCloud && i.ProvidedIPs != "" {
+		own[providedIPs] = i.ProvidedIPs
+	}
+	for _, key := range []string{attachAnnotation, providedIPs} {
+		delete(n.Annotations, key)
+	}
+	for key, value := range own {
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value)
 	}
 }
 
@@ -54,9 +76,7 @@ func registration(i *Identity, status v1.NodeStatus) *v1.Node {
 	if i.ExternalCloud {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: uninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
 	}
-	if i.ControllerAttaches {
-		n.Annotations = map[string]string{attachAnnotation: "true"}
-	}
+	annotate(n, i)
 	return n
 }
 
@@ -71,14 +91,7 @@ func reconciled(existing *v1.Node, i *Identity) *v1.Node {
 	if n.Spec.ProviderID == "" {
 		n.Spec.ProviderID = i.ProviderID
 	}
-	switch {
-	case i.ControllerAttaches && n.Annotations == nil:
-		n.Annotations = map[string]string{attachAnnotation: "true"}
-	case i.ControllerAttaches:
-		n.Annotations[attachAnnotation] = "true"
-	default:
-		delete(n.Annotations, attachAnnotation)
-	}
+	annotate(n, i)
 	return n
 }
 

@@ -2,7 +2,6 @@ package nodeobject
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -22,9 +21,8 @@ const (
 // Report is what a node's status is computed from.
 type Report struct {
 	Hostname string
-	HostIPs  []netip.Addr
-	// ExternalCloud says that a controller of the cloud writes the addresses: the agent leaves them.
-	ExternalCloud         bool
+	// HostIPs are none where a controller of the cloud writes the addresses.
+	HostIPs               []string
 	Info                  v1.NodeSystemInfo
 	Capacity, Allocatable v1.ResourceList
 	// Port is that of the authenticated API; 0 for none.
@@ -58,11 +56,11 @@ func (r *Report) Status() v1.NodeStatus {
 		ready := &s.Conditions[len(s.Conditions)-1]
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, reasonNotReady, strings.Join(r.NotReady, "; ")
 	}
-	if r.ExternalCloud {
+	if len(r.HostIPs) == 0 {
 		return s
 	}
 	for _, ip := range r.HostIPs {
-		s.Addresses = append(s.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+		s.Addresses = append(s.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
 	}
 	s.Addresses = append(s.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: r.Hostname})
 	return s

@@ -1,7 +1,6 @@
 package nodeobject
 
 import (
-	"net/netip"
 	"slices"
 	"testing"
 
@@ -31,13 +30,13 @@ func TestReadiness(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	r := &Report{Hostname: "node1", HostIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}
+	r := &Report{Hostname: "node1", HostIPs: []string{"192.0.2.1", "2001:db8::1"}}
 	s := r.Status()
 	want := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}, {Type: v1.NodeInternalIP, Address: "2001:db8::1"}, {Type: v1.NodeHostName, Address: "node1"}}
 	if diff := cmp.Diff(want, s.Addresses); diff != "" {
 		t.Error(diff)
 	}
-	r.ExternalCloud = true
+	r.HostIPs = nil
 	theirs := &v1.Node{Status: v1.NodeStatus{Addresses: want[:1]}}
 	s = r.Status()
 	if diff := cmp.Diff(want[:1], withStatus(theirs, &s, false).Status.Addresses); diff != "" {

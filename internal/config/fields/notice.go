@@ -18,38 +18,46 @@ type Notice struct {
 // this build acts on them, or their feature gate is off. Values that say nothing ("0s",
 // "", {}), and those that ask for what this build does anyway, are left out.
 //
-// c is what files and flags say before defaults are filled in; given says whether they
+// c is what files and flags say before defaults are filled in, alone that there is no cluster; given says whether they
 // name a field, gateOn whether a feature gate is on.
-func NotActedOn(c *v1beta1.KubeletConfiguration, given, gateOn func(string) bool) []Notice {
+func NotActedOn(c *v1beta1.KubeletConfiguration, alone bool, given, gateOn func(string) bool) []Notice {
 	means := map[string]string{} // what is set, by path
 	for _, l := range leavesOf(c) {
 		if l.Value.IsValid() && given(l.Path) && !isZero(l.Value) {
 			means[l.Path] = valueText(l.Value)
 		}
 	}
-	embedded := c.ContainerRuntimeEndpoint == ""
+	in := place{embedded: c.ContainerRuntimeEndpoint == "", alone: alone, gateOn: gateOn}
 	var notices []Notice
 	for _, f := range All() {
 		value, ok := means[f.Path]
-		if why := f.limitation(value, embedded, gateOn); ok && why != "" {
+		if why := f.limitation(value, in); ok && why != "" {
 			notices = append(notices, Notice{f.Path, why})
 		}
 	}
 	return notices
 }
 
+// place is where a field is to have an effect.
+type place struct {
+	embedded, alone bool
+	gateOn          func(string) bool
+}
+
 // limitation says why setting the field to value has no effect, or not all of it; empty if
 // nothing is missing.
-func (f *Field) limitation(value string, embedded bool, gateOn func(string) bool) string {
+func (f *Field) limitation(value string, in place) string {
 	switch {
 	case f.Idle != "" && value == f.Idle:
 		return ""
 	case f.Why != "":
 		return f.Why
-	case f.Gate != "" && !gateOn(f.Gate):
+	case f.Gate != "" && !in.gateOn(f.Gate):
 		return "it needs the feature gate " + f.Gate
-	case f.Embedded && !embedded:
+	case f.Embedded && !in.embedded:
 		return otherNetwork
+	case f.Cluster && in.alone:
+		return noCluster
 	default:
 		return f.Partly
 	}

@@ -20,7 +20,7 @@ func notices(t *testing.T, text string, gates ...string) []fields.Notice {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	return fields.NotActedOn(&doc.Config, doc.Given, func(gate string) bool { return slices.Contains(gates, gate) })
+	return fields.NotActedOn(&doc.Config, false, doc.Given, func(gate string) bool { return slices.Contains(gates, gate) })
 }
 
 func lines(all []fields.Notice) string {
@@ -86,7 +86,7 @@ func TestKubeadmGetsAShortList(t *testing.T) {
 	got := fields.Lines(notices(t, kubeadm))
 	want := []string{
 		"authentication.webhook.enabled, authentication.x509.clientCAFile, authorization.mode: this build has no authenticated HTTPS server",
-		"rotateCertificates: this build talks to no API server",
+		"rotateCertificates: this build asks the cluster for no certificates",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -105,7 +105,7 @@ enforceNodeAllocatable: this build sets no limit to all pods together, nor to sy
 cpuManagerPolicy: this build doesn't assign CPUs, memory or devices to containers
 enableServer: this build has no authenticated HTTPS server
 `},
-		{name: "a zero that is meant", text: "kubeAPIQPS: 0\nmaxOpenFiles: 0", want: "kubeAPIQPS: this build talks to no API server\n"},
+		{name: "a zero that is meant", text: "eventRecordQPS: 0\nmaxOpenFiles: 0", want: "eventRecordQPS: this build sends no events to the API server\n"},
 		{name: "in part", text: "maxPods: 250\nevictionHard: {memory.available: 200Mi}\nkubeReserved: {cpu: 100m}",
 			want: `kubeReserved: it is taken off what the node has for pods: no pod is admitted beyond that, but nothing keeps those inside from using more
 evictionHard: memory.available and nodefs.available are taken off what the node has for pods, but no pod is evicted
@@ -132,11 +132,11 @@ func TestOnlyWhatIsGiven(t *testing.T) {
 	var c v1beta1.KubeletConfiguration
 	config.SetDefaults(&c)
 	none := func(string) bool { return false }
-	if got := fields.NotActedOn(&c, none, none); len(got) > 0 {
+	if got := fields.NotActedOn(&c, false, none, none); len(got) > 0 {
 		t.Errorf("notices about defaults: %s", lines(got))
 	}
 	given := func(path string) bool { return path == "registerNode" }
-	if got := lines(fields.NotActedOn(&c, given, none)); got != "registerNode: this build talks to no API server\n" {
+	if got := lines(fields.NotActedOn(&c, true, given, none)); got != "registerNode: without --kubeconfig there is no API server\n" {
 		t.Errorf("a flag that says so: %q", got)
 	}
 }

@@ -2,19 +2,22 @@ package fields
 
 // Reasons that several fields share: the start's log has one line for each.
 const (
-	noHTTPS       = "this build has no authenticated HTTPS server"
-	noAPIServer   = "this build talks to no API server"
-	noEviction    = "this build doesn't evict pods"
-	noAssignment  = "this build doesn't assign CPUs, memory or devices to containers"
-	noShutdown    = "this build doesn't hold up the node's shutdown"
-	noSystemGroup = "this build moves no process of the host into a control group"
-	noEnforcing   = "this build sets no limit to all pods together, nor to system parts"
-	deprecated    = "it has no effect in the kubelet either (deprecated)"
-	noTraces      = "this build makes no traces"
+	noHTTPS        = "this build has no authenticated HTTPS server"
+	noEvents       = "this build sends no events to the API server"
+	noCertificates = "this build asks the cluster for no certificates"
+	noEviction     = "this build doesn't evict pods"
+	noAssignment   = "this build doesn't assign CPUs, memory or devices to containers"
+	noShutdown     = "this build doesn't hold up the node's shutdown"
+	noSystemGroup  = "this build moves no process of the host into a control group"
+	noEnforcing    = "this build sets no limit to all pods together, nor to system parts"
+	deprecated     = "it has no effect in the kubelet either (deprecated)"
+	noTraces       = "this build makes no traces"
 
 	// What is only acted on in part.
 	onlyCounted = "it is taken off what the node has for pods: no pod is admitted beyond that, but nothing keeps those inside from using more"
 
+	// noCluster is the reason for fields that are Cluster.
+	noCluster = "without --kubeconfig there is no API server"
 	// otherNetwork is the reason for fields that are Embedded.
 	otherNetwork = "with a runtime of its own (containerRuntimeEndpoint) the node has that runtime's network, which this build doesn't configure"
 )

@@ -53,6 +53,8 @@ type object struct {
 	FeatureGate string `json:"featureGate,omitempty"`
 	// EmbeddedOnly says that it counts only with the embedded runtime.
 	EmbeddedOnly bool `json:"embeddedOnly,omitempty"`
+	// ClusterOnly says that it counts only with a kubeconfig.
+	ClusterOnly bool `json:"clusterOnly,omitempty"`
 	// Reload says that a reload applies a change.
 	Reload bool `json:"reload"`
 	// Package is the directory under internal/ of the package that acts on it.
@@ -65,7 +67,7 @@ func JSON(w io.Writer, entries []Entry) error {
 	for _, e := range entries {
 		f := &e.Field
 		o := object{Path: f.Path, Topic: e.Topic, Type: e.Type, Default: e.Default, Doc: f.Doc, Effect: effectFull,
-			Departs: f.Departs, FeatureGate: f.Gate, EmbeddedOnly: f.Embedded, Reload: f.Live, Package: f.Package}
+			Departs: f.Departs, FeatureGate: f.Gate, EmbeddedOnly: f.Embedded, ClusterOnly: f.Cluster, Reload: f.Live, Package: f.Package}
 		switch {
 		case !f.Acts():
 			o.Effect, o.Why = effectNone, f.Why

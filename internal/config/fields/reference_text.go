@@ -50,6 +50,8 @@ func (e *Entry) effect() string {
 		return "In part: " + f.Partly + "." + when
 	case f.Embedded:
 		return "Acted on with the embedded runtime only." + when
+	case f.Cluster:
+		return "Acted on in a cluster only." + when
 	default:
 		return "Acted on." + when
 	}

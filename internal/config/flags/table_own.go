@@ -4,9 +4,6 @@ import (
 	"strconv"
 )
 
-// noAPIServer is why flags about a cluster have no effect.
-const noAPIServer = "this build talks to no API server"
-
 func configuration(v *Values) []row {
 	return []row{
 		{name: "config", to: &v.ConfigFile, help: "Read a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) from this `file`. Flags overwrite what it says."},
@@ -43,10 +40,10 @@ func node(v *Values, certDir string) []row {
 		{name: "node-ip", to: &v.NodeIP, help: "The node's IP `address`, or one of each family separated by a comma. Unset (or 0.0.0.0, or :: to prefer IPv6): the address of the default route."},
 		{name: "provider-id", field: "providerID", help: "The node's `ID` in the cloud or the machine database it comes from."},
 		{name: "node-labels", to: &v.NodeLabels, form: labels, help: "Give the node these labels, by which volumes say where they are (nodeAffinity): `key=value`, several separated by commas."},
-		{name: "kubeconfig", to: &v.Kubeconfig, why: noAPIServer + ": it runs pods from manifests only", help: "Talk to the API server that this `file` names. Unset: run standalone."},
-		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig, why: noAPIServer, help: "Ask for a client certificate with this `file` while that of --kubeconfig doesn't exist."},
+		{name: "kubeconfig", to: &v.Kubeconfig, help: "Talk to the API server that this `file` names. Unset: run standalone."},
+		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig, why: "this build asks for no client certificate: --kubeconfig has to name one", help: "Ask for a client certificate with this `file` while that of --kubeconfig doesn't exist."},
 		{name: "cert-dir", to: &v.CertDir, def: certDir, why: "this build has no HTTPS server and no client certificate, and makes none", help: certs},
-		{name: "cloud-provider", to: &v.CloudProvider, why: noAPIServer + ", and so to no cloud controller", help: "`external` on a node that a cloud controller looks after; unset on any other."},
+		{name: "cloud-provider", to: &v.CloudProvider, help: "`external` on a cluster's node that a cloud controller looks after; unset on any other."},
 	}
 }
 

@@ -85,7 +85,7 @@ type Meter interface {
 	ImageCollected(reason string, bytes uint64)
 }
 
-// Config is what a collector is made of. All fields but Keep are needed.
+// Config is what a collector is made of. All fields but Keep and Listed are needed.
 type Config struct {
 	// Policy is the one to begin with: see SetPolicy.
 	Policy  Policy
@@ -102,9 +102,11 @@ type Config struct {
 	// Untag removes names of an image that has others; errors.ErrUnsupported where the runtime can't.
 	Untag    func(ctx context.Context, names []string) error
 	Listener Listener
-	Events   Events
-	Meter    Meter
-	Log      logr.Logger
+	// Listed gets all images each time that they are looked at; it must not change them. It may be nil.
+	Listed func([]*runtimeapi.Image)
+	Events Events
+	Meter  Meter
+	Log    logr.Logger
 }
 
 // Collector removes images. Its methods may be called concurrently.

@@ -32,6 +32,9 @@ func (c *Collector) look(ctx context.Context) ([]Image, error) {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
 	listed = slices.DeleteFunc(listed, func(i *runtimeapi.Image) bool { return i.GetId() == "" })
+	if c.cfg.Listed != nil {
+		c.cfg.Listed(listed)
+	}
 	uses, unknown := c.uses(ctx)
 	if unknown != nil && !errors.Is(unknown, ErrUsesUnknown) {
 		return nil, unknown

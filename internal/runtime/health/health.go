@@ -4,7 +4,11 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,8 +24,11 @@ import (
 // defaultName prefixes container IDs until the runtime has reported its name.
 const defaultName = "containerd"
 
-// askAgain is how often a runtime that isn't there is asked for its cgroup driver.
+// askAgain is how often a runtime that isn't ready is asked again.
 const askAgain = time.Second
+
+// answerLimit is how long a runtime may take to say how it is.
+const answerLimit = 10 * time.Second
 
 // Runtime is what of the CRI is needed. Errors carry a gRPC status.
 type Runtime interface {
@@ -34,13 +41,18 @@ type Runtime interface {
 // they succeed or fail as the runtime comes and goes. Its methods may be called concurrently.
 type State struct {
 	runtime Runtime
+	poll    time.Duration
 	log     logr.Logger
+	changed wake.Group
 	// listed gets a value when a list has succeeded and the version isn't known.
 	listed wake.Slot
 
 	mu   sync.Mutex
 	info Info
 	can  *translate.Features
+	// unready says which of its conditions keep the runtime from running pods; they are known since it is there.
+	unready []string
+	known   bool
 }
 
 // Info is what people are shown of the runtime.
@@ -51,54 +63,143 @@ type Info struct {
 	Message string
 }
 
-// New returns a state that knows nothing until Run.
-func New(rt Runtime, log logr.Logger) *State {
-	return &State{runtime: rt, log: log, listed: wake.NewSlot(), info: Info{Name: defaultName, Message: "not connected yet"}}
+// New returns a state that knows nothing until Run. poll is how often a runtime is asked for its conditions, which
+// it tells nobody unasked; 0 if nobody wants to know.
+func New(rt Runtime, poll time.Duration, log logr.Logger) *State {
+	return &State{runtime: rt, poll: poll, log: log, listed: wake.NewSlot(), info: Info{Name: defaultName, Message: "not connected yet"}}
 }
 
-// Run asks the runtime for its name and version each time it is new or back, until ctx ends.
+// Run asks the runtime for its name and version each time it is new or back, and for its conditions, until ctx ends.
 // The error is nil.
 func (s *State) Run(ctx context.Context) error {
 	for {
+		var due <-chan time.Time
+		timer := time.NewTimer(s.wait())
+		if s.poll > 0 {
+			due = timer.C
+		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-s.listed:
+		case <-due:
 		}
-		v, err := s.runtime.Version(ctx)
-		if err != nil {
-			continue // the next list reports it
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil
 		}
-		st, err := s.runtime.Status(ctx)
-		if err != nil {
-			continue
-		}
-		s.mu.Lock()
-		s.info.Name, s.info.Version, s.can = v.RuntimeName, v.RuntimeVersion, translate.FeaturesOf(st)
-		s.mu.Unlock()
+		s.ask(ctx)
 	}
+}
+
+// wait is how long to wait before a runtime that is polled is asked for its conditions.
+func (s *State) wait() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.info.Ready && (len(s.unready) > 0 || !s.known) {
+		return min(askAgain, s.poll)
+	}
+	return s.poll
+}
+
+// ask asks the runtime what of it isn't known, and for its conditions. Where that doesn't change what pods get, the next
+// list says so if it doesn't answer.
+func (s *State) ask(ctx context.Context) {
+	info := s.Info()
+	if !info.Ready {
+		return // a list that succeeds asks
+	}
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	var v *runtimeapi.VersionResponse
+	var err error
+	if info.Version == "" {
+		if v, err = s.runtime.Version(limited); err == nil {
+			info.Name, info.Version = v.RuntimeName, v.RuntimeVersion
+		}
+	}
+	var st *runtimeapi.StatusResponse
+	if err == nil {
+		st, err = s.runtime.Status(limited)
+	}
+	if ctx.Err() == nil {
+		s.take(info, st, err)
+	}
+}
+
+// take takes in an answer.
+func (s *State) take(info Info, st *runtimeapi.StatusResponse, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.info.Ready || err != nil && s.poll == 0 {
+		return // one that went away meanwhile may come back as another version
+	}
+	can, unready := s.can, []string{fmt.Sprintf("container runtime is down: %v", err)}
+	if err == nil {
+		s.info.Name, s.info.Version = info.Name, info.Version
+		can, unready = translate.FeaturesOf(st), unreadyConditions(st)
+	}
+	changed := !s.known || !reflect.DeepEqual(s.can, can) || !slices.Equal(s.unready, unready)
+	s.can, s.unready, s.known = can, unready, true
+	if changed {
+		s.changed.Wake()
+	}
+}
+
+// unreadyConditions says which of a runtime's conditions keep it from running pods, in the words that people know from the kubelet.
+func unreadyConditions(st *runtimeapi.StatusResponse) []string {
+	var list []string
+	for _, kind := range []struct{ condition, what string }{{runtimeapi.RuntimeReady, "container runtime"}, {runtimeapi.NetworkReady, "container runtime network"}} {
+		for _, c := range st.GetStatus().GetConditions() {
+			if c.Type == kind.condition && !c.Status {
+				list = append(list, fmt.Sprintf("%s not ready: %s=false reason:%s message:%s", kind.what, c.Type, c.Reason, c.Message))
+			}
+		}
+	}
+	return list
+}
+
+// Subscribe returns a channel that receives after what NotReady or Features return has changed. stop ends the subscription.
+func (s *State) Subscribe() (woken <-chan struct{}, stop func()) { return s.changed.Subscribe() }
+
+// NotReady says what keeps the runtime from running pods; nothing if it is ready.
+func (s *State) NotReady() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.info.Ready:
+		return []string{"container runtime is down: " + s.info.Message}
+	case !s.known:
+		return []string{"container runtime status check may not have completed yet"}
+	}
+	return s.unready
 }
 
 // Relisted takes in what came of a list of everything the runtime has.
 func (s *State) Relisted(err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.info.Ready = err == nil; !s.info.Ready {
+	was := s.info
+	if s.info.Ready = err == nil; s.info.Ready {
+		s.info.Message = ""
+		if s.info.Version == "" {
+			s.listed.Wake()
+		}
+	} else {
 		// Another version may come back.
-		s.info.Version, s.info.Message = "", err.Error()
-		return
+		s.info.Version, s.info.Message, s.known = "", err.Error(), false
 	}
-	s.info.Message = ""
-	if s.info.Version == "" {
-		s.listed.Wake()
+	changed := s.info != was
+	s.mu.Unlock()
+	if changed {
+		s.changed.Wake()
 	}
 }
 
 // SetMessage sets what is said of a runtime that isn't ready.
 func (s *State) SetMessage(text string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.info.Message = text
+	s.mu.Unlock()
+	s.changed.Wake()
 }
 
 // Features are what the runtime can do; nil until it has reported them.
@@ -121,10 +222,8 @@ func (s *State) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range st.GetStatus().GetConditions() {
-		if !c.Status && (c.Type == "RuntimeReady" || c.Type == "NetworkReady") {
-			return fmt.Errorf("%s is false: %s: %s", c.Type, c.Reason, c.Message)
-		}
+	if l := unreadyConditions(st); len(l) > 0 {
+		return errors.New(strings.Join(l, "; "))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package health
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +39,8 @@ func (r *runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) 
 }
 
 func (r *runtime) Status(context.Context) (*runtimeapi.StatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: r.status}}, nil
 }
 
@@ -56,7 +59,7 @@ func (r *runtime) becomes(version string) {
 func TestNameAndVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := &runtime{}
-		s := New(rt, testr.New(t))
+		s := New(rt, 0, testr.New(t))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
@@ -129,7 +132,7 @@ func TestTheCgroupDriverIsWaitedFor(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				began := time.Now()
-				driver, known := New(rt, testr.New(t)).CgroupDriver(ctx)
+				driver, known := New(rt, 0, testr.New(t)).CgroupDriver(ctx)
 				if driver != c.want || known != c.known || time.Since(began) != c.took {
 					t.Errorf("%q, %v after %v, want %q, %v after %v", driver, known, time.Since(began), c.want, c.known, c.took)
 				}
@@ -140,12 +143,73 @@ func TestTheCgroupDriverIsWaitedFor(t *testing.T) {
 
 func TestCheckReportsWhatIsntReady(t *testing.T) {
 	rt := &runtime{status: []*runtimeapi.RuntimeCondition{{Type: "RuntimeReady", Status: true}, {Type: "Whatever"}}}
-	s := New(rt, testr.New(t))
+	s := New(rt, 0, testr.New(t))
 	if err := s.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 	rt.status = append(rt.status, &runtimeapi.RuntimeCondition{Type: "NetworkReady", Reason: "NoCNI", Message: "no configuration"})
-	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "NetworkReady is false: NoCNI: no configuration") {
+	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "container runtime network not ready: NetworkReady=false reason:NoCNI message:no configuration") {
 		t.Error(err)
 	}
+}
+
+// TestNotReady: what the runtime says of itself is asked for while somebody wants to know, at once when it is back, and
+// more often while it can't run pods.
+func TestNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &runtime{}
+		s := New(rt, time.Minute, testr.New(t))
+		changed, stop := s.Subscribe()
+		defer stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		expect := func(told bool, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			woken := false
+			select {
+			case <-changed:
+				woken = true
+			default:
+			}
+			if got := s.NotReady(); !slices.Equal(got, want) || woken != told {
+				t.Errorf("%q, told: %t; want %q, told: %t", got, woken, want, told)
+			}
+		}
+		says := func(ready bool) {
+			rt.mu.Lock()
+			defer rt.mu.Unlock()
+			rt.status = []*runtimeapi.RuntimeCondition{{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: ready, Reason: "NoCNI", Message: "none"}}
+		}
+		const noNetwork = "container runtime network not ready: NetworkReady=false reason:NoCNI message:none"
+		expect(false, "container runtime is down: not connected yet")
+		s.Relisted(nil) // and it doesn't say which it is
+		expect(true, "container runtime is down: rpc error: code = Unavailable desc = gone")
+		says(false)
+		rt.becomes("1")
+		time.Sleep(askAgain)
+		expect(true, noNetwork)
+		says(true)
+		time.Sleep(askAgain)
+		expect(true)
+		says(false)
+		time.Sleep(time.Minute)
+		expect(true, noNetwork)
+		says(true)
+		s.Relisted(errors.New("no answer"))
+		expect(true, "container runtime is down: no answer")
+		s.Relisted(errors.New("no answer"))
+		time.Sleep(time.Hour)
+		expect(false, "container runtime is down: no answer")
+		s.Relisted(nil)
+		expect(true)
+		s.Relisted(nil)
+		time.Sleep(time.Hour)
+		expect(false)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

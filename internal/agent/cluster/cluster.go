@@ -1,0 +1,171 @@
+// Package cluster is what an agent of a cluster does beyond one that is alone: it registers its node at the API
+// server, and tells it how the node is.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/runtime/health"
+)
+
+// Config says what a Cluster works with.
+type Config struct {
+	// Node is the configuration; it names a kubeconfig.
+	Node *config.Config
+	// Facts are about the node, whose object writes some of them.
+	Facts   *nodefacts.Board
+	Runtime *health.State
+	// Info is what is said of the machine and its programs, but for the runtime's version.
+	Info v1.NodeSystemInfo
+	// Healthy says what beside the runtime keeps the node from running pods; nil if nothing does.
+	Healthy func(now time.Time) error
+	Meter   apiclient.Meter
+	Log     logr.Logger
+}
+
+// Cluster is an agent's side of a cluster.
+type Cluster struct {
+	conf   Config
+	client *apiclient.Client
+	node   *nodeobject.Node
+	lease  *nodeobject.Lease
+	// changed has the status computed, reached what failed tried again.
+	changed, reached wake.Slot
+}
+
+// New returns an agent's side of a cluster. Nothing is asked before Run.
+func New(c Config) (*Cluster, error) {
+	cfg, k := c.Node, &c.Node.Kubelet
+	calls, events := rates(k)
+	lease := time.Duration(k.NodeLeaseDurationSeconds) * time.Second
+	build := buildinfo.Get()
+	client, err := apiclient.New(apiclient.Config{
+		Kubeconfig: cfg.Kubeconfig, ContentType: k.ContentType, UserAgent: apiclient.UserAgent(cfg.KubeletVersion, build.Commit),
+		LeaseDuration: lease, Calls: calls, Events: events, Meter: c.Meter, Log: c.Log.WithName("apiserver"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	owned, identity := nodeobject.Fields, nodeobject.Identity{
+		Name: cfg.NodeName, Labels: cfg.NodeLabels, Arch: c.Info.Architecture, Taints: k.RegisterWithTaints, ProviderID: k.ProviderID,
+		ExternalCloud: cfg.ExternalCloud, ControllerAttaches: ptr.Deref(k.EnableControllerAttachDetach, true),
+	}
+	var given []string
+	for _, ip := range cfg.NodeIPs {
+		given = append(given, ip.String())
+	}
+	identity.ProvidedIPs = strings.Join(given, ",")
+	if len(given) == 0 {
+		owned |= nodefacts.HostIPs
+	}
+	facts, err := c.Facts.Writer("the node's object", owned)
+	if err != nil {
+		return nil, err
+	}
+	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot(), reached: wake.NewSlot()}
+	cl.node = nodeobject.New(nodeobject.Config{
+		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
+		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Reached: cl.reached, Log: c.Log.WithName("node"),
+	})
+	cl.lease = nodeobject.NewLease(nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts, Log: c.Log.WithName("lease")})
+	return cl, nil
+}
+
+// rates are how often the API server is asked, and told events. Less than none of either is any number.
+func rates(k *v1beta1.KubeletConfiguration) (calls, events apiclient.Rate) {
+	return apiclient.Rate{PerSecond: float64(ptr.Deref(k.KubeAPIQPS, 0)), Burst: int(k.KubeAPIBurst)},
+		apiclient.Rate{PerSecond: float64(ptr.Deref(k.EventRecordQPS, 0)), Burst: int(k.EventBurst)}
+}
+
+// SetLimits changes how often the API server is asked.
+func (c *Cluster) SetLimits(k *v1beta1.KubeletConfiguration) { c.client.SetRates(rates(k)) }
+
+// Reached says since when the API server answers, or since when and why it doesn't.
+func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.client.Reached() }
+
+// Run keeps the node's object and lease until ctx ends. What doesn't work is tried again, and no error.
+func (c *Cluster) Run(ctx context.Context) error {
+	c.conf.Log.Info("This build keeps the node's object, and runs no pods of the API server: a taint keeps them away", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
+	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var client, rest sync.WaitGroup
+	var ended [3]error
+	client.Go(func() { ended[0] = c.client.Run(asking) })
+	rest.Go(func() { ended[1] = c.node.Run(ctx) })
+	rest.Go(func() { ended[2] = c.lease.Run(ctx) })
+	c.follow(ctx)
+	rest.Wait()
+	stop() // after those who ask
+	client.Wait()
+	return errors.Join(ended[:]...)
+}
+
+// follow has the status computed when something it says may have changed, and every nodeStatusUpdateFrequency, as some of that
+// is only known by asking.
+func (c *Cluster) follow(ctx context.Context) {
+	facts, stopFacts := c.conf.Facts.Watch(nodefacts.All)
+	defer stopFacts()
+	runtime, stopRuntime := c.conf.Runtime.Subscribe()
+	defer stopRuntime()
+	reached, stopReached := c.client.Subscribe()
+	defer stopReached()
+	every := time.NewTicker(c.conf.Node.Kubelet.NodeStatusUpdateFrequency.Duration)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-facts:
+		case <-runtime:
+		case <-every.C:
+		case <-reached:
+			if ok, _, _ := c.client.Reached(); ok {
+				c.reached.Wake()
+			}
+			continue
+		}
+		c.changed.Wake()
+	}
+}
+
+// status computes the node's status at the moment.
+func (c *Cluster) status() v1.NodeStatus {
+	facts, info, runtime := c.conf.Facts.Now(), c.conf.Info, c.conf.Runtime.Info()
+	r := nodeobject.Report{
+		Hostname: c.conf.Node.NodeName, HostIPs: facts.HostIPs, Info: info, Capacity: facts.Capacity, Allocatable: facts.Allocatable,
+		DeclaredFeatures: facts.DeclaredFeatures, Images: facts.Images, MaxImages: int(ptr.Deref(c.conf.Node.Kubelet.NodeStatusMaxImages, -1)),
+		NotReady: c.conf.Runtime.NotReady(),
+	}
+	if runtime.Version != "" {
+		r.Info.ContainerRuntimeVersion = runtime.Name + "://" + runtime.Version
+	}
+	if can := c.conf.Runtime.Features(); can != nil {
+		r.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &can.SupplementalGroupsPolicy}
+		for name, h := range can.Handlers {
+			r.RuntimeHandlers = append(r.RuntimeHandlers, v1.NodeRuntimeHandler{Name: name, Features: &v1.NodeRuntimeHandlerFeatures{
+				RecursiveReadOnlyMounts: &h.RecursiveReadOnlyMounts, UserNamespaces: &h.UserNamespaces}})
+		}
+		slices.SortFunc(r.RuntimeHandlers, func(a, b v1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
+	}
+	if err := c.conf.Healthy(time.Now()); err != nil && len(r.NotReady) == 0 {
+		r.NotReady = append(r.NotReady, err.Error())
+	}
+	return r.Status()
+}

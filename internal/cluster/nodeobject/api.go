@@ -1,0 +1,96 @@
+package nodeobject
+
+import (
+	"context"
+
+	coordination "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+)
+
+// NodesOf are the node objects of the API server that a client talks to.
+func NodesOf(c *apiclient.Client) Nodes { return nodes{c} }
+
+// LeasesOf are the leases of nodes there. Their calls wait for no others.
+func LeasesOf(c *apiclient.Client) Leases { return leases{c} }
+
+type nodes struct{ client *apiclient.Client }
+
+func (n nodes) Get(ctx context.Context, name string) (*v1.Node, error) {
+	var o v1.Node
+	return result(&o, n.client.Get(ctx, apiclient.Calls, apiclient.Nodes, "", name, &o))
+}
+
+func (n nodes) Create(ctx context.Context, node *v1.Node) (*v1.Node, error) {
+	var o v1.Node
+	return result(&o, n.client.Create(ctx, apiclient.Calls, apiclient.Nodes, "", node, &o))
+}
+
+func (n nodes) Patch(ctx context.Context, name string, body []byte) (*v1.Node, error) {
+	return n.patch(ctx, name, body)
+}
+
+func (n nodes) PatchStatus(ctx context.Context, name string, body []byte) (*v1.Node, error) {
+	return n.patch(ctx, name, body, "status")
+}
+
+func (n nodes) patch(ctx context.Context, name string, body []byte, sub ...string) (*v1.Node, error) {
+	var o v1.Node
+	return result(&o, n.client.Patch(ctx, apiclient.Calls, apiclient.Nodes, "", name, types.StrategicMergePatchType, body, &o, sub...))
+}
+
+func (n nodes) Watch(ctx context.Context, name string, tell func(*v1.Node)) {
+	n.client.Watch(ctx, apiclient.Nodes, "", apiclient.Selectors{Fields: "metadata.name=" + name}, sight(tell))
+}
+
+// sight tells the states of a watch that chooses one object.
+type sight func(*v1.Node)
+
+func (s sight) Listed(all []runtime.Object, _ string) {
+	if len(all) == 0 {
+		s(nil)
+	}
+	for _, o := range all {
+		s.Changed(watch.Modified, o)
+	}
+}
+
+func (s sight) Changed(kind watch.EventType, o runtime.Object) {
+	node, ok := o.(*v1.Node)
+	if kind == watch.Deleted || !ok {
+		node = nil
+	}
+	s(node)
+}
+
+// Away does nothing: what is known stays.
+func (s sight) Away(error) {}
+
+type leases struct{ client *apiclient.Client }
+
+func (l leases) Get(ctx context.Context, name string) (*coordination.Lease, error) {
+	var o coordination.Lease
+	return result(&o, l.client.Get(ctx, apiclient.Heartbeat, apiclient.Leases, v1.NamespaceNodeLease, name, &o))
+}
+
+func (l leases) Create(ctx context.Context, lease *coordination.Lease) (*coordination.Lease, error) {
+	var o coordination.Lease
+	return result(&o, l.client.Create(ctx, apiclient.Heartbeat, apiclient.Leases, v1.NamespaceNodeLease, lease, &o))
+}
+
+func (l leases) Update(ctx context.Context, lease *coordination.Lease) (*coordination.Lease, error) {
+	var o coordination.Lease
+	return result(&o, l.client.Update(ctx, apiclient.Heartbeat, apiclient.Leases, v1.NamespaceNodeLease, lease, &o))
+}
+
+// result is the object, or no object and the error.
+func result[T any](o *T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}

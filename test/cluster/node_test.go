@@ -1,0 +1,294 @@
+package cluster_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
+	"github.com/deckhand-node/deckhand/test/cluster/plane"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
+
+// config is what a node of these tests differs in from a kubelet's defaults.
+const config = `failCgroupV1: false
+failSwapOn: false
+nodeStatusUpdateFrequency: 1s
+nodeStatusReportFrequency: 5m
+nodeLeaseDurationSeconds: 8
+registerWithTaints: [{key: test, value: one, effect: PreferNoSchedule}]
+`
+
+// rig is a node of a control plane.
+type rig struct {
+	*node.Node
+	t *testing.T
+	p *plane.Plane
+}
+
+// join prepares a node that joins a control plane.
+func join(t *testing.T, p *plane.Plane, binary, settings string, flags ...string) *rig {
+	t.Helper()
+	t.Cleanup(func() { // when the agent has ended
+		if out, err := p.Kubectl("", "delete", "node", node.Name, "--ignore-not-found"); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	r := &rig{node.New(t, binary, node.Options{}), t, p}
+	r.Configure(config + settings)
+	// The last flag counts: a cluster's node isn't at a loopback address.
+	r.AddFlags("--kubeconfig", p.Node(node.Name), "--node-ip", "0.0.0.0")
+	r.AddFlags(flags...)
+	r.KeepSysctls()
+	return r
+}
+
+// kubectl is what an administrator's kubectl prints.
+func (r *rig) kubectl(args ...string) string {
+	r.t.Helper()
+	out, err := r.p.Kubectl("", args...)
+	if err != nil {
+		r.t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// is waits until the node's condition Ready has a status.
+func (r *rig) is(status v1.ConditionStatus) {
+	r.t.Helper()
+	r.kubectl("wait", "--for=condition=Ready="+string(status), "node/"+node.Name, "--timeout=60s")
+}
+
+// created waits until the node's object is there.
+func (r *rig) created() {
+	r.t.Helper()
+	r.kubectl("wait", "--for=create", "node/"+node.Name, "--timeout=60s")
+}
+
+// object is the node's object.
+func (r *rig) object() *v1.Node {
+	r.t.Helper()
+	var n v1.Node
+	if err := json.Unmarshal([]byte(r.kubectl("get", "node", node.Name, "-o", "json")), &n); err != nil {
+		r.t.Fatal(err)
+	}
+	return &n
+}
+
+func ready(n *v1.Node) v1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c
+		}
+	}
+	return v1.NodeCondition{}
+}
+
+// calls counts the node's calls by what they are, from the one with that number on.
+func (r *rig) calls(from int) (map[string]int, int) {
+	all := r.p.Calls()
+	count := map[string]int{}
+	for _, c := range all[from:] {
+		count[c.Verb+" "+c.Resource]++
+	}
+	return count, len(all)
+}
+
+// TestNode: kubectl shows the node as it is, through the lives of its agent, its runtime and its object; and the agent does nothing
+// else than what that takes.
+func TestNode(t *testing.T) {
+	binary, err := node.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plane.Start(t, program)
+	t.Run("lives", func(t *testing.T) { lives(t, p, binary) })
+	t.Run("runtime comes late", func(t *testing.T) { runtimeComesLate(t, p, binary) })
+	t.Run("external cloud", func(t *testing.T) { externalCloud(t, p, binary) })
+	t.Run("not registered", func(t *testing.T) { notRegistered(t, p, binary) })
+	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
+		t.Errorf("what a node may not: %q", wrong)
+	}
+}
+
+func lives(t *testing.T, p *plane.Plane, binary string) {
+	r := join(t, p, binary, "", "--node-labels", "example.com/rack=7", "--provider-id", "test://1")
+	began := time.Now()
+	r.Start()
+	r.created()
+	r.is(v1.ConditionTrue)
+	t.Logf("ready %s after the agent was started", time.Since(began).Round(time.Millisecond))
+	first := r.object()
+	r.registered(first)
+
+	t.Run("at rest", r.atRest)
+	t.Run("killed", r.killed)
+	t.Run("removed", func(t *testing.T) {
+		r.kubectl("delete", "node", node.Name)
+		r.created()
+		r.is(v1.ConditionTrue)
+		if n := r.object(); n.UID == first.UID || !slices.Contains(n.Spec.Taints, first.Spec.Taints[0]) {
+			t.Errorf("made again: %s, taints %v", n.UID, n.Spec.Taints)
+		}
+	})
+	t.Run("stopped runtime", r.stoppedRuntime)
+}
+
+// runtimeComesLate: a node isn't ready before its runtime is.
+func runtimeComesLate(t *testing.T, p *plane.Plane, binary string) {
+	r := join(t, p, binary, "")
+	r.AddFlags("--container-runtime-endpoint", r.RuntimeEndpoint())
+	r.Start()
+	r.created()
+	if c := ready(r.object()); c.Status != v1.ConditionFalse || c.Reason != "KubeletNotReady" || !strings.Contains(c.Message, "container runtime is down: ") {
+		t.Errorf("without a runtime: %+v", c)
+	}
+	r.StartRuntime()
+	r.is(v1.ConditionTrue)
+}
+
+// externalCloud: the cloud's controller tells the addresses, and pods that have them wait for that.
+func externalCloud(t *testing.T, p *plane.Plane, binary string) {
+	r := join(t, p, binary, "", "--cloud-provider", "external")
+	r.Write("host.yaml", fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: host}, spec: {hostNetwork: true, containers: [{name: web, image: %s, args: [serve, -listen, ':%d']}]}}", node.Image, r.Port(3)))
+	r.Start()
+	r.created()
+	r.is(v1.ConditionTrue)
+	n := r.object()
+	if !slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" }) || len(n.Status.Addresses) > 0 {
+		t.Errorf("taints %v, addresses %v", n.Spec.Taints, n.Status.Addresses)
+	}
+	r.Await("the pod waits for an address", node.Each([]string{"host"}, func(v local.PodView) error {
+		if v.Pod.Status.Phase != v1.PodPending || len(v.Pod.Status.ContainerStatuses) > 0 && v.Pod.Status.ContainerStatuses[0].ContainerID != "" {
+			return fmt.Errorf("%s", v.Pod.Status.Phase)
+		}
+		return nil
+	}))
+	r.kubectl("patch", "node", node.Name, "--subresource=status", "-p", `{"status": {"addresses": [{"type": "ExternalIP", "address": "198.51.100.1"}, {"type": "InternalIP", "address": "192.0.2.9"}, {"type": "InternalIP", "address": "2001:db8::9"}]}}`)
+	s := r.Await("the pod runs", node.Ready("host"))
+	if got := node.Find(s, "host").Pod.Status; got.HostIP != "192.0.2.9" || len(got.HostIPs) != 2 {
+		t.Errorf("host IPs %v", got.HostIPs)
+	}
+	if n := r.object(); len(n.Status.Addresses) != 3 {
+		t.Errorf("addresses %v", n.Status.Addresses)
+	}
+}
+
+// notRegistered: with registerNode: false the node waits for its object.
+func notRegistered(t *testing.T, p *plane.Plane, binary string) {
+	r := join(t, p, binary, "registerNode: false\n")
+	r.Write("a.yaml", fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: web, image: %s}]}}", node.Image))
+	_, from := r.calls(0)
+	r.Start()
+	r.Await("the pod runs", node.Ready("a"))
+	if count, _ := r.calls(from); count["create nodes"] > 0 {
+		t.Errorf("calls %v", count)
+	}
+	if out, err := p.Kubectl("{apiVersion: v1, kind: Node, metadata: {name: node1, labels: {mine: kept}}}", "create", "-f", "-"); err != nil {
+		t.Fatal(out, err)
+	}
+	r.is(v1.ConditionTrue)
+	if n := r.object(); n.Labels["mine"] != "kept" || len(n.Spec.Taints) > 0 {
+		t.Errorf("the object was changed: %v, %v", n.Labels, n.Spec.Taints)
+	}
+}
+
+// registered checks what the agent says of its node.
+func (r *rig) registered(n *v1.Node) {
+	r.t.Helper()
+	for key, want := range map[string]string{v1.LabelHostname: node.Name, v1.LabelOSStable: "linux", "example.com/rack": "7", "beta.kubernetes.io/os": "linux"} {
+		if n.Labels[key] != want {
+			r.t.Errorf("label %s: %q, want %q", key, n.Labels[key], want)
+		}
+	}
+	if n.Annotations["volumes.kubernetes.io/controller-managed-attach-detach"] != "true" || n.Spec.ProviderID != "test://1" || n.Spec.Taints[0].Key != "test" {
+		r.t.Errorf("annotations %v, spec %+v", n.Annotations, n.Spec)
+	}
+	s := &n.Status
+	if s.Capacity.Cpu().IsZero() || s.Capacity.Memory().Cmp(*s.Allocatable.Memory()) < 0 || s.Capacity.Pods().Value() != 110 || s.Capacity.StorageEphemeral().IsZero() || s.Allocatable.Pods().Value() != 110 {
+		r.t.Errorf("capacity %v, allocatable %v", s.Capacity, s.Allocatable)
+	}
+	if i := s.NodeInfo; !strings.HasPrefix(i.ContainerRuntimeVersion, "containerd://") || !strings.HasPrefix(i.KubeletVersion, "v1.36.3") || i.BootID == "" || i.KernelVersion == "" || i.OSImage == "" || i.Architecture == "" {
+		r.t.Errorf("info %+v", i)
+	}
+	if len(s.RuntimeHandlers) == 0 || s.Features == nil || len(s.Addresses) < 2 || s.Addresses[0].Type != v1.NodeInternalIP {
+		r.t.Errorf("handlers %v, features %v, addresses %v", s.RuntimeHandlers, s.Features, s.Addresses)
+	}
+	if c := ready(n); c.Reason != "KubeletReady" {
+		r.t.Errorf("ready: %+v", c)
+	}
+	lease := r.kubectl("get", "lease", "-n", v1.NamespaceNodeLease, node.Name, "-o", "jsonpath={.metadata.ownerReferences[0].uid} {.spec.holderIdentity} {.spec.leaseDurationSeconds}")
+	if want := fmt.Sprintf("%s %s 8", n.UID, node.Name); lease != want {
+		r.t.Errorf("lease %q, want %q", lease, want)
+	}
+}
+
+// atRest counts calls while nothing happens.
+func (r *rig) atRest(t *testing.T) {
+	// The images are told once they are known.
+	r.kubectl("wait", "--for=jsonpath={.status.images[0].names[0]}", "node/"+node.Name, "--timeout=60s")
+	_, from := r.calls(0)
+	renewals := 4
+	r.Eventually(fmt.Sprint(renewals, " renewals of the lease"), func() error {
+		if count, _ := r.calls(from); count["update leases.coordination.k8s.io"] < renewals {
+			return fmt.Errorf("calls %v", count)
+		}
+		return nil
+	})
+	count, _ := r.calls(from)
+	delete(count, "update leases.coordination.k8s.io")
+	// A watch that ends is begun again.
+	if delete(count, "watch nodes"); len(count) > 0 {
+		t.Errorf("calls at rest: %v", count)
+	}
+}
+
+// killed: the control plane finds out that the agent is gone, and that it is back. The conditions that were there stay.
+func (r *rig) killed(t *testing.T) {
+	r.Kill()
+	r.is(v1.ConditionUnknown)
+	_, from := r.calls(0)
+	began := time.Now()
+	r.Start()
+	r.is(v1.ConditionTrue)
+	t.Logf("ready %s after the agent was started again", time.Since(began).Round(time.Millisecond))
+	if count, _ := r.calls(from); count["create nodes"] > 1 || count["patch nodes"] > 1 || count["patch nodes/status"] > 4 {
+		t.Errorf("calls of an agent that is back: %v", count)
+	}
+}
+
+// stoppedRuntime: a runtime that doesn't answer makes the node not ready, and doesn't delay its lease.
+func (r *rig) stoppedRuntime(t *testing.T) {
+	runtime := 0
+	for pid, command := range r.Children() {
+		if strings.Contains(command, "containerd.toml") || strings.Contains(strings.Fields(command)[0], "/containerd") && !strings.Contains(command, "shim") {
+			runtime = pid
+		}
+	}
+	if runtime == 0 {
+		t.Fatalf("no runtime among %v", r.Children())
+	}
+	if err := syscall.Kill(runtime, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	// Whatever happens: a stopped process can't be taken down.
+	defer func() { _ = syscall.Kill(runtime, syscall.SIGCONT) }()
+	r.is(v1.ConditionFalse)
+	if c := ready(r.object()); c.Reason != "KubeletNotReady" || !strings.Contains(c.Message, "container runtime is down") {
+		t.Errorf("not ready: %+v", c)
+	}
+	if err := syscall.Kill(runtime, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	r.is(v1.ConditionTrue)
+}
