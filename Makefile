@@ -7,6 +7,7 @@ KUBELET_VERSION := v1.36.3
 
 BIN := $(CURDIR)/bin
 ROOT_DIR ?= /var/lib/deckhand
+CLUSTER_DIR ?= /var/lib/deckhand-cluster
 GO ?= go
 LAW_STEPS ?= 2000000
 LAW_FROM ?= 0
@@ -34,11 +35,17 @@ help: ## Show this.
 run: deps build ## Build everything and run the pods of examples/ (as root). Ctrl-C leaves them running.
 	$(BIN)/deckhand up --root-dir $(ROOT_DIR) --images $(BIN)/images examples/
 
+.PHONY: run-cluster
+run-cluster: deps build controlplane ## Make this machine a Kubernetes cluster of one node (as root), and say how to use kubectl with it. Ctrl-C ends it, but for its pods.
+	$(GO) build -o $(BIN)/run-cluster ./test/cluster/run
+	$(BIN)/run-cluster --bin $(BIN) --dir $(CLUSTER_DIR)
+
 .PHONY: clean
-clean: ## Take down what `make run` started, and remove what was built.
+clean: ## Take down what `make run` and `make run-cluster` started, and remove what was built.
 	@if [ -x $(BIN)/deckhand ]; then $(BIN)/deckhand reset --yes --root-dir $(ROOT_DIR); \
 	elif [ -e $(ROOT_DIR)/.deckhand ]; then $(MAKE) --no-print-directory build && $(BIN)/deckhand reset --yes --root-dir $(ROOT_DIR); fi
-	rm -rf $(BIN)
+	@if [ -e $(CLUSTER_DIR)/deckhand ]; then $(MAKE) --no-print-directory deckhand && $(BIN)/deckhand reset --yes --root-dir $(CLUSTER_DIR)/deckhand; fi
+	rm -rf $(CLUSTER_DIR) $(BIN)
 
 .PHONY: build
 build: deckhand tools images ## Build deckhand, its runtime tools and its images into bin/.

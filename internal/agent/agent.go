@@ -304,7 +304,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		}})
 	}
 	list = append(list,
-		module{name: "kernel settings", start: setKernelFlags(cfg, log)},
+		module{name: "kernel settings", start: setKernelFlags(cfg, o.StopAll, log)},
 		cgroupsModule(host, extras.embedded == nil, runtime, seen.Synced(), workersReady),
 		module{name: "user IDs", start: orLogged(host.users.Restore, log, "Some pods' ranges of user IDs can't be read; their containers run on")},
 		module{name: "log links", start: orLogged(without(logDirs.RemoveDeadLinks), log, "Can't remove dead links to container logs")},

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/kubelet/config/v1beta1"
 
+	"github.com/deckhand-node/deckhand/internal/agent/cluster"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
@@ -32,6 +33,8 @@ var others = map[string]string{
 	"podsPerCore":                                "2",
 	"crashLoopBackOff.maxContainerRestartPeriod": "9s",
 	"evictionHard":                               "{memory.available: 9Mi}",
+	"kubeAPIQPS":                                 "9",
+	"kubeAPIBurst":                               "9",
 	"logging.verbosity":                          "9",
 	"logging.vmodule":                            "[{filePattern: a, verbosity: 9}]",
 }
@@ -49,7 +52,8 @@ func takenIn(t *testing.T, k *v1beta1.KubeletConfiguration) string {
 	log := logging.ConfigOf(&k.Logging, nil, nil)
 	parallel, perSecond, burst := pullLimits(k)
 	size, files, workers, interval := rotationLimits(k)
-	return fmt.Sprint(log.Verbosity, log.VModule, allocatables, parallel, perSecond, burst, collectionPolicy(k), size, files, workers, interval, maxBackoff(k))
+	calls, events := cluster.Rates(k)
+	return fmt.Sprint(log.Verbosity, log.VModule, allocatables, parallel, perSecond, burst, collectionPolicy(k), size, files, workers, interval, maxBackoff(k), calls, events)
 }
 
 // A field that is said to be reloaded, and isn't passed on, would be ignored in silence.

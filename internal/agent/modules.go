@@ -142,10 +142,10 @@ func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(c
 
 // setKernelFlags returns what makes the kernel as the kubelet wants it, unless it only checks
 // (protectKernelDefaults). A standalone agent leaves a machine that may be there for other
-// things as it is.
-func setKernelFlags(cfg *config.Config, log logr.Logger) func(context.Context) error {
+// things as it is, and so does one that is to stop all pods.
+func setKernelFlags(cfg *config.Config, stopAll bool, log logr.Logger) func(context.Context) error {
 	return func(context.Context) error {
-		if cfg.Standalone || cfg.Kubelet.ProtectKernelDefaults {
+		if cfg.Standalone || stopAll || cfg.Kubelet.ProtectKernelDefaults {
 			return nil
 		}
 		changed, err := kernel.Sysctls("/proc/sys").Set()

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject/nodeobjecttest"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -180,6 +182,15 @@ func TestClient(t *testing.T) {
 		stop()
 		watching.Wait()
 	}
+	t.Run("nodes and leases", func(t *testing.T) {
+		var n network
+		c := client(t, p.Node("contract"), runtime.ContentTypeProtobuf, &n)
+		nodeobjecttest.Run(t, "contract", nodeobject.NodesOf(c), nodeobject.LeasesOf(c), func() {
+			if out, err := p.Kubectl("", "delete", "node", "contract"); err != nil {
+				t.Fatal(err, out)
+			}
+		})
+	})
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}

@@ -53,7 +53,7 @@ type Cluster struct {
 // New returns an agent's side of a cluster. Nothing is asked before Run.
 func New(c Config) (*Cluster, error) {
 	cfg, k := c.Node, &c.Node.Kubelet
-	calls, events := rates(k)
+	calls, events := Rates(k)
 	lease := time.Duration(k.NodeLeaseDurationSeconds) * time.Second
 	build := buildinfo.Get()
 	client, err := apiclient.New(apiclient.Config{
@@ -88,14 +88,14 @@ func New(c Config) (*Cluster, error) {
 	return cl, nil
 }
 
-// rates are how often the API server is asked, and told events. Less than none of either is any number.
-func rates(k *v1beta1.KubeletConfiguration) (calls, events apiclient.Rate) {
+// Rates are how often the API server is asked, and told events. Less than none of either is any number.
+func Rates(k *v1beta1.KubeletConfiguration) (calls, events apiclient.Rate) {
 	return apiclient.Rate{PerSecond: float64(ptr.Deref(k.KubeAPIQPS, 0)), Burst: int(k.KubeAPIBurst)},
 		apiclient.Rate{PerSecond: float64(ptr.Deref(k.EventRecordQPS, 0)), Burst: int(k.EventBurst)}
 }
 
 // SetLimits changes how often the API server is asked.
-func (c *Cluster) SetLimits(k *v1beta1.KubeletConfiguration) { c.client.SetRates(rates(k)) }
+func (c *Cluster) SetLimits(k *v1beta1.KubeletConfiguration) { c.client.SetRates(Rates(k)) }
 
 // Reached says since when the API server answers, or since when and why it doesn't.
 func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.client.Reached() }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject/nodeobjecttest"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
@@ -135,6 +136,12 @@ func (s *fakeNodes) ready() v1.ConditionStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return readiness(&s.node.Status)
+}
+
+// TestTheFakes: what stands in the API server's place here does as the server does. test/cluster holds that to the same.
+func TestTheFakes(t *testing.T) {
+	nodes := &fakeNodes{}
+	nodeobjecttest.Run(t, "node1", nodes, &fakeLeases{}, func() { nodes.others(func(*v1.Node) *v1.Node { return nil }) })
 }
 
 func TestNode(t *testing.T) {

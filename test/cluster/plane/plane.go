@@ -18,13 +18,25 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 )
 
+// Owner is who a control plane is for: a test, or a program. What goes wrong is fatal to it; its end is that of the control plane.
+type Owner interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+	Logf(string, ...any)
+	Failed() bool
+	Cleanup(func())
+	Context() context.Context
+	// TempDir is an empty directory.
+	TempDir() string
+}
+
 // Plane is a control plane that runs.
 type Plane struct {
-	t   testing.TB
+	t   Owner
 	dir string
 	ca  *authority
 	// server is the URL of the API server.
@@ -37,9 +49,9 @@ type Plane struct {
 // programs are the names that the one program goes by.
 var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl"}
 
-// Start starts a control plane from the program at a path (`make controlplane`), and returns when it is ready. The end of the
-// test ends it.
-func Start(t testing.TB, program string) *Plane {
+// Start starts a control plane from the program at a path (`make controlplane`), and returns when it is ready. The end of its
+// owner ends it.
+func Start(t Owner, program string) *Plane {
 	t.Helper()
 	p := &Plane{t: t, dir: t.TempDir(), ended: make(chan string, len(programs))}
 	if err := p.prepare(program); err != nil {
@@ -113,7 +125,7 @@ func (p *Plane) path(name string) string { return filepath.Join(p.dir, name) }
 func url(scheme string, port int) string { return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port) }
 
 // freePorts returns ports that nobody listens on.
-func freePorts(t testing.TB, n int) []int {
+func freePorts(t Owner, n int) []int {
 	t.Helper()
 	var ports []int
 	for range n {
@@ -261,6 +273,12 @@ users: [{name: test, user: {client-certificate: %q, client-key: %q}}]
 func (p *Plane) Kubectl(input string, args ...string) (string, error) {
 	return p.KubectlAs(p.admin, input, args...)
 }
+
+// Admin is an administrator's kubeconfig, KubectlProgram the program that goes with it.
+func (p *Plane) Admin() string { return p.admin }
+
+// KubectlProgram is the path of kubectl.
+func (p *Plane) KubectlProgram() string { return p.path("kubectl") }
 
 // KubectlAs runs kubectl with a kubeconfig.
 func (p *Plane) KubectlAs(kubeconfig, input string, args ...string) (string, error) {
