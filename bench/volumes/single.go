@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/bench/report"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
@@ -48,6 +49,7 @@ type kind struct {
 	memory bool
 	plugin volume.Plugin
 	source v1.VolumeSource
+	from   object.View
 }
 
 func kinds() []kind {
@@ -55,10 +57,10 @@ func kinds() []kind {
 	for name, text := range files {
 		data[name] = []byte(text)
 	}
-	from := objects{&v1.ConfigMap{Data: files}, &v1.Secret{Data: data}}
+	from := objects{config: &v1.ConfigMap{Data: files}, secret: &v1.Secret{Data: data}}
 	return []kind{
-		{configMapKind, false, objectfiles.NewConfigMap(from), v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "a"}}}},
-		{"Secret (tmpfs)", true, objectfiles.NewSecret(from), v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "a"}}},
+		{configMapKind, false, objectfiles.NewConfigMap(), v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "a"}}}, from},
+		{"Secret (tmpfs)", true, objectfiles.NewSecret(), v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "a"}}, from},
 	}
 }
 
@@ -98,9 +100,10 @@ func (o Options) singles(ctx context.Context, into map[string]*pair) (err error)
 
 func (k kind) request(dir, name string) volume.Request {
 	return volume.Request{
-		Pod:   &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: types.UID(name)}},
-		Spec:  volume.Spec{Volume: &v1.Volume{Name: name, VolumeSource: k.source}},
-		Place: volume.Place{UID: types.UID(name), Dir: filepath.Join(dir, name), Meta: filepath.Join(dir, "meta", name)},
+		Objects: k.from,
+		Pod:     &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: types.UID(name)}},
+		Spec:    volume.Spec{Volume: &v1.Volume{Name: name, VolumeSource: k.source}},
+		Place:   volume.Place{UID: types.UID(name), Dir: filepath.Join(dir, name), Meta: filepath.Join(dir, "meta", name)},
 	}
 }
 
@@ -192,6 +195,7 @@ func fill(dir string) error {
 
 // objects are one ConfigMap and one Secret of any name.
 type objects struct {
+	object.View
 	config *v1.ConfigMap
 	secret *v1.Secret
 }

@@ -171,7 +171,7 @@ type volumeImages struct {
 
 func (v volumeImages) Ensure(ctx context.Context, r imagevolume.Request) (imagevolume.Image, error) {
 	v.meter.ImageRequested()
-	got, err := v.images.Ensure(ctx, pull.Request{Image: r.Image, Policy: r.Policy, Pod: r.Pod, Pulling: func() {}})
+	got, err := v.images.Ensure(ctx, pull.Request{Image: r.Image, Policy: r.Policy, Pod: r.Pod, Objects: r.Objects, Pulling: func() {}})
 	if ctx.Err() == nil { // what was given up is no failure
 		v.meter.ImageMounted(err != nil)
 	}

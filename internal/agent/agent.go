@@ -160,7 +160,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		return nil, err
 	}
 	stops := desired.NewStops(filepath.Join(dirs.Checkpoints(), "stopped.json"), merger)
-	live := object.NewLive(func() *object.Set { return merger.Current().Objects })
+	objects := object.NewLocal(func() *object.Set { return merger.Current().Objects })
 	logs := runtimelogs.New(k.PodLogsDir, log.WithName("logs"))
 	messages := runtimelogs.NewMessageReader(dirs.Pods(), logs, log.WithName("termination"))
 	seen := observed.New(conn, observed.Options{Wake: wakes.podChanged, Observer: listObserver{meter.PLEG, runtime}, Message: messages.Message, Log: log.WithName("observed")})
@@ -168,7 +168,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 
 	// Images.
 	imageLog := log.WithName("image")
-	allowed, keyring, err := imageAccess(cfg, live, recorder, meter, imageLog)
+	allowed, keyring, err := imageAccess(cfg, recorder, meter, imageLog)
 	if err != nil {
 		return nil, err
 	}
@@ -189,11 +189,11 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Runs:  func(uid types.UID) bool { return !seen.Get(uid).Empty() },
 		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) },
 	})
-	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels, Objects: live, Recorder: recorder}, log.WithName("claims"))
+	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels, Objects: objects, Recorder: recorder}, log.WithName("claims"))
 	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) { meter.Volumes.Measured(measuredBy(quota), took) }})
 	volumeLog := log.WithName("volume")
 	volumes := manager.New(manager.Config{
-		RootDir: cfg.RootDir, Plugins: volumePlugins(live, volumeImages{images, meter.Volumes}, diskMeter, host.allocatable, volumeLog), Claims: claims, Objects: live,
+		RootDir: cfg.RootDir, Plugins: volumePlugins(volumeImages{images, meter.Volumes}, diskMeter, host.allocatable, volumeLog), Claims: claims,
 		SubPaths: subpath.New(dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: wakes.volumes, Freed: wakes.objectsChanged,
 		Pod: func(uid types.UID) *v1.Pod {
 			if d := merger.Current().Get(uid); d != nil {
@@ -220,7 +220,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}
 	logDirs := layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
 	actions := executor.New(executor.Config{
-		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: live, DNS: names, Logs: logDirs,
+		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: objects, DNS: names, Logs: logDirs,
 		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users, Devices: noDevices{},
 		Allocations: watchedAllocations{allocations, wakes.lookAtVolumes}, Records: records, Settings: host.settings, HostIPs: host.hostIPs, Allocatable: host.allocatable,
 		Recorder: recorder, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),

@@ -30,7 +30,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
@@ -126,7 +125,7 @@ func buildSources(cfg *config.Config, dir, pods string, recall bool, log logr.Lo
 }
 
 // imageAccess makes what knows who may use which image, and with which credentials images are pulled.
-func imageAccess(cfg *config.Config, live *object.Live, recorder *events.Recorder, meter *metrics.Metrics, log logr.Logger) (*access.Records, *credentials.Keyring, error) {
+func imageAccess(cfg *config.Config, recorder *events.Recorder, meter *metrics.Metrics, log logr.Logger) (*access.Records, *credentials.Keyring, error) {
 	k := &cfg.Kubelet
 	plugins, err := provider.Load(cfg.CredentialProviders.Config, cfg.CredentialProviders.BinDir)
 	if err != nil {
@@ -138,8 +137,8 @@ func imageAccess(cfg *config.Config, live *object.Live, recorder *events.Recorde
 	}
 	allowed := access.New(access.Config{RootDir: cfg.RootDir, Policy: policy, Meter: checkMeter{meter.Images}, Log: log})
 	return allowed, credentials.NewKeyring(credentials.Options{
-		Secrets: live, ServiceAccounts: live, Node: nodeFiles(cfg.RootDir, log), Recorder: recorder, Log: log,
-		Providers: provider.New(provider.Options{Providers: plugins, ServiceAccounts: live, Tokens: provider.NoTokens{}, Metrics: meter.Credentials, Log: log}),
+		Node: nodeFiles(cfg.RootDir, log), Recorder: recorder, Log: log,
+		Providers: provider.New(provider.Options{Providers: plugins, Tokens: provider.NoTokens{}, Metrics: meter.Credentials, Log: log}),
 	}), nil
 }
 
@@ -241,13 +240,13 @@ func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State
 }
 
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.
-func volumePlugins(live *object.Live, images volumeImages, meter *usage.Meter, allocatable func() v1.ResourceList, log logr.Logger) []volume.Plugin {
+func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v1.ResourceList, log logr.Logger) []volume.Plugin {
 	return []volume.Plugin{
 		plugins.NewEmptyDir(plugins.Config{MemoryLimit: cgroup.MemoryLimit, Quotas: meter, Log: log}),
-		objectfiles.NewConfigMap(live),
-		objectfiles.NewSecret(live),
+		objectfiles.NewConfigMap(),
+		objectfiles.NewSecret(),
 		objectfiles.NewDownwardAPI(allocatable),
-		objectfiles.NewProjected(live, allocatable),
+		objectfiles.NewProjected(allocatable),
 		plugins.HostPath{},
 		plugins.LocalVolume{},
 		plugins.NewImageVolume(images),

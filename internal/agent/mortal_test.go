@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/agent"
@@ -133,10 +132,10 @@ type brinkEffects struct {
 	*brink
 }
 
-func (e brinkEffects) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
+func (e brinkEffects) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
 	name := strings.TrimSpace(string(a.Kind) + " " + a.Container + written(a.Checkpoint))
 	e.pass("before " + name)
-	r := e.Executor.Do(ctx, p, o, uid, a)
+	r := e.Executor.Do(ctx, d, o, uid, a)
 	e.pass("after " + name)
 	return r
 }

@@ -217,6 +217,25 @@ func TestCoreKnowsNoSource(t *testing.T) {
 	})
 }
 
+// TestOneWayToObjects: who acts for a pod is handed its view. Only the executor chooses one, and by what the source says of
+// the pod: a part that had a finder of its own could take an object of one realm for a pod of the other.
+func TestOneWayToObjects(t *testing.T) {
+	may := map[string][]string{"Finder": {"internal/worker/executor"}, "NewLocal": {"internal/agent"}, "Local": nil}
+	eachFile(t, func(dir, name string, f *ast.File, fset *token.FileSet) {
+		if !strings.HasPrefix(dir, "internal/") || strings.HasSuffix(name, "_test.go") || dir == "internal/pod/object/objecttest" {
+			return
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && spelled(s.X) == "object" {
+				if where, ok := may[s.Sel.Name]; ok && !slices.Contains(where, dir) {
+					t.Errorf("%s: object.%s: take an object.View, or as much of it as is needed", fset.Position(n.Pos()), s.Sel.Name)
+				}
+			}
+			return true
+		})
+	})
+}
+
 // TestNoExitBelowMain: a library that exits takes orderly shutdown from everybody;
 // init functions and panics act behind the composition root's back.
 func TestNoExitBelowMain(t *testing.T) {

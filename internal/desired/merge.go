@@ -21,13 +21,13 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *S
 	if old == nil {
 		old = &Set{}
 	}
-	claims, problems, synced := gather(order, reports)
+	claims, problems, synced, local := gather(order, reports)
 	defined, more := mergeObjects(order, reports)
 	problems = append(problems, more...)
 	set := &Set{
 		Pods:       make([]*pod.Desired, 0, len(claims)),
 		AllStopped: held.all,
-		Objects:    object.NewSet(defined, synced).WithRefused(refusals(order, reports)),
+		Objects:    object.NewSet(defined, local).WithRefused(refusals(order, reports)),
 		Synced:     synced,
 		byUID:      make(map[types.UID]*pod.Desired, len(claims)),
 		admitted:   map[*pod.Desired]admission{},
@@ -69,17 +69,20 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *S
 	return set
 }
 
-// gather returns all claims, the ones with the better right first.
-func gather(order []pod.Source, reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced bool) {
-	synced = true
+// gather returns all claims, the ones with the better right first, and whether all sources have reported, and all that are
+// local: pods from manifests and their objects don't wait for an API server.
+func gather(order []pod.Source, reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced, local bool) {
+	synced, local = true, true
 	for _, source := range order {
 		r, reported := reports[source]
-		synced = synced && reported && !r.Pending
+		if !reported || r.Pending {
+			synced, local = false, local && !source.Local()
+		}
 		claims = append(claims, r.Claims...)
 		problems = append(problems, r.Problems...)
 	}
 	sortClaims(claims, order, func(c *Claim) precedence { return precedence{c.Since, c.Desired.Source, c.Desired.Origin, c.Document} })
-	return claims, problems, synced
+	return claims, problems, synced, local
 }
 
 // precedence is what decides who gets what two claims ask for: one that isn't of a leftover file, then the earlier, then

@@ -11,11 +11,13 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/pod/object/objecttest"
 )
 
 func defined(source pod.Source, origin string, o object.Object, second int) ObjectClaim {
@@ -66,14 +68,14 @@ func TestRefusedObjects(t *testing.T) {
 		pod.SourceHTTP: {Source: pod.SourceHTTP, Refused: map[object.Key]string{key: "h"}},
 	}
 	first := merge(order, reports, holds{}, nil)
-	if _, err := first.Objects.ConfigMap(t.Context(), "default", "x"); err == nil || !strings.Contains(err.Error(), "(f defines it") {
+	if _, err := objecttest.View(first.Objects).ConfigMap(t.Context(), "default", "x"); err == nil || !strings.Contains(err.Error(), "(f defines it") {
 		t.Errorf("error %v", err)
 	}
 	if again := merge(order, reports, holds{}, first); again.Objects != first.Objects {
 		t.Error("the same is another set")
 	}
 	reports[pod.SourceHTTP] = Report{Source: pod.SourceHTTP, Objects: []ObjectClaim{defined(pod.SourceHTTP, "h", configMap("x", "h"), 1)}}
-	if _, err := merge(order, reports, holds{}, first).Objects.ConfigMap(t.Context(), "default", "x"); err != nil {
+	if _, err := objecttest.View(merge(order, reports, holds{}, first).Objects).ConfigMap(t.Context(), "default", "x"); err != nil {
 		t.Error(err)
 	}
 }
@@ -121,7 +123,7 @@ func TestSubscribersAreWokenForObjects(t *testing.T) {
 			return false
 		}
 	}
-	if _, err := m.Current().Objects.ConfigMap(t.Context(), "default", "x"); err == nil || !strings.Contains(err.Error(), object.ErrReading.Error()) {
+	if _, err := objecttest.View(m.Current().Objects).ConfigMap(t.Context(), "default", "x"); !object.IsUnknown(err) {
 		t.Errorf("before any report: %v", err)
 	}
 	web := claim(pod.SourceFile, "a", "web", "1", 1)
@@ -169,5 +171,31 @@ func TestObjectsAreLoggedWithoutContent(t *testing.T) {
 	}
 	if len(lines) != 4 || strings.Contains(text, "hunter") || strings.Contains(text, "aHVudGVy") {
 		t.Errorf("logged:\n%s", text)
+	}
+}
+
+// TestObjectsDontWaitForAnAPIServer: what manifests define, or don't, is known once all manifests are, so that static pods
+// start; what waits for all pods to be known (removing pods and images) waits for the API server as well.
+func TestObjectsDontWaitForAnAPIServer(t *testing.T) {
+	m := New(logr.Discard(), pod.SourceFile, pod.SourceAPI)
+	m.Report(Report{Source: pod.SourceFile, Pending: true})
+	if _, err := objecttest.View(m.Current().Objects).ConfigMap(t.Context(), "default", "x"); !object.IsUnknown(err) {
+		t.Errorf("while manifests are being read: %v", err)
+	}
+	m.Report(Report{Source: pod.SourceFile})
+	for _, r := range []Report{{}, {Source: pod.SourceAPI, Pending: true}, {Source: pod.SourceAPI}} {
+		if r.Source != "" {
+			m.Report(r)
+		}
+		set, view := m.Current(), objecttest.View(m.Current().Objects)
+		if _, err := view.ConfigMap(t.Context(), "default", "x"); !apierrors.IsNotFound(err) {
+			t.Errorf("%+v: %v", r, err)
+		}
+		if _, err := view.PersistentVolumes(t.Context()); err != nil {
+			t.Errorf("%+v: %v", r, err)
+		}
+		if want := r.Source == pod.SourceAPI && !r.Pending; set.Synced != want {
+			t.Errorf("%+v: synced %t", r, set.Synced)
+		}
 	}
 }

@@ -25,11 +25,11 @@ type admission struct {
 	conflict string
 }
 
-// admit returns what the pod's RuntimeClass makes of it. What old has for the very
+// admit returns what the pod's RuntimeClass makes of it, if no API server has admitted it. What old has for the very
 // same pod and class is taken from there.
 func (s *Set) admit(d *pod.Desired, old *Set) admission {
 	name := d.Pod.Spec.RuntimeClassName
-	if name == nil {
+	if name == nil || !d.Source.Local() {
 		return admission{made: d}
 	}
 	a := admission{class: s.class(*name), made: d}

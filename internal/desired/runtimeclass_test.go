@@ -158,3 +158,16 @@ func TestPodOutlivesItsRuntimeClass(t *testing.T) {
 		t.Errorf("without a class: problems %v", problems)
 	}
 }
+
+// An API server has admitted its pods by the classes as they were: one that a manifest defines, or that is edited, neither
+// changes them nor finds fault with them.
+func TestRuntimeClassesOfManifestsAreForTheirPods(t *testing.T) {
+	m := New(logr.Discard(), pod.SourceFile, pod.SourceAPI)
+	c := classy(func(s *v1.PodSpec) { s.Overhead = amount("1") })
+	c.Desired.Source = pod.SourceAPI
+	m.Report(Report{Source: pod.SourceFile, Objects: []ObjectClaim{class(amount("2"), nil)}})
+	m.Report(Report{Source: pod.SourceAPI, Claims: []Claim{c}})
+	if set := m.Current(); set.Get("1") != c.Desired || len(set.Problems) > 0 {
+		t.Errorf("the pod is %v, problems %v", set.Get("1"), set.Problems)
+	}
+}

@@ -25,7 +25,7 @@ type Set struct {
 	Problems []pod.Problem
 	// Synced says that every source has reported at least once. While it is
 	// false, a running pod that isn't in Pods may still be wanted: nothing that
-	// runs may be removed for its absence.
+	// runs may be removed for its absence. Objects go by the local sources alone.
 	Synced bool
 
 	byUID map[types.UID]*pod.Desired

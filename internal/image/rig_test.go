@@ -103,7 +103,7 @@ func (r *rig) set(change func(*rig)) {
 	change(r)
 }
 
-func (r *rig) For(context.Context, *v1.Pod, string) ([]credentials.Credential, error) {
+func (r *rig) For(context.Context, *v1.Pod, credentials.Objects, string) ([]credentials.Credential, error) {
 	return nil, nil
 }
 

@@ -26,7 +26,13 @@ const (
 	SourceHTTP Source = "http"
 	// SourceRun is a person's `deckhand run FILE`; its pods live as long as that command.
 	SourceRun Source = "run"
+	// SourceAPI is an API server.
+	SourceAPI Source = "api"
 )
+
+// Local reports whether pods of this source come from a manifest, and with them the objects that they refer to; they
+// need no API server.
+func (s Source) Local() bool { return s == SourceFile || s == SourceHTTP || s == SourceRun }
 
 // Annotations of a static pod, as the kubelet writes them.
 const (

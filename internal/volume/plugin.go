@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // ErrUnsupported is what a plugin's error wraps when trying again can't help,
@@ -103,8 +104,10 @@ type Staging struct {
 
 // Request is one volume of one pod.
 type Request struct {
-	Pod  *v1.Pod
-	Spec Spec
+	Pod *v1.Pod
+	// Objects is what the pod may see.
+	Objects object.View
+	Spec    Spec
 	Place
 	// InUse says that containers of the pod may use the volume already.
 	InUse bool

@@ -55,8 +55,8 @@ type Observed interface {
 // Executor carries out actions. Its methods are called from many goroutines.
 type Executor interface {
 	// Do blocks until the action has ended, or ctx has. Whatever it changed in the
-	// runtime is visible in Observed before it returns. p is nil for a pod that no source has.
-	Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result
+	// runtime is visible in Observed before it returns. d is nil for a pod that no source has.
+	Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) pod.Result
 	// Checkpoint reads the checkpoint of the pod that an earlier agent saved; nil if there is none.
 	Checkpoint(types.UID) *pod.Checkpoint
 	// LoggedAttempts returns, by container, the least attempt a new instance may have by the logs on disk.

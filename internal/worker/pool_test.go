@@ -212,7 +212,7 @@ func (w *world) set(pods ...*pod.Desired) {
 	}
 }
 
-func (w *world) Do(ctx context.Context, p *v1.Pod, _ *pod.Observed, uid types.UID, a pod.Action) pod.Result {
+func (w *world) Do(ctx context.Context, d *pod.Desired, _ *pod.Observed, uid types.UID, a pod.Action) pod.Result {
 	w.mu.Lock()
 	gate := w.hold[string(uid)+"/"+string(a.Kind)]
 	if a.Kind == pod.StopContainer {
@@ -233,10 +233,14 @@ func (w *world) Do(ctx context.Context, p *v1.Pod, _ *pod.Observed, uid types.UI
 	if a.Kind == pod.AdmitPod && w.rejects[uid] {
 		return pod.Result{Failure: &pod.Failure{Reason: "OutOfcpu", Rejected: true}}
 	}
-	return pod.Result{ID: w.effect(p, uid, a)}
+	return pod.Result{ID: w.effect(d, uid, a)}
 }
 
-func (w *world) effect(p *v1.Pod, uid types.UID, a pod.Action) string {
+func (w *world) effect(d *pod.Desired, uid types.UID, a pod.Action) string {
+	var p *v1.Pod
+	if d != nil {
+		p = d.Pod
+	}
 	w.nextID++
 	id := fmt.Sprintf("id%d", w.nextID)
 	o := w.runtime[uid]

@@ -278,7 +278,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 		}
 	}
 	for _, a := range d.Actions {
-		w.launch(ctx, in.Pod, in.Observed, a)
+		w.launch(ctx, desired, in.Observed, a)
 	}
 	w.pool.cfg.Meter.Decided(time.Since(begun))
 	return d
@@ -355,12 +355,12 @@ func (w *worker) collectResults(results []pod.Result) {
 }
 
 // launch begins an action beside the worker.
-func (w *worker) launch(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) {
+func (w *worker) launch(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.flights = append(w.flights, flight{action: a, ctx: ctx, cancel: cancel, begun: time.Now()})
 	w.pool.cfg.Log.V(3).Info("Action", "pod", logging.Ref(w.name), "podUID", w.uid, "action", a.Kind, "containerName", a.Container, "id", a.ID, "reason", a.Why)
 	w.wg.Go(func() {
-		r := w.pool.cfg.Executor.Do(ctx, p, o, w.uid, a)
+		r := w.pool.cfg.Executor.Do(ctx, d, o, w.uid, a)
 		r.Action, r.At = a, time.Now()
 		w.mu.Lock()
 		w.results = append(w.results, r)

@@ -185,8 +185,8 @@ func TestMatrixIsWhole(t *testing.T) {
 // volumeKinds are all kinds that the API has, of pods and (with pv: before them) of PersistentVolumes, and whether they are mounted.
 func volumeKinds() map[string]bool {
 	made := []volume.Plugin{
-		objectfiles.NewConfigMap(nil), objectfiles.NewDownwardAPI(nil), plugins.NewEmptyDir(plugins.Config{}), plugins.HostPath{}, plugins.NewImageVolume(nil),
-		plugins.LocalVolume{}, objectfiles.NewProjected(nil, nil), objectfiles.NewSecret(nil),
+		objectfiles.NewConfigMap(), objectfiles.NewDownwardAPI(nil), plugins.NewEmptyDir(plugins.Config{}), plugins.HostPath{}, plugins.NewImageVolume(nil),
+		plugins.LocalVolume{}, objectfiles.NewProjected(nil), objectfiles.NewSecret(),
 	}
 	kinds := map[string]bool{}
 	add := func(prefix string, s volume.Spec) {

@@ -13,15 +13,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Secrets knows Secrets by name. A missing one is an error of which
-// apierrors.IsNotFound is true.
-type Secrets interface {
+// Objects is as much of a pod's object.View as is needed for its pulls.
+type Objects interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
-}
-
-// ServiceAccounts knows ServiceAccounts by name. A missing one is an error of which
-// apierrors.IsNotFound is true.
-type ServiceAccounts interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 }
 
@@ -34,7 +28,7 @@ type Node interface {
 type Providers interface {
 	// Credentials returns what the plugins have for an image, in the order in which it is
 	// to be tried. The pod may be nil. The error reports plugins that failed, beside what the others said.
-	Credentials(ctx context.Context, p *v1.Pod, image Image) ([]Credential, error)
+	Credentials(ctx context.Context, p *v1.Pod, objects Objects, image Image) ([]Credential, error)
 }
 
 // Recorder takes events about pods.
@@ -44,14 +38,10 @@ type Recorder interface {
 
 // Options are what a Keyring looks into.
 type Options struct {
-	Secrets Secrets
-	// ServiceAccounts reports the pull secrets of pods that list none. In a cluster an
-	// admission plugin has copied them to the pod, and NoServiceAccounts belongs here.
-	ServiceAccounts ServiceAccounts
-	Node            Node
-	Providers       Providers
-	Recorder        Recorder
-	Log             logr.Logger
+	Node      Node
+	Providers Providers
+	Recorder  Recorder
+	Log       logr.Logger
 }
 
 // Keyring knows which credentials a pod may use for an image. It keeps none itself,
@@ -64,21 +54,21 @@ func NewKeyring(o Options) *Keyring { return &Keyring{o: o} }
 // For returns the credentials to try for an image, in this order: those of the
 // pod's pull secrets, those of the node's docker configuration, those of credential
 // providers; within each as Match has them. None means that the image is to be pulled
-// anonymously. p is nil for a pull that a person asked for: then only the node's count.
+// anonymously. p and what it may see are nil for a pull that a person asked for: then only the node's count.
 //
 // A source that fails doesn't keep the others from being tried: the pod's event tells
 // of it. The only errors are an invalid image name and the context's.
-func (k *Keyring) For(ctx context.Context, p *v1.Pod, image string) ([]Credential, error) {
+func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image string) ([]Credential, error) {
 	name, err := ParseImage(image)
 	if err != nil {
 		return nil, err
 	}
 	var list []Credential
 	if p != nil {
-		list = Match(k.pullSecrets(ctx, p), name)
+		list = Match(k.pullSecrets(ctx, p, objects), name)
 	}
 	list = append(list, Match(k.o.Node.Entries(), name)...)
-	provided, err := k.o.Providers.Credentials(ctx, p, name)
+	provided, err := k.o.Providers.Credentials(ctx, p, objects, name)
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return nil, ctxErr
 	}
@@ -91,11 +81,11 @@ func (k *Keyring) For(ctx context.Context, p *v1.Pod, image string) ([]Credentia
 
 // pullSecrets are the entries of the pod's pull secrets, all together, in the order
 // in which the pod lists the secrets.
-func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod) []Entry {
+func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) []Entry {
 	var entries []Entry
 	var missing []string
-	for _, name := range k.secretNames(ctx, p) {
-		secret, err := k.o.Secrets.Secret(ctx, p.Namespace, name)
+	for _, name := range k.secretNames(ctx, p, objects) {
+		secret, err := objects.Secret(ctx, p.Namespace, name)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -124,14 +114,14 @@ func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod) []Entry {
 // secretNames are those that the pod lists, or else its service account, as the
 // admission plugin ServiceAccount would have copied them
 // (https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/).
-func (k *Keyring) secretNames(ctx context.Context, p *v1.Pod) []string {
+func (k *Keyring) secretNames(ctx context.Context, p *v1.Pod, objects Objects) []string {
 	refs := p.Spec.ImagePullSecrets
 	if len(refs) == 0 {
 		account := p.Spec.ServiceAccountName
 		if account == "" {
 			account = "default"
 		}
-		sa, err := k.o.ServiceAccounts.ServiceAccount(ctx, p.Namespace, account)
+		sa, err := objects.ServiceAccount(ctx, p.Namespace, account)
 		switch {
 		case err == nil:
 			refs = sa.ImagePullSecrets
@@ -152,12 +142,4 @@ func (k *Keyring) warn(p *v1.Pod, reason pod.Reason, message string) {
 	if p != nil {
 		k.o.Recorder.Event(p, pod.Event{Type: v1.EventTypeWarning, Reason: reason, Message: message})
 	}
-}
-
-// NoServiceAccounts is for where service accounts say nothing about pull secrets.
-type NoServiceAccounts struct{}
-
-// ServiceAccount says that there is none.
-func (NoServiceAccounts) ServiceAccount(_ context.Context, _, name string) (*v1.ServiceAccount, error) {
-	return nil, apierrors.NewNotFound(v1.Resource("serviceaccounts"), name)
 }

@@ -55,7 +55,7 @@ type providers struct {
 	err  error
 }
 
-func (p providers) Credentials(context.Context, *v1.Pod, Image) ([]Credential, error) {
+func (p providers) Credentials(context.Context, *v1.Pod, Objects, Image) ([]Credential, error) {
 	return p.list, p.err
 }
 
@@ -87,10 +87,10 @@ func TestKeyringOrder(t *testing.T) {
 	o.add("ns", "two", `{"auths": {"a.io/team": {"username": "two-team"}, "a.io": {"username": "two"}, "b.io": {"username": "no"}}}`)
 	o.add("other", "three", `{"auths": {"a.io": {"username": "of another namespace"}}}`)
 	var r recorder
-	k := NewKeyring(Options{Secrets: o, ServiceAccounts: o, Recorder: &r, Log: logr.Discard(),
+	k := NewKeyring(Options{Recorder: &r, Log: logr.Discard(),
 		Node:      nodeEntries{{pattern(t, "a.io"), Credential{Username: "node"}}, {pattern(t, "a.io/team/app"), Credential{Username: "node-app"}}},
 		Providers: providers{list: []Credential{{Username: "provider"}}}})
-	got, err := k.For(t.Context(), podWith("one", "", "two"), "a.io/team/app:1")
+	got, err := k.For(t.Context(), podWith("one", "", "two"), o, "a.io/team/app:1")
 	if want := "one-team two-team two one-glob node-app node provider"; err != nil || names(got) != want {
 		t.Errorf("tried are %q, %v; want %q", names(got), err, want)
 	}
@@ -98,7 +98,7 @@ func TestKeyringOrder(t *testing.T) {
 		t.Errorf("events: %q", r.events)
 	}
 	// A person's own pull.
-	if got, err := k.For(t.Context(), nil, "a.io/team/app:1"); err != nil || names(got) != "node-app node provider" {
+	if got, err := k.For(t.Context(), nil, nil, "a.io/team/app:1"); err != nil || names(got) != "node-app node provider" {
 		t.Errorf("without a pod: %q, %v", names(got), err)
 	}
 }
@@ -110,9 +110,9 @@ func TestKeyringReportsAndTriesTheOthers(t *testing.T) {
 	o.add("ns", "half", `{"auths": {"a.io": {"username": "half"}, "b.io": {"auth": "geheim"}}}`)
 	var r recorder
 	var log logged
-	k := NewKeyring(Options{Secrets: o, ServiceAccounts: o, Recorder: &r, Log: log.logger(), Node: nodeEntries{},
+	k := NewKeyring(Options{Recorder: &r, Log: log.logger(), Node: nodeEntries{},
 		Providers: providers{list: []Credential{{Username: "provider"}}, err: errors.New("plugin x failed")}})
-	got, err := k.For(t.Context(), podWith("gone", "broken", "half", "lost", "good"), "a.io/app")
+	got, err := k.For(t.Context(), podWith("gone", "broken", "half", "lost", "good"), o, "a.io/app")
 	if err != nil || names(got) != "half good provider" {
 		t.Errorf("tried are %q, %v", names(got), err)
 	}
@@ -130,7 +130,7 @@ func TestKeyringReportsAndTriesTheOthers(t *testing.T) {
 	}
 	// A store that can't be asked is one.
 	o.fail = errors.New("the store is down")
-	if got, err := k.For(t.Context(), podWith("gone", "good"), "a.io/app"); err != nil || names(got) != "good provider" {
+	if got, err := k.For(t.Context(), podWith("gone", "good"), o, "a.io/app"); err != nil || names(got) != "good provider" {
 		t.Errorf("tried are %q, %v", names(got), err)
 	}
 	if lines := log.take(); len(lines) != 2 || !strings.Contains(lines[0], "the store is down") {
@@ -149,17 +149,16 @@ func TestKeyringTakesTheServiceAccountsSecrets(t *testing.T) {
 	for _, c := range []struct {
 		account string
 		own     []string
-		from    ServiceAccounts
 		want    string
 	}{
-		{"", nil, o, "default"}, {"robot", nil, o, "robot"}, {"robot", []string{"own"}, o, "own"}, {"nobody", nil, o, ""}, {"robot", nil, NoServiceAccounts{}, ""},
+		{"", nil, "default"}, {"robot", nil, "robot"}, {"robot", []string{"own"}, "own"}, {"nobody", nil, ""},
 	} {
 		var r recorder
-		k := NewKeyring(Options{Secrets: o, ServiceAccounts: c.from, Recorder: &r, Log: logr.Discard(), Node: nodeEntries{}, Providers: providers{}})
+		k := NewKeyring(Options{Recorder: &r, Log: logr.Discard(), Node: nodeEntries{}, Providers: providers{}})
 		p := podWith(c.own...)
 		p.Spec.ServiceAccountName = c.account
-		if got, err := k.For(t.Context(), p, "a.io/app"); err != nil || names(got) != c.want || len(r.events) > 0 {
-			t.Errorf("account %q, own secrets %v, %T: %q, %v, events %q; want %q", c.account, c.own, c.from, names(got), err, r.events, c.want)
+		if got, err := k.For(t.Context(), p, o, "a.io/app"); err != nil || names(got) != c.want || len(r.events) > 0 {
+			t.Errorf("account %q, own secrets %v: %q, %v, events %q; want %q", c.account, c.own, names(got), err, r.events, c.want)
 		}
 	}
 }
@@ -167,13 +166,13 @@ func TestKeyringTakesTheServiceAccountsSecrets(t *testing.T) {
 func TestKeyringErrors(t *testing.T) {
 	var r recorder
 	o := &objects{}
-	k := NewKeyring(Options{Secrets: o, ServiceAccounts: o, Recorder: &r, Log: logr.Discard(), Node: nodeEntries{}, Providers: providers{err: errors.New("cut off")}})
-	if _, err := k.For(t.Context(), podWith(), "NOT an image"); err == nil || !strings.Contains(err.Error(), `"NOT an image"`) {
+	k := NewKeyring(Options{Recorder: &r, Log: logr.Discard(), Node: nodeEntries{}, Providers: providers{err: errors.New("cut off")}})
+	if _, err := k.For(t.Context(), podWith(), o, "NOT an image"); err == nil || !strings.Contains(err.Error(), `"NOT an image"`) {
 		t.Errorf("a bad name: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := k.For(ctx, podWith("x"), "a.io/app"); !errors.Is(err, context.Canceled) || len(r.events) > 0 {
+	if _, err := k.For(ctx, podWith("x"), o, "a.io/app"); !errors.Is(err, context.Canceled) || len(r.events) > 0 {
 		t.Errorf("given up: %v, events %q", err, r.events)
 	}
 }

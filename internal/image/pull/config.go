@@ -29,7 +29,7 @@ type Runtime interface {
 type Keyring interface {
 	// For returns the credentials for an image, the best first; none for a pull without.
 	// The pod is nil where the node itself wants the image.
-	For(ctx context.Context, p *v1.Pod, image string) ([]credentials.Credential, error)
+	For(ctx context.Context, p *v1.Pod, objects credentials.Objects, image string) ([]credentials.Credential, error)
 }
 
 // Access knows who may use an image that is on the node; package access has it.
@@ -101,8 +101,9 @@ type Request struct {
 	Image string
 	// Policy is Always, Never or IfNotPresent; empty counts as IfNotPresent.
 	Policy v1.PullPolicy
-	// Pod is who wants it; nil for the node itself.
-	Pod *v1.Pod
+	// Pod is who wants it, Objects what it may see; nil for the node itself.
+	Pod     *v1.Pod
+	Objects credentials.Objects
 	// Pulling, unless nil, is called once before a pull begins that this request waits
 	// for, also if that is under way for others or has to wait for other pulls. It isn't
 	// called where no pull is needed.

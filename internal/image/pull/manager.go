@@ -106,7 +106,7 @@ type wish struct {
 // credentials asks the keyring, once.
 func (w *wish) credentials(ctx context.Context, k Keyring) ([]credentials.Credential, error) {
 	if !w.haveKey {
-		w.logins, w.keyErr = k.For(ctx, w.Pod, w.name)
+		w.logins, w.keyErr = k.For(ctx, w.Pod, w.Objects, w.name)
 		w.haveKey = true
 	}
 	return w.logins, w.keyErr

@@ -126,7 +126,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // keyring holds credentials by pod, under "" those of the node.
 type keyring map[string][]credentials.Credential
 
-func (k keyring) For(_ context.Context, p *v1.Pod, _ string) ([]credentials.Credential, error) {
+func (k keyring) For(_ context.Context, p *v1.Pod, _ credentials.Objects, _ string) ([]credentials.Credential, error) {
 	if p == nil {
 		return k[""], nil
 	}

@@ -4,26 +4,49 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// ErrReading is in the error for an object that isn't known and may still become so
-// by itself, as not all manifests were read yet.
-var ErrReading = errors.New("manifests are still being read")
 
 // ErrRefused is in the error for an object that isn't there although a manifest defines it,
 // as there is a mistake in that. The error says so, and where.
 var ErrRefused = errors.New("there is a mistake in its manifest")
 
-// reading is the error for an object that may still become known.
-type reading struct{ key Key }
-
-func (e *reading) Error() string {
-	return fmt.Sprintf("%s isn't known yet: %v", e.key.sought(), ErrReading)
+// Unknown is the error for an object of which nobody can tell yet whether it is there, as it isn't read yet
+// or couldn't be. Whoever waits for it is woken when that changes.
+type Unknown struct {
+	// Key is what was asked for; without a name it is all of a kind.
+	Key Key
+	Why string
+	// NotBefore is when it is worth asking again all the same; zero if that can't help.
+	NotBefore time.Time
 }
 
-func (e *reading) Unwrap() error { return ErrReading }
+func (e *Unknown) Error() string {
+	if e.Key.Name == "" {
+		return fmt.Sprintf("%ss aren't all known yet: %s", e.Key.Kind.resource(), e.Why)
+	}
+	return fmt.Sprintf("%s isn't known yet: %s", e.Key.sought(), e.Why)
+}
+
+// IsUnknown reports whether an error is, or wraps, an *Unknown.
+func IsUnknown(err error) bool {
+	var unknown *Unknown
+	return errors.As(err, &unknown)
+}
+
+// NotBefore is when it is worth asking again for what an error is about; zero if nothing says so.
+func NotBefore(err error) time.Time {
+	var unknown *Unknown
+	if errors.As(err, &unknown) {
+		return unknown.NotBefore
+	}
+	return time.Time{}
+}
+
+// reading is the error for what a manifest that wasn't read yet may define.
+func reading(k Key) error { return &Unknown{Key: k, Why: "manifests are still being read"} }
 
 // notFound is the error for an object that no manifest defines, or only one that can't be
 // used. By Status it is an API server's NotFound to whoever asks k8s.io/apimachinery/pkg/api/errors.

@@ -1,9 +1,8 @@
 // Package object holds what pods refer to by name: ConfigMaps, Secrets, Services,
 // ServiceAccounts, RuntimeClasses, PersistentVolumeClaims and PersistentVolumes.
 //
-// A Set is all of them at one time, immutable; Live always shows the newest set. Both answer
-// the questions that an API server answers too, in the same shape: consumers own small
-// interfaces that either fits.
+// A Finder gives each pod its View, which is the only way from a pod to an object: whoever acts for a pod is handed
+// that. Local is the Finder for what manifests define, of which a Set is all at one time, immutable.
 //
 // A Secret's values leave this package only in the object itself, which is why Desired hides
 // it: printing or encoding a Desired shows no more than its name.

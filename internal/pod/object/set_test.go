@@ -1,7 +1,6 @@
 package object_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,21 +14,8 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/pod/object/objecttest"
 )
-
-// source is what a consumer wants to know; either type has to fit.
-type source interface {
-	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
-	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
-	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
-	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
-	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
-	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
-	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
-}
-
-var _, _ source = &object.Set{}, &object.Live{}
 
 func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
@@ -51,46 +37,42 @@ func TestLookUps(t *testing.T) {
 		&v1.Secret{ObjectMeta: meta("a", "x")}, &v1.ServiceAccount{ObjectMeta: meta("a", "x")}, &nodev1.RuntimeClass{ObjectMeta: meta("", "x")},
 		&v1.PersistentVolumeClaim{ObjectMeta: meta("a", "x")}, &v1.PersistentVolume{ObjectMeta: meta("", "y")}, &v1.PersistentVolume{ObjectMeta: meta("", "x")},
 	)
-	set := object.NewSet(everything, true)
-	for name, s := range map[string]source{"set": set, "live": object.NewLive(func() *object.Set { return set })} {
-		t.Run(name, func(t *testing.T) {
-			if c, err := s.ConfigMap(ctx, "a", "x"); err != nil || c.Data["of"] != "a" {
-				t.Errorf("ConfigMap %v, error %v", c, err)
-			}
-			if o, err := s.Secret(ctx, "a", "x"); err != nil || o != everything[5].Object() {
-				t.Errorf("Secret error %v", err)
-			}
-			if o, err := s.ServiceAccount(ctx, "a", "x"); err != nil || o != everything[6].Object() {
-				t.Errorf("ServiceAccount %v, error %v", o, err)
-			}
-			if o, err := s.RuntimeClass(ctx, "x"); err != nil || o != everything[7].Object() {
-				t.Errorf("RuntimeClass %v, error %v", o, err)
-			}
-			services, err := s.Services(ctx, "a")
-			if err != nil || len(services) != 2 || services[0].Name != "b" || services[1].Name != "z" {
-				t.Errorf("services %v, error %v", services, err)
-			}
-			if o, err := s.PersistentVolumeClaim(ctx, "a", "x"); err != nil || o != everything[8].Object() {
-				t.Errorf("PersistentVolumeClaim %v, error %v", o, err)
-			}
-			if o, err := s.PersistentVolume(ctx, "y"); err != nil || o != everything[9].Object() {
-				t.Errorf("PersistentVolume %v, error %v", o, err)
-			}
-			volumes, err := s.PersistentVolumes(ctx)
-			if err != nil || len(volumes) != 2 || volumes[0] != everything[10].Object() || volumes[1] != everything[9].Object() {
-				t.Errorf("PersistentVolumes %v, error %v", volumes, err)
-			}
-			if services, err := s.Services(ctx, "none"); err != nil || len(services) != 0 {
-				t.Errorf("services %v, error %v; want none", services, err)
-			}
-		})
+	s := objecttest.View(object.NewSet(everything, true))
+	if c, err := s.ConfigMap(ctx, "a", "x"); err != nil || c.Data["of"] != "a" {
+		t.Errorf("ConfigMap %v, error %v", c, err)
+	}
+	if o, err := s.Secret(ctx, "a", "x"); err != nil || o != everything[5].Object() {
+		t.Errorf("Secret error %v", err)
+	}
+	if o, err := s.ServiceAccount(ctx, "a", "x"); err != nil || o != everything[6].Object() {
+		t.Errorf("ServiceAccount %v, error %v", o, err)
+	}
+	if o, err := s.RuntimeClass(ctx, "x"); err != nil || o != everything[7].Object() {
+		t.Errorf("RuntimeClass %v, error %v", o, err)
+	}
+	services, err := s.Services(ctx, "a")
+	if err != nil || len(services) != 2 || services[0].Name != "b" || services[1].Name != "z" {
+		t.Errorf("services %v, error %v", services, err)
+	}
+	if o, err := s.PersistentVolumeClaim(ctx, "a", "x"); err != nil || o != everything[8].Object() {
+		t.Errorf("PersistentVolumeClaim %v, error %v", o, err)
+	}
+	if o, err := s.PersistentVolume(ctx, "y"); err != nil || o != everything[9].Object() {
+		t.Errorf("PersistentVolume %v, error %v", o, err)
+	}
+	volumes, err := s.PersistentVolumes(ctx)
+	if err != nil || len(volumes) != 2 || volumes[0] != everything[10].Object() || volumes[1] != everything[9].Object() {
+		t.Errorf("PersistentVolumes %v, error %v", volumes, err)
+	}
+	if services, err := s.Services(ctx, "none"); err != nil || len(services) != 0 {
+		t.Errorf("services %v, error %v; want none", services, err)
 	}
 }
 
 func TestMissing(t *testing.T) {
 	ctx := t.Context()
 	for _, synced := range []bool{true, false} {
-		s := object.NewSet(of(&v1.ConfigMap{ObjectMeta: meta("a", "x")}), synced)
+		s := objecttest.View(object.NewSet(of(&v1.ConfigMap{ObjectMeta: meta("a", "x")}), synced))
 		_, configMap := s.ConfigMap(ctx, "b", "x")
 		_, secret := s.Secret(ctx, "a", "x")
 		_, account := s.ServiceAccount(ctx, "a", "default")
@@ -106,13 +88,13 @@ func TestMissing(t *testing.T) {
 			`persistentvolume "disk" not found (no manifest defines it)`:                       volume,
 		} {
 			if synced {
-				if !apierrors.IsNotFound(fmt.Errorf("wrapped: %w", err)) || errors.Is(err, object.ErrReading) || err.Error() != want {
+				if !apierrors.IsNotFound(fmt.Errorf("wrapped: %w", err)) || object.IsUnknown(err) || err.Error() != want {
 					t.Errorf("error %v, want %s", err, want)
 				}
 				continue
 			}
-			if apierrors.IsNotFound(err) || !errors.Is(err, object.ErrReading) || !strings.HasSuffix(err.Error(), "isn't known yet: manifests are still being read") {
-				t.Errorf("error %v, want ErrReading", err)
+			if apierrors.IsNotFound(err) || !object.IsUnknown(err) || !strings.HasSuffix(err.Error(), "isn't known yet: manifests are still being read") {
+				t.Errorf("error %v, want that it is unknown", err)
 			}
 		}
 	}
@@ -121,7 +103,7 @@ func TestMissing(t *testing.T) {
 // TestRefused: who misses an object whose manifest has a mistake isn't told to make one.
 func TestRefused(t *testing.T) {
 	key := object.Key{Kind: object.ConfigMap, Namespace: "a", Name: "x"}
-	s := object.NewSet(nil, true).WithRefused(map[object.Key]string{key: "/etc/m/x.yaml"})
+	s := objecttest.View(object.NewSet(nil, true).WithRefused(map[object.Key]string{key: "/etc/m/x.yaml"}))
 	_, err := s.ConfigMap(t.Context(), "a", "x")
 	want := "configmap \"x\" not found in namespace \"a\" (/etc/m/x.yaml defines it, but there is a mistake in that; `deckhand why` tells which)"
 	if !apierrors.IsNotFound(err) || !errors.Is(err, object.ErrRefused) || err.Error() != want {
@@ -135,14 +117,14 @@ func TestRefused(t *testing.T) {
 // TestVolumesAreAllOrNone: who takes the best of some that are known may miss a better one.
 func TestVolumesAreAllOrNone(t *testing.T) {
 	known := of(&v1.PersistentVolume{ObjectMeta: meta("", "x")})
-	s := object.NewSet(known, false)
-	if volumes, err := s.PersistentVolumes(t.Context()); !errors.Is(err, object.ErrReading) || volumes != nil {
+	s := objecttest.View(object.NewSet(known, false))
+	if volumes, err := s.PersistentVolumes(t.Context()); !object.IsUnknown(err) || volumes != nil {
 		t.Errorf("volumes %v, error %v", volumes, err)
 	}
 	if o, err := s.PersistentVolume(t.Context(), "x"); err != nil || o != known[0].Object() {
 		t.Errorf("one of them by its name: %v, error %v", o, err)
 	}
-	if volumes, err := object.NewSet(nil, true).PersistentVolumes(t.Context()); err != nil || len(volumes) != 0 {
+	if volumes, err := objecttest.View(object.NewSet(nil, true)).PersistentVolumes(t.Context()); err != nil || len(volumes) != 0 {
 		t.Errorf("volumes %v, error %v; want none", volumes, err)
 	}
 }
@@ -205,5 +187,39 @@ func TestKinds(t *testing.T) {
 	}
 	if object.PersistentVolume.Namespaced() || !object.PersistentVolumeClaim.Namespaced() {
 		t.Error("a PersistentVolume is the node's, its claim in a namespace")
+	}
+}
+
+// TestRealms: what a pod sees follows from its source, whatever it says of itself; an API server's pod
+// finds nothing of what manifests define, under the same name or another.
+func TestRealms(t *testing.T) {
+	ctx := t.Context()
+	local := objecttest.View(object.NewSet(of(
+		&v1.ConfigMap{ObjectMeta: meta("a", "x")}, &v1.Secret{ObjectMeta: meta("a", "x")}, &v1.ServiceAccount{ObjectMeta: meta("a", "x")}, &nodev1.RuntimeClass{ObjectMeta: meta("", "x")},
+		&v1.Service{ObjectMeta: meta("a", "x")}, &v1.PersistentVolumeClaim{ObjectMeta: meta("a", "x")}, &v1.PersistentVolume{ObjectMeta: meta("", "x")},
+	), true))
+	for source, sees := range map[pod.Source]bool{pod.SourceFile: true, pod.SourceHTTP: true, pod.SourceRun: true, pod.SourceAPI: false, "": false} {
+		hostile := pod.SourceFile
+		if sees {
+			hostile = pod.SourceAPI
+		}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", Annotations: map[string]string{pod.AnnotationConfigSource: string(hostile)}}}
+		var s object.View = local.For(&pod.Desired{Pod: p, Source: source})
+		_, configMap := s.ConfigMap(ctx, "a", "x")
+		_, secret := s.Secret(ctx, "a", "x")
+		_, account := s.ServiceAccount(ctx, "a", "x")
+		_, class := s.RuntimeClass(ctx, "x")
+		_, claim := s.PersistentVolumeClaim(ctx, "a", "x")
+		_, volume := s.PersistentVolume(ctx, "x")
+		for _, err := range []error{configMap, secret, account, class, claim, volume} {
+			if (err == nil) != sees || err != nil && !apierrors.IsNotFound(err) {
+				t.Errorf("a pod of source %q: error %v", source, err)
+			}
+		}
+		services, err := s.Services(ctx, "a")
+		volumes, errVolumes := s.PersistentVolumes(ctx)
+		if err != nil || errVolumes != nil || (len(services) > 0) != sees || (len(volumes) > 0) != sees {
+			t.Errorf("a pod of source %q: services %v, volumes %v, errors %v, %v", source, services, volumes, err, errVolumes)
+		}
 	}
 }

@@ -27,9 +27,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Objects are the claims and volumes there are; what it returns is read-only. The error
-// for one that isn't there fits k8s.io/apimachinery/pkg/api/errors.IsNotFound, and object.ErrRefused if a manifest
-// defines it nevertheless; that for one of which it isn't known yet wraps object.ErrReading. object.Live fits.
+// Objects are the claims and volumes that manifests define: as much of an object.View as is needed of it.
 type Objects interface {
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
@@ -49,8 +47,9 @@ type Config struct {
 	Dir string
 	// NodeLabels returns the node's, by which volumes say where they can be used.
 	NodeLabels func() map[string]string
-	Objects    Objects
-	Recorder   Recorder
+	// Objects are those by which volumes are released. A claim of a pod is looked for in what that pod sees.
+	Objects  Objects
+	Recorder Recorder
 }
 
 // Binder binds claims to volumes. It is safe for concurrent use.
@@ -109,8 +108,8 @@ func (id claimID) awaits(format string, args ...any) error {
 // The error is a *volume.AwaitsError if an edit of manifests can help: then Bind is called
 // again when objects have changed. Any other may go away by itself, as that of a full disk does,
 // unless it wraps volume.ErrUnsupported.
-func (b *Binder) Bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
-	r, pv, fresh, err := b.bind(ctx, p, v)
+func (b *Binder) Bind(ctx context.Context, p *v1.Pod, objects object.View, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+	r, pv, fresh, err := b.bind(ctx, p, objects, v)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -120,19 +119,19 @@ func (b *Binder) Bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.Persist
 	return r.claim, pv, nil
 }
 
-func (b *Binder) bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (r request, pv *v1.PersistentVolume, fresh bool, err error) {
+func (b *Binder) bind(ctx context.Context, p *v1.Pod, objects Objects, v *v1.Volume) (r request, pv *v1.PersistentVolume, fresh bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r, err = b.request(ctx, p, v); err != nil {
+	if r, err = b.request(ctx, p, objects, v); err != nil {
 		return r, nil, false, err
 	}
 	if had, ok := b.bound.of(r.id); ok {
-		if pv, err = b.held(ctx, r, had.Volume); err == nil {
+		if pv, err = b.held(ctx, objects, r, had.Volume); err == nil {
 			err = b.use(had, p.UID)
 		}
 		return r, pv, false, err
 	}
-	pv, err = b.first(ctx, r, p.UID)
+	pv, err = b.first(ctx, objects, r, p.UID)
 	return r, pv, b.unknown == nil, err
 }
 
@@ -149,19 +148,19 @@ func (b *Binder) use(had binding, uid types.UID) error {
 }
 
 // request finds out which claim is meant.
-func (b *Binder) request(ctx context.Context, p *v1.Pod, v *v1.Volume) (request, error) {
+func (b *Binder) request(ctx context.Context, p *v1.Pod, objects Objects, v *v1.Volume) (request, error) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
-		return b.fromManifest(ctx, p.Namespace, v.PersistentVolumeClaim.ClaimName)
+		return b.fromManifest(ctx, objects, p.Namespace, v.PersistentVolumeClaim.ClaimName)
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
-		return b.fromTemplate(ctx, p, v)
+		return b.fromTemplate(ctx, p, objects, v)
 	}
 	return request{}, fmt.Errorf("volume %s is no claim", v.Name)
 }
 
-func (b *Binder) fromManifest(ctx context.Context, namespace, name string) (request, error) {
+func (b *Binder) fromManifest(ctx context.Context, objects Objects, namespace, name string) (request, error) {
 	id := claimID{Namespace: namespace, Name: name}
-	c, err := b.conf.Objects.PersistentVolumeClaim(ctx, namespace, name)
+	c, err := objects.PersistentVolumeClaim(ctx, namespace, name)
 	if err != nil {
 		return request{}, volume.Awaits(id.object(), "%w", err)
 	}
@@ -176,8 +175,8 @@ func (b *Binder) fromManifest(ctx context.Context, namespace, name string) (requ
 }
 
 // held returns the volume that a claim has been bound to, if it can still be used for it.
-func (b *Binder) held(ctx context.Context, r request, name string) (*v1.PersistentVolume, error) {
-	pv, err := b.conf.Objects.PersistentVolume(ctx, name)
+func (b *Binder) held(ctx context.Context, objects Objects, r request, name string) (*v1.PersistentVolume, error) {
+	pv, err := objects.PersistentVolume(ctx, name)
 	switch {
 	case gone(err):
 		return nil, r.awaits("it is lost: PersistentVolume %s, which it is bound to, is defined by no manifest any more; add that again, "+
@@ -202,11 +201,11 @@ func (b *Binder) held(ctx context.Context, r request, name string) (*v1.Persiste
 }
 
 // first binds a claim that isn't bound yet, for a pod.
-func (b *Binder) first(ctx context.Context, r request, uid types.UID) (*v1.PersistentVolume, error) {
+func (b *Binder) first(ctx context.Context, objects Objects, r request, uid types.UID) (*v1.PersistentVolume, error) {
 	if err := fromNothing(r); err != nil {
 		return nil, err
 	}
-	pvs, err := b.conf.Objects.PersistentVolumes(ctx)
+	pvs, err := objects.PersistentVolumes(ctx)
 	if err != nil {
 		return nil, r.awaits("it can't be bound yet: %w", err)
 	}
@@ -268,7 +267,7 @@ func (b *Binder) letGo(ctx context.Context) error {
 		return nil
 	}
 	pvs, err := b.conf.Objects.PersistentVolumes(ctx)
-	if errors.Is(err, object.ErrReading) {
+	if object.IsUnknown(err) {
 		return nil
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
@@ -21,6 +22,18 @@ func TestAMissingClaimIsNotFound(t *testing.T) {
 	n := start(t)
 	if _, err := n.bind(t, user(t, "data")); !apierrors.IsNotFound(err) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestAClaimOfAnotherRealm: a pod of an API server doesn't get what a manifest's claim of the same name is bound to.
+func TestAClaimOfAnotherRealm(t *testing.T) {
+	n := start(t)
+	n.define(t, pv("disk", "5Gi")+pvc("data", "1Gi"))
+	n.has(t, user(t, "data"), "disk")
+	p := user(t, "data")
+	var awaits *volume.AwaitsError
+	if _, pv, err := n.Bind(t.Context(), p, n.listing().For(&pod.Desired{Pod: p, Source: pod.SourceAPI}), &p.Spec.Volumes[0]); !errors.As(err, &awaits) || pv != nil {
+		t.Errorf("bound to %v, %v", pv, err)
 	}
 }
 
@@ -213,14 +226,14 @@ func TestNothingIsLetGoBeforeAllIsKnown(t *testing.T) {
 	n.sync(false)
 	n.tidy(t)
 	_, err := n.bind(t, user(t, "data"))
-	if !errors.Is(err, object.ErrReading) {
+	if !object.IsUnknown(err) {
 		t.Errorf("a claim that isn't known: %v", err)
 	}
 	n.define(t, pvc("data", "1Gi"))
-	if _, err := n.bind(t, user(t, "data")); !errors.Is(err, object.ErrReading) {
+	if _, err := n.bind(t, user(t, "data")); !object.IsUnknown(err) {
 		t.Errorf("a volume that isn't known: %v", err)
 	}
-	if _, err := n.bind(t, user(t, "other")); !errors.Is(err, object.ErrReading) {
+	if _, err := n.bind(t, user(t, "other")); !object.IsUnknown(err) {
 		t.Errorf("volumes that aren't all known: %v", err)
 	}
 	n.define(t, pv("a", "1Gi"))
@@ -256,7 +269,7 @@ func TestEphemeralClaims(t *testing.T) {
 	n := start(t)
 	n.define(t, pv("a", "1Gi")+pv("b", "2Gi"))
 	first, second := podOf(t, "web", "uid-1", scratch), podOf(t, "web", "uid-2", scratch)
-	c, _, err := n.Bind(t.Context(), first, &first.Spec.Volumes[0])
+	c, _, err := n.Bind(t.Context(), first, n.listing(), &first.Spec.Volumes[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +278,7 @@ func TestEphemeralClaims(t *testing.T) {
 		t.Errorf("the claim is %+v", c)
 	}
 	n.restart(t)
-	again, _, err := n.Bind(t.Context(), first, &first.Spec.Volumes[0])
+	again, _, err := n.Bind(t.Context(), first, n.listing(), &first.Spec.Volumes[0])
 	if err != nil || again.UID != c.UID {
 		t.Errorf("claim %s, then %s, %v", c.UID, again.UID, err)
 	}
@@ -354,7 +367,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range claims * users {
 		wg.Go(func() {
 			p := pods[i%claims]
-			c, pv, err := n.Bind(t.Context(), p, &p.Spec.Volumes[0])
+			c, pv, err := n.Bind(t.Context(), p, n.listing(), &p.Spec.Volumes[0])
 			if err != nil {
 				t.Error(err)
 				return

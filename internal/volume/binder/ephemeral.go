@@ -17,13 +17,13 @@ import (
 
 // fromTemplate is the claim of an ephemeral volume. KEP-1698 wants a claim of that name that
 // isn't the pod's own to keep the pod from starting, rather than to be used.
-func (b *Binder) fromTemplate(ctx context.Context, p *v1.Pod, v *v1.Volume) (request, error) {
+func (b *Binder) fromTemplate(ctx context.Context, p *v1.Pod, objects Objects, v *v1.Volume) (request, error) {
 	c := claimOf(p, v)
 	r := request{claimID{Namespace: c.Namespace, Name: c.Name, Pod: p.UID}, c}
 	if _, bound := b.bound.of(r.id); bound {
 		return r, nil
 	}
-	switch _, err := b.conf.Objects.PersistentVolumeClaim(ctx, c.Namespace, c.Name); {
+	switch _, err := objects.PersistentVolumeClaim(ctx, c.Namespace, c.Name); {
 	case err == nil:
 		return r, r.awaits("a manifest defines a claim of this name, which isn't the one of the pod's ephemeral volume %s; rename that claim or the volume", v.Name)
 	case !apierrors.IsNotFound(err):

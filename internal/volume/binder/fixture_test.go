@@ -52,17 +52,19 @@ type node struct {
 
 // listing reports each list of volumes.
 type listing struct {
-	*object.Live
+	*object.Local
 	n *node
 }
 
 func (l listing) PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error) {
-	list, err := l.Live.PersistentVolumes(ctx)
+	list, err := l.Local.PersistentVolumes(ctx)
 	if l.n.listed != nil {
 		l.n.listed()
 	}
 	return list, err
 }
+
+func (n *node) listing() listing { return listing{object.NewLocal(n.current), n} }
 
 func newNode(dir string) *node {
 	n := &node{dir: dir, defined: map[object.Key]*object.Desired{}, synced: true}
@@ -79,7 +81,7 @@ func start(t *testing.T) *node {
 
 func (n *node) new() *binder.Binder {
 	return binder.New(binder.Config{
-		Dir: n.dir, Objects: listing{object.NewLive(n.current), n}, Recorder: n,
+		Dir: n.dir, Objects: n.listing(), Recorder: n,
 		NodeLabels: func() map[string]string { return map[string]string{v1.LabelHostname: "node1", "disk": "ssd"} },
 	}, logr.Discard())
 }
@@ -212,7 +214,7 @@ func userOf(t errorer, uid, claim string) *v1.Pod {
 // bind binds the only volume of a pod, and returns the name of the PersistentVolume.
 func (n *node) bind(t errorer, p *v1.Pod) (string, error) {
 	t.Helper()
-	c, pv, err := n.Bind(t.Context(), p, &p.Spec.Volumes[0])
+	c, pv, err := n.Bind(t.Context(), p, n.listing(), &p.Spec.Volumes[0])
 	if err != nil {
 		if c != nil || pv != nil {
 			t.Fatalf("beside the error %v: %v, %v", err, c, pv)

@@ -96,8 +96,8 @@ func (h *history) bindFor(t *rapid.T, who string, p *v1.Pod) {
 
 // mayHave reports whether a volume is there for a claim of a manifest.
 func (h *history) mayHave(who, volume string) bool {
-	pv, _ := h.current().PersistentVolume(context.Background(), volume)
-	pvc, _ := h.current().PersistentVolumeClaim(context.Background(), "default", who[1:])
+	pv, _ := h.listing().PersistentVolume(context.Background(), volume)
+	pvc, _ := h.listing().PersistentVolumeClaim(context.Background(), "default", who[1:])
 	return pv != nil && pvc != nil && h.holder(volume) == "" && !h.released[volume] && pv.Spec.Capacity.Storage().Cmp(*pvc.Spec.Resources.Requests.Storage()) >= 0
 }
 

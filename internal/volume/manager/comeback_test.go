@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
@@ -46,7 +47,7 @@ func TestNothingPilesUpBehindAClaimThatHangs(t *testing.T) {
 		defer resume()
 		for range 1000 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if err := m.Prepare(ctx, p); err == nil {
+			if err := m.Prepare(ctx, p, w); err == nil {
 				t.Fatal("it is said to be mounted")
 			}
 			cancel()
@@ -57,7 +58,7 @@ func TestNothingPilesUpBehindAClaimThatHangs(t *testing.T) {
 			t.Errorf("%d operations, want one for each name", n)
 		}
 		resume()
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		if n := s.count("mount pv-store"); n != 2 {
 			t.Errorf("mounted %d times", n)
 		}
@@ -70,17 +71,17 @@ func TestNothingPilesUpBehindAClaimThatHangs(t *testing.T) {
 func TestAPodThatComesBackWhileItsVolumeIsTakenDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		p := w.want(newPod(hostPath("nfs", "stand:")))
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		resume := s.hang(t, "unmount nfs")
 		defer resume()
 		if err := m.Release(t.Context(), p.UID); err == nil {
 			t.Fatal("it is said to be unmounted")
 		}
-		if f := failure(t, m.Prepare(t.Context(), p)); !strings.Contains(f.Message, `volume "nfs" at stand:: not mounted after 10s: still being unmounted`) {
+		if f := failure(t, m.Prepare(t.Context(), p, w)); !strings.Contains(f.Message, `volume "nfs" at stand:: not mounted after 10s: still being unmounted`) {
 			t.Errorf("got %+v", f)
 		}
 		done := make(chan error, 1)
-		go func() { done <- m.Prepare(t.Context(), p) }()
+		go func() { done <- m.Prepare(t.Context(), p, w) }()
 		synctest.Wait()
 		resume()
 		must(t, <-done)
@@ -92,7 +93,7 @@ func TestAPodThatComesBackWhileItsVolumeIsTakenDown(t *testing.T) {
 		if m.Release(t.Context(), p.UID) == nil {
 			t.Error("it is said to be unmounted")
 		}
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		if desired, actual := m.Totals(); s.count("mount nfs") != 3 || desired["test.example/stand"] != 1 || actual["test.example/stand"] != 1 {
 			t.Errorf("Totals: %v, %v, calls: %v", desired, actual, s.calls)
 		}
@@ -106,7 +107,7 @@ func TestAPodThatComesBackBeforeItsVolumeIsTakenDown(t *testing.T) {
 	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
 		w.setConfigMap("web", map[string]string{"a": "1"})
 		p := w.want(newPod(configMap("conf", "web")))
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		resume := f.hang(t, "refresh conf")
 		defer resume()
 		w.setConfigMap("web", map[string]string{"a": "2"})
@@ -115,7 +116,7 @@ func TestAPodThatComesBackBeforeItsVolumeIsTakenDown(t *testing.T) {
 			t.Fatal("it is said to be unmounted")
 		}
 		done := make(chan error, 1)
-		go func() { done <- m.Prepare(t.Context(), p) }()
+		go func() { done <- m.Prepare(t.Context(), p, w) }()
 		synctest.Wait()
 		resume()
 		must(t, <-done)
@@ -133,19 +134,19 @@ func TestAPodThatComesBackWhileItsDirIsRemoved(t *testing.T) {
 	withShares(t, func(t *testing.T, w *world, s *share, m *manager.Manager) {
 		p := w.want(newPod(nfs("x", "one"), emptyDir("data", "")))
 		s.setFail("mount x", errors.New("no such export"))
-		failure(t, m.Prepare(t.Context(), p)) // x has a device, but no directory
+		failure(t, m.Prepare(t.Context(), p, w)) // x has a device, but no directory
 		s.setFail("mount x", nil)
 		resume := s.hang(t, "unstage one")
 		defer resume()
 		if err := m.Release(t.Context(), p.UID); err == nil || !strings.Contains(err.Error(), "the volumes' directories: still being removed after 10s") {
 			t.Fatalf("got %v", err)
 		}
-		f := failure(t, m.Prepare(t.Context(), p))
+		f := failure(t, m.Prepare(t.Context(), p, w))
 		if f.Message != "what is left of an earlier pod with this UID: the volumes' directories: still being removed after 2m0s: the file system doesn't answer" || f.Permanent || f.NotBefore.After(time.Now()) {
 			t.Errorf("got %+v", f)
 		}
 		done := make(chan error, 1)
-		go func() { done <- m.Prepare(t.Context(), p) }()
+		go func() { done <- m.Prepare(t.Context(), p, w) }()
 		synctest.Wait()
 		resume()
 		must(t, <-done)
@@ -163,16 +164,16 @@ func TestAVolumeThatChangesWhileItIsMounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		resume := s.hang(t, "mount data")
 		defer resume()
-		failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("data", "stand:old")))))
+		failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("data", "stand:old"))), w))
 		p := w.want(newPod(hostPath("data", "stand:new")))
 		done := make(chan error, 1)
-		go func() { done <- m.Prepare(t.Context(), p) }()
+		go func() { done <- m.Prepare(t.Context(), p, w) }()
 		synctest.Wait()
 		resume()
 		if f := failure(t, <-done); f.Permanent || f.NotBefore.IsZero() || f.NotBefore.After(time.Now()) {
 			t.Errorf("got %+v", f)
 		}
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		if got := m.Instances(); len(got) != 1 || got[0].Spec.Volume.HostPath.Path != "stand:new" {
 			t.Errorf("mounted: %+v", got)
 		}
@@ -192,7 +193,7 @@ func TestATeardownThatFailsIsAlwaysReportedAndLeavesTheVolume(t *testing.T) {
 		volumes[n] = hostPath(fmt.Sprintf("v%03d", n), "stand:")
 	}
 	p := w.want(newPod(volumes...))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	for _, name := range []string{"v000", "v001"} { // they have ended when the last one has just begun
 		s.setFail("unmount "+name, errors.New("the server says no"))
 	}
@@ -228,7 +229,7 @@ func TestWhatIsHalfMadeWhileItIsGivenUpIsTakenDownByItsPlugin(t *testing.T) {
 	plugins := func(s *stand) []volume.Plugin { return []volume.Plugin{late{s}} }
 	withPlugins(t, plugins, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		p := w.want(newPod(hostPath("data", "stand:")))
-		failure(t, m.Prepare(t.Context(), p))
+		failure(t, m.Prepare(t.Context(), p, w))
 		must(t, m.Release(t.Context(), p.UID))
 		if n := s.count("unmount data"); n != 1 {
 			t.Errorf("unmounted %d times: %v", n, s.calls)
@@ -246,9 +247,9 @@ func TestWhatIsLeftOfThePodIsRemovedBesideAMountThatHangs(t *testing.T) {
 		must(t, os.MkdirAll(old, 0o750))
 		resume := s.hang(t, "mount nfs")
 		defer resume()
-		failure(t, m.Prepare(t.Context(), p)) // it isn't known yet what is left
+		failure(t, m.Prepare(t.Context(), p, w)) // it isn't known yet what is left
 		w.bind("store", t.TempDir())
-		f := failure(t, m.Prepare(t.Context(), p))
+		f := failure(t, m.Prepare(t.Context(), p, w))
 		if !strings.HasPrefix(f.Message, `Unable to attach or mount volumes: unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: volume "nfs" at stand:: still being mounted`) {
 			t.Errorf("got %+v", f)
 		}
@@ -290,7 +291,7 @@ func TestTheEndGivesDevicesNoLessTimeBesideAMountThatHangs(t *testing.T) {
 		}()
 		resume := s.hang(t, "mount other")
 		defer resume()
-		failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("other", "stand:"), nfs("x", "one")))))
+		failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("other", "stand:"), nfs("x", "one"))), w))
 		cancel()
 		<-ended
 		select {
@@ -312,7 +313,7 @@ func TestCleaningUpGivesUpADeviceThatIsOnItsWay(t *testing.T) {
 	}
 	withPlugins(t, plugins, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		p := w.want(newPod(nfs("x", "one")))
-		failure(t, m.Prepare(t.Context(), p))
+		failure(t, m.Prepare(t.Context(), p, w))
 		start := time.Now()
 		must(t, m.Clean(t.Context(), p.UID))
 		if took := time.Since(start); took != time.Second {
@@ -332,10 +333,10 @@ func TestManyVolumesThatHangKeepNoOtherPodWaiting(t *testing.T) {
 		defer resume()
 		for n := range 100 {
 			p := w.want(namedPod(fmt.Sprint("p", n), types.UID(fmt.Sprint("uid-", n)), hostPath("nfs", "stand:")))
-			go func() { _ = m.Prepare(t.Context(), p) }() // it fails, or waits until the end
+			go func() { _ = m.Prepare(t.Context(), p, w) }() // it fails, or waits until the end
 		}
 		synctest.Wait()
-		must(t, m.Prepare(t.Context(), w.want(namedPod("other", "uid-other", hostPath("data", "stand:")))))
+		must(t, m.Prepare(t.Context(), w.want(namedPod("other", "uid-other", hostPath("data", "stand:"))), w))
 		resume()
 		synctest.Wait()
 		for n := range 100 {
@@ -361,7 +362,7 @@ func TestPreparedAndCleanedUpAtTheSameTime(t *testing.T) {
 			for range 50 {
 				// Either may fail: what it made is gone under it.
 				if n%2 == 0 {
-					_ = m.Prepare(t.Context(), p)
+					_ = m.Prepare(t.Context(), p, w)
 				} else {
 					_ = m.Clean(t.Context(), p.UID)
 				}
@@ -370,7 +371,7 @@ func TestPreparedAndCleanedUpAtTheSameTime(t *testing.T) {
 	}
 	wg.Wait()
 	must(t, m.Clean(t.Context(), p.UID))
-	eventually(t, "it can be prepared", func() bool { return m.Prepare(t.Context(), p) == nil })
+	eventually(t, "it can be prepared", func() bool { return m.Prepare(t.Context(), p, w) == nil })
 	if !holds(contentOf(w, p.UID, "kubernetes.io~configmap", "conf", "a"), "1") {
 		t.Error("the file isn't there")
 	}
@@ -384,7 +385,7 @@ func TestCleaningUpBesideADeviceThatHangs(t *testing.T) {
 		resume := s.hang(t, "stage one")
 		defer resume()
 		p := w.want(newPod(nfs("x", "one")))
-		failure(t, m.Prepare(t.Context(), p))
+		failure(t, m.Prepare(t.Context(), p, w))
 		if err := m.Clean(t.Context(), p.UID); err == nil || !strings.HasSuffix(err.Error(), `volume "x": still being mounted after 10s: its device is being staged`) {
 			t.Errorf("got %v", err)
 		}
@@ -400,10 +401,10 @@ func TestCleaningUpBesideADeviceThatHangs(t *testing.T) {
 // What a changed pod doesn't want any more isn't mounted any more when it is taken down.
 func TestWhatIsTakenDownOfAChangedPodDoesNotCountAsMounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
-		failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("old", "stand:"), claim("db", "store")))))
+		failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("old", "stand:"), claim("db", "store"))), w))
 		w.bind("store", t.TempDir())
 		p := w.want(newPod(claim("db", "store")))
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		if got := m.Instances(); s.count("unmount old") != 1 || len(got) != 1 || got[0].Spec.Volume.Name != "db" {
 			t.Errorf("mounted: %v, calls: %v", got, s.calls)
 		}
@@ -421,7 +422,7 @@ func TestWhatIsFreedIsFree(t *testing.T) {
 	woken := make(chan error, 1)
 	c.Freed = sync.OnceFunc(func() {
 		done := make(chan error, 1)
-		go func() { done <- m.Prepare(t.Context(), b) }()
+		go func() { done <- m.Prepare(t.Context(), b, w) }()
 		select { // whoever is woken may be served before whoever freed it goes on
 		case err := <-done:
 			woken <- err
@@ -430,8 +431,8 @@ func TestWhatIsFreedIsFree(t *testing.T) {
 		}
 	})
 	m, _ = w.start(c)
-	must(t, m.Prepare(t.Context(), a))
-	failure(t, m.Prepare(t.Context(), b))
+	must(t, m.Prepare(t.Context(), a, w))
+	failure(t, m.Prepare(t.Context(), b, w))
 	must(t, m.Release(t.Context(), a.UID))
 	if err := <-woken; err != nil {
 		t.Error(err)
@@ -466,7 +467,7 @@ func TestOneClaimTwiceReadOnlyAndNot(t *testing.T) {
 			}
 			w.want(p)
 			for range 2 {
-				must(t, m.Prepare(t.Context(), p))
+				must(t, m.Prepare(t.Context(), p, w))
 			}
 			mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
 			must(t, err)
@@ -498,7 +499,7 @@ type ephemeralOf struct {
 	pv *v1.PersistentVolume
 }
 
-func (e ephemeralOf) Bind(_ context.Context, _ *v1.Pod, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+func (e ephemeralOf) Bind(_ context.Context, _ *v1.Pod, _ object.View, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	return &v1.PersistentVolumeClaim{Spec: v.Ephemeral.VolumeClaimTemplate.Spec}, e.pv, nil
 }
 
@@ -517,7 +518,7 @@ func TestAHostPathThatIsCalledAsAPersistentVolume(t *testing.T) {
 	own := t.TempDir()
 	p := w.want(newPod(hostPath("data", own), scratch))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d"}, {Name: "scratch", MountPath: "/s"}}
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
 	must(t, err)
 	if mounts[0].HostPath != own || mounts[0].Readonly || mounts[1].HostPath != pv.Spec.HostPath.Path || !mounts[1].Readonly {

@@ -23,9 +23,6 @@ type Config struct {
 	Plugins []volume.Plugin
 	// Claims resolves persistentVolumeClaim and ephemeral volumes.
 	Claims volumestate.Claims
-	// Objects knows which versions of ConfigMaps and Secrets there are, to see whether mounted
-	// volumes are what they should be.
-	Objects volumestate.Objects
 	// SubPaths makes parts of volumes ready for containers.
 	SubPaths SubPaths
 	// ApplyFSGroup gives the files of a volume to the pod's fsGroup: filetree.Apply.

@@ -23,9 +23,9 @@ type refresherConfig struct {
 	// Mounted lists what is mounted, and Holds reports whether a volume still is.
 	Mounted func() []*volumestate.Mounted
 	Holds   func(*volumestate.Mounted) bool
-	// Look sees the newest inputs of a volume of a pod, which Pod knows the newest version of; nil for
+	// Look sees the newest inputs of a volume of its pod, which Pod knows the newest version of; nil for
 	// a pod that nobody wants.
-	Look func(context.Context, *v1.Pod, *v1.Volume) volumestate.Sight
+	Look func(context.Context, *volumestate.Wanted, *v1.Pod) volumestate.Sight
 	Pod  func(types.UID) *v1.Pod
 	// Refresh brings one volume up to date, and reports whether it wasn't.
 	Refresh func(context.Context, *volumestate.Mounted, *v1.Pod) (changed bool, err error)
@@ -115,7 +115,7 @@ func (k *refresher) Pass(ctx context.Context) {
 		if p != nil {
 			s.pod = p
 		}
-		due, begin := s.outdated(k.conf.Look(ctx, s.pod, e.Spec.Volume), now)
+		due, begin := s.outdated(k.conf.Look(ctx, e.Wanted, s.pod), now)
 		if begin {
 			k.refresh(ctx, e, s)
 		} else if !due.IsZero() && (next.IsZero() || due.Before(next)) {
@@ -154,7 +154,7 @@ func (k *refresher) refresh(ctx context.Context, e *volumestate.Mounted, s *stat
 				s.pod = p
 			}
 			// What changes from here on is seen by the next pass.
-			sight := k.conf.Look(ctx, s.pod, e.Spec.Volume)
+			sight := k.conf.Look(ctx, e.Wanted, s.pod)
 			changed, err := k.conf.Refresh(ctx, e, s.pod)
 			if ctx.Err() != nil {
 				return ctx.Err()

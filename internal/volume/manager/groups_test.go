@@ -28,7 +28,7 @@ func TestPodsThatShareAVolumeDontTakeItsFilesFromEachOther(t *testing.T) {
 		p := namedPod(name, types.UID("uid-"+name), claim("db", claimed))
 		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: group}
 		pods[name] = w.want(p)
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 	}
 	expect := func(what string, gids ...int) {
 		t.Helper()
@@ -78,9 +78,9 @@ func TestOnePodAtATimeIsGivenTheFilesOfAVolume(t *testing.T) {
 	first.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(1000))}
 	second.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(2000))}
 	done := make(chan error, 1)
-	go func() { done <- m.Prepare(t.Context(), w.want(first)) }()
+	go func() { done <- m.Prepare(t.Context(), w.want(first), w) }()
 	<-began
-	must(t, m.Prepare(t.Context(), w.want(second)))
+	must(t, m.Prepare(t.Context(), w.want(second), w))
 	if got := w.told(); !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "AlreadyMountedVolume") }) {
 		t.Errorf("told: %q", got)
 	}
@@ -88,7 +88,7 @@ func TestOnePodAtATimeIsGivenTheFilesOfAVolume(t *testing.T) {
 	must(t, <-done)
 	must(t, m.Clean(t.Context(), second.UID))
 	must(t, m.Clean(t.Context(), first.UID))
-	must(t, m.Prepare(t.Context(), second))
+	must(t, m.Prepare(t.Context(), second, w))
 	if gid := <-began; gid != 2000 {
 		t.Errorf("given to group %d once the first pod is gone", gid)
 	}
@@ -106,12 +106,12 @@ func TestGroupsThatPersistentVolumesAreFor(t *testing.T) {
 		}
 	}
 	p := w.want(namedPod("a", "uid-a", claim("x", "two"), claim("y", "one"), claim("z", "same"), claim("w", "none"), emptyDir("data", "")))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if got := m.Groups(p); !slices.Equal(got, []int64{77, 1234}) {
 		t.Errorf("got %v", got)
 	}
 	odd := w.want(namedPod("b", "uid-b", claim("x", "odd")))
-	f := failure(t, m.Prepare(t.Context(), odd))
+	f := failure(t, m.Prepare(t.Context(), odd, w))
 	if f.Message != `MountVolume.SetUp failed for volume "pv-odd" : PersistentVolume pv-odd: annotation pv.beta.kubernetes.io/gid "crew" is no group's number: correct it, or leave it out` ||
 		f.Permanent || f.Awaits.String() != "PersistentVolume pv-odd" {
 		t.Errorf("got %+v", f)
@@ -119,7 +119,7 @@ func TestGroupsThatPersistentVolumesAreFor(t *testing.T) {
 	pv := w.bound["odd"].pv.DeepCopy()
 	pv.Annotations["pv.beta.kubernetes.io/gid"] = "55"
 	w.bound["odd"] = binding{w.bound["odd"].claim, pv}
-	must(t, m.Prepare(t.Context(), odd)) // the edit helps
+	must(t, m.Prepare(t.Context(), odd, w)) // the edit helps
 	if got := m.Groups(odd); !slices.Equal(got, []int64{55}) {
 		t.Errorf("got %v", got)
 	}

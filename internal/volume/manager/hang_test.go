@@ -60,7 +60,7 @@ func TestAVolumeThatHangsIsReportedEarlyAndJoinedThen(t *testing.T) {
 			{2 * time.Minute, `Unable to attach or mount volumes: unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: volume "nfs" at stand:/mnt/nfs: still being mounted after 2m0s: the file system doesn't answer`},
 			{4 * time.Minute, `Unable to attach or mount volumes: unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: volume "nfs" at stand:/mnt/nfs: still being mounted after 4m0s: the file system doesn't answer`},
 		} {
-			f := failure(t, m.Prepare(t.Context(), p))
+			f := failure(t, m.Prepare(t.Context(), p, w))
 			if f.Message != c.want || f.Permanent {
 				t.Errorf("got %+v, want %q", f, c.want)
 			}
@@ -72,12 +72,12 @@ func TestAVolumeThatHangsIsReportedEarlyAndJoinedThen(t *testing.T) {
 			}
 		}
 		// Others go on, as does the rest of the pod.
-		must(t, m.Prepare(t.Context(), w.want(namedPod("b", "uid-b", hostPath("x", "stand:")))))
+		must(t, m.Prepare(t.Context(), w.want(namedPod("b", "uid-b", hostPath("x", "stand:"))), w))
 		if _, err := m.EmptyDir(p, "data"); err != nil {
 			t.Error(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- m.Prepare(t.Context(), p) }()
+		go func() { done <- m.Prepare(t.Context(), p, w) }()
 		synctest.Wait()
 		at := time.Now()
 		resume()
@@ -99,10 +99,10 @@ func TestAFailureIsNotHeldUpByWhatHangs(t *testing.T) {
 		p, resume := w.want(newPod(hostPath("nfs", "stand:"), hostPath("bad", "stand:"))), s.hang(t, "mount nfs")
 		defer resume()
 		s.setFail("mount bad", errors.New("broken"))
-		failure(t, m.Prepare(t.Context(), p))
+		failure(t, m.Prepare(t.Context(), p, w))
 		time.Sleep(time.Minute)
 		start := time.Now() // the hung one is old by now, and would be waited for longer
-		f := failure(t, m.Prepare(t.Context(), p))
+		f := failure(t, m.Prepare(t.Context(), p, w))
 		if time.Since(start) > 10*time.Second || !strings.Contains(f.Message, "still being mounted") || !strings.Contains(f.Message, "broken") {
 			t.Errorf("after %v: %+v", time.Since(start), f)
 		}
@@ -117,7 +117,7 @@ func TestBackOffOfAVolume(t *testing.T) {
 		s.setFail("mount bad", errors.New("broken"))
 		p := w.want(newPod(hostPath("bad", "stand:")))
 		for n, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second} {
-			f := failure(t, m.Prepare(t.Context(), p))
+			f := failure(t, m.Prepare(t.Context(), p, w))
 			if wait := time.Until(f.NotBefore); wait != want {
 				t.Errorf("failure %d: to wait %v, want %v", n+1, wait, want)
 			}
@@ -127,7 +127,7 @@ func TestBackOffOfAVolume(t *testing.T) {
 			t.Errorf("tried %d times", n)
 		}
 		must(t, m.Clean(t.Context(), p.UID))
-		if f := failure(t, m.Prepare(t.Context(), p)); time.Until(f.NotBefore) != 500*time.Millisecond {
+		if f := failure(t, m.Prepare(t.Context(), p, w)); time.Until(f.NotBefore) != 500*time.Millisecond {
 			t.Errorf("the pod before counts: to wait %v", time.Until(f.NotBefore))
 		}
 	})
@@ -139,7 +139,7 @@ func TestAVolumeThatCannotBeTakenOverYetCountsOnce(t *testing.T) {
 		p := w.want(newPod(hostPath("bad", "stand:"), hostPath("good", "stand:")))
 		w.setRunning(p.UID, true)
 		for range 3 {
-			f := failure(t, m.Prepare(t.Context(), p))
+			f := failure(t, m.Prepare(t.Context(), p, w))
 			time.Sleep(time.Until(f.NotBefore))
 		}
 		got := slices.DeleteFunc(slices.Clone(w.metered), func(s string) bool { return !strings.HasPrefix(s, "reconstructed") })
@@ -161,14 +161,14 @@ func TestAChangedObjectEndsTheBackOff(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Dir(broken), 0o750))
 		must(t, os.WriteFile(broken, nil, 0o600)) // no directory can be made there
 		for range 3 {
-			if f := failure(t, m.Prepare(t.Context(), p)); f.NotBefore.IsZero() {
+			if f := failure(t, m.Prepare(t.Context(), p, w)); f.NotBefore.IsZero() {
 				t.Errorf("got %+v", f)
 			}
 		}
 		must(t, os.Remove(broken))
-		failure(t, m.Prepare(t.Context(), p)) // that isn't known
+		failure(t, m.Prepare(t.Context(), p, w)) // that isn't known
 		w.setConfigMap("web", map[string]string{"a": "2"})
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		must(t, m.Clean(t.Context(), p.UID))
 	})
 }
@@ -177,7 +177,7 @@ func TestCleaningUpBesideAMountThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		p, resume := w.want(newPod(hostPath("nfs", "stand:"), hostPath("other", "stand:"))), s.hang(t, "mount nfs")
 		defer resume()
-		failure(t, m.Prepare(t.Context(), p))
+		failure(t, m.Prepare(t.Context(), p, w))
 		for range 2 {
 			start := time.Now()
 			err := m.Clean(t.Context(), p.UID)
@@ -191,7 +191,7 @@ func TestCleaningUpBesideAMountThatHangs(t *testing.T) {
 		if s.count("unmount other") != 1 || s.count("unmount nfs") != 0 {
 			t.Errorf("calls: %v", s.calls)
 		}
-		must(t, m.Prepare(t.Context(), w.want(namedPod("b", "uid-b", hostPath("x", "stand:")))))
+		must(t, m.Prepare(t.Context(), w.want(namedPod("b", "uid-b", hostPath("x", "stand:"))), w))
 		must(t, m.Clean(t.Context(), "uid-b"))
 		resume()
 		must(t, m.Clean(t.Context(), p.UID))
@@ -204,7 +204,7 @@ func TestCleaningUpGivesUpWhatIsUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		s.await = "mount image"
 		p := w.want(newPod(hostPath("image", "stand:")))
-		failure(t, m.Prepare(t.Context(), p))
+		failure(t, m.Prepare(t.Context(), p, w))
 		start := time.Now()
 		must(t, m.Clean(t.Context(), p.UID))
 		if took := time.Since(start); took != 0 {
@@ -221,7 +221,7 @@ func TestCleaningUpBesideAnUnmountThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
 		p, resume := w.want(newPod(hostPath("nfs", "stand:"), emptyDir("data", ""))), s.hang(t, "unmount nfs")
 		defer resume()
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		err := m.Release(t.Context(), p.UID)
 		if err == nil || !strings.Contains(err.Error(), `volume "nfs": still being unmounted after 10s`) {
 			t.Fatalf("got %v", err)
@@ -259,7 +259,7 @@ func TestTheEndIsNotHeldUp(t *testing.T) {
 		}()
 		p, resume := w.want(newPod(hostPath("nfs", "stand:"))), s.hang(t, "mount nfs")
 		defer resume()
-		failure(t, m.Prepare(t.Context(), p))
+		failure(t, m.Prepare(t.Context(), p, w))
 		start := time.Now()
 		cancel()
 		<-ended
@@ -278,13 +278,13 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	share := t.TempDir()
 	server := mounttest.Mount(t, share)
 	dead := w.want(namedPod("dead", "uid-dead", typedHostPath("share", share, v1.HostPathDirectory), emptyDir("data", "")))
-	must(t, m.Prepare(t.Context(), w.want(namedPod("early", "uid-early", typedHostPath("share", share, v1.HostPathDirectory)))))
+	must(t, m.Prepare(t.Context(), w.want(namedPod("early", "uid-early", typedHostPath("share", share, v1.HostPathDirectory))), w))
 	server.Hang()
-	if f := failure(t, m.Prepare(t.Context(), dead)); !strings.Contains(f.Message, "still being mounted after 1s") {
+	if f := failure(t, m.Prepare(t.Context(), dead, w)); !strings.Contains(f.Message, "still being mounted after 1s") {
 		t.Errorf("got %+v", f)
 	}
 	server.AwaitWaiting(t, 1)
-	if f := failure(t, m.Prepare(t.Context(), dead)); !strings.HasSuffix(f.Message, "the file system doesn't answer") || !strings.Contains(f.Message, share) {
+	if f := failure(t, m.Prepare(t.Context(), dead, w)); !strings.HasSuffix(f.Message, "the file system doesn't answer") || !strings.Contains(f.Message, share) {
 		t.Errorf("got %+v", f)
 	}
 	// A part of a volume that was there before.
@@ -297,7 +297,7 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	// All others go on.
 	other := w.want(namedPod("other", "uid-other", emptyDir("data", ""), emptyDir("ram", v1.StorageMediumMemory), hostPath("node", share)))
 	other.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPath: "x"}, {Name: "node", MountPath: "/n"}}
-	must(t, m.Prepare(t.Context(), other))
+	must(t, m.Prepare(t.Context(), other, w))
 	if _, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: other, Container: "main"}); err != nil {
 		t.Error(err)
 	}

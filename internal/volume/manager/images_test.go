@@ -31,7 +31,7 @@ func TestAnImageHoldsUpThoseThatMountIt(t *testing.T) {
 		a, b := &p.Spec.Containers[0], &p.Spec.Containers[1]
 		s.setFail("mount model", &pod.Failure{Reason: pod.ReasonErrImageNeverPull, Message: "not here"})
 		resume := s.hang(t, "mount model")
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		must(t, m.Images(t.Context(), p, b))
 		given, giveUp := context.WithCancel(t.Context())
 		done := make(chan error)

@@ -189,9 +189,9 @@ func (m *Manager) mounted(uid types.UID, name string) *volumestate.Mounted {
 	return m.actual[uid][name]
 }
 
-// look sees the newest inputs of a volume.
-func (m *Manager) look(ctx context.Context, p *v1.Pod, v *v1.Volume) volumestate.Sight {
-	return volumestate.Look(ctx, m.conf.Objects, p, v)
+// look sees the newest inputs of a volume of this version of its pod.
+func (m *Manager) look(ctx context.Context, w *volumestate.Wanted, p *v1.Pod) volumestate.Sight {
+	return volumestate.Look(ctx, w.Objects, p, w.Spec.Volume)
 }
 
 // newest is the newest version of the volume's pod.

@@ -40,9 +40,9 @@ func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name 
 
 // mount makes the volume, and puts it among those that are mounted.
 func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumestate.Wanted) error {
-	r := volume.Request{Pod: m.newest(w), Spec: w.Spec, Place: m.layout.Place(w.Place), InUse: m.conf.Running(w.Place.UID)}
+	r := volume.Request{Pod: m.newest(w), Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place), InUse: m.conf.Running(w.Place.UID)}
 	// What changes from here on is seen by the next refresh.
-	seen := m.look(ctx, r.Pod, w.Spec.Volume)
+	seen := m.look(ctx, w, r.Pod)
 	m.mu.Lock()
 	_, again := m.failed[w.Place.UID][w.Name()]
 	m.mu.Unlock()
@@ -142,7 +142,7 @@ func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod
 		return false, nil
 	}
 	began := time.Now()
-	changed, err = live.Refresh(ctx, volume.Request{Pod: p, Spec: e.Spec, Place: m.layout.Place(e.Place), InUse: m.conf.Running(e.Place.UID)})
+	changed, err = live.Refresh(ctx, volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place), InUse: m.conf.Running(e.Place.UID)})
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}

@@ -76,7 +76,7 @@ func TestMountsOfAContainer(t *testing.T) {
 		{Name: "data", MountPath: "/if", ReadOnly: true, RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyIfPossible)},
 		{Name: "data", MountPath: "/never", ReadOnly: true, RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyDisabled)},
 	}
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	must(t, m.Images(t.Context(), p, main))
 	dir := filepath.Join(w.root, "pods", "uid-1")
 	data, err := m.EmptyDir(p, "data")
@@ -163,7 +163,7 @@ func TestMountsThatAreRefused(t *testing.T) {
 			p := w.want(newPod(emptyDir("data", ""), hostPath("node", private), hostPath("slave", slave), v1.Volume{Name: "files", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{}}}))
 			c.mount.MountPath = "/data"
 			p.Spec.Containers[0].VolumeMounts, p.Spec.Containers[0].SecurityContext = []v1.VolumeMount{c.mount}, c.security
-			must(t, m.Prepare(t.Context(), p))
+			must(t, m.Prepare(t.Context(), p, w))
 			data, err := m.EmptyDir(p, "data")
 			must(t, err)
 			must(t, os.Symlink("/", filepath.Join(data, "out")))
@@ -191,7 +191,7 @@ func TestHostToContainerOfASlave(t *testing.T) {
 	must(t, os.Symlink(slave, link))
 	p := w.want(newPod(hostPath("node", link)))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "node", MountPath: "/n", MountPropagation: ptr.To(v1.MountPropagationHostToContainer)}}
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if _, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"}); err != nil {
 		t.Error(err)
 	}
@@ -207,7 +207,7 @@ func TestMountsPrepareNothing(t *testing.T) {
 	if f := failure(t, err); f.Message != `container "main": volume "data" isn't mounted` || f.Permanent || len(m.Instances()) != 0 {
 		t.Errorf("got %+v, mounted %v", f, m.Instances())
 	}
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
 	if err != nil || len(mounts) != 2 {
 		t.Errorf("%v, %v", mounts, err)
@@ -229,7 +229,7 @@ func TestNoManagedHostsFile(t *testing.T) {
 			m, _ := w.start(w.config())
 			p := w.want(newPod(hostPath("node", "/srv/hosts")))
 			p.Spec.Containers[0].VolumeMounts = c.mounts
-			must(t, m.Prepare(t.Context(), p))
+			must(t, m.Prepare(t.Context(), p, w))
 			_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main", PodIPs: c.ips})
 			must(t, err)
 			if _, err := os.Lstat(filepath.Join(w.root, "pods", "uid-1", "etc-hosts")); err == nil {
@@ -244,7 +244,7 @@ func TestWithoutATerminationMessage(t *testing.T) {
 	m, _ := w.start(w.config())
 	p := w.want(newPod())
 	p.Spec.Containers[0].TerminationMessagePath = ""
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if mounts, message, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"}); err != nil || message != "" || len(mounts) != 0 {
 		t.Errorf("%v, %q, %v", mounts, message, err)
 	}
@@ -271,7 +271,7 @@ func TestEmptyDirOfAPod(t *testing.T) {
 	if dir, err := m.EmptyDir(p, "scratch"); err == nil {
 		t.Errorf("before it is mounted: %s", dir)
 	}
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	dir, err := m.EmptyDir(p, "scratch")
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "vars"), []byte("A='1'"), 0o600))
@@ -287,7 +287,7 @@ func BenchmarkPodOnDisk(b *testing.B) {
 	m, _ := w.start(w.config())
 	p := w.want(newPod(emptyDir("data", "")))
 	for b.Loop() {
-		must(b, m.Prepare(b.Context(), p))
+		must(b, m.Prepare(b.Context(), p, w))
 		_, _, err := m.Mounts(b.Context(), manager.MountRequest{Pod: p, Container: "main", PodIPs: []string{"10.88.0.2"}})
 		must(b, err)
 		must(b, m.Clean(b.Context(), p.UID))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
@@ -25,15 +26,15 @@ import (
 // It waits for all volumes but images, which are missed by the containers that mount them only (see Images), no longer
 // than Config.Early for those that only just began, and Config.Patience for others: what takes longer goes on.
 //
-// The error is a *pod.Failure that names the volumes, or the context's error.
-func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) error {
+// objects is what the pod may see, from now on. The error is a *pod.Failure that names the volumes, or the context's error.
+func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) error {
 	if err := safeopen.Check("pod UID", string(p.UID)); err != nil {
 		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error(), Permanent: true}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	wants, problems := volumestate.Plan(ctx, m.conf.Plugins, m.conf.Claims, p)
+	wants, problems := volumestate.Plan(ctx, m.conf.Plugins, m.conf.Claims, p, objects)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -200,7 +201,7 @@ func (m *Manager) waits(ctx context.Context, w *volumestate.Wanted) (volumestate
 	m.mu.Lock()
 	before := m.failed[w.Place.UID][w.Name()]
 	m.mu.Unlock()
-	if !before.Same(m.look(ctx, m.newest(w), w.Spec.Volume)) {
+	if !before.Same(m.look(ctx, w, m.newest(w))) {
 		return volumestate.Problem{}, false
 	}
 	return volumestate.Problem{Spec: w.Spec, Err: err, Until: until}, true

@@ -34,7 +34,7 @@ func TestLayoutIsTheKubelets(t *testing.T) {
 	p := w.want(newPod(emptyDir("data", ""), emptyDir("ram", v1.StorageMediumMemory), hostPath("node", "/etc"), configMap("conf", "web"), secretVolume("keys", "keys"), claim("db", "store")))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data", SubPath: "part"}}
 	for range 2 {
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main", PodIPs: []string{"10.88.0.2"}, Attempt: 26})
 		must(t, err)
 	}
@@ -96,9 +96,9 @@ func TestWhatIsMountedStaysAsItIs(t *testing.T) {
 	c.Plugins = append([]volume.Plugin{s}, c.Plugins...)
 	m, _ := w.start(c)
 	p := w.want(newPod(hostPath("data", "stand:"), emptyDir("ram", v1.StorageMediumMemory)))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	before := mountTable(t, w.root)
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if after := mountTable(t, w.root); len(before) != 2 || !equal(before, after) {
 		t.Errorf("mounts %v became %v", before, after)
 	}
@@ -167,7 +167,7 @@ func TestWhatIsUnsupportedIsNamedAndMakesNothing(t *testing.T) {
 		"a block device":           {claim("disk", "disk"), `MapVolume.SetUp failed for volume "pv-disk" : PersistentVolume pv-disk is a block device`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := failure(t, m.Prepare(t.Context(), newPod(emptyDir("data", ""), c.volume)))
+			f := failure(t, m.Prepare(t.Context(), newPod(emptyDir("data", ""), c.volume), w))
 			if !f.Permanent || !strings.Contains(f.Message, c.want) {
 				t.Errorf("got %+v", f)
 			}
@@ -175,7 +175,7 @@ func TestWhatIsUnsupportedIsNamedAndMakesNothing(t *testing.T) {
 				t.Error("something was made for it")
 			}
 			w.binds = nil
-			failure(t, m.Prepare(t.Context(), newPod(c.volume, claim("db", "store"))))
+			failure(t, m.Prepare(t.Context(), newPod(c.volume, claim("db", "store")), w))
 			if c.volume.PersistentVolumeClaim == nil && slices.Contains(w.binds, "store") {
 				t.Error("a claim was bound for it")
 			}
@@ -186,7 +186,7 @@ func TestWhatIsUnsupportedIsNamedAndMakesNothing(t *testing.T) {
 func TestRefusedByItsPlugin(t *testing.T) {
 	w := newWorld(t)
 	m, _ := w.start(w.config())
-	f := failure(t, m.Prepare(t.Context(), newPod(v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}})))
+	f := failure(t, m.Prepare(t.Context(), newPod(v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}), w))
 	if !f.Permanent || !strings.Contains(f.Message, `MountVolume.SetUp failed for volume "share" : volumes of the kind nfs are not supported`) || !strings.Contains(f.Message, "hostPath") {
 		t.Errorf("got %+v", f)
 	}
@@ -201,19 +201,19 @@ func TestNamesThatAreNoPathElements(t *testing.T) {
 	for _, bad := range []string{"", ".", "..", "../x", "a/b", "/etc"} {
 		p := newPod()
 		p.UID = types.UID(bad)
-		failure(t, m.Prepare(t.Context(), p))
+		failure(t, m.Prepare(t.Context(), p, w))
 		if _, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"}); err == nil {
 			t.Errorf("Mounts took UID %q", bad)
 		}
 		if m.Clean(t.Context(), p.UID) == nil || m.Release(t.Context(), p.UID) == nil {
 			t.Errorf("UID %q was taken", bad)
 		}
-		if f := failure(t, m.Prepare(t.Context(), newPod(emptyDir(bad, "")))); !f.Permanent {
+		if f := failure(t, m.Prepare(t.Context(), newPod(emptyDir(bad, "")), w)); !f.Permanent {
 			t.Errorf("volume %q: %+v", bad, f)
 		}
 		w.bind("store", t.TempDir())
 		w.bound["store"].pv.Name = bad
-		if f := failure(t, m.Prepare(t.Context(), newPod(claim("db", "store")))); !f.Permanent {
+		if f := failure(t, m.Prepare(t.Context(), newPod(claim("db", "store")), w)); !f.Permanent {
 			t.Errorf("PersistentVolume %q: %+v", bad, f)
 		}
 		p = newPod()
@@ -232,7 +232,7 @@ func TestEndedContext(t *testing.T) {
 	m, _ := w.start(w.config())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.Prepare(ctx, newPod(emptyDir("data", ""))); !errors.Is(err, context.Canceled) {
+	if err := m.Prepare(ctx, newPod(emptyDir("data", "")), w); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -242,13 +242,13 @@ func TestAMissingObjectHoldsThePodUntilItAppears(t *testing.T) {
 	m, _ := w.start(w.config())
 	p := w.want(newPod(configMap("conf", "web"), emptyDir("data", "")))
 	for range 3 {
-		f := failure(t, m.Prepare(t.Context(), p))
+		f := failure(t, m.Prepare(t.Context(), p, w))
 		if f.Permanent || f.Awaits.String() != "ConfigMap default/web" || !f.NotBefore.IsZero() || !strings.HasPrefix(f.Message, `MountVolume.SetUp failed for volume "conf" : `) {
 			t.Errorf("got %+v", f)
 		}
 	}
 	w.setConfigMap("web", map[string]string{"a": "1"})
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if !holds(filepath.Join(w.root, "pods/uid-1/volumes/kubernetes.io~configmap/conf/a"), "1") {
 		t.Error("the file isn't there")
 	}
@@ -264,7 +264,7 @@ func TestWhatWaitsForAnObjectIsTriedWheneverItIsAskedFor(t *testing.T) {
 	s.setFail("mount data", volume.Awaits(pod.Object{Kind: "Share", Name: "one"}, "it isn't there"))
 	p := w.want(newPod(hostPath("data", "stand:")))
 	for n := range 3 {
-		if f := failure(t, m.Prepare(t.Context(), p)); f.Awaits.String() != "Share one" || s.count("mount data") != n+1 {
+		if f := failure(t, m.Prepare(t.Context(), p, w)); f.Awaits.String() != "Share one" || s.count("mount data") != n+1 {
 			t.Errorf("got %+v after %v", f, s.calls)
 		}
 	}
@@ -274,11 +274,11 @@ func TestAMissingClaimHoldsThePod(t *testing.T) {
 	w := newWorld(t)
 	m, _ := w.start(w.config())
 	p := w.want(newPod(claim("db", "store")))
-	if f := failure(t, m.Prepare(t.Context(), p)); f.Awaits.String() != "PersistentVolumeClaim default/store" || f.Permanent {
+	if f := failure(t, m.Prepare(t.Context(), p, w)); f.Awaits.String() != "PersistentVolumeClaim default/store" || f.Permanent {
 		t.Errorf("got %+v", f)
 	}
 	w.bind("store", t.TempDir())
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	must(t, m.Clean(t.Context(), p.UID))
 	w.clean()
 }
@@ -296,7 +296,7 @@ func TestAllThatFailedIsReportedAtOnceButNotTooMuch(t *testing.T) {
 		}
 	}
 	p := w.want(newPod(volumes...))
-	f := failure(t, m.Prepare(t.Context(), p))
+	f := failure(t, m.Prepare(t.Context(), p, w))
 	if want := `MountVolume.SetUp failed for volume "a" : no a; MountVolume.SetUp failed for volume "b" : no b; MountVolume.SetUp failed for volume "c" : no c; and 1 more`; f.Message != want {
 		t.Errorf("got %q", f.Message)
 	}
@@ -304,13 +304,13 @@ func TestAllThatFailedIsReportedAtOnceButNotTooMuch(t *testing.T) {
 		t.Errorf("got %+v", f)
 	}
 	// It isn't tried again before its time.
-	failure(t, m.Prepare(t.Context(), p))
+	failure(t, m.Prepare(t.Context(), p, w))
 	if n := s.count("mount a"); n != 1 {
 		t.Errorf("tried %d times", n)
 	}
 	must(t, m.Clean(t.Context(), p.UID))
 	// Nor does the back-off outlive the pod.
-	failure(t, m.Prepare(t.Context(), p))
+	failure(t, m.Prepare(t.Context(), p, w))
 	if n := s.count("mount a"); n != 2 {
 		t.Errorf("tried %d times", n)
 	}
@@ -325,12 +325,12 @@ func TestFailuresOfPullsAreReportedAsTheyAre(t *testing.T) {
 	m, _ := w.start(c)
 	later := time.Now().Add(time.Hour)
 	s.setFail("mount files", &pod.Failure{Reason: "ErrImagePull", Message: "no such image", NotBefore: later, Awaits: pod.Object{Kind: "Secret", Namespace: "default"}})
-	f := failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("files", "stand:")))))
+	f := failure(t, m.Prepare(t.Context(), w.want(newPod(hostPath("files", "stand:"))), w))
 	if f.Reason != "ErrImagePull" || f.Message != `MountVolume.SetUp failed for volume "files" : no such image` || !f.NotBefore.Equal(later) || f.Awaits != (pod.Object{Kind: "Secret", Namespace: "default"}) {
 		t.Errorf("got %+v", f)
 	}
 	s.setFail("mount other", errors.New("broken"))
-	f = failure(t, m.Prepare(t.Context(), w.want(namedPod("b", "uid-2", hostPath("files", "stand:"), hostPath("other", "stand:")))))
+	f = failure(t, m.Prepare(t.Context(), w.want(namedPod("b", "uid-2", hostPath("files", "stand:"), hostPath("other", "stand:"))), w))
 	if f.Reason != "FailedMount" || f.NotBefore.Equal(later) {
 		t.Errorf("beside another failure: %+v", f)
 	}
@@ -343,11 +343,11 @@ func TestAClaimForOnePodIsOnePods(t *testing.T) {
 	w.bind("open", t.TempDir(), v1.ReadWriteOnce)
 	a := w.want(namedPod("a", "uid-a", claim("db", "store"), claim("rest", "open")))
 	b := w.want(namedPod("b", "uid-b", claim("db", "store"), claim("rest", "open")))
-	must(t, m.Prepare(t.Context(), a))
-	must(t, m.Prepare(t.Context(), a))
+	must(t, m.Prepare(t.Context(), a, w))
+	must(t, m.Prepare(t.Context(), a, w))
 	refused := func() {
 		t.Helper()
-		f := failure(t, m.Prepare(t.Context(), b))
+		f := failure(t, m.Prepare(t.Context(), b, w))
 		if f.Awaits.String() != "PersistentVolumeClaim default/store" || !strings.Contains(f.Message, "pod default/a (UID uid-a) has it") {
 			t.Errorf("got %+v", f)
 		}
@@ -363,7 +363,7 @@ func TestAClaimForOnePodIsOnePods(t *testing.T) {
 	if w.freed != 1 {
 		t.Errorf("freed %d times", w.freed)
 	}
-	must(t, m.Prepare(t.Context(), b))
+	must(t, m.Prepare(t.Context(), b, w))
 	must(t, m.Clean(t.Context(), a.UID))
 	must(t, m.Clean(t.Context(), b.UID))
 	w.clean()
@@ -378,9 +378,9 @@ func TestClaimsForOnePodAreTakenTogether(t *testing.T) {
 	a := w.want(namedPod("a", "uid-a", claim("x", "one")))
 	b := w.want(namedPod("b", "uid-b", claim("x", "one"), claim("y", "two")))
 	c := w.want(namedPod("c", "uid-c", claim("y", "two")))
-	must(t, m.Prepare(t.Context(), a))
-	failure(t, m.Prepare(t.Context(), b))
-	must(t, m.Prepare(t.Context(), c)) // b holds none while it waits
+	must(t, m.Prepare(t.Context(), a, w))
+	failure(t, m.Prepare(t.Context(), b, w))
+	must(t, m.Prepare(t.Context(), c, w)) // b holds none while it waits
 }
 
 // owned records what is given to groups.
@@ -409,7 +409,7 @@ func TestVolumesThatOutliveThePodAreGivenToItsGroupOnce(t *testing.T) {
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(1234)), FSGroupChangePolicy: &policy}
 	w.want(p)
 	for range 2 {
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 	}
 	dir := filepath.Join(w.root, "pods/uid-1/volumes/kubernetes.io~local-volume/pv-store")
 	if len(o.calls) != 1 || o.calls[0].GID != 1234 || o.calls[0].Policy != policy || o.calls[0].ReadOnly || o.dirs[0] != dir {
@@ -422,7 +422,7 @@ func TestVolumesThatOutliveThePodAreGivenToItsGroupOnce(t *testing.T) {
 	stop()
 	w.setRunning(p.UID, true)
 	m, stop = w.start(c)
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if !slices.Contains(w.metered, "reconstructed false") {
 		t.Errorf("not counted: %v", w.metered)
 	}
@@ -433,7 +433,7 @@ func TestVolumesThatOutliveThePodAreGivenToItsGroupOnce(t *testing.T) {
 	stop()
 	w.setRunning(p.UID, false)
 	m, _ = w.start(c)
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if len(o.calls) != 2 {
 		t.Errorf("given to groups %d times", len(o.calls))
 	}
@@ -467,16 +467,16 @@ func TestImagesThatCantBeHad(t *testing.T) {
 		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "r.io/" + name}}}
 	}
 	p := w.want(newPod(image("unused"), image("pulled"), image("never"), emptyDir("data", "")))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	got := []string{<-asked, <-asked, <-asked}
 	if slices.Sort(got); !slices.Equal(got, []string{"never", "pulled", "unused"}) {
 		t.Errorf("asked for %q", got)
 	}
-	must(t, m.Prepare(t.Context(), p)) // while they back off
+	must(t, m.Prepare(t.Context(), p, w)) // while they back off
 	p = w.want(namedPod("b", "uid-2", p.Spec.Volumes...))
 	p.Spec.InitContainers = []v1.Container{{Name: "init", VolumeMounts: []v1.VolumeMount{{Name: "pulled", MountPath: "/a"}, {Name: "never", MountPath: "/b"}}}}
 	for range 2 {
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		must(t, m.Images(t.Context(), p, &p.Spec.Containers[0]))
 		f := failure(t, m.Images(t.Context(), p, &p.Spec.InitContainers[0]))
 		if f.Reason != "ErrImagePull" || f.Message != "no such image" || f.Image != "r.io/pulled" || f.NotBefore.IsZero() {

@@ -35,7 +35,7 @@ func TestChangedObjectsReachMountedVolumes(t *testing.T) {
 		{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "keys"}}},
 	}}}}
 	p := w.want(newPod(configMap("conf", "web"), secretVolume("keys", "keys"), both, labels("me")))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	w.setConfigMap("web", map[string]string{"a": "2"})
 	eventually(t, "the ConfigMap is seen", func() bool {
 		return holds(contentOf(w, p.UID, "kubernetes.io~configmap", "conf", "a"), "2") && holds(contentOf(w, p.UID, "kubernetes.io~projected", "both", "a"), "2")
@@ -89,7 +89,7 @@ func TestOnlyWhatHasChangedIsRefreshed(t *testing.T) {
 		w.setConfigMap("web", map[string]string{"a": "1"})
 		w.setConfigMap("other", map[string]string{"a": "1"})
 		p := w.want(newPod(configMap("conf", "web"), configMap("rest", "other"), labels("me")))
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		refreshes := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -136,7 +136,7 @@ func TestARefreshThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
 		w.setConfigMap("web", map[string]string{"a": "1"})
 		p := w.want(newPod(configMap("conf", "web")))
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		synctest.Wait()
 		f.setFail("refresh conf", errors.New("no space"))
 		start := time.Now()
@@ -172,7 +172,7 @@ func TestARefreshThatWaitsForAnObjectIsNotTriedMeanwhile(t *testing.T) {
 	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
 		w.setConfigMap("web", map[string]string{"a": "1"})
 		p := w.want(newPod(configMap("conf", "web")))
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		f.setFail("refresh conf", volume.Awaits(pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "web"}, "it is gone"))
 		w.setConfigMap("web", nil)
 		time.Sleep(time.Hour)
@@ -197,7 +197,7 @@ func TestWhatIsNotKnownYetIsNoChange(t *testing.T) {
 		w.setUnread(true)
 		p := w.want(newPod(configMap("conf", "web")))
 		w.setRunning(p.UID, true) // it is adopted
-		must(t, m.Prepare(t.Context(), p))
+		must(t, m.Prepare(t.Context(), p, w))
 		time.Sleep(time.Hour)
 		if n := f.count("refresh conf"); n != 0 {
 			t.Errorf("refreshed %d times", n)
@@ -225,7 +225,7 @@ func TestWhatChangesWhileAVolumeIsMountedOrRefreshedIsNotMissed(t *testing.T) {
 		resume := f.hang(t, "mount conf")
 		defer resume()
 		done := make(chan error, 1)
-		go func() { done <- m.Prepare(t.Context(), p) }()
+		go func() { done <- m.Prepare(t.Context(), p, w) }()
 		<-f.entered // it may have been read already
 		w.setConfigMap("web", map[string]string{"a": "2"})
 		synctest.Wait()
@@ -258,7 +258,7 @@ func TestNobodyOfAHundredPodsWaitsASecondForAnEdit(t *testing.T) {
 		var files []string
 		for n := range 100 {
 			uid := types.UID(fmt.Sprint("uid-", n))
-			must(t, m.Prepare(t.Context(), w.want(namedPod(fmt.Sprint("p", n), uid, configMap("conf", "web")))))
+			must(t, m.Prepare(t.Context(), w.want(namedPod(fmt.Sprint("p", n), uid, configMap("conf", "web"))), w))
 			files = append(files, contentOf(w, uid, "kubernetes.io~configmap", "conf", "a"))
 		}
 		w.setConfigMap("web", map[string]string{"a": "2"})
@@ -280,7 +280,7 @@ func TestWhatHasChangedIsRemovedLater(t *testing.T) {
 	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
 		f.changes = true
 		w.setConfigMap("web", map[string]string{"a": "1"})
-		must(t, m.Prepare(t.Context(), w.want(newPod(configMap("conf", "web")))))
+		must(t, m.Prepare(t.Context(), w.want(newPod(configMap("conf", "web"))), w))
 		count := func() int {
 			synctest.Wait()
 			f.mu.Lock()

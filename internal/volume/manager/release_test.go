@@ -26,7 +26,7 @@ func TestReleaseLeavesThePodsOtherFiles(t *testing.T) {
 	m, _ := w.start(w.config())
 	p := w.want(newPod(emptyDir("data", ""), emptyDir("ram", v1.StorageMediumMemory)))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "ram", MountPath: "/ram", SubPath: "part"}}
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	_, message, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main", PodIPs: []string{"10.88.0.2"}})
 	must(t, err)
 	must(t, os.WriteFile(message, []byte("last words"), 0o600))
@@ -60,7 +60,7 @@ func TestPartsGoBeforeTheirVolume(t *testing.T) {
 	m, _ := w.start(c)
 	p := w.want(newPod(hostPath("data", "stand:")))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPath: "part"}}
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
 	must(t, err)
 	must(t, m.Clean(t.Context(), p.UID)) // which the plugin would refuse
@@ -73,7 +73,7 @@ func TestAVolumeStaysWhileAPartOfItIsInUse(t *testing.T) {
 	m, _ := w.start(w.config())
 	p := w.want(newPod(emptyDir("data", "")))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/d", SubPath: "part"}}
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
 	must(t, err)
 	file, err := os.Create(filepath.Join(mounts[0].HostPath, "open"))
@@ -97,10 +97,10 @@ func TestAClaimThatIsBoundAnew(t *testing.T) {
 	m, _ := w.start(w.config())
 	w.bind("store", t.TempDir())
 	p := w.want(newPod(claim("db", "store")))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	w.bind("store", t.TempDir())
 	w.bound["store"].pv.Name = "pv-next"
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if got := m.Instances(); len(got) != 1 || filepath.Base(got[0].Dir) != "pv-next" {
 		t.Errorf("mounted: %v", got)
 	}
@@ -113,7 +113,7 @@ func TestWhatIsInUseStays(t *testing.T) {
 	w := newWorld(t)
 	m, _ := w.start(w.config())
 	p := w.want(newPod(emptyDir("ram", v1.StorageMediumMemory), emptyDir("data", "")))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	dir, err := m.EmptyDir(p, "ram")
 	must(t, err)
 	file, err := os.Create(filepath.Join(dir, "open"))
@@ -146,7 +146,7 @@ func TestCleaningUpNeverLeavesThePodsDir(t *testing.T) {
 	victim := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(victim, "precious"), nil, 0o600))
 	p := w.want(newPod(emptyDir("data", ""), hostPath("node", victim)))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	dir, err := m.EmptyDir(p, "data")
 	must(t, err)
 	must(t, os.Symlink(victim, filepath.Join(dir, "link")))
@@ -169,7 +169,7 @@ func TestTheNextAgentRemountsNothing(t *testing.T) {
 	p := w.want(newPod(emptyDir("ram", v1.StorageMediumMemory), secretVolume("keys", "keys"), claim("db", "store"), configMap("conf", "web")))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "db", MountPath: "/db", SubPath: "part"}}
 	m, stop := w.start(w.config())
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
 	must(t, err)
 	w.setRunning(p.UID, true)
@@ -180,7 +180,7 @@ func TestTheNextAgentRemountsNothing(t *testing.T) {
 	stop()
 
 	m, stop = w.start(w.config())
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	again, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main"})
 	must(t, err)
 	if after := mountTable(t, w.root); !equal(before, after) {
@@ -193,7 +193,7 @@ func TestTheNextAgentRemountsNothing(t *testing.T) {
 	stop()
 	w.setConfigMap("web", nil)
 	m, stop = w.start(w.config())
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	eventually(t, "it is told", func() bool {
 		return slices.ContainsFunc(w.told(), func(s string) bool {
 			return strings.Contains(s, `FailedMount: MountVolume.SetUp failed for volume "conf" : `)
@@ -206,7 +206,7 @@ func TestTheNextAgentRemountsNothing(t *testing.T) {
 	stop()
 	w.setConfigMap("web", map[string]string{"a": "2"})
 	m, stop = w.start(w.config())
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if !holds(contentOf(w, p.UID, "kubernetes.io~configmap", "conf", "a"), "2") {
 		t.Error("the file is old")
 	}
@@ -226,14 +226,14 @@ func TestVolumesThatAPodHasNoMoreAreTakenDown(t *testing.T) {
 	c.Plugins = append([]volume.Plugin{s}, c.Plugins...)
 	m, stop := w.start(c)
 	p := w.want(newPod(emptyDir("data", ""), hostPath("old", "stand:")))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	old := filepath.Join(w.root, "pods/uid-1/volumes/test.example~stand/old")
 	stop()
 
 	less := newPod(emptyDir("data", ""))
 	w.setRunning(p.UID, true)
 	m, stop = w.start(c)
-	must(t, m.Prepare(t.Context(), less))
+	must(t, m.Prepare(t.Context(), less, w))
 	if _, err := os.Stat(old); err != nil {
 		t.Errorf("containers may use it: %v", err)
 	}
@@ -241,11 +241,11 @@ func TestVolumesThatAPodHasNoMoreAreTakenDown(t *testing.T) {
 	w.setRunning(p.UID, false)
 	m, _ = w.start(c)
 	missing := newPod(emptyDir("data", ""), claim("db", "store")) // it isn't known where that one is
-	failure(t, m.Prepare(t.Context(), missing))
+	failure(t, m.Prepare(t.Context(), missing, w))
 	if _, err := os.Stat(old); err != nil {
 		t.Errorf("it might be the claim's: %v", err)
 	}
-	must(t, m.Prepare(t.Context(), less))
+	must(t, m.Prepare(t.Context(), less, w))
 	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) || s.count("unmount old") != 1 {
 		t.Errorf("it is left: %v, %v", err, s.calls)
 	}
@@ -266,7 +266,7 @@ func TestOneClaimTwice(t *testing.T) {
 	read.PersistentVolumeClaim.ReadOnly = true
 	p := w.want(newPod(claim("write", "store"), read))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "write", MountPath: "/w"}}
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	if n := len(m.Instances()); n != 2 {
 		t.Errorf("%d instances", n)
 	}
@@ -313,7 +313,7 @@ func TestAHundredPodsLeaveNothing(t *testing.T) {
 	}
 	each(func(p *v1.Pod) error {
 		w.want(p)
-		if err := m.Prepare(t.Context(), p); err != nil {
+		if err := m.Prepare(t.Context(), p, w); err != nil {
 			return err
 		}
 		_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main", PodIPs: []string{"10.88.0.2"}})
@@ -349,7 +349,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 	up := func(w *world, m *manager.Manager, t testing.TB) error {
 		p := w.want(sixVolumes(w, "web", "uid-1"))
-		if err := m.Prepare(t.Context(), p); err != nil {
+		if err := m.Prepare(t.Context(), p, w); err != nil {
 			return err
 		}
 		_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "main", PodIPs: []string{"10.88.0.2"}})

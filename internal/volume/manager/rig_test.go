@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
@@ -39,9 +40,10 @@ func TestMain(m *testing.M) {
 
 // world is what a manager sees of the rest of the agent. It outlives the manager.
 type world struct {
-	t       testing.TB
-	root    string
-	changed chan struct{}
+	object.View // as much as it has methods for
+	t           testing.TB
+	root        string
+	changed     chan struct{}
 
 	mu         sync.Mutex
 	configMaps map[string]*v1.ConfigMap
@@ -92,10 +94,10 @@ func (w *world) config() manager.Config {
 	return manager.Config{
 		RootDir: w.root,
 		Plugins: []volume.Plugin{
-			plugins.NewEmptyDir(plugins.Config{MemoryLimit: func(*v1.Pod) (int64, bool) { return 0, false }}), objectfiles.NewConfigMap(w), objectfiles.NewSecret(w),
-			objectfiles.NewDownwardAPI(none), objectfiles.NewProjected(w, none), plugins.HostPath{}, plugins.LocalVolume{}, plugins.Unsupported{},
+			plugins.NewEmptyDir(plugins.Config{MemoryLimit: func(*v1.Pod) (int64, bool) { return 0, false }}), objectfiles.NewConfigMap(), objectfiles.NewSecret(),
+			objectfiles.NewDownwardAPI(none), objectfiles.NewProjected(none), plugins.HostPath{}, plugins.LocalVolume{}, plugins.Unsupported{},
 		},
-		Claims: w, Objects: w, SubPaths: subpath.New(filepath.Join(w.root, "pods")), ApplyFSGroup: filetree.Apply,
+		Claims: w, SubPaths: subpath.New(filepath.Join(w.root, "pods")), ApplyFSGroup: filetree.Apply,
 		Changed: w.changed, Pod: w.pod, Running: w.isRunning, Freed: w.free, Recorder: w, Meter: w, ClusterDomain: "cluster.local",
 	}
 }
@@ -217,7 +219,7 @@ func (w *world) bind(name string, path string, modes ...v1.PersistentVolumeAcces
 	}
 }
 
-func (w *world) Bind(_ context.Context, p *v1.Pod, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+func (w *world) Bind(_ context.Context, p *v1.Pod, _ object.View, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := v.PersistentVolumeClaim.ClaimName

@@ -121,7 +121,7 @@ func TestADeviceIsStagedOnceAndUnstagedAfterItsLastVolume(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, p := range []*v1.Pod{a, b} {
 		wg.Go(func() {
-			if err := m.Prepare(t.Context(), p); err != nil {
+			if err := m.Prepare(t.Context(), p, w); err != nil {
 				t.Error(err)
 			}
 		})
@@ -146,7 +146,7 @@ func TestADeviceIsStagedOnceAndUnstagedAfterItsLastVolume(t *testing.T) {
 	if s.count("unstage one") != 1 || len(w.devices()) != 0 {
 		t.Errorf("devices %v, calls: %v", w.devices(), s.calls)
 	}
-	must(t, m.Prepare(t.Context(), b))
+	must(t, m.Prepare(t.Context(), b, w))
 	if s.count("stage one") != 2 {
 		t.Errorf("calls: %v", s.calls)
 	}
@@ -158,13 +158,13 @@ func TestTheNextAgentKnowsWhoUsesADevice(t *testing.T) {
 	w, s := newWorld(t), newShare()
 	m, stop := w.start(w.shareConfig(s))
 	a, b := w.want(namedPod("a", "uid-a", nfs("x", "one"))), w.want(namedPod("b", "uid-b", nfs("x", "one")))
-	must(t, m.Prepare(t.Context(), a))
-	must(t, m.Prepare(t.Context(), b))
+	must(t, m.Prepare(t.Context(), a, w))
+	must(t, m.Prepare(t.Context(), b, w))
 	w.setRunning(a.UID, true)
 	before := mountTable(t, w.root)
 	stop()
 	m, stop = w.start(w.shareConfig(s))
-	must(t, m.Prepare(t.Context(), a)) // it is adopted, the other one isn't wanted any more
+	must(t, m.Prepare(t.Context(), a, w)) // it is adopted, the other one isn't wanted any more
 	if after := mountTable(t, w.root); !equal(before, after) || len(before) != 3 {
 		t.Errorf("mounts %v became %v", before, after)
 	}
@@ -185,8 +185,8 @@ func TestDevicesOfPodsThatWentWithoutATrace(t *testing.T) {
 	w, s := newWorld(t), newShare()
 	m, stop := w.start(w.shareConfig(s))
 	a, b := w.want(namedPod("a", "uid-a", nfs("x", "one"))), w.want(namedPod("b", "uid-b", nfs("x", "two")))
-	must(t, m.Prepare(t.Context(), a))
-	must(t, m.Prepare(t.Context(), b))
+	must(t, m.Prepare(t.Context(), a, w))
+	must(t, m.Prepare(t.Context(), b, w))
 	stop()
 	must(t, unix.Unmount(filepath.Join(w.root, "pods/uid-a/volumes/kubernetes.io~share/x"), 0))
 	must(t, os.RemoveAll(filepath.Join(w.root, "pods/uid-a")))
@@ -206,13 +206,13 @@ func TestADeviceThatCannotBeStagedOrUnstagedYet(t *testing.T) {
 	m, _ := w.start(c)
 	p := w.want(namedPod("a", "uid-a", nfs("x", "one")))
 	s.setFail("stage one", errors.New("no route"))
-	f := failure(t, m.Prepare(t.Context(), p))
+	f := failure(t, m.Prepare(t.Context(), p, w))
 	if !strings.Contains(f.Message, `MountVolume.SetUp failed for volume "x" : stage the device one: no route`) || f.NotBefore.IsZero() {
 		t.Errorf("got %+v", f)
 	}
 	s.setFail("stage one", nil)
 	must(t, m.Clean(t.Context(), p.UID))
-	must(t, m.Prepare(t.Context(), p))
+	must(t, m.Prepare(t.Context(), p, w))
 	s.setFail("unstage one", errors.New("busy"))
 	for range 2 {
 		if err := m.Clean(t.Context(), p.UID); err == nil || !strings.Contains(err.Error(), "busy") || !strings.Contains(err.Error(), `volume "x"`) {

@@ -38,13 +38,13 @@ func TestWhatIsTakenOverAsItWasIsReported(t *testing.T) {
 			}
 			w.setConfigMap("web", map[string]string{"a": "1"})
 			m, stop := w.start(w.config())
-			must(t, m.Prepare(t.Context(), p))
+			must(t, m.Prepare(t.Context(), p, w))
 			w.setRunning(p.UID, true)
 			stop()
 
 			w.setConfigMap("web", c.meanwhile)
 			m, _ = w.start(w.config())
-			must(t, m.Prepare(t.Context(), p))
+			must(t, m.Prepare(t.Context(), p, w))
 			eventually(t, "it is told of", func() bool {
 				return slices.ContainsFunc(w.told(), func(e string) bool { return strings.Contains(e, "FailedMount") && strings.Contains(e, c.told) })
 			})

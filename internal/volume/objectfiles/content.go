@@ -9,28 +9,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 )
 
-// Objects knows API objects by name. The errors of those that aren't there fit
-// k8s.io/apimachinery/pkg/api/errors.IsNotFound, and object.ErrRefused if a manifest defines them
-// nevertheless; those that manifests may still define fail with object.ErrReading. Errors are shown to people, so they have no part of a Secret's data. What is
-// returned isn't changed. Its methods are safe for concurrent use.
-type Objects interface {
-	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
-	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
-}
-
 // configMapFiles is the files of a configMap volume of a pod in this namespace.
-func configMapFiles(ctx context.Context, from Objects, namespace string, s *v1.ConfigMapVolumeSource) (map[string]atomicwriter.File, error) {
+func configMapFiles(ctx context.Context, from object.View, namespace string, s *v1.ConfigMapVolumeSource) (map[string]atomicwriter.File, error) {
 	r := reference{kind: "ConfigMap", namespace: namespace, name: s.Name, items: s.Items, optional: s.Optional}
 	data, err := configMapData(ctx, from, r)
 	return r.files(data, err, s.DefaultMode)
 }
 
 // secretFiles is the files of a secret volume of a pod in this namespace.
-func secretFiles(ctx context.Context, from Objects, namespace string, s *v1.SecretVolumeSource) (map[string]atomicwriter.File, error) {
+func secretFiles(ctx context.Context, from object.View, namespace string, s *v1.SecretVolumeSource) (map[string]atomicwriter.File, error) {
 	r := reference{kind: "Secret", namespace: namespace, name: s.SecretName, items: s.Items, optional: s.Optional}
 	data, err := secretData(ctx, from, r)
 	return r.files(data, err, s.DefaultMode)
@@ -39,7 +31,7 @@ func secretFiles(ctx context.Context, from Objects, namespace string, s *v1.Secr
 // projectedFiles is the files of a projected volume: those of all its sources. Paths that
 // its items name may not be the same (validation refuses such a pod). A file that comes from an object
 // as a whole, and has the path of another, is that of the later source.
-func projectedFiles(ctx context.Context, from Objects, p *v1.Pod, s *v1.ProjectedVolumeSource, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
+func projectedFiles(ctx context.Context, from object.View, p *v1.Pod, s *v1.ProjectedVolumeSource, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
 	// What can't be had at all is reported before what may come.
 	for i := range s.Sources {
 		if err := unsupported(&s.Sources[i]); err != nil {
@@ -57,7 +49,7 @@ func projectedFiles(ctx context.Context, from Objects, p *v1.Pod, s *v1.Projecte
 	return all, nil
 }
 
-func projection(ctx context.Context, from Objects, p *v1.Pod, s *v1.VolumeProjection, mode *int32, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
+func projection(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeProjection, mode *int32, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
 	switch {
 	case s.ConfigMap != nil:
 		return configMapFiles(ctx, from, p.Namespace, &v1.ConfigMapVolumeSource{

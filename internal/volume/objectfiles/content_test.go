@@ -16,6 +16,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/pod/object/objecttest"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 )
@@ -25,7 +26,7 @@ func named(name string) metav1.ObjectMeta {
 }
 
 // world is what manifests define, in a test.
-func world(synced bool) *object.Set {
+func world(synced bool) object.View {
 	many := &v1.ConfigMap{ObjectMeta: named("many"), Data: map[string]string{}}
 	for i := range 14 {
 		many.Data[fmt.Sprintf("key-%02d", i)] = ""
@@ -44,7 +45,7 @@ func world(synced bool) *object.Set {
 	} {
 		list = append(list, object.NewDesired(o, pod.SourceFile, "/manifests/all.yaml"))
 	}
-	return object.NewSet(list, synced)
+	return objecttest.View(object.NewSet(list, synced))
 }
 
 func configMap(name string, optional *bool, items ...v1.KeyToPath) *v1.ConfigMapVolumeSource {
@@ -146,7 +147,7 @@ func TestWhatIsBeingRead(t *testing.T) {
 	for _, optional := range []*bool{nil, ptr.To(true)} {
 		files, err := configMapFiles(t.Context(), world(false), "default", configMap("none", optional))
 		var awaits *volume.AwaitsError
-		if !errors.As(err, &awaits) || awaits.Object.String() != "ConfigMap default/none" || !errors.Is(err, object.ErrReading) || files != nil {
+		if !errors.As(err, &awaits) || awaits.Object.String() != "ConfigMap default/none" || !object.IsUnknown(err) || files != nil {
 			t.Errorf("%v, %v", files, err)
 		}
 	}
@@ -155,7 +156,7 @@ func TestWhatIsBeingRead(t *testing.T) {
 // Who misses an object whose manifest has a mistake isn't told to create it.
 func TestWhatIsRefused(t *testing.T) {
 	key := object.Key{Kind: object.Secret, Namespace: "default", Name: "large"}
-	from := object.NewSet(nil, true).WithRefused(map[object.Key]string{key: "/etc/m/large.yaml"})
+	from := objecttest.View(object.NewSet(nil, true).WithRefused(map[object.Key]string{key: "/etc/m/large.yaml"}))
 	_, err := secretFiles(t.Context(), from, "default", asSecret(configMap("large", nil)))
 	var awaits *volume.AwaitsError
 	if !errors.As(err, &awaits) || awaits.Object.String() != "Secret default/large" || !strings.Contains(err.Error(), "/etc/m/large.yaml defines it, but there is a mistake") || strings.Contains(err.Error(), "create it") {
@@ -166,14 +167,17 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-type broken struct{ err error }
+type broken struct {
+	object.View
+	err error
+}
 
 func (b broken) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) { return nil, b.err }
 func (b broken) Secret(context.Context, string, string) (*v1.Secret, error)       { return nil, b.err }
 
 // What can't be asked isn't missing, also for what is optional.
 func TestWhatCannotBeAsked(t *testing.T) {
-	from := broken{fmt.Errorf("asking the server: %w", context.DeadlineExceeded)}
+	from := broken{err: fmt.Errorf("asking the server: %w", context.DeadlineExceeded)}
 	_, err := configMapFiles(t.Context(), from, "default", configMap("web", ptr.To(true)))
 	var awaits *volume.AwaitsError
 	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &awaits) || !strings.Contains(err.Error(), `can't read ConfigMap "web" (namespace default)`) {

@@ -11,24 +11,24 @@ import (
 
 // NewConfigMap makes the plugin for configMap volumes: directories on disk with a file per key,
 // which follow the ConfigMap. It is safe for concurrent use.
-func NewConfigMap(objects Objects) *Plugin {
+func NewConfigMap() *Plugin {
 	return newPlugin(source{
 		Name:     "kubernetes.io/configmap",
 		Supports: func(s volume.Spec) bool { return s.Volume.ConfigMap != nil },
 		Files: func(ctx context.Context, r volume.Request) (map[string]atomicwriter.File, error) {
-			return configMapFiles(ctx, objects, r.Pod.Namespace, r.Spec.Volume.ConfigMap)
+			return configMapFiles(ctx, r.Objects, r.Pod.Namespace, r.Spec.Volume.ConfigMap)
 		},
 	})
 }
 
 // NewSecret makes the plugin for secret volumes: directories in memory with a file per key, which
 // follow the Secret. It is safe for concurrent use.
-func NewSecret(objects Objects) *Plugin {
+func NewSecret() *Plugin {
 	return newPlugin(source{
 		Name:     "kubernetes.io/secret",
 		Supports: func(s volume.Spec) bool { return s.Volume.Secret != nil },
 		Files: func(ctx context.Context, r volume.Request) (map[string]atomicwriter.File, error) {
-			return secretFiles(ctx, objects, r.Pod.Namespace, r.Spec.Volume.Secret)
+			return secretFiles(ctx, r.Objects, r.Pod.Namespace, r.Spec.Volume.Secret)
 		},
 		Memory: func(volume.Spec) int { return 1 },
 	})
@@ -51,12 +51,12 @@ func NewDownwardAPI(allocatable func() v1.ResourceList) *Plugin {
 
 // NewProjected makes the plugin for projected volumes: directories in memory, which follow all of
 // their sources. allocatable is as for NewDownwardAPI.
-func NewProjected(objects Objects, allocatable func() v1.ResourceList) *Plugin {
+func NewProjected(allocatable func() v1.ResourceList) *Plugin {
 	return newPlugin(source{
 		Name:     "kubernetes.io/projected",
 		Supports: func(s volume.Spec) bool { return s.Volume.Projected != nil },
 		Files: func(ctx context.Context, r volume.Request) (map[string]atomicwriter.File, error) {
-			return projectedFiles(ctx, objects, r.Pod, r.Spec.Volume.Projected, allocatable())
+			return projectedFiles(ctx, r.Objects, r.Pod, r.Spec.Volume.Projected, allocatable())
 		},
 		Memory: func(s volume.Spec) int { return len(s.Volume.Projected.Sources) },
 	})

@@ -37,7 +37,7 @@ func (m *manifests) define(list ...object.Object) {
 	m.set.Store(object.NewSet(all, true))
 }
 
-func (m *manifests) live() *object.Live { return object.NewLive(m.set.Load) }
+func (m *manifests) view() object.View { return object.NewLocal(m.set.Load) }
 
 func web(data map[string]string) *v1.ConfigMap {
 	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Data: data}
@@ -96,13 +96,13 @@ func TestContract(t *testing.T) {
 	}
 	version := func(n int) string { return strings.Repeat(fmt.Sprintln("version", n), 1+n) }
 	for name, c := range map[string]volumetest.Case{
-		"configMap": {Plugin: objectfiles.NewConfigMap(m.live()), Spec: func(string) volume.Spec { return configMap(v1.ConfigMapVolumeSource{}) },
+		"configMap": {Plugin: objectfiles.NewConfigMap(), Objects: m.view(), Spec: func(string) volume.Spec { return configMap(v1.ConfigMapVolumeSource{}) },
 			Change: func(n int) map[string]string {
 				files := map[string]string{"app.conf": version(n), "other": version(n), fmt.Sprint("only-", n): ""}
 				m.define(web(files))
 				return files
 			}},
-		"secret": {Plugin: objectfiles.NewSecret(m.live()), Spec: func(string) volume.Spec { return secret(v1.SecretVolumeSource{}) }, InMemory: true,
+		"secret": {Plugin: objectfiles.NewSecret(), Objects: m.view(), Spec: func(string) volume.Spec { return secret(v1.SecretVolumeSource{}) }, InMemory: true,
 			Change: func(n int) map[string]string {
 				files := map[string]string{"tls.key": version(n), "tls.crt": version(n)}
 				m.define(pass(files))
@@ -117,7 +117,7 @@ func TestContract(t *testing.T) {
 				p.Labels = map[string]string{"app": "web"}
 				p.Annotations = map[string]string{"version": "1"}
 			}},
-		"projected": {Plugin: objectfiles.NewProjected(m.live(), nothing), Spec: func(string) volume.Spec { return projected() }, InMemory: true,
+		"projected": {Plugin: objectfiles.NewProjected(nothing), Objects: m.view(), Spec: func(string) volume.Spec { return projected() }, InMemory: true,
 			Change: func(n int) map[string]string {
 				m.define(web(map[string]string{"app.conf": version(n)}), pass(map[string]string{"word": version(n)}))
 				return map[string]string{"app.conf": version(n), "secret/word": version(n), "secret/pod": "web"}
@@ -133,8 +133,8 @@ func TestContract(t *testing.T) {
 // Node tools know volumes by their plugins' names.
 func TestNames(t *testing.T) {
 	for want, p := range map[string]volume.Plugin{
-		"kubernetes.io/configmap": objectfiles.NewConfigMap(nil), "kubernetes.io/secret": objectfiles.NewSecret(nil),
-		"kubernetes.io/downward-api": objectfiles.NewDownwardAPI(nil), "kubernetes.io/projected": objectfiles.NewProjected(nil, nil),
+		"kubernetes.io/configmap": objectfiles.NewConfigMap(), "kubernetes.io/secret": objectfiles.NewSecret(),
+		"kubernetes.io/downward-api": objectfiles.NewDownwardAPI(nil), "kubernetes.io/projected": objectfiles.NewProjected(nil),
 	} {
 		if p.Name() != want {
 			t.Errorf("%s instead of %s", p.Name(), want)
@@ -142,9 +142,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func request(t *testing.T, s volume.Spec) volume.Request {
+func request(t *testing.T, m *manifests, s volume.Spec) volume.Request {
 	r := volume.Request{
-		Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}, Spec: s,
+		Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}, Objects: m.view(), Spec: s,
 		Place: volume.Place{Dir: filepath.Join(t.TempDir(), "volumes", "plugin", s.Volume.Name)},
 	}
 	t.Cleanup(func() { _ = unix.Unmount(r.Dir, unix.MNT_DETACH) }) // Those on disk aren't mounted.
@@ -175,8 +175,8 @@ func TestItemsModesAndDisk(t *testing.T) {
 	o := web(map[string]string{"app.conf": "text"})
 	o.BinaryData = map[string][]byte{"logo": {0xff, 0, 0xfe}}
 	m.define(o)
-	p := objectfiles.NewConfigMap(m.live())
-	r := request(t, configMap(v1.ConfigMapVolumeSource{DefaultMode: ptr.To[int32](0o440), Items: []v1.KeyToPath{{Key: "logo", Path: "img/logo"}, {Key: "app.conf", Path: "run.sh", Mode: ptr.To[int32](0o755)}}}))
+	p := objectfiles.NewConfigMap()
+	r := request(t, m, configMap(v1.ConfigMapVolumeSource{DefaultMode: ptr.To[int32](0o440), Items: []v1.KeyToPath{{Key: "logo", Path: "img/logo"}, {Key: "app.conf", Path: "run.sh", Mode: ptr.To[int32](0o755)}}}))
 	if _, err := p.Mount(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -195,8 +195,8 @@ func TestItemsModesAndDisk(t *testing.T) {
 func TestAMissingOneIsAwaited(t *testing.T) {
 	m := &manifests{}
 	m.define()
-	p := objectfiles.NewConfigMap(m.live())
-	r := request(t, configMap(v1.ConfigMapVolumeSource{}))
+	p := objectfiles.NewConfigMap()
+	r := request(t, m, configMap(v1.ConfigMapVolumeSource{}))
 	var awaits *volume.AwaitsError
 	if _, err := p.Mount(t.Context(), r); !errors.As(err, &awaits) || awaits.Object.String() != "ConfigMap default/web" {
 		t.Fatalf("%v", err)
@@ -212,8 +212,8 @@ func TestAMissingOneIsAwaited(t *testing.T) {
 func TestAnOptionalOne(t *testing.T) {
 	m := &manifests{}
 	m.define()
-	p := objectfiles.NewConfigMap(m.live())
-	r := request(t, configMap(v1.ConfigMapVolumeSource{Optional: ptr.To(true)}))
+	p := objectfiles.NewConfigMap()
+	r := request(t, m, configMap(v1.ConfigMapVolumeSource{Optional: ptr.To(true)}))
 	if _, err := p.Mount(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -238,8 +238,8 @@ func TestAnImmutableOne(t *testing.T) {
 	o := web(map[string]string{"k": "v"})
 	o.Immutable = ptr.To(true)
 	m.define(o)
-	p := objectfiles.NewConfigMap(m.live())
-	r := request(t, configMap(v1.ConfigMapVolumeSource{}))
+	p := objectfiles.NewConfigMap()
+	r := request(t, m, configMap(v1.ConfigMapVolumeSource{}))
 	if _, err := p.Mount(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -253,10 +253,10 @@ func TestAnImmutableOne(t *testing.T) {
 func TestOnlyOfItsNamespace(t *testing.T) {
 	m := &manifests{}
 	m.define(web(map[string]string{"k": "v"}))
-	r := request(t, configMap(v1.ConfigMapVolumeSource{}))
+	r := request(t, m, configMap(v1.ConfigMapVolumeSource{}))
 	r.Pod.Namespace = "other"
 	var awaits *volume.AwaitsError
-	if _, err := objectfiles.NewConfigMap(m.live()).Mount(t.Context(), r); !errors.As(err, &awaits) || awaits.Object.String() != "ConfigMap other/web" {
+	if _, err := objectfiles.NewConfigMap().Mount(t.Context(), r); !errors.As(err, &awaits) || awaits.Object.String() != "ConfigMap other/web" {
 		t.Errorf("%v", err)
 	}
 }
@@ -264,8 +264,8 @@ func TestOnlyOfItsNamespace(t *testing.T) {
 func TestSecretInMemoryAndModes(t *testing.T) {
 	m := &manifests{}
 	m.define(pass(map[string]string{"key": "s3cret", "other": "x"}))
-	p := objectfiles.NewSecret(m.live())
-	r := request(t, secret(v1.SecretVolumeSource{DefaultMode: ptr.To[int32](0o400), Items: []v1.KeyToPath{{Key: "key", Path: "ssh/id"}}}))
+	p := objectfiles.NewSecret()
+	r := request(t, m, secret(v1.SecretVolumeSource{DefaultMode: ptr.To[int32](0o400), Items: []v1.KeyToPath{{Key: "key", Path: "ssh/id"}}}))
 	r.Pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](2000)}
 	mounted, err := p.Mount(t.Context(), r)
 	if err != nil || !mounted.ReadOnly || mounted.Path != r.Dir {
@@ -289,7 +289,7 @@ func TestSecretInMemoryAndModes(t *testing.T) {
 
 func TestErrorsHaveNoValues(t *testing.T) {
 	m := &manifests{}
-	p := objectfiles.NewSecret(m.live())
+	p := objectfiles.NewSecret()
 	for name, c := range map[string]struct {
 		define []object.Object
 		source v1.SecretVolumeSource
@@ -300,7 +300,7 @@ func TestErrorsHaveNoValues(t *testing.T) {
 		"a bad key":   {[]object.Object{pass(map[string]string{"..word": "hunter2"})}, v1.SecretVolumeSource{}},
 	} {
 		m.define(c.define...)
-		_, err := p.Mount(t.Context(), request(t, secret(c.source)))
+		_, err := p.Mount(t.Context(), request(t, m, secret(c.source)))
 		var awaits *volume.AwaitsError
 		if !errors.As(err, &awaits) || awaits.Object.String() != "Secret default/pass" || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)
@@ -312,8 +312,8 @@ func TestErrorsHaveNoValues(t *testing.T) {
 func TestTheOldValueGoes(t *testing.T) {
 	m := &manifests{}
 	m.define(pass(map[string]string{"word": "old"}))
-	p := objectfiles.NewSecret(m.live())
-	r := request(t, secret(v1.SecretVolumeSource{}))
+	p := objectfiles.NewSecret()
+	r := request(t, m, secret(v1.SecretVolumeSource{}))
 	if _, err := p.Mount(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestTheOldValueGoes(t *testing.T) {
 // Labels, annotations and resources of a pod that runs may change: the next request has the pod as it is now.
 func TestDownwardAPIFollowsThePod(t *testing.T) {
 	p := objectfiles.NewDownwardAPI(func() v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")} })
-	r := request(t, downwardAPI())
+	r := request(t, &manifests{}, downwardAPI())
 	r.Pod.Labels, r.Pod.Annotations = map[string]string{"app": "web"}, map[string]string{"version": "1"}
 	r.Pod.Spec.Containers = []v1.Container{{Name: "main"}}
 	if _, err := p.Mount(t.Context(), r); err != nil {
@@ -370,8 +370,8 @@ func TestDownwardAPIFollowsThePod(t *testing.T) {
 func TestAllSourcesInOneDir(t *testing.T) {
 	m := &manifests{}
 	m.define(web(map[string]string{"app.conf": "text"}), pass(map[string]string{"word": "text"}))
-	p := objectfiles.NewProjected(m.live(), nothing)
-	r := request(t, projected())
+	p := objectfiles.NewProjected(nothing)
+	r := request(t, m, projected())
 	if mounted, err := p.Mount(t.Context(), r); err != nil || !mounted.ReadOnly {
 		t.Fatalf("%+v, %v", mounted, err)
 	}
@@ -396,8 +396,8 @@ func TestAllSourcesInOneDir(t *testing.T) {
 func TestATokenNeedsAnAPIServer(t *testing.T) {
 	m := &manifests{}
 	m.define(web(map[string]string{"app.conf": "text"}), pass(map[string]string{"word": "text"}))
-	r := request(t, projected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}))
-	if _, err := objectfiles.NewProjected(m.live(), nothing).Mount(t.Context(), r); !errors.Is(err, volume.ErrUnsupported) || !strings.Contains(err.Error(), "serviceAccountToken") {
+	r := request(t, m, projected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}))
+	if _, err := objectfiles.NewProjected(nothing).Mount(t.Context(), r); !errors.Is(err, volume.ErrUnsupported) || !strings.Contains(err.Error(), "serviceAccountToken") {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Lstat(r.Dir); err == nil {

@@ -40,7 +40,7 @@ func (r reference) awaits(format string, args ...any) error {
 	return volume.Awaits(pod.Object{Kind: r.kind, Namespace: r.namespace, Name: r.name}, format, args...)
 }
 
-func configMapData(ctx context.Context, from Objects, r reference) (map[string][]byte, error) {
+func configMapData(ctx context.Context, from object.View, r reference) (map[string][]byte, error) {
 	m, err := from.ConfigMap(ctx, r.namespace, r.name)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func configMapData(ctx context.Context, from Objects, r reference) (map[string][
 	return data, nil
 }
 
-func secretData(ctx context.Context, from Objects, r reference) (map[string][]byte, error) {
+func secretData(ctx context.Context, from object.View, r reference) (map[string][]byte, error) {
 	s, err := from.Secret(ctx, r.namespace, r.name)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (r reference) files(data map[string][]byte, err error, mode *int32) (map[st
 		return nil, r.awaits("%w", err)
 	case apierrors.IsNotFound(err):
 		return nil, r.awaits("%s isn't there: create it, or mark the volume's source as optional", r.said())
-	case errors.Is(err, object.ErrReading):
+	case object.IsUnknown(err):
 		// An optional one waits as well: it may be there.
 		return nil, r.awaits("%w", err)
 	case err != nil:

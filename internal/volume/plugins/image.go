@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -23,8 +24,9 @@ type Request struct {
 	Image string
 	// Policy is Always, Never or IfNotPresent.
 	Policy v1.PullPolicy
-	// Pod is who wants it.
-	Pod *v1.Pod
+	// Pod is who wants it, Objects what it may see.
+	Pod     *v1.Pod
+	Objects object.View
 }
 
 // Image is one that is present.
@@ -57,7 +59,7 @@ func (p *ImageVolume) Mount(ctx context.Context, r volume.Request) (volume.Mount
 	if r.InUse && policy != v1.PullNever {
 		policy = v1.PullIfNotPresent
 	}
-	img, err := p.images.Ensure(ctx, Request{Image: source.Reference, Policy: policy, Pod: r.Pod})
+	img, err := p.images.Ensure(ctx, Request{Image: source.Reference, Policy: policy, Pod: r.Pod, Objects: r.Objects})
 	if err != nil {
 		return volume.Mounted{}, err
 	}

@@ -16,8 +16,8 @@ import (
 // others are the plugins that this build has. They are only asked what they support.
 func others() []volume.Plugin {
 	return []volume.Plugin{
-		objectfiles.NewConfigMap(nil), objectfiles.NewDownwardAPI(nil), NewEmptyDir(Config{}), HostPath{}, NewImageVolume(nil),
-		LocalVolume{}, objectfiles.NewProjected(nil, nil), objectfiles.NewSecret(nil),
+		objectfiles.NewConfigMap(), objectfiles.NewDownwardAPI(nil), NewEmptyDir(Config{}), HostPath{}, NewImageVolume(nil),
+		LocalVolume{}, objectfiles.NewProjected(nil), objectfiles.NewSecret(),
 	}
 }
 

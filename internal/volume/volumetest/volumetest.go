@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
@@ -45,6 +46,8 @@ type Case struct {
 	Prepare func(host string) error
 	// Pod changes the pod, which has the name default/web and a container, and no volumes. It may be nil.
 	Pod func(*v1.Pod)
+	// Objects is what the pod may see. It may be nil.
+	Objects object.View
 
 	// Want is what containers find in the volume at first: the content of files by their path,
 	// over links; nil for an empty one. Names that begin with ".." are left out.
@@ -144,7 +147,7 @@ func (c Case) rig(dir, uid string) *rig {
 		c.Pod(p)
 	}
 	plugin := strings.ReplaceAll(c.Plugin.Name(), "/", "~")
-	r.request = volume.Request{Pod: p, Spec: spec, Place: volume.Place{
+	r.request = volume.Request{Pod: p, Objects: c.Objects, Spec: spec, Place: volume.Place{
 		UID:  p.UID,
 		Dir:  filepath.Join(r.root, "pods", uid, "volumes", plugin, spec.Name()),
 		Meta: filepath.Join(r.root, "pods", uid, "plugins", plugin, spec.Name()),

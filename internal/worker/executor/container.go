@@ -20,8 +20,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
 
-func (r *Executor) ensureImage(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) (ref, message string, err error) {
-	img, err := r.cfg.Images.Ensure(ctx, pull.Request{Image: a.Image, Policy: c.ImagePullPolicy, Pod: p, Pulling: func() {
+func (r *Executor) ensureImage(ctx context.Context, d *pod.Desired, c *v1.Container, a pod.Action) (ref, message string, err error) {
+	p := d.Pod
+	img, err := r.cfg.Images.Ensure(ctx, pull.Request{Image: a.Image, Policy: c.ImagePullPolicy, Pod: p, Objects: r.cfg.Objects.For(d), Pulling: func() {
 		r.cfg.Recorder.Event(p, pod.Event{Type: v1.EventTypeNormal, Reason: pod.ReasonPulling, Container: a.Container, Message: fmt.Sprintf("Pulling image %q", a.Image)})
 	}})
 	if err != nil {
@@ -33,17 +34,17 @@ func (r *Executor) ensureImage(ctx context.Context, p *v1.Pod, c *v1.Container, 
 	return img.Ref, img.Message(a.Image), nil
 }
 
-func (r *Executor) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) (string, error) {
+func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) (string, error) {
 	sb := o.Sandbox(a.SandboxID)
 	if sb == nil {
 		return "", fmt.Errorf("sandbox %s ended before the container was created in it; a new sandbox is created automatically", a.SandboxID)
 	}
-	sandboxConfig, err := r.sandboxConfig(p, sb)
+	sandboxConfig, err := r.sandboxConfig(d.Pod, sb)
 	if err != nil {
 		return "", err
 	}
-	p, c := r.allocated(p, a)
-	config, message, err := r.containerConfig(ctx, p, c, o, sb, a)
+	p := d.Pod
+	config, message, err := r.containerConfig(ctx, d, o, sb, a)
 	if err != nil {
 		return "", configFailure(err)
 	}
@@ -67,21 +68,22 @@ func (r *Executor) createContainer(ctx context.Context, p *v1.Pod, o *pod.Observ
 	return id, nil
 }
 
-func (r *Executor) containerConfig(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.Observed, sb *pod.Sandbox, a pod.Action) (*runtimeapi.ContainerConfig, string, error) {
+func (r *Executor) containerConfig(ctx context.Context, d *pod.Desired, o *pod.Observed, sb *pod.Sandbox, a pod.Action) (*runtimeapi.ContainerConfig, string, error) {
+	p, c := r.allocated(d.Pod, a)
 	podIPs := sb.IPs
 	hostIPs := r.cfg.HostIPs()
 	if p.Spec.HostNetwork {
 		podIPs = hostIPs
 	}
 	facts := env.Facts{PodIPs: podIPs, HostIPs: hostIPs, Allocatable: r.cfg.Allocatable()}
-	vars, events, err := env.Resolve(ctx, p, c, facts, env.Sources{Objects: r.cfg.Objects, Files: envFiles{r.cfg.Volumes, p}})
+	vars, events, err := env.Resolve(ctx, p, c, facts, env.Sources{Objects: r.cfg.Objects.For(d), Files: envFiles{r.cfg.Volumes, p}})
 	if err != nil {
 		return nil, "", err
 	}
 	for _, e := range events {
 		r.cfg.Recorder.Event(p, e)
 	}
-	recursive, err := r.recursiveReadOnly(ctx, p, c)
+	recursive, err := r.recursiveReadOnly(ctx, d, c)
 	if err != nil {
 		return nil, "", err
 	}
@@ -116,7 +118,7 @@ func (r *Executor) containerConfig(ctx context.Context, p *v1.Pod, c *v1.Contain
 
 // recursiveReadOnly reports whether the container's mounts can be read-only with all that is mounted in
 // them (KEP-3857). The runtime is asked only for a container that wants it.
-func (r *Executor) recursiveReadOnly(ctx context.Context, p *v1.Pod, c *v1.Container) (bool, error) {
+func (r *Executor) recursiveReadOnly(ctx context.Context, d *pod.Desired, c *v1.Container) (bool, error) {
 	wants := func(mode v1.RecursiveReadOnlyMode) bool {
 		return slices.ContainsFunc(c.VolumeMounts, func(vm v1.VolumeMount) bool { return vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == mode })
 	}
@@ -124,7 +126,7 @@ func (r *Executor) recursiveReadOnly(ctx context.Context, p *v1.Pod, c *v1.Conta
 	if !must && !wants(v1.RecursiveReadOnlyIfPossible) {
 		return false, nil
 	}
-	name, err := r.runtimeHandler(ctx, p)
+	name, err := r.runtimeHandler(ctx, d)
 	if err != nil {
 		if !must {
 			return false, nil

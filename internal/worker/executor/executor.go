@@ -23,6 +23,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
@@ -61,8 +62,8 @@ type Observer interface {
 
 // Volumes makes and removes what pods mount.
 type Volumes interface {
-	// Prepare makes the pod's directory and volumes. p has its allocated resources.
-	Prepare(ctx context.Context, p *v1.Pod) error
+	// Prepare makes the pod's directory and volumes. p has its allocated resources, objects is what it may see.
+	Prepare(ctx context.Context, p *v1.Pod, objects object.View) error
 	// Images waits for the images that the container mounts.
 	Images(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// Mounts returns the container's mounts and the host path of its termination message file.
@@ -190,7 +191,7 @@ type Config struct {
 	Cgroups  Cgroups
 	DNS      DNS
 	Images   Images
-	Objects  Objects
+	Objects  object.Finder
 	Logs     Logs
 	Meter    Meter
 	Hooks    Hooks
@@ -240,10 +241,10 @@ const (
 	priorityStart
 )
 
-// Do carries out one action and returns its result. p may be nil for a pod
+// Do carries out one action and returns its result. d is nil for a pod
 // that no source has, which is only ever removed.
-func (r *Executor) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
-	id, message, err := r.do(ctx, p, o, uid, a)
+func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
+	id, message, err := r.do(ctx, d, o, uid, a)
 	if err != nil {
 		if ctx.Err() == nil && (a.Kind == pod.ResizePod || a.Kind == pod.ResizeContainer) {
 			r.cfg.Allocations.MarkFailed(uid)
@@ -259,7 +260,11 @@ func (r *Executor) Do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types
 	return pod.Result{ID: id, Message: message}
 }
 
-func (r *Executor) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types.UID, a pod.Action) (id, message string, err error) {
+func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) (id, message string, err error) {
+	var p *v1.Pod
+	if d != nil {
+		p = d.Pod
+	}
 	c, err := containerOf(p, a)
 	if err != nil {
 		return "", "", err
@@ -268,17 +273,17 @@ func (r *Executor) do(ctx context.Context, p *v1.Pod, o *pod.Observed, uid types
 	case pod.AdmitPod:
 		_, err = r.cfg.Allocations.Admit(p)
 	case pod.PreparePod:
-		err = r.prepare(ctx, p, a)
+		err = r.prepare(ctx, d, a)
 	case pod.CreateSandbox:
-		id, err = r.createSandbox(ctx, p, a)
+		id, err = r.createSandbox(ctx, d, a)
 	case pod.StopSandbox:
 		err = r.stopSandbox(ctx, a)
 	case pod.RemoveSandbox:
 		err = r.removeSandbox(ctx, o, a)
 	case pod.EnsureImage:
-		id, message, err = r.ensureImage(ctx, p, c, a)
+		id, message, err = r.ensureImage(ctx, d, c, a)
 	case pod.CreateContainer:
-		id, err = r.createContainer(ctx, p, o, a)
+		id, err = r.createContainer(ctx, d, o, a)
 	case pod.StartContainer:
 		err = r.startContainer(ctx, p, c, a)
 	case pod.PostStart, pod.PreStop:
@@ -396,13 +401,14 @@ func (r *Executor) Leftovers() ([]types.UID, error) {
 	return uids, errors.Join(err, errSaved)
 }
 
-func (r *Executor) prepare(ctx context.Context, p *v1.Pod, a pod.Action) error {
+func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) error {
+	p := d.Pod
 	// First: volumes show the pod its allocation.
 	allowed, err := r.cfg.Allocations.Allocated(p)
 	if err != nil {
 		return err
 	}
-	if err := r.cfg.Volumes.Prepare(ctx, allocated.Apply(p, allowed)); err != nil {
+	if err := r.cfg.Volumes.Prepare(ctx, allocated.Apply(p, allowed), r.cfg.Objects.For(d)); err != nil {
 		return err
 	}
 	if a.PodResources != nil {

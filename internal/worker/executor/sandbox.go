@@ -91,12 +91,13 @@ func usersOf(p *v1.Pod, get func(types.UID) (userns.Range, error)) (*userns.Rang
 	return &users, nil
 }
 
-func (r *Executor) createSandbox(ctx context.Context, p *v1.Pod, a pod.Action) (string, error) {
+func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Action) (string, error) {
+	p := d.Pod
 	dns, events, err := r.cfg.DNS.For(p)
 	if err != nil {
 		return "", err
 	}
-	handler, err := r.runtimeHandler(ctx, p)
+	handler, err := r.runtimeHandler(ctx, d)
 	if err != nil {
 		return "", err
 	}

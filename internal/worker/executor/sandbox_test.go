@@ -23,6 +23,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
@@ -32,7 +33,7 @@ import (
 type sandboxWorld struct {
 	Runtime
 	Observer
-	Objects
+	object.View
 	dnsErr, runErr error
 	resolved       int
 	config         *runtimeapi.PodSandboxConfig
@@ -42,6 +43,7 @@ type sandboxWorld struct {
 	overhead       v1.ResourceList
 	ranges         map[types.UID]userns.Range
 	orphans        []string
+	source         pod.Source
 }
 
 func (w *sandboxWorld) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
@@ -99,9 +101,14 @@ func (w *sandboxWorld) OrphanCleaned(uid types.UID, failed bool) {
 func (w *sandboxWorld) RequestRefresh(types.UID) {}
 func (w *sandboxWorld) runner() *Executor {
 	able := &translate.Features{Handlers: map[string]translate.HandlerFeatures{"": {UserNamespaces: true}}}
-	return New(Config{Runtime: w, Observer: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: w, Users: w, HostIPs: func() []string { return nil },
+	return New(Config{Runtime: w, Observer: w, Cgroups: cgroupsOf{w}, DNS: w, Meter: w, Recorder: w, Objects: seen{w}, Users: w, HostIPs: func() []string { return nil },
 		Settings: func() *translate.Settings { return &translate.Settings{} }, Features: func() *translate.Features { return able }, Parallel: 1, Log: logr.Discard()})
 }
+
+// seen is what any pod sees.
+type seen struct{ object.View }
+
+func (s seen) For(*pod.Desired) object.View { return s.View }
 
 // cgroupsOf sets the control groups apart, whose methods have names of the users' too.
 type cgroupsOf struct{ w *sandboxWorld }
@@ -116,7 +123,7 @@ func (w *sandboxWorld) create(ctx context.Context, change ...func(*v1.PodSpec)) 
 	for _, c := range change {
 		c(&p.Spec)
 	}
-	return w.runner().Do(ctx, p, nil, p.UID, pod.Action{Kind: pod.CreateSandbox})
+	return w.runner().Do(ctx, &pod.Desired{Pod: p, Source: w.source}, nil, p.UID, pod.Action{Kind: pod.CreateSandbox})
 }
 
 func TestSandboxGetsItsRuntimeClass(t *testing.T) {
@@ -131,7 +138,7 @@ func TestSandboxGetsItsRuntimeClass(t *testing.T) {
 		t.Errorf("%v, made with handler %q", r.Failure, w.handler)
 	}
 	// A class that is newer than what is known of the pod: no sandbox is made without its overhead.
-	w.config, w.overhead = nil, v1.ResourceList{v1.ResourceCPU: resource.MustParse("50m")}
+	w.config, w.overhead, w.source = nil, v1.ResourceList{v1.ResourceCPU: resource.MustParse("50m")}, pod.SourceFile
 	if f := w.create(t.Context(), class).Failure; f == nil || f.Awaits != (pod.Object{}) || !strings.Contains(f.Message, "overhead") || w.config != nil {
 		t.Errorf("without the overhead of its RuntimeClass: %+v", f)
 	}
@@ -145,6 +152,11 @@ func TestSandboxGetsItsRuntimeClass(t *testing.T) {
 	known := func(s *v1.PodSpec) { class(s); s.Overhead = w.overhead.DeepCopy() }
 	if r := w.create(t.Context(), known); r.Failure != nil || w.config.GetLinux().GetOverhead().GetCpuShares() == 0 {
 		t.Errorf("%v, made with %v", r.Failure, w.config.GetLinux().GetOverhead())
+	}
+	// An API server has admitted its pods by the class as it was then.
+	w.source, w.config, w.handler = pod.SourceAPI, nil, ""
+	if r := w.create(t.Context(), other); r.Failure != nil || w.handler != "kata" {
+		t.Errorf("an API server's pod: %v, made with handler %q", r.Failure, w.handler)
 	}
 }
 
@@ -177,7 +189,7 @@ func TestAdmissionIsTheLedgersAlone(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}}
 	answer := &pod.Failure{Reason: "OutOfcpu", Rejected: true}
 	for _, l := range []ledger{{}, {answer: answer}} {
-		r := New(Config{Allocations: l, Parallel: 1, Log: logr.Discard()}).Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.AdmitPod})
+		r := New(Config{Allocations: l, Parallel: 1, Log: logr.Discard()}).Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.AdmitPod})
 		if l.answer == nil && r.Failure != nil || l.answer != nil && r.Failure != answer {
 			t.Errorf("the ledger says %v: %v", l.answer, r.Failure)
 		}
@@ -253,7 +265,7 @@ func TestContainersAreGivenTheirSandboxsConfiguration(t *testing.T) {
 	w := &sandboxWorld{}
 	r := w.runner()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}}
-	made := r.Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.CreateSandbox})
+	made := r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.CreateSandbox})
 	if made.Failure != nil {
 		t.Fatal(made.Failure)
 	}
@@ -277,7 +289,7 @@ func TestContainersAreGivenTheirSandboxsConfiguration(t *testing.T) {
 		t.Errorf("got %v, %v", next, err)
 	}
 	r.cfg.Volumes, r.cfg.Logs, r.cfg.Records, r.cfg.Allocations = cleaning{}, noLogs{}, noRecords{}, grants{}
-	if done := r.Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.CleanPod}); done.Failure != nil || len(r.sandboxes) != 0 {
+	if done := r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.CleanPod}); done.Failure != nil || len(r.sandboxes) != 0 {
 		t.Errorf("%v, left %v", done.Failure, r.sandboxes)
 	}
 }

@@ -12,17 +12,10 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
-	"github.com/deckhand-node/deckhand/internal/pod/object"
+	podobject "github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
-
-// Objects knows what pods refer to by name. The error for what isn't there is one for
-// which apierrors.IsNotFound is true.
-type Objects interface {
-	env.Objects
-	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
-}
 
 // envFiles finds the environment files of a pod (KEP-3721), which its containers write.
 type envFiles struct {
@@ -50,34 +43,35 @@ func configFailure(err error) *pod.Failure {
 	if errors.As(err, &environment) {
 		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ") // the event names the container
 		if object, missing := environment.WaitsFor(); missing {
-			f.Awaits = object
+			f.Awaits, f.NotBefore = object, podobject.NotBefore(err)
 		}
 	}
 	return f
 }
 
 // runtimeHandler is what the pod's RuntimeClass names; empty for the runtime's default.
-func (r *Executor) runtimeHandler(ctx context.Context, p *v1.Pod) (string, error) {
+func (r *Executor) runtimeHandler(ctx context.Context, d *pod.Desired) (string, error) {
+	p := d.Pod
 	if p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
 		return "", nil
 	}
 	name := *p.Spec.RuntimeClassName
-	class, err := r.cfg.Objects.RuntimeClass(ctx, name)
+	class, err := r.cfg.Objects.For(d).RuntimeClass(ctx, name)
 	if err == nil {
-		if err := checkClass(p, class); err != nil {
-			return "", err
+		if d.Source.Local() { // an API server has admitted its pods by the class as it was then
+			err = checkClass(p, class)
 		}
-		return class.Handler, nil
+		return class.Handler, err
 	}
-	f := &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: fmt.Sprintf("RuntimeClass %q: %v", name, err), Awaits: runtimeClass(name)}
-	if apierrors.IsNotFound(err) && !errors.Is(err, object.ErrRefused) {
+	f := &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: fmt.Sprintf("RuntimeClass %q: %v", name, err), Awaits: runtimeClass(name), NotBefore: podobject.NotBefore(err)}
+	if apierrors.IsNotFound(err) && !errors.Is(err, podobject.ErrRefused) {
 		f.Message = fmt.Sprintf("RuntimeClass %q isn't there: make it, or remove runtimeClassName", name)
 	}
 	return "", f
 }
 
 func runtimeClass(name string) pod.Object {
-	return pod.Object{Kind: string(object.RuntimeClass), Name: name}
+	return pod.Object{Kind: string(podobject.RuntimeClass), Name: name}
 }
 
 // checkClass fails for a pod that doesn't match its RuntimeClass. That concerns the next

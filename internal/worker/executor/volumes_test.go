@@ -17,6 +17,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
@@ -38,11 +39,11 @@ type volumeWorld struct {
 }
 
 // objectsOf has no services.
-type objectsOf struct{ Objects }
+type objectsOf struct{ object.View }
 
 func (objectsOf) Services(context.Context, string) ([]*v1.Service, error) { return nil, nil }
 
-func (w *volumeWorld) Prepare(_ context.Context, p *v1.Pod) error {
+func (w *volumeWorld) Prepare(_ context.Context, p *v1.Pod, _ object.View) error {
 	w.prepared = p
 	return cmp.Or(w.refusal, errVolumes)
 }
@@ -63,7 +64,7 @@ func TestMountedImagesAreEnsuredWithTheContainers(t *testing.T) {
 	for _, w := range []*volumeWorld{{refusal: refusal}, {}} {
 		r := w.runner()
 		r.cfg.Images = ownImages{}
-		got := r.Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.EnsureImage, Container: p.Spec.Containers[0].Name, Image: "web:1"})
+		got := r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.EnsureImage, Container: p.Spec.Containers[0].Name, Image: "web:1"})
 		if refused := w.refusal != nil; refused != (got.Failure != nil) || refused && *got.Failure != *refusal || !refused && got.ID != "sha256:web:1" {
 			t.Errorf("got %+v, %+v", got, got.Failure)
 		}
@@ -83,6 +84,8 @@ func (w *volumeWorld) Release(_ context.Context, uid types.UID) error {
 // grants grants every container half a CPU.
 type grants struct{ Allocations }
 
+func (grants) Get(types.UID) *pod.Allocation { return nil }
+
 func (grants) Allocated(p *v1.Pod) (*pod.Allocation, error) {
 	a := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{}}
 	for name := range pod.ContainerNames(p) {
@@ -93,7 +96,7 @@ func (grants) Allocated(p *v1.Pod) (*pod.Allocation, error) {
 
 func (w *volumeWorld) runner() *Executor {
 	return New(Config{
-		Volumes: w, Objects: objectsOf{&w.sandboxWorld}, Observer: &w.sandboxWorld, Recorder: &w.sandboxWorld, Allocations: grants{}, Users: &w.sandboxWorld,
+		Volumes: w, Objects: seen{objectsOf{&w.sandboxWorld}}, Observer: &w.sandboxWorld, Recorder: &w.sandboxWorld, Allocations: grants{}, Users: &w.sandboxWorld,
 		Settings: func() *translate.Settings { return &translate.Settings{} }, Features: func() *translate.Features { return w.able },
 		HostIPs: func() []string { return nil }, Allocatable: func() v1.ResourceList { return nil }, Parallel: 1, Log: logr.Discard(),
 	})
@@ -112,7 +115,7 @@ func volumePod() *v1.Pod {
 func TestVolumesArePreparedForThePodAsItIsAllocated(t *testing.T) {
 	w := &volumeWorld{}
 	p := volumePod()
-	r := w.runner().Do(t.Context(), p, nil, p.UID, pod.Action{Kind: pod.PreparePod})
+	r := w.runner().Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.PreparePod})
 	if f := r.Failure; f == nil || f.Reason != "FailedMount" {
 		t.Errorf("got %+v", f)
 	}
@@ -130,7 +133,7 @@ func TestAReasonIsOneLine(t *testing.T) {
 	named := &pod.Failure{Reason: "FailedMount", Message: both.Error(), Awaits: pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "c"}}
 	for _, refusal := range []error{both, named} {
 		w := &volumeWorld{refusal: refusal}
-		f := w.runner().Do(t.Context(), volumePod(), nil, "u", pod.Action{Kind: pod.PreparePod}).Failure
+		f := w.runner().Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.PreparePod}).Failure
 		if f == nil || f.Reason != "FailedMount" || f.Message != "a is missing; b is missing" || (refusal == error(named)) != (f.Awaits == named.Awaits) {
 			t.Errorf("told %+v", f)
 		}
@@ -144,7 +147,7 @@ func TestVolumesAreReleased(t *testing.T) {
 	w, cgroups := &volumeWorld{}, &goneCgroups{}
 	runner := w.runner()
 	runner.cfg.Cgroups = cgroups
-	r := runner.Do(t.Context(), volumePod(), nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
+	r := runner.Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
 	if f := r.Failure; w.released != "u" || cgroups.removed != "u" || f == nil || f.Reason != "FailedUnmount" {
 		t.Errorf("released %q, removed the cgroup of %q, %+v", w.released, cgroups.removed, f)
 	}
@@ -188,14 +191,14 @@ func TestOrphansThatAreCleanedUpAreCounted(t *testing.T) {
 	cancel()
 	for _, c := range []struct {
 		ctx  context.Context
-		pod  *v1.Pod
+		pod  *pod.Desired
 		err  error
 		want []string
 	}{
 		{t.Context(), nil, nil, []string{"u false"}},
 		{t.Context(), nil, errVolumes, []string{"u true"}},
-		{t.Context(), volumePod(), nil, nil},
-		{t.Context(), volumePod(), errVolumes, nil},
+		{t.Context(), &pod.Desired{Pod: volumePod()}, nil, nil},
+		{t.Context(), &pod.Desired{Pod: volumePod()}, errVolumes, nil},
 		{over, nil, errVolumes, nil},
 	} {
 		w, s := cleaning{err: c.err}, &sandboxWorld{}
@@ -211,7 +214,7 @@ func TestMountsAreAskedForWithTheEnvironment(t *testing.T) {
 	w := &volumeWorld{}
 	sb := &pod.Sandbox{IPs: []string{"10.0.0.7"}}
 	p := volumePod()
-	_, _, err := w.runner().containerConfig(t.Context(), p, &p.Spec.Containers[0], &pod.Observed{}, sb, pod.Action{Container: "main", Attempt: 4})
+	_, _, err := w.runner().containerConfig(t.Context(), &pod.Desired{Pod: p}, &pod.Observed{}, sb, pod.Action{Container: "main", Attempt: 4})
 	if !errors.Is(err, errVolumes) || w.asked == nil {
 		t.Fatal(err)
 	}
@@ -244,7 +247,7 @@ func TestContainersAreInTheGroupsOfVolumes(t *testing.T) {
 	r := w.runner()
 	r.cfg.Volumes, r.cfg.Devices = w, noDevices{}
 	p := volumePod()
-	c, _, err := r.containerConfig(t.Context(), p, &p.Spec.Containers[0], &pod.Observed{}, &pod.Sandbox{}, pod.Action{Container: "main"})
+	c, _, err := r.containerConfig(t.Context(), &pod.Desired{Pod: p}, &pod.Observed{}, &pod.Sandbox{}, pod.Action{Container: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +281,7 @@ func TestRecursiveReadOnlyIsTheRuntimeHandlers(t *testing.T) {
 		p := volumePod()
 		p.Spec.RuntimeClassName = &c.class
 		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "other"}, {Name: "data", RecursiveReadOnly: c.mode}}
-		got, err := w.runner().recursiveReadOnly(t.Context(), p, &p.Spec.Containers[0])
+		got, err := w.runner().recursiveReadOnly(t.Context(), &pod.Desired{Pod: p}, &p.Spec.Containers[0])
 		if got != c.want || (err != nil) != c.fails {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}

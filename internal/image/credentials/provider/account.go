@@ -29,7 +29,7 @@ type asker struct {
 
 // accounts finds out about pods' service accounts.
 type accounts struct {
-	objects ServiceAccounts
+	objects credentials.Objects
 	tokens  Tokens
 }
 

@@ -231,10 +231,11 @@ func TestServiceAccounts(t *testing.T) {
 				f := &fake{key: pluginv1.RegistryPluginCacheKeyType, duration: c.duration}
 				p := f.plugin(c.wants, 1)
 				issuer := &tokens{}
-				s := &Plugins{accounts: accounts{tokens: issuer, objects: objects{"ns/robot": account("ns", "robot", "u1", nil), "ns/other": account("ns", "other", "u2", nil)}}}
+				s := &Plugins{tokens: issuer}
+				sas := objects{"ns/robot": account("ns", "robot", "u1", nil), "ns/other": account("ns", "other", "u2", nil)}
 				var got []string
 				for _, who := range [][2]string{{"robot", "1"}, {"robot", "2"}, {"robot", "1"}, {"other", "3"}, {"", "4"}} {
-					entries, err := s.ask(t.Context(), p, podOf(who[0], who[1]), image(t, "a.io/x"))
+					entries, err := s.ask(t.Context(), p, podOf(who[0], who[1]), sas, image(t, "a.io/x"))
 					switch {
 					case err != nil:
 						t.Error(err)
@@ -266,12 +267,13 @@ func TestNoPodHasAnothersAnswer(t *testing.T) {
 			yes, zero := true, time.Duration(0)
 			f := &fake{key: pluginv1.GlobalPluginCacheKeyType, duration: &zero}
 			p := f.plugin(&kubeletv1.ServiceAccountTokenAttributes{ServiceAccountTokenAudience: "me", CacheType: cacheType, RequireServiceAccount: &yes}, 8)
-			s := &Plugins{accounts: accounts{tokens: &tokens{}, objects: objects{"ns/robot": account("ns", "robot", "u1", nil)}}}
+			s := &Plugins{tokens: &tokens{}}
+			sas := objects{"ns/robot": account("ns", "robot", "u1", nil)}
 			var wait sync.WaitGroup
 			for i := range 20 {
 				wait.Go(func() {
 					uid := fmt.Sprint(i % 5)
-					entries, err := s.ask(t.Context(), p, podOf("robot", uid), image(t, "a.io/x"))
+					entries, err := s.ask(t.Context(), p, podOf("robot", uid), sas, image(t, "a.io/x"))
 					if err != nil || entries[0].Credential.Password != "ns|robot|me|web-"+uid+"|"+uid {
 						t.Errorf("pod %s has %v, %v", uid, entries, err)
 					}
@@ -323,7 +325,7 @@ func TestAnnotations(t *testing.T) {
 	for _, cacheType := range []kubeletv1.ServiceAccountTokenCacheType{"Token", "ServiceAccount"} {
 		wants.CacheType = cacheType
 		f := &fake{}
-		if _, err := (&Plugins{accounts: a}).ask(t.Context(), f.plugin(wants, 1), podOf("robot", "1"), image(t, "a.io/x")); err == nil || !strings.Contains(err.Error(), "forbidden") || f.calls > 0 {
+		if _, err := (&Plugins{tokens: a.tokens}).ask(t.Context(), f.plugin(wants, 1), podOf("robot", "1"), sas, image(t, "a.io/x")); err == nil || !strings.Contains(err.Error(), "forbidden") || f.calls > 0 {
 			t.Errorf("no token: %v after %d calls", err, f.calls)
 		}
 	}

@@ -29,12 +29,6 @@ import (
 // starts shouldn't begin with a hundred processes either.
 const maxAtOnce = 8
 
-// ServiceAccounts knows ServiceAccounts by name. A missing one is an error of which
-// apierrors.IsNotFound is true.
-type ServiceAccounts interface {
-	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
-}
-
 // Tokens issues tokens of service accounts.
 type Tokens interface {
 	// Token returns a token for the audience that is bound to a pod. It may keep tokens
@@ -60,24 +54,23 @@ type Metrics interface {
 // Options are what Plugins are made from.
 type Options struct {
 	// Providers come from Load.
-	Providers       []Provider
-	ServiceAccounts ServiceAccounts
-	Tokens          Tokens
-	Metrics         Metrics
-	Log             logr.Logger
+	Providers []Provider
+	Tokens    Tokens
+	Metrics   Metrics
+	Log       logr.Logger
 }
 
 // Plugins are the plugins of this node. They may be used by many goroutines, and
 // hold none while nobody waits for an answer.
 type Plugins struct {
-	list     []*plugin
-	accounts accounts
-	log      logr.Logger
+	list   []*plugin
+	tokens Tokens
+	log    logr.Logger
 }
 
 // New makes Plugins. No plugin is called before an image is asked for.
 func New(o Options) *Plugins {
-	s := &Plugins{accounts: accounts{objects: o.ServiceAccounts, tokens: o.Tokens}, log: o.Log}
+	s := &Plugins{tokens: o.Tokens, log: o.Log}
 	atOnce := semaphore.NewWeighted(maxAtOnce)
 	for _, config := range o.Providers {
 		program := &execplugin.Plugin{Program: config.Program, Args: config.Args, APIVersion: config.APIVersion}
@@ -93,7 +86,7 @@ func New(o Options) *Plugins {
 // credentials.Match; of equal keys, that of the provider configured earlier is first.
 // p is nil for a pull that no pod needs. The error reports plugins that failed,
 // beside what the others said; it is in one line and has nothing secret.
-func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, image credentials.Image) ([]credentials.Credential, error) {
+func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, objects credentials.Objects, image credentials.Image) ([]credentials.Credential, error) {
 	var asked []*plugin
 	for _, one := range s.list {
 		if one.isFor(image) {
@@ -105,7 +98,7 @@ func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, image credentials.
 	var wait sync.WaitGroup
 	for i, one := range asked {
 		wait.Go(func() {
-			answers[i], failures[i] = s.ask(ctx, one, p, image)
+			answers[i], failures[i] = s.ask(ctx, one, p, objects, image)
 		})
 	}
 	wait.Wait()
@@ -113,8 +106,8 @@ func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, image credentials.
 }
 
 // ask asks one plugin on behalf of a pod.
-func (s *Plugins) ask(ctx context.Context, one *plugin, p *v1.Pod, image credentials.Image) ([]credentials.Entry, error) {
-	a, isAsked, err := s.accounts.asker(ctx, one.config.TokenAttributes, p, image)
+func (s *Plugins) ask(ctx context.Context, one *plugin, p *v1.Pod, objects credentials.Objects, image credentials.Image) ([]credentials.Entry, error) {
+	a, isAsked, err := accounts{objects, s.tokens}.asker(ctx, one.config.TokenAttributes, p, image)
 	var entries []credentials.Entry
 	if err == nil && isAsked {
 		entries, err = one.ask(ctx, a)

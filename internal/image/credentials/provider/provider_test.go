@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -118,6 +119,10 @@ func (c *counts) read() (calls, failed int) {
 // objects are service accounts by "namespace/name".
 type objects map[string]*v1.ServiceAccount
 
+func (o objects) Secret(context.Context, string, string) (*v1.Secret, error) {
+	return nil, errors.New("it isn't for providers")
+}
+
 func (o objects) ServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
 	if sa, ok := o[namespace+"/"+name]; ok {
 		return sa, nil
@@ -167,9 +172,9 @@ func users(list []credentials.Credential) string {
 func TestPluginsAreProcesses(t *testing.T) {
 	var metrics counts
 	sas := objects{"ns/robot": account("ns", "robot", "u1", nil)}
-	s, calls := load(t, Options{Metrics: &metrics, ServiceAccounts: sas, Tokens: &tokens{}}, "second", "broken", "first", "account")
+	s, calls := load(t, Options{Metrics: &metrics, Tokens: &tokens{}}, "second", "broken", "first", "account")
 	for range 2 { // the second time from what is kept, but for the one that failed
-		got, err := s.Credentials(t.Context(), podOf("robot", "p1"), image(t, "a.io/team/app:1"))
+		got, err := s.Credentials(t.Context(), podOf("robot", "p1"), sas, image(t, "a.io/team/app:1"))
 		if want := "second-team first-team account-team second first account"; users(got) != want {
 			t.Errorf("the credentials are of %q, want %q", users(got), want)
 		}
@@ -195,30 +200,30 @@ func TestPluginsAreProcesses(t *testing.T) {
 		t.Errorf("metrics count %d calls, %d failed", n, failed)
 	}
 	// Not one for its images.
-	if got, err := s.Credentials(t.Context(), podOf("robot", "p1"), image(t, "a.example/app")); got != nil || err != nil {
+	if got, err := s.Credentials(t.Context(), podOf("robot", "p1"), sas, image(t, "a.example/app")); got != nil || err != nil {
 		t.Errorf("an image that no plugin is for: %v, %v", got, err)
 	}
 	// The answers are for *.io, whatever the plugin was asked for.
-	if got, err := s.Credentials(t.Context(), nil, image(t, "other.example/app")); users(got) != "" || err == nil {
+	if got, err := s.Credentials(t.Context(), nil, nil, image(t, "other.example/app")); users(got) != "" || err == nil {
 		t.Errorf("an answer for other images: %v, %v", got, err)
 	}
 }
 
 func TestWithoutTokens(t *testing.T) {
 	sas := objects{"ns/robot": account("ns", "robot", "u1", nil)}
-	s, _ := load(t, Options{ServiceAccounts: sas, Tokens: NoTokens{}}, "account", "plain")
-	got, err := s.Credentials(t.Context(), podOf("robot", "p1"), image(t, "a.io/app"))
+	s, _ := load(t, Options{Tokens: NoTokens{}}, "account", "plain")
+	got, err := s.Credentials(t.Context(), podOf("robot", "p1"), sas, image(t, "a.io/app"))
 	if users(got) != "plain" || err == nil || !strings.HasPrefix(err.Error(), `credential provider "account": it needs a token of service account ns/robot, which only an API server issues`) {
 		t.Errorf("%q, %v", users(got), err)
 	}
 	// A pod without a service account isn't the plugin's.
-	if got, err := s.Credentials(t.Context(), podOf("", "p1"), image(t, "a.io/app")); users(got) != "plain" || err != nil {
+	if got, err := s.Credentials(t.Context(), podOf("", "p1"), sas, image(t, "a.io/app")); users(got) != "plain" || err != nil {
 		t.Errorf("%q, %v", users(got), err)
 	}
 }
 
 func TestNoPlugins(t *testing.T) {
-	if got, err := New(Options{}).Credentials(t.Context(), nil, image(t, "a.io/app")); got != nil || err != nil {
+	if got, err := New(Options{}).Credentials(t.Context(), nil, nil, image(t, "a.io/app")); got != nil || err != nil {
 		t.Errorf("%v, %v", got, err)
 	}
 }

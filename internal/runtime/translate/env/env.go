@@ -29,14 +29,10 @@ type Facts struct {
 	Allocatable v1.ResourceList
 }
 
-// Objects knows API objects by name. Its errors are shown to people, so they have no
-// part of a Secret's data. What it returns isn't changed.
+// Objects is as much of the pod's object.View as its containers' environments need.
 type Objects interface {
-	// ConfigMap fails with an error of reason NotFound (apierrors.IsNotFound) if there is none.
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
-	// Secret fails with an error of reason NotFound if there is none.
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
-	// Services lists those of a namespace, in any order. None is no error.
 	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/pod/object/objecttest"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate/env"
 )
 
@@ -132,7 +133,7 @@ func TestWhatIsMissing(t *testing.T) {
 func TestRefusedObject(t *testing.T) {
 	key := object.Key{Kind: object.ConfigMap, Namespace: "ns", Name: "large"}
 	w := someObjects()
-	_, w.fails["ConfigMap ns/large"] = object.NewSet(nil, true).WithRefused(map[object.Key]string{key: "/etc/m/large.yaml"}).ConfigMap(t.Context(), "ns", "large")
+	_, w.fails["ConfigMap ns/large"] = objecttest.View(object.NewSet(nil, true).WithRefused(map[object.Key]string{key: "/etc/m/large.yaml"})).ConfigMap(t.Context(), "ns", "large")
 	if got := w.with(t, configMapKey("V", "large", "k", nil)); got.err == nil || !strings.Contains(got.err.Error(), "(/etc/m/large.yaml defines it, but there is a mistake in that") || strings.Contains(got.err.Error(), "create it") {
 		t.Errorf("got %v", got.err)
 	}

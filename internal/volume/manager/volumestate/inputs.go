@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects knows the newest objects by name, and answers at once. The error for what isn't there
-// fits k8s.io/apimachinery/pkg/api/errors.IsNotFound; any other means that it isn't known.
+// Objects is as much of the pod's object.View as its volumes are made from.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
@@ -22,12 +21,12 @@ type Objects interface {
 // looked at yet. It holds no content.
 type Sight struct {
 	looked  bool
-	objects []object
+	objects []seen
 	pod     *v1.Pod // nil for volumes that don't show their pod
 }
 
-// object is one version of an object, or that there is none.
-type object struct {
+// seen is one version of an object, or that there is none.
+type seen struct {
 	found, known bool
 	version      any // the object itself, where it has no version
 }
@@ -66,14 +65,14 @@ func Look(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
 	return s
 }
 
-func identify(o metav1.Object, err error) object {
+func identify(o metav1.Object, err error) seen {
 	switch {
 	case err != nil:
-		return object{known: apierrors.IsNotFound(err)}
+		return seen{known: apierrors.IsNotFound(err)}
 	case o.GetResourceVersion() != "":
-		return object{found: true, known: true, version: version{string(o.GetUID()), o.GetResourceVersion()}}
+		return seen{found: true, known: true, version: version{string(o.GetUID()), o.GetResourceVersion()}}
 	default:
-		return object{found: true, known: true, version: o}
+		return seen{found: true, known: true, version: o}
 	}
 }
 
@@ -90,7 +89,7 @@ func (s Sight) Same(other Sight) bool {
 
 // Known reports whether it was known of all objects which they are, or that they aren't there.
 func (s Sight) Known() bool {
-	return s.looked && !slices.ContainsFunc(s.objects, func(o object) bool { return !o.known })
+	return s.looked && !slices.ContainsFunc(s.objects, func(o seen) bool { return !o.known })
 }
 
 // samePod compares what volumes can show of a pod and what can change while it runs: labels,

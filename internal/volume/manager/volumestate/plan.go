@@ -11,6 +11,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -18,7 +19,7 @@ import (
 type Claims interface {
 	// Bind returns the claim behind a volume of the pod and what it is bound to. The error is a
 	// *volume.AwaitsError where it has to wait for either.
-	Bind(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error)
+	Bind(ctx context.Context, p *v1.Pod, objects object.View, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error)
 	// Forget says that the pod is gone: it uses no claim any more, and its ephemeral claims are gone with it.
 	Forget(context.Context, types.UID) error
 	// Pods lists the pods that use claims, or have claims of their own, and weren't forgotten.
@@ -27,14 +28,14 @@ type Claims interface {
 
 // Plan returns those volumes of the pod that can be made, and what is wrong with the others. Nothing
 // is bound for a pod with a volume that this node can't make (Problem.Permanent).
-func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod) (wants []*Wanted, problems []Problem) {
+func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod, objects object.View) (wants []*Wanted, problems []Problem) {
 	add := func(spec volume.Spec, groups []int64) {
 		w, err := plan(plugins, p, spec)
 		if err != nil {
 			problems = append(problems, Problem{Spec: spec, Err: err})
 			return
 		}
-		w.Groups = groups
+		w.Objects, w.Groups = objects, groups
 		wants = append(wants, w)
 	}
 	for i := range p.Spec.Volumes {
@@ -50,7 +51,7 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 		if !isClaim(v) {
 			continue
 		}
-		claim, pv, err := claims.Bind(ctx, p, v)
+		claim, pv, err := claims.Bind(ctx, p, objects, v)
 		var groups []int64
 		if err == nil {
 			groups, err = groupsOf(pv)
@@ -83,8 +84,8 @@ func groupsOf(pv *v1.PersistentVolume) ([]int64, error) {
 	}
 	gid, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
-		object := pod.Object{Kind: "PersistentVolume", Name: pv.Name}
-		return nil, volume.Awaits(object, "%s: annotation %s %q is no group's number: correct it, or leave it out", object, groupAnnotation, text)
+		o := pod.Object{Kind: "PersistentVolume", Name: pv.Name}
+		return nil, volume.Awaits(o, "%s: annotation %s %q is no group's number: correct it, or leave it out", o, groupAnnotation, text)
 	}
 	return []int64{int64(gid)}, nil
 }

@@ -23,16 +23,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
 // Wanted is one volume of a pod, and who makes it. It is never changed.
 type Wanted struct {
-	Pod    *v1.Pod
-	Spec   volume.Spec
-	Plugin volume.Plugin
-	Place  Place
+	Pod *v1.Pod
+	// Objects is what the pod may see.
+	Objects object.View
+	Spec    volume.Spec
+	Plugin  volume.Plugin
+	Place   Place
 	// Groups are those that the PersistentVolume is for.
 	Groups []int64
 	// Writable says that the volume is read-only, but another one of the pod, of the same claim, isn't.

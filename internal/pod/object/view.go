@@ -1,0 +1,115 @@
+package object
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// View is what one pod may see: of each object the newest, always. Its methods answer at once, and are
+// safe for concurrent use; what they return is read-only.
+//
+// There is an object, or an error: one for which k8s.io/apimachinery/pkg/api/errors.IsNotFound is true says that
+// it isn't there (ErrRefused: that it is defined, but can't be used), an *Unknown that nobody can tell yet. An
+// error has nothing in it of what an object holds.
+type View interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
+	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
+	// Services returns those of a namespace, sorted by name. None is no error.
+	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
+	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	// PersistentVolumes returns all of them, sorted by name, or an error: who takes the best of them, or gives up on one,
+	// has to know them all.
+	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
+}
+
+// Finder gives each pod its view. Two objects of one name may be there, one for the pods of manifests, the other for
+// those of an API server: which of them a pod sees follows from its Source alone, and neither stands in for the other.
+type Finder interface {
+	For(*pod.Desired) View
+}
+
+// Local is the Finder for what manifests define, which pods from manifests see and no other. It is itself their
+// View. Safe for concurrent use.
+type Local struct {
+	current func() *Set
+}
+
+// NewLocal returns a finder in what current returns, which is never nil and may be asked by any goroutine.
+func NewLocal(current func() *Set) *Local { return &Local{current} }
+
+// nothing is what manifests define for a pod of another realm.
+var nothing = NewLocal(func() *Set { return &Set{synced: true} })
+
+// For returns the pod's view.
+func (l *Local) For(d *pod.Desired) View {
+	if !d.Source.Local() {
+		return nothing
+	}
+	return l
+}
+
+// ConfigMap returns a ConfigMap.
+func (l *Local) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	return lookUp[*v1.ConfigMap](l.current(), Key{ConfigMap, namespace, name})
+}
+
+// Secret returns a Secret, all of its values in Data.
+func (l *Local) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
+	return lookUp[*v1.Secret](l.current(), Key{Secret, namespace, name})
+}
+
+// ServiceAccount returns a ServiceAccount.
+func (l *Local) ServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	return lookUp[*v1.ServiceAccount](l.current(), Key{ServiceAccount, namespace, name})
+}
+
+// RuntimeClass returns a RuntimeClass.
+func (l *Local) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
+	return lookUp[*nodev1.RuntimeClass](l.current(), Key{Kind: RuntimeClass, Name: name})
+}
+
+// Services returns those of a namespace that are known: a source that can't be reached must not hold pods of
+// others which most likely have nothing to do with its services. What one source
+// defines becomes known at once, with its pods.
+func (l *Local) Services(_ context.Context, namespace string) ([]*v1.Service, error) {
+	return l.current().services[namespace], nil
+}
+
+// PersistentVolumeClaim returns a PersistentVolumeClaim.
+func (l *Local) PersistentVolumeClaim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return lookUp[*v1.PersistentVolumeClaim](l.current(), Key{PersistentVolumeClaim, namespace, name})
+}
+
+// PersistentVolume returns a PersistentVolume.
+func (l *Local) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
+	return lookUp[*v1.PersistentVolume](l.current(), Key{Kind: PersistentVolume, Name: name})
+}
+
+// PersistentVolumes returns all PersistentVolumes once every source of manifests has reported.
+func (l *Local) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, error) {
+	s := l.current()
+	if !s.synced {
+		return nil, reading(Key{Kind: PersistentVolume})
+	}
+	return s.volumes, nil
+}
+
+func lookUp[T Object](s *Set, k Key) (T, error) {
+	if d := s.byKey[k]; d != nil {
+		if o, ok := d.object.(T); ok {
+			return o, nil
+		}
+	}
+	var none T
+	if !s.synced {
+		return none, reading(k)
+	}
+	return none, &notFound{k, s.refused[k]}
+}
