@@ -70,6 +70,9 @@ type loader struct {
 	config *Config
 	// file is that of --config, read; nil if there is none, or it is to be read.
 	file *document.DropInFile
+	// somewhere says that the configuration is checked for another command line than this one: whether that names a
+	// kubeconfig isn't known.
+	somewhere bool
 	// given is what files and flags say, without any default.
 	given *document.Merged
 	// files are the names of what was read, the weaker first.
@@ -104,6 +107,7 @@ func (l *loader) load(ctx context.Context, h host) (*Config, error) {
 }
 
 func (l *loader) check(ctx context.Context) (notes []string, err error) {
+	l.somewhere = true
 	c, err := l.load(ctx, noHost{})
 	if err != nil {
 		return nil, err

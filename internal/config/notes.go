@@ -7,7 +7,7 @@ import (
 // addNotes adds what the agent logs about a valid configuration.
 func (l *loader) addNotes() {
 	c := l.config
-	c.NotActedOn = fields.NotActedOn(l.given.Config(), c.Standalone, l.given.Given, c.Gates.Enabled)
+	c.NotActedOn = fields.NotActedOn(l.given.Config(), c.Standalone && !l.somewhere, l.given.Given, c.Gates.Enabled)
 	for _, g := range c.Gates.NotActedOn() {
 		c.NotActedOn = append(c.NotActedOn, fields.Notice{Path: "featureGates[" + g.Gate + "]", Why: g.Message})
 	}

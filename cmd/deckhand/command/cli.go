@@ -114,6 +114,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", &flagError{err}) })
 	root.PersistentFlags().String("root-dir", deps.RootDir, "the agent's root directory; also $"+EnvRootDir)
 	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")
+	_ = root.RegisterFlagCompletionFunc("namespace", a.completeNamespaces) // it only fails for a flag that doesn't exist
 	root.PersistentFlags().BoolP("all-namespaces", "A", false, "all namespaces, which is the default")
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupMore, Title: "More:"})
 	root.SetHelpCommandGroupID(groupMore)

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
@@ -15,29 +17,54 @@ func (a *app) completePod(cmd *cobra.Command, args []string, typed string) ([]st
 }
 
 // completePods completes pod names, and for `logs` the container's after the pod's.
-func (a *app) completePods(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (a *app) completePods(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if cmd.Name() == "logs" && len(args) > 0 {
+		if len(args) > 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.completeContainer(cmd, args, typed)
+	}
 	snapshot, err := a.client(cmd).Snapshot(cmd.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []string
-	if cmd.Name() == "logs" && len(args) > 0 {
-		p, err := show.FindPod(snapshot, flagValue(cmd, "namespace"), args[0])
-		if err != nil || len(args) > 1 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		for i := range p.Spec.Containers {
-			names = append(names, p.Spec.Containers[i].Name)
-		}
-		for i := range p.Spec.InitContainers {
-			names = append(names, p.Spec.InitContainers[i].Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
 	for _, view := range snapshot.Pods {
 		if namespace := flagValue(cmd, "namespace"); namespace == "" || namespace == view.Pod.Namespace {
 			names = append(names, view.Pod.Name)
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeContainers completes -c with the containers of the pod that the command names.
+func (a *app) completeContainers(cmd *cobra.Command) {
+	// It only fails for a flag that doesn't exist.
+	_ = cmd.RegisterFlagCompletionFunc("container", a.completeContainer)
+}
+
+func (a *app) completeContainer(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	snapshot, err := a.client(cmd).Snapshot(cmd.Context())
+	if err != nil || len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	p, err := show.FindPod(snapshot, flagValue(cmd, "namespace"), args[0])
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return show.Containers(p), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNamespaces completes -n with the namespaces of the pods here.
+func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	snapshot, err := a.client(cmd).Snapshot(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, view := range snapshot.Pods {
+		names = append(names, view.Pod.Namespace)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 }

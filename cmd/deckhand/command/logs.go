@@ -2,99 +2,215 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
+// selectedTail is how many lines of each container are printed where labels choose the pods.
+const selectedTail = 10
+
+// logOptions are what `deckhand logs` is asked for.
+type logOptions struct {
+	request                         local.LogRequest
+	container, stream, sinceTime    string
+	since                           time.Duration
+	restarts, allContainers, prefix bool
+}
+
 func (a *app) logsCommand() *cobra.Command {
-	var request local.LogRequest
-	var container string
-	var since time.Duration
-	var stream string
-	var restarts bool
+	var o logOptions
 	cmd := &cobra.Command{
 		Use:     "logs [flags] POD [CONTAINER]",
 		Aliases: []string{"log"},
 		GroupID: groupLook,
-		Short:   "Print a container's log",
-		Long: `Print the log of a container.
+		Short:   "Print containers' logs",
+		Long: `Print the log of a container, or of several one after the other.
 
 ` + namesOfPods + `
 
-With -f it goes on when the container is restarted, and says so on standard error.`,
+With -f it goes on when the container is restarted, and says so on standard error; the lines of
+several containers come as they are written.`,
 		Example: `  deckhand logs web                  of the only container of a pod
   deckhand logs -f web nginx         of one of several containers, and go on
   deckhand logs -p web               of the container before the last restart
-  deckhand logs --since 5m --timestamps web`,
-		Args:              arguments(cobra.RangeArgs(1, 2)),
+  deckhand logs --since 5m --timestamps web
+  deckhand logs -l app=web --all-containers --prefix`,
+		Args:              arguments(cobra.MaximumNArgs(2)),
 		ValidArgsFunction: a.completePods,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 {
-				if container != "" {
-					return usagef(cmd, "name the container once: %s or -c %s", args[1], container)
-				}
-				container = args[1]
-			}
-			if request.LimitBytes < 0 {
-				return usagef(cmd, "--limit-bytes must be positive")
-			}
-			if since < 0 {
-				return usagef(cmd, "--since must be positive")
-			}
-			if err := parseStream(cmd, stream, &request); err != nil {
+			chosen, err := o.check(cmd, args, a.deps.Now())
+			if err != nil {
 				return err
 			}
-			if since > 0 {
-				request.Since = a.deps.Now().Add(-since)
-			}
-			return printLog(cmd, a.client(cmd), request, args[0], container, restarts)
+			return o.print(cmd, a.client(cmd), args, chosen)
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&request.Follow, "follow", "f", false, "go on as the log grows")
-	flags.BoolVar(&restarts, "restarts", true, "with -f, go on after restarts; with =false, until the container ends")
-	flags.BoolVarP(&request.Previous, "previous", "p", false, "of the instance before the last restart")
-	flags.Int64Var(&request.Tail, "tail", -1, "begin with the last `N` lines; -1 for all")
-	flags.DurationVar(&since, "since", 0, "only what is newer than this, such as 5s, 2m or 3h")
-	flags.BoolVar(&request.Timestamps, "timestamps", false, "put the time before each line")
-	flags.Int64Var(&request.LimitBytes, "limit-bytes", 0, "end after so many bytes; 0 for no limit")
-	flags.StringVar(&stream, "stream", "all", "only this `OUTPUT`: stdout or stderr")
-	flags.StringVarP(&container, "container", "c", "", "which container")
+	flags.BoolVarP(&o.request.Follow, "follow", "f", false, "go on as the log grows")
+	flags.BoolVar(&o.restarts, "restarts", true, "with -f, go on after restarts; with =false, until the container ends")
+	flags.BoolVarP(&o.request.Previous, "previous", "p", false, "of the instance before the last restart")
+	flags.Int64Var(&o.request.Tail, "tail", -1, "begin with the last `N` lines; -1 for all, which is the default without -l; with it that is 10")
+	flags.DurationVar(&o.since, "since", 0, "only what is newer than this, such as 5s, 2m or 3h")
+	flags.StringVar(&o.sinceTime, "since-time", "", "only what is newer than this `TIME`, such as 2026-01-02T15:04:05Z (RFC 3339)")
+	flags.BoolVar(&o.request.Timestamps, "timestamps", false, "put the time before each line")
+	flags.Int64Var(&o.request.LimitBytes, "limit-bytes", 0, "end after so many bytes; 0 for no limit")
+	flags.StringVar(&o.stream, "stream", "all", "only this `OUTPUT`: stdout or stderr")
+	flags.StringVarP(&o.container, "container", "c", "", "which container")
+	flags.BoolVar(&o.allContainers, "all-containers", false, "of all containers of the pod, init containers first")
+	flags.BoolVar(&o.prefix, "prefix", false, "put the pod and the container before each line")
+	selectorFlag(cmd)
+	a.completeContainers(cmd)
 	return cmd
 }
 
-func printLog(cmd *cobra.Command, client *local.Client, request local.LogRequest, name, container string, restarts bool) error {
+// check checks what was asked for, and returns which labels choose the pods; nil if a name does.
+func (o *logOptions) check(cmd *cobra.Command, args []string, now time.Time) (labels.Selector, error) {
+	chosen, err := selector(cmd)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case chosen == nil && len(args) == 0:
+		return nil, usagef(cmd, "POD is missing: %s", cmd.UseLine())
+	case chosen != nil && len(args) > 0:
+		return nil, usagef(cmd, "pods are chosen by a name (%s) or by labels (-l %s), not by both", args[0], flagValue(cmd, "selector"))
+	case len(args) == 2 && o.container != "":
+		return nil, usagef(cmd, "name the container once: %s or -c %s", args[1], o.container)
+	case len(args) == 2:
+		o.container = args[1]
+	}
+	switch {
+	case o.container != "" && o.allContainers:
+		return nil, usagef(cmd, "--all-containers can't be combined with a container's name (%s)", o.container)
+	case o.request.LimitBytes < 0:
+		return nil, usagef(cmd, "--limit-bytes must be positive")
+	case o.since < 0:
+		return nil, usagef(cmd, "--since must be positive")
+	case o.since > 0 && o.sinceTime != "":
+		return nil, usagef(cmd, "--since and --since-time can't be combined")
+	case o.since > 0:
+		o.request.Since = now.Add(-o.since)
+	case o.sinceTime != "":
+		if o.request.Since, err = time.Parse(time.RFC3339, o.sinceTime); err != nil {
+			return nil, usagef(cmd, "--since-time must be a time such as %s, not %q", now.UTC().Format(time.RFC3339), o.sinceTime)
+		}
+	}
+	if err := parseStream(cmd, o.stream, &o.request); err != nil {
+		return nil, err
+	}
+	if chosen != nil && o.request.Stream == "" && !cmd.Flags().Changed("tail") {
+		o.request.Tail = selectedTail
+	}
+	return chosen, nil
+}
+
+// source is a container with a log.
+type source struct {
+	pod       *v1.Pod
+	container string
+}
+
+// sources are the containers whose logs are asked for.
+func (o *logOptions) sources(s local.Snapshot, namespace string, args []string, chosen labels.Selector) ([]source, error) {
+	var pods []*v1.Pod
+	if chosen == nil {
+		p, err := show.FindPod(s, namespace, args[0])
+		if err != nil {
+			return nil, err
+		}
+		pods = append(pods, p)
+	}
+	for _, view := range s.Pods {
+		if chosen != nil && (namespace == "" || namespace == view.Pod.Namespace) && chosen.Matches(labels.Set(view.Pod.Labels)) {
+			pods = append(pods, view.Pod)
+		}
+	}
+	if len(pods) == 0 {
+		return nil, fmt.Errorf("no pod has the labels %s (`deckhand pods -o yaml` shows which there are)", chosen)
+	}
+	var list []source
+	for _, p := range pods {
+		if o.allContainers {
+			for _, name := range show.Containers(p) {
+				list = append(list, source{p, name})
+			}
+			continue
+		}
+		name, err := show.FindContainer(p, o.container)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, source{p, name})
+	}
+	return list, nil
+}
+
+func (o *logOptions) print(cmd *cobra.Command, client *local.Client, args []string, chosen labels.Selector) error {
 	ctx := cmd.Context()
 	snapshot, err := client.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	p, err := show.FindPod(snapshot, flagValue(cmd, "namespace"), name)
+	sources, err := o.sources(snapshot, flagValue(cmd, "namespace"), args, chosen)
 	if err != nil {
 		return err
 	}
-	if container, err = show.FindContainer(p, container); err != nil {
-		return err
-	}
-	request.Namespace, request.Pod, request.Container = p.Namespace, p.Name, container
-	if request.Follow && restarts {
-		err = client.FollowLogs(ctx, request, cmd.OutOrStdout(), func(instance int) {
-			cmd.PrintErrf("--- container %s was restarted (restart count %d) ---\n", container, instance)
-		})
+	if len(sources) == 1 && !o.prefix {
+		err = o.copy(cmd, client, sources[0], cmd.OutOrStdout(), "container "+sources[0].container)
 	} else {
-		err = copyLog(ctx, client, request, cmd.OutOrStdout())
+		err = o.several(cmd, client, sources)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return err
+}
+
+// several prints several containers' logs: one after the other or, as they grow, side by side.
+func (o *logOptions) several(cmd *cobra.Command, client *local.Client, sources []source) error {
+	out := show.NewLines(cmd.OutOrStdout())
+	errs := make([]error, len(sources))
+	var growing sync.WaitGroup
+	for i, s := range sources {
+		name, prefix := fmt.Sprintf("pod/%s/%s", s.pod.Name, s.container), ""
+		if o.prefix {
+			prefix = "[" + name + "] "
+		}
+		read := func() {
+			w := out.Behind(prefix)
+			errs[i] = errors.Join(o.copy(cmd, client, s, w, name), w.Flush())
+		}
+		if o.request.Follow {
+			growing.Go(read)
+		} else {
+			read()
+		}
+	}
+	growing.Wait()
+	return errors.Join(errs...)
+}
+
+// copy prints one container's log.
+func (o *logOptions) copy(cmd *cobra.Command, client *local.Client, s source, out io.Writer, name string) error {
+	request := o.request
+	request.Namespace, request.Pod, request.Container = s.pod.Namespace, s.pod.Name, s.container
+	if request.Follow && o.restarts {
+		return client.FollowLogs(cmd.Context(), request, out, func(instance int) {
+			cmd.PrintErrf("--- %s was restarted (restart count %d) ---\n", name, instance)
+		})
+	}
+	return copyLog(cmd.Context(), client, request, out)
 }
 
 func copyLog(ctx context.Context, client *local.Client, request local.LogRequest, out io.Writer) error {

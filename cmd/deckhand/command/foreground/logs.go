@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -14,14 +15,13 @@ import (
 // logPrinter prints the logs of all containers of a run.
 type logPrinter struct {
 	client *local.Client
-	mu     sync.Mutex
-	out    io.Writer
+	out    *show.Lines
 	begun  map[string]bool
 	group  sync.WaitGroup
 }
 
 func newLogPrinter(client *local.Client, out io.Writer) *logPrinter {
-	return &logPrinter{client: client, out: out, begun: map[string]bool{}}
+	return &logPrinter{client: client, out: show.NewLines(out), begun: map[string]bool{}}
 }
 
 // wait returns when every log has come to its end.
@@ -31,14 +31,7 @@ func (l *logPrinter) wait() { l.group.Wait() }
 func (l *logPrinter) follow(ctx context.Context, views []local.PodView) {
 	several := len(views) > 1
 	for _, view := range views {
-		spec := &view.Pod.Spec
-		names := make([]string, 0, len(spec.InitContainers)+len(spec.Containers))
-		for i := range spec.InitContainers {
-			names = append(names, spec.InitContainers[i].Name)
-		}
-		for i := range spec.Containers {
-			names = append(names, spec.Containers[i].Name)
-		}
+		names := show.Containers(view.Pod)
 		for _, name := range names {
 			key := string(view.Pod.UID) + "/" + name
 			if l.begun[key] {
@@ -61,13 +54,13 @@ func (l *logPrinter) follow(ctx context.Context, views []local.PodView) {
 }
 
 func (l *logPrinter) print(ctx context.Context, request local.LogRequest, prefix string) {
-	w := &lineWriter{mu: &l.mu, w: l.out, prefix: prefix}
+	w := l.out.Behind(prefix)
 	text, err := l.client.Logs(ctx, request)
 	if err == nil {
 		_, err = io.Copy(w, text)
 		text.Close()
 	}
-	if flushErr := w.flush(); err == nil {
+	if flushErr := w.Flush(); err == nil {
 		err = flushErr
 	}
 	if err != nil && ctx.Err() == nil && !local.IsNotFound(err) && !errors.Is(err, local.ErrStopped) {

@@ -94,18 +94,28 @@ func Like(s local.Snapshot, name string) []string {
 	return slices.Compact(near)
 }
 
-// FindContainer returns the container that is meant when name, possibly empty, was given.
-func FindContainer(p *v1.Pod, name string) (string, error) {
-	var main, inits, debug []string
-	for i := range p.Spec.Containers {
-		main = append(main, p.Spec.Containers[i].Name)
-	}
+// Containers are the names of a pod's containers, in the order in which they begin; ephemeral ones come last.
+func Containers(p *v1.Pod) []string {
+	inits, main, debug := containers(p)
+	return slices.Concat(inits, main, debug)
+}
+
+func containers(p *v1.Pod) (inits, main, debug []string) {
 	for i := range p.Spec.InitContainers {
 		inits = append(inits, p.Spec.InitContainers[i].Name)
+	}
+	for i := range p.Spec.Containers {
+		main = append(main, p.Spec.Containers[i].Name)
 	}
 	for i := range p.Spec.EphemeralContainers {
 		debug = append(debug, p.Spec.EphemeralContainers[i].Name)
 	}
+	return inits, main, debug
+}
+
+// FindContainer returns the container that is meant when name, possibly empty, was given.
+func FindContainer(p *v1.Pod, name string) (string, error) {
+	inits, main, debug := containers(p)
 	if name == "" {
 		name = p.Annotations[defaultContainer]
 	}

@@ -1,0 +1,69 @@
+package show
+
+import (
+	"bytes"
+	"io"
+	"sync"
+)
+
+// Lines has several writers share one without mixing their lines up.
+type Lines struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// NewLines returns what shares w.
+func NewLines(w io.Writer) *Lines { return &Lines{w: w} }
+
+// Behind returns a writer that passes on whole lines, each behind a prefix. It is for one goroutine.
+func (l *Lines) Behind(prefix string) *LineWriter { return &LineWriter{to: l, prefix: prefix} }
+
+// LineWriter is one of those who share Lines.
+type LineWriter struct {
+	to     *Lines
+	prefix string
+	// rest is the begin of a line.
+	rest []byte
+}
+
+// maxLine is how much of a line is gathered before it is passed on in pieces.
+const maxLine = 64 << 10
+
+// Write passes on the lines that end in b, and keeps the rest until its end comes.
+func (l *LineWriter) Write(b []byte) (int, error) {
+	l.rest = append(l.rest, b...)
+	var out []byte
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte{'\n'})
+		if !ok {
+			break
+		}
+		out = append(append(append(out, l.prefix...), line...), '\n')
+		l.rest = rest
+	}
+	if len(l.rest) > maxLine {
+		out = append(append(append(out, l.prefix...), l.rest...), '\n')
+		l.rest = nil
+	}
+	l.rest = append([]byte(nil), l.rest...)
+	return len(b), l.pass(out)
+}
+
+// Flush ends a line that has no end.
+func (l *LineWriter) Flush() error {
+	if len(l.rest) == 0 {
+		return nil
+	}
+	_, err := l.Write([]byte{'\n'})
+	return err
+}
+
+func (l *LineWriter) pass(out []byte) error {
+	if len(out) == 0 {
+		return nil
+	}
+	l.to.mu.Lock()
+	defer l.to.mu.Unlock()
+	_, err := l.to.w.Write(out)
+	return err
+}
