@@ -125,7 +125,7 @@ func (a *app) confirm(cmd *cobra.Command, question string) error {
 	}()
 	select {
 	case <-cmd.Context().Done():
-		return cmd.Context().Err()
+		return errNotConfirmed
 	case line := <-answered:
 		switch strings.ToLower(strings.TrimSpace(line)) {
 		case "y", "yes":

@@ -155,3 +155,100 @@ func TestResetAsks(t *testing.T) {
 		}
 	}
 }
+
+// TestNarrowTerminals: whatever the width, names and causes are whole where a line that doesn't fit can only lose them; to a
+// pipe nothing is cut.
+func TestNarrowTerminals(t *testing.T) {
+	agent := localtest.New()
+	view := jobView(v1.PodPending, creating)
+	view.Pod.Name = "a-job-with-a-name-that-is-longer-than-most-n1"
+	const cause = "pulling an image of considerable size from a registry far away"
+	view.Waits = []local.Wait{{Text: cause}}
+	agent.Update(pods(view))
+	root := localtest.Serve(t, agent)
+	deps := Deps{RootDir: root, Getenv: func(string) string { return "" }, Now: func() time.Time { return now }}
+	for _, args := range []string{"pods", "pods -o wide", "pods --containers", "why", "why a-job", "pods --no-headers"} {
+		var piped strings.Builder
+		want := Main(t.Context(), strings.Fields(args), "deckhand", nil, &piped, io.Discard, deps)
+		for _, word := range []string{view.Pod.Name, cause} {
+			if !strings.Contains(piped.String(), word) {
+				t.Errorf("%s doesn't say %q:\n%s", args, word, &piped)
+			}
+		}
+		for _, width := range []uint16{80, 40} {
+			screen, terminal := openTerminal(t, width)
+			if code := Main(t.Context(), strings.Fields(args), "deckhand", nil, terminal, io.Discard, deps); code != want {
+				t.Errorf("%s: exit code %d, %d to a pipe", args, code, want)
+			}
+			if _, err := io.WriteString(terminal, "END\n"); err != nil {
+				t.Fatal(err)
+			}
+			shown := ""
+			for !strings.HasSuffix(shown, "END\r\n") {
+				line, err := screen.ReadString('\n')
+				if err != nil {
+					t.Fatal(err)
+				}
+				shown += line
+			}
+			if shown = strings.TrimSuffix(strings.ReplaceAll(shown, "\r\n", "\n"), "END\n"); shown != piped.String() {
+				t.Errorf("%s in %d columns:\n%s\npiped:\n%s", args, width, shown, &piped)
+			}
+		}
+	}
+}
+
+// TestDumbTerminals: what can't draw gets lines, and no colour.
+func TestDumbTerminals(t *testing.T) {
+	agent := localtest.New()
+	agent.Update(pods(jobView(v1.PodRunning, running)))
+	screen, terminal := openTerminal(t, 40)
+	deps := upDeps(t, agent)
+	deps.Getenv = func(name string) string { return map[string]string{"TERM": "dumb"}[name] }
+	deps.Now = func() time.Time { return now }
+	ctx, stop := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() { code <- Main(ctx, []string{"up", "testdata"}, "deckhand", nil, terminal, io.Discard, deps) }()
+	for line := ""; !strings.HasPrefix(line, "Ctrl-C"); {
+		var err error
+		if line, err = screen.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsRune(line, '\x1b') {
+			t.Errorf("a line steers the terminal: %q", line)
+		}
+	}
+	stop()
+	if got := <-code; got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+// TestUpAsks: what would stop pods is asked about; only yes is yes, and who gives up changes nothing.
+func TestUpAsks(t *testing.T) {
+	for answer, want := range map[string]int{"y\n": 0, "n\n": 1, "\n": 1, "\x04": 1, "ctrl-c": 1} {
+		screen, keyboard, terminal := openKeyboard(t, 40)
+		agreed := false
+		deps := upDeps(t, localtest.New())
+		deps.Up = func(_ context.Context, r UpRequest) error {
+			err := r.Confirm("Stop the 3 pods of /elsewhere?")
+			agreed = err == nil
+			return err
+		}
+		ctx, interrupt := context.WithCancel(t.Context())
+		ended := make(chan int, 1)
+		go func() { ended <- Main(ctx, []string{"up", "testdata"}, "deckhand", terminal, terminal, terminal, deps) }()
+		if asked := awaitQuestion(t, screen); !strings.Contains(asked, "Stop the 3 pods of /elsewhere?") {
+			t.Errorf("it asks %q", asked)
+		}
+		if answer == "ctrl-c" {
+			interrupt()
+		} else if _, err := io.WriteString(keyboard, answer); err != nil {
+			t.Fatal(err)
+		}
+		if code := <-ended; code != want || agreed != (want == 0) {
+			t.Errorf("answered %q: exit code %d, want %d; agreed: %v", answer, code, want, agreed)
+		}
+		interrupt()
+	}
+}

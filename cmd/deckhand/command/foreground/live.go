@@ -120,10 +120,9 @@ func (l *live) pods(views []local.PodView, width, limit int) []line {
 		rows = append(rows, []string{p.Name, podstatus.Containers(p), views[i].Word(), podstatus.Restarts(p, now), podstatus.Age(p, now), views[i].Waiting()})
 		colors = append(colors, []string{red, yellow, green}[rank(&views[i])])
 	}
-	l.table.MaxWidth = width
 	var lines []line
 	for i, text := range l.table.Lines(rows...) {
-		lines = append(lines, line{text, colors[i]})
+		lines = append(lines, line{show.CutLine(text, width), colors[i]})
 	}
 	if hidden > 0 {
 		lines = append(lines, line{text: show.CutLine(fmt.Sprintf("... and %d more", hidden), width)})

@@ -42,6 +42,22 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// TestNarrow: the last column is cut where enough of it is left; else the terminal wraps.
+func TestNarrow(t *testing.T) {
+	row := func() []string { return []string{"web", "Running", "the reason is a long one, as most are"} }
+	for width, want := range map[int]string{
+		0:  "web   Running   the reason is a long one, as most are",
+		40: "web   Running   the reason is a long on…",
+		36: "web   Running   the reason is a lon…",
+		35: "web   Running   the reason is a long one, as most are",
+		10: "web   Running   the reason is a long one, as most are",
+	} {
+		if got := (&Table{MaxWidth: width}).Lines(row()); got[0] != want {
+			t.Errorf("%d characters: %q, want %q", width, got[0], want)
+		}
+	}
+}
+
 // TestCellsSteerNothing: what a container has written is shown, not obeyed.
 func TestCellsSteerNothing(t *testing.T) {
 	got := new(Table).Lines([]string{"  a\x1b[2J\u009b\u202e\x7f", "b\rc\x07"})
