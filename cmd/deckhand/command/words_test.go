@@ -19,15 +19,7 @@ import (
 // TestWordsOfOtherTools: what users of kubectl, crictl and podman type works, or the answer names
 // what does it here.
 func TestWordsOfOtherTools(t *testing.T) {
-	agent := localtest.New()
-	view := jobView(v1.PodRunning, running)
-	view.Pod.Labels = map[string]string{"app": "job"}
-	agent.Update(pods(view))
-	agent.Update(func(s *local.Snapshot) { s.Agent.RuntimeReady = true })
-	agent.SetImages([]image.Image{{ID: "sha256:1", Refs: []string{"job:1"}, Size: 1}})
-	agent.SetEvents([]local.Event{{Seq: 1, Time: now, First: now, Type: "Normal", Reason: "Started", Namespace: "default", Object: "pod/job-n1", Message: "started", Count: 1}})
-	root := localtest.Serve(t, agent)
-	writeLog(t, root, "job", "hello")
+	root := otherToolsRig(t)
 	archive := filepath.Join(root, "web.tar")
 	if err := os.WriteFile(archive, []byte("web:1\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -121,6 +113,56 @@ func TestWordsOfOtherTools(t *testing.T) {
 				t.Errorf("an error has output: %s", other)
 			}
 		})
+	}
+}
+
+// otherToolsRig is an agent's root directory: there are a pod, its log, an image and an event.
+func otherToolsRig(t *testing.T) (root string) {
+	t.Helper()
+	agent := localtest.New()
+	view := jobView(v1.PodRunning, running)
+	view.Pod.Labels = map[string]string{"app": "job"}
+	agent.Update(pods(view))
+	agent.Update(func(s *local.Snapshot) { s.Agent.RuntimeReady = true })
+	agent.SetImages([]image.Image{{ID: "sha256:1", Refs: []string{"job:1"}, Size: 1}})
+	agent.SetEvents([]local.Event{{Seq: 1, Time: now, First: now, Type: "Normal", Reason: "Started", Namespace: "default", Object: "pod/job-n1", Message: "started", Count: 1}})
+	root = localtest.Serve(t, agent)
+	writeLog(t, root, "job", "hello")
+	return root
+}
+
+// TestOtherToolsPage types what docs/reference/other-tools.md names: it works, or the answer names what the page says.
+func TestOtherToolsPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/reference/other-tools.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, rows := otherToolsRig(t), 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.SplitN(strings.TrimSpace(line), " | ", 2)
+		typed, ok := strings.CutPrefix(cells[0], "| `")
+		if !ok || len(cells) != 2 {
+			continue
+		}
+		rows++
+		args := strings.Fields(strings.TrimSuffix(typed, "`"))[1:]
+		var out, errs bytes.Buffer
+		deps := Deps{RootDir: root, Getenv: func(string) string { return "" }, Now: func() time.Time { return now }}
+		code := Main(t.Context(), args, "deckhand", nil, &out, &errs, deps)
+		if strings.HasPrefix(cells[1], "works") {
+			if code != 0 {
+				t.Errorf("%s: exit code %d: %s", typed, code, &errs)
+			}
+			continue
+		}
+		_, named, _ := strings.Cut(cells[1], "`")
+		named, _, _ = strings.Cut(named, "`")
+		if code != 2 || !strings.Contains(errs.String(), named) {
+			t.Errorf("%s: exit code %d, want 2 and %q in: %s", typed, code, named, &errs)
+		}
+	}
+	if rows < 40 {
+		t.Errorf("the page has %d commands", rows)
 	}
 }
 
