@@ -15,6 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
@@ -69,7 +70,7 @@ func localModule(api *local.Server, root string, started func(), log logr.Logger
 		name: "local API",
 		start: func(context.Context) error {
 			err := listen()
-			if embedded.Full(err) {
+			if atomicfile.DiskFull(err) {
 				log.Error(err, "Commands on this machine aren't heard until there is space")
 				return nil
 			}
@@ -82,7 +83,7 @@ func localModule(api *local.Server, root string, started func(), log logr.Logger
 					return nil
 				case <-time.After(listenAgain):
 				}
-				if err := listen(); err != nil && !embedded.Full(err) {
+				if err := listen(); err != nil && !atomicfile.DiskFull(err) {
 					return err
 				}
 			}

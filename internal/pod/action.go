@@ -120,6 +120,8 @@ type Failure struct {
 	Awaits Object `json:"awaits,omitzero"`
 	// Image is the image that couldn't be had, where it isn't the container's own but one that it mounts (KEP-4639).
 	Image string `json:"image,omitempty"`
+	// Disk says that a disk of this node is full or can't be written: nothing in the manifest helps.
+	Disk bool `json:"disk,omitempty"`
 	// NotBefore is when to retry, where the executor knows that; zero for the
 	// core's own back-off.
 	NotBefore time.Time `json:"notBefore,omitzero"`

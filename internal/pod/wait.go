@@ -24,7 +24,7 @@ const (
 	WaitRejected WaitCode = "Rejected"
 	// WaitAction: Action is under way (Image, Pull).
 	WaitAction WaitCode = "Action"
-	// WaitRetry: Action failed and is tried again (Reason, Message, Attempts, Object, Image).
+	// WaitRetry: Action failed and is tried again (Reason, Message, Attempts, Object, Image, Disk).
 	WaitRetry WaitCode = "Retry"
 	// WaitBackOff: the container ended and is started again later (ExitCode; Cause, Probe and Message where it was made
 	// to end; Reason and Message where it ran out of memory or never ran).
@@ -116,6 +116,8 @@ type Wait struct {
 	Cause   StopCause `json:"cause,omitempty"`
 	// Object is what has to appear or to change.
 	Object Object `json:"object,omitzero"`
+	// Disk says that a disk is full or can't be written.
+	Disk bool `json:"disk,omitempty"`
 	// Image is as the spec names it; Pull is how far its pull is.
 	Image string    `json:"image,omitempty"`
 	Pull  Pull      `json:"pull,omitzero"`

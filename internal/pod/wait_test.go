@@ -9,7 +9,7 @@ import (
 
 // TestKey: every field tells one wait from another but those that say how it goes on.
 func TestKey(t *testing.T) {
-	same := map[string]bool{"Since": true, "Next": true, "Attempts": true, "Pull": true}
+	same := map[string]bool{"Since": true, "Next": true, "Attempts": true, "Pull": true, "Disk": true}
 	plain := Wait{Code: WaitRetry}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Wait]()) {
 		w := plain
@@ -21,9 +21,12 @@ func TestKey(t *testing.T) {
 		case Pull:
 			v.Set(reflect.ValueOf(Pull{Begun: true}))
 		default:
-			if v.CanInt() {
+			switch {
+			case v.CanInt():
 				v.SetInt(1)
-			} else {
+			case v.Kind() == reflect.Bool:
+				v.SetBool(true)
+			default:
 				v.SetString("x")
 			}
 		}

@@ -35,8 +35,7 @@ func TestChangedObjectsWakeThoseThatWaitForThem(t *testing.T) {
 		w.set(newPod("waits", "u1"), newPod("runs", "u2"))
 		for range 5 {
 			time.Sleep(time.Second)
-			w.pool.WakeAwaiting(pod.Object{Kind: "RuntimeClass", Name: "kata"})
-			w.pool.WakeAwaiting(pod.Object{Kind: "RuntimeClass", Name: "other"}, pod.Object{Kind: "Secret", Namespace: "default", Name: "kata"})
+			w.pool.WakeAwaiting()
 		}
 		time.Sleep(time.Second)
 		mu.Lock()
@@ -56,8 +55,7 @@ func TestObjectsChangeDuringADecision(t *testing.T) {
 		n := 0
 		w.core = func(lifecycle.Input) lifecycle.Decision {
 			if n++; n == 1 {
-				w.objectsAt.Store(1)
-				w.pool.WakeAwaiting(pod.Object{Kind: "Secret", Namespace: "default", Name: "s"})
+				w.pool.WakeAwaiting()
 			}
 			decided <- n
 			d := lifecycle.Decision{}

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
@@ -33,7 +34,7 @@ func checkOwnDisk(config Config) []Problem {
 	if st.Flags&unix.ST_NOEXEC != 0 {
 		return append(problems, fatal(fmt.Errorf("root directory %s: its file system is mounted noexec, so containers couldn't run there; choose another with --root-dir", root))...)
 	}
-	if err := embedded.TryOverlay(dir); err != nil && !embedded.Full(err) {
+	if err := embedded.TryOverlay(dir); err != nil && !atomicfile.DiskFull(err) {
 		problems = append(problems, Problem{Message: fmt.Sprintf("root directory %s: no overlayfs there (%v), so every container gets a full copy of its image; a disk with ext4 or xfs is better", root, err)})
 	}
 	return problems

@@ -15,7 +15,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // withTag checks the reference and adds the default tag where it has neither tag
@@ -135,11 +134,7 @@ func inspectFailure(name string, err error) *pod.Failure {
 }
 
 func keyringFailure(name string, err error) *pod.Failure {
-	f := &pod.Failure{Reason: pod.ReasonErrImagePull, Message: fmt.Sprintf("can't get the credentials for image %q: %s", name, err)}
-	if unknown := (*object.Unknown)(nil); errors.As(err, &unknown) {
-		f.Awaits, f.NotBefore = unknown.Key.Object(), unknown.NotBefore
-	}
-	return f
+	return &pod.Failure{Reason: pod.ReasonErrImagePull, Message: fmt.Sprintf("can't get the credentials for image %q: %s", name, err)}
 }
 
 func neverFailure(name string, present bool) *pod.Failure {

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write replaces the file at path with data and mode perm, whatever the umask.
@@ -80,3 +82,6 @@ func SyncDir(dir string) error {
 	}
 	return nil
 }
+
+// DiskFull reports whether an error says that there is no space left, or no inode, or no more of either for who asked.
+func DiskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

@@ -222,6 +222,8 @@ func adviceOnFailure(w *pod.Wait) string {
 		return fmt.Sprintf("define %s in a manifest, or change it: this is tried again as soon as that is done", w.Object)
 	case w.Action == pod.SaveCheckpoint:
 		return "free space on the disk under the root directory, or fix it"
+	case w.Disk:
+		return "free space or inodes on the disk that the message names (`df`, `df -i`), or see in `dmesg` why it can't be written: this is tried again by itself"
 	}
 	return adviceFor(w.Reason)
 }
@@ -241,7 +243,7 @@ var advice = map[pod.Reason]string{
 	pod.ReasonErrImageNeverPull:                    "put an archive of the image into the images directory, or set another imagePullPolicy",
 	pod.ReasonInvalidImageName:                     "correct the image's name in the manifest",
 	pod.ReasonCreateContainerConfigError:           "correct what the message names in the manifest, or make what it refers to",
-	pod.ReasonCreateContainerError:                 "the runtime refused the container: check command, mounts and security context in the manifest",
+	pod.ReasonCreateContainerError:                 "the runtime refused the container: check command, mounts and security context in the manifest, and that its disk isn't full (`df`, `df -i`)",
 	pod.ReasonRunContainerError:                    startAdvice,
 	pod.ReasonFailedMount:                          "correct what the message names: the volume in the manifest, or what it is made from on this node",
 	pod.ReasonFailedUnmount:                        "stop what still uses the volume that the message names: it is tried again automatically",

@@ -76,6 +76,8 @@ func TestAdvice(t *testing.T) {
 		"define ConfigMap default/web":  {Code: pod.WaitRetry, Action: pod.PreparePod, Reason: pod.ReasonFailedMount, Object: pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "web"}},
 		"registry can be reached":       {Code: pod.WaitRetry, Action: pod.EnsureImage, Reason: pod.ReasonErrImagePull, Object: pod.Object{Kind: "Secret", Namespace: "default"}},
 		"disk under the root directory": {Code: pod.WaitRetry, Action: pod.SaveCheckpoint, Reason: pod.ReasonFailedSync},
+		"free space or inodes":          {Code: pod.WaitRetry, Action: pod.CreateContainer, Reason: pod.ReasonCreateContainerConfigError, Disk: true},
+		"that its disk isn't full":      {Code: pod.WaitRetry, Action: pod.CreateContainer, Reason: pod.ReasonCreateContainerError},
 		"`deckhand logs --previous`":    {Code: pod.WaitBackOff, ExitCode: 1},
 		"command isn't there (127)":     {Code: pod.WaitBackOff, ExitCode: 127},
 		"raise its memory limit":        {Code: pod.WaitBackOff, ExitCode: 137, Reason: pod.ReasonOOMKilled},

@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 // lookAtHost finds out what containerd's configuration depends on. dir is on the
@@ -24,7 +25,7 @@ func lookAtHost(dir string, before []byte) (host, error) {
 	h.MayLowerOOMScore = may
 	switch err := TryOverlay(dir); {
 	case err == nil:
-	case Full(err): // which says nothing about overlayfs, and the images are where they were
+	case atomicfile.DiskFull(err): // which says nothing about overlayfs, and the images are where they were
 		if bytes.Contains(before, []byte(`snapshotter = "native"`)) {
 			h.Snapshotter = "native"
 		}
@@ -33,9 +34,6 @@ func lookAtHost(dir string, before []byte) (host, error) {
 	}
 	return h, nil
 }
-
-// Full reports whether an error says that there is no space left, or no inode.
-func Full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // boundsHugePages reports whether control groups, mounted at dir, can bound the use of
 // huge pages: where containerd looks for that itself.

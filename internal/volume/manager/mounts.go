@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -46,7 +47,7 @@ func (m *Manager) Mounts(ctx context.Context, r MountRequest) ([]*runtimeapi.Mou
 		case errors.As(err, &f):
 			return nil, "", f
 		}
-		return nil, "", &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: fmt.Sprintf("container %q: %v", r.Container, err), Permanent: errors.Is(err, volume.ErrUnsupported)}
+		return nil, "", &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: fmt.Sprintf("container %q: %v", r.Container, err), Permanent: errors.Is(err, volume.ErrUnsupported), Disk: atomicfile.DiskFull(err)}
 	}
 	return mounts, message, nil
 }

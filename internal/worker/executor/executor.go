@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
@@ -356,12 +357,12 @@ func failure(a pod.Action, err error) *pod.Failure {
 	case pod.ResizePod, pod.ResizeContainer:
 		reason = pod.ReasonResizeError
 	}
-	return &pod.Failure{Reason: reason, Message: withRemedy(err)}
+	return &pod.Failure{Reason: reason, Message: withRemedy(err), Disk: atomicfile.DiskFull(err) || errors.Is(err, unix.EROFS)}
 }
 
 // withRemedy is an error's text, with what helps where that isn't to be guessed: a disk with space left may have no inode left.
 func withRemedy(err error) string {
-	if errors.Is(err, unix.ENOSPC) {
+	if atomicfile.DiskFull(err) {
 		return err.Error() + " (free space or inodes on that disk: see df and df -i)"
 	}
 	return err.Error()

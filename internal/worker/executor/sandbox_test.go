@@ -44,13 +44,9 @@ type sandboxWorld struct {
 	ranges         map[types.UID]userns.Range
 	orphans        []string
 	source         pod.Source
-	unknown        error
 }
 
 func (w *sandboxWorld) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
-	if w.unknown != nil {
-		return nil, w.unknown
-	}
 	if handler, ok := w.classes[name]; ok {
 		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
 		if w.overhead != nil {
@@ -181,15 +177,6 @@ func TestSandboxGetsItsUsers(t *testing.T) {
 	}
 }
 
-// unknowing has no services, and knows of nothing else.
-type unknowing struct{ env.Objects }
-
-func (unknowing) Services(context.Context, string) ([]*v1.Service, error) { return nil, nil }
-
-func (unknowing) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return nil, &object.Unknown{Key: object.Key{Kind: object.ConfigMap, Namespace: namespace, Name: name}, Why: "it was asked for", NotBefore: time.Unix(1000, 0)}
-}
-
 // ledger answers AdmitPod. Whatever else is asked for fails.
 type ledger struct {
 	Allocations
@@ -209,21 +196,7 @@ func TestAdmissionIsTheLedgersAlone(t *testing.T) {
 	}
 }
 
-// TestAnUnknownRuntimeClassIsWaitedFor: it is asked for again when somebody said that, and nothing fails for good.
-func TestAnUnknownRuntimeClassIsWaitedFor(t *testing.T) {
-	w := &sandboxWorld{unknown: &object.Unknown{Key: object.Key{Kind: object.RuntimeClass, Name: "strong"}, Why: "the API server doesn't answer", NotBefore: time.Unix(1000, 0)}}
-	f := w.create(t.Context(), func(s *v1.PodSpec) { s.RuntimeClassName = ptr.To("strong") }).Failure
-	if f == nil || f.Permanent || f.Rejected || f.Awaits.String() != "RuntimeClass strong" || !f.NotBefore.Equal(time.Unix(1000, 0)) || !strings.Contains(f.Message, "the API server doesn't answer") || w.config != nil {
-		t.Errorf("got %+v", f)
-	}
-}
-
 func TestConfigFailureNamesWhatIsMissing(t *testing.T) {
-	_, _, err := env.Resolve(t.Context(), &v1.Pod{}, &v1.Container{Name: "web", EnvFrom: []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}, Optional: ptr.To(true)}}}},
-		env.Facts{}, env.Sources{Objects: unknowing{}})
-	if got := configFailure(err); got.Awaits.String() != "ConfigMap conf" || !got.NotBefore.Equal(time.Unix(1000, 0)) || got.Permanent {
-		t.Errorf("an optional object of which nobody can tell: %+v", got)
-	}
 	missing := &env.Error{Container: "web", Where: "environment variable A", Object: pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "conf"}}
 	for name, tc := range map[string]struct {
 		err  error
@@ -247,12 +220,12 @@ func TestFailureOfAFullDisk(t *testing.T) {
 	full := fmt.Errorf("make the file: %w", &fs.PathError{Op: "open", Path: "/x", Err: unix.ENOSPC})
 	const want = "make the file: open /x: no space left on device (free space or inodes on that disk: see df and df -i)"
 	for _, f := range []*pod.Failure{configFailure(full), failure(pod.Action{Kind: pod.PreparePod}, full)} {
-		if f.Message != want {
-			t.Errorf("%s: %q, want %q", f.Reason, f.Message, want)
+		if f.Message != want || !f.Disk {
+			t.Errorf("%s: %q, want %q; a disk's trouble: %v", f.Reason, f.Message, want, f.Disk)
 		}
 	}
-	if got := configFailure(errors.New("bad")).Message; got != "bad" {
-		t.Errorf("another error: %q", got)
+	if got := configFailure(errors.New("bad")); got.Message != "bad" || got.Disk {
+		t.Errorf("another error: %+v", got)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	podobject "github.com/deckhand-node/deckhand/internal/pod/object"
@@ -38,12 +39,12 @@ func configFailure(err error) *pod.Failure {
 	if errors.As(err, &known) {
 		return known
 	}
-	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err), NotBefore: podobject.NotBefore(err)}
+	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err), Disk: atomicfile.DiskFull(err)}
 	var environment *env.Error
 	if errors.As(err, &environment) {
 		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ") // the event names the container
 		if object, missing := environment.WaitsFor(); missing {
-			f.Awaits = object
+			f.Awaits, f.NotBefore = object, podobject.NotBefore(err)
 		}
 	}
 	return f

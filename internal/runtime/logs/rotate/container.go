@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
@@ -185,16 +185,12 @@ func (r *Rotator) logTry(c *container, t *tries, err error) {
 	}
 	log := r.log.WithValues("pod", logging.Ref(c.Pod), "containerName", c.Name, "containerID", c.ID)
 	switch {
-	case failures == 1 && isFull(err):
+	case failures == 1 && atomicfile.DiskFull(err):
 		log.Info("No space is left to compress a rotated log; it is kept as it is for now", "err", err.Error())
-	case failures == 2 && !isFull(err):
+	case failures == 2 && !atomicfile.DiskFull(err):
 		// The first time, the container may just have ended.
 		log.Error(err, "A container's log can't be rotated as it should be")
 	default:
 		log.V(4).Info("Log rotation failed", "err", err.Error(), "failures", failures)
 	}
-}
-
-func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -88,7 +88,7 @@ func (p Problem) until() time.Time {
 	case errors.As(p.Err, &known) && (!known.NotBefore.IsZero() || known.Awaits != (pod.Object{})):
 		return known.NotBefore
 	case p.awaits() != (pod.Object{}):
-		return object.NotBefore(p.Err)
+		return time.Time{}
 	}
 	return p.Until
 }
@@ -101,7 +101,7 @@ func Failure(problems []Problem) *pod.Failure {
 		if p.reason() == pod.ReasonFailedMount {
 			f.Reason = pod.ReasonFailedMount
 		}
-		f.Permanent = f.Permanent || p.Permanent()
+		f.Permanent, f.Disk = f.Permanent || p.Permanent(), f.Disk || atomicfile.DiskFull(p.Err)
 		if f.Awaits == (pod.Object{}) {
 			f.Awaits = p.awaits()
 		}
