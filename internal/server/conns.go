@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,14 @@ const patience = 10 * time.Millisecond
 
 // sendBuffer bounds what the kernel holds of answers that nobody reads, which it otherwise lets grow to megabytes each.
 const sendBuffer = 64 << 10
+
+// acceptWithData has the kernel hand out a connection only when something has come on it, or after readHeaderTimeout: peers
+// that say nothing take nobody's place, however often they come. Where it can't, they are cut instead.
+func acceptWithData(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, int(readHeaderTimeout/time.Second))
+	})
+}
 
 // listener hands out at most maxConns connections at once. Whoever may connect can hold connections open, and must
 // not keep others from being answered by that: where there is no room for a new connection, one is closed
@@ -73,7 +82,12 @@ func (l *listener) add(c *conn) bool {
 		var worst *conn
 		var most time.Duration
 		for o := range l.open {
-			if held := o.held(now); held >= patience && (worst == nil || o.perKiB(held) > most) && !o.arrived() {
+			held := o.held(now)
+			if held < patience || o.arrived() {
+				continue
+			}
+			// A request that is being read is left alone as long as others can go: it may be this process that is slow.
+			if worst == nil || o.asking() == worst.asking() && o.perKiB(held) > most || worst.asking() && !o.asking() {
 				worst, most = o, o.perKiB(held)
 			}
 		}
@@ -127,6 +141,9 @@ func (c *conn) arrived() (there bool) {
 	})
 	return there
 }
+
+// asking reports whether a part of a request was read, or all of it, and no handler runs yet.
+func (c *conn) asking() bool { return c.heard && !c.working }
 
 // perKiB is what each KiB of the answer has cost of this time: most by far where there is none.
 func (c *conn) perKiB(held time.Duration) time.Duration {

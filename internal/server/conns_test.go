@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,38 @@ func TestWhatHasArrivedIsNotCut(t *testing.T) {
 		if _, there := l.open[c.(*conn)]; there == (i == maxConns/2) {
 			t.Errorf("connection %d: open %v; only the silent one is to be cut", i, there)
 		}
+	}
+}
+
+// Peers that say nothing aren't handed out before those that do.
+func TestSilentPeersTakeNoPlace(t *testing.T) {
+	opened, err := New(logr.Discard(), Listener{Name: "a", Addr: netip.MustParseAddrPort("127.0.0.1:0")}).listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened[0].Close()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", opened[0].Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for range 10 {
+		defer dial().Close()
+	}
+	asking := dial()
+	defer asking.Close()
+	if _, err := io.WriteString(asking, "GET"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := opened[0].Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got, want := c.RemoteAddr().String(), asking.LocalAddr().String(); got != want {
+		t.Errorf("the first that is handed out is %s, want %s, which asks", got, want)
 	}
 }
 

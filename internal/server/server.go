@@ -113,7 +113,7 @@ func (s *Server) Run(ctx context.Context) error {
 // listen opens all listeners, or none.
 func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 	var opened []net.Listener
-	var lc net.ListenConfig
+	lc := net.ListenConfig{Control: acceptWithData}
 	for _, l := range s.listeners {
 		ln, err := lc.Listen(ctx, "tcp", l.Addr.String())
 		if err != nil {
