@@ -184,8 +184,11 @@ func (l *laws) waitsFor(v *view, name string) string {
 
 // begins: once the initialization was told as over, main containers begin, also while a sidecar is down.
 func (l *laws) begins(s *sim, v *view) {
+	if s.disk != nil && s.disk.RestartAll != nil {
+		l.initialized, l.toldInitialized = "", "" // it is initialized once more, whatever is left of the container that wanted it
+	}
 	if v.ends || v.sandbox == "" || l.toldInitialized != v.sandbox || !l.prepared || v.busy("pod") || l.base != v.in.Base ||
-		s.disk != nil && s.disk.RestartAll != nil || v.in.Pod.Spec.Overhead != nil { // see hear: with one, failures aren't known
+		v.in.Pod.Spec.Overhead != nil { // see hear: with one, failures aren't known
 		return
 	}
 	main := v.in.Pod.Spec.Containers[0].Name
