@@ -146,19 +146,19 @@ func (d diary) Open(uid types.UID, name string) worker.Record { return d.Journal
 // watchedAllocations offers allocated resources to the executor, and calls changed: downwardAPI volumes show resources, too.
 type watchedAllocations struct {
 	*allocation.Manager
-	changed func()
+	changed func(*v1.Pod)
 }
 
 func (a watchedAllocations) Allocated(p *v1.Pod) (*pod.Allocation, error) {
 	granted, err := a.Manager.Allocated(p)
-	a.changed()
+	a.changed(p)
 	return granted, err
 }
 
 func (a watchedAllocations) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	granted, err := a.Manager.Resize(p)
 	if err == nil {
-		a.changed()
+		a.changed(p)
 	}
 	return granted, err
 }

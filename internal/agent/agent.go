@@ -194,7 +194,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	volumeLog := log.WithName("volume")
 	volumes := manager.New(manager.Config{
 		RootDir: cfg.RootDir, Plugins: volumePlugins(volumeImages{images, meter.Volumes}, diskMeter, host.allocatable, volumeLog), Claims: claims,
-		SubPaths: subpath.New(dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: wakes.volumes, Freed: wakes.objectsChanged,
+		SubPaths: subpath.New(dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: wakes.volumes, Freed: wakes.claimsFreed,
 		Pod: func(uid types.UID) *v1.Pod {
 			if d := merger.Current().Get(uid); d != nil {
 				return allocated.Apply(d.Pod, allocations.Get(uid))
@@ -222,7 +222,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	actions := executor.New(executor.Config{
 		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: objects, DNS: names, Logs: logDirs,
 		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users, Devices: noDevices{},
-		Allocations: watchedAllocations{allocations, wakes.lookAtVolumes}, Records: records, Settings: host.settings, HostIPs: host.hostIPs, Allocatable: host.allocatable,
+		Allocations: watchedAllocations{allocations, wakes.specChanged}, Records: records, Settings: host.settings, HostIPs: host.hostIPs, Allocatable: host.allocatable,
 		Recorder: recorder, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
 	})
 	dead := cfg.DeadContainers

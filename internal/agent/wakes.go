@@ -13,8 +13,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/volume/binder"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/worker"
 	"github.com/deckhand-node/deckhand/internal/worker/journal"
 )
@@ -26,13 +29,13 @@ type wakes struct {
 	// images is when images came last, objects when objects that pods refer to, or their
 	// volumes, changed last. Workers compare them with what they were before.
 	images, objects moment
-	// pods and volumes have one slot each: the runtime's state of a pod has changed; what
-	// volumes are made from may have.
-	pods, volumes wake.Slot
+	// pods is filled when the runtime's state of a pod has changed, volumes for what they are made from.
+	pods    wake.Slot
+	volumes *wake.Keyed[pod.Object]
 }
 
 func newWakes() *wakes {
-	return &wakes{Waker: worker.NewWaker(), pods: wake.NewSlot(), volumes: wake.NewSlot()}
+	return &wakes{Waker: worker.NewWaker(), pods: wake.NewSlot(), volumes: wake.NewKeyed[pod.Object]()}
 }
 
 // podChanged has all look again that follow what the runtime has of pods.
@@ -63,14 +66,24 @@ func (w *wakes) imagesArrived() {
 	w.WakeAll()
 }
 
-// objectsChanged has the pods that wait for an object look again.
-func (w *wakes) objectsChanged() {
-	w.objects.now()
-	w.WakeAwaiting()
+// objectsChanged has the pods look again that wait for one of these, and volumes that are made from one; the zero object is any.
+func (w *wakes) objectsChanged(changed ...pod.Object) {
+	if len(changed) > 0 {
+		w.objects.now()
+		w.WakeAwaiting(changed...)
+		w.volumes.Wake(changed...)
+	}
 }
 
-// lookAtVolumes has volumes written again whose content may have changed.
-func (w *wakes) lookAtVolumes() { w.volumes.Wake() }
+// claimsFreed has the pods look again that wait for a claim.
+func (w *wakes) claimsFreed() {
+	w.objectsChanged(pod.Object{Kind: string(object.PersistentVolumeClaim)})
+}
+
+// specChanged has volumes written again that show what changes of a pod.
+func (w *wakes) specChanged(p *v1.Pod) {
+	w.volumes.Wake(pod.Object{Kind: "Pod", Namespace: p.Namespace, Name: p.Name})
+}
 
 // admissible yields the pods that should run, as far as they may begin.
 func (w *wakes) admissible(yield func(allocation.Pod) bool) {
@@ -89,9 +102,9 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 				return nil
 			case <-changed:
 			}
-			w.objectsChanged() // volumes can be used on nodes with certain labels
-			w.lookAtVolumes()  // some say what is allocatable
-			w.WakeAll()        // statuses have the addresses
+			w.claimsFreed()                  // volumes can be used on nodes with certain labels
+			w.volumes.Wake(volumestate.Node) // some say what is allocatable
+			w.WakeAll()                      // statuses have the addresses
 		}
 	}
 }
@@ -126,18 +139,21 @@ type follower struct {
 func (f follower) run(ctx context.Context) error {
 	changed, end := f.merger.Subscribe()
 	defer end()
-	var last *desired.Set
-	swept := false
+	last, swept := &desired.Set{}, false
 	for {
 		set := f.merger.Current()
-		if last == nil || last.Objects != set.Objects || last.Synced != set.Synced {
+		if changed := set.Objects.Changed(last.Objects); len(changed) > 0 {
 			// The end of pods that used a claim has the binder look for itself.
 			if err := f.claims.Tidy(ctx); err != nil {
 				f.log.Error(err, "Can't release PersistentVolumes whose manifests were removed")
 			}
-			f.wakes.objectsChanged()
+			f.wakes.objectsChanged(changed...)
 		}
-		f.wakes.lookAtVolumes()
+		for _, d := range set.Pods {
+			if last.Get(d.Pod.UID) != d {
+				f.wakes.specChanged(d.Pod)
+			}
+		}
 		if set.Synced && !swept {
 			swept = true
 			// What an earlier agent recorded about pods that nobody wants any more.

@@ -35,7 +35,8 @@ func TestChangedObjectsWakeThoseThatWaitForThem(t *testing.T) {
 		w.set(newPod("waits", "u1"), newPod("runs", "u2"))
 		for range 5 {
 			time.Sleep(time.Second)
-			w.pool.WakeAwaiting()
+			w.pool.WakeAwaiting(pod.Object{Kind: "RuntimeClass", Name: "kata"})
+			w.pool.WakeAwaiting(pod.Object{Kind: "RuntimeClass", Name: "other"}, pod.Object{Kind: "Secret", Namespace: "default", Name: "kata"})
 		}
 		time.Sleep(time.Second)
 		mu.Lock()
@@ -55,7 +56,8 @@ func TestObjectsChangeDuringADecision(t *testing.T) {
 		n := 0
 		w.core = func(lifecycle.Input) lifecycle.Decision {
 			if n++; n == 1 {
-				w.pool.WakeAwaiting()
+				w.objectsAt.Store(1)
+				w.pool.WakeAwaiting(pod.Object{Kind: "Secret", Namespace: "default", Name: "s"})
 			}
 			decided <- n
 			d := lifecycle.Decision{}

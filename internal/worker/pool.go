@@ -301,6 +301,7 @@ func (p *Pool) remove(w *worker) bool {
 	p.mu.Lock()
 	delete(p.workers, w.uid)
 	p.mu.Unlock()
+	p.setAwaiting(w, nil)
 	if attempts := w.leaves(); attempts != nil {
 		p.returning[w.uid] = attempts
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +22,10 @@ import (
 
 // world is desired set, runtime, effects and readers of status in one.
 type world struct {
-	mu     sync.Mutex
-	pods   []*pod.Desired
-	synced bool
+	objectsAt atomic.Int64
+	mu        sync.Mutex
+	pods      []*pod.Desired
+	synced    bool
 	// stopped and allStopped are those of Wanted.
 	stopped    []*pod.Desired
 	allStopped bool
@@ -136,7 +138,7 @@ func bareWorld() *world {
 
 // start runs a pool on the world until the test ends or stop is called.
 func (w *world) start(t *testing.T) (stop func()) {
-	w.pool = New(NewWaker(), Config{Desired: w, Observed: w, Executor: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{} }, Termination: w.termination, Gone: w.forgetTermination, KeepUnknownPods: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
+	w.pool = New(NewWaker(), Config{Desired: w, Observed: w, Executor: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{ObjectsAt: time.Unix(0, w.objectsAt.Load())} }, Termination: w.termination, Gone: w.forgetTermination, KeepUnknownPods: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
 	if w.core != nil {
 		w.pool.core = w.core
 	}

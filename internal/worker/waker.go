@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Waker wakes the workers of a pool and lists their pods. It exists before the pool does: the modules that
@@ -16,6 +17,8 @@ type Waker struct {
 	mu sync.Mutex
 	// workers are the pool's, which alone adds and removes them.
 	workers map[types.UID]*worker
+	// awaiting are those whose pods wait for an object (pod.Failure.Awaits), by that.
+	awaiting map[pod.Object]map[*worker]struct{}
 
 	// look gets a value when a pod without a worker was seen, or one whose worker
 	// can't do what is wanted.
@@ -24,7 +27,7 @@ type Waker struct {
 
 // NewWaker makes a Waker for one pool.
 func NewWaker() *Waker {
-	return &Waker{workers: map[types.UID]*worker{}, look: wake.NewSlot()}
+	return &Waker{workers: map[types.UID]*worker{}, awaiting: map[pod.Object]map[*worker]struct{}{}, look: wake.NewSlot()}
 }
 
 // Wake has the pod looked at again.
@@ -48,16 +51,47 @@ func (k *Waker) WakeAll() {
 	}
 }
 
-// WakeAwaiting has those pods looked at again that wait for an object (pod.Failure.Awaits):
-// to be called after Config.Node returns the later ObjectsAt.
-func (k *Waker) WakeAwaiting() {
+// WakeAwaiting has those pods looked at again that wait for one of these objects (pod.Failure.Awaits), or for any object that
+// one of them is: to be called after Config.Node returns the later ObjectsAt. An object without a name is any of its kind,
+// in its namespace if it has one, the zero object any at all.
+func (k *Waker) WakeAwaiting(changed ...pod.Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, w := range k.workers {
-		if w.awaits.Load() {
+	wake := func(o pod.Object) {
+		for w := range k.awaiting[o] {
 			w.signal.Wake()
 		}
 	}
+	for _, o := range changed {
+		if o.Name != "" {
+			wake(o)
+			wake(pod.Object{Kind: o.Kind, Namespace: o.Namespace})
+			continue
+		}
+		for awaited := range k.awaiting {
+			if o == (pod.Object{}) || o.Kind == awaited.Kind && (o.Namespace == "" || o.Namespace == awaited.Namespace) {
+				wake(awaited)
+			}
+		}
+	}
+}
+
+// setAwaiting has WakeAwaiting wake the worker for these objects, and no others any more.
+func (k *Waker) setAwaiting(w *worker, objects []pod.Object) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, o := range w.awaits {
+		if delete(k.awaiting[o], w); len(k.awaiting[o]) == 0 {
+			delete(k.awaiting, o)
+		}
+	}
+	for _, o := range objects {
+		if k.awaiting[o] == nil {
+			k.awaiting[o] = map[*worker]struct{}{}
+		}
+		k.awaiting[o][w] = struct{}{}
+	}
+	w.awaits = objects
 }
 
 // Pods yields the pods that workers look after, each with whether it is being stopped: all of those that one

@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,9 +28,6 @@ type worker struct {
 	// signal wakes the worker: being woken twice is being woken once.
 	signal wake.Slot
 	wg     sync.WaitGroup
-	// awaits says that the pod waits for an object, or that a decision about this is under way:
-	// see Waker.WakeAwaiting.
-	awaits atomic.Bool
 
 	mu      sync.Mutex
 	desired *pod.Desired
@@ -52,6 +48,8 @@ type worker struct {
 	probed probed
 	// record takes every decision.
 	record Record
+	// awaits are the objects that the pod waits for: see Waker.setAwaiting.
+	awaits []pod.Object
 	// panicked is when the core panicked last: a bug, see decidePanicked.
 	panicked time.Time
 }
@@ -238,7 +236,6 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.results = nil
 	w.mu.Unlock()
 	w.collectResults(results)
-	w.awaits.Store(true) // before the node's retry triggers are read, so that none is missed
 	in := lifecycle.Input{
 		Now: begun, Stop: stop, Results: results, Memory: w.mem, Node: w.pool.cfg.Node(),
 		// Read after the results were taken: the observed state then includes what they changed.
@@ -266,7 +263,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 		return w.decidePanicked(in, results, err)
 	}
 	w.mem = d.Memory
-	w.awaits.Store(d.Memory.Retries.Awaiting())
+	w.await(d.Memory.Retries.Awaiting(), in.Node.ObjectsAt)
 	w.record.Decision(in, d)
 	w.report(desired, stop, d)
 	w.requestProbes(in, d)
@@ -282,6 +279,17 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	}
 	w.pool.cfg.Meter.Decided(time.Since(begun))
 	return d
+}
+
+// await takes in which objects the pod waits for by a decision, which knew what had changed until then.
+func (w *worker) await(objects []pod.Object, known time.Time) {
+	if slices.Equal(objects, w.awaits) {
+		return
+	}
+	w.pool.setAwaiting(w, objects)
+	if len(objects) > 0 && w.pool.cfg.Node().ObjectsAt.After(known) {
+		w.signal.Wake()
+	}
 }
 
 // rejectedBefore reports whether the node rejected another version of the pod. There is nothing to edit

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // Objects is as much of a pod's object.View as is needed for its pulls.
@@ -57,7 +58,8 @@ func NewKeyring(o Options) *Keyring { return &Keyring{o: o} }
 // anonymously. p and what it may see are nil for a pull that a person asked for: then only the node's count.
 //
 // A source that fails doesn't keep the others from being tried: the pod's event tells
-// of it. The only errors are an invalid image name and the context's.
+// of it. The only errors are an invalid image name, the context's, and an *object.Unknown for a pull secret that may
+// be there: a pull without it could fail, and count.
 func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image string) ([]Credential, error) {
 	name, err := ParseImage(image)
 	if err != nil {
@@ -65,7 +67,11 @@ func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image str
 	}
 	var list []Credential
 	if p != nil {
-		list = Match(k.pullSecrets(ctx, p, objects), name)
+		entries, err := k.pullSecrets(ctx, p, objects)
+		if err != nil {
+			return nil, err
+		}
+		list = Match(entries, name)
 	}
 	list = append(list, Match(k.o.Node.Entries(), name)...)
 	provided, err := k.o.Providers.Credentials(ctx, p, objects, name)
@@ -81,13 +87,16 @@ func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image str
 
 // pullSecrets are the entries of the pod's pull secrets, all together, in the order
 // in which the pod lists the secrets.
-func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) []Entry {
+func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) ([]Entry, error) {
 	var entries []Entry
 	var missing []string
 	for _, name := range k.secretNames(ctx, p, objects) {
 		secret, err := objects.Secret(ctx, p.Namespace, name)
 		if ctx.Err() != nil {
-			return nil
+			return nil, ctx.Err()
+		}
+		if object.IsUnknown(err) {
+			return nil, err
 		}
 		if err != nil {
 			missing = append(missing, name)
@@ -108,7 +117,7 @@ func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) [
 	if len(missing) > 0 {
 		k.warn(p, pod.ReasonFailedToRetrieveImagePullSecret, fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
 	}
-	return entries
+	return entries, nil
 }
 
 // secretNames are those that the pod lists, or else its service account, as the

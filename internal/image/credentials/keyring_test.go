@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // objects are Secrets and ServiceAccounts by "namespace/name".
@@ -160,6 +161,17 @@ func TestKeyringTakesTheServiceAccountsSecrets(t *testing.T) {
 		if got, err := k.For(t.Context(), p, o, "a.io/app"); err != nil || names(got) != c.want || len(r.events) > 0 {
 			t.Errorf("account %q, own secrets %v: %q, %v, events %q; want %q", c.account, c.own, names(got), err, r.events, c.want)
 		}
+	}
+}
+
+// A pull without a secret that may be there could fail, and count.
+func TestKeyringWaitsForASecretOfWhichNobodyCanTell(t *testing.T) {
+	o := &objects{fail: &object.Unknown{Key: object.Key{Kind: object.Secret, Namespace: "ns", Name: "gone"}, Why: "it was asked for"}}
+	o.add("ns", "good", auths("a.io", "good"))
+	var r recorder
+	k := NewKeyring(Options{Recorder: &r, Log: logr.Discard(), Node: nodeEntries{}, Providers: providers{}})
+	if got, err := k.For(t.Context(), podWith("good", "gone"), o, "a.io/app"); !object.IsUnknown(err) || got != nil || len(r.events) > 0 {
+		t.Errorf("tried are %q, %v; events %q", names(got), err, r.events)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // withTag checks the reference and adds the default tag where it has neither tag
@@ -134,7 +135,11 @@ func inspectFailure(name string, err error) *pod.Failure {
 }
 
 func keyringFailure(name string, err error) *pod.Failure {
-	return &pod.Failure{Reason: pod.ReasonErrImagePull, Message: fmt.Sprintf("can't get the credentials for image %q: %s", name, err)}
+	f := &pod.Failure{Reason: pod.ReasonErrImagePull, Message: fmt.Sprintf("can't get the credentials for image %q: %s", name, err)}
+	if unknown := (*object.Unknown)(nil); errors.As(err, &unknown) {
+		f.Awaits, f.NotBefore = unknown.Key.Object(), unknown.NotBefore
+	}
+	return f
 }
 
 func neverFailure(name string, present bool) *pod.Failure {

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 func TestPolicies(t *testing.T) {
@@ -139,6 +140,10 @@ func TestCredentialsThatCantBeHad(t *testing.T) {
 	wantFailure(t, err, "ErrImagePull", "credentials", "the plugin crashed")
 	if rt.pulls.Load() != 0 {
 		t.Error("it was pulled without")
+	}
+	unknown := &object.Unknown{Key: object.Key{Kind: object.Secret, Namespace: "n", Name: "s"}, NotBefore: time.Unix(1000, 0)}
+	if f := keyringFailure("a:1", fmt.Errorf("wrapped: %w", unknown)); f.Awaits.String() != "Secret n/s" || !f.NotBefore.Equal(unknown.NotBefore) {
+		t.Errorf("a secret that may be there: %+v", f)
 	}
 }
 

@@ -1,6 +1,7 @@
 package wake_test
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -79,4 +80,26 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		}
 		readers.Wait()
 	})
+}
+
+func TestKeyedKeepsEachKeyOnce(t *testing.T) {
+	k := wake.NewKeyed[string]()
+	k.Wake()
+	if woken(k.Woken()) || len(k.Take()) > 0 {
+		t.Error("it was woken for nothing")
+	}
+	var all sync.WaitGroup
+	for n := range 100 {
+		all.Go(func() { k.Wake([]string{"a", "b"}[n%2], "c") })
+	}
+	all.Wait()
+	got := k.Take()
+	slices.Sort(got)
+	if !woken(k.Woken()) || woken(k.Woken()) || !slices.Equal(got, []string{"a", "b", "c"}) || len(k.Take()) > 0 {
+		t.Errorf("woken for %q", got)
+	}
+	k.Wake("a")
+	if !woken(k.Woken()) || !slices.Equal(k.Take(), []string{"a"}) {
+		t.Error("it can't be woken again for the same")
+	}
 }

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -70,14 +72,16 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 // Forget drops the record of an action.
 func (rs Retries) Forget(a pod.Action) { delete(rs, retryKey(a)) }
 
-// Awaiting reports whether any action failed for an object that is missing.
-func (rs Retries) Awaiting() bool {
+// Awaiting returns the objects for which actions failed, each once, in order.
+func (rs Retries) Awaiting() []pod.Object {
+	var list []pod.Object
 	for _, r := range rs {
 		if r.Failure.Awaits != (pod.Object{}) {
-			return true
+			list = append(list, r.Failure.Awaits)
 		}
 	}
-	return false
+	slices.SortFunc(list, func(a, b pod.Object) int { return cmp.Compare(a.String(), b.String()) })
+	return slices.Compact(list)
 }
 
 // Prune drops the records about sandboxes and instances that aren't known any more.

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Kind is the name of a kind as the API writes it.
@@ -114,6 +116,11 @@ type Key struct {
 	Kind Kind
 	// Namespace is empty for kinds that aren't in one.
 	Namespace, Name string
+}
+
+// Object is the key as whoever waits for the object has it.
+func (k Key) Object() pod.Object {
+	return pod.Object{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
 }
 
 // String is the key as a person reads it: "ConfigMap default/app", "RuntimeClass kata".

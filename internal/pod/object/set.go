@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Set is all objects that manifests define, at one time. It is immutable, and so are
@@ -62,4 +64,43 @@ func (s *Set) Get(k Key) *Desired { return s.byKey[k] }
 // Equal reports whether two sets hold the very same objects, and miss the same.
 func (s *Set) Equal(other *Set) bool {
 	return s == other || s.synced == other.synced && slices.Equal(s.list, other.list) && maps.Equal(s.refused, other.refused)
+}
+
+// Changed returns what to look at again that was made from, or waits for, what there was before: objects that came, changed or went
+// (and, where their kind says so, what hangs on them), or the zero object, which is any. It has their names only.
+func (s *Set) Changed(before *Set) []pod.Object {
+	switch {
+	case s == before:
+		return nil
+	case before == nil || s.synced != before.synced:
+		return []pod.Object{{}}
+	}
+	changed := map[pod.Object]struct{}{}
+	add := func(k Key) {
+		changed[k.Object()] = struct{}{}
+		switch k.Kind {
+		case PersistentVolume: // a claim waits for any that fits
+			changed[pod.Object{Kind: string(PersistentVolumeClaim)}] = struct{}{}
+		case ServiceAccount: // it says which pull secrets its pods have
+			changed[pod.Object{Kind: string(Secret), Namespace: k.Namespace}] = struct{}{}
+		}
+	}
+	for k, d := range s.byKey {
+		if old := before.byKey[k]; old == nil || old.object != d.object {
+			add(k)
+		}
+	}
+	for k := range before.byKey {
+		if s.byKey[k] == nil {
+			add(k)
+		}
+	}
+	for _, both := range [][2]map[Key]string{{s.refused, before.refused}, {before.refused, s.refused}} {
+		for k, origin := range both[0] {
+			if other, ok := both[1][k]; !ok || other != origin {
+				add(k)
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(changed))
 }

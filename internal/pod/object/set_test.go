@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -221,5 +222,56 @@ func TestRealms(t *testing.T) {
 		if err != nil || errVolumes != nil || (len(services) > 0) != sees || (len(volumes) > 0) != sees {
 			t.Errorf("a pod of source %q: services %v, volumes %v, errors %v, %v", source, services, volumes, err, errVolumes)
 		}
+	}
+}
+
+// TestChanged: it says the names of what changed, and of what hangs on that, and nothing of what is in it.
+func TestChanged(t *testing.T) {
+	secret := func(text string) object.Object {
+		return &v1.Secret{ObjectMeta: meta("a", "s"), Data: map[string][]byte{"k": []byte(text)}}
+	}
+	conf, account, pv := &v1.ConfigMap{ObjectMeta: meta("a", "x")}, &v1.ServiceAccount{ObjectMeta: meta("a", "x")}, &v1.PersistentVolume{ObjectMeta: meta("", "x")}
+	first := of(conf, secret("hunter1"))
+	before := object.NewSet(first, true)
+	key := object.Key{Kind: object.RuntimeClass, Name: "kata"}
+	for name, c := range map[string]struct {
+		now  *object.Set
+		want string
+	}{
+		"nothing":           {before, ""},
+		"the same objects":  {object.NewSet(first, true), ""},
+		"kept for a reason": {object.NewSet([]*object.Desired{first[0].WithStale("bad"), first[1]}, true), ""},
+		"one edited":        {object.NewSet([]*object.Desired{first[0], of(secret("hunter2"))[0]}, true), "Secret a/s"},
+		"one gone":          {object.NewSet(first[:1], true), "Secret a/s"},
+		"all gone":          {object.NewSet(nil, true), "ConfigMap a/x, Secret a/s"},
+		"a volume":          {object.NewSet(append(of(pv), first...), true), "PersistentVolume x, PersistentVolumeClaim "},
+		"an account":        {object.NewSet(append(of(account), first...), true), "ServiceAccount a/x, any Secret in namespace a"},
+		"one refused":       {object.NewSet(first, true).WithRefused(map[object.Key]string{key: "f"}), "RuntimeClass kata"},
+		"not all read":      {object.NewSet(first, false), "anything"},
+	} {
+		said := func(list []pod.Object) string {
+			var out []string
+			for _, o := range list {
+				text := o.String()
+				switch o {
+				case pod.Object{}:
+					text = "anything"
+				case pod.Object{Kind: "PersistentVolumeClaim"}:
+					text = "PersistentVolumeClaim "
+				}
+				out = append(out, text)
+			}
+			slices.Sort(out)
+			return strings.Join(out, ", ")
+		}
+		if got := said(c.now.Changed(before)); got != c.want {
+			t.Errorf("%s: changed is %q, want %q", name, got, c.want)
+		}
+		if got := said(before.Changed(c.now)); (got == "") != (c.want == "") {
+			t.Errorf("%s, the other way: changed is %q", name, got)
+		}
+	}
+	if got := before.Changed(nil); len(got) != 1 || got[0] != (pod.Object{}) {
+		t.Errorf("at first: %v", got)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
@@ -278,7 +280,7 @@ func (s slow) Stage(ctx context.Context, _ volume.Staging) error {
 func TestTheEndGivesDevicesNoLessTimeBesideAMountThatHangs(t *testing.T) {
 	w, s := newWorld(t), newStand()
 	synctest.Test(t, func(t *testing.T) {
-		s.entered, w.changed = make(chan string, 100), make(chan struct{}, 1)
+		s.entered, w.changed = make(chan string, 100), wake.NewKeyed[pod.Object]()
 		device := slow{newShare(), make(chan struct{})}
 		c := w.config()
 		c.Plugins = []volume.Plugin{s, device}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
@@ -28,8 +29,8 @@ type Config struct {
 	// ApplyFSGroup gives the files of a volume to the pod's fsGroup: filetree.Apply.
 	ApplyFSGroup func(ctx context.Context, dir string, o filetree.Options) error
 
-	// Changed wakes Run when objects or pods have changed. Its capacity is one, and it carries no data.
-	Changed <-chan struct{}
+	// Changed wakes Run for the objects and pods that have changed, and volumestate.Node; the zero object is any.
+	Changed *wake.Keyed[pod.Object]
 	// Pod is the newest version of a pod with its allocated resources, or nil if it isn't
 	// wanted any more. It answers at once.
 	Pod func(types.UID) *v1.Pod

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,9 +22,8 @@ import (
 // refresherConfig is what a Refresher is built from. Every field is needed.
 type refresherConfig struct {
 	Ops *operations.Group
-	// Mounted lists what is mounted, and Holds reports whether a volume still is.
-	Mounted func() []*volumestate.Mounted
-	Holds   func(*volumestate.Mounted) bool
+	// Holds reports whether a volume is mounted still.
+	Holds func(*volumestate.Mounted) bool
 	// Look sees the newest inputs of a volume of its pod, which Pod knows the newest version of; nil for
 	// a pod that nobody wants.
 	Look func(context.Context, *volumestate.Wanted, *v1.Pod) volumestate.Sight
@@ -35,18 +36,24 @@ type refresherConfig struct {
 	Wake wake.Slot
 }
 
-// refresher keeps the content of mounted volumes up to date: it has those volumes refreshed whose
-// inputs have changed, and no others. Its methods are for one goroutine; its operations have others, which
+// refresher keeps the content of mounted volumes up to date: it looks at those volumes of whose inputs it is told that
+// they have changed, and at no others. Its methods are for one goroutine; its operations have others, which
 // record their results in it.
 type refresher struct {
 	conf  refresherConfig
 	known map[*volumestate.Mounted]*state
+	// made are the volumes by their inputs, busy those with which there is something to do, be it later.
+	made  map[pod.Object][]*state
+	busy  map[*state]struct{}
 	timer *time.Timer
 }
 
 // state is how one volume is.
 type state struct {
+	*volumestate.Mounted
 	op *operations.Operation
+	// stale says that inputs have changed since it was looked at, node that it is the node, which isn't in sight.
+	stale, node bool
 	// What follows is the operation's while there is one.
 
 	// pod is the newest version of its pod that was wanted: one that is being stopped isn't any more.
@@ -65,10 +72,10 @@ type state struct {
 
 // newRefresher makes a refresher that knows of nothing yet.
 func newRefresher(c refresherConfig) *refresher {
-	return &refresher{conf: c, known: map[*volumestate.Mounted]*state{}}
+	return &refresher{conf: c, busy: map[*state]struct{}{}}
 }
 
-// Due is when something that failed is to be tried again, by another Pass; never, if nothing did.
+// Due is when there is something to do for another Pass; never, if there is nothing.
 func (k *refresher) Due() <-chan time.Time {
 	if k.timer == nil {
 		return nil
@@ -84,66 +91,107 @@ func (k *refresher) Stop() {
 	}
 }
 
+// Follow takes in what is mounted now. Something may have changed before it was known to be.
+func (k *refresher) Follow(mounted []*volumestate.Mounted) {
+	before := k.known
+	k.known, k.made = make(map[*volumestate.Mounted]*state, len(mounted)), map[pod.Object][]*state{}
+	for _, e := range mounted {
+		if _, ok := e.Plugin.(volume.Live); !ok {
+			continue
+		}
+		s := before[e]
+		if s == nil {
+			s = &state{Mounted: e, pod: e.Pod, seen: e.Seen, stale: true}
+			if e.Updated {
+				s.tidy = time.Now().Add(atomicwriter.Grace)
+			}
+			k.busy[s] = struct{}{}
+		}
+		k.known[e] = s
+		for _, in := range volumestate.Inputs(e.Pod, e.Spec.Volume) {
+			k.made[in] = append(k.made[in], s)
+		}
+	}
+	maps.DeleteFunc(k.busy, func(s *state, _ struct{}) bool { return k.known[s.Mounted] == nil })
+}
+
+// Changed has those volumes looked at that are made from one of these: all of them, for the zero object.
+func (k *refresher) Changed(objects ...pod.Object) {
+	for _, o := range objects {
+		list := k.made[o]
+		if o == (pod.Object{}) {
+			list = slices.Collect(maps.Values(k.known))
+		}
+		for _, s := range list {
+			s.stale = true
+			k.busy[s] = struct{}{}
+			s.node = s.node || o == volumestate.Node
+		}
+	}
+}
+
 // Pass begins to bring those volumes up to date whose inputs have changed. It waits for none: when one has
 // come to its end, Wake is filled.
 func (k *refresher) Pass(ctx context.Context) {
 	k.Stop()
 	now := time.Now()
 	var next time.Time
-	known := make(map[*volumestate.Mounted]*state, len(k.known))
-	pods := map[types.UID]*v1.Pod{}
-	for _, e := range k.conf.Mounted() {
-		if _, ok := e.Plugin.(volume.Live); !ok {
-			continue
-		}
-		s := k.known[e]
-		if s == nil {
-			s = &state{pod: e.Pod, seen: e.Seen}
-			if e.Updated {
-				s.tidy = now.Add(atomicwriter.Grace)
-			}
-		}
-		known[e] = s
+	for s := range k.busy {
 		if s.op != nil && !s.op.Ended() {
 			continue // what changes meanwhile is seen when it has
 		}
-		p, ok := pods[e.Place.UID]
-		if !ok {
-			p = k.conf.Pod(e.Place.UID)
-			pods[e.Place.UID] = p
-		}
-		if p != nil {
-			s.pod = p
-		}
-		due, begin := s.outdated(k.conf.Look(ctx, e.Wanted, s.pod), now)
+		sight, begin := k.outdated(ctx, s, now)
 		if begin {
-			k.refresh(ctx, e, s)
-		} else if !due.IsZero() && (next.IsZero() || due.Before(next)) {
-			next = due
+			k.refresh(ctx, s, sight)
+			continue
 		}
+		due := earliest(s.due, s.tidy)
+		if due.IsZero() {
+			delete(k.busy, s)
+		}
+		next = earliest(next, due)
 	}
-	k.known = known
 	if !next.IsZero() {
 		k.timer = time.NewTimer(time.Until(next))
 	}
 }
 
-// outdated reports whether the volume isn't what its inputs are now and is to be refreshed, or else when
-// it is to be looked at again; zero if only a change can help.
-func (s *state) outdated(now volumestate.Sight, at time.Time) (due time.Time, begin bool) {
-	switch {
-	case !s.tidy.IsZero() && !at.Before(s.tidy):
-		return time.Time{}, true
-	case s.seen.Same(now), !now.Known():
-		// When more is known, that is a change.
-		return s.tidy, false
-	case s.tried.Same(now) && (s.due.IsZero() || at.Before(s.due)):
-		return s.due, false
+// earliest is the earlier of two times, of which the zero one is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	return time.Time{}, true
+	return a
 }
 
-func (k *refresher) refresh(ctx context.Context, e *volumestate.Mounted, s *state) {
+// outdated looks at the volume, if there is a reason to, and reports whether it is to be refreshed as its inputs are now.
+func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now volumestate.Sight, begin bool) {
+	tidy, again := !s.tidy.IsZero() && !at.Before(s.tidy), !s.due.IsZero() && !at.Before(s.due)
+	if !s.stale && !tidy && !again {
+		return now, false
+	}
+	if s.node {
+		s.seen = volumestate.Sight{}
+	}
+	s.stale, s.node = false, false
+	if p := k.conf.Pod(s.Place.UID); p != nil {
+		s.pod = p
+	}
+	now = k.conf.Look(ctx, s.Wanted, s.pod)
+	switch {
+	case tidy:
+		return now, true
+	case s.seen.Same(now), !now.Known():
+		// When more is known, that is a change.
+		s.due = now.Again()
+		return now, false
+	}
+	return now, again || !s.tried.Same(now)
+}
+
+// refresh begins to make the volume of its inputs. What changes from here on is seen when it has ended.
+func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sight) {
+	e := s.Mounted
 	s.op = k.conf.Ops.Begin(ctx, operations.Task{
 		Key: e.Key(), Kind: volumestate.Refresh + e.Name(), Owner: string(e.Place.UID),
 		Do: func(ctx context.Context, _ *operations.Operation) error {
@@ -153,8 +201,6 @@ func (k *refresher) refresh(ctx context.Context, e *volumestate.Mounted, s *stat
 			if p := k.conf.Pod(e.Place.UID); p != nil {
 				s.pod = p
 			}
-			// What changes from here on is seen by the next pass.
-			sight := k.conf.Look(ctx, e.Wanted, s.pod)
 			changed, err := k.conf.Refresh(ctx, e, s.pod)
 			if ctx.Err() != nil {
 				return ctx.Err()

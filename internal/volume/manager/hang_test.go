@@ -15,6 +15,8 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
@@ -29,7 +31,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world, s *stand, m *manag
 func withPlugins(t *testing.T, plugins func(s *stand) []volume.Plugin, test func(t *testing.T, w *world, s *stand, m *manager.Manager)) {
 	w, s := newWorld(t), newStand()
 	synctest.Test(t, func(t *testing.T) {
-		s.entered, w.changed = make(chan string, 100), make(chan struct{}, 1)
+		s.entered, w.changed = make(chan string, 100), wake.NewKeyed[pod.Object]()
 		c := w.config()
 		c.Plugins = append(plugins(s), c.Plugins...)
 		m := manager.New(c, logr.Discard())
@@ -247,7 +249,7 @@ func TestCleaningUpBesideAnUnmountThatHangs(t *testing.T) {
 func TestTheEndIsNotHeldUp(t *testing.T) {
 	w, s := newWorld(t), newStand()
 	synctest.Test(t, func(t *testing.T) {
-		s.entered, w.changed = make(chan string, 100), make(chan struct{}, 1)
+		s.entered, w.changed = make(chan string, 100), wake.NewKeyed[pod.Object]()
 		c := w.config()
 		c.Plugins = []volume.Plugin{s}
 		m := manager.New(c, logr.Discard())

@@ -40,7 +40,8 @@ type Manager struct {
 	stages  *volumestate.Stages
 	holders *volumestate.Holders
 	mounts  mountMaker
-	wake    wake.Slot
+	// wake has what is due looked at, remounted is filled when other volumes are mounted.
+	wake, remounted wake.Slot
 
 	mu      sync.Mutex
 	desired volumestate.Desired
@@ -61,7 +62,7 @@ func New(c Config, log logr.Logger) *Manager {
 	m := &Manager{
 		conf: c, log: log, layout: layout, files: atomicwriter.New(layout.Pods(), c.ClusterDomain, c.HostsFile),
 		ops: operations.New(ops), stages: volumestate.NewStages(filepath.Join(c.RootDir, "plugins"), ops), holders: volumestate.NewHolders(layout, c.Freed),
-		wake: wake.NewSlot(), desired: volumestate.Desired{}, actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{}, failed: map[types.UID]map[string]volumestate.Sight{},
+		wake: wake.NewSlot(), remounted: wake.NewSlot(), desired: volumestate.Desired{}, actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{}, failed: map[types.UID]map[string]volumestate.Sight{},
 	}
 	m.mounts = mountMaker{SubPaths: c.SubPaths, Touch: m.touch}
 	return m
@@ -74,7 +75,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		m.ops.Begin(ctx, operations.Task{Key: "plugins", Kind: "sweep", Do: func(ctx context.Context, _ *operations.Operation) error { return m.sweepDevices(ctx) }})
 	}
 	fresh := newRefresher(refresherConfig{
-		Ops: m.ops, Mounted: m.all, Holds: m.holds, Look: m.look, Pod: m.conf.Pod, Refresh: m.refresh, RecordEvent: m.conf.Recorder.Event, Wake: m.wake,
+		Ops: m.ops, Holds: m.holds, Look: m.look, Pod: m.conf.Pod, Refresh: m.refresh, RecordEvent: m.conf.Recorder.Event, Wake: m.wake,
 	})
 	defer fresh.Stop()
 	for {
@@ -82,7 +83,10 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			m.stop()
 			return nil
-		case <-m.conf.Changed:
+		case <-m.conf.Changed.Woken():
+			fresh.Changed(m.conf.Changed.Take()...)
+		case <-m.remounted:
+			fresh.Follow(m.all())
 		case <-m.wake:
 		case <-fresh.Due():
 		}

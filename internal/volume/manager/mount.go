@@ -70,7 +70,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	m.leaving.Remove(w.Place) // it couldn't be taken down, and is wanted again
 	m.actual.Put(&volumestate.Mounted{Wanted: w, Mounted: got, Seen: seen})
 	if _, ok := w.Plugin.(volume.Live); ok {
-		m.wake.Wake() // something may have changed before it was known to be mounted
+		m.remounted.Wake()
 	}
 	return nil
 }

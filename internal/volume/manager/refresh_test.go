@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
 func contentOf(w *world, uid types.UID, plugin, name, file string) string {
@@ -304,4 +307,111 @@ func TestWhatHasChangedIsRemovedLater(t *testing.T) {
 			t.Errorf("refreshed %d times: without a change nothing is to be removed", n)
 		}
 	})
+}
+
+// counted counts what is looked up.
+type counted struct {
+	*world
+	n atomic.Int64
+}
+
+func (c *counted) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	c.n.Add(1)
+	return c.world.ConfigMap(ctx, namespace, name)
+}
+
+// TestLookUpsAreByWhatChanged: 600 mounted volumes cost nothing at rest, and an edit of one object is looked up by
+// the volumes that are made from it, once each.
+func TestLookUpsAreByWhatChanged(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		seen := &counted{world: w}
+		for n := range 6 {
+			w.setConfigMap(fmt.Sprint("web-", n), map[string]string{"a": "1"})
+		}
+		for n := range 100 {
+			var volumes []v1.Volume
+			for i := range 6 {
+				volumes = append(volumes, configMap(fmt.Sprint("conf-", i), fmt.Sprint("web-", i)))
+			}
+			must(t, m.Prepare(t.Context(), w.want(namedPod(fmt.Sprint("p", n), types.UID(fmt.Sprint("uid-", n)), volumes...)), seen))
+		}
+		look := func(change func()) int64 {
+			synctest.Wait()
+			seen.n.Store(0)
+			change()
+			time.Sleep(time.Hour)
+			return seen.n.Load()
+		}
+		look(func() {}) // what is mounted is looked at once
+		if n := look(func() {}); n != 0 {
+			t.Errorf("%d look-ups in an hour at rest", n)
+		}
+		if n := look(func() { w.setConfigMap("web-3", map[string]string{"a": "2"}) }); n != 100 || f.count("refresh conf-3") != 100 {
+			t.Errorf("%d look-ups and %d refreshes for an edit that 100 volumes show", n, f.count("refresh conf-3"))
+		}
+		if n := look(func() { w.setSecret("web-3", map[string]string{"a": "2"}) }); n != 0 {
+			t.Errorf("%d look-ups for an object that no volume shows", n)
+		}
+		if n := look(func() { w.want(namedPod("p1", "uid-1")) }); n != 0 {
+			t.Errorf("%d look-ups for a pod of which no volume shows anything", n)
+		}
+		for n := range 100 {
+			must(t, m.Clean(t.Context(), types.UID(fmt.Sprint("uid-", n))))
+		}
+		if n := look(func() { w.setConfigMap("web-3", map[string]string{"a": "3"}) }); n != 0 {
+			t.Errorf("%d look-ups for volumes that are gone", n)
+		}
+	})
+}
+
+// TestWhatTheNodeHasIsShown: limits that a pod leaves open are the node's.
+func TestWhatTheNodeHasIsShown(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		open := v1.Volume{Name: "limits", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{
+			{Path: "cpu", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "main", Resource: "limits.cpu"}}}}}}
+		p := w.want(newPod(open, labels("me")))
+		must(t, m.Prepare(t.Context(), p, w))
+		time.Sleep(time.Hour)
+		w.changed.Wake(volumestate.Node)
+		time.Sleep(time.Hour)
+		if limits, me := f.count("refresh limits"), f.count("refresh me"); limits != 1 || me != 0 {
+			t.Errorf("refreshed the limits %d times, the labels %d times", limits, me)
+		}
+		must(t, m.Clean(t.Context(), p.UID))
+	})
+}
+
+// TestWhatCanOnlyBeAskedForIsAskedForAgain: nobody tells when it changes, but there is a time.
+func TestWhatCanOnlyBeAskedForIsAskedForAgain(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		p := w.want(newPod(configMap("conf", "web")))
+		seen := &later{world: w}
+		must(t, m.Prepare(t.Context(), p, seen))
+		synctest.Wait()
+		seen.until.Store(time.Now().Add(time.Minute).UnixNano())
+		w.setConfigMap("web", map[string]string{"a": "2"})
+		time.Sleep(time.Minute - 1)
+		if n := f.count("refresh conf"); n != 0 {
+			t.Errorf("refreshed %d times", n)
+		}
+		time.Sleep(time.Second)
+		if n, told := f.count("refresh conf"), w.told(); n != 1 || len(told) > 0 {
+			t.Errorf("refreshed %d times, told %q", n, told)
+		}
+		must(t, m.Clean(t.Context(), p.UID))
+	})
+}
+
+// later knows nothing until a time comes.
+type later struct {
+	*world
+	until atomic.Int64
+}
+
+func (l *later) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	if until := time.Unix(0, l.until.Load()); time.Now().Before(until) {
+		return nil, &object.Unknown{Key: object.Key{Kind: object.ConfigMap, Namespace: namespace, Name: name}, Why: "it was asked for", NotBefore: until}
+	}
+	return l.world.ConfigMap(ctx, namespace, name)
 }

@@ -188,6 +188,7 @@ func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volu
 	m.mu.Lock()
 	m.actual.Move(p, m.leaving)
 	m.mu.Unlock()
+	m.remounted.Wake()
 	place := m.layout.Place(p)
 	if err := teardown.Remove(ctx, filepath.Join(m.layout.Pod(p.UID), volumestate.SubPaths), p.Name); err != nil {
 		return err

@@ -340,8 +340,7 @@ func TestAHundredPodsLeaveNothing(t *testing.T) {
 func TestKilledAtEveryStep(t *testing.T) {
 	share := t.TempDir()
 	setUp := func(t testing.TB, dir string) (*world, *manager.Manager) {
-		w := &world{t: t, root: dir, changed: make(chan struct{}, 1), configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{},
-			pods: map[types.UID]*v1.Pod{}, running: map[types.UID]bool{}, bound: map[string]binding{}}
+		w := bareWorld(t, dir)
 		w.bind("store", share, v1.ReadWriteOncePod)
 		w.setConfigMap("web", map[string]string{"a": "1"})
 		w.setSecret("keys", map[string]string{"k": "v"})

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -43,7 +44,7 @@ type world struct {
 	object.View // as much as it has methods for
 	t           testing.TB
 	root        string
-	changed     chan struct{}
+	changed     *wake.Keyed[pod.Object]
 
 	mu         sync.Mutex
 	configMaps map[string]*v1.ConfigMap
@@ -69,12 +70,16 @@ func newWorld(t testing.TB) *world {
 	if t, ok := t.(*testing.T); ok {
 		t.Cleanup(func() { goleak.VerifyNone(t) })
 	}
-	w := &world{
-		t: t, root: t.TempDir(), changed: make(chan struct{}, 1), configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{},
-		pods: map[types.UID]*v1.Pod{}, running: map[types.UID]bool{}, bound: map[string]binding{},
-	}
+	w := bareWorld(t, t.TempDir())
 	t.Cleanup(w.unmount)
 	return w
+}
+
+func bareWorld(t testing.TB, root string) *world {
+	return &world{
+		t: t, root: root, changed: wake.NewKeyed[pod.Object](), configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{},
+		pods: map[types.UID]*v1.Pod{}, running: map[types.UID]bool{}, bound: map[string]binding{},
+	}
 }
 
 // unmount takes off what a test that failed has left.
@@ -118,12 +123,7 @@ func (w *world) start(c manager.Config) (m *manager.Manager, stop func()) {
 	return m, stop
 }
 
-func (w *world) wake() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
-}
+func (w *world) wake() { w.changed.Wake(pod.Object{}) }
 
 func (w *world) nextVersion() string {
 	w.version++
@@ -138,7 +138,7 @@ func (w *world) setConfigMap(name string, data map[string]string) {
 	if data != nil {
 		w.configMaps[name] = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "cm-1", ResourceVersion: w.nextVersion()}, Data: data}
 	}
-	w.wake()
+	w.changed.Wake(pod.Object{Kind: "ConfigMap", Namespace: "default", Name: name})
 }
 
 func (w *world) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, error) {
@@ -177,7 +177,7 @@ func (w *world) setSecret(name string, data map[string]string) {
 		o.Data[k] = []byte(v)
 	}
 	w.secrets[name] = o
-	w.wake()
+	w.changed.Wake(pod.Object{Kind: "Secret", Namespace: "default", Name: name})
 }
 
 func (w *world) pod(uid types.UID) *v1.Pod {
@@ -191,7 +191,7 @@ func (w *world) want(p *v1.Pod) *v1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pods[p.UID] = p
-	w.wake()
+	w.changed.Wake(pod.Object{Kind: "Pod", Namespace: p.Namespace, Name: p.Name})
 	return p
 }
 

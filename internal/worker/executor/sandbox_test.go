@@ -44,9 +44,13 @@ type sandboxWorld struct {
 	ranges         map[types.UID]userns.Range
 	orphans        []string
 	source         pod.Source
+	unknown        error
 }
 
 func (w *sandboxWorld) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass, error) {
+	if w.unknown != nil {
+		return nil, w.unknown
+	}
 	if handler, ok := w.classes[name]; ok {
 		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
 		if w.overhead != nil {
@@ -177,6 +181,15 @@ func TestSandboxGetsItsUsers(t *testing.T) {
 	}
 }
 
+// unknowing has no services, and knows of nothing else.
+type unknowing struct{ env.Objects }
+
+func (unknowing) Services(context.Context, string) ([]*v1.Service, error) { return nil, nil }
+
+func (unknowing) ConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	return nil, &object.Unknown{Key: object.Key{Kind: object.ConfigMap, Namespace: namespace, Name: name}, Why: "it was asked for", NotBefore: time.Unix(1000, 0)}
+}
+
 // ledger answers AdmitPod. Whatever else is asked for fails.
 type ledger struct {
 	Allocations
@@ -196,7 +209,21 @@ func TestAdmissionIsTheLedgersAlone(t *testing.T) {
 	}
 }
 
+// TestAnUnknownRuntimeClassIsWaitedFor: it is asked for again when somebody said that, and nothing fails for good.
+func TestAnUnknownRuntimeClassIsWaitedFor(t *testing.T) {
+	w := &sandboxWorld{unknown: &object.Unknown{Key: object.Key{Kind: object.RuntimeClass, Name: "strong"}, Why: "the API server doesn't answer", NotBefore: time.Unix(1000, 0)}}
+	f := w.create(t.Context(), func(s *v1.PodSpec) { s.RuntimeClassName = ptr.To("strong") }).Failure
+	if f == nil || f.Permanent || f.Rejected || f.Awaits.String() != "RuntimeClass strong" || !f.NotBefore.Equal(time.Unix(1000, 0)) || !strings.Contains(f.Message, "the API server doesn't answer") || w.config != nil {
+		t.Errorf("got %+v", f)
+	}
+}
+
 func TestConfigFailureNamesWhatIsMissing(t *testing.T) {
+	_, _, err := env.Resolve(t.Context(), &v1.Pod{}, &v1.Container{Name: "web", EnvFrom: []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}, Optional: ptr.To(true)}}}},
+		env.Facts{}, env.Sources{Objects: unknowing{}})
+	if got := configFailure(err); got.Awaits.String() != "ConfigMap conf" || !got.NotBefore.Equal(time.Unix(1000, 0)) || got.Permanent {
+		t.Errorf("an optional object of which nobody can tell: %+v", got)
+	}
 	missing := &env.Error{Container: "web", Where: "environment variable A", Object: pod.Object{Kind: "ConfigMap", Namespace: "default", Name: "conf"}}
 	for name, tc := range map[string]struct {
 		err  error

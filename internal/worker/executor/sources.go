@@ -39,12 +39,12 @@ func configFailure(err error) *pod.Failure {
 	if errors.As(err, &known) {
 		return known
 	}
-	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err), Disk: atomicfile.DiskFull(err)}
+	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err), Disk: atomicfile.DiskFull(err), NotBefore: podobject.NotBefore(err)}
 	var environment *env.Error
 	if errors.As(err, &environment) {
 		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ") // the event names the container
 		if object, missing := environment.WaitsFor(); missing {
-			f.Awaits, f.NotBefore = object, podobject.NotBefore(err)
+			f.Awaits = object
 		}
 	}
 	return f

@@ -61,7 +61,7 @@ func (r *resolver) services(ctx context.Context) ([]*v1.Service, error) {
 func (r *resolver) servicesIn(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	list, err := r.from.Objects.Services(ctx, namespace)
 	if err != nil {
-		return nil, r.failure("service variables", pod.Object{}, fmt.Errorf("can't list the services of namespace %s: %w", namespace, err))
+		return nil, r.failure("service variables", pod.Object{Kind: "Service", Namespace: namespace}, fmt.Errorf("can't list the services of namespace %s: %w", namespace, err))
 	}
 	var services []*v1.Service
 	for _, s := range list {

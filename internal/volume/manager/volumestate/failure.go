@@ -9,6 +9,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -88,7 +89,7 @@ func (p Problem) until() time.Time {
 	case errors.As(p.Err, &known) && (!known.NotBefore.IsZero() || known.Awaits != (pod.Object{})):
 		return known.NotBefore
 	case p.awaits() != (pod.Object{}):
-		return time.Time{}
+		return object.NotBefore(p.Err)
 	}
 	return p.Until
 }

@@ -4,11 +4,15 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // Objects is as much of the pod's object.View as its volumes are made from.
@@ -23,6 +27,7 @@ type Sight struct {
 	looked  bool
 	objects []seen
 	pod     *v1.Pod // nil for volumes that don't show their pod
+	again   time.Time
 }
 
 // seen is one version of an object, or that there is none.
@@ -33,37 +38,71 @@ type seen struct {
 
 type version struct{ uid, resource string }
 
-// Look sees the newest inputs of a volume of the pod.
-func Look(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
-	s := Sight{looked: true}
-	if showsPod(v) {
-		s.pod = p
+// Inputs are what a volume of the pod is made from, of which it follows every change: objects, the pod itself, and the
+// node, which has what the pod leaves open.
+func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
+	var list []pod.Object
+	add := func(kind, name string) {
+		list = append(list, pod.Object{Kind: kind, Namespace: p.Namespace, Name: name})
 	}
-	configMap := func(name string) {
-		o, err := from.ConfigMap(ctx, p.Namespace, name)
-		s.objects = append(s.objects, identify(o, err))
-	}
-	secret := func(name string) {
-		o, err := from.Secret(ctx, p.Namespace, name)
-		s.objects = append(s.objects, identify(o, err))
+	downward := func(items []v1.DownwardAPIVolumeFile) {
+		add("Pod", p.Name)
+		if slices.ContainsFunc(items, func(f v1.DownwardAPIVolumeFile) bool { return f.ResourceFieldRef != nil }) {
+			list = append(list, Node)
+		}
 	}
 	switch {
 	case v.ConfigMap != nil:
-		configMap(v.ConfigMap.Name)
+		add("ConfigMap", v.ConfigMap.Name)
 	case v.Secret != nil:
-		secret(v.Secret.SecretName)
+		add("Secret", v.Secret.SecretName)
+	case v.DownwardAPI != nil:
+		downward(v.DownwardAPI.Items)
 	case v.Projected != nil:
 		for i := range v.Projected.Sources {
 			switch source := &v.Projected.Sources[i]; {
 			case source.ConfigMap != nil:
-				configMap(source.ConfigMap.Name)
+				add("ConfigMap", source.ConfigMap.Name)
 			case source.Secret != nil:
-				secret(source.Secret.Name)
+				add("Secret", source.Secret.Name)
+			case source.DownwardAPI != nil:
+				downward(source.DownwardAPI.Items)
 			}
+		}
+	}
+	return list
+}
+
+// Node is what volumes show that depends on what the node has for pods.
+var Node = pod.Object{Kind: "Node"}
+
+// Look sees the newest inputs of a volume of the pod, but for what the node has.
+func Look(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
+	s := Sight{looked: true}
+	for _, in := range Inputs(p, v) {
+		switch in.Kind {
+		case "ConfigMap":
+			o, err := from.ConfigMap(ctx, in.Namespace, in.Name)
+			s.add(o, err)
+		case "Secret":
+			o, err := from.Secret(ctx, in.Namespace, in.Name)
+			s.add(o, err)
+		case "Pod":
+			s.pod = p
 		}
 	}
 	return s
 }
+
+func (s *Sight) add(o metav1.Object, err error) {
+	s.objects = append(s.objects, identify(o, err))
+	if again := object.NotBefore(err); !again.IsZero() && (s.again.IsZero() || again.Before(s.again)) {
+		s.again = again
+	}
+}
+
+// Again is when it is worth another look though nothing changes; zero for never.
+func (s Sight) Again() time.Time { return s.again }
 
 func identify(o metav1.Object, err error) seen {
 	switch {
@@ -74,11 +113,6 @@ func identify(o metav1.Object, err error) seen {
 	default:
 		return seen{found: true, known: true, version: o}
 	}
-}
-
-// showsPod reports whether the volume has fields of its pod in it.
-func showsPod(v *v1.Volume) bool {
-	return v.DownwardAPI != nil || v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.DownwardAPI != nil })
 }
 
 // Same reports whether nothing has changed between two sights of a volume. Nothing is the
