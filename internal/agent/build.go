@@ -138,7 +138,7 @@ func imageAccess(cfg *config.Config, recorder *events.Recorder, meter *metrics.M
 	allowed := access.New(access.Config{RootDir: cfg.RootDir, Policy: policy, Meter: checkMeter{meter.Images}, Log: log})
 	return allowed, credentials.NewKeyring(credentials.Options{
 		Node: nodeFiles(cfg.RootDir, log), Recorder: recorder, Log: log,
-		Providers: provider.New(provider.Options{Providers: plugins, Tokens: provider.NoTokens{}, Metrics: meter.Credentials, Log: log}),
+		Providers: provider.New(provider.Options{Providers: plugins, Metrics: meter.Credentials, Log: log}),
 	}), nil
 }
 

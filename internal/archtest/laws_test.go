@@ -236,6 +236,21 @@ func TestOneWayToObjects(t *testing.T) {
 	})
 }
 
+// TestNothingIsRenewedByATicker: who has something that ends knows when.
+func TestNothingIsRenewedByATicker(t *testing.T) {
+	eachFile(t, func(dir, name string, f *ast.File, fset *token.FileSet) {
+		if !strings.HasPrefix(dir, "internal/volume") && !strings.HasPrefix(dir, "internal/pod") || strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && (spelled(s) == "time.NewTicker" || spelled(s) == "time.Tick") {
+				t.Errorf("%s: %s: set a timer for when there is something to do", fset.Position(n.Pos()), spelled(s))
+			}
+			return true
+		})
+	})
+}
+
 // TestNoExitBelowMain: a library that exits takes orderly shutdown from everybody;
 // init functions and panics act behind the composition root's back.
 func TestNoExitBelowMain(t *testing.T) {

@@ -7,8 +7,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // Spec says what a volume is made from: the pod's own volume and, where that is a
@@ -63,6 +66,15 @@ func (s Spec) ReadOnly() bool {
 // Block reports whether the volume is a device and not a file system.
 func (s Spec) Block() bool {
 	return s.Persistent != nil && s.Persistent.Spec.VolumeMode != nil && *s.Persistent.Spec.VolumeMode == v1.PersistentVolumeBlock
+}
+
+// TokenRequest is what a projected volume of the pod asks for as a token.
+func TokenRequest(p *v1.Pod, s *v1.ServiceAccountTokenProjection) object.TokenRequest {
+	r := object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name, UID: p.UID, Audience: s.Audience}
+	if s.ExpirationSeconds != nil {
+		r.Life = time.Duration(*s.ExpirationSeconds) * time.Second
+	}
+	return r
 }
 
 // FSGroup is the group that the pod wants its volumes to belong to, if any (API:

@@ -18,6 +18,7 @@ import (
 type Objects interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
+	Token(ctx context.Context, r object.TokenRequest) (object.Token, error)
 }
 
 // Node is the node's own configuration: *NodeFiles.

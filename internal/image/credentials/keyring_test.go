@@ -17,6 +17,7 @@ import (
 
 // objects are Secrets and ServiceAccounts by "namespace/name".
 type objects struct {
+	Objects
 	secrets  map[string]*v1.Secret
 	accounts map[string]*v1.ServiceAccount
 	fail     error

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -273,5 +274,15 @@ func TestChanged(t *testing.T) {
 	}
 	if got := before.Changed(nil); len(got) != 1 || got[0] != (pod.Object{}) {
 		t.Errorf("at first: %v", got)
+	}
+}
+
+// TestTokensAreRenewed after 80 % of their life, or a day.
+func TestTokensAreRenewed(t *testing.T) {
+	issued := time.Unix(1000, 0)
+	for life, want := range map[time.Duration]time.Duration{10 * time.Minute: 8 * time.Minute, time.Hour: 48 * time.Minute, 30 * time.Hour: 24 * time.Hour, 365 * 24 * time.Hour: 24 * time.Hour} {
+		if got := object.NewToken("x", issued, issued.Add(life)).Renew(); !got.Equal(issued.Add(want)) {
+			t.Errorf("one for %v is renewed after %v, want %v", life, got.Sub(issued), want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package object
 
 import (
 	"context"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -27,6 +28,8 @@ type View interface {
 	// PersistentVolumes returns all of them, sorted by name, or an error: who takes the best of them, or gives up on one,
 	// has to know them all.
 	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
+	// Token returns a token that isn't due to be renewed. The error is ErrNoTokens where there are none.
+	Token(ctx context.Context, r TokenRequest) (Token, error)
 }
 
 // Finder gives each pod its view. Two objects of one name may be there, one for the pods of manifests, the other for
@@ -99,6 +102,11 @@ func (l *Local) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, erro
 		return nil, reading(Key{Kind: PersistentVolume})
 	}
 	return s.volumes, nil
+}
+
+// Token says that there is none.
+func (l *Local) Token(_ context.Context, r TokenRequest) (Token, error) {
+	return Token{}, fmt.Errorf("a token of service account %s/%s: %w", r.Namespace, r.ServiceAccount, ErrNoTokens)
 }
 
 func lookUp[T Object](s *Set, k Key) (T, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -68,6 +69,19 @@ type state struct {
 	due      time.Time
 	// tidy is when it is refreshed without a change, to have the old content removed; zero if there is none.
 	tidy time.Time
+	// renew is when something that it is made from is due to be renewed; zero for never.
+	renew time.Time
+}
+
+// maxJitter spreads renewals that are due at the same time.
+const maxJitter = 10 * time.Second
+
+// see takes in what the content is made from.
+func (s *state) see(now volumestate.Sight) {
+	s.seen, s.renew = now, now.Renew()
+	if !s.renew.IsZero() {
+		s.renew = s.renew.Add(rand.N(maxJitter))
+	}
 }
 
 // newRefresher makes a refresher that knows of nothing yet.
@@ -101,7 +115,8 @@ func (k *refresher) Follow(mounted []*volumestate.Mounted) {
 		}
 		s := before[e]
 		if s == nil {
-			s = &state{Mounted: e, pod: e.Pod, seen: e.Seen, stale: true}
+			s = &state{Mounted: e, pod: e.Pod, stale: true}
+			s.see(e.Seen)
 			if e.Updated {
 				s.tidy = time.Now().Add(atomicwriter.Grace)
 			}
@@ -145,7 +160,7 @@ func (k *refresher) Pass(ctx context.Context) {
 			k.refresh(ctx, s, sight)
 			continue
 		}
-		due := earliest(s.due, s.tidy)
+		due := earliest(earliest(s.due, s.tidy), s.renew)
 		if due.IsZero() {
 			delete(k.busy, s)
 		}
@@ -166,8 +181,9 @@ func earliest(a, b time.Time) time.Time {
 
 // outdated looks at the volume, if there is a reason to, and reports whether it is to be refreshed as its inputs are now.
 func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now volumestate.Sight, begin bool) {
-	tidy, again := !s.tidy.IsZero() && !at.Before(s.tidy), !s.due.IsZero() && !at.Before(s.due)
-	if !s.stale && !tidy && !again {
+	has := func(t time.Time) bool { return !t.IsZero() && !at.Before(t) }
+	tidy, again, renew := has(s.tidy), has(s.due), has(s.renew)
+	if !s.stale && !tidy && !again && !renew {
 		return now, false
 	}
 	if s.node {
@@ -184,6 +200,12 @@ func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now v
 	case s.seen.Same(now), !now.Known():
 		// When more is known, that is a change.
 		s.due = now.Again()
+		if renew {
+			s.renew = time.Time{}
+		}
+		if !s.due.IsZero() && !s.seen.Renew().IsZero() {
+			k.report(s, fmt.Errorf("it can't be renewed: %w", now.Why()))
+		}
 		return now, false
 	}
 	return now, again || !s.tried.Same(now)
@@ -209,7 +231,7 @@ func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sig
 			if changed && !s.seen.Same(sight) {
 				s.tidy = time.Now().Add(atomicwriter.Grace)
 			}
-			k.recordResult(e, s, sight, err)
+			k.recordResult(s, sight, err)
 			return err
 		},
 	})
@@ -217,9 +239,10 @@ func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sig
 }
 
 // recordResult records the result of a refresh. The same failure is reported once.
-func (k *refresher) recordResult(e *volumestate.Mounted, s *state, sight volumestate.Sight, err error) {
+func (k *refresher) recordResult(s *state, sight volumestate.Sight, err error) {
 	if err == nil {
-		s.seen, s.tried, s.reported, s.count, s.due = sight, volumestate.Sight{}, "", 0, time.Time{}
+		s.see(sight)
+		s.tried, s.reported, s.count, s.due = volumestate.Sight{}, "", 0, time.Time{}
 		return
 	}
 	s.tried, s.due = sight, time.Time{}
@@ -228,7 +251,12 @@ func (k *refresher) recordResult(e *volumestate.Mounted, s *state, sight volumes
 		s.count++
 		s.due = time.Now().Add(k.conf.Ops.Backoff(s.count))
 	}
-	message := fmt.Sprintf("%s; it keeps the content that it has", volumestate.Problem{Spec: e.Spec, Err: err})
+	k.report(s, err)
+}
+
+// report tells why the volume isn't what it should be, once.
+func (k *refresher) report(s *state, err error) {
+	message := fmt.Sprintf("%s; it keeps the content that it has", volumestate.Problem{Spec: s.Spec, Err: err})
 	if s.reported != message {
 		s.reported = message
 		k.conf.RecordEvent(s.pod, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonFailedMount, Message: message})

@@ -34,7 +34,7 @@ func secretFiles(ctx context.Context, from object.View, namespace string, s *v1.
 func projectedFiles(ctx context.Context, from object.View, p *v1.Pod, s *v1.ProjectedVolumeSource, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
 	// What can't be had at all is reported before what may come.
 	for i := range s.Sources {
-		if err := unsupported(&s.Sources[i]); err != nil {
+		if err := unsupported(ctx, from, p, &s.Sources[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -61,15 +61,33 @@ func projection(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumePr
 		})
 	case s.DownwardAPI != nil:
 		return downwardFiles(p, s.DownwardAPI.Items, mode, allocatable)
+	case s.ServiceAccountToken != nil:
+		return tokenFile(ctx, from, p, s.ServiceAccountToken, mode)
 	}
 	return nil, errors.New("a source of the projected volume names nothing that this build knows")
 }
 
+// tokenFile is a token of the pod's service account. The volume is refreshed when another one is due.
+func tokenFile(ctx context.Context, from object.View, p *v1.Pod, s *v1.ServiceAccountTokenProjection, mode *int32) (map[string]atomicwriter.File, error) {
+	t, err := from.Token(ctx, volume.TokenRequest(p, s))
+	if err != nil {
+		return nil, volume.Awaits(object.TokenKey(p), "service account %s: %w", p.Spec.ServiceAccountName, err)
+	}
+	files := map[string]atomicwriter.File{}
+	if err := add(files, s.Path, atomicwriter.File{Data: []byte(t.Value()), Mode: permissions(nil, mode)}); err != nil {
+		return nil, fmt.Errorf("token of service account %s: %w", p.Spec.ServiceAccountName, err)
+	}
+	return files, nil
+}
+
 // unsupported refuses sources that only an API server can fill.
-func unsupported(s *v1.VolumeProjection) error {
+func unsupported(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeProjection) error {
 	source, instead := "", ""
 	switch {
 	case s.ServiceAccountToken != nil:
+		if _, err := from.Token(ctx, volume.TokenRequest(p, s.ServiceAccountToken)); !errors.Is(err, object.ErrNoTokens) {
+			return nil
+		}
 		source, instead = "serviceAccountToken", "an API server, which makes the token: leave it out, and set automountServiceAccountToken to false"
 	case s.ClusterTrustBundle != nil:
 		source, instead = "clusterTrustBundle", "an API server, which has the bundle: put the certificates into a ConfigMap"

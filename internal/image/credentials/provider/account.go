@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // asker is on whose behalf a plugin is asked.
@@ -27,15 +29,9 @@ type asker struct {
 	origin      credentials.Origin
 }
 
-// accounts finds out about pods' service accounts.
-type accounts struct {
-	objects credentials.Objects
-	tokens  Tokens
-}
-
-// asker makes the asker for a pod and an image as a plugin's configuration wants it.
+// newAsker makes the asker for a pod and an image as a plugin's configuration wants it.
 // It is false if the plugin isn't to be asked for this pod.
-func (s accounts) asker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttributes, p *v1.Pod, image credentials.Image) (a asker, isAsked bool, err error) {
+func newAsker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttributes, p *v1.Pod, objects credentials.Objects, image credentials.Image) (a asker, isAsked bool, err error) {
 	a = asker{image: image, origin: credentials.Origin{Kind: credentials.FromNode}}
 	if wants == nil {
 		return a, true, nil
@@ -44,7 +40,7 @@ func (s accounts) asker(ctx context.Context, wants *kubeletv1.ServiceAccountToke
 		return a, !*wants.RequireServiceAccount, nil
 	}
 	name := p.Namespace + "/" + p.Spec.ServiceAccountName
-	account, err := s.objects.ServiceAccount(ctx, p.Namespace, p.Spec.ServiceAccountName)
+	account, err := objects.ServiceAccount(ctx, p.Namespace, p.Spec.ServiceAccountName)
 	if apierrors.IsNotFound(err) {
 		return a, false, fmt.Errorf("the pod's service account %s doesn't exist", name)
 	}
@@ -57,7 +53,14 @@ func (s accounts) asker(ctx context.Context, wants *kubeletv1.ServiceAccountToke
 	a.origin = credentials.Origin{Kind: credentials.FromServiceAccount, Namespace: account.Namespace, Name: account.Name, UID: string(account.UID)}
 	a.pod = string(p.UID)
 	a.token = func(ctx context.Context) (string, error) {
-		return s.tokens.Token(ctx, p.Namespace, p.Spec.ServiceAccountName, wants.ServiceAccountTokenAudience, p.Name, string(p.UID))
+		t, err := objects.Token(ctx, object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name, UID: p.UID, Audience: wants.ServiceAccountTokenAudience})
+		if errors.Is(err, object.ErrNoTokens) {
+			return "", fmt.Errorf("it needs %w; use a provider without tokenAttributes, or with requireServiceAccount: false for pods without a service account", err)
+		}
+		if err != nil {
+			return "", err
+		}
+		return t.Value(), nil
 	}
 	// %q keeps the parts apart, and prints a map in the order of its keys.
 	a.scope = fmt.Sprintf("%q %q", []string{account.Namespace, account.Name, string(account.UID)}, a.annotations)

@@ -230,9 +230,8 @@ func TestServiceAccounts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{key: pluginv1.RegistryPluginCacheKeyType, duration: c.duration}
 				p := f.plugin(c.wants, 1)
-				issuer := &tokens{}
-				s := &Plugins{tokens: issuer}
-				sas := objects{"ns/robot": account("ns", "robot", "u1", nil), "ns/other": account("ns", "other", "u2", nil)}
+				issuer, s := &tokens{}, &Plugins{}
+				sas := issued{objects{"ns/robot": account("ns", "robot", "u1", nil), "ns/other": account("ns", "other", "u2", nil)}, issuer}
 				var got []string
 				for _, who := range [][2]string{{"robot", "1"}, {"robot", "2"}, {"robot", "1"}, {"other", "3"}, {"", "4"}} {
 					entries, err := s.ask(t.Context(), p, podOf(who[0], who[1]), sas, image(t, "a.io/x"))
@@ -267,8 +266,7 @@ func TestNoPodHasAnothersAnswer(t *testing.T) {
 			yes, zero := true, time.Duration(0)
 			f := &fake{key: pluginv1.GlobalPluginCacheKeyType, duration: &zero}
 			p := f.plugin(&kubeletv1.ServiceAccountTokenAttributes{ServiceAccountTokenAudience: "me", CacheType: cacheType, RequireServiceAccount: &yes}, 8)
-			s := &Plugins{tokens: &tokens{}}
-			sas := objects{"ns/robot": account("ns", "robot", "u1", nil)}
+			s, sas := &Plugins{}, issued{objects{"ns/robot": account("ns", "robot", "u1", nil)}, &tokens{}}
 			var wait sync.WaitGroup
 			for i := range 20 {
 				wait.Go(func() {
@@ -293,10 +291,10 @@ func TestAnnotations(t *testing.T) {
 		RequiredServiceAccountAnnotationKeys: []string{"id", "kind"}, OptionalServiceAccountAnnotationKeys: []string{"hint", "none"}}
 	all := map[string]string{"id": "1", "kind": "x", "hint": "h", "secret": "not sent"}
 	sas := objects{"ns/robot": account("ns", "robot", "u1", all), "ns/poor": account("ns", "poor", "u2", map[string]string{"kind": "x"})}
-	a := accounts{objects: sas, tokens: &tokens{}}
+	seen := issued{sas, &tokens{}}
 	scopes := map[string]bool{}
 	note := func() {
-		got, isAsked, err := a.asker(t.Context(), wants, podOf("robot", "1"), image(t, "a.io/x"))
+		got, isAsked, err := newAsker(t.Context(), wants, podOf("robot", "1"), seen, image(t, "a.io/x"))
 		if err != nil || !isAsked {
 			t.Fatalf("%v, %v", isAsked, err)
 		}
@@ -315,17 +313,17 @@ func TestAnnotations(t *testing.T) {
 	if len(scopes) != 3 {
 		t.Errorf("%d scopes, want one for each account and set of annotations that counts: %v", len(scopes), scopes)
 	}
-	if _, _, err := a.asker(t.Context(), wants, podOf("poor", "1"), image(t, "a.io/x")); err == nil || err.Error() != "service account ns/poor is missing the annotations id, which this provider requires" {
+	if _, _, err := newAsker(t.Context(), wants, podOf("poor", "1"), seen, image(t, "a.io/x")); err == nil || err.Error() != "service account ns/poor is missing the annotations id, which this provider requires" {
 		t.Errorf("the error is %v", err)
 	}
-	if _, _, err := a.asker(t.Context(), wants, podOf("gone", "1"), image(t, "a.io/x")); err == nil || err.Error() != "the pod's service account ns/gone doesn't exist" {
+	if _, _, err := newAsker(t.Context(), wants, podOf("gone", "1"), seen, image(t, "a.io/x")); err == nil || err.Error() != "the pod's service account ns/gone doesn't exist" {
 		t.Errorf("the error is %v", err)
 	}
-	a.tokens = &tokens{err: errors.New("forbidden")}
+	seen.tokens = &tokens{err: errors.New("forbidden")}
 	for _, cacheType := range []kubeletv1.ServiceAccountTokenCacheType{"Token", "ServiceAccount"} {
 		wants.CacheType = cacheType
 		f := &fake{}
-		if _, err := (&Plugins{tokens: a.tokens}).ask(t.Context(), f.plugin(wants, 1), podOf("robot", "1"), sas, image(t, "a.io/x")); err == nil || !strings.Contains(err.Error(), "forbidden") || f.calls > 0 {
+		if _, err := (&Plugins{}).ask(t.Context(), f.plugin(wants, 1), podOf("robot", "1"), seen, image(t, "a.io/x")); err == nil || !strings.Contains(err.Error(), "forbidden") || f.calls > 0 {
 			t.Errorf("no token: %v after %d calls", err, f.calls)
 		}
 	}

@@ -29,22 +29,6 @@ import (
 // starts shouldn't begin with a hundred processes either.
 const maxAtOnce = 8
 
-// Tokens issues tokens of service accounts.
-type Tokens interface {
-	// Token returns a token for the audience that is bound to a pod. It may keep tokens
-	// and return the same one again while it is valid.
-	Token(ctx context.Context, namespace, serviceAccount, audience, podName, podUID string) (string, error)
-}
-
-// NoTokens is for a node without an API server, which alone could issue tokens.
-type NoTokens struct{}
-
-// Token says that there is none.
-func (NoTokens) Token(_ context.Context, namespace, serviceAccount, _, _, _ string) (string, error) {
-	return "", fmt.Errorf("it needs a token of service account %s/%s, which only an API server issues, and this node has none; "+
-		"use a provider without tokenAttributes, or with requireServiceAccount: false for pods without a service account", namespace, serviceAccount)
-}
-
 // Metrics counts calls of plugins (kubelet_credential_provider_plugin_duration and
 // kubelet_credential_provider_plugin_errors, both by plugin_name).
 type Metrics interface {
@@ -55,7 +39,6 @@ type Metrics interface {
 type Options struct {
 	// Providers come from Load.
 	Providers []Provider
-	Tokens    Tokens
 	Metrics   Metrics
 	Log       logr.Logger
 }
@@ -63,14 +46,13 @@ type Options struct {
 // Plugins are the plugins of this node. They may be used by many goroutines, and
 // hold none while nobody waits for an answer.
 type Plugins struct {
-	list   []*plugin
-	tokens Tokens
-	log    logr.Logger
+	list []*plugin
+	log  logr.Logger
 }
 
 // New makes Plugins. No plugin is called before an image is asked for.
 func New(o Options) *Plugins {
-	s := &Plugins{tokens: o.Tokens, log: o.Log}
+	s := &Plugins{log: o.Log}
 	atOnce := semaphore.NewWeighted(maxAtOnce)
 	for _, config := range o.Providers {
 		program := &execplugin.Plugin{Program: config.Program, Args: config.Args, APIVersion: config.APIVersion}
@@ -107,7 +89,7 @@ func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, objects credential
 
 // ask asks one plugin on behalf of a pod.
 func (s *Plugins) ask(ctx context.Context, one *plugin, p *v1.Pod, objects credentials.Objects, image credentials.Image) ([]credentials.Entry, error) {
-	a, isAsked, err := accounts{objects, s.tokens}.asker(ctx, one.config.TokenAttributes, p, image)
+	a, isAsked, err := newAsker(ctx, one.config.TokenAttributes, p, objects, image)
 	var entries []credentials.Entry
 	if err == nil && isAsked {
 		entries, err = one.ask(ctx, a)

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
 // act names the variable that makes this program a plugin.
@@ -134,6 +136,12 @@ func account(namespace, name, uid string, annotations map[string]string) *v1.Ser
 	return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid), Annotations: annotations}}
 }
 
+// issued are accounts with tokens.
+type issued struct {
+	objects
+	*tokens
+}
+
 // tokens issues tokens that say what for, and counts.
 type tokens struct {
 	mu     sync.Mutex
@@ -141,11 +149,11 @@ type tokens struct {
 	err    error
 }
 
-func (s *tokens) Token(_ context.Context, namespace, account, audience, podName, podUID string) (string, error) {
+func (s *tokens) Token(_ context.Context, r object.TokenRequest) (object.Token, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.issued++
-	return strings.Join([]string{namespace, account, audience, podName, podUID}, "|"), s.err
+	return object.NewToken(strings.Join([]string{r.Namespace, r.ServiceAccount, r.Audience, r.Pod, string(r.UID)}, "|"), time.Time{}, time.Time{}), s.err
 }
 
 func podOf(serviceAccount, uid string) *v1.Pod {
@@ -171,8 +179,8 @@ func users(list []credentials.Credential) string {
 
 func TestPluginsAreProcesses(t *testing.T) {
 	var metrics counts
-	sas := objects{"ns/robot": account("ns", "robot", "u1", nil)}
-	s, calls := load(t, Options{Metrics: &metrics, Tokens: &tokens{}}, "second", "broken", "first", "account")
+	sas := issued{objects{"ns/robot": account("ns", "robot", "u1", nil)}, &tokens{}}
+	s, calls := load(t, Options{Metrics: &metrics}, "second", "broken", "first", "account")
 	for range 2 { // the second time from what is kept, but for the one that failed
 		got, err := s.Credentials(t.Context(), podOf("robot", "p1"), sas, image(t, "a.io/team/app:1"))
 		if want := "second-team first-team account-team second first account"; users(got) != want {
@@ -210,10 +218,12 @@ func TestPluginsAreProcesses(t *testing.T) {
 }
 
 func TestWithoutTokens(t *testing.T) {
-	sas := objects{"ns/robot": account("ns", "robot", "u1", nil)}
-	s, _ := load(t, Options{Tokens: NoTokens{}}, "account", "plain")
+	sas := object.NewLocal(func() *object.Set {
+		return object.NewSet([]*object.Desired{object.NewDesired(account("ns", "robot", "u1", nil), pod.SourceFile, "f")}, true)
+	})
+	s, _ := load(t, Options{}, "account", "plain")
 	got, err := s.Credentials(t.Context(), podOf("robot", "p1"), sas, image(t, "a.io/app"))
-	if users(got) != "plain" || err == nil || !strings.HasPrefix(err.Error(), `credential provider "account": it needs a token of service account ns/robot, which only an API server issues`) {
+	if users(got) != "plain" || err == nil || !strings.HasPrefix(err.Error(), `credential provider "account": it needs a token of service account ns/robot: only an API server issues tokens, and this node has none; use a provider without tokenAttributes`) {
 		t.Errorf("%q, %v", users(got), err)
 	}
 	// A pod without a service account isn't the plugin's.

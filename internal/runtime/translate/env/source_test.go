@@ -254,3 +254,29 @@ func TestInvalidNames(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// edited has another version of its ConfigMap each time it is asked.
+type edited struct {
+	*world
+	asked int
+}
+
+func (e *edited) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) {
+	e.asked++
+	return &v1.ConfigMap{Data: map[string]string{"k": fmt.Sprint(e.asked)}}, nil
+}
+
+// TestOneVersionPerEnvironment: all of an environment is of one version of an object; the next container's is of the newest.
+func TestOneVersionPerEnvironment(t *testing.T) {
+	w := newWorld()
+	from := &edited{world: w}
+	p := thePod()
+	p.Spec.Containers[0].Env = []v1.EnvVar{configMapKey("A", "conf", "k", nil), configMapKey("B", "conf", "k", nil)}
+	p.Spec.Containers[1].Env = p.Spec.Containers[0].Env
+	for n, want := range []string{"1", "2"} {
+		list, events, err := env.Resolve(t.Context(), p, &p.Spec.Containers[n], facts, env.Sources{Objects: from, Files: w})
+		if got := resultOf(t, list, events, err); err != nil || got.vars["A"] != want || got.vars["B"] != want {
+			t.Errorf("container %d has %v, %v, want version %s", n, got.vars, err, want)
+		}
+	}
+}

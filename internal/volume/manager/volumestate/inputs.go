@@ -13,21 +13,24 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
 // Objects is as much of the pod's object.View as its volumes are made from.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	Token(ctx context.Context, r object.TokenRequest) (object.Token, error)
 }
 
 // Sight is what was seen of a volume's inputs at one time. The zero value is that nothing was
 // looked at yet. It holds no content.
 type Sight struct {
-	looked  bool
-	objects []seen
-	pod     *v1.Pod // nil for volumes that don't show their pod
-	again   time.Time
+	looked       bool
+	objects      []seen
+	pod          *v1.Pod // nil for volumes that don't show their pod
+	why          error
+	again, renew time.Time
 }
 
 // seen is one version of an object, or that there is none.
@@ -37,6 +40,8 @@ type seen struct {
 }
 
 type version struct{ uid, resource string }
+
+type life struct{ issued, until time.Time }
 
 // Inputs are what a volume of the pod is made from, of which it follows every change: objects, the pod itself, and the
 // node, which has what the pod leaves open.
@@ -67,6 +72,8 @@ func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
 				add("Secret", source.Secret.Name)
 			case source.DownwardAPI != nil:
 				downward(source.DownwardAPI.Items)
+			case source.ServiceAccountToken != nil:
+				list = append(list, object.TokenKey(p))
 			}
 		}
 	}
@@ -91,15 +98,48 @@ func Look(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
 			s.pod = p
 		}
 	}
+	if v.Projected != nil {
+		for i := range v.Projected.Sources {
+			if source := v.Projected.Sources[i].ServiceAccountToken; source != nil {
+				t, err := from.Token(ctx, volume.TokenRequest(p, source))
+				s.addToken(t, err)
+			}
+		}
+	}
 	return s
 }
 
 func (s *Sight) add(o metav1.Object, err error) {
 	s.objects = append(s.objects, identify(o, err))
+	s.askAgain(err)
+}
+
+func (s *Sight) addToken(t object.Token, err error) {
+	if err != nil {
+		s.objects = append(s.objects, seen{})
+		s.askAgain(err)
+		return
+	}
+	s.objects = append(s.objects, seen{found: true, known: true, version: life{t.Issued, t.Until}})
+	if renew := t.Renew(); s.renew.IsZero() || renew.Before(s.renew) {
+		s.renew = renew
+	}
+}
+
+func (s *Sight) askAgain(err error) {
+	if s.why == nil {
+		s.why = err
+	}
 	if again := object.NotBefore(err); !again.IsZero() && (s.again.IsZero() || again.Before(s.again)) {
 		s.again = again
 	}
 }
+
+// Renew is when some of the inputs are due to be renewed; zero for never.
+func (s Sight) Renew() time.Time { return s.renew }
+
+// Why is what kept an input from being seen; nil if all were.
+func (s Sight) Why() error { return s.why }
 
 // Again is when it is worth another look though nothing changes; zero for never.
 func (s Sight) Again() time.Time { return s.again }

@@ -17,6 +17,7 @@ import (
 
 // one is a node with one ConfigMap and one Secret at most.
 type one struct {
+	volumestate.Objects
 	configMap *v1.ConfigMap
 	secret    *v1.Secret
 	err       error
