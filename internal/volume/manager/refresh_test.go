@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -325,6 +326,8 @@ func (c *counted) ConfigMap(ctx context.Context, namespace, name string) (*v1.Co
 func TestLookUpsAreByWhatChanged(t *testing.T) {
 	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
 		seen := &counted{world: w}
+		synctest.Wait()
+		goroutines := runtime.NumGoroutine()
 		for n := range 6 {
 			w.setConfigMap(fmt.Sprint("web-", n), map[string]string{"a": "1"})
 		}
@@ -345,6 +348,9 @@ func TestLookUpsAreByWhatChanged(t *testing.T) {
 		look(func() {}) // what is mounted is looked at once
 		if n := look(func() {}); n != 0 {
 			t.Errorf("%d look-ups in an hour at rest", n)
+		}
+		if n := runtime.NumGoroutine(); n > goroutines {
+			t.Errorf("%d goroutines at rest, %d before anything was mounted", n, goroutines)
 		}
 		if n := look(func() { w.setConfigMap("web-3", map[string]string{"a": "2"}) }); n != 100 || f.count("refresh conf-3") != 100 {
 			t.Errorf("%d look-ups and %d refreshes for an edit that 100 volumes show", n, f.count("refresh conf-3"))
