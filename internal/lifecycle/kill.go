@@ -25,7 +25,7 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	if !m.Runs() || !m.LongRunning() {
 		return killReason{}, false
 	}
-	if _, failed := d.mem.HookFailed[m.Current.ID]; failed {
+	if _, failed := d.hookFailed(m.Current); failed {
 		return killReason{cause: pod.StopPostStartHook}, true
 	}
 	if probe, grace, failed := container.FailedProbe(m, d.in.Probes); failed {
@@ -38,6 +38,25 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 		return killReason{cause: pod.StopResize, renew: true}, true
 	}
 	return killReason{}, false
+}
+
+// hookFailed returns why an instance's postStart hook failed, and whether it did.
+func (d *decider) hookFailed(inst *pod.Container) (string, bool) {
+	f := d.checkpoint().Failed[inst.ID]
+	return f.Message, f.Cause == pod.StopPostStartHook
+}
+
+// fail records the failure for which an instance has to end: the first one counts.
+func (d *decider) fail(id string, f pod.Failed) {
+	if _, known := d.checkpoint().Failed[id]; known {
+		return
+	}
+	d.draft.Change(func(k *pod.Checkpoint) {
+		if k.Failed == nil {
+			k.Failed = map[string]pod.Failed{}
+		}
+		k.Failed[id] = f
+	})
 }
 
 // nothingLeft reports whether a main container failed its startup or liveness probe and no other is to be kept or
@@ -71,9 +90,14 @@ func (d *decider) cancelKill(m *container.Container) {
 	if k, begun := d.mem.Kills[id]; begun {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitStopOutlived, Container: m.Spec.Name, Message: k.Why})
 		d.terminator.Stop(m.Current, termination.Term{By: k.By, Why: k.Why})
-	} else if slices.Contains(d.checkpoint().Renew, id) {
+		return
+	}
+	// An earlier agent may have begun to kill it for a probe that says otherwise by now.
+	_, failed := d.checkpoint().Failed[id]
+	if failed || slices.Contains(d.checkpoint().Renew, id) {
 		d.draft.Change(func(k *pod.Checkpoint) {
 			k.Renew = slices.DeleteFunc(k.Renew, func(s string) bool { return s == id })
+			delete(k.Failed, id)
 		})
 	}
 }
@@ -100,7 +124,7 @@ func (d *decider) killContainers() {
 			continue // if this were lost, the container might never be started again
 		}
 		if kill.cause == pod.StopProbe {
-			d.mem.ProbeFailed[m.Current.ID] = kill.probe
+			d.fail(m.Current.ID, pod.Failed{Cause: kill.cause, Probe: kill.probe.Kind, Message: kill.probe.Message})
 		}
 		grace := d.terminator.Grace()
 		if kill.grace != nil {

@@ -168,6 +168,9 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 	if disk == nil {
 		disk = &pod.Checkpoint{}
 	}
+	for id, f := range disk.Failed {
+		l.of(id).failing, l.of(id).hookFailed = true, f.Cause == pod.StopPostStartHook
+	}
 	l.admitted, l.rejected = false, disk.Termination != nil && disk.Termination.Rejected
 	l.initialized, l.toldInitialized, l.hopeless, l.perhaps = "", "", false, false
 	l.finished, l.base, l.resumed = disk.Terminal != "", disk.Base, disk.RestartAll != nil
@@ -608,7 +611,11 @@ func (l *laws) pruned(s *sim) {
 	for _, c := range s.obs.Containers {
 		known[c.ID] = true
 	}
-	for _, ids := range []iter.Seq[string]{maps.Keys(s.mem.Stopped), maps.Keys(s.mem.Kills), maps.Keys(s.mem.HookFailed)} {
+	var failed map[string]pod.Failed
+	if s.mem.Checkpoint != nil {
+		failed = s.mem.Checkpoint.Failed
+	}
+	for _, ids := range []iter.Seq[string]{maps.Keys(s.mem.Stopped), maps.Keys(s.mem.Kills), maps.Keys(failed)} {
 		for id := range ids {
 			if !known[id] {
 				l.broken("%s is remembered and isn't there", id)

@@ -49,10 +49,6 @@ type Memory struct {
 	Attempts map[string]int
 	// Kills holds, by instance ID, the termination of those that have to end.
 	Kills map[string]termination.Kill
-	// HookFailed holds, by instance ID, why the postStart hook failed.
-	HookFailed map[string]string
-	// ProbeFailed holds, by instance ID, the startup or liveness probe for which it had to end.
-	ProbeFailed map[string]pod.ProbeResult
 	// Allocated is the allocation that the pod's cgroup was given since the agent started; nil if it wasn't.
 	Allocated *pod.Allocation
 	// ResizingPod says that ResizePod was begun and hasn't succeeded since: whether the pod's cgroup allows
@@ -81,8 +77,6 @@ func (m Memory) clone() Memory {
 	m.Stopped = cloneMap(m.Stopped)
 	m.Attempts = cloneMap(m.Attempts)
 	m.Kills = cloneMap(m.Kills)
-	m.HookFailed = cloneMap(m.HookFailed)
-	m.ProbeFailed = cloneMap(m.ProbeFailed)
 	m.BackoffTold = cloneMap(m.BackoffTold)
 	return m
 }

@@ -75,7 +75,7 @@ func (d *decider) failed(r pod.Result) {
 	case pod.PreStop:
 		return // the terminator has told it
 	case pod.PostStart:
-		d.mem.HookFailed[a.ID] = r.Failure.Message
+		d.fail(a.ID, pod.Failed{Cause: pod.StopPostStartHook, Message: r.Failure.Message})
 		d.plan.TellPostStartFailed(a.Container, r.Failure.Message)
 		return
 	case pod.CreateContainer:
@@ -152,8 +152,6 @@ func (d *decider) forget() {
 	d.mem.Retries.Prune(known)
 	prune(d.mem.Stopped, known)
 	prune(d.mem.Kills, known)
-	prune(d.mem.HookFailed, known)
-	prune(d.mem.ProbeFailed, known)
 	for name, c := range d.checkpoint().Carried {
 		d.mem.Attempts[name] = max(d.mem.Attempts[name], c.Attempt)
 	}

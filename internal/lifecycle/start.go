@@ -87,13 +87,10 @@ func (d *decider) start(m *container.Container) bool {
 // backoffWait says that a container is started again when it is due, and why it ended.
 func (d *decider) backoffWait(m *container.Container, due time.Time) pod.Wait {
 	w := pod.Wait{Code: pod.WaitBackOff, Container: m.Spec.Name, Next: due, ExitCode: container.ExitCode(m.Newest)}
-	why, hook := d.mem.HookFailed[m.Newest.ID]
-	probe, probed := d.mem.ProbeFailed[m.Newest.ID]
+	failed, known := d.checkpoint().Failed[m.Newest.ID]
 	switch reason := m.Newest.Reason; {
-	case hook:
-		w.Cause, w.Message = pod.StopPostStartHook, why
-	case probed:
-		w.Cause, w.Probe, w.Message = pod.StopProbe, probe.Kind, probe.Message
+	case known:
+		w.Cause, w.Probe, w.Message = failed.Cause, failed.Probe, failed.Message
 	case reason == pod.ReasonStartError:
 		w.Reason, w.Message = reason, m.Newest.Message
 	case reason == pod.ReasonOOMKilled && w.ExitCode != 0:
@@ -163,7 +160,7 @@ func (d *decider) hook(m *container.Container) bool {
 	if m.PostStartDone {
 		return false
 	}
-	if _, failed := d.mem.HookFailed[m.Current.ID]; failed {
+	if _, failed := d.hookFailed(m.Current); failed {
 		return true
 	}
 	if _, terminating := d.mem.Kills[m.Current.ID]; terminating {

@@ -111,7 +111,7 @@ func (d *decider) shown(m *container.Container) *container.Container {
 	case !m.Starting() || m.Previous == nil || !m.Previous.Ended():
 		return m
 	}
-	if _, failed := d.mem.HookFailed[m.Newest.ID]; failed {
+	if _, failed := d.hookFailed(m.Newest); failed {
 		return m // it won't be started, and says so
 	}
 	other.Newest = m.Previous
@@ -236,7 +236,7 @@ func (d *decider) waiting(m *container.Container) *v1.ContainerStateWaiting {
 func (d *decider) waitingFailure(m *container.Container) *v1.ContainerStateWaiting {
 	name := m.Spec.Name
 	if m.Newest != nil {
-		if why, failed := d.mem.HookFailed[m.Newest.ID]; failed {
+		if why, failed := d.hookFailed(m.Newest); failed {
 			return apistatus.Waiting(pod.ReasonPostStartHookError, why)
 		}
 	}

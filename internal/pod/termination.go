@@ -108,6 +108,8 @@ type Checkpoint struct {
 	PostStartDone []string `json:"hooked,omitempty"`
 	Started       []string `json:"started,omitempty"`
 	Ready         []string `json:"ready,omitempty"`
+	// Failed holds, by instance ID, for which failure it has to end, or had to.
+	Failed map[string]Failed `json:"failed,omitempty"`
 	// Renew holds instance IDs that another instance follows whatever the restart
 	// policy says: they were killed for a new image or for new resources.
 	Renew []string `json:"renew,omitempty"`
@@ -123,6 +125,14 @@ type Checkpoint struct {
 	// Carried holds, by container, what its next instance goes on from when its
 	// instances were removed.
 	Carried map[string]Carried `json:"carried,omitempty"`
+}
+
+// Failed is a failure for which a container has to end: of its startup or liveness probe, or of its postStart hook.
+type Failed struct {
+	Cause StopCause `json:"cause"`
+	Probe ProbeKind `json:"probe,omitempty"`
+	// Message says how that failed; it has nothing that the container printed.
+	Message string `json:"message,omitempty"`
 }
 
 // RestartAll says why all containers of a pod are restarted.

@@ -36,7 +36,7 @@ func (d *Draft) Change(change func(*pod.Checkpoint)) {
 	for _, ids := range lists(&k) {
 		*ids = slices.Clone(*ids)
 	}
-	k.Resized, k.ResizedUnder, k.Carried = maps.Clone(k.Resized), maps.Clone(k.ResizedUnder), maps.Clone(k.Carried)
+	k.Failed, k.Resized, k.ResizedUnder, k.Carried = maps.Clone(k.Failed), maps.Clone(k.Resized), maps.Clone(k.ResizedUnder), maps.Clone(k.Carried)
 	change(&k)
 	d.Now = &k
 }
@@ -54,6 +54,9 @@ func (d *Draft) Forget(known map[string]bool, o *pod.Observed) {
 	for _, ids := range lists(k) {
 		moot = moot || slices.ContainsFunc(*ids, stale)
 	}
+	for id := range k.Failed {
+		moot = moot || stale(id)
+	}
 	for id := range k.Resized {
 		moot = moot || stale(id)
 	}
@@ -67,6 +70,7 @@ func (d *Draft) Forget(known map[string]bool, o *pod.Observed) {
 		for _, ids := range lists(k) {
 			*ids = slices.DeleteFunc(*ids, stale)
 		}
+		maps.DeleteFunc(k.Failed, func(id string, _ pod.Failed) bool { return stale(id) })
 		for id := range k.Resized {
 			if stale(id) {
 				delete(k.Resized, id)
