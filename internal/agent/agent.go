@@ -278,8 +278,12 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
 	api := local.NewServer(shown, images, logs, served, log.WithName("local"))
-	web := server.New(log.WithName("server"), listeners(cfg, meter, checks(pool, seen, runtime), server.Sources{
-		Pods: statuses, Running: seen, Metrics: meter.Handler(), Pages: served}, log.WithName("server"))...)
+	listening, err := listeners(cfg, dirs.Certs, meter, checks(pool, seen, runtime), server.Sources{
+		Pods: statuses, Running: seen, Metrics: meter.Handler(), Pages: served}, log.WithName("server"))
+	if err != nil {
+		return nil, err
+	}
+	web := server.New(log.WithName("server"), listening...)
 
 	// The order in which the agent comes up; it goes down in reverse.
 	list := []module{

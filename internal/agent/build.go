@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -41,6 +43,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/server"
+	"github.com/deckhand-node/deckhand/internal/server/secure"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
@@ -270,9 +273,9 @@ func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State) []se
 	}
 }
 
-// listeners are the addresses served over plain HTTP. The read-only API serves the health and the
-// machine beside its sources.
-func listeners(cfg *config.Config, meter *metrics.Metrics, checks []server.Check, sources server.Sources, log logr.Logger) []server.Listener {
+// listeners are the addresses that are served. The read-only API serves the health and the machine beside its sources. certs is
+// the directory of the agent's own certificate.
+func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, checks []server.Check, sources server.Sources, log logr.Logger) ([]server.Listener, error) {
 	sources.Health, sources.Machine = server.Health(checks...), server.NewMachineReader("/")
 	var list []server.Listener
 	if cfg.Healthz.Port() != 0 {
@@ -281,7 +284,27 @@ func listeners(cfg *config.Config, meter *metrics.Metrics, checks []server.Check
 	if cfg.ReadOnly.Port() != 0 {
 		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly, Setting: "readOnlyPort in the file of --config", Handler: meter.HTTP.ReadOnly(server.NewReadOnly(log, sources))})
 	}
-	return list
+	if cfg.HTTPS.Port() == 0 {
+		return list, nil
+	}
+	https, err := secureListener(cfg, certs, meter, sources.Health, sources.Pages["/configz"], log)
+	return append(list, https), err
+}
+
+// secureListener is the HTTPS server's.
+func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, health, configz http.Handler, log logr.Logger) (server.Listener, error) {
+	k := &cfg.Kubelet
+	var ips []net.IP
+	for _, ip := range cfg.NodeIPs {
+		ips = append(ips, ip.AsSlice())
+	}
+	return secure.Listener(secure.Config{
+		Addr: cfg.HTTPS, CipherSuites: k.TLSCipherSuites, Curves: k.TLSCurvePreferences, MinVersion: k.TLSMinVersion,
+		Certificate: secure.NewCertificate(secure.CertConfig{CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Dir: certs, Name: cfg.NodeName, IPs: ips, Log: log}),
+		Access: secure.NewAccess(secure.AccessConfig{ClientCAFile: k.Authentication.X509.ClientCAFile, Anonymous: ptr.Deref(k.Authentication.Anonymous.Enabled, false),
+			AlwaysAllow: k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow, Log: log}),
+		Health: health, Configz: configz, Measure: meter.HTTP.ReadWrite,
+	})
 }
 
 func newMetrics(cfg *config.Config) *metrics.Metrics {

@@ -74,6 +74,8 @@ type Config struct {
 	Healthz netip.AddrPort
 	// ReadOnly is where the read-only API is served; port 0 means nowhere.
 	ReadOnly netip.AddrPort
+	// HTTPS is where the API for those who say who they are is served; port 0 means nowhere.
+	HTTPS netip.AddrPort
 	// ContainerLogLinksDir is where links to container logs are made for log shippers.
 	ContainerLogLinksDir string
 	// JournalBytes is how much is kept of each pod in the flight recorder, in memory

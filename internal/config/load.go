@@ -287,6 +287,15 @@ func (l *loader) endpoints() {
 	if !l.given.Given("address") {
 		l.config.ReadOnly = addrPort(loopback, c.ReadOnlyPort)
 	}
+	if *c.EnableServer && (!l.config.Standalone || judges(c)) {
+		l.config.HTTPS = addrPort(c.Address, c.Port)
+	}
+}
+
+// judges reports whether it can be said without an API server who may use the HTTPS server.
+func judges(c *v1beta1.KubeletConfiguration) bool {
+	return c.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow &&
+		(ptr.Deref(c.Authentication.Anonymous.Enabled, false) || c.Authentication.X509.ClientCAFile != "")
 }
 
 // addrPort is the zero AddrPort for values that Validate has refused.

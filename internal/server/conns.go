@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -221,7 +222,15 @@ type connKey struct{}
 
 // withConn is an http.Server's ConnContext.
 func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
+	return context.WithValue(ctx, connKey{}, under(c))
+}
+
+// under is the connection that its listener handed out, which TLS may run over.
+func under(c net.Conn) *conn {
+	if over, ok := c.(*tls.Conn); ok {
+		c = over.NetConn()
+	}
+	return c.(*conn)
 }
 
 // atWork serves requests with h, and says so to their connections. No request has anything in its body that is wanted here:

@@ -8,6 +8,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,6 +48,9 @@ type Listener struct {
 	// Setting is what a person has to change for another address.
 	Setting string
 	Handler http.Handler
+	// TLS, if set, has it served over HTTPS. Load is called before anything listens, and may be nil.
+	TLS  *tls.Config
+	Load func() error
 }
 
 // Server serves a set of listeners.
@@ -89,6 +93,9 @@ func (s *Server) Run(ctx context.Context) error {
 	servers := make([]*http.Server, len(opened))
 	for i, l := range s.listeners {
 		servers[i] = s.httpServer(requests, l.Handler, &conns)
+		if l.TLS != nil { // whoever connects may have each handshake fail
+			servers[i].ErrorLog = slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelDebug)
+		}
 		serving.Go(func() {
 			if err := servers[i].Serve(opened[i]); !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("serving %s on %s: %w", l.Name, opened[i].Addr(), err)
@@ -115,6 +122,14 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 	var opened []net.Listener
 	lc := net.ListenConfig{Control: acceptWithData}
 	for _, l := range s.listeners {
+		if l.Load != nil {
+			if err := l.Load(); err != nil {
+				for _, o := range opened {
+					o.Close()
+				}
+				return nil, err
+			}
+		}
 		ln, err := lc.Listen(ctx, "tcp", l.Addr.String())
 		if err != nil {
 			for _, o := range opened {
@@ -122,7 +137,11 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 			}
 			return nil, listenError(l, err)
 		}
-		opened = append(opened, newListener(ln))
+		limited := net.Listener(newListener(ln))
+		if l.TLS != nil {
+			limited = tls.NewListener(limited, l.TLS)
+		}
+		opened = append(opened, limited)
 		s.addrs[l.Name] = netip.AddrPortFrom(l.Addr.Addr(), uint16(ln.Addr().(*net.TCPAddr).Port))
 	}
 	return opened, nil
@@ -152,7 +171,7 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler, conns *sync.Wai
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnState: func(c net.Conn, state http.ConnState) {
-			c.(*conn).state(state)
+			under(c).state(state)
 			switch state {
 			case http.StateNew:
 				conns.Add(1)

@@ -45,9 +45,9 @@ func join(t *testing.T, p *plane.Plane, binary, settings string, flags ...string
 		}
 	})
 	r := &rig{node.New(t, binary, node.Options{}), t, p}
-	r.Configure(config + settings)
+	r.Configure(config + fmt.Sprintf("port: %d\nauthorization: {mode: AlwaysAllow}\nauthentication: {x509: {clientCAFile: %s}}\n", r.Port(2), p.CA()) + settings)
 	// The last flag counts: a cluster's node isn't at a loopback address.
-	r.AddFlags("--kubeconfig", p.Node(node.Name), "--node-ip", "0.0.0.0")
+	r.AddFlags("--kubeconfig", p.Node(node.Name), "--node-ip", "0.0.0.0", "--address", "0.0.0.0")
 	r.AddFlags(flags...)
 	r.KeepSysctls()
 	return r
@@ -221,8 +221,12 @@ func (r *rig) registered(n *v1.Node) {
 	if i := s.NodeInfo; !strings.HasPrefix(i.ContainerRuntimeVersion, "containerd://") || !strings.HasPrefix(i.KubeletVersion, "v1.36.3") || i.BootID == "" || i.KernelVersion == "" || i.OSImage == "" || i.Architecture == "" {
 		r.t.Errorf("info %+v", i)
 	}
-	if len(s.RuntimeHandlers) == 0 || s.Features == nil || len(s.Addresses) < 2 || s.Addresses[0].Type != v1.NodeInternalIP {
-		r.t.Errorf("handlers %v, features %v, addresses %v", s.RuntimeHandlers, s.Features, s.Addresses)
+	if len(s.RuntimeHandlers) == 0 || s.Features == nil || len(s.Addresses) < 2 || s.Addresses[0].Type != v1.NodeInternalIP || s.DaemonEndpoints.KubeletEndpoint.Port != int32(r.Port(2)) {
+		r.t.Errorf("handlers %v, features %v, addresses %v, endpoints %v", s.RuntimeHandlers, s.Features, s.Addresses, s.DaemonEndpoints)
+	}
+	// As the upstream suites ask it, through the API server.
+	if out := r.kubectl("get", "--raw", fmt.Sprintf("/api/v1/nodes/%s:%d/proxy/configz", node.Name, r.Port(2))); !strings.Contains(out, `"nodeLeaseDurationSeconds":8`) {
+		r.t.Errorf("configz: %s", out)
 	}
 	if c := ready(n); c.Reason != "KubeletReady" {
 		r.t.Errorf("ready: %+v", c)

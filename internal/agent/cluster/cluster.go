@@ -151,7 +151,7 @@ func (c *Cluster) status() v1.NodeStatus {
 	r := nodeobject.Report{
 		Hostname: c.conf.Node.NodeName, HostIPs: facts.HostIPs, Info: info, Capacity: facts.Capacity, Allocatable: facts.Allocatable,
 		DeclaredFeatures: facts.DeclaredFeatures, Images: facts.Images, MaxImages: int(ptr.Deref(c.conf.Node.Kubelet.NodeStatusMaxImages, -1)),
-		NotReady: c.conf.Runtime.NotReady(),
+		NotReady: c.conf.Runtime.NotReady(), Port: int32(c.conf.Node.HTTPS.Port()),
 	}
 	if runtime.Version != "" {
 		r.Info.ContainerRuntimeVersion = runtime.Name + "://" + runtime.Version

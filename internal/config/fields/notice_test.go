@@ -85,7 +85,8 @@ volumeStatsAggPeriod: 0s
 func TestKubeadmGetsAShortList(t *testing.T) {
 	got := fields.Lines(notices(t, kubeadm))
 	want := []string{
-		"authentication.webhook.enabled, authentication.x509.clientCAFile, authorization.mode: this build has no authenticated HTTPS server",
+		"authentication.webhook.enabled: this build asks no API server who may use the HTTPS server",
+		"authorization.mode: with Webhook nobody may do anything, as this build doesn't ask the API server",
 		"rotateCertificates: this build asks the cluster for no certificates",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -98,12 +99,11 @@ func TestNotActedOn(t *testing.T) {
 		{name: "nothing", text: "", want: ""},
 		{name: "all of it acted on", text: "imageMinimumGCAge: 5m\nclusterDNS: [10.0.0.10]", want: ""},
 		{name: "empty values", text: "evictionSoft: {}\ncpuManagerReconcilePeriod: 0s\nregisterWithTaints: []\nproviderID: \"\"\ntracing: {}\nrotateCertificates: false\nlogging: {options: {json: {infoBufferSize: \"0\"}}}", want: ""},
-		{name: "what is done anyway", text: "enableServer: false\nregisterNode: false\ncgroupsPerQOS: true\nenforceNodeAllocatable: [none]\nhairpinMode: hairpin-veth\ncpuManagerPolicy: none\ncgroupDriver: cgroupfs", want: ""},
-		{name: "and what isn't", text: "enableServer: true\ncgroupsPerQOS: false\nenforceNodeAllocatable: [pods]\ncpuManagerPolicy: static",
+		{name: "what is done anyway", text: "registerNode: false\ncgroupsPerQOS: true\nenforceNodeAllocatable: [none]\nhairpinMode: hairpin-veth\ncpuManagerPolicy: none\ncgroupDriver: cgroupfs", want: ""},
+		{name: "and what isn't", text: "cgroupsPerQOS: false\nenforceNodeAllocatable: [pods]\ncpuManagerPolicy: static",
 			want: `cgroupsPerQOS: this build always makes a control group for each QoS class and each pod
 enforceNodeAllocatable: this build sets no limit to all pods together, nor to system parts
 cpuManagerPolicy: this build doesn't assign CPUs, memory or devices to containers
-enableServer: this build has no authenticated HTTPS server
 `},
 		{name: "a zero that is meant", text: "eventRecordQPS: 0\nmaxOpenFiles: 0", want: "eventRecordQPS: this build sends no events to the API server\n"},
 		{name: "in part", text: "maxPods: 250\nevictionHard: {memory.available: 200Mi}\nkubeReserved: {cpu: 100m}",

@@ -2,7 +2,8 @@ package fields
 
 // Reasons that several fields share: the start's log has one line for each.
 const (
-	noHTTPS        = "this build has no authenticated HTTPS server"
+	noHTTPS        = "this build's HTTPS server has /healthz and /configz only"
+	noWebhook      = "this build asks no API server who may use the HTTPS server"
 	noEvents       = "this build sends no events to the API server"
 	noCertificates = "this build asks the cluster for no certificates"
 	noEviction     = "this build doesn't evict pods"

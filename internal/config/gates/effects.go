@@ -82,7 +82,7 @@ func never() []effectGroup {
 			MutableCSINodeAllocatableCount PodCertificateRequest RecoverVolumeExpansionFailure`},
 		{NeverOn, "it gives volumes no SELinux labels", "SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
 		{NeverOn, "the status doesn't say which version of an image a volume is", "ImageVolumeWithDigest"},
-		{NeverOn, "it has no authenticated HTTPS server", `
+		{NeverOn, "its HTTPS server has /healthz and /configz only", `
 			ContainerCheckpoint ExtendWebSocketsToKubelet KubeletFineGrainedAuthz NodeLogQuery PodLogsQuerySplitStreams
 			ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RotateKubeletServerCertificate`},
 		{NeverOn, "it talks to no API server", `

@@ -29,10 +29,15 @@ func (h *HTTP) collectors() []prometheus.Collector {
 }
 
 // ReadOnly records what the mux of the read-only port is asked for. None of its requests is long-running.
-func (h *HTTP) ReadOnly(mux *http.ServeMux) http.Handler {
+func (h *HTTP) ReadOnly(mux *http.ServeMux) http.Handler { return h.of(mux, "readonly") }
+
+// ReadWrite records what the mux of the HTTPS server is asked for. None of its requests is long-running yet.
+func (h *HTTP) ReadWrite(mux *http.ServeMux) http.Handler { return h.of(mux, "readwrite") }
+
+func (h *HTTP) of(mux *http.ServeMux, server string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := mux.Handler(r)
-		labels := []string{method(r.Method), path(pattern), "readonly", "false"}
+		labels := []string{method(r.Method), path(pattern), server, "false"}
 		h.total.WithLabelValues(labels...).Inc()
 		inflight, began := h.inflight.WithLabelValues(labels...), time.Now()
 		inflight.Inc()

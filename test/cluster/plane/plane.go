@@ -113,7 +113,7 @@ func (p *Plane) startAPIServer(etcd string, port int) {
 	client := p.Issue("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
 	p.run("kube-apiserver", "--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprint("--secure-port=", port),
 		"--tls-cert-file="+serving.Cert, "--tls-private-key-file="+serving.Key, "--client-ca-file="+p.path("ca.crt"),
-		"--kubelet-client-certificate="+client.Cert, "--kubelet-client-key="+client.Key,
+		"--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate="+client.Cert, "--kubelet-client-key="+client.Key,
 		"--service-account-key-file="+p.path("sa.key"), "--service-account-signing-key-file="+p.path("sa.key"), "--service-account-issuer=https://kubernetes.default.svc",
 		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none", "--allow-privileged",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth",
@@ -276,6 +276,9 @@ func (p *Plane) Kubectl(input string, args ...string) (string, error) {
 
 // Admin is an administrator's kubeconfig, KubectlProgram the program that goes with it.
 func (p *Plane) Admin() string { return p.admin }
+
+// CA is the file with the authority of all certificates here.
+func (p *Plane) CA() string { return p.path("ca.crt") }
 
 // KubectlProgram is the path of kubectl.
 func (p *Plane) KubectlProgram() string { return p.path("kubectl") }

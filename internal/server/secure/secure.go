@@ -1,0 +1,52 @@
+// Package secure is the agent's HTTPS server: its certificate, who may use it, and what it serves of the kubelet's API.
+package secure
+
+import (
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/netip"
+
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/deckhand-node/deckhand/internal/server"
+)
+
+// Config says what the server is.
+type Config struct {
+	Addr        netip.AddrPort
+	Certificate *Certificate
+	Access      *Access
+	// CipherSuites, Curves and MinVersion are the configuration's, which has checked them.
+	CipherSuites []string
+	Curves       []int32
+	MinVersion   string
+	// Health is served at /healthz, Configz at /configz.
+	Health, Configz http.Handler
+	// Measure counts the requests.
+	Measure func(*http.ServeMux) http.Handler
+}
+
+// Listener is where it is all served. Load has to succeed before.
+func Listener(c Config) (server.Listener, error) {
+	suites, errSuites := cliflag.TLSCipherSuites(c.CipherSuites)
+	curves, errCurves := cliflag.TLSCurvePreferences(c.Curves)
+	oldest, errVersion := cliflag.TLSVersion(c.MinVersion)
+	if err := errors.Join(errSuites, errCurves, errVersion); err != nil {
+		return server.Listener{}, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /healthz", c.Health)
+	mux.Handle("GET /healthz/", c.Health)
+	mux.Handle("GET /configz", c.Configz)
+	return server.Listener{
+		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: c.Access.guard(c.Measure(mux)),
+		TLS: &tls.Config{
+			MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
+			// Whose certificate isn't accepted is told so in an answer.
+			ClientAuth:     tls.RequestClientCert,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Certificate.current() },
+		},
+		Load: func() error { return errors.Join(c.Certificate.Load(), c.Access.Load()) },
+	}, nil
+}

@@ -1,0 +1,293 @@
+package secure
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"go.uber.org/goleak"
+
+	"github.com/deckhand-node/deckhand/internal/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// authority signs certificates.
+type authority struct {
+	t    *testing.T
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	a := &authority{t: t}
+	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}, nil)
+	var err error
+	if a.cert, err = x509.ParseCertificate(der.Certificate[0]); err != nil {
+		t.Fatal(err)
+	}
+	a.key = der.PrivateKey.(*ecdsa.PrivateKey)
+	return a
+}
+
+// sign makes a certificate; by is nil for one that signs itself.
+func (a *authority) sign(template, by *x509.Certificate) tls.Certificate {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	template.SerialNumber, template.NotBefore = big.NewInt(time.Now().UnixNano()), time.Now().Add(-2*time.Hour)
+	signer := key
+	if by == nil {
+		by = template
+	} else {
+		signer = a.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by, key.Public(), signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func (a *authority) client(name string, until time.Time, use x509.ExtKeyUsage) *tls.Certificate {
+	c := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{use}}, a.cert)
+	return &c
+}
+
+func (a *authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+}
+
+func write(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve runs the server until the end of the test, and returns where.
+func serve(t *testing.T, cert *Certificate, access *Access) string {
+	t.Helper()
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	l, err := Listener(Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Certificate: cert, Access: access, Health: ok, Configz: ok, MinVersion: "VersionTLS12",
+		Measure: func(m *http.ServeMux) http.Handler { return m }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server.New(testr.New(t), l)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stop(); running.Wait() })
+	<-s.Ready()
+	return "https://" + s.Addr("https").String()
+}
+
+// get asks with a client certificate, nil for none, and returns the status and the answer.
+func get(t *testing.T, url string, client *tls.Certificate, header ...string) (int, string, *x509.Certificate) {
+	t.Helper()
+	config := &tls.Config{InsecureSkipVerify: true} // what the server shows is looked at
+	if client != nil {
+		config.Certificates = []tls.Certificate{*client}
+	}
+	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(header) > 0 {
+		request.Header.Set("Authorization", header[0])
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text), response.TLS.PeerCertificates[0]
+}
+
+func TestWhoMay(t *testing.T) {
+	log := testr.New(t)
+	good, other := newAuthority(t, "good"), newAuthority(t, "other")
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca.crt")
+	write(t, ca, good.pem())
+	later := time.Now().Add(time.Hour)
+	admin := good.client("admin", later, x509.ExtKeyUsageClientAuth)
+	cert := func() *Certificate { return NewCertificate(CertConfig{Dir: dir, Name: "node1", Log: log}) }
+	allow := serve(t, cert(), NewAccess(AccessConfig{ClientCAFile: ca, AlwaysAllow: true, Log: log}))
+	open := serve(t, cert(), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: log}))
+	ask := serve(t, cert(), NewAccess(AccessConfig{ClientCAFile: ca, Anonymous: true, Log: log}))
+	for name, c := range map[string]struct {
+		url    string
+		client *tls.Certificate
+		header []string
+		code   int
+		text   string
+	}{
+		"a client":                      {url: allow + "/healthz", client: admin, code: 200, text: "ok"},
+		"a client's configz":            {url: allow + "/configz", client: admin, code: 200, text: "ok"},
+		"what isn't there":              {url: allow + "/pods", client: admin, code: 404},
+		"nobody":                        {url: allow + "/healthz", code: 401, text: "Unauthorized"},
+		"another authority's":           {url: allow + "/healthz", client: other.client("admin", later, x509.ExtKeyUsageClientAuth), code: 401},
+		"expired":                       {url: allow + "/healthz", client: good.client("admin", time.Now().Add(-time.Minute), x509.ExtKeyUsageClientAuth), code: 401},
+		"a server's":                    {url: allow + "/healthz", client: good.client("admin", later, x509.ExtKeyUsageServerAuth), code: 401},
+		"without a name":                {url: allow + "/healthz", client: good.client("", later, x509.ExtKeyUsageClientAuth), code: 401},
+		"anonymous":                     {url: open + "/healthz", code: 200},
+		"anonymous with a certificate":  {url: open + "/healthz", client: admin, code: 401},
+		"a token is nobody's":           {url: open + "/healthz", header: []string{"Bearer abc"}, code: 401},
+		"nobody says what a client may": {url: ask + "/configz", client: admin, code: 403, text: "Forbidden (user=admin, verb=get, resource=nodes, subresource(s)=[configz])"},
+		"nobody says what anybody may":  {url: ask + "/healthz", code: 403, text: "user=system:anonymous"},
+		"what isn't there is no secret": {url: ask + "/exec/a/b", code: 403, text: "[proxy]"},
+	} {
+		if code, text, _ := get(t, c.url, c.client, c.header...); code != c.code || !strings.Contains(text, c.text) {
+			t.Errorf("%s: %d %s, want %d %s", name, code, text, c.code, c.text)
+		}
+	}
+	// Another authority takes the place of the first, without a restart; half a file changes nothing.
+	write(t, ca, append([]byte("# changed\n"), other.pem()...))
+	if code, _, _ := get(t, allow+"/healthz", admin); code != 401 {
+		t.Errorf("a client of the old authority: %d", code)
+	}
+	write(t, ca, []byte("-----BEGIN"))
+	if code, _, _ := get(t, allow+"/healthz", other.client("admin", later, x509.ExtKeyUsageClientAuth)); code != 200 {
+		t.Errorf("while the file is broken: %d", code)
+	}
+}
+
+func TestOwnCertificate(t *testing.T) {
+	dir := t.TempDir()
+	conf := CertConfig{Dir: dir, Name: "node1", IPs: []net.IP{net.IPv4(192, 0, 2, 1)}, Log: testr.New(t)}
+	access := NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)})
+	shown := func() *x509.Certificate {
+		t.Helper()
+		_, _, c := get(t, serve(t, NewCertificate(conf), access)+"/healthz", nil)
+		return c
+	}
+	first := shown()
+	if err := first.VerifyHostname("node1"); err != nil {
+		t.Error(err)
+	}
+	if err := first.VerifyHostname("192.0.2.1"); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, ownKey)); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the key: %v, %v", info, err)
+	}
+	if again := shown(); !again.Equal(first) {
+		t.Error("another start has another certificate")
+	}
+	write(t, filepath.Join(dir, ownCert), []byte("broken"))
+	if made := shown(); made.Equal(first) {
+		t.Error("a broken certificate is used")
+	}
+	a := newAuthority(t, "old")
+	old := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "node1"}, NotAfter: time.Now().Add(ownRenewal / 2)}, nil)
+	writePair(t, filepath.Join(dir, ownCert), filepath.Join(dir, ownKey), old)
+	if made := shown(); time.Until(made.NotAfter) < ownRenewal {
+		t.Error("a certificate that expires soon isn't made again")
+	}
+}
+
+func writePair(t *testing.T, cert, key string, pair tls.Certificate) {
+	t.Helper()
+	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}))
+	write(t, key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+}
+
+// TestGivenCertificate: it is followed while the server runs; a pair that doesn't fit isn't taken.
+func TestGivenCertificate(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "a.crt"), filepath.Join(dir, "a.key")
+	pair := func(name string) tls.Certificate {
+		return newAuthority(t, name).sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}, nil)
+	}
+	writePair(t, cert, key, pair("one"))
+	url := serve(t, NewCertificate(CertConfig{CertFile: cert, KeyFile: key, Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
+	for step, c := range []struct {
+		change func()
+		want   string
+	}{
+		{func() {}, "one"},
+		{func() { writePair(t, cert, key, pair("second")) }, "second"},
+		{func() { write(t, key, []byte("no key")) }, "second"},
+		{func() { os.Remove(cert) }, "second"},
+		{func() { writePair(t, cert, key, pair("the third")) }, "the third"},
+	} {
+		c.change()
+		if _, _, shown := get(t, url+"/healthz", nil); shown.Subject.CommonName != c.want {
+			t.Errorf("step %d: %s, want %s", step, shown.Subject.CommonName, c.want)
+		}
+	}
+}
+
+// TestBadFiles: what can't be used at the start is an error that names file and setting.
+func TestBadFiles(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken")
+	write(t, broken, []byte("x"))
+	for want, load := range map[string]func() error{
+		"tlsCertFile " + broken: NewCertificate(CertConfig{CertFile: broken, KeyFile: broken}).Load,
+		"authentication.x509.clientCAFile): " + broken + " has no certificate": NewAccess(AccessConfig{ClientCAFile: broken}).Load,
+		"authentication.x509.clientCAFile): stat /none":                        NewAccess(AccessConfig{ClientCAFile: "/none"}).Load,
+		"in " + broken + " (--cert-dir)":                                       NewCertificate(CertConfig{Dir: broken, Name: "a"}).Load,
+	} {
+		if err := load(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestForeignTalk: what isn't TLS, or never comes to a request, keeps nobody waiting.
+func TestForeignTalk(t *testing.T) {
+	url := serve(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
+	address := strings.TrimPrefix(url, "https://")
+	for i := range 500 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = fmt.Fprint(c, []string{"GET / HTTP/1.1\r\n", "\x16\x03\x01", ""}[i%3]) // fails where it was cut already
+	}
+	for range 5 {
+		if code, text, _ := get(t, url+"/healthz", nil); code != 200 {
+			t.Errorf("%d %s", code, text)
+		}
+	}
+	if _, err := tls.Dial("tcp", address, &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true}); err == nil {
+		t.Error("an old version of TLS is spoken")
+	}
+}
