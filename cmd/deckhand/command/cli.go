@@ -94,7 +94,7 @@ func New(deps Deps) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "deckhand",
 		Short: "Run pods on this machine",
-		Long: `deckhand keeps pods running on one machine. It does the kubelet's job: it takes pod
+		Long: `deckhand keeps pods running on one machine. It takes the kubelet's place there: it reads pod
 manifests from a directory or a URL and keeps their containers running and healthy.
 
 Called as "kubelet", or with flags and no command, deckhand runs the agent.`,

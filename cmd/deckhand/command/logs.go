@@ -41,7 +41,7 @@ func (a *app) logsCommand() *cobra.Command {
 
 With -f it goes on when the container is restarted, and says so on standard error; the lines of
 several containers come as they are written.`,
-		Example: `  deckhand logs web                  of the only container of a pod
+		Example: `  deckhand logs web                  of the only container of a pod, or the first
   deckhand logs -f web nginx         of one of several containers, and go on
   deckhand logs -p web               of the container before the last restart
   deckhand logs --since 5m --timestamps web
@@ -122,7 +122,8 @@ type source struct {
 }
 
 // sources are the containers whose logs are asked for.
-func (o *logOptions) sources(s local.Snapshot, namespace string, args []string, chosen labels.Selector) ([]source, error) {
+func (o *logOptions) sources(cmd *cobra.Command, s local.Snapshot, args []string, chosen labels.Selector) ([]source, error) {
+	namespace := flagValue(cmd, "namespace")
 	var pods []*v1.Pod
 	if chosen == nil {
 		p, err := show.FindPod(s, namespace, args[0])
@@ -147,9 +148,12 @@ func (o *logOptions) sources(s local.Snapshot, namespace string, args []string, 
 			}
 			continue
 		}
-		name, err := show.FindContainer(p, o.container)
+		name, remark, err := show.FindContainer(p, o.container)
 		if err != nil {
 			return nil, err
+		}
+		if remark != "" {
+			cmd.PrintErrln(remark)
 		}
 		list = append(list, source{p, name})
 	}
@@ -162,7 +166,7 @@ func (o *logOptions) print(cmd *cobra.Command, client *local.Client, args []stri
 	if err != nil {
 		return err
 	}
-	sources, err := o.sources(snapshot, flagValue(cmd, "namespace"), args, chosen)
+	sources, err := o.sources(cmd, snapshot, args, chosen)
 	if err != nil {
 		return err
 	}

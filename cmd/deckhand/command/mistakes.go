@@ -71,12 +71,18 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 		if len(all) > 1 {
 			return fmt.Errorf("unknown flag: -%s in -%s", name, all)
 		}
+		if instead, ok := find(flagsElsewhere, cmd.Name()+"/"+name); ok {
+			return fmt.Errorf("unknown flag: -%s: %s", name, instead)
+		}
 		return fmt.Errorf("unknown flag: -%s", name)
 	}
 	if cmd.Flags().Lookup("pod-manifest-path") != nil { // the agent's flags are the kubelet's
 		if instead, ok := flags.Removed(name); ok {
 			return fmt.Errorf("--%s: the kubelet no longer has this flag: %s", name, instead)
 		}
+	}
+	if instead, ok := find(flagsElsewhere, cmd.Name()+"/"+name); ok {
+		return fmt.Errorf("unknown flag: --%s: %s", name, instead)
 	}
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

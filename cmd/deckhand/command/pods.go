@@ -31,6 +31,9 @@ names, NAMESPACE/NAME or pod/NAME.`,
 			if err != nil {
 				return err
 			}
+			if cmd.CalledAs() == "pod" && len(args) > 0 && (args[0] == "ps" || args[0] == "ls") {
+				args = args[1:] // as podman has it
+			}
 			if err := show.CheckPath(sortBy); err != nil {
 				return usagef(cmd, "--sort-by: %w", err)
 			}

@@ -30,15 +30,31 @@ var elsewhere = []hint{
 	{"inspecti", "`deckhand images -o yaml` prints all there is to know of images"},
 	{"info cluster-info", "`deckhand version` shows agent, node and runtime, `deckhand config view` the configuration"},
 	{"api-resources api-versions", "the manifests that deckhand reads are in `deckhand pods -o wide` (ORIGIN); it has no API server"},
+	{"volume volumes secret network networks", "pods' volumes and objects are in manifests: `deckhand pods -o wide` says where those are (ORIGIN); all pods are on one network"},
+	{"import", "`deckhand images import FILE` reads archives of images"},
+	{"system container containers", "`deckhand pods` and `deckhand images` list what there is, `deckhand images prune` frees space, `deckhand version` shows agent and runtime"},
+	{"generate quadlet", "`deckhand pods -o yaml POD` prints a pod as a manifest"},
+	{"healthcheck auth pause unpause rename", "a pod is as its manifest says: `deckhand why POD` says how it does, `deckhand stop POD` and `deckhand start POD` keep it from running"},
 	{"cordon uncordon drain taint", "that is done to a node of a cluster, with kubectl; `deckhand down` stops all pods of this machine"},
-	{"build push tag login", "images are built elsewhere: `deckhand images pull NAME` fetches them, `deckhand images import FILE` reads archives"},
+	{"build push tag login logout save commit history search", "images are built elsewhere: `deckhand images pull NAME` fetches them, `deckhand images import FILE` reads archives"},
+}
+
+// flagsElsewhere has flags that commands don't have, each as COMMAND/FLAG.
+var flagsElsewhere = []hint{
+	{"run/image run/d run/detach run/it run/i run/t run/p run/v run/e run/env run/rm run/name run/publish run/volume run/restart", "what runs is in a manifest: `deckhand run FILE`"},
+	{"pods/show-labels", "`-o custom-columns=NAME:.metadata.name,LABELS:.metadata.labels` shows them"},
+	{"pods/field-selector", "`-l` chooses pods by their labels, `-o jsonpath=` by any field"},
+	{"list/q list/quiet images/q images/quiet", "`-o jsonpath={.items[*].id}` prints IDs alone"},
+	{"load/i load/input", "the file needs no flag: `deckhand load FILE`"},
 }
 
 // kinds has kinds of objects that `get` and `describe` don't know.
 var kinds = []hint{
 	{"node nodes no", "`deckhand version` shows this node, `deckhand config view` its configuration"},
 	{"namespace namespaces ns", "`deckhand pods -A` shows the namespaces of pods"},
-	{"configmap configmaps cm secret secrets service services svc serviceaccount serviceaccounts sa pv persistentvolume persistentvolumes pvc persistentvolumeclaim persistentvolumeclaims",
+	{"service services svc endpoints ep ingress ingresses ing networkpolicy networkpolicies netpol",
+		"without an API server there are none: pods have addresses (`deckhand pods`) and hostPorts"},
+	{"configmap configmaps cm secret secrets serviceaccount serviceaccounts sa pv persistentvolume persistentvolumes pvc persistentvolumeclaim persistentvolumeclaims",
 		"it is in a manifest: `deckhand pods -o wide` says where those are (ORIGIN), `deckhand why` which are missing"},
 	{"deployment deployments deploy replicaset replicasets rs statefulset statefulsets sts daemonset daemonsets ds job jobs cronjob cronjobs cj",
 		"without an API server there are pods only: `deckhand pods`"},

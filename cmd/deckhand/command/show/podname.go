@@ -113,18 +113,21 @@ func containers(p *v1.Pod) (inits, main, debug []string) {
 	return inits, main, debug
 }
 
-// FindContainer returns the container that is meant when name, possibly empty, was given.
-func FindContainer(p *v1.Pod, name string) (string, error) {
+// FindContainer returns the container that is meant when name, possibly empty, was given. Without a name that is
+// the first of several, which the remark says.
+func FindContainer(p *v1.Pod, name string) (container, remark string, err error) {
 	inits, main, debug := containers(p)
+	all := slices.Concat(main, inits, debug)
 	if name == "" {
 		name = p.Annotations[defaultContainer]
 	}
-	if name == "" && len(main) == 1 {
-		return main[0], nil
-	}
-	all := slices.Concat(main, inits, debug)
-	if slices.Contains(all, name) {
-		return name, nil
+	switch {
+	case slices.Contains(all, name):
+		return name, "", nil
+	case name == "" && len(all) == 1:
+		return main[0], "", nil
+	case name == "":
+		return main[0], fmt.Sprintf("Defaulted container %q out of: %s", main[0], strings.Join(all, ", ")), nil
 	}
 	choice := fmt.Sprintf("choose one of: [%s]", strings.Join(main, " "))
 	if len(inits) > 0 {
@@ -133,8 +136,5 @@ func FindContainer(p *v1.Pod, name string) (string, error) {
 	if len(debug) > 0 {
 		choice += fmt.Sprintf(" or one of the ephemeral containers: [%s]", strings.Join(debug, " "))
 	}
-	if name == "" {
-		return "", fmt.Errorf("a container name must be specified for pod %s, %s", p.Name, choice)
-	}
-	return "", fmt.Errorf("container %s is not valid for pod %s, %s", name, p.Name, choice)
+	return "", "", fmt.Errorf("container %s is not valid for pod %s, %s", name, p.Name, choice)
 }

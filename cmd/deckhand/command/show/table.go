@@ -78,6 +78,24 @@ func (t *Table) line(row []string) string {
 	return strings.TrimRight(line.String(), " ")
 }
 
+// CutMiddle shortens a text to width characters by leaving out words of its middle: an error begins with what failed,
+// and ends with why.
+func CutMiddle(text string, width int) string {
+	runes := []rune(text)
+	if len(runes) <= width {
+		return text
+	}
+	first := width / 3
+	before, after := string(runes[:first]), string(runes[len(runes)-(width-first-3):])
+	if i := strings.LastIndexByte(before, ' '); i > 0 {
+		before = before[:i]
+	}
+	if _, words, ok := strings.Cut(after, " "); ok {
+		after = words
+	}
+	return strings.TrimSpace(before) + " … " + strings.TrimSpace(after)
+}
+
 // CutLine shortens a line to width characters, if width isn't 0, with an ellipsis.
 func CutLine(line string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(line) <= width {

@@ -42,6 +42,21 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// TestCutMiddle: how an error begins and ends stays.
+func TestCutMiddle(t *testing.T) {
+	for _, tc := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"short", 5, "short"}, {"abcdefghijklmno", 12, "abcd … klmno"}, {"start it: no, such command, file is missing", 24, "start … file is missing"}, {"ääääääöööööö", 9, "äää … ööö"},
+	} {
+		if got := CutMiddle(tc.text, tc.width); got != tc.want {
+			t.Errorf("CutMiddle(%q, %d): got %q, want %q", tc.text, tc.width, got, tc.want)
+		}
+	}
+}
+
 // TestNarrow: the last column is cut where enough of it is left; else the terminal wraps.
 func TestNarrow(t *testing.T) {
 	row := func() []string { return []string{"web", "Running", "the reason is a long one, as most are"} }

@@ -162,7 +162,7 @@ func (t *printer) container(s *v1.ContainerStatus) string {
 	case s.State.Terminated != nil:
 		parts = append(parts, "ended"+ago(s.State.Terminated.FinishedAt.Time, t.now)+" with "+exit(s.State.Terminated))
 	case s.State.Waiting != nil && s.State.Waiting.Message != "":
-		parts = append(parts, show.CutLine(terminal.Line(s.State.Waiting.Message), maxCause))
+		parts = append(parts, show.CutMiddle(terminal.Line(s.State.Waiting.Message), maxCause))
 	}
 	if s.RestartCount > 0 {
 		parts = append(parts, fmt.Sprintf("restarts: %d", s.RestartCount))

@@ -197,7 +197,7 @@ func exit(t *v1.ContainerStateTerminated) string {
 		text += " (" + terminal.Line(t.Reason) + ")"
 	}
 	if t.Message != "" {
-		text += ": " + show.CutLine(terminal.Line(t.Message), maxCause)
+		text += ": " + show.CutMiddle(terminal.Line(t.Message), maxCause)
 	}
 	return text
 }
@@ -239,7 +239,7 @@ func because(cause string) string {
 	if cause == "" {
 		return ""
 	}
-	return ": " + show.CutLine(terminal.Line(cause), maxCause)
+	return ": " + show.CutMiddle(terminal.Line(cause), maxCause)
 }
 
 // lasting is " for 12s", or nothing if it isn't known since when.
