@@ -164,6 +164,13 @@ func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	if unset("address") {
 		c.Address = loopback
 	}
+	// Nobody gets in by the defaults of flags, which are for nodes behind an API server.
+	if unset("authentication.anonymous.enabled") {
+		c.Authentication.Anonymous.Enabled = ptr.To(false)
+	}
+	if unset("authorization.mode") {
+		c.Authorization.Mode = v1beta1.KubeletAuthorizationModeWebhook
+	}
 	if unset("failSwapOn") {
 		c.FailSwapOn = ptr.To(false)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -169,6 +170,40 @@ func TestJournalBytes(t *testing.T) {
 		if !errors.As(err, &invalid) || !strings.HasPrefix(invalid.Problems[0].String(), "--journal-bytes: "+bad+" is neither 0") {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+}
+
+// Who may ask has to be known: to the API server, or without one to the configuration, which has to say it.
+func TestHTTPSEndpoint(t *testing.T) {
+	const closed = "invalid AddrPort"
+	cluster := []string{"--kubeconfig=/etc/kubeconfig"}
+	for _, tc := range []struct {
+		name, file string
+		args       []string
+		want       string
+	}{
+		{"nothing is said", "", nil, closed},
+		{"nothing is said, with a file", head, nil, closed},
+		{"in a cluster", "", cluster, "0.0.0.0:10250"},
+		{"in a cluster, with a file", head + "address: 192.0.2.1\nport: 10260\n", cluster, "192.0.2.1:10260"},
+		{"switched off", head + "enableServer: false\n", cluster, closed},
+		{"client CA", head + "authentication: {x509: {clientCAFile: /ca.crt}}\n", nil, closed},
+		{"client CA and AlwaysAllow", head + "authentication: {x509: {clientCAFile: /ca.crt}}\nauthorization: {mode: AlwaysAllow}\n", nil, "127.0.0.1:10250"},
+		{"client CA and AlwaysAllow by flags", "", []string{"--client-ca-file=/ca.crt", "--authorization-mode=AlwaysAllow", "--address=0.0.0.0"}, "0.0.0.0:10250"},
+		{"AlwaysAllow, but nobody gets in", head + "authorization: {mode: AlwaysAllow}\n", nil, closed},
+		{"anonymous and AlwaysAllow", head + "authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\n", nil, "127.0.0.1:10250"},
+		{"anonymous by the flag's default", "", []string{"--authorization-mode=AlwaysAllow"}, closed},
+		{"AlwaysAllow by the flag's default", "", []string{"--anonymous-auth=true", "--client-ca-file=/ca.crt"}, closed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			args := tc.args
+			if tc.file != "" {
+				args = append(slices.Clone(args), "--config", writeFile(t, tc.file))
+			}
+			if got := mustLoad(t, parse(t, args...)).HTTPS.String(); got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+		})
 	}
 }
 

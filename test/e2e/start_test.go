@@ -202,7 +202,7 @@ func TestInTheKubeletsPlace(t *testing.T) {
 	prints(t, kubelet, "--help", `(?s)--root-dir directory .*\(default /var/lib/kubelet\)`)
 
 	n := node.New(t, kubelet, node.Options{})
-	config := regexp.MustCompile("(?m)^readOnlyPort: .*\n").ReplaceAllString(n.ConfigText("failCgroupV1: false\nfailSwapOn: false"), "")
+	config := regexp.MustCompile("(?m)^readOnlyPort: .*\n").ReplaceAllString(n.ConfigText("failCgroupV1: false\nfailSwapOn: false\nport: "+strconv.Itoa(n.Port(2))), "")
 	host, sysctls := changeableSettings(t, n)
 	m := listenAsManager(t, filepath.Join(n.Base, "notify"))
 	settings, defaults := kernelSettings(t), names("/var/lib/kubelet")
@@ -248,8 +248,8 @@ func TestInTheKubeletsPlace(t *testing.T) {
 	if now := names("/var/lib/kubelet"); !slices.Equal(now, defaults) {
 		t.Errorf("the kubelet's own root directory had %q and has %q", defaults, now)
 	}
-	if got := listens(t, n.PID()); !slices.Equal(got, []int{n.Port(0)}) {
-		t.Errorf("the agent listens on the ports %v, want only that of health, %d", got, n.Port(0))
+	if got, want := listens(t, n.PID()), []int{n.Port(0), n.Port(2)}; !slices.Equal(got, want) {
+		t.Errorf("the agent listens on the ports %v, want %v: health and HTTPS", got, want)
 	}
 }
 
