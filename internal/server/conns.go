@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"net"
@@ -111,8 +112,8 @@ type conn struct {
 	since time.Time
 	// working says that a handler runs, writing that its peer has to read before it goes on.
 	working, writing bool
-	// heard says that something of the request that it waits for was read.
-	heard bool
+	// heard says that something of the request that it waits for was read, whole that what was read last ends as one does.
+	heard, whole bool
 	// waited is how long its peer had writing wait in this request, and sent how many bytes it took meanwhile.
 	waited time.Duration
 	sent   int
@@ -128,6 +129,9 @@ func (c *conn) held(now time.Time) time.Duration {
 
 // arrived reports whether a request has come that nobody has had the time to look at: its peer isn't slow, this process is.
 func (c *conn) arrived() (there bool) {
+	if c.whole { // no handler runs yet
+		return true
+	}
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok || c.heard || c.working {
 		return false
@@ -164,7 +168,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.listener.mu.Lock()
-		c.heard = true
+		c.heard, c.whole = true, bytes.HasSuffix(b[:n], []byte("\r\n\r\n"))
 		c.listener.mu.Unlock()
 	}
 	return n, err
@@ -213,7 +217,7 @@ func (c *conn) state(s http.ConnState) {
 		c.now(func() { c.waited, c.sent = 0, 0 })
 	}
 	if s == http.StateIdle {
-		c.now(func() { c.heard = false })
+		c.now(func() { c.heard, c.whole = false, false })
 		c.listener.free()
 	}
 }
@@ -242,7 +246,7 @@ func atWork(h http.Handler) http.Handler {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // it can't fail on a connection of ours
 		}
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-			c.now(func() { c.working = true })
+			c.now(func() { c.working, c.whole = true, false })
 			defer c.now(func() { c.working = false })
 		}
 		h.ServeHTTP(w, r)
