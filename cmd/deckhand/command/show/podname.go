@@ -127,7 +127,14 @@ func FindContainer(p *v1.Pod, name string) (container, remark string, err error)
 	case name == "" && len(all) == 1:
 		return main[0], "", nil
 	case name == "":
-		return main[0], fmt.Sprintf("Defaulted container %q out of: %s", main[0], strings.Join(all, ", ")), nil
+		of := slices.Clone(main)
+		for _, name := range inits {
+			of = append(of, name+" (init)")
+		}
+		for _, name := range debug {
+			of = append(of, name+" (ephem)")
+		}
+		return main[0], fmt.Sprintf("Defaulted container %q out of: %s", main[0], strings.Join(of, ", ")), nil
 	}
 	choice := fmt.Sprintf("choose one of: [%s]", strings.Join(main, " "))
 	if len(inits) > 0 {

@@ -49,7 +49,7 @@ func TestCutMiddle(t *testing.T) {
 		width int
 		want  string
 	}{
-		{"short", 5, "short"}, {"abcdefghijklmno", 12, "abcd … klmno"}, {"start it: no, such command, file is missing", 24, "start … file is missing"}, {"ääääääöööööö", 9, "äää … ööö"},
+		{"short", 5, "short"}, {"abcdefghijklmno", 12, "abcd … klmno"}, {"start it: no, such command, file is missing", 24, "start … is missing"}, {"ääääääöööööö", 9, "äää … ööö"},
 	} {
 		if got := CutMiddle(tc.text, tc.width); got != tc.want {
 			t.Errorf("CutMiddle(%q, %d): got %q, want %q", tc.text, tc.width, got, tc.want)
