@@ -110,12 +110,22 @@ func badValue(e *pflag.InvalidValueError) error {
 		kind = `a duration such as "30s" or "1h30m"`
 	}
 	var number *strconv.NumError
+	if errors.As(e, &number) && kind == "" { // a type of another package
+		switch number.Func {
+		case "ParseInt", "ParseUint", "Atoi":
+			kind = "an integer"
+		case "ParseFloat":
+			kind = "a number"
+		case "ParseBool":
+			kind = "true or false"
+		}
+	}
 	switch {
 	case kind == "":
 		return fmt.Errorf("--%s: %q can't be used: %w", flag.Name, e.GetValue(), e.Unwrap())
 	case errors.As(e, &number) && errors.Is(number, strconv.ErrRange):
 		return fmt.Errorf("--%s: %s is out of range", flag.Name, e.GetValue())
-	case strings.HasPrefix(flag.Value.Type(), "uint") && strings.HasPrefix(e.GetValue(), "-"):
+	case number != nil && number.Func == "ParseUint" && strings.HasPrefix(e.GetValue(), "-"):
 		return fmt.Errorf("--%s: %s is negative: it must be 0 or more", flag.Name, e.GetValue())
 	}
 	return fmt.Errorf("--%s: %q isn't %s", flag.Name, e.GetValue(), kind)

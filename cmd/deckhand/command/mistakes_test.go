@@ -23,6 +23,8 @@ func TestCommandLineMistakes(t *testing.T) {
 			"--node-ip needs a value (see `deckhand agent --help`)",
 		},
 		"--max-podz=3":      {"unknown flag: --max-podz, did you mean --max-pods? (see `deckhand agent --help`)"},
+		"agent --v=x":       {"--v: \"x\" isn't an integer (see `deckhand agent --help`)"},
+		"agent --v=-1":      {"--v: -1 is negative: it must be 0 or more (see `deckhand agent --help`)"},
 		"--network_plugin=": {"--network-plugin: the kubelet no longer has this flag: it went with dockershim: the container runtime configures the pod network (for the embedded containerd that is done already) (see `deckhand agent --help`)"},
 		"pods --docker":     {"unknown flag: --docker (see `deckhand pods --help`)"},
 		"pods -n":           {"--namespace needs a value (see `deckhand pods --help`)"},

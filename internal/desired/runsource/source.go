@@ -184,7 +184,7 @@ func taken(p, d *pod.Desired) error {
 	if pod.FullName(d.Pod) != pod.FullName(p.Pod) {
 		return fmt.Errorf("pod %s/%s has the UID of pod %s/%s, which is already run from %s; give it another", p.Pod.Namespace, p.Pod.Name, d.Pod.Namespace, d.Pod.Name, d.Origin)
 	}
-	return fmt.Errorf("pod %s/%s is already run from %s; rename the one, or remove the other", p.Pod.Namespace, p.Pod.Name, d.Origin)
+	return fmt.Errorf("pod %s/%s is already run from %s; rename one of them, or remove the other", p.Pod.Namespace, p.Pod.Name, d.Origin)
 }
 
 // free reports, as an error, that one of the addition's pods is being run already, or

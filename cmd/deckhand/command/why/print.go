@@ -85,6 +85,8 @@ func (t *printer) wait(w *local.Wait, stopping bool) {
 	switch {
 	case w.Code == pod.WaitRejected:
 		t.line("  next:    nothing: it stays failed until its manifest is changed")
+	case w.Next.IsZero() && (w.Code == pod.WaitProbe || w.Code == pod.WaitProbeFailed):
+		t.line("  next:    it goes on once the probe succeeds")
 	case w.Next.IsZero():
 		t.line("  next:    it goes on when something changes")
 	case w.Next.After(t.now):
