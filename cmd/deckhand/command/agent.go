@@ -221,7 +221,7 @@ func tellReady(out io.Writer, s local.Snapshot) error {
 			text = "\nThe pod is stopped: `deckhand start` has it run again.\n"
 		}
 	case stopped > 0:
-		text = fmt.Sprintf("\n%d pods are ready, %d are stopped: `deckhand start` has them run again.\n", done-stopped, stopped)
+		text = fmt.Sprintf("\n%s ready, %d stopped: `deckhand start` has those run again.\n", count(done-stopped, "pod"), stopped)
 	default:
 		text = fmt.Sprintf("\nAll %d pods are ready.\n", done)
 	}

@@ -106,7 +106,11 @@ func Describe(c Config) ([]string, error) {
 	f := t.inventory()
 	var list []string
 	if n := len(f.pods); n > 0 {
-		list = append(list, fmt.Sprintf("%d pods, with their volumes below the root directory and their logs in %s", n, c.PodLogs))
+		pods, their := "1 pod", "its"
+		if n > 1 {
+			pods, their = fmt.Sprintf("%d pods", n), "their"
+		}
+		list = append(list, fmt.Sprintf("%s, with %s volumes below the root directory and %[2]s logs in %s", pods, their, c.PodLogs))
 	}
 	if _, err := os.Stat(layout.Store()); err == nil {
 		list = append(list, "all images of the embedded containerd")

@@ -35,7 +35,11 @@ func (c *Collector) recordEvent(r Report, err error) {
 	if known := (*reasonError)(nil); errors.As(err, &known) {
 		reason = known.reason
 	}
-	if len(r.Failed) > 0 {
+	switch len(r.Failed) {
+	case 0:
+	case 1:
+		parts = append(parts, fmt.Sprintf("image %s can't be removed: %v", r.Failed[0].Name(), r.Failed[0].Err))
+	default:
 		parts = append(parts, fmt.Sprintf("%d images can't be removed, the first of them %s: %v", len(r.Failed), r.Failed[0].Name(), r.Failed[0].Err))
 	}
 	if len(r.Removed) > 0 {
