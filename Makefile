@@ -38,7 +38,7 @@ run: deps build ## Build everything and run the pods of examples/ (as root). Ctr
 .PHONY: run-cluster
 run-cluster: deps build controlplane ## Make this machine a Kubernetes cluster of one node (as root), and say how to use kubectl with it. Ctrl-C ends it, but for its pods.
 	$(GO) build -o $(BIN)/run-cluster ./test/cluster/run
-	$(BIN)/run-cluster --bin $(BIN) --dir $(CLUSTER_DIR)
+	$(BIN)/run-cluster --bin $(BIN) --dir $(CLUSTER_DIR) --settings "$(CLUSTER_SETTINGS)"
 
 .PHONY: clean
 clean: ## Take down what `make run` and `make run-cluster` started, and remove what was built.

@@ -53,6 +53,12 @@ var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-con
 // owner ends it.
 func Start(t Owner, program string) *Plane {
 	t.Helper()
+	return StartPatient(t, program, 8*time.Second)
+}
+
+// StartPatient is Start, but a node counts as lost only after that time without a sign of life.
+func StartPatient(t Owner, program string, patience time.Duration) *Plane {
+	t.Helper()
 	p := &Plane{t: t, dir: t.TempDir(), ended: make(chan string, len(programs))}
 	if err := p.prepare(program); err != nil {
 		t.Fatal(err)
@@ -69,7 +75,7 @@ func Start(t Owner, program string) *Plane {
 	p.run("kube-scheduler", "--kubeconfig="+p.Kubeconfig(p.Issue("scheduler", "system:kube-scheduler")), "--leader-elect=false", "--secure-port=0")
 	p.run("kube-controller-manager", "--kubeconfig="+p.Kubeconfig(p.Issue("controllers", "system:kube-controller-manager")), "--leader-elect=false", "--secure-port=0",
 		"--use-service-account-credentials", "--root-ca-file="+p.path("ca.crt"), "--service-account-private-key-file="+p.path("sa.key"),
-		"--cluster-signing-cert-file="+p.path("ca.crt"), "--cluster-signing-key-file="+p.path("ca.key"), "--node-monitor-period=1s", "--node-monitor-grace-period=8s", "--node-startup-grace-period=8s")
+		"--cluster-signing-cert-file="+p.path("ca.crt"), "--cluster-signing-key-file="+p.path("ca.key"), "--node-monitor-period=1s", fmt.Sprint("--node-monitor-grace-period=", patience), fmt.Sprint("--node-startup-grace-period=", patience))
 	p.await("kube-controller-manager", "/api/v1/namespaces/default/serviceaccounts/default")
 	return p
 }

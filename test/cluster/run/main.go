@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -21,10 +22,11 @@ import (
 func main() {
 	bin := flag.String("bin", "bin", "the `directory` with deckhand, its tools and the control plane")
 	dir := flag.String("dir", "", "the `directory` for everything that is made")
+	more := flag.String("settings", "", "`lines` of a KubeletConfiguration, such as \"podCIDR: 10.98.0.0/16\"")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *bin, *dir); err != nil {
+	if err := run(ctx, *bin, *dir, *more); err != nil {
 		fmt.Fprintln(os.Stderr, "run-cluster:", err)
 		os.Exit(1)
 	}
@@ -59,7 +61,7 @@ func (o *owner) start(program string) (p *plane.Plane, err error) {
 			err = o.err
 		}
 	}()
-	return plane.Start(o, program), nil
+	return plane.StartPatient(o, program, 50*time.Second), nil // as long as a kube-controller-manager waits by itself
 }
 
 func (o *owner) end() {
@@ -68,7 +70,9 @@ func (o *owner) end() {
 	}
 }
 
-func run(ctx context.Context, bin, dir string) error {
+func run(ctx context.Context, bin, dir, more string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	if os.Geteuid() != 0 {
 		return errors.New("deckhand has to be root")
 	}
@@ -93,7 +97,7 @@ func run(ctx context.Context, bin, dir string) error {
 	}
 	name = strings.ToLower(name)
 	config := filepath.Join(dir, "kubelet.yaml")
-	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(settings+more+"\n"), 0o600); err != nil {
 		return err
 	}
 	defer keepSysctls()()
@@ -111,10 +115,22 @@ func run(ctx context.Context, bin, dir string) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Wait() }()
-	if out, err := p.Kubectl("", "wait", "--for=create", "node/"+name, "--timeout=60s"); err != nil {
-		o.Logf("%s%v", out, err)
-	} else if out, err := p.Kubectl("", "wait", "--for=condition=Ready", "node/"+name, "--timeout=60s"); err != nil {
-		o.Logf("%s%v", out, err)
+	ready := make(chan error, 1)
+	go func() {
+		_, err := p.Kubectl("", "wait", "--for=create", "node/"+name, "--timeout=60s")
+		if err == nil {
+			_, err = p.Kubectl("", "wait", "--for=condition=Ready", "node/"+name, "--timeout=60s")
+		}
+		ready <- err
+	}()
+	select {
+	case err := <-ended:
+		text, _ := os.ReadFile(log.Name()) // what can't be read can be looked at
+		return fmt.Errorf("deckhand has ended (%v): %s", err, text)
+	case err := <-ready:
+		if err != nil {
+			o.Logf("The node isn't ready: %v", err)
+		}
 	}
 	fmt.Printf(`The cluster is up. In another terminal, as root:
 
