@@ -3,8 +3,12 @@ package cluster_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,6 +146,7 @@ func lives(t *testing.T, p *plane.Plane, binary string) {
 		}
 	})
 	t.Run("stopped runtime", r.stoppedRuntime)
+	t.Run("half-open connections", r.halfOpen)
 }
 
 // runtimeComesLate: a node isn't ready before its runtime is.
@@ -295,4 +300,83 @@ func (r *rig) stoppedRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.is(v1.ConditionTrue)
+}
+
+// halfOpen: connections on which nothing comes any more, nor goes, are found by the lease's renewals, and replaced.
+func (r *rig) halfOpen(t *testing.T) {
+	server, err := url.Parse(r.p.Server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var undo [][]string
+	drop := func(rule ...string) {
+		t.Helper()
+		if out, err := exec.Command("iptables", append([]string{"-w", "-I", "OUTPUT"}, rule...)...).CombinedOutput(); err != nil {
+			t.Fatalf("iptables: %v: %s", err, out)
+		}
+		undo = append(undo, append([]string{"-w", "-D", "OUTPUT"}, rule...))
+	}
+	defer func() {
+		for _, rule := range undo {
+			if out, err := exec.Command("iptables", rule...).CombinedOutput(); err != nil {
+				t.Errorf("iptables %v: %v: %s", rule, err, out)
+			}
+		}
+	}()
+	ports := connections(t, r.PID(), server.Port())
+	if len(ports) < 2 {
+		t.Fatalf("the agent has the connections %v, want those of calls and of heartbeats", ports)
+	}
+	for _, port := range ports {
+		drop("-p", "tcp", "--sport", port, "--dport", server.Port(), "-j", "DROP")
+		drop("-p", "tcp", "--sport", server.Port(), "--dport", port, "-j", "DROP")
+	}
+	_, from := r.calls(0)
+	began := time.Now()
+	r.Eventually("the lease is renewed on another connection", func() error {
+		if count, _ := r.calls(from); count["update leases.coordination.k8s.io"] == 0 {
+			return fmt.Errorf("calls %v", count)
+		}
+		return nil
+	})
+	t.Logf("the lease is renewed %s after its connection went dead, with a duration of 8 s", time.Since(began).Round(time.Millisecond))
+	r.kubectl("label", "node", node.Name, "seen=yes")
+	r.is(v1.ConditionTrue)
+}
+
+// connections are the local ports of a process's connections to a port of 127.0.0.1.
+func connections(t *testing.T, pid int, to string) []string {
+	t.Helper()
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets := map[string]bool{}
+	for _, l := range links {
+		target, _ := os.Readlink(l) // it may be closed by now
+		sockets[target] = true
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ports []string
+	for line := range strings.Lines(string(table)) {
+		f := strings.Fields(line) // number, local, remote, state, queues, timers, retransmits, uid, timeouts, inode
+		if len(f) < 10 || !sockets["socket:["+f[9]+"]"] {
+			continue
+		}
+		local, remote := port(f[1]), port(f[2])
+		if remote == to {
+			ports = append(ports, local)
+		}
+	}
+	return ports
+}
+
+// port is that of an address in /proc/net/tcp.
+func port(address string) string {
+	_, hex, _ := strings.Cut(address, ":")
+	n, _ := strconv.ParseUint(hex, 16, 16) // the heading has none
+	return strconv.FormatUint(n, 10)
 }

@@ -283,6 +283,9 @@ func (p *Plane) Kubectl(input string, args ...string) (string, error) {
 // Admin is an administrator's kubeconfig, KubectlProgram the program that goes with it.
 func (p *Plane) Admin() string { return p.admin }
 
+// Server is the API server's URL.
+func (p *Plane) Server() string { return p.server }
+
 // CA is the file with the authority of all certificates here.
 func (p *Plane) CA() string { return p.path("ca.crt") }
 
