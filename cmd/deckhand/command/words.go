@@ -53,7 +53,7 @@ var kinds = []hint{
 	{"node nodes no", "`deckhand version` shows this node, `deckhand config view` its configuration"},
 	{"namespace namespaces ns", "`deckhand pods -A` shows the namespaces of pods"},
 	{"service services svc endpoints ep ingress ingresses ing networkpolicy networkpolicies netpol",
-		"without an API server there are none: pods have addresses (`deckhand pods`) and hostPorts"},
+		"nothing routes their addresses here: pods have addresses of their own (`deckhand pods`), and hostPorts"},
 	{"configmap configmaps cm secret secrets serviceaccount serviceaccounts sa pv persistentvolume persistentvolumes pvc persistentvolumeclaim persistentvolumeclaims",
 		"it is in a manifest: `deckhand pods -o wide` says where those are (ORIGIN), `deckhand why` which are missing"},
 	{"deployment deployments deploy replicaset replicasets rs statefulset statefulsets sts daemonset daemonsets ds job jobs cronjob cronjobs cj",
