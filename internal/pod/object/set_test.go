@@ -206,7 +206,7 @@ func TestRealms(t *testing.T) {
 			hostile = pod.SourceAPI
 		}
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", Annotations: map[string]string{pod.AnnotationConfigSource: string(hostile)}}}
-		var s object.View = local.For(&pod.Desired{Pod: p, Source: source})
+		s := local.For(&pod.Desired{Pod: p, Source: source})
 		_, configMap := s.ConfigMap(ctx, "a", "x")
 		_, secret := s.Secret(ctx, "a", "x")
 		_, account := s.ServiceAccount(ctx, "a", "x")
