@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,7 +40,8 @@ func TestWhy(t *testing.T) {
 	n.Write("nowhere.yaml", strings.Replace(pod("nowhere"), node.Image, "127.0.0.1:1/nothing:1", 1))
 	n.Write("unready.yaml", toolPod(n, "unready", containers(
 		tool("main", "act", "readinessProbe: {exec: {command: [tools, check, /diary/well]}, periodSeconds: 1, failureThreshold: 1}"))))
-	n.Await("each is as it should be", node.Ready("well"), waiting("crashes", "CrashLoopBackOff", ""), waiting("nowhere", "ImagePullBackOff", ""))
+	n.Write("hook.yaml", toolPod(n, "hook", "terminationGracePeriodSeconds: 1", containers(tool("main", "act", "lifecycle: {postStart: {exec: {command: [tools, check, /diary/well]}}}"))))
+	n.Await("each is as it should be", node.Ready("well"), waiting("crashes", "CrashLoopBackOff", ""), waiting("hook", "CrashLoopBackOff", ""), waiting("nowhere", "ImagePullBackOff", ""))
 	n.AwaitEvent("unready", "Unhealthy", "Readiness")
 	for name, c := range map[string]struct {
 		code int
@@ -48,6 +50,7 @@ func TestWhy(t *testing.T) {
 		"well":    {0, nil},
 		"crashes": {1, []string{`main`, `ended with exit code 3`, `logs --previous`}},
 		"nowhere": {1, []string{`web`, `127\.0\.0\.1:1/nothing:1`, `connection refused`}},
+		"hook":    {1, []string{`main`, `failed its postStart hook: .*exited with`}},
 		"unready": {1, []string{`main`, `readiness probe fails`, `exited with`}},
 	} {
 		out, code := n.Deckhand("why", name)
@@ -67,6 +70,16 @@ func TestWhy(t *testing.T) {
 	n.Stop()
 	n.Start()
 	n.Await("it is adopted", agentIs(n), node.Ready("well"))
+	n.Eventually("the cause is still known", func() error {
+		out, _ := n.Deckhand("why", "hook")
+		if strings.Contains(out, "ended with exit code") {
+			t.Errorf("the cause is lost:\n%s", out)
+		}
+		if !strings.Contains(out, "failed its postStart hook") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	for _, name := range []string{"well", "crashes", "unready"} {
 		replays(t, n, name, "--previous")
 	}
