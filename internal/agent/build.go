@@ -303,7 +303,7 @@ func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, he
 		Certificate: secure.NewCertificate(secure.CertConfig{CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Dir: certs, Name: cfg.NodeName, IPs: ips, Log: log}),
 		Access: secure.NewAccess(secure.AccessConfig{ClientCAFile: k.Authentication.X509.ClientCAFile, Anonymous: ptr.Deref(k.Authentication.Anonymous.Enabled, false),
 			AlwaysAllow: k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow, Log: log}),
-		Health: health, Configz: configz, Measure: meter.HTTP.ReadWrite,
+		Health: health, Configz: configz, Measure: meter.HTTP.ReadWrite, Log: log,
 	})
 }
 

@@ -48,9 +48,9 @@ type Listener struct {
 	// Setting is what a person has to change for another address.
 	Setting string
 	Handler http.Handler
-	// TLS, if set, has it served over HTTPS. Load is called before anything listens, and may be nil.
+	// TLS, if set, has it served over HTTPS. Load is called before anybody can connect, and may be nil.
 	TLS  *tls.Config
-	Load func() error
+	Load func()
 }
 
 // Server serves a set of listeners.
@@ -123,12 +123,7 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 	lc := net.ListenConfig{Control: acceptWithData}
 	for _, l := range s.listeners {
 		if l.Load != nil {
-			if err := l.Load(); err != nil {
-				for _, o := range opened {
-					o.Close()
-				}
-				return nil, err
-			}
+			l.Load()
 		}
 		ln, err := lc.Listen(ctx, "tcp", l.Addr.String())
 		if err != nil {

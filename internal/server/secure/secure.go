@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"github.com/go-logr/logr"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/deckhand-node/deckhand/internal/server"
@@ -25,9 +26,10 @@ type Config struct {
 	Health, Configz http.Handler
 	// Measure counts the requests.
 	Measure func(*http.ServeMux) http.Handler
+	Log     logr.Logger
 }
 
-// Listener is where it is all served. Load has to succeed before.
+// Listener is where it is all served.
 func Listener(c Config) (server.Listener, error) {
 	suites, errSuites := cliflag.TLSCipherSuites(c.CipherSuites)
 	curves, errCurves := cliflag.TLSCurvePreferences(c.Curves)
@@ -47,6 +49,14 @@ func Listener(c Config) (server.Listener, error) {
 			ClientAuth:     tls.RequestClientCert,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Certificate.current() },
 		},
-		Load: func() error { return errors.Join(c.Certificate.Load(), c.Access.Load()) },
+		Load: func() {
+			// No pod is kept from running for what can't be read. Both are read again when somebody asks.
+			if err := c.Certificate.Load(); err != nil {
+				c.Log.Error(err, "Nobody can connect to the HTTPS server until that is corrected")
+			}
+			if err := c.Access.Load(); err != nil {
+				c.Log.Error(err, "The HTTPS server accepts no client certificate until that is corrected")
+			}
+		},
 	}, nil
 }

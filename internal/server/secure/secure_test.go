@@ -90,7 +90,7 @@ func serve(t *testing.T, cert *Certificate, access *Access) string {
 	t.Helper()
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	l, err := Listener(Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Certificate: cert, Access: access, Health: ok, Configz: ok, MinVersion: "VersionTLS12",
-		Measure: func(m *http.ServeMux) http.Handler { return m }})
+		Measure: func(m *http.ServeMux) http.Handler { return m }, Log: testr.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,6 +267,26 @@ func TestBadFiles(t *testing.T) {
 		if err := load(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+// TestFilesComeLate: a server whose files can't be used at the start answers nobody, and everybody once they can.
+func TestFilesComeLate(t *testing.T) {
+	dir := t.TempDir()
+	cert, key, ca := filepath.Join(dir, "a.crt"), filepath.Join(dir, "a.key"), filepath.Join(dir, "ca.crt")
+	url := serve(t, NewCertificate(CertConfig{CertFile: cert, KeyFile: key, Log: testr.New(t)}), NewAccess(AccessConfig{ClientCAFile: ca, AlwaysAllow: true, Log: testr.New(t)}))
+	if _, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{InsecureSkipVerify: true}); err == nil {
+		t.Error("there is a certificate")
+	}
+	a := newAuthority(t, "late")
+	writePair(t, cert, key, a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "late"}, NotAfter: time.Now().Add(time.Hour)}, nil))
+	client := a.client("admin", time.Now().Add(time.Hour), x509.ExtKeyUsageClientAuth)
+	if code, _, _ := get(t, url+"/healthz", client); code != 401 {
+		t.Errorf("without an authority: %d", code)
+	}
+	write(t, ca, a.pem())
+	if code, _, _ := get(t, url+"/healthz", client); code != 200 {
+		t.Errorf("once it is there: %d", code)
 	}
 }
 
