@@ -265,7 +265,7 @@ func (l *loader) ofFlags() {
 		return abs
 	}
 	c.RootDir, c.CertDir = path("root-dir", v.RootDir), path("cert-dir", v.CertDir)
-	c.Kubeconfig, c.ExternalCloud = path("kubeconfig", v.Kubeconfig), v.CloudProvider == "external" && !c.Standalone
+	c.Kubeconfig, c.ExternalCloud = path("kubeconfig", v.Kubeconfig), v.CloudProvider == "external" && v.Kubeconfig != ""
 	c.KubeletVersion = cmp.Or(v.Version.Reported, buildinfo.Kubernetes+"-deckhand")
 	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
 	c.ContainerLogLinksDir = path("container-log-links-dir", v.ContainerLogLinksDir)
@@ -294,7 +294,7 @@ func (l *loader) endpoints() {
 	if !l.given.Given("address") {
 		l.config.ReadOnly = addrPort(loopback, c.ReadOnlyPort)
 	}
-	if *c.EnableServer && (!l.config.Standalone || judges(c)) {
+	if *c.EnableServer && (l.flags.Kubeconfig != "" || l.config.Standalone && judges(c)) {
 		l.config.HTTPS = addrPort(c.Address, c.Port)
 	}
 }

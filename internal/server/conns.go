@@ -18,6 +18,10 @@ import (
 // there may be thousands before a probe. A probe on a busy host needs a few milliseconds, though.
 const patience = 10 * time.Millisecond
 
+// lookedAt is how long this process may take at most to look at a request that has come as a whole. A peer can make it look as if
+// one had.
+const lookedAt = 10 * patience
+
 // sendBuffer bounds what the kernel holds of answers that nobody reads, which it otherwise lets grow to megabytes each.
 const sendBuffer = 64 << 10
 
@@ -35,7 +39,9 @@ func acceptWithData(_, _ string, c syscall.RawConn) error {
 // the time it had others wait. What is being worked on is left alone: only then a new connection waits.
 type listener struct {
 	net.Listener
-	closed chan struct{}
+	// encrypted says that what is read here is none of HTTP: peers choose how it looks.
+	encrypted bool
+	closed    chan struct{}
 	// freed is told that there may be room.
 	freed chan struct{}
 
@@ -129,7 +135,7 @@ func (c *conn) held(now time.Time) time.Duration {
 
 // arrived reports whether a request has come that nobody has had the time to look at: its peer isn't slow, this process is.
 func (c *conn) arrived() (there bool) {
-	if c.whole { // no handler runs yet
+	if c.whole && time.Since(c.since) < lookedAt { // no handler runs yet
 		return true
 	}
 	tcp, ok := c.Conn.(*net.TCPConn)
@@ -168,7 +174,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.listener.mu.Lock()
-		c.heard, c.whole = true, bytes.HasSuffix(b[:n], []byte("\r\n\r\n"))
+		c.heard, c.whole = true, !c.listener.encrypted && bytes.HasSuffix(b[:n], []byte("\r\n\r\n"))
 		c.listener.mu.Unlock()
 	}
 	return n, err

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"syscall"
@@ -94,6 +95,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for i, l := range s.listeners {
 		servers[i] = s.httpServer(requests, l.Handler, &conns)
 		if l.TLS != nil { // whoever connects may have each handshake fail
+			servers[i].Handler = atWork(s.telling(l.Handler))
 			servers[i].ErrorLog = slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelDebug)
 		}
 		serving.Go(func() {
@@ -117,6 +119,19 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
+// telling logs what goes wrong in h, for a server whose own log is for details.
+func (s *Server) telling(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				s.log.Error(fmt.Errorf("panic: %v\n%s", p, debug.Stack()), "Request failed", "path", r.URL.Path)
+				http.Error(w, "internal error", http.StatusInternalServerError)
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
+}
+
 // listen opens all listeners, or none.
 func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 	var opened []net.Listener
@@ -132,11 +147,13 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 			}
 			return nil, listenError(l, err)
 		}
-		limited := net.Listener(newListener(ln))
+		limited := newListener(ln)
+		limited.encrypted = l.TLS != nil
 		if l.TLS != nil {
-			limited = tls.NewListener(limited, l.TLS)
+			opened = append(opened, tls.NewListener(limited, l.TLS))
+		} else {
+			opened = append(opened, limited)
 		}
-		opened = append(opened, limited)
 		s.addrs[l.Name] = netip.AddrPortFrom(l.Addr.Addr(), uint16(ln.Addr().(*net.TCPAddr).Port))
 	}
 	return opened, nil

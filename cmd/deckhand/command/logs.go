@@ -194,6 +194,10 @@ func (o *logOptions) several(cmd *cobra.Command, client *local.Client, sources [
 		read := func() {
 			w := out.Behind(prefix)
 			errs[i] = errors.Join(o.copy(cmd, client, s, w, name), w.Flush())
+			if errs[i] != nil && o.request.Follow && cmd.Context().Err() == nil { // the others may go on for ever
+				cmd.PrintErrf("--- %s: %v ---\n", name, errs[i])
+				errs[i] = fmt.Errorf("%s can't be followed", name)
+			}
 		}
 		if o.request.Follow {
 			growing.Go(read)

@@ -94,7 +94,7 @@ func (l *Lease) Run(ctx context.Context) error {
 func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	var err error
+	var err, last error
 	for range 3 { // asked for, changed by somebody meanwhile, asked for once more
 		if l.known == nil {
 			l.known, err = l.conf.API.Get(ctx, l.conf.Name)
@@ -113,14 +113,14 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 			l.known = now
 			return nil
 		}
-		l.known = nil // whatever it is, it may be another one by now
+		l.known, last = nil, err // whatever it is, it may be another one by now
 		if !errors.IsNotFound(err) && !errors.IsConflict(err) && !errors.IsAlreadyExists(err) {
 			break
 		}
 		err = nil
 	}
 	if err == nil {
-		return fmt.Errorf("renew lease %s: others change it at the same time", l.conf.Name)
+		return fmt.Errorf("renew lease %s, which somebody changes at the same time, or whose namespace isn't there: %w", l.conf.Name, last)
 	}
 	return fmt.Errorf("renew lease %s: %w", l.conf.Name, err)
 }

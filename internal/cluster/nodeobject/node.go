@@ -64,6 +64,10 @@ type Node struct {
 	reconciled bool
 	status     v1.NodeStatus
 	sent       time.Time
+	// kept is what the server made of the status that was sent; nil if that isn't known. It may not know each field.
+	kept *v1.NodeStatus
+	// gone says that the server had no object for the last status.
+	gone bool
 	// every is Every with its jitter.
 	every time.Duration
 }
@@ -71,13 +75,18 @@ type Node struct {
 type state struct{ node *v1.Node }
 
 // New returns what keeps a node's object.
-func New(c Config) *Node { return &Node{conf: c, woken: wake.NewSlot()} }
+func New(c Config) *Node {
+	c.Every = min(c.Every, longest) // so that no jitter overflows
+	return &Node{conf: c, woken: wake.NewSlot()}
+}
 
 const (
 	// callLimit bounds one call.
 	callLimit = 10 * time.Second
 	// jitter is how much later than Every a status may be sent that says nothing new.
 	jitter = 0.5
+	// longest bounds Every.
+	longest = 365 * 24 * time.Hour
 )
 
 // Run registers the node and sends its status until ctx ends. An object that somebody removes is made again at once.
@@ -160,7 +169,8 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	fresh := n.sent.IsZero()
 	target := withStatus(n.object, &status, fresh)
 	next := due(&n.status, &status, n.sent, n.every)
-	if soon := n.sent.Add(minGap); changed(&n.object.Status, &target.Status) && next.After(soon) {
+	written := n.kept == nil || changed(&n.object.Status, n.kept)
+	if soon := n.sent.Add(minGap); written && changed(&n.object.Status, &target.Status) && next.After(soon) {
 		next = soon // somebody else has written what is ours
 	}
 	now := time.Now()
@@ -174,7 +184,8 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 		return now.Add(n.conf.Every), err
 	}
 	object, err := n.conf.API.PatchStatus(ctx, n.conf.Identity.Name, body)
-	if errors.IsNotFound(err) {
+	if errors.IsNotFound(err) && !n.gone {
+		n.gone = true
 		n.take(nil)
 		return now, nil
 	}
@@ -182,6 +193,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("patch the status of node %s: %w", n.conf.Identity.Name, err)
 	}
 	n.take(object)
+	n.kept, n.gone = &object.Status, false
 	n.status, n.sent, n.every = status, now, wait.Jitter(n.conf.Every, jitter)
 	return n.sent.Add(n.every), nil
 }
@@ -195,6 +207,7 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 		object, err := n.conf.API.Create(ctx, registration(&n.conf.Identity, status))
 		if err == nil {
 			n.take(object)
+			n.kept = &object.Status
 			n.reconciled, n.status, n.sent, n.every = true, status, now, wait.Jitter(n.conf.Every, jitter)
 			return nil
 		}
@@ -224,6 +237,9 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 		}
 	}
 	if err != nil {
+		if errors.IsNotFound(err) {
+			n.take(nil)
+		}
 		return fmt.Errorf("reconcile node %s: %w", name, err)
 	}
 	n.reconciled = true
@@ -233,7 +249,7 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 // take takes in the object's newest state.
 func (n *Node) take(object *v1.Node) {
 	if object == nil || n.object != nil && n.object.UID != object.UID {
-		n.reconciled, n.status, n.sent = false, v1.NodeStatus{}, time.Time{}
+		n.reconciled, n.status, n.sent, n.kept = false, v1.NodeStatus{}, time.Time{}, nil
 	}
 	n.object = object
 	n.conf.Facts.Set(func(f *nodefacts.Facts) {

@@ -231,3 +231,57 @@ func TestNode(t *testing.T) {
 		}
 	})
 }
+
+// oddNodes don't do all that is asked of them.
+type oddNodes struct {
+	*fakeNodes
+	// drops says that a field is unknown there, missing that statuses are.
+	drops, missing bool
+}
+
+func (s *oddNodes) PatchStatus(ctx context.Context, name string, body []byte) (*v1.Node, error) {
+	if s.missing {
+		return s.call("patch status", func() error { return errors.NewNotFound(nodeGroup, name) })
+	}
+	return s.call("patch status", func() error {
+		err := s.apply(name, body)
+		if s.drops && err == nil {
+			s.node.Status.DeclaredFeatures = nil
+			s.told()
+		}
+		return err
+	})
+}
+
+// TestOddServer: a server that doesn't keep what is sent, or has no statuses, isn't asked again and again.
+func TestOddServer(t *testing.T) {
+	for name, server := range map[string]*oddNodes{"drops a field": {drops: true}, "no statuses": {missing: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server.fakeNodes = &fakeNodes{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "old"}}}
+				facts, err := nodefacts.NewBoard(nodefacts.Facts{}).Writer("a test", Fields)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := New(Config{Identity: Identity{Name: "node1"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Log: logr.Discard(),
+					Status: func() v1.NodeStatus {
+						return v1.NodeStatus{DeclaredFeatures: []string{"A"}, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}
+					}})
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				if err := n.Run(ctx); err != nil {
+					t.Error(err)
+				}
+				patches := 0
+				for _, c := range server.did() {
+					if c == "patch status" {
+						patches++
+					}
+				}
+				if patches < 2 || patches > 30 {
+					t.Errorf("%d patches of the status in ten minutes", patches)
+				}
+			})
+		})
+	}
+}

@@ -69,13 +69,18 @@ func (c *Certificate) Load() error {
 		return err
 	}
 	c.conf.CertFile, c.conf.KeyFile = filepath.Join(c.conf.Dir, ownCert), filepath.Join(c.conf.Dir, ownKey)
-	if pair, err := c.current(); err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal {
+	pair, err := c.current()
+	if err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal {
 		return nil
 	}
-	if err := c.makeOwn(); err != nil {
+	if makeErr := c.makeOwn(); makeErr != nil && err == nil && time.Now().Before(pair.Leaf.NotAfter) {
+		c.conf.Log.Error(makeErr, "The HTTPS server's certificate expires soon and can't be made again", "path", c.conf.CertFile)
+		return nil
+	} else if makeErr != nil {
+		err = makeErr
 		return fmt.Errorf("make a certificate for the HTTPS server in %s (--cert-dir): %w", c.conf.Dir, err)
 	}
-	_, err := c.current()
+	_, err = c.current()
 	return err
 }
 

@@ -311,3 +311,24 @@ func TestForeignTalk(t *testing.T) {
 		t.Error("an old version of TLS is spoken")
 	}
 }
+
+// TestCiphertextIsNoRequest: what a peer sends can't look like a request that has come, and so keep others waiting.
+func TestCiphertextIsNoRequest(t *testing.T) {
+	url := serve(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
+	for range 128 { // as many as are served at once
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "https://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := fmt.Fprint(c, "\x16\x03\x01\x40\x00\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := http.Client{Timeout: 4 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	response, err := client.Get(url + "/healthz") // a handshake may take 5 s
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+}
