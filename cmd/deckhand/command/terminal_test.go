@@ -106,27 +106,30 @@ func TestUpOnATerminal(t *testing.T) {
 		}
 		deps.Getenv = func(name string) string { return map[string]string{"NO_COLOR": noColor}[name] }
 		deps.Now = func() time.Time { return now }
-		ctx, stop := context.WithCancel(t.Context())
-		code := make(chan int, 1)
-		go func() { code <- Main(ctx, []string{"up", "testdata"}, "deckhand", nil, terminal, io.Discard, deps) }()
 		found := false
-		for {
-			line, err := screen.ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			found = found || strings.TrimRight(line, "\r\n") == want
-			if strings.HasPrefix(line, "Ctrl-C") {
-				break
-			}
-		}
+		upUntilReady(t, deps, screen, terminal, func(line string) { found = found || strings.TrimRight(line, "\r\n") == want })
 		if !found {
 			t.Errorf("NO_COLOR=%s: the pod's line isn't %q", noColor, want)
 		}
-		stop()
-		if got := <-code; got != 0 {
-			t.Errorf("exit code %d", got)
+	}
+}
+
+// upUntilReady runs `deckhand up` until the pods are ready, and shows each line of the screen.
+func upUntilReady(t *testing.T, deps Deps, screen *bufio.Reader, terminal *os.File, show func(line string)) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	code := make(chan int, 1)
+	go func() { code <- Main(ctx, []string{"up", "testdata"}, "deckhand", nil, terminal, io.Discard, deps) }()
+	for line := ""; !strings.HasPrefix(line, "Ctrl-C"); show(line) {
+		var err error
+		if line, err = screen.ReadString('\n'); err != nil {
+			t.Fatal(err)
 		}
+	}
+	stop()
+	if got := <-code; got != 0 {
+		t.Errorf("exit code %d", got)
 	}
 }
 
@@ -206,22 +209,11 @@ func TestDumbTerminals(t *testing.T) {
 	deps := upDeps(t, agent)
 	deps.Getenv = func(name string) string { return map[string]string{"TERM": "dumb"}[name] }
 	deps.Now = func() time.Time { return now }
-	ctx, stop := context.WithCancel(t.Context())
-	code := make(chan int, 1)
-	go func() { code <- Main(ctx, []string{"up", "testdata"}, "deckhand", nil, terminal, io.Discard, deps) }()
-	for line := ""; !strings.HasPrefix(line, "Ctrl-C"); {
-		var err error
-		if line, err = screen.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
+	upUntilReady(t, deps, screen, terminal, func(line string) {
 		if strings.ContainsRune(line, '\x1b') {
 			t.Errorf("a line steers the terminal: %q", line)
 		}
-	}
-	stop()
-	if got := <-code; got != 0 {
-		t.Errorf("exit code %d", got)
-	}
+	})
 }
 
 // TestUpAsks: what would stop pods is asked about; only yes is yes, and who gives up changes nothing.

@@ -75,7 +75,7 @@ func (c *Conn) CreateContainer(ctx context.Context, sandboxID string, config *ru
 	})
 }
 
-// StartContainer starts a created container. What is told of a failure has no ID, so that the events of one that fails
+// StartContainer starts a created container. The text of a failure has no ID, so that the events of one that fails
 // again and again are one event, which is counted.
 func (c *Conn) StartContainer(ctx context.Context, id string) error {
 	return call(ctx, c, c.runtime, "start_container", "", func(ctx context.Context, s rt) error {
