@@ -155,7 +155,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}
 
 	// What should run, and what runs.
-	merger, runs, sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), dirs.Pods(), o.StopAll, log)
+	merger, runs, sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), dirs.Pods(), o, log)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	rotator := rotate.New(rotation, logged{seen}, conn, filewatch.NewFirstWrites(), log.WithName("logrotate"))
 
 	// The node's side of a cluster.
-	inCluster, err := newCluster(cfg, o, host, runtime, seen, meter, log)
+	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, meter, log)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 			return lifecycle.Node{HostIPs: host.hostIPs(), RuntimeName: runtime.Info().Name, FirstBackoff: firstBackoff(cfg), MaxBackoff: maxBackoff(&reloader.Current().Kubelet), ContainerGC: keptEnded,
 				ImagesAt: wakes.images.time(), ResourcesFreedAt: allocations.ResourcesFreedAt(), ObjectsAt: wakes.objects.time()}
 		},
-		KeepUnknownPods: !cfg.Standalone,
+		KeepUnknownPods: !cfg.Standalone && !joins(cfg, o),
 		Termination: func(uid types.UID) *pod.PodTermination {
 			return lifecycle.Combine(limits.Termination(uid), allocations.Termination(uid))
 		},

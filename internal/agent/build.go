@@ -80,9 +80,9 @@ func newExtras(cfg *config.Config, imports *image.Imports, log logr.Logger) (ext
 }
 
 // buildSources makes the sources of pods that the configuration names, and the merger they report
-// to. They store what they read last in the directory dir; the directory pods has one for each pod that runs. With recall, the
-// sources are what was stored.
-func buildSources(cfg *config.Config, dir, pods string, recall bool, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
+// to. They store what they read last in the directory dir; the directory pods has one for each pod that runs. With StopAll, the
+// sources are what was stored. The one of an API server is the cluster's.
+func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
 	k := &cfg.Kubelet
 	rules := reader.Rules{SetDefaults: func(p *v1.Pod) {
 		spec.SetDefaults(p)
@@ -91,7 +91,7 @@ func buildSources(cfg *config.Config, dir, pods string, recall bool, log logr.Lo
 	read := func(s pod.Source) *reader.Reader { return reader.New(cfg.NodeName, s, rules) }
 	store := func(s pod.Source) *manifeststore.Store { return manifeststore.NewStore(dir, pods, s) }
 	names := []pod.Source{pod.SourceRun}
-	if recall {
+	if o.StopAll {
 		names = append(names, pod.SourceFile, pod.SourceHTTP)
 		merger := desired.New(log.WithName("desired"), names...)
 		runs := runsource.New(read(pod.SourceRun), merger, merger.Current, log.WithName("run"))
@@ -109,6 +109,9 @@ func buildSources(cfg *config.Config, dir, pods string, recall bool, log logr.Lo
 	}
 	if k.StaticPodURL != "" {
 		names = append(names, pod.SourceHTTP)
+	}
+	if joins(cfg, o) {
+		names = append(names, pod.SourceAPI)
 	}
 	merger := desired.New(log.WithName("desired"), names...)
 	runs := runsource.New(read(pod.SourceRun), merger, merger.Current, log.WithName("run"))
@@ -231,7 +234,7 @@ func statusPoll(cfg *config.Config, o Options) time.Duration {
 	return cfg.Kubelet.NodeStatusUpdateFrequency.Duration
 }
 
-func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
+func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, merger *desired.Merger, statuses *podstatus.Store, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
 	if !joins(cfg, o) {
 		return alone{}, nil
 	}
@@ -239,7 +242,8 @@ func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State
 	if err != nil {
 		return nil, err
 	}
-	return cluster.New(cluster.Config{Node: cfg, Facts: host.facts, Runtime: runtime, Info: info, Healthy: seen.Healthy, Meter: meter.APIClient, Log: log})
+	return cluster.New(cluster.Config{Node: cfg, Facts: host.facts, Runtime: runtime, Info: info, Healthy: seen.Healthy,
+		Desired: merger, Statuses: statuses, Meter: meter.APIClient, Log: log})
 }
 
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.

@@ -60,7 +60,7 @@ var wings = []wing{
 	}},
 	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
 		"apiclient nodefacts",
-		"nodeobject", // reads and writes the facts
+		"nodeobject podobject", // the first reads and writes the facts
 	}},
 	{"runtime", "the container runtime, and what it has", []string{
 		"cri dns embedded/archives embedded/child embedded/cni embedded/orphans logs/layout memcri/node translate/env userns",
@@ -82,7 +82,7 @@ var wings = []wing{
 		".",
 		"reader",
 		"manifeststore runsource",
-		"file httpsource",
+		"apisource file httpsource",
 	}},
 	{"resources", "what pods may use, of CPU to disk; it measures what pods that should run have mounted", []string{
 		"allocation cgroup eviction",

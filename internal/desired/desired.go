@@ -53,6 +53,8 @@ type Report struct {
 	// which there is no older version.
 	Refused  map[object.Key]string
 	Problems []pod.Problem
+	// RefusedPods are those of an API server that can't be run.
+	RefusedPods []pod.Refusal
 	// Edits are what was edited since the report before.
 	Edits []Edit
 	// Pending says that the source doesn't know yet everything it wants. What it

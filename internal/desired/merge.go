@@ -27,10 +27,14 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *S
 	set := &Set{
 		Pods:       make([]*pod.Desired, 0, len(claims)),
 		AllStopped: held.all,
+		Problems:   problems,
 		Objects:    object.NewSet(defined, local).WithRefused(refusals(order, reports)),
 		Synced:     synced,
 		byUID:      make(map[types.UID]*pod.Desired, len(claims)),
 		admitted:   map[*pod.Desired]admission{},
+	}
+	for _, source := range order {
+		set.Refused = append(set.Refused, reports[source].RefusedPods...)
 	}
 	if old.Objects != nil && old.Objects.Equal(set.Objects) {
 		set.Objects = old.Objects
@@ -40,17 +44,17 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *S
 	for _, c := range claims {
 		name, uid := pod.FullName(c.Desired.Pod), c.Desired.Pod.UID
 		if holder, taken := holders[name]; taken {
-			problems = append(problems, contested(c, holder, "the name"))
+			set.refuse(c, holder, "the name")
 			continue
 		}
 		if holder, taken := uids[uid]; taken {
-			problems = append(problems, contested(c, holder, "metadata.uid "+string(uid)))
+			set.refuse(c, holder, "metadata.uid "+string(uid))
 			continue
 		}
 		holders[name], uids[uid] = c, c
 		a := set.admit(c.Desired, old)
 		if a.conflict != "" {
-			problems = append(problems, conflicting(c, a.conflict))
+			set.Problems = append(set.Problems, conflicting(c, a.conflict))
 		}
 		if held.has(a.made) {
 			set.Stopped = append(set.Stopped, a.made)
@@ -64,9 +68,17 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *S
 			return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
 		})
 	}
-	sortProblems(problems)
-	set.Problems = problems
+	sortProblems(set.Problems)
 	return set
+}
+
+// refuse takes in a claim to what another one has.
+func (s *Set) refuse(c, holder Claim, what string) {
+	p := contested(c, holder, what)
+	s.Problems = append(s.Problems, p)
+	if d := c.Desired; !d.Source.Local() {
+		s.Refused = append(s.Refused, pod.Refusal{UID: d.Pod.UID, Reason: pod.ReasonPodConflict, Message: p.Message})
+	}
 }
 
 // gather returns all claims, the ones with the better right first, and whether all sources have reported, and all that are
@@ -85,7 +97,7 @@ func gather(order []pod.Source, reports map[pod.Source]Report) (claims []Claim, 
 	return claims, problems, synced, local
 }
 
-// precedence is what decides who gets what two claims ask for: one that isn't of a leftover file, then the earlier, then
+// precedence is what decides who gets what two claims ask for: a local one, as that comes up without an API server, then one that isn't of a leftover file, then the earlier, then
 // the source that comes first in the order of sources, then the order of origins and of documents in them.
 type precedence struct {
 	since    time.Time
@@ -99,7 +111,7 @@ func sortClaims[C any](claims []C, order []pod.Source, of func(*C) precedence) {
 	slices.SortFunc(claims, func(x, y C) int {
 		a, b := of(&x), of(&y)
 		return cmp.Or(
-			cmp.Compare(rank(a.origin), rank(b.origin)),
+			cmp.Compare(rank(a), rank(b)),
 			a.since.Compare(b.since),
 			cmp.Compare(slices.Index(order, a.source), slices.Index(order, b.source)),
 			cmp.Compare(a.origin, b.origin),
@@ -121,9 +133,12 @@ func leftover(origin string) string {
 	}
 }
 
-// rank is 1 for leftovers, which come last.
-func rank(origin string) int {
-	if leftover(origin) != "" {
+// rank is 1 for leftovers, which come after other manifests, and 2 for what isn't local.
+func rank(p precedence) int {
+	switch {
+	case !p.source.Local():
+		return 2
+	case leftover(p.origin) != "":
 		return 1
 	}
 	return 0

@@ -23,6 +23,8 @@ type Set struct {
 	// Problems are everything wrong with what the sources say, sorted by source
 	// and origin.
 	Problems []pod.Problem
+	// Refused are pods of an API server that aren't run: they can't be, or another one has their name or UID.
+	Refused []pod.Refusal
 	// Synced says that every source has reported at least once. While it is
 	// false, a running pod that isn't in Pods may still be wanted: nothing that
 	// runs may be removed for its absence. Objects go by the local sources alone.

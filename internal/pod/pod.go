@@ -89,6 +89,13 @@ type Problem struct {
 	Since   time.Time `json:"since"`
 }
 
+// Refusal is a pod of an API server that this node never runs, and why: its status says so.
+type Refusal struct {
+	UID     types.UID
+	Reason  Reason
+	Message string
+}
+
 // FullName is the pod's NAMESPACE/NAME, which is unique among live pods on a node.
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 

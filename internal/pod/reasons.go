@@ -72,6 +72,10 @@ const (
 	ReasonOSLabel Reason = "PodOSSelectorNodeLabelDoesNotMatch"
 	// ReasonOutOf: it requests more than the node has left; the resource's name follows (OutOfcpu, OutOfmemory, OutOfpods).
 	ReasonOutOf Reason = "OutOf"
+	// ReasonPodConflict: another pod of this node has its name or UID.
+	ReasonPodConflict Reason = "PodConflict"
+	// ReasonInvalidPod: no node could run what the API server has.
+	ReasonInvalidPod Reason = "InvalidPod"
 	// ReasonPreempting: it was ended to make room for a critical pod of higher priority.
 	ReasonPreempting Reason = "Preempting"
 	// ReasonTerminated: its node was shutting down.

@@ -405,9 +405,10 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		switch {
 		case wanted[uid] != nil:
 		case current.AllStopped || stoppedNames[w.name]:
-			w.requestStop(why)
+			w.requestStop(why, true)
 		default:
-			w.requestStop(whyReplaced(successors[w.name]))
+			next := successors[w.name]
+			w.requestStop(whyReplaced(next), next != nil && !next.RequiresTerminalPhase) // one from a manifest takes the name of an object that stays
 		}
 	}
 	orphan := func(uid types.UID, name string) {
@@ -446,7 +447,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 func (p *Pool) keepUnknown(uid types.UID, name string) {
 	if !p.unknown[uid] {
 		p.unknown[uid] = true
-		p.cfg.Log.Info("A pod that is in no manifest is left running: it may be an API server's, and this build connects to none", "pod", logging.Ref(name), "podUID", uid)
+		p.cfg.Log.Info("A pod that is in no manifest is left running: it may be an API server's, and this agent connects to none", "pod", logging.Ref(name), "podUID", uid)
 	}
 }
 

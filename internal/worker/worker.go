@@ -116,19 +116,22 @@ func (w *worker) setDesired(d *pod.Desired) bool {
 // concepts, "Forced Pod termination": "a small grace period").
 const forcedGrace = 2 * time.Second
 
-// requestStop has the worker stop and remove its pod, which no source has any more.
-func (w *worker) requestStop(why string) {
+// requestStop has the worker stop and remove its pod, which isn't to run any more. stays says that the source may still have it.
+func (w *worker) requestStop(why string, stays bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	stop := lifecycle.Stop{At: time.Now(), Why: why}
+	stop, under := lifecycle.Stop{At: time.Now(), Why: why}, w.stop != nil
 	if d := w.desired; d != nil && d.RequiresTerminalPhase {
-		removed, grace := *d, forcedGrace
+		removed := *d
 		removed.RequiresTerminalPhase, removed.Deletion = false, nil
-		w.desired, stop.Grace, stop.Why = &removed, &grace, "its object is gone"
-	} else if w.stop != nil {
-		return
+		if w.desired = &removed; !stays {
+			grace := forcedGrace
+			stop.Grace, stop.Why, under = &grace, "its object is gone", false
+		}
 	}
-	w.stop = &stop
+	if !under {
+		w.stop = &stop
+	}
 	w.signal.Wake()
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
@@ -19,9 +20,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
+	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/apisource"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 )
 
@@ -36,8 +42,11 @@ type Config struct {
 	Info v1.NodeSystemInfo
 	// Healthy says what beside the runtime keeps the node from running pods; nil if nothing does.
 	Healthy func(now time.Time) error
-	Meter   apiclient.Meter
-	Log     logr.Logger
+	// Desired takes the pods of the API server, and knows which can't be run; Statuses say how they are.
+	Desired  *desired.Merger
+	Statuses *podstatus.Store
+	Meter    apiclient.Meter
+	Log      logr.Logger
 }
 
 // Cluster is an agent's side of a cluster.
@@ -46,8 +55,12 @@ type Cluster struct {
 	client *apiclient.Client
 	node   *nodeobject.Node
 	lease  *nodeobject.Lease
+	// pods are what the API server has for this node, source and publisher what reads and what writes that.
+	pods      *podobject.Cache
+	source    *apisource.Source
+	publisher *podobject.Publisher
 	// changed has the status computed, reached what failed tried again.
-	changed, reached wake.Slot
+	changed, reached, published wake.Slot
 }
 
 // New returns an agent's side of a cluster. Nothing is asked before Run.
@@ -79,14 +92,32 @@ func New(c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot(), reached: wake.NewSlot()}
+	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot(), reached: wake.NewSlot(), published: wake.NewSlot()}
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
 		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Reached: cl.reached, Log: c.Log.WithName("node"),
 	})
 	cl.lease = nodeobject.NewLease(nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts, Log: c.Log.WithName("lease")})
+	cl.pods = podobject.NewCache(podobject.PodsOf(client, cfg.NodeName))
+	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
+	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: cl.published, Log: c.Log.WithName("pods")})
 	return cl, nil
 }
+
+// phases are what this node tells of pods.
+func phases(s *podstatus.Store) func(types.UID) v1.PodPhase {
+	return func(uid types.UID) v1.PodPhase {
+		if e := s.Get(uid); e != nil {
+			return e.Pod.Status.Phase
+		}
+		return ""
+	}
+}
+
+// refusals are the pods that can't be run.
+type refusals struct{ *desired.Merger }
+
+func (r refusals) Refused() []pod.Refusal { return r.Current().Refused }
 
 // Rates are how often the API server is asked, and told events. Less than none of either is any number.
 func Rates(k *v1beta1.KubeletConfiguration) (calls, events apiclient.Rate) {
@@ -100,16 +131,19 @@ func (c *Cluster) SetLimits(k *v1beta1.KubeletConfiguration) { c.client.SetRates
 // Reached says since when the API server answers, or since when and why it doesn't.
 func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.client.Reached() }
 
-// Run keeps the node's object and lease until ctx ends. What doesn't work is tried again, and no error.
+// Run keeps the node's object and lease, and has its pods run, until ctx ends. What doesn't work is tried again, and no error.
 func (c *Cluster) Run(ctx context.Context) error {
-	c.conf.Log.Info("This build keeps the node's object, and runs no pods of the API server: a taint keeps them away", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
+	c.conf.Log.Info("Joins a cluster", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
 	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var client, rest sync.WaitGroup
-	var ended [3]error
+	var ended [6]error
 	client.Go(func() { ended[0] = c.client.Run(asking) })
 	rest.Go(func() { ended[1] = c.node.Run(ctx) })
 	rest.Go(func() { ended[2] = c.lease.Run(ctx) })
+	rest.Go(func() { ended[3] = c.pods.Run(ctx) })
+	rest.Go(func() { ended[4] = c.source.Run(ctx) })
+	rest.Go(func() { ended[5] = c.publisher.Run(ctx) })
 	c.follow(ctx)
 	rest.Wait()
 	stop() // after those who ask
@@ -138,6 +172,7 @@ func (c *Cluster) follow(ctx context.Context) {
 		case <-reached:
 			if ok, _, _ := c.client.Reached(); ok {
 				c.reached.Wake()
+				c.published.Wake()
 			}
 			continue
 		}

@@ -21,9 +21,6 @@ const providedIPs = "alpha.kubernetes.io/provided-node-ip"
 // uninitialized is what keeps pods off a node until its cloud's controller has looked at it.
 const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// notRun keeps pods of the API off a node whose agent doesn't run them.
-const notRun = "deckhand.dev/pods-not-run"
-
 // Identity is what the configuration and the machine say of the node, and no status does.
 type Identity struct {
 	Name string
@@ -72,7 +69,6 @@ func registration(i *Identity, status v1.NodeStatus) *v1.Node {
 	maps.Copy(n.Labels, i.Labels)
 	n.Spec.ProviderID = i.ProviderID
 	n.Spec.Taints = append(n.Spec.Taints, i.Taints...)
-	n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: notRun, Effect: v1.TaintEffectNoSchedule})
 	if i.ExternalCloud {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: uninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
 	}

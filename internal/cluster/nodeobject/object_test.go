@@ -33,7 +33,7 @@ func TestRegistration(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "node1", Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}, Labels: map[string]string{
 			"disk": "ssd", "kubernetes.io/hostname": "node1", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64"}},
 		Spec: v1.NodeSpec{ProviderID: "cloud://1", Taints: []v1.Taint{
-			{Key: "gpu", Effect: v1.TaintEffectNoExecute}, {Key: "deckhand.dev/pods-not-run", Effect: v1.TaintEffectNoSchedule},
+			{Key: "gpu", Effect: v1.TaintEffectNoExecute},
 			{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: v1.TaintEffectNoSchedule}}},
 		Status: v1.NodeStatus{Phase: "x"},
 	}

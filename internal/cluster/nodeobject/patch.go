@@ -3,11 +3,12 @@ package nodeobject
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
 // withStatus is the object with this status: only what is the agent's own is replaced, and conditions of
@@ -45,18 +46,12 @@ func condition(s *v1.NodeStatus, kind v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// patch is the strategic merge patch that makes one object the other; nil if nothing differs. It doesn't take the
-// library for that, which brings the whole of OpenAPI: lists that are merged are two.
+// patch is the strategic merge patch that makes one object the other; nil if nothing differs. Lists that are merged are two.
 func patch(was, now *v1.Node) ([]byte, error) {
-	before, err := plain(was)
+	p, err := apiclient.Difference(was, now)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("patch of node %s: %w", now.Name, err)
 	}
-	after, err := plain(now)
-	if err != nil {
-		return nil, err
-	}
-	p := difference(before, after)
 	if len(p) == 0 {
 		return nil, nil
 	}
@@ -79,43 +74,6 @@ func patch(was, now *v1.Node) ([]byte, error) {
 		}
 	}
 	return json.Marshal(p)
-}
-
-// plain is the object as its JSON is read by those who don't know its type.
-func plain(n *v1.Node) (map[string]any, error) {
-	text, err := json.Marshal(n)
-	if err != nil {
-		return nil, fmt.Errorf("patch of node %s: %w", n.Name, err)
-	}
-	var m map[string]any
-	if err := json.Unmarshal(text, &m); err != nil {
-		return nil, fmt.Errorf("patch of node %s: %w", n.Name, err)
-	}
-	return m, nil
-}
-
-// difference is the merge patch (RFC 7386) between two values.
-func difference(was, now map[string]any) map[string]any {
-	p := map[string]any{}
-	for key := range was {
-		if _, stays := now[key]; !stays {
-			p[key] = nil
-		}
-	}
-	for key, to := range now {
-		from, had := was[key]
-		a, isMap := from.(map[string]any)
-		b, becomesMap := to.(map[string]any)
-		switch {
-		case isMap && becomesMap:
-			if d := difference(a, b); len(d) > 0 {
-				p[key] = d
-			}
-		case !had || !reflect.DeepEqual(from, to):
-			p[key] = to
-		}
-	}
-	return p
 }
 
 // minGap is how far patches are apart unless readiness has changed.

@@ -41,3 +41,34 @@ func (k *Keyed[K]) Take() []K {
 	clear(k.keys)
 	return keys
 }
+
+// KeyedGroup wakes all its subscribers for keys. The zero KeyedGroup has none. It is safe for concurrent use.
+type KeyedGroup[K comparable] struct {
+	mu   sync.Mutex
+	subs map[*Keyed[K]]struct{}
+}
+
+// Subscribe returns what is woken for keys from now on. stop ends the subscription and may be called repeatedly.
+func (g *KeyedGroup[K]) Subscribe() (k *Keyed[K], stop func()) {
+	k = NewKeyed[K]()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.subs == nil {
+		g.subs = map[*Keyed[K]]struct{}{}
+	}
+	g.subs[k] = struct{}{}
+	return k, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.subs, k)
+	}
+}
+
+// Wake wakes all subscribers for these keys. It never waits for one of them.
+func (g *KeyedGroup[K]) Wake(keys ...K) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for k := range g.subs {
+		k.Wake(keys...)
+	}
+}

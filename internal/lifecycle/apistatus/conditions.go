@@ -20,6 +20,9 @@ var ours = map[v1.PodConditionType]bool{
 	v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,
 }
 
+// Ours reports whether nobody but a node agent writes this condition.
+func Ours(t v1.PodConditionType) bool { return ours[t] }
+
 // usualConditions is how many conditions a pod has that nothing special happens to.
 const usualConditions = 5
 

@@ -25,6 +25,8 @@ type Store struct {
 	entries  map[types.UID]*Entry
 	sorted   []*Entry
 	watchers wake.Group
+	// followers are told which entries changed.
+	followers wake.KeyedGroup[types.UID]
 }
 
 // NewStore returns an empty store.
@@ -40,20 +42,26 @@ func (s *Store) Publish(uid types.UID, r pod.Report) {
 		at := metav1.NewTime(r.StoppingAt)
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, p.Spec.TerminationGracePeriodSeconds
 	}
-	s.change(func() { s.entries[uid] = &Entry{Pod: &p, Report: r} })
+	s.change(uid, func() { s.entries[uid] = &Entry{Pod: &p, Report: r} })
 }
 
 // Forget drops the pod's entry, if there is one.
 func (s *Store) Forget(uid types.UID) {
-	s.change(func() { delete(s.entries, uid) })
+	s.change(uid, func() { delete(s.entries, uid) })
 }
 
-func (s *Store) change(f func()) {
+func (s *Store) change(uid types.UID, f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 	s.sorted = nil
 	s.watchers.Wake()
+	s.followers.Wake(uid)
+}
+
+// Follow returns what is woken for the UIDs of pods whose entry changed or went. stop ends that.
+func (s *Store) Follow() (changed *wake.Keyed[types.UID], stop func()) {
+	return s.followers.Subscribe()
 }
 
 // Watch returns a channel that gets a value, without data, after any entry

@@ -204,6 +204,8 @@ func (v View) StopPods(ctx context.Context, restart bool, names ...types.Namespa
 			return unknown(n)
 		case d.Source == pod.SourceRun:
 			return &local.StatusError{Code: http.StatusConflict, Err: fmt.Errorf("pod %s is run by `deckhand run %s`: end that command instead", n, d.Origin)}
+		case d.Source == pod.SourceAPI:
+			return &local.StatusError{Code: http.StatusConflict, Err: fmt.Errorf("pod %s is of the API server, which would have it run on: delete it there (kubectl delete pod -n %s %s), or scale down what owns it", n, n.Namespace, n.Name)}
 		}
 	}
 	return v.conf.Stopper.Stop(ctx, restart, names...)

@@ -1,0 +1,53 @@
+package apiclient
+
+import (
+	"encoding/json"
+	"reflect"
+)
+
+// Difference is the merge patch (RFC 7386) between two states of an object, as JSON has them; empty if nothing differs. It becomes a
+// strategic merge patch when the lists in it that the API merges are replaced. The library for those brings the whole of
+// OpenAPI, and a node merges few lists.
+func Difference(was, now any) (map[string]any, error) {
+	before, err := asMap(was)
+	if err != nil {
+		return nil, err
+	}
+	after, err := asMap(now)
+	if err != nil {
+		return nil, err
+	}
+	return difference(before, after), nil
+}
+
+// asMap is an object as its JSON is read by those who don't know its type.
+func asMap(o any) (m map[string]any, err error) {
+	text, err := json.Marshal(o)
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	return m, err
+}
+
+func difference(was, now map[string]any) map[string]any {
+	p := map[string]any{}
+	for key := range was {
+		if _, stays := now[key]; !stays {
+			p[key] = nil
+		}
+	}
+	for key, to := range now {
+		from, had := was[key]
+		a, isMap := from.(map[string]any)
+		b, becomesMap := to.(map[string]any)
+		switch {
+		case isMap && becomesMap:
+			if d := difference(a, b); len(d) > 0 {
+				p[key] = d
+			}
+		case !had || !reflect.DeepEqual(from, to):
+			p[key] = to
+		}
+	}
+	return p
+}

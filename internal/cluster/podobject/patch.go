@@ -1,0 +1,152 @@
+package podobject
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// urgency is how soon a status has to be told; the greater goes first.
+type urgency int
+
+const (
+	// detail waits for what else comes soon.
+	detail urgency = iota
+	// readiness goes at once: traffic depends on it, or a controller.
+	readiness
+	// terminal is that of a pod that has ended: its name and its place wait for that.
+	terminal
+)
+
+// statusEquality compares statuses as the API has them: times to the second.
+func statusEquality() conversion.Equalities {
+	e := equality.Semantic.Copy()
+	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
+		return equality.Semantic // differs in how often it patches only
+	}
+	return e
+}
+
+// told is what of the API's status is the agent's to write, where it would tell ours.
+func told(api, ours *v1.PodStatus) *v1.PodStatus {
+	s := withoutOthers(api)
+	for i := range api.Conditions {
+		if c := &api.Conditions[i]; apistatus.Ours(c.Type) || mayWrite(api, ours, c.Type) {
+			s.Conditions = append(s.Conditions, *c)
+		}
+	}
+	return sorted(s)
+}
+
+// tells is what of our status the agent tells an API server that has that one: of the conditions that others write, too, those
+// that it has something to say to.
+func tells(api, ours *v1.PodStatus) *v1.PodStatus {
+	s := withoutOthers(ours)
+	for i := range ours.Conditions {
+		if c := &ours.Conditions[i]; apistatus.Ours(c.Type) || mayWrite(api, ours, c.Type) {
+			s.Conditions = append(s.Conditions, *c)
+		}
+	}
+	return sorted(s)
+}
+
+// mayWrite reports whether we write a condition that others may write, too: nobody has dated when the pod was scheduled, or this agent ended
+// the pod, which nobody had announced.
+func mayWrite(api, ours *v1.PodStatus, t v1.PodConditionType) bool {
+	there, c := condition(api, t), condition(ours, t)
+	switch {
+	case c == nil:
+		return false
+	case t == v1.PodScheduled:
+		return there == nil
+	case t == v1.DisruptionTarget:
+		return c.Reason == v1.PodReasonTerminationByKubelet && (there == nil || there.Status != v1.ConditionTrue || there.Reason == c.Reason)
+	}
+	return false
+}
+
+// withoutOthers is a status without conditions and what others write.
+func withoutOthers(s *v1.PodStatus) *v1.PodStatus {
+	o := *s
+	o.Conditions, o.NominatedNodeName, o.ResourceClaimStatuses, o.ExtendedResourceClaimStatus, o.NodeAllocatableResourceClaimStatuses = nil, "", nil, nil, nil
+	return &o
+}
+
+func sorted(s *v1.PodStatus) *v1.PodStatus {
+	slices.SortFunc(s.Conditions, func(a, b v1.PodCondition) int { return cmp.Compare(a.Type, b.Type) })
+	return s
+}
+
+func condition(s *v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == t {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// patch is the strategic merge patch of a pod's status that makes what was told what is to be told. It holds nothing that others write,
+// and it is for the object of this UID only.
+func patch(api *v1.Pod, was, now *v1.PodStatus) ([]byte, error) {
+	status, err := apiclient.Difference(was, now)
+	if err != nil {
+		return nil, fmt.Errorf("patch of the status of pod %s: %w", pod.FullName(api), err)
+	}
+	if _, ok := status["conditions"]; ok { // merged by type
+		var list []any
+		for i := range now.Conditions {
+			if c := &now.Conditions[i]; !equality.Semantic.DeepEqual(condition(was, c.Type), c) {
+				list = append(list, c)
+			}
+		}
+		for _, c := range was.Conditions {
+			if condition(now, c.Type) == nil {
+				list = append(list, map[string]any{"$patch": "delete", "type": c.Type})
+			}
+		}
+		status["conditions"] = list
+	}
+	// Merged by address: they are replaced as a whole.
+	if _, ok := status["podIPs"]; ok {
+		status["podIPs"] = replaced(now.PodIPs)
+	}
+	if _, ok := status["hostIPs"]; ok {
+		status["hostIPs"] = replaced(now.HostIPs)
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": api.UID}, "status": status})
+}
+
+func replaced[T any](list []T) []any {
+	all := []any{map[string]string{"$patch": "replace"}}
+	for _, e := range list {
+		all = append(all, e)
+	}
+	return all
+}
+
+// urgent says how soon a status has to be told that differs from what was told. gone says that the pod's object goes next.
+func urgent(was, now *v1.PodStatus, gone bool) urgency {
+	switch {
+	case gone || pod.Terminal(now.Phase) != "":
+		return terminal
+	case was.Phase != now.Phase || ready(was) != ready(now):
+		return readiness
+	}
+	return detail
+}
+
+func ready(s *v1.PodStatus) bool {
+	c := condition(s, v1.PodReady)
+	return c != nil && c.Status == v1.ConditionTrue
+}

@@ -1,0 +1,88 @@
+package podobject
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/conversion"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// action is what is to be done about a pod's object.
+type action int
+
+const (
+	nothing action = iota
+	patchStatus
+	deleteObject
+)
+
+// step is one call about a pod's object, and when it is due.
+type step struct {
+	action action
+	urgency
+	due time.Time
+	// was is the status that was told, is the one to tell.
+	was, is *v1.PodStatus
+}
+
+// word is what this node says of a pod.
+type word struct {
+	// status is what it is like; nil if nothing is known yet.
+	status *v1.PodStatus
+	// gone says that the status is final, and nothing keeps the object from going.
+	gone bool
+}
+
+// history is what was done about a pod's object before.
+type history struct {
+	// differs is since when the status differs from what was told; zero if it doesn't.
+	differs time.Time
+	// sent is the status that was told last, and kept what the API server made of it: it may not know each field.
+	sent, kept *v1.PodStatus
+	// deleted says that the object was deleted. It may stay, for what somebody else has to do (finalizers).
+	deleted bool
+	// failures is how many calls failed in a row, retry when the next one may be made.
+	failures int
+	retry    time.Time
+}
+
+// hold is how long a detail waits for more to be told with it.
+const hold = 300 * time.Millisecond
+
+// plan is the step that is due, or due next. It is pure, but for what it remembers in h of when it saw a difference.
+func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time.Time) step {
+	if w.status == nil {
+		return step{}
+	}
+	if over := pod.Terminal(api.Status.Phase); over != "" && over != w.status.Phase {
+		// Somebody has ended the pod; that binds, and its worker is about to say so.
+		return step{}
+	}
+	was, is := told(&api.Status, w.status), tells(&api.Status, w.status)
+	same := equal.DeepEqual(was, is) || h.sent != nil && equal.DeepEqual(h.sent, is) && equal.DeepEqual(h.kept, was)
+	if same {
+		h.differs = time.Time{}
+		if w.gone && api.DeletionTimestamp != nil && pod.Terminal(api.Status.Phase) != "" && !h.deleted {
+			return step{action: deleteObject, urgency: terminal, due: later(now, h.retry)}
+		}
+		return step{}
+	}
+	if h.differs.IsZero() {
+		h.differs = now
+	}
+	s := step{action: patchStatus, urgency: urgent(was, is, w.gone), due: h.differs, was: was, is: is}
+	if s.urgency == detail {
+		s.due = s.due.Add(hold)
+	}
+	s.due = later(s.due, h.retry)
+	return s
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

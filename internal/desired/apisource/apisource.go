@@ -1,0 +1,258 @@
+// Package apisource is the source of the pods that an API server has for this node.
+package apisource
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Objects are the pods that the API server has.
+type Objects interface {
+	// Pods returns those that are to run, and whether they are all there are.
+	Pods() ([]*v1.Pod, bool)
+	Subscribe() (changed *wake.Keyed[types.UID], stop func())
+}
+
+// Config says what a Source works with.
+type Config struct {
+	Objects Objects
+	Sink    desired.Sink
+	// Phase is the phase that this node tells of a pod; empty if it tells none. What comes back of that is nothing new.
+	Phase func(types.UID) v1.PodPhase
+	Log   logr.Logger
+}
+
+// Source reports the pods that an API server has for this node.
+type Source struct {
+	conf   Config
+	claims map[types.UID]desired.Claim
+	bad    map[types.UID]string
+}
+
+// New returns a source. It reports nothing before Run.
+func New(c Config) *Source {
+	return &Source{conf: c, claims: map[types.UID]desired.Claim{}, bad: map[types.UID]string{}}
+}
+
+// origin is where the pods come from, for people.
+const origin = "the API server"
+
+// batch is how far reports are apart: a burst of changes is one.
+const batch = 20 * time.Millisecond
+
+// Run reports until ctx ends, first that it doesn't know anything yet. What the API server said last stays wanted while it can't be
+// reached. The error is nil.
+func (s *Source) Run(ctx context.Context) error {
+	changed, stop := s.conf.Objects.Subscribe()
+	defer stop()
+	synced := false
+	s.report(synced)
+	for {
+		if pods, all := s.conf.Objects.Pods(); all && (s.take(pods) || !synced) {
+			synced = true
+			s.report(synced)
+		}
+		soonest := time.NewTimer(batch)
+		select {
+		case <-ctx.Done():
+			soonest.Stop()
+			return nil
+		case <-soonest.C:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed.Woken():
+			changed.Take()
+		}
+	}
+}
+
+// take takes in all there is, and reports whether anything that matters has changed.
+func (s *Source) take(pods []*v1.Pod) bool {
+	now := time.Now()
+	claims, bad, changed := make(map[types.UID]desired.Claim, len(pods)), map[types.UID]string{}, false
+	for _, p := range pods {
+		if err := check(p); err != nil {
+			bad[p.UID] = fmt.Sprintf("%s can't be run by any node: %v", pod.FullName(p), err)
+			if s.bad[p.UID] == "" {
+				s.conf.Log.Error(err, "A pod of the API server can't be run", "pod", klog.KObj(p), "podUID", p.UID)
+			}
+			continue
+		}
+		old := s.claims[p.UID]
+		next := old
+		if d := normalise(old.Desired, p, s.conf.Phase, now); d != old.Desired {
+			next = desired.Claim{Desired: d, Since: p.CreationTimestamp.Time}
+			changed = true
+		}
+		claims[p.UID] = next
+	}
+	changed = changed || len(claims) != len(s.claims) || !maps.Equal(bad, s.bad)
+	s.claims, s.bad = claims, bad
+	return changed
+}
+
+func (s *Source) report(synced bool) {
+	r := desired.Report{Source: pod.SourceAPI, Pending: !synced, Claims: slices.Collect(maps.Values(s.claims))}
+	for uid, why := range s.bad {
+		r.RefusedPods = append(r.RefusedPods, pod.Refusal{UID: uid, Reason: pod.ReasonInvalidPod, Message: why})
+	}
+	slices.SortFunc(r.RefusedPods, func(a, b pod.Refusal) int { return cmp.Compare(a.UID, b.UID) })
+	s.conf.Sink.Report(r)
+}
+
+// normalise is the pod that should run by an API server's object. It is old as long as nothing differs that the node acts on: what it
+// has told the API server comes back, and is no news. Pods aren't defaulted or validated here: an API server does that, and may be newer.
+func normalise(old *pod.Desired, p *v1.Pod, phase func(types.UID) v1.PodPhase, now time.Time) *pod.Desired {
+	deletion := deletionOf(old, p, now)
+	if old != nil && deletion == old.Deletion && sameSpec(old.Pod, p) && sameStatus(old.Pod, p, phase) {
+		return old
+	}
+	seen := now.Format(time.RFC3339Nano)
+	if old != nil {
+		seen = old.Pod.Annotations[pod.AnnotationConfigSeen]
+	}
+	c := *p
+	c.Annotations = make(map[string]string, len(p.Annotations)+2)
+	maps.Copy(c.Annotations, p.Annotations)
+	c.Annotations[pod.AnnotationConfigSource], c.Annotations[pod.AnnotationConfigSeen] = string(pod.SourceAPI), seen
+	return &pod.Desired{Pod: &c, Source: pod.SourceAPI, Origin: origin, Base: string(p.UID), RequiresTerminalPhase: true, UIDIsIdentity: true, Deletion: deletion}
+}
+
+// deletionOf is the pod's end, if it is asked for. It begins when this agent sees it.
+func deletionOf(old *pod.Desired, p *v1.Pod, now time.Time) *pod.Deletion {
+	if p.DeletionTimestamp == nil {
+		return nil
+	}
+	var grace time.Duration
+	if s := p.DeletionGracePeriodSeconds; s != nil {
+		grace = time.Duration(max(*s, 0)) * time.Second
+	}
+	if old != nil && old.Deletion != nil && old.Deletion.Grace == grace {
+		return old.Deletion
+	}
+	return &pod.Deletion{At: now, Grace: grace}
+}
+
+func sameSpec(old, p *v1.Pod) bool {
+	return old.Generation == p.Generation && maps.Equal(old.Labels, p.Labels) && sameAnnotations(old.Annotations, p.Annotations) &&
+		equality.Semantic.DeepEqual(&old.Spec, &p.Spec)
+}
+
+// sameAnnotations compares annotations without those that this source adds.
+func sameAnnotations(ours, api map[string]string) bool {
+	n := 0
+	for key, value := range ours {
+		if key == pod.AnnotationConfigSource || key == pod.AnnotationConfigSeen {
+			continue
+		}
+		n++
+		if other, ok := api[key]; !ok || other != value {
+			return false
+		}
+	}
+	for key := range api {
+		if key == pod.AnnotationConfigSource || key == pod.AnnotationConfigSeen {
+			n++
+		}
+	}
+	return n == len(api)
+}
+
+// sameStatus reports whether others have said nothing new: conditions that aren't the node's alone, or that the pod has ended.
+func sameStatus(old, p *v1.Pod, phase func(types.UID) v1.PodPhase) bool {
+	if over := pod.Terminal(p.Status.Phase); over != pod.Terminal(old.Status.Phase) && over != phase(p.UID) {
+		return false
+	}
+	return equality.Semantic.DeepEqual(others(&old.Status), others(&p.Status))
+}
+
+func others(s *v1.PodStatus) []v1.PodCondition {
+	var list []v1.PodCondition
+	for _, c := range s.Conditions {
+		if !apistatus.Ours(c.Type) && c.Reason != v1.PodReasonTerminationByKubelet {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b v1.PodCondition) int { return cmp.Compare(a.Type, b.Type) })
+	return list
+}
+
+// check refuses what would harm this node: what becomes part of a path, and containers that can't be told apart.
+func check(p *v1.Pod) error {
+	for _, field := range [...][2]string{{"metadata.uid", string(p.UID)}, {"metadata.namespace", p.Namespace}, {"metadata.name", p.Name}} {
+		if err := element(field[0], field[1]); err != nil {
+			return err
+		}
+	}
+	if len(p.Spec.Containers) == 0 {
+		return fmt.Errorf("spec.containers is empty")
+	}
+	names := map[string]bool{}
+	one := func(name string) error {
+		if err := element("container name", name); err != nil {
+			return err
+		}
+		if names[name] {
+			return fmt.Errorf("two containers have the name %q", name)
+		}
+		names[name] = true
+		return nil
+	}
+	for i := range p.Spec.InitContainers {
+		if err := one(p.Spec.InitContainers[i].Name); err != nil {
+			return err
+		}
+	}
+	for i := range p.Spec.Containers {
+		if err := one(p.Spec.Containers[i].Name); err != nil {
+			return err
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if err := one(p.Spec.EphemeralContainers[i].Name); err != nil {
+			return err
+		}
+	}
+	volumes := map[string]bool{}
+	for i := range p.Spec.Volumes {
+		name := p.Spec.Volumes[i].Name
+		if err := element("volume name", name); err != nil {
+			return err
+		}
+		if volumes[name] {
+			return fmt.Errorf("two volumes have the name %q", name)
+		}
+		volumes[name] = true
+	}
+	return nil
+}
+
+// element refuses a name that can't be one element of a path: log directories join some with "_".
+func element(what, name string) error {
+	if err := safeopen.Check(what, name); err != nil {
+		return err
+	}
+	if strings.ContainsAny(name, "_\x00\n") {
+		return fmt.Errorf("%s %q has a character that no API server allows", what, name)
+	}
+	return nil
+}
