@@ -236,7 +236,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	rotator := rotate.New(rotation, logged{seen}, conn, filewatch.NewFirstWrites(), log.WithName("logrotate"))
 
 	// The node's side of a cluster.
-	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, meter, log)
+	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, nodeEvents, meter, log)
 	if err != nil {
 		return nil, err
 	}

@@ -234,7 +234,7 @@ func statusPoll(cfg *config.Config, o Options) time.Duration {
 	return cfg.Kubelet.NodeStatusUpdateFrequency.Duration
 }
 
-func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, merger *desired.Merger, statuses *podstatus.Store, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
+func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, merger *desired.Merger, statuses *podstatus.Store, recorded events.Node, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
 	if !joins(cfg, o) {
 		return alone{}, nil
 	}
@@ -243,7 +243,7 @@ func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State
 		return nil, err
 	}
 	return cluster.New(cluster.Config{Node: cfg, Facts: host.facts, Runtime: runtime, Info: info, Healthy: seen.Healthy,
-		Desired: merger, Statuses: statuses, Meter: meter.APIClient, Log: log})
+		Desired: merger, Statuses: statuses, Events: recorded, Meter: meter.APIClient, Log: log})
 }
 
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.

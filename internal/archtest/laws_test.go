@@ -60,7 +60,7 @@ var wings = []wing{
 	}},
 	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
 		"apiclient nodefacts",
-		"nodeobject podobject", // the first reads and writes the facts
+		"eventsink nodeobject podobject", // the second reads and writes the facts
 	}},
 	{"runtime", "the container runtime, and what it has", []string{
 		"cri dns embedded/archives embedded/child embedded/cni embedded/orphans logs/layout memcri/node translate/env userns",

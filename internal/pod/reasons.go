@@ -196,10 +196,22 @@ const (
 	ReasonInvalidDiskCapacity Reason = "InvalidDiskCapacity"
 	// ReasonInvalidManifest: a manifest can't be used; the message says what is wrong with it.
 	ReasonInvalidManifest Reason = "InvalidManifest"
+	// ReasonNodeNotReady: the node can't run pods any more; its condition Ready says why.
+	ReasonNodeNotReady Reason = "NodeNotReady"
+	// ReasonNodeNotSchedulable: somebody has cordoned the node: it gets no new pods.
+	ReasonNodeNotSchedulable Reason = "NodeNotSchedulable"
+	// ReasonNodeReady: the node can run pods again.
+	ReasonNodeReady Reason = "NodeReady"
+	// ReasonNodeSchedulable: the node isn't cordoned any more.
+	ReasonNodeSchedulable Reason = "NodeSchedulable"
 	// ReasonPodLogsRemoved: logs of pods that are gone were removed.
 	ReasonPodLogsRemoved Reason = "PodLogsRemoved"
 	// ReasonReadableSecret: others than its owner may read a manifest with a Secret.
 	ReasonReadableSecret Reason = "ReadableSecret"
+	// ReasonRebooted: the machine has another boot ID than when its node's status was sent last.
+	ReasonRebooted Reason = "Rebooted"
+	// ReasonStarting: an agent of a cluster has started.
+	ReasonStarting Reason = "Starting"
 	// ReasonUnreachableNameservers: the node's resolv.conf names no server that pods can reach.
 	ReasonUnreachableNameservers Reason = "UnreachableNameservers"
 )

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/cluster/eventsink"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
 	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
@@ -27,6 +28,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 )
@@ -45,8 +47,16 @@ type Config struct {
 	// Desired takes the pods of the API server, and knows which can't be run; Statuses say how they are.
 	Desired  *desired.Merger
 	Statuses *podstatus.Store
-	Meter    apiclient.Meter
-	Log      logr.Logger
+	// Events are those of the node and its pods, which the API server is told, and records the node's.
+	Events events.Node
+	Meter  Meter
+	Log    logr.Logger
+}
+
+// Meter counts what is said to the API server.
+type Meter interface {
+	apiclient.Meter
+	eventsink.Meter
 }
 
 // Cluster is an agent's side of a cluster.
@@ -59,8 +69,9 @@ type Cluster struct {
 	pods      *podobject.Cache
 	source    *apisource.Source
 	publisher *podobject.Publisher
-	// changed has the status computed, reached what failed tried again.
-	changed, reached, published wake.Slot
+	events    *eventsink.Sink
+	// changed has the status computed, reached what failed tried again, each for one of those who try.
+	changed, reached, published, eventsReached wake.Slot
 }
 
 // New returns an agent's side of a cluster. Nothing is asked before Run.
@@ -92,11 +103,13 @@ func New(c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot(), reached: wake.NewSlot(), published: wake.NewSlot()}
+	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot(), reached: wake.NewSlot(), published: wake.NewSlot(), eventsReached: wake.NewSlot()}
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
-		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Reached: cl.reached, Log: c.Log.WithName("node"),
+		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Reached: cl.reached, Event: c.Events.Event, Log: c.Log.WithName("node"),
 	})
+	cl.events = eventsink.New(eventsink.Config{Ring: c.Events.Recorder, API: eventsink.EventsOf(client), Node: cfg.NodeName,
+		Reached: cl.eventsReached, Meter: c.Meter, Log: c.Log.WithName("events")})
 	cl.lease = nodeobject.NewLease(nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts, Log: c.Log.WithName("lease")})
 	cl.pods = podobject.NewCache(podobject.PodsOf(client, cfg.NodeName))
 	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
@@ -134,16 +147,18 @@ func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.cli
 // Run keeps the node's object and lease, and has its pods run, until ctx ends. What doesn't work is tried again, and no error.
 func (c *Cluster) Run(ctx context.Context) error {
 	c.conf.Log.Info("Joins a cluster", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
+	c.conf.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonStarting, "Starting kubelet.")
 	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var client, rest sync.WaitGroup
-	var ended [6]error
+	var ended [7]error
 	client.Go(func() { ended[0] = c.client.Run(asking) })
 	rest.Go(func() { ended[1] = c.node.Run(ctx) })
 	rest.Go(func() { ended[2] = c.lease.Run(ctx) })
 	rest.Go(func() { ended[3] = c.pods.Run(ctx) })
 	rest.Go(func() { ended[4] = c.source.Run(ctx) })
 	rest.Go(func() { ended[5] = c.publisher.Run(ctx) })
+	rest.Go(func() { ended[6] = c.events.Run(ctx) })
 	c.follow(ctx)
 	rest.Wait()
 	stop() // after those who ask
@@ -173,6 +188,7 @@ func (c *Cluster) follow(ctx context.Context) {
 			if ok, _, _ := c.client.Reached(); ok {
 				c.reached.Wake()
 				c.published.Wake()
+				c.eventsReached.Wake()
 			}
 			continue
 		}

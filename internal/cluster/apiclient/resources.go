@@ -16,6 +16,8 @@ const (
 	Nodes Resource = iota
 	Pods
 	Leases
+	// EventRecords are v1 Events; the Class of their calls is Events.
+	EventRecords
 	resources
 )
 
@@ -33,6 +35,8 @@ func (r Resource) described() described {
 		return described{v1.SchemeGroupVersion, "/api/v1", "pods", func() runtime.Object { return &v1.PodList{} }}
 	case Leases:
 		return described{coordination.SchemeGroupVersion, "/apis/coordination.k8s.io/v1", "leases", func() runtime.Object { return &coordination.LeaseList{} }}
+	case EventRecords:
+		return described{v1.SchemeGroupVersion, "/api/v1", "events", func() runtime.Object { return &v1.EventList{} }}
 	default:
 		return described{v1.SchemeGroupVersion, "/api/v1", "nodes", func() runtime.Object { return &v1.NodeList{} }}
 	}

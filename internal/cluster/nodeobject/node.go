@@ -16,6 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Nodes are the node objects of an API server. Each call ends with its context, and returns the object as the server
@@ -45,7 +46,9 @@ type Config struct {
 	Facts *nodefacts.Writer
 	// Reached is received from when the API server answers again after it didn't: what failed is tried at once.
 	Reached <-chan struct{}
-	Log     logr.Logger
+	// Event takes in what happens to the node.
+	Event func(pod.Event)
+	Log   logr.Logger
 }
 
 // Fields are the facts that a Node always writes.
@@ -192,6 +195,9 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("patch the status of node %s: %w", n.conf.Identity.Name, err)
 	}
+	for _, e := range told(n.object, object) {
+		n.conf.Event(e)
+	}
 	n.take(object)
 	n.kept, n.gone = &object.Status, false
 	n.status, n.sent, n.every = status, now, wait.Jitter(n.conf.Every, jitter)
@@ -250,6 +256,9 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 func (n *Node) take(object *v1.Node) {
 	if object == nil || n.object != nil && n.object.UID != object.UID {
 		n.reconciled, n.status, n.sent, n.kept = false, v1.NodeStatus{}, time.Time{}, nil
+	}
+	if e, happened := cordoned(n.object, object); happened {
+		n.conf.Event(e)
 	}
 	n.object = object
 	n.conf.Facts.Set(func(f *nodefacts.Facts) {

@@ -20,6 +20,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject/nodeobjecttest"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // fakeNodes has the object of one node. Of patches it knows as much as these tests need: conditions are merged by type.
@@ -160,7 +161,7 @@ func TestNode(t *testing.T) {
 			change(&status)
 			changed.Wake()
 		}
-		n := New(Config{Identity: Identity{Name: "node1", Arch: "amd64"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Changed: changed, Log: logr.Discard(),
+		n := New(Config{Identity: Identity{Name: "node1", Arch: "amd64"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Event: func(pod.Event) {}, Changed: changed, Log: logr.Discard(),
 			Status: func() v1.NodeStatus {
 				mu.Lock()
 				defer mu.Unlock()
@@ -263,7 +264,7 @@ func TestOddServer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				n := New(Config{Identity: Identity{Name: "node1"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Log: logr.Discard(),
+				n := New(Config{Identity: Identity{Name: "node1"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Event: func(pod.Event) {}, Log: logr.Discard(),
 					Status: func() v1.NodeStatus {
 						return v1.NodeStatus{DeclaredFeatures: []string{"A"}, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}
 					}})

@@ -105,7 +105,7 @@ func TestNotActedOn(t *testing.T) {
 enforceNodeAllocatable: this build sets no limit to all pods together, nor to system parts
 cpuManagerPolicy: this build doesn't assign CPUs, memory or devices to containers
 `},
-		{name: "a zero that is meant", text: "eventRecordQPS: 0\nmaxOpenFiles: 0", want: "eventRecordQPS: this build sends no events to the API server\n"},
+		{name: "a zero that is meant", text: "eventRecordQPS: 0\nmaxOpenFiles: 0", want: ""},
 		{name: "in part", text: "maxPods: 250\nevictionHard: {memory.available: 200Mi}\nkubeReserved: {cpu: 100m}",
 			want: `kubeReserved: it is taken off what the node has for pods: no pod is admitted beyond that, but nothing keeps those inside from using more
 evictionHard: memory.available and nodefs.available are taken off what the node has for pods, but no pod is evicted

@@ -4,7 +4,6 @@ package fields
 const (
 	noHTTPS        = "this build's HTTPS server has /healthz and /configz only"
 	noWebhook      = "this build asks no API server who may use the HTTPS server"
-	noEvents       = "this build sends no events to the API server"
 	noCertificates = "this build asks the cluster for no certificates"
 	noEviction     = "this build doesn't evict pods"
 	noAssignment   = "this build doesn't assign CPUs, memory or devices to containers"

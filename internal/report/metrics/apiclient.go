@@ -13,6 +13,8 @@ type APIClient struct {
 	duration, waited       *prometheus.HistogramVec
 	sent, received         *prometheus.HistogramVec
 	plugin, transportsMade *prometheus.CounterVec
+	eventsTold             prometheus.Counter
+	eventsLost             *prometheus.CounterVec
 }
 
 func newAPIClient() *APIClient {
@@ -34,11 +36,15 @@ func newAPIClient() *APIClient {
 		received:       distribution("response_size_bytes", "Response size in bytes. Broken down by verb and host.", sizes),
 		plugin:         count("exec_plugin_call_total", "Number of calls to an exec plugin, partitioned by the type of event encountered and an optional exit code.", "code", "call_status"),
 		transportsMade: count("transport_create_calls_total", "Number of calls to get a new transport, partitioned by the result of the operation.", "result"),
+		eventsTold: prometheus.NewCounter(prometheus.CounterOpts{Name: "deckhand_api_events_told_total",
+			Help: "Number of events, or new states of known ones, that the API server was told."}),
+		eventsLost: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "deckhand_api_events_lost_total",
+			Help: "Number of events that the API server wasn't told, by why: too many at once (overload), refused by the server, or failed again and again."}, []string{"reason"}),
 	}
 }
 
 func (c *APIClient) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.requests, c.retries, c.duration, c.waited, c.sent, c.received, c.plugin, c.transportsMade}
+	return []prometheus.Collector{c.requests, c.retries, c.duration, c.waited, c.sent, c.received, c.plugin, c.transportsMade, c.eventsTold, c.eventsLost}
 }
 
 // Requested records a request by the status of its answer, "<error>" if there was none.
@@ -70,3 +76,9 @@ func (c *APIClient) PluginCalled(code int, status string) {
 
 // TransportMade records a set of connections. There is no cache of them, which client-go counts as uncacheable.
 func (c *APIClient) TransportMade() { c.transportsMade.WithLabelValues("uncacheable").Inc() }
+
+// EventTold records that the API server was told an event, or a new state of one.
+func (c *APIClient) EventTold() { c.eventsTold.Inc() }
+
+// EventLost records that it wasn't, and why.
+func (c *APIClient) EventLost(why string) { c.eventsLost.WithLabelValues(why).Inc() }

@@ -1,0 +1,104 @@
+package eventsink
+
+import (
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/events"
+)
+
+// rank is what an entry is worth when there are too many; the least goes first.
+type rank int
+
+const (
+	repeatedNormal rank = iota
+	firstNormal
+	warning
+	// ending is why and how a pod ended: nobody can look that up any more.
+	ending
+)
+
+func rankOf(e *events.Entry) rank {
+	switch {
+	case e.Object.Kind == "Pod" && endsPod(e.Reason):
+		return ending
+	case e.Type == v1.EventTypeWarning:
+		return warning
+	case e.Count > 1:
+		return repeatedNormal
+	}
+	return firstNormal
+}
+
+func endsPod(r pod.Reason) bool {
+	switch r {
+	case pod.ReasonKilling, pod.ReasonEvicted, pod.ReasonPreempting, pod.ReasonDeadlineExceeded, pod.ReasonTerminated:
+		return true
+	}
+	return false
+}
+
+// item is an entry that is to be told.
+type item struct {
+	events.Entry
+	// tries is how often that failed.
+	tries int
+}
+
+// queue has the entries that the API server doesn't know in their newest state, at most so many. It is safe for concurrent use.
+type queue struct {
+	size  int
+	woken wake.Slot
+
+	mu    sync.Mutex
+	items map[uint64]item
+}
+
+func newQueue(size int) *queue {
+	return &queue{size: size, woken: wake.NewSlot(), items: make(map[uint64]item)}
+}
+
+// put takes in an entry, in place of an older state of it. It reports whether one was lost for that, the new one or another.
+func (q *queue) put(i item) (lost bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if other, ok := q.items[i.ID]; ok {
+		if other.Seq < i.Seq {
+			i.tries = other.tries
+			q.items[i.ID] = i
+		}
+		return false
+	}
+	if len(q.items) == q.size {
+		lost = true
+		least := i
+		for _, o := range q.items {
+			if a, b := rankOf(&o.Entry), rankOf(&least.Entry); a < b || a == b && o.Seq < least.Seq {
+				least = o
+			}
+		}
+		if least.ID == i.ID {
+			return true
+		}
+		delete(q.items, least.ID)
+	}
+	q.items[i.ID] = i
+	q.woken.Wake()
+	return lost
+}
+
+// take removes the one that has been waiting for longest, if there is one.
+func (q *queue) take() (first item, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, i := range q.items {
+		if !ok || i.Seq < first.Seq {
+			first, ok = i, true
+		}
+	}
+	delete(q.items, first.ID)
+	return first, ok
+}

@@ -1,0 +1,204 @@
+// Package eventsink tells the API server the events of a node and its pods. It reads the ring of them, which knows nothing of
+// that, so nobody who has something to report waits for an answer.
+package eventsink
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/report/events"
+)
+
+// Ring is where the events come from (events.Recorder).
+type Ring interface {
+	Watch() (changed <-chan struct{}, cancel func())
+	Since(seq uint64) []events.Entry
+}
+
+// API is where they go. Its errors are the server's (k8s.io/apimachinery/pkg/api/errors).
+type API interface {
+	Create(ctx context.Context, e *v1.Event) error
+	// Patch applies a strategic merge patch.
+	Patch(ctx context.Context, namespace, name string, body []byte) error
+}
+
+// Why an event was lost.
+const (
+	// LostOverload: more came than could be told.
+	LostOverload = "overload"
+	// LostRefused: the API server doesn't take it, as its namespace is going, say.
+	LostRefused = "refused"
+	// LostFailed: telling it failed again and again, though the server answers.
+	LostFailed = "failed"
+)
+
+// Meter counts. Its methods may be called concurrently.
+type Meter interface {
+	// EventTold counts events that were told, new ones or new states of known ones, EventLost those that weren't.
+	EventTold()
+	EventLost(why string)
+}
+
+// Config says what a Sink works with.
+type Config struct {
+	Ring Ring
+	API  API
+	// Node is the node's name.
+	Node string
+	// Reached is received from when the API server answers again after it didn't.
+	Reached <-chan struct{}
+	Meter   Meter
+	Log     logr.Logger
+}
+
+const (
+	// kept is how many entries wait to be told at most. The ring holds no more.
+	kept = 1000
+	// remembered is of how many entries it is known what the API server knows.
+	remembered = 4096
+	// maxTries is how often one is tried while the server answers.
+	maxTries = 8
+)
+
+// Sink tells the API server what happens.
+type Sink struct {
+	conf  Config
+	queue *queue
+	// known has a *told by the ID of its entry.
+	known *lru.Cache
+}
+
+// New returns a sink. It tells nothing before Run.
+func New(c Config) *Sink { return &Sink{conf: c, queue: newQueue(kept), known: lru.New(remembered)} }
+
+// Run tells events until ctx ends, from those on that the ring has. The error is nil.
+func (s *Sink) Run(ctx context.Context) error {
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() { s.read(ctx) })
+	for failures := 0; ; {
+		i, ok := s.queue.take()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-s.queue.woken:
+			}
+			continue
+		}
+		err := s.tell(ctx, i)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			failures = 0
+			continue
+		}
+		_, after := apiclient.Retry(err, failures)
+		failures++
+		if !s.pause(ctx, after) {
+			return nil
+		}
+	}
+}
+
+// read takes over what the ring gets, at once: it keeps the newest only.
+func (s *Sink) read(ctx context.Context) {
+	changed, stop := s.conf.Ring.Watch()
+	defer stop()
+	for seq := uint64(0); ; {
+		for _, e := range s.conf.Ring.Since(seq) {
+			seq = e.Seq
+			s.put(item{Entry: e})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+func (s *Sink) put(i item) {
+	if s.queue.put(i) {
+		s.conf.Meter.EventLost(LostOverload)
+	}
+}
+
+// pause waits that long, or until the server answers again. It is false when ctx ended.
+func (s *Sink) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-s.conf.Reached:
+	}
+	return true
+}
+
+// tell tells one entry. What it returns an error of is tried again after a pause.
+func (s *Sink) tell(ctx context.Context, i item) error {
+	before := s.before(i.ID)
+	c, err := plan(s.conf.Node, before, &i.Entry)
+	if err != nil || c == nil {
+		s.lose(&i, LostRefused, err)
+		return nil
+	}
+	_, message := subject(s.conf.Node, &i.Entry)
+	if c.event != nil {
+		err = s.conf.API.Create(ctx, c.event)
+	} else {
+		err = s.conf.API.Patch(ctx, c.namespace, c.name, c.patch)
+	}
+	switch again, _ := apiclient.Retry(err, 0); {
+	case err == nil:
+		s.known.Add(i.ID, &told{i.Count, message})
+		s.conf.Meter.EventTold()
+		return nil
+	case c.event != nil && errors.IsAlreadyExists(err): // the answer to an earlier try was lost
+		s.known.Add(i.ID, &told{message: message})
+	case c.event == nil && errors.IsNotFound(err): // events last an hour
+		s.known.Remove(i.ID)
+	case !again || errors.IsForbidden(err): // its namespace is going, or has gone
+		s.lose(&i, LostRefused, err)
+		return nil
+	case !apiclient.Unusable(err) && i.tries+1 == maxTries:
+		s.lose(&i, LostFailed, err)
+		return err
+	default:
+		if !apiclient.Unusable(err) {
+			i.tries++
+		}
+		s.put(i)
+		return err
+	}
+	s.put(i)
+	return nil
+}
+
+func (s *Sink) before(id uint64) *told {
+	known, ok := s.known.Get(id)
+	if !ok {
+		return nil
+	}
+	before, _ := known.(*told) // it holds nothing else
+	return before
+}
+
+// lose counts an entry that isn't told, and why; a nil error says that there was nothing to tell.
+func (s *Sink) lose(i *item, why string, err error) {
+	if err != nil {
+		s.conf.Meter.EventLost(why)
+		s.conf.Log.V(2).Info("The API server isn't told of an event", "object", klog.KRef(i.Object.Namespace, i.Object.Name), "reason", i.Reason, "message", i.Message, "err", err)
+	}
+}

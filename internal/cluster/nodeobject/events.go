@@ -1,0 +1,43 @@
+package nodeobject
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// told are the events of a status that was sent: the object was like that, and has become this.
+func told(was, now *v1.Node) []pod.Event {
+	var list []pod.Event
+	if before, boot := was.Status.NodeInfo.BootID, now.Status.NodeInfo.BootID; before != "" && boot != before {
+		list = append(list, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonRebooted, Message: fmt.Sprintf("Node %s has been rebooted, boot id: %s", now.Name, boot)})
+	}
+	before, ready := readiness(&was.Status), readiness(&now.Status)
+	if before == "" || ready == before {
+		return list
+	}
+	reason := pod.ReasonNodeNotReady
+	if ready == v1.ConditionTrue {
+		reason = pod.ReasonNodeReady
+	}
+	return append(list, statusIsNow(now, reason))
+}
+
+// cordoned is the event of an object that was like that, or unknown, and is this now; nil for none. A node is schedulable
+// unless it says otherwise.
+func cordoned(was, now *v1.Node) (e pod.Event, happened bool) {
+	before := was != nil && was.Spec.Unschedulable
+	switch {
+	case now == nil || now.Spec.Unschedulable == before:
+		return pod.Event{}, false
+	case before:
+		return statusIsNow(now, pod.ReasonNodeSchedulable), true
+	}
+	return statusIsNow(now, pod.ReasonNodeNotSchedulable), true
+}
+
+func statusIsNow(n *v1.Node, reason pod.Reason) pod.Event {
+	return pod.Event{Type: v1.EventTypeNormal, Reason: reason, Message: fmt.Sprintf("Node %s status is now: %s", n.Name, reason)}
+}

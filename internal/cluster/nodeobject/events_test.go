@@ -1,0 +1,54 @@
+package nodeobject
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func TestEvents(t *testing.T) {
+	node := func(ready v1.ConditionStatus, boot string, cordoned bool) *v1.Node {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1.NodeSpec{Unschedulable: cordoned}, Status: v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{BootID: boot}}}
+		if ready != "" {
+			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}
+		}
+		return n
+	}
+	for name, tc := range map[string]struct {
+		was, now *v1.Node
+		want     []pod.Reason
+	}{
+		"nothing":                {node(v1.ConditionTrue, "a", true), node(v1.ConditionTrue, "a", true), nil},
+		"new":                    {node("", "", false), node(v1.ConditionTrue, "a", false), nil},
+		"ready":                  {node(v1.ConditionFalse, "a", false), node(v1.ConditionTrue, "a", false), []pod.Reason{pod.ReasonNodeReady}},
+		"ready after an absence": {node(v1.ConditionUnknown, "a", false), node(v1.ConditionTrue, "a", false), []pod.Reason{pod.ReasonNodeReady}},
+		"not ready":              {node(v1.ConditionTrue, "a", false), node(v1.ConditionFalse, "a", false), []pod.Reason{pod.ReasonNodeNotReady}},
+		"rebooted":               {node(v1.ConditionTrue, "a", false), node(v1.ConditionTrue, "b", false), []pod.Reason{pod.ReasonRebooted}},
+		"all at once":            {node(v1.ConditionUnknown, "a", true), node(v1.ConditionFalse, "b", false), []pod.Reason{pod.ReasonRebooted, pod.ReasonNodeNotReady, pod.ReasonNodeSchedulable}},
+		"cordoned":               {node("", "", false), node("", "", true), []pod.Reason{pod.ReasonNodeNotSchedulable}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := told(tc.was, tc.now)
+			if e, happened := cordoned(tc.was, tc.now); happened {
+				events = append(events, e)
+			}
+			var got []pod.Reason
+			for _, e := range events {
+				got = append(got, e.Reason)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+	if _, happened := cordoned(nil, node("", "", true)); !happened {
+		t.Error("a node is cordoned when the agent starts, and nobody says so")
+	}
+	if _, happened := cordoned(node("", "", true), nil); happened {
+		t.Error("an object that is removed isn't uncordoned")
+	}
+}
