@@ -35,6 +35,8 @@ var others = map[string]string{
 	"evictionHard":                               "{memory.available: 9Mi}",
 	"kubeAPIQPS":                                 "9",
 	"kubeAPIBurst":                               "9",
+	"eventRecordQPS":                             "9",
+	"eventBurst":                                 "9",
 	"logging.verbosity":                          "9",
 	"logging.vmodule":                            "[{filePattern: a, verbosity: 9}]",
 }
