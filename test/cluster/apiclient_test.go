@@ -3,6 +3,7 @@ package cluster_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -25,6 +26,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject/nodeobjecttest"
+	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
+	"github.com/deckhand-node/deckhand/internal/cluster/podobject/podobjecttest"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -189,6 +192,23 @@ func TestClient(t *testing.T) {
 			if out, err := p.Kubectl("", "delete", "node", "contract"); err != nil {
 				t.Fatal(err, out)
 			}
+		})
+	})
+	t.Run("pods", func(t *testing.T) {
+		var n network
+		c := client(t, p.Node("contract"), runtime.ContentTypeProtobuf, &n)
+		podobjecttest.Run(t, podobject.PodsOf(c, "contract"), func(name, finalizer string) *v1.Pod {
+			finalizers := ""
+			if finalizer != "" {
+				finalizers = fmt.Sprintf("finalizers: [%s]", finalizer)
+			}
+			out, err := p.Kubectl(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, %s}, spec: {nodeName: contract, automountServiceAccountToken: false, containers: [{name: c, image: x}]}}", name, finalizers),
+				"create", "-f", "-", "-o", "json")
+			var pod v1.Pod
+			if err := errors.Join(err, json.Unmarshal([]byte(out), &pod)); err != nil {
+				t.Fatal(err, out)
+			}
+			return &pod
 		})
 	})
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {

@@ -2,9 +2,12 @@ package podobject
 
 import (
 	"context"
+	stderrors "errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -14,6 +17,15 @@ import (
 
 // PodsOf are the pods of a node at the API server that a client talks to.
 func PodsOf(c *apiclient.Client, node string) Pods { return pods{c, node} }
+
+// Replaced reports whether a call failed since the object has gone, though another one may have its name.
+func Replaced(err error) bool {
+	var status errors.APIStatus
+	if errors.IsInvalid(err) && stderrors.As(err, &status) && status.Status().Details != nil { // so is a patch for another UID
+		return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+	}
+	return errors.IsNotFound(err) || errors.IsConflict(err)
+}
 
 type pods struct {
 	client *apiclient.Client

@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -261,8 +260,7 @@ func (p *Publisher) take(r result) {
 		s.sent, s.kept = r.step.is, told(&r.answer.Status, r.step.is)
 		s.differs = time.Time{}
 		p.conf.Cache.Answered(r.answer)
-	case errors.IsNotFound(r.err) || errors.IsConflict(r.err):
-		// The object has gone, and another one may have its name: the watch is about to tell.
+	case Replaced(r.err): // the watch is about to tell
 		s.retry = time.Now().Add(awaitWatch)
 	default:
 		again, after := apiclient.Retry(r.err, s.failures)

@@ -1,0 +1,310 @@
+// Package podobjecttest says what a node's agent relies on of the pods at an API server, and has a Server that tests put in
+// its place. The real one is held to the same.
+package podobjecttest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+)
+
+// Server has the pods of one node. Of patches it knows what a status needs. Safe for concurrent use.
+type Server struct {
+	// Check is called with each call before it is done, while nothing else happens; its error is the answer.
+	Check func(c Call) error
+
+	mu      sync.Mutex
+	pods    map[types.NamespacedName]*v1.Pod
+	version int
+	uids    int
+	to      apiclient.Sight
+	held    []func(apiclient.Sight)
+	hold    bool
+}
+
+// Call is a call of the agent.
+type Call struct {
+	// Verb is "patch" or "delete".
+	Verb string
+	Name string
+	// Pod is what there is before the call; nil if there is none.
+	Pod  *v1.Pod
+	Body []byte
+}
+
+// NewServer returns a server without pods.
+func NewServer() *Server { return &Server{pods: map[types.NamespacedName]*v1.Pod{}} }
+
+var podGroup = schema.GroupResource{Resource: "pods"}
+
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// Put makes a pod, or changes it, as somebody else would. It returns what there is then.
+func (s *Server) Put(p *v1.Pod) *v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p = p.DeepCopy()
+	k := key(p.Namespace, p.Name)
+	kind := watch.Modified
+	if s.pods[k] == nil {
+		kind = watch.Added
+		if s.uids++; p.UID == "" {
+			p.UID = types.UID(fmt.Sprintf("uid-%d", s.uids))
+		}
+	}
+	s.store(kind, p)
+	return p.DeepCopy()
+}
+
+// Get returns a pod, nil if there is none.
+func (s *Server) Get(namespace, name string) *v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pods[key(namespace, name)].DeepCopy()
+}
+
+// Remove removes a pod by force, as somebody else would.
+func (s *Server) Remove(namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(key(namespace, name))
+}
+
+// Do does something while no call is made.
+func (s *Server) Do(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// Hold holds back what the watch tells; off, it tells what was held.
+func (s *Server) Hold(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold = on
+	if !on {
+		for _, tell := range s.held {
+			tell(s.to)
+		}
+		s.held = nil
+	}
+}
+
+// Relist tells everything anew, and nothing of what was held.
+func (s *Server) Relist() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = nil
+	if s.to != nil {
+		s.to.Listed(s.list(), strconv.Itoa(s.version))
+	}
+}
+
+// Back has the versions of all objects, and of those to come, be lower than what was told before, as after a store was restored.
+func (s *Server) Back() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = 0
+	for _, p := range s.pods {
+		s.version++
+		p.ResourceVersion = strconv.Itoa(s.version)
+	}
+}
+
+func (s *Server) list() []kruntime.Object {
+	var all []kruntime.Object
+	for _, p := range s.pods {
+		all = append(all, p.DeepCopy())
+	}
+	return all
+}
+
+// Watch tells what there is until ctx ends.
+func (s *Server) Watch(ctx context.Context, to apiclient.Sight) {
+	s.mu.Lock()
+	s.to = to
+	to.Listed(s.list(), strconv.Itoa(s.version))
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.to = nil
+}
+
+func (s *Server) store(kind watch.EventType, p *v1.Pod) {
+	s.version++
+	p.ResourceVersion = strconv.Itoa(s.version)
+	s.pods[key(p.Namespace, p.Name)] = p
+	s.tell(kind, p.DeepCopy())
+}
+
+func (s *Server) remove(k types.NamespacedName) {
+	if p := s.pods[k]; p != nil {
+		delete(s.pods, k)
+		s.version++
+		s.tell(watch.Deleted, p.DeepCopy())
+	}
+}
+
+func (s *Server) tell(kind watch.EventType, p *v1.Pod) {
+	tell := func(to apiclient.Sight) {
+		if to != nil {
+			to.Changed(kind, p)
+		}
+	}
+	if s.hold {
+		s.held = append(s.held, tell)
+		return
+	}
+	tell(s.to)
+}
+
+func (s *Server) begin(verb, namespace, name string, body []byte) (*v1.Pod, error) {
+	p := s.pods[key(namespace, name)]
+	if s.Check != nil {
+		if err := s.Check(Call{verb, name, p.DeepCopy(), body}); err != nil {
+			return nil, err
+		}
+	}
+	if p == nil {
+		return nil, errors.NewNotFound(podGroup, name)
+	}
+	return p, nil
+}
+
+// PatchStatus applies a strategic merge patch to a status.
+func (s *Server) PatchStatus(_ context.Context, namespace, name string, body []byte) (*v1.Pod, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.begin("patch", namespace, name, body)
+	if err != nil {
+		return nil, err
+	}
+	next, err := patched(p, body)
+	if err != nil {
+		return nil, err
+	}
+	if before, err := json.Marshal(p); err != nil || string(before) == string(must(json.Marshal(next))) {
+		return p.DeepCopy(), err
+	}
+	s.store(watch.Modified, next)
+	return next.DeepCopy(), nil
+}
+
+func must(text []byte, err error) []byte {
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return text
+}
+
+func patched(p *v1.Pod, body []byte) (*v1.Pod, error) {
+	var patch struct {
+		Metadata struct{ UID types.UID }
+		Status   map[string]any
+	}
+	if err := json.Unmarshal(body, &patch); err != nil {
+		return nil, errors.NewBadRequest(err.Error())
+	}
+	if patch.Metadata.UID != "" && patch.Metadata.UID != p.UID {
+		return nil, errors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), p.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), patch.Metadata.UID, "field is immutable")})
+	}
+	text, err := json.Marshal(p.Status)
+	if err != nil {
+		return nil, err
+	}
+	var status map[string]any
+	if err := json.Unmarshal(text, &status); err != nil {
+		return nil, err
+	}
+	merge(status, patch.Status)
+	if text, err = json.Marshal(status); err != nil {
+		return nil, err
+	}
+	next := p.DeepCopy()
+	next.Status = v1.PodStatus{}
+	return next, json.Unmarshal(text, &next.Status)
+}
+
+// merged are the lists whose elements a strategic merge patch merges, and by which of their fields.
+var merged = map[string]string{"conditions": "type", "podIPs": "ip", "hostIPs": "ip"}
+
+func merge(to, patch map[string]any) {
+	for k, value := range patch {
+		old, isMap := to[k].(map[string]any)
+		next, becomesMap := value.(map[string]any)
+		switch list, isList := value.([]any); {
+		case value == nil:
+			delete(to, k)
+		case isMap && becomesMap:
+			merge(old, next)
+		case isList && merged[k] != "":
+			was, _ := to[k].([]any)
+			to[k] = mergeList(was, list, merged[k])
+		default:
+			to[k] = value
+		}
+	}
+}
+
+func mergeList(was, patch []any, by string) []any {
+	now := slices.Clone(was)
+	for _, e := range patch {
+		m, _ := e.(map[string]any)
+		if m["$patch"] == "replace" {
+			now = nil
+			continue
+		}
+		at := slices.IndexFunc(now, func(o any) bool { return o.(map[string]any)[by] == m[by] })
+		switch {
+		case m["$patch"] == "delete" && at >= 0:
+			now = slices.Delete(now, at, at+1)
+		case m["$patch"] == "delete":
+		case at >= 0:
+			both := maps.Clone(now[at].(map[string]any))
+			merge(both, m)
+			now[at] = both
+		default:
+			now = append(now, m)
+		}
+	}
+	return now
+}
+
+// Delete removes a pod at once, unless somebody has to finish something before.
+func (s *Server) Delete(_ context.Context, namespace, name string, uid types.UID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.begin("delete", namespace, name, nil)
+	if err != nil {
+		return err
+	}
+	if p.UID != uid {
+		return errors.NewConflict(podGroup, name, fmt.Errorf("the UID in the precondition (%s) is another than the UID in record (%s)", uid, p.UID))
+	}
+	if len(p.Finalizers) > 0 {
+		next := p.DeepCopy()
+		next.DeletionGracePeriodSeconds = ptr.To[int64](0)
+		s.store(watch.Modified, next)
+		return nil
+	}
+	s.remove(key(namespace, name))
+	return nil
+}

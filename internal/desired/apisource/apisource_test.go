@@ -1,0 +1,189 @@
+package apisource
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
+	"github.com/deckhand-node/deckhand/internal/cluster/podobject/podobjecttest"
+	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+func newPod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name + "-uid"), Generation: 1, ResourceVersion: "1",
+			Labels: map[string]string{"app": "a"}, Annotations: map[string]string{"note": "x"}},
+		Spec:   v1.PodSpec{NodeName: "node1", Containers: []v1.Container{{Name: "c", Image: "app:1"}}},
+		Status: v1.PodStatus{Phase: v1.PodPending, Conditions: []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue}}},
+	}
+}
+
+// TestNormalise: what a node has said itself comes back, and is nothing new; what others say is.
+func TestNormalise(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	said := v1.PodRunning // by this node
+	phase := func(types.UID) v1.PodPhase { return said }
+	condition := func(p *v1.Pod, c v1.PodCondition) { p.Status.Conditions = append(p.Status.Conditions, c) }
+	for name, tc := range map[string]struct {
+		change func(*v1.Pod)
+		want   bool // that it is new
+	}{
+		"our own status": {func(p *v1.Pod) {
+			p.ResourceVersion, p.Status.Phase, p.Status.PodIP = "2", v1.PodRunning, "10.0.0.1"
+			condition(p, v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue})
+			condition(p, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet})
+		}, false},
+		"managed fields and finalizers": {func(p *v1.Pod) {
+			p.Finalizers = []string{"x"}
+			p.OwnerReferences = []metav1.OwnerReference{{Name: "x"}}
+		}, false},
+		"a readiness gate": {func(p *v1.Pod) { condition(p, v1.PodCondition{Type: "example.com/gate", Status: v1.ConditionTrue}) }, true},
+		"an eviction": {func(p *v1.Pod) {
+			condition(p, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
+		}, true},
+		"somebody fails it":             {func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, true},
+		"an image":                      {func(p *v1.Pod) { p.Generation, p.Spec.Containers[0].Image = 2, "app:2" }, true},
+		"a label beside our own status": {func(p *v1.Pod) { p.Status.Phase, p.Labels = v1.PodRunning, map[string]string{"app": "b"} }, true},
+		"an annotation":                 {func(p *v1.Pod) { p.Annotations["note"] = "y" }, true},
+		"one more annotation":           {func(p *v1.Pod) { p.Annotations["more"] = "y" }, true},
+		"one annotation less":           {func(p *v1.Pod) { delete(p.Annotations, "note") }, true},
+		"a deletion":                    {func(p *v1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{}, ptr.To[int64](30) }, true},
+		"a lower generation":            {func(p *v1.Pod) { p.Generation = 0 }, true},
+	} {
+		p := newPod("a")
+		first := normalise(nil, p, phase, began)
+		if a := first.Pod.Annotations; a["note"] != "x" || a[pod.AnnotationConfigSource] != "api" || a[pod.AnnotationConfigSeen] == "" || len(p.Annotations) != 1 {
+			t.Errorf("%s: annotations %v, of the object %v", name, a, p.Annotations)
+		}
+		next := newPod("a")
+		tc.change(next)
+		second := normalise(first, next, phase, began.Add(time.Minute))
+		if (second != first) != tc.want {
+			t.Errorf("%s: new is %t, want %t", name, second != first, tc.want)
+		}
+		if second.Base != "a-uid" || !second.RequiresTerminalPhase || !second.UIDIsIdentity || second.Pod.Annotations[pod.AnnotationConfigSeen] != first.Pod.Annotations[pod.AnnotationConfigSeen] {
+			t.Errorf("%s: %+v", name, second)
+		}
+	}
+	said = v1.PodFailed
+	p := newPod("a")
+	first := normalise(nil, p, phase, began)
+	next := newPod("a")
+	next.Status.Phase = v1.PodFailed
+	if normalise(first, next, phase, began) != first {
+		t.Error("the end that this node told is new")
+	}
+}
+
+// TestDeletion: the grace begins when this agent hears of the deletion, and only a new grace is a new deletion.
+func TestDeletion(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	phase := func(types.UID) v1.PodPhase { return v1.PodRunning }
+	p := newPod("a")
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: began.Add(-time.Hour)}, ptr.To[int64](30)
+	d := normalise(nil, p, phase, began)
+	if *d.Deletion != (pod.Deletion{At: began, Grace: 30 * time.Second}) {
+		t.Errorf("%+v", d.Deletion)
+	}
+	p = p.DeepCopy()
+	p.Labels = map[string]string{"app": "b"}
+	e := normalise(d, p, phase, began.Add(10*time.Second))
+	if e == d || e.Deletion != d.Deletion {
+		t.Errorf("after another change: %+v", e.Deletion)
+	}
+	p = p.DeepCopy()
+	p.DeletionGracePeriodSeconds = ptr.To[int64](1)
+	if f := normalise(e, p, phase, began.Add(20*time.Second)); *f.Deletion != (pod.Deletion{At: began.Add(20 * time.Second), Grace: time.Second}) {
+		t.Errorf("after a shorter one: %+v", f.Deletion)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for name, change := range map[string]func(*v1.Pod){
+		"no UID":                  func(p *v1.Pod) { p.UID = "" },
+		"a UID that leads away":   func(p *v1.Pod) { p.UID = "../x" },
+		"a namespace of two":      func(p *v1.Pod) { p.Namespace = "a/b" },
+		"a name with a separator": func(p *v1.Pod) { p.Name = "a_b" },
+		"no containers":           func(p *v1.Pod) { p.Spec.Containers = nil },
+		"a container twice":       func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "c"}} },
+		"an ephemeral one twice": func(p *v1.Pod) {
+			p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "c"}}}
+		},
+		"a container's path": func(p *v1.Pod) { p.Spec.Containers[0].Name = ".." },
+		"a volume twice":     func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "v"}, {Name: "v"}} },
+		"a volume's path":    func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "a/b"}} },
+	} {
+		p := newPod("a")
+		change(p)
+		if err := check(p); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if err := check(newPod("a")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSource: nothing is known before the first list, what comes is reported once, and what can't be run is refused.
+func TestSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, sink := podobjecttest.NewServer(), sourcetest.NewRecorder()
+		cache := podobject.NewCache(server)
+		s := New(Config{Objects: cache, Sink: sink, Phase: func(types.UID) v1.PodPhase { return "" }, Log: logr.Discard()})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = s.Run(ctx) })
+		synctest.Wait()
+		if r, _ := sink.Last(); !r.Pending || r.Source != pod.SourceAPI {
+			t.Errorf("at first: %+v", r)
+		}
+		server.Put(newPod("a"))
+		bad := newPod("b")
+		bad.Spec.Containers = nil
+		server.Put(bad)
+		running.Go(func() { _ = cache.Run(ctx) })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		r, _ := sink.Last()
+		if r.Pending || len(r.Claims) != 1 || r.Claims[0].Desired.Pod.Name != "a" || len(r.RefusedPods) != 1 || r.RefusedPods[0].UID != "b-uid" || !strings.Contains(r.RefusedPods[0].Message, "spec.containers is empty") {
+			t.Errorf("%+v", r)
+		}
+		reports := len(sink.All())
+		p := server.Get("default", "a")
+		p.Status.PodIP = "10.0.0.1"
+		server.Put(p) // as this node would
+		time.Sleep(time.Second)
+		if n := len(sink.All()); n != reports {
+			t.Errorf("%d reports of nothing new", n-reports)
+		}
+		for i := range 100 {
+			server.Put(newPod(fmt.Sprintf("p%d", i)))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		last, _ := sink.Last()
+		if n := len(sink.All()) - reports; n > 2 || len(last.Claims) != 101 {
+			t.Errorf("%d reports of a burst, %d claims", n, len(last.Claims))
+		}
+		server.Remove("default", "a")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if last, _ := sink.Last(); len(last.Claims) != 100 {
+			t.Errorf("%d claims", len(last.Claims))
+		}
+		cancel()
+		running.Wait()
+	})
+}
