@@ -1,16 +1,29 @@
 package cluster_test
 
 import (
+	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
+
+var kills = flag.Int("kills", 10, "how often the agent is killed under churn")
 
 // TestPods: pods of the API server run, their status goes back, and they are deleted as they should be.
 func TestPods(t *testing.T) {
@@ -19,14 +32,19 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := plane.Start(t, program)
-	t.Run("node", func(t *testing.T) {
-		r := join(t, p, binary, "")
-		r.Start()
-		r.created()
-		r.is(v1.ConditionTrue)
-		t.Run("one pod", r.onePod)
-		t.Run("deployment", r.deployment)
-	})
+	for name, test := range map[string]func(*rig, *testing.T){
+		"one pod": (*rig).onePod, "deletions": (*rig).deletions, "what others say": (*rig).others, "workloads": (*rig).workloads,
+		"a name that is taken": (*rig).contest, "away": (*rig).away, "killed under churn": (*rig).killedUnderChurn,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := join(t, p, binary, "")
+			r.Start()
+			r.created()
+			r.is(v1.ConditionTrue)
+			test(r, t)
+			r.kubectl("delete", "deployment,daemonset,statefulset,job,cronjob,pod", "--all", "--timeout=60s")
+		})
+	}
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}
@@ -41,12 +59,20 @@ func (r *rig) apply(manifest string) {
 }
 
 // spec is that of a pod with one container, whose arguments these are; fields are of the pod's spec.
-func spec(args, fields string) string {
-	return fmt.Sprintf("{automountServiceAccountToken: false, %s containers: [{name: c, image: %s, args: %s}]}", fields, node.Image, args)
+func spec(args string, fields ...string) string {
+	return fmt.Sprintf("{automountServiceAccountToken: false, terminationGracePeriodSeconds: 2, %s containers: [{name: c, image: %s, args: %s}]}", strings.Join(fields, ""), node.Image, args)
 }
 
-func podNamed(name, args, fields string) string {
-	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: %s}\n", name, spec(args, fields))
+// manifest is that of an object, whose metadata and spec these are.
+func manifest(version, kind, metadata, spec string) string {
+	return fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {%s}, spec: %s}\n---\n", version, kind, metadata, spec)
+}
+
+func podNamed(name, spec string) string { return manifest("v1", "Pod", "name: "+name, spec) }
+
+// workload is a manifest of what makes pods with these labels by a template.
+func workload(kind, name, fields, spec string) string {
+	return manifest("apps/v1", kind, "name: "+name, fmt.Sprintf("{selector: {matchLabels: {app: %[1]s}}, %[2]s template: {metadata: {labels: {app: %[1]s}}, spec: %[3]s}}", name, fields, spec))
 }
 
 // pod is a pod as the API server has it.
@@ -59,12 +85,30 @@ func (r *rig) pod(name string) *v1.Pod {
 	return &p
 }
 
+func (r *rig) podReady(names ...string) {
+	r.t.Helper()
+	for _, name := range names {
+		r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	}
+}
+
+// left waits until that many pods with a label are there.
+func (r *rig) left(selector string, want int) {
+	r.t.Helper()
+	r.Eventually(fmt.Sprintf("%d pods of %s", want, selector), func() error {
+		if names := strings.Fields(r.kubectl("get", "pods", "-l", selector, "-o", "name")); len(names) != want {
+			return fmt.Errorf("%v", names)
+		}
+		return nil
+	})
+}
+
 func (r *rig) onePod(t *testing.T) {
 	_, from := r.calls(0)
-	r.apply(podNamed("one", "[serve]", ""))
-	r.kubectl("wait", "--for=condition=Ready", "pod/one", "--timeout=60s")
+	r.apply(podNamed("one", spec("[serve]")))
+	r.podReady("one")
 	p := r.pod("one")
-	if p.Status.Phase != v1.PodRunning || p.Status.PodIP == "" || p.Status.HostIP == "" || p.Status.ObservedGeneration != p.Generation {
+	if p.Status.Phase != v1.PodRunning || p.Status.PodIP == "" || p.Status.HostIP == "" || p.Status.ObservedGeneration != p.Generation || p.Status.QOSClass != v1.PodQOSBestEffort {
 		t.Errorf("status %+v", p.Status)
 	}
 	count, from := r.calls(from)
@@ -78,18 +122,282 @@ func (r *rig) onePod(t *testing.T) {
 	}
 }
 
-func (r *rig) deployment(t *testing.T) {
-	r.apply(fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 5, selector: {matchLabels: {app: web}},
-  template: {metadata: {labels: {app: web}}, spec: %s}}}`, spec("[serve]", "terminationGracePeriodSeconds: 1,")))
-	r.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
-	r.kubectl("set", "env", "deployment/web", "VERSION=2")
-	r.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
-	r.kubectl("scale", "deployment/web", "--replicas=1")
-	r.Eventually("one pod is left", func() error {
-		if names := strings.Fields(r.kubectl("get", "pods", "-l", "app=web", "-o", "name")); len(names) != 1 {
-			return fmt.Errorf("%v", names)
+// deletions: by force, of one that can't start, of one that was to end later, and with a finalizer.
+func (r *rig) deletions(t *testing.T) {
+	stubborn := spec("[sleep, 1h]", "terminationGracePeriodSeconds: 600,")
+	stubborn = strings.Replace(stubborn, "args: [sleep, 1h]", "args: [sleep, 1h], lifecycle: {preStop: {sleep: {seconds: 500}}}", 1)
+	r.apply(podNamed("force", stubborn) + podNamed("shorter", stubborn) + podNamed("pending", strings.Replace(spec("[serve]"), node.Image, "127.0.0.1:1/none:1", 1)) +
+		manifest("v1", "Pod", "name: finalized, finalizers: [example.com/hold]", spec("[serve]")))
+	r.podReady("force", "shorter", "finalized")
+	r.kubectl("delete", "pod", "force", "--force", "--grace-period=0")
+	r.Eventually("nothing of what was removed by force is left here", func() error { return r.gone("force") })
+
+	seen := r.record()
+	r.kubectl("delete", "pod", "pending", "--timeout=60s")
+	if last := seen.last("pending"); last.Status.Phase != v1.PodFailed || len(last.Status.ContainerStatuses) != 1 || last.Status.ContainerStatuses[0].State.Terminated == nil {
+		t.Errorf("a pod that was deleted before it ran: %+v", last.Status)
+	}
+	r.kubectl("delete", "pod", "shorter", "--wait=false")
+	r.kubectl("delete", "pod", "shorter", "--grace-period=1", "--timeout=60s")
+
+	_, from := r.calls(0)
+	r.kubectl("delete", "pod", "finalized", "--wait=false")
+	r.Eventually("its end is told", func() error {
+		if p := r.pod("finalized"); p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			return fmt.Errorf("%s", p.Status.Phase)
 		}
 		return nil
 	})
-	r.kubectl("delete", "deployment", "web", "--cascade=foreground", "--timeout=60s")
+	r.Eventually("its object is asked for to go", func() error {
+		if count, _ := r.calls(from); count["delete pods"] != 1 {
+			return fmt.Errorf("%v", count)
+		}
+		return nil
+	})
+	r.Kill()
+	r.Start()
+	r.kubectl("label", "pod", "finalized", "a=b")
+	r.podCalls("the next agent asks once, too", from, "delete pods", 2)
+	r.kubectl("patch", "pod", "finalized", "-p", `{"metadata": {"finalizers": null}}`)
+	r.kubectl("wait", "--for=delete", "pod/finalized", "--timeout=60s")
+	r.Eventually("nothing is left", func() error { return r.gone("finalized") })
+}
+
+// podCalls waits until calls of that kind were made so often.
+func (r *rig) podCalls(what string, from int, kind string, want int) {
+	r.t.Helper()
+	r.Eventually(what, func() error {
+		if count, _ := r.calls(from); count[kind] != want {
+			return fmt.Errorf("%v", count)
+		}
+		return nil
+	})
+}
+
+// gone reports whether the agent has nothing of a pod.
+func (r *rig) gone(name string) error {
+	if v := node.Find(r.snapshot(), name); v != nil {
+		return fmt.Errorf("%s", v.Pod.Status.Phase)
+	}
+	return nil
+}
+
+func (r *rig) snapshot() local.Snapshot {
+	r.t.Helper()
+	return r.Await("a snapshot", func(local.Snapshot) error { return nil })
+}
+
+// others: what others write into a status counts, and what they write of this node's is put right.
+func (r *rig) others(t *testing.T) {
+	r.apply(podNamed("gated", spec("[serve]", "readinessGates: [{conditionType: example.com/gate}],")) + podNamed("mine", spec("[serve]")) + podNamed("failed", spec("[serve]", "restartPolicy: Always,")))
+	r.podReady("mine", "failed")
+	r.kubectl("wait", "--for=condition=ContainersReady", "pod/gated", "--timeout=60s")
+	if c := condition(r.pod("gated"), v1.PodReady); c.Status != v1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" {
+		t.Errorf("before its gate: %+v", c)
+	}
+	patch := func(name, status string) {
+		r.kubectl("patch", "pod", name, "--subresource=status", "-p", `{"status": `+status+`}`)
+	}
+	patch("gated", `{"conditions": [{"type": "example.com/gate", "status": "True"}]}`)
+	r.podReady("gated")
+	if c := condition(r.pod("gated"), "example.com/gate"); c.Status != v1.ConditionTrue {
+		t.Errorf("its gate afterwards: %+v", c)
+	}
+	_, from := r.calls(0)
+	patch("mine", `{"message": "somebody else's", "conditions": [{"type": "Ready", "status": "False"}]}`)
+	r.podReady("mine")
+	r.Eventually("the status is ours again", func() error {
+		if s := r.pod("mine").Status; s.Message != "" {
+			return fmt.Errorf("%s", s.Message)
+		}
+		return nil
+	})
+	if count, _ := r.calls(from); count["patch pods/status"] > 2 {
+		t.Errorf("calls %v", count)
+	}
+	patch("failed", `{"phase": "Failed", "reason": "Theirs"}`)
+	r.Eventually("a pod that somebody failed is stopped", func() error {
+		s := r.pod("failed").Status
+		if len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil || s.Phase != v1.PodFailed || s.Reason != "Theirs" {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+}
+
+func condition(p *v1.Pod, t v1.PodConditionType) v1.PodCondition {
+	for _, c := range p.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return v1.PodCondition{}
+}
+
+// workloads: what controllers make of pods.
+func (r *rig) workloads(t *testing.T) {
+	sidecar := fmt.Sprintf("initContainers: [{name: proxy, image: %s, args: [serve], restartPolicy: Always, startupProbe: {httpGet: {port: 8080}, periodSeconds: 1}}],", node.Image)
+	r.apply(workload("Deployment", "web", "replicas: 5,", spec("[serve]")) +
+		workload("DaemonSet", "each", "", spec("[serve]")) +
+		workload("StatefulSet", "db", "replicas: 2, serviceName: db,", spec("[serve]")) +
+		manifest("batch/v1", "Job", "name: job", "{completions: 2, template: {spec: "+spec("[exit, '0']", "restartPolicy: Never,", sidecar)+"}}") +
+		manifest("batch/v1", "CronJob", "name: cron", "{schedule: '* * * * *', jobTemplate: {spec: {template: {spec: "+spec("[exit, '0']", "restartPolicy: Never,")+"}}}}"))
+	for _, w := range []string{"deployment/web", "daemonset/each", "statefulset/db"} {
+		r.kubectl("rollout", "status", w, "--timeout=120s")
+	}
+	r.kubectl("wait", "--for=condition=Complete", "job/job", "--timeout=60s")
+	r.kubectl("set", "env", "deployment/web", "VERSION=2")
+	r.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
+	r.kubectl("scale", "deployment/web", "--replicas=1")
+	r.left("app=web", 1)
+	first := r.pod("db-1")
+	r.kubectl("delete", "pod", "db-1", "--timeout=60s")
+	r.kubectl("wait", "--for=create", "pod/db-1", "--timeout=60s")
+	r.podReady("db-1")
+	if again := r.pod("db-1"); again.UID == first.UID {
+		t.Error("a StatefulSet's pod isn't another one")
+	}
+	r.kubectl("create", "job", "now", "--from=cronjob/cron")
+	r.kubectl("wait", "--for=condition=Complete", "job/now", "--timeout=60s")
+
+	r.kubectl("cordon", node.Name)
+	r.kubectl("drain", node.Name, "--ignore-daemonsets", "--force", "--timeout=60s")
+	r.left("app=each", 1)
+	r.Eventually("evicted pods are gone from here", func() error {
+		for _, v := range r.snapshot().Pods {
+			if !strings.HasPrefix(v.Pod.Name, "each-") && !podstatus.Over(v.Pod) {
+				return fmt.Errorf("%s: %s", v.Pod.Name, v.Pod.Status.Phase)
+			}
+		}
+		return nil
+	})
+	r.kubectl("uncordon", node.Name)
+	r.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
+}
+
+// contest: a manifest has a name before the API server has.
+func (r *rig) contest(t *testing.T) {
+	r.Write("taken.yaml", fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: taken}, spec: {containers: [{name: web, image: %s}]}}", node.Image))
+	r.Await("the static pod runs", node.Ready("taken"))
+	r.apply(podNamed("taken-"+node.Name, spec("[serve]", "nodeName: "+node.Name+",")))
+	r.Eventually("the other one has failed", func() error {
+		if s := r.pod("taken-" + node.Name).Status; s.Phase != v1.PodFailed || s.Reason != "PodConflict" {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	r.kubectl("delete", "pod", "taken-"+node.Name, "--timeout=60s")
+	r.Await("the static pod runs on", node.Ready("taken"))
+	r.Remove("taken.yaml")
+	r.Await("it is gone", node.Only())
+}
+
+// away: what happens while no agent runs is made up for.
+func (r *rig) away(t *testing.T) {
+	r.apply(podNamed("stays", spec("[serve]")) + podNamed("deleted", spec("[serve]")) + podNamed("forced", spec("[serve]")))
+	r.podReady("stays", "deleted", "forced")
+	before := r.pod("stays")
+	r.Kill()
+	r.kubectl("delete", "pod", "deleted", "--wait=false")
+	r.kubectl("delete", "pod", "forced", "--force", "--grace-period=0")
+	r.apply(podNamed("new", spec("[serve]", "nodeName: "+node.Name+",")))
+	r.Start()
+	r.podReady("new")
+	r.kubectl("wait", "--for=delete", "pod/deleted", "--timeout=60s")
+	r.Await("what was removed is gone", node.Only("new", "stays"))
+	if after := r.pod("stays"); after.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID || after.Status.ContainerStatuses[0].RestartCount > 0 {
+		t.Errorf("it runs as %+v, before as %+v", after.Status.ContainerStatuses[0], before.Status.ContainerStatuses[0])
+	}
+}
+
+// recorder is told what the API server has of pods and nodes, and keeps what was wrong.
+type recorder struct {
+	mu     sync.Mutex
+	pods   map[types.UID]*v1.Pod
+	names  map[string]*v1.Pod
+	nodes  map[string]*v1.Node
+	faults []string
+}
+
+func (c *recorder) Listed(all []kruntime.Object, _ string) {
+	for _, o := range all {
+		c.Changed(watch.Modified, o)
+	}
+}
+
+func (c *recorder) Away(error) {}
+
+func (c *recorder) Changed(kind watch.EventType, o kruntime.Object) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch o := o.(type) {
+	case *v1.Node:
+		if was := c.nodes[o.Name]; was != nil && ready(was).Status == v1.ConditionTrue && ready(o).Status != v1.ConditionTrue && kind != watch.Deleted {
+			c.faults = append(c.faults, fmt.Sprintf("node %s became %+v", o.Name, ready(o)))
+		}
+		c.nodes[o.Name] = o
+	case *v1.Pod:
+		was := c.pods[o.UID]
+		c.pods[o.UID], c.names[o.Name] = o, o
+		if was == nil || o.DeletionTimestamp != nil {
+			return
+		}
+		if podstatus.Ready(was) && !podstatus.Ready(o) {
+			c.faults = append(c.faults, fmt.Sprintf("pod %s became not ready: %+v", o.Name, o.Status.Conditions))
+		}
+		for _, s := range o.Status.ContainerStatuses {
+			if s.RestartCount > 0 {
+				c.faults = append(c.faults, fmt.Sprintf("a container of pod %s was restarted: %+v", o.Name, s))
+			}
+		}
+	}
+}
+
+// last is the newest state of a pod of this name.
+func (c *recorder) last(name string) *v1.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.names[name]
+}
+
+// record records until the end of the test.
+func (r *rig) record() *recorder {
+	c := &recorder{pods: map[types.UID]*v1.Pod{}, names: map[string]*v1.Pod{}, nodes: map[string]*v1.Node{}}
+	var n network
+	admin := client(r.t, r.p.Admin(), kruntime.ContentTypeProtobuf, &n)
+	for _, resource := range []apiclient.Resource{apiclient.Pods, apiclient.Nodes} {
+		follow(r.t, admin, resource, c)
+	}
+	return c
+}
+
+// follow has a watch tell until the end of the test.
+func follow(t *testing.T, c *apiclient.Client, resource apiclient.Resource, to apiclient.Sight) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { c.Watch(ctx, resource, "", apiclient.Selectors{}, to) })
+	t.Cleanup(func() { cancel(); watching.Wait() })
+}
+
+// killedUnderChurn: an agent that is killed at any moment restarts no container, and no pod or node seems not ready for that.
+func (r *rig) killedUnderChurn(t *testing.T) {
+	probed := strings.Replace(spec("[serve]"), "args: [serve]", "args: [serve], readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}, livenessProbe: {httpGet: {port: 8080}, periodSeconds: 1}", 1)
+	r.apply(workload("Deployment", "stays", "replicas: 3,", probed) + workload("Deployment", "churn", "replicas: 3,", spec("[serve]")))
+	r.kubectl("rollout", "status", "deployment/stays", "--timeout=60s")
+	seen := r.record()
+	for i := range *kills {
+		r.kubectl("scale", "deployment/churn", fmt.Sprint("--replicas=", 1+i%5))
+		time.Sleep(time.Duration(i*37%400) * time.Millisecond) // at any moment
+		r.Kill()
+		r.Start()
+		r.kubectl("rollout", "status", "deployment/churn", "--timeout=60s")
+	}
+	r.kubectl("rollout", "status", "deployment/stays", "--timeout=60s")
+	r.left("app=churn", 1+(*kills-1)%5)
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if len(seen.faults) > 0 {
+		slices.Sort(seen.faults)
+		t.Errorf("%d faults in %d lives:\n%s", len(seen.faults), *kills, strings.Join(slices.Compact(seen.faults), "\n"))
+	}
 }

@@ -73,6 +73,8 @@ type Node struct {
 	gone bool
 	// every is Every with its jitter.
 	every time.Duration
+	// began is when Run did.
+	began time.Time
 }
 
 type state struct{ node *v1.Node }
@@ -88,6 +90,9 @@ const (
 	callLimit = 10 * time.Second
 	// jitter is how much later than Every a status may be sent that says nothing new.
 	jitter = 0.5
+	// firstLook is how long a node that was ready is believed to be so while a new agent finds out: the runtime runs on
+	// between two agents, and readiness that flaps has traffic and pods moved.
+	firstLook = 5 * time.Second
 	// longest bounds Every.
 	longest = 365 * 24 * time.Hour
 )
@@ -105,6 +110,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}()
 	defer func() { stop(); <-done }()
 	failures, told := 0, false
+	n.began = time.Now()
 	for {
 		next, err := n.step(ctx)
 		switch {
@@ -170,6 +176,9 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 		}
 	}
 	fresh := n.sent.IsZero()
+	if known := n.began.Add(firstLook); fresh && readiness(&n.object.Status) == v1.ConditionTrue && readiness(&status) != v1.ConditionTrue && time.Now().Before(known) {
+		return known, nil
+	}
 	target := withStatus(n.object, &status, fresh)
 	next := due(&n.status, &status, n.sent, n.every)
 	written := n.kept == nil || changed(&n.object.Status, n.kept)

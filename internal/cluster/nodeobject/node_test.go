@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -283,6 +284,45 @@ func TestOddServer(t *testing.T) {
 					t.Errorf("%d patches of the status in ten minutes", patches)
 				}
 			})
+		})
+	}
+}
+
+// TestASecondAgent: a node that is ready stays so while a new agent finds out how it is, for some seconds.
+func TestASecondAgent(t *testing.T) {
+	for name, up := range map[string]bool{"the runtime runs on": true, "the runtime is down": false} {
+		synctest.Test(t, func(t *testing.T) {
+			facts, err := nodefacts.NewBoard(nodefacts.Facts{}).Writer("a test", Fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, changed := &fakeNodes{}, wake.NewSlot()
+			var ready atomic.Bool
+			n := New(Config{Identity: Identity{Name: "node1", Arch: "amd64"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Event: func(pod.Event) {}, Changed: changed, Log: logr.Discard(),
+				Status: func() v1.NodeStatus {
+					s := v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}}
+					if ready.Load() {
+						s.Conditions[0].Status = v1.ConditionTrue
+					}
+					return s
+				}})
+			server.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "old"}, Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- n.Run(ctx) }()
+			defer func() { cancel(); <-done }()
+			time.Sleep(4 * time.Second)
+			synctest.Wait()
+			if server.ready() != v1.ConditionTrue {
+				t.Errorf("%s: after 4s it is not ready", name)
+			}
+			ready.Store(up)
+			changed.Wake()
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if got := server.ready(); (got == v1.ConditionTrue) != up {
+				t.Errorf("%s: after 6s it is %s", name, got)
+			}
 		})
 	}
 }
