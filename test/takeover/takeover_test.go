@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
@@ -91,61 +89,31 @@ authorization: {mode: AlwaysAllow}
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%}`,
 		r.n.Port(2), r.n.Manifests, r.n.RuntimeEndpoint(), filepath.Join(r.n.Base, "plugins")))
-	r.prepareHost()
+	r.n.MakeRoomForKubelet()
+	r.t.Cleanup(r.removeLogs)
 	r.n.StartRuntime()
 	return r
-}
-
-// prepareHost keeps the kubelet from everything that isn't this node's, in this process's mount namespace: it has
-// fixed paths, and sets what it wants of the kernel.
-func (r *rig) prepareHost() {
-	r.t.Helper()
-	mount := func(source, target, fstype string, flags uintptr) {
-		r.t.Helper()
-		if err := unix.Mount(source, target, fstype, flags, ""); err != nil {
-			r.t.Fatalf("mount %s at %s: %v", source, target, err)
-		}
-	}
-	for _, dir := range []string{"/var/lib/kubelet", "/var/log/containers"} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	mount("tmpfs", "/var/lib/kubelet", "tmpfs", 0)
-	mount(r.n.LogLinks, "/var/log/containers", "", unix.MS_BIND)
-	r.n.KeepSysctls()
-	hierarchies, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, h := range hierarchies {
-		// The kubelet makes everything but cgroupRoot itself.
-		if err := os.MkdirAll(filepath.Join(h.Mountpoint, r.n.CgroupRoot), 0o755); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	r.t.Cleanup(func() {
-		// The kubelet mounts its root directory onto itself, and pods still have volumes there.
-		_ = unix.Unmount(r.n.RootDir, unix.MNT_DETACH)
-		// Of a pod that is gone, it keeps the logs for a minute.
-		logs, err := filepath.Glob(filepath.Join(r.n.PodLogs, "*"))
-		if err != nil {
-			r.t.Error(err)
-		}
-		for _, dir := range logs {
-			if uid := dir[strings.LastIndex(dir, "_")+1:]; !r.uids[uid] {
-				if err := os.RemoveAll(dir); err != nil {
-					r.t.Error(err)
-				}
-			}
-		}
-	})
 }
 
 func (r *rig) startKubelet() {
 	r.t.Helper()
 	r.n.StartOther(r.kubelet, "--config", r.n.ConfigFile(), "--root-dir", r.n.RootDir, "--cert-dir", filepath.Join(r.n.Base, "pki"),
 		"--hostname-override", node.Name, "--node-ip", "127.0.0.1", "-v", "2")
+}
+
+// removeLogs removes the logs of pods that are gone: the kubelet keeps them for a minute.
+func (r *rig) removeLogs() {
+	logs, err := filepath.Glob(filepath.Join(r.n.PodLogs, "*"))
+	if err != nil {
+		r.t.Error(err)
+	}
+	for _, dir := range logs {
+		if uid := dir[strings.LastIndex(dir, "_")+1:]; !r.uids[uid] {
+			if err := os.RemoveAll(dir); err != nil {
+				r.t.Error(err)
+			}
+		}
+	}
 }
 
 // compareMetrics holds what the kubelet serves against the list of its metrics that deckhand goes by.

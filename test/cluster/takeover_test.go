@@ -1,0 +1,112 @@
+package cluster_test
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/test/cluster/plane"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// kubeletProgram is the kubelet whose place deckhand takes.
+const kubeletProgram = "../../bin/kubelet"
+
+// TestTakeOver: a node of a cluster changes from the kubelet to deckhand and back while 20 pods of the API server run on it. No
+// container is restarted, and under deckhand no pod and no node seems not ready.
+func TestTakeOver(t *testing.T) {
+	binary, err := node.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plane.Start(t, program)
+	t.Run("node", func(t *testing.T) {
+		r := join(t, p, binary, "")
+		r.Configure(config + fmt.Sprintf(`port: %d
+authorization: {mode: AlwaysAllow}
+authentication: {x509: {clientCAFile: %s}}
+containerRuntimeEndpoint: %s
+cgroupDriver: cgroupfs
+enforceNodeAllocatable: []
+makeIPTablesUtilChains: false
+volumePluginDir: %s
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 0%%, imagefs.available: 0%%}
+`, r.Port(2), p.CA(), r.RuntimeEndpoint(), filepath.Join(r.Base, "plugins")))
+		r.MakeRoomForKubelet()
+		r.StartRuntime()
+		kubelet := func() {
+			r.StartOther(kubeletProgram, "--config", r.ConfigFile(), "--root-dir", r.RootDir, "--cert-dir", filepath.Join(r.Base, "pki"), "--kubeconfig", p.Node(node.Name),
+				"--hostname-override", node.Name, "--node-ip", "0.0.0.0", "-v", "2")
+		}
+		kubelet()
+		r.created()
+		r.is(v1.ConditionTrue)
+		probed := func(args, more string) string {
+			return strings.Replace(spec("[serve]", more), "args: [serve]", "args: "+args, 1)
+		}
+		probes := "[serve], readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}, livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}, startupProbe: {httpGet: {port: 8080}, periodSeconds: 1}"
+		r.apply(workload("Deployment", "plain", "replicas: 5,", spec("[serve]")) + workload("Deployment", "probed", "replicas: 5,", probed(probes, "")) +
+			workload("Deployment", "sidecar", "replicas: 5,", spec("[sleep, 1h]", fmt.Sprintf("initContainers: [{name: first, image: %[1]s, args: [exit, '0']}, {name: proxy, image: %[1]s, args: [serve], restartPolicy: Always, readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}}],", node.Image))) +
+			workload("StatefulSet", "disk", "replicas: 4, serviceName: disk, podManagementPolicy: Parallel,", probed("[clock, /disk/clock], volumeMounts: [{name: disk, mountPath: /disk}]", "volumes: [{name: disk, emptyDir: {}}],")) +
+			manifest("batch/v1", "Job", "name: done", "{template: {spec: "+spec("[exit, '0']", "restartPolicy: Never,")+"}}"))
+		r.settled()
+		before := r.Instances()
+		seen := r.record()
+		check := func(who string) {
+			t.Helper()
+			r.settled()
+			now := r.Instances()
+			maps.DeleteFunc(now, func(id string, _ node.Instance) bool { _, had := before[id]; return had })
+			for _, i := range now {
+				t.Errorf("under %s, something new runs: %+v", who, i)
+			}
+			for id := range before {
+				if _, still := r.Instances()[id]; !still {
+					t.Errorf("under %s, %+v is gone", who, before[id])
+				}
+			}
+		}
+		r.Stop()
+		_, from := r.calls(0)
+		r.Start()
+		r.Eventually("deckhand has told how the node is", func() error {
+			if count, _ := r.calls(from); count["patch nodes/status"] == 0 {
+				return fmt.Errorf("%v", count)
+			}
+			return nil
+		})
+		check("deckhand")
+		r.kubectl("rollout", "restart", "deployment/plain") // it works on
+		r.kubectl("rollout", "status", "deployment/plain", "--timeout=60s")
+		r.settled()
+		seen.mu.Lock()
+		for _, f := range seen.faults {
+			t.Errorf("under deckhand: %s", f)
+		}
+		seen.mu.Unlock()
+		before = r.Instances()
+		r.Stop()
+		kubelet()
+		r.is(v1.ConditionTrue)
+		check("the kubelet again")
+		r.kubectl("delete", "deployment,statefulset,job,pod", "--all", "--timeout=60s")
+		r.Stop()
+	})
+}
+
+// settled waits until all pods are as they will stay.
+func (r *rig) settled() {
+	r.t.Helper()
+	for _, w := range []string{"deployment/plain", "deployment/probed", "deployment/sidecar", "statefulset/disk"} {
+		r.kubectl("rollout", "status", w, "--timeout=60s")
+	}
+	r.kubectl("wait", "--for=condition=Complete", "job/done", "--timeout=60s")
+	for _, w := range [][2]any{{"app=plain", 5}, {"app=probed", 5}, {"app=sidecar", 5}, {"app=disk", 4}} {
+		r.left(w[0].(string), w[1].(int))
+	}
+}
