@@ -334,7 +334,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		module{name: "ended containers", run: ended.Run},
 		module{name: "logs of gone pods", run: sweep.Run},
 		module{name: "node facts", run: followFacts(host.facts, allocations, wakes)},
-		module{name: "changes of pods", run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed, rotator.Wake)},
+		module{name: "changes of pods", run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed, rotator.Wake, inCluster.PodsChanged)},
 		module{name: "log rotation", run: rotator.Run},
 	)
 	list = append(list, module{name: "stopped pods", run: stopper.Run, start: orLogged(func(context.Context) error {

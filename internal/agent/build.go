@@ -209,6 +209,7 @@ func firstBackoff(cfg *config.Config) time.Duration {
 type apiServer interface {
 	Run(context.Context) error
 	SetLimits(*v1beta1.KubeletConfiguration)
+	PodsChanged()
 }
 
 // alone is the side of a cluster that isn't there.
@@ -220,6 +221,8 @@ func (alone) Run(ctx context.Context) error {
 }
 
 func (alone) SetLimits(*v1beta1.KubeletConfiguration) {}
+
+func (alone) PodsChanged() {}
 
 // joins reports whether an agent is part of a cluster. One that is to stop all pods, or to end once they run, isn't.
 func joins(cfg *config.Config, o Options) bool {
@@ -243,7 +246,7 @@ func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State
 		return nil, err
 	}
 	return cluster.New(cluster.Config{Node: cfg, Facts: host.facts, Runtime: runtime, Info: info, Healthy: seen.Healthy,
-		Desired: merger, Statuses: statuses, Events: recorded, Meter: meter.APIClient, Log: log})
+		Desired: merger, Statuses: statuses, Observed: seen, Events: recorded, Meter: meter.APIClient, Log: log})
 }
 
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
@@ -210,6 +211,13 @@ func TestClient(t *testing.T) {
 			}
 			return &pod
 		})
+		uid, err := p.Kubectl("", "get", "node", "contract", "-o", "jsonpath={.metadata.uid}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		podobjecttest.RunMirror(t, podobject.PodsOf(c, "contract"), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mirror", Annotations: map[string]string{v1.MirrorPodAnnotationKey: "hash"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "contract", UID: types.UID(uid), Controller: ptr.To(true)}}},
+			Spec: v1.PodSpec{NodeName: "contract", Containers: []v1.Container{{Name: "c", Image: "x"}}}})
 	})
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/eventsink"
+	"github.com/deckhand-node/deckhand/internal/cluster/mirror"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
 	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
@@ -47,10 +48,18 @@ type Config struct {
 	// Desired takes the pods of the API server, and knows which can't be run; Statuses say how they are.
 	Desired  *desired.Merger
 	Statuses *podstatus.Store
+	// Observed is what the runtime has; PodsChanged has to be called when that changes.
+	Observed Observed
 	// Events are those of the node and its pods, which the API server is told, and records the node's.
 	Events events.Node
 	Meter  Meter
 	Log    logr.Logger
+}
+
+// Observed is what the runtime has of pods, and whether that is known.
+type Observed interface {
+	All() []*pod.Observed
+	Listed() bool
 }
 
 // Meter counts what is said to the API server.
@@ -69,9 +78,10 @@ type Cluster struct {
 	pods      *podobject.Cache
 	source    *apisource.Source
 	publisher *podobject.Publisher
+	mirrors   *mirror.Mirrors
 	events    *eventsink.Sink
 	// changed has the status computed, reached what failed tried again, each for one of those who try.
-	changed, reached, published, eventsReached wake.Slot
+	changed, reached, published, eventsReached, mirrorsReached wake.Slot
 }
 
 // New returns an agent's side of a cluster. Nothing is asked before Run.
@@ -103,7 +113,7 @@ func New(c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot(), reached: wake.NewSlot(), published: wake.NewSlot(), eventsReached: wake.NewSlot()}
+	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot(), reached: wake.NewSlot(), published: wake.NewSlot(), eventsReached: wake.NewSlot(), mirrorsReached: wake.NewSlot()}
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
 		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Reached: cl.reached, Event: c.Events.Event, Log: c.Log.WithName("node"),
@@ -111,11 +121,29 @@ func New(c Config) (*Cluster, error) {
 	cl.events = eventsink.New(eventsink.Config{Ring: c.Events.Recorder, API: eventsink.EventsOf(client), Node: cfg.NodeName,
 		Reached: cl.eventsReached, Meter: c.Meter, Log: c.Log.WithName("events")})
 	cl.lease = nodeobject.NewLease(nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts, Log: c.Log.WithName("lease")})
-	cl.pods = podobject.NewCache(podobject.PodsOf(client, cfg.NodeName))
+	objects := podobject.PodsOf(client, cfg.NodeName)
+	cl.pods = podobject.NewCache(objects)
 	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
 	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: cl.published, Log: c.Log.WithName("pods")})
+	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: cl.mirrorsReached, Log: c.Log.WithName("mirrors")})
 	return cl, nil
 }
+
+// awaited reports whether a static pod of that name may be here: a manifest defines it, it hasn't ended yet, or that isn't known.
+func (c *Cluster) awaited(namespace, name string) bool {
+	wanted := c.conf.Desired.Current()
+	if !wanted.Synced || !c.conf.Observed.Listed() {
+		return true
+	}
+	return slices.ContainsFunc(wanted.Pods, func(d *pod.Desired) bool {
+		return d.Source.Local() && d.Pod.Namespace == namespace && d.Pod.Name == name
+	}) || slices.ContainsFunc(c.conf.Observed.All(), func(o *pod.Observed) bool {
+		return o.Namespace == namespace && o.Name == name && !o.Empty()
+	})
+}
+
+// PodsChanged says that what the runtime has of pods has changed.
+func (c *Cluster) PodsChanged() { c.mirrors.Wake() }
 
 // phases are what this node tells of pods.
 func phases(s *podstatus.Store) func(types.UID) v1.PodPhase {
@@ -151,7 +179,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var client, rest sync.WaitGroup
-	var ended [7]error
+	var ended [8]error
 	client.Go(func() { ended[0] = c.client.Run(asking) })
 	rest.Go(func() { ended[1] = c.node.Run(ctx) })
 	rest.Go(func() { ended[2] = c.lease.Run(ctx) })
@@ -159,6 +187,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	rest.Go(func() { ended[4] = c.source.Run(ctx) })
 	rest.Go(func() { ended[5] = c.publisher.Run(ctx) })
 	rest.Go(func() { ended[6] = c.events.Run(ctx) })
+	rest.Go(func() { ended[7] = c.mirrors.Run(ctx) })
 	c.follow(ctx)
 	rest.Wait()
 	stop() // after those who ask
@@ -175,6 +204,8 @@ func (c *Cluster) follow(ctx context.Context) {
 	defer stopRuntime()
 	reached, stopReached := c.client.Subscribe()
 	defer stopReached()
+	wanted, stopWanted := c.conf.Desired.Subscribe()
+	defer stopWanted()
 	every := time.NewTicker(c.conf.Node.Kubelet.NodeStatusUpdateFrequency.Duration)
 	defer every.Stop()
 	for {
@@ -184,11 +215,15 @@ func (c *Cluster) follow(ctx context.Context) {
 		case <-facts:
 		case <-runtime:
 		case <-every.C:
+		case <-wanted:
+			c.mirrors.Wake()
+			continue
 		case <-reached:
 			if ok, _, _ := c.client.Reached(); ok {
 				c.reached.Wake()
 				c.published.Wake()
 				c.eventsReached.Wake()
+				c.mirrorsReached.Wake()
 			}
 			continue
 		}

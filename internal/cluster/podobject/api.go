@@ -36,6 +36,14 @@ func (p pods) Watch(ctx context.Context, to apiclient.Sight) {
 	p.client.Watch(ctx, apiclient.Pods, "", apiclient.Selectors{Fields: "spec.nodeName=" + p.node}, to)
 }
 
+func (p pods) Create(ctx context.Context, mirror *v1.Pod) (*v1.Pod, error) {
+	var o v1.Pod
+	if err := p.client.Create(ctx, apiclient.Calls, apiclient.Pods, mirror.Namespace, mirror, &o); err != nil {
+		return nil, fmt.Errorf("create mirror pod %s/%s: %w", mirror.Namespace, mirror.Name, err)
+	}
+	return &o, nil
+}
+
 func (p pods) PatchStatus(ctx context.Context, namespace, name string, body []byte) (*v1.Pod, error) {
 	var o v1.Pod
 	if err := p.client.Patch(ctx, apiclient.Calls, apiclient.Pods, namespace, name, types.StrategicMergePatchType, body, &o, "status"); err != nil {

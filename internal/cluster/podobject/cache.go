@@ -14,6 +14,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Pods are the pods of this node at an API server.
@@ -22,6 +23,8 @@ type Pods interface {
 	Watch(ctx context.Context, to apiclient.Sight)
 	// PatchStatus applies a strategic merge patch to a pod's status, and returns the object as the server has it.
 	PatchStatus(ctx context.Context, namespace, name string, body []byte) (*v1.Pod, error)
+	// Create makes a mirror pod; a node may make no other.
+	Create(ctx context.Context, mirror *v1.Pod) (*v1.Pod, error)
 	// Delete removes the object of this UID, at once.
 	Delete(ctx context.Context, namespace, name string, uid types.UID) error
 }
@@ -80,6 +83,22 @@ func (c *Cache) list(mirrors bool) ([]*v1.Pod, bool) {
 		}
 	}
 	return list, c.synced
+}
+
+// mirrorOf returns the UID of the mirror pod of a static pod; empty if there is none.
+func (c *Cache) mirrorOf(static *v1.Pod) types.UID {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if m := c.byUID[c.byName[nameOf(static)]]; m != nil && mirrors(m, static) {
+		return m.UID
+	}
+	return ""
+}
+
+// mirrors reports whether a mirror pod of the same name stands for this static pod, not for the one before.
+func mirrors(m, static *v1.Pod) bool {
+	hash, mirror := m.Annotations[v1.MirrorPodAnnotationKey]
+	return mirror && hash == static.Annotations[pod.AnnotationConfigHash]
 }
 
 // Mirror reports whether a pod stands for a static pod.

@@ -150,3 +150,13 @@ func ready(s *v1.PodStatus) bool {
 	c := condition(s, v1.PodReady)
 	return c != nil && c.Status == v1.ConditionTrue
 }
+
+// ofMirror is a static pod's status as its mirror pod has it: generations are those of a manifest, of which an API server knows nothing.
+func ofMirror(s *v1.PodStatus) *v1.PodStatus {
+	o := *s
+	o.ObservedGeneration, o.Conditions = 0, slices.Clone(s.Conditions)
+	for i := range o.Conditions {
+		o.Conditions[i].ObservedGeneration = 0
+	}
+	return &o
+}

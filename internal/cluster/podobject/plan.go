@@ -33,6 +33,8 @@ type word struct {
 	status *v1.PodStatus
 	// gone says that the status is final, and nothing keeps the object from going.
 	gone bool
+	// mirror says that it is said of a static pod, which no API server can end.
+	mirror bool
 }
 
 // history is what was done about a pod's object before.
@@ -51,12 +53,16 @@ type history struct {
 // hold is how long a detail waits for more to be told with it.
 const hold = 300 * time.Millisecond
 
+// mirrorHold is the same for mirror pods, whose details no controller waits for: nodes whose static pods all start at once are those that
+// boot.
+const mirrorHold = 3 * time.Second
+
 // plan is the step that is due, or due next. It is pure, but for what it remembers in h of when it saw a difference.
 func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time.Time) step {
 	if w.status == nil {
 		return step{}
 	}
-	if over := pod.Terminal(api.Status.Phase); over != "" && over != w.status.Phase {
+	if over := pod.Terminal(api.Status.Phase); !w.mirror && over != "" && over != w.status.Phase {
 		// Somebody has ended the pod; that binds, and its worker is about to say so.
 		return step{}
 	}
@@ -73,7 +79,11 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 		h.differs = now
 	}
 	s := step{action: patchStatus, urgency: urgent(was, is, w.gone), due: h.differs, was: was, is: is}
-	if s.urgency == detail {
+	switch {
+	case s.urgency != detail:
+	case w.mirror:
+		s.due = s.due.Add(mirrorHold)
+	default:
 		s.due = s.due.Add(hold)
 	}
 	s.due = later(s.due, h.retry)

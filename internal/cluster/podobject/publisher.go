@@ -22,6 +22,7 @@ import (
 // Statuses are what this node says of pods.
 type Statuses interface {
 	Get(types.UID) *podstatus.Entry
+	Named(namespace, name string) []*podstatus.Entry
 	// Follow returns what is woken for the UIDs of pods whose entry changed or went.
 	Follow() (changed *wake.Keyed[types.UID], stop func())
 }
@@ -101,7 +102,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	defer timer.Stop()
 	p.takeRefusals()
 	pods, _ := p.conf.Cache.Pods()
-	for _, o := range pods {
+	mirrors, _ := p.conf.Cache.Mirrors()
+	for _, o := range slices.Concat(pods, mirrors) {
 		p.look(o.UID)
 	}
 	for {
@@ -120,7 +122,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 			}
 		case <-statuses.Woken():
 			for _, uid := range statuses.Take() {
-				p.look(uid)
+				p.look(p.objectOf(uid))
 			}
 		case <-objects.Woken():
 			for _, uid := range objects.Take() {
@@ -164,7 +166,7 @@ func (p *Publisher) takeRefusals() {
 func (p *Publisher) look(uid types.UID) {
 	delete(p.waiting, uid)
 	api := p.conf.Cache.Get(uid)
-	if api == nil || Mirror(api) {
+	if api == nil {
 		if s := p.pods[uid]; s != nil && !s.busy {
 			delete(p.pods, uid)
 		}
@@ -178,18 +180,35 @@ func (p *Publisher) look(uid types.UID) {
 	if s.busy {
 		return
 	}
-	if next := plan(api, p.word(uid), &s.history, p.equal, time.Now()); next.action != nothing {
+	if next := plan(api, p.word(api), &s.history, p.equal, time.Now()); next.action != nothing {
 		p.waiting[uid] = next
 	}
 }
 
+// objectOf is the UID of the object that is told the status of this pod: a static pod's mirror pod, or the pod's own.
+func (p *Publisher) objectOf(uid types.UID) types.UID {
+	if e := p.conf.Statuses.Get(uid); e != nil && e.Report.Desired.Source.Local() {
+		return p.conf.Cache.mirrorOf(e.Pod)
+	}
+	return uid
+}
+
 // word is what is to be told of a pod.
-func (p *Publisher) word(uid types.UID) word {
+func (p *Publisher) word(api *v1.Pod) word {
+	uid := api.UID
+	if Mirror(api) {
+		for _, e := range p.conf.Statuses.Named(api.Namespace, api.Name) {
+			if e.Report.Desired.Source.Local() && mirrors(api, e.Pod) {
+				return word{status: ofMirror(&e.Pod.Status), mirror: true}
+			}
+		}
+		return word{}
+	}
 	if entry := p.conf.Statuses.Get(uid); entry != nil && entry.Report.Desired.Source == pod.SourceAPI {
-		return word{&entry.Pod.Status, entry.Report.Gone}
+		return word{status: &entry.Pod.Status, gone: entry.Report.Gone}
 	}
 	if r, refused := p.refused[uid]; refused {
-		return word{&v1.PodStatus{Phase: v1.PodFailed, Reason: string(r.Reason), Message: r.Message}, true}
+		return word{status: &v1.PodStatus{Phase: v1.PodFailed, Reason: string(r.Reason), Message: r.Message}, gone: true}
 	}
 	return word{}
 }

@@ -38,6 +38,12 @@ func TestContract(t *testing.T) {
 	})
 }
 
+func TestMirrorContract(t *testing.T) {
+	m := newPod("mirror")
+	m.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"}
+	podobjecttest.RunMirror(t, podobjecttest.NewServer(), m)
+}
+
 func newPod(name string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Status: v1.PodStatus{Phase: v1.PodPending}}
 }

@@ -105,6 +105,20 @@ func (s *Store) List() []*Entry {
 	return list
 }
 
+// Named returns the entries of pods of this name: one, or none, unless another pod is about to take its place.
+func (s *Store) Named(namespace, name string) []*Entry {
+	list := s.List()
+	first := sort.Search(len(list), func(i int) bool {
+		p := list[i].Pod
+		return p.Namespace > namespace || p.Namespace == namespace && p.Name >= name
+	})
+	end := first
+	for end < len(list) && list[end].Pod.Namespace == namespace && list[end].Pod.Name == name {
+		end++
+	}
+	return list[first:end:end]
+}
+
 // Pods returns every pod with its current status, by namespace and name.
 func (s *Store) Pods() []*v1.Pod {
 	list := s.List()

@@ -110,4 +110,30 @@ func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) 
 	})
 }
 
+// RunMirror tries what is relied on for mirror pods, with this one.
+func RunMirror(t *testing.T, pods podobject.Pods, mirror *v1.Pod) {
+	ctx := t.Context()
+	mirror.Status.Phase = v1.PodRunning
+	made, err := pods.Create(ctx, mirror)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.UID == "" || made.Status.Phase != v1.PodPending || made.Annotations[v1.MirrorPodAnnotationKey] != mirror.Annotations[v1.MirrorPodAnnotationKey] {
+		t.Errorf("made %+v", made)
+	}
+	if err := second(pods.Create(ctx, mirror)); !errors.IsAlreadyExists(err) {
+		t.Errorf("made again: %v", err)
+	}
+	if err := pods.Delete(ctx, made.Namespace, made.Name, made.UID); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	again, err := pods.Create(ctx, mirror)
+	if err != nil || again.UID == made.UID {
+		t.Fatalf("made anew: %v, %v", again, err)
+	}
+	if err := pods.Delete(ctx, again.Namespace, again.Name, again.UID); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }

@@ -39,7 +39,7 @@ type Server struct {
 
 // Call is a call of the agent.
 type Call struct {
-	// Verb is "patch" or "delete".
+	// Verb is "create", "patch" or "delete".
 	Verb string
 	Name string
 	// Pod is what there is before the call; nil if there is none.
@@ -187,6 +187,23 @@ func (s *Server) begin(verb, namespace, name string, body []byte) (*v1.Pod, erro
 		return nil, errors.NewNotFound(podGroup, name)
 	}
 	return p, nil
+}
+
+// Create makes a pod.
+func (s *Server) Create(_ context.Context, p *v1.Pod) (*v1.Pod, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.begin("create", p.Namespace, p.Name, nil); err == nil {
+		return nil, errors.NewAlreadyExists(podGroup, p.Name)
+	} else if !errors.IsNotFound(err) {
+		return nil, err
+	}
+	next := p.DeepCopy()
+	s.uids++
+	next.UID = types.UID(fmt.Sprintf("uid-%d", s.uids))
+	next.Status = v1.PodStatus{Phase: v1.PodPending}
+	s.store(watch.Added, next)
+	return next.DeepCopy(), nil
 }
 
 // PatchStatus applies a strategic merge patch to a status.

@@ -1,0 +1,216 @@
+// Package mirror has a mirror pod at the API server for each static pod of this node: it makes them, and removes them when their
+// static pods have ended. How they are is told by podobject. No pod waits for any of that.
+package mirror
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+)
+
+// API makes and removes pods. Its errors are the server's (k8s.io/apimachinery/pkg/api/errors).
+type API interface {
+	Create(ctx context.Context, p *v1.Pod) (*v1.Pod, error)
+	// Delete removes the object of this UID, at once.
+	Delete(ctx context.Context, namespace, name string, uid types.UID) error
+}
+
+// Objects are the mirror pods that the API server has.
+type Objects interface {
+	// Mirrors returns them, and whether they are all there are.
+	Mirrors() ([]*v1.Pod, bool)
+	Subscribe() (changed *wake.Keyed[types.UID], stop func())
+}
+
+// Statuses are those of the pods that run here.
+type Statuses interface {
+	List() []*podstatus.Entry
+	Watch() (changed <-chan struct{}, cancel func())
+}
+
+// Config says what Mirrors work with.
+type Config struct {
+	// Node is the node's name; its UID is in the Facts.
+	Node     string
+	Facts    *nodefacts.Board
+	API      API
+	Objects  Objects
+	Statuses Statuses
+	// Awaited says that a static pod of that name may be here though it has no status: a manifest defines it, it hasn't
+	// ended yet, or that isn't known. Who knows that calls Wake when it changes.
+	Awaited func(namespace, name string) bool
+	// Reached is received from when the API server answers again after it didn't: what failed is tried at once.
+	Reached <-chan struct{}
+	Log     logr.Logger
+}
+
+// Mirrors keeps the mirror pods of this node.
+type Mirrors struct {
+	wake.Slot
+	conf Config
+
+	// The rest is Run's. attempts are what was done last, by names of pods.
+	attempts map[string]*attempt
+	inFlight int
+	results  chan result
+}
+
+// attempt is the call about a pod that was made last, or is under way.
+type attempt struct {
+	call *call
+	busy bool
+	// again is when it is made again, if it is still called for then.
+	again    time.Time
+	failures int
+	// said is the error that was logged last.
+	said string
+}
+
+// result is the end of a call.
+type result struct {
+	name string
+	made *v1.Pod
+	err  error
+}
+
+// New returns what keeps mirror pods. It does nothing before Run.
+func New(c Config) *Mirrors {
+	return &Mirrors{Slot: wake.NewSlot(), conf: c, attempts: map[string]*attempt{}, results: make(chan result)}
+}
+
+const (
+	// callsAtOnce is how many calls are under way at most.
+	callsAtOnce = 10
+	// awaitWatch is how long the watch has to tell what a call has done.
+	awaitWatch = 5 * time.Second
+)
+
+// Run keeps them until ctx ends. What the API server doesn't take is tried again. The error is nil.
+func (m *Mirrors) Run(ctx context.Context) error {
+	objects, stopObjects := m.conf.Objects.Subscribe()
+	defer stopObjects()
+	statuses, stopStatuses := m.conf.Statuses.Watch()
+	defer stopStatuses()
+	facts, stopFacts := m.conf.Facts.Watch(nodefacts.UID)
+	defer stopFacts()
+	calling, cancel := context.WithCancel(ctx)
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		var due <-chan time.Time
+		if next := m.begin(calling, &calls); !next.IsZero() {
+			timer.Reset(time.Until(next))
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-due:
+		case <-m.Slot:
+		case <-statuses:
+		case <-facts:
+		case <-objects.Woken():
+			objects.Take()
+		case <-m.conf.Reached:
+			for _, a := range m.attempts {
+				if a.failures > 0 {
+					a.again = time.Time{}
+				}
+			}
+		case r := <-m.results:
+			m.inFlight--
+			m.take(r)
+		}
+	}
+}
+
+// begin begins the calls that are due, as far as they may be under way at once. It returns when the next one is due; zero for none, or when
+// the end of a call is waited for.
+func (m *Mirrors) begin(ctx context.Context, calls *sync.WaitGroup) (next time.Time) {
+	mirrors, known := m.conf.Objects.Mirrors()
+	if !known {
+		return time.Time{}
+	}
+	todo := plan(owner{m.conf.Node, m.conf.Facts.Now().UID}, m.conf.Statuses.List(), mirrors, m.conf.Awaited)
+	now := time.Now()
+	for name, a := range m.attempts {
+		if c := todo[name]; !a.busy && (c == nil || !c.same(a.call)) {
+			delete(m.attempts, name) // it has done what it was for
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(todo)) {
+		a := m.attempts[name]
+		switch {
+		case a == nil:
+			a = &attempt{}
+			m.attempts[name] = a
+		case a.busy:
+			continue
+		case a.again.After(now):
+			if next.IsZero() || a.again.Before(next) {
+				next = a.again
+			}
+			continue
+		}
+		if m.inFlight == callsAtOnce {
+			return time.Time{}
+		}
+		m.inFlight++
+		c := todo[name]
+		a.call, a.busy = c, true
+		calls.Go(func() {
+			r := result{name: name}
+			if c.make != nil {
+				r.made, r.err = m.conf.API.Create(ctx, c.make)
+			} else {
+				r.err = m.conf.API.Delete(ctx, c.namespace, c.name, c.remove)
+			}
+			select {
+			case m.results <- r:
+			case <-ctx.Done():
+			}
+		})
+	}
+	return next
+}
+
+// take takes in how a call ended.
+func (m *Mirrors) take(r result) {
+	a := m.attempts[r.name]
+	a.busy = false
+	log := m.conf.Log.WithValues("pod", logging.Ref(r.name))
+	removes := a.call.make == nil
+	switch {
+	case r.err == nil && !removes:
+		log.V(2).Info("Mirror pod created", "podUID", r.made.UID)
+	case r.err == nil, removes && (errors.IsNotFound(r.err) || errors.IsConflict(r.err)): // it has gone by itself
+		log.V(2).Info("Mirror pod deleted", "podUID", a.call.remove)
+	default:
+		_, after := apiclient.Retry(r.err, a.failures)
+		a.failures++
+		a.again = time.Now().Add(after)
+		if text := r.err.Error(); text != a.said && !apiclient.Unusable(r.err) {
+			a.said = text
+			log.Error(r.err, "The API server doesn't show a static pod as it is; the pod itself runs")
+		}
+		return
+	}
+	a.failures, a.said = 0, ""
+	a.again = time.Now().Add(awaitWatch)
+}

@@ -1,0 +1,93 @@
+package mirror
+
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+)
+
+// owner is this node, to whose object mirror pods belong.
+type owner struct {
+	name string
+	uid  types.UID
+}
+
+// call is one call about the mirror pod of that name: make it, or remove the one of that UID.
+type call struct {
+	namespace, name string
+	make            *v1.Pod
+	remove          types.UID
+}
+
+// same reports whether a call asks for what another asked for.
+func (c *call) same(other *call) bool {
+	if other == nil || c.remove != other.remove || (c.make == nil) != (other.make == nil) {
+		return false
+	}
+	return c.make == nil || c.make.Annotations[v1.MirrorPodAnnotationKey] == other.make.Annotations[v1.MirrorPodAnnotationKey] && ownerOf(c.make) == ownerOf(other.make)
+}
+
+// plan are the calls that have each static pod have its mirror pod, by their names. There is at most one about a name: what has
+// to be made again is removed first. statuses are those of all pods; awaited says that a pod of the name may be here though none has a status.
+func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod, awaited func(namespace, name string) bool) map[string]*call {
+	calls := map[string]*call{}
+	if node.uid == "" {
+		return calls // nobody could own them
+	}
+	static := map[string]*v1.Pod{}
+	for _, e := range statuses {
+		if !e.Report.Desired.Source.Local() {
+			continue
+		}
+		name := pod.FullName(e.Pod)
+		if other := static[name]; other == nil || other.DeletionTimestamp != nil {
+			static[name] = e.Pod
+		}
+	}
+	for _, m := range mirrors {
+		name := pod.FullName(m)
+		p := static[name]
+		delete(static, name)
+		if p == nil && awaited(m.Namespace, m.Name) || p != nil && fits(m, p, node) {
+			continue
+		}
+		calls[name] = &call{namespace: m.Namespace, name: m.Name, remove: m.UID}
+	}
+	for name, p := range static {
+		if p.DeletionTimestamp == nil { // else it is about to go, and its mirror went before
+			calls[name] = &call{namespace: p.Namespace, name: p.Name, make: mirrorOf(p, node)}
+		}
+	}
+	return calls
+}
+
+// fits reports whether a mirror pod is as it would be made now. One that somebody deletes isn't: a static pod can't be deleted there.
+func fits(m, static *v1.Pod, node owner) bool {
+	return m.DeletionTimestamp == nil && m.Annotations[v1.MirrorPodAnnotationKey] == static.Annotations[pod.AnnotationConfigHash] && ownerOf(m) == node.uid
+}
+
+// ownerOf is the UID of the node that a mirror pod belongs to.
+func ownerOf(m *v1.Pod) types.UID {
+	if r := metav1.GetControllerOfNoCopy(m); r != nil && r.Kind == "Node" {
+		return r.UID
+	}
+	return ""
+}
+
+// mirrorOf is the mirror pod of a static pod (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror).
+func mirrorOf(static *v1.Pod, node owner) *v1.Pod {
+	m := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: static.Namespace, Name: static.Name, Labels: maps.Clone(static.Labels), Annotations: maps.Clone(static.Annotations),
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.name, UID: node.uid, Controller: ptr.To(true)}},
+	}, Spec: *static.Spec.DeepCopy()}
+	m.Annotations[v1.MirrorPodAnnotationKey] = static.Annotations[pod.AnnotationConfigHash]
+	// The API server computes the one of priorityClassName, and refuses any other; ephemeral containers can't be made with a pod.
+	m.Spec.Priority, m.Spec.EphemeralContainers = nil, nil
+	return m
+}

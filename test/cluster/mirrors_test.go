@@ -1,0 +1,154 @@
+package cluster_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/test/cluster/plane"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// TestMirrors: static pods of a node are to be seen at the API server, as they are, and nobody there can end them.
+func TestMirrors(t *testing.T) {
+	binary, err := node.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plane.Start(t, program)
+	t.Run("node", func(t *testing.T) {
+		r := join(t, p, binary, "")
+		r.Start()
+		r.created()
+		r.is(v1.ConditionTrue)
+		t.Run("one", r.mirror)
+		t.Run("hundred", r.mirrors)
+	})
+	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
+		t.Errorf("what a node may not: %q", wrong)
+	}
+}
+
+// static is a manifest of a pod with one container.
+func static(name, fields string) string {
+	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s containers: [{name: c, image: %s, args: [serve]}]}}\n", name, fields, node.Image)
+}
+
+// renewed waits until a mirror pod runs that isn't the one before.
+func (r *rig) renewed(what, name string, before *v1.Pod) *v1.Pod {
+	r.t.Helper()
+	began := time.Now()
+	var now *v1.Pod
+	r.Eventually(what, func() error {
+		out, err := r.p.Kubectl("", "get", "pod", name, "-o", "jsonpath={.metadata.uid}")
+		if err != nil || out == string(before.UID) {
+			return fmt.Errorf("UID %s, %v", out, err)
+		}
+		return nil
+	})
+	r.t.Logf("%s: there is another one after %s", what, time.Since(began).Round(time.Millisecond))
+	r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	if now = r.pod(name); now.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID {
+		r.t.Errorf("%s: the static pod's container is another one", what)
+	}
+	return now
+}
+
+func (r *rig) mirror(t *testing.T) {
+	name := "one-" + node.Name
+	r.Write("one.yaml", static("one", "terminationGracePeriodSeconds: 3,"))
+	r.kubectl("wait", "--for=create", "pod/"+name, "--timeout=60s")
+	r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	first := r.pod(name)
+	view := node.Find(r.Await("the static pod runs", node.Ready("one")), "one").Pod
+	if s := first.Status; s.Phase != v1.PodRunning || s.PodIP == "" || s.PodIP != view.Status.PodIP || s.ObservedGeneration != 0 || first.Generation != 1 || s.Conditions[0].ObservedGeneration != 0 ||
+		s.ContainerStatuses[0].ContainerID != view.Status.ContainerStatuses[0].ContainerID {
+		t.Errorf("generation %d, status %+v", first.Generation, s)
+	}
+	if o := first.OwnerReferences; len(o) != 1 || o[0].UID != r.object().UID || first.Annotations["kubernetes.io/config.mirror"] != string(view.UID) || first.Annotations["kubernetes.io/config.source"] != "file" {
+		t.Errorf("owners %+v, annotations %v", o, first.Annotations)
+	}
+	r.Eventually("describe shows the static pod's events", func() error {
+		if out := r.kubectl("describe", "pod", name); !strings.Contains(out, "Container started") {
+			return fmt.Errorf("%s", out[max(0, len(out)-500):])
+		}
+		return nil
+	})
+
+	for i := range 3 {
+		_, from := r.calls(0)
+		before := r.pod(name)
+		r.Kill()
+		r.Start()
+		r.is(v1.ConditionTrue)
+		r.Await("the static pod runs", node.Ready("one"))
+		again := r.pod(name)
+		if again.UID != first.UID || again.Status.ContainerStatuses[0].RestartCount > 0 {
+			t.Errorf("UID %s after a restart of the agent, was %s", again.UID, first.UID)
+		}
+		if count, _ := r.calls(from); count["create pods"] > 0 || count["delete pods"] > 0 || count["patch pods/status"] > 0 {
+			t.Errorf("calls of restart %d: %v, status\n%+v, was\n%+v", i, count, again.Status, before.Status)
+		}
+	}
+
+	r.kubectl("delete", "pod", name, "--force", "--grace-period=0")
+	second := r.renewed("deleted by force", name, first)
+	r.kubectl("delete", "pod", name, "--wait=false")
+	third := r.renewed("deleted with a grace", name, second)
+	r.kubectl("delete", "node", node.Name)
+	r.created()
+	fourth := r.renewed("another node object", name, third)
+	if o := fourth.OwnerReferences; len(o) != 1 || o[0].UID != r.object().UID {
+		t.Errorf("owners %+v", o)
+	}
+
+	r.Remove("one.yaml")
+	r.Await("it ends", node.Each([]string{"one"}, func(v local.PodView) error {
+		if v.Pod.DeletionTimestamp == nil {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	}))
+	if last := r.pod(name); last.UID != fourth.UID || last.DeletionTimestamp != nil {
+		t.Errorf("while it ends: %s, %s", last.UID, last.Status.Phase)
+	}
+	r.kubectl("wait", "--for=delete", "pod/"+name, "--timeout=60s")
+	if s := r.Sandboxes(); len(s) > 0 {
+		t.Errorf("the mirror pod went before %v", s)
+	}
+}
+
+// mirrors counts the calls that a hundred static pods make.
+func (r *rig) mirrors(t *testing.T) {
+	const many = 100
+	_, from := r.calls(0)
+	var text strings.Builder
+	var names []string
+	for i := range many {
+		names = append(names, fmt.Sprint("many", i))
+		fmt.Fprintf(&text, "---\n%s", static(names[i], "terminationGracePeriodSeconds: 0, hostNetwork: true,"))
+	}
+	began := time.Now()
+	r.Write("many.yaml", strings.ReplaceAll(text.String(), "[serve]", "[serve, -listen, ':0']"))
+	r.Await("they run", node.Ready(names...))
+	took := time.Since(began)
+	r.Eventually("they run at the API server", func() error {
+		out := r.kubectl("get", "pods", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
+		if n := strings.Count(out, " True\n"); n != many {
+			return fmt.Errorf("%d of %d", n, many)
+		}
+		return nil
+	})
+	count, _ := r.calls(from)
+	t.Logf("%d static pods run after %s and are told after %s: %d creates, %d patches, %d events", many, took.Round(time.Millisecond), time.Since(began).Round(time.Millisecond),
+		count["create pods"], count["patch pods/status"], count["create events"]+count["patch events"])
+	if count["create pods"] != many || count["patch pods/status"] > 2*many || count["delete pods"] > 0 || count["get pods"] > 0 {
+		t.Errorf("calls: %v", count)
+	}
+	r.Remove("many.yaml")
+	r.kubectl("wait", "--for=delete", "pod", "--all", "--timeout=120s")
+}
