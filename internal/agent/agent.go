@@ -47,6 +47,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/local/view"
+	"github.com/deckhand-node/deckhand/internal/server/nodeapi"
 	"github.com/deckhand-node/deckhand/internal/volume/binder"
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
@@ -278,8 +279,9 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
 	api := local.NewServer(shown, images, logs, served, log.WithName("local"))
-	listening, err := listeners(cfg, dirs.Certs, meter, checks(pool, seen, runtime), server.Sources{
-		Pods: statuses, Running: seen, Metrics: meter.Handler(), Pages: served}, log.WithName("server"))
+	listening, err := listeners(cfg, dirs.Certs, meter, nodeapi.Config{
+		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: server.NewMachineReader("/"), Health: server.Health(checks(pool, seen, runtime)...), Metrics: meter.Handler(), Pages: served},
+		Statuses: statuses, Observed: seen, Logs: logs, Runtime: conn, SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}, inCluster.Reviewer())
 	if err != nil {
 		return nil, err
 	}
@@ -292,6 +294,9 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		{name: "web server", run: web.Run},
 		{name: "configuration", start: func(context.Context) error { logNotes(log, cfg, nil); return nil }, run: reloader.Run},
 		{name: "reload signal", run: onHangUp(o.HangUp, reloader.Ask)},
+	}
+	if k.EnableContentionProfiling && ptr.Deref(k.EnableDebuggingHandlers, true) {
+		list = append(list, module{name: "contention profiling", run: profileContention})
 	}
 	if cfg.Watch {
 		list = append(list, module{name: "configuration files", run: watchConfig(cfg.Sources, reloader.Look, log.WithName("config"))})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -43,6 +42,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/server"
+	"github.com/deckhand-node/deckhand/internal/server/nodeapi"
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
@@ -210,6 +210,9 @@ type apiServer interface {
 	Run(context.Context) error
 	SetLimits(*v1beta1.KubeletConfiguration)
 	PodsChanged()
+
+	// Reviewer is who is asked about users; nil if nobody can be.
+	Reviewer() secure.Reviewer
 }
 
 // alone is the side of a cluster that isn't there.
@@ -223,6 +226,8 @@ func (alone) Run(ctx context.Context) error {
 func (alone) SetLimits(*v1beta1.KubeletConfiguration) {}
 
 func (alone) PodsChanged() {}
+
+func (alone) Reviewer() secure.Reviewer { return nil }
 
 // joins reports whether an agent is part of a cluster. One that is to stop all pods, or to end once they run, isn't.
 func joins(cfg *config.Config, o Options) bool {
@@ -280,27 +285,27 @@ func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State) []se
 	}
 }
 
-// listeners are the addresses that are served. The read-only API serves the health and the machine beside its sources. certs is
-// the directory of the agent's own certificate.
-func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, checks []server.Check, sources server.Sources, log logr.Logger) ([]server.Listener, error) {
-	sources.Health, sources.Machine = server.Health(checks...), server.NewMachineReader("/")
+// listeners are the addresses that are served. certs is the directory of the agent's own certificate.
+func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, reviewer secure.Reviewer) ([]server.Listener, error) {
+	api.InCluster = cfg.Kubeconfig != ""
 	var list []server.Listener
 	if cfg.Healthz.Port() != 0 {
-		list = append(list, server.Listener{Name: "healthz", Addr: cfg.Healthz, Setting: "healthzPort in the file of --config", Handler: sources.Health})
+		list = append(list, server.Listener{Name: "healthz", Addr: cfg.Healthz, Setting: "healthzPort in the file of --config", Handler: api.Health})
 	}
 	if cfg.ReadOnly.Port() != 0 {
-		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly, Setting: "readOnlyPort in the file of --config", Handler: meter.HTTP.ReadOnly(server.NewReadOnly(log, sources))})
+		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly, Setting: "readOnlyPort in the file of --config", Handler: meter.HTTP.ReadOnly(server.NewReadOnly(api.Log, api.Sources))})
 	}
 	if cfg.HTTPS.Port() == 0 {
 		return list, nil
 	}
-	https, err := secureListener(cfg, certs, meter, sources.Health, sources.Pages["/configz"], log)
+	https, err := secureListener(cfg, certs, meter, api, reviewer)
 	return append(list, https), err
 }
 
 // secureListener is the HTTPS server's.
-func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, health, configz http.Handler, log logr.Logger) (server.Listener, error) {
-	k := &cfg.Kubelet
+func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, reviewer secure.Reviewer) (server.Listener, error) {
+	k, log := &cfg.Kubelet, api.Log
+	api.Debugging, api.Profiling, api.DebugFlags = ptr.Deref(k.EnableDebuggingHandlers, true), ptr.Deref(k.EnableProfilingHandler, true), ptr.Deref(k.EnableDebugFlagsHandler, true)
 	var ips []net.IP
 	for _, ip := range cfg.NodeIPs {
 		ips = append(ips, ip.AsSlice())
@@ -308,9 +313,13 @@ func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, he
 	return secure.Listener(secure.Config{
 		Addr: cfg.HTTPS, CipherSuites: k.TLSCipherSuites, Curves: k.TLSCurvePreferences, MinVersion: k.TLSMinVersion,
 		Certificate: secure.NewCertificate(secure.CertConfig{CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Dir: certs, Name: cfg.NodeName, IPs: ips, Log: log}),
-		Access: secure.NewAccess(secure.AccessConfig{ClientCAFile: k.Authentication.X509.ClientCAFile, Anonymous: ptr.Deref(k.Authentication.Anonymous.Enabled, false),
-			AlwaysAllow: k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow, Log: log}),
-		Health: health, Configz: configz, Measure: meter.HTTP.ReadWrite, Log: log,
+		Access: secure.NewAccess(secure.AccessConfig{
+			Node: cfg.NodeName, ClientCAFile: k.Authentication.X509.ClientCAFile, Anonymous: ptr.Deref(k.Authentication.Anonymous.Enabled, false),
+			Tokens: ptr.Deref(k.Authentication.Webhook.Enabled, false), TokensFor: k.Authentication.Webhook.CacheTTL.Duration,
+			AlwaysAllow: k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow,
+			AllowedFor:  k.Authorization.Webhook.CacheAuthorizedTTL.Duration, RefusedFor: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+			Reviewer: reviewer, Log: log}),
+		Routes: nodeapi.Routes(api), Meter: meter.HTTP, Log: log,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -257,4 +258,12 @@ func serviceModule(s *process.Service, notifier *process.Notifier, node string, 
 			return err
 		},
 	}
+}
+
+// profileContention has profiles say who waits for whom, until its context ends.
+func profileContention(ctx context.Context) error {
+	runtime.SetBlockProfileRate(1)
+	defer runtime.SetBlockProfileRate(0)
+	<-ctx.Done()
+	return nil
 }

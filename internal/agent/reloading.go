@@ -67,6 +67,14 @@ func (s liveSettings) apply(cfg *config.Config) {
 	s.waker.WakeAll() // who waits for longer than crashLoopBackOff allows now goes on
 }
 
+// levelSetter returns what changes how much is logged, but for files that have a level of their own, until the configuration is
+// applied again.
+func levelSetter(set func(uint32, string) error, reloader *config.Reloader) func(uint32) error {
+	return func(verbosity uint32) error {
+		return set(verbosity, logging.ConfigOf(&reloader.Current().Kubelet.Logging, nil, nil).VModule)
+	}
+}
+
 // watchConfig returns what calls look whenever these files of the configuration change, until its
 // context ends. An agent that can't watch them goes on: a signal does it, too.
 func watchConfig(sources []string, look func(), log logr.Logger) func(context.Context) error {

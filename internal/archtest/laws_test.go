@@ -94,6 +94,7 @@ var wings = []wing{
 	{"server", "answers requests, over HTTP and the commands' socket: it may know all that it shows", []string{
 		". local",
 		"local/view secure",
+		"nodeapi", // fills the table of secure
 	}},
 	{"agent", "the composition root: the list of modules", []string{
 		"cluster preflight reset runonce",

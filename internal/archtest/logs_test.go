@@ -18,7 +18,7 @@ var logKeys = strings.Fields(`
 	action address addresses adopted advice bridge bytes cacheKeyType cgroup cgroupDriver changed consequence credentials
 	embeddedRuntime event failures fields generation id images journal lastLogLine limit module names objects operation
 	origin overLimit period pods predecessorUID processes ref rootDir runtime setting settings shims snapshotter
-	standalone success used volumes`)
+	standalone success used user volumes`)
 
 // instead are keys that suggest themselves, and what the lines have in their place.
 var instead = map[string]string{

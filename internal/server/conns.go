@@ -123,6 +123,8 @@ type conn struct {
 	// waited is how long its peer had writing wait in this request, and sent how many bytes it took meanwhile.
 	waited time.Duration
 	sent   int
+	// streams says that it serves a stream (see Stream), gone that it was closed.
+	streams, gone bool
 }
 
 // held is how long the connection has been waiting for its peer in this request, or for one.
@@ -161,6 +163,12 @@ func (c *conn) perKiB(held time.Duration) time.Duration {
 	return held / time.Duration(1+c.sent>>10)
 }
 
+func (c *conn) streaming() bool {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return c.streams
+}
+
 // cut closes the connection at once: what its peer didn't read is dropped.
 func (c *conn) cut() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
@@ -182,6 +190,9 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *conn) Write(b []byte) (n int, err error) {
+	if c.streaming() {
+		return c.Conn.Write(b)
+	}
 	c.now(func() { c.writing = true })
 	defer func() {
 		c.now(func() {
@@ -197,9 +208,23 @@ func (c *conn) Write(b []byte) (n int, err error) {
 func (c *conn) Close() error {
 	c.listener.mu.Lock()
 	delete(c.listener.open, c)
+	c.gone = true
 	c.listener.mu.Unlock()
 	c.listener.free()
 	return c.Conn.Close()
+}
+
+// stream says whether the connection serves a stream now: such a one makes room for nobody, and takes none.
+func (c *conn) stream(now bool) {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if c.streams = now; now {
+		delete(c.listener.open, c)
+		c.listener.free()
+	} else if !c.gone {
+		c.since = time.Now()
+		c.listener.open[c] = struct{}{}
+	}
 }
 
 func (l *listener) free() {

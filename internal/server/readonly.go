@@ -40,6 +40,8 @@ type Sources struct {
 	Health, Metrics http.Handler
 	// Pages are what else is served, by path: those of Configz, Flagz and Statusz.
 	Pages map[string]http.Handler
+	// InCluster has the read-only API serve no more than a kubelet's: what else there is takes a right in a cluster.
+	InCluster bool
 }
 
 // Paths are the paths of the read-only API without its Pages, sorted.
@@ -47,42 +49,59 @@ func Paths() []string {
 	return []string{"/healthz", "/metrics", "/pods", "/runningpods/", "/spec/"}
 }
 
-// NewReadOnly makes the handler of the read-only API: /pods, /runningpods/,
-// /spec/, /healthz and /metrics, as on the kubelet's read-only port, and its Pages.
+// NewReadOnly makes the handler of the read-only API: /pods, /healthz and /metrics, as on the kubelet's read-only port, and where
+// no cluster has its say /runningpods/, /spec/ and its Pages, too.
 func NewReadOnly(log logr.Logger, s Sources) *http.ServeMux {
-	a := &readOnly{log: log, Sources: s}
+	a := &readOnly{PodLists: NewPodLists(log, s.Pods, s.Running), machine: s.Machine}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /pods", a.pods)
-	mux.HandleFunc("GET /pods/{$}", a.pods)
-	mux.HandleFunc("GET /runningpods", a.runningPods)
-	mux.HandleFunc("GET /runningpods/{$}", a.runningPods)
-	mux.HandleFunc("GET /spec", a.spec)
-	mux.HandleFunc("GET /spec/{$}", a.spec)
+	mux.HandleFunc("GET /pods", a.Pods)
+	mux.HandleFunc("GET /pods/{$}", a.Pods)
 	mux.Handle("GET /healthz", s.Health)
 	mux.Handle("GET /healthz/", s.Health)
 	mux.Handle("GET /metrics", s.Metrics)
+	if s.InCluster {
+		return mux
+	}
+	mux.HandleFunc("GET /runningpods", a.Running)
+	mux.HandleFunc("GET /runningpods/{$}", a.Running)
+	mux.HandleFunc("GET /spec", a.spec)
+	mux.HandleFunc("GET /spec/{$}", a.spec)
 	for path, page := range s.Pages {
 		mux.Handle("GET "+path, page)
 	}
 	return mux
 }
 
-type readOnly struct {
-	Sources
-	log   logr.Logger
-	cache podCache
+// PodLists serves lists of pods.
+type PodLists struct {
+	log     logr.Logger
+	pods    Pods
+	running Running
+	cache   podCache
 }
 
-func (a *readOnly) pods(w http.ResponseWriter, r *http.Request) {
+// NewPodLists makes what serves the pods that the agent works on, and those that the container runtime has.
+func NewPodLists(log logr.Logger, pods Pods, running Running) *PodLists {
+	return &PodLists{log: log, pods: pods, running: running}
+}
+
+type readOnly struct {
+	*PodLists
+	machine Machine
+}
+
+// Pods serves /pods.
+func (a *PodLists) Pods(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.Method == http.MethodHead {
 		return
 	}
-	a.logFailure("/pods", a.cache.write(w, a.Pods.Pods()))
+	a.logFailure("/pods", a.cache.write(w, a.pods.Pods()))
 }
 
-func (a *readOnly) runningPods(w http.ResponseWriter, r *http.Request) {
-	observed, err := a.Running.Running(r.Context())
+// Running serves /runningpods/.
+func (a *PodLists) Running(w http.ResponseWriter, r *http.Request) {
+	observed, err := a.running.Running(r.Context())
 	if err != nil {
 		a.fail(w, "/runningpods/", "the container runtime can't be asked for its pods", err)
 		return
@@ -95,7 +114,7 @@ func (a *readOnly) runningPods(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *readOnly) spec(w http.ResponseWriter, _ *http.Request) {
-	info, err := a.Machine.Info()
+	info, err := a.machine.Info()
 	if err != nil {
 		a.fail(w, "/spec/", "the host can't be asked what it is made of", err)
 		return
@@ -104,14 +123,14 @@ func (a *readOnly) spec(w http.ResponseWriter, _ *http.Request) {
 	a.logFailure("/spec/", json.NewEncoder(w).Encode(info))
 }
 
-func (a *readOnly) fail(w http.ResponseWriter, path, what string, err error) {
+func (a *PodLists) fail(w http.ResponseWriter, path, what string, err error) {
 	a.log.Error(err, "Request failed", "path", path)
 	http.Error(w, what+": "+err.Error(), http.StatusInternalServerError)
 }
 
 // logFailure logs an answer that didn't get through. The status has been sent by
 // then, and mostly it is the client that has left.
-func (a *readOnly) logFailure(path string, err error) {
+func (a *PodLists) logFailure(path string, err error) {
 	if err != nil {
 		a.log.V(4).Info("Answer not delivered", "path", path, "err", err)
 	}

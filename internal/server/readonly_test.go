@@ -136,3 +136,15 @@ func TestFailuresAreReported(t *testing.T) {
 		}
 	}
 }
+
+// TestReadOnlyInCluster: what takes a right in a cluster isn't to be had without one.
+func TestReadOnlyInCluster(t *testing.T) {
+	s := sources()
+	s.InCluster, s.Pages = true, map[string]http.Handler{"/configz": s.Metrics}
+	h := server.NewReadOnly(logr.Discard(), s)
+	for path, want := range map[string]int{"/pods": 200, "/pods/": 200, "/healthz": 200, "/healthz/ping": 200, "/metrics": 200, "/runningpods/": 404, "/spec/": 404, "/configz": 404, "/containerLogs/a/b/c": 404} {
+		if got := ask(h, http.MethodGet, path).Code; got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+}

@@ -89,13 +89,19 @@ func (s *Server) Run(ctx context.Context) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 
-	var serving, conns sync.WaitGroup
+	// Streams end when the stop begins.
+	requests = context.WithValue(requests, stoppingKey{}, ctx)
+
+	var serving, conns, handlers sync.WaitGroup
 	failed := make(chan error, len(opened))
 	servers := make([]*http.Server, len(opened))
 	for i, l := range s.listeners {
-		servers[i] = s.httpServer(requests, l.Handler, &conns)
+		h := l.Handler
+		if l.TLS != nil {
+			h = s.telling(h)
+		}
+		servers[i] = s.httpServer(requests, counted(h, &handlers), &conns)
 		if l.TLS != nil { // whoever connects may have each handshake fail
-			servers[i].Handler = atWork(s.telling(l.Handler))
 			servers[i].ErrorLog = slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelDebug)
 		}
 		serving.Go(func() {
@@ -116,7 +122,17 @@ func (s *Server) Run(ctx context.Context) error {
 	// only falls.
 	serving.Wait()
 	conns.Wait()
+	// One that took over its connection is counted before that is uncounted.
+	handlers.Wait()
 	return err
+}
+
+func counted(h http.Handler, handlers *sync.WaitGroup) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handlers.Add(1)
+		defer handlers.Done()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // telling logs what goes wrong in h, for a server whose own log is for details.

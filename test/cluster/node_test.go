@@ -49,7 +49,7 @@ func join(t *testing.T, p *plane.Plane, binary, settings string, flags ...string
 		}
 	})
 	r := &rig{node.New(t, binary, node.Options{}), t, p}
-	r.Configure(config + fmt.Sprintf("port: %d\nauthorization: {mode: AlwaysAllow}\nauthentication: {x509: {clientCAFile: %s}}\n", r.Port(2), p.CA()) + settings)
+	r.Configure(config + fmt.Sprintf("port: %d\nauthentication: {x509: {clientCAFile: %s}}\n", r.Port(2), p.CA()) + settings)
 	// The last flag counts: a cluster's node isn't at a loopback address.
 	r.AddFlags("--kubeconfig", p.Node(node.Name), "--node-ip", "0.0.0.0", "--address", "0.0.0.0")
 	r.AddFlags(flags...)

@@ -30,9 +30,11 @@ type Class int
 const (
 	// Heartbeat is for leases. It waits for no other call, and has a quarter of the lease's duration.
 	Heartbeat Class = iota
-	// Calls is for all else but events.
+	// Calls is for all else but events and reviews.
 	Calls
 	Events
+	// Reviews is for questions about who somebody is and may do: however many strangers have them asked, no other call waits.
+	Reviews
 	classes
 )
 
@@ -53,6 +55,7 @@ type Config struct {
 	UserAgent string
 	// LeaseDuration is that of the node's lease (nodeLeaseDurationSeconds).
 	LeaseDuration time.Duration
+	// Calls is the rate of reviews, too, which are counted apart.
 	Calls, Events Rate
 	// Dial makes connections; nil for the network's.
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
@@ -120,7 +123,7 @@ func New(c Config) (*Client, error) {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	return &Client{conf: c, codecs: codecs, reach: newReach(c.Log), stale: wake.NewSlot(), read: make(chan struct{}),
-		limits: [classes]*rate.Limiter{Heartbeat: limiter(Rate{}), Calls: limiter(c.Calls), Events: limiter(c.Events)}}, nil
+		limits: [classes]*rate.Limiter{Heartbeat: limiter(Rate{}), Calls: limiter(c.Calls), Events: limiter(c.Events), Reviews: limiter(c.Calls)}}, nil
 }
 
 func limiter(r Rate) *rate.Limiter { return rate.NewLimiter(r.limit(), max(r.Burst, 1)) }
@@ -134,7 +137,7 @@ func (r Rate) limit() rate.Limit {
 
 // SetRates changes how often calls are made, from the next one on.
 func (c *Client) SetRates(calls, events Rate) {
-	for class, r := range map[Class]Rate{Calls: calls, Events: events} {
+	for class, r := range map[Class]Rate{Calls: calls, Events: events, Reviews: calls} {
 		c.limits[class].SetLimit(r.limit())
 		c.limits[class].SetBurst(max(r.Burst, 1))
 	}

@@ -269,8 +269,8 @@ func TestMissedHeartbeatsCloseConnections(t *testing.T) {
 				}
 			}
 		}
-		if n := s.dials.Load(); n != 3 {
-			t.Fatalf("%d connections for 3 classes", n)
+		if n := s.dials.Load(); n != int32(classes) {
+			t.Fatalf("%d connections for %d classes", n, classes)
 		}
 		hang.Store(true)
 		for range missedLimit {
@@ -284,8 +284,8 @@ func TestMissedHeartbeatsCloseConnections(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := s.dials.Load(); n != 6 {
-			t.Errorf("%d connections, want 3 new ones", n)
+		if n := s.dials.Load(); n != 2*int32(classes) {
+			t.Errorf("%d connections, want %d new ones", n, classes)
 		}
 	})
 }
@@ -308,7 +308,7 @@ func TestRates(t *testing.T) {
 				t.Errorf("20 calls of class %d took %s, want %s", class, took, want)
 			}
 		}
-		if c.meter.of("requested 200 GET") != 60 || c.meter.of("waited GET") != 40 || c.meter.of("took GET false true") != 60 || c.meter.of("transport") != 3 {
+		if c.meter.of("requested 200 GET") != 60 || c.meter.of("waited GET") != 40 || c.meter.of("took GET false true") != 60 || c.meter.of("transport") != int(classes) {
 			t.Errorf("metrics %v", c.meter.counts)
 		}
 	})

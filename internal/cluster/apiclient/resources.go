@@ -1,6 +1,8 @@
 package apiclient
 
 import (
+	authentication "k8s.io/api/authentication/v1"
+	authorization "k8s.io/api/authorization/v1"
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,8 @@ const (
 	Leases
 	// EventRecords are v1 Events; the Class of their calls is Events.
 	EventRecords
+	TokenReviews
+	SubjectAccessReviews
 	resources
 )
 
@@ -37,6 +41,10 @@ func (r Resource) described() described {
 		return described{coordination.SchemeGroupVersion, "/apis/coordination.k8s.io/v1", "leases", func() runtime.Object { return &coordination.LeaseList{} }}
 	case EventRecords:
 		return described{v1.SchemeGroupVersion, "/api/v1", "events", func() runtime.Object { return &v1.EventList{} }}
+	case TokenReviews: // can't be listed, nor can the next
+		return described{authentication.SchemeGroupVersion, "/apis/authentication.k8s.io/v1", "tokenreviews", nil}
+	case SubjectAccessReviews:
+		return described{authorization.SchemeGroupVersion, "/apis/authorization.k8s.io/v1", "subjectaccessreviews", nil}
 	default:
 		return described{v1.SchemeGroupVersion, "/api/v1", "nodes", func() runtime.Object { return &v1.NodeList{} }}
 	}
@@ -49,7 +57,7 @@ func (r Resource) String() string { return r.described().plural }
 // Kubernetes' groups, and hold twice the memory.
 func newCodecs() (serializer.CodecFactory, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordination.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordination.AddToScheme, authentication.AddToScheme, authorization.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return serializer.CodecFactory{}, err
 		}

@@ -85,8 +85,6 @@ volumeStatsAggPeriod: 0s
 func TestKubeadmGetsAShortList(t *testing.T) {
 	got := fields.Lines(notices(t, kubeadm))
 	want := []string{
-		"authentication.webhook.enabled: this build asks no API server who may use the HTTPS server",
-		"authorization.mode: with Webhook nobody may do anything, as this build doesn't ask the API server",
 		"rotateCertificates: this build asks the cluster for no certificates",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -2,8 +2,7 @@ package fields
 
 // Reasons that several fields share: the start's log has one line for each.
 const (
-	noHTTPS        = "this build's HTTPS server has /healthz and /configz only"
-	noWebhook      = "this build asks no API server who may use the HTTPS server"
+	noHostLogs     = "this build serves no logs of the host"
 	noCertificates = "this build asks the cluster for no certificates"
 	noEviction     = "this build doesn't evict pods"
 	noAssignment   = "this build doesn't assign CPUs, memory or devices to containers"

@@ -38,6 +38,7 @@ func always() []effectGroup {
 		{AlwaysOn, "pods are resized in place", "InPlacePodVerticalScaling InPlacePodLevelResourcesVerticalScaling"},
 		{AlwaysOn, "crashLoopBackOff.maxContainerRestartPeriod counts", "KubeletCrashLoopBackOffMax"},
 		{AlwaysOn, "it is known who may use which image", "KubeletEnsureSecretPulledImages"},
+		{AlwaysOn, "rights to pods, healthz and configz of a node suffice for what they name", "KubeletFineGrainedAuthz"},
 		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},
 		{AlwaysOn, "project quotas measure what pods with user namespaces use on disk, where the file system has them", "LocalStorageCapacityIsolationFSQuotaMonitoring"},
 		{AlwaysOn, "the log can be written as JSON", "LoggingBetaOptions"},
@@ -45,10 +46,13 @@ func always() []effectGroup {
 		{AlwaysOn, "what a call to the runtime came to is known at once", "PLEGOnDemandRelist"},
 		{AlwaysOn, "pods may have resources as a whole", "PodLevelResources"},
 		{AlwaysOn, "hooks may sleep", "PodLifecycleSleepAction PodLifecycleSleepActionAllowZero"},
+		{AlwaysOn, "logs can be had of standard output or standard error alone", "PodLogsQuerySplitStreams"},
 		{AlwaysOn, "the status says which generation of the pod it is about", "PodObservedGenerationTracking"},
 		{AlwaysOn, "the status has the condition PodReadyToStartContainers", "PodReadyToStartContainersCondition"},
 		{AlwaysOn, "containers may have /proc unmasked", "ProcMountType"},
 		{AlwaysOn, "mounts may be read-only to their depths", "RecursiveReadOnlyMounts"},
+		{AlwaysOn, "a changed authentication.x509.clientCAFile counts at once", "ReloadKubeletClientCAFile"},
+		{AlwaysOn, "a changed tlsCertFile counts at once", "ReloadKubeletServerCertificateFile"},
 		{AlwaysOn, "search domains may have underscores", "RelaxedDNSSearchValidation"},
 		{AlwaysOn, "environment variables may have almost any name", "RelaxedEnvironmentVariableValidation"},
 		{AlwaysOn, "services may have names that begin with a digit", "RelaxedServiceNameValidation"},
@@ -82,9 +86,10 @@ func never() []effectGroup {
 			MutableCSINodeAllocatableCount PodCertificateRequest RecoverVolumeExpansionFailure`},
 		{NeverOn, "it gives volumes no SELinux labels", "SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
 		{NeverOn, "the status doesn't say which version of an image a volume is", "ImageVolumeWithDigest"},
-		{NeverOn, "its HTTPS server has /healthz and /configz only", `
-			ContainerCheckpoint ExtendWebSocketsToKubelet KubeletFineGrainedAuthz NodeLogQuery PodLogsQuerySplitStreams
-			ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RotateKubeletServerCertificate`},
+		{NeverOn, "its HTTPS server has no /checkpoint", "ContainerCheckpoint"},
+		{NeverOn, "its HTTPS server has no /logs", "NodeLogQuery"},
+		{NeverOn, "its HTTPS server leaves version 5 of streams over WebSocket to the API server", "ExtendWebSocketsToKubelet"},
+		{NeverOn, "it asks the cluster for no certificates", "RotateKubeletServerCertificate"},
 		{NeverOn, "it talks to no API server", `
 			AtomicFIFO ClientsAllowCARotation ClientsAllowCBOR ClientsAllowTLSCacheGC ClientsPreferCBOR InOrderInformers
 			InOrderInformersBatchProcess InformerResourceVersion KubeletRegistrationGetOnExistsOnly

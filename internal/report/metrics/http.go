@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,24 +30,28 @@ func (h *HTTP) collectors() []prometheus.Collector {
 }
 
 // ReadOnly records what the mux of the read-only port is asked for. None of its requests is long-running.
-func (h *HTTP) ReadOnly(mux *http.ServeMux) http.Handler { return h.of(mux, "readonly") }
-
-// ReadWrite records what the mux of the HTTPS server is asked for. None of its requests is long-running yet.
-func (h *HTTP) ReadWrite(mux *http.ServeMux) http.Handler { return h.of(mux, "readwrite") }
-
-func (h *HTTP) of(mux *http.ServeMux, server string) http.Handler {
+func (h *HTTP) ReadOnly(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := mux.Handler(r)
-		labels := []string{method(r.Method), path(pattern), server, "false"}
-		h.total.WithLabelValues(labels...).Inc()
-		inflight, began := h.inflight.WithLabelValues(labels...), time.Now()
-		inflight.Inc()
-		defer func() {
-			inflight.Dec()
-			h.duration.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
-		}()
+		defer h.begin(r.Method, pattern, "readonly", false)()
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// Begin records a request to the HTTPS server: for a path or a pattern of http.ServeMux. done is to be called at its end.
+func (h *HTTP) Begin(method, path string, longRunning bool) (done func()) {
+	return h.begin(method, path, "readwrite", longRunning)
+}
+
+func (h *HTTP) begin(verb, pattern, server string, longRunning bool) (done func()) {
+	labels := []string{method(verb), path(pattern), server, strconv.FormatBool(longRunning)}
+	h.total.WithLabelValues(labels...).Inc()
+	inflight, began := h.inflight.WithLabelValues(labels...), time.Now()
+	inflight.Inc()
+	return func() {
+		inflight.Dec()
+		h.duration.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
+	}
 }
 
 // method and path keep the labels to few values, whatever clients ask for.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,7 +32,7 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return notFound(request.Namespace, request.Pod)
 	}
-	status := containerStatus(view.Pod, request.Container)
+	status := logs.StatusOf(view.Pod, request.Container)
 	if status == nil {
 		return &StatusError{http.StatusNotFound, fmt.Errorf("pod %s has no container %q", request.Pod, request.Container)}
 	}
@@ -48,7 +47,12 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	wake, cancel := s.agent.Changed()
 	defer cancel()
-	followed := &instances{agent: s.agent, log: log, changed: wake}
+	followed := &logs.Followed{Log: log, Wake: wake, Latest: func() *v1.Pod {
+		if view, ok := s.agent.Pod(log.Namespace, log.Pod); ok {
+			return view.Pod
+		}
+		return nil
+	}}
 	text := &logWriter{w: w, flusher: http.NewResponseController(w)}
 	copied := logs.Request{
 		Log: log, Attempt: attempt, OrLater: request.AtLeast > 0, Onward: request.AllInstances, Options: request.Options,
@@ -79,15 +83,8 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// chooseAttempt says with which instance to begin, with kubectl's meaning of
-// "previous" and its errors. The restart count is the newest instance's number.
+// chooseAttempt says with which instance to begin. The restart count is the newest instance's number.
 func chooseAttempt(request LogRequest, status *v1.ContainerStatus, attempts []int) (int, error) {
-	newest := int(status.RestartCount)
-	last := status.LastTerminationState.Terminated
-	waiting := status.State.Waiting
-	bad := func(format string, args ...any) (int, error) {
-		return 0, &StatusError{http.StatusBadRequest, fmt.Errorf(format, args...)}
-	}
 	switch {
 	case request.AtLeast > 0:
 		return request.AtLeast, nil
@@ -95,64 +92,13 @@ func chooseAttempt(request LogRequest, status *v1.ContainerStatus, attempts []in
 		if len(attempts) > 0 {
 			return attempts[0], nil
 		}
-		return newest, nil
-	case request.Previous && last == nil:
-		return bad("previous terminated container %q in pod %q not found", request.Container, request.Pod)
-	case request.Previous && last.ContainerID != status.ContainerID:
-		return newest - 1, nil
-	case request.Previous || slices.Contains(attempts, newest):
-		return newest, nil
-	case waiting != nil && last == nil:
-		return bad("container %q in pod %q is waiting to start: %s", request.Container, request.Pod, waiting.Reason)
-	case waiting != nil && newest > 0:
-		return newest - 1, nil // the newest was made but hasn't started
+		return int(status.RestartCount), nil
 	}
-	return newest, nil
-}
-
-func containerStatus(p *v1.Pod, name string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
+	attempt, err := logs.Choose(request.Pod, status, request.Previous, attempts)
+	if err != nil {
+		return 0, &StatusError{http.StatusBadRequest, err}
 	}
-	return nil
-}
-
-// instances answers a follower's questions about its container.
-type instances struct {
-	agent   Agent
-	log     logs.Log
-	changed <-chan struct{}
-}
-
-// Changed implements logs.Instances.
-func (i *instances) Changed() <-chan struct{} { return i.changed }
-
-// Current implements logs.Instances.
-func (i *instances) Current() logs.Instance {
-	view, ok := i.agent.Pod(i.log.Namespace, i.log.Pod)
-	if !ok || view.Pod.UID != i.log.UID {
-		return logs.Instance{Ended: true, Final: true}
-	}
-	status := containerStatus(view.Pod, i.log.Container)
-	if status == nil {
-		return logs.Instance{}
-	}
-	now := logs.Instance{Attempt: int(status.RestartCount)}
-	switch {
-	case status.State.Running != nil:
-	case status.State.Terminated != nil:
-		now.Ended, now.Final = true, true
-	default:
-		// Waiting is one that hasn't started as well as one that will be followed.
-		last := status.LastTerminationState.Terminated
-		now.Ended = last != nil && last.ContainerID == status.ContainerID
-		now.Final = view.Pod.Status.Phase == v1.PodSucceeded || view.Pod.Status.Phase == v1.PodFailed
-	}
-	return now
+	return attempt, nil
 }
 
 // logWriter sends every batch of lines at once.

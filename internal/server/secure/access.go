@@ -1,93 +1,118 @@
 package secure
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
+	authentication "k8s.io/api/authentication/v1"
+	authorization "k8s.io/api/authorization/v1"
 )
 
-// anonymous is who nobody says to be (kubernetes.io/docs/reference/access-authn-authz/authentication).
-const anonymous = "system:anonymous"
+// Users and groups that nobody gives names to (https://kubernetes.io/docs/reference/access-authn-authz/authentication/).
+const (
+	anonymous       = "system:anonymous"
+	unauthenticated = "system:unauthenticated"
+	authenticated   = "system:authenticated"
+)
+
+// Reviewer asks an API server about users. What it is given has a spec, and gets its status.
+type Reviewer interface {
+	ReviewToken(context.Context, *authentication.TokenReview) error
+	ReviewAccess(context.Context, *authorization.SubjectAccessReview) error
+}
 
 // AccessConfig says who may use the HTTPS server.
 type AccessConfig struct {
+	// Node is the node's name.
+	Node string
 	// ClientCAFile has the authorities that sign client certificates; empty for none.
 	ClientCAFile string
 	// Anonymous takes in requests that don't say who they are from.
 	Anonymous bool
-	// AlwaysAllow lets everybody who is taken in do everything; without it nobody may do anything.
-	AlwaysAllow bool
-	Log         logr.Logger
+	// Tokens has the reviewer asked whose a bearer token is. TokensFor is how long an answer counts.
+	Tokens    bool
+	TokensFor time.Duration
+	// AlwaysAllow lets everybody who is taken in do everything; without it the reviewer is asked. AllowedFor and RefusedFor
+	// say how long its answers count.
+	AlwaysAllow            bool
+	AllowedFor, RefusedFor time.Duration
+	// Reviewer is nil where there is no API server: nobody has a token then, and nobody may do what isn't always allowed.
+	Reviewer Reviewer
+	Log      logr.Logger
 }
 
 // Access decides who may use the HTTPS server.
 type Access struct {
-	conf AccessConfig
-
-	mu    sync.Mutex
-	seen  fs.FileInfo
-	roots *x509.CertPool
-	told  bool
+	conf   AccessConfig
+	roots  *followed[*x509.CertPool]
+	tokens *answers[authentication.TokenReviewStatus]
+	rights *answers[bool]
 }
 
 // NewAccess returns who may use the server. Load reads the authorities first.
-func NewAccess(c AccessConfig) *Access { return &Access{conf: c} }
+func NewAccess(c AccessConfig) *Access {
+	a := &Access{conf: c, tokens: newAnswers[authentication.TokenReviewStatus](), rights: newAnswers[bool]()}
+	if c.ClientCAFile != "" {
+		a.roots = &followed[*x509.CertPool]{what: "the authorities of client certificates (authentication.x509.clientCAFile)", paths: []string{c.ClientCAFile}, log: c.Log,
+			read: func() (*x509.CertPool, error) { return readAuthorities(c.ClientCAFile) }}
+	}
+	return a
+}
 
 // Load reads the authorities that sign client certificates. The error names the file and the setting.
 func (a *Access) Load() error {
-	_, err := a.authorities()
+	if a.roots == nil {
+		return nil
+	}
+	_, err := a.roots.current()
 	return err
 }
 
-// authorities are those of the file; if it can't be used, the last ones that could.
-func (a *Access) authorities() (*x509.CertPool, error) {
-	if a.conf.ClientCAFile == "" {
-		return nil, nil
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	info, err := os.Stat(a.conf.ClientCAFile)
-	if err == nil && a.roots != nil && unchanged(a.seen, info) {
-		return a.roots, nil
-	}
-	roots := x509.NewCertPool()
-	var text []byte
-	if err == nil {
-		text, err = os.ReadFile(a.conf.ClientCAFile)
-	}
-	if err == nil && !roots.AppendCertsFromPEM(text) {
-		err = fmt.Errorf("%s has no certificate in PEM", a.conf.ClientCAFile)
-	}
-	if err == nil {
-		a.seen, a.roots, a.told = info, roots, false
-		return roots, nil
-	}
-	err = fmt.Errorf("the authorities of client certificates (authentication.x509.clientCAFile): %w", err)
-	if a.roots == nil {
+func readAuthorities(path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
 		return nil, err
 	}
-	if !a.told {
-		a.told = true
-		a.conf.Log.Error(err, "The last authorities that could be used count on")
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", path)
 	}
-	return a.roots, nil
+	return roots, nil
 }
 
-// user returns who a request is from, and false if that isn't to be believed.
-func (a *Access) user(r *http.Request) (name string, ok bool) {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return anonymous, a.conf.Anonymous && r.Header.Get("Authorization") == "" // nobody here knows tokens
+// user returns who a request is from, and false if that isn't to be believed: by its certificate, or else by its token. Who shows
+// one that isn't good is nobody, not an anonymous user.
+func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
+	certified := r.TLS != nil && len(r.TLS.PeerCertificates) > 0
+	if certified {
+		if u, ok = a.byCertificate(r); ok {
+			return u, true
+		}
 	}
-	roots, err := a.authorities()
-	if roots == nil || err != nil {
-		return "", false
+	header := r.Header.Get("Authorization")
+	if scheme, token, _ := strings.Cut(header, " "); strings.EqualFold(scheme, "bearer") && token != "" {
+		return a.byToken(r.Context(), token)
+	}
+	if certified || header != "" || !a.conf.Anonymous {
+		return u, false
+	}
+	return authentication.UserInfo{Username: anonymous, Groups: []string{unauthenticated}}, true
+}
+
+func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok bool) {
+	if a.roots == nil {
+		return u, false
+	}
+	roots, err := a.roots.current()
+	if err != nil {
+		return u, false
 	}
 	chain := r.TLS.PeerCertificates
 	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
@@ -96,27 +121,73 @@ func (a *Access) user(r *http.Request) (name string, ok bool) {
 	}
 	if _, err := chain[0].Verify(options); err != nil {
 		a.conf.Log.V(2).Info("A client's certificate isn't accepted", "err", err.Error())
-		return "", false
+		return u, false
 	}
-	return chain[0].Subject.CommonName, chain[0].Subject.CommonName != ""
+	who := chain[0].Subject
+	return authentication.UserInfo{Username: who.CommonName, Groups: withAuthenticated(who.Organization)}, who.CommonName != ""
 }
 
-// guard lets in only those who may do what they ask for: what a kubelet calls a verb on a subresource of the node.
-func (a *Access) guard(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, ok := a.user(r)
-		if !ok {
-			http.Error(w, "Unauthorized", http.StatusUnauthorized)
-			return
+func withAuthenticated(groups []string) []string {
+	if slices.Contains(groups, authenticated) {
+		return groups
+	}
+	return append(slices.Clone(groups), authenticated)
+}
+
+func (a *Access) byToken(ctx context.Context, token string) (u authentication.UserInfo, ok bool) {
+	if !a.conf.Tokens || a.conf.Reviewer == nil {
+		return u, false
+	}
+	status, err := a.tokens.get(ctx, []byte(token), func(ctx context.Context) (authentication.TokenReviewStatus, time.Duration, error) {
+		review := &authentication.TokenReview{Spec: authentication.TokenReviewSpec{Token: token}}
+		err := a.conf.Reviewer.ReviewToken(ctx, review)
+		return review.Status, a.conf.TokensFor, err
+	})
+	if err != nil {
+		a.conf.Log.V(2).Info("The API server can't be asked whose a token is", "err", err.Error())
+		return u, false
+	}
+	if !status.Authenticated || status.User.Username == "" {
+		return u, false
+	}
+	u = status.User
+	u.Groups = withAuthenticated(u.Groups)
+	return u, true
+}
+
+// may reports whether a user may do something to a subresource of the node.
+func (a *Access) may(ctx context.Context, u *authentication.UserInfo, verb, subresource string) (bool, error) {
+	if a.conf.AlwaysAllow {
+		return true, nil
+	}
+	if a.conf.Reviewer == nil {
+		return false, nil
+	}
+	spec := authorization.SubjectAccessReviewSpec{User: u.Username, UID: u.UID, Groups: u.Groups,
+		ResourceAttributes: &authorization.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: a.conf.Node}}
+	if len(u.Extra) > 0 {
+		spec.Extra = map[string]authorization.ExtraValue{}
+		for key, values := range u.Extra {
+			spec.Extra[key] = authorization.ExtraValue(values)
 		}
-		if !a.conf.AlwaysAllow {
-			http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=[%s])", name, verb(r.Method), subresource(r.URL.Path)), http.StatusForbidden)
-			return
+	}
+	key, err := spec.Marshal() // sorts what has no order
+	if err != nil {
+		return false, err
+	}
+	return a.rights.get(ctx, key, func(ctx context.Context) (bool, time.Duration, error) {
+		review := &authorization.SubjectAccessReview{Spec: spec}
+		if err := a.conf.Reviewer.ReviewAccess(ctx, review); err != nil {
+			return false, 0, err
 		}
-		h.ServeHTTP(w, r)
+		if review.Status.Allowed && !review.Status.Denied {
+			return true, a.conf.AllowedFor, nil
+		}
+		return false, a.conf.RefusedFor, nil
 	})
 }
 
+// verb is what the API calls what a request does to a resource.
 func verb(method string) string {
 	switch method {
 	case http.MethodPost:
@@ -131,18 +202,30 @@ func verb(method string) string {
 	return "get"
 }
 
-// subresource is what a path is a part of (kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz).
-func subresource(path string) string {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	switch {
-	case slices.Contains([]string{"healthz", "configz", "stats", "metrics", "checkpoint", "statusz", "pods"}, first):
-		return first
-	case first == "logs":
-		return "log"
-	case first == "runningpods":
-		return "pods"
-	case first == "flagz":
-		return "configz"
-	}
-	return "proxy"
+// guard lets in only those who may do what they ask for to one of the subresources of the node, which are looked at in
+// this order (https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/).
+func (a *Access) guard(subresources []string, h func(http.ResponseWriter, *http.Request, *authentication.UserInfo)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u, ok := a.user(r)
+		if !ok {
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		r.Header.Del("Authorization") // it is for nobody else
+		does := verb(r.Method)
+		asked := fmt.Sprintf("(user=%s, verb=%s, resource=nodes, subresource(s)=%v)", u.Username, does, subresources)
+		for _, s := range subresources {
+			allowed, err := a.may(r.Context(), &u, does, s)
+			if err != nil {
+				a.conf.Log.V(2).Info("The API server can't be asked what a user may do", "user", u.Username, "err", err.Error())
+				http.Error(w, "Authorization error "+asked, http.StatusInternalServerError)
+				return
+			}
+			if allowed {
+				h(w, r, &u)
+				return
+			}
+		}
+		http.Error(w, "Forbidden "+asked, http.StatusForbidden)
+	})
 }

@@ -10,12 +10,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"net"
-	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -50,80 +47,42 @@ type CertConfig struct {
 // Certificate is the server's certificate. It follows the files: what clients are shown is never older than they are.
 type Certificate struct {
 	conf CertConfig
-
-	mu   sync.Mutex
-	seen [2]fs.FileInfo
-	pair *tls.Certificate
-	// told says that it was logged that the files can't be used.
-	told bool
+	pair *followed[*tls.Certificate]
 }
 
 // NewCertificate returns the server's certificate, which is first read by Load.
-func NewCertificate(c CertConfig) *Certificate { return &Certificate{conf: c} }
+func NewCertificate(c CertConfig) *Certificate {
+	own := c.CertFile == ""
+	if own {
+		c.CertFile, c.KeyFile = filepath.Join(c.Dir, ownCert), filepath.Join(c.Dir, ownKey)
+	} else {
+		c.Dir = ""
+	}
+	return &Certificate{conf: c, pair: &followed[*tls.Certificate]{
+		what:  fmt.Sprintf("the HTTPS server's certificate (tlsCertFile %s, tlsPrivateKeyFile %s)", c.CertFile, c.KeyFile),
+		paths: []string{c.CertFile, c.KeyFile}, log: c.Log,
+		read: func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+			return &pair, err
+		},
+	}}
+}
 
 // Load reads the certificate. Where none was given, it makes one unless there is one that is good for a while. The error names
 // the file and the setting.
 func (c *Certificate) Load() error {
-	if c.conf.CertFile != "" {
-		_, err := c.current()
+	pair, err := c.pair.current()
+	if c.conf.Dir == "" || err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal {
 		return err
-	}
-	c.conf.CertFile, c.conf.KeyFile = filepath.Join(c.conf.Dir, ownCert), filepath.Join(c.conf.Dir, ownKey)
-	pair, err := c.current()
-	if err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal {
-		return nil
 	}
 	if makeErr := c.makeOwn(); makeErr != nil && err == nil && time.Now().Before(pair.Leaf.NotAfter) {
 		c.conf.Log.Error(makeErr, "The HTTPS server's certificate expires soon and can't be made again", "path", c.conf.CertFile)
 		return nil
 	} else if makeErr != nil {
-		err = makeErr
-		return fmt.Errorf("make a certificate for the HTTPS server in %s (--cert-dir): %w", c.conf.Dir, err)
+		return fmt.Errorf("make a certificate for the HTTPS server in %s (--cert-dir): %w", c.conf.Dir, makeErr)
 	}
-	_, err = c.current()
+	_, err = c.pair.current()
 	return err
-}
-
-// current is the pair as the files have it; if they can't be used, the last one that could.
-func (c *Certificate) current() (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var now [2]fs.FileInfo
-	for i, path := range []string{c.conf.CertFile, c.conf.KeyFile} {
-		info, err := os.Stat(path)
-		if err != nil {
-			return c.fallback(err)
-		}
-		now[i] = info
-	}
-	if c.pair != nil && unchanged(c.seen[0], now[0]) && unchanged(c.seen[1], now[1]) {
-		return c.pair, nil
-	}
-	pair, err := tls.LoadX509KeyPair(c.conf.CertFile, c.conf.KeyFile)
-	if err != nil {
-		return c.fallback(err)
-	}
-	if c.told {
-		c.conf.Log.Info("The HTTPS server's certificate can be used again", "path", c.conf.CertFile)
-	}
-	c.seen, c.pair, c.told = now, &pair, false
-	return c.pair, nil
-}
-
-func (c *Certificate) fallback(err error) (*tls.Certificate, error) {
-	err = fmt.Errorf("the HTTPS server's certificate (tlsCertFile %s, tlsPrivateKeyFile %s): %w", c.conf.CertFile, c.conf.KeyFile, err)
-	if c.pair == nil {
-		return nil, err
-	}
-	if !c.told {
-		c.told = true
-		c.conf.Log.Error(err, "The last certificate that could be used is served on")
-	}
-	return c.pair, nil
-}
-
-func unchanged(was, now fs.FileInfo) bool {
-	return os.SameFile(was, now) && was.ModTime().Equal(now.ModTime()) && was.Size() == now.Size()
 }
 
 // makeOwn makes a key and a certificate that nobody but itself has signed.

@@ -1,11 +1,11 @@
-// Package secure is the agent's HTTPS server: its certificate, who may use it, and what it serves of the kubelet's API.
+// Package secure is the agent's HTTPS server: its certificate, who may use it, and the table of what it serves.
 package secure
 
 import (
 	"crypto/tls"
 	"errors"
-	"net/http"
 	"net/netip"
+	"time"
 
 	"github.com/go-logr/logr"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -22,11 +22,15 @@ type Config struct {
 	CipherSuites []string
 	Curves       []int32
 	MinVersion   string
-	// Health is served at /healthz, Configz at /configz.
-	Health, Configz http.Handler
-	// Measure counts the requests.
-	Measure func(*http.ServeMux) http.Handler
-	Log     logr.Logger
+	Routes       []Route
+	// Meter counts the requests.
+	Meter Meter
+	Log   logr.Logger
+}
+
+// Meter counts requests: by their method, path and whether they may take long.
+type Meter interface {
+	Begin(method, path string, stream bool) (done func())
 }
 
 // Listener is where it is all served.
@@ -37,17 +41,13 @@ func Listener(c Config) (server.Listener, error) {
 	if err := errors.Join(errSuites, errCurves, errVersion); err != nil {
 		return server.Listener{}, err
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", c.Health)
-	mux.Handle("GET /healthz/", c.Health)
-	mux.Handle("GET /configz", c.Configz)
 	return server.Listener{
-		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: c.Access.guard(c.Measure(mux)),
+		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: serve(c),
 		TLS: &tls.Config{
 			MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
 			// Whose certificate isn't accepted is told so in an answer.
 			ClientAuth:     tls.RequestClientCert,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Certificate.current() },
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Certificate.pair.current() },
 		},
 		Load: func() {
 			// No pod is kept from running for what can't be read. Both are read again when somebody asks.
@@ -60,3 +60,6 @@ func Listener(c Config) (server.Listener, error) {
 		},
 	}, nil
 }
+
+// bodyTimeout is how long the body of a request may take, where one is wanted.
+const bodyTimeout = 5 * time.Second

@@ -85,12 +85,22 @@ func write(t *testing.T, path string, text []byte) {
 	}
 }
 
-// serve runs the server until the end of the test, and returns where.
-func serve(t *testing.T, cert *Certificate, access *Access) string {
+// quiet counts nothing.
+type quiet struct{}
+
+func (quiet) Begin(string, string, bool) func() { return func() {} }
+
+// run runs the server until the end of the test, and returns where. It serves /healthz and /configz, or a table.
+func run(t *testing.T, cert *Certificate, access *Access, table ...Route) string {
 	t.Helper()
-	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
-	l, err := Listener(Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Certificate: cert, Access: access, Health: ok, Configz: ok, MinVersion: "VersionTLS12",
-		Measure: func(m *http.ServeMux) http.Handler { return m }, Log: testr.New(t)})
+	if table == nil {
+		ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+		table = []Route{
+			{Methods: []string{"GET"}, Path: "/healthz", Subresources: []string{"healthz", "proxy"}, Handler: ok},
+			{Methods: []string{"GET"}, Path: "/configz", Subresources: []string{"configz", "proxy"}, Handler: ok},
+		}
+	}
+	l, err := Listener(Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Certificate: cert, Access: access, Routes: table, MinVersion: "VersionTLS12", Meter: quiet{}, Log: testr.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +116,9 @@ func serve(t *testing.T, cert *Certificate, access *Access) string {
 	<-s.Ready()
 	return "https://" + s.Addr("https").String()
 }
+
+// insecure doesn't look at what a server shows.
+var insecure = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 
 // get asks with a client certificate, nil for none, and returns the status and the answer.
 func get(t *testing.T, url string, client *tls.Certificate, header ...string) (int, string, *x509.Certificate) {
@@ -143,9 +156,9 @@ func TestWhoMay(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	admin := good.client("admin", later, x509.ExtKeyUsageClientAuth)
 	cert := func() *Certificate { return NewCertificate(CertConfig{Dir: dir, Name: "node1", Log: log}) }
-	allow := serve(t, cert(), NewAccess(AccessConfig{ClientCAFile: ca, AlwaysAllow: true, Log: log}))
-	open := serve(t, cert(), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: log}))
-	ask := serve(t, cert(), NewAccess(AccessConfig{ClientCAFile: ca, Anonymous: true, Log: log}))
+	allow := run(t, cert(), NewAccess(AccessConfig{ClientCAFile: ca, AlwaysAllow: true, Log: log}))
+	open := run(t, cert(), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: log}))
+	ask := run(t, cert(), NewAccess(AccessConfig{ClientCAFile: ca, Anonymous: true, Log: log}))
 	for name, c := range map[string]struct {
 		url    string
 		client *tls.Certificate
@@ -164,7 +177,7 @@ func TestWhoMay(t *testing.T) {
 		"anonymous":                     {url: open + "/healthz", code: 200},
 		"anonymous with a certificate":  {url: open + "/healthz", client: admin, code: 401},
 		"a token is nobody's":           {url: open + "/healthz", header: []string{"Bearer abc"}, code: 401},
-		"nobody says what a client may": {url: ask + "/configz", client: admin, code: 403, text: "Forbidden (user=admin, verb=get, resource=nodes, subresource(s)=[configz])"},
+		"nobody says what a client may": {url: ask + "/configz", client: admin, code: 403, text: "Forbidden (user=admin, verb=get, resource=nodes, subresource(s)=[configz proxy])"},
 		"nobody says what anybody may":  {url: ask + "/healthz", code: 403, text: "user=system:anonymous"},
 		"what isn't there is no secret": {url: ask + "/exec/a/b", code: 403, text: "[proxy]"},
 	} {
@@ -189,7 +202,7 @@ func TestOwnCertificate(t *testing.T) {
 	access := NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)})
 	shown := func() *x509.Certificate {
 		t.Helper()
-		_, _, c := get(t, serve(t, NewCertificate(conf), access)+"/healthz", nil)
+		_, _, c := get(t, run(t, NewCertificate(conf), access)+"/healthz", nil)
 		return c
 	}
 	first := shown()
@@ -235,7 +248,7 @@ func TestGivenCertificate(t *testing.T) {
 		return newAuthority(t, name).sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}, nil)
 	}
 	writePair(t, cert, key, pair("one"))
-	url := serve(t, NewCertificate(CertConfig{CertFile: cert, KeyFile: key, Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
+	url := run(t, NewCertificate(CertConfig{CertFile: cert, KeyFile: key, Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
 	for step, c := range []struct {
 		change func()
 		want   string
@@ -274,7 +287,7 @@ func TestBadFiles(t *testing.T) {
 func TestFilesComeLate(t *testing.T) {
 	dir := t.TempDir()
 	cert, key, ca := filepath.Join(dir, "a.crt"), filepath.Join(dir, "a.key"), filepath.Join(dir, "ca.crt")
-	url := serve(t, NewCertificate(CertConfig{CertFile: cert, KeyFile: key, Log: testr.New(t)}), NewAccess(AccessConfig{ClientCAFile: ca, AlwaysAllow: true, Log: testr.New(t)}))
+	url := run(t, NewCertificate(CertConfig{CertFile: cert, KeyFile: key, Log: testr.New(t)}), NewAccess(AccessConfig{ClientCAFile: ca, AlwaysAllow: true, Log: testr.New(t)}))
 	if _, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{InsecureSkipVerify: true}); err == nil {
 		t.Error("there is a certificate")
 	}
@@ -292,7 +305,7 @@ func TestFilesComeLate(t *testing.T) {
 
 // TestForeignTalk: what isn't TLS, or never comes to a request, keeps nobody waiting.
 func TestForeignTalk(t *testing.T) {
-	url := serve(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
+	url := run(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
 	address := strings.TrimPrefix(url, "https://")
 	for i := range 500 {
 		c, err := net.Dial("tcp", address)
@@ -314,7 +327,7 @@ func TestForeignTalk(t *testing.T) {
 
 // TestCiphertextIsNoRequest: what a peer sends can't look like a request that has come, and so keep others waiting.
 func TestCiphertextIsNoRequest(t *testing.T) {
-	url := serve(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
+	url := run(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
 	for range 128 { // as many as are served at once
 		c, err := net.Dial("tcp", strings.TrimPrefix(url, "https://"))
 		if err != nil {

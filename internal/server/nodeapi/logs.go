@@ -1,0 +1,153 @@
+package nodeapi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/logs"
+)
+
+// logQuery is what a request for a container's log asks for.
+type logQuery struct {
+	logs.Options
+	previous bool
+}
+
+// errOptions says that a query can be read, and makes no sense.
+var errOptions = errors.New("invalid log options")
+
+// parseLogQuery reads v1.PodLogOptions as the API server has them in a URL.
+func parseLogQuery(q url.Values, now time.Time) (logQuery, error) {
+	l := logQuery{Options: logs.Options{Tail: -1}}
+	for name, field := range map[string]*bool{"follow": &l.Follow, "previous": &l.previous, "timestamps": &l.Timestamps} {
+		values := q[name]
+		if err := kruntime.Convert_Slice_string_To_bool(&values, field, nil); err != nil {
+			return l, fmt.Errorf("parameter %s: %w", name, err)
+		}
+	}
+	var seconds, tail, limit *int64
+	for name, field := range map[string]**int64{"sinceSeconds": &seconds, "tailLines": &tail, "limitBytes": &limit} {
+		values := q[name]
+		if err := kruntime.Convert_Slice_string_To_Pointer_int64(&values, field, nil); err != nil {
+			return l, fmt.Errorf("parameter %s: %w", name, err)
+		}
+	}
+	if since := q.Get("sinceTime"); since != "" {
+		at, err := time.Parse(time.RFC3339, since)
+		if err != nil {
+			return l, fmt.Errorf("parameter sinceTime: %w", err)
+		}
+		l.Since = at
+	}
+	l.Stream = logs.Stream(q.Get("stream"))
+	invalid := func(text string) (logQuery, error) { return l, fmt.Errorf("%w: %s", errOptions, text) }
+	switch {
+	case seconds != nil && q.Get("sinceTime") != "":
+		return invalid("at most one of sinceTime and sinceSeconds may be given")
+	case seconds != nil && *seconds < 1:
+		return invalid("sinceSeconds must be greater than 0")
+	case tail != nil && *tail < 0:
+		return invalid("tailLines must be greater than or equal to 0")
+	case limit != nil && *limit < 1:
+		return invalid("limitBytes must be greater than 0")
+	case l.Stream != "" && l.Stream != logs.Both && l.Stream != logs.Stdout && l.Stream != logs.Stderr:
+		return invalid("stream must be one of All, Stdout and Stderr")
+	case tail != nil && l.Stream != "" && l.Stream != logs.Both:
+		return invalid("tailLines and a stream other than All can't be given together")
+	}
+	if seconds != nil {
+		l.Since = now.Add(-time.Duration(min(*seconds, int64(longest/time.Second))) * time.Second)
+	}
+	if tail != nil {
+		l.Tail = *tail
+	}
+	if limit != nil {
+		l.LimitBytes = *limit
+	}
+	return l, nil
+}
+
+// longest bounds how far back a log is asked for, so that it can be computed with.
+const longest = 100 * 365 * 24 * time.Hour
+
+func (a *api) containerLogs(w http.ResponseWriter, r *http.Request) {
+	query, err := parseLogQuery(r.URL.Query(), time.Now())
+	if err != nil {
+		code := http.StatusBadRequest
+		if errors.Is(err, errOptions) {
+			code = http.StatusUnprocessableEntity
+		}
+		http.Error(w, err.Error(), code)
+		return
+	}
+	p, status := a.find(w, r)
+	if status == nil {
+		return
+	}
+	// Changes from here on are seen.
+	wake, cancel := a.Statuses.Watch()
+	defer cancel()
+	log := logs.Log{Namespace: p.Namespace, Pod: p.Name, UID: p.UID, Container: status.Name}
+	attempts, err := a.Logs.Attempts(log)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	attempt, err := logs.Choose(p.Name, status, query.previous, attempts)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	followed := &logs.Followed{Log: log, Wake: wake, Latest: func() *v1.Pod {
+		if e := a.Statuses.Get(p.UID); e != nil {
+			return e.Pod
+		}
+		return nil
+	}}
+	text := &logWriter{w: w, flusher: http.NewResponseController(w)}
+	err = a.Logs.Copy(r.Context(), text, logs.Request{Log: log, Attempt: attempt, Options: query.Options, Begun: func(int) { text.begin() }}, followed)
+	switch {
+	case err == nil:
+		text.begin()
+	case text.begun: // whoever reads it must not take it for the end
+		if c, _, err := text.flusher.Hijack(); err == nil {
+			c.Close()
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		http.Error(w, fmt.Sprintf("the log of container %q in pod %q is gone", status.Name, p.Name), http.StatusNotFound)
+	default:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// logWriter sends every batch of lines at once, and that there is a log before there is any line.
+type logWriter struct {
+	w       http.ResponseWriter
+	flusher *http.ResponseController
+	begun   bool
+}
+
+func (l *logWriter) begin() {
+	if l.begun {
+		return
+	}
+	l.begun = true
+	l.w.Header().Set("Content-Type", "text/plain")
+	_ = l.flusher.Flush() // if the client has gone, writing fails too
+}
+
+func (l *logWriter) Write(b []byte) (int, error) {
+	l.begin()
+	n, err := l.w.Write(b)
+	if err != nil {
+		return n, err
+	}
+	return n, l.flusher.Flush()
+}

@@ -1,0 +1,200 @@
+// Package nodeapi is what a node serves to those who have a right to it, over HTTPS: the kubelet's API.
+package nodeapi
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs"
+	"github.com/deckhand-node/deckhand/internal/server"
+	"github.com/deckhand-node/deckhand/internal/server/secure"
+)
+
+// Config says what is served, and whom its handlers ask.
+type Config struct {
+	server.Sources
+	// Statuses has the pods as they are, Observed what the runtime has of them.
+	Statuses *podstatus.Store
+	Observed interface {
+		Get(types.UID) *pod.Observed
+	}
+	Logs    *logs.Reader
+	Runtime Runtime
+	// SetVerbosity changes how much is logged, until the configuration is read again.
+	SetVerbosity func(uint32) error
+	// Debugging, Profiling and DebugFlags are enableDebuggingHandlers, enableProfilingHandler and enableDebugFlagsHandler.
+	Debugging, Profiling, DebugFlags bool
+	Log                              logr.Logger
+}
+
+// Runtime runs commands in containers.
+type Runtime interface {
+	ExecSync(ctx context.Context, container string, command []string, timeout time.Duration) (cri.ExecResult, error)
+}
+
+type api struct {
+	Config
+}
+
+// maxVerbosity is how large the body with a verbosity may be.
+const maxVerbosity = 64
+
+// What is answered where a handler is switched off.
+const (
+	noDebugging  = "Debug endpoints are disabled: set enableDebuggingHandlers"
+	noProfiling  = "Profiling is disabled: set enableProfilingHandler"
+	noDebugFlags = "Changing flags is disabled: set enableDebugFlagsHandler"
+)
+
+// Routes is the table of all that is served. Rights to subresources are as in
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/.
+func Routes(c Config) []secure.Route {
+	a := &api{c}
+	pods := server.NewPodLists(c.Log, c.Pods, c.Running)
+	var table []secure.Route
+	add := func(off string, methods, paths, subresources string, h http.Handler, more ...func(*secure.Route)) {
+		for path := range strings.FieldsSeq(paths) {
+			r := secure.Route{Methods: strings.Fields(methods), Path: path, Subresources: strings.Fields(subresources), Off: off, Handler: h}
+			for _, m := range more {
+				m(&r)
+			}
+			table = append(table, r)
+		}
+	}
+	handle := func(h func(http.ResponseWriter, *http.Request)) http.Handler { return http.HandlerFunc(h) }
+	stream := func(when func(*http.Request) bool) func(*secure.Route) {
+		return func(r *secure.Route) { r.Stream = when }
+	}
+	debugging, profiling, debugFlags := unless(c.Debugging, noDebugging), unless(c.Debugging, noDebugging), unless(c.Debugging, noDebugging)
+	if c.Debugging {
+		profiling, debugFlags = unless(c.Profiling, noProfiling), unless(c.DebugFlags, noDebugFlags)
+	}
+
+	add("", "GET", "/healthz /healthz/", "healthz proxy", c.Health)
+	add("", "GET", "/metrics", "metrics", c.Metrics)
+	add("", "GET", "/pods /pods/{$}", "pods proxy", handle(pods.Pods))
+	add("", "GET", "/configz", "configz proxy", c.Pages["/configz"])
+	add("", "GET", "/flagz", "configz proxy", c.Pages["/flagz"])
+	add("", "GET", "/statusz", "statusz", c.Pages["/statusz"])
+	add(debugging, "GET", "/runningpods /runningpods/{$}", "pods proxy", handle(pods.Running))
+	add(debugging, "GET", "/containerLogs/{namespace}/{pod}/{container}", "proxy", handle(a.containerLogs), stream(secure.Always))
+	add(debugging, "POST", "/run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.run), stream(secure.Always))
+	add(profiling, "GET", "/debug/pprof/{$} /debug/pprof/{profile}", "proxy", handle(pprof.Index))
+	add(profiling, "GET", "/debug/pprof/cmdline", "proxy", handle(pprof.Cmdline))
+	add(profiling, "GET", "/debug/pprof/symbol", "proxy", handle(pprof.Symbol))
+	add(profiling, "GET", "/debug/pprof/profile", "proxy", handle(pprof.Profile), stream(secure.Always))
+	add(profiling, "GET", "/debug/pprof/trace", "proxy", handle(pprof.Trace), stream(secure.Always))
+	add(debugFlags, "PUT", "/debug/flags/v", "proxy", handle(a.verbosity), func(r *secure.Route) { r.Body = maxVerbosity })
+	return table
+}
+
+func unless(on bool, off string) string {
+	if on {
+		return ""
+	}
+	return off
+}
+
+// find returns the pod that a path names, and the status of its container. It answers with an error if there is none.
+func (a *api) find(w http.ResponseWriter, r *http.Request) (*v1.Pod, *v1.ContainerStatus) {
+	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
+	p := a.pod(namespace, name)
+	if uid := r.PathValue("uid"); p != nil && uid != "" && uid != string(p.UID) {
+		p = nil
+	}
+	if p == nil {
+		http.Error(w, fmt.Sprintf("pod %q not found in namespace %q on this node", name, namespace), http.StatusNotFound)
+		return nil, nil
+	}
+	if container == "" {
+		return p, nil
+	}
+	status := logs.StatusOf(p, container)
+	if status == nil {
+		http.Error(w, fmt.Sprintf("container %q not found in pod %q", container, name), http.StatusNotFound)
+		return nil, nil
+	}
+	return p, status
+}
+
+// pod is the one of this name: rather one that isn't on its way out, should there be two.
+func (a *api) pod(namespace, name string) *v1.Pod {
+	var found *v1.Pod
+	for _, e := range a.Statuses.List() {
+		if e.Pod.Namespace == namespace && e.Pod.Name == name && (found == nil || found.DeletionTimestamp != nil) {
+			found = e.Pod
+		}
+	}
+	return found
+}
+
+// running is the ID of the container's instance that runs, which the runtime tells before the status does. It answers with an
+// error if there is none.
+func (a *api) running(w http.ResponseWriter, p *v1.Pod, container string) (id string, ok bool) {
+	if o := a.Observed.Get(p.UID); o != nil {
+		for i := range o.Containers {
+			if c := &o.Containers[i]; c.Name == container && c.State == pod.ContainerRunning {
+				return c.ID, true
+			}
+		}
+	}
+	http.Error(w, fmt.Sprintf("container not found (%q): it doesn't run", container), http.StatusNotFound)
+	return "", false
+}
+
+// run runs a command in a container, and answers with what it printed.
+func (a *api) run(w http.ResponseWriter, r *http.Request) {
+	p, status := a.find(w, r)
+	if status == nil {
+		return
+	}
+	command := strings.Fields(r.URL.Query().Get("cmd"))
+	if len(command) == 0 {
+		http.Error(w, "the parameter cmd has no command", http.StatusBadRequest)
+		return
+	}
+	id, ok := a.running(w, p, status.Name)
+	if !ok {
+		return
+	}
+	result, err := a.Runtime.ExecSync(r.Context(), id, command, 0)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if result.ExitCode != 0 {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	_, _ = w.Write(append(result.Stdout, result.Stderr...)) // the client has left
+}
+
+// verbosity changes how much is logged.
+func (a *api) verbosity(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, "read the verbosity: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	level, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 31)
+	if err == nil {
+		err = a.SetVerbosity(uint32(level))
+	}
+	if err != nil {
+		http.Error(w, "set the verbosity: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	_, _ = fmt.Fprintf(w, "successfully set klog.logging.verbosity to %d", level) // the client has left
+}

@@ -1,0 +1,79 @@
+package secure
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+
+	"github.com/go-logr/logr"
+)
+
+// followed is what files hold: it is read again once they have changed. While they can't be used, what they held last counts.
+type followed[T any] struct {
+	// what is in the files, with their names or settings: for errors.
+	what  string
+	paths []string
+	read  func() (T, error)
+	log   logr.Logger
+
+	mu   sync.Mutex
+	seen []fs.FileInfo // nil until they were read
+	last T
+	// told says that it was logged that they can't be used.
+	told bool
+}
+
+// current is what the files hold. There is no error once they could be used.
+func (f *followed[T]) current() (T, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, err := stat(f.paths)
+	if err == nil && f.unchanged(now) {
+		return f.last, nil
+	}
+	var read T
+	if err == nil {
+		read, err = f.read()
+	}
+	if err == nil {
+		if f.told {
+			f.log.Info("Files of the HTTPS server can be used again", "path", f.paths[0])
+		}
+		f.seen, f.last, f.told = now, read, false
+		return read, nil
+	}
+	err = fmt.Errorf("%s: %w", f.what, err)
+	if f.seen == nil {
+		return f.last, err
+	}
+	if !f.told {
+		f.told = true
+		f.log.Error(err, "The last version of the HTTPS server's files that could be used counts on")
+	}
+	return f.last, nil
+}
+
+func stat(paths []string) ([]fs.FileInfo, error) {
+	var all []fs.FileInfo
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, info)
+	}
+	return all, nil
+}
+
+func (f *followed[T]) unchanged(now []fs.FileInfo) bool {
+	if f.seen == nil {
+		return false
+	}
+	for i, was := range f.seen {
+		if !os.SameFile(was, now[i]) || !was.ModTime().Equal(now[i].ModTime()) || was.Size() != now[i].Size() {
+			return false
+		}
+	}
+	return true
+}

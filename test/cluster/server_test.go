@@ -1,0 +1,225 @@
+package cluster_test
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/test/cluster/plane"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// TestServer: the node's HTTPS server does for kubectl, and for those who ask it themselves, what the API server lets them do.
+func TestServer(t *testing.T) {
+	binary, err := node.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plane.Start(t, program)
+	t.Run("node", func(t *testing.T) {
+		r := join(t, p, binary, "authorization: {webhook: {cacheAuthorizedTTL: 1ms, cacheUnauthorizedTTL: 1ms}}\n")
+		r.Start()
+		r.created()
+		r.is(v1.ConditionTrue)
+		t.Run("who may", r.whoMay)
+		t.Run("logs", r.logs)
+	})
+	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
+		t.Errorf("what a node may not: %q", wrong)
+	}
+}
+
+// rights of people and programs to subresources of nodes.
+const rights = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: test-NAME}, rules: [{apiGroups: [""], resources: [RESOURCES], verbs: [get]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: test-NAME}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-NAME}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: KIND, name: SUBJECT}]}
+`
+
+func (r *rig) grant(name, kind, subject, resources string) {
+	r.apply(strings.NewReplacer("NAME", name, "KIND", kind, "SUBJECT", subject, "RESOURCES", resources).Replace(rights))
+}
+
+// asks asks the node itself, with a certificate or a token.
+func (r *rig) asks(path string, cert *tls.Certificate, token string) (int, string) {
+	r.t.Helper()
+	conf := &tls.Config{InsecureSkipVerify: true} // it made its certificate itself
+	if cert != nil {
+		conf.Certificates = []tls.Certificate{*cert}
+	}
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", r.Port(2), path), nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := (&http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}).RoundTrip(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func pair(t *testing.T, i plane.Issued) *tls.Certificate {
+	t.Helper()
+	c, err := tls.LoadX509KeyPair(i.Cert, i.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
+// forged is a certificate of an administrator that nobody has signed.
+func forged(t *testing.T) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// whoMay tries each endpoint as everybody, on the real API server's word.
+func (r *rig) whoMay(t *testing.T) {
+	r.grant("metrics", "User", "metrics", "nodes/metrics")
+	r.grant("pods", "User", "pods", "nodes/pods, nodes/healthz, nodes/configz")
+	r.grant("proxy", "Group", "operators", "nodes/proxy")
+	r.grant("account", "User", "system:serviceaccount:default:scraper", "nodes/metrics, nodes/statusz")
+	r.kubectl("create", "serviceaccount", "scraper")
+	token := strings.TrimSpace(r.kubectl("create", "token", "scraper"))
+	endpoints := []string{"/healthz", "/pods", "/runningpods/", "/configz", "/flagz", "/metrics", "/statusz", "/containerLogs/default/none/c", "/debug/pprof/", "/elsewhere"}
+	all := func(code int) []int {
+		return []int{code, code, code, code, code, code, code, code, code, code}
+	}
+	everything := []int{200, 200, 200, 200, 200, 200, 200, 404, 200, 404}
+	for _, c := range []struct {
+		name  string
+		cert  *tls.Certificate
+		token string
+		want  []int
+	}{
+		{"nobody", nil, "", all(401)},
+		{"a forged certificate", forged(t), "", all(401)},
+		{"an expired certificate", pair(t, r.p.IssueUntil(time.Now().Add(-time.Minute), "gone", "gone", "system:masters")), "", all(401)},
+		{"a token of nobody's", nil, token + "x", all(401)},
+		{"without rights", pair(t, r.p.Issue("viewer", "viewer", "viewers")), "", all(403)},
+		{"metrics", pair(t, r.p.Issue("metrics", "metrics")), "", []int{403, 403, 403, 403, 403, 200, 403, 403, 403, 403}},
+		{"pods", pair(t, r.p.Issue("pods", "pods")), "", []int{200, 200, 200, 200, 200, 403, 403, 403, 403, 403}},
+		{"proxy", pair(t, r.p.Issue("op", "op", "operators")), "", []int{200, 200, 200, 200, 200, 403, 403, 404, 200, 404}},
+		{"a service account", nil, token, []int{403, 403, 403, 403, 403, 200, 200, 403, 403, 403}},
+		{"an administrator", pair(t, r.p.Issue("root", "root", "system:masters")), "", everything},
+		{"the API server", pair(t, plane.Issued{Cert: strings.TrimSuffix(r.p.CA(), "ca.crt") + "kubelet-client.crt", Key: strings.TrimSuffix(r.p.CA(), "ca.crt") + "kubelet-client.key"}), "", everything},
+	} {
+		for i, path := range endpoints {
+			if code, text := r.asks(path, c.cert, c.token); code != c.want[i] {
+				t.Errorf("%s: %s: %d %.200s, want %d", c.name, path, code, text, c.want[i])
+			}
+		}
+	}
+	// Nothing is remembered here: a right that is taken away is gone.
+	op := pair(t, r.p.Issue("op2", "op2", "operators"))
+	if code, text := r.asks("/pods", op, ""); code != 200 {
+		t.Errorf("before: %d %s", code, text)
+	}
+	r.kubectl("delete", "clusterrolebinding", "test-proxy")
+	r.Eventually("the right is gone", func() error {
+		if code, text := r.asks("/pods", op, ""); code != 403 {
+			return fmt.Errorf("%d %s", code, text)
+		}
+		return nil
+	})
+}
+
+// logs has kubectl show logs, with its words where there are none.
+func (r *rig) logs(t *testing.T) {
+	r.apply(podNamed("done", spec("[logs, '5', 50ms]", "restartPolicy: Never,")))
+	r.apply(podNamed("talker", spec("[logs, '1000000', 100ms]")))
+	r.apply(podNamed("again", spec("[exit, '1', 100ms]")))
+	r.apply(podNamed("waiting", spec("[serve]", "volumes: [{name: v, configMap: {name: missing}}],")))
+	r.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/done", "--timeout=60s")
+	r.podReady("talker")
+	all := "line 1\nline 2\nline 3\nline 4\nline 5\n"
+	for _, c := range []struct{ args, want string }{
+		{"logs done", all},
+		{"logs done --tail=2", "line 4\nline 5\n"},
+		{"logs done --limit-bytes=8", "line 1\nl"},
+		{"logs done --since=1h", all},
+		{"logs done --since-time=2100-01-01T00:00:00Z", ""},
+		{"logs -f done", all},
+		{"logs done -c c --prefix --tail=1", "[pod/done/c] line 5\n"},
+		{"get --raw /api/v1/nodes/node1:PORT/proxy/containerLogs/default/done/c?tailLines=1", "line 5\n"},
+		{"get --raw /api/v1/nodes/node1/proxy/containerLogs/default/done/c?tailLines=1", "line 5\n"},
+	} {
+		if got := r.kubectl(strings.Fields(strings.ReplaceAll(c.args, "PORT", fmt.Sprint(r.Port(2))))...); got != c.want {
+			t.Errorf("kubectl %s: %q, want %q", c.args, got, c.want)
+		}
+	}
+	if got := r.kubectl("logs", "done", "--timestamps", "--tail=1"); !strings.HasSuffix(got, "Z line 5\n") {
+		t.Errorf("with timestamps: %q", got)
+	}
+	r.Eventually("the pod was restarted", func() error {
+		if p := r.pod("again"); len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 {
+			return fmt.Errorf("%+v", p.Status.ContainerStatuses)
+		}
+		return nil
+	})
+	if got := r.kubectl("logs", "again", "--previous"); got != "" {
+		t.Errorf("the previous instance: %q", got)
+	}
+	for args, want := range map[string]string{
+		"logs done --previous":  `previous terminated container "c" in pod "done" not found`,
+		"logs waiting":          `container "c" in pod "waiting" is waiting to start: ContainerCreating`,
+		"logs talker -c other":  "container other is not valid for pod talker",
+		"logs nobody --tail=10": `pods "nobody" not found`,
+	} {
+		if out, err := r.p.Kubectl("", strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("kubectl %s: %q %v, want %s", args, out, err, want)
+		}
+	}
+	// A log is followed until its container ends.
+	follow := exec.Command(r.p.KubectlProgram(), "--kubeconfig="+r.p.Admin(), "logs", "-f", "talker", "--tail=1")
+	out, err := follow.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := follow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for range 10 {
+		if !lines.Scan() || !strings.HasPrefix(lines.Text(), "line ") {
+			t.Fatalf("followed: %q, %v", lines.Text(), lines.Err())
+		}
+	}
+	r.kubectl("delete", "pod", "talker", "again", "done", "waiting", "--wait=false")
+	for lines.Scan() {
+	}
+	if err := follow.Wait(); err != nil {
+		t.Errorf("the end of a followed log: %v", err)
+	}
+}
