@@ -2,9 +2,11 @@ package cluster_test
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -12,7 +14,10 @@ import (
 	"io"
 	"math/big"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +42,7 @@ func TestServer(t *testing.T) {
 		r.is(v1.ConditionTrue)
 		t.Run("who may", r.whoMay)
 		t.Run("logs", r.logs)
+		t.Run("streams", r.streams)
 	})
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
@@ -222,4 +228,175 @@ func (r *rig) logs(t *testing.T) {
 	if err := follow.Wait(); err != nil {
 		t.Errorf("the end of a followed log: %v", err)
 	}
+}
+
+// box is a pod that has the machine's programs.
+var box = podNamed("box", fmt.Sprintf(`{automountServiceAccountToken: false, terminationGracePeriodSeconds: 1, volumes: [{name: usr, hostPath: {path: /usr}}, {name: tmp, emptyDir: {}}],
+  containers: [{name: c, image: %s, env: [{name: PATH, value: /usr/bin}], volumeMounts: [{name: tmp, mountPath: /tmp}, {name: usr, mountPath: /usr, readOnly: true},
+    {name: usr, mountPath: /lib, subPath: lib, readOnly: true}, {name: usr, mountPath: /lib64, subPath: lib64, readOnly: true}, {name: usr, mountPath: /bin, subPath: bin, readOnly: true}]},
+   {name: cat, image: %[1]s, command: [/usr/bin/cat], stdin: true, volumeMounts: [{name: usr, mountPath: /usr, readOnly: true}, {name: usr, mountPath: /lib, subPath: lib, readOnly: true}, {name: usr, mountPath: /lib64, subPath: lib64, readOnly: true}]}]}`, node.Image))
+
+// kubectlOver is kubectl with streams over SPDY, or over WebSockets.
+func (r *rig) kubectlOver(webSockets bool, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(r.t.Context(), r.p.KubectlProgram(), append([]string{"--kubeconfig=" + r.p.Admin()}, args...)...)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("KUBECTL_REMOTE_COMMAND_WEBSOCKETS=%t", webSockets), fmt.Sprintf("KUBECTL_PORT_FORWARD_WEBSOCKETS=%t", webSockets))
+	return cmd
+}
+
+// streams has kubectl run commands, copy files and forward ports.
+func (r *rig) streams(t *testing.T) {
+	r.apply(box)
+	r.podReady("box")
+	for _, webSockets := range []bool{false, true} {
+		t.Run(fmt.Sprintf("WebSockets %t", webSockets), func(t *testing.T) { r.commands(t, webSockets) })
+	}
+	t.Run("the agent ends", r.streamsEnd)
+}
+
+func (r *rig) commands(t *testing.T, webSockets bool) {
+	run := func(input io.Reader, args ...string) (string, string, error) {
+		cmd := r.kubectlOver(webSockets, args...)
+		var out, errs bytes.Buffer
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &out, &errs
+		err := cmd.Run()
+		return out.String(), errs.String(), err
+	}
+	if out, errs, err := run(nil, "exec", "box", "-c", "c", "--", "sh", "-c", "echo out; echo err >&2; exit 7"); out != "out\n" || !strings.HasPrefix(errs, "err\ncommand terminated with exit code 7") || err == nil || err.Error() != "exit status 7" {
+		t.Errorf("exec: %q, %q, %v", out, errs, err)
+	}
+	if out, errs, err := run(strings.NewReader("one\ntwo\n"), "exec", "-i", "box", "-c", "c", "--", "sort", "-r"); out != "two\none\n" || err != nil {
+		t.Errorf("exec -i: %q, %q, %v", out, errs, err)
+	}
+	// What goes in, half-closed, and comes out again is the same.
+	const size = 64 << 20
+	sent, got := sha256.New(), sha256.New()
+	cmd := r.kubectlOver(webSockets, "exec", "-i", "box", "-c", "c", "--", "cat")
+	cmd.Stdin = io.TeeReader(io.LimitReader(rand.Reader, size), sent)
+	cmd.Stdout, cmd.Stderr = got, os.Stderr
+	began := time.Now()
+	if err := cmd.Run(); err != nil || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+		t.Errorf("%d bytes there and back: %v", size, err)
+	}
+	t.Logf("%d MiB there and back in %s", size>>20, time.Since(began).Round(time.Millisecond))
+
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{filepath.Join(dir, "file"), "box:/tmp/copy"}, {"box:/tmp/copy", filepath.Join(dir, "back")}} {
+		if out, errs, err := run(nil, append([]string{"cp", "-c", "c"}, args...)...); err != nil {
+			t.Errorf("cp %v: %s %s %v", args, out, errs, err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "back")); string(text) != "content" {
+		t.Errorf("copied: %q, %v", text, err)
+	}
+	if out, errs, err := run(nil, "exec", "box", "-c", "none", "--", "true"); err == nil || !strings.Contains(errs, "container none is not valid for pod box") {
+		t.Errorf("exec in no container: %s %s %v", out, errs, err)
+	}
+	if out, errs, err := run(nil, "exec", "box", "-c", "c", "--", "no-such-program"); err == nil || !strings.Contains(errs, "no-such-program") {
+		t.Errorf("exec of no program: %s %s %v", out, errs, err)
+	}
+	t.Run("attach", func(t *testing.T) {
+		cmd := r.kubectlOver(webSockets, "attach", "-i", "box", "-c", "cat")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(in, "hello\n"); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "hello\n" {
+			t.Errorf("attached: %q, %v", line, err)
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // it was killed
+	})
+	t.Run("port-forward", func(t *testing.T) {
+		cmd := r.kubectlOver(webSockets, "port-forward", "box", ":8080")
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Wait() // it was killed
+		}()
+		line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:40001 -> 8080
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+		for range 20 {
+			response, err := client.Get("http://" + strings.Fields(line)[2] + "/")
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s", line, response.Status)
+			}
+		}
+	})
+}
+
+// streamsEnd: whoever is connected when the agent stops is told at once, and nothing is left of it; the pod runs on.
+func (r *rig) streamsEnd(t *testing.T) {
+	var clients []*exec.Cmd
+	for i := range 10 {
+		cmd := r.kubectlOver(i%2 == 0, "exec", "-i", "box", "-c", "c", "--", "sh", "-c", "echo here; cat")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "here\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		clients = append(clients, cmd)
+	}
+	instances := r.Instances()
+	began := time.Now()
+	r.Stop()
+	t.Logf("stopped in %s with %d streams", time.Since(began).Round(time.Millisecond), len(clients))
+	for _, cmd := range clients {
+		_ = cmd.Wait() // kubectl can't tell a stream that was cut from one that has ended
+	}
+	r.Start()
+	r.is(v1.ConditionTrue)
+	r.podReady("box")
+	if now := r.Instances(); !reflect.DeepEqual(now, instances) {
+		t.Errorf("containers %v, before %v", now, instances)
+	}
+	// The runtime ends what nobody's input comes to any more.
+	r.Eventually("no command runs on", func() error {
+		out, err := r.p.Kubectl("", "exec", "box", "-c", "c", "--", "sh", "-c", "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done")
+		if strings.Contains(out, "echo here; cat") {
+			return fmt.Errorf("%s", out)
+		}
+		return err // it takes the new agent a moment to know its pods
+	})
+	r.kubectl("delete", "pod", "box", "--wait=false")
 }

@@ -39,7 +39,7 @@ func https() []Field {
 		{Path: "tlsMinVersion", Package: "server/secure", Default: "that of Go",
 			Doc: "The oldest version of TLS that clients may use: VersionTLS12 or VersionTLS13, say."},
 		{Path: "enableDebuggingHandlers", Package: "server/nodeapi",
-			Doc: "Serve what looks into containers and the agent: logs, commands in containers, /runningpods, profiles and flags."},
+			Doc: "Serve what looks into containers and the agent: logs, exec, attach and port-forward, /runningpods, profiles and flags."},
 		{Path: "enableProfilingHandler", Package: "server/nodeapi",
 			Doc: "Serve profiles of the agent under /debug/pprof/. It counts only with enableDebuggingHandlers."},
 		{Path: "enableContentionProfiling", Package: "agent",

@@ -134,6 +134,30 @@ func (c *Conn) ReopenContainerLog(ctx context.Context, id string) error {
 	})
 }
 
+// Exec prepares a command in a container, and returns the URL that its streams are to be had at.
+func (c *Conn) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (string, error) {
+	return get(ctx, c, c.runtime, "exec", r.GetContainerId(), func(ctx context.Context, s rt) (string, error) {
+		response, err := s.Exec(ctx, r)
+		return response.GetUrl(), err
+	})
+}
+
+// Attach prepares streams from and to a container's main process, and returns the URL that they are to be had at.
+func (c *Conn) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (string, error) {
+	return get(ctx, c, c.runtime, "attach", r.GetContainerId(), func(ctx context.Context, s rt) (string, error) {
+		response, err := s.Attach(ctx, r)
+		return response.GetUrl(), err
+	})
+}
+
+// PortForward prepares connections to ports of a sandbox, and returns the URL that they are to be had at.
+func (c *Conn) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (string, error) {
+	return get(ctx, c, c.runtime, "port_forward", r.GetPodSandboxId(), func(ctx context.Context, s rt) (string, error) {
+		response, err := s.PortForward(ctx, r)
+		return response.GetUrl(), err
+	})
+}
+
 // longest is as good as without end, and can be added to.
 const longest = 100 * 365 * 24 * time.Hour
 

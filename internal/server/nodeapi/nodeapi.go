@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
@@ -31,6 +32,8 @@ type Config struct {
 	Observed interface {
 		Get(types.UID) *pod.Observed
 	}
+	// Synced reports whether it is known which pods there are.
+	Synced  func() bool
 	Logs    *logs.Reader
 	Runtime Runtime
 	// SetVerbosity changes how much is logged, until the configuration is read again.
@@ -40,13 +43,17 @@ type Config struct {
 	Log                              logr.Logger
 }
 
-// Runtime runs commands in containers.
+// Runtime runs commands in containers, and has streams to them.
 type Runtime interface {
 	ExecSync(ctx context.Context, container string, command []string, timeout time.Duration) (cri.ExecResult, error)
+	Exec(context.Context, *runtimeapi.ExecRequest) (url string, err error)
+	Attach(context.Context, *runtimeapi.AttachRequest) (url string, err error)
+	PortForward(context.Context, *runtimeapi.PortForwardRequest) (url string, err error)
 }
 
 type api struct {
 	Config
+	streams *http.Transport
 }
 
 // maxVerbosity is how large the body with a verbosity may be.
@@ -62,7 +69,7 @@ const (
 // Routes is the table of all that is served. Rights to subresources are as in
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/.
 func Routes(c Config) []secure.Route {
-	a := &api{c}
+	a := &api{c, toRuntime()}
 	pods := server.NewPodLists(c.Log, c.Pods, c.Running)
 	var table []secure.Route
 	add := func(off string, methods, paths, subresources string, h http.Handler, more ...func(*secure.Route)) {
@@ -92,6 +99,9 @@ func Routes(c Config) []secure.Route {
 	add(debugging, "GET", "/runningpods /runningpods/{$}", "pods proxy", handle(pods.Running))
 	add(debugging, "GET", "/containerLogs/{namespace}/{pod}/{container}", "proxy", handle(a.containerLogs), stream(secure.Always))
 	add(debugging, "POST", "/run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.run), stream(secure.Always))
+	add(debugging, "GET POST", "/exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.exec), stream(secure.Always))
+	add(debugging, "GET POST", "/attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.attach), stream(secure.Always))
+	add(debugging, "GET POST", "/portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid}", "proxy", handle(a.portForward), stream(secure.Always))
 	add(profiling, "GET", "/debug/pprof/{$} /debug/pprof/{profile}", "proxy", handle(pprof.Index))
 	add(profiling, "GET", "/debug/pprof/cmdline", "proxy", handle(pprof.Cmdline))
 	add(profiling, "GET", "/debug/pprof/symbol", "proxy", handle(pprof.Symbol))
@@ -114,6 +124,10 @@ func (a *api) find(w http.ResponseWriter, r *http.Request) (*v1.Pod, *v1.Contain
 	p := a.pod(namespace, name)
 	if uid := r.PathValue("uid"); p != nil && uid != "" && uid != string(p.UID) {
 		p = nil
+	}
+	if p == nil && !a.Synced() {
+		http.Error(w, "this node's agent has just been started: it doesn't know all of its pods yet", http.StatusServiceUnavailable)
+		return nil, nil
 	}
 	if p == nil {
 		http.Error(w, fmt.Sprintf("pod %q not found in namespace %q on this node", name, namespace), http.StatusNotFound)
@@ -170,6 +184,7 @@ func (a *api) run(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	a.audit(r, "run", p, status.Name)
 	result, err := a.Runtime.ExecSync(r.Context(), id, command, 0)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -196,5 +211,6 @@ func (a *api) verbosity(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "set the verbosity: "+err.Error(), http.StatusBadRequest)
 		return
 	}
+	a.Log.Info("A user has changed how much is logged", "user", secure.UserOf(r.Context()), "limit", level)
 	_, _ = fmt.Fprintf(w, "successfully set klog.logging.verbosity to %d", level) // the client has left
 }

@@ -21,6 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
@@ -44,7 +45,32 @@ type node struct {
 	observed map[types.UID]*pod.Observed
 	logs     string // a directory
 	level    uint32
-	ran      []string
+	// fresh is an agent that doesn't know its pods yet.
+	fresh bool
+	ran   []string
+	// streams is the URL that the runtime has its streams at, asked what they were asked for.
+	streams string
+	asked   []string
+	mu      sync.Mutex
+}
+
+func (n *node) prepare(request fmt.Stringer) (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked = append(n.asked, fmt.Sprintf("%T %s", request, request))
+	return n.streams, nil
+}
+
+func (n *node) Exec(_ context.Context, r *runtimeapi.ExecRequest) (string, error) {
+	return n.prepare(r)
+}
+
+func (n *node) Attach(_ context.Context, r *runtimeapi.AttachRequest) (string, error) {
+	return n.prepare(r)
+}
+
+func (n *node) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (string, error) {
+	return n.prepare(r)
 }
 
 func (n *node) Get(uid types.UID) *pod.Observed { return n.observed[uid] }
@@ -66,7 +92,7 @@ func newNode(t testing.TB) *node {
 func (n *node) publish(name string, containers ...v1.ContainerStatus) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
 	n.statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p}, Status: &v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: containers}})
-	o := &pod.Observed{UID: p.UID}
+	o := &pod.Observed{UID: p.UID, Sandboxes: []pod.Sandbox{{ID: "sandbox", State: pod.SandboxReady}}}
 	for _, c := range containers {
 		if c.State.Running != nil {
 			o.Containers = append(o.Containers, pod.Container{ID: c.ContainerID, Name: c.Name, State: pod.ContainerRunning})
@@ -99,7 +125,7 @@ func (n *node) config() nodeapi.Config {
 	return nodeapi.Config{
 		Sources: server.Sources{Pods: n.statuses, Running: n, Machine: n, Health: page("health"), Metrics: page("metrics"),
 			Pages: map[string]http.Handler{"/configz": page("configz"), "/flagz": page("flagz"), "/statusz": page("statusz")}},
-		Statuses: n.statuses, Observed: n, Logs: logs.New(n.logs, testr.New(n.t.(*testing.T))), Runtime: n,
+		Statuses: n.statuses, Observed: n, Synced: func() bool { return !n.fresh }, Logs: logs.New(n.logs, testr.New(n.t.(*testing.T))), Runtime: n,
 		SetVerbosity: func(level uint32) error { n.level = level; return nil },
 		Debugging:    true, Profiling: true, DebugFlags: true, Log: testr.New(n.t.(*testing.T)),
 	}
@@ -183,7 +209,7 @@ func TestSwitches(t *testing.T) {
 		"nothing":    {func(*nodeapi.Config) {}, ""},
 		"profiling":  {func(c *nodeapi.Config) { c.Profiling = false }, "/debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace"},
 		"flags":      {func(c *nodeapi.Config) { c.DebugFlags = false }, "/debug/flags/v"},
-		"everything": {func(c *nodeapi.Config) { c.Debugging = false }, "/runningpods /runningpods/{$} /containerLogs/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container} /debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace /debug/flags/v"},
+		"everything": {func(c *nodeapi.Config) { c.Debugging = false }, "/runningpods /runningpods/{$} /containerLogs/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container} /exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container} /attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container} /portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid} /debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace /debug/flags/v"},
 	} {
 		conf := newNode(t).config()
 		c.off(&conf)
@@ -235,6 +261,10 @@ func TestPages(t *testing.T) {
 		if code, text := ask(t, c.method, "https://"+address+c.path, c.body); code != c.code || !strings.Contains(text, c.text) {
 			t.Errorf("%s %s: %d %.200q, want %d %q", c.method, c.path, code, text, c.code, c.text)
 		}
+	}
+	n.fresh = true
+	if code, text := ask(t, "GET", "https://"+address+"/containerLogs/default/other/c", ""); code != 503 || !strings.Contains(text, "just been started") {
+		t.Errorf("a pod that isn't known yet: %d %s", code, text)
 	}
 	if n.level != 5 || strings.Join(n.ran, ",") != "id1 echo|hello,id1 ls" {
 		t.Errorf("level %d, ran %q", n.level, n.ran)

@@ -1,0 +1,172 @@
+package nodeapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/secure"
+)
+
+// dialLimit is how long a connection to the runtime, which is on this machine, may take to come about.
+const dialLimit = 10 * time.Second
+
+// toRuntime makes connections to the runtime's stream server, wherever it says that is: on this machine, and nowhere else.
+func toRuntime() *http.Transport {
+	dialer := net.Dialer{Timeout: dialLimit, Control: func(_, address string, _ syscall.RawConn) error {
+		if to, err := netip.ParseAddrPort(address); err != nil || !to.Addr().Unmap().IsLoopback() {
+			return fmt.Errorf("the container runtime has its streams at %s: only those at a loopback address are asked for", address)
+		}
+		return nil
+	}}
+	return &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		// A runtime that never answers holds up neither a client that leaves nor the end of the agent.
+		context.AfterFunc(ctx, func() { c.Close() })
+		return c, nil
+	}}
+}
+
+// streamOptions are those that a request for streams has in its URL.
+type streamOptions struct{ stdin, stdout, stderr, tty bool }
+
+func parseStreams(q url.Values) (streamOptions, error) {
+	on := func(name string) bool { return q.Get(name) == "1" || q.Get(name) == "true" }
+	o := streamOptions{stdin: on(v1.ExecStdinParam), stdout: on(v1.ExecStdoutParam), stderr: on(v1.ExecStderrParam), tty: on(v1.ExecTTYParam)}
+	if o.tty {
+		o.stderr = false // a terminal has one output
+	}
+	if !o.stdin && !o.stdout && !o.stderr {
+		return o, errors.New("you must specify at least 1 of stdin, stdout, stderr")
+	}
+	return o, nil
+}
+
+// exec streams to and from a command that is run in a container.
+func (a *api) exec(w http.ResponseWriter, r *http.Request) {
+	command := r.URL.Query()[v1.ExecCommandParam]
+	if len(command) == 0 {
+		http.Error(w, "you must specify a command", http.StatusBadRequest)
+		return
+	}
+	a.toContainer(w, r, "exec", func(id string, o streamOptions) (string, error) {
+		return a.Runtime.Exec(r.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: command, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr, Tty: o.tty})
+	})
+}
+
+// attach streams to and from the main process of a container.
+func (a *api) attach(w http.ResponseWriter, r *http.Request) {
+	a.toContainer(w, r, "attach", func(id string, o streamOptions) (string, error) {
+		return a.Runtime.Attach(r.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr, Tty: o.tty})
+	})
+}
+
+func (a *api) toContainer(w http.ResponseWriter, r *http.Request, action string, prepare func(id string, o streamOptions) (string, error)) {
+	options, err := parseStreams(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p, status := a.find(w, r)
+	if status == nil {
+		return
+	}
+	if id, ok := a.running(w, p, status.Name); ok {
+		a.audit(r, action, p, status.Name)
+		a.stream(w, r, func() (string, error) { return prepare(id, options) })
+	}
+}
+
+// portForward carries connections to ports of a pod.
+func (a *api) portForward(w http.ResponseWriter, r *http.Request) {
+	ports, err := parsePorts(r.URL.Query()["port"])
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p, _ := a.find(w, r)
+	if p == nil {
+		return
+	}
+	sandbox := ""
+	if o := a.Observed.Get(p.UID); o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
+		sandbox = o.Sandboxes[0].ID
+	}
+	if sandbox == "" {
+		http.Error(w, fmt.Sprintf("pod %q isn't running: it has no sandbox", p.Name), http.StatusNotFound)
+		return
+	}
+	a.audit(r, "portForward", p, "")
+	a.stream(w, r, func() (string, error) {
+		return a.Runtime.PortForward(r.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
+	})
+}
+
+// parsePorts reads the ports that a client of WebSockets has in the URL; others name them with each connection.
+func parsePorts(texts []string) ([]int32, error) {
+	var ports []int32
+	for _, text := range texts {
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || port == 0 {
+			return nil, fmt.Errorf("port %q is none: it has to be from 1 to 65535", text)
+		}
+		ports = append(ports, int32(port))
+	}
+	return ports, nil
+}
+
+// stream connects the client with the streams that the runtime has prepared, as long as both want it and the agent runs. What
+// is spoken on them is between these two.
+func (a *api) stream(w http.ResponseWriter, r *http.Request, prepare func() (string, error)) {
+	at, err := prepare()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	location, err := url.Parse(at)
+	if err != nil || location.Scheme != "http" && location.Scheme != "https" {
+		a.Log.Error(err, "The container runtime has its streams at an address that isn't HTTP's", "url", at)
+		http.Error(w, "the container runtime has its streams at an address that isn't HTTP's", http.StatusInternalServerError)
+		return
+	}
+	h := proxy.NewUpgradeAwareHandler(location, a.streams, false, true, refusal{})
+	h.UseLocationHost = true
+	// The errors that it would log are the client's.
+	h.ServeHTTP(w, r.WithContext(klog.NewContext(r.Context(), logr.Discard())))
+}
+
+// refusal tells a client why there are no streams.
+type refusal struct{}
+
+// Error implements proxy.ErrorResponder.
+func (refusal) Error(w http.ResponseWriter, _ *http.Request, err error) {
+	code := http.StatusInternalServerError
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		code = int(status.Status().Code)
+	}
+	http.Error(w, err.Error(), code)
+}
+
+// audit records who reaches into a container. What for isn't told: it may be secret.
+func (a *api) audit(r *http.Request, action string, p *v1.Pod, container string) {
+	a.Log.Info("A user reaches into a pod", "user", secure.UserOf(r.Context()), "action", action, "pod", klog.KObj(p), "containerName", container, "address", r.RemoteAddr)
+}
