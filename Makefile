@@ -99,7 +99,7 @@ e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a
 	$(GO) run ./test/report -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/takeover ./test/cluster/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
 
 .PHONY: bench
-bench: bench-core bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale ## Measure everything, part by part.
+bench: bench-core bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale bench-cluster ## Measure everything, part by part.
 
 .PHONY: bench-core
 bench-core: ## Measure one decision, what recording it adds, and the admission of 500 pods.
@@ -112,6 +112,10 @@ bench-pods: deps build ## Compare pod start, restart and idle cost with plain CR
 .PHONY: bench-scale
 bench-scale: build ## Measure deckhand alone with 500 and 2,000 pods on an in-memory runtime.
 	$(GO) run ./bench/cmd/bench scale
+
+.PHONY: bench-cluster
+bench-cluster: deps build kubelet controlplane ## Compare pods of a real control plane, on deckhand and on the kubelet in turns (as root).
+	$(GO) run ./bench/cmd/bench cluster
 
 .PHONY: bench-probes
 bench-probes: ## Measure 1,000 HTTP probes a second beside bare system calls and net/http.

@@ -5,6 +5,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long the agent may take to be healthy, and to end.
@@ -31,6 +34,8 @@ type AgentOptions struct {
 	Endpoint string
 	// CgroupRoot is the cgroup above the agent's kubepods.
 	CgroupRoot string
+	// Kubeconfig has the agent be a node of a cluster, by this name; both are empty for one that is alone.
+	Kubeconfig, Node string
 }
 
 // Agent is one run of the agent.
@@ -65,7 +70,7 @@ func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 		return nil, fmt.Errorf("start agent: %w", err)
 	}
 	if err := a.awaitHealthy(ctx, fmt.Sprintf("http://127.0.0.1:%d/healthz", ports[0])); err != nil {
-		return nil, errors.Join(fmt.Errorf("the agent isn't healthy: %w; its log ends with:\n%s", err, a.logTail()), a.Stop())
+		return nil, errors.Join(fmt.Errorf("the agent isn't healthy: %w; its log ends with:\n%s", err, a.LogTail()), a.Stop())
 	}
 	return a, nil
 }
@@ -80,6 +85,8 @@ failCgroupV1: false
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
 enableServer: false
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 1Mi, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%}
 authentication: {webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 `
@@ -89,6 +96,8 @@ func AgentConfig(o AgentOptions, healthzPort, readOnlyPort int) []byte {
 	own := "cgroupRoot: " + o.CgroupRoot + "\n"
 	if o.kubelet() {
 		own = forKubelet
+	} else if o.Kubeconfig != "" {
+		own += "failSwapOn: false\nfailCgroupV1: false\nenableServer: false\n"
 	}
 	return fmt.Appendf(nil, `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -106,8 +115,11 @@ func AgentArgs(o AgentOptions) []string {
 		"--root-dir", filepath.Join(o.Dir, "root"),
 		"--config", filepath.Join(o.Dir, "config.yaml"),
 		"--pod-manifest-path", filepath.Join(o.Dir, "manifests"),
-		"--hostname-override", "bench",
+		"--hostname-override", cmp.Or(o.Node, "bench"),
 		"--container-runtime-endpoint", o.Endpoint,
+	}
+	if o.Kubeconfig != "" {
+		args = append(args, "--kubeconfig", o.Kubeconfig, "--node-ip", "0.0.0.0", "--cert-dir", filepath.Join(o.Dir, "pki"))
 	}
 	if o.kubelet() {
 		return args
@@ -157,6 +169,9 @@ func (a *Agent) awaitHealthy(ctx context.Context, url string) error {
 // Stop ends the agent: with SIGTERM, and SIGKILL if that isn't heeded.
 func (a *Agent) Stop() error {
 	defer a.http.CloseIdleConnections()
+	if a.options.kubelet() { // it mounts its root directory onto itself
+		defer func() { _ = unix.Unmount(a.path("root"), unix.MNT_DETACH) }()
+	}
 	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
@@ -176,7 +191,8 @@ func (a *Agent) path(name string) string { return filepath.Join(a.options.Dir, n
 
 func (a *Agent) manifests() string { return a.path("manifests") }
 
-func (a *Agent) logTail() string {
+// LogTail is the end of the agent's log.
+func (a *Agent) LogTail() string {
 	text, err := os.ReadFile(a.path("agent.log"))
 	if err != nil {
 		return err.Error()

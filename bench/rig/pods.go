@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -88,4 +90,24 @@ func (a *Agent) get(ctx context.Context, url string) ([]byte, error) {
 		return nil, fmt.Errorf("GET %s: %s: %.200s", url, resp.Status, text)
 	}
 	return text, nil
+}
+
+// Transferred is how many bytes the agent has sent to the API server and received from it, bodies alone.
+func (a *Agent) Transferred(ctx context.Context) (sent, received int64, err error) {
+	text, err := a.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", a.readOnly))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		for name, sum := range map[string]*int64{"rest_client_request_size_bytes_sum": &sent, "rest_client_response_size_bytes_sum": &received} {
+			if f := strings.Fields(line); len(f) == 2 && strings.HasPrefix(f[0], name) {
+				n, err := strconv.ParseFloat(f[1], 64)
+				if err != nil {
+					return 0, 0, fmt.Errorf("metric %s: %w", name, err)
+				}
+				*sum += int64(n)
+			}
+		}
+	}
+	return sent, received, nil
 }

@@ -135,15 +135,32 @@ func replaced[T any](list []T) []any {
 	return all
 }
 
-// urgent says how soon a status has to be told that differs from what was told. gone says that the pod's object goes next.
-func urgent(was, now *v1.PodStatus, gone bool) urgency {
+// urgent says how soon a status has to be told that differs from what was told.
+func urgent(was, now *v1.PodStatus) urgency {
+	over := pod.Terminal(now.Phase) != ""
 	switch {
-	case gone || pod.Terminal(now.Phase) != "":
+	case over && (was.Phase != now.Phase || !slices.EqualFunc(states(was), states(now), sameState)):
 		return terminal
 	case was.Phase != now.Phase || ready(was) != ready(now):
 		return readiness
 	}
 	return detail
+}
+
+// states are those of the containers.
+func states(s *v1.PodStatus) []v1.ContainerStatus {
+	return slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses)
+}
+
+// sameState reports whether a container has come as far.
+func sameState(a, b v1.ContainerStatus) bool {
+	end := func(s *v1.ContainerStatus) v1.ContainerStateTerminated {
+		if t := s.State.Terminated; t != nil {
+			return v1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, ContainerID: t.ContainerID}
+		}
+		return v1.ContainerStateTerminated{}
+	}
+	return a.Name == b.Name && (a.State.Terminated == nil) == (b.State.Terminated == nil) && end(&a) == end(&b)
 }
 
 func ready(s *v1.PodStatus) bool {

@@ -50,8 +50,12 @@ type history struct {
 	retry    time.Time
 }
 
-// hold is how long a detail waits for more to be told with it.
-const hold = 300 * time.Millisecond
+const (
+	// hold is how long a detail waits for more to be told with it, holdEnding that of a pod that is being deleted, whose end is what
+	// is waited for.
+	hold       = 300 * time.Millisecond
+	holdEnding = 2 * time.Second
+)
 
 // mirrorHold is the same for mirror pods, whose details no controller waits for: nodes whose static pods all start at once are those that
 // boot.
@@ -70,19 +74,23 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 	same := equal.DeepEqual(was, is) || h.sent != nil && equal.DeepEqual(h.sent, is) && equal.DeepEqual(h.kept, was)
 	if same {
 		h.differs = time.Time{}
-		if w.gone && api.DeletionTimestamp != nil && pod.Terminal(api.Status.Phase) != "" && !h.deleted {
-			return step{action: deleteObject, urgency: terminal, due: later(now, h.retry)}
-		}
-		return step{}
-	}
-	if h.differs.IsZero() {
+	} else if h.differs.IsZero() {
 		h.differs = now
 	}
-	s := step{action: patchStatus, urgency: urgent(was, is, w.gone), due: h.differs, was: was, is: is}
+	soon := urgent(was, is)
+	if w.gone && api.DeletionTimestamp != nil && pod.Terminal(api.Status.Phase) != "" && !h.deleted && (same || soon == detail) {
+		return step{action: deleteObject, urgency: terminal, due: later(now, h.retry)}
+	}
+	if same {
+		return step{}
+	}
+	s := step{action: patchStatus, urgency: soon, due: h.differs, was: was, is: is}
 	switch {
-	case s.urgency != detail:
+	case soon != detail:
 	case w.mirror:
 		s.due = s.due.Add(mirrorHold)
+	case api.DeletionTimestamp != nil:
+		s.due = s.due.Add(holdEnding)
 	default:
 		s.due = s.due.Add(hold)
 	}

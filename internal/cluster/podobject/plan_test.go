@@ -61,6 +61,8 @@ func TestPlan(t *testing.T) {
 		"changed since by somebody":       {apiPod(v1.PodPending, isReady), refused, history{sent: refused.status, kept: &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{isReady}}}, patchStatus, readiness, 0},
 		"gone":                            {deleted(apiPod(v1.PodSucceeded)), gone(says(v1.PodSucceeded)), history{}, deleteObject, terminal, 0},
 		"gone, and not deleted":           {apiPod(v1.PodSucceeded), gone(says(v1.PodSucceeded)), history{}, nothing, 0, 0},
+		"gone, and a detail isn't told":   {deleted(apiPod(v1.PodSucceeded, cond(v1.PodReadyToStartContainers, v1.ConditionTrue, ""))), gone(says(v1.PodSucceeded)), history{}, deleteObject, terminal, 0},
+		"a detail of one that is deleted": {deleted(apiPod(v1.PodSucceeded, cond(v1.PodReadyToStartContainers, v1.ConditionTrue, ""))), says(v1.PodSucceeded), history{}, patchStatus, detail, holdEnding},
 		"gone, and not told":              {deleted(apiPod(v1.PodRunning)), gone(says(v1.PodSucceeded)), history{}, patchStatus, terminal, 0},
 		"gone, and in no terminal phase":  {deleted(apiPod(v1.PodRunning)), gone(says(v1.PodRunning)), history{}, nothing, 0, 0},
 		"deleted, and not gone":           {deleted(apiPod(v1.PodSucceeded)), says(v1.PodSucceeded), history{}, nothing, 0, 0},

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -32,44 +31,6 @@ func main() {
 	}
 }
 
-// owner has the control plane end with this program.
-type owner struct {
-	ctx      context.Context
-	dir      string
-	err      error
-	cleanups []func()
-}
-
-func (o *owner) Helper()                           {}
-func (o *owner) Logf(format string, args ...any)   { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-func (o *owner) Failed() bool                      { return o.err != nil }
-func (o *owner) Cleanup(f func())                  { o.cleanups = append(o.cleanups, f) }
-func (o *owner) Context() context.Context          { return o.ctx }
-func (o *owner) TempDir() string                   { return o.dir }
-func (o *owner) Fatalf(format string, args ...any) { o.Fatal(fmt.Sprintf(format, args...)) }
-
-func (o *owner) Fatal(args ...any) {
-	o.err = errors.New(strings.TrimSpace(fmt.Sprintln(args...)))
-	panic(o)
-}
-
-// start starts the control plane; end ends it.
-func (o *owner) start(program string) (p *plane.Plane, err error) {
-	defer func() {
-		if o.err != nil {
-			_ = recover() // Fatal's
-			err = o.err
-		}
-	}()
-	return plane.StartPatient(o, program, 50*time.Second), nil // as long as a kube-controller-manager waits by itself
-}
-
-func (o *owner) end() {
-	for i := len(o.cleanups) - 1; i >= 0; i-- {
-		o.cleanups[i]()
-	}
-}
-
 func run(ctx context.Context, bin, dir, more string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -80,14 +41,14 @@ func run(ctx context.Context, bin, dir, more string) error {
 		return errors.New("--dir is missing")
 	}
 	// Each cluster is a new one; what deckhand's root directory has of the last one it takes down itself.
-	o := &owner{ctx: ctx, dir: filepath.Join(dir, "control-plane")}
-	manifests := filepath.Join(dir, "manifests")
-	if err := errors.Join(os.RemoveAll(o.dir), os.MkdirAll(o.dir, 0o700), os.MkdirAll(manifests, 0o755)); err != nil {
+	data, manifests := filepath.Join(dir, "control-plane"), filepath.Join(dir, "manifests")
+	if err := errors.Join(os.RemoveAll(data), os.MkdirAll(data, 0o700), os.MkdirAll(manifests, 0o755)); err != nil {
 		return err
 	}
 	fmt.Println("Starting etcd, kube-apiserver, kube-scheduler and kube-controller-manager ...")
-	defer o.end()
-	p, err := o.start(filepath.Join(bin, "controlplane"))
+	o := plane.NewProgram(ctx, data)
+	defer o.End()
+	p, err := o.Start(filepath.Join(bin, "controlplane"))
 	if err != nil {
 		return err
 	}
