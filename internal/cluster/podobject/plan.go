@@ -55,11 +55,10 @@ const (
 	// is waited for.
 	hold       = 300 * time.Millisecond
 	holdEnding = 2 * time.Second
+	// mirrorHold is that of mirror pods, whose details no controller waits for: nodes whose static pods all start at once are those
+	// that boot.
+	mirrorHold = 3 * time.Second
 )
-
-// mirrorHold is the same for mirror pods, whose details no controller waits for: nodes whose static pods all start at once are those that
-// boot.
-const mirrorHold = 3 * time.Second
 
 // plan is the step that is due, or due next. It is pure, but for what it remembers in h of when it saw a difference.
 func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time.Time) step {
