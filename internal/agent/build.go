@@ -88,6 +88,13 @@ func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logg
 		spec.SetDefaults(p)
 		p.Status.QOSClass = spec.QOSClass(p) // as the API server does at creation
 	}, Validate: spec.Validate, QOSClass: spec.QOSClass}
+	if !cfg.Standalone {
+		// As with a kubelet, whose mirror pods never change.
+		rules.Recreate = "in a cluster, a changed manifest is another pod"
+		if cfg.Gates.Enabled(gates.PreventStaticPodAPIReferences) {
+			rules.Refuse = spec.APIReferences
+		}
+	}
 	read := func(s pod.Source) *reader.Reader { return reader.New(cfg.NodeName, s, rules) }
 	store := func(s pod.Source) *manifeststore.Store { return manifeststore.NewStore(dir, pods, s) }
 	names := []pod.Source{pod.SourceRun}
@@ -117,7 +124,7 @@ func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logg
 	runs := runsource.New(read(pod.SourceRun), merger, merger.Current, log.WithName("run"))
 	modules := []module{{name: "pods of deckhand run", run: runs.Run}}
 	if k.StaticPodPath != "" {
-		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration}, read(pod.SourceFile), store(pod.SourceFile), merger, log.WithName("file"))
+		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration, DeletedAtOnce: !cfg.Standalone}, read(pod.SourceFile), store(pod.SourceFile), merger, log.WithName("file"))
 		modules = append(modules, module{name: "manifest directory", run: s.Run})
 	}
 	if k.StaticPodURL != "" {

@@ -105,6 +105,12 @@ func (w *worker) setDesired(d *pod.Desired) bool {
 		w.signal.Wake()
 		return false
 	}
+	if old != nil && !d.UIDIsIdentity && old.Pod.Annotations[pod.AnnotationConfigSeen] != d.Pod.Annotations[pod.AnnotationConfigSeen] {
+		// Nobody looked while it wasn't wanted: it is to start again all the same, and goes on counting.
+		w.stop, w.returned = &lifecycle.Stop{At: time.Now(), Why: "its manifest was removed, and is back"}, true
+		w.signal.Wake()
+		return false
+	}
 	if w.desired = d; d.Deletion != nil {
 		w.stop = stopOf(d.Deletion)
 	}

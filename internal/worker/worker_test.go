@@ -87,6 +87,34 @@ func TestOtherPodOfTheSameUIDIsMadeAnew(t *testing.T) {
 	})
 }
 
+// TestDefinedAnew: a pod whose manifest was removed, and was back before anybody looked, is started again as the same pod, which counts on.
+func TestDefinedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		first := newPod("a", "a1")
+		w.set(first)
+		time.Sleep(10 * time.Second)
+		box := w.Get("a1").Sandboxes[0].ID
+		again := *first
+		again.Pod = first.Pod.DeepCopy()
+		again.Pod.Annotations = map[string]string{pod.AnnotationConfigSeen: "later"}
+		w.set(&again)
+		time.Sleep(time.Minute)
+		if !w.running("a1") || w.Get("a1").Sandboxes[0].ID == box || w.position("a1 CleanPod") < 0 {
+			t.Fatalf("the pod wasn't started again: %v", w.log)
+		}
+		if c := w.Get("a1").Newest("c"); c == nil || c.Attempt != 1 {
+			t.Errorf("it doesn't count on: %+v", w.Get("a1").Containers)
+		}
+		box = w.Get("a1").Sandboxes[0].ID
+		w.set(&again)
+		time.Sleep(time.Minute)
+		if w.Get("a1").Sandboxes[0].ID != box {
+			t.Error("it was started once more")
+		}
+	})
+}
+
 // lines returns what was put down so far.
 func (w *world) lines(list *[]string) []string {
 	w.mu.Lock()

@@ -26,6 +26,9 @@ func TestMirrors(t *testing.T) {
 		r.created()
 		r.is(v1.ConditionTrue)
 		t.Run("one", r.mirror)
+		t.Run("edited", r.editedManifest)
+		t.Run("removed and back", r.manifestBack)
+		t.Run("refused", r.refusedManifest)
 		t.Run("hundred", r.mirrors)
 	})
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
@@ -120,6 +123,91 @@ func (r *rig) mirror(t *testing.T) {
 	if s := r.Sandboxes(); len(s) > 0 {
 		t.Errorf("the mirror pod went before %v", s)
 	}
+}
+
+// editedManifest: it is another pod, whose mirror pod comes when the one before has ended.
+func (r *rig) editedManifest(t *testing.T) {
+	const file, fields = "slow.yaml", "terminationGracePeriodSeconds: 30,"
+	name := "slow-" + node.Name
+	slow := func(version string) string {
+		return strings.NewReplacer("name: slow}", "name: slow, labels: {version: "+version+"}}", "args: [serve]", "args: [serve], lifecycle: {preStop: {sleep: {seconds: 4}}}").Replace(static("slow", fields))
+	}
+	r.Write(file, slow("one"))
+	r.kubectl("wait", "--for=create", "pod/"+name, "--timeout=60s")
+	r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	first := r.pod(name)
+	r.Write(file, slow("two"))
+	r.Await("the first one ends", node.Each([]string{"slow"}, func(v local.PodView) error {
+		if v.Pod.DeletionTimestamp == nil {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	}))
+	r.Write(file, slow("three")) // while it ends
+	began, looks := time.Now(), 0
+	var now *v1.Pod
+	r.Eventually("the third one has a mirror pod", func() error {
+		out, err := r.p.Kubectl("", "get", "pod", name, "-o", "jsonpath={.metadata.uid} {.metadata.labels.version} {.status.phase}")
+		switch uid, rest, _ := strings.Cut(out, " "); {
+		case err != nil:
+			return err
+		case uid != string(first.UID) && strings.HasPrefix(rest, "three"):
+			return nil
+		case uid == string(first.UID) && rest == "one Running":
+			looks++
+			return fmt.Errorf("still %s", out)
+		case uid == string(first.UID) && rest == "one Succeeded": // it has ended, and is about to go
+			return fmt.Errorf("still %s", out)
+		default:
+			t.Errorf("in between: %s", out)
+			return fmt.Errorf("%s", out)
+		}
+	})
+	t.Logf("another mirror pod %s after the edit; the old one was seen running %d times", time.Since(began).Round(time.Millisecond), looks)
+	if looks == 0 || time.Since(began) < 3*time.Second {
+		t.Error("the old mirror pod went before its static pod")
+	}
+	r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	if now = r.pod(name); now.Generation != 1 || now.Status.ObservedGeneration != 0 || now.Annotations["kubernetes.io/config.mirror"] == first.Annotations["kubernetes.io/config.mirror"] {
+		t.Errorf("generation %d, %d, annotations %v", now.Generation, now.Status.ObservedGeneration, now.Annotations)
+	}
+	r.Remove(file)
+	r.kubectl("wait", "--for=delete", "pod/"+name, "--timeout=60s")
+}
+
+// manifestBack: one that is removed and written again at once has its pod started again.
+func (r *rig) manifestBack(t *testing.T) {
+	name, text := "back-"+node.Name, static("back", "terminationGracePeriodSeconds: 0,")
+	r.Write("back.yaml", text)
+	r.kubectl("wait", "--for=create", "pod/"+name, "--timeout=60s")
+	r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	r.Remove("back.yaml")
+	r.Write("back.yaml", text)
+	r.Eventually("it runs again, with one restart", func() error {
+		if out := r.kubectl("get", "pod", name, "--ignore-not-found", "-o", "jsonpath={.status.phase} {.status.containerStatuses[0].restartCount}"); out != "Running 1" {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	r.Remove("back.yaml")
+	r.kubectl("wait", "--for=delete", "pod/"+name, "--timeout=60s")
+}
+
+// refusedManifest: a static pod can't refer to what an API server has.
+func (r *rig) refusedManifest(t *testing.T) {
+	r.Write("refers.yaml", static("refers", "volumes: [{name: v, configMap: {name: c}}],"))
+	r.Eventually("the API server is told", func() error {
+		for _, e := range r.told() {
+			if e.Reason == "InvalidManifest" && strings.Contains(e.Message, "spec.volumes[0].configMap: Forbidden: static pods of a cluster can't refer to a ConfigMap") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%v", r.told())
+	})
+	if out := r.kubectl("get", "pods"); strings.Contains(out, "refers") {
+		t.Errorf("pods %s", out)
+	}
+	r.Remove("refers.yaml")
 }
 
 // mirrors counts the calls that a hundred static pods make.

@@ -15,6 +15,7 @@ func effects() []effectGroup {
 		{Switched, "all alpha gates that aren't given themselves", AllAlpha},
 		{Switched, "all beta gates that aren't given themselves", AllBeta},
 		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
+		{Switched, "in a cluster, static pods that refer to objects of the API are refused; alone, manifests define those as well", PreventStaticPodAPIReferences},
 		{Switched, "containers that crash are restarted after 1s, doubling to 60s, instead of 10s to 300s", ReduceDefaultCrashLoopBackOffDecay},
 	}, always(), never(), elsewhere())
 }
@@ -104,7 +105,6 @@ func never() []effectGroup {
 		{NeverOn, "it makes no traces", "KubeletTracing"},
 		{NeverOn, "its histograms have fixed buckets", "NativeHistograms"},
 		{NeverOn, "it has no gRPC service about pods", "PodsAPI"},
-		{NeverOn, "pods of manifests may refer to objects, which manifests define as well", "PreventStaticPodAPIReferences"},
 		{NeverOn, "images are the same for all runtime handlers", "RuntimeClassInImageCriApi"},
 		{NeverOn, "IP addresses in pods may be written as they always could", "StrictIPCIDRValidation"},
 		{NeverOn, "pods with users of their own can't share the host's network", "UserNamespacesHostNetworkSupport"},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/file"
+	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -124,6 +125,54 @@ func TestWaysToSave(t *testing.T) {
 				if len(r.Claims) != 1 {
 					t.Errorf("in between: %s", sourcetest.Describe(r))
 				}
+			}
+		})
+	}
+}
+
+// TestDeletedAtOnce: a file that is deleted and written again with the same text defines its pods anew, unless it was only moved away.
+func TestDeletedAtOnce(t *testing.T) {
+	text := sourcetest.Manifest("web", "app:1")
+	for name, tc := range map[string]struct {
+		atOnce, anew bool
+		save         func(t *testing.T, path string)
+	}{
+		"deleted":              {true, true, func(t *testing.T, path string) { do(t, os.Remove(path)); write(t, path, text) }},
+		"deleted, not at once": {false, false, func(t *testing.T, path string) { do(t, os.Remove(path)); write(t, path, text) }},
+		"moved away": {true, false, func(t *testing.T, path string) {
+			do(t, os.Rename(path, path+"~"))
+			write(t, path, text)
+			do(t, os.Remove(path+"~"))
+		}},
+		"overwritten":           {true, false, func(t *testing.T, path string) { write(t, path, text) }},
+		"another put in place":  {true, false, func(t *testing.T, path string) { write(t, path+"~", text); do(t, os.Rename(path+"~", path)) }},
+		"deleted after another": {true, false, func(t *testing.T, path string) { write(t, path+".yaml", text); do(t, os.Remove(path)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, sink := t.TempDir(), sourcetest.NewRecorder()
+			path, mark := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "mark.yaml")
+			write(t, path, text)
+			config := file.Config{Path: dir, Every: time.Hour, DeletedAtOnce: tc.atOnce}
+			run(t, file.New(config, sourcetest.NewReader(pod.SourceFile), manifeststore.NewStore(t.TempDir(), "", pod.SourceFile), sink, logFor(t)))
+			identity := func() (uid, seen string) {
+				last, _ := sink.Last()
+				for _, c := range last.Claims {
+					if p := c.Desired.Pod; p.Name == "web-node1" {
+						uid, seen = string(p.UID), p.Annotations["kubernetes.io/config.seen"]
+					}
+				}
+				return uid, seen
+			}
+			sink.Wait(t, "the pod", sourcetest.Has("web-node1=app:1"))
+			uid, seen := identity()
+			tc.save(t, path)
+			write(t, mark, sourcetest.Manifest("mark", "app:1")) // the kernel tells things in order
+			sink.Wait(t, "all of that", func(r desired.Report) bool {
+				return sourcetest.Has("mark-node1=app:1", "web-node1=app:1")(r) && len(r.Problems) == 0
+			})
+			now, again := identity()
+			if now != uid || (again != seen) != tc.anew {
+				t.Errorf("UID %s, seen %s; were %s, %s", now, again, uid, seen)
 			}
 		})
 	}

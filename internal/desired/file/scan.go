@@ -135,6 +135,12 @@ func (w *watch) absent(origin string, f *seenFile, now time.Time) {
 	w.forget(origin)
 }
 
+// delete has what the origin defined be something new if it defines it again: it may be back before anybody has looked.
+func (w *watch) delete(origin string) {
+	w.keeper.Delete(origin)
+	w.forget(origin)
+}
+
 func (w *watch) forget(origin string) {
 	w.log.V(2).Info("Manifest removed", "origin", origin)
 	w.keeper.Forget(origin)

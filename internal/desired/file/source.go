@@ -31,16 +31,21 @@ type Config struct {
 	Path string
 	// Every is the time between two looks at everything (fileCheckFrequency).
 	Every time.Duration
+	// DeletedAtOnce has a file that is deleted count as deleted, however soon it is back; one that is moved away or
+	// overwritten still has a moment.
+	DeletedAtOnce bool
 }
 
 // Source reads manifests from a directory or file.
 type Source struct {
-	path    string
-	every   time.Duration
-	keeper  *manifeststore.Keeper
-	journal *manifeststore.Journal
-	sink    desired.Sink
-	log     logr.Logger
+	path  string
+	every time.Duration
+	// deletedAtOnce is Config.DeletedAtOnce.
+	deletedAtOnce bool
+	keeper        *manifeststore.Keeper
+	journal       *manifeststore.Journal
+	sink          desired.Sink
+	log           logr.Logger
 	// watch opens a watcher of a path.
 	watch func(path string) (watcher, error)
 
@@ -61,12 +66,13 @@ type watcher interface {
 func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desired.Sink, log logr.Logger) *Source {
 	path, keeper := filepath.Clean(config.Path), manifeststore.New(r)
 	return &Source{
-		path:    path,
-		every:   config.Every,
-		keeper:  keeper,
-		journal: manifeststore.NewJournal(keeper, store, path),
-		sink:    sink,
-		log:     log.WithValues("source", pod.SourceFile, "path", config.Path),
+		path:          path,
+		every:         config.Every,
+		deletedAtOnce: config.DeletedAtOnce,
+		keeper:        keeper,
+		journal:       manifeststore.NewJournal(keeper, store, path),
+		sink:          sink,
+		log:           log.WithValues("source", pod.SourceFile, "path", config.Path),
 		watch: func(path string) (watcher, error) {
 			return filewatch.Open(func(t filewatch.Trail) { t.Path(path) })
 		},

@@ -199,7 +199,7 @@ func TestAFileIsGoneWhenItStaysAway(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		w.events <- filewatch.Event{Name: "web.yaml", Op: filewatch.Gone}
+		w.events <- filewatch.Event{Name: "web.yaml", Op: filewatch.MovedAway}
 		time.Sleep(goneAfter - time.Millisecond)
 		expect(t, sink, "web-node1=app:1")
 		time.Sleep(2*time.Millisecond + passEvery)

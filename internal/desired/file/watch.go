@@ -98,7 +98,12 @@ func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
 	case filewatch.Writing:
 		f.state = beingWritten
 		w.lookAt(origin, now.Add(unchangedFor))
-	case filewatch.Touched, filewatch.Gone:
+	case filewatch.Deleted:
+		if w.deletedAtOnce {
+			w.delete(origin)
+		}
+		w.lookAt(origin, now)
+	case filewatch.Touched, filewatch.MovedAway:
 		w.lookAt(origin, now)
 	}
 }

@@ -75,6 +75,21 @@ func (k *Keeper) Fail(name, why string, now time.Time) {
 // another origin claims as well.
 func (k *Keeper) Forget(name string) { delete(k.origins, name) }
 
+// Delete is Forget, but what only this origin had is something new if it is had again.
+func (k *Keeper) Delete(name string) {
+	gone := k.origins[name]
+	k.Forget(name)
+	if gone == nil {
+		return
+	}
+	left := k.wanted()
+	for _, e := range gone.entries {
+		if left[e.ID] == nil {
+			delete(k.reported, e.ID)
+		}
+	}
+}
+
 // Has reports whether anything is known of an origin.
 func (k *Keeper) Has(name string) bool { return k.origins[name] != nil }
 

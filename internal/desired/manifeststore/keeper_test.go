@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"pgregory.net/rapid"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -268,4 +271,26 @@ func FuzzAccept(f *testing.F) {
 			t.Errorf("a bad text left %s", sourcetest.Describe(r))
 		}
 	})
+}
+
+// TestRefusedSinceTheLastAgent: what was taken before, and isn't any more, runs on until it is removed, and is a problem.
+func TestRefusedSinceTheLastAgent(t *testing.T) {
+	refuse := false
+	rules := sourcetest.Rules()
+	rules.Refuse = func(*v1.Pod) field.ErrorList {
+		if refuse {
+			return field.ErrorList{field.Forbidden(field.NewPath("spec"), "no")}
+		}
+		return nil
+	}
+	k := manifeststore.New(reader.New(sourcetest.Node, pod.SourceFile, rules))
+	k.Accept("f", docs(web), start)
+	check(t, k, 0, "web-node1=app:1")
+	refuse = true
+	k.Accept("f", docs(web), start)
+	check(t, k, 1, "web-node1=app:1!")
+	k.Delete("f")
+	check(t, k, 0)
+	k.Accept("f", docs(web), start)
+	check(t, k, 1)
 }

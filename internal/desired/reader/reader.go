@@ -34,6 +34,11 @@ type Rules struct {
 	// QOSClass is the quality of service class of a pod that has its defaults. An edit
 	// that would change it isn't applied in place.
 	QOSClass func(*v1.Pod) v1.PodQOSClass
+	// Refuse returns what a pod, as it is written, may not ask for on this node though it is valid; nil refuses nothing. It counts for
+	// each text that is read, also for one that was taken before.
+	Refuse func(*v1.Pod) field.ErrorList
+	// Recreate says why no edit is applied in place; empty if edits are.
+	Recreate string
 }
 
 // Reader reads manifests for one source on one node. It has no state; safe for
@@ -143,6 +148,9 @@ func (r *Reader) Restore(canonical []byte) (Doc, error) {
 // InPlace reports whether a pod can become another while it runs, both in canonical form
 // (Doc.Canonical). If not, why says what stands in the way: see InPlace.
 func (r *Reader) InPlace(old, new []byte) (ok bool, why string) {
+	if r.rules.Recreate != "" {
+		return false, r.rules.Recreate
+	}
 	from, err := r.Restore(old)
 	if err != nil {
 		return false, err.Error()
@@ -199,6 +207,9 @@ func (r *Reader) doc(m manifest.Document) Doc {
 	}
 	if err != nil {
 		wrong = append(wrong, manifest.Error{Line: m.Line, Message: err.Error()})
+	}
+	if m.Pod != nil && r.rules.Refuse != nil {
+		wrong = append(wrong, d.locate(r.rules.Refuse(d.Written))...)
 	}
 	if len(wrong) == 0 {
 		return d

@@ -14,6 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
 func TestBlankTextWantsNothing(t *testing.T) {
@@ -150,5 +151,31 @@ func TestRestore(t *testing.T) {
 	}
 	if _, err := r.Restore([]byte("{")); err == nil {
 		t.Error("half a pod was restored")
+	}
+}
+
+// TestRulesOfACluster: a reader may refuse what is valid elsewhere, and apply no edits in place.
+func TestRulesOfACluster(t *testing.T) {
+	rules := sourcetest.Rules()
+	rules.Refuse, rules.Recreate = spec.APIReferences, "here"
+	r := reader.New("n", pod.SourceFile, rules)
+	docs, err := r.Read([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  serviceAccountName: robot\n  containers: [{name: c, image: i}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "line 5: spec.serviceAccountName: Forbidden: static pods of a cluster can't refer to a ServiceAccount (feature gate PreventStaticPodAPIReferences)"
+	if got := docs[0].Errors; len(got) != 1 || got[0] != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	var canonical [][]byte
+	for _, image := range []string{"app:1", "app:2"} {
+		docs, err := r.Read([]byte(sourcetest.Manifest("web", image)))
+		if err != nil || len(docs[0].Errors) > 0 {
+			t.Fatal(err, docs[0].Errors)
+		}
+		canonical = append(canonical, docs[0].Canonical)
+	}
+	if ok, why := r.InPlace(canonical[0], canonical[1]); ok || why != "here" {
+		t.Errorf("in place %v: %s", ok, why)
 	}
 }

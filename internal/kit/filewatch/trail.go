@@ -173,8 +173,10 @@ func (s *spot) event(mask uint32, name string) (Event, bool) {
 	switch {
 	case mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0:
 		return Event{dir, name, Done}, true
-	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
-		return Event{dir, name, Gone}, true
+	case mask&unix.IN_MOVED_FROM != 0:
+		return Event{dir, name, MovedAway}, true
+	case mask&unix.IN_DELETE != 0:
+		return Event{dir, name, Deleted}, true
 	case mask&unix.IN_ATTRIB != 0:
 		return Event{dir, name, Touched}, true
 	default:

@@ -35,15 +35,17 @@ const (
 	// Touched: something about the file changed, such as its mode; it says
 	// nothing about whether the file is whole.
 	Touched
-	// Gone: the name was removed or moved away.
-	Gone
+	// MovedAway: the file has another name, or is elsewhere.
+	MovedAway
+	// Deleted: the name was removed.
+	Deleted
 	// Rescan: arm the watcher and look at everything again. Events were lost, or what
 	// leads to the paths, or a directory, came, went or was replaced.
 	Rescan
 )
 
 func (o Op) String() string {
-	return [...]string{"done", "writing", "touched", "gone", "rescan"}[o]
+	return [...]string{"done", "writing", "touched", "moved away", "deleted", "rescan"}[o]
 }
 
 // Event is one change. Name is the file's name in the directory Dir; with Rescan, either may be empty.

@@ -80,10 +80,10 @@ func TestRenameAndRemove(t *testing.T) {
 	do(t, os.Rename(filepath.Join(outside, "x"), filepath.Join(dir, "a")))
 	await(t, w, Event{Name: "a", Op: Done})
 	do(t, os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "b")))
-	await(t, w, Event{Name: "a", Op: Gone})
+	await(t, w, Event{Name: "a", Op: MovedAway})
 	await(t, w, Event{Name: "b", Op: Done})
 	do(t, os.Remove(filepath.Join(dir, "b")))
-	await(t, w, Event{Name: "b", Op: Gone})
+	await(t, w, Event{Name: "b", Op: Deleted})
 }
 
 // However deep the missing path: each level that appears asks for a look, which
@@ -171,7 +171,7 @@ func TestOneFile(t *testing.T) {
 		}
 	}
 	do(t, os.Remove(path))
-	await(t, w, Event{Name: "pods.yaml", Op: Gone})
+	await(t, w, Event{Name: "pods.yaml", Op: Deleted})
 	do(t, os.Mkdir(path, 0o700))
 	await(t, w, Event{Op: Rescan})
 }
