@@ -210,6 +210,12 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	limits := eviction.New(eviction.Config{Pods: onDisk.Pods, Layers: eviction.NewContainerLayers(eviction.ContainerLayersConfig{Observed: seen, Runtime: conn, Meter: diskMeter}), Meter: diskMeter, Logs: k.PodLogsDir,
 		Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("eviction")})
 
+	// The node's side of a cluster.
+	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, nodeEvents, objects, wakes.objectsChanged, dirs.Pods(), meter, log)
+	if err != nil {
+		return nil, err
+	}
+
 	// The workers: what they ask, and what carries out their actions.
 	handlers := handler.New(handler.Config{Exec: execer{conn}, SleepCut: meter.Pods.SleepCut, Log: log.WithName("handler")})
 	probes := probe.New(probe.Options{Handler: handlers, Recorder: recorder, Meter: probeMeter{meter.Probes}, Wake: wakes.Wake, Log: log.WithName("probe")})
@@ -221,7 +227,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}
 	logDirs := layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
 	actions := executor.New(executor.Config{
-		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: objects, DNS: names, Logs: logDirs,
+		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: inCluster.Finder(), DNS: names, Logs: logDirs,
 		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users, Devices: noDevices{},
 		Allocations: watchedAllocations{allocations, wakes.specChanged}, Records: records, Settings: host.settings, HostIPs: host.hostIPs, Allocatable: host.allocatable,
 		Recorder: recorder, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
@@ -235,12 +241,6 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	rotation := rotate.Config{Root: filepath.Clean(k.PodLogsDir)}
 	rotation.MaxSize, rotation.MaxFiles, rotation.Workers, rotation.Interval = rotationLimits(k)
 	rotator := rotate.New(rotation, logged{seen}, conn, filewatch.NewFirstWrites(), log.WithName("logrotate"))
-
-	// The node's side of a cluster.
-	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, nodeEvents, meter, log)
-	if err != nil {
-		return nil, err
-	}
 
 	// The configuration in force, which workers read.
 	service := process.NewService(o.Notifier)

@@ -31,6 +31,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
@@ -220,10 +221,14 @@ type apiServer interface {
 
 	// Reviewer is who is asked about users; nil if nobody can be.
 	Reviewer() secure.Reviewer
+	// Finder finds what pods refer to.
+	Finder() object.Finder
 }
 
 // alone is the side of a cluster that isn't there.
-type alone struct{}
+type alone struct{ objects object.Finder }
+
+func (a alone) Finder() object.Finder { return a.objects }
 
 func (alone) Run(ctx context.Context) error {
 	<-ctx.Done()
@@ -249,16 +254,16 @@ func statusPoll(cfg *config.Config, o Options) time.Duration {
 	return cfg.Kubelet.NodeStatusUpdateFrequency.Duration
 }
 
-func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, merger *desired.Merger, statuses *podstatus.Store, recorded events.Node, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
+func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, merger *desired.Merger, statuses *podstatus.Store, recorded events.Node, objects object.Finder, changed func(...pod.Object), pods string, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
 	if !joins(cfg, o) {
-		return alone{}, nil
+		return alone{objects}, nil
 	}
 	info, err := cluster.Machine("/", host.forAdmission.Kernel, cfg.KubeletVersion)
 	if err != nil {
 		return nil, err
 	}
 	return cluster.New(cluster.Config{Node: cfg, Facts: host.facts, Runtime: runtime, Info: info, Healthy: seen.Healthy,
-		Desired: merger, Statuses: statuses, Observed: seen, Events: recorded, Meter: meter.APIClient, Log: log})
+		Desired: merger, Statuses: statuses, Observed: seen, Events: recorded, Objects: objects, ObjectsChanged: changed, PodsDir: pods, Meter: meter.APIClient, Log: log})
 }
 
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.

@@ -60,7 +60,7 @@ var wings = []wing{
 	}},
 	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
 		"apiclient nodefacts",
-		"eventsink mirror nodeobject podobject", // they go by the facts, and nodeobject writes some
+		"clusterobjects eventsink mirror nodeobject podobject", // they go by the facts, and nodeobject writes some
 	}},
 	{"runtime", "the container runtime, and what it has", []string{
 		"cri dns embedded/archives embedded/child embedded/cni embedded/orphans logs/layout memcri/node translate/env userns",
@@ -219,9 +219,9 @@ func TestCoreKnowsNoSource(t *testing.T) {
 }
 
 // TestOneWayToObjects: who acts for a pod is handed its view. Only the executor chooses one, and by what the source says of
-// the pod: a part that had a finder of its own could take an object of one realm for a pod of the other.
+// the pod: a part that had a finder of its own could take an object of one realm for a pod of the other. Others make it.
 func TestOneWayToObjects(t *testing.T) {
-	may := map[string][]string{"Finder": {"internal/worker/executor"}, "NewLocal": {"internal/agent"}, "Local": nil}
+	may := map[string][]string{"Finder": {"internal/worker/executor", "internal/cluster/clusterobjects", "internal/agent", "internal/agent/cluster"}, "NewLocal": {"internal/agent"}, "Local": nil}
 	eachFile(t, func(dir, name string, f *ast.File, fset *token.FileSet) {
 		if !strings.HasPrefix(dir, "internal/") || strings.HasSuffix(name, "_test.go") || dir == "internal/pod/object/objecttest" {
 			return

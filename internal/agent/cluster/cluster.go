@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/cluster/clusterobjects"
 	"github.com/deckhand-node/deckhand/internal/cluster/eventsink"
 	"github.com/deckhand-node/deckhand/internal/cluster/mirror"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
@@ -29,6 +30,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
@@ -52,8 +54,13 @@ type Config struct {
 	Observed Observed
 	// Events are those of the node and its pods, which the API server is told, and records the node's.
 	Events events.Node
-	Meter  Meter
-	Log    logr.Logger
+	// Objects finds what pods of other sources refer to. ObjectsChanged is told what those of the API server are to ask for again.
+	Objects        object.Finder
+	ObjectsChanged func(...pod.Object)
+	// PodsDir has a directory for each pod.
+	PodsDir string
+	Meter   Meter
+	Log     logr.Logger
 }
 
 // Observed is what the runtime has of pods, and whether that is known.
@@ -80,6 +87,7 @@ type Cluster struct {
 	publisher *podobject.Publisher
 	mirrors   *mirror.Mirrors
 	events    *eventsink.Sink
+	objects   *clusterobjects.Finder
 	// changed has the status computed, reached what failed tried again, each for one of those who try.
 	changed, reached, published, eventsReached, mirrorsReached wake.Slot
 }
@@ -126,6 +134,11 @@ func New(c Config) (*Cluster, error) {
 	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
 	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: cl.published, Log: c.Log.WithName("pods")})
 	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: cl.mirrorsReached, Log: c.Log.WithName("mirrors")})
+	cl.objects = clusterobjects.New(clusterobjects.Config{
+		API: client, Strategy: k.ConfigMapAndSecretChangeDetectionStrategy, Period: k.SyncFrequency.Duration,
+		TTL:     func() time.Duration { return time.Duration(c.Facts.Now().ObjectTTL) * time.Second },
+		Changed: c.ObjectsChanged, KeptToken: keptTokens(c.PodsDir).read, Others: c.Objects,
+	})
 	return cl, nil
 }
 
@@ -144,6 +157,9 @@ func (c *Cluster) awaited(namespace, name string) bool {
 
 // PodsChanged says that what the runtime has of pods has changed.
 func (c *Cluster) PodsChanged() { c.mirrors.Wake() }
+
+// Finder finds what pods refer to, those of the API server and others.
+func (c *Cluster) Finder() object.Finder { return c.objects }
 
 // phases are what this node tells of pods.
 func phases(s *podstatus.Store) func(types.UID) v1.PodPhase {
@@ -179,7 +195,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var client, rest sync.WaitGroup
-	var ended [8]error
+	var ended [9]error
 	client.Go(func() { ended[0] = c.client.Run(asking) })
 	rest.Go(func() { ended[1] = c.node.Run(ctx) })
 	rest.Go(func() { ended[2] = c.lease.Run(ctx) })
@@ -188,6 +204,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	rest.Go(func() { ended[5] = c.publisher.Run(ctx) })
 	rest.Go(func() { ended[6] = c.events.Run(ctx) })
 	rest.Go(func() { ended[7] = c.mirrors.Run(ctx) })
+	rest.Go(func() { ended[8] = c.objects.Run(ctx) })
 	c.follow(ctx)
 	rest.Wait()
 	stop() // after those who ask

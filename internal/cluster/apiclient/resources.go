@@ -5,6 +5,7 @@ import (
 	authorization "k8s.io/api/authorization/v1"
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +23,13 @@ const (
 	EventRecords
 	TokenReviews
 	SubjectAccessReviews
+	ConfigMaps
+	Secrets
+	Services
+	ServiceAccounts
+	PersistentVolumes
+	PersistentVolumeClaims
+	RuntimeClasses
 	resources
 )
 
@@ -34,19 +42,36 @@ type described struct {
 }
 
 func (r Resource) described() described {
+	core := func(plural string, list func() runtime.Object) described {
+		return described{v1.SchemeGroupVersion, "/api/v1", plural, list}
+	}
 	switch r {
 	case Pods:
-		return described{v1.SchemeGroupVersion, "/api/v1", "pods", func() runtime.Object { return &v1.PodList{} }}
+		return core("pods", func() runtime.Object { return &v1.PodList{} })
+	case ConfigMaps:
+		return core("configmaps", func() runtime.Object { return &v1.ConfigMapList{} })
+	case Secrets:
+		return core("secrets", func() runtime.Object { return &v1.SecretList{} })
+	case Services:
+		return core("services", func() runtime.Object { return &v1.ServiceList{} })
+	case ServiceAccounts:
+		return core("serviceaccounts", func() runtime.Object { return &v1.ServiceAccountList{} })
+	case PersistentVolumes:
+		return core("persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} })
+	case PersistentVolumeClaims:
+		return core("persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} })
+	case RuntimeClasses:
+		return described{nodev1.SchemeGroupVersion, "/apis/node.k8s.io/v1", "runtimeclasses", func() runtime.Object { return &nodev1.RuntimeClassList{} }}
 	case Leases:
 		return described{coordination.SchemeGroupVersion, "/apis/coordination.k8s.io/v1", "leases", func() runtime.Object { return &coordination.LeaseList{} }}
 	case EventRecords:
-		return described{v1.SchemeGroupVersion, "/api/v1", "events", func() runtime.Object { return &v1.EventList{} }}
+		return core("events", func() runtime.Object { return &v1.EventList{} })
 	case TokenReviews: // can't be listed, nor can the next
 		return described{authentication.SchemeGroupVersion, "/apis/authentication.k8s.io/v1", "tokenreviews", nil}
 	case SubjectAccessReviews:
 		return described{authorization.SchemeGroupVersion, "/apis/authorization.k8s.io/v1", "subjectaccessreviews", nil}
 	default:
-		return described{v1.SchemeGroupVersion, "/api/v1", "nodes", func() runtime.Object { return &v1.NodeList{} }}
+		return core("nodes", func() runtime.Object { return &v1.NodeList{} })
 	}
 }
 
@@ -57,7 +82,7 @@ func (r Resource) String() string { return r.described().plural }
 // Kubernetes' groups, and hold twice the memory.
 func newCodecs() (serializer.CodecFactory, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordination.AddToScheme, authentication.AddToScheme, authorization.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, nodev1.AddToScheme, coordination.AddToScheme, authentication.AddToScheme, authorization.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return serializer.CodecFactory{}, err
 		}

@@ -24,6 +24,8 @@ type Facts struct {
 	// UID is that of the node's object; empty while there is none.
 	UID      types.UID
 	PodCIDRs []string
+	// ObjectTTL is for how many seconds ConfigMaps and Secrets count that were read, where they aren't watched.
+	ObjectTTL int
 	// Capacity is what the machine has, Allocatable what of it is for pods.
 	Capacity, Allocatable v1.ResourceList
 	// DeclaredFeatures are those that the node declares (KEP-5328).
@@ -41,6 +43,7 @@ const (
 	Taints
 	UID
 	PodCIDRs
+	ObjectTTL
 	Capacity
 	Allocatable
 	DeclaredFeatures
@@ -69,6 +72,7 @@ func fields() []field {
 		fieldOf(Taints, "taints", func(f *Facts) *[]v1.Taint { return &f.Taints }),
 		fieldOf(UID, "UID", func(f *Facts) *types.UID { return &f.UID }),
 		fieldOf(PodCIDRs, "pod CIDRs", func(f *Facts) *[]string { return &f.PodCIDRs }),
+		fieldOf(ObjectTTL, "TTL of objects", func(f *Facts) *int { return &f.ObjectTTL }),
 		fieldOf(Capacity, "capacity", func(f *Facts) *v1.ResourceList { return &f.Capacity }),
 		fieldOf(Allocatable, "allocatable", func(f *Facts) *v1.ResourceList { return &f.Allocatable }),
 		fieldOf(DeclaredFeatures, "declared features", func(f *Facts) *[]string { return &f.DeclaredFeatures }),

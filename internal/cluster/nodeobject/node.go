@@ -3,6 +3,7 @@ package nodeobject
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +53,7 @@ type Config struct {
 }
 
 // Fields are the facts that a Node always writes.
-const Fields = nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs
+const Fields = nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL
 
 // Node keeps the object of this node.
 type Node struct {
@@ -276,6 +277,7 @@ func (n *Node) take(object *v1.Node) {
 			return
 		}
 		f.UID, f.Labels, f.Taints, f.PodCIDRs = object.UID, object.Labels, object.Spec.Taints, object.Spec.PodCIDRs
+		f.ObjectTTL = objectTTL(object)
 		if told := hostIPs(object); len(told) > 0 {
 			f.HostIPs = told
 		}
@@ -301,4 +303,13 @@ func heartbeat(s *v1.NodeStatus, now time.Time) {
 		c := &s.Conditions[i]
 		c.LastHeartbeatTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	}
+}
+
+// objectTTL is for how many seconds a controller lets the node take ConfigMaps and Secrets for current that it has read.
+func objectTTL(object *v1.Node) int {
+	seconds, err := strconv.Atoi(object.Annotations[v1.ObjectTTLAnnotationKey])
+	if err != nil || seconds < 0 {
+		return int(time.Minute / time.Second)
+	}
+	return seconds
 }

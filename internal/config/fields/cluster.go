@@ -12,7 +12,7 @@ func apiServer() []Field {
 			Doc: "How many events may be sent to the API server in a second, on average; 0 for any number."},
 		{Path: "eventBurst", Live: true, Package: "cluster/apiclient", Cluster: true,
 			Doc: "How many events may be sent at once if there were none for a while. It counts only with eventRecordQPS."},
-		{Path: "configMapAndSecretChangeDetectionStrategy", Why: "this build reads no objects of the API server but the node's",
+		{Path: "configMapAndSecretChangeDetectionStrategy", Package: "cluster/clusterobjects", Cluster: true,
 			Doc: "How changes of ConfigMaps and Secrets are found out: Watch (the API server sends them), Cache (asked again after a while) or Get (asked each time)."},
 		{Path: "rotateCertificates", Why: noCertificates,
 			Doc: "Ask the cluster for a new client certificate before the old one expires."},

@@ -19,6 +19,7 @@ type Objects interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	Token(ctx context.Context, r object.TokenRequest) (object.Token, error)
+	Admitted() bool
 }
 
 // Node is the node's own configuration: *NodeFiles.
@@ -59,8 +60,8 @@ func NewKeyring(o Options) *Keyring { return &Keyring{o: o} }
 // anonymously. p and what it may see are nil for a pull that a person asked for: then only the node's count.
 //
 // A source that fails doesn't keep the others from being tried: the pod's event tells
-// of it. The only errors are an invalid image name, the context's, and an *object.Unknown for a pull secret that may
-// be there: a pull without it could fail, and count.
+// of it. The only errors are an invalid image name, the context's, and an *object.Unknown for what may
+// be there, as a pull secret: a pull without it could fail, and count.
 func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image string) ([]Credential, error) {
 	name, err := ParseImage(image)
 	if err != nil {
@@ -78,6 +79,9 @@ func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image str
 	provided, err := k.o.Providers.Credentials(ctx, p, objects, name)
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return nil, ctxErr
+	}
+	if object.IsUnknown(err) {
+		return nil, err
 	}
 	if err != nil {
 		k.o.Log.Error(err, "Credential providers failed; trying other credentials", "image", name.Name())
@@ -122,11 +126,11 @@ func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) (
 }
 
 // secretNames are those that the pod lists, or else its service account, as the
-// admission plugin ServiceAccount would have copied them
+// admission plugin ServiceAccount would have copied them, and has where there is one
 // (https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/).
 func (k *Keyring) secretNames(ctx context.Context, p *v1.Pod, objects Objects) []string {
 	refs := p.Spec.ImagePullSecrets
-	if len(refs) == 0 {
+	if len(refs) == 0 && !objects.Admitted() {
 		account := p.Spec.ServiceAccountName
 		if account == "" {
 			account = "default"

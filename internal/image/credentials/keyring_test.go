@@ -3,6 +3,7 @@ package credentials
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,7 +22,10 @@ type objects struct {
 	secrets  map[string]*v1.Secret
 	accounts map[string]*v1.ServiceAccount
 	fail     error
+	admitted bool
 }
+
+func (o *objects) Admitted() bool { return o.admitted }
 
 func (o *objects) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
 	if s, ok := o.secrets[namespace+"/"+name]; ok {
@@ -162,6 +166,12 @@ func TestKeyringTakesTheServiceAccountsSecrets(t *testing.T) {
 		if got, err := k.For(t.Context(), p, o, "a.io/app"); err != nil || names(got) != c.want || len(r.events) > 0 {
 			t.Errorf("account %q, own secrets %v: %q, %v, events %q; want %q", c.account, c.own, names(got), err, r.events, c.want)
 		}
+		// An API server has copied them.
+		o.admitted = true
+		if got, err := k.For(t.Context(), p, o, "a.io/app"); err != nil || names(got) != strings.Join(c.own, "") {
+			t.Errorf("account %q, own secrets %v, admitted: %q, %v", c.account, c.own, names(got), err)
+		}
+		o.admitted = false
 	}
 }
 
@@ -173,6 +183,11 @@ func TestKeyringWaitsForASecretOfWhichNobodyCanTell(t *testing.T) {
 	k := NewKeyring(Options{Recorder: &r, Log: logr.Discard(), Node: nodeEntries{}, Providers: providers{}})
 	if got, err := k.For(t.Context(), podWith("good", "gone"), o, "a.io/app"); !object.IsUnknown(err) || got != nil || len(r.events) > 0 {
 		t.Errorf("tried are %q, %v; events %q", names(got), err, r.events)
+	}
+	// The same for a service account or a token that a provider needs.
+	k = NewKeyring(Options{Recorder: &r, Log: logr.Discard(), Node: nodeEntries{}, Providers: providers{err: fmt.Errorf("provider x: %w", o.fail)}})
+	if got, err := k.For(t.Context(), podWith("good"), o, "a.io/app"); !object.IsUnknown(err) || got != nil || len(r.events) > 0 {
+		t.Errorf("of a provider: tried are %q, %v; events %q", names(got), err, r.events)
 	}
 }
 

@@ -3,9 +3,11 @@ package object
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -28,6 +30,9 @@ type View interface {
 	// PersistentVolumes returns all of them, sorted by name, or an error: who takes the best of them, or gives up on one,
 	// has to know them all.
 	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
+	// Admitted reports whether an API server has admitted the pod: it has completed what the pod leaves open, as a service account's pull
+	// secrets, and claims are bound there.
+	Admitted() bool
 	// Token returns a token that isn't due to be renewed. The error is ErrNoTokens where there are none.
 	Token(ctx context.Context, r TokenRequest) (Token, error)
 }
@@ -36,6 +41,11 @@ type View interface {
 // those of an API server: which of them a pod sees follows from its Source alone, and neither stands in for the other.
 type Finder interface {
 	For(*pod.Desired) View
+	// Await waits until all is known that the pod has asked for, for a few seconds, so that it is no failure that nobody could tell at once. It
+	// reports whether anything of that has changed after a time.
+	Await(ctx context.Context, uid types.UID, after time.Time) (changed bool)
+	// Forget says that nothing is left of the pod that needs its objects, for now.
+	Forget(uid types.UID)
 }
 
 // Local is the Finder for what manifests define, which pods from manifests see and no other. It is itself their
@@ -103,6 +113,15 @@ func (l *Local) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, erro
 	}
 	return s.volumes, nil
 }
+
+// Admitted is false.
+func (l *Local) Admitted() bool { return false }
+
+// Await returns at once: what isn't known may not be for long, and nobody is being asked.
+func (l *Local) Await(context.Context, types.UID, time.Time) bool { return false }
+
+// Forget does nothing: sources of manifests keep what they have.
+func (l *Local) Forget(types.UID) {}
 
 // Token says that there is none.
 func (l *Local) Token(_ context.Context, r TokenRequest) (Token, error) {

@@ -1,5 +1,5 @@
 // Package binder gives PersistentVolumeClaims their PersistentVolumes where no API server does:
-// on one node, both from manifests, without StorageClasses.
+// on one node, both from manifests, without StorageClasses. What an API server's pods claim is bound there, and only looked up.
 //
 // A claim is bound when the first pod that uses it is prepared (what a StorageClass calls
 // WaitForFirstConsumer), to a volume that this node can use. It stays with that volume, however
@@ -109,6 +109,9 @@ func (id claimID) awaits(format string, args ...any) error {
 // again when objects have changed. Any other may go away by itself, as that of a full disk does,
 // unless it wraps volume.ErrUnsupported.
 func (b *Binder) Bind(ctx context.Context, p *v1.Pod, objects object.View, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+	if objects.Admitted() {
+		return b.admitted(ctx, p, objects, v)
+	}
 	r, pv, fresh, err := b.bind(ctx, p, objects, v)
 	if err != nil {
 		return nil, nil, err

@@ -74,10 +74,36 @@ func tokenFile(ctx context.Context, from object.View, p *v1.Pod, s *v1.ServiceAc
 		return nil, volume.Awaits(object.TokenKey(p), "service account %s: %w", p.Spec.ServiceAccountName, err)
 	}
 	files := map[string]atomicwriter.File{}
-	if err := add(files, s.Path, atomicwriter.File{Data: []byte(t.Value()), Mode: permissions(nil, mode)}); err != nil {
+	file := atomicwriter.File{Data: []byte(t.Value()), Mode: permissions(nil, mode), UID: soleUser(p)}
+	if _, grouped := volume.FSGroup(p); grouped || file.UID != nil {
+		file.Mode = 0o600 // the fsGroup may read it
+	}
+	if err := add(files, s.Path, file); err != nil {
 		return nil, fmt.Errorf("token of service account %s: %w", p.Spec.ServiceAccountName, err)
 	}
 	return files, nil
+}
+
+// soleUser is the user that all containers of the pod run as, by the pod's spec, if it is one: its tokens are its own
+// (https://kubernetes.io/docs/concepts/storage/projected-volumes/#securitycontext-interactions).
+func soleUser(p *v1.Pod) *int64 {
+	var common, sole *int64
+	if s := p.Spec.SecurityContext; s != nil {
+		common = s.RunAsUser
+	}
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			user := common
+			if s := list[i].SecurityContext; s != nil && s.RunAsUser != nil {
+				user = s.RunAsUser
+			}
+			if user == nil || sole != nil && *sole != *user {
+				return nil
+			}
+			sole = user
+		}
+	}
+	return sole
 }
 
 // unsupported refuses sources that only an API server can fill.

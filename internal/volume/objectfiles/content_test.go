@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -317,4 +318,50 @@ func FuzzItems(f *testing.F) {
 			}
 		}
 	})
+}
+
+type withToken struct{ object.View }
+
+func (withToken) Token(context.Context, object.TokenRequest) (object.Token, error) {
+	return object.NewToken("t", time.Time{}, time.Time{}), nil
+}
+
+// TestTokenOwner: a token is its pod's alone where it is known as whom that runs.
+func TestTokenOwner(t *testing.T) {
+	as := func(users ...int64) (list []v1.Container) {
+		for _, u := range users {
+			c := v1.Container{}
+			if u >= 0 {
+				c.SecurityContext = &v1.SecurityContext{RunAsUser: &u}
+			}
+			list = append(list, c)
+		}
+		return list
+	}
+	user, group := &v1.PodSecurityContext{RunAsUser: ptr.To[int64](7)}, &v1.PodSecurityContext{FSGroup: ptr.To[int64](5)}
+	for name, tc := range map[string]struct {
+		spec v1.PodSpec
+		mode uint32
+		uid  int64
+	}{
+		"nothing":          {v1.PodSpec{Containers: as(-1, -1)}, 0o644, -1},
+		"pod":              {v1.PodSpec{SecurityContext: user, Containers: as(-1, -1)}, 0o600, 7},
+		"containers":       {v1.PodSpec{InitContainers: as(8), Containers: as(8, 8)}, 0o600, 8},
+		"root":             {v1.PodSpec{Containers: as(0)}, 0o600, 0},
+		"overridden":       {v1.PodSpec{SecurityContext: user, Containers: as(8)}, 0o600, 8},
+		"two":              {v1.PodSpec{SecurityContext: user, Containers: as(-1, 8)}, 0o644, -1},
+		"init differs":     {v1.PodSpec{InitContainers: as(7), Containers: as(8)}, 0o644, -1},
+		"one doesn't say":  {v1.PodSpec{Containers: as(8, -1)}, 0o644, -1},
+		"group":            {v1.PodSpec{SecurityContext: group, Containers: as(-1)}, 0o600, -1},
+		"group of several": {v1.PodSpec{SecurityContext: group, Containers: as(7, 8)}, 0o600, -1},
+	} {
+		files, err := tokenFile(t.Context(), withToken{}, &v1.Pod{Spec: tc.spec}, &v1.ServiceAccountTokenProjection{Path: "token"}, nil)
+		f := files["token"]
+		if err != nil || f.Mode != tc.mode || ptr.Deref(f.UID, -1) != tc.uid {
+			t.Errorf("%s: mode %o, user %d, %v", name, f.Mode, ptr.Deref(f.UID, -1), err)
+		}
+	}
+	if files, _ := tokenFile(t.Context(), withToken{}, &v1.Pod{Spec: v1.PodSpec{Containers: as(-1)}}, &v1.ServiceAccountTokenProjection{Path: "token"}, ptr.To[int32](0o440)); files["token"].Mode != 0o440 {
+		t.Errorf("the volume's mode: %o", files["token"].Mode)
+	}
 }

@@ -245,7 +245,12 @@ const (
 // Do carries out one action and returns its result. d is nil for a pod
 // that no source has, which is only ever removed.
 func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
+	began := time.Now()
 	id, message, err := r.do(ctx, d, o, uid, a)
+	for err != nil && r.informed(ctx, uid, failure(a, err), began) {
+		began = time.Now()
+		id, message, err = r.do(ctx, d, o, uid, a)
+	}
 	if err != nil {
 		if ctx.Err() == nil && (a.Kind == pod.ResizePod || a.Kind == pod.ResizeContainer) {
 			r.cfg.Allocations.MarkFailed(uid)
@@ -259,6 +264,12 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 		return pod.Result{Failure: oneLine(failure(a, err))}
 	}
 	return pod.Result{ID: id, Message: message}
+}
+
+// informed reports whether a failure was about an object of which more is known than when the action began: an API server is asked when
+// a pod first needs something of it, and that is no failure.
+func (r *Executor) informed(ctx context.Context, uid types.UID, f *pod.Failure, began time.Time) bool {
+	return f.Awaits != (pod.Object{}) && ctx.Err() == nil && r.cfg.Objects.Await(ctx, uid, began)
 }
 
 func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) (id, message string, err error) {
@@ -302,7 +313,9 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	case pod.SaveCheckpoint:
 		err = r.saveCheckpoint(uid, a.Checkpoint)
 	case pod.ReleaseVolumes:
-		err = errors.Join(r.cfg.Volumes.Release(ctx, uid), r.cfg.Cgroups.Remove(ctx, uid))
+		if err = errors.Join(r.cfg.Volumes.Release(ctx, uid), r.cfg.Cgroups.Remove(ctx, uid)); err == nil {
+			r.cfg.Objects.Forget(uid)
+		}
 	case pod.CleanPod:
 		err = r.clean(ctx, p, uid)
 		if p == nil && ctx.Err() == nil {

@@ -114,6 +114,10 @@ type seen struct{ object.View }
 
 func (s seen) For(*pod.Desired) object.View { return s.View }
 
+func (seen) Await(context.Context, types.UID, time.Time) bool { return false }
+
+func (seen) Forget(types.UID) {}
+
 // cgroupsOf sets the control groups apart, whose methods have names of the users' too.
 type cgroupsOf struct{ w *sandboxWorld }
 

@@ -136,6 +136,8 @@ func account(namespace, name, uid string, annotations map[string]string) *v1.Ser
 	return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid), Annotations: annotations}}
 }
 
+func (objects) Admitted() bool { return true }
+
 // issued are accounts with tokens.
 type issued struct {
 	objects

@@ -14,6 +14,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -35,6 +36,15 @@ type Realm struct {
 	Fail func(k object.Key, statuses ...int)
 	// Tokens is how long tokens are valid; 0 if there are none.
 	Tokens time.Duration
+	// Asked reports whether objects of a kind are only asked for: when they change, nobody is told who doesn't wait for
+	// them, and the next pod sees it. nil if there are none such.
+	Asked func(object.Kind) bool
+	// Lacks reports whether there are no objects of a kind; nil if there are all.
+	Lacks func(object.Kind) bool
+	// UID is that of the realm's pod where that counts.
+	UID types.UID
+	// live is set where time is real.
+	live bool
 }
 
 const namespace, name, secret = "default", "x", "hunter2"
@@ -50,6 +60,25 @@ func Run(t *testing.T, make func(t *testing.T) *Realm) {
 			synctest.Test(t, func(t *testing.T) { test(t, make(t)) })
 		})
 	}
+}
+
+// RunLive is Run for a realm that is real, as far as that needs no virtual time. What a test puts, or its absence, is there for the next.
+func RunLive(t *testing.T, make func(t *testing.T) *Realm) {
+	for title, test := range map[string]func(t *testing.T, r *Realm){"objects come, change and go": comeAndGo, "nothing shows a secret": showsNothing, "tokens are renewed": tokens} {
+		t.Run(title, func(t *testing.T) {
+			r := make(t)
+			r.live = true
+			test(t, r)
+		})
+	}
+}
+
+// limit is how long anything takes at most.
+func (r *Realm) limit() time.Duration {
+	if r.live {
+		return time.Minute
+	}
+	return 24 * time.Hour
 }
 
 func meta(namespaced bool, version string) metav1.ObjectMeta {
@@ -81,6 +110,13 @@ func podOf(source, other pod.Source) *pod.Desired {
 }
 
 func (r *Realm) view() object.View { return r.For(podOf(r.Source, r.Other)) }
+
+// another is what another pod sees.
+func (r *Realm) another(uid string) object.View {
+	d := podOf(r.Source, r.Other)
+	d.Pod.UID = types.UID(uid)
+	return r.For(d)
+}
 
 // ask asks for an object of a kind.
 func ask(v object.View, kind object.Kind, name string) (o metav1.Object, err error) {
@@ -121,7 +157,7 @@ func settle[T any](t *testing.T, r *Realm, ask func() (T, error)) (got T, err er
 		case <-r.Changed.Woken():
 			r.Changed.Take()
 		case <-again:
-		case <-time.After(24 * time.Hour):
+		case <-time.After(r.limit()):
 			t.Fatalf("nobody says that it is known, or when to ask again: %v", err)
 		}
 	}
@@ -135,7 +171,7 @@ func awaitChange(t *testing.T, r *Realm, want pod.Object) {
 	for {
 		select {
 		case <-r.Changed.Woken():
-		case <-time.After(24 * time.Hour):
+		case <-time.After(r.limit()):
 			t.Fatalf("nobody says that %v has changed", want)
 		}
 		for _, o := range r.Changed.Take() {
@@ -147,25 +183,37 @@ func awaitChange(t *testing.T, r *Realm, want pod.Object) {
 }
 
 func comeAndGo(t *testing.T, r *Realm) {
-	v := r.view()
 	for kind, o := range objects("1") {
+		if r.Lacks != nil && r.Lacks(kind) {
+			continue
+		}
+		v, asked := r.view(), r.Asked != nil && r.Asked(kind)
 		settled := func() (metav1.Object, error) {
 			return settle(t, r, func() (metav1.Object, error) { return ask(v, kind, name) })
 		}
 		if _, err := settled(); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v, want that it isn't there", kind, err)
 		}
-		for version, put := range map[string]object.Object{"1": o, "2": objects("2")[kind]} {
+		for n, put := range []object.Object{o, objects("2")[kind]} {
+			version := fmt.Sprint(n + 1)
 			r.Changed.Take()
 			r.Put(put)
-			awaitChange(t, r, keyOf(o).Object())
+			if asked && n > 0 {
+				v = r.another("u" + version)
+			} else {
+				awaitChange(t, r, keyOf(o).Object())
+			}
 			if got, err := settled(); err != nil || got.GetLabels()["version"] != version {
 				t.Errorf("%s: %v, %v, want version %s", kind, got, err, version)
 			}
 		}
 		r.Changed.Take()
 		r.Remove(keyOf(o))
-		awaitChange(t, r, keyOf(o).Object())
+		if asked {
+			v = r.another("u-last")
+		} else {
+			awaitChange(t, r, keyOf(o).Object())
+		}
 		if _, err := settled(); !apierrors.IsNotFound(err) {
 			t.Errorf("%s, after it was removed: %v", kind, err)
 		}
@@ -248,6 +296,7 @@ func showsNothing(t *testing.T, r *Realm) {
 	r.Put(objects("2")[object.Secret])
 	awaitChange(t, r, keyOf(o).Object())
 	r.Remove(keyOf(o))
+	awaitChange(t, r, keyOf(o).Object())
 	_, err := settle(t, r, func() (metav1.Object, error) { return ask(r.view(), object.Secret, name) })
 	token := object.NewToken(secret, time.Now(), time.Now())
 	text := ""
@@ -261,6 +310,10 @@ func showsNothing(t *testing.T, r *Realm) {
 
 func tokens(t *testing.T, r *Realm) {
 	p := podOf(r.Source, r.Other)
+	if r.live {
+		p.Pod.UID = r.UID
+		r.Put(objects("1")[object.ServiceAccount])
+	}
 	ask := func() (object.Token, error) {
 		return r.For(p).Token(context.Background(), object.TokenRequest{Namespace: namespace, ServiceAccount: name, Pod: p.Pod.Name, UID: p.Pod.UID, Audience: "me"})
 	}
@@ -271,8 +324,11 @@ func tokens(t *testing.T, r *Realm) {
 		}
 		return
 	}
-	if err != nil || first.Until.Sub(first.Issued) != r.Tokens {
+	if err != nil || first.Until.Sub(first.Issued).Round(time.Second) != r.Tokens {
 		t.Fatalf("%+v, %v", first, err)
+	}
+	if r.live {
+		return
 	}
 	time.Sleep(time.Until(first.Renew()) - time.Nanosecond)
 	if same, err := ask(); err != nil || same.Value() != first.Value() {

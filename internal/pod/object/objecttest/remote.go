@@ -13,6 +13,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -158,6 +159,12 @@ func (r *remote) PersistentVolumeClaim(_ context.Context, namespace, name string
 func (r *remote) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	return find[*v1.PersistentVolume](r, object.Key{Kind: object.PersistentVolume, Name: name})
 }
+
+func (r *remote) Admitted() bool { return true }
+
+func (r *remote) Await(context.Context, types.UID, time.Time) bool { return false }
+
+func (r *remote) Forget(types.UID) {}
 
 func (r *remote) Services(context.Context, string) ([]*v1.Service, error) { return nil, nil }
 

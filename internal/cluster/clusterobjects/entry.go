@@ -1,0 +1,398 @@
+package clusterobjects
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+)
+
+// entry is what is known of one object, or of all Services, while pods use it.
+type entry struct {
+	known
+	key   object.Key
+	users int
+	stop  context.CancelFunc
+	// again has it read again, where it isn't watched.
+	again wake.Slot
+	// asked is when somebody asked last, until is up to when an answer counts; zero for as long as it is watched.
+	asked, until time.Time
+
+	// object is there, or err says that it isn't; neither while nothing is known. services are all, by namespace and name.
+	object   object.Object
+	services map[string]map[string]*v1.Service
+	err      error
+	// why is what keeps it from being known.
+	why string
+}
+
+// has reports whether anything was ever known of it.
+func (e *entry) has() bool { return e.object != nil || e.services != nil || e.err != nil }
+
+// resource is what the API server calls the objects of a kind.
+func resource(k object.Kind) apiclient.Resource {
+	switch k {
+	case object.ConfigMap:
+		return apiclient.ConfigMaps
+	case object.Secret:
+		return apiclient.Secrets
+	case object.Service:
+		return apiclient.Services
+	case object.ServiceAccount:
+		return apiclient.ServiceAccounts
+	case object.PersistentVolumeClaim:
+		return apiclient.PersistentVolumeClaims
+	case object.PersistentVolume:
+		return apiclient.PersistentVolumes
+	default:
+		return apiclient.RuntimeClasses
+	}
+}
+
+// onlyGot reports whether a node may get objects of this kind, and not watch them.
+func onlyGot(k object.Kind) bool {
+	return k == object.ServiceAccount || k == object.PersistentVolumeClaim || k == object.PersistentVolume
+}
+
+// watched reports whether the API server sends changes.
+func (f *Finder) watched(k object.Kind) bool {
+	return !onlyGot(k) && (k != object.ConfigMap && k != object.Secret || f.conf.Strategy == v1beta1.WatchChangeDetectionStrategy)
+}
+
+const (
+	// askedAnew is how long an answer to a get counts for those who ask again, immutable how long that of a watch which has ended, as
+	// the object can't change, does for other pods.
+	askedAnew = 10 * time.Second
+	immutable = time.Minute
+	// leastTTL bounds how often one object is read by the strategies that have no watch.
+	leastTTL = time.Second
+	// A claim that isn't bound, or an object that isn't there, is read again after a first, then after growing times, as long as
+	// somebody has asked for it not too long ago: pods that wait do so every few minutes.
+	firstPoll, lastPoll = 100 * time.Millisecond, 30 * time.Second
+	interest            = 10 * time.Minute
+)
+
+// lifetime is how long an answer counts.
+func (f *Finder) lifetime(k object.Kind) time.Duration {
+	switch {
+	case f.watched(k):
+		return immutable
+	case onlyGot(k):
+		return askedAnew
+	case f.conf.Strategy == v1beta1.GetChangeDetectionStrategy:
+		return leastTTL
+	default:
+		return max(f.conf.TTL(), leastTTL)
+	}
+}
+
+// entry returns what is known of an object, for a pod that uses it from now on. The lock is held.
+func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
+	if u.gone {
+		return nil, &object.Unknown{Key: k, Why: "the pod has ended"}
+	}
+	e := f.entries[k]
+	if e == nil {
+		e = &entry{key: k, again: wake.NewSlot()}
+		e.ask()
+		f.entries[k] = e
+		f.follow(e)
+	}
+	now := time.Now()
+	e.asked = now
+	_, used := u.of[&e.known]
+	if !used {
+		e.users++
+		u.of[&e.known] = func() { f.release(e) }
+	}
+	expired := !e.until.IsZero() && now.After(e.until)
+	if !e.asking && (expired && (!used || !f.watched(k.Kind)) || !used && onlyGot(k.Kind)) {
+		e.ask()
+		e.again.Wake()
+	}
+	if e.asking {
+		why := e.why
+		if why == "" {
+			why = "the API server is being asked"
+		}
+		return nil, &object.Unknown{Key: k, Why: why}
+	}
+	return e, e.err
+}
+
+// release drops the entry with its last user. The lock is held.
+func (f *Finder) release(e *entry) {
+	if e.users--; e.users > 0 {
+		return
+	}
+	e.stop()
+	delete(f.entries, e.key)
+}
+
+// follow has an entry kept up to date. The lock is held.
+func (f *Finder) follow(e *entry) {
+	read := f.get
+	if f.watched(e.key.Kind) {
+		read = f.watch
+	}
+	e.stop = f.begin(func(ctx context.Context) { read(ctx, e) })
+}
+
+// watch follows an object by a watch of its own. One that can't change isn't watched after it was seen.
+func (f *Finder) watch(ctx context.Context, e *entry) {
+	chosen := apiclient.Selectors{Fields: fields.OneTermEqualSelector("metadata.name", e.key.Name).String()}
+	if e.key.Kind == object.Service {
+		chosen.Fields = fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone).String()
+	}
+	for failures := 0; ctx.Err() == nil; failures++ {
+		once, end := context.WithCancel(ctx)
+		s := &sight{finder: f, entry: e, end: end}
+		f.conf.API.Watch(once, resource(e.key.Kind), e.key.Namespace, chosen, s)
+		end()
+		switch {
+		case s.refused != nil:
+			pause(ctx, time.After(delay(s.refused, failures)))
+			continue
+		case s.immutable:
+			pause(ctx, e.again)
+		}
+		failures = -1
+	}
+}
+
+// sight takes what a watch of an entry tells.
+type sight struct {
+	finder    *Finder
+	entry     *entry
+	end       context.CancelFunc
+	immutable bool
+	// refused is why the API server doesn't let the node watch, for now.
+	refused error
+}
+
+func (s *sight) Listed(objects []runtime.Object, _ string) {
+	if s.entry.key.Kind == object.Service {
+		all := map[string]map[string]*v1.Service{}
+		for _, o := range objects {
+			put(all, o)
+		}
+		s.finder.take(s.entry, func(e *entry) { e.services = all })
+		return
+	}
+	for _, o := range objects {
+		s.set(o)
+	}
+	if len(objects) == 0 {
+		s.missing()
+	}
+}
+
+func (s *sight) Changed(kind watch.EventType, o runtime.Object) {
+	switch {
+	case s.entry.key.Kind == object.Service:
+		s.finder.mu.Lock()
+		defer s.finder.mu.Unlock() // who is started next sees it
+		if kind == watch.Deleted {
+			remove(s.entry.services, o)
+		} else {
+			put(s.entry.services, o)
+		}
+	case kind == watch.Deleted:
+		s.missing()
+	default:
+		s.set(o)
+	}
+}
+
+func (s *sight) Away(err error) {
+	switch {
+	case err == nil:
+	case apierrors.IsForbidden(err):
+		s.refused = err
+		s.end() // to be tried again sooner than a watch is
+		fallthrough
+	default:
+		s.finder.failed(s.entry, err)
+	}
+}
+
+func (s *sight) missing() {
+	s.finder.take(s.entry, func(e *entry) { e.object, e.err = nil, notFound(e.key) })
+}
+
+func (s *sight) set(o runtime.Object) {
+	got, ok := o.(object.Object)
+	if !ok {
+		return
+	}
+	var until time.Time
+	if s.immutable = isImmutable(o); s.immutable {
+		until = time.Now().Add(immutable)
+		s.end()
+	}
+	s.finder.take(s.entry, func(e *entry) { e.object, e.err, e.until = got, nil, until })
+}
+
+func isImmutable(o runtime.Object) bool {
+	switch o := o.(type) {
+	case *v1.ConfigMap:
+		return o.Immutable != nil && *o.Immutable
+	case *v1.Secret:
+		return o.Immutable != nil && *o.Immutable
+	}
+	return false
+}
+
+// get follows an object by reading it again.
+func (f *Finder) get(ctx context.Context, e *entry) {
+	for failures, polls := 0, 0; ctx.Err() == nil; {
+		got := e.key.Kind.New()
+		err := f.conf.API.Get(ctx, apiclient.Calls, resource(e.key.Kind), e.key.Namespace, e.key.Name, got)
+		if ctx.Err() != nil {
+			return
+		}
+		var next <-chan time.Time
+		if err != nil && !apierrors.IsNotFound(err) {
+			wait := delay(err, failures)
+			failures++
+			next = time.After(wait)
+			f.failed(e, err)
+		} else {
+			failures = 0
+			until := time.Now().Add(f.lifetime(e.key.Kind))
+			f.take(e, func(e *entry) {
+				if e.object, e.err, e.until = got, nil, until; err != nil {
+					e.object, e.err = nil, notFound(e.key)
+				}
+			})
+			switch {
+			case !onlyGot(e.key.Kind):
+				next = time.After(max(f.period(), leastTTL))
+			case f.waitedFor(e):
+				d := min(firstPoll<<min(polls, 16), lastPoll)
+				polls++
+				next = time.After(d/2 + rand.N(d/2))
+			default:
+				polls = 0
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-next:
+		case <-e.again:
+		}
+	}
+}
+
+// period is how often objects are read again that aren't watched.
+func (f *Finder) period() time.Duration {
+	if f.conf.Strategy == v1beta1.GetChangeDetectionStrategy {
+		return f.conf.Period
+	}
+	return max(f.conf.Period, f.conf.TTL())
+}
+
+// waitedFor reports whether pods wait for an object of which the node isn't told when it changes.
+func (f *Finder) waitedFor(e *entry) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	claim, ok := e.object.(*v1.PersistentVolumeClaim)
+	return (e.object == nil || ok && claim.Status.Phase != v1.ClaimBound) && time.Since(e.asked) < interest
+}
+
+// take takes in an answer, and wakes whom it concerns if it is news.
+func (f *Finder) take(e *entry, change func(*entry)) {
+	f.mu.Lock()
+	before, had := e.object, e.has()
+	change(e)
+	if e.object != nil {
+		e.object.SetManagedFields(nil)
+	}
+	news := e.asking || !had || (before == nil) != (e.object == nil) ||
+		before != nil && (before.GetUID() != e.object.GetUID() || before.GetResourceVersion() != e.object.GetResourceVersion())
+	e.asking, e.why = false, ""
+	if news {
+		e.at = time.Now()
+	}
+	f.mu.Unlock()
+	if news {
+		f.tell(e.key.Object())
+	}
+}
+
+// failed takes in that there is no answer for now. What was known counts on; who waits for the first answer is told why it doesn't come.
+func (f *Finder) failed(e *entry, err error) {
+	f.mu.Lock()
+	news := e.asking
+	e.why = err.Error()
+	if e.has() {
+		e.asking = false
+		if e.at = time.Now(); !e.until.IsZero() {
+			e.until = e.at.Add(leastTTL)
+		}
+	}
+	f.mu.Unlock()
+	if news {
+		f.tell(e.key.Object())
+	}
+}
+
+// Of the API server's authorizer it is known that it learns a little later than the node which objects pods refer to.
+const firstLag, lastLag, lags = 50 * time.Millisecond, 2 * time.Second, 20
+
+// delay is how long to wait after a failure. No two nodes wait equally long.
+func delay(err error, failures int) time.Duration {
+	if apierrors.IsForbidden(err) && failures < lags {
+		d := min(firstLag<<failures, lastLag)
+		return d/2 + rand.N(d/2)
+	}
+	_, after := apiclient.Retry(err, failures)
+	return max(after, firstLag)
+}
+
+func pause[T any](ctx context.Context, until <-chan T) {
+	select {
+	case <-ctx.Done():
+	case <-until:
+	}
+}
+
+func notFound(k object.Key) error {
+	group := schema.GroupResource{Group: k.Kind.GroupVersionKind().Group, Resource: resource(k.Kind).String()}
+	return apierrors.NewNotFound(group, k.Name)
+}
+
+// put puts what environments need of a Service among all.
+func put(all map[string]map[string]*v1.Service, o runtime.Object) {
+	s, ok := o.(*v1.Service)
+	if !ok {
+		return
+	}
+	kept := &v1.Service{}
+	kept.Namespace, kept.Name = s.Namespace, s.Name
+	kept.Spec.Type, kept.Spec.ClusterIP = s.Spec.Type, s.Spec.ClusterIP
+	for _, p := range s.Spec.Ports {
+		kept.Spec.Ports = append(kept.Spec.Ports, v1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+	}
+	if all[s.Namespace] == nil {
+		all[s.Namespace] = map[string]*v1.Service{}
+	}
+	all[s.Namespace][s.Name] = kept
+}
+
+func remove(all map[string]map[string]*v1.Service, o runtime.Object) {
+	if s, ok := o.(*v1.Service); ok {
+		delete(all[s.Namespace], s.Name)
+	}
+}

@@ -1,0 +1,200 @@
+package clusterobjects
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	authentication "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+)
+
+// token is what is known of a token of a service account, bound to a pod.
+type token struct {
+	known
+	// value is the last one; nil before there is any. err is why there is no newer one, to be asked for again not before a time.
+	value    *object.Token
+	err      error
+	again    time.Time
+	failures int
+}
+
+// Token returns a token that isn't due to be renewed.
+func (v view) Token(_ context.Context, r object.TokenRequest) (object.Token, error) {
+	f, key := v.finder, object.TokenKey(v.pod)
+	unknown := &object.Unknown{Key: object.Key{Kind: object.Kind(key.Kind), Namespace: key.Namespace, Name: key.Name}, Why: "the API server is being asked"}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if v.user.gone {
+		unknown.Why = "the pod has ended"
+		return object.Token{}, unknown
+	}
+	t := f.tokens[r]
+	if t == nil {
+		t = &token{}
+		f.tokens[r] = t
+		v.user.of[&t.known] = func() { delete(f.tokens, r) }
+	}
+	now := time.Now()
+	if t.value != nil && now.Before(t.value.Renew()) {
+		return *t.value, nil
+	}
+	if t.err != nil && now.Before(t.again) {
+		unknown.Why, unknown.NotBefore = t.err.Error(), t.again
+		return object.Token{}, unknown
+	}
+	if !t.asking {
+		t.ask()
+		f.begin(func(ctx context.Context) { f.renew(ctx, v, r, t) })
+	}
+	return object.Token{}, unknown
+}
+
+// renew gets a token: the one that an earlier agent had, or another.
+func (f *Finder) renew(ctx context.Context, v view, r object.TokenRequest, t *token) {
+	f.mu.Lock()
+	first := t.value == nil && t.failures == 0
+	f.mu.Unlock()
+	if first {
+		if kept := f.kept(v.pod, r); kept != nil {
+			f.issued(v, t, kept, nil, 0)
+			return
+		}
+	}
+	for {
+		got, err := f.request(ctx, r)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			f.issued(v, t, got, nil, 0)
+			return
+		}
+		again, _ := apiclient.Retry(err, 0)
+		f.mu.Lock()
+		after := delay(err, t.failures)
+		t.failures++
+		early := again && !v.user.gone && time.Since(t.since) < patience && after <= lastLag
+		f.mu.Unlock()
+		if !early {
+			f.issued(v, t, nil, err, after)
+			return
+		}
+		pause(ctx, time.After(after))
+	}
+}
+
+// issued takes in a token, or why there is none and when to ask for it again.
+func (f *Finder) issued(v view, t *token, got *object.Token, err error, after time.Duration) {
+	f.mu.Lock()
+	t.asking, t.at, t.err = false, time.Now(), err
+	if err == nil {
+		t.value, t.failures = got, 0
+	} else {
+		t.again = t.at.Add(after)
+	}
+	f.mu.Unlock()
+	f.tell(object.TokenKey(v.pod))
+}
+
+// request asks the API server for a token.
+func (f *Finder) request(ctx context.Context, r object.TokenRequest) (*object.Token, error) {
+	q := &authentication.TokenRequest{}
+	q.Namespace, q.Name = r.Namespace, r.ServiceAccount
+	q.Spec.BoundObjectRef = &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: r.Pod, UID: r.UID}
+	if r.Audience != "" {
+		q.Spec.Audiences = []string{r.Audience}
+	}
+	if r.Life > 0 {
+		seconds := int64(r.Life / time.Second)
+		q.Spec.ExpirationSeconds = &seconds
+	}
+	var answer authentication.TokenRequest
+	if err := f.conf.API.Create(ctx, apiclient.Calls, apiclient.ServiceAccounts, r.Namespace, q, &answer, "token"); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	until := answer.Status.ExpirationTimestamp.Time
+	if s := answer.Spec.ExpirationSeconds; s != nil { // by this node's clock
+		until = now.Add(time.Duration(*s) * time.Second)
+	}
+	t := object.NewToken(answer.Status.Token, now, until)
+	return &t, nil
+}
+
+// claims are what a token of a service account says of itself (RFC 7519, and the private claim of Kubernetes).
+type claims struct {
+	Audience []string `json:"aud"`
+	Expires  int64    `json:"exp"`
+	Issued   int64    `json:"iat"`
+	Private  struct {
+		Namespace string `json:"namespace"`
+		Pod       struct {
+			Name string    `json:"name"`
+			UID  types.UID `json:"uid"`
+		} `json:"pod"`
+		Account struct {
+			Name string `json:"name"`
+		} `json:"serviceaccount"`
+		// WarnAfter is when it should have been renewed, of one that is valid longer than was asked for.
+		WarnAfter int64 `json:"warnafter"`
+	} `json:"kubernetes.io"`
+}
+
+// kept is the token that an earlier agent wrote to a volume of the pod by the same request, if it isn't due to be renewed. Its
+// signature isn't looked at: it stays where it was found. nil if that isn't certain.
+func (f *Finder) kept(p *v1.Pod, r object.TokenRequest) *object.Token {
+	for i := range p.Spec.Volumes {
+		projected := p.Spec.Volumes[i].Projected
+		if projected == nil {
+			continue
+		}
+		for j := range projected.Sources {
+			s := projected.Sources[j].ServiceAccountToken
+			if s == nil || s.Audience != r.Audience || s.ExpirationSeconds == nil || time.Duration(*s.ExpirationSeconds)*time.Second != r.Life {
+				continue
+			}
+			text, err := f.conf.KeptToken(r.UID, p.Spec.Volumes[i].Name, s.Path)
+			if err != nil {
+				continue
+			}
+			if t, ok := readToken(text, r, time.Now()); ok {
+				return &t
+			}
+		}
+	}
+	return nil
+}
+
+// readToken is a token by its own claims, if it is the one that is asked for and good for a while.
+func readToken(text string, r object.TokenRequest, now time.Time) (t object.Token, ok bool) {
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return t, false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return t, false
+	}
+	var c claims
+	if json.Unmarshal(payload, &c) != nil {
+		return t, false
+	}
+	until := time.Unix(c.Expires, 0)
+	if c.Private.WarnAfter > 0 {
+		until = time.Unix(c.Private.WarnAfter, 0)
+	}
+	t = object.NewToken(text, time.Unix(c.Issued, 0), until)
+	mine := c.Private.Namespace == r.Namespace && c.Private.Account.Name == r.ServiceAccount && c.Private.Pod.Name == r.Pod && c.Private.Pod.UID == r.UID &&
+		(r.Audience == "" || slices.Equal(c.Audience, []string{r.Audience}))
+	// Times of the future are those of a clock that was set.
+	const skew = time.Minute
+	return t, mine && t.Issued.Before(now.Add(skew)) && t.Until.After(t.Issued) && t.Until.Sub(t.Issued) <= max(r.Life, time.Hour)+skew && now.Before(t.Renew())
+}

@@ -1,0 +1,317 @@
+package cluster_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	authentication "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/test/cluster/plane"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+	"github.com/deckhand-node/deckhand/test/registry"
+)
+
+// canary is a Secret's value, which is to be nowhere but in the Secret's volumes and environments.
+const canary = "c4n4ry-7f3a9b"
+
+// TestPodObjects: what pods of the API server refer to reaches them, and nothing else is asked for.
+func TestPodObjects(t *testing.T) {
+	binary, err := node.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plane.Start(t, program)
+	t.Run("node", func(t *testing.T) { podObjects(t, p, binary) })
+	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
+		t.Errorf("what a node may not: %q", wrong)
+	}
+}
+
+func podObjects(t *testing.T, p *plane.Plane, binary string) {
+	r := join(t, p, binary, "")
+	r.Start()
+	r.created()
+	r.is(v1.ConditionTrue)
+	for _, test := range []struct {
+		name string
+		run  func(*rig, *testing.T)
+	}{
+		{"edits", (*rig).edits}, {"what is missing comes", (*rig).missingComes}, {"tokens", (*rig).tokens}, {"pull secrets", (*rig).pullSecrets}, {"claims", (*rig).claims}, {"nothing else", (*rig).nothingElse},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(r.with(t), t) })
+	}
+	r.kubectl("delete", "pod", "--all", "--timeout=60s")
+}
+
+// with is the rig for a part of a test.
+func (r *rig) with(t *testing.T) *rig {
+	part := *r
+	part.t = t
+	return &part
+}
+
+func configMap(name, value string) string {
+	return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: {k: '%s'}}\n---\n", name, value)
+}
+
+func secret(name, value string) string {
+	return fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: %s}, stringData: {k: '%s'}}\n---\n", name, value)
+}
+
+// inVolume is the host's path of a file in a volume of a pod.
+func (r *rig) inVolume(pod, plugin, volume, file string) string {
+	return filepath.Join(r.RootDir, "pods", string(r.pod(pod).UID), "volumes", "kubernetes.io~"+plugin, volume, file)
+}
+
+// comes waits until a file has a text, and returns how long that took.
+func (r *rig) comes(path, want string) time.Duration {
+	r.t.Helper()
+	began := time.Now()
+	r.Eventually(fmt.Sprintf("%s has %q", path, want), func() error {
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			return fmt.Errorf("%q, %v", text, err)
+		}
+		return nil
+	})
+	return time.Since(began)
+}
+
+// warnings are the warnings about a pod.
+func (r *rig) warnings(pod string) string {
+	r.t.Helper()
+	return r.kubectl("get", "events", "--field-selector=type=Warning,involvedObject.name="+pod, "-o", "jsonpath={range .items[*]}{.reason}: {.message}{'\\n'}{end}")
+}
+
+// edits: an edit is in volumes at once, and the first look at what isn't known yet is no failure.
+func (r *rig) edits(t *testing.T) {
+	r.apply(configMap("conf", "1") + secret("canary", canary) + secret("unused", "unused") + podNamed("reader", spec("[serve]",
+		"volumes: [{name: conf, configMap: {name: conf}}, {name: secret, secret: {secretName: canary, defaultMode: 0400}}, {name: none, configMap: {name: none, optional: true}}],")))
+	r.podReady("reader")
+	conf, hidden := r.inVolume("reader", "configmap", "conf", "k"), r.inVolume("reader", "secret", "secret", "k")
+	r.comes(conf, "1")
+	r.comes(hidden, canary)
+	var took []time.Duration
+	for n := range 5 {
+		want := fmt.Sprint("edit ", n)
+		r.kubectl("patch", "configmap", "conf", "-p", fmt.Sprintf(`{"data": {"k": "%s"}}`, want))
+		took = append(took, r.comes(conf, want).Round(time.Millisecond))
+	}
+	t.Logf("in the volume after kubectl returned: %v", took)
+	r.apply(secret("canary", canary+"2"))
+	r.comes(hidden, canary+"2")
+	r.apply(configMap("none", "there now"))
+	r.comes(r.inVolume("reader", "configmap", "none", "k"), "there now")
+	r.kubectl("delete", "configmap", "none")
+	r.Eventually("what was removed and is optional isn't in the volume", func() error {
+		if _, err := os.Stat(r.inVolume("reader", "configmap", "none", "k")); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%v", err)
+		}
+		return nil
+	})
+	if w := r.warnings("reader"); w != "" {
+		t.Errorf("warnings: %s", w)
+	}
+}
+
+// missingComes: containers and volumes wait for what isn't there, say so, and go on at once when it is.
+func (r *rig) missingComes(t *testing.T) {
+	env := strings.Replace(spec("[env]", "restartPolicy: Never,"), "args: [env]", "args: [env], env: [{name: LATE, valueFrom: {secretKeyRef: {name: late-env, key: k}}}]", 1)
+	r.apply(podNamed("late-env", env) + podNamed("late-volume", spec("[serve]", "volumes: [{name: v, secret: {secretName: late-volume}}],")))
+	r.Eventually("the container waits", func() error {
+		s := r.pod("late-env").Status
+		if len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Waiting == nil || s.ContainerStatuses[0].State.Waiting.Reason != "CreateContainerConfigError" {
+			return fmt.Errorf("%+v", s.ContainerStatuses)
+		}
+		return nil
+	})
+	r.Eventually("the volume's wait is an event", func() error {
+		if w := r.warnings("late-volume"); !strings.Contains(w, `Secret "late-volume" (namespace default) isn't there`) {
+			return fmt.Errorf("%s", w)
+		}
+		return nil
+	})
+	r.apply(secret("late-env", canary) + secret("late-volume", canary))
+	r.podReady("late-volume")
+	r.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/late-env", "--timeout=60s")
+	if out, code := r.Deckhand("logs", "late-env"); code != 0 || !strings.Contains(out, "LATE="+canary) || !strings.Contains(out, "KUBERNETES_SERVICE_HOST=10.96.0.1") {
+		t.Errorf("environment %s", out)
+	}
+}
+
+// tokens: a pod has a token that the API server knows, its own alone, and keeps it over a restart of the agent.
+func (r *rig) tokens(t *testing.T) {
+	withToken := func(name, fields string) string {
+		return podNamed(name, strings.Replace(spec("[serve]", fields), "automountServiceAccountToken: false", "automountServiceAccountToken: true", 1))
+	}
+	r.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}\n---\n" + withToken("open", "serviceAccountName: robot,") +
+		withToken("user", "serviceAccountName: robot, securityContext: {runAsUser: 1234},") + withToken("group", "serviceAccountName: robot, securityContext: {fsGroup: 4321},"))
+	names := []string{"open", "user", "group"}
+	r.podReady(names...)
+	read := func(pod string) (text string, mode fs.FileMode, uid, gid uint32) {
+		p := r.pod(pod)
+		i := slices.IndexFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Projected != nil })
+		path := r.inVolume(pod, "projected", p.Spec.Volumes[i].Name, "token")
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		return string(data), info.Mode().Perm(), st.Uid, st.Gid
+	}
+	had := map[string]string{}
+	for _, name := range names {
+		text, mode, uid, gid := read(name)
+		had[name] = text
+		if want := map[string]string{"open": "644 0 0", "user": "600 1234 0", "group": "640 0 4321"}[name]; fmt.Sprintf("%o %d %d", mode, uid, gid) != want {
+			t.Errorf("%s: mode %o, owner %d, group %d", name, mode, uid, gid)
+		}
+		out, err := r.p.Kubectl(fmt.Sprintf(`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": %q}}`, text), "create", "-f", "-", "-o", "json")
+		var review authentication.TokenReview
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &review)
+		}
+		if s := review.Status; err != nil || !s.Authenticated || s.User.Username != "system:serviceaccount:default:robot" || !slices.Equal(s.User.Extra["authentication.kubernetes.io/pod-name"], []string{name}) {
+			t.Errorf("%s: %v: %+v", name, err, s)
+		}
+		if w := r.warnings(name); w != "" {
+			t.Errorf("%s: warnings: %s", name, w)
+		}
+	}
+	_, from := r.calls(0)
+	r.Kill()
+	r.Start()
+	r.apply(withToken("next", "serviceAccountName: robot,"))
+	r.podReady("next") // the others were looked at before
+	for _, name := range names {
+		if text, _, _, _ := read(name); text != had[name] {
+			t.Errorf("%s has another token after a restart of the agent", name)
+		}
+	}
+	if count, _ := r.calls(from); count["create serviceaccounts/token"] != 1 || count["watch configmaps"] == 0 {
+		t.Errorf("calls of the next agent: %v", count)
+	}
+}
+
+// pullSecrets: an image of a registry that wants a password, with a secret of the pod's or of its service account's, and without.
+func (r *rig) pullSecrets(t *testing.T) {
+	reg := registry.New(t, registry.WithUser("me", canary))
+	image := registry.WithLayer(t, registry.FromArchive(t, filepath.Join(r.RootDir, "images", "web.tar"), node.Image), 1000)
+	for _, name := range []string{"own", "account", "none"} {
+		reg.Push(t, name+":1", image)
+	}
+	r.kubectl("create", "secret", "docker-registry", "login", "--docker-server="+reg.Host(), "--docker-username=me", "--docker-password="+canary)
+	r.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: puller}, imagePullSecrets: [{name: login}]}")
+	from := func(name, fields string) string {
+		return podNamed("pull-"+name, strings.Replace(spec("[serve]", fields), node.Image, reg.Ref(name+":1"), 1))
+	}
+	r.apply(from("own", "imagePullSecrets: [{name: login}],") + from("account", "serviceAccountName: puller,") + from("none", ""))
+	r.podReady("pull-own", "pull-account")
+	r.Eventually("without a secret it isn't pulled", func() error {
+		s := r.pod("pull-none").Status
+		if len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Waiting == nil || !strings.Contains(s.ContainerStatuses[0].State.Waiting.Reason, "Pull") {
+			return fmt.Errorf("%+v", s.ContainerStatuses)
+		}
+		return nil
+	})
+	for _, name := range []string{"pull-own", "pull-account"} {
+		if w := r.warnings(name); w != "" {
+			t.Errorf("%s: warnings: %s", name, w)
+		}
+	}
+	r.kubectl("delete", "pod", "pull-own", "pull-account", "pull-none", "--timeout=60s")
+}
+
+// claims: PersistentVolumes that the cluster's controllers have bound, at once, when the pod is scheduled, or later.
+func (r *rig) claims(t *testing.T) {
+	dir := t.TempDir()
+	volume := func(name, class, source, fields string) string {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("{apiVersion: v1, kind: PersistentVolume, metadata: {name: %[1]s}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: '%[2]s', persistentVolumeReclaimPolicy: Retain, %[3]s: {path: %[4]s}, %[5]s}}\n---\n",
+			name, class, source, filepath.Join(dir, name), fields)
+	}
+	here := fmt.Sprintf("nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}", node.Name)
+	claim := func(name, class string) string {
+		return fmt.Sprintf("{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s}, spec: {accessModes: [ReadWriteOnce], storageClassName: '%s', resources: {requests: {storage: 1Gi}}}}\n---\n", name, class)
+	}
+	user := func(name, fields string) string {
+		s := strings.Replace(spec("[clock, /data/file]", "volumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}],", fields), "args:", "volumeMounts: [{name: data, mountPath: /data}], args:", 1)
+		return podNamed("claim-"+name, s)
+	}
+	t.Cleanup(func() {
+		r.kubectl("delete", "pod", "claim-local", "claim-path", "claim-late", "--ignore-not-found", "--timeout=60s")
+		r.kubectl("delete", "pvc,pv", "--all", "--timeout=60s")
+	})
+	r.apply("{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: local}, provisioner: kubernetes.io/no-provisioner, volumeBindingMode: WaitForFirstConsumer}\n---\n" +
+		volume("local", "local", "local", here) + claim("local", "local") + user("local", "") +
+		volume("path", "path", "hostPath", "") + claim("path", "path") + user("path", "") +
+		claim("late", "late") + user("late", "nodeName: "+node.Name+","))
+	r.podReady("claim-local", "claim-path")
+	r.Eventually("a claim that isn't bound is waited for", func() error {
+		if w := r.warnings("claim-late"); !strings.Contains(w, "isn't bound to a PersistentVolume") {
+			return fmt.Errorf("%s", w)
+		}
+		return nil
+	})
+	r.apply(volume("late", "late", "hostPath", ""))
+	r.podReady("claim-late")
+	for _, name := range []string{"local", "path", "late"} {
+		r.Eventually("the pod writes to its volume", func() error {
+			_, err := os.Stat(filepath.Join(dir, name, "file"))
+			return err
+		})
+	}
+}
+
+// nothingElse: no Secret was asked for that no pod refers to, and its value is in none of the agent's records.
+func (r *rig) nothingElse(t *testing.T) {
+	mayAsk := []string{"canary", "late-env", "late-volume", "login"}
+	for _, c := range r.p.Calls() {
+		if c.Resource == "secrets" && !slices.Contains(mayAsk, c.Name) && !slices.Contains(mayAsk, strings.TrimPrefix(c.Selector, "metadata.name=")) {
+			t.Errorf("asked for: %s", c)
+		}
+	}
+	r.Kill() // the journal is on disk then, or was never
+	r.Start()
+	hides := func(where, text string) {
+		if strings.Contains(text, canary) {
+			t.Errorf("a Secret's value is in %s", where)
+		}
+	}
+	hides("the log", r.Logged())
+	hides("events", r.kubectl("get", "events", "-A", "-o", "json"))
+	hides("statuses", r.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].status}"))
+	for _, name := range []string{"reader", "late-env", "late-volume"} {
+		why, _ := r.Deckhand("why", name)
+		journal, _ := r.Deckhand("journal", name)
+		hides("why or journal of "+name, why+journal)
+	}
+	for _, dir := range []string{"journal", "checkpoints"} {
+		err := filepath.WalkDir(filepath.Join(r.RootDir, dir), func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			hides(path, string(text))
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+}
