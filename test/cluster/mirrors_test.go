@@ -2,6 +2,8 @@ package cluster_test
 
 import (
 	"fmt"
+	"net/url"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,7 @@ func TestMirrors(t *testing.T) {
 		t.Run("refused", r.refusedManifest)
 		t.Run("hundred", r.mirrors)
 	})
+	t.Run("the API server is away", func(t *testing.T) { staticPodsAlone(t, p, binary) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}
@@ -82,6 +85,9 @@ func (r *rig) mirror(t *testing.T) {
 		return nil
 	})
 
+	if out := r.kubectl("logs", name); !strings.Contains(out, "listens on") {
+		t.Errorf("logs: %q", out)
+	}
 	for i := range 3 {
 		_, from := r.calls(0)
 		before := r.pod(name)
@@ -123,6 +129,46 @@ func (r *rig) mirror(t *testing.T) {
 	if s := r.Sandboxes(); len(s) > 0 {
 		t.Errorf("the mirror pod went before %v", s)
 	}
+}
+
+// staticPodsAlone: static pods come up without an API server, and are to be seen there once it can be reached.
+func staticPodsAlone(t *testing.T, p *plane.Plane, binary string) {
+	server, err := url.Parse(p.Server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	iptables := func(what string) error {
+		out, err := exec.Command("iptables", "-w", what, "OUTPUT", "-p", "tcp", "--dport", server.Port(), "-j", "REJECT", "--reject-with", "tcp-reset").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("iptables %s: %w: %s", what, err, out)
+		}
+		return nil
+	}
+	r := join(t, p, binary, "")
+	if err := iptables("-I"); err != nil {
+		t.Fatal(err)
+	}
+	reachable := false
+	defer func() { // before the node's object is removed, whatever happens
+		if !reachable {
+			if err := iptables("-D"); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	r.Write("alone.yaml", static("alone", ""))
+	began := time.Now()
+	r.Start()
+	r.Await("it runs", node.Ready("alone"))
+	t.Logf("a static pod runs %s after the agent was started without an API server", time.Since(began).Round(time.Millisecond))
+	if err := iptables("-D"); err != nil {
+		t.Fatal(err)
+	}
+	reachable = true
+	name := "pod/alone-" + node.Name
+	r.kubectl("wait", "--for=create", name, "--timeout=90s")
+	r.kubectl("wait", "--for=condition=Ready", name, "--timeout=60s")
+	r.tells("Pod alone-" + node.Name + " Started")
 }
 
 // editedManifest: it is another pod, whose mirror pod comes when the one before has ended.
