@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/deckhand-node/deckhand/bench/report"
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -23,7 +25,10 @@ import (
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-var kills = flag.Int("kills", 10, "how often the agent is killed under churn")
+var (
+	kills = flag.Int("kills", 10, "how often the agent is killed under churn")
+	come  = flag.Int("pods", 40, "how many pods come and go")
+)
 
 // TestPods: pods of the API server run, their status goes back, and they are deleted as they should be.
 func TestPods(t *testing.T) {
@@ -34,7 +39,7 @@ func TestPods(t *testing.T) {
 	p := plane.Start(t, program)
 	for name, test := range map[string]func(*rig, *testing.T){
 		"one pod": (*rig).onePod, "deletions": (*rig).deletions, "what others say": (*rig).others, "workloads": (*rig).workloads,
-		"a name that is taken": (*rig).contest, "away": (*rig).away, "killed under churn": (*rig).killedUnderChurn,
+		"a name that is taken": (*rig).contest, "away": (*rig).away, "killed under churn": (*rig).killedUnderChurn, "come and go": (*rig).comeAndGo,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := join(t, p, binary, "")
@@ -399,5 +404,60 @@ func (r *rig) killedUnderChurn(t *testing.T) {
 	if len(seen.faults) > 0 {
 		slices.Sort(seen.faults)
 		t.Errorf("%d faults in %d lives:\n%s", len(seen.faults), *kills, strings.Join(slices.Compact(seen.faults), "\n"))
+	}
+}
+
+// comeAndGo: nothing is left of pods that came and went, on disk, in the runtime, in the agent or at the API server.
+func (r *rig) comeAndGo(t *testing.T) {
+	type size struct {
+		files int
+		rss   int64
+	}
+	measure := func() size {
+		t.Helper()
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, err := report.MemoryOf(r.PID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return size{len(files), memory.RSS}
+	}
+	const lot = 20
+	var before size
+	for done := 0; done < *come; done += lot {
+		var manifests strings.Builder
+		for i := range lot {
+			args := "[serve]"
+			if i%4 == 0 {
+				args = "[exit, '0']"
+			}
+			manifests.WriteString(podNamed(fmt.Sprint("p", done+i), spec(args, "restartPolicy: OnFailure, volumes: [{name: d, emptyDir: {}}],")))
+		}
+		r.apply(manifests.String())
+		r.Eventually("all have run", func() error {
+			for _, phase := range strings.Fields(r.kubectl("get", "pods", "-o", "jsonpath={.items[*].status.phase}")) {
+				if phase == string(v1.PodPending) {
+					return fmt.Errorf("one is %s", phase)
+				}
+			}
+			return nil
+		})
+		r.kubectl("delete", "pod", "--all", "--grace-period=1", "--timeout=60s")
+		if done == 0 {
+			r.Eventually("nothing is left of the first", r.PodLeftovers)
+			before = measure()
+		}
+	}
+	r.Eventually("nothing is left", r.PodLeftovers)
+	if s := r.snapshot(); len(s.Pods) > 0 {
+		t.Errorf("pods %v", s.Pods)
+	}
+	after := measure()
+	t.Logf("after %d pods: open files %d (at first %d), RSS %d KiB (at first %d)", *come, after.files, before.files, after.rss>>10, before.rss>>10)
+	if after.files > before.files+5 || after.rss > before.rss+32<<20 {
+		t.Errorf("the agent grew from %+v to %+v", before, after)
 	}
 }
