@@ -90,8 +90,9 @@ mutate: ## Put some hundred faults into the core, one at a time: the laws have t
 	$(GO) run ./test/mutate -run '$(MUTATIONS)'
 
 .PHONY: attack
-attack: ## Swap links under the code that opens pods' paths, for a minute each. ATTACK=10m for longer (as root).
+attack: ## Swap links under the code that opens pods' paths, and ask the HTTPS server for anything, for a minute each. ATTACK=10m for longer (as root).
 	$(GO) test -count=1 -v -p 2 -timeout 24h -run '^TestAttack' ./internal/kit/safeopen ./internal/volume/subpath ./internal/volume/teardown -attack.duration=$(ATTACK)
+	$(GO) test -run '^$$' -fuzz '^FuzzRequest$$' -fuzztime $(ATTACK) ./internal/server/nodeapi
 
 .PHONY: e2e
 e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a real containerd.

@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -19,9 +20,12 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -41,8 +45,15 @@ func TestServer(t *testing.T) {
 		r.created()
 		r.is(v1.ConditionTrue)
 		t.Run("who may", r.whoMay)
+		r.apply(podNamed("quiet", spec("[sleep, 1h]")))
+		r.podReady("quiet")
+		began := time.Now()
+		quiet := r.kubectlOver(true, "logs", "-f", "quiet")
+		if err := quiet.Start(); err != nil {
+			t.Fatal(err)
+		}
 		t.Run("logs", r.logs)
-		t.Run("streams", r.streams)
+		t.Run("streams", func(t *testing.T) { r.streams(t, quiet, began) })
 	})
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
@@ -244,12 +255,25 @@ func (r *rig) kubectlOver(webSockets bool, args ...string) *exec.Cmd {
 }
 
 // streams has kubectl run commands, copy files and forward ports.
-func (r *rig) streams(t *testing.T) {
+func (r *rig) streams(t *testing.T, quiet *exec.Cmd, began time.Time) {
 	r.apply(box)
 	r.podReady("box")
 	for _, webSockets := range []bool{false, true} {
 		t.Run(fmt.Sprintf("WebSockets %t", webSockets), func(t *testing.T) { r.commands(t, webSockets) })
 	}
+	t.Run("on a terminal", r.onATerminal)
+	t.Run("debug", r.debug)
+	t.Run("many connections", r.manyConnections)
+	t.Run("a quiet one", func(t *testing.T) {
+		time.Sleep(time.Until(began.Add(35 * time.Second))) // longer than any answer may take that isn't a stream
+		if err := quiet.Process.Signal(syscall.Signal(0)); err != nil {
+			t.Errorf("a log that nothing comes of isn't followed any more: %v", err)
+		}
+		r.kubectl("delete", "pod", "quiet", "--wait=false")
+		if err := quiet.Wait(); err != nil {
+			t.Errorf("the end of a followed log: %v", err)
+		}
+	})
 	t.Run("the agent ends", r.streamsEnd)
 }
 
@@ -353,6 +377,161 @@ func (r *rig) commands(t *testing.T, webSockets bool) {
 			}
 		}
 	})
+}
+
+// onATerminal: sizes, signals and exit codes pass, and the terminal is afterwards as it was.
+func (r *rig) onATerminal(t *testing.T) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	fd := int(master.Fd())
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	resize := func(rows, columns uint16) {
+		t.Helper()
+		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resize(24, 100)
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	before, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := r.kubectlOver(true, "exec", "-it", "box", "-c", "c", "--", "sh")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var screen strings.Builder
+	shows := func(text string) {
+		t.Helper()
+		if err := master.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		for b := make([]byte, 1); !strings.HasSuffix(screen.String(), text); {
+			if _, err := master.Read(b); err != nil {
+				t.Fatalf("the screen shows %q, not %q: %v", screen.String(), text, err)
+			}
+			screen.Write(b)
+		}
+		screen.Reset()
+	}
+	types := func(text string) {
+		t.Helper()
+		if _, err := io.WriteString(master, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shows("# ")
+	types("stty size\n")
+	shows("24 100\r\n")
+	resize(30, 120)
+	// The size comes on a way of its own.
+	types("while [ \"$(stty size)\" != '30 120' ]; do :; done; echo re''sized\n")
+	shows("resized\r\n")
+	types("echo st''arted; sleep 1000; echo inter''rupted\n")
+	shows("started\r\n")
+	types("\x03")
+	shows("# ")
+	types("exit 5\n")
+	var failed *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &failed) || failed.ExitCode() != 5 {
+		t.Errorf("exit code: %v", err)
+	}
+	after, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+	if err != nil || *after != *before {
+		t.Errorf("the terminal is %+v, and was %+v: %v", after, before, err)
+	}
+}
+
+// debug has kubectl run pods and ephemeral containers, and attach to them.
+func (r *rig) debug(t *testing.T) {
+	for name, args := range map[string][]string{
+		"run":   {"run", "once", "-i", "--rm", "--restart=Never", "--image=" + node.Image, "--overrides={\"spec\":{\"automountServiceAccountToken\":false}}", "--", "logs", "3", "300ms"},
+		"debug": {"debug", "box", "-i", "--image=" + node.Image, "-c", "dbg", "--", "/web", "logs", "3", "300ms"},
+	} {
+		cmd := r.kubectlOver(true, args...)
+		in, err := cmd.StdinPipe() // the end of the input would end the output, too
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.CombinedOutput() // it attaches, or shows the log of what has ended before
+		in.Close()
+		if err != nil || !strings.Contains(string(out), "line 3") {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+}
+
+// manyConnections: those of one forward leave nothing behind in the agent.
+func (r *rig) manyConnections(t *testing.T) {
+	before := r.descriptors()
+	cmd := r.kubectlOver(false, "port-forward", "box", ":8080")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + strings.Fields(line)[2] + "/"
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	var asking sync.WaitGroup
+	began := time.Now()
+	for range 8 {
+		asking.Go(func() {
+			for range forwarded / 8 {
+				response, err := client.Get(url)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				response.Body.Close()
+			}
+		})
+	}
+	asking.Wait()
+	t.Logf("%d connections in %s; the agent has %d descriptors, and %d before", forwarded, time.Since(began).Round(time.Millisecond), r.descriptors(), before)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // it was killed
+	r.Eventually("nothing is left", func() error {
+		if now := r.descriptors(); now > before+4 { // connections of the API server, say
+			return fmt.Errorf("%d descriptors, and %d before", now, before)
+		}
+		return nil
+	})
+}
+
+// forwarded is how many connections one forward carries.
+const forwarded = 400
+
+func (r *rig) descriptors() int {
+	r.t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.PID()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return len(open)
 }
 
 // streamsEnd: whoever is connected when the agent stops is told at once, and nothing is left of it; the pod runs on.

@@ -2,11 +2,13 @@ package secure
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -343,5 +345,38 @@ func TestStreamsAreBounded(t *testing.T) {
 	s.end("a")
 	if !s.begin("b") {
 		t.Error("one that ended isn't free")
+	}
+}
+
+// BenchmarkKnown is what it takes to let somebody in who is known: by a token, and by a certificate.
+func BenchmarkKnown(b *testing.B) {
+	api := &apiServer{tokens: map[string]authentication.UserInfo{"x": {Username: "u", Groups: []string{"a", "b"}}}, allowed: []string{"u get proxy", "admin get proxy"}}
+	ca := newAuthority(b, "ca")
+	dir := b.TempDir()
+	write(b, filepath.Join(dir, "ca.crt"), ca.pem())
+	a := NewAccess(AccessConfig{Node: "n", ClientCAFile: filepath.Join(dir, "ca.crt"), Tokens: true, TokensFor: time.Hour, AllowedFor: time.Hour, RefusedFor: time.Hour, Reviewer: api})
+	cert, err := x509.ParseCertificate(ca.client("admin", time.Now().Add(time.Hour), x509.ExtKeyUsageClientAuth).Certificate[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	h := a.guard([]string{"proxy"}, func(w http.ResponseWriter, _ *http.Request, _ *authentication.UserInfo) {
+		w.WriteHeader(http.StatusNoContent)
+	})
+	for name, r := range map[string]func() *http.Request{
+		"token": func() *http.Request {
+			return &http.Request{Method: "GET", Header: http.Header{"Authorization": {"Bearer x"}}}
+		},
+		"certificate": func() *http.Request {
+			return &http.Request{Method: "GET", Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}}
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, r()); w.Code != http.StatusNoContent {
+					b.Fatal(w.Code, w.Body)
+				}
+			}
+		})
 	}
 }

@@ -32,12 +32,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // authority signs certificates.
 type authority struct {
-	t    *testing.T
+	t    testing.TB
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
 }
 
-func newAuthority(t *testing.T, name string) *authority {
+func newAuthority(t testing.TB, name string) *authority {
 	a := &authority{t: t}
 	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}, nil)
 	var err error
@@ -78,7 +78,7 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-func write(t *testing.T, path string, text []byte) {
+func write(t testing.TB, path string, text []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
