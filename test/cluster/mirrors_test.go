@@ -30,6 +30,7 @@ func TestMirrors(t *testing.T) {
 		t.Run("one", r.mirror)
 		t.Run("edited", r.editedManifest)
 		t.Run("removed and back", r.manifestBack)
+		t.Run("finished", r.finished)
 		t.Run("refused", r.refusedManifest)
 		t.Run("hundred", r.mirrors)
 	})
@@ -236,6 +237,38 @@ func (r *rig) manifestBack(t *testing.T) {
 		return nil
 	})
 	r.Remove("back.yaml")
+	r.kubectl("wait", "--for=delete", "pod/"+name, "--timeout=60s")
+}
+
+// finished: a static pod that has run to its end keeps its mirror pod, until it is started again.
+func (r *rig) finished(t *testing.T) {
+	name, text := "done-"+node.Name, strings.Replace(static("done", "restartPolicy: OnFailure,"), "[serve]", "[env]", 1)
+	r.Write("done.yaml", text)
+	r.kubectl("wait", "--for=create", "pod/"+name, "--timeout=60s")
+	r.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+name, "--timeout=60s")
+	first := r.pod(name)
+	r.Kill()
+	r.Start()
+	r.is(v1.ConditionTrue)
+	r.Await("the agent knows it", node.Each([]string{"done"}, func(v local.PodView) error {
+		if v.Pod.Status.Phase != v1.PodSucceeded {
+			return fmt.Errorf("%s", v.Pod.Status.Phase)
+		}
+		return nil
+	}))
+	if again := r.pod(name); again.UID != first.UID || again.Status.Phase != v1.PodSucceeded {
+		t.Errorf("UID %s, was %s; %s", again.UID, first.UID, again.Status.Phase)
+	}
+	r.Remove("done.yaml")
+	r.Write("done.yaml", text)
+	r.Eventually("it has run again", func() error {
+		out := r.kubectl("get", "pod", name, "--ignore-not-found", "-o", "jsonpath={.status.phase} {.status.containerStatuses[0].containerID}")
+		if want := "Succeeded "; !strings.HasPrefix(out, want) || out == want+first.Status.ContainerStatuses[0].ContainerID {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	r.Remove("done.yaml")
 	r.kubectl("wait", "--for=delete", "pod/"+name, "--timeout=60s")
 }
 

@@ -183,7 +183,14 @@ func TestMirrors(t *testing.T) {
 		m.Status.Phase = v1.PodFailed
 		w.server.Put(m)
 		time.Sleep(time.Minute)
-		w.expect("it runs all the same", "patch a")
+		w.expect("it runs all the same", "delete a", "create a", "patch a")
+	})
+	run(t, "finished, and started again", func(t *testing.T, w *world) {
+		w.want("a")
+		w.runs("a", "1", v1.PodSucceeded, "")
+		w.expect("ends", "create a", "patch a")
+		w.runs("a", "1", v1.PodRunning, "")
+		w.expect("runs again", "delete a", "create a", "patch a")
 	})
 	run(t, "edited", func(t *testing.T, w *world) {
 		w.want("a")

@@ -67,9 +67,11 @@ func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod, awaited fu
 	return calls
 }
 
-// fits reports whether a mirror pod is as it would be made now. One that somebody deletes isn't: a static pod can't be deleted there.
+// fits reports whether a mirror pod is as it would be made now. One that somebody deletes or ends isn't: a static pod can't be ended
+// there. One whose pod is started again after its end isn't either: no pod of an API server comes back from that.
 func fits(m, static *v1.Pod, node owner) bool {
-	return m.DeletionTimestamp == nil && m.Annotations[v1.MirrorPodAnnotationKey] == static.Annotations[pod.AnnotationConfigHash] && ownerOf(m) == node.uid
+	over := pod.Terminal(m.Status.Phase) != "" && pod.Terminal(static.Status.Phase) == ""
+	return !over && m.DeletionTimestamp == nil && m.Annotations[v1.MirrorPodAnnotationKey] == static.Annotations[pod.AnnotationConfigHash] && ownerOf(m) == node.uid
 }
 
 // ownerOf is the UID of the node that a mirror pod belongs to.

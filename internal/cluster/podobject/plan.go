@@ -33,7 +33,7 @@ type word struct {
 	status *v1.PodStatus
 	// gone says that the status is final, and nothing keeps the object from going.
 	gone bool
-	// mirror says that it is said of a static pod, which no API server can end.
+	// mirror says that it is said of a static pod.
 	mirror bool
 }
 
@@ -65,8 +65,8 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 	if w.status == nil {
 		return step{}
 	}
-	if over := pod.Terminal(api.Status.Phase); !w.mirror && over != "" && over != w.status.Phase {
-		// Somebody has ended the pod; that binds, and its worker is about to say so.
+	if over := pod.Terminal(api.Status.Phase); over != "" && over != w.status.Phase {
+		// Somebody has ended the pod; that binds, and its worker is about to say so. A mirror pod is about to be made again.
 		return step{}
 	}
 	was, is := told(&api.Status, w.status), tells(&api.Status, w.status)

@@ -153,6 +153,9 @@ func TestSource(t *testing.T) {
 		bad := newPod("b")
 		bad.Spec.Containers = nil
 		server.Put(bad)
+		mirror := newPod("mirror") // of a static pod, which another source has
+		mirror.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"}
+		server.Put(mirror)
 		running.Go(func() { _ = cache.Run(ctx) })
 		time.Sleep(time.Second)
 		synctest.Wait()
