@@ -118,6 +118,8 @@ type Failure struct {
 	// Awaits is the object that is missing, or in which something is missing: when objects
 	// change, the action is retried at once.
 	Awaits Object `json:"awaits,omitzero"`
+	// Unknown says that nobody could tell yet whether what it awaits is there. Only who carries out the action has to know.
+	Unknown bool `json:"-"`
 	// Image is the image that couldn't be had, where it isn't the container's own but one that it mounts (KEP-4639).
 	Image string `json:"image,omitempty"`
 	// Disk says that a disk of this node is full or can't be written: nothing in the manifest helps.

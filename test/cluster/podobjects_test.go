@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,13 +33,15 @@ func TestPodObjects(t *testing.T) {
 	}
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) { podObjects(t, p, binary) })
+	t.Run("without watches", func(t *testing.T) { withoutWatches(t, p, binary) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}
 }
 
 func podObjects(t *testing.T, p *plane.Plane, binary string) {
-	r := join(t, p, binary, "")
+	cloud := newCloud(t)
+	r := join(t, p, binary, "", cloud.flags...)
 	r.Start()
 	r.created()
 	r.is(v1.ConditionTrue)
@@ -46,11 +49,97 @@ func podObjects(t *testing.T, p *plane.Plane, binary string) {
 		name string
 		run  func(*rig, *testing.T)
 	}{
-		{"edits", (*rig).edits}, {"what is missing comes", (*rig).missingComes}, {"tokens", (*rig).tokens}, {"pull secrets", (*rig).pullSecrets}, {"claims", (*rig).claims}, {"nothing else", (*rig).nothingElse},
+		{"edits", (*rig).edits}, {"what is missing comes", (*rig).missingComes}, {"tokens", (*rig).tokens}, {"pull secrets", (*rig).pullSecrets}, {"credential provider", cloud.provides}, {"claims", (*rig).claims}, {"nothing else", (*rig).nothingElse},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(r.with(t), t) })
 	}
 	r.kubectl("delete", "pod", "--all", "--timeout=60s")
+}
+
+// withoutWatches: edits reach volumes by another way, and nothing is watched.
+func withoutWatches(t *testing.T, p *plane.Plane, binary string) {
+	r := join(t, p, binary, "configMapAndSecretChangeDetectionStrategy: Get\nsyncFrequency: 1s\n")
+	r.Start()
+	r.created()
+	r.is(v1.ConditionTrue)
+	_, from := r.calls(0)
+	r.edits(t)
+	r.kubectl("delete", "pod", "--all", "--timeout=60s")
+	if count, _ := r.calls(from); count["watch configmaps"]+count["watch secrets"] > 0 || count["get configmaps"] == 0 {
+		t.Errorf("calls %v", count)
+	}
+}
+
+// cloud is a registry whose passwords a credential provider has, for a pod's service account.
+type cloud struct {
+	*registry.Registry
+	flags []string
+	log   string
+}
+
+func newCloud(t *testing.T) *cloud {
+	dir := t.TempDir()
+	c := &cloud{Registry: registry.New(t, registry.WithUser("robot", canary)), log: filepath.Join(dir, "log"),
+		flags: []string{"--image-credential-provider-config", filepath.Join(dir, "providers.yaml"), "--image-credential-provider-bin-dir", dir}}
+	password := filepath.Join(dir, "password")
+	for path, text := range map[string]string{password: "robot:" + canary, filepath.Join(dir, "providers.yaml"): fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers:
+- name: provider
+  apiVersion: credentialprovider.kubelet.k8s.io/v1
+  matchImages: [%q]
+  defaultCacheDuration: 1h
+  args: [%q, %q]
+  tokenAttributes: {serviceAccountTokenAudience: registry, requireServiceAccount: true, cacheType: ServiceAccount}
+`, c.Host(), password, c.log)} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "provider"), "../e2e/provider").CombinedOutput(); err != nil {
+		t.Fatalf("build the plugin: %v\n%s", err, out)
+	}
+	return c
+}
+
+// provides: the provider is given a token of the pod's service account, for the audience that it wants.
+func (c *cloud) provides(r *rig, t *testing.T) {
+	c.Push(t, "app:1", registry.WithLayer(t, registry.FromArchive(t, filepath.Join(r.RootDir, "images", "web.tar"), node.Image), 1000))
+	// A node may ask for tokens for audiences that its pods have.
+	r.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: cloud}}\n---\n" + podNamed("provided", strings.Replace(spec("[serve]", "serviceAccountName: cloud,",
+		"volumes: [{name: token, projected: {sources: [{serviceAccountToken: {path: token, audience: registry}}]}}],"), node.Image, c.Ref("app:1"), 1)))
+	r.podReady("provided")
+	text, err := os.ReadFile(c.log)
+	_, token, given := strings.Cut(string(text), "token ")
+	if err != nil || !given {
+		t.Fatalf("the provider has written %q, %v", text, err)
+	}
+	if s := r.review(strings.Fields(token)[0], "registry"); !s.Authenticated || s.User.Username != "system:serviceaccount:default:cloud" || !slices.Equal(s.Audiences, []string{"registry"}) {
+		t.Errorf("the token: %+v", s)
+	}
+	if w := r.warnings("provided"); w != "" {
+		t.Errorf("warnings: %s", w)
+	}
+	r.kubectl("delete", "pod", "provided", "--timeout=60s")
+}
+
+// review is what the API server says of a token.
+func (r *rig) review(token string, audiences ...string) authentication.TokenReviewStatus {
+	r.t.Helper()
+	review := authentication.TokenReview{Spec: authentication.TokenReviewSpec{Token: token, Audiences: audiences}}
+	review.SetGroupVersionKind(authentication.SchemeGroupVersion.WithKind("TokenReview"))
+	text, err := json.Marshal(review)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out, err := r.p.Kubectl(string(text), "create", "-f", "-", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &review)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return review.Status
 }
 
 // with is the rig for a part of a test.
@@ -179,13 +268,8 @@ func (r *rig) tokens(t *testing.T) {
 		if want := map[string]string{"open": "644 0 0", "user": "600 1234 0", "group": "640 0 4321"}[name]; fmt.Sprintf("%o %d %d", mode, uid, gid) != want {
 			t.Errorf("%s: mode %o, owner %d, group %d", name, mode, uid, gid)
 		}
-		out, err := r.p.Kubectl(fmt.Sprintf(`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": %q}}`, text), "create", "-f", "-", "-o", "json")
-		var review authentication.TokenReview
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &review)
-		}
-		if s := review.Status; err != nil || !s.Authenticated || s.User.Username != "system:serviceaccount:default:robot" || !slices.Equal(s.User.Extra["authentication.kubernetes.io/pod-name"], []string{name}) {
-			t.Errorf("%s: %v: %+v", name, err, s)
+		if s := r.review(text); !s.Authenticated || s.User.Username != "system:serviceaccount:default:robot" || !slices.Equal(s.User.Extra["authentication.kubernetes.io/pod-name"], []string{name}) {
+			t.Errorf("%s: %+v", name, s)
 		}
 		if w := r.warnings(name); w != "" {
 			t.Errorf("%s: warnings: %s", name, w)

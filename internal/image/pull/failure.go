@@ -137,7 +137,7 @@ func inspectFailure(name string, err error) *pod.Failure {
 func keyringFailure(name string, err error) *pod.Failure {
 	f := &pod.Failure{Reason: pod.ReasonErrImagePull, Message: fmt.Sprintf("can't get the credentials for image %q: %s", name, err)}
 	if unknown := (*object.Unknown)(nil); errors.As(err, &unknown) {
-		f.Awaits, f.NotBefore = unknown.Key.Object(), unknown.NotBefore
+		f.Awaits, f.NotBefore, f.Unknown = unknown.Key.Object(), unknown.NotBefore, true
 	}
 	return f
 }

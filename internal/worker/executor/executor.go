@@ -269,7 +269,7 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 // informed reports whether a failure was about an object of which more is known than when the action began: an API server is asked when
 // a pod first needs something of it, and that is no failure.
 func (r *Executor) informed(ctx context.Context, uid types.UID, f *pod.Failure, began time.Time) bool {
-	return f.Awaits != (pod.Object{}) && ctx.Err() == nil && r.cfg.Objects.Await(ctx, uid, began)
+	return f.Unknown && ctx.Err() == nil && r.cfg.Objects.Await(ctx, uid, began)
 }
 
 func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) (id, message string, err error) {
@@ -450,7 +450,11 @@ func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
 	if err := r.cfg.Users.Release(uid); err != nil {
 		return err
 	}
-	return r.cfg.Volumes.Clean(ctx, uid)
+	if err := r.cfg.Volumes.Clean(ctx, uid); err != nil {
+		return err
+	}
+	r.cfg.Objects.Forget(uid)
+	return nil
 }
 
 // removeLogs removes the pod's logs. Of a pod that no source has only the UID is known,

@@ -109,6 +109,54 @@ func (w *sandboxWorld) runner() *Executor {
 		Settings: func() *translate.Settings { return &translate.Settings{} }, Features: func() *translate.Features { return able }, Parallel: 1, Log: logr.Discard()})
 }
 
+// known is what any pod sees, which becomes known after a while.
+type known struct {
+	seen
+	awaits    int
+	become    func(n int) bool
+	forgotten []types.UID
+}
+
+func (k *known) Forget(uid types.UID) { k.forgotten = append(k.forgotten, uid) }
+
+func (k *known) Await(context.Context, types.UID, time.Time) bool {
+	k.awaits++
+	return k.become(k.awaits)
+}
+
+// TestUnknownIsNoFailureAtOnce: an action goes on when more is known, as often as it takes, and fails if that doesn't come.
+func TestUnknownIsNoFailureAtOnce(t *testing.T) {
+	missing := &object.Unknown{Key: object.Key{Kind: object.RuntimeClass, Name: "strong"}, Why: "it is being asked for"}
+	for name, tc := range map[string]struct {
+		unknown error
+		become  func(w *sandboxWorld, n int) bool
+		awaits  int
+		ok      bool
+	}{
+		"becomes known": {missing, func(w *sandboxWorld, n int) bool {
+			if n == 2 {
+				w.unknown = nil
+			}
+			return true
+		}, 2, true},
+		"stays unknown": {missing, func(*sandboxWorld, int) bool { return false }, 1, false},
+		"isn't there":   {nil, nil, 0, false},
+	} {
+		w := &sandboxWorld{unknown: tc.unknown, source: pod.SourceAPI}
+		if tc.unknown != nil {
+			w.classes = map[string]string{"strong": "kata"}
+		}
+		e := w.runner()
+		k := &known{seen: seen{w}, become: func(n int) bool { return tc.become(w, n) }}
+		e.cfg.Objects = k
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}, Spec: v1.PodSpec{RuntimeClassName: ptr.To("strong")}}
+		r := e.Do(t.Context(), &pod.Desired{Pod: p, Source: w.source}, nil, p.UID, pod.Action{Kind: pod.CreateSandbox})
+		if (r.Failure == nil) != tc.ok || k.awaits != tc.awaits || r.Failure != nil && r.Failure.Awaits.String() != "RuntimeClass strong" {
+			t.Errorf("%s: %+v after %d waits", name, r.Failure, k.awaits)
+		}
+	}
+}
+
 // seen is what any pod sees.
 type seen struct{ object.View }
 

@@ -39,7 +39,7 @@ func configFailure(err error) *pod.Failure {
 	if errors.As(err, &known) {
 		return known
 	}
-	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err), Disk: atomicfile.DiskFull(err), NotBefore: podobject.NotBefore(err)}
+	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err), Disk: atomicfile.DiskFull(err), NotBefore: podobject.NotBefore(err), Unknown: podobject.IsUnknown(err)}
 	var environment *env.Error
 	if errors.As(err, &environment) {
 		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ") // the event names the container
@@ -64,7 +64,7 @@ func (r *Executor) runtimeHandler(ctx context.Context, d *pod.Desired) (string, 
 		}
 		return class.Handler, err
 	}
-	f := &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: fmt.Sprintf("RuntimeClass %q: %v", name, err), Awaits: runtimeClass(name), NotBefore: podobject.NotBefore(err)}
+	f := &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: fmt.Sprintf("RuntimeClass %q: %v", name, err), Awaits: runtimeClass(name), NotBefore: podobject.NotBefore(err), Unknown: podobject.IsUnknown(err)}
 	if apierrors.IsNotFound(err) && !errors.Is(err, podobject.ErrRefused) {
 		f.Message = fmt.Sprintf("RuntimeClass %q isn't there: make it, or remove runtimeClassName", name)
 	}

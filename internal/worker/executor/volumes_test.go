@@ -148,6 +148,11 @@ func TestVolumesAreReleased(t *testing.T) {
 	runner := w.runner()
 	runner.cfg.Cgroups = cgroups
 	r := runner.Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
+	objects := &known{}
+	done := New(Config{Objects: objects, Volumes: cleaning{}, Cgroups: cgroups, Observer: &w.sandboxWorld, Parallel: 1, Log: logr.Discard()}).Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
+	if done.Failure != nil || !slices.Equal(objects.forgotten, []types.UID{"u"}) {
+		t.Errorf("%+v: forgotten %q", done.Failure, objects.forgotten)
+	}
 	if f := r.Failure; w.released != "u" || cgroups.removed != "u" || f == nil || f.Reason != "FailedUnmount" {
 		t.Errorf("released %q, removed the cgroup of %q, %+v", w.released, cgroups.removed, f)
 	}
@@ -171,6 +176,8 @@ type cleaning struct {
 }
 
 func (w cleaning) Clean(context.Context, types.UID) error { return w.err }
+
+func (w cleaning) Release(context.Context, types.UID) error { return w.err }
 
 func (grants) Forget(types.UID) {}
 
@@ -202,10 +209,15 @@ func TestOrphansThatAreCleanedUpAreCounted(t *testing.T) {
 		{over, nil, errVolumes, nil},
 	} {
 		w, s := cleaning{err: c.err}, &sandboxWorld{}
-		r := New(Config{Volumes: w, HostIPs: func() []string { return nil }, Logs: noLogs{}, Records: noRecords{}, Allocations: grants{}, Cgroups: cgroupsOf{s}, Users: s, Observer: s, Meter: s, Parallel: 1, Log: logr.Discard()})
+		objects := &known{}
+		r := New(Config{Objects: objects, Volumes: w, HostIPs: func() []string { return nil }, Logs: noLogs{}, Records: noRecords{}, Allocations: grants{}, Cgroups: cgroupsOf{s}, Users: s, Observer: s, Meter: s, Parallel: 1, Log: logr.Discard()})
 		got := r.Do(c.ctx, c.pod, nil, "u", pod.Action{Kind: pod.CleanPod})
 		if (got.Failure != nil) != (c.err != nil) || !slices.Equal(s.orphans, c.want) {
 			t.Errorf("%+v: counted %q, failure %+v", c, s.orphans, got.Failure)
+		}
+		// What can't be removed may need its objects still.
+		if (len(objects.forgotten) > 0) != (c.err == nil) {
+			t.Errorf("%+v: forgotten %q", c, objects.forgotten)
 		}
 	}
 }

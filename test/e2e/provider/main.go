@@ -3,7 +3,7 @@
 //
 //	provider FILE LOG
 //
-// What it says of an image whose name ends in "/kept" may be kept for an hour; of others, not at all.
+// With the latter it writes the token of a service account that it was given, too. What it says of an image whose name ends in "/kept" may be kept for an hour; of others, not at all.
 package main
 
 import (
@@ -34,6 +34,11 @@ func run(file, log string) error {
 	}
 	if err := note(log, q.Image); err != nil {
 		return err
+	}
+	if q.ServiceAccountToken != "" {
+		if err := note(log, "token "+q.ServiceAccountToken); err != nil {
+			return err
+		}
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -103,6 +103,7 @@ func Failure(problems []Problem) *pod.Failure {
 			f.Reason = pod.ReasonFailedMount
 		}
 		f.Permanent, f.Disk = f.Permanent || p.Permanent(), f.Disk || atomicfile.DiskFull(p.Err)
+		f.Unknown = f.Unknown || object.IsUnknown(p.Err)
 		if f.Awaits == (pod.Object{}) {
 			f.Awaits = p.awaits()
 		}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
@@ -48,5 +49,15 @@ func TestFailuresAreWordedAsTheKubeletDoes(t *testing.T) {
 		if f := volumestate.Failure(c.problems); f.Message != c.want || f.Reason != c.reason {
 			t.Errorf("%s: got %s: %s, want %s: %s", name, f.Reason, f.Message, c.reason, c.want)
 		}
+	}
+}
+
+// TestFailureOfUnknown: a volume of which nobody can tell yet is told apart from one that fails.
+func TestFailureOfUnknown(t *testing.T) {
+	unknown := &object.Unknown{Key: object.Key{Kind: object.Secret, Namespace: "default", Name: "s"}, Why: "it is being asked for"}
+	waits := problem("s", v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}, volume.Awaits(unknown.Key.Object(), "%w", unknown))
+	missing := problem("cm", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, volume.Awaits(pod.Object{Kind: "ConfigMap", Name: "cm"}, "it isn't there"))
+	if !volumestate.Failure([]volumestate.Problem{missing, waits}).Unknown || volumestate.Failure([]volumestate.Problem{missing}).Unknown {
+		t.Error("what isn't known isn't told apart from what isn't there")
 	}
 }
