@@ -49,6 +49,8 @@ type Listener struct {
 	// Setting is what a person has to change for another address.
 	Setting string
 	Handler http.Handler
+	// MaxHeader is how many bytes a request may have before its body; 0 for as many as a probe needs.
+	MaxHeader int
 	// TLS, if set, has it served over HTTPS. Load is called before anybody can connect, and may be nil.
 	TLS  *tls.Config
 	Load func()
@@ -101,6 +103,9 @@ func (s *Server) Run(ctx context.Context) error {
 			h = s.telling(h)
 		}
 		servers[i] = s.httpServer(requests, counted(h, &handlers), &conns)
+		if l.MaxHeader > 0 {
+			servers[i].MaxHeaderBytes = l.MaxHeader
+		}
 		if l.TLS != nil { // whoever connects may have each handshake fail
 			servers[i].ErrorLog = slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelDebug)
 		}

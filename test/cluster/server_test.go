@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -55,9 +56,121 @@ func TestServer(t *testing.T) {
 		t.Run("logs", r.logs)
 		t.Run("streams", func(t *testing.T) { r.streams(t, quiet, began) })
 	})
+	t.Run("without the API server", func(t *testing.T) { unreachable(t, p, binary) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}
+}
+
+// relay is a way to the API server that can be cut.
+type relay struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
+	isCut bool
+	conns []net.Conn
+}
+
+// newRelay relays until the test ends.
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{Listener: l, to: to}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // it is closed
+			}
+			running.Go(func() { r.join(c) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		r.cut(true)
+		running.Wait()
+	})
+	return r
+}
+
+// cut cuts all connections, and those to come until it is undone.
+func (r *relay) cut(now bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isCut = now
+	for _, c := range r.conns {
+		c.Close()
+	}
+	r.conns = nil
+}
+
+func (r *relay) join(c net.Conn) {
+	defer c.Close()
+	server, err := net.Dial("tcp", r.to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	r.mu.Lock()
+	if r.isCut {
+		r.mu.Unlock()
+		return
+	}
+	r.conns = append(r.conns, c, server)
+	r.mu.Unlock()
+	var there sync.WaitGroup
+	there.Go(func() {
+		_, _ = io.Copy(server, c) // until it is cut
+		server.Close()
+	})
+	_, _ = io.Copy(c, server)
+	c.Close()
+	there.Wait()
+}
+
+// unreachable: while the API server can't be asked, what it has said counts on, and nobody else is let in.
+func unreachable(t *testing.T, p *plane.Plane, binary string) {
+	way := newRelay(t, strings.TrimPrefix(p.Server(), "https://"))
+	text, err := os.ReadFile(p.Node(node.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, bytes.ReplaceAll(text, []byte(p.Server()), []byte("https://"+way.Addr().String())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := join(t, p, binary, "", "--kubeconfig", kubeconfig, "--anonymous-auth")
+	r.Start()
+	r.created()
+	r.is(v1.ConditionTrue)
+	r.grant("away", "User", "away", "nodes/metrics, nodes/configz")
+	r.grant("anybody", "Group", "system:unauthenticated", "nodes/configz")
+	cert := pair(t, p.Issue("away", "away"))
+	tell := func(when, path string, cert *tls.Certificate, token string, want int) {
+		t.Helper()
+		if code, text := r.asks(path, cert, token); code != want {
+			t.Errorf("%s: %s: %d %.200s, want %d", when, path, code, text, want)
+		}
+	}
+	tell("before", "/metrics", cert, "", 200)
+	way.cut(true)
+	tell("away", "/metrics", cert, "", 200)
+	tell("not asked before", "/configz", cert, "", 500)
+	tell("anonymous, who would be allowed", "/configz", nil, "", 500)
+	tell("a token", "/configz", nil, "abc", 401)
+	way.cut(false)
+	r.Eventually("the API server is asked again", func() error {
+		if code, text := r.asks("/configz", cert, ""); code != 200 {
+			return fmt.Errorf("%d %s", code, text)
+		}
+		return nil
+	})
+	tell("back", "/configz", nil, "", 200)
 }
 
 // rights of people and programs to subresources of nodes.

@@ -22,6 +22,9 @@ const (
 	authenticated   = "system:authenticated"
 )
 
+// unknownFor is how long a token counts as nobody's at most: an API server may not know a new one at once.
+const unknownFor = 5 * time.Second
+
 // Reviewer asks an API server about users. What it is given has a spec, and gets its status.
 type Reviewer interface {
 	ReviewToken(context.Context, *authentication.TokenReview) error
@@ -141,6 +144,9 @@ func (a *Access) byToken(ctx context.Context, token string) (u authentication.Us
 	status, err := a.tokens.get(ctx, []byte(token), func(ctx context.Context) (authentication.TokenReviewStatus, time.Duration, error) {
 		review := &authentication.TokenReview{Spec: authentication.TokenReviewSpec{Token: token}}
 		err := a.conf.Reviewer.ReviewToken(ctx, review)
+		if !review.Status.Authenticated {
+			return review.Status, min(a.conf.TokensFor, unknownFor), err
+		}
 		return review.Status, a.conf.TokensFor, err
 	})
 	if err != nil {

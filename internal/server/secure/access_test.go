@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
@@ -214,6 +215,35 @@ func (f reviewFunc) ReviewToken(context.Context, *authentication.TokenReview) er
 func (f reviewFunc) ReviewAccess(_ context.Context, r *authorization.SubjectAccessReview) error {
 	r.Status.Allowed = f(r.Spec)
 	return nil
+}
+
+// TestNewTokens: one that the API server doesn't know yet isn't nobody's for long.
+func TestNewTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &apiServer{tokens: map[string]authentication.UserInfo{}}
+		a := NewAccess(AccessConfig{Node: "n", Tokens: true, TokensFor: time.Hour, Reviewer: api, Log: testr.New(t)})
+		if _, ok := a.byToken(t.Context(), "new"); ok {
+			t.Error("nobody's token is somebody's")
+		}
+		api.set(func() { api.tokens["new"] = authentication.UserInfo{Username: "u"} })
+		time.Sleep(unknownFor + time.Second)
+		if _, ok := a.byToken(t.Context(), "new"); !ok {
+			t.Error("a token that is known by now isn't")
+		}
+		if asked := api.questions(); len(asked) != 2 {
+			t.Errorf("asked %q", asked)
+		}
+	})
+}
+
+// TestLongCommands: a request may be as long as a command.
+func TestLongCommands(t *testing.T) {
+	url := run(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
+	for length, want := range map[int]int{128 << 10: 200, 3 * 128 << 10: 200, 1 << 20: 431} {
+		if code, text, _ := get(t, url+"/healthz?command="+strings.Repeat("a", length), nil); code != want {
+			t.Errorf("%d bytes: %d %.100s, want %d", length, code, text, want)
+		}
+	}
 }
 
 // TestAPIServerAway: what is known counts on, all else is an error, and nobody is let in, an anonymous user least of all.

@@ -42,7 +42,7 @@ func Listener(c Config) (server.Listener, error) {
 		return server.Listener{}, err
 	}
 	return server.Listener{
-		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: serve(c),
+		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: serve(c), MaxHeader: maxHeader,
 		TLS: &tls.Config{
 			MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
 			// Whose certificate isn't accepted is told so in an answer.
@@ -60,6 +60,9 @@ func Listener(c Config) (server.Listener, error) {
 		},
 	}, nil
 }
+
+// maxHeader leaves room for a command in the URL that is as long as Linux lets one argument be, each byte of it escaped.
+const maxHeader = 3*128<<10 + 16<<10
 
 // bodyTimeout is how long the body of a request may take, where one is wanted.
 const bodyTimeout = 5 * time.Second
