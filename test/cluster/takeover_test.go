@@ -16,7 +16,7 @@ import (
 // kubeletProgram is the kubelet whose place deckhand takes.
 const kubeletProgram = "../../bin/kubelet"
 
-// TestTakeOver: a node of a cluster changes from the kubelet to deckhand and back while 20 pods of the API server run on it. No
+// TestTakeOver: a node of a cluster changes from the kubelet to deckhand and back while 20 pods of the API server and a static pod run on it. No
 // container is restarted, and under deckhand no pod and no node seems not ready.
 func TestTakeOver(t *testing.T) {
 	binary, err := node.Build(t.TempDir())
@@ -41,8 +41,9 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 		r.StartRuntime()
 		kubelet := func() {
 			r.StartOther(kubeletProgram, "--config", r.ConfigFile(), "--root-dir", r.RootDir, "--cert-dir", filepath.Join(r.Base, "pki"), "--kubeconfig", p.Node(node.Name),
-				"--hostname-override", node.Name, "--node-ip", "0.0.0.0", "-v", "2")
+				"--hostname-override", node.Name, "--node-ip", "0.0.0.0", "--pod-manifest-path", r.Manifests, "-v", "2")
 		}
+		r.Write("static.yaml", "# To a kubelet, what begins with a brace is JSON.\n"+static("static", ""))
 		kubelet()
 		r.created()
 		r.is(v1.ConditionTrue)
@@ -55,11 +56,19 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 			workload("StatefulSet", "disk", "replicas: 4, serviceName: disk, podManagementPolicy: Parallel,", probed("[clock, /disk/clock], volumeMounts: [{name: disk, mountPath: /disk}]", "volumes: [{name: disk, emptyDir: {}}],")) +
 			manifest("batch/v1", "Job", "name: done", "{template: {spec: "+spec("[exit, '0']", "restartPolicy: Never,")+"}}"))
 		r.settled()
+		const mirrored = "pod/static-" + node.Name
+		r.kubectl("wait", "--for=create", mirrored, "--timeout=60s")
+		r.kubectl("wait", "--for=condition=Ready", mirrored, "--timeout=60s")
+		mirror := r.pod("static-" + node.Name).UID
 		before := r.Instances()
 		seen := r.record()
 		check := func(who string) {
 			t.Helper()
 			r.settled()
+			r.kubectl("wait", "--for=condition=Ready", mirrored, "--timeout=60s")
+			if uid := r.pod("static-" + node.Name).UID; uid != mirror {
+				t.Errorf("under %s, the static pod has another mirror pod", who)
+			}
 			now := r.Instances()
 			maps.DeleteFunc(now, func(id string, _ node.Instance) bool { _, had := before[id]; return had })
 			for _, i := range now {
@@ -94,6 +103,7 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 		kubelet()
 		r.is(v1.ConditionTrue)
 		check("the kubelet again")
+		r.Remove("static.yaml")
 		r.kubectl("delete", "deployment,statefulset,job,pod", "--all", "--timeout=60s")
 		r.Stop()
 	})
