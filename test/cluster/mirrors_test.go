@@ -67,7 +67,8 @@ func (r *rig) renewed(what, name string, before *v1.Pod) *v1.Pod {
 
 func (r *rig) mirror(t *testing.T) {
 	name := "one-" + node.Name
-	r.Write("one.yaml", static("one", "terminationGracePeriodSeconds: 3,"))
+	// Its end takes a while, to be looked at.
+	r.Write("one.yaml", strings.Replace(static("one", "terminationGracePeriodSeconds: 10,"), "args: [serve]", "args: [serve], lifecycle: {preStop: {sleep: {seconds: 3}}}", 1))
 	r.kubectl("wait", "--for=create", "pod/"+name, "--timeout=60s")
 	r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
 	first := r.pod(name)
