@@ -317,7 +317,9 @@ func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, api nod
 // secureListener is the HTTPS server's.
 func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, reviewer secure.Reviewer) (server.Listener, error) {
 	k, log := &cfg.Kubelet, api.Log
-	api.Debugging, api.Profiling, api.DebugFlags = ptr.Deref(k.EnableDebuggingHandlers, true), ptr.Deref(k.EnableProfilingHandler, true), ptr.Deref(k.EnableDebugFlagsHandler, true)
+	api.Debugging, api.SystemLogs = ptr.Deref(k.EnableDebuggingHandlers, true), ptr.Deref(k.EnableSystemLogHandler, true)
+	api.Profiling, api.DebugFlags = ptr.Deref(k.EnableProfilingHandler, true), ptr.Deref(k.EnableDebugFlagsHandler, true)
+	api.HostLogs = "/var/log"
 	var ips []net.IP
 	for _, ip := range cfg.NodeIPs {
 		ips = append(ips, ip.AsSlice())

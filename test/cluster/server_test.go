@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -242,11 +243,11 @@ func (r *rig) whoMay(t *testing.T) {
 	r.grant("account", "User", "system:serviceaccount:default:scraper", "nodes/metrics, nodes/statusz")
 	r.kubectl("create", "serviceaccount", "scraper")
 	token := strings.TrimSpace(r.kubectl("create", "token", "scraper"))
-	endpoints := []string{"/healthz", "/pods", "/runningpods/", "/configz", "/flagz", "/metrics", "/statusz", "/containerLogs/default/none/c", "/debug/pprof/", "/elsewhere"}
+	endpoints := []string{"/healthz", "/pods", "/runningpods/", "/configz", "/flagz", "/metrics", "/statusz", "/containerLogs/default/none/c", "/debug/pprof/", "/elsewhere", "/logs/"}
 	all := func(code int) []int {
-		return []int{code, code, code, code, code, code, code, code, code, code}
+		return slices.Repeat([]int{code}, len(endpoints))
 	}
-	everything := []int{200, 200, 200, 200, 200, 200, 200, 404, 200, 404}
+	everything := []int{200, 200, 200, 200, 200, 200, 200, 404, 200, 404, 200}
 	for _, c := range []struct {
 		name  string
 		cert  *tls.Certificate
@@ -258,10 +259,10 @@ func (r *rig) whoMay(t *testing.T) {
 		{"an expired certificate", pair(t, r.p.IssueUntil(time.Now().Add(-time.Minute), "gone", "gone", "system:masters")), "", all(401)},
 		{"a token of nobody's", nil, token + "x", all(401)},
 		{"without rights", pair(t, r.p.Issue("viewer", "viewer", "viewers")), "", all(403)},
-		{"metrics", pair(t, r.p.Issue("metrics", "metrics")), "", []int{403, 403, 403, 403, 403, 200, 403, 403, 403, 403}},
-		{"pods", pair(t, r.p.Issue("pods", "pods")), "", []int{200, 200, 200, 200, 200, 403, 403, 403, 403, 403}},
-		{"proxy", pair(t, r.p.Issue("op", "op", "operators")), "", []int{200, 200, 200, 200, 200, 403, 403, 404, 200, 404}},
-		{"a service account", nil, token, []int{403, 403, 403, 403, 403, 200, 200, 403, 403, 403}},
+		{"metrics", pair(t, r.p.Issue("metrics", "metrics")), "", []int{403, 403, 403, 403, 403, 200, 403, 403, 403, 403, 403}},
+		{"pods", pair(t, r.p.Issue("pods", "pods")), "", []int{200, 200, 200, 200, 200, 403, 403, 403, 403, 403, 403}},
+		{"proxy", pair(t, r.p.Issue("op", "op", "operators")), "", []int{200, 200, 200, 200, 200, 403, 403, 404, 200, 404, 403}},
+		{"a service account", nil, token, []int{403, 403, 403, 403, 403, 200, 200, 403, 403, 403, 403}},
 		{"an administrator", pair(t, r.p.Issue("root", "root", "system:masters")), "", everything},
 		{"the API server", pair(t, plane.Issued{Cert: strings.TrimSuffix(r.p.CA(), "ca.crt") + "kubelet-client.crt", Key: strings.TrimSuffix(r.p.CA(), "ca.crt") + "kubelet-client.key"}), "", everything},
 	} {

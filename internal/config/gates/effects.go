@@ -88,7 +88,7 @@ func never() []effectGroup {
 		{NeverOn, "it gives volumes no SELinux labels", "SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
 		{NeverOn, "the status doesn't say which version of an image a volume is", "ImageVolumeWithDigest"},
 		{NeverOn, "its HTTPS server has no /checkpoint", "ContainerCheckpoint"},
-		{NeverOn, "its HTTPS server has no /logs", "NodeLogQuery"},
+		{NeverOn, "it answers no queries for logs of the host's services", "NodeLogQuery"},
 		{NeverOn, "its HTTPS server leaves version 5 of streams over WebSocket to the API server", "ExtendWebSocketsToKubelet"},
 		{NeverOn, "it asks the cluster for no certificates", "RotateKubeletServerCertificate"},
 		{NeverOn, "it talks to no API server", `

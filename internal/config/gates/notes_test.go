@@ -32,7 +32,7 @@ func TestNotActedOn(t *testing.T) {
 		{"EnvFiles", "always on in this build: environment variables may come from files that containers write"},
 		{"HPAScaleToZero", "changes nothing in a node agent: it is about the controllers"},
 		{"NodeDeclaredFeatures", "never on in this build: it talks to no API server"},
-		{"NodeLogQuery", "never on in this build: its HTTPS server has no /logs"},
+		{"NodeLogQuery", "never on in this build: it answers no queries for logs of the host's services"},
 	}
 	if diff := cmp.Diff(want, s.NotActedOn()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -2,6 +2,7 @@
 package nodeapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -38,9 +39,12 @@ type Config struct {
 	Runtime Runtime
 	// SetVerbosity changes how much is logged, until the configuration is read again.
 	SetVerbosity func(uint32) error
-	// Debugging, Profiling and DebugFlags are enableDebuggingHandlers, enableProfilingHandler and enableDebugFlagsHandler.
-	Debugging, Profiling, DebugFlags bool
-	Log                              logr.Logger
+	// HostLogs is the host's directory of logs: /var/log.
+	HostLogs string
+	// Debugging, SystemLogs, Profiling and DebugFlags are enableDebuggingHandlers, enableSystemLogHandler,
+	// enableProfilingHandler and enableDebugFlagsHandler.
+	Debugging, SystemLogs, Profiling, DebugFlags bool
+	Log                                          logr.Logger
 }
 
 // Runtime runs commands in containers, and has streams to them.
@@ -62,6 +66,7 @@ const maxVerbosity = 64
 // What is answered where a handler is switched off.
 const (
 	noDebugging  = "Debug endpoints are disabled: set enableDebuggingHandlers"
+	noSystemLogs = "The host's logs are disabled: set enableSystemLogHandler"
 	noProfiling  = "Profiling is disabled: set enableProfilingHandler"
 	noDebugFlags = "Changing flags is disabled: set enableDebugFlagsHandler"
 )
@@ -85,10 +90,10 @@ func Routes(c Config) []secure.Route {
 	stream := func(when func(*http.Request) bool) func(*secure.Route) {
 		return func(r *secure.Route) { r.Stream = when }
 	}
-	debugging, profiling, debugFlags := unless(c.Debugging, noDebugging), unless(c.Debugging, noDebugging), unless(c.Debugging, noDebugging)
-	if c.Debugging {
-		profiling, debugFlags = unless(c.Profiling, noProfiling), unless(c.DebugFlags, noDebugFlags)
-	}
+	debugging := unless(c.Debugging, noDebugging)
+	// What has a switch of its own needs that of all, too.
+	own := func(on bool, off string) string { return cmp.Or(debugging, unless(on, off)) }
+	systemLogs, profiling, debugFlags := own(c.SystemLogs, noSystemLogs), own(c.Profiling, noProfiling), own(c.DebugFlags, noDebugFlags)
 
 	add("", "GET", "/healthz /healthz/", "healthz proxy", c.Health)
 	add("", "GET", "/metrics", "metrics", c.Metrics)
@@ -102,6 +107,7 @@ func Routes(c Config) []secure.Route {
 	add(debugging, "GET POST", "/exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.exec), stream(secure.Always))
 	add(debugging, "GET POST", "/attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.attach), stream(secure.Always))
 	add(debugging, "GET POST", "/portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid}", "proxy", handle(a.portForward), stream(secure.Always))
+	add(systemLogs, "GET", "/logs/{path...}", "log", handle(a.hostLogs), stream(secure.Always))
 	add(profiling, "GET", "/debug/pprof/{$} /debug/pprof/{profile}", "proxy", handle(pprof.Index))
 	add(profiling, "GET", "/debug/pprof/cmdline", "proxy", handle(pprof.Cmdline))
 	add(profiling, "GET", "/debug/pprof/symbol", "proxy", handle(pprof.Symbol))

@@ -3,6 +3,7 @@ package nodeapi_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -127,7 +129,7 @@ func (n *node) config() nodeapi.Config {
 			Pages: map[string]http.Handler{"/configz": page("configz"), "/flagz": page("flagz"), "/statusz": page("statusz")}},
 		Statuses: n.statuses, Observed: n, Synced: func() bool { return !n.fresh }, Logs: logs.New(n.logs, testr.New(n.t.(*testing.T))), Runtime: n,
 		SetVerbosity: func(level uint32) error { n.level = level; return nil },
-		Debugging:    true, Profiling: true, DebugFlags: true, Log: testr.New(n.t.(*testing.T)),
+		HostLogs:     n.logs, Debugging: true, SystemLogs: true, Profiling: true, DebugFlags: true, Log: testr.New(n.t.(*testing.T)),
 	}
 }
 
@@ -187,7 +189,7 @@ func TestNobodyGetsBy(t *testing.T) {
 		t.Fatalf("%d routes", len(table))
 	}
 	for _, r := range table {
-		path := strings.NewReplacer("{$}", "", "{", "", "}", "").Replace(r.Path)
+		path := strings.NewReplacer("{$}", "", "...", "", "{", "", "}", "").Replace(r.Path)
 		for _, m := range r.Methods {
 			if code, _ := ask(t, m, "https://"+closed+path, ""); code != 401 {
 				t.Errorf("%s %s by nobody: %d", m, path, code)
@@ -207,9 +209,10 @@ func TestSwitches(t *testing.T) {
 		want string
 	}{
 		"nothing":    {func(*nodeapi.Config) {}, ""},
+		"logs":       {func(c *nodeapi.Config) { c.SystemLogs = false }, "/logs/{path...}"},
 		"profiling":  {func(c *nodeapi.Config) { c.Profiling = false }, "/debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace"},
 		"flags":      {func(c *nodeapi.Config) { c.DebugFlags = false }, "/debug/flags/v"},
-		"everything": {func(c *nodeapi.Config) { c.Debugging = false }, "/runningpods /runningpods/{$} /containerLogs/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container} /exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container} /attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container} /portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid} /debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace /debug/flags/v"},
+		"everything": {func(c *nodeapi.Config) { c.Debugging = false }, "/runningpods /runningpods/{$} /containerLogs/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container} /exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container} /attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container} /portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid} /logs/{path...} /debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace /debug/flags/v"},
 	} {
 		conf := newNode(t).config()
 		c.off(&conf)
@@ -388,6 +391,47 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestHostLogs: files are served as they are, and no link leads out, whoever made it.
+func TestHostLogs(t *testing.T) {
+	n := newNode(t)
+	address, _ := serve(t, nodeapi.Routes(n.config()), open())
+	hidden := filepath.Join(t.TempDir(), "hidden")
+	file := func(path string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("text of "+filepath.Base(path)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(n.logs, "sub"), 0o755), os.Symlink(hidden, filepath.Join(n.logs, "out")), os.Symlink("..", filepath.Join(n.logs, "up")),
+		os.Symlink("sub/deep", filepath.Join(n.logs, "inside")), unix.Mkfifo(filepath.Join(n.logs, "pipe"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	file(hidden)
+	file(filepath.Join(n.logs, "messages"))
+	file(filepath.Join(n.logs, "sub", "deep"))
+	for path, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"":                      {200, `<a href="sub/">sub/</a>`},
+		"messages":              {200, "text of messages"},
+		"sub/deep":              {200, "text of deep"},
+		"inside":                {200, "text of deep"},
+		"none":                  {404, ""},
+		"out":                   {403, ""},
+		"up/":                   {403, ""},
+		"up/hidden":             {403, ""},
+		"pipe":                  {403, ""},
+		"..%2fhidden":           {404, ""},
+		"sub/%2e%2e/messages":   {200, "text of messages"},
+		"?query=kubelet&boot=0": {501, "this build"},
+	} {
+		if code, text := ask(t, "GET", "https://"+address+"/logs/"+path, ""); code != want.code || !strings.Contains(text, want.text) || strings.Contains(text, "text of hidden") {
+			t.Errorf("%s: %d %q, want %d %q", path, code, text, want.code, want.text)
+		}
+	}
+}
+
 // FuzzRequest: whatever is asked for is answered, with nothing but what is the pod's; and those who have no right get nothing.
 func FuzzRequest(f *testing.F) {
 	for _, q := range []string{"follow=true&tailLines=3", "sinceSeconds=1&limitBytes=9", "sinceTime=2026-01-02T03:04:05Z", "stream=Stdout&timestamps=1&previous=", "%zz&;&=", "tailLines=-9223372036854775808"} {
@@ -406,7 +450,7 @@ func FuzzRequest(f *testing.F) {
 			}
 		}
 		conf := n.config()
-		conf.Profiling = false // takes its time
+		conf.Profiling, conf.HostLogs = false, t.TempDir() // profiles take their time
 		target, err := url.ParseRequestURI("/" + strings.TrimPrefix(path, "/"))
 		if err != nil {
 			return // no request has that

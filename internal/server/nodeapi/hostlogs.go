@@ -1,0 +1,41 @@
+package nodeapi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+)
+
+// hostLogs serves the files of the host's directory of logs. Pods may be able to write there: no link leads out of it, and
+// nothing but files and directories is opened.
+func (a *api) hostLogs(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has("query") { // what is there besides would be no answer to that
+		http.Error(w, "queries for logs of services aren't answered by this build", http.StatusNotImplemented)
+		return
+	}
+	http.StripPrefix("/logs", http.FileServerFS(below(a.HostLogs))).ServeHTTP(w, r)
+}
+
+// below is a directory that is never left.
+type below string
+
+// Open implements fs.FS.
+func (dir below) Open(name string) (fs.File, error) {
+	root, err := os.Open(string(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := safeopen.Open(root, name, os.O_RDONLY, 0)
+	if errors.Is(err, safeopen.ErrEscapes) || errors.Is(err, safeopen.ErrSpecial) {
+		return nil, fmt.Errorf("%w: %w", fs.ErrPermission, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
