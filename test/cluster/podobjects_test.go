@@ -49,7 +49,7 @@ func podObjects(t *testing.T, p *plane.Plane, binary string) {
 		name string
 		run  func(*rig, *testing.T)
 	}{
-		{"edits", (*rig).edits}, {"what is missing comes", (*rig).missingComes}, {"tokens", (*rig).tokens}, {"pull secrets", (*rig).pullSecrets}, {"credential provider", cloud.provides}, {"claims", (*rig).claims}, {"nothing else", (*rig).nothingElse},
+		{"edits", (*rig).edits}, {"what is missing comes", (*rig).missingComes}, {"until the end", (*rig).untilTheEnd}, {"tokens", (*rig).tokens}, {"many pods", (*rig).manyPods}, {"pull secrets", (*rig).pullSecrets}, {"credential provider", cloud.provides}, {"claims", (*rig).claims}, {"nothing else", (*rig).nothingElse},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(r.with(t), t) })
 	}
@@ -237,6 +237,43 @@ func (r *rig) missingComes(t *testing.T) {
 	}
 }
 
+// untilTheEnd: what a pod refers to is kept up to date while the pod is being stopped, and nothing follows it when the pod is gone.
+func (r *rig) untilTheEnd(t *testing.T) {
+	stopping := strings.Replace(spec("[serve]", "terminationGracePeriodSeconds: 60,", "volumes: [{name: v, secret: {secretName: held}}],"), "args:", "lifecycle: {preStop: {exec: {command: [/web, watch, /v/k]}}}, volumeMounts: [{name: v, mountPath: /v}], args:", 1)
+	r.apply(secret("held", canary) + podNamed("stopping", strings.Replace(stopping, "terminationGracePeriodSeconds: 2, ", "", 1)))
+	r.podReady("stopping")
+	path := r.inVolume("stopping", "secret", "v", "k")
+	r.comes(path, canary)
+	r.kubectl("delete", "pod", "stopping", "--wait=false")
+	r.apply(secret("held", canary+"3"))
+	r.comes(path, canary+"3")
+	_, from := r.calls(0)
+	r.kubectl("delete", "pod", "stopping", "--grace-period=1", "--timeout=60s")
+	r.Eventually("its watch has ended", func() error { // which is when it is in the audit log
+		for _, c := range r.p.Calls()[from:] {
+			if c.Verb == "watch" && c.Resource == "secrets" && strings.HasSuffix(c.Selector, "=held") {
+				return nil
+			}
+		}
+		return errors.New("it goes on")
+	})
+}
+
+// manyPods: each has a token of its own, and all one watch of what they share.
+func (r *rig) manyPods(t *testing.T) {
+	const pods = 20
+	_, from := r.calls(0)
+	r.apply("{apiVersion: v1, kind: Namespace, metadata: {name: many}}\n---\n")
+	r.kubectl("wait", "--for=create", "serviceaccount/default", "configmap/kube-root-ca.crt", "-n", "many", "--timeout=60s")
+	r.apply(strings.Replace(workload("Deployment", "many", fmt.Sprintf("replicas: %d,", pods), strings.Replace(spec("[serve]"), "automountServiceAccountToken: false, ", "", 1)), "metadata: {name: many}", "metadata: {name: many, namespace: many}", 1))
+	r.kubectl("rollout", "status", "deployment/many", "-n", "many", "--timeout=120s")
+	count, _ := r.calls(from)
+	if count["create serviceaccounts/token"] != pods || count["list configmaps"] != 1 || count["list services"] > 1 || count["get serviceaccounts"] > 0 {
+		t.Errorf("calls for %d pods: %v", pods, count)
+	}
+	r.kubectl("delete", "deployment", "many", "-n", "many", "--cascade=foreground", "--timeout=60s")
+}
+
 // tokens: a pod has a token that the API server knows, its own alone, and keeps it over a restart of the agent.
 func (r *rig) tokens(t *testing.T) {
 	withToken := func(name, fields string) string {
@@ -364,7 +401,7 @@ func (r *rig) claims(t *testing.T) {
 
 // nothingElse: no Secret was asked for that no pod refers to, and its value is in none of the agent's records.
 func (r *rig) nothingElse(t *testing.T) {
-	mayAsk := []string{"canary", "late-env", "late-volume", "login"}
+	mayAsk := []string{"canary", "held", "late-env", "late-volume", "login"}
 	for _, c := range r.p.Calls() {
 		if c.Resource == "secrets" && !slices.Contains(mayAsk, c.Name) && !slices.Contains(mayAsk, strings.TrimPrefix(c.Selector, "metadata.name=")) {
 			t.Errorf("asked for: %s", c)

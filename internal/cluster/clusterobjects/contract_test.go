@@ -39,8 +39,6 @@ type api struct {
 	watches  map[*following]struct{}
 	calls    map[string]int
 	tokens   int
-	// claims are what the next token says.
-	claims string
 }
 
 // following is one watch.

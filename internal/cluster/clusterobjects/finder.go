@@ -56,6 +56,7 @@ type Finder struct {
 	// run ends with Run; nil before it. early is what is to begin with it.
 	run     context.Context
 	early   []func()
+	over    bool
 	all     sync.WaitGroup
 	users   map[types.UID]*user
 	entries map[object.Key]*entry
@@ -103,7 +104,8 @@ func (f *Finder) Run(ctx context.Context) error {
 	f.early = nil
 	f.mu.Unlock()
 	<-ctx.Done()
-	f.mu.Lock() // who begins something sees that it is over
+	f.mu.Lock()
+	f.over = true // nothing more begins
 	f.mu.Unlock()
 	f.all.Wait()
 	return nil
@@ -113,7 +115,7 @@ func (f *Finder) Run(ctx context.Context) error {
 func (f *Finder) begin(do func(ctx context.Context)) (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(context.Background())
 	start := func() {
-		if f.run.Err() == nil && ctx.Err() == nil {
+		if !f.over && f.run.Err() == nil && ctx.Err() == nil {
 			end := context.AfterFunc(f.run, stop)
 			f.all.Go(func() { defer end(); do(ctx) })
 		}
