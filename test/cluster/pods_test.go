@@ -65,7 +65,7 @@ func (r *rig) apply(manifest string) {
 
 // spec is that of a pod with one container, whose arguments these are; fields are of the pod's spec.
 func spec(args string, fields ...string) string {
-	return fmt.Sprintf("{automountServiceAccountToken: false, terminationGracePeriodSeconds: 2, %s containers: [{name: c, image: %s, args: %s}]}", strings.Join(fields, ""), node.Image, args)
+	return fmt.Sprintf("{terminationGracePeriodSeconds: 2, %s containers: [{name: c, image: %s, args: %s}]}", strings.Join(fields, ""), node.Image, args)
 }
 
 // manifest is that of an object, whose metadata and spec these are.
@@ -280,11 +280,11 @@ func (r *rig) workloads(t *testing.T) {
 	r.kubectl("rollout", "status", "deployment/web", "--timeout=120s")
 }
 
-// contest: a manifest has a name before the API server has.
+// contest: a manifest has a name that a pod of the API server had before.
 func (r *rig) contest(t *testing.T) {
-	r.Write("taken.yaml", fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: taken}, spec: {containers: [{name: web, image: %s}]}}", node.Image))
-	r.Await("the static pod runs", node.Ready("taken"))
 	r.apply(podNamed("taken-"+node.Name, spec("[serve]", "nodeName: "+node.Name+",")))
+	r.podReady("taken-" + node.Name)
+	r.Write("taken.yaml", fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: taken}, spec: {containers: [{name: web, image: %s}]}}", node.Image))
 	r.Eventually("the other one has failed", func() error {
 		if s := r.pod("taken-" + node.Name).Status; s.Phase != v1.PodFailed || s.Reason != "PodConflict" {
 			return fmt.Errorf("%+v", s)
@@ -292,7 +292,8 @@ func (r *rig) contest(t *testing.T) {
 		return nil
 	})
 	r.kubectl("delete", "pod", "taken-"+node.Name, "--timeout=60s")
-	r.Await("the static pod runs on", node.Ready("taken"))
+	r.Await("the static pod runs", node.Ready("taken"))
+	r.podReady("taken-" + node.Name) // its mirror
 	r.Remove("taken.yaml")
 	r.Await("it is gone", node.Only())
 }

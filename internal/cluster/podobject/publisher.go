@@ -205,6 +205,9 @@ func (p *Publisher) word(api *v1.Pod) word {
 		return word{}
 	}
 	if entry := p.conf.Statuses.Get(uid); entry != nil && entry.Report.Desired.Source == pod.SourceAPI {
+		if !entry.Report.Desired.RequiresTerminalPhase {
+			return word{} // it is taken down here, and has not ended: exit code 0 would make a job complete
+		}
 		return word{status: &entry.Pod.Status, gone: entry.Report.Gone}
 	}
 	if r, refused := p.refused[uid]; refused {

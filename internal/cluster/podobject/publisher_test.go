@@ -93,7 +93,7 @@ func start(server *podobjecttest.Server) (w *world, stop func()) {
 func (w *world) publish(p *v1.Pod, gone bool, change func(*v1.PodStatus)) {
 	s := *p.Status.DeepCopy()
 	change(&s)
-	w.statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p, Source: pod.SourceAPI}, Status: &s, Gone: gone})
+	w.statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p, Source: pod.SourceAPI, RequiresTerminalPhase: true}, Status: &s, Gone: gone})
 }
 
 func TestPublisher(t *testing.T) {
@@ -154,6 +154,18 @@ func TestPublisher(t *testing.T) {
 		w.statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p, Source: pod.SourceFile}, Status: &v1.PodStatus{Phase: v1.PodRunning}})
 		time.Sleep(time.Hour)
 		calls(t, w)
+	})
+	run("what is taken down here has not ended", func(t *testing.T, w *world) {
+		p := w.server.Put(newPod("a"))
+		w.statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p, Source: pod.SourceAPI}, Status: &v1.PodStatus{Phase: v1.PodSucceeded}})
+		w.refusals.set(pod.Refusal{UID: p.UID, Reason: pod.ReasonPodConflict, Message: "taken"})
+		time.Sleep(time.Hour)
+		calls(t, w)
+		w.statuses.Forget(p.UID)
+		calls(t, w, "patch a")
+		if got := w.server.Get("default", "a").Status.Phase; got != v1.PodFailed {
+			t.Errorf("phase %s", got)
+		}
 	})
 	run("somebody writes what is ours", func(t *testing.T, w *world) {
 		p := w.server.Put(newPod("a"))
