@@ -119,3 +119,16 @@ func TestDue(t *testing.T) {
 		}
 	}
 }
+
+// TestObjectTTL: what a controller says counts, and a minute where it says nothing that is understood.
+func TestObjectTTL(t *testing.T) {
+	for text, want := range map[string]int{"": 60, "0": 0, "300": 300, "-1": 60, "soon": 60} {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1.ObjectTTLAnnotationKey: text}}}
+		if got := objectTTL(n); got != want {
+			t.Errorf("%q: %d s, want %d", text, got, want)
+		}
+	}
+	if got := objectTTL(&v1.Node{}); got != 60 {
+		t.Errorf("without the annotation: %d s", got)
+	}
+}
