@@ -25,6 +25,9 @@ const lookedAt = 10 * patience
 // sendBuffer bounds what the kernel holds of answers that nobody reads, which it otherwise lets grow to megabytes each.
 const sendBuffer = 64 << 10
 
+// streamBuffer is that of streams: what is sent through less stops again and again until the peer says that it has come.
+const streamBuffer = 512 << 10
+
 // acceptWithData has the kernel hand out a connection only when something has come on it, or after readHeaderTimeout: peers
 // that say nothing take nobody's place, however often they come. Where it can't, they are cut instead.
 func acceptWithData(_, _ string, c syscall.RawConn) error {
@@ -216,6 +219,13 @@ func (c *conn) Close() error {
 
 // stream says whether the connection serves a stream now: such a one makes room for nobody, and takes none.
 func (c *conn) stream(now bool) {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		size := sendBuffer
+		if now {
+			size = streamBuffer
+		}
+		_ = tcp.SetWriteBuffer(size) // without it, it is slower
+	}
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
 	if c.streams = now; now {

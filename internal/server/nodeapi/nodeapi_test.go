@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/testr"
+	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -127,9 +127,9 @@ func (n *node) config() nodeapi.Config {
 	return nodeapi.Config{
 		Sources: server.Sources{Pods: n.statuses, Running: n, Machine: n, Health: page("health"), Metrics: page("metrics"),
 			Pages: map[string]http.Handler{"/configz": page("configz"), "/flagz": page("flagz"), "/statusz": page("statusz")}},
-		Statuses: n.statuses, Observed: n, Synced: func() bool { return !n.fresh }, Logs: logs.New(n.logs, testr.New(n.t.(*testing.T))), Runtime: n,
+		Statuses: n.statuses, Observed: n, Synced: func() bool { return !n.fresh }, Logs: logs.New(n.logs, logr.Discard()), Runtime: n,
 		SetVerbosity: func(level uint32) error { n.level = level; return nil },
-		HostLogs:     n.logs, Debugging: true, SystemLogs: true, Profiling: true, DebugFlags: true, Log: testr.New(n.t.(*testing.T)),
+		HostLogs:     n.logs, Debugging: true, SystemLogs: true, Profiling: true, DebugFlags: true, Log: logr.Discard(),
 	}
 }
 
@@ -138,15 +138,14 @@ type quiet struct{}
 func (quiet) Begin(string, string, bool) func() { return func() {} }
 
 // serve serves a table until the end of the test, or until stop is called, and returns where.
-func serve(t *testing.T, table []secure.Route, access secure.AccessConfig) (address string, stop func()) {
+func serve(t testing.TB, table []secure.Route, access secure.AccessConfig) (address string, stop func()) {
 	t.Helper()
-	access.Log = testr.New(t)
-	l, err := secure.Listener(secure.Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), MinVersion: "VersionTLS12", Routes: table, Meter: quiet{}, Log: testr.New(t),
-		Certificate: secure.NewCertificate(secure.CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), Access: secure.NewAccess(access)})
+	l, err := secure.Listener(secure.Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), MinVersion: "VersionTLS12", Routes: table, Meter: quiet{},
+		Certificate: secure.NewCertificate(secure.CertConfig{Dir: t.TempDir(), Name: "node1"}), Access: secure.NewAccess(access)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(testr.New(t), l)
+	s := server.New(logr.Discard(), l)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -457,7 +456,6 @@ func FuzzRequest(f *testing.F) {
 		}
 		target.RawQuery = query
 		ask := func(access secure.AccessConfig) *httptest.ResponseRecorder {
-			access.Log = testr.New(t)
 			l, err := secure.Listener(secure.Config{MinVersion: "VersionTLS12", Routes: nodeapi.Routes(conf), Meter: quiet{}, Access: secure.NewAccess(access)})
 			if err != nil {
 				t.Fatal(err)
