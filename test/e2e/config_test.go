@@ -215,8 +215,7 @@ func (v *shown) notes(t *testing.T) {
 	v.configure(t, v.file, "unchanged")
 	log := v.Logged()
 	for what, want := range map[string]int{
-		`"A setting has no effect in this build" setting="eventRecordQPS: `: 1,
-		`"A setting has no effect in this build" setting="providerID: `:     1,
+		`"A setting has no effect in this build" setting="eventRecordQPS, providerID: `: 1,
 		`eventRecordQPS`: 1,
 		`"A setting has no effect in this build" setting="kubeAPIQPS: `:         1,
 		`"A setting is deprecated" setting="--pod-manifest-path: `:              1,
