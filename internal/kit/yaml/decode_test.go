@@ -220,3 +220,13 @@ func TestLineOf(t *testing.T) {
 		t.Error("a text where there is none")
 	}
 }
+
+// TestLargeNumbersInJSON: a fraction may be written as an integer that is larger than any that can be computed with.
+func TestLargeNumbersInJSON(t *testing.T) {
+	for text, want := range map[string]float64{"9223372036854775807": 1 << 63, "9223372036854776000": 1 << 63, "18446744073709551615": 1 << 64, "100000000000000000000": 1e20, "-9223372036854777856": -9223372036854777856, "1e3": 1000} {
+		var got outer
+		if told, failed := decode(t, `{"list":[{"part":`+text+`}]}`, yaml.Decoder{}, &got); failed || len(told) > 0 || got.List[0].Part != want {
+			t.Errorf("%s: %v %v", text, got.List, told)
+		}
+	}
+}

@@ -65,7 +65,9 @@ func (p *jsonParser) value(tok json.Token, depth int) (*Node, error) {
 		n.Tag, n.Value, n.Style = TagString, t, yaml.DoubleQuotedStyle
 	case json.Number:
 		n.Tag, n.Value = TagInt, t.String()
-		if _, err := strconv.ParseInt(n.Value, 10, 64); err != nil {
+		_, small := strconv.ParseInt(n.Value, 10, 64)
+		_, large := strconv.ParseUint(n.Value, 10, 64)
+		if small != nil && large != nil {
 			n.Tag = TagFloat
 		}
 	case bool:
