@@ -8,6 +8,7 @@ KUBELET_VERSION := v1.36.3
 BIN := $(CURDIR)/bin
 ROOT_DIR ?= /var/lib/deckhand
 CLUSTER_DIR ?= /var/lib/deckhand-cluster
+CONFORMANCE_DIR ?= /var/lib/deckhand-conformance
 GO ?= go
 LAW_STEPS ?= 2000000
 LAW_FROM ?= 0
@@ -98,6 +99,10 @@ attack: ## Swap links under the code that opens pods' paths, and ask the HTTPS s
 e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a real containerd.
 	cd test/kubernetes && CGO_ENABLED=0 $(GO) test -count=1 -trimpath -vet=off .
 	$(GO) run ./test/report -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/takeover ./test/cluster/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
+
+.PHONY: conformance
+conformance: deckhand ## Run Kubernetes' own conformance specs for nodes against deckhand (as root; an hour the first time). See test/conformance.
+	LAB=$(CONFORMANCE_DIR) AGENT=$(BIN)/deckhand test/conformance/run.sh
 
 .PHONY: bench
 bench: bench-core bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale bench-cluster ## Measure everything, part by part.
