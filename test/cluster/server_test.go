@@ -288,7 +288,9 @@ func (r *rig) whoMay(t *testing.T) {
 
 // logs has kubectl show logs, with its words where there are none.
 func (r *rig) logs(t *testing.T) {
-	r.apply(podNamed("done", spec("[logs, '5', 50ms]", "restartPolicy: Never,")))
+	// All on one stream, so that there is one order.
+	r.apply(manifest("v1", "Pod", `name: done, annotations: {lines: "line 1\nline 2\nline 3\nline 4\nline 5\n"}`, spec("[cat, /v/lines], volumeMounts: [{name: v, mountPath: /v}]",
+		"restartPolicy: Never, volumes: [{name: v, downwardAPI: {items: [{path: lines, fieldRef: {fieldPath: 'metadata.annotations[''lines'']'}}]}}],")))
 	r.apply(podNamed("talker", spec("[logs, '1000000', 100ms]")))
 	r.apply(podNamed("again", spec("[exit, '1', 100ms]")))
 	r.apply(podNamed("waiting", spec("[serve]", "volumes: [{name: v, configMap: {name: missing}}],")))
@@ -557,8 +559,9 @@ func (r *rig) onATerminal(t *testing.T) {
 	// The size comes on a way of its own.
 	types("while [ \"$(stty size)\" != '30 120' ]; do :; done; echo re''sized\n")
 	shows("resized\r\n")
-	types("echo st''arted; sleep 1000; echo inter''rupted\n")
-	shows("started\r\n")
+	types("cat\n")
+	types("here\n") // is echoed, and comes back once the program runs
+	shows("here\r\nhere\r\n")
 	types("\x03")
 	shows("# ")
 	types("exit 5\n")
