@@ -110,7 +110,7 @@ func TestRealContainersAreResized(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := client.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{
 			ContainerId: running.Container,
-			Linux:       translate.ResizedResources(settings, p, &p.Spec.Containers[0], p.Spec.Containers[0].Resources),
+			Linux:       translate.ResizedResources(settings, p, &p.Spec.Containers[0], p.Spec.Containers[0].Resources, translate.Assignment{}),
 		})
 		cancel()
 		if err != nil {

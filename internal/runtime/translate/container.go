@@ -34,7 +34,8 @@ type ContainerInput struct {
 	// part of the configuration, which in a pod with its own users maps their owners.
 	Mounts []*runtimeapi.Mount
 	// Groups are those that the pod's volumes are for, beside the pod's own.
-	Groups []int64
+	Groups     []int64
+	Assignment Assignment
 	// Devices and CDIDevices are passed to the runtime as they are.
 	Devices    []*runtimeapi.Device
 	CDIDevices []*runtimeapi.CDIDevice
@@ -92,7 +93,7 @@ func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfi
 		Tty:         c.TTY,
 		StopSignal:  stopSignal(c),
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources:       containerResources(s, in.Pod, c),
+			Resources:       containerResources(s, in.Pod, c, in.Assignment),
 			SecurityContext: security,
 		},
 	}, nil

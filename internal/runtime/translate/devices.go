@@ -9,10 +9,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Devices is what device managers have allocated to one container: device
-// plugins' answers (Allocate), and names of the Container Device Interface.
+// Devices is what resource managers have allocated to one container: device
+// plugins' answers (Allocate), names of the Container Device Interface, CPUs and memory nodes.
 type Devices struct {
-	Devices []*runtimeapi.Device
+	Assignment Assignment
+	Devices    []*runtimeapi.Device
 	// CDI are fully qualified names, "vendor.com/class=name". The runtime resolves them.
 	CDI         []string
 	Env         []*runtimeapi.KeyValue
@@ -20,9 +21,28 @@ type Devices struct {
 	Annotations map[string]string
 }
 
+// Assignment is which CPUs and memory nodes a container is confined to. The zero Assignment leaves it all of them.
+type Assignment struct {
+	// CPUs and Mems are lists as of cpuset(7), "0-3,8"; empty for all.
+	CPUs, Mems string
+	// NoQuota says that it has its CPUs for itself: a quota would only throttle it.
+	NoQuota bool
+}
+
+// apply confines a container.
+func (a Assignment) apply(r *runtimeapi.LinuxContainerResources) {
+	r.CpusetCpus, r.CpusetMems = a.CPUs, a.Mems
+	if a.NoQuota && r.CpuPeriod != 0 {
+		r.CpuQuota = unlimited
+	}
+}
+
 // AddDevices gives the instance the devices and what comes with them. What the pod
 // itself says comes after that, and so wins: its environment and its mounts.
 func (in *ContainerInput) AddDevices(d Devices) {
+	if d.Assignment != (Assignment{}) {
+		in.Assignment = d.Assignment
+	}
 	in.Devices = append(in.Devices, d.Devices...)
 	for _, name := range d.CDI {
 		in.CDIDevices = append(in.CDIDevices, &runtimeapi.CDIDevice{Name: name})

@@ -18,6 +18,7 @@ func TestDevicesReachTheRuntime(t *testing.T) {
 	cfg := container(t, webPod(), func(in *translate.ContainerInput) {
 		in.Env, in.Mounts, in.Devices = []*runtimeapi.KeyValue{own}, []*runtimeapi.Mount{data}, []*runtimeapi.Device{disk}
 		for _, d := range []translate.Devices{
+			{Assignment: translate.Assignment{CPUs: "2-3", Mems: "0", NoQuota: true}},
 			{Devices: []*runtimeapi.Device{gpu}, CDI: []string{"vendor.com/gpu=3"}, Env: []*runtimeapi.KeyValue{theirs}, Mounts: []*runtimeapi.Mount{lib},
 				Annotations: map[string]string{"vendor.com/gpu": "3", translate.AnnotationHash: "forged"}},
 			{CDI: []string{"vendor.com/nic=0"}, Annotations: map[string]string{"vendor.com/nic": "0"}},
@@ -26,6 +27,8 @@ func TestDevicesReachTheRuntime(t *testing.T) {
 			in.AddDevices(d)
 		}
 	})
+	r := cfg.Linux.Resources
+	equal(t, "CPUs, memory nodes, and no quota", []any{r.CpusetCpus, r.CpusetMems, r.CpuQuota}, []any{"2-3", "0", int64(-1)})
 	equal(t, "devices", cfg.Devices, []*runtimeapi.Device{disk, gpu})
 	equal(t, "CDI", cfg.CDIDevices, []*runtimeapi.CDIDevice{{Name: "vendor.com/gpu=3"}, {Name: "vendor.com/nic=0"}})
 	equal(t, "environment", cfg.Envs, []*runtimeapi.KeyValue{theirs, own})

@@ -26,24 +26,29 @@ func TestUpdateOfContainerResources(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		s    translate.Settings
+		a    translate.Assignment
 		r    v1.ResourceRequirements
 		want *runtimeapi.LinuxContainerResources
 	}{
-		{"both", translate.Settings{}, both,
+		{"both", translate.Settings{}, translate.Assignment{}, both,
 			&runtimeapi.LinuxContainerResources{CpuShares: 256, CpuPeriod: 100_000, CpuQuota: 50_000, MemoryLimitInBytes: 64 << 20}},
-		{"the request is the limit", translate.Settings{}, v1.ResourceRequirements{Limits: list("500m", "")},
+		{"the request is the limit", translate.Settings{}, translate.Assignment{}, v1.ResourceRequirements{Limits: list("500m", "")},
 			&runtimeapi.LinuxContainerResources{CpuShares: 512, CpuPeriod: 100_000, CpuQuota: 50_000, MemoryLimitInBytes: -1}},
-		{"nothing: every limit goes", translate.Settings{}, v1.ResourceRequirements{},
+		{"nothing: every limit goes", translate.Settings{}, translate.Assignment{}, v1.ResourceRequirements{},
 			&runtimeapi.LinuxContainerResources{CpuShares: 2, CpuPeriod: 100_000, CpuQuota: -1, MemoryLimitInBytes: -1}},
-		{"no quotas on this node", translate.Settings{NoCPUQuota: true}, both,
+		{"no quotas on this node", translate.Settings{NoCPUQuota: true}, translate.Assignment{}, both,
 			&runtimeapi.LinuxContainerResources{CpuShares: 256, MemoryLimitInBytes: 64 << 20}},
-		{"another period", translate.Settings{CPUQuotaPeriod: 10 * time.Millisecond}, both,
+		{"another period", translate.Settings{CPUQuotaPeriod: 10 * time.Millisecond}, translate.Assignment{}, both,
 			&runtimeapi.LinuxContainerResources{CpuShares: 256, CpuPeriod: 10_000, CpuQuota: 5_000, MemoryLimitInBytes: 64 << 20}},
-		{"no swap", translate.Settings{BoundSwap: true, MemoryCapacity: gi}, both,
+		{"no swap", translate.Settings{BoundSwap: true, MemoryCapacity: gi}, translate.Assignment{}, both,
 			&runtimeapi.LinuxContainerResources{CpuShares: 256, CpuPeriod: 100_000, CpuQuota: 50_000, MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 64 << 20}},
-		{"no swap, no limit", translate.Settings{BoundSwap: true}, v1.ResourceRequirements{},
+		{"no swap, no limit", translate.Settings{BoundSwap: true}, translate.Assignment{}, v1.ResourceRequirements{},
 			&runtimeapi.LinuxContainerResources{CpuShares: 2, CpuPeriod: 100_000, CpuQuota: -1, MemoryLimitInBytes: -1, MemorySwapLimitInBytes: -1}},
+		{"its own CPUs", translate.Settings{}, translate.Assignment{CPUs: "2-3", Mems: "0", NoQuota: true}, both,
+			&runtimeapi.LinuxContainerResources{CpuShares: 256, CpuPeriod: 100_000, CpuQuota: -1, MemoryLimitInBytes: 64 << 20, CpusetCpus: "2-3", CpusetMems: "0"}},
+		{"CPUs of the shared pool", translate.Settings{}, translate.Assignment{CPUs: "0-1"}, both,
+			&runtimeapi.LinuxContainerResources{CpuShares: 256, CpuPeriod: 100_000, CpuQuota: 50_000, MemoryLimitInBytes: 64 << 20, CpusetCpus: "0-1"}},
 	} {
-		equal(t, c.name, translate.ResizedResources(&c.s, &v1.Pod{}, &v1.Container{}, c.r).String(), c.want.String())
+		equal(t, c.name, translate.ResizedResources(&c.s, &v1.Pod{}, &v1.Container{}, c.r, c.a).String(), c.want.String())
 	}
 }

@@ -25,8 +25,9 @@ const (
 const systemNodeCritical = "system-node-critical"
 
 // containerResources is what an instance of the container is made with.
-func containerResources(s *Settings, p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+func containerResources(s *Settings, p *v1.Pod, c *v1.Container, a Assignment) *runtimeapi.LinuxContainerResources {
 	r := quantities(s, c.Resources, allocated.ContainerLimits(p, c.Resources.Limits))
+	a.apply(r)
 	r.OomScoreAdj = OOMScoreAdj(p, c, s.MemoryCapacity)
 	r.HugepageLimits = hugePageLimits(s, p, c)
 	s.swap(r, p, c)
@@ -45,9 +46,10 @@ const unlimited = -1
 // the requests and limits r (UpdateContainerResources). p has what was allocated to it
 // as a whole. It sets all that a resize may change: limits that r doesn't have are
 // taken away. What can't be resized is left out, which is to say as it is, the OOM
-// score and huge pages among it (KEP-1287).
-func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
+// score and huge pages among it (KEP-1287). The container keeps the CPUs and memory nodes that it was assigned.
+func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequirements, a Assignment) *runtimeapi.LinuxContainerResources {
 	u := quantities(s, r, allocated.ContainerLimits(p, r.Limits))
+	a.apply(u)
 	if u.CpuPeriod != 0 && u.CpuQuota == 0 {
 		u.CpuQuota = unlimited
 	}

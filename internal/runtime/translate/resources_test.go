@@ -139,7 +139,7 @@ func TestMemoryOfContainers(t *testing.T) {
 		if text(t, got) != want(c.made) {
 			t.Errorf("%s, made:\n got %s\nwant %s", c.name, text(t, got), want(c.made))
 		}
-		if got := translate.ResizedResources(c.s, p, &v1.Container{Name: a.Name}, a.Resources); text(t, got) != want(c.resized) {
+		if got := translate.ResizedResources(c.s, p, &v1.Container{Name: a.Name}, a.Resources, translate.Assignment{}); text(t, got) != want(c.resized) {
 			t.Errorf("%s, resized:\n got %s\nwant %s", c.name, text(t, got), want(c.resized))
 		}
 	}
@@ -171,7 +171,7 @@ func TestLimitsOfThePodHoldForContainers(t *testing.T) {
 		equal(t, c.name, text(t, r), c.want)
 	}
 	p := podOf(t, v1.PodQOSBurstable, `{resources: {limits: {cpu: 3}}, containers: [{name: a}]}`)
-	r := translate.ResizedResources(s, p, &p.Spec.Containers[0], v1.ResourceRequirements{})
+	r := translate.ResizedResources(s, p, &p.Spec.Containers[0], v1.ResourceRequirements{}, translate.Assignment{})
 	equal(t, "resized", []int64{r.CpuQuota, r.MemoryLimitInBytes}, []int64{300000, -1})
 }
 
@@ -183,7 +183,7 @@ func TestHugePages(t *testing.T) {
 	if r := made(t, &translate.Settings{}, p); r.HugepageLimits != nil {
 		t.Errorf("a node that can't bound any: %v", r.HugepageLimits)
 	}
-	if r := translate.ResizedResources(s, p, &p.Spec.Containers[0], p.Spec.Containers[0].Resources); r.HugepageLimits != nil {
+	if r := translate.ResizedResources(s, p, &p.Spec.Containers[0], p.Spec.Containers[0].Resources, translate.Assignment{}); r.HugepageLimits != nil {
 		t.Errorf("can't be resized: %v", r.HugepageLimits)
 	}
 }
@@ -230,7 +230,7 @@ func TestContainersNeverSwapMoreThanTheirPod(t *testing.T) {
 		for _, cs := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 			for i := range cs {
 				limit := translate.SwapLimit(s, p, &cs[i])
-				if unified := translate.ResizedResources(s, p, &cs[i], cs[i].Resources).Unified["memory.swap.max"]; unified != strconv.FormatInt(limit, 10) {
+				if unified := translate.ResizedResources(s, p, &cs[i], cs[i].Resources, translate.Assignment{}).Unified["memory.swap.max"]; unified != strconv.FormatInt(limit, 10) {
 					t.Fatalf("memory.swap.max is %s, the limit %d", unified, limit)
 				}
 				sum += limit

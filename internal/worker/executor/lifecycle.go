@@ -59,7 +59,11 @@ func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, a pod.Action) error
 // resizeContainer gives a running container other resources. With a memory limit below
 // its usage the kernel would kill it: that is refused, and retried.
 func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
-	next := translate.ResizedResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources), c, *a.Resources)
+	has, err := r.cfg.Devices.For(ctx, p, c)
+	if err != nil {
+		return err
+	}
+	next := translate.ResizedResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources), c, *a.Resources, has.Assignment)
 	if next.MemoryLimitInBytes > 0 {
 		stats, err := r.cfg.Runtime.ContainerStats(ctx, a.ID)
 		if err != nil {
