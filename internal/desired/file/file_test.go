@@ -133,6 +133,7 @@ func TestWaysToSave(t *testing.T) {
 // TestDeletedAtOnce: a file that is deleted and written again with the same text defines its pods anew, unless it was only moved away.
 func TestDeletedAtOnce(t *testing.T) {
 	text := sourcetest.Manifest("web", "app:1")
+	var both func() // awaits that two files define the pod
 	for name, tc := range map[string]struct {
 		atOnce, anew bool
 		save         func(t *testing.T, path string)
@@ -146,7 +147,7 @@ func TestDeletedAtOnce(t *testing.T) {
 		}},
 		"overwritten":           {true, false, func(t *testing.T, path string) { write(t, path, text) }},
 		"another put in place":  {true, false, func(t *testing.T, path string) { write(t, path+"~", text); do(t, os.Rename(path+"~", path)) }},
-		"deleted after another": {true, false, func(t *testing.T, path string) { write(t, path+".yaml", text); do(t, os.Remove(path)) }},
+		"deleted after another": {true, false, func(t *testing.T, path string) { write(t, path+".yaml", text); both(); do(t, os.Remove(path)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, sink := t.TempDir(), sourcetest.NewRecorder()
@@ -164,6 +165,7 @@ func TestDeletedAtOnce(t *testing.T) {
 				return uid, seen
 			}
 			sink.Wait(t, "the pod", sourcetest.Has("web-node1=app:1"))
+			both = func() { sink.Wait(t, "both files", sourcetest.Has("web-node1=app:1", "web-node1=app:1")) }
 			uid, seen := identity()
 			tc.save(t, path)
 			write(t, mark, sourcetest.Manifest("mark", "app:1")) // the kernel tells things in order
