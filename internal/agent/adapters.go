@@ -83,7 +83,7 @@ func (w wanted) Changed() <-chan struct{} { return w.changed }
 
 func (w wanted) Current() worker.Wanted {
 	set := w.merger.Current()
-	return worker.Wanted{Pods: set.Pods, Stopped: set.Stopped, AllStopped: set.AllStopped, Synced: set.Synced}
+	return worker.Wanted{Pods: set.Pods, Stopped: set.Stopped, AllStopped: set.AllStopped, Synced: set.Synced, LocalSynced: set.LocalSynced}
 }
 
 // gatedState is the observed state for workers, which also wait until control groups are configured.

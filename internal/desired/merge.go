@@ -29,9 +29,9 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *S
 		AllStopped: held.all,
 		Problems:   problems,
 		Objects:    object.NewSet(defined, local).WithRefused(refusals(order, reports)),
-		Synced:     synced,
-		byUID:      make(map[types.UID]*pod.Desired, len(claims)),
-		admitted:   map[*pod.Desired]admission{},
+		Synced:     synced, LocalSynced: local,
+		byUID:    make(map[types.UID]*pod.Desired, len(claims)),
+		admitted: map[*pod.Desired]admission{},
 	}
 	for _, source := range order {
 		set.Refused = append(set.Refused, reports[source].RefusedPods...)

@@ -40,6 +40,8 @@ type Wanted struct {
 	AllStopped bool
 	// Synced says that every source has reported: before that, a pod that is missing may only be unknown yet.
 	Synced bool
+	// LocalSynced says the same of the sources that need no API server: no other source can want a pod of theirs.
+	LocalSynced bool
 }
 
 // Observed is what the runtime has.
@@ -330,9 +332,12 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 	defer p.mu.Unlock()
 	defer func() { p.heartbeat = looked }()
 	held := p.holders(wanted)
-	if current.Synced || current.AllStopped {
-		p.stopUnwanted(ctx, wanted, &current, leftovers)
+	switch all := current.Synced || current.AllStopped; {
+	case all:
+		p.stopUnwanted(ctx, wanted, &current, leftovers, all)
 		leftovers = nil
+	case current.LocalSynced:
+		p.stopUnwanted(ctx, wanted, &current, nil, all)
 	}
 	maps.DeleteFunc(p.returning, func(uid types.UID, _ map[string]int) bool { return wanted[uid] == nil })
 	p.waiting = map[string]bool{}
@@ -387,8 +392,9 @@ const (
 )
 
 // stopUnwanted stops the pods that no source has any more or that a person has stopped, and starts workers that remove
-// the pods that no source and no worker has: orphans in the runtime and on disk.
-func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *Wanted, leftovers []types.UID) {
+// the pods that no source and no worker has: orphans in the runtime and on disk. Unless all sources have reported, it goes by what the
+// local ones say alone: their pods, and whose names these have now.
+func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *Wanted, leftovers []types.UID, all bool) {
 	successors := make(map[string]*pod.Desired, len(wanted))
 	for _, d := range wanted {
 		successors[pod.FullName(d.Pod)] = d
@@ -406,6 +412,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		case wanted[uid] != nil:
 		case current.AllStopped || stoppedNames[w.name]:
 			w.requestStop(why, true)
+		case !all && !w.local(): // an API server may still want it
 		default:
 			next := successors[w.name]
 			w.requestStop(whyReplaced(next), next != nil && !next.RequiresTerminalPhase) // one from a manifest takes the name of an object that stays
@@ -419,6 +426,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 			p.begin(ctx, uid, pod.FullName(d.Pod), d, &lifecycle.Stop{At: time.Now(), Why: why})
 		case stoppedNames[name]:
 			p.begin(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: why})
+		case !all && (successors[name] == nil || !successors[name].Source.Local()): // whose name no manifest has
 		case p.cfg.KeepUnknownPods && successors[name] == nil:
 			p.keepUnknown(uid, name)
 		default:
@@ -430,7 +438,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 			continue
 		}
 		if o := p.cfg.Observed.Get(uid); !o.Empty() {
-			if p.workers[uid] == nil && !p.unknown[uid] {
+			if all && p.workers[uid] == nil && !p.unknown[uid] {
 				p.cfg.Meter.Orphaned()
 			}
 			orphan(uid, o.Namespace+"/"+o.Name)

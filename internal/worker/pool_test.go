@@ -26,6 +26,8 @@ type world struct {
 	mu        sync.Mutex
 	pods      []*pod.Desired
 	synced    bool
+	// localSynced is set where the local sources have reported alone.
+	localSynced bool
 	// stopped and allStopped are those of Wanted.
 	stopped    []*pod.Desired
 	allStopped bool
@@ -154,7 +156,7 @@ func (w *world) Current() Wanted {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
-	return Wanted{Pods: slices.Clone(w.pods), Stopped: slices.Clone(w.stopped), AllStopped: w.allStopped, Synced: w.synced}
+	return Wanted{Pods: slices.Clone(w.pods), Stopped: slices.Clone(w.stopped), AllStopped: w.allStopped, Synced: w.synced, LocalSynced: w.localSynced}
 }
 func (w *world) Changed() <-chan struct{}              { return w.changed }
 func (w *world) Synced() <-chan struct{}               { return w.known }
@@ -325,6 +327,40 @@ func TestNothingIsRemovedBeforeAllSourcesReported(t *testing.T) {
 		time.Sleep(time.Minute)
 		if !w.running("a1") {
 			t.Fatal("the pod was removed though a source hasn't reported")
+		}
+	})
+}
+
+// TestManifestsDontWaitForAnAPIServer: a static pod that is edited, removed or stopped may be that API server's own.
+func TestManifestsDontWaitForAnAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		w.synced, w.localSynced = false, true
+		w.runtime = remains(true, "b0", "x0") // of an earlier agent: b's manifest was edited meanwhile, x is unknown
+		w.runtime["b0"].Namespace, w.runtime["b0"].Name = "default", "b"
+		w.runtime["x0"].Namespace, w.runtime["x0"].Name = "default", "x"
+		close(w.known)
+		w.start(t)
+		remote := newPod("remote", "r1")
+		remote.Source, remote.RequiresTerminalPhase = pod.SourceAPI, true
+		w.set(newPod("a", "a1"), newPod("b", "b1"), newPod("gone", "g1"), newPod("stopped", "s1"), remote)
+		time.Sleep(time.Minute)
+		if !w.running("a1") || !w.running("b1") || !w.running("g1") || !w.running("r1") {
+			t.Fatalf("not all run: %v", w.log)
+		}
+		if w.Get("b0") != nil {
+			t.Errorf("what b was before isn't gone: %v", w.log)
+		}
+		w.mu.Lock()
+		w.stopped = []*pod.Desired{newPod("stopped", "s1")}
+		w.mu.Unlock()
+		w.set(newPod("a", "a2"), newPod("b", "b1"))
+		time.Sleep(time.Minute)
+		if w.Get("a1") != nil || !w.running("a2") || w.Get("g1") != nil || w.Get("s1") != nil {
+			t.Errorf("a changed manifest waits: %v", w.log)
+		}
+		if !w.running("r1") || w.Get("x0") == nil {
+			t.Errorf("what an API server may want is gone: %v", w.log)
 		}
 	})
 }

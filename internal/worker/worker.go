@@ -118,6 +118,13 @@ func (w *worker) setDesired(d *pod.Desired) bool {
 	return true
 }
 
+// local reports whether the worker's pod is from a manifest.
+func (w *worker) local() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.desired != nil && w.desired.Source.Local()
+}
+
 // forcedGrace is what a pod gets whose object was removed without waiting for its end (`kubectl delete --force`; API
 // concepts, "Forced Pod termination": "a small grace period").
 const forcedGrace = 2 * time.Second

@@ -159,10 +159,23 @@ func staticPodsAlone(t *testing.T, p *plane.Plane, binary string) {
 		}
 	}()
 	r.Write("alone.yaml", static("alone", ""))
+	r.Write("gone.yaml", static("gone", ""))
 	began := time.Now()
 	r.Start()
-	r.Await("it runs", node.Ready("alone"))
+	before := r.Await("it runs", node.Ready("alone", "gone"))
 	t.Logf("a static pod runs %s after the agent was started without an API server", time.Since(began).Round(time.Millisecond))
+	// It may be that API server whose manifest has to be mended.
+	r.Write("alone.yaml", static("alone", "restartPolicy: OnFailure,"))
+	r.Remove("gone.yaml")
+	r.Await("its new version runs, and what has no manifest any more is gone", node.Ready("alone"), func(s local.Snapshot) error {
+		if len(s.Pods) != 1 {
+			return fmt.Errorf("%d pods", len(s.Pods))
+		}
+		if now := node.Find(s, "alone").Pod.UID; now == node.Find(before, "alone").Pod.UID {
+			return fmt.Errorf("it is still %s", now)
+		}
+		return nil
+	})
 	if err := iptables("-D"); err != nil {
 		t.Fatal(err)
 	}
