@@ -61,7 +61,7 @@ type Access struct {
 
 // NewAccess returns who may use the server. Load reads the authorities first.
 func NewAccess(c AccessConfig) *Access {
-	a := &Access{conf: c, tokens: newAnswers[authentication.TokenReviewStatus](), rights: newAnswers[bool]()}
+	a := &Access{conf: c, tokens: newAnswers[authentication.TokenReviewStatus](maxStrangers, strangerWait), rights: newAnswers[bool](maxReviews, reviewLimit)}
 	if c.ClientCAFile != "" {
 		a.roots = &followed[*x509.CertPool]{what: "the authorities of client certificates (authentication.x509.clientCAFile)", paths: []string{c.ClientCAFile}, log: c.Log,
 			read: func() (*x509.CertPool, error) { return readAuthorities(c.ClientCAFile) }}
@@ -217,7 +217,9 @@ func (a *Access) guard(subresources []string, h func(http.ResponseWriter, *http.
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
-		r.Header.Del("Authorization") // it is for nobody else
+		for _, credential := range []string{"Authorization", "Proxy-Authorization", "Cookie"} {
+			r.Header.Del(credential) // it is for nobody else
+		}
 		does := verb(r.Method)
 		asked := fmt.Sprintf("(user=%s, verb=%s, resource=nodes, subresource(s)=%v)", u.Username, does, subresources)
 		for _, s := range subresources {

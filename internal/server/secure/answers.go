@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -15,10 +14,13 @@ import (
 const (
 	// maxAnswers is how many answers are remembered: those used last.
 	maxAnswers = 4096
-	// maxReviews is how many questions of a kind are under way at once: each holds memory, and strangers may ask.
-	maxReviews = 64
-	// reviewLimit is how long one may take.
-	reviewLimit = 10 * time.Second
+	// maxReviews is how many questions of what a user may do are under way at once: each holds memory. maxStrangers is how many are of who
+	// somebody is: anybody may have that asked, with as many connections as the server has, so these are few and don't wait for
+	// their turn for long. Who shows a certificate needs none.
+	maxReviews, maxStrangers = 64, 16
+	// reviewLimit is how long one may take, strangerWait how long one of a stranger waits for its turn.
+	reviewLimit  = 10 * time.Second
+	strangerWait = time.Second
 )
 
 // answers are those of the API server, for as long as they count. Who asks the same at the same time is answered together.
@@ -27,10 +29,12 @@ type answers[T any] struct {
 	known *cache.LRUExpireCache
 	once  singleflight.Group
 	slots chan struct{}
+	// wait is how long a question waits for a slot.
+	wait time.Duration
 }
 
-func newAnswers[T any]() *answers[T] {
-	a := &answers[T]{known: cache.NewLRUExpireCache(maxAnswers), slots: make(chan struct{}, maxReviews)}
+func newAnswers[T any](slots int, wait time.Duration) *answers[T] {
+	a := &answers[T]{known: cache.NewLRUExpireCache(maxAnswers), slots: make(chan struct{}, slots), wait: wait}
 	_, _ = rand.Read(a.salt[:]) // it never fails
 	return a
 }
@@ -49,11 +53,15 @@ func (a *answers[T]) get(ctx context.Context, question []byte, ask func(context.
 		got, err, _ := a.once.Do(key, func() (any, error) {
 			ctx, cancel := context.WithTimeout(ctx, reviewLimit)
 			defer cancel()
+			turn := time.NewTimer(a.wait)
+			defer turn.Stop()
 			select {
 			case a.slots <- struct{}{}:
 				defer func() { <-a.slots }()
+			case <-turn.C:
+				return nil, errors.New("too much is asked of the API server at once")
 			case <-ctx.Done():
-				return nil, fmt.Errorf("too much is asked of the API server: %w", ctx.Err())
+				return nil, ctx.Err()
 			}
 			answer, counts, err := ask(ctx)
 			if err != nil {
