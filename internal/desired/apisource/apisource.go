@@ -41,7 +41,9 @@ type Config struct {
 
 // Source reports the pods that an API server has for this node.
 type Source struct {
-	conf   Config
+	conf Config
+	// seen are the objects as they were looked at last, claims and bad what came of them.
+	seen   map[types.UID]*v1.Pod
 	claims map[types.UID]desired.Claim
 	bad    map[types.UID]string
 }
@@ -88,8 +90,13 @@ func (s *Source) Run(ctx context.Context) error {
 // take takes in all there is, and reports whether anything that matters has changed.
 func (s *Source) take(pods []*v1.Pod) bool {
 	now := time.Now()
-	claims, bad, changed := make(map[types.UID]desired.Claim, len(pods)), map[types.UID]string{}, false
+	seen, claims, bad, changed := make(map[types.UID]*v1.Pod, len(pods)), make(map[types.UID]desired.Claim, len(pods)), map[types.UID]string{}, false
 	for _, p := range pods {
+		seen[p.UID] = p
+		if claim, ok := s.claims[p.UID]; ok && s.seen[p.UID] == p { // of a thousand pods one has changed
+			claims[p.UID] = claim
+			continue
+		}
 		if err := check(p); err != nil {
 			bad[p.UID] = fmt.Sprintf("%s can't be run by any node: %v", pod.FullName(p), err)
 			if s.bad[p.UID] == "" {
@@ -106,7 +113,7 @@ func (s *Source) take(pods []*v1.Pod) bool {
 		claims[p.UID] = next
 	}
 	changed = changed || len(claims) != len(s.claims) || !maps.Equal(bad, s.bad)
-	s.claims, s.bad = claims, bad
+	s.seen, s.claims, s.bad = seen, claims, bad
 	return changed
 }
 
