@@ -88,8 +88,9 @@ type Cluster struct {
 	mirrors   *mirror.Mirrors
 	events    *eventsink.Sink
 	objects   *clusterobjects.Finder
-	// changed has the status computed, reached what failed tried again, each for one of those who try.
-	changed, reached, published, eventsReached, mirrorsReached wake.Slot
+	// changed has the status computed, reached what failed tried again.
+	changed wake.Slot
+	reached wake.Group
 }
 
 // New returns an agent's side of a cluster. Nothing is asked before Run.
@@ -121,19 +122,23 @@ func New(c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot(), reached: wake.NewSlot(), published: wake.NewSlot(), eventsReached: wake.NewSlot(), mirrorsReached: wake.NewSlot()}
+	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot()}
+	again := func() <-chan struct{} {
+		woken, _ := cl.reached.Subscribe() // as long as the cluster itself
+		return woken
+	}
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
-		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Reached: cl.reached, Event: c.Events.Event, Log: c.Log.WithName("node"),
+		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Reached: again(), Event: c.Events.Event, Log: c.Log.WithName("node"),
 	})
 	cl.events = eventsink.New(eventsink.Config{Ring: c.Events.Recorder, API: eventsink.EventsOf(client), Node: cfg.NodeName,
-		Reached: cl.eventsReached, Meter: c.Meter, Log: c.Log.WithName("events")})
+		Reached: again(), Meter: c.Meter, Log: c.Log.WithName("events")})
 	cl.lease = nodeobject.NewLease(nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts, Log: c.Log.WithName("lease")})
 	objects := podobject.PodsOf(client, cfg.NodeName)
 	cl.pods = podobject.NewCache(objects)
 	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
-	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: cl.published, Log: c.Log.WithName("pods")})
-	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: cl.mirrorsReached, Log: c.Log.WithName("mirrors")})
+	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: again(), Log: c.Log.WithName("pods")})
+	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: again(), Log: c.Log.WithName("mirrors")})
 	cl.objects = clusterobjects.New(clusterobjects.Config{
 		API: client, Strategy: k.ConfigMapAndSecretChangeDetectionStrategy, Period: k.SyncFrequency.Duration,
 		TTL:     func() time.Duration { return time.Duration(c.Facts.Now().ObjectTTL) * time.Second },
@@ -238,9 +243,6 @@ func (c *Cluster) follow(ctx context.Context) {
 		case <-reached:
 			if ok, _, _ := c.client.Reached(); ok {
 				c.reached.Wake()
-				c.published.Wake()
-				c.eventsReached.Wake()
-				c.mirrorsReached.Wake()
 			}
 			continue
 		}
