@@ -164,7 +164,7 @@ func staticPodsAlone(t *testing.T, p *plane.Plane, binary string) {
 	r.Start()
 	before := r.Await("it runs", node.Ready("alone", "gone"))
 	t.Logf("a static pod runs %s after the agent was started without an API server", time.Since(began).Round(time.Millisecond))
-	// It may be that API server whose manifest has to be mended.
+	// It may be that API server whose manifest has to be corrected.
 	r.Write("alone.yaml", static("alone", "restartPolicy: OnFailure,"))
 	r.Remove("gone.yaml")
 	r.Await("its new version runs, and what has no manifest any more is gone", node.Ready("alone"), func(s local.Snapshot) error {
