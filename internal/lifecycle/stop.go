@@ -250,14 +250,14 @@ func (d *decider) finish() {
 	}
 	d.tidy()
 	if stopped {
-		d.releaseVolumes(why)
+		d.releaseOnce(why)
 	}
 }
 
-// releaseVolumes unmounts what a finished pod has mounted, once no container can use it:
-// those that the runtime lost sight of have ended with their sandbox.
-func (d *decider) releaseVolumes(why string) {
-	if !d.mem.Released && len(d.in.Pod.Spec.Volumes) > 0 {
+// releaseOnce gives back what a finished pod has, once no container can use it: its volumes, its cgroup, and what it refers to, which
+// is followed for it until then. Containers that the runtime lost sight of have ended with their sandbox.
+func (d *decider) releaseOnce(why string) {
+	if !d.mem.Released {
 		d.release(why)
 	}
 }

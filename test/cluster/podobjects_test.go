@@ -236,6 +236,18 @@ func (r *rig) missingComes(t *testing.T) {
 	if out, code := r.Deckhand("logs", "late-env"); code != 0 || !strings.Contains(out, "LATE="+canary) || !strings.Contains(out, "KUBERNETES_SERVICE_HOST=10.96.0.1") {
 		t.Errorf("environment %s", out)
 	}
+	r.Eventually("what a finished pod refers to isn't followed", func() error { return r.watchEnded(0, "late-env") })
+}
+
+// watchEnded fails until the watch of a Secret has ended, which is when it is in the audit log.
+func (r *rig) watchEnded(from int, name string) error {
+	r.t.Helper()
+	for _, c := range r.p.Calls()[from:] {
+		if c.Verb == "watch" && c.Resource == "secrets" && strings.HasSuffix(c.Selector, "="+name) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the watch of %s goes on", name)
 }
 
 // untilTheEnd: what a pod refers to is kept up to date while the pod is being stopped, and nothing follows it when the pod is gone.
@@ -250,14 +262,7 @@ func (r *rig) untilTheEnd(t *testing.T) {
 	r.comes(path, canary+"3")
 	_, from := r.calls(0)
 	r.kubectl("delete", "pod", "stopping", "--grace-period=1", "--timeout=60s")
-	r.Eventually("its watch has ended", func() error { // which is when it is in the audit log
-		for _, c := range r.p.Calls()[from:] {
-			if c.Verb == "watch" && c.Resource == "secrets" && strings.HasSuffix(c.Selector, "=held") {
-				return nil
-			}
-		}
-		return errors.New("it goes on")
-	})
+	r.Eventually("its watch has ended", func() error { return r.watchEnded(from, "held") })
 }
 
 // manyPods: each has a token of its own, and all one watch of what they share.

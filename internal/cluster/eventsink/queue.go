@@ -2,6 +2,7 @@ package eventsink
 
 import (
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -44,8 +45,9 @@ func endsPod(r pod.Reason) bool {
 // item is an entry that is to be told.
 type item struct {
 	events.Entry
-	// tries is how often that failed.
+	// tries is how often that failed, due when it may be tried again.
 	tries int
+	due   time.Time
 }
 
 // queue has the entries that the API server doesn't know in their newest state, at most so many. It is safe for concurrent use.
@@ -67,7 +69,7 @@ func (q *queue) put(i item) (lost bool) {
 	defer q.mu.Unlock()
 	if other, ok := q.items[i.ID]; ok {
 		if other.Seq < i.Seq {
-			i.tries = other.tries
+			i.tries, i.due = other.tries, other.due
 			q.items[i.ID] = i
 		}
 		return false
@@ -90,15 +92,33 @@ func (q *queue) put(i item) (lost bool) {
 	return lost
 }
 
-// take removes the one that has been waiting for longest, if there is one.
-func (q *queue) take() (first item, ok bool) {
+// take removes the one that has been waiting for longest of those that may be tried. If there is none, it says when there will be one;
+// zero if that isn't known.
+func (q *queue) take(now time.Time) (first item, ok bool, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, i := range q.items {
-		if !ok || i.Seq < first.Seq {
+		switch {
+		case i.due.After(now):
+			if next.IsZero() || i.due.Before(next) {
+				next = i.due
+			}
+		case !ok || i.Seq < first.Seq:
 			first, ok = i, true
 		}
 	}
-	delete(q.items, first.ID)
-	return first, ok
+	if ok {
+		delete(q.items, first.ID)
+	}
+	return first, ok, next
+}
+
+// hurry lets all be tried at once.
+func (q *queue) hurry() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for id, i := range q.items {
+		i.due = time.Time{}
+		q.items[id] = i
+	}
 }

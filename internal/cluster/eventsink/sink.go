@@ -66,6 +66,8 @@ const (
 	remembered = 4096
 	// maxTries is how often one is tried while the server answers.
 	maxTries = 8
+	// serverFails is after how many events in a row that couldn't be told that is the server's fault, not theirs.
+	serverFails = 3
 )
 
 // Sink tells the API server what happens.
@@ -85,12 +87,10 @@ func (s *Sink) Run(ctx context.Context) error {
 	defer reading.Wait()
 	reading.Go(func() { s.read(ctx) })
 	for failures := 0; ; {
-		i, ok := s.queue.take()
+		i, ok, next := s.queue.take(time.Now())
 		if !ok {
-			select {
-			case <-ctx.Done():
+			if !s.wait(ctx, s.queue.woken, next) {
 				return nil
-			case <-s.queue.woken:
 			}
 			continue
 		}
@@ -101,11 +101,18 @@ func (s *Sink) Run(ctx context.Context) error {
 		case err == nil:
 			failures = 0
 			continue
+		case apiclient.Unusable(err):
+			failures = max(failures+1, serverFails)
+		case i.tries == 0: // what fails again and again says nothing of the server
+			failures++
+		default:
+			continue
 		}
-		_, after := apiclient.Retry(err, failures)
-		failures++
-		if !s.pause(ctx, after) {
-			return nil
+		if failures >= serverFails {
+			_, after := apiclient.Retry(err, failures-serverFails)
+			if !s.wait(ctx, nil, time.Now().Add(after)) {
+				return nil
+			}
 		}
 	}
 }
@@ -133,20 +140,26 @@ func (s *Sink) put(i item) {
 	}
 }
 
-// pause waits that long, or until the server answers again. It is false when ctx ended.
-func (s *Sink) pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// wait waits for a time, unless it is zero, or until it is woken or the server answers again: then all are tried. It is false when ctx ended.
+func (s *Sink) wait(ctx context.Context, woken <-chan struct{}, until time.Time) bool {
+	var due <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		due = timer.C
+	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-due:
+	case <-woken:
 	case <-s.conf.Reached:
+		s.queue.hurry()
 	}
 	return true
 }
 
-// tell tells one entry. What it returns an error of is tried again after a pause.
+// tell tells one entry. What it returns an error of is tried again later, and holds up no other.
 func (s *Sink) tell(ctx context.Context, i item) error {
 	before := s.before(i.ID)
 	c, err := plan(s.conf.Node, before, &i.Entry)
@@ -175,10 +188,12 @@ func (s *Sink) tell(ctx context.Context, i item) error {
 	case !apiclient.Unusable(err) && i.tries+1 == maxTries:
 		s.lose(&i, LostFailed, err)
 		return err
+	case !apiclient.Unusable(err):
+		_, after := apiclient.Retry(err, i.tries)
+		i.tries, i.due = i.tries+1, time.Now().Add(after)
+		s.put(i)
+		return err
 	default:
-		if !apiclient.Unusable(err) {
-			i.tries++
-		}
 		s.put(i)
 		return err
 	}

@@ -242,6 +242,49 @@ func TestSinkGivesUp(t *testing.T) {
 	})
 }
 
+// TestSinkTellsOthersMeanwhile: one that fails again and again delays no other, whenever that comes.
+func TestSinkTellsOthersMeanwhile(t *testing.T) {
+	run(t, func(r *rig) {
+		r.api.fail = func(_, namespace string) error {
+			if namespace == "bad" {
+				return errors.NewInternalError(fmt.Errorf("webhook"))
+			}
+			return nil
+		}
+		var want []string
+		for n := range 20 {
+			r.happens("bad", fmt.Sprint("a", n%2), pod.ReasonStarted, fmt.Sprint("begins ", n%2))
+			r.happens("ns", fmt.Sprint("b", n), pod.ReasonStarted, fmt.Sprintf("begins %02d", n))
+			want = append(want, fmt.Sprintf("begins %02d x1", n))
+			r.want(t, fmt.Sprint("at once: ", n), want...) // no time passes
+			time.Sleep(time.Second)
+		}
+		if calls := r.api.calls - len(want); calls > 2*maxTries {
+			t.Errorf("%d calls for two that fail", calls)
+		}
+	})
+}
+
+// TestSinkSparesAServerThatFails: where one after the other fails, the rest waits.
+func TestSinkSparesAServerThatFails(t *testing.T) {
+	run(t, func(r *rig) {
+		r.api.fail = func(string, string) error { return errors.NewTooManyRequests("slow down", 0) }
+		for n := range 100 {
+			r.happens("ns", fmt.Sprint("p", n), pod.ReasonStarted, "begins")
+		}
+		time.Sleep(5 * time.Second)
+		if r.api.calls > 30 {
+			t.Errorf("%d calls in 5 s of a server that asked for less", r.api.calls)
+		}
+		r.api.set(func() { r.api.fail = nil })
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(r.api.made) != 100 || len(r.lost.lost) > 0 {
+			t.Errorf("told %d, lost %v", len(r.api.made), r.lost.lost)
+		}
+	})
+}
+
 // TestSinkUnderOverload: what is worth least is lost first, and counted; who reports waits for nobody.
 func TestSinkUnderOverload(t *testing.T) {
 	run(t, func(r *rig) {

@@ -57,10 +57,6 @@ func TestAdmitted(t *testing.T) {
 		"volume isn't known":  {func(c *cluster, _ *v1.Pod) { c.pv = nil }, "PersistentVolume pv1", "being asked"},
 		"volume is elsewhere": {func(c *cluster, _ *v1.Pod) { c.pv.Spec.NodeAffinity = on("node2") }, "PersistentVolume pv1", "can't be used on this node"},
 		"volume is here":      {func(c *cluster, _ *v1.Pod) { c.pv.Spec.NodeAffinity = on("node1") }, "", ""},
-		"being deleted":       {func(c *cluster, _ *v1.Pod) { c.claim.DeletionTimestamp = ptr.To(metav1.Now()) }, "PersistentVolumeClaim default/data", "being deleted"},
-		"being deleted, pod runs": {func(c *cluster, p *v1.Pod) {
-			c.claim.DeletionTimestamp, p.Status.Phase = ptr.To(metav1.Now()), v1.PodRunning
-		}, "", ""},
 		"ephemeral": {func(c *cluster, p *v1.Pod) {
 			c.claim.Name, c.claim.OwnerReferences = "web-data", []metav1.OwnerReference{{UID: p.UID, Controller: ptr.To(true)}}
 		}, "", ""},

@@ -164,6 +164,7 @@ func TestMountsThatAreRefused(t *testing.T) {
 			c.mount.MountPath = "/data"
 			p.Spec.Containers[0].VolumeMounts, p.Spec.Containers[0].SecurityContext = []v1.VolumeMount{c.mount}, c.security
 			must(t, m.Prepare(t.Context(), p, w))
+			must(t, m.Images(t.Context(), p, &p.Spec.Containers[0])) // Prepare doesn't wait for them
 			data, err := m.EmptyDir(p, "data")
 			must(t, err)
 			must(t, os.Symlink("/", filepath.Join(data, "out")))

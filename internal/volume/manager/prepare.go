@@ -16,6 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
@@ -44,6 +45,11 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) e
 	if err := m.awaitRemoval(ctx, p.UID); err != nil {
 		return err
 	}
+	wants, refused, err := m.withoutDeleted(p, wants)
+	if err != nil {
+		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error()}
+	}
+	problems = append(problems, refused...)
 	if err := os.MkdirAll(m.layout.Pod(p.UID), 0o750); err != nil {
 		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("make the pod's directory: %v", err)}
 	}
@@ -66,6 +72,29 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) e
 	}
 	m.log.V(4).Info("Volumes are ready", "pod", klog.KRef(p.Namespace, p.Name), "volumes", len(wants))
 	return nil
+}
+
+// withoutDeleted takes out the volumes whose claims are being deleted: no pod begins to use such a claim. One that has it goes on, also
+// after a restart of the agent or the machine: its claim stays until it has ended
+// (https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection).
+func (m *Manager) withoutDeleted(p *v1.Pod, wants []*volumestate.Wanted) (kept []*volumestate.Wanted, refused []volumestate.Problem, err error) {
+	deleted := func(w *volumestate.Wanted) bool { return w.Spec.Claim != nil && w.Spec.Claim.DeletionTimestamp != nil }
+	if p.Status.Phase == v1.PodRunning || !slices.ContainsFunc(wants, deleted) {
+		return wants, nil, nil
+	}
+	there, err := m.layout.List(p.UID)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, w := range wants {
+		if !deleted(w) || slices.Contains(there, w.Place) {
+			kept = append(kept, w)
+			continue
+		}
+		o := pod.Object{Kind: string(object.PersistentVolumeClaim), Namespace: p.Namespace, Name: w.Spec.Claim.Name}
+		refused = append(refused, volumestate.Problem{Spec: w.Spec, Err: volume.Awaits(o, "%s: it is being deleted", o)})
+	}
+	return kept, refused, nil
 }
 
 // awaitRemoval waits for what is being removed of an earlier pod with this UID, since whoever asked for that didn't

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -483,4 +484,34 @@ func TestImagesThatCantBeHad(t *testing.T) {
 			t.Errorf("got %+v", f)
 		}
 	}
+}
+
+// TestClaimThatIsBeingDeleted: nobody begins to use it, and who has it goes on, whatever the pod's status says.
+func TestClaimThatIsBeingDeleted(t *testing.T) {
+	w := newWorld(t)
+	m, stop := w.start(w.config())
+	w.bind("store", t.TempDir())
+	p := w.want(newPod(claim("db", "store")))
+	p.Status.Phase = v1.PodPending
+	must(t, m.Prepare(t.Context(), p, w))
+	w.mu.Lock()
+	w.bound["store"].claim.DeletionTimestamp = ptr.To(metav1.Now())
+	w.mu.Unlock()
+	must(t, m.Prepare(t.Context(), p, w))
+	other := w.want(namedPod("late", "uid-2", claim("db", "store"), emptyDir("d", "")))
+	if f := failure(t, m.Prepare(t.Context(), other, w)); !strings.Contains(f.Message, "being deleted") || f.Awaits != (pod.Object{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "store"}) {
+		t.Errorf("a pod that comes later: %+v", f)
+	}
+	stop()
+	m, _ = w.start(w.config())
+	must(t, m.Prepare(t.Context(), p, w))
+	if got := m.Instances(); len(got) != 1 {
+		t.Errorf("mounted: %v", got)
+	}
+	other.Status.Phase = v1.PodRunning // by an earlier agent, whose disk is gone
+	must(t, m.Prepare(t.Context(), other, w))
+	for _, p := range []*v1.Pod{p, other} {
+		must(t, m.Clean(t.Context(), p.UID))
+	}
+	w.clean()
 }
