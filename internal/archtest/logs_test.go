@@ -11,7 +11,7 @@ import (
 // logKeys are the names of what log lines say beside their message: those that Kubernetes'
 // components use, and the agent's own.
 var logKeys = strings.Fields(`
-	containerID containerName dnsPolicy duration err image imageID message name node object path persistentVolume
+	containerID containerName dnsPolicy duration err image imageID message method name node object path persistentVolume
 	persistentVolumeClaim pid plugin pod podSandboxID podUID probeType reason resourceVersion secret serviceAccount
 	signal size source startTime status timeout type url version volumeName
 

@@ -50,6 +50,8 @@ type listener struct {
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
+	// closeBy is when connections have to be closed, once the listener is.
+	closeBy time.Time
 }
 
 func newListener(l net.Listener) *listener {
@@ -80,6 +82,9 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener. It is called once, by the server.
 func (l *listener) Close() error {
+	l.mu.Lock()
+	l.closeBy = time.Now().Add(shutdownTimeout / 2)
+	l.mu.Unlock()
 	close(l.closed)
 	return l.Listener.Close()
 }
@@ -205,6 +210,17 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		})
 	}()
 	return c.Conn.Write(b)
+}
+
+// SetWriteDeadline implements net.Conn. Once the listener is closed, all its connections have one deadline: net/http closes them one after the
+// other, and TLS gives each peer that doesn't read 5 seconds to hear of it.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.listener.mu.Lock()
+	if by := c.listener.closeBy; !by.IsZero() && t.After(by) {
+		t = by
+	}
+	c.listener.mu.Unlock()
+	return c.Conn.SetWriteDeadline(t)
 }
 
 // Close implements net.Conn.

@@ -1,8 +1,15 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -243,4 +250,55 @@ func besiege(t *testing.T, many int, kinds []peer) {
 	served.Close()
 	running.Wait()
 	conns.Wait()
+}
+
+// TestStopBesidePeersThatReadNothing: each connection over TLS has its peer told of its end, one after the other; those that don't read hold up the
+// stop no longer than it may take.
+func TestStopBesidePeersThatReadNothing(t *testing.T) {
+	pair := ownPair(t)
+	synctest.Test(t, func(t *testing.T) {
+		m := &memListener{dialled: make(chan net.Conn, maxConns), closed: make(chan struct{})}
+		s := New(logr.Discard())
+		var conns sync.WaitGroup
+		served := s.httpServer(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }), &conns)
+		var running sync.WaitGroup
+		running.Go(func() {
+			_ = served.Serve(tls.NewListener(newListener(m), &tls.Config{Certificates: []tls.Certificate{pair}}))
+		})
+		for range 20 { // net.Pipe has no buffer: what isn't read isn't written
+			raw := m.dial()
+			defer raw.Close()
+			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+			if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+		}
+		began := time.Now()
+		shutdown([]*http.Server{served}, func() {})
+		running.Wait()
+		conns.Wait()
+		if took := time.Since(began); took > shutdownTimeout {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// ownPair is a certificate that nobody but itself has signed.
+func ownPair(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }

@@ -140,14 +140,19 @@ func counted(h http.Handler, handlers *sync.WaitGroup) http.Handler {
 	})
 }
 
-// telling logs what goes wrong in h, for a server whose own log is for details.
+// telling logs what goes wrong in h, for a server whose own log is for details. The connection is cut then: what was sent of the answer must
+// not look like all of it.
 func (s *Server) telling(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			if p := recover(); p != nil {
-				s.log.Error(fmt.Errorf("panic: %v\n%s", p, debug.Stack()), "Request failed", "path", r.URL.Path)
-				http.Error(w, "internal error", http.StatusInternalServerError)
+			p := recover()
+			if p == nil {
+				return
 			}
+			if p != http.ErrAbortHandler {
+				s.log.Error(fmt.Errorf("panic: %v\n%s", p, debug.Stack()), "Request failed", "path", r.URL.Path)
+			}
+			panic(http.ErrAbortHandler)
 		}()
 		h.ServeHTTP(w, r)
 	})

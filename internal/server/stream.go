@@ -33,6 +33,7 @@ func Stream(h http.Handler) http.Handler {
 		}
 		s := &streamWriter{ResponseWriter: w}
 		defer context.AfterFunc(ctx, s.cut)()
+		defer s.returned()
 		h.ServeHTTP(s, r.WithContext(ctx))
 	})
 }
@@ -42,7 +43,14 @@ type streamWriter struct {
 	http.ResponseWriter
 	mu    sync.Mutex
 	taken net.Conn
-	over  bool
+	// over says that the stream is to end, left that its handler has returned: the writer is no more then.
+	over, left bool
+}
+
+func (s *streamWriter) returned() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = true
 }
 
 // Unwrap is for http.ResponseController.
@@ -62,12 +70,17 @@ func (s *streamWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, b, nil
 }
 
-// cut closes what was taken over, at once: a peer that reads no more can't hold it up.
+// cut closes what was taken over, and has nothing written any more, at once: a peer that reads no more can't hold it up.
 func (s *streamWriter) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over = true; s.taken != nil {
+	s.over = true
+	switch {
+	case s.left:
+	case s.taken != nil:
 		cut(s.taken)
+	default:
+		_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now()) // it can't fail on a connection of ours
 	}
 }
 

@@ -108,7 +108,7 @@ func Routes(c Config) []secure.Route {
 	add(debugging, "GET POST", "/attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.attach), stream(secure.Always))
 	add(debugging, "GET POST", "/portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid}", "proxy", handle(a.portForward), stream(secure.Always))
 	add(systemLogs, "GET", "/logs/{path...}", "log", handle(a.hostLogs), stream(secure.Always))
-	add(profiling, "GET", "/debug/pprof/{$} /debug/pprof/{profile}", "proxy", handle(pprof.Index))
+	add(profiling, "GET", "/debug/pprof/{$} /debug/pprof/{profile}", "proxy", handle(pprof.Index), stream(func(r *http.Request) bool { return r.URL.Query().Has("seconds") }))
 	add(profiling, "GET", "/debug/pprof/cmdline", "proxy", handle(pprof.Cmdline))
 	add(profiling, "GET", "/debug/pprof/symbol", "proxy", handle(pprof.Symbol))
 	add(profiling, "GET", "/debug/pprof/profile", "proxy", handle(pprof.Profile), stream(secure.Always))

@@ -201,6 +201,22 @@ func TestNobodyGetsBy(t *testing.T) {
 	}
 }
 
+// TestLongProfiles: a profile of what changes within some seconds takes as long as it takes.
+func TestLongProfiles(t *testing.T) {
+	for _, r := range nodeapi.Routes(newNode(t).config()) {
+		if r.Path != "/debug/pprof/{profile}" {
+			continue
+		}
+		for query, want := range map[string]bool{"": false, "?debug=1": false, "?seconds=60": true, "?debug=1&seconds=10": true} {
+			if got := r.Stream(httptest.NewRequest("GET", "/debug/pprof/heap"+query, nil)); got != want {
+				t.Errorf("%s: a stream %v, want %v", query, got, want)
+			}
+		}
+		return
+	}
+	t.Error("there are no profiles")
+}
+
 // TestSwitches: what is switched off says so, and nothing else is.
 func TestSwitches(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -248,6 +264,7 @@ func TestPages(t *testing.T) {
 		{"GET", "/spec/", "", 404, ""},
 		{"GET", "/debug/pprof/", "", 200, "goroutine"},
 		{"GET", "/debug/pprof/goroutine?debug=1", "", 200, "goroutine profile"},
+		{"GET", "/debug/pprof/heap?seconds=1", "", 200, ""},
 		{"GET", "/debug/pprof/trace?seconds=0.01", "", 200, "go 1."},
 		{"PUT", "/debug/flags/v", "5", 200, "successfully set klog.logging.verbosity to 5"},
 		{"PUT", "/debug/flags/v", "five", 400, "invalid syntax"},

@@ -3,12 +3,15 @@ package secure
 import (
 	"context"
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	authentication "k8s.io/api/authentication/v1"
@@ -51,20 +54,32 @@ type AccessConfig struct {
 	Log      logr.Logger
 }
 
+// authorities sign client certificates. The version differs from that of all that were read before.
+type authorities struct {
+	pool    *x509.CertPool
+	version int
+}
+
 // Access decides who may use the HTTPS server.
 type Access struct {
 	conf   AccessConfig
-	roots  *followed[*x509.CertPool]
+	roots  *followed[authorities]
+	certs  *answers[struct{}] // those that are accepted
 	tokens *answers[authentication.TokenReviewStatus]
 	rights *answers[bool]
 }
 
 // NewAccess returns who may use the server. Load reads the authorities first.
 func NewAccess(c AccessConfig) *Access {
-	a := &Access{conf: c, tokens: newAnswers[authentication.TokenReviewStatus](maxStrangers, strangerWait), rights: newAnswers[bool](maxReviews, reviewLimit)}
+	a := &Access{conf: c, certs: newAnswers[struct{}](maxVerified, strangerWait), tokens: newAnswers[authentication.TokenReviewStatus](maxStrangers, strangerWait), rights: newAnswers[bool](maxReviews, reviewLimit)}
 	if c.ClientCAFile != "" {
-		a.roots = &followed[*x509.CertPool]{what: "the authorities of client certificates (authentication.x509.clientCAFile)", paths: []string{c.ClientCAFile}, log: c.Log,
-			read: func() (*x509.CertPool, error) { return readAuthorities(c.ClientCAFile) }}
+		read := 0
+		a.roots = &followed[authorities]{what: "the authorities of client certificates (authentication.x509.clientCAFile)", paths: []string{c.ClientCAFile}, log: c.Log,
+			read: func() (authorities, error) {
+				pool, err := readAuthorities(c.ClientCAFile)
+				read++
+				return authorities{pool, read}, err
+			}}
 	}
 	return a
 }
@@ -94,6 +109,7 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 // one that isn't good is nobody, not an anonymous user.
 func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
 	certified := r.TLS != nil && len(r.TLS.PeerCertificates) > 0
+	inProtocols, shown := takeProtocolToken(r.Header)
 	if certified {
 		if u, ok = a.byCertificate(r); ok {
 			return u, true
@@ -103,10 +119,49 @@ func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
 	if scheme, token, _ := strings.Cut(header, " "); strings.EqualFold(scheme, "bearer") && token != "" {
 		return a.byToken(r.Context(), token)
 	}
-	if certified || header != "" || !a.conf.Anonymous {
+	if inProtocols != "" {
+		return a.byToken(r.Context(), inProtocols)
+	}
+	if certified || header != "" || shown || !a.conf.Anonymous {
 		return u, false
 	}
 	return authentication.UserInfo{Username: anonymous, Groups: []string{unauthenticated}}, true
+}
+
+const (
+	// protocols has the subprotocols that a client of WebSockets can speak. A browser, which can't set Authorization, has its token
+	// among them, in base64url without padding and after tokenProtocol, as API servers take it. No server speaks that: it is beside others.
+	protocols     = "Sec-Websocket-Protocol"
+	tokenProtocol = "base64url.bearer.authorization.k8s.io."
+)
+
+// takeProtocolToken takes the token out of what a client can speak: no runtime sees it. It is empty if it can't be read, or isn't the only one.
+func takeProtocolToken(h http.Header) (token string, shown bool) {
+	var rest []string
+	number := 0
+	for p := range strings.SplitSeq(strings.Join(h.Values(protocols), ","), ",") {
+		p = strings.TrimSpace(p)
+		encoded, ok := strings.CutPrefix(p, tokenProtocol)
+		if !ok {
+			rest = append(rest, p)
+			continue
+		}
+		number++
+		decoded, err := base64.RawURLEncoding.DecodeString(encoded)
+		if token = string(decoded); err != nil || !utf8.ValidString(token) {
+			token = ""
+		}
+	}
+	if number == 0 {
+		return "", false
+	}
+	if h.Set(protocols, strings.Join(rest, ", ")); len(rest) == 0 {
+		h.Del(protocols)
+	}
+	if number > 1 || len(rest) == 0 || !strings.EqualFold(h.Get("Upgrade"), "websocket") {
+		token = ""
+	}
+	return token, true
 }
 
 func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok bool) {
@@ -118,16 +173,40 @@ func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok b
 		return u, false
 	}
 	chain := r.TLS.PeerCertificates
-	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	for _, c := range chain[1:] {
-		options.Intermediates.AddCert(c)
+	question := binary.AppendUvarint(nil, uint64(roots.version))
+	for _, c := range chain {
+		question = append(question, c.Raw...) // which says itself how long it is
 	}
-	if _, err := chain[0].Verify(options); err != nil {
+	if _, err := a.certs.get(r.Context(), question, func(context.Context) (struct{}, time.Duration, error) {
+		until, err := verify(roots.pool, chain)
+		return struct{}{}, time.Until(until), err
+	}); err != nil {
 		a.conf.Log.V(2).Info("A client's certificate isn't accepted", "err", err.Error())
 		return u, false
 	}
 	who := chain[0].Subject
 	return authentication.UserInfo{Username: who.CommonName, Groups: withAuthenticated(who.Organization)}, who.CommonName != ""
+}
+
+// verify reports until when the first certificate is a client's, by the others and the authorities.
+func verify(roots *x509.CertPool, chain []*x509.Certificate) (until time.Time, err error) {
+	if len(chain) > maxChain {
+		return until, fmt.Errorf("it comes with %d others: at most %d are looked at", len(chain)-1, maxChain-1)
+	}
+	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	for _, c := range chain[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	chains, err := chain[0].Verify(options)
+	if err != nil {
+		return until, err
+	}
+	for _, c := range chains[0] {
+		if until.IsZero() || c.NotAfter.Before(until) {
+			until = c.NotAfter
+		}
+	}
+	return until, nil
 }
 
 func withAuthenticated(groups []string) []string {

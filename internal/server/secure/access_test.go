@@ -2,14 +2,20 @@ package secure
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +23,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
@@ -357,24 +364,259 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestStreamsAreBounded: one user can't take all of them.
+// TestStreamsAreBounded: one user can't take all of them, nor can those whom an API server speaks for, with a pod or a namespace.
 func TestStreamsAreBounded(t *testing.T) {
 	s := &streams{of: map[string]int{}}
-	begun := func(user string) (n int) {
-		for s.begin(user) {
+	var ends []func()
+	begun := func(user, namespace, pod, why string) (n int) {
+		for {
+			r := httptest.NewRequestWithContext(withUser(t.Context(), &authentication.UserInfo{Username: user}), "GET", "/", nil)
+			r.SetPathValue("namespace", namespace)
+			r.SetPathValue("pod", pod)
+			end, err := s.begin(r)
+			if err != nil {
+				if !strings.Contains(err.Error(), why) {
+					t.Errorf("%v, want %s", err, why)
+				}
+				return n
+			}
+			ends = append(ends, end)
 			n++
 		}
-		return n
 	}
-	if n := begun("a"); n != maxStreamsOfOne {
-		t.Errorf("one has %d", n)
+	for _, c := range []struct {
+		user, namespace, pod string
+		want                 int
+		why                  string
+	}{
+		{"api", "a", "one", maxStreamsOfPod, `pod "one" in namespace "a"`},
+		{"api", "a", "two", maxStreamsOfNamespace - maxStreamsOfPod, `namespace "a"`},
+		{"api", "a", "three", 0, `namespace "a"`},
+		{"api", "b", "one", maxStreamsOfOne - maxStreamsOfNamespace, `user "api"`},
+		{"other", "", "", maxStreams - maxStreamsOfOne, "1024 are served"},
+	} {
+		if n := begun(c.user, c.namespace, c.pod, c.why); n != c.want {
+			t.Errorf("%+v: %d", c, n)
+		}
 	}
-	if n := begun("b"); n != maxStreams-maxStreamsOfOne {
-		t.Errorf("the other has %d", n)
+	for _, end := range ends {
+		end()
 	}
-	s.end("a")
-	if !s.begin("b") {
-		t.Error("one that ended isn't free")
+	if s.all != 0 || len(s.of) != 0 {
+		t.Errorf("after all have ended: %d, %v", s.all, s.of)
+	}
+}
+
+// TestTokensAmongProtocols: a browser's token is taken for whose it is, and is passed on to nobody, whether it is good or not.
+func TestTokensAmongProtocols(t *testing.T) {
+	api := &apiServer{tokens: map[string]authentication.UserInfo{"good": {Username: "u"}, "other": {Username: "v"}}, allowed: []string{"u get proxy", "v get proxy", "system:anonymous get proxy"}}
+	url, _ := webhook(t, api, nil, Route{Methods: []string{"GET"}, Path: "/x", Subresources: []string{"proxy"}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s|%q", UserOf(r.Context()), r.Header.Values("Sec-WebSocket-Protocol"))
+	})})
+	in := func(token string) string {
+		return "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
+	}
+	for _, c := range []struct {
+		name, bearer, upgrade string
+		protocols             []string
+		code                  int
+		text                  string
+	}{
+		{"good", "", "websocket", []string{"v4.channel.k8s.io, " + in("good")}, 200, `u|["v4.channel.k8s.io"]`},
+		{"on two lines", "", "WebSocket", []string{in("good"), "v4.channel.k8s.io,v3.channel.k8s.io"}, 200, `u|["v4.channel.k8s.io, v3.channel.k8s.io"]`},
+		{"beside a header", "other", "websocket", []string{"a," + in("good")}, 200, `v|["a"]`},
+		{"nobody's", "", "websocket", []string{"a, " + in("bad")}, 401, ""},
+		{"alone", "", "websocket", []string{in("good")}, 401, ""},
+		{"two", "", "websocket", []string{"a", in("good"), in("good")}, 401, ""},
+		{"empty", "", "websocket", []string{"a", in("")}, 401, ""},
+		{"not base64", "", "websocket", []string{"a", in("good") + "%"}, 401, ""},
+		{"not text", "", "websocket", []string{"a", in("\xff\xfe")}, 401, ""},
+		{"not for WebSockets", "", "", []string{"a", in("good")}, 401, ""},
+		{"none", "", "websocket", []string{"a", "base64url.bearer"}, 200, `system:anonymous|["a" "base64url.bearer"]`},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), "GET", url+"/x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header["Sec-WebSocket-Protocol"] = c.protocols
+		if c.upgrade != "" {
+			request.Header.Set("Connection", "Upgrade")
+			request.Header.Set("Upgrade", c.upgrade)
+		}
+		if c.bearer != "" {
+			request.Header.Set("Authorization", "Bearer "+c.bearer)
+		}
+		response, err := insecure.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != c.code || !strings.Contains(string(text), c.text) || strings.Contains(string(text), "bearer.auth") {
+			t.Errorf("%s: %d %s %v, want %d %s", c.name, response.StatusCode, text, err, c.code, c.text)
+		}
+	}
+}
+
+// TestCertificatesCostLittle: one that comes with many others isn't looked at, one that was accepted isn't verified again, and none
+// counts for longer than all that it hangs on.
+func TestCertificatesCostLittle(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ca.crt")
+	write(t, path, ca.pem())
+	a := NewAccess(AccessConfig{ClientCAFile: path, Log: testr.New(t)})
+	parsed := func(c *tls.Certificate) *x509.Certificate {
+		t.Helper()
+		leaf, err := x509.ParseCertificate(c.Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leaf
+	}
+	between := &authority{t: t}
+	signed := ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "between"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}, ca.cert)
+	between.cert, between.key = parsed(&signed), signed.PrivateKey.(*ecdsa.PrivateKey)
+	leaf := parsed(between.client("admin", time.Now().Add(10*time.Hour), x509.ExtKeyUsageClientAuth))
+	asks := func(others ...*x509.Certificate) bool {
+		_, ok := a.byCertificate(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: append([]*x509.Certificate{leaf}, others...)}})
+		return ok
+	}
+	if asks() {
+		t.Error("accepted without what it hangs on")
+	}
+	if !asks(between.cert) || !asks(between.cert, ca.cert, ca.cert) {
+		t.Error("not accepted")
+	}
+	if asks(between.cert, ca.cert, ca.cert, ca.cert) {
+		t.Error("accepted with many others")
+	}
+	a.certs.slots <- struct{}{} // somebody's certificate takes its time
+	if !asks(between.cert) {
+		t.Error("one that was accepted is verified again")
+	}
+	if asks(between.cert, between.cert) {
+		t.Error("another one isn't verified")
+	}
+	<-a.certs.slots
+	until, err := verify(mustPool(t, path), []*x509.Certificate{leaf, between.cert})
+	if err != nil || !until.Equal(between.cert.NotAfter) {
+		t.Errorf("it counts until %s, %v; want %s", until, err, between.cert.NotAfter)
+	}
+	write(t, path, append([]byte("# others\n"), newAuthority(t, "other").pem()...))
+	if asks(between.cert) {
+		t.Error("accepted by an authority that isn't one any more")
+	}
+}
+
+func mustPool(t *testing.T, path string) *x509.CertPool {
+	t.Helper()
+	pool, err := readAuthorities(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// TestAudit: whoever streams or changes something is recorded, with what came of it, and nothing that may be secret.
+func TestAudit(t *testing.T) {
+	var lines []string
+	var mu sync.Mutex
+	log := funcr.NewJSON(func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines = append(lines, line)
+	}, funcr.Options{})
+	api := &apiServer{tokens: map[string]authentication.UserInfo{"hidden": {Username: "u"}}, allowed: []string{"u get proxy", "u create proxy", "u update proxy"}}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "ca.crt"), newAuthority(t, "ca").pem())
+	serves := func(code int) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadAll(r.Body)
+			if code > 0 {
+				w.WriteHeader(code)
+			}
+			_, _ = io.WriteString(w, "hidden")
+		})
+	}
+	taken := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		c.Close()
+	})
+	proxy := []string{"proxy"}
+	l, err := Listener(Config{Access: NewAccess(AccessConfig{Tokens: true, TokensFor: time.Hour, AllowedFor: time.Hour, Reviewer: api}), MinVersion: "VersionTLS12", Meter: quiet{}, Log: log, Routes: []Route{
+		{Methods: []string{"GET", "POST"}, Path: "/page", Subresources: proxy, Handler: serves(0)},
+		{Methods: []string{"GET"}, Path: "/logs/{path...}", Subresources: proxy, Stream: Always, Handler: serves(0)},
+		{Methods: []string{"POST"}, Path: "/exec", Subresources: proxy, Stream: Always, Handler: taken},
+		{Methods: []string{"PUT"}, Path: "/set", Subresources: proxy, Body: 10, Handler: serves(400)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(l.Handler)
+	defer web.Close()
+	for _, c := range []struct {
+		method, path string
+		want         string // the method, path and status that are recorded; nothing for none
+	}{
+		{"GET", "/page", ""},
+		{"HEAD", "/page", ""},
+		{"POST", "/page?command=hidden", "POST /page 200"},
+		{"GET", "/logs/a%0ab?query=hidden", "GET /logs/a\nb 200"},
+		{"HEAD", "/logs/", "HEAD /logs/ 200"},
+		{"POST", "/exec?command=hidden", "POST /exec 101"},
+		{"PUT", "/set", "PUT /set 400"},
+		{"GET", "/logs/" + strings.Repeat("a", 1000), "GET /logs/" + strings.Repeat("a", 506) + "... 200"},
+	} {
+		lines = nil
+		request, err := http.NewRequestWithContext(t.Context(), c.method, web.URL+c.path, strings.NewReader("hidden"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer hidden")
+		response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		web.CloseClientConnections()
+		web.Config.SetKeepAlivesEnabled(false)
+		recorded := func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(lines)
+		}
+		for c.want != "" && len(recorded()) == 0 { // it is recorded once it is served
+			runtime.Gosched()
+		}
+		got := recorded()
+		if c.want == "" {
+			if len(got) > 0 {
+				t.Errorf("%s %s: %q", c.method, c.path, got)
+			}
+			continue
+		}
+		var line struct {
+			Msg, Method, Path, User, Address string
+			Status                           int
+			Duration                         string
+		}
+		if err := json.Unmarshal([]byte(got[0]), &line); err != nil {
+			t.Fatal(err)
+		}
+		host, _, err := net.SplitHostPort(line.Address)
+		took, errTook := time.ParseDuration(line.Duration)
+		if fmt.Sprintf("%s %s %d", line.Method, line.Path, line.Status) != c.want || line.User != "u" || err != nil || host != "127.0.0.1" || errTook != nil || took <= 0 || len(got) != 1 {
+			t.Errorf("%s %s: %q, want %s", c.method, c.path, got, c.want)
+		}
+		if strings.Contains(got[0], "hidden") {
+			t.Errorf("%s %s: %s", c.method, c.path, got[0])
+		}
 	}
 }
 

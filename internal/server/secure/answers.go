@@ -18,12 +18,15 @@ const (
 	// somebody is: anybody may have that asked, with as many connections as the server has, so these are few and don't wait for
 	// their turn for long. Who shows a certificate needs none.
 	maxReviews, maxStrangers = 64, 16
+	// maxVerified is how many certificates are verified at once, maxChain of how many, the client's and those between it and an authority: whoever
+	// comes for the first time chooses keys and signatures, and how much work these are. One that was accepted is remembered.
+	maxVerified, maxChain = 1, 4
 	// reviewLimit is how long one may take, strangerWait how long one of a stranger waits for its turn.
 	reviewLimit  = 10 * time.Second
 	strangerWait = time.Second
 )
 
-// answers are those of the API server, for as long as they count. Who asks the same at the same time is answered together.
+// answers are those of the API server, or of other work, for as long as they count. Who asks the same at the same time is answered together.
 type answers[T any] struct {
 	salt  [32]byte
 	known *cache.LRUExpireCache
@@ -59,7 +62,7 @@ func (a *answers[T]) get(ctx context.Context, question []byte, ask func(context.
 			case a.slots <- struct{}{}:
 				defer func() { <-a.slots }()
 			case <-turn.C:
-				return nil, errors.New("too much is asked of the API server at once")
+				return nil, errors.New("too much is asked for the first time at once")
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}

@@ -1,12 +1,15 @@
 package secure
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	authentication "k8s.io/api/authentication/v1"
 
 	"github.com/deckhand-node/deckhand/internal/server"
@@ -34,9 +37,12 @@ func Always(*http.Request) bool { return true }
 
 const (
 	// maxStreams is how many streams there are at once, maxStreamsOfOne how many of them are one user's: of API servers, who
-	// speak for everybody, most come.
-	maxStreams      = 1024
-	maxStreamsOfOne = 960
+	// speak for everybody, most come. So that none of those they speak for takes all, no more than these are to the pods of one
+	// namespace, and to one pod.
+	maxStreams            = 1024
+	maxStreamsOfOne       = 960
+	maxStreamsOfNamespace = 640
+	maxStreamsOfPod       = 320
 )
 
 // nowhere is what isn't in the table.
@@ -52,7 +58,7 @@ func serve(c Config) http.Handler {
 			pattern := m + " " + route.Path
 			routes[pattern] = route
 			// The handler of the mux finds the values in the path, and is told who asks.
-			mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.serve(w, r, streams) }))
+			mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.audited(w, r, streams, c.Log) }))
 		}
 	}
 	guards := map[*Route]http.Handler{}
@@ -92,18 +98,71 @@ func UserOf(ctx context.Context) string {
 
 func (route *Route) streams(r *http.Request) bool { return route.Stream != nil && route.Stream(r) }
 
+// audited serves a request, and records it if it is for a stream or changes something: who did it from where, and what came of it. What for isn't
+// told: that may be secret.
+func (route *Route) audited(w http.ResponseWriter, r *http.Request, s *streams, log logr.Logger) {
+	if !route.streams(r) && verb(r.Method) == "get" {
+		route.serve(w, r, s)
+		return
+	}
+	began, answer := time.Now(), &answerWriter{ResponseWriter: w}
+	path := r.URL.Path
+	if len(path) > maxAudited {
+		path = path[:maxAudited] + "..."
+	}
+	defer func() {
+		log.Info("A request was served", "method", r.Method, "path", path, "user", UserOf(r.Context()), "address", r.RemoteAddr, "status", answer.status, "duration", time.Since(began))
+	}()
+	route.serve(answer, r, s)
+}
+
+// maxAudited is how much of a path is recorded.
+const maxAudited = 512
+
+// answerWriter knows the status of an answer; 0 for none.
+type answerWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answerWriter) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (a *answerWriter) Write(b []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	return a.ResponseWriter.Write(b)
+}
+
+// Hijack implements http.Hijacker: streams are what is taken over for.
+func (a *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, b, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if err == nil {
+		a.status = http.StatusSwitchingProtocols
+	}
+	return c, b, err
+}
+
 func (route *Route) serve(w http.ResponseWriter, r *http.Request, s *streams) {
 	switch {
 	case route.Off != "":
 		http.Error(w, route.Off, http.StatusMethodNotAllowed)
 	case route.streams(r):
-		user := UserOf(r.Context())
-		if !s.begin(user) {
+		end, err := s.begin(r)
+		if err != nil {
 			w.Header().Set("Retry-After", "10")
-			http.Error(w, fmt.Sprintf("there are too many streams: %d of all users and %d of one are served at once", maxStreams, maxStreamsOfOne), http.StatusTooManyRequests)
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
 			return
 		}
-		defer s.end(user)
+		defer end()
 		server.Stream(route.Handler).ServeHTTP(w, r)
 	case route.Body > 0:
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // it can't fail on a connection of ours
@@ -121,22 +180,39 @@ type streams struct {
 	of  map[string]int
 }
 
-func (s *streams) begin(user string) bool {
+// begin takes the request in as a stream, which end says the end of, unless there are too many.
+func (s *streams) begin(r *http.Request) (end func(), err error) {
+	namespace, pod := r.PathValue("namespace"), r.PathValue("pod")
+	type bound struct {
+		whose string
+		most  int
+	}
+	bounds := []bound{{fmt.Sprintf("user %q", UserOf(r.Context())), maxStreamsOfOne}}
+	if pod != "" {
+		bounds = append(bounds, bound{fmt.Sprintf("namespace %q", namespace), maxStreamsOfNamespace}, bound{fmt.Sprintf("pod %q in namespace %q", pod, namespace), maxStreamsOfPod})
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all >= maxStreams || s.of[user] >= maxStreamsOfOne {
-		return false
+	if s.all >= maxStreams {
+		return nil, fmt.Errorf("there are too many streams: %d are served at once", maxStreams)
+	}
+	for _, b := range bounds {
+		if s.of[b.whose] >= b.most {
+			return nil, fmt.Errorf("there are too many streams of %s: %d are served at once", b.whose, b.most)
+		}
 	}
 	s.all++
-	s.of[user]++
-	return true
-}
-
-func (s *streams) end(user string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.of[user]--; s.of[user] == 0 {
-		delete(s.of, user)
+	for _, b := range bounds {
+		s.of[b.whose]++
 	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all--
+		for _, b := range bounds {
+			if s.of[b.whose]--; s.of[b.whose] == 0 {
+				delete(s.of, b.whose)
+			}
+		}
+	}, nil
 }

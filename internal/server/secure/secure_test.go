@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -344,4 +345,25 @@ func TestCiphertextIsNoRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
+}
+
+// TestFailureAmidAnAnswer: what was sent of an answer whose handler failed doesn't look like all of it, and the server goes on.
+func TestFailureAmidAnAnswer(t *testing.T) {
+	url := run(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}),
+		Route{Methods: []string{"GET"}, Path: "/", Subresources: []string{"proxy"}, Stream: Always, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "the first line\n")
+			_ = http.NewResponseController(w).Flush()
+			panic("a mistake")
+		})})
+	for range 2 {
+		response, err := insecure.RoundTrip(httptest.NewRequestWithContext(t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err == nil || string(text) != "the first line\n" {
+			t.Errorf("%q, %v", text, err)
+		}
+	}
 }
