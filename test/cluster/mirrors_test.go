@@ -90,7 +90,7 @@ func (r *rig) mirror(t *testing.T) {
 	if out := r.kubectl("logs", name); !strings.Contains(out, "listens on") {
 		t.Errorf("logs: %q", out)
 	}
-	for i := range 3 {
+	for i := range *restarts {
 		_, from := r.calls(0)
 		before := r.pod(name)
 		r.Kill()
@@ -164,6 +164,18 @@ func staticPodsAlone(t *testing.T, p *plane.Plane, binary string) {
 	r.Start()
 	before := r.Await("it runs", node.Ready("alone", "gone"))
 	t.Logf("a static pod runs %s after the agent was started without an API server", time.Since(began).Round(time.Millisecond))
+	started := r.AwaitEvent("alone", "Started").Time
+	journal, _ := r.Deckhand("journal", "alone")
+	_, rest, _ := strings.Cut(journal, "\n> at ")
+	at, _, _ := strings.Cut(rest, "\n")
+	worker, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil {
+		t.Fatalf("%v: %s", err, journal)
+	}
+	t.Logf("its container runs %s after its worker began", started.Sub(worker).Round(time.Millisecond))
+	if strings.Contains(journal, " failed ") || strings.Contains(journal, "API server") { // as what waits for objects does
+		t.Errorf("it waited: %s", journal)
+	}
 	// It may be that API server whose manifest has to be corrected.
 	r.Write("alone.yaml", static("alone", "restartPolicy: OnFailure,"))
 	r.Remove("gone.yaml")

@@ -121,6 +121,7 @@ func TestNode(t *testing.T) {
 	t.Run("external cloud", func(t *testing.T) { externalCloud(t, p, binary) })
 	t.Run("not registered", func(t *testing.T) { notRegistered(t, p, binary) })
 	t.Run("events", func(t *testing.T) { eventsAreTold(t, p, binary) })
+	t.Run("many events", func(t *testing.T) { eventsBlockNothing(t, p) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}

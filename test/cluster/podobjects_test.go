@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,15 +43,17 @@ func TestPodObjects(t *testing.T) {
 
 func podObjects(t *testing.T, p *plane.Plane, binary string) {
 	cloud := newCloud(t)
-	r := join(t, p, binary, "", cloud.flags...)
+	r := join(t, p, binary, "", append(cloud.flags, "--v=10")...) // all that may ever be logged
 	r.Start()
 	r.created()
 	r.is(v1.ConditionTrue)
+	var tokens []string
+	nothingElse := func(r *rig, t *testing.T) { r.nothingElse(t, tokens) }
 	for _, test := range []struct {
 		name string
 		run  func(*rig, *testing.T)
 	}{
-		{"edits", (*rig).edits}, {"what is missing comes", (*rig).missingComes}, {"until the end", (*rig).untilTheEnd}, {"tokens", (*rig).tokens}, {"many pods", (*rig).manyPods}, {"pull secrets", (*rig).pullSecrets}, {"credential provider", cloud.provides}, {"claims", (*rig).claims}, {"nothing else", (*rig).nothingElse},
+		{"edits", (*rig).edits}, {"what is missing comes", (*rig).missingComes}, {"until the end", (*rig).untilTheEnd}, {"tokens", func(r *rig, t *testing.T) { tokens = r.tokens(t) }}, {"many pods", (*rig).manyPods}, {"pull secrets", (*rig).pullSecrets}, {"credential provider", cloud.provides}, {"claims", (*rig).claims}, {"nothing else", nothingElse},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(r.with(t), t) })
 	}
@@ -290,8 +293,8 @@ func (r *rig) manyPods(t *testing.T) {
 	r.kubectl("delete", "deployment", "many", "-n", "many", "--cascade=foreground", "--timeout=60s")
 }
 
-// tokens: a pod has a token that the API server knows, its own alone, and keeps it over a restart of the agent.
-func (r *rig) tokens(t *testing.T) {
+// tokens: a pod has a token that the API server knows, its own alone, and keeps it over a restart of the agent. It returns them.
+func (r *rig) tokens(t *testing.T) (all []string) {
 	withToken := func(name, fields string) string {
 		return podNamed(name, strings.Replace(spec("[serve]", fields), "automountServiceAccountToken: false", "automountServiceAccountToken: true", 1))
 	}
@@ -318,6 +321,7 @@ func (r *rig) tokens(t *testing.T) {
 	for _, name := range names {
 		text, mode, uid, gid := read(name)
 		had[name] = text
+		all = append(all, text)
 		if want := map[string]string{"open": "644 0 0", "user": "600 1234 0", "group": "640 0 4321"}[name]; fmt.Sprintf("%o %d %d", mode, uid, gid) != want {
 			t.Errorf("%s: mode %o, owner %d, group %d", name, mode, uid, gid)
 		}
@@ -341,6 +345,7 @@ func (r *rig) tokens(t *testing.T) {
 	if count, _ := r.calls(from); count["create serviceaccounts/token"] != 1 || count["watch configmaps"] == 0 {
 		t.Errorf("calls of the next agent: %v", count)
 	}
+	return all
 }
 
 // pullSecrets: an image of a registry that wants a password, with a secret of the pod's or of its service account's, and without.
@@ -415,8 +420,8 @@ func (r *rig) claims(t *testing.T) {
 	}
 }
 
-// nothingElse: no Secret was asked for that no pod refers to, and its value is in none of the agent's records.
-func (r *rig) nothingElse(t *testing.T) {
+// nothingElse: no Secret was asked for that no pod refers to, and neither its value nor a token is in any of the agent's records.
+func (r *rig) nothingElse(t *testing.T, tokens []string) {
 	mayAsk := []string{"canary", "held", "late-env", "late-volume", "login"}
 	for _, c := range r.p.Calls() {
 		if c.Resource == "secrets" && !slices.Contains(mayAsk, c.Name) && !slices.Contains(mayAsk, strings.TrimPrefix(c.Selector, "metadata.name=")) {
@@ -426,9 +431,18 @@ func (r *rig) nothingElse(t *testing.T) {
 	r.Kill() // the journal is on disk then, or was never
 	r.Start()
 	hides := func(where, text string) {
-		if strings.Contains(text, canary) {
+		if strings.Contains(text, canary) || strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(canary))) {
 			t.Errorf("a Secret's value is in %s", where)
 		}
+		for _, token := range tokens {
+			_, signature, _ := strings.Cut(token[strings.Index(token, ".")+1:], ".")
+			if strings.Contains(text, signature) {
+				t.Errorf("a token is in %s", where)
+			}
+		}
+	}
+	if len(tokens) == 0 || !strings.Contains(r.Logged(), "GET https://") {
+		t.Error("there was nothing to find, or nothing is logged")
 	}
 	hides("the log", r.Logged())
 	hides("events", r.kubectl("get", "events", "-A", "-o", "json"))

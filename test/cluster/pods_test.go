@@ -19,6 +19,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/bench/report"
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -26,8 +27,9 @@ import (
 )
 
 var (
-	kills = flag.Int("kills", 10, "how often the agent is killed under churn")
-	come  = flag.Int("pods", 40, "how many pods come and go")
+	kills    = flag.Int("kills", 10, "how often the agent is killed under churn")
+	restarts = flag.Int("restarts", 3, "how often it is killed with a static pod")
+	come     = flag.Int("pods", 40, "how many pods come and go")
 )
 
 // TestPods: pods of the API server run, their status goes back, and they are deleted as they should be.
@@ -181,8 +183,10 @@ func (r *rig) podCalls(what string, from int, kind string, want int) {
 
 // gone reports whether the agent has nothing of a pod.
 func (r *rig) gone(name string) error {
-	if v := node.Find(r.snapshot(), name); v != nil {
-		return fmt.Errorf("%s", v.Pod.Status.Phase)
+	for _, v := range r.snapshot().Pods {
+		if v.Pod.Name == name {
+			return fmt.Errorf("%s", v.Pod.Status.Phase)
+		}
 	}
 	return nil
 }
@@ -318,11 +322,13 @@ func (r *rig) away(t *testing.T) {
 
 // recorder is told what the API server has of pods and nodes, and keeps what was wrong.
 type recorder struct {
-	mu     sync.Mutex
-	pods   map[types.UID]*v1.Pod
-	names  map[string]*v1.Pod
-	nodes  map[string]*v1.Node
-	faults []string
+	mu    sync.Mutex
+	pods  map[types.UID]*v1.Pod
+	names map[string]*v1.Pod
+	nodes map[string]*v1.Node
+	// removed are the objects that went.
+	removed map[types.UID]bool
+	faults  []string
 }
 
 func (c *recorder) Listed(all []kruntime.Object, _ string) {
@@ -345,6 +351,7 @@ func (c *recorder) Changed(kind watch.EventType, o kruntime.Object) {
 	case *v1.Pod:
 		was := c.pods[o.UID]
 		c.pods[o.UID], c.names[o.Name] = o, o
+		c.removed[o.UID] = kind == watch.Deleted
 		if was == nil || o.DeletionTimestamp != nil {
 			return
 		}
@@ -366,9 +373,16 @@ func (c *recorder) last(name string) *v1.Pod {
 	return c.names[name]
 }
 
+// gone reports whether a pod's object has gone.
+func (c *recorder) gone(p *v1.Pod) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.removed[p.UID]
+}
+
 // record records until the end of the test.
 func (r *rig) record() *recorder {
-	c := &recorder{pods: map[types.UID]*v1.Pod{}, names: map[string]*v1.Pod{}, nodes: map[string]*v1.Node{}}
+	c := &recorder{pods: map[types.UID]*v1.Pod{}, names: map[string]*v1.Pod{}, nodes: map[string]*v1.Node{}, removed: map[types.UID]bool{}}
 	var n network
 	admin := client(r.t, r.p.Admin(), kruntime.ContentTypeProtobuf, &n)
 	for _, resource := range []apiclient.Resource{apiclient.Pods, apiclient.Nodes} {
@@ -400,8 +414,14 @@ func (r *rig) killedUnderChurn(t *testing.T) {
 	}
 	r.kubectl("rollout", "status", "deployment/stays", "--timeout=60s")
 	r.left("app=churn", 1+(*kills-1)%5)
+	calls := r.p.Calls()
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
+	for _, c := range calls {
+		if last := seen.names[c.Name]; c.Verb == "delete" && c.Resource == "pods" && c.Code < 300 && last != nil && seen.removed[last.UID] && pod.Terminal(last.Status.Phase) == "" {
+			seen.faults = append(seen.faults, fmt.Sprintf("pod %s was removed in phase %s", c.Name, last.Status.Phase))
+		}
+	}
 	if len(seen.faults) > 0 {
 		slices.Sort(seen.faults)
 		t.Errorf("%d faults in %d lives:\n%s", len(seen.faults), *kills, strings.Join(slices.Compact(seen.faults), "\n"))

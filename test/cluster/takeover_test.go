@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,7 +52,14 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 			return strings.Replace(spec("[serve]", more), "args: [serve]", "args: "+args, 1)
 		}
 		probes := "[serve], readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}, livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}, startupProbe: {httpGet: {port: 8080}, periodSeconds: 1}"
-		r.apply(workload("Deployment", "plain", "replicas: 5,", spec("[serve]")) + workload("Deployment", "probed", "replicas: 5,", probed(probes, "")) +
+		disk := t.TempDir()
+		onDisk := probed("[clock, /disk/clock], volumeMounts: [{name: disk, mountPath: /disk}]", "volumes: [{name: disk, persistentVolumeClaim: {claimName: local}}, {name: conf, configMap: {name: conf}}],")
+		r.apply(configMap("conf", "1") +
+			"{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: local}, provisioner: kubernetes.io/no-provisioner, volumeBindingMode: WaitForFirstConsumer}\n---\n" +
+			fmt.Sprintf("{apiVersion: v1, kind: PersistentVolume, metadata: {name: local}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: local, persistentVolumeReclaimPolicy: Retain, local: {path: %s}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}}}\n---\n", disk, node.Name) +
+			"{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: local}, spec: {accessModes: [ReadWriteOnce], storageClassName: local, resources: {requests: {storage: 1Gi}}}}\n---\n" +
+			workload("StatefulSet", "local", "replicas: 1, serviceName: local,", onDisk) +
+			workload("Deployment", "plain", "replicas: 4,", spec("[serve]")) + workload("Deployment", "probed", "replicas: 5,", probed(probes, "")) +
 			workload("Deployment", "sidecar", "replicas: 5,", spec("[sleep, 1h]", fmt.Sprintf("initContainers: [{name: first, image: %[1]s, args: [exit, '0']}, {name: proxy, image: %[1]s, args: [serve], restartPolicy: Always, readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}}],", node.Image))) +
 			workload("StatefulSet", "disk", "replicas: 4, serviceName: disk, podManagementPolicy: Parallel,", probed("[clock, /disk/clock], volumeMounts: [{name: disk, mountPath: /disk}]", "volumes: [{name: disk, emptyDir: {}}],")) +
 			manifest("batch/v1", "Job", "name: done", "{template: {spec: "+spec("[exit, '0']", "restartPolicy: Never,")+"}}"))
@@ -69,6 +77,13 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 			if uid := r.pod("static-" + node.Name).UID; uid != mirror {
 				t.Errorf("under %s, the static pod has another mirror pod", who)
 			}
+			was, _ := os.ReadFile(filepath.Join(disk, "clock")) // the pod writes it anew each second
+			r.Eventually("the pod writes to its local volume", func() error {
+				if now, err := os.ReadFile(filepath.Join(disk, "clock")); err != nil || string(now) == string(was) {
+					return fmt.Errorf("%q, %v", now, err)
+				}
+				return nil
+			})
 			now := r.Instances()
 			maps.DeleteFunc(now, func(id string, _ node.Instance) bool { _, had := before[id]; return had })
 			for _, i := range now {
@@ -105,6 +120,7 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 		check("the kubelet again")
 		r.Remove("static.yaml")
 		r.kubectl("delete", "deployment,statefulset,job,pod", "--all", "--timeout=60s")
+		r.kubectl("delete", "pvc,pv", "--all", "--timeout=60s")
 		r.Stop()
 	})
 }
@@ -112,11 +128,11 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 // settled waits until all pods are as they will stay.
 func (r *rig) settled() {
 	r.t.Helper()
-	for _, w := range []string{"deployment/plain", "deployment/probed", "deployment/sidecar", "statefulset/disk"} {
+	for _, w := range []string{"deployment/plain", "deployment/probed", "deployment/sidecar", "statefulset/disk", "statefulset/local"} {
 		r.kubectl("rollout", "status", w, "--timeout=60s")
 	}
 	r.kubectl("wait", "--for=condition=Complete", "job/done", "--timeout=60s")
-	for _, w := range [][2]any{{"app=plain", 5}, {"app=probed", 5}, {"app=sidecar", 5}, {"app=disk", 4}} {
+	for _, w := range [][2]any{{"app=plain", 4}, {"app=local", 1}, {"app=probed", 5}, {"app=sidecar", 5}, {"app=disk", 4}} {
 		r.left(w[0].(string), w[1].(int))
 	}
 }

@@ -24,7 +24,7 @@ var mutations = []mutation{
 	{name: "a pod of which nothing is to be kept goes on until its last container has ended", in: "decider.nothingLeft", old: "return any", new: "return any && d.done"},
 	{name: "a pod is ended though a container of it runs on", in: "decider.nothingLeft", old: "if !ok || kill.renew || slices.Contains(d.checkpoint().Renew, m.Current.ID) || !restart.Never(d.in.Pod, m.Spec) {", new: "if !ok && d.done {"},
 	{name: "a pod is ended for a container that would be started again", in: "Never", old: "policyOf(p, c) == v1.RestartPolicyNever", new: "policyOf(p, c) != v1.RestartPolicyAlways"},
-	{name: "volumes are released over and over", in: "decider.releaseVolumes", old: "!d.mem.Released && len", new: "len"},
+	{name: "volumes are released over and over", in: "decider.releaseOnce", old: "!d.mem.Released", new: "true"},
 	{name: "a later end than one asked for before counts", in: "decider.bringForward", old: "case !by.IsZero() && by.Before(t.By)", new: "case !by.IsZero() && t.By.IsZero()"},
 	{name: "the next agent doesn't know by when a deleted pod ends", in: "decider.bringForward", old: "case keep &&", new: "case keep && d.done &&"},
 	{name: "a grace of 0 cuts off preStop hooks", in: "decider.stop", old: "max(*grace, minStopGrace)", new: "*grace"},

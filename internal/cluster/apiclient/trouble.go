@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -69,6 +70,12 @@ const (
 	unavailable
 	broken
 )
+
+// lost reports whether a call failed as the server, or the way to it, was away.
+func lost(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && slices.Contains([]trouble{badName, refused, unreachable, unavailable, broken}, e.trouble)
+}
 
 // foreign is an answer that doesn't come from an API server.
 type foreign struct{ why string }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -42,6 +43,9 @@ const (
 	watchTime   = 300
 	// shortWatch is how long a watch lasts at least, unless something is wrong.
 	shortWatch = time.Second
+	// listAgain is after how long all is listed again when a watch ends, up to twice that: should something have been missed all the same, as of a
+	// store that was restored behind a server which kept its connections, it is missed for that long.
+	listAgain = time.Hour
 )
 
 var errShortWatch = errors.New("it ends watches as soon as they have begun")
@@ -69,6 +73,11 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 		case expired:
 			w.version = ""
 		case err != nil:
+			if lost(err) {
+				// The server that answers next may have a store that was restored from a backup. Of a version that is still to come there it would
+				// tell nothing, for a while or ever (kubernetes/kubernetes#131115), so all is listed again.
+				w.version = ""
+			}
 			w.away(err)
 		}
 		if !expired || failures > 0 {
@@ -88,13 +97,15 @@ type watcher struct {
 	woken     <-chan struct{}
 	// version is up to which everything was told; empty if all has to be listed.
 	version string
+	// again is when all is to be listed again.
+	again time.Time
 	// absent is what Away was told last.
 	absent string
 }
 
 // once lists if that is needed, and watches until the watch ends. lasted says that it wasn't just a moment.
 func (w *watcher) once(ctx context.Context) (lasted bool, err error) {
-	if w.version == "" {
+	if w.version == "" || time.Now().After(w.again) {
 		if err := w.list(ctx); err != nil {
 			return false, err
 		}
@@ -135,7 +146,7 @@ func (w *watcher) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.version = list.GetResourceVersion()
+	w.version, w.again = list.GetResourceVersion(), time.Now().Add(listAgain+rand.N(listAgain))
 	w.to.Listed(objects, w.version)
 	w.away(nil)
 	return nil
@@ -222,7 +233,11 @@ func (w *watcher) take(e watch.Event) error {
 	if e.Type != watch.Bookmark {
 		w.to.Changed(e.Type, e.Object)
 	}
+	before := w.version
 	w.version = object.GetResourceVersion()
+	if order, err := resourceversion.CompareResourceVersion(w.version, before); err == nil && order < 0 {
+		return apierrors.NewResourceExpired("the server went back from version " + before + " to " + w.version)
+	}
 	return nil
 }
 

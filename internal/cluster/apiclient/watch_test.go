@@ -255,7 +255,8 @@ func TestWatchFails(t *testing.T) {
 	}
 }
 
-// A server that was away is found again by the first call that reaches it; a watch doesn't wait out its turn.
+// A server that was away is found again by the first call that reaches it; a watch doesn't wait out its turn. What it has is listed again: it
+// may have been restored from a backup.
 func TestWatchFollowsTheFirstCall(t *testing.T) {
 	watched(t, func(t *testing.T, s *served, c *rigged) {
 		_, told := c.follow(t)
@@ -271,9 +272,33 @@ func TestWatchFollowsTheFirstCall(t *testing.T) {
 		s.set(nil, nil)
 		began := time.Now()
 		_ = c.get(t.Context(), Heartbeat) // it is answered by a list, but it is answered
+		told("listed 1 at 10")
 		told("back")
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("back after %s", took)
+		}
+	})
+}
+
+// What a watch may have missed without a sign is found by a list, now and then; and that a server went back to an older version by the first thing it tells.
+func TestWatchListsNowAndThen(t *testing.T) {
+	watched(t, func(t *testing.T, s *served, c *rigged) {
+		to, told := c.follow(t)
+		told("listed 1 at 10")
+		s.stream <- event("MODIFIED", "11")
+		told("modified n1 at 11")
+		s.stream <- event("BOOKMARK", "5")
+		told("listed 1 at 10")
+		s.asked()
+		for began := time.Now(); time.Since(began) < 24*time.Hour; {
+			time.Sleep(10 * time.Minute)
+			s.stream <- "end"
+			for len(to.told) > 0 {
+				told("listed 1 at 10")
+			}
+		}
+		if lists, watches := s.asked(); len(lists) < 11 || len(lists) > 24 || len(watches) < 144 {
+			t.Errorf("%d lists and %d watches in a day", len(lists), len(watches))
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -320,7 +321,8 @@ func (f *Finder) take(e *entry, change func(*entry)) {
 		e.object.SetManagedFields(nil)
 	}
 	news := e.asking || !had || (before == nil) != (e.object == nil) ||
-		before != nil && (before.GetUID() != e.object.GetUID() || before.GetResourceVersion() != e.object.GetResourceVersion())
+		before != nil && (before.GetUID() != e.object.GetUID() || before.GetResourceVersion() != e.object.GetResourceVersion() ||
+			!equality.Semantic.DeepEqual(before, e.object)) // a restored store has had versions twice
 	e.asking, e.why = false, ""
 	if news {
 		e.at = time.Now()

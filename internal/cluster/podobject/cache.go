@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -177,7 +178,9 @@ func (s *sight) Listed(objects []kruntime.Object, _ string) {
 			continue
 		}
 		delete(gone, p.UID)
-		if old := c.byUID[p.UID]; old != nil && old.ResourceVersion == p.ResourceVersion {
+		p.ManagedFields = nil
+		// A restored store has had versions twice.
+		if old := c.byUID[p.UID]; old != nil && old.ResourceVersion == p.ResourceVersion && equality.Semantic.DeepEqual(old, p) {
 			continue
 		}
 		c.put(p)

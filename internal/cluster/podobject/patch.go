@@ -147,6 +147,34 @@ func urgent(was, now *v1.PodStatus) urgency {
 	return detail
 }
 
+// onlyStarts reports whether a status differs only in how far a pod has come of which nothing has begun to run: that it has a sandbox with
+// an address, and what its containers are to be.
+func onlyStarts(was, now *v1.PodStatus, equal conversion.Equalities) bool {
+	if !starting(was) || !starting(now) {
+		return false
+	}
+	o := *now
+	o.PodIP, o.PodIPs, o.InitContainerStatuses, o.ContainerStatuses = was.PodIP, was.PodIPs, was.InitContainerStatuses, was.ContainerStatuses
+	o.Conditions = slices.Clone(now.Conditions)
+	for i := range o.Conditions {
+		if c := &o.Conditions[i]; c.Type == v1.PodReadyToStartContainers {
+			if before := condition(was, c.Type); before != nil {
+				*c = *before
+			}
+		}
+	}
+	return equal.DeepEqual(was, &o)
+}
+
+// starting reports whether nothing of a pod has begun to run yet, and nothing went wrong either.
+func starting(s *v1.PodStatus) bool {
+	all := states(s)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(c v1.ContainerStatus) bool {
+		w := c.State.Waiting
+		return w == nil || w.Reason != string(pod.ReasonContainerCreating) && w.Reason != string(pod.ReasonPodInitializing) || w.Message != "" || c.RestartCount > 0
+	})
+}
+
 // states are those of the containers.
 func states(s *v1.PodStatus) []v1.ContainerStatus {
 	return slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses)

@@ -55,6 +55,11 @@ const (
 	// is waited for.
 	hold       = 300 * time.Millisecond
 	holdEnding = 2 * time.Second
+	// holdStarting is, from the time on when its sandbox was ready, that of a pod that was told to be starting: mostly it runs before that
+	// time is over, which is told at once, and nobody can use its address before. Its conditions have their own times. holdWaiting is
+	// that of one that waits for its sandbox, of which nothing is worth a call but what keeps it from starting.
+	holdStarting = 3 * time.Second
+	holdWaiting  = 10 * time.Second
 	// mirrorHold is that of mirror pods, whose details no controller waits for: nodes whose static pods all start at once are those
 	// that boot.
 	mirrorHold = 3 * time.Second
@@ -90,6 +95,12 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 		s.due = s.due.Add(mirrorHold)
 	case api.DeletionTimestamp != nil:
 		s.due = s.due.Add(holdEnding)
+	case onlyStarts(was, is, equal):
+		if c := condition(is, v1.PodReadyToStartContainers); c != nil && c.Status == v1.ConditionTrue {
+			s.due = later(s.due.Add(hold), c.LastTransitionTime.Add(holdStarting))
+		} else {
+			s.due = s.due.Add(holdWaiting)
+		}
 	default:
 		s.due = s.due.Add(hold)
 	}

@@ -39,6 +39,25 @@ func TestPlan(t *testing.T) {
 	detailed := says(v1.PodRunning, isReady)
 	detailed.status.PodIP = "10.0.0.1"
 	refused := says(v1.PodRunning, notReady)
+	// starts says that a pod waits for its sandbox, or has it for so long.
+	starts := func(reason string, sandbox time.Duration) word {
+		w := says(v1.PodPending)
+		w.status.StartTime = &metav1.Time{Time: now}
+		w.status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}, Resources: &v1.ResourceRequirements{}}}
+		there := cond(v1.PodReadyToStartContainers, v1.ConditionFalse, "")
+		if sandbox >= 0 {
+			there.Status, there.LastTransitionTime = v1.ConditionTrue, metav1.NewTime(now.Add(-sandbox))
+			w.status.PodIP = "10.0.0.1"
+		}
+		w.status.Conditions = []v1.PodCondition{there}
+		return w
+	}
+	acknowledged := apiPod(v1.PodPending)
+	acknowledged.Status = *starts("ContainerCreating", -1).status.DeepCopy()
+	acknowledged.Status.ContainerStatuses[0].Resources = nil
+	initializing, edited := starts("PodInitializing", 0), starts("ContainerCreating", 0)
+	initializing.status.InitContainerStatuses = []v1.ContainerStatus{{Name: "i", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+	edited.status.ObservedGeneration = 2
 	for name, tc := range map[string]struct {
 		api  *v1.Pod
 		word word
@@ -54,6 +73,14 @@ func TestPlan(t *testing.T) {
 		"readiness":                       {apiPod(v1.PodRunning, isReady), says(v1.PodRunning, notReady), history{}, patchStatus, readiness, 0},
 		"a detail waits":                  {apiPod(v1.PodRunning, isReady), detailed, history{}, patchStatus, detail, hold},
 		"a detail that has waited":        {apiPod(v1.PodRunning, isReady), detailed, history{differs: now.Add(-time.Minute)}, patchStatus, detail, hold - time.Minute},
+		"a pod is seen":                   {apiPod(v1.PodPending), starts("ContainerCreating", -1), history{}, patchStatus, detail, hold},
+		"it waits for its sandbox":        {acknowledged, starts("ContainerCreating", -1), history{}, patchStatus, detail, holdWaiting},
+		"it is about to run":              {acknowledged, starts("ContainerCreating", time.Second), history{}, patchStatus, detail, holdStarting - time.Second},
+		"it waited long":                  {acknowledged, starts("ContainerCreating", 0), history{differs: now.Add(-time.Minute)}, patchStatus, detail, holdStarting},
+		"its init container runs":         {acknowledged, initializing, history{}, patchStatus, detail, hold},
+		"it was edited":                   {acknowledged, edited, history{}, patchStatus, detail, hold},
+		"it can't start":                  {acknowledged, starts("ErrImagePull", 0), history{}, patchStatus, detail, hold},
+		"it can't start, after a while":   {acknowledged, starts("ErrImagePull", 0), history{differs: now.Add(-time.Second)}, patchStatus, detail, hold - time.Second},
 		"after a failure":                 {apiPod(v1.PodPending), says(v1.PodRunning), history{retry: now.Add(time.Second)}, patchStatus, readiness, time.Second},
 		"the end":                         {apiPod(v1.PodRunning), says(v1.PodSucceeded), history{}, patchStatus, terminal, 0},
 		"somebody ended it":               {apiPod(v1.PodFailed), says(v1.PodRunning, isReady), history{}, nothing, 0, 0},

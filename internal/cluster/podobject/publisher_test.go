@@ -149,6 +149,32 @@ func TestPublisher(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		calls(t, w, "patch a")
 	})
+	run("a start that takes some seconds", func(t *testing.T, w *world) {
+		p := w.server.Put(newPod("a"))
+		s := v1.PodStatus{Phase: v1.PodPending, StartTime: &metav1.Time{Time: time.Now()}, Conditions: []v1.PodCondition{{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse}},
+			ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}}
+		is := func(after time.Duration, change func()) {
+			time.Sleep(after)
+			change()
+			w.publish(p, false, func(to *v1.PodStatus) { *to = *s.DeepCopy() })
+		}
+		is(0, func() {})
+		time.Sleep(300 * time.Millisecond)
+		calls(t, w, "patch a")
+		is(time.Second, func() { s.ContainerStatuses[0].Resources = &v1.ResourceRequirements{} })
+		is(5*time.Second, func() {
+			s.PodIP = "10.0.0.1"
+			s.Conditions = []v1.PodCondition{{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		})
+		is(time.Second, func() { s.ContainerStatuses[0].ContainerID = "containerd://1" })
+		calls(t, w, "patch a")
+		is(900*time.Millisecond, func() {
+			s.Phase, s.ContainerStatuses[0].State = v1.PodRunning, v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+		})
+		calls(t, w, "patch a", "patch a")
+		time.Sleep(time.Hour)
+		calls(t, w, "patch a", "patch a")
+	})
 	run("static pods are none of the API server's", func(t *testing.T, w *world) {
 		p := w.server.Put(newPod("a"))
 		w.statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p, Source: pod.SourceFile}, Status: &v1.PodStatus{Phase: v1.PodRunning}})

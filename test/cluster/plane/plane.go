@@ -16,7 +16,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -44,6 +46,24 @@ type Plane struct {
 	admin  string // its kubeconfig
 	// ended gets the names of programs that end.
 	ended chan string
+	// running are those that were started, by name.
+	running map[string]*running
+}
+
+// running is a program that was started with these arguments.
+type running struct {
+	args []string
+	cmd  *exec.Cmd
+	gone chan struct{}
+	// stopped says that it is to end.
+	stopped atomic.Bool
+}
+
+// stop ends the program, which has nothing to lose.
+func (r *running) stop() {
+	r.stopped.Store(true)
+	_ = r.cmd.Process.Kill() // unless it has ended
+	<-r.gone
 }
 
 // programs are the names that the one program goes by.
@@ -59,7 +79,7 @@ func Start(t Owner, program string) *Plane {
 // StartPatient is Start, but a node counts as lost only after that time without a sign of life.
 func StartPatient(t Owner, program string, patience time.Duration) *Plane {
 	t.Helper()
-	p := &Plane{t: t, dir: t.TempDir(), ended: make(chan string, len(programs))}
+	p := &Plane{t: t, dir: t.TempDir(), ended: make(chan string, len(programs)), running: map[string]*running{}}
 	if err := p.prepare(program); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +168,7 @@ func freePorts(t Owner, n int) []int {
 // run starts one of the programs. It is killed at the end of the test, and with it; its log is shown if the test fails.
 func (p *Plane) run(name string, args ...string) {
 	p.t.Helper()
-	log, err := os.Create(p.path(name + ".log"))
+	log, err := os.OpenFile(p.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -160,19 +180,52 @@ func (p *Plane) run(name string, args ...string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	gone := make(chan struct{})
+	r := &running{args: args, cmd: cmd, gone: make(chan struct{})}
+	p.running[name] = r
 	go func() {
-		defer close(gone)
+		defer close(r.gone)
 		_ = cmd.Wait() // its log says why
-		p.ended <- name
+		if !r.stopped.Load() {
+			p.ended <- name
+		}
 	}()
 	p.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it has nothing to lose
-		<-gone
+		r.stop()
 		if p.t.Failed() {
 			p.t.Logf("%s's log, its end:\n%s", name, p.logged(name))
 		}
 	})
+}
+
+// Backup keeps what etcd has at this moment. restore goes back to that, as documented for Kubernetes: nothing else runs meanwhile, and resource
+// versions are lower afterwards than those that clients have seen.
+func (p *Plane) Backup() (restore func()) {
+	p.t.Helper()
+	etcd, kept := p.running["etcd"].cmd.Process, p.path("backup")
+	// What it has written is all there while it stands still, as after a crash.
+	if err := etcd.Signal(syscall.SIGSTOP); err != nil {
+		p.t.Fatal(err)
+	}
+	err := errors.Join(os.CopyFS(kept, os.DirFS(p.path("data"))), etcd.Signal(syscall.SIGCONT))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return func() {
+		p.t.Helper()
+		order := []string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager"}
+		for _, name := range slices.Backward(order) {
+			p.running[name].stop()
+		}
+		if err := errors.Join(os.RemoveAll(p.path("data")), os.Rename(kept, p.path("data")), os.Chmod(p.path("data"), 0o700)); err != nil {
+			p.t.Fatal(err)
+		}
+		for _, name := range order {
+			p.run(name, p.running[name].args...)
+			if name == "kube-apiserver" {
+				p.await(name, "/readyz")
+			}
+		}
+	}
 }
 
 func (p *Plane) logged(name string) []byte {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Call is one request of a node, as the audit log has it.
@@ -24,6 +25,8 @@ type Call struct {
 	// Selector is the request's field selector.
 	Selector string
 	Code     int
+	// At is when it came, Answered when that was done.
+	At, Answered time.Time
 }
 
 // String is the call without whose it is.
@@ -39,6 +42,8 @@ type auditEvent struct {
 	ObjectRef  struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 
 	ResponseStatus struct{ Code int }
+
+	RequestReceivedTimestamp, StageTimestamp time.Time
 }
 
 // Calls returns what the nodes have asked of the API server so far, in the order of the answers. Requests for no
@@ -64,7 +69,7 @@ func (p *Plane) Calls() []Call {
 			continue
 		}
 		c := Call{Node: node, Verb: e.Verb, Resource: e.ObjectRef.Resource, Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name,
-			Selector: uri.Query().Get("fieldSelector"), Code: e.ResponseStatus.Code}
+			Selector: uri.Query().Get("fieldSelector"), Code: e.ResponseStatus.Code, At: e.RequestReceivedTimestamp, Answered: e.StageTimestamp}
 		if e.ObjectRef.APIGroup != "" {
 			c.Resource += "." + e.ObjectRef.APIGroup
 		}

@@ -1,0 +1,100 @@
+package cluster_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/test/cluster/plane"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// TestRestoredStore: etcd goes back to a backup while the agent runs, and with it all resource versions (kubernetes/kubernetes#131115). What the restored
+// state has runs on, or again; what it doesn't have ends as it should; and what is changed from then on reaches the node.
+func TestRestoredStore(t *testing.T) {
+	binary, err := node.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plane.Start(t, program)
+	t.Run("node", func(t *testing.T) {
+		r := join(t, p, binary, "")
+		r.Start()
+		r.created()
+		r.is(v1.ConditionTrue)
+		r.restored(t)
+		r.kubectl("delete", "pod", "--all", "--timeout=60s")
+	})
+	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
+		t.Errorf("what a node may not: %q", wrong)
+	}
+}
+
+func (r *rig) restored(t *testing.T) {
+	dir := t.TempDir()
+	// late says goodbye on the host when it is ended gracefully.
+	late := strings.Replace(spec("[serve]", "volumes: [{name: h, hostPath: {path: "+dir+"}}],"), "args: [serve]", "args: [serve], volumeMounts: [{name: h, mountPath: /h}], lifecycle: {preStop: {exec: {command: [/web, write, /h/bye, bye]}}}", 1)
+	r.apply(configMap("conf", "1") + podNamed("keeps", spec("[serve]", "volumes: [{name: conf, configMap: {name: conf}}],")) + podNamed("edited", spec("[serve]")) + podNamed("back", spec("[serve]")))
+	r.podReady("keeps", "edited", "back")
+	restore := r.p.Backup()
+	backup := r.pod("keeps")
+
+	r.apply(podNamed("late", late))
+	r.podReady("late")
+	r.kubectl("patch", "pod", "edited", "-p", `{"spec": {"tolerations": [{"key": "a", "operator": "Exists"}]}}`)
+	r.Eventually("the edit is seen", func() error {
+		if p := r.pod("edited"); p.Status.ObservedGeneration != p.Generation || p.Generation < 2 {
+			return fmt.Errorf("generation %d, observed %d", p.Generation, p.Status.ObservedGeneration)
+		}
+		return nil
+	})
+	r.kubectl("delete", "pod", "back", "--timeout=60s")
+	r.Eventually("nothing is left of it", func() error { return r.gone("back") })
+	for i := range 20 { // versions get ahead
+		r.kubectl("patch", "configmap", "conf", "-p", fmt.Sprintf(`{"data": {"k": "later %d"}}`, i))
+	}
+	conf := r.inVolume("keeps", "configmap", "conf", "k")
+	r.comes(conf, "later 19")
+	running := r.Instances()
+
+	restore()
+	if was := r.pod("keeps"); was.ResourceVersion != backup.ResourceVersion {
+		t.Logf("keeps has version %s, and had %s", was.ResourceVersion, backup.ResourceVersion)
+	}
+	r.comes(conf, "1")
+	r.Eventually("what the API server doesn't have any more is gone", func() error { return r.gone("late") })
+	if text, err := os.ReadFile(filepath.Join(dir, "bye")); err != nil || string(text) != "bye\n" {
+		t.Errorf("it wasn't ended gracefully: %q, %v", text, err)
+	}
+	r.podReady("keeps", "edited", "back")
+	r.Eventually("an older generation is observed", func() error {
+		if p := r.pod("edited"); p.Status.ObservedGeneration != p.Generation || p.Generation != 1 {
+			return fmt.Errorf("generation %d, observed %d", p.Generation, p.Status.ObservedGeneration)
+		}
+		return nil
+	})
+	r.is(v1.ConditionTrue)
+	for id, i := range running {
+		if _, still := r.Instances()[id]; !still && (i.Pod == "keeps" || i.Pod == "edited") {
+			t.Errorf("%+v is gone", i)
+		}
+	}
+	for _, name := range []string{"keeps", "edited"} {
+		if s := r.pod(name).Status.ContainerStatuses[0]; s.RestartCount > 0 || running[strings.TrimPrefix(s.ContainerID, "containerd://")].Pod != name {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	// Versions that were seen before come again, with something else in them.
+	for i := range 25 {
+		r.kubectl("patch", "configmap", "conf", "-p", fmt.Sprintf(`{"data": {"k": "again %d"}}`, i))
+	}
+	r.comes(conf, "again 24")
+	r.apply(podNamed("new", spec("[serve]")))
+	r.podReady("new")
+	r.kubectl("delete", "pod", "keeps", "--timeout=60s")
+	r.Eventually("it is gone", func() error { return r.gone("keeps") })
+}
