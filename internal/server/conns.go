@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"syscall"
 	"time"
@@ -124,20 +125,23 @@ type conn struct {
 	listener *listener
 	// since says when it began to do what it does: to wait for a request, to work on one, or to write.
 	since time.Time
-	// working says that a handler runs, writing that its peer has to read before it goes on.
-	working, writing bool
+	// working is how many handlers run, blocked how many of them have written what its peer has to read before they go on: or, where
+	// none runs, whether what one has written still has to be. HTTP/2 has many at once.
+	working, blocked int
+	http2            bool
 	// heard says that something of the request that it waits for was read, whole that what was read last ends as one does.
 	heard, whole bool
 	// waited is how long its peer had writing wait in this request, and sent how many bytes it took meanwhile.
 	waited time.Duration
 	sent   int
-	// streams says that it serves a stream (see Stream), gone that it was closed.
-	streams, gone bool
+	// streams is how many streams it serves (see Stream), gone says that it was closed.
+	streams int
+	gone    bool
 }
 
 // held is how long the connection has been waiting for its peer in this request, or for one.
 func (c *conn) held(now time.Time) time.Duration {
-	if c.working && !c.writing {
+	if c.working > c.blocked {
 		return c.waited
 	}
 	return c.waited + now.Sub(c.since)
@@ -149,7 +153,7 @@ func (c *conn) arrived() (there bool) {
 		return true
 	}
 	tcp, ok := c.Conn.(*net.TCPConn)
-	if !ok || c.heard || c.working {
+	if !ok || c.heard || c.working > 0 {
 		return false
 	}
 	raw, err := tcp.SyscallConn()
@@ -164,17 +168,11 @@ func (c *conn) arrived() (there bool) {
 }
 
 // asking reports whether a part of a request was read, or all of it, and no handler runs yet.
-func (c *conn) asking() bool { return c.heard && !c.working }
+func (c *conn) asking() bool { return c.heard && c.working == 0 }
 
 // perKiB is what each KiB of the answer has cost of this time: most by far where there is none.
 func (c *conn) perKiB(held time.Duration) time.Duration {
 	return held / time.Duration(1+c.sent>>10)
-}
-
-func (c *conn) streaming() bool {
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	return c.streams
 }
 
 // cut closes the connection at once: what its peer didn't read is dropped.
@@ -197,19 +195,28 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 // Write implements net.Conn.
-func (c *conn) Write(b []byte) (n int, err error) {
-	if c.streaming() {
+func (c *conn) Write(b []byte) (int, error) {
+	c.listener.mu.Lock()
+	ofNoHandler := c.streams > 0 || c.http2
+	c.listener.mu.Unlock()
+	if ofNoHandler {
 		return c.Conn.Write(b)
 	}
-	c.now(func() { c.writing = true })
+	return c.block(func() (int, error) { return c.Conn.Write(b) })
+}
+
+// block has a handler wait for the peer, as long as write takes.
+func (c *conn) block(write func() (int, error)) (n int, err error) {
+	c.now(func() { c.blocked++ })
 	defer func() {
 		c.now(func() {
-			c.writing = false
-			c.waited += time.Since(c.since)
+			if c.blocked--; c.blocked == 0 {
+				c.waited += time.Since(c.since)
+			}
 			c.sent += n
 		})
 	}()
-	return c.Conn.Write(b)
+	return write()
 }
 
 // SetWriteDeadline implements net.Conn. Once the listener is closed, all its connections have one deadline: net/http closes them one after the
@@ -233,7 +240,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// stream says whether the connection serves a stream now: such a one makes room for nobody, and takes none.
+// stream says that the connection serves one more stream now, or one less: where there is any, it makes room for nobody, and takes none.
 func (c *conn) stream(now bool) {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		size := sendBuffer
@@ -244,10 +251,11 @@ func (c *conn) stream(now bool) {
 	}
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
-	if c.streams = now; now {
+	if now {
+		c.streams++
 		delete(c.listener.open, c)
 		c.listener.free()
-	} else if !c.gone {
+	} else if c.streams--; c.streams == 0 && !c.gone {
 		c.since = time.Now()
 		c.listener.open[c] = struct{}{}
 	}
@@ -303,9 +311,57 @@ func atWork(h http.Handler) http.Handler {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // it can't fail on a connection of ours
 		}
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-			c.now(func() { c.working, c.whole = true, false })
-			defer c.now(func() { c.working = false })
+			c.now(func() { c.working, c.whole, c.http2 = c.working+1, false, r.ProtoMajor == 2 })
+			defer c.now(func() { c.working-- })
+			if r.ProtoMajor == 2 {
+				w = &sharingWriter{w, c}
+			}
+		}
+		if r.ProtoMajor == 2 {
+			defer forget(r)
+			if headerSize(r) > maxHeaderBytes {
+				http.Error(w, "more than this takes HTTP/1.1", http.StatusRequestHeaderFieldsTooLarge)
+				return
+			}
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// maxSharing is how many requests one connection of HTTP/2 may have under way.
+const maxSharing = 32
+
+// headerSize is about how many bytes a request has before its body.
+func headerSize(r *http.Request) int {
+	size := len(r.RequestURI)
+	for name, values := range r.Header {
+		for _, v := range values {
+			size += len(name) + len(v)
+		}
+	}
+	return size
+}
+
+// forget drops what was asked for once it is answered: a peer of HTTP/2 may let the answers of many requests wait.
+func forget(r *http.Request) { r.Header, r.URL, r.RequestURI = http.Header{}, &url.URL{}, "" }
+
+// sharingWriter writes the answer to one of several requests on a connection. It waits until the peer wants more of that, which
+// nobody sees on the connection.
+type sharingWriter struct {
+	http.ResponseWriter
+	conn *conn
+}
+
+// Unwrap is for http.ResponseController.
+func (s *sharingWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// Write implements http.ResponseWriter.
+func (s *sharingWriter) Write(b []byte) (int, error) {
+	return s.conn.block(func() (int, error) { return s.ResponseWriter.Write(b) })
+}
+
+// FlushError is for http.ResponseController.
+func (s *sharingWriter) FlushError() error {
+	_, err := s.conn.block(func() (int, error) { return 0, http.NewResponseController(s.ResponseWriter).Flush() })
+	return err
 }

@@ -62,12 +62,12 @@ func TestWaitForRoomIsNotThePeers(t *testing.T) {
 		for range maxConns {
 			defer m.dial().Close()
 			first = accept()
-			first.now(func() { first.working = true })
+			first.now(func() { first.working = 1 })
 		}
 		time.AfterFunc(10*patience+patience/2, func() { first.Close() })
 		defer m.dial().Close()
 		waited := accept()
-		time.AfterFunc(patience/2, func() { waited.now(func() { waited.working = true }) })
+		time.AfterFunc(patience/2, func() { waited.now(func() { waited.working = 1 }) })
 		time.AfterFunc(5*patience, func() { l.Close() })
 		defer m.dial().Close()
 		if _, err := l.Accept(); err == nil {

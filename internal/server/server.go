@@ -208,6 +208,7 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler, conns *sync.Wai
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxSharing},
 		ConnState: func(c net.Conn, state http.ConnState) {
 			under(c).state(state)
 			switch state {

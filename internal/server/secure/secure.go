@@ -45,6 +45,7 @@ func Listener(c Config) (server.Listener, error) {
 		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: serve(c), MaxHeader: maxHeader,
 		TLS: &tls.Config{
 			MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
+			NextProtos: []string{"h2", "http/1.1"}, // streams of exec, attach and port-forward take the latter
 			// Whose certificate isn't accepted is told so in an answer.
 			ClientAuth:     tls.RequestClientCert,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Certificate.pair.current() },

@@ -1,6 +1,7 @@
 package secure
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -25,6 +26,8 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/deckhand-node/deckhand/internal/server"
 )
@@ -94,6 +97,13 @@ func (quiet) Begin(string, string, bool) func() { return func() {} }
 // run runs the server until the end of the test, and returns where. It serves /healthz and /configz, or a table.
 func run(t *testing.T, cert *Certificate, access *Access, table ...Route) string {
 	t.Helper()
+	url, _ := runUntil(t, cert, access, table...)
+	return url
+}
+
+// runUntil is run until stop is called, at the latest.
+func runUntil(t *testing.T, cert *Certificate, access *Access, table ...Route) (url string, stop func()) {
+	t.Helper()
 	if table == nil {
 		ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 		table = []Route{
@@ -106,16 +116,17 @@ func run(t *testing.T, cert *Certificate, access *Access, table ...Route) string
 		t.Fatal(err)
 	}
 	s := server.New(testr.New(t), l)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := s.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() { stop(); running.Wait() })
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
 	<-s.Ready()
-	return "https://" + s.Addr("https").String()
+	return "https://" + s.Addr("https").String(), stop
 }
 
 // insecure doesn't look at what a server shows.
@@ -365,5 +376,115 @@ func TestFailureAmidAnAnswer(t *testing.T) {
 		if err == nil || string(text) != "the first line\n" {
 			t.Errorf("%q, %v", text, err)
 		}
+	}
+}
+
+// over2 speaks HTTP/2.
+func over2(t *testing.T) *http.Transport {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+// TestHTTP2: what isn't a stream of an upgraded connection can be had over HTTP/2, many at once on one connection, with the same bounds; and logs that are
+// followed on it end with the server, not as if that were all of them.
+func TestHTTP2(t *testing.T) {
+	access := NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)})
+	proxy := []string{"proxy"}
+	entered := make(chan struct{}, 100)
+	url, stop := runUntil(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), access,
+		Route{Methods: []string{"GET"}, Path: "/page", Subresources: proxy, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })},
+		Route{Methods: []string{"GET"}, Path: "/take", Subresources: proxy, Stream: Always, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
+				t.Error("a connection that others have requests on was taken over")
+			}
+		})},
+		Route{Methods: []string{"GET"}, Path: "/follow", Subresources: proxy, Stream: Always, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "line\n")
+			_ = http.NewResponseController(w).Flush()
+			entered <- struct{}{}
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		})})
+	transport := over2(t)
+	ask := func(path string) (*http.Response, error) {
+		request, err := http.NewRequestWithContext(t.Context(), "GET", url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return transport.RoundTrip(request)
+	}
+	for path, want := range map[string]string{"/page": "HTTP/2.0", "/take": "", "/page?" + strings.Repeat("a", 20<<10): "HTTP/1.1"} {
+		response, err := ask(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || !strings.Contains(string(text), want) || (response.StatusCode == 431) != (len(path) > 10) {
+			t.Errorf("%.20s: %s %q, %v", path, response.Status, text, err)
+		}
+	}
+	var followed []*http.Response
+	for range 40 { // more than one connection takes
+		response, err := ask("/follow")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		followed = append(followed, response)
+		<-entered
+	}
+	if response, err := ask("/page"); err != nil || response.StatusCode != 200 {
+		t.Errorf("beside streams: %v, %v", response, err)
+	} else {
+		response.Body.Close()
+	}
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %s to stop", took)
+	}
+	for _, response := range followed {
+		if text, err := io.ReadAll(response.Body); err == nil || string(text) != "line\n" {
+			t.Errorf("%q, %v", text, err)
+		}
+	}
+}
+
+// TestHTTP2Hoarders: peers that ask for much on each connection and read none of it don't keep others from being answered.
+func TestHTTP2Hoarders(t *testing.T) {
+	large := strings.Repeat("a", 1<<20)
+	access := NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)})
+	url, _ := runUntil(t, NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), access,
+		Route{Methods: []string{"GET"}, Path: "/large", Subresources: []string{"proxy"}, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, large) })},
+		Route{Methods: []string{"GET"}, Path: "/page", Subresources: []string{"proxy"}, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
+	for range 150 { // more than are served at once
+		// An answer may take 30 s.
+		c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", strings.TrimPrefix(url, "https://"), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, http2.ClientPreface) // it fails where it was cut already
+		f := http2.NewFramer(c, c)
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}) // it reads nothing
+		var block bytes.Buffer
+		for _, h := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "a"}, {":path", "/large"}} {
+			if err := hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 10 {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+		}
+	}
+	client := http.Client{Timeout: 4 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	for range 20 {
+		response, err := client.Get(url + "/page")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
 	}
 }
