@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -248,4 +249,26 @@ func TestConcurrentRecordingAndScraping(t *testing.T) {
 	if !slices.Contains(lines, `kubelet_runtime_operations_total{operation_type="list_containers"} 400`) {
 		t.Error("records were lost")
 	}
+}
+
+// TestThePageIsWellFormed: Prometheus' own linter finds nothing in the page, but for names that are the kubelet's.
+func TestThePageIsWellFormed(t *testing.T) {
+	problems, err := promlint.New(strings.NewReader(scrape(t, filled()))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "deckhand_") || !strings.Contains(string(kubelets(t)), "\n"+p.Metric+" ") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+func kubelets(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/kubelet-1.36-metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
