@@ -319,7 +319,10 @@ func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, ap
 	k, log := &cfg.Kubelet, api.Log
 	api.Debugging, api.SystemLogs = ptr.Deref(k.EnableDebuggingHandlers, true), ptr.Deref(k.EnableSystemLogHandler, true)
 	api.Profiling, api.DebugFlags = ptr.Deref(k.EnableProfilingHandler, true), ptr.Deref(k.EnableDebugFlagsHandler, true)
-	api.HostLogs = "/var/log"
+	api.SystemLogQuery, api.HostLogs = ptr.Deref(k.EnableSystemLogQuery, false), "/var/log"
+	if !cfg.Gates.Enabled(gates.ContainerCheckpoint) {
+		api.Checkpoints = ""
+	}
 	var ips []net.IP
 	for _, ip := range cfg.NodeIPs {
 		ips = append(ips, ip.AsSlice())

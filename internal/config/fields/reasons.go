@@ -2,7 +2,6 @@ package fields
 
 // Reasons that several fields share: the start's log has one line for each.
 const (
-	noLogQuery     = "this build answers no queries for logs of the host's services"
 	noCertificates = "this build asks the cluster for no certificates"
 	noEviction     = "this build doesn't evict pods"
 	noAssignment   = "this build doesn't assign CPUs, memory or devices to containers"

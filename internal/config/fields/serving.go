@@ -48,8 +48,8 @@ func https() []Field {
 			Doc: "Serve /debug/flags/v, by which the verbosity of the log is changed. It counts only with enableDebuggingHandlers."},
 		{Path: "enableSystemLogHandler", Package: "server/nodeapi",
 			Doc: "Serve the files of /var/log under /logs/, but for what links lead to outside of it. It counts only with enableDebuggingHandlers."},
-		{Path: "enableSystemLogQuery", Idle: "false", Why: noLogQuery,
-			Doc: "Answer queries for logs of the host's services under /logs/. It needs enableSystemLogHandler, and lets those who may ask read the journal."},
+		{Path: "enableSystemLogQuery", Package: "server/nodeapi",
+			Doc: "Answer queries for logs of the host's services under /logs/. It needs enableSystemLogHandler, counts only with enableDebuggingHandlers, and lets those who may ask read the journal."},
 		{Path: "streamingConnectionIdleTimeout", Why: deprecated,
 			Doc: "Used to be how long exec, attach and port-forward might be silent before they were closed."},
 	}

@@ -14,6 +14,7 @@ func effects() []effectGroup {
 	return slices.Concat([]effectGroup{
 		{Switched, "all alpha gates that aren't given themselves", AllAlpha},
 		{Switched, "all beta gates that aren't given themselves", AllBeta},
+		{Switched, "containers may be written into archives over /checkpoint", ContainerCheckpoint},
 		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
 		{Switched, "in a cluster, static pods that refer to objects of the API are refused; alone, manifests define those as well", PreventStaticPodAPIReferences},
 		{Switched, "containers that crash are restarted after 1s, doubling to 60s, instead of 10s to 300s", ReduceDefaultCrashLoopBackOffDecay},
@@ -43,6 +44,7 @@ func always() []effectGroup {
 		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},
 		{AlwaysOn, "project quotas measure what pods with user namespaces use on disk, where the file system has them", "LocalStorageCapacityIsolationFSQuotaMonitoring"},
 		{AlwaysOn, "the log can be written as JSON", "LoggingBetaOptions"},
+		{AlwaysOn, "enableSystemLogQuery counts", "NodeLogQuery"},
 		{AlwaysOn, "containers may use swap by memorySwap", "NodeSwap"},
 		{AlwaysOn, "what a call to the runtime came to is known at once", "PLEGOnDemandRelist"},
 		{AlwaysOn, "pods may have resources as a whole", "PodLevelResources"},
@@ -87,8 +89,6 @@ func never() []effectGroup {
 			MutableCSINodeAllocatableCount PodCertificateRequest RecoverVolumeExpansionFailure`},
 		{NeverOn, "it gives volumes no SELinux labels", "SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
 		{NeverOn, "the status doesn't say which version of an image a volume is", "ImageVolumeWithDigest"},
-		{NeverOn, "its HTTPS server has no /checkpoint", "ContainerCheckpoint"},
-		{NeverOn, "it answers no queries for logs of the host's services", "NodeLogQuery"},
 		{NeverOn, "its HTTPS server leaves version 5 of streams over WebSocket to the API server", "ExtendWebSocketsToKubelet"},
 		{NeverOn, "it asks the cluster for no certificates", "RotateKubeletServerCertificate"},
 		{NeverOn, "it talks to no API server", `

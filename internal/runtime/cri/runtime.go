@@ -158,6 +158,14 @@ func (c *Conn) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest
 	})
 }
 
+// CheckpointContainer writes a container's memory and files into an archive. The request's timeout counts where it is longer than that of all
+// calls.
+func (c *Conn) CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error {
+	return call(ctx, c, c.runtime, "checkpoint_container", r.GetContainerId(), func(ctx context.Context, s rt) error {
+		return s.CheckpointContainer(ctx, r)
+	})
+}
+
 // longest is as good as without end, and can be added to.
 const longest = 100 * 365 * 24 * time.Hour
 

@@ -13,8 +13,12 @@ import (
 // hostLogs serves the files of the host's directory of logs. Pods may be able to write there: no link leads out of it, and
 // nothing but files and directories is opened.
 func (a *api) hostLogs(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Query().Has("query") { // what is there besides would be no answer to that
-		http.Error(w, "queries for logs of services aren't answered by this build", http.StatusNotImplemented)
+	if r.PathValue("path") == "" && r.URL.Query().Has("query") {
+		if !a.SystemLogQuery { // what is there besides would be no answer to that
+			http.Error(w, noLogQuery, http.StatusMethodNotAllowed)
+			return
+		}
+		a.hostQuery(w, r)
 		return
 	}
 	http.StripPrefix("/logs", http.FileServerFS(below(a.HostLogs))).ServeHTTP(w, r)

@@ -41,10 +41,14 @@ type Config struct {
 	SetVerbosity func(uint32) error
 	// HostLogs is the host's directory of logs: /var/log.
 	HostLogs string
-	// Debugging, SystemLogs, Profiling and DebugFlags are enableDebuggingHandlers, enableSystemLogHandler,
-	// enableProfilingHandler and enableDebugFlagsHandler.
-	Debugging, SystemLogs, Profiling, DebugFlags bool
-	Log                                          logr.Logger
+	// Journalctl is the program that reads the journal; empty for that in the PATH.
+	Journalctl string
+	// Checkpoints is where archives of containers are written to; empty for nowhere, and no /checkpoint (ContainerCheckpoint).
+	Checkpoints string
+	// Debugging, SystemLogs, SystemLogQuery, Profiling and DebugFlags are enableDebuggingHandlers, enableSystemLogHandler,
+	// enableSystemLogQuery, enableProfilingHandler and enableDebugFlagsHandler.
+	Debugging, SystemLogs, SystemLogQuery, Profiling, DebugFlags bool
+	Log                                                          logr.Logger
 }
 
 // Runtime runs commands in containers, and has streams to them.
@@ -53,11 +57,13 @@ type Runtime interface {
 	Exec(context.Context, *runtimeapi.ExecRequest) (url string, err error)
 	Attach(context.Context, *runtimeapi.AttachRequest) (url string, err error)
 	PortForward(context.Context, *runtimeapi.PortForwardRequest) (url string, err error)
+	CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) error
 }
 
 type api struct {
 	Config
 	streams *http.Transport
+	queries chan struct{}
 }
 
 // maxVerbosity is how large the body with a verbosity may be.
@@ -67,6 +73,7 @@ const maxVerbosity = 64
 const (
 	noDebugging  = "Debug endpoints are disabled: set enableDebuggingHandlers"
 	noSystemLogs = "The host's logs are disabled: set enableSystemLogHandler"
+	noLogQuery   = "Queries for logs are disabled: set enableSystemLogQuery"
 	noProfiling  = "Profiling is disabled: set enableProfilingHandler"
 	noDebugFlags = "Changing flags is disabled: set enableDebugFlagsHandler"
 )
@@ -74,7 +81,7 @@ const (
 // Routes is the table of all that is served. Rights to subresources are as in
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/.
 func Routes(c Config) []secure.Route {
-	a := &api{c, toRuntime()}
+	a := &api{c, toRuntime(), make(chan struct{}, maxQueries)}
 	pods := server.NewPodLists(c.Log, c.Pods, c.Running)
 	var table []secure.Route
 	add := func(off string, methods, paths, subresources string, h http.Handler, more ...func(*secure.Route)) {
@@ -107,6 +114,9 @@ func Routes(c Config) []secure.Route {
 	add(debugging, "GET POST", "/exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.exec), stream(secure.Always))
 	add(debugging, "GET POST", "/attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.attach), stream(secure.Always))
 	add(debugging, "GET POST", "/portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid}", "proxy", handle(a.portForward), stream(secure.Always))
+	if c.Checkpoints != "" {
+		add("", "POST", "/checkpoint/{namespace}/{pod}/{container}", "checkpoint", handle(a.checkpoint), stream(secure.Always))
+	}
 	add(systemLogs, "GET", "/logs/{path...}", "log", handle(a.hostLogs), stream(secure.Always))
 	add(profiling, "GET", "/debug/pprof/{$} /debug/pprof/{profile}", "proxy", handle(pprof.Index), stream(func(r *http.Request) bool { return r.URL.Query().Has("seconds") }))
 	add(profiling, "GET", "/debug/pprof/cmdline", "proxy", handle(pprof.Cmdline))

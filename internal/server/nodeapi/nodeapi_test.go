@@ -53,7 +53,9 @@ type node struct {
 	// streams is the URL that the runtime has its streams at, asked what they were asked for.
 	streams string
 	asked   []string
-	mu      sync.Mutex
+	// cannot is why the runtime makes no checkpoint.
+	cannot error
+	mu     sync.Mutex
 }
 
 func (n *node) prepare(request fmt.Stringer) (string, error) {
@@ -84,6 +86,13 @@ func (n *node) Info() (*server.MachineInfo, error) { return &server.MachineInfo{
 func (n *node) ExecSync(_ context.Context, container string, command []string, _ time.Duration) (cri.ExecResult, error) {
 	n.ran = append(n.ran, container+" "+strings.Join(command, "|"))
 	return cri.ExecResult{Stdout: []byte("out"), Stderr: []byte("err")}, nil
+}
+
+func (n *node) CheckpointContainer(_ context.Context, r *runtimeapi.CheckpointContainerRequest) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked = append(n.asked, r.String())
+	return n.cannot
 }
 
 func newNode(t testing.TB) *node {
@@ -129,7 +138,7 @@ func (n *node) config() nodeapi.Config {
 			Pages: map[string]http.Handler{"/configz": page("configz"), "/flagz": page("flagz"), "/statusz": page("statusz")}},
 		Statuses: n.statuses, Observed: n, Synced: func() bool { return !n.fresh }, Logs: logs.New(n.logs, logr.Discard()), Runtime: n,
 		SetVerbosity: func(level uint32) error { n.level = level; return nil },
-		HostLogs:     n.logs, Debugging: true, SystemLogs: true, Profiling: true, DebugFlags: true, Log: logr.Discard(),
+		HostLogs:     n.logs, Checkpoints: "/root-dir/checkpoints", Debugging: true, SystemLogs: true, Profiling: true, DebugFlags: true, Log: logr.Discard(),
 	}
 }
 
@@ -440,7 +449,7 @@ func TestHostLogs(t *testing.T) {
 		"pipe":                  {403, ""},
 		"..%2fhidden":           {404, ""},
 		"sub/%2e%2e/messages":   {200, "text of messages"},
-		"?query=kubelet&boot=0": {501, "this build"},
+		"?query=kubelet&boot=0": {405, "set enableSystemLogQuery"},
 	} {
 		if code, text := ask(t, "GET", "https://"+address+"/logs/"+path, ""); code != want.code || !strings.Contains(text, want.text) || strings.Contains(text, "text of hidden") {
 			t.Errorf("%s: %d %q, want %d %q", path, code, text, want.code, want.text)
@@ -456,6 +465,9 @@ func FuzzRequest(f *testing.F) {
 	for _, path := range []string{"/containerLogs/default/..%2f..%2fsecret/c", "/containerLogs/../secret", "//pods", "/exec/default/web/c", "/portForward/default/web", "/run/default/web/uid-web/c", "/healthz/%00", "/debug/pprof/../flags/v"} {
 		f.Add("POST", path, "command=a&input=1&port=70000&cmd=x")
 	}
+	for _, q := range []string{"query=a&query=b&pattern=a.*b&tailLines=5", "query=/../secret", "query=/secret&tailLines=1", "query=kubelet&boot=-1&sinceTime=2026-01-02T03:04:05Z"} {
+		f.Add("GET", "/logs/", q)
+	}
 	f.Fuzz(func(t *testing.T, method, path, query string) {
 		n := newNode(t)
 		n.publish("web", v1.ContainerStatus{Name: "c", ContainerID: "id", State: v1.ContainerState{Terminated: ended("id", 0)}})
@@ -467,6 +479,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		conf := n.config()
 		conf.Profiling, conf.HostLogs = false, t.TempDir() // profiles take their time
+		conf.SystemLogQuery, conf.Journalctl = true, "/none"
 		target, err := url.ParseRequestURI("/" + strings.TrimPrefix(path, "/"))
 		if err != nil {
 			return // no request has that

@@ -1,0 +1,322 @@
+package nodeapi
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/subprocess"
+)
+
+// Bounds of queries for logs of the host: whoever may ask them isn't meant to keep the host busy.
+const (
+	// maxQueries is how many are answered at once: each may run a program.
+	maxQueries = 8
+	// maxServices is how many services one may name, maxPattern how long its pattern may be, and maxTail of how many lines its answer is, if it says.
+	maxServices, maxPattern, maxTail = 16, 1 << 10, 100_000
+	// maxLine is how much of a line a pattern is looked for in, and maxKept how many bytes are kept of the last lines.
+	maxLine, maxKept = 64 << 10, 16 << 20
+	// maxComplaint is how much of journalctl's complaints is shown.
+	maxComplaint = 1 << 10
+)
+
+// hostQuery is a query for logs of the host (KEP-2258): of services, or of one file below the directory of logs.
+type hostQuery struct {
+	services     []string
+	file         string
+	since, until time.Time
+	boot         *int
+	tail         int // -1 for all
+	pattern      *regexp.Regexp
+}
+
+// unit matches names of services: those that systemd gives units, without its wildcards. None is an option of a program, or leaves a directory.
+var unit = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9:_.@\\-]{0,254}$`)
+
+func parseHostQuery(q url.Values) (h hostQuery, err error) {
+	h.tail = -1
+	for _, name := range q["query"] {
+		switch {
+		case name == "":
+		case strings.Contains(name, "/"):
+			if h.file != "" {
+				return h, errors.New("query names more than one file")
+			}
+			h.file = strings.TrimPrefix(path.Clean("/"+name), "/")
+		case !unit.MatchString(name) || strings.Contains(name, ".."):
+			return h, fmt.Errorf("query %.300q is neither the name of a service nor a path", name)
+		case !slices.Contains(h.services, name):
+			h.services = append(h.services, name)
+		}
+	}
+	for name, at := range map[string]*time.Time{"sinceTime": &h.since, "untilTime": &h.until} {
+		if text := q.Get(name); text != "" {
+			if *at, err = time.Parse(time.RFC3339, text); err != nil {
+				return h, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	if text := q.Get("boot"); text != "" {
+		boot, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || boot > 0 {
+			return h, fmt.Errorf("boot %.20q: it has to be 0 for this boot, -1 for the one before, and so on", text)
+		}
+		number := int(boot)
+		h.boot = &number
+	}
+	if text := q.Get("tailLines"); text != "" {
+		if h.tail, err = strconv.Atoi(text); err != nil || h.tail < 0 || h.tail > maxTail {
+			return h, fmt.Errorf("tailLines %.20q: it has to be from 0 to %d", text, maxTail)
+		}
+	}
+	if text := q.Get("pattern"); len(text) > maxPattern {
+		return h, fmt.Errorf("pattern is longer than %d bytes", maxPattern)
+	} else if text != "" {
+		if h.pattern, err = regexp.Compile(text); err != nil {
+			return h, fmt.Errorf("pattern: %w: it has to be a regular expression of RE2", err)
+		}
+	}
+	switch {
+	case h.file == "" && len(h.services) == 0:
+		return h, errors.New("query names neither a service nor a file")
+	case h.file != "" && len(h.services) > 0:
+		return h, errors.New("query names both services and a file")
+	case len(h.services) > maxServices:
+		return h, fmt.Errorf("query names more than %d services", maxServices)
+	case !h.since.IsZero() && !h.until.IsZero() && !h.since.Before(h.until):
+		return h, errors.New("sinceTime must be before untilTime")
+	case h.file != "" && (h.boot != nil || !h.since.IsZero() || !h.until.IsZero()):
+		return h, errors.New("boot, sinceTime and untilTime can't be given for a file: it isn't known when its lines were written")
+	}
+	return h, nil
+}
+
+// journal are the arguments of journalctl for logs of these services: a fixed table, in which each value is a part of one argument.
+func (h hostQuery) journal(services []string) []string {
+	args := []string{"--utc", "--no-pager", "--quiet", "--output=short-precise"}
+	stamp := func(t time.Time) string { return fmt.Sprintf("@%d.%06d", t.Unix(), t.Nanosecond()/1000) }
+	if h.boot != nil {
+		args = append(args, fmt.Sprintf("--boot=%d", *h.boot))
+	}
+	if !h.since.IsZero() {
+		args = append(args, "--since="+stamp(h.since))
+	}
+	if !h.until.IsZero() {
+		args = append(args, "--until="+stamp(h.until))
+	}
+	if h.tail >= 0 && h.pattern == nil { // the pattern is none of journalctl's: Perl's may take for ever
+		args = append(args, fmt.Sprintf("--lines=%d", h.tail))
+	}
+	for _, s := range services {
+		args = append(args, "--unit="+s)
+	}
+	return args
+}
+
+// hostQuery answers a query for logs of the host: of services from the journal, and of those it has nothing of from a file that has their name.
+func (a *api) hostQuery(w http.ResponseWriter, r *http.Request) {
+	h, err := parseHostQuery(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	select {
+	case a.queries <- struct{}{}:
+		defer func() { <-a.queries }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, fmt.Sprintf("%d queries for logs are answered at once", maxQueries), http.StatusTooManyRequests)
+		return
+	}
+	text := &logWriter{w: w, flusher: http.NewResponseController(w)}
+	lines := &lineFilter{out: bufio.NewWriterSize(text, 32<<10), pattern: h.pattern, tail: h.tail}
+	if h.file != "" {
+		err = a.copyFile(r.Context(), lines, h.file)
+	} else {
+		err = a.copyServices(r.Context(), lines, h)
+	}
+	if err == nil {
+		err = lines.end()
+	}
+	switch {
+	case err == nil:
+		text.begin()
+	case text.begun: // whoever reads it must not take it for the end
+		panic(http.ErrAbortHandler)
+	case errors.Is(err, fs.ErrNotExist):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case errors.Is(err, fs.ErrPermission):
+		http.Error(w, err.Error(), http.StatusForbidden)
+	default:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// copyServices writes logs of services: first the journal's, in the order in which they were written, then those in files.
+func (a *api) copyServices(ctx context.Context, to io.Writer, h hostQuery) error {
+	program, errProgram := exec.LookPath(cmp.Or(a.Journalctl, "journalctl"))
+	var there, others []string
+	for _, s := range h.services {
+		if errProgram == nil {
+			one, err := subprocess.Program{Path: program, Args: hostQuery{tail: 1}.journal([]string{s}), Env: []string{"LC_ALL=C"}}.Run(ctx, nil, "")
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err == nil && len(one) > 0 {
+				there = append(there, s)
+				continue
+			}
+		}
+		others = append(others, s)
+	}
+	if len(there) > 0 {
+		if err := a.copyJournal(ctx, to, program, h.journal(there)); err != nil {
+			return err
+		}
+	}
+	for _, s := range others {
+		err := fs.ErrNotExist
+		for _, name := range []string{s, s + ".log", path.Join(s, s+".log")} {
+			if err = a.copyFile(ctx, to, name); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDirectory) {
+				break
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDirectory) {
+			return fmt.Errorf("there are no logs of service %q, neither in the journal nor in %s: %w", s, a.HostLogs, fs.ErrNotExist)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyJournal writes what journalctl prints. It ends with the context.
+func (a *api) copyJournal(ctx context.Context, to io.Writer, program string, args []string) error {
+	var complaint bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
+	cmd.Stderr = &complaint
+	cmd.WaitDelay = time.Second
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if _, err = io.Copy(to, out); err != nil {
+		_ = cmd.Process.Kill() // nobody reads it any more
+	}
+	if ended := cmd.Wait(); err == nil && ended != nil {
+		err = fmt.Errorf("journalctl: %w: %.*s", ended, maxComplaint, strings.TrimSpace(complaint.String()))
+	}
+	return err
+}
+
+var errDirectory = errors.New("it is a directory")
+
+// copyFile writes a file below the directory of logs, as it is by now.
+func (a *api) copyFile(ctx context.Context, to io.Writer, name string) error {
+	f, err := below(a.HostLogs).Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return fmt.Errorf("%s: %w", name, errDirectory)
+	}
+	rest := io.LimitReader(f, info.Size())
+	for {
+		if n, err := io.CopyN(to, rest, 1<<20); err != nil || n == 0 {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// lineFilter writes lines that match a pattern, or the last of them only.
+type lineFilter struct {
+	out     *bufio.Writer
+	pattern *regexp.Regexp // nil for all
+	tail    int            // -1 for all
+	// rest is the beginning of a line, kept are the last lines, of kept bytes in all.
+	rest  []byte
+	kept  [][]byte
+	bytes int
+}
+
+// Write implements io.Writer.
+func (l *lineFilter) Write(b []byte) (n int, err error) {
+	if l.pattern == nil && l.tail < 0 {
+		return l.out.Write(b)
+	}
+	for n = len(b); len(b) > 0 && err == nil; {
+		end := bytes.IndexByte(b, '\n') + 1
+		if end == 0 {
+			end = len(b)
+		}
+		l.rest = append(l.rest, b[:end]...)
+		b = b[end:]
+		if whole := l.rest[len(l.rest)-1] == '\n'; whole || len(l.rest) >= maxLine { // a line that is too long counts as several
+			err = l.line()
+		}
+	}
+	return n, err
+}
+
+// line takes in the line that is complete.
+func (l *lineFilter) line() error {
+	line := l.rest
+	l.rest = l.rest[:0]
+	if len(line) == 0 || l.pattern != nil && !l.pattern.Match(bytes.TrimSuffix(line, []byte("\n"))) {
+		return nil
+	}
+	if l.tail < 0 {
+		_, err := l.out.Write(line)
+		return err
+	}
+	l.kept = append(l.kept, bytes.Clone(line))
+	l.bytes += len(line)
+	for len(l.kept) > l.tail || l.bytes > maxKept {
+		l.bytes -= len(l.kept[0])
+		l.kept = l.kept[1:]
+	}
+	return nil
+}
+
+// end writes what is left once all has come.
+func (l *lineFilter) end() error {
+	if err := l.line(); err != nil {
+		return err
+	}
+	for _, line := range l.kept {
+		if _, err := l.out.Write(line); err != nil {
+			return err
+		}
+	}
+	return l.out.Flush()
+}
