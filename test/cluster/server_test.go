@@ -175,23 +175,30 @@ func unreachable(t *testing.T, p *plane.Plane, binary string) {
 }
 
 // rights of people and programs to subresources of nodes.
-const rights = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: test-NAME}, rules: [{apiGroups: [""], resources: [RESOURCES], verbs: [get]}]}
+const rights = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: test-NAME}, rules: [{apiGroups: [""], resources: [RESOURCES], verbs: [VERBS]}]}
 ---
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: test-NAME}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-NAME}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: KIND, name: SUBJECT}]}
 `
 
-func (r *rig) grant(name, kind, subject, resources string) {
-	r.apply(strings.NewReplacer("NAME", name, "KIND", kind, "SUBJECT", subject, "RESOURCES", resources).Replace(rights))
+func (r *rig) grant(name, kind, subject, resources string, verbs ...string) {
+	if verbs == nil {
+		verbs = []string{"get"}
+	}
+	r.apply(strings.NewReplacer("NAME", name, "KIND", kind, "SUBJECT", subject, "RESOURCES", resources, "VERBS", strings.Join(verbs, ", ")).Replace(rights))
 }
 
-// asks asks the node itself, with a certificate or a token.
-func (r *rig) asks(path string, cert *tls.Certificate, token string) (int, string) {
+// asks asks the node itself, with a certificate or a token: for a path, or by another method than GET for one.
+func (r *rig) asks(what string, cert *tls.Certificate, token string) (int, string) {
 	r.t.Helper()
 	conf := &tls.Config{InsecureSkipVerify: true} // it made its certificate itself
 	if cert != nil {
 		conf.Certificates = []tls.Certificate{*cert}
 	}
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", r.Port(2), path), nil)
+	method, path, other := strings.Cut(what, " ")
+	if !other {
+		method, path = http.MethodGet, what
+	}
+	request, err := http.NewRequestWithContext(r.t.Context(), method, fmt.Sprintf("https://127.0.0.1:%d%s", r.Port(2), path), nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -243,11 +250,18 @@ func (r *rig) whoMay(t *testing.T) {
 	r.grant("account", "User", "system:serviceaccount:default:scraper", "nodes/metrics, nodes/statusz")
 	r.kubectl("create", "serviceaccount", "scraper")
 	token := strings.TrimSpace(r.kubectl("create", "token", "scraper"))
-	endpoints := []string{"/healthz", "/pods", "/runningpods/", "/configz", "/flagz", "/metrics", "/statusz", "/containerLogs/default/none/c", "/debug/pprof/", "/elsewhere", "/logs/"}
+	r.grant("hands", "User", "hands", "nodes/proxy", "create", "update")
+	r.grant("archivist", "User", "archivist", "nodes/checkpoint", "create")
+	endpoints := []string{
+		"/healthz", "/healthz/ping", "/pods", "/runningpods/", "/configz", "/flagz", "/metrics", "/statusz", "/containerLogs/default/none/c", "/debug/pprof/", "/elsewhere", "/logs/", "/logs/?query=kubelet",
+		"POST /exec/default/none/c?command=ls&output=1", "POST /attach/default/none/c?output=1", "POST /portForward/default/none", "POST /run/default/none/c?cmd=ls", "PUT /debug/flags/v", "POST /checkpoint/default/none/c",
+	}
 	all := func(code int) []int {
 		return slices.Repeat([]int{code}, len(endpoints))
 	}
-	everything := []int{200, 200, 200, 200, 200, 200, 200, 404, 200, 404, 200}
+	// A right that nobody has is refused; what isn't there, is switched off or makes no sense is only told to those who have the right.
+	gets := func(codes ...int) []int { return append(codes, 403, 403, 403, 403, 403, 403) }
+	everything := []int{200, 200, 200, 200, 200, 200, 200, 200, 404, 200, 404, 200, 405, 404, 404, 404, 404, 400, 404}
 	for _, c := range []struct {
 		name  string
 		cert  *tls.Certificate
@@ -259,10 +273,12 @@ func (r *rig) whoMay(t *testing.T) {
 		{"an expired certificate", pair(t, r.p.IssueUntil(time.Now().Add(-time.Minute), "gone", "gone", "system:masters")), "", all(401)},
 		{"a token of nobody's", nil, token + "x", all(401)},
 		{"without rights", pair(t, r.p.Issue("viewer", "viewer", "viewers")), "", all(403)},
-		{"metrics", pair(t, r.p.Issue("metrics", "metrics")), "", []int{403, 403, 403, 403, 403, 200, 403, 403, 403, 403, 403}},
-		{"pods", pair(t, r.p.Issue("pods", "pods")), "", []int{200, 200, 200, 200, 200, 403, 403, 403, 403, 403, 403}},
-		{"proxy", pair(t, r.p.Issue("op", "op", "operators")), "", []int{200, 200, 200, 200, 200, 403, 403, 404, 200, 404, 403}},
-		{"a service account", nil, token, []int{403, 403, 403, 403, 403, 200, 200, 403, 403, 403, 403}},
+		{"metrics", pair(t, r.p.Issue("metrics", "metrics")), "", gets(403, 403, 403, 403, 403, 403, 200, 403, 403, 403, 403, 403, 403)},
+		{"pods", pair(t, r.p.Issue("pods", "pods")), "", gets(200, 200, 200, 200, 200, 200, 403, 403, 403, 403, 403, 403, 403)},
+		{"proxy", pair(t, r.p.Issue("op", "op", "operators")), "", gets(200, 200, 200, 200, 200, 200, 403, 403, 404, 200, 404, 403, 403)},
+		{"a service account", nil, token, gets(403, 403, 403, 403, 403, 403, 200, 200, 403, 403, 403, 403, 403)},
+		{"hands", pair(t, r.p.Issue("hands", "hands")), "", append(slices.Repeat([]int{403}, 13), 404, 404, 404, 404, 400, 403)},
+		{"an archivist", pair(t, r.p.Issue("archivist", "archivist")), "", append(slices.Repeat([]int{403}, 18), 404)},
 		{"an administrator", pair(t, r.p.Issue("root", "root", "system:masters")), "", everything},
 		{"the API server", pair(t, plane.Issued{Cert: strings.TrimSuffix(r.p.CA(), "ca.crt") + "kubelet-client.crt", Key: strings.TrimSuffix(r.p.CA(), "ca.crt") + "kubelet-client.key"}), "", everything},
 	} {
