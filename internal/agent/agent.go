@@ -48,6 +48,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/local/view"
 	"github.com/deckhand-node/deckhand/internal/server/nodeapi"
+	"github.com/deckhand-node/deckhand/internal/server/podresources"
 	"github.com/deckhand-node/deckhand/internal/volume/binder"
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
@@ -292,6 +293,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		rootModule(cfg, dirs, !o.StopAll),
 		localModule(api, cfg.RootDir, o.Started, log),
 		{name: "web server", run: web.Run},
+		{name: "pod resources", run: podresources.New(podresources.Config{Dir: dirs.PodResources(), Statuses: statuses, Ready: workersReady, Meter: meter.PodResources, Log: log.WithName("podresources")}).Run},
 		{name: "configuration", start: func(context.Context) error { logNotes(log, cfg, nil); return nil }, run: reloader.Run},
 		{name: "reload signal", run: onHangUp(o.HangUp, reloader.Ask)},
 	}

@@ -93,7 +93,7 @@ var wings = []wing{
 	}},
 	{"server", "answers requests, over HTTP and the commands' socket: it may know all that it shows", []string{
 		". local",
-		"local/view secure",
+		"local/view podresources secure",
 		"nodeapi", // fills the table of secure
 	}},
 	{"agent", "the composition root: the list of modules", []string{

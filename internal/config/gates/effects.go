@@ -40,6 +40,8 @@ func always() []effectGroup {
 		{AlwaysOn, "pods are resized in place", "InPlacePodVerticalScaling InPlacePodLevelResourcesVerticalScaling"},
 		{AlwaysOn, "crashLoopBackOff.maxContainerRestartPeriod counts", "KubeletCrashLoopBackOffMax"},
 		{AlwaysOn, "it is known who may use which image", "KubeletEnsureSecretPulledImages"},
+		{AlwaysOn, "the socket of pod resources tells of one pod, too", "KubeletPodResourcesGet"},
+		{AlwaysOn, "the socket of pod resources lists no pods that have ended", "KubeletPodResourcesListUseActivePods"},
 		{AlwaysOn, "rights to pods, healthz and configz of a node suffice for what they name", "KubeletFineGrainedAuthz"},
 		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},
 		{AlwaysOn, "project quotas measure what pods with user namespaces use on disk, where the file system has them", "LocalStorageCapacityIsolationFSQuotaMonitoring"},
@@ -76,7 +78,7 @@ func never() []effectGroup {
 		{NeverOn, "it doesn't assign CPUs, memory or devices to containers", `
 			CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions CPUManagerPolicyOptions DisableCPUQuotaWithExclusiveCPUs
 			InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
-			KubeletPodResourcesDynamicResources KubeletPodResourcesGet KubeletPodResourcesListUseActivePods
+			KubeletPodResourcesDynamicResources
 			PodLevelResourceManagers QOSReserved ResourceHealthStatus ResourceHealthStatusMessage
 			TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions TopologyManagerPolicyOptions`},
 		{NeverOn, "it has no dynamic resource allocation", `

@@ -43,7 +43,9 @@ type Metrics struct {
 	Evictions   *Evictions
 	Resources   *Resources
 	HTTP        *HTTP
-	APIClient   *APIClient
+	// PodResources is the socket's of that name.
+	PodResources *PodResources
+	APIClient    *APIClient
 
 	registry *registry
 }
@@ -51,20 +53,21 @@ type Metrics struct {
 // New makes the metrics; they start from zero.
 func New(info Info) *Metrics {
 	m := &Metrics{
-		Runtime:     newRuntime(),
-		PLEG:        newPLEG(),
-		Pods:        newPods(),
-		Probes:      newProbes(),
-		Images:      newImages(),
-		Credentials: newCredentials(),
-		Garbage:     newGarbage(),
-		Reloads:     newReloads(),
-		Volumes:     newVolumes(),
-		Evictions:   newEvictions(),
-		Resources:   newResources(),
-		HTTP:        newHTTP(),
-		APIClient:   newAPIClient(),
-		registry:    &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}},
+		Runtime:      newRuntime(),
+		PLEG:         newPLEG(),
+		Pods:         newPods(),
+		Probes:       newProbes(),
+		Images:       newImages(),
+		Credentials:  newCredentials(),
+		Garbage:      newGarbage(),
+		Reloads:      newReloads(),
+		Volumes:      newVolumes(),
+		Evictions:    newEvictions(),
+		Resources:    newResources(),
+		HTTP:         newHTTP(),
+		PodResources: newPodResources(),
+		APIClient:    newAPIClient(),
+		registry:     &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}},
 	}
 	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -86,6 +89,7 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(m.Evictions.collectors()...)
 	m.registry.MustRegister(m.Resources.collectors()...)
 	m.registry.MustRegister(m.HTTP.collectors()...)
+	m.registry.MustRegister(m.PodResources.collectors()...)
 	m.registry.MustRegister(m.APIClient.collectors()...)
 	m.registry.MustRegister(newStability(m.registry))
 	return m

@@ -21,19 +21,19 @@ func Listen(path string) (net.Listener, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return nil, fmt.Errorf("open the local API's socket: %w", err)
+		return nil, fmt.Errorf("open the socket: %w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("open the local API's socket: %s exists and is not a socket; move it away", path)
+		return nil, fmt.Errorf("open the socket: %s exists and is not a socket; move it away", path)
 	}
 	// Made under another name and renamed when its mode is right, the socket is
 	// never there for others to use.
 	temporary := path + ".new"
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open the local API's socket: %w", err)
+		return nil, fmt.Errorf("open the socket: %w", err)
 	}
 	address, release, err := socketAddress(temporary)
 	if err != nil {
-		return nil, fmt.Errorf("open the local API's socket: %w", err)
+		return nil, fmt.Errorf("open the socket: %w", err)
 	}
 	defer release()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
@@ -41,13 +41,13 @@ func Listen(path string) (net.Listener, error) {
 		listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the local API's socket %s: %w", path, err)
+		return nil, fmt.Errorf("open the socket %s: %w", path, err)
 	}
 	// The name will be another one, and may be a successor's by the time of closing.
 	listener.SetUnlinkOnClose(false)
 	if err := publish(temporary, path); err != nil {
 		listener.Close()
-		return nil, fmt.Errorf("open the local API's socket: %w", errors.Join(err, os.Remove(temporary)))
+		return nil, fmt.Errorf("open the socket: %w", errors.Join(err, os.Remove(temporary)))
 	}
 	return listener, nil
 }

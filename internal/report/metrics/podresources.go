@@ -1,0 +1,39 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// PodResources records what the socket of pod resources is asked.
+type PodResources struct {
+	all              *prometheus.CounterVec
+	requests, errors map[string]*prometheus.CounterVec
+}
+
+func newPodResources() *PodResources {
+	const name, version = "pod_resources_endpoint_", "server_api_version"
+	p := &PodResources{
+		all:      counterVec(name+"requests_total", "Cumulative number of requests to the PodResource endpoint. Broken down by server api version.", version),
+		requests: map[string]*prometheus.CounterVec{}, errors: map[string]*prometheus.CounterVec{},
+	}
+	for call, suffix := range map[string]string{"List": "list", "Get": "get", "GetAllocatableResources": "get_allocatable"} {
+		p.requests[call] = counterVec(name+"requests_"+suffix, "Number of requests to the PodResource "+call+" endpoint. Broken down by server api version.", version)
+		p.errors[call] = counterVec(name+"errors_"+suffix, "Number of requests to the PodResource "+call+" endpoint which returned error. Broken down by server api version.", version)
+	}
+	return p
+}
+
+func (p *PodResources) collectors() []prometheus.Collector {
+	list := []prometheus.Collector{p.all}
+	for call := range p.requests {
+		list = append(list, p.requests[call], p.errors[call])
+	}
+	return list
+}
+
+// Asked records a call of a version of the API: List, Get or GetAllocatableResources.
+func (p *PodResources) Asked(version, call string, err error) {
+	p.all.WithLabelValues(version).Inc()
+	p.requests[call].WithLabelValues(version).Inc()
+	if err != nil {
+		p.errors[call].WithLabelValues(version).Inc()
+	}
+}
