@@ -65,7 +65,21 @@ func (r *rig) renewed(what, name string, before *v1.Pod) *v1.Pod {
 	return now
 }
 
+// begun is when a pod's worker began, by its journal, which it returns, too.
+func (r *rig) begun(name string) (at time.Time, journal string) {
+	r.t.Helper()
+	journal, _ = r.Deckhand("journal", name)
+	_, rest, _ := strings.Cut(journal, "\n> at ")
+	first, _, _ := strings.Cut(rest, "\n")
+	at, err := time.Parse(time.RFC3339Nano, first)
+	if err != nil {
+		r.t.Fatalf("%v: %s", err, journal)
+	}
+	return at, journal
+}
+
 func (r *rig) mirror(t *testing.T) {
+	_, from := r.calls(0)
 	name := "one-" + node.Name
 	// Its end takes a while, to be looked at.
 	r.Write("one.yaml", strings.Replace(static("one", "terminationGracePeriodSeconds: 10,"), "args: [serve]", "args: [serve], lifecycle: {preStop: {sleep: {seconds: 3}}}", 1))
@@ -73,6 +87,12 @@ func (r *rig) mirror(t *testing.T) {
 	r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
 	first := r.pod(name)
 	view := node.Find(r.Await("the static pod runs", node.Ready("one")), "one").Pod
+	began, _ := r.begun("one")
+	for _, c := range r.p.Calls()[from:] {
+		if c.Verb == "create" && c.Resource == "pods" {
+			t.Logf("there is a mirror pod %s after the static pod's worker began", c.Answered.Sub(began).Round(time.Millisecond))
+		}
+	}
 	if s := first.Status; s.Phase != v1.PodRunning || s.PodIP == "" || s.PodIP != view.Status.PodIP || s.ObservedGeneration != 0 || first.Generation != 1 || s.Conditions[0].ObservedGeneration != 0 ||
 		s.ContainerStatuses[0].ContainerID != view.Status.ContainerStatuses[0].ContainerID {
 		t.Errorf("generation %d, status %+v", first.Generation, s)
@@ -165,13 +185,7 @@ func staticPodsAlone(t *testing.T, p *plane.Plane, binary string) {
 	before := r.Await("it runs", node.Ready("alone", "gone"))
 	t.Logf("a static pod runs %s after the agent was started without an API server", time.Since(began).Round(time.Millisecond))
 	started := r.AwaitEvent("alone", "Started").Time
-	journal, _ := r.Deckhand("journal", "alone")
-	_, rest, _ := strings.Cut(journal, "\n> at ")
-	at, _, _ := strings.Cut(rest, "\n")
-	worker, err := time.Parse(time.RFC3339Nano, at)
-	if err != nil {
-		t.Fatalf("%v: %s", err, journal)
-	}
+	worker, journal := r.begun("alone")
 	t.Logf("its container runs %s after its worker began", started.Sub(worker).Round(time.Millisecond))
 	if strings.Contains(journal, " failed ") || strings.Contains(journal, "API server") { // as what waits for objects does
 		t.Errorf("it waited: %s", journal)
@@ -298,20 +312,47 @@ func (r *rig) finished(t *testing.T) {
 	r.kubectl("wait", "--for=delete", "pod/"+name, "--timeout=60s")
 }
 
-// refusedManifest: a static pod can't refer to what an API server has.
+// refusedManifest: a static pod can't refer to what an API server has. One that runs from before goes on, until its manifest is removed.
 func (r *rig) refusedManifest(t *testing.T) {
-	r.Write("refers.yaml", static("refers", "volumes: [{name: v, configMap: {name: c}}],"))
-	r.Eventually("the API server is told", func() error {
-		for _, e := range r.told() {
-			if e.Reason == "InvalidManifest" && strings.Contains(e.Message, "spec.volumes[0].configMap: Forbidden: static pods of a cluster can't refer to a ConfigMap") {
-				return nil
+	const why = "spec.volumes[0].configMap: Forbidden: static pods of a cluster can't refer to a ConfigMap"
+	name, refers := "refers-"+node.Name, static("refers", "volumes: [{name: v, configMap: {name: c}}],")
+	isTold := func() {
+		t.Helper()
+		r.Eventually("the API server is told", func() error {
+			for _, e := range r.told() {
+				if e.Reason == "InvalidManifest" && strings.Contains(e.Message, why) {
+					return nil
+				}
 			}
-		}
-		return fmt.Errorf("%v", r.told())
-	})
+			return fmt.Errorf("%v", r.told())
+		})
+	}
+	r.Write("refers.yaml", refers)
+	isTold()
 	if out := r.kubectl("get", "pods"); strings.Contains(out, "refers") {
 		t.Errorf("pods %s", out)
 	}
+	r.Write("refers.yaml", static("refers", ""))
+	r.kubectl("wait", "--for=create", "pod/"+name, "--timeout=60s")
+	r.kubectl("wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	first := r.pod(name)
+	r.Write("refers.yaml", refers)
+	r.Await("it runs on, and why is said", node.Ready("refers"), node.Problem(why))
+	r.Kill()
+	r.Start()
+	r.Await("it still does after a restart", node.Ready("refers"), node.Problem(why))
+	if again := r.pod(name); again.UID != first.UID || again.Status.ContainerStatuses[0].ContainerID != first.Status.ContainerStatuses[0].ContainerID {
+		t.Errorf("it is %s, %+v; was %s, %+v", again.UID, again.Status.ContainerStatuses, first.UID, first.Status.ContainerStatuses)
+	}
+	r.Remove("refers.yaml")
+	r.kubectl("wait", "--for=delete", "pod/"+name, "--timeout=60s")
+	r.Write("refers.yaml", refers)
+	r.Await("it doesn't return", node.Problem(why), func(s local.Snapshot) error {
+		if v := node.Find(s, "refers"); v != nil {
+			return fmt.Errorf("%s", v.Pod.Status.Phase)
+		}
+		return nil
+	})
 	r.Remove("refers.yaml")
 }
 

@@ -103,26 +103,16 @@ func (w *passage) heal() {
 	w.cuts = nil
 }
 
-// TestPartition: after a partition during which pods came, changed and went, the API server has exactly what there is, by as few calls
+// partition: after a partition during which pods came, changed and went, the API server has exactly what there is, by as few calls
 // as that takes.
-func TestPartition(t *testing.T) {
-	binary, err := node.Build(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := plane.Start(t, program)
-	t.Run("110 pods", func(t *testing.T) {
-		way, kubeconfig := newPassage(t, p)
-		r := join(t, p, binary, "maxPods: 200\n", "--kubeconfig", kubeconfig)
-		r.Start()
-		r.created()
-		r.is(v1.ConditionTrue)
-		r.partition(t, way)
-		r.kubectl("delete", "pod", "--all", "--timeout=120s")
-	})
-	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
-		t.Errorf("what a node may not: %q", wrong)
-	}
+func partition(t *testing.T, p *plane.Plane, binary string) {
+	way, kubeconfig := newPassage(t, p)
+	r := join(t, p, binary, "maxPods: 200\n", "--kubeconfig", kubeconfig)
+	r.Start()
+	r.created()
+	r.is(v1.ConditionTrue)
+	r.partition(t, way)
+	r.kubectl("delete", "pod", "--all", "--timeout=120s")
 }
 
 func (r *rig) partition(t *testing.T, way *passage) {
@@ -220,10 +210,12 @@ func (r *rig) partition(t *testing.T, way *passage) {
 			want = 3 // that it is ready still, which the control plane has denied, that it isn't any more, and its end
 		case i < deleted+forced:
 			want = 0
+		case i < deleted+forced+restarted:
+			want = 2 // one may be under way since before, and not know yet what the control plane has written
 		case i >= pods:
 			want = 3 // it is seen, it has an address where it takes long from there, and it runs
 		}
-		if n > want || want == 1 && n == 0 {
+		if n > want || i >= deleted+forced && n == 0 {
 			t.Errorf("%d patches of %s, want %d", n, name(i), want)
 		}
 		if n := removed[name(i)]; (n > 0) != (i < deleted) || n > 1 {

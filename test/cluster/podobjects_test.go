@@ -36,6 +36,7 @@ func TestPodObjects(t *testing.T) {
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) { podObjects(t, p, binary) })
 	t.Run("without watches", func(t *testing.T) { withoutWatches(t, p, binary) })
+	t.Run("memory", func(t *testing.T) { memory(t, p, binary) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}
@@ -53,7 +54,7 @@ func podObjects(t *testing.T, p *plane.Plane, binary string) {
 		name string
 		run  func(*rig, *testing.T)
 	}{
-		{"edits", (*rig).edits}, {"what is missing comes", (*rig).missingComes}, {"until the end", (*rig).untilTheEnd}, {"tokens", func(r *rig, t *testing.T) { tokens = r.tokens(t) }}, {"many pods", (*rig).manyPods}, {"pull secrets", (*rig).pullSecrets}, {"credential provider", cloud.provides}, {"claims", (*rig).claims}, {"nothing else", nothingElse},
+		{"edits", (*rig).edits}, {"what is missing comes", (*rig).missingComes}, {"until the end", (*rig).untilTheEnd}, {"tokens", func(r *rig, t *testing.T) { tokens = r.tokens(t) }}, {"many pods", (*rig).manyPods}, {"pull secrets", (*rig).pullSecrets}, {"credential provider", cloud.provides}, {"claims", (*rig).claims}, {"runtime class", (*rig).runtimeClass}, {"nothing else", nothingElse},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(r.with(t), t) })
 	}
@@ -420,6 +421,30 @@ func (r *rig) claims(t *testing.T) {
 	}
 }
 
+// runtimeClass: a pod waits for its class, and isn't changed by what that says later of pods.
+func (r *rig) runtimeClass(t *testing.T) {
+	class := func(fields string) string {
+		return "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: own}, handler: runc" + fields + "}\n---\n"
+	}
+	r.apply(class(", overhead: {podFixed: {cpu: 10m, memory: 8Mi}}"))
+	r.apply(podNamed("class", spec("[serve]", "runtimeClassName: own, schedulingGates: [{name: example.com/wait}],")))
+	r.kubectl("delete", "runtimeclass", "own")
+	r.kubectl("patch", "pod", "class", "--type=json", "-p", `[{"op": "remove", "path": "/spec/schedulingGates"}]`)
+	r.Eventually("its class is waited for", func() error {
+		if w := r.warnings("class"); !strings.Contains(w, `RuntimeClass "own" isn't there`) {
+			return fmt.Errorf("%s", w)
+		}
+		return nil
+	})
+	r.apply(class(""))
+	r.podReady("class")
+	if o := r.pod("class").Spec.Overhead; o.Memory().String() != "8Mi" {
+		t.Errorf("overhead %v", o)
+	}
+	r.kubectl("delete", "pod", "class", "--timeout=60s")
+	r.kubectl("delete", "runtimeclass", "own")
+}
+
 // nothingElse: no Secret was asked for that no pod refers to, and neither its value nor a token is in any of the agent's records.
 func (r *rig) nothingElse(t *testing.T, tokens []string) {
 	mayAsk := []string{"canary", "held", "late-env", "late-volume", "login"}
@@ -441,7 +466,7 @@ func (r *rig) nothingElse(t *testing.T, tokens []string) {
 			}
 		}
 	}
-	if len(tokens) == 0 || !strings.Contains(r.Logged(), "GET https://") {
+	if len(tokens) == 0 || !strings.Contains(r.Logged(), "Volumes are ready") { // which is logged from 4 on
 		t.Error("there was nothing to find, or nothing is logged")
 	}
 	hides("the log", r.Logged())

@@ -52,6 +52,7 @@ func TestPods(t *testing.T) {
 			r.kubectl("delete", "deployment,daemonset,statefulset,job,cronjob,pod", "--all", "--timeout=60s")
 		})
 	}
+	t.Run("110 pods after a partition", func(t *testing.T) { partition(t, p, binary) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}

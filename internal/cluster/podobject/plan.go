@@ -54,7 +54,7 @@ const (
 	// hold is how long a detail waits for more to be told with it, holdEnding that of a pod that is being deleted, whose end is what
 	// is waited for.
 	hold       = 300 * time.Millisecond
-	holdEnding = 2 * time.Second
+	holdEnding = 5 * time.Second
 	// holdStarting is, from the time on when its sandbox was ready, that of a pod that was told to be starting: mostly it runs before that
 	// time is over, which is told at once, and nobody can use its address before. Its conditions have their own times. holdWaiting is
 	// that of one that waits for its sandbox, of which nothing is worth a call but what keeps it from starting.

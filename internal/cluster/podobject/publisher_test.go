@@ -460,5 +460,17 @@ func TestCache(t *testing.T) {
 		if got := w.cache.Get(again.UID).ResourceVersion; len(got) >= len(before) && got >= before {
 			t.Errorf("version %s after %s: an older list doesn't count", got, before)
 		}
+		for _, history := range []string{"first", "second"} { // each has the same version
+			s.Hold(true)
+			s.Back()
+			o := again.DeepCopy()
+			o.Labels = map[string]string{"history": history}
+			now := s.Put(o)
+			s.Relist()
+			s.Hold(false)
+			if got := w.cache.Get(again.UID); got.Labels["history"] != history || got.ResourceVersion != now.ResourceVersion {
+				t.Errorf("%v at %s, want those of the %s history at %s", got.Labels, got.ResourceVersion, history, now.ResourceVersion)
+			}
+		}
 	})
 }
