@@ -298,7 +298,8 @@ func (r *rig) contest(t *testing.T) {
 	})
 	r.kubectl("delete", "pod", "taken-"+node.Name, "--timeout=60s")
 	r.Await("the static pod runs", node.Ready("taken"))
-	r.podReady("taken-" + node.Name) // its mirror
+	r.kubectl("wait", "--for=create", "pod/taken-"+node.Name, "--timeout=60s") // its mirror
+	r.podReady("taken-" + node.Name)
 	r.Remove("taken.yaml")
 	r.Await("it is gone", node.Only())
 }

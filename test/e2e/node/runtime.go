@@ -99,7 +99,8 @@ func (n *Node) Containerd() int {
 	return 0
 }
 
-// SignalContainerd sends containerd a signal.
+// SignalContainerd sends containerd a signal. After SIGSTOP it waits until each of its threads has stopped: on a machine with much to do others go
+// on until the one that the kernel chose has its turn.
 func (n *Node) SignalContainerd(signal syscall.Signal) {
 	n.t.Helper()
 	pid := n.Containerd()
@@ -108,6 +109,17 @@ func (n *Node) SignalContainerd(signal syscall.Signal) {
 	}
 	if err := syscall.Kill(pid, signal); err != nil {
 		n.t.Fatal(err)
+	}
+	if signal == syscall.SIGSTOP {
+		n.Eventually("containerd stands still", func() error {
+			threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+			for _, path := range threads {
+				if text, _ := os.ReadFile(path); !bytes.Contains(text, []byte("State:\tT")) {
+					return fmt.Errorf("%s: %.80s", path, text)
+				}
+			}
+			return err
+		})
 	}
 }
 
