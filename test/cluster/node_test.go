@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -15,7 +16,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/bench/report"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -122,6 +126,7 @@ func TestNode(t *testing.T) {
 	t.Run("not registered", func(t *testing.T) { notRegistered(t, p, binary) })
 	t.Run("events", func(t *testing.T) { eventsAreTold(t, p, binary) })
 	t.Run("many events", func(t *testing.T) { eventsBlockNothing(t, p) })
+	t.Run("busy", func(t *testing.T) { busy(t, p, binary) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}
@@ -162,6 +167,70 @@ func runtimeComesLate(t *testing.T, p *plane.Plane, binary string) {
 	}
 	r.StartRuntime()
 	r.is(v1.ConditionTrue)
+}
+
+// busy: the lease waits for no worker, though 500 of them have pods to end and to start all the time and the agent has one processor.
+func busy(t *testing.T, p *plane.Plane, binary string) {
+	const pods, image, renewals = 500, "deckhand.local/web:1", 6
+	s, err := memcri.New(memcri.Options{Images: []string{image}, WriteLogs: true, EventQueue: 100_000, CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := join(t, p, binary, fmt.Sprintf("cgroupDriver: cgroupfs\nmaxPods: %d\n", 2*pods))
+	socket := filepath.Join(r.Base, "cri.sock")
+	if err := s.Start(socket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	// An edited manifest is another pod.
+	write := func(round int) {
+		var manifests strings.Builder
+		for i := range pods {
+			manifests.WriteString(podNamed(fmt.Sprintf("busy-%d", i), fmt.Sprintf("{terminationGracePeriodSeconds: 0, containers: [{name: c, image: %s, args: [serve, '%d']}]}", image, round)))
+		}
+		r.Write("busy.yaml", manifests.String())
+	}
+	write(0)
+	t.Setenv("GOMAXPROCS", "1")
+	r.AddFlags("--container-runtime-endpoint", "unix://"+socket)
+	r.Start()
+	r.created()
+	r.is(v1.ConditionTrue)
+	_, from := r.calls(0)
+	began, before := time.Now(), cpuTime(t, r.PID())
+	var leases []time.Time
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for round := 1; len(leases) < renewals; round++ {
+		if err := s.AwaitCalls(ctx, "RunPodSandbox", round*pods); err != nil {
+			t.Fatal(err)
+		}
+		write(round)
+		leases = nil
+		for _, c := range r.p.Calls()[from:] {
+			if c.Resource == "leases.coordination.k8s.io" {
+				leases = append(leases, c.At)
+			}
+		}
+	}
+	t.Logf("%d pods made in %s, for which the agent worked %s", s.Calls("RunPodSandbox"), time.Since(began), cpuTime(t, r.PID())-before)
+	const period = 2 * time.Second // a quarter of the lease's duration
+	for i, at := range leases[1:] {
+		if gap := at.Sub(leases[i]); gap > 2*period {
+			t.Errorf("%s between two renewals of the lease, want one each %s", gap, period)
+		}
+	}
+	r.Remove("busy.yaml")
+	r.Await("they are gone", node.Only())
+}
+
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	d, err := report.CPUTime(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // externalCloud: the cloud's controller tells the addresses, and pods that have them wait for that.
