@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/nodeapi"
 )
 
-// TestCheckpoint: the runtime is asked for an archive with the documented name, and whoever asks is told where it is, or why there is none.
+// TestCheckpoint: the runtime is asked for an archive with the documented name, and who asks is told where it is, or why there is none.
 func TestCheckpoint(t *testing.T) {
 	n := newNode(t)
 	n.publish("web", v1.ContainerStatus{Name: "c", ContainerID: "id1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}, v1.ContainerStatus{Name: "d"})

@@ -22,7 +22,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/subprocess"
 )
 
-// Bounds of queries for logs of the host: whoever may ask them isn't meant to keep the host busy.
+// Bounds of queries for logs of the host: who may ask them isn't to keep the host busy.
 const (
 	// maxQueries is how many are answered at once: each may run a program.
 	maxQueries = 8
@@ -155,7 +155,7 @@ func (a *api) hostQuery(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		text.begin()
-	case text.begun: // whoever reads it must not take it for the end
+	case text.begun: // the reader must not take it for the end
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, err.Error(), http.StatusNotFound)

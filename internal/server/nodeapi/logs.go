@@ -116,7 +116,7 @@ func (a *api) containerLogs(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		text.begin()
-	case text.begun: // whoever reads it must not take it for the end
+	case text.begun: // the reader must not take it for the end
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, fmt.Sprintf("the log of container %q in pod %q is gone", status.Name, p.Name), http.StatusNotFound)

@@ -166,7 +166,8 @@ func (refusal) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// audit records who reaches into a container. What for isn't told: it may be secret.
+// audit records who reaches into a container as that begins; what came of it is recorded at its end, by secure, and an agent that is killed
+// doesn't see that. What for isn't told: it may be secret.
 func (a *api) audit(r *http.Request, action string, p *v1.Pod, container string) {
 	a.Log.Info("A user reaches into a pod", "user", secure.UserOf(r.Context()), "action", action, "pod", klog.KObj(p), "containerName", container, "address", r.RemoteAddr)
 }

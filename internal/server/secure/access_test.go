@@ -518,7 +518,7 @@ func mustPool(t *testing.T, path string) *x509.CertPool {
 	return pool
 }
 
-// TestAudit: whoever streams or changes something is recorded, with what came of it, and nothing that may be secret.
+// TestAudit: who streams or changes something is recorded, with what came of it, and nothing that may be secret.
 func TestAudit(t *testing.T) {
 	var lines []string
 	var mu sync.Mutex

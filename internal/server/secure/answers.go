@@ -18,8 +18,8 @@ const (
 	// somebody is: anybody may have that asked, with as many connections as the server has, so these are few and don't wait for
 	// their turn for long. Who shows a certificate needs none.
 	maxReviews, maxStrangers = 64, 16
-	// maxVerified is how many certificates are verified at once, maxChain of how many, the client's and those between it and an authority: whoever
-	// comes for the first time chooses keys and signatures, and how much work these are. One that was accepted is remembered.
+	// maxVerified is how many certificates are verified at once, maxChain of how many, the client's and those between it and an authority: a client
+	// that comes for the first time chooses keys and signatures, and how much work these are. One that was accepted is remembered.
 	maxVerified, maxChain = 1, 4
 	// reviewLimit is how long one may take, strangerWait how long one of a stranger waits for its turn.
 	reviewLimit  = 10 * time.Second
