@@ -259,6 +259,7 @@ func TestSinkTellsOthersMeanwhile(t *testing.T) {
 			r.want(t, fmt.Sprint("at once: ", n), want...) // no time passes
 			time.Sleep(time.Second)
 		}
+		synctest.Wait()
 		if calls := r.api.calls - len(want); calls > 2*maxTries {
 			t.Errorf("%d calls for two that fail", calls)
 		}
@@ -273,6 +274,7 @@ func TestSinkSparesAServerThatFails(t *testing.T) {
 			r.happens("ns", fmt.Sprint("p", n), pod.ReasonStarted, "begins")
 		}
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		if r.api.calls > 30 {
 			t.Errorf("%d calls in 5 s of a server that asked for less", r.api.calls)
 		}
