@@ -334,5 +334,6 @@ func listens(t *testing.T, pid int) (ports []int) {
 			ports = append(ports, int(number))
 		}
 	}
+	slices.Sort(ports) // the kernel lists them by a hash
 	return ports
 }
