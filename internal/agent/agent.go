@@ -212,7 +212,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("eviction")})
 
 	// The node's side of a cluster.
-	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, nodeEvents, objects, wakes.objectsChanged, dirs.Pods(), meter, log)
+	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, nodeEvents, objects, wakes.objectsChanged, dirs, meter, log)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/image/access"
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
@@ -254,7 +256,7 @@ func statusPoll(cfg *config.Config, o Options) time.Duration {
 	return cfg.Kubelet.NodeStatusUpdateFrequency.Duration
 }
 
-func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, merger *desired.Merger, statuses *podstatus.Store, recorded events.Node, objects object.Finder, changed func(...pod.Object), pods string, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
+func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, merger *desired.Merger, statuses *podstatus.Store, recorded events.Node, objects object.Finder, changed func(...pod.Object), dirs rootdir.Layout, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
 	if !joins(cfg, o) {
 		return alone{objects}, nil
 	}
@@ -263,7 +265,8 @@ func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State
 		return nil, err
 	}
 	return cluster.New(cluster.Config{Node: cfg, Facts: host.facts, Runtime: runtime, Info: info, Healthy: seen.Healthy,
-		Desired: merger, Statuses: statuses, Observed: seen, Events: recorded, Objects: objects, ObjectsChanged: changed, PodsDir: pods, Meter: meter.APIClient, Log: log})
+		Desired: merger, Statuses: statuses, Observed: seen, Events: recorded, Objects: objects, ObjectsChanged: changed,
+		PodsDir: dirs.Pods(), Known: filepath.Join(dirs.Checkpoints(), "apiserver.jsonl"), Meter: meter.APIClient, Log: log})
 }
 
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.

@@ -59,7 +59,7 @@ var wings = []wing{
 		"events metrics podstatus",
 	}},
 	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
-		"apiclient nodefacts",
+		"apiclient lastknown nodefacts",
 		"clusterobjects eventsink mirror nodeobject podobject", // they go by the facts, and nodeobject writes some
 	}},
 	{"runtime", "the container runtime, and what it has", []string{

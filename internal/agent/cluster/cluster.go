@@ -20,6 +20,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/clusterobjects"
 	"github.com/deckhand-node/deckhand/internal/cluster/eventsink"
+	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
 	"github.com/deckhand-node/deckhand/internal/cluster/mirror"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
@@ -57,10 +58,10 @@ type Config struct {
 	// Objects finds what pods of other sources refer to. ObjectsChanged is told what those of the API server are to ask for again.
 	Objects        object.Finder
 	ObjectsChanged func(...pod.Object)
-	// PodsDir has a directory for each pod.
-	PodsDir string
-	Meter   Meter
-	Log     logr.Logger
+	// PodsDir has a directory for each pod, Known is the file of what the API server said last.
+	PodsDir, Known string
+	Meter          Meter
+	Log            logr.Logger
 }
 
 // Observed is what the runtime has of pods, and whether that is known.
@@ -88,6 +89,8 @@ type Cluster struct {
 	mirrors   *mirror.Mirrors
 	events    *eventsink.Sink
 	objects   *clusterobjects.Finder
+	// known is what the API server said last, for when it is away.
+	known *lastknown.Store
 	// changed has the status computed, reached what failed tried again.
 	changed wake.Slot
 	reached wake.Group
@@ -122,27 +125,27 @@ func New(c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl := &Cluster{conf: c, client: client, changed: wake.NewSlot()}
+	cl := &Cluster{conf: c, client: client, known: lastknown.New(c.Known, client), changed: wake.NewSlot()}
 	again := func() <-chan struct{} {
 		woken, _ := cl.reached.Subscribe() // as long as the cluster itself
 		return woken
 	}
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
-		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Reached: again(), Event: c.Events.Event, Log: c.Log.WithName("node"),
+		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Known: cl.known, Reached: again(), Event: c.Events.Event, Log: c.Log.WithName("node"),
 	})
 	cl.events = eventsink.New(eventsink.Config{Ring: c.Events.Recorder, API: eventsink.EventsOf(client), Node: cfg.NodeName,
 		Reached: again(), Meter: c.Meter, Log: c.Log.WithName("events")})
 	cl.lease = nodeobject.NewLease(nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts, Log: c.Log.WithName("lease")})
 	objects := podobject.PodsOf(client, cfg.NodeName)
 	cl.pods = podobject.NewCache(objects)
-	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
+	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Known: cl.known, Reach: client.Subscribe, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
 	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: again(), Log: c.Log.WithName("pods")})
 	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: again(), Log: c.Log.WithName("mirrors")})
 	cl.objects = clusterobjects.New(clusterobjects.Config{
 		API: client, Strategy: k.ConfigMapAndSecretChangeDetectionStrategy, Period: k.SyncFrequency.Duration,
 		TTL:     func() time.Duration { return time.Duration(c.Facts.Now().ObjectTTL) * time.Second },
-		Changed: c.ObjectsChanged, KeptToken: keptTokens(c.PodsDir).read, Others: c.Objects,
+		Changed: c.ObjectsChanged, Known: cl.known, KeptToken: keptTokens(c.PodsDir).read, Others: c.Objects,
 	})
 	return cl, nil
 }
@@ -197,11 +200,14 @@ func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.cli
 func (c *Cluster) Run(ctx context.Context) error {
 	c.conf.Log.Info("Joins a cluster", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
 	c.conf.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonStarting, "Starting kubelet.")
+	c.known.Open(c.conf.Node.NodeName)
+	c.node.Restore()
 	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var client, rest sync.WaitGroup
-	var ended [9]error
+	var ended [10]error
 	client.Go(func() { ended[0] = c.client.Run(asking) })
+	client.Go(func() { ended[9] = c.known.Run(asking) })
 	rest.Go(func() { ended[1] = c.node.Run(ctx) })
 	rest.Go(func() { ended[2] = c.lease.Run(ctx) })
 	rest.Go(func() { ended[3] = c.pods.Run(ctx) })

@@ -426,7 +426,7 @@ func TestNameless(t *testing.T) {
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
-		f := clusterobjects.New(clusterobjects.Config{API: a, Strategy: v1beta1.WatchChangeDetectionStrategy, Changed: func(...pod.Object) {}, Others: objecttest.View(object.NewSet(nil, true))})
+		f := clusterobjects.New(clusterobjects.Config{API: a, Strategy: v1beta1.WatchChangeDetectionStrategy, Changed: func(...pod.Object) {}, Known: nothingKnown(t), Others: objecttest.View(object.NewSet(nil, true))})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, _ = f.For(apiPod(1)).Secret(t.Context(), "default", "early")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/clusterobjects"
+	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
@@ -285,6 +287,7 @@ func realm(t *testing.T, a *api, change func(*clusterobjects.Config)) *objecttes
 	c := clusterobjects.Config{API: a, Strategy: v1beta1.WatchChangeDetectionStrategy, TTL: func() time.Duration { return time.Minute }, Period: time.Minute,
 		Changed:   func(o ...pod.Object) { changed.Wake(o...) },
 		KeptToken: func(types.UID, string, string) (string, error) { return "", errors.New("there is none") },
+		Known:     nothingKnown(t),
 		Others:    objecttest.View(object.NewSet(nil, true))}
 	if change != nil {
 		change(&c)
@@ -299,6 +302,19 @@ func realm(t *testing.T, a *api, change func(*clusterobjects.Config)) *objecttes
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
 	return &objecttest.Realm{Finder: f, Source: pod.SourceAPI, Other: pod.SourceFile, Put: a.put, Remove: a.remove, Changed: changed, Fail: a.fail, Tokens: time.Hour, Asked: asked}
+}
+
+// answers says whether the API server does, and since when.
+type answers struct {
+	ok    bool
+	since time.Time
+}
+
+func (a *answers) Reached() (bool, time.Time, error) { return a.ok, a.since, nil }
+
+// nothingKnown is an agent's that never heard of the API server before, which answers now.
+func nothingKnown(t testing.TB) *lastknown.Store {
+	return lastknown.New(filepath.Join(t.TempDir(), "known"), &answers{ok: true})
 }
 
 func asked(k object.Kind) bool {

@@ -34,6 +34,8 @@ type entry struct {
 	object   object.Object
 	services map[string]map[string]*v1.Service
 	err      error
+	// restored says that this is what an earlier agent knew.
+	restored bool
 	// why is what keeps it from being known.
 	why string
 }
@@ -116,20 +118,58 @@ func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 	if !used {
 		e.users++
 		u.of[&e.known] = func() { f.release(e) }
+		f.conf.Known.Asks(u.uid, k)
+		f.keep(e)
 	}
 	expired := !e.until.IsZero() && now.After(e.until)
 	if !e.asking && (expired && (!used || !f.watched(k.Kind)) || !used && onlyGot(k.Kind)) {
 		e.ask()
 		e.again.Wake()
 	}
-	if e.asking {
+	if e.asking && !e.has() && f.conf.Known.Away() {
+		f.restore(e)
+	}
+	if e.asking && !e.restored {
 		why := e.why
 		if why == "" {
 			why = "the API server is being asked"
 		}
+		if f.conf.Known.Away() {
+			why += f.conf.Known.WhyUnknown(k)
+		}
 		return nil, &object.Unknown{Key: k, Why: why}
 	}
 	return e, e.err
+}
+
+// keep has what was answered kept, for when the API server is away. The lock is held.
+func (f *Finder) keep(e *entry) {
+	switch {
+	case e.restored || !e.has():
+	case e.key.Kind == object.Service:
+		f.conf.Known.SetServices(e.services)
+	default:
+		f.conf.Known.SetObject(e.key, e.object)
+	}
+}
+
+// restore has an entry be what was kept of it, if anything was, while the API server is asked. The lock is held.
+func (f *Finder) restore(e *entry) {
+	if e.key.Kind == object.Service {
+		e.services = f.conf.Known.Services()
+		e.restored = e.services != nil
+		return
+	}
+	kept, known := f.conf.Known.Object(e.key)
+	switch {
+	case !known:
+		return
+	case kept == nil:
+		e.err = notFound(e.key)
+	default:
+		e.object = kept
+	}
+	e.restored = true
 }
 
 // release drops the entry with its last user. The lock is held.
@@ -186,7 +226,9 @@ func (s *sight) Listed(objects []runtime.Object, _ string) {
 	if s.entry.key.Kind == object.Service {
 		all := map[string]map[string]*v1.Service{}
 		for _, o := range objects {
-			put(all, o)
+			if service, ok := o.(*v1.Service); ok {
+				put(all, service)
+			}
 		}
 		s.finder.take(s.entry, func(e *entry) { e.services = all })
 		return
@@ -204,10 +246,15 @@ func (s *sight) Changed(kind watch.EventType, o runtime.Object) {
 	case s.entry.key.Kind == object.Service:
 		s.finder.mu.Lock()
 		defer s.finder.mu.Unlock() // who is started next sees it
-		if kind == watch.Deleted {
-			remove(s.entry.services, o)
-		} else {
-			put(s.entry.services, o)
+		service, ok := o.(*v1.Service)
+		switch {
+		case !ok:
+		case kind == watch.Deleted:
+			delete(s.entry.services[service.Namespace], service.Name)
+			s.finder.conf.Known.DropService(service.Namespace, service.Name)
+		default:
+			kept := put(s.entry.services, service)
+			s.finder.conf.Known.SetObject(object.Key{Kind: object.Service, Namespace: kept.Namespace, Name: kept.Name}, kept)
 		}
 	case kind == watch.Deleted:
 		s.missing()
@@ -323,7 +370,8 @@ func (f *Finder) take(e *entry, change func(*entry)) {
 	news := e.asking || !had || (before == nil) != (e.object == nil) ||
 		before != nil && (before.GetUID() != e.object.GetUID() || before.GetResourceVersion() != e.object.GetResourceVersion() ||
 			!equality.Semantic.DeepEqual(before, e.object)) // a restored store has had versions twice
-	e.asking, e.why = false, ""
+	e.asking, e.restored, e.why = false, false, ""
+	f.keep(e)
 	if news {
 		e.at = time.Now()
 	}
@@ -376,11 +424,7 @@ func notFound(k object.Key) error {
 }
 
 // put puts what environments need of a Service among all.
-func put(all map[string]map[string]*v1.Service, o runtime.Object) {
-	s, ok := o.(*v1.Service)
-	if !ok {
-		return
-	}
+func put(all map[string]map[string]*v1.Service, s *v1.Service) *v1.Service {
 	kept := &v1.Service{}
 	kept.Namespace, kept.Name = s.Namespace, s.Name
 	kept.Spec.Type, kept.Spec.ClusterIP = s.Spec.Type, s.Spec.ClusterIP
@@ -391,10 +435,5 @@ func put(all map[string]map[string]*v1.Service, o runtime.Object) {
 		all[s.Namespace] = map[string]*v1.Service{}
 	}
 	all[s.Namespace][s.Name] = kept
-}
-
-func remove(all map[string]map[string]*v1.Service, o runtime.Object) {
-	if s, ok := o.(*v1.Service); ok {
-		delete(all[s.Namespace], s.Name)
-	}
+	return kept
 }

@@ -1,5 +1,7 @@
 // Package clusterobjects finds what pods of an API server refer to: at that API server, and nothing that no pod here asks for.
 //
+// While the API server is away, what it said last counts, also what it said to an earlier agent (lastknown).
+//
 // An object is read when the first pod asks for it, and followed until the last one that did needs it no longer. ConfigMaps, Secrets
 // and RuntimeClasses each have a watch of their own name (a node may not watch more), or are read again after a while; Services
 // have one watch together. Claims, PersistentVolumes and service accounts a node may only get: they are read for each
@@ -18,6 +20,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
@@ -39,6 +42,8 @@ type Config struct {
 	Period   time.Duration
 	// Changed is told of objects that are to be asked for again. It must not block.
 	Changed func(...pod.Object)
+	// Known keeps what the API server says, for when it is away.
+	Known *lastknown.Store
 	// KeptToken reads the token that an earlier agent wrote to a projected volume of a pod.
 	KeptToken func(uid types.UID, volume, path string) (string, error)
 	// Others finds what pods of other sources see.
@@ -154,6 +159,7 @@ func (f *Finder) Forget(uid types.UID) {
 		}
 		clear(u.of)
 		delete(f.users, uid)
+		f.conf.Known.Forget(uid)
 	}
 }
 

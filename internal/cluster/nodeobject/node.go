@@ -32,6 +32,13 @@ type Nodes interface {
 	Watch(ctx context.Context, name string, tell func(*v1.Node))
 }
 
+// Known keeps what of a node's object says where its pods may run, and where they are.
+type Known interface {
+	// Node returns what was kept last; nil for nothing.
+	Node() *v1.Node
+	SetNode(*v1.Node)
+}
+
 // Config says what a Node works with.
 type Config struct {
 	Identity Identity
@@ -45,6 +52,8 @@ type Config struct {
 	Every time.Duration
 	// Facts writes Fields and, where a controller of the cloud tells them, the host's addresses.
 	Facts *nodefacts.Writer
+	// Known keeps the object for when the API server is away.
+	Known Known
 	// Reached is received from when the API server answers again after it didn't: what failed is tried at once.
 	Reached <-chan struct{}
 	// Event takes in what happens to the node.
@@ -276,12 +285,27 @@ func (n *Node) take(object *v1.Node) {
 			f.UID = ""
 			return
 		}
-		f.UID, f.Labels, f.Taints, f.PodCIDRs = object.UID, object.Labels, object.Spec.Taints, object.Spec.PodCIDRs
-		f.ObjectTTL = objectTTL(object)
-		if told := hostIPs(object); len(told) > 0 {
-			f.HostIPs = told
-		}
+		f.UID = object.UID
+		learn(f, object)
 	})
+	if object != nil {
+		n.conf.Known.SetNode(object)
+	}
+}
+
+// Restore has the facts be what was known last, until the API server says what they are. Which object is the node's isn't among them.
+func (n *Node) Restore() {
+	if object := n.conf.Known.Node(); object != nil {
+		n.conf.Facts.Set(func(f *nodefacts.Facts) { learn(f, object) })
+	}
+}
+
+// learn takes what an object says of the node.
+func learn(f *nodefacts.Facts, object *v1.Node) {
+	f.Labels, f.Taints, f.PodCIDRs, f.ObjectTTL = object.Labels, object.Spec.Taints, object.Spec.PodCIDRs, objectTTL(object)
+	if told := hostIPs(object); len(told) > 0 {
+		f.HostIPs = told
+	}
 }
 
 // hostIPs are the addresses that pods in the host's network have: one, or one of each family. Internal ones go before external ones.

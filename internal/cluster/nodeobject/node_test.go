@@ -162,7 +162,7 @@ func TestNode(t *testing.T) {
 			change(&status)
 			changed.Wake()
 		}
-		n := New(Config{Identity: Identity{Name: "node1", Arch: "amd64"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Event: func(pod.Event) {}, Changed: changed, Log: logr.Discard(),
+		n := New(Config{Identity: Identity{Name: "node1", Arch: "amd64"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Known: &known{}, Event: func(pod.Event) {}, Changed: changed, Log: logr.Discard(),
 			Status: func() v1.NodeStatus {
 				mu.Lock()
 				defer mu.Unlock()
@@ -265,7 +265,7 @@ func TestOddServer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				n := New(Config{Identity: Identity{Name: "node1"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Event: func(pod.Event) {}, Log: logr.Discard(),
+				n := New(Config{Identity: Identity{Name: "node1"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Known: &known{}, Event: func(pod.Event) {}, Log: logr.Discard(),
 					Status: func() v1.NodeStatus {
 						return v1.NodeStatus{DeclaredFeatures: []string{"A"}, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}
 					}})
@@ -298,7 +298,7 @@ func TestASecondAgent(t *testing.T) {
 			}
 			server, changed := &fakeNodes{}, wake.NewSlot()
 			var ready atomic.Bool
-			n := New(Config{Identity: Identity{Name: "node1", Arch: "amd64"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Event: func(pod.Event) {}, Changed: changed, Log: logr.Discard(),
+			n := New(Config{Identity: Identity{Name: "node1", Arch: "amd64"}, Register: true, API: server, Every: 5 * time.Minute, Facts: facts, Known: &known{}, Event: func(pod.Event) {}, Changed: changed, Log: logr.Discard(),
 				Status: func() v1.NodeStatus {
 					s := v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}}
 					if ready.Load() {
@@ -324,5 +324,41 @@ func TestASecondAgent(t *testing.T) {
 				t.Errorf("%s: after 6s it is %s", name, got)
 			}
 		})
+	}
+}
+
+// known is what was known of the node's object before.
+type known struct{ node *v1.Node }
+
+func (k *known) Node() *v1.Node { return k.node }
+
+func (k *known) SetNode(n *v1.Node) { k.node = n }
+
+// TestRestore: before the API server is asked, the node has the labels, taints and addresses that it had last, and no object.
+func TestRestore(t *testing.T) {
+	board := nodefacts.NewBoard(nodefacts.Facts{HostIPs: []string{"10.0.0.1"}})
+	facts, err := board.Writer("test", Fields|nodefacts.HostIPs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &known{}
+	n := New(Config{Facts: facts, Known: k, Event: func(pod.Event) {}})
+	n.Restore()
+	if f := board.Now(); len(f.Labels) > 0 || f.HostIPs[0] != "10.0.0.1" {
+		t.Errorf("of nothing: %+v", f)
+	}
+	object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "u", Labels: map[string]string{"team": "a"}}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.1.0.0/24"}, Taints: []v1.Taint{{Key: "k"}}},
+		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}}}}
+	n.take(object)
+	if k.node != object {
+		t.Errorf("kept: %+v", k.node)
+	}
+	n.take(nil)
+	if k.node != object {
+		t.Error("an object that is gone is nothing to keep")
+	}
+	n.Restore()
+	if f := board.Now(); f.Labels["team"] != "a" || f.Taints[0].Key != "k" || f.PodCIDRs[0] != "10.1.0.0/24" || f.HostIPs[0] != "10.0.0.2" || f.UID != "" {
+		t.Errorf("%+v", f)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
@@ -34,6 +35,9 @@ type Objects interface {
 type Config struct {
 	Objects Objects
 	Sink    desired.Sink
+	// Known keeps the pods for when the API server is away; Reach is woken when it is, and when it isn't any more.
+	Known *lastknown.Store
+	Reach func() (changed <-chan struct{}, stop func())
 	// Phase is the phase that this node tells of a pod; empty if it tells none. What comes back of that is nothing new.
 	Phase func(types.UID) v1.PodPhase
 	Log   logr.Logger
@@ -53,19 +57,22 @@ func New(c Config) *Source {
 	return &Source{conf: c, claims: map[types.UID]desired.Claim{}, bad: map[types.UID]string{}}
 }
 
-// origin is where the pods come from, for people.
-const origin = "the API server"
-
 // batch is how far reports are apart: a burst of changes is one.
 const batch = 20 * time.Millisecond
 
-// Run reports until ctx ends, first that it doesn't know anything yet. What the API server said last stays wanted while it can't be
-// reached. The error is nil.
+// Run reports until ctx ends, first that it doesn't know anything yet. What the API server said last is wanted while it can't be
+// reached, also by a new agent. The error is nil.
 func (s *Source) Run(ctx context.Context) error {
 	changed, stop := s.conf.Objects.Subscribe()
 	defer stop()
+	kept, stopKept := s.conf.Known.Subscribe()
+	defer stopKept()
 	synced := false
 	s.report(synced)
+	if s.away(ctx, changed) {
+		s.restore()
+		s.report(synced)
+	}
 	for {
 		if pods, all := s.conf.Objects.Pods(); all && (s.take(pods) || !synced) {
 			synced = true
@@ -83,7 +90,45 @@ func (s *Source) Run(ctx context.Context) error {
 			return nil
 		case <-changed.Woken():
 			changed.Take()
+		case <-kept:
+			s.report(synced)
 		}
+	}
+}
+
+// away waits until the API server has told all pods, or is away, which it reports.
+func (s *Source) away(ctx context.Context, changed *wake.Keyed[types.UID]) bool {
+	reach, stop := s.conf.Reach()
+	defer stop()
+	patience := time.NewTimer(s.conf.Known.Patience())
+	defer patience.Stop()
+	for {
+		if _, all := s.conf.Objects.Pods(); all || s.conf.Known.Away() {
+			return !all
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed.Woken():
+			changed.Take()
+		case <-reach:
+		case <-patience.C:
+		}
+	}
+}
+
+// restore takes in what an earlier agent knew last.
+func (s *Source) restore() {
+	now := time.Now()
+	for _, p := range s.conf.Known.Pods() {
+		if err := check(p); err != nil { // not what was kept
+			s.conf.Log.Error(err, "A pod that the API server had can't be run", "pod", klog.KObj(p), "podUID", p.UID)
+			continue
+		}
+		s.claims[p.UID] = desired.Claim{Desired: desire(p, deletionOf(nil, p, now)), Since: p.CreationTimestamp.Time}
+	}
+	if len(s.claims) > 0 {
+		s.conf.Log.Info("The API server is away; the pods that it had for this node last are run", "pods", len(s.claims))
 	}
 }
 
@@ -118,7 +163,14 @@ func (s *Source) take(pods []*v1.Pod) bool {
 }
 
 func (s *Source) report(synced bool) {
-	r := desired.Report{Source: pod.SourceAPI, Pending: !synced, Claims: slices.Collect(maps.Values(s.claims))}
+	r := desired.Report{Source: pod.SourceAPI, Pending: !synced, Claims: slices.Collect(maps.Values(s.claims)), Problems: s.conf.Known.Problems()}
+	if synced { // before anybody can ask for what they refer to
+		pods := make([]*v1.Pod, 0, len(r.Claims))
+		for _, c := range r.Claims {
+			pods = append(pods, c.Desired.Pod)
+		}
+		s.conf.Known.SetPods(pods)
+	}
 	for uid, why := range s.bad {
 		r.RefusedPods = append(r.RefusedPods, pod.Refusal{UID: uid, Reason: pod.ReasonInvalidPod, Message: why})
 	}
@@ -141,7 +193,11 @@ func normalise(old *pod.Desired, p *v1.Pod, phase func(types.UID) v1.PodPhase, n
 	c.Annotations = make(map[string]string, len(p.Annotations)+2)
 	maps.Copy(c.Annotations, p.Annotations)
 	c.Annotations[pod.AnnotationConfigSource], c.Annotations[pod.AnnotationConfigSeen] = string(pod.SourceAPI), seen
-	return &pod.Desired{Pod: &c, Source: pod.SourceAPI, Origin: origin, Base: string(p.UID), RequiresTerminalPhase: true, UIDIsIdentity: true, Deletion: deletion}
+	return desire(&c, deletion)
+}
+
+func desire(p *v1.Pod, deletion *pod.Deletion) *pod.Desired {
+	return &pod.Desired{Pod: p, Source: pod.SourceAPI, Origin: lastknown.Origin, Base: string(p.UID), RequiresTerminalPhase: true, UIDIsIdentity: true, Deletion: deletion}
 }
 
 // deletionOf is the pod's end, if it is asked for. It begins when this agent sees it.

@@ -3,6 +3,7 @@ package apisource
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,9 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
 	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
 	"github.com/deckhand-node/deckhand/internal/cluster/podobject/podobjecttest"
+	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -141,7 +145,7 @@ func TestSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, sink := podobjecttest.NewServer(), sourcetest.NewRecorder()
 		cache := podobject.NewCache(server)
-		s := New(Config{Objects: cache, Sink: sink, Phase: func(types.UID) v1.PodPhase { return "" }, Log: logr.Discard()})
+		s := New(Config{Objects: cache, Sink: sink, Known: known(t, ""), Reach: (&wake.Group{}).Subscribe, Phase: func(types.UID) v1.PodPhase { return "" }, Log: logr.Discard()})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = s.Run(ctx) })
@@ -191,6 +195,107 @@ func TestSource(t *testing.T) {
 	})
 }
 
+// reached says whether the API server answers, and since when.
+type reached struct {
+	ok    bool
+	since time.Time
+}
+
+func (r *reached) Reached() (bool, time.Time, error) { return r.ok, r.since, nil }
+
+// known is what an agent has at a path, or has nowhere, of an API server that it hasn't heard of.
+func known(t testing.TB, path string) *lastknown.Store {
+	if path == "" {
+		path = filepath.Join(t.TempDir(), "known")
+	}
+	s := lastknown.New(path, &reached{})
+	s.Open("node1")
+	return s
+}
+
+// TestAway: while the API server is away, a new agent wants what the one before had from it, and nothing else counts as gone. When it is back
+// it is as that says: what is the same is no news, what was deleted goes, and what was made again under a name is another pod.
+func TestAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "known")
+	life := func(t *testing.T, store *lastknown.Store, reach *wake.Group, test func(s *Source, server *podobjecttest.Server, sink *sourcetest.Recorder, back func())) {
+		server, sink := podobjecttest.NewServer(), sourcetest.NewRecorder()
+		cache := podobject.NewCache(server)
+		s := New(Config{Objects: cache, Sink: sink, Known: store, Reach: reach.Subscribe, Phase: func(types.UID) v1.PodPhase { return "" }, Log: logr.Discard()})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = s.Run(ctx) })
+		running.Go(func() { _ = store.Run(ctx) })
+		test(s, server, sink, func() {
+			running.Go(func() { _ = cache.Run(ctx) })
+			time.Sleep(time.Second)
+			synctest.Wait()
+		})
+		cancel()
+		running.Wait()
+	}
+	ended := newPod("ended")
+	ended.Status.Phase = v1.PodSucceeded
+	synctest.Test(t, func(t *testing.T) {
+		life(t, known(t, path), &wake.Group{}, func(_ *Source, server *podobjecttest.Server, _ *sourcetest.Recorder, back func()) {
+			bad := newPod("bad")
+			bad.Spec.Containers = nil
+			for _, p := range []*v1.Pod{newPod("stays"), newPod("goes"), newPod("again"), ended, bad} {
+				server.Put(p)
+			}
+			back()
+		})
+	})
+	synctest.Test(t, func(t *testing.T) {
+		reach, away := &wake.Group{}, &reached{}
+		store := lastknown.New(path, away)
+		store.Open("node1")
+		life(t, store, reach, func(_ *Source, server *podobjecttest.Server, sink *sourcetest.Recorder, back func()) {
+			synctest.Wait()
+			if r, _ := sink.Last(); len(r.Claims) > 0 {
+				t.Errorf("before anything is known of the API server: %+v", r)
+			}
+			away.since = time.Now() // it fails
+			reach.Wake()
+			synctest.Wait()
+			r, _ := sink.Last()
+			was := claims(r.Claims)
+			if !r.Pending || len(was) != 4 || was["ended-uid"].Pod.Status.Phase != v1.PodSucceeded {
+				t.Errorf("while it is away: %+v", was)
+			}
+			for _, name := range []string{"stays", "again", "new"} {
+				server.Put(newPod(name))
+			}
+			again := newPod("again")
+			again.UID = "other-uid"
+			server.Remove("default", "again")
+			server.Put(again)
+			server.Put(ended)
+			back()
+			r, _ = sink.Last()
+			is := claims(r.Claims)
+			if r.Pending || len(is) != 4 || is["stays-uid"] != was["stays-uid"] || is["ended-uid"] != was["ended-uid"] || is["other-uid"] == nil || is["new-uid"] == nil {
+				t.Errorf("when it is back: %+v", is)
+			}
+		})
+	})
+	synctest.Test(t, func(t *testing.T) { // nothing is heard of it, as of one behind a firewall
+		life(t, known(t, path), &wake.Group{}, func(_ *Source, _ *podobjecttest.Server, sink *sourcetest.Recorder, _ func()) {
+			time.Sleep(time.Minute)
+			if r, _ := sink.Last(); !r.Pending || len(r.Claims) != 4 {
+				t.Errorf("%+v", r)
+			}
+		})
+	})
+}
+
+func claims(list []desired.Claim) map[types.UID]*pod.Desired {
+	all := map[types.UID]*pod.Desired{}
+	for _, c := range list {
+		all[c.Desired.Pod.UID] = c.Desired
+	}
+	return all
+}
+
 // BenchmarkEcho is what it costs that a status comes back that this node told: no report, and so no decision.
 func BenchmarkEcho(b *testing.B) {
 	old := newPod("a")
@@ -210,7 +315,7 @@ func BenchmarkEcho(b *testing.B) {
 
 // BenchmarkEchoAmong is the same where a node has as many pods as fit: the others cost next to nothing.
 func BenchmarkEchoAmong(b *testing.B) {
-	s := New(Config{Phase: func(types.UID) v1.PodPhase { return v1.PodRunning }, Log: logr.Discard()})
+	s := New(Config{Known: known(b, ""), Phase: func(types.UID) v1.PodPhase { return v1.PodRunning }, Log: logr.Discard()})
 	var pods []*v1.Pod
 	for i := range 500 {
 		pods = append(pods, newPod(fmt.Sprint("p", i)))

@@ -1,0 +1,152 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+)
+
+// Log is a file of records by name for who has many of them, of which few change at a time. Each write appends one line, which
+// Seal has made of the records that changed; of a name the newest counts. A write that a crash cut short never was. It is not
+// safe for concurrent use.
+type Log struct {
+	path    string
+	version int
+	// size is how large the file is, whole how large what counts was when it was read or replaced; size is negative if that isn't known, so that
+	// nothing can be appended.
+	size, whole int64
+	// refused is set once the file turned out to be a newer version's.
+	refused error
+}
+
+// outgrown is how much more than what counts a file may have. A smaller file isn't worth a replacement.
+const outgrown = 256 << 10
+
+// NewLog returns the log at a path, of records of this version.
+func NewLog(path string, version int) *Log { return &Log{path: path, version: version, size: -1} }
+
+// Load reads the records that count. The error says for a person what couldn't be used: the records that could are returned all the
+// same. A file that is damaged has been renamed to end in ".corrupt"; one of a newer version (ErrNewer) is left alone, and
+// nothing is written.
+func (l *Log) Load() (map[string]json.RawMessage, error) {
+	Sweep(l.path)
+	text, err := os.ReadFile(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	records, damage := map[string]json.RawMessage{}, error(nil)
+	rest, torn := text, false
+	for number := 1; len(rest) > 0; number++ {
+		line, after, ended := bytes.Cut(rest, []byte("\n"))
+		rest, torn = after, !ended
+		var changed map[string]json.RawMessage
+		switch err := Open(line, l.version, &changed); {
+		case torn:
+			continue // the last write was cut short
+		case errors.Is(err, ErrNewer):
+			l.refused = fmt.Errorf("%s isn't used, and nothing new is kept there: %w; run that version, or delete the file", l.path, err)
+			return nil, l.refused
+		case err != nil:
+			damage = errors.Join(damage, fmt.Errorf("line %d: %w", number, err))
+			continue
+		}
+		for name, record := range changed {
+			if string(record) == "null" {
+				delete(records, name)
+			} else {
+				records[name] = record
+			}
+		}
+	}
+	if damage != nil {
+		aside, err := SetAside(l.path)
+		if err != nil {
+			return records, fmt.Errorf("%s is damaged (%w) and can't be renamed: %w", l.path, damage, err)
+		}
+		return records, fmt.Errorf("%s is damaged, and not all of it is used: %w; it was renamed to %s", l.path, damage, aside)
+	}
+	if !torn {
+		l.size = int64(len(text))
+	}
+	for name, record := range records {
+		l.whole += int64(len(name) + len(record))
+	}
+	return records, nil
+}
+
+// Outgrown reports whether the log has to be replaced before anything can be appended, or is mostly outdated.
+func (l *Log) Outgrown() bool { return l.size < 0 || l.size > 2*l.whole+outgrown }
+
+// Append writes records that changed; one that is nil is removed. They survive a loss of power once it returned nil. After an error the log is
+// Outgrown.
+func (l *Log) Append(changed map[string]json.RawMessage) error {
+	if l.refused != nil {
+		return l.refused
+	}
+	line, err := l.seal(changed)
+	if err != nil {
+		return err
+	}
+	size := l.size
+	l.size = -1
+	if err := appendTo(l.path, line, size); err != nil {
+		return fmt.Errorf("append to %s: %w", l.path, err)
+	}
+	l.size = size + int64(len(line))
+	return nil
+}
+
+func appendTo(path string, line []byte, size int64) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if info, err := f.Stat(); err != nil || info.Size() != size {
+		return errors.Join(errors.New("somebody else has changed it"), err)
+	}
+	if _, err := f.Write(line); err != nil {
+		return err
+	}
+	return unix.Fdatasync(int(f.Fd()))
+}
+
+// Replace writes all records there are, in place of what the log had. They survive a loss of power once it returned nil; after an error what
+// was there counts.
+func (l *Log) Replace(all map[string]json.RawMessage) error {
+	if l.refused != nil {
+		return l.refused
+	}
+	line, err := l.seal(all)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(l.path, line, 0o600); err != nil {
+		return err
+	}
+	l.size = int64(len(line))
+	l.whole = l.size
+	return nil
+}
+
+func (l *Log) seal(records map[string]json.RawMessage) ([]byte, error) {
+	line, err := Seal(l.version, records)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l.path, err)
+	}
+	return append(line, '\n'), nil
+}
