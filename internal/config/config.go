@@ -58,6 +58,9 @@ type Config struct {
 	// Kubeconfig is the absolute path of the file that says where the API server is, and who this node is to it; empty
 	// if there is none.
 	Kubeconfig string
+	// BootstrapKubeconfig is the absolute path of the file with which a client certificate is asked for, and Kubeconfig written, while that
+	// can't be used; empty if there is none.
+	BootstrapKubeconfig string
 	// ExternalCloud says that a controller looks after the node's cloud. NodeIPs are none then, unless they were given: it
 	// tells them.
 	ExternalCloud bool

@@ -131,7 +131,7 @@ func (l *loader) kubelet() {
 			m.Mark(path, document.Origin{Kind: document.Flag, Name: "--" + flag})
 		}
 	}
-	l.config.Standalone = l.flags.Kubeconfig == "" && l.flags.BootstrapKubeconfig == ""
+	l.config.Standalone = l.flags.Kubeconfig == ""
 	if l.config.Standalone {
 		l.standalone(c)
 	}
@@ -266,6 +266,9 @@ func (l *loader) ofFlags() {
 	}
 	c.RootDir, c.CertDir = path("root-dir", v.RootDir), path("cert-dir", v.CertDir)
 	c.Kubeconfig, c.ExternalCloud = path("kubeconfig", v.Kubeconfig), v.CloudProvider == "external" && v.Kubeconfig != ""
+	if c.BootstrapKubeconfig = path("bootstrap-kubeconfig", v.BootstrapKubeconfig); c.BootstrapKubeconfig != "" && c.Kubeconfig == "" {
+		l.failFlag("bootstrap-kubeconfig", "--kubeconfig has to say where the kubeconfig with the new client certificate is to be written")
+	}
 	c.KubeletVersion = cmp.Or(v.Version.Reported, buildinfo.Kubernetes+"-deckhand")
 	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
 	c.ContainerLogLinksDir = path("container-log-links-dir", v.ContainerLogLinksDir)

@@ -186,7 +186,7 @@ func TestHTTPSEndpoint(t *testing.T) {
 		{"nothing is said, with a file", head, nil, closed},
 		{"in a cluster", "", cluster, "0.0.0.0:10250"},
 		{"in a cluster, with a file", head + "address: 192.0.2.1\nport: 10260\n", cluster, "192.0.2.1:10260"},
-		{"a cluster to be joined later", "", []string{"--bootstrap-kubeconfig=/b"}, closed},
+		{"a cluster to be joined", "", append([]string{"--bootstrap-kubeconfig=/b"}, cluster...), "0.0.0.0:10250"},
 		{"switched off", head + "enableServer: false\n", cluster, closed},
 		{"client CA", head + "authentication: {x509: {clientCAFile: /ca.crt}}\n", nil, closed},
 		{"client CA and AlwaysAllow", head + "authentication: {x509: {clientCAFile: /ca.crt}}\nauthorization: {mode: AlwaysAllow}\n", nil, "127.0.0.1:10250"},

@@ -102,7 +102,6 @@ func TestPrecedence(t *testing.T) {
 		"standalone":                {layers{}, "readOnlyPort: 10255\naddress: 127.0.0.1\nfailSwapOn: false\nfailCgroupV1: false", nil},
 		"standalone, set otherwise": {layers{file: "failSwapOn: true\nreadOnlyPort: 7"}, "readOnlyPort: 7\naddress: 127.0.0.1\nfailSwapOn: true\nfailCgroupV1: false", nil},
 		"in a cluster":              {layers{file: "maxPods: 1", args: []string{"--kubeconfig=/k"}}, "address: 0.0.0.0\nfailSwapOn: true\nfailCgroupV1: true", nil},
-		"in a cluster by bootstrap": {layers{file: "maxPods: 1", args: []string{"--bootstrap-kubeconfig=/k"}}, "address: 0.0.0.0\nfailSwapOn: true\nfailCgroupV1: true", nil},
 		"in a cluster without a file": {layers{args: []string{"--kubeconfig=/k"}},
 			"readOnlyPort: 10255\naddress: 0.0.0.0\nauthorization: {mode: AlwaysAllow}\nauthentication: {anonymous: {enabled: true}, webhook: {enabled: false}}", nil},
 	} {

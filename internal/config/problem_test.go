@@ -72,8 +72,8 @@ func TestProblemsComeToAnEnd(t *testing.T) {
 // CheckFile takes the text for the file, and asks nothing of the host.
 func TestCheckFile(t *testing.T) {
 	set := parse(t, "--kubeconfig=/k", "--max-pods=0")
-	notes, err := CheckFile(t.Context(), set, "new.yaml", []byte(head+"rotateCertificates: true\nmaxPods: -1\n"))
-	if err != nil || !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "rotateCertificates") }) {
+	notes, err := CheckFile(t.Context(), set, "new.yaml", []byte(head+"iptablesDropBit: 3\nmaxPods: -1\n"))
+	if err != nil || !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "iptablesDropBit") }) {
 		t.Errorf("notes %q, error %v", notes, err)
 	}
 	_, err = CheckFile(t.Context(), set, "new.yaml", []byte("kind: x\nmaxPods: 1"))

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/cluster/certificates"
 	"github.com/deckhand-node/deckhand/internal/cluster/clusterobjects"
 	"github.com/deckhand-node/deckhand/internal/cluster/eventsink"
 	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
@@ -91,6 +92,8 @@ type Cluster struct {
 	objects   *clusterobjects.Finder
 	// known is what the API server said last, for when it is away.
 	known *lastknown.Store
+	// certificate is the one that the API server is shown.
+	certificate *certificates.Renewer
 	// changed has the status computed, reached what failed tried again.
 	changed wake.Slot
 	reached wake.Group
@@ -102,10 +105,14 @@ func New(c Config) (*Cluster, error) {
 	calls, events := Rates(k)
 	lease := time.Duration(k.NodeLeaseDurationSeconds) * time.Second
 	build := buildinfo.Get()
-	client, err := apiclient.New(apiclient.Config{
-		Kubeconfig: cfg.Kubeconfig, ContentType: k.ContentType, UserAgent: apiclient.UserAgent(cfg.KubeletVersion, build.Commit),
+	talk := apiclient.Config{
+		Kubeconfig: cfg.Kubeconfig, Awaited: cfg.BootstrapKubeconfig != "", ContentType: k.ContentType, UserAgent: apiclient.UserAgent(cfg.KubeletVersion, build.Commit),
 		LeaseDuration: lease, Calls: calls, Events: events, Meter: c.Meter, Log: c.Log.WithName("apiserver"),
-	})
+	}
+	if k.RotateCertificates {
+		talk.Rotated = certificates.ClientFile(cfg.CertDir)
+	}
+	client, err := apiclient.New(talk)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +137,11 @@ func New(c Config) (*Cluster, error) {
 		woken, _ := cl.reached.Subscribe() // as long as the cluster itself
 		return woken
 	}
+	woken, _ := client.Subscribe()
+	cl.certificate = certificates.NewClient(certificates.ClientConfig{
+		Node: cfg.NodeName, Dir: cfg.CertDir, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig, Rotate: k.RotateCertificates,
+		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask, Changed: woken, Log: c.Log.WithName("certificates"),
+	})
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
 		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Known: cl.known, Reached: again(), Event: c.Events.Event, Log: c.Log.WithName("node"),
@@ -205,7 +217,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var client, rest sync.WaitGroup
-	var ended [10]error
+	var ended [11]error
 	client.Go(func() { ended[0] = c.client.Run(asking) })
 	client.Go(func() { ended[9] = c.known.Run(asking) })
 	rest.Go(func() { ended[1] = c.node.Run(ctx) })
@@ -216,6 +228,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	rest.Go(func() { ended[6] = c.events.Run(ctx) })
 	rest.Go(func() { ended[7] = c.mirrors.Run(ctx) })
 	rest.Go(func() { ended[8] = c.objects.Run(ctx) })
+	rest.Go(func() { ended[10] = c.certificate.Run(ctx) })
 	c.follow(ctx)
 	rest.Wait()
 	stop() // after those who ask

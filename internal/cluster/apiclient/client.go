@@ -49,6 +49,11 @@ type Rate struct {
 type Config struct {
 	// Kubeconfig is a path.
 	Kubeconfig string
+	// Rotated is a file with a client certificate and its key, or none yet: of this and the kubeconfig's the newer one is used. Empty where
+	// certificates aren't rotated.
+	Rotated string
+	// Awaited says that somebody writes the kubeconfig: it is no trouble if there is none yet.
+	Awaited bool
 	// ContentType is the one that objects are sent with, and asked for (contentType).
 	ContentType string
 	// UserAgent is what the server knows the client by.

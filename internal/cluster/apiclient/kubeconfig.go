@@ -46,17 +46,17 @@ type document struct {
 }
 
 type cluster struct {
-	Server             string `json:"server"`
-	TLSServerName      string `json:"tls-server-name"`
-	Insecure           bool   `json:"insecure-skip-tls-verify"`
-	CA                 string `json:"certificate-authority"`
-	CAData             string `json:"certificate-authority-data"`
-	ProxyURL           string `json:"proxy-url"`
-	DisableCompression bool   `json:"disable-compression"`
+	Server             string `json:"server,omitempty"`
+	TLSServerName      string `json:"tls-server-name,omitempty"`
+	Insecure           bool   `json:"insecure-skip-tls-verify,omitempty"`
+	CA                 string `json:"certificate-authority,omitempty"`
+	CAData             string `json:"certificate-authority-data,omitempty"`
+	ProxyURL           string `json:"proxy-url,omitempty"`
+	DisableCompression bool   `json:"disable-compression,omitempty"`
 	Extensions         []struct {
 		Name      string          `json:"name"`
 		Extension json.RawMessage `json:"extension"`
-	} `json:"extensions"`
+	} `json:"extensions,omitempty"`
 }
 
 type user struct {
@@ -126,11 +126,15 @@ type reading struct {
 	files []string
 	sum   []byte
 	err   *problem
+	// server is the current context's.
+	server *cluster
+	// rotated is a file that may have a newer certificate.
+	rotated string
 }
 
-// readKubeconfig reads a kubeconfig and the files that it names, which are returned also with an error.
-func readKubeconfig(path string, now time.Time) (*identity, []string, error) {
-	r := &reading{id: &identity{path: path}, files: []string{path}}
+// readKubeconfig reads a kubeconfig and the files that it names, which are returned also with an error. rotated is Config's.
+func readKubeconfig(path, rotated string, now time.Time) (*identity, []string, error) {
+	r := &reading{id: &identity{path: path}, files: []string{path}, rotated: rotated}
 	r.read(now)
 	if r.err != nil {
 		return nil, r.files, r.err
@@ -176,6 +180,7 @@ func (r *reading) read(now time.Time) {
 	if r.err != nil {
 		return
 	}
+	r.server = c
 	r.cluster(c)
 	r.user(u, c, now)
 	r.sum = fmt.Appendf(r.sum, "%q %q %t %t %q %q", r.id.server, c.TLSServerName, c.Insecure, c.DisableCompression, c.ProxyURL, r.id.token)
@@ -323,10 +328,30 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 		return
 	}
 	r.id.cert = &pair
+	if r.renewed(u) {
+		leaf, certField = r.id.cert.Leaf, r.rotated
+	}
 	if now.After(leaf.NotAfter) {
 		// The server's clock decides, not this one.
 		r.id.warning = fmt.Sprintf("%s has expired at %s", certField, leaf.NotAfter.Format(time.RFC3339))
 	}
+}
+
+// renewed takes the rotated certificate if it is newer than the kubeconfig's, and of the same user.
+func (r *reading) renewed(u *user) bool {
+	if r.rotated == "" || u.CertificateData == "" && u.Certificate == r.rotated {
+		return false
+	}
+	text, err := r.file(r.rotated)
+	if err != nil {
+		return false // there is none yet
+	}
+	pair, err := tls.X509KeyPair(text, text)
+	if err != nil || pair.Leaf.Subject.String() != r.id.cert.Leaf.Subject.String() || !pair.Leaf.NotBefore.After(r.id.cert.Leaf.NotBefore) {
+		return false
+	}
+	r.id.cert, r.sum = &pair, append(r.sum, text...)
+	return true
 }
 
 func (r *reading) bearer(at string, u *user) {

@@ -77,7 +77,7 @@ func TestBrokenKubeconfigs(t *testing.T) {
 		{of(server, "exec: {apiVersion: client.authentication.k8s.io/v1beta1, command: absent-plugin, installHint: Get it at the shop.}"), "KUBECONFIG: users[u].user.exec.command: exec: \"absent-plugin\": executable file not found in $PATH. Get it at the shop."},
 		{whole("current-context: a\ncontexts:\n- name: a\n  context: {cluster: k, user: u}\nclusters: [{name: k, cluster: {server: 'https://h'}}]\nusers: nothing"), "KUBECONFIG: users: a value of type "},
 	} {
-		_, _, err := readKubeconfig(c.path, time.Now())
+		_, _, err := readKubeconfig(c.path, "", time.Now())
 		if err == nil {
 			t.Errorf("%s is taken", c.want)
 			continue
@@ -143,7 +143,7 @@ func TestGoodKubeconfigs(t *testing.T) {
 			if err := os.Chmod(plugin, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			id, files, err := readKubeconfig(path, time.Now())
+			id, files, err := readKubeconfig(path, "", time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +177,7 @@ func TestSumOfAKubeconfig(t *testing.T) {
 	} {
 		change()
 		for range 2 {
-			id, _, err := readKubeconfig(path, time.Now())
+			id, _, err := readKubeconfig(path, "", time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,6 +3,7 @@ package apiclient
 import (
 	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
+	certificates "k8s.io/api/certificates/v1"
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -30,6 +31,7 @@ const (
 	PersistentVolumes
 	PersistentVolumeClaims
 	RuntimeClasses
+	CertificateSigningRequests
 	resources
 )
 
@@ -62,6 +64,8 @@ func (r Resource) described() described {
 		return core("persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} })
 	case RuntimeClasses:
 		return described{nodev1.SchemeGroupVersion, "/apis/node.k8s.io/v1", "runtimeclasses", func() runtime.Object { return &nodev1.RuntimeClassList{} }}
+	case CertificateSigningRequests:
+		return described{certificates.SchemeGroupVersion, "/apis/certificates.k8s.io/v1", "certificatesigningrequests", func() runtime.Object { return &certificates.CertificateSigningRequestList{} }}
 	case Leases:
 		return described{coordination.SchemeGroupVersion, "/apis/coordination.k8s.io/v1", "leases", func() runtime.Object { return &coordination.LeaseList{} }}
 	case EventRecords:
@@ -82,7 +86,7 @@ func (r Resource) String() string { return r.described().plural }
 // Kubernetes' groups, and hold twice the memory.
 func newCodecs() (serializer.CodecFactory, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, nodev1.AddToScheme, coordination.AddToScheme, authentication.AddToScheme, authorization.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, nodev1.AddToScheme, coordination.AddToScheme, authentication.AddToScheme, authorization.AddToScheme, certificates.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return serializer.CodecFactory{}, err
 		}

@@ -3,6 +3,8 @@ package apiclient
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -78,7 +80,7 @@ func (c *Client) await(ctx context.Context, f *files, wait time.Duration, began 
 
 // load reads the kubeconfig, and begins a session if there is something new in it. It returns the files that were read.
 func (c *Client) load() ([]string, error) {
-	id, named, err := readKubeconfig(c.conf.Kubeconfig, time.Now())
+	id, named, err := readKubeconfig(c.conf.Kubeconfig, c.conf.Rotated, time.Now())
 	c.mu.Lock()
 	was := c.now
 	c.mu.Unlock()
@@ -97,7 +99,7 @@ func (c *Client) load() ([]string, error) {
 	switch {
 	case err != nil && was == nil:
 		c.reach.failed(&Error{Err: err, trouble: badKubeconfig})
-		if text := err.Error(); text != c.said { // another mistake is another message
+		if text := err.Error(); text != c.said && !(c.conf.Awaited && missing(c.conf.Kubeconfig)) { // another mistake is another message
 			c.said = text
 			c.conf.Log.Error(err, "The kubeconfig can't be used; the node isn't part of a cluster until it is corrected")
 		}
@@ -121,6 +123,11 @@ func (c *Client) load() ([]string, error) {
 		c.reach.changed.Wake()
 	}
 	return named, err
+}
+
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // end closes all connections, and waits for what is under way.

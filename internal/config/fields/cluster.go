@@ -14,7 +14,7 @@ func apiServer() []Field {
 			Doc: "How many events may be sent at once if there were none for a while. It counts only with eventRecordQPS."},
 		{Path: "configMapAndSecretChangeDetectionStrategy", Package: "cluster/clusterobjects", Cluster: true,
 			Doc: "How changes of ConfigMaps and Secrets are found out: Watch (the API server sends them), Cache (asked again after a while) or Get (asked each time)."},
-		{Path: "rotateCertificates", Why: noCertificates,
+		{Path: "rotateCertificates", Package: "cluster/certificates", Cluster: true,
 			Doc: "Ask the cluster for a new client certificate before the old one expires."},
 		{Path: "serverTLSBootstrap", Why: noCertificates, Gate: "RotateKubeletServerCertificate",
 			Doc: "Ask the cluster for the HTTPS server's certificate instead of making one. Somebody has to approve it."},

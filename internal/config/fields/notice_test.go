@@ -82,13 +82,9 @@ syncFrequency: 0s
 volumeStatsAggPeriod: 0s
 `
 
-func TestKubeadmGetsAShortList(t *testing.T) {
-	got := fields.Lines(notices(t, kubeadm))
-	want := []string{
-		"rotateCertificates: this build asks the cluster for no certificates",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+func TestKubeadmGetsNoList(t *testing.T) {
+	if got := fields.Lines(notices(t, kubeadm)); len(got) > 0 {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -41,7 +41,7 @@ func node(v *Values, certDir string) []row {
 		{name: "provider-id", field: "providerID", help: "The node's `ID` in the cloud or the machine database it comes from."},
 		{name: "node-labels", to: &v.NodeLabels, form: labels, help: "Give the node these labels, by which volumes say where they are (nodeAffinity): `key=value`, several separated by commas."},
 		{name: "kubeconfig", to: &v.Kubeconfig, help: "Talk to the API server that this `file` names. Unset: run standalone."},
-		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig, why: "this build asks for no client certificate: --kubeconfig has to name one", help: "Ask for a client certificate with this `file` while that of --kubeconfig doesn't exist."},
+		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig, help: "Ask for a client certificate with this `file`, and write --kubeconfig, if that doesn't exist, can't be used or its certificate has expired."},
 		{name: "cert-dir", to: &v.CertDir, def: certDir, help: certs},
 		{name: "cloud-provider", to: &v.CloudProvider, help: "`external` on a cluster's node that a cloud controller looks after; unset on any other."},
 	}

@@ -228,6 +228,14 @@ func (p *Plane) Backup() (restore func()) {
 	}
 }
 
+// SignFor has certificates that the control plane issues from now on last that long.
+func (p *Plane) SignFor(d time.Duration) {
+	p.t.Helper()
+	const name = "kube-controller-manager"
+	p.running[name].stop()
+	p.run(name, append(p.running[name].args, fmt.Sprint("--cluster-signing-duration=", d))...)
+}
+
 func (p *Plane) logged(name string) []byte {
 	text, err := os.ReadFile(p.path(name + ".log"))
 	if err != nil {
@@ -311,17 +319,40 @@ func (p *Plane) Node(name string) string {
 	return p.Kubeconfig(p.Issue("node-"+name, "system:node:"+name, "system:nodes"))
 }
 
+// Bootstrap lets nodes ask for their first certificates, as kubeadm does, and makes a kubeconfig for that with a bootstrap token.
+func (p *Plane) Bootstrap() string {
+	p.t.Helper()
+	const group = "system:bootstrappers:kubeadm:default-node-token"
+	var all strings.Builder
+	for _, b := range [][3]string{
+		{"kubeadm:kubelet-bootstrap", "system:node-bootstrapper", group},
+		{"kubeadm:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", group},
+		{"kubeadm:node-autoapprove-certificate-rotation", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes"},
+	} {
+		fmt.Fprintf(&all, "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: %q}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %q}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: %q}]}\n---\n", b[0], b[1], b[2])
+	}
+	fmt.Fprintf(&all, "{apiVersion: v1, kind: Secret, type: bootstrap.kubernetes.io/token, metadata: {name: bootstrap-token-abcdef, namespace: kube-system}, stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-authentication: 'true', auth-extra-groups: %q}}\n", group)
+	if _, err := p.Kubectl(all.String(), "apply", "-f", "-"); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.writeKubeconfig(p.path("bootstrap.kubeconfig"), "{token: abcdef.0123456789abcdef}")
+}
+
 // Kubeconfig makes a kubeconfig file beside a client certificate.
 func (p *Plane) Kubeconfig(client Issued) string {
 	p.t.Helper()
-	path := strings.TrimSuffix(client.Cert, ".crt") + ".kubeconfig"
+	return p.writeKubeconfig(strings.TrimSuffix(client.Cert, ".crt")+".kubeconfig", fmt.Sprintf("{client-certificate: %q, client-key: %q}", client.Cert, client.Key))
+}
+
+func (p *Plane) writeKubeconfig(path, user string) string {
+	p.t.Helper()
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: test
 contexts: [{name: test, context: {cluster: test, user: test}}]
 clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
-users: [{name: test, user: {client-certificate: %q, client-key: %q}}]
-`, p.server, p.path("ca.crt"), client.Cert, client.Key)
+users: [{name: test, user: %s}]
+`, p.server, p.path("ca.crt"), user)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)
 	}

@@ -24,7 +24,9 @@ type Call struct {
 	Namespace, Name string
 	// Selector is the request's field selector.
 	Selector string
-	Code     int
+	// Certificate is the hash of the client certificate that it came with, as X509SHA256=HEX.
+	Certificate string
+	Code        int
 	// At is when it came, Answered when that was done.
 	At, Answered time.Time
 }
@@ -38,8 +40,11 @@ func (c Call) String() string {
 type auditEvent struct {
 	Verb       string
 	RequestURI string
-	User       struct{ Username string }
-	ObjectRef  struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+	User       struct {
+		Username string
+		Extra    map[string][]string
+	}
+	ObjectRef struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 
 	ResponseStatus struct{ Code int }
 
@@ -69,7 +74,8 @@ func (p *Plane) Calls() []Call {
 			continue
 		}
 		c := Call{Node: node, Verb: e.Verb, Resource: e.ObjectRef.Resource, Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name,
-			Selector: uri.Query().Get("fieldSelector"), Code: e.ResponseStatus.Code, At: e.RequestReceivedTimestamp, Answered: e.StageTimestamp}
+			Selector: uri.Query().Get("fieldSelector"), Certificate: strings.Join(e.User.Extra["authentication.kubernetes.io/credential-id"], " "),
+			Code: e.ResponseStatus.Code, At: e.RequestReceivedTimestamp, Answered: e.StageTimestamp}
 		if e.ObjectRef.APIGroup != "" {
 			c.Resource += "." + e.ObjectRef.APIGroup
 		}
@@ -104,6 +110,7 @@ func rights() map[string]right {
 		return c.Verb != "list" && c.Verb != "watch" || c.Selector == "spec.nodeName="+c.Node
 	}
 	itsLease := func(c Call) bool { return c.Namespace == "kube-node-lease" && ofItsNode(c) }
+	oneRequest := func(c Call) bool { return c.Verb == "create" || onlyNamed(c) }
 	itsSlices := func(c Call) bool { return c.Selector == "spec.nodeName="+c.Node }
 	return map[string]right{
 		"pods":                             {"get list watch create delete", podsOfItsNode},
@@ -127,7 +134,7 @@ func rights() map[string]right {
 		"volumeattachments.storage.k8s.io": {"get", nil},
 		"resourceclaims.resource.k8s.io":   {"get", nil},
 		"resourceslices.resource.k8s.io":   {"list watch deletecollection", itsSlices},
-		"certificatesigningrequests.certificates.k8s.io": {"create get list watch", nil},
+		"certificatesigningrequests.certificates.k8s.io": {"create get list watch", oneRequest},
 		"clustertrustbundles.certificates.k8s.io":        {"get list watch", nil},
 		"podcertificaterequests.certificates.k8s.io":     {"create get list watch", nil},
 		"tokenreviews.authentication.k8s.io":             {"create", nil},

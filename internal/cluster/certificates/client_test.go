@@ -1,0 +1,337 @@
+package certificates
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+
+	"go.uber.org/goleak"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A node asks with the other kubeconfig for its first certificate, and as itself for all that follow, each with a key of its own, after 70 to 90 % of
+// the life of the one before; and it does nothing between.
+func TestClientCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, own, first := newHost(t), newSigners(t), newSigners(t)
+		stop := run(t, h.client(own, first, nil))
+		defer stop()
+		time.Sleep(time.Second)
+		text, err := os.ReadFile(h.kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"server: https://192.0.2.1:6443", "tls-server-name: api", "client-certificate: " + h.certs + "/kubelet-client-current.pem", "client-key: " + h.certs + "/kubelet-client-current.pem"} {
+			if !strings.Contains(string(text), want) || strings.Contains(string(text), "secret-token") {
+				t.Errorf("no %q in\n%s", want, text)
+			}
+		}
+		const rotations = 20
+		at := []time.Time{time.Now()}
+		for range rotations {
+			time.Sleep(55 * time.Minute) // one is due after 42 to 54
+			synctest.Wait()
+			cert, err := apiclient.ClientCertificate(h.kubeconfig, "")
+			if err != nil || cert.Leaf.Subject.CommonName != "system:node:n1" || !slices.Equal(cert.Leaf.Subject.Organization, []string{"system:nodes"}) {
+				t.Fatalf("%+v, %v", cert, err)
+			}
+		}
+		made, times, calls := own.asked()
+		at = append(at, times...)
+		if len(made) < rotations || calls != 2*len(made) {
+			t.Errorf("%d requests by %d calls, want %d by a call and a watch each", len(made), calls, rotations)
+		}
+		for i := range times {
+			if d := at[i+1].Sub(at[i]); d < 42*time.Minute-time.Second || d > 54*time.Minute {
+				t.Errorf("certificate %d was asked for after %s", i, d)
+			}
+			for _, other := range made[:i] {
+				if other.PublicKey.(*ecdsa.PublicKey).Equal(made[i].PublicKey) {
+					t.Error("a key was used again")
+				}
+			}
+		}
+		if made, _, _ := first.asked(); len(made) != 1 {
+			t.Errorf("the other kubeconfig was used %d times", len(made))
+		}
+		if got, want := h.listed(), []string{"kubelet-client-DATE.pem 2", "kubelet-client-current.pem 1"}; !slices.Equal(got, want) {
+			t.Errorf("files %q, want %q", got, want)
+		}
+		link, err := os.Readlink(filepath.Join(h.certs, "kubelet-client-current.pem"))
+		if err != nil || filepath.Dir(link) != h.certs {
+			t.Errorf("the current certificate is a link to %q, %v", link, err)
+		}
+		if h.logged("PRIVATE") > 0 || h.logged("secret-token") > 0 {
+			t.Error("a secret was logged")
+		}
+	})
+}
+
+// Killed at any step, the next agent ends with a kubeconfig that can be used, and the cluster was asked once.
+func TestKilledWhileJoining(t *testing.T) {
+	for name, undo := range map[string]func(h *host, key []byte){
+		"before the request was answered": func(h *host, key []byte) {
+			removeAll(h.t, h.kubeconfig, h.certs+"/*")
+			h.write(filepath.Join(h.certs, "kubelet-client.key.tmp"), string(key))
+		},
+		"before the link was made": func(h *host, key []byte) {
+			removeAll(h.t, h.kubeconfig, h.certs+"/*-current.pem")
+			h.write(filepath.Join(h.certs, "kubelet-client.key.tmp"), string(key))
+		},
+		"before the link was put in place": func(h *host, key []byte) {
+			removeAll(h.t, h.kubeconfig)
+			current := ClientFile(h.certs)
+			if err := os.Rename(current, strings.Replace(current, "current", "updated", 1)); err != nil {
+				h.t.Fatal(err)
+			}
+			h.write(filepath.Join(h.certs, "kubelet-client.key.tmp"), string(key))
+		},
+		"before the kubeconfig was written": func(h *host, key []byte) {
+			removeAll(h.t, h.kubeconfig)
+			h.write(filepath.Join(h.certs, "kubelet-client.key.tmp"), string(key))
+		},
+		"before the key was forgotten": func(h *host, key []byte) {
+			h.write(filepath.Join(h.certs, "kubelet-client.key.tmp"), string(key))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, own, first := newHost(t), newSigners(t), newSigners(t)
+				var key []byte
+				first.created = func() { key, _ = os.ReadFile(filepath.Join(h.certs, "kubelet-client.key.tmp")) }
+				stop := run(t, h.client(own, first, nil))
+				synctest.Wait()
+				stop()
+				undo(h, key)
+				time.Sleep(time.Minute)
+				stop = run(t, h.client(own, first, nil))
+				defer stop()
+				synctest.Wait()
+				cert, err := apiclient.ClientCertificate(h.kubeconfig, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				made, _, _ := first.asked()
+				if len(made) != 1 || !made[0].PublicKey.(*ecdsa.PublicKey).Equal(cert.Leaf.PublicKey) {
+					t.Errorf("asked %d times", len(made))
+				}
+				time.Sleep(55 * time.Minute)
+				synctest.Wait()
+				if made, _, _ := own.asked(); len(made) != 1 || made[0].PublicKey.(*ecdsa.PublicKey).Equal(cert.Leaf.PublicKey) {
+					t.Errorf("renewed %d times", len(made))
+				}
+				h.listed()
+			})
+		})
+	}
+}
+
+func removeAll(t *testing.T, patterns ...string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A request that is refused isn't made again as it was, and rarely; one that nobody answers is waited for, and made again when it was removed.
+func TestRequestsThatAreNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, s := newHost(t), newSigners(t)
+		s.deny = true
+		stop := run(t, h.client(s, s, nil))
+		defer stop()
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		made, at, _ := s.asked()
+		if len(made) < 24 || len(made) > 60 || at[1].Sub(at[0]) < 30*time.Second {
+			t.Errorf("refused %d times in a day", len(made))
+		}
+		if made[0].PublicKey.(*ecdsa.PublicKey).Equal(made[1].PublicKey) {
+			t.Error("the refused key was used again")
+		}
+		if h.logged("Denied (No: not this one)") != len(made) {
+			t.Errorf("the reason is logged %d times for %d requests", h.logged("Denied (No: not this one)"), len(made))
+		}
+		s.mu.Lock()
+		s.deny, s.silent = false, true
+		s.mu.Unlock()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		_, _, before := s.asked()
+		time.Sleep(48 * time.Hour)
+		synctest.Wait()
+		made, _, calls := s.asked()
+		if calls != before {
+			t.Errorf("%d calls while nobody answers", calls-before)
+		}
+		s.mu.Lock()
+		s.silent = false
+		s.mu.Unlock()
+		s.remove()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		again, _, _ := s.asked()
+		if _, err := apiclient.ClientCertificate(h.kubeconfig, ""); err != nil || len(again) != len(made)+1 || !again[len(made)].PublicKey.(*ecdsa.PublicKey).Equal(made[len(made)-1].PublicKey) {
+			t.Errorf("%d requests after one was removed, %v", len(again)-len(made), err)
+		}
+	})
+}
+
+// Neither a clock that differs from the signer's nor certificates that live shorter than they are dated back make the node ask without end.
+func TestClocksThatDiffer(t *testing.T) {
+	for name, set := range map[string]func(*signers){
+		"the node's is behind":   func(s *signers) { s.ahead = 3 * time.Hour },
+		"the node's is ahead":    func(s *signers) { s.ahead = -3 * time.Hour },
+		"backdated by a quarter": func(s *signers) { s.backdate = 15 * time.Minute },
+		"backdated by 16 lives":  func(s *signers) { s.backdate = 16 * time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, s := newHost(t), newSigners(t)
+				set(s)
+				stop := run(t, h.client(s, s, nil))
+				defer stop()
+				time.Sleep(10 * time.Hour)
+				synctest.Wait()
+				if made, _, _ := s.asked(); len(made) < 9 || len(made) > 16 {
+					t.Errorf("%d requests in 10 hours", len(made))
+				}
+			})
+		})
+	}
+}
+
+// Who may ask: a node whose certificate has expired, with the other kubeconfig if that is there; and nobody asks for what isn't wanted.
+func TestWhoAsks(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		change     func(h *host, c *ClientConfig)
+		own, first int
+	}{
+		{"expired", func(*host, *ClientConfig) {}, 0, 1},
+		{"expired, and the other kubeconfig is gone", func(h *host, _ *ClientConfig) { removeAll(h.t, h.rejoined) }, 1, 0},
+		{"expired, and there never was another", func(_ *host, c *ClientConfig) { c.Bootstrap = "" }, 1, 0},
+		{"expired, not rotated", func(_ *host, c *ClientConfig) { c.Rotate = false }, 0, 1},
+		{"expired, not rotated, no other", func(_ *host, c *ClientConfig) { c.Rotate, c.Bootstrap = false, "" }, 0, 0},
+		{"the kubeconfig is broken", func(h *host, _ *ClientConfig) { h.write(h.kubeconfig, "{") }, 0, 1},
+		{"the kubeconfig is broken, and there is no other", func(h *host, c *ClientConfig) { h.write(h.kubeconfig, "{"); c.Bootstrap = "" }, 0, 0},
+		{"the certificate is gone", func(h *host, _ *ClientConfig) { removeAll(h.t, h.certs+"/*") }, 0, 1},
+		{"a token", func(h *host, _ *ClientConfig) {
+			text, err := os.ReadFile(h.rejoined)
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			h.write(h.kubeconfig, string(text))
+		}, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, before, own, first := newHost(t), newSigners(t), newSigners(t), newSigners(t)
+				stop := run(t, h.client(before, before, nil))
+				synctest.Wait()
+				stop()
+				time.Sleep(2 * time.Hour)
+				stop = run(t, h.client(own, first, func(conf *ClientConfig) { c.change(h, conf) }))
+				defer stop()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				asOwn, _, _ := own.asked()
+				asFirst, _, _ := first.asked()
+				if len(asOwn) != c.own || len(asFirst) != c.first {
+					t.Errorf("asked as the node %d times, with the other kubeconfig %d, want %d and %d", len(asOwn), len(asFirst), c.own, c.first)
+				}
+			})
+		})
+	}
+}
+
+// A person who writes a kubeconfig ends the wait for one.
+func TestKubeconfigWrittenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, s, other := newHost(t), newSigners(t), newHost(t)
+		stop := run(t, other.client(s, s, nil))
+		synctest.Wait()
+		stop()
+		s.silent = true
+		stop = run(t, h.client(s, s, nil))
+		defer stop()
+		synctest.Wait()
+		text, err := os.ReadFile(other.kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Dir(h.kubeconfig), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		h.write(h.kubeconfig, string(text))
+		h.changed.Wake()
+		synctest.Wait()
+		for _, r := range s.has {
+			r.Status.Certificate = s.issue(s.made[1])
+		}
+		s.changed.Wake()
+		synctest.Wait()
+		if got := h.listed(); !slices.Equal(got, []string{"kubelet-client.key.tmp 1"}) {
+			t.Errorf("files %q", got)
+		}
+	})
+}
+
+// A request that somebody else made under the same name isn't taken for the node's.
+func TestForeignRequest(t *testing.T) {
+	h, s := newHost(t), newSigners(t)
+	r := h.client(s, s, nil)
+	key, err := r.files.nextKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := &x509.CertificateRequest{Subject: subject("n1")}
+	mine, err := r.request(wanted, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.files.forgetKey(); err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := r.files.nextKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := r.request(wanted, foreign)
+	if err != nil || theirs.Name == mine.Name {
+		t.Fatalf("two keys, one name: %v", err)
+	}
+	for name, change := range map[string]func(*certificates.CertificateSigningRequest){
+		"key":    func(c *certificates.CertificateSigningRequest) { c.Spec.Request = theirs.Spec.Request },
+		"signer": func(c *certificates.CertificateSigningRequest) { c.Spec.SignerName = "other" },
+		"text":   func(c *certificates.CertificateSigningRequest) { c.Spec.Request = []byte("x") },
+	} {
+		there := mine.DeepCopy()
+		change(there)
+		there.Status.Certificate = []byte("one")
+		s.has[mine.Name] = there
+		if _, err := r.answer(context.Background(), s, mine); err == nil || !strings.Contains(err.Error(), "somebody else has made one of that name") {
+			t.Errorf("another %s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+// Package certificates has a cluster sign certificates of this node: the one that it shows to the API server, and that of its HTTPS server.
+// Each is asked for with a key of its own, and again before it ends.
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	certificates "k8s.io/api/certificates/v1"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+)
+
+// Config says what a Renewer works with.
+type Config struct {
+	// Signer signs the certificates, and Usage is what they are for.
+	Signer string
+	Usage  certificates.KeyUsage
+	// Dir is the directory of certificates (--cert-dir), and Name how their files there begin.
+	Dir, Name string
+	// Keep is for who doesn't want the certificate renewed before it has ended.
+	Keep bool
+	// Wanted is what is asked for at the moment, but for the key; nil if nothing is.
+	Wanted func() *x509.CertificateRequest
+	// Current is the certificate that is used; nil if none is needed. An error says that there is none.
+	Current func() (*tls.Certificate, error)
+	// Ask calls do with the requests of the API server. What do saves is in use when it returns.
+	Ask func(ctx context.Context, do func(context.Context, Requests) error) error
+	// Changed receives when any of this may answer otherwise.
+	Changed <-chan struct{}
+	Log     logr.Logger
+}
+
+// Renewer keeps one certificate of the node valid.
+type Renewer struct {
+	conf  Config
+	files files
+	// shown is what was current last.
+	shown atomic.Pointer[tls.Certificate]
+
+	// known is the certificate that is to be renewed at a time, and asked for what it was asked; nil if that is not known.
+	known []byte
+	at    time.Time
+	asked *x509.CertificateRequest
+}
+
+// New returns a Renewer. It does nothing before Run.
+func New(c Config) *Renewer { return &Renewer{conf: c, files: files{c.Dir, c.Name}} }
+
+// Certificate is the certificate now, nil if there is none.
+func (r *Renewer) Certificate() *tls.Certificate { return r.shown.Load() }
+
+// Run renews the certificate in time until ctx ends. It sleeps between.
+func (r *Renewer) Run(ctx context.Context) error {
+	var again time.Time // not before that
+	failures, said := 0, ""
+	for ctx.Err() == nil {
+		due := r.due()
+		if !due.IsZero() && due.Before(again) {
+			due = again
+		}
+		if !r.await(ctx, due) {
+			continue
+		}
+		err := r.renew(ctx)
+		switch {
+		case err == nil:
+			failures, said, again = 0, "", time.Time{}
+		case errors.Is(err, context.Canceled): // something else is wanted
+		default:
+			again = time.Now().Add(pause(err, failures))
+			failures++
+			if text := err.Error(); text != said && !apiclient.Unusable(err) {
+				said = text
+				r.conf.Log.Error(err, "The cluster doesn't issue a certificate; it is asked again", "name", r.conf.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// pause is how long to wait after so many failures and this one. What a person has refused isn't asked for each minute.
+func pause(err error, failures int) time.Duration {
+	if errors.As(err, new(*refusal)) {
+		longest := min(time.Minute<<min(failures, 6), time.Hour)
+		return longest/2 + rand.N(longest/2)
+	}
+	_, after := apiclient.Retry(err, failures)
+	return after
+}
+
+// await waits until that time, for ever if it is zero. It is false if something has changed, or ctx ended.
+func (r *Renewer) await(ctx context.Context, at time.Time) bool {
+	var due <-chan time.Time
+	if !at.IsZero() {
+		timer := time.NewTimer(time.Until(at))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-r.conf.Changed:
+	case <-due:
+		return true
+	}
+	return false
+}
+
+// due is when the cluster has to be asked for a certificate; zero for never.
+func (r *Renewer) due() time.Time {
+	wanted := r.conf.Wanted()
+	now, err := r.conf.Current()
+	r.shown.Store(now)
+	switch {
+	case wanted == nil, err == nil && now == nil:
+		return time.Time{}
+	case err != nil:
+		return time.Now()
+	}
+	if !bytes.Equal(r.known, now.Leaf.Raw) {
+		r.known, r.at, r.asked = now.Leaf.Raw, r.renewal(now.Leaf, now.Leaf.NotBefore), nil
+	}
+	if !covers(now.Leaf, wanted) && (r.asked == nil || !same(r.asked, wanted)) {
+		return time.Now()
+	}
+	return r.at
+}
+
+// renewal is when a certificate is to be renewed: after 70 to 90 % of its life, so that nodes that began together don't ask all at once.
+// obtained is when that began, by this machine's clock: signers date certificates back. Where the clocks differ, only how long it lives counts.
+func (r *Renewer) renewal(c *x509.Certificate, obtained time.Time) time.Time {
+	if r.conf.Keep {
+		return c.NotAfter
+	}
+	life := c.NotAfter.Sub(c.NotBefore)
+	if !obtained.Before(c.NotBefore) && obtained.Before(c.NotAfter) {
+		life = c.NotAfter.Sub(obtained)
+	}
+	return obtained.Add(time.Duration(float64(life) * (0.7 + 0.2*rand.Float64())))
+}
+
+// renew asks for a certificate, until there is one, or it isn't wanted any more as it was.
+func (r *Renewer) renew(ctx context.Context) error {
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	wanted, ended := r.conf.Wanted(), make(chan error, 1)
+	if wanted == nil {
+		return nil
+	}
+	var got *tls.Certificate
+	go func() {
+		ended <- r.conf.Ask(asking, func(ctx context.Context, via Requests) (err error) {
+			got, err = r.obtain(ctx, via, wanted)
+			return err
+		})
+	}()
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return err
+			}
+			r.known, r.at, r.asked = got.Leaf.Raw, r.renewal(got.Leaf, time.Now()), wanted
+			r.conf.Log.Info("The cluster has issued a certificate", "name", r.conf.Name, "path", r.files.current())
+			return r.files.forgetKey()
+		case <-r.conf.Changed:
+			if due := r.due(); due.IsZero() || due.After(time.Now()) || !same(wanted, r.conf.Wanted()) {
+				stop()
+			}
+		}
+	}
+}
+
+// covers reports whether a certificate has all names and addresses that are wanted. A signer may have added others.
+func covers(c *x509.Certificate, wanted *x509.CertificateRequest) bool {
+	for _, name := range wanted.DNSNames {
+		if !slices.Contains(c.DNSNames, name) {
+			return false
+		}
+	}
+	for _, ip := range wanted.IPAddresses {
+		if !slices.ContainsFunc(c.IPAddresses, ip.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+// same reports whether two requests are for the same, but for the key.
+func same(a, b *x509.CertificateRequest) bool {
+	return a != nil && b != nil && a.Subject.String() == b.Subject.String() && slices.Equal(a.DNSNames, b.DNSNames) && slices.EqualFunc(a.IPAddresses, b.IPAddresses, net.IP.Equal)
+}

@@ -1,0 +1,142 @@
+package certificates
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Requests are the certificate signing requests of an API server, whose errors are returned (k8s.io/apimachinery/pkg/api/errors).
+type Requests interface {
+	Create(ctx context.Context, r *certificates.CertificateSigningRequest) error
+	Get(ctx context.Context, name string) (*certificates.CertificateSigningRequest, error)
+	// Watch tells how the request of that name is, nil if there is none, until ctx ends.
+	Watch(ctx context.Context, name string, tell func(*certificates.CertificateSigningRequest))
+}
+
+// refusal is why a request will never be answered with a certificate.
+type refusal struct{ name, why string }
+
+func (r *refusal) Error() string { return "certificate signing request " + r.name + ": " + r.why }
+
+// obtain has a certificate signed and saves it. The key is kept meanwhile: asked for once more after a crash, the certificate is that of the request
+// which is there.
+func (r *Renewer) obtain(ctx context.Context, via Requests, wanted *x509.CertificateRequest) (*tls.Certificate, error) {
+	now, _ := r.conf.Current() // there may be none
+	key, err := r.files.nextKey(now)
+	if err != nil {
+		return nil, err
+	}
+	request, err := r.request(wanted, key)
+	if err != nil {
+		return nil, err
+	}
+	issued, err := r.answer(ctx, via, request)
+	var got *tls.Certificate
+	if err == nil {
+		if got, err = r.files.save(issued, key, time.Now()); err != nil {
+			err = fmt.Errorf("certificate signing request %s: %w", request.Name, err)
+		}
+	}
+	if errors.As(err, new(*refusal)) {
+		return nil, errors.Join(err, r.files.forgetKey()) // the next is another one
+	}
+	return got, err
+}
+
+// request is what the API server is asked. Its name comes from what it says, so that the same is never asked twice, nor by two nodes.
+func (r *Renewer) request(wanted *x509.CertificateRequest, key *ecdsa.PrivateKey) (*certificates.CertificateSigningRequest, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, wanted, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate signing request: %w", err)
+	}
+	said, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return nil, fmt.Errorf("certificate signing request: %w", err)
+	}
+	sum := sha256.Sum256(append([]byte(r.conf.Signer), said.RawTBSCertificateRequest...))
+	return &certificates.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-csr-%x", sum[:16])},
+		Spec: certificates.CertificateSigningRequestSpec{
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: r.conf.Signer,
+			Usages: []certificates.KeyUsage{certificates.UsageDigitalSignature, r.conf.Usage},
+		},
+	}, nil
+}
+
+// answer makes a request, unless it is there, and waits until it is answered.
+func (r *Renewer) answer(ctx context.Context, via Requests, request *certificates.CertificateSigningRequest) ([]byte, error) {
+	err := via.Create(ctx, request)
+	if apierrors.IsAlreadyExists(err) {
+		var there *certificates.CertificateSigningRequest
+		if there, err = via.Get(ctx, request.Name); err == nil && (there.Spec.SignerName != r.conf.Signer || !sameKey(there.Spec.Request, request.Spec.Request)) {
+			err = &refusal{request.Name, "somebody else has made one of that name"}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.conf.Log.Info("Waits for a certificate of the cluster", "name", request.Name, "advice", "where nothing approves it: kubectl certificate approve "+request.Name)
+	there := await(ctx, via, request.Name)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case there == nil: // as after a day
+		return nil, fmt.Errorf("certificate signing request %s: it was removed before it was answered", request.Name)
+	case len(there.Status.Certificate) > 0:
+		return there.Status.Certificate, nil
+	}
+	return nil, &refusal{request.Name, refused(there)}
+}
+
+// await waits until a request is answered or gone.
+func await(ctx context.Context, via Requests, name string) (answered *certificates.CertificateSigningRequest) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	via.Watch(ctx, name, func(now *certificates.CertificateSigningRequest) {
+		if ctx.Err() == nil && (now == nil || len(now.Status.Certificate) > 0 || refused(now) != "") {
+			answered = now
+			stop()
+		}
+	})
+	return answered
+}
+
+// refused is why a request gets no certificate, empty if it still may.
+func refused(r *certificates.CertificateSigningRequest) string {
+	for _, c := range r.Status.Conditions {
+		if c.Status == v1.ConditionTrue && (c.Type == certificates.CertificateDenied || c.Type == certificates.CertificateFailed) {
+			return fmt.Sprintf("%s (%s: %s)", c.Type, c.Reason, c.Message)
+		}
+	}
+	return ""
+}
+
+func sameKey(a, b []byte) bool {
+	key := func(text []byte) *ecdsa.PublicKey {
+		block, _ := pem.Decode(text)
+		if block == nil {
+			return nil
+		}
+		r, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			return nil
+		}
+		k, _ := r.PublicKey.(*ecdsa.PublicKey)
+		return k
+	}
+	x, y := key(a), key(b)
+	return x != nil && y != nil && x.Equal(y)
+}

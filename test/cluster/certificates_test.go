@@ -1,0 +1,177 @@
+package cluster_test
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/test/cluster/plane"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// rotations are more than one where a person has the time.
+var rotations = flag.Int("rotations", 1, "how many times the client certificate is renewed under a pod")
+
+// signedFor is how long certificates last.
+const signedFor = 20 * time.Second
+
+// TestCertificates: a node that has a bootstrap token gets a certificate, its own kubeconfig and in time another certificate, and another one again;
+// no pod notices.
+func TestCertificates(t *testing.T) {
+	binary, err := node.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plane.Start(t, program)
+	p.SignFor(signedFor)
+	bootstrap := p.Bootstrap()
+	t.Run("node", func(t *testing.T) {
+		r := join(t, p, binary, "rotateCertificates: true\n")
+		kubeconfig, certs := filepath.Join(r.Base, "etc", "kubelet.conf"), filepath.Join(r.RootDir, "pki")
+		r.AddFlags("--kubeconfig", kubeconfig, "--bootstrap-kubeconfig", bootstrap)
+		began := time.Now()
+		r.Start()
+		r.created()
+		r.is(v1.ConditionTrue)
+		t.Logf("ready %s after the agent was started with a bootstrap token", time.Since(began).Round(time.Millisecond))
+		current := filepath.Join(certs, "kubelet-client-current.pem")
+		private(t, kubeconfig, current)
+		if left, err := filepath.Glob(filepath.Join(certs, "*.tmp*")); err != nil || len(left) > 0 {
+			t.Errorf("left over: %q, %v", left, err)
+		}
+		if by := r.kubectl("get", "csr", "-o", "jsonpath={.items[*].spec.username} {.items[*].spec.signerName}"); by != "system:bootstrap:abcdef kubernetes.io/kube-apiserver-client-kubelet" {
+			t.Errorf("requests: %s", by)
+		}
+		r.apply(podNamed("steady", spec("[serve], readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}")))
+		r.podReady("steady")
+		seen, pid, before := r.record(), r.PID(), r.Instances()
+
+		last, used := leaf(t, current), map[string]bool{}
+		for range *rotations {
+			used[credential(last)] = true
+			r.Eventually("another certificate is there", func() error {
+				if now := leaf(t, current); now.Equal(last) {
+					return fmt.Errorf("until %s there is this", now.NotAfter)
+				}
+				return nil
+			})
+			now := leaf(t, current)
+			if slices.Equal(now.RawSubjectPublicKeyInfo, last.RawSubjectPublicKeyInfo) || now.Subject.CommonName != "system:node:"+node.Name {
+				t.Errorf("the certificate of %s, or with the key of before", now.Subject)
+			}
+			_, from := r.calls(0)
+			r.Eventually("the node calls with the new certificate, and no longer with the old one", func() error {
+				count := map[string]int{}
+				for _, c := range p.Calls()[from:] {
+					count[c.Certificate]++
+				}
+				if delete(count, credential(last)); count[credential(now)] < 3 {
+					return fmt.Errorf("%v", count)
+				}
+				return nil
+			})
+			last = now
+		}
+		late := time.Now()
+		r.Eventually("the lease is renewed", func() error {
+			for _, c := range p.Calls() {
+				if c.At.After(late) && c.Resource == "leases.coordination.k8s.io" {
+					if c.Certificate != credential(last) {
+						t.Errorf("with another certificate: %+v", c)
+					}
+					return nil
+				}
+			}
+			return fmt.Errorf("not since %s", late)
+		})
+		if r.PID() != pid || !maps.Equal(r.Instances(), before) {
+			t.Errorf("the agent or what runs has changed: %v, %v", before, r.Instances())
+		}
+		r.is(v1.ConditionTrue)
+		seen.mu.Lock()
+		if len(seen.faults) > 0 {
+			t.Errorf("%q", seen.faults)
+		}
+		seen.mu.Unlock()
+		if logged := r.Logged(); strings.Contains(logged, "PRIVATE KEY") || strings.Contains(logged, "0123456789abcdef") {
+			t.Error("a secret is in the log")
+		}
+
+		// A certificate that expired while the machine was off is asked for with the token again.
+		r.Stop()
+		old := p.IssueUntil(time.Now().Add(-time.Minute), "expired", "system:node:"+node.Name, "system:nodes")
+		text := slices.Concat(read(t, old.Cert), read(t, old.Key))
+		if err := os.WriteFile(current, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.Start()
+		r.podReady("steady")
+		r.Eventually("the lease is renewed with a certificate that is valid", func() error {
+			calls := p.Calls()
+			if last := calls[len(calls)-1]; last.Certificate != credential(leaf(t, current)) || leaf(t, current).NotAfter.Before(time.Now()) {
+				return fmt.Errorf("%+v", last)
+			}
+			return nil
+		})
+		if by := strings.Fields(r.kubectl("get", "csr", "-o", "jsonpath={.items[*].spec.username}")); len(by) < 2 || !slices.Contains(by[1:], "system:bootstrap:abcdef") {
+			t.Errorf("requests: %q", by)
+		}
+		r.is(v1.ConditionTrue)
+		if !maps.Equal(r.Instances(), before) {
+			t.Errorf("what runs has changed: %v, %v", before, r.Instances())
+		}
+		private(t, kubeconfig, current)
+	})
+	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
+		t.Errorf("what a node may not: %q", wrong)
+	}
+}
+
+// private fails the test unless only their owner can read files.
+func private(t *testing.T, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// leaf is the first certificate of a file.
+func leaf(t *testing.T, path string) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(read(t, path))
+	if block == nil {
+		t.Fatalf("%s has no certificate", path)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// credential is how the API server's audit log names a certificate.
+func credential(c *x509.Certificate) string {
+	return fmt.Sprintf("X509SHA256=%x", sha256.Sum256(c.Raw))
+}
