@@ -393,6 +393,16 @@ func (r *rig) streams(t *testing.T, quiet *exec.Cmd, began time.Time) {
 	for _, webSockets := range []bool{false, true} {
 		t.Run(fmt.Sprintf("WebSockets %t", webSockets), func(t *testing.T) { r.commands(t, webSockets) })
 	}
+	// The node declares that it takes them, so the API server doesn't translate them.
+	metrics := r.kubectl("get", "--raw", "/metrics")
+	for _, subresource := range []string{"exec", "attach", "portforward"} {
+		if passed := fmt.Sprintf(`apiserver_websocket_streaming_requests_total{proxy_type="proxied_to_kubelet",subresource=%q}`, subresource); !strings.Contains(metrics, passed) {
+			t.Errorf("WebSockets of %s didn't come to the node as such", subresource)
+		}
+	}
+	if strings.Contains(metrics, `proxy_type="translated_at_apiserver"`) {
+		t.Error("the API server translates WebSockets for the node")
+	}
 	t.Run("on a terminal", r.onATerminal)
 	t.Run("debug", r.debug)
 	t.Run("many connections", r.manyConnections)

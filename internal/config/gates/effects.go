@@ -35,6 +35,7 @@ func always() []effectGroup {
 		{AlwaysOn, "the runtime's events are listened to, if it has any", "EventedPLEG"},
 		{AlwaysOn, "exec probes end at their timeout", "ExecProbeTimeout"},
 		{AlwaysOn, "pods may set their host name as a whole", "HostnameOverride"},
+		{AlwaysOn, "streams may be spoken over WebSocket in version 5, and port-forward in a tunnel", "ExtendWebSocketsToKubelet"},
 		{AlwaysOn, "imageMaximumGCAge counts", "ImageMaximumGCAge"},
 		{AlwaysOn, "volumes may be images", "ImageVolume"},
 		{AlwaysOn, "pods are resized in place", "InPlacePodVerticalScaling InPlacePodLevelResourcesVerticalScaling"},
@@ -46,6 +47,7 @@ func always() []effectGroup {
 		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},
 		{AlwaysOn, "project quotas measure what pods with user namespaces use on disk, where the file system has them", "LocalStorageCapacityIsolationFSQuotaMonitoring"},
 		{AlwaysOn, "the log can be written as JSON", "LoggingBetaOptions"},
+		{AlwaysOn, "the node's status declares what this build has of what pods may need", "NodeDeclaredFeatures"},
 		{AlwaysOn, "enableSystemLogQuery counts", "NodeLogQuery"},
 		{AlwaysOn, "containers may use swap by memorySwap", "NodeSwap"},
 		{AlwaysOn, "what a call to the runtime came to is known at once", "PLEGOnDemandRelist"},
@@ -91,12 +93,11 @@ func never() []effectGroup {
 			MutableCSINodeAllocatableCount PodCertificateRequest RecoverVolumeExpansionFailure`},
 		{NeverOn, "it gives volumes no SELinux labels", "SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
 		{NeverOn, "the status doesn't say which version of an image a volume is", "ImageVolumeWithDigest"},
-		{NeverOn, "its HTTPS server leaves version 5 of streams over WebSocket to the API server", "ExtendWebSocketsToKubelet"},
 		{NeverOn, "it asks the cluster for no certificates", "RotateKubeletServerCertificate"},
 		{NeverOn, "it talks to no API server", `
 			AtomicFIFO ClientsAllowCARotation ClientsAllowCBOR ClientsAllowTLSCacheGC ClientsPreferCBOR InOrderInformers
 			InOrderInformersBatchProcess InformerResourceVersion KubeletRegistrationGetOnExistsOnly
-			KubeletServiceAccountTokenForCredentialProviders NodeDeclaredFeatures UnlockWhileProcessingFIFO WatchListClient`},
+			KubeletServiceAccountTokenForCredentialProviders UnlockWhileProcessingFIFO WatchListClient`},
 		{NeverOn, "it doesn't hold up the node's shutdown", "GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority"},
 		{NeverOn, "it has no statistics of pods and containers", "KubeletPSI PodAndContainerStatsFromCRI"},
 		{NeverOn, "a container's grace period isn't overwritten", "AllowOverwriteTerminationGracePeriodSeconds"},

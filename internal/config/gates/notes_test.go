@@ -22,7 +22,7 @@ func TestNotActedOn(t *testing.T) {
 	s := resolve(t, map[string]bool{
 		"MemoryQoS": true,
 		// In force here as asked for, or nothing is asked for.
-		"EventedPLEG": true, "SidecarContainers": true, "NodeDeclaredFeatures": true, "PodsAPI": false, "JobManagedBy": true,
+		"EventedPLEG": true, "SidecarContainers": true, "NodeDeclaredFeatures": true, "ExtendWebSocketsToKubelet": true, "PodsAPI": false, "JobManagedBy": true,
 		// In vain.
 		"EnvFiles": false, "ContainerStopSignals": false, "CRIListStreaming": true, "KubeletPSI": true, "HPAScaleToZero": true,
 	})
@@ -32,7 +32,6 @@ func TestNotActedOn(t *testing.T) {
 		{"EnvFiles", "always on in this build: environment variables may come from files that containers write"},
 		{"HPAScaleToZero", "changes nothing in a node agent: it is about the controllers"},
 		{"KubeletPSI", "never on in this build: it has no statistics of pods and containers"},
-		{"NodeDeclaredFeatures", "never on in this build: it talks to no API server"},
 	}
 	if diff := cmp.Diff(want, s.NotActedOn()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

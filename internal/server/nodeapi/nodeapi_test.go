@@ -38,7 +38,11 @@ import (
 // insecure does not look at what a server shows.
 var insecure = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"), // a client's pings run on
+		goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"))       // for a second where the connection is closed already
+}
 
 // node is what an API is served of.
 type node struct {

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -91,7 +92,14 @@ func (a *api) toContainer(w http.ResponseWriter, r *http.Request, action string,
 	}
 	if id, ok := a.running(w, p, status.Name); ok {
 		a.audit(r, action, p, status.Name)
-		a.stream(w, r, func() (string, error) { return prepare(id, options) })
+		at := a.prepared(w, func() (string, error) { return prepare(id, options) })
+		switch {
+		case at == nil:
+		case offers(r, remotecommand.StreamProtocolV5Name):
+			a.translate(w, r, at, options)
+		default:
+			a.pass(w, r, at)
+		}
 	}
 }
 
@@ -115,9 +123,16 @@ func (a *api) portForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.audit(r, "portForward", p, "")
-	a.stream(w, r, func() (string, error) {
+	at := a.prepared(w, func() (string, error) {
 		return a.Runtime.PortForward(r.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
 	})
+	switch {
+	case at == nil:
+	case offers(r, tunnelProtocol):
+		a.tunnel(w, r, at)
+	default:
+		a.pass(w, r, at)
+	}
 }
 
 // parsePorts reads the ports that a client of WebSockets has in the URL; others name them with each connection.
@@ -133,21 +148,26 @@ func parsePorts(texts []string) ([]int32, error) {
 	return ports, nil
 }
 
-// stream connects the client with the streams that the runtime has prepared, as long as both want it and the agent runs. What
-// is spoken on them is between these two.
-func (a *api) stream(w http.ResponseWriter, r *http.Request, prepare func() (string, error)) {
+// prepared is where the runtime has the streams that it was asked for. It answers with an error if there are none.
+func (a *api) prepared(w http.ResponseWriter, prepare func() (string, error)) *url.URL {
 	at, err := prepare()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+		return nil
 	}
 	location, err := url.Parse(at)
 	if err != nil || location.Scheme != "http" && location.Scheme != "https" {
 		a.Log.Error(err, "The container runtime has its streams at an address that isn't HTTP's", "url", at)
 		http.Error(w, "the container runtime has its streams at an address that isn't HTTP's", http.StatusInternalServerError)
-		return
+		return nil
 	}
-	h := proxy.NewUpgradeAwareHandler(location, a.streams, false, true, refusal{})
+	return location
+}
+
+// pass connects the client with the runtime's streams, as long as both want it and the agent runs. What is spoken on them is
+// between these two.
+func (a *api) pass(w http.ResponseWriter, r *http.Request, at *url.URL) {
+	h := proxy.NewUpgradeAwareHandler(at, a.streams, false, true, refusal{})
 	h.UseLocationHost = true
 	// The errors that it would log are the client's.
 	h.ServeHTTP(w, r.WithContext(klog.NewContext(r.Context(), logr.Discard())))
