@@ -282,7 +282,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	api := local.NewServer(shown, images, logs, served, log.WithName("local"))
 	listening, err := listeners(cfg, dirs.Certs, meter, nodeapi.Config{
 		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: server.NewMachineReader("/"), Health: server.Health(checks(pool, seen, runtime)...), Metrics: meter.Handler(), Pages: served},
-		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}, inCluster.Reviewer())
+		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}, inCluster)
 	if err != nil {
 		return nil, err
 	}

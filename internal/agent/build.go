@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -223,6 +224,8 @@ type apiServer interface {
 
 	// Reviewer is who is asked about users; nil if nobody can be.
 	Reviewer() secure.Reviewer
+	// IssuedCertificate is the HTTPS server's, of the cluster; nil if the cluster isn't asked for it.
+	IssuedCertificate() func() *tls.Certificate
 	// Finder finds what pods refer to.
 	Finder() object.Finder
 }
@@ -242,6 +245,8 @@ func (alone) SetLimits(*v1beta1.KubeletConfiguration) {}
 func (alone) PodsChanged() {}
 
 func (alone) Reviewer() secure.Reviewer { return nil }
+
+func (alone) IssuedCertificate() func() *tls.Certificate { return nil }
 
 // joins reports whether an agent is part of a cluster. One that is to stop all pods, or to end once they run, isn't.
 func joins(cfg *config.Config, o Options) bool {
@@ -301,7 +306,7 @@ func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State) []se
 }
 
 // listeners are the addresses that are served. certs is the directory of the agent's own certificate.
-func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, reviewer secure.Reviewer) ([]server.Listener, error) {
+func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer) ([]server.Listener, error) {
 	api.InCluster = cfg.Kubeconfig != ""
 	var list []server.Listener
 	if cfg.Healthz.Port() != 0 {
@@ -313,12 +318,12 @@ func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, api nod
 	if cfg.HTTPS.Port() == 0 {
 		return list, nil
 	}
-	https, err := secureListener(cfg, certs, meter, api, reviewer)
+	https, err := secureListener(cfg, certs, meter, api, inCluster)
 	return append(list, https), err
 }
 
 // secureListener is the HTTPS server's.
-func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, reviewer secure.Reviewer) (server.Listener, error) {
+func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer) (server.Listener, error) {
 	k, log := &cfg.Kubelet, api.Log
 	api.Debugging, api.SystemLogs = ptr.Deref(k.EnableDebuggingHandlers, true), ptr.Deref(k.EnableSystemLogHandler, true)
 	api.Profiling, api.DebugFlags = ptr.Deref(k.EnableProfilingHandler, true), ptr.Deref(k.EnableDebugFlagsHandler, true)
@@ -332,13 +337,13 @@ func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, ap
 	}
 	return secure.Listener(secure.Config{
 		Addr: cfg.HTTPS, CipherSuites: k.TLSCipherSuites, Curves: k.TLSCurvePreferences, MinVersion: k.TLSMinVersion,
-		Certificate: secure.NewCertificate(secure.CertConfig{CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Dir: certs, Name: cfg.NodeName, IPs: ips, Log: log}),
+		Certificate: secure.NewCertificate(secure.CertConfig{CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Dir: certs, Issued: inCluster.IssuedCertificate(), Name: cfg.NodeName, IPs: ips, Log: log}),
 		Access: secure.NewAccess(secure.AccessConfig{
 			Node: cfg.NodeName, ClientCAFile: k.Authentication.X509.ClientCAFile, Anonymous: ptr.Deref(k.Authentication.Anonymous.Enabled, false),
 			Tokens: ptr.Deref(k.Authentication.Webhook.Enabled, false), TokensFor: k.Authentication.Webhook.CacheTTL.Duration,
 			AlwaysAllow: k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow,
 			AllowedFor:  k.Authorization.Webhook.CacheAuthorizedTTL.Duration, RefusedFor: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
-			Reviewer: reviewer, Log: log}),
+			Reviewer: inCluster.Reviewer(), Log: log}),
 		Routes: nodeapi.Routes(api), Meter: meter.HTTP, Log: log,
 	})
 }

@@ -2,11 +2,14 @@ package cluster_test
 
 import (
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"flag"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	certificates "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -37,7 +41,7 @@ func TestCertificates(t *testing.T) {
 	p.SignFor(signedFor)
 	bootstrap := p.Bootstrap()
 	t.Run("node", func(t *testing.T) {
-		r := join(t, p, binary, "rotateCertificates: true\n")
+		r := join(t, p, binary, "rotateCertificates: true\nserverTLSBootstrap: true\n")
 		kubeconfig, certs := filepath.Join(r.Base, "etc", "kubelet.conf"), filepath.Join(r.RootDir, "pki")
 		r.AddFlags("--kubeconfig", kubeconfig, "--bootstrap-kubeconfig", bootstrap)
 		began := time.Now()
@@ -47,19 +51,19 @@ func TestCertificates(t *testing.T) {
 		t.Logf("ready %s after the agent was started with a bootstrap token", time.Since(began).Round(time.Millisecond))
 		current := filepath.Join(certs, "kubelet-client-current.pem")
 		private(t, kubeconfig, current)
-		if left, err := filepath.Glob(filepath.Join(certs, "*.tmp*")); err != nil || len(left) > 0 {
+		if left, err := filepath.Glob(filepath.Join(certs, "kubelet-client.*")); err != nil || len(left) > 0 {
 			t.Errorf("left over: %q, %v", left, err)
 		}
-		if by := r.kubectl("get", "csr", "-o", "jsonpath={.items[*].spec.username} {.items[*].spec.signerName}"); by != "system:bootstrap:abcdef kubernetes.io/kube-apiserver-client-kubelet" {
+		if by := r.kubectl("get", "csr", "--field-selector", "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet", "-o", "jsonpath={.items[*].spec.username}"); by != "system:bootstrap:abcdef" {
 			t.Errorf("requests: %s", by)
 		}
 		r.apply(podNamed("steady", spec("[serve], readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}")))
 		r.podReady("steady")
 		seen, pid, before := r.record(), r.PID(), r.Instances()
 
-		last, used := leaf(t, current), map[string]bool{}
+		served := r.served(nil)
+		last := leaf(t, current)
 		for range *rotations {
-			used[credential(last)] = true
 			r.Eventually("another certificate is there", func() error {
 				if now := leaf(t, current); now.Equal(last) {
 					return fmt.Errorf("until %s there is this", now.NotAfter)
@@ -82,6 +86,7 @@ func TestCertificates(t *testing.T) {
 				return nil
 			})
 			last = now
+			served = r.served(served)
 		}
 		late := time.Now()
 		r.Eventually("the lease is renewed", func() error {
@@ -131,11 +136,53 @@ func TestCertificates(t *testing.T) {
 		if !maps.Equal(r.Instances(), before) {
 			t.Errorf("what runs has changed: %v, %v", before, r.Instances())
 		}
-		private(t, kubeconfig, current)
+		private(t, kubeconfig, current, filepath.Join(certs, "kubelet-server-current.pem"))
 	})
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
 	}
+}
+
+// served approves what the HTTPS server asks for, and returns what it shows then, which isn't what it was.
+func (r *rig) served(was *x509.Certificate) *x509.Certificate {
+	r.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(read(r.t, r.p.CA()))
+	address := fmt.Sprint("127.0.0.1:", r.Port(2))
+	if was == nil {
+		if c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}); err == nil {
+			c.Close()
+			r.t.Error("the server has a certificate before one was approved")
+		}
+	}
+	var now *x509.Certificate
+	r.Eventually("the server shows a certificate that was approved", func() error {
+		var list certificates.CertificateSigningRequestList
+		if err := json.Unmarshal([]byte(r.kubectl("get", "csr", "--field-selector", "spec.signerName=kubernetes.io/kubelet-serving", "-o", "json")), &list); err != nil {
+			return err
+		}
+		for _, c := range list.Items {
+			if len(c.Status.Conditions) == 0 {
+				r.kubectl("certificate", "approve", c.Name)
+			}
+		}
+		var address string
+		for _, a := range r.object().Status.Addresses {
+			if a.Type == v1.NodeInternalIP {
+				address = a.Address
+			}
+		}
+		c, err := tls.Dial("tcp", net.JoinHostPort(address, fmt.Sprint(r.Port(2))), &tls.Config{RootCAs: roots, ServerName: address})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if now = c.ConnectionState().PeerCertificates[0]; was != nil && now.Equal(was) {
+			return fmt.Errorf("that of before, until %s", now.NotAfter)
+		}
+		return now.VerifyHostname(node.Name)
+	})
+	return now
 }
 
 // private fails the test unless only their owner can read files.

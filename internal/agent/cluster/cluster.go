@@ -92,8 +92,9 @@ type Cluster struct {
 	objects   *clusterobjects.Finder
 	// known is what the API server said last, for when it is away.
 	known *lastknown.Store
-	// certificate is the one that the API server is shown.
+	// certificate is the one that the API server is shown, serving that of the HTTPS server; nil unless the cluster issues it.
 	certificate *certificates.Renewer
+	serving     *certificates.Serving
 	// changed has the status computed, reached what failed tried again.
 	changed wake.Slot
 	reached wake.Group
@@ -142,6 +143,13 @@ func New(c Config) (*Cluster, error) {
 		Node: cfg.NodeName, Dir: cfg.CertDir, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig, Rotate: k.RotateCertificates,
 		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask, Changed: woken, Log: c.Log.WithName("certificates"),
 	})
+	if k.ServerTLSBootstrap {
+		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // as long as the cluster itself
+		cl.serving = certificates.NewServing(certificates.ServingConfig{
+			Node: cfg.NodeName, Dir: cfg.CertDir, Addresses: func() []v1.NodeAddress { return c.Facts.Now().Addresses },
+			Requests: certificates.RequestsOf(client), Changed: addresses, Log: c.Log.WithName("certificates"),
+		})
+	}
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
 		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Known: cl.known, Reached: again(), Event: c.Events.Event, Log: c.Log.WithName("node"),
@@ -217,7 +225,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var client, rest sync.WaitGroup
-	var ended [11]error
+	var ended [12]error
 	client.Go(func() { ended[0] = c.client.Run(asking) })
 	client.Go(func() { ended[9] = c.known.Run(asking) })
 	rest.Go(func() { ended[1] = c.node.Run(ctx) })
@@ -229,6 +237,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 	rest.Go(func() { ended[7] = c.mirrors.Run(ctx) })
 	rest.Go(func() { ended[8] = c.objects.Run(ctx) })
 	rest.Go(func() { ended[10] = c.certificate.Run(ctx) })
+	if c.serving != nil {
+		rest.Go(func() { ended[11] = c.serving.Run(ctx) })
+	}
 	c.follow(ctx)
 	rest.Wait()
 	stop() // after those who ask

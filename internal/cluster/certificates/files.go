@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,6 +32,19 @@ const (
 func (f files) path(end string) string { return filepath.Join(f.dir, f.name+end) }
 func (f files) current() string        { return f.path("-current.pem") }
 func (f files) pending() string        { return f.path(".key.tmp") }
+
+// load reads the certificate.
+func (f files) load() (*tls.Certificate, error) {
+	text, err := safeopen.ReadRegular(f.current(), maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.current(), err)
+	}
+	pair, err := tls.X509KeyPair(text, text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.current(), err)
+	}
+	return &pair, nil
+}
 
 // nextKey is the key of the certificate after this one (nil for none): that of a request which wasn't answered yet, or a new one.
 func (f files) nextKey(now *tls.Certificate) (*ecdsa.PrivateKey, error) {

@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -44,8 +43,6 @@ type Config struct {
 type Renewer struct {
 	conf  Config
 	files files
-	// shown is what was current last.
-	shown atomic.Pointer[tls.Certificate]
 
 	// known is the certificate that is to be renewed at a time, and asked for what it was asked; nil if that is not known.
 	known []byte
@@ -55,9 +52,6 @@ type Renewer struct {
 
 // New returns a Renewer. It does nothing before Run.
 func New(c Config) *Renewer { return &Renewer{conf: c, files: files{c.Dir, c.Name}} }
-
-// Certificate is the certificate now, nil if there is none.
-func (r *Renewer) Certificate() *tls.Certificate { return r.shown.Load() }
 
 // Run renews the certificate in time until ctx ends. It sleeps between.
 func (r *Renewer) Run(ctx context.Context) error {
@@ -119,7 +113,6 @@ func (r *Renewer) await(ctx context.Context, at time.Time) bool {
 func (r *Renewer) due() time.Time {
 	wanted := r.conf.Wanted()
 	now, err := r.conf.Current()
-	r.shown.Store(now)
 	switch {
 	case wanted == nil, err == nil && now == nil:
 		return time.Time{}

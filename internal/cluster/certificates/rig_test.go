@@ -40,8 +40,8 @@ type signers struct {
 	cert *x509.Certificate
 	// life is how long certificates are valid from now on, and as how much older they are issued. ahead is how far their clock is.
 	life, backdate, ahead time.Duration
-	// silent answers nothing, deny refuses.
-	silent, deny bool
+	// silent answers nothing, deny refuses, without issues certificates for no addresses.
+	silent, deny, without bool
 	// created is called when a request was made.
 	created func()
 
@@ -98,6 +98,9 @@ func (s *signers) issue(asked *x509.CertificateRequest) []byte {
 	now := time.Now().Add(s.ahead)
 	template := &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano()), Subject: asked.Subject, DNSNames: asked.DNSNames, IPAddresses: asked.IPAddresses,
 		NotBefore: now.Add(-s.backdate), NotAfter: now.Add(s.life)}
+	if s.without {
+		template.IPAddresses = nil
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, s.cert, asked.PublicKey, s.key)
 	if err != nil {
 		s.t.Error(err)

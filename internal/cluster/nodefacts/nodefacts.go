@@ -19,8 +19,10 @@ type Facts struct {
 	// HostIPs are the node's addresses, the primary one first. None are known yet where an external cloud
 	// provider has to tell them.
 	HostIPs []string
-	Labels  map[string]string
-	Taints  []v1.Taint
+	// Addresses are all that the API server tells of the node, with its names.
+	Addresses []v1.NodeAddress
+	Labels    map[string]string
+	Taints    []v1.Taint
 	// UID is that of the node's object; empty while there is none.
 	UID      types.UID
 	PodCIDRs []string
@@ -39,6 +41,7 @@ type Field uint
 
 const (
 	HostIPs Field = 1 << iota
+	Addresses
 	Labels
 	Taints
 	UID
@@ -68,6 +71,7 @@ func fieldOf[T any](bit Field, name string, at func(*Facts) *T) field {
 func fields() []field {
 	return []field{
 		fieldOf(HostIPs, "host IPs", func(f *Facts) *[]string { return &f.HostIPs }),
+		fieldOf(Addresses, "addresses", func(f *Facts) *[]v1.NodeAddress { return &f.Addresses }),
 		fieldOf(Labels, "labels", func(f *Facts) *map[string]string { return &f.Labels }),
 		fieldOf(Taints, "taints", func(f *Facts) *[]v1.Taint { return &f.Taints }),
 		fieldOf(UID, "UID", func(f *Facts) *types.UID { return &f.UID }),

@@ -62,7 +62,7 @@ type Config struct {
 }
 
 // Fields are the facts that a Node always writes.
-const Fields = nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL
+const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL
 
 // Node keeps the object of this node.
 type Node struct {
@@ -302,7 +302,7 @@ func (n *Node) Restore() {
 
 // learn takes what an object says of the node.
 func learn(f *nodefacts.Facts, object *v1.Node) {
-	f.Labels, f.Taints, f.PodCIDRs, f.ObjectTTL = object.Labels, object.Spec.Taints, object.Spec.PodCIDRs, objectTTL(object)
+	f.Addresses, f.Labels, f.Taints, f.PodCIDRs, f.ObjectTTL = object.Status.Addresses, object.Labels, object.Spec.Taints, object.Spec.PodCIDRs, objectTTL(object)
 	if told := hostIPs(object); len(told) > 0 {
 		f.HostIPs = told
 	}

@@ -16,7 +16,7 @@ func apiServer() []Field {
 			Doc: "How changes of ConfigMaps and Secrets are found out: Watch (the API server sends them), Cache (asked again after a while) or Get (asked each time)."},
 		{Path: "rotateCertificates", Package: "cluster/certificates", Cluster: true,
 			Doc: "Ask the cluster for a new client certificate before the old one expires."},
-		{Path: "serverTLSBootstrap", Why: noCertificates, Gate: "RotateKubeletServerCertificate",
+		{Path: "serverTLSBootstrap", Package: "cluster/certificates", Cluster: true, Gate: "RotateKubeletServerCertificate",
 			Doc: "Ask the cluster for the HTTPS server's certificate instead of making one. Somebody has to approve it."},
 	}
 }

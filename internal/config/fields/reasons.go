@@ -2,14 +2,13 @@ package fields
 
 // Reasons that several fields share: the start's log has one line for each.
 const (
-	noCertificates = "this build asks the cluster for no certificates"
-	noEviction     = "this build doesn't evict pods"
-	noAssignment   = "this build doesn't assign CPUs, memory or devices to containers"
-	noShutdown     = "this build doesn't hold up the node's shutdown"
-	noSystemGroup  = "this build moves no process of the host into a control group"
-	noEnforcing    = "this build sets no limit to all pods together, nor to system parts"
-	deprecated     = "it has no effect in the kubelet either (deprecated)"
-	noTraces       = "this build makes no traces"
+	noEviction    = "this build doesn't evict pods"
+	noAssignment  = "this build doesn't assign CPUs, memory or devices to containers"
+	noShutdown    = "this build doesn't hold up the node's shutdown"
+	noSystemGroup = "this build moves no process of the host into a control group"
+	noEnforcing   = "this build sets no limit to all pods together, nor to system parts"
+	deprecated    = "it has no effect in the kubelet either (deprecated)"
+	noTraces      = "this build makes no traces"
 
 	// What is only acted on in part.
 	onlyCounted = "it is taken off what the node has for pods: no pod is admitted beyond that, but nothing keeps those inside from using more"

@@ -15,6 +15,7 @@ func effects() []effectGroup {
 		{Switched, "all alpha gates that aren't given themselves", AllAlpha},
 		{Switched, "all beta gates that aren't given themselves", AllBeta},
 		{Switched, "containers may be written into archives over /checkpoint", ContainerCheckpoint},
+		{Switched, "serverTLSBootstrap may be set", "RotateKubeletServerCertificate"},
 		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
 		{Switched, "in a cluster, static pods that refer to objects of the API are refused; alone, manifests define those as well", PreventStaticPodAPIReferences},
 		{Switched, "containers that crash are restarted after 1s, doubling to 60s, instead of 10s to 300s", ReduceDefaultCrashLoopBackOffDecay},
@@ -93,7 +94,6 @@ func never() []effectGroup {
 			MutableCSINodeAllocatableCount PodCertificateRequest RecoverVolumeExpansionFailure`},
 		{NeverOn, "it gives volumes no SELinux labels", "SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
 		{NeverOn, "the status doesn't say which version of an image a volume is", "ImageVolumeWithDigest"},
-		{NeverOn, "it asks the cluster for no certificates", "RotateKubeletServerCertificate"},
 		{NeverOn, "it talks to no API server", `
 			AtomicFIFO ClientsAllowCARotation ClientsAllowCBOR ClientsAllowTLSCacheGC ClientsPreferCBOR InOrderInformers
 			InOrderInformersBatchProcess InformerResourceVersion KubeletRegistrationGetOnExistsOnly

@@ -38,6 +38,9 @@ type CertConfig struct {
 	CertFile, KeyFile string
 	// Dir is where the agent keeps the one that it makes itself (--cert-dir). Nobody else may write there.
 	Dir string
+	// Issued is the certificate that the cluster has issued (serverTLSBootstrap); nil before. It is nil itself where the cluster isn't asked. Until
+	// there is one, CertFile is used if it is given.
+	Issued func() *tls.Certificate
 	// Name and IPs are the node's.
 	Name string
 	IPs  []net.IP
@@ -68,9 +71,28 @@ func NewCertificate(c CertConfig) *Certificate {
 	}}
 }
 
+var errNotIssued = errors.New("the cluster hasn't issued the HTTPS server's certificate yet (serverTLSBootstrap)")
+
+// current is what clients are shown.
+func (c *Certificate) current() (*tls.Certificate, error) {
+	if c.conf.Issued == nil {
+		return c.pair.current()
+	}
+	if issued := c.conf.Issued(); issued != nil {
+		return issued, nil
+	}
+	if c.conf.Dir != "" {
+		return nil, errNotIssued
+	}
+	return c.pair.current()
+}
+
 // Load reads the certificate. Where none was given, it makes one unless there is one that is good for a while. The error names
 // the file and the setting.
 func (c *Certificate) Load() error {
+	if c.conf.Issued != nil && c.conf.Dir != "" {
+		return nil // it comes when it comes
+	}
 	pair, err := c.pair.current()
 	if c.conf.Dir == "" || err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal {
 		return err

@@ -48,7 +48,7 @@ func Listener(c Config) (server.Listener, error) {
 			NextProtos: []string{"h2", "http/1.1"}, // streams of exec, attach and port-forward take the latter
 			// Whose certificate isn't accepted is told so in an answer.
 			ClientAuth:     tls.RequestClientCert,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Certificate.pair.current() },
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Certificate.current() },
 		},
 		Load: func() {
 			// No pod is kept from running for what can't be read. Both are read again when somebody asks.

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -275,6 +276,38 @@ func TestGivenCertificate(t *testing.T) {
 		if _, _, shown := get(t, url+"/healthz", nil); shown.Subject.CommonName != c.want {
 			t.Errorf("step %d: %s, want %s", step, shown.Subject.CommonName, c.want)
 		}
+	}
+}
+
+// TestIssuedCertificate: what the cluster issues is shown from then on; before it is what is configured, or nothing.
+func TestIssuedCertificate(t *testing.T) {
+	dir := t.TempDir()
+	pair := func(name string) *tls.Certificate {
+		p := newAuthority(t, name).sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}, nil)
+		return &p
+	}
+	cert, key := filepath.Join(dir, "a.crt"), filepath.Join(dir, "a.key")
+	writePair(t, cert, key, *pair("given"))
+	var issued atomic.Pointer[tls.Certificate]
+	access := NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)})
+	given := run(t, NewCertificate(CertConfig{CertFile: cert, KeyFile: key, Issued: issued.Load, Log: testr.New(t)}), access)
+	own := run(t, NewCertificate(CertConfig{Dir: dir, Name: "node1", Issued: issued.Load, Log: testr.New(t)}), access)
+	if _, _, shown := get(t, given+"/healthz", nil); shown.Subject.CommonName != "given" {
+		t.Errorf("shown is %s", shown.Subject)
+	}
+	if _, err := tls.Dial("tcp", strings.TrimPrefix(own, "https://"), &tls.Config{InsecureSkipVerify: true}); err == nil {
+		t.Error("there is a certificate before the cluster has issued one")
+	}
+	for _, name := range []string{"first", "second"} {
+		issued.Store(pair(name))
+		for _, url := range []string{given, own} {
+			if _, _, shown := get(t, url+"/healthz", nil); shown.Subject.CommonName != name {
+				t.Errorf("shown is %s, want %s", shown.Subject, name)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, ownKey)); err == nil {
+		t.Error("one was made all the same")
 	}
 }
 

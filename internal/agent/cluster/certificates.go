@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"sync"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
@@ -34,4 +35,12 @@ func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certific
 		err = ended
 	}
 	return err
+}
+
+// IssuedCertificate is the HTTPS server's certificate, of the cluster; nil if the cluster isn't asked for it.
+func (c *Cluster) IssuedCertificate() func() *tls.Certificate {
+	if c.serving == nil {
+		return nil
+	}
+	return c.serving.Certificate
 }
