@@ -279,10 +279,11 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Observed: seen, Runtime: runtime, Archives: extras.problems,
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
-	api := local.NewServer(shown, images, logs, served, log.WithName("local"))
-	listening, err := listeners(cfg, dirs.Certs, meter, nodeapi.Config{
+	offered := nodeapi.Config{
 		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: server.NewMachineReader("/"), Health: server.Health(checks(pool, seen, runtime)...), Metrics: meter.Handler(), Pages: served},
-		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}, inCluster)
+		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}
+	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), served, log.WithName("local"))
+	listening, err := listeners(cfg, dirs.Certs, meter, offered, inCluster)
 	if err != nil {
 		return nil, err
 	}

@@ -77,9 +77,10 @@ type app struct {
 }
 
 const (
-	groupRun  = "run"
-	groupLook = "look"
-	groupMore = "more"
+	groupRun   = "run"
+	groupLook  = "look"
+	groupReach = "reach"
+	groupMore  = "more"
 )
 
 // New returns the root command. It writes to the streams set on it.
@@ -116,11 +117,11 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")
 	_ = root.RegisterFlagCompletionFunc("namespace", a.completeNamespaces) // it only fails for a flag that doesn't exist
 	root.PersistentFlags().BoolP("all-namespaces", "A", false, "all namespaces, which is the default")
-	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupMore, Title: "More:"})
+	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupReach, Title: "Reach into pods:"}, &cobra.Group{ID: groupMore, Title: "More:"})
 	root.SetHelpCommandGroupID(groupMore)
 	root.SetCompletionCommandGroupID(groupMore)
 	root.AddCommand(
-		a.agentCommand(), a.upCommand(), a.downCommand(), a.resetCommand(), a.runCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(),
+		a.agentCommand(), a.upCommand(), a.downCommand(), a.resetCommand(), a.runCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(), a.execCommand(), a.attachCommand(),
 		a.podsCommand(), a.getCommand(), a.whyCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(), a.configCommand(), a.journalCommand(),
 		a.replayCommand(), a.versionCommand(),
 	)

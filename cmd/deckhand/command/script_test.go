@@ -32,7 +32,10 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands print into the scripts in testdata")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The streaming server of localtest waits for a second for somebody to hear that its connection was closed before.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Connection).shutdown"))
+}
 
 // now is the time in all scripts.
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -100,10 +103,30 @@ func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {
 		fmt.Fprintln(ts.Stdout(), how, names)
 		return nil
 	}
+	agent.OnSession = localtest.Sessions(inContainer)
 	ts.Check(os.MkdirAll(ts.MkAbs("root"), 0o700))
 	listener, err := local.Listen(local.SocketPath(ts.MkAbs("root")))
 	ts.Check(err)
 	ts.Defer(localtest.ServeOn(t, agent, listener, ts.MkAbs("logs")))
+}
+
+// inContainer is what commands of scripts come to in containers: it tells how it was run, and "cat", "fail" and "none" do what they say.
+func inContainer(p localtest.Process) (int, error) {
+	switch {
+	case p.Command == nil:
+		fmt.Fprintln(p.Out, "attached to", p.Pod)
+	case p.Command[0] == "cat":
+		_, err := io.Copy(p.Out, p.In)
+		return 0, err
+	case p.Command[0] == "fail":
+		fmt.Fprintln(p.Err, "it fails")
+		return 7, nil
+	case p.Command[0] == "none":
+		return 0, errors.New(`exec: "none": executable file not found in $PATH`)
+	default:
+		fmt.Fprintf(p.Out, "%s: %q\n", p.Pod, p.Command)
+	}
+	return 0, nil
 }
 
 func loadJournals(ts *testscript.TestScript, agent *localtest.Agent) {

@@ -20,7 +20,7 @@ var elsewhere = []hint{
 	{"play kube", "run a manifest in the foreground: `deckhand run FILE`"},
 	{"delete rm rmp kill", "remove the pod's manifest, and it is stopped: `deckhand pods -o wide` says where that is (ORIGIN); `deckhand stop POD` stops it for the time being"},
 	{"edit patch set label annotate scale autoscale rollout expose", "edit the pod's manifest: `deckhand pods -o wide` says where that is (ORIGIN)"},
-	{"exec attach debug cp", "there is no way into a container yet: add an ephemeral container to the pod's manifest, which starts without a restart"},
+	{"debug cp", "that isn't there yet: `deckhand exec` runs commands in containers, and an ephemeral container in the pod's manifest starts without a restart"},
 	{"port-forward port proxy", "use the pod's address (`deckhand pods`), or a hostPort in its manifest"},
 	{"top stats statsp", "what pods use isn't measured yet: `systemd-cgtop` shows it by cgroup"},
 	{"explain", "`deckhand config docs FIELD` explains settings, `deckhand why POD` a pod"},

@@ -101,7 +101,8 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{"restart", 2, "restart"},
 		{"edit pod web", 2, "ORIGIN"},
 		{"scale --replicas=0 deployment/web", 2, "ORIGIN"},
-		{"exec -it web -- sh", 2, "ephemeral container"},
+		{"exec -it job -- sh", 0, "[\"sh\"]"},
+		{"attach -it pod/job", 0, "attached to default/job-n1/job"},
 		{"cp web:/etc/hosts .", 2, "ephemeral container"},
 		{"port-forward web 8080:80", 2, "hostPort"},
 		{"top pod web", 2, "systemd-cgtop"},
@@ -141,6 +142,7 @@ func otherToolsRig(t *testing.T) (root string) {
 	agent.Update(func(s *local.Snapshot) { s.Agent.RuntimeReady = true })
 	agent.SetImages([]image.Image{{ID: "sha256:1", Refs: []string{"job:1"}, Size: 1}})
 	agent.SetEvents([]local.Event{{Seq: 1, Time: now, First: now, Type: "Normal", Reason: "Started", Namespace: "default", Object: "pod/job-n1", Message: "started", Count: 1}})
+	agent.OnSession = localtest.Sessions(inContainer)
 	root = localtest.Serve(t, agent)
 	writeLog(t, root, "job", "hello")
 	return root

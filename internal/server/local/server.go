@@ -27,19 +27,21 @@ const (
 
 // Server answers the local API.
 type Server struct {
-	agent  Agent
-	images Images
-	logs   *logs.Reader
-	pages  map[string]http.Handler
-	log    logr.Logger
+	agent    Agent
+	images   Images
+	logs     *logs.Reader
+	sessions http.Handler
+	pages    map[string]http.Handler
+	log      logr.Logger
 	// ownUID may use the API beside root.
 	ownUID uint32
 }
 
 // NewServer returns a server for agent and its images that reads container logs through
-// logs. It also serves pages, by path: those of the web server.
-func NewServer(agent Agent, images Images, logs *logs.Reader, pages map[string]http.Handler, log logr.Logger) *Server {
-	return &Server{agent: agent, images: images, logs: logs, pages: pages, log: log, ownUID: uint32(os.Geteuid())}
+// logs. It also serves sessions in pods (exec, attach, portForward), whose paths are the kubelet's, and pages,
+// by path: those of the web server.
+func NewServer(agent Agent, images Images, logs *logs.Reader, sessions http.Handler, pages map[string]http.Handler, log logr.Logger) *Server {
+	return &Server{agent: agent, images: images, logs: logs, sessions: sessions, pages: pages, log: log, ownUID: uint32(os.Geteuid())}
 }
 
 // Serve answers on a listener from [Listen] until ctx ends, and then waits for
@@ -109,6 +111,9 @@ func (s *Server) handler() http.Handler {
 			}
 		})
 	}
+	for _, path := range []string{execPath, attachPath, portForwardPath} {
+		mux.Handle("POST "+path+"/", s.sessions)
+	}
 	for path, page := range s.pages {
 		mux.Handle("GET "+path, page)
 	}
@@ -125,6 +130,9 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	}
 	return context.WithValue(ctx, peerKey{}, uid)
 }
+
+// UserOf says which user of this machine asks, in the context of a request that is served.
+func UserOf(ctx context.Context) string { return fmt.Sprintf("uid %v", ctx.Value(peerKey{})) }
 
 // authorize lets root and the agent's own user through. The socket's mode keeps
 // others out already; this holds even if somebody changes it.

@@ -111,9 +111,9 @@ func Routes(c Config) []secure.Route {
 	add(debugging, "GET", "/runningpods /runningpods/{$}", "pods proxy", handle(pods.Running))
 	add(debugging, "GET", "/containerLogs/{namespace}/{pod}/{container}", "proxy", handle(a.containerLogs), stream(secure.Always))
 	add(debugging, "POST", "/run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.run), stream(secure.Always))
-	add(debugging, "GET POST", "/exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.exec), stream(secure.Always))
-	add(debugging, "GET POST", "/attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.attach), stream(secure.Always))
-	add(debugging, "GET POST", "/portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid}", "proxy", handle(a.portForward), stream(secure.Always))
+	for _, s := range a.waysIn() {
+		add(debugging, "GET POST", s.paths, "proxy", s.serve, stream(secure.Always))
+	}
 	if c.Checkpoints != "" {
 		add("", "POST", "/checkpoint/{namespace}/{pod}/{container}", "checkpoint", handle(a.checkpoint), stream(secure.Always))
 	}

@@ -57,7 +57,7 @@ type node struct {
 	// streams is the URL that the runtime has its streams at, asked what they were asked for.
 	streams string
 	asked   []string
-	// cannot is why the runtime makes no checkpoint.
+	// cannot is why the runtime makes no checkpoint, and has no streams.
 	cannot error
 	mu     sync.Mutex
 }
@@ -66,7 +66,7 @@ func (n *node) prepare(request fmt.Stringer) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.asked = append(n.asked, fmt.Sprintf("%T %s", request, request))
-	return n.streams, nil
+	return n.streams, n.cannot
 }
 
 func (n *node) Exec(_ context.Context, r *runtimeapi.ExecRequest) (string, error) {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
@@ -59,6 +62,33 @@ func parseStreams(q url.Values) (streamOptions, error) {
 		return o, errors.New("you must specify at least 1 of stdin, stdout, stderr")
 	}
 	return o, nil
+}
+
+// A way into a pod is by streams.
+type way struct {
+	// paths are those of the kubelet's API.
+	paths string
+	serve http.HandlerFunc
+}
+
+func (a *api) waysIn() []way {
+	return []way{
+		{"/exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container}", a.exec},
+		{"/attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container}", a.attach},
+		{"/portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid}", a.portForward},
+	}
+}
+
+// Sessions are those of the routes that reach into pods by streams, for the commands on this machine: the local API has let in who asks.
+func Sessions(c Config) http.Handler {
+	a := &api{Config: c, streams: toRuntime()}
+	var table []secure.Route
+	for _, s := range a.waysIn() {
+		for path := range strings.FieldsSeq(s.paths) {
+			table = append(table, secure.Route{Methods: []string{http.MethodPost}, Path: path, Stream: secure.Always, Handler: s.serve})
+		}
+	}
+	return secure.Admitted(table, local.UserOf, c.Log)
 }
 
 // exec streams to and from a command that is run in a container.
@@ -151,6 +181,10 @@ func parsePorts(texts []string) ([]int32, error) {
 // prepared is where the runtime has the streams that it was asked for. It answers with an error if there are none.
 func (a *api) prepared(w http.ResponseWriter, prepare func() (string, error)) *url.URL {
 	at, err := prepare()
+	if cri.IsUnimplemented(err) {
+		http.Error(w, "the container runtime can't do that: "+err.Error(), http.StatusNotImplemented)
+		return nil
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return nil

@@ -370,7 +370,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	var ends []func()
 	begun := func(user, namespace, pod, why string) (n int) {
 		for {
-			r := httptest.NewRequestWithContext(withUser(t.Context(), &authentication.UserInfo{Username: user}), "GET", "/", nil)
+			r := httptest.NewRequestWithContext(withUser(t.Context(), user), "GET", "/", nil)
 			r.SetPathValue("namespace", namespace)
 			r.SetPathValue("pod", pod)
 			end, err := s.begin(r)

@@ -173,6 +173,13 @@ func (n *Node) run(stdin io.Reader, args ...string) (output string, code int) {
 	return string(out), code
 }
 
+// Command is one of the program's other commands on this node, which the caller runs.
+func (n *Node) Command(args ...string) *exec.Cmd {
+	cmd := exec.Command(n.binary, append([]string{"--root-dir", n.RootDir}, args...)...)
+	cmd.Env, cmd.SysProcAttr = environment(), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
 // Foreground starts `deckhand run FILE`. Interrupt ends it as Ctrl-C does, waits
 // and returns what it printed.
 func (n *Node) Foreground(file string) (interrupt func() string) {

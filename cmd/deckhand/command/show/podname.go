@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -144,4 +145,49 @@ func FindContainer(p *v1.Pod, name string) (container, remark string, err error)
 		choice += fmt.Sprintf(" or one of the ephemeral containers: [%s]", strings.Join(debug, " "))
 	}
 	return "", "", fmt.Errorf("container %s is not valid for pod %s, %s", name, p.Name, choice)
+}
+
+// ContainerOf is what a pod's manifest says of one of its containers, of whatever kind.
+func ContainerOf(p *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if p.Spec.EphemeralContainers[i].Name == name {
+			return (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		}
+	}
+	return nil
+}
+
+// CheckRuns returns an error that says why a container doesn't run, if it doesn't.
+func CheckRuns(s local.Snapshot, p *v1.Pod, container string) error {
+	i := slices.IndexFunc(s.Pods, func(v local.PodView) bool { return v.Pod == p })
+	status := logs.StatusOf(p, container)
+	if i < 0 || status != nil && status.State.Running != nil {
+		return nil
+	}
+	why := ""
+	for _, w := range s.Pods[i].Waits {
+		if w.Container == container || w.Container == "" && why == "" {
+			why = w.Text
+		}
+	}
+	switch {
+	case s.Pods[i].Stopped:
+		why = fmt.Sprintf("`deckhand start %s` starts its pod", p.Name)
+	case why != "" || status == nil:
+	case status.State.Terminated != nil:
+		why = fmt.Sprintf("it has ended with exit code %d", status.State.Terminated.ExitCode)
+	case status.State.Waiting != nil:
+		why = status.State.Waiting.Reason
+	}
+	if why != "" {
+		why = ": " + why
+	}
+	return fmt.Errorf("container %s of pod %s doesn't run%s (`deckhand why %s` says more)", container, p.Name, why, p.Name)
 }

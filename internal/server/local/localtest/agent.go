@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -33,6 +34,8 @@ type Agent struct {
 	OnRun func(origin string, manifest []byte) (local.Run, error)
 	// OnStop answers StopPods, StartPods ("start") and StopAll ("all"); it is set before the agent is used.
 	OnStop func(how string, names ...types.NamespacedName) error
+	// OnSession answers exec, attach and portForward; it is set before the agent is used.
+	OnSession http.Handler
 }
 
 var (
@@ -59,7 +62,7 @@ func Serve(t testing.TB, agent *Agent) (rootDir string) {
 // ServeOn has the agent answer on listener until the test ends, or stop is called.
 func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (stop func()) {
 	t.Helper()
-	server := local.NewServer(agent, agent, logs.New(logDir, logr.Discard()), nil, logr.Discard())
+	server := local.NewServer(agent, agent, logs.New(logDir, logr.Discard()), cmp.Or[http.Handler](agent.OnSession, http.NotFoundHandler()), nil, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, listener) }()

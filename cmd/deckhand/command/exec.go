@@ -1,0 +1,218 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/url"
+	"os"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/streams"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// exitInterrupted is that of a session that a signal has ended.
+const exitInterrupted = 130
+
+// sessionOptions are the flags of commands that reach into a container.
+type sessionOptions struct {
+	container         string
+	stdin, tty, quiet bool
+}
+
+func (o *sessionOptions) add(a *app, cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&o.container, "container", "c", "", "which container")
+	flags.BoolVarP(&o.stdin, "stdin", "i", false, "pass standard input on to it")
+	flags.BoolVarP(&o.tty, "tty", "t", false, "standard input is a terminal, and so it is to the process")
+	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but what comes from the container")
+	a.completeContainers(cmd)
+}
+
+func (a *app) execCommand() *cobra.Command {
+	var o sessionOptions
+	cmd := &cobra.Command{
+		Use:     "exec [flags] POD -- COMMAND [ARGUMENT...]",
+		GroupID: groupReach,
+		Short:   "Run a command in a container",
+		Long: `Run a command in a container that runs, and end with its exit code.
+
+` + namesOfPods + `
+
+With -it the command gets this terminal: each key, Ctrl-C too, goes to it. Without -t, Ctrl-C ends
+this command only, with exit code 130; what runs in the container doesn't hear of it. There is no
+shell around COMMAND: -- sh -c "..." starts one.`,
+		Example: `  deckhand exec -it web -- sh                     a shell
+  deckhand exec web -c nginx -- nginx -t          in one of several containers
+  deckhand exec -i db -- psql < dump.sql          with input from a file`,
+		ValidArgsFunction: a.completePod,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch dash := cmd.ArgsLenAtDash(); {
+			case len(args) == 0 || dash == 0:
+				return usagef(cmd, "POD is missing: %s", cmd.UseLine())
+			case dash < 0 && len(args) > 1:
+				return usagef(cmd, "the command has to stand behind --: deckhand exec %s -- %s", args[0], args[1])
+			case dash < 0 || len(args) == dash:
+				return usagef(cmd, "COMMAND is missing: %s", cmd.UseLine())
+			case dash > 1:
+				return usagef(cmd, "%q is one argument too many: %s", args[1], cmd.UseLine())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client := a.client(cmd)
+			p, container, err := o.find(cmd, client, args[0])
+			if err != nil {
+				return err
+			}
+			return o.join(cmd, func(ctx context.Context, query url.Values) (httpstream.Connection, error) {
+				query[v1.ExecCommandParam] = args[1:]
+				return client.Exec(ctx, p.Namespace, p.Name, container, query, streams.Protocol)
+			}, false)
+		},
+	}
+	o.add(a, cmd)
+	return cmd
+}
+
+func (a *app) attachCommand() *cobra.Command {
+	var o sessionOptions
+	cmd := &cobra.Command{
+		Use:     "attach [flags] POD",
+		GroupID: groupReach,
+		Short:   "Attach to the main process of a container",
+		Long: `Print what the main process of a container prints from now on, until it ends. With -i it
+gets standard input as well, if its manifest says stdin: true, and with -it this terminal, if that says
+tty: true. Ctrl-C goes to the process then, and otherwise ends this command only, with exit code 130.
+
+` + namesOfPods,
+		Example: `  deckhand attach web
+  deckhand attach -it console`,
+		ValidArgsFunction: a.completePod,
+		Args:              arguments(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client := a.client(cmd)
+			p, container, err := o.find(cmd, client, args[0])
+			if err != nil {
+				return err
+			}
+			o.fit(cmd, p, container)
+			return o.join(cmd, func(ctx context.Context, query url.Values) (httpstream.Connection, error) {
+				return client.Attach(ctx, p.Namespace, p.Name, container, query, streams.Protocol)
+			}, true)
+		},
+	}
+	o.add(a, cmd)
+	return cmd
+}
+
+// find returns the pod and the container that are meant, which runs.
+func (o *sessionOptions) find(cmd *cobra.Command, client *local.Client, name string) (*v1.Pod, string, error) {
+	snapshot, err := client.Snapshot(cmd.Context())
+	if err != nil {
+		return nil, "", err
+	}
+	p, err := show.FindPod(snapshot, flagValue(cmd, "namespace"), name)
+	if err != nil {
+		return nil, "", err
+	}
+	container, remark, err := show.FindContainer(p, o.container)
+	if err != nil {
+		return nil, "", err
+	}
+	if remark != "" && !o.quiet {
+		cmd.PrintErrln(remark)
+	}
+	return p, container, show.CheckRuns(snapshot, p, container)
+}
+
+// fit has the streams be those that the container's process has.
+func (o *sessionOptions) fit(cmd *cobra.Command, p *v1.Pod, container string) {
+	c := show.ContainerOf(p, container)
+	if o.stdin && !c.Stdin {
+		o.stdin = false
+		o.remark(cmd, "container %s has no standard input (stdin: true in its manifest): nothing is passed on", container)
+	}
+	if o.tty && !c.TTY {
+		o.remark(cmd, "container %s has no terminal (tty: true in its manifest)", container)
+	}
+	o.tty = c.TTY // the streams of one that has a terminal are others
+}
+
+func (o *sessionOptions) remark(cmd *cobra.Command, format string, args ...any) {
+	if !o.quiet {
+		cmd.PrintErrf(format+"\n", args...)
+	}
+}
+
+// join begins a session, and joins it to the standard streams until it ends. With running, the process was there before.
+func (o *sessionOptions) join(cmd *cobra.Command, begin func(context.Context, url.Values) (httpstream.Connection, error), running bool) (err error) {
+	ctx, end := untilHangUp(cmd.Context())
+	defer end()
+	ends := streams.Ends{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), TTY: o.tty}
+	if o.stdin {
+		ends.In = cmd.InOrStdin()
+	}
+	screen := inputTerminal(ends.In)
+	if o.tty && screen == nil && !running {
+		ends.TTY = false
+		o.remark(cmd, "standard input isn't a terminal (or -i is missing): the command gets none")
+	}
+	if ends.TTY && screen != nil {
+		sizes, stop := streams.NewSizes(screen)
+		defer stop()
+		sizes.Redraw = running
+		ends.Sizes = sizes
+	}
+	conn, err := begin(ctx, ends.Query())
+	if err != nil {
+		return unlessInterrupted(ctx, err)
+	}
+	if ends.Sizes != nil {
+		if running {
+			o.remark(cmd, "If you don't see a command prompt, try pressing enter.")
+		}
+		restore, err := streams.Raw(screen)
+		if err != nil {
+			return errors.Join(err, conn.Close())
+		}
+		err = ends.Join(ctx, conn)
+		return o.outcome(cmd, ctx, err, restore())
+	}
+	return o.outcome(cmd, ctx, ends.Join(ctx, conn), nil)
+}
+
+// outcome is what a session has come to.
+func (o *sessionOptions) outcome(cmd *cobra.Command, ctx context.Context, err, restored error) error {
+	if exit := (*streams.ExitError)(nil); errors.As(err, &exit) {
+		o.remark(cmd, "%v", exit)
+		err = &exitError{exit.Code}
+	}
+	if restored != nil {
+		cmd.PrintErrln("error:", restored)
+	}
+	return unlessInterrupted(ctx, err)
+}
+
+// unlessInterrupted is err, or the exit code of what a signal has ended: other than of commands that only look, nobody may take that for
+// a good end.
+func unlessInterrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return &exitError{exitInterrupted}
+	}
+	return err
+}
+
+// inputTerminal is the terminal that is read; nil if it is none.
+func inputTerminal(in io.Reader) *os.File {
+	f, ok := in.(*os.File)
+	if !ok {
+		return nil
+	}
+	return terminalOf(f)
+}

@@ -1,0 +1,129 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal/terminaltest"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
+)
+
+// person is one before a terminal, in a session.
+type person struct {
+	*terminaltest.Console
+	t *testing.T
+	// code is told the command's exit code, signal sends one.
+	code   chan int
+	signal context.CancelFunc
+	// stopAgent stops the agent.
+	stopAgent func()
+}
+
+// sitDown runs a command on a terminal, for an agent whose containers run process.
+func sitDown(t *testing.T, process func(localtest.Process) (int, error), args ...string) *person {
+	t.Helper()
+	agent := localtest.New()
+	agent.OnSession = localtest.Sessions(process)
+	view := jobView(v1.PodRunning, running)
+	view.Pod.Spec.Containers[0].TTY, view.Pod.Spec.Containers[0].Stdin = true, true
+	agent.Update(pods(view))
+	root := t.TempDir()
+	listener, err := local.Listen(local.SocketPath(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, signal := context.WithCancel(t.Context())
+	p := &person{Console: terminaltest.Open(t, 24, 80), t: t, code: make(chan int, 1), signal: signal, stopAgent: localtest.ServeOn(t, agent, listener, root)}
+	go func() {
+		p.code <- Main(ctx, args, "deckhand", p.Terminal, p.Terminal, p.Terminal, Deps{RootDir: root, Getenv: func(string) string { return "" }})
+	}()
+	return p
+}
+
+// leaves looks at the terminal after the command has ended.
+func (p *person) leaves(code int) {
+	p.t.Helper()
+	if got := <-p.code; got != code {
+		p.t.Errorf("exit code %d, want %d", got, code)
+	}
+	p.Restored()
+}
+
+// shell prints the size of its terminal whenever that changes, and each key; it ends with the code 42 at Ctrl-D.
+func shell(p localtest.Process) (int, error) {
+	if !p.TTY || p.Err != nil {
+		return 1, fmt.Errorf("terminal %t, standard error %v", p.TTY, p.Err)
+	}
+	sized := make(chan struct{})
+	go func() {
+		defer close(sized)
+		for size := range p.Sizes {
+			fmt.Fprintf(p.Out, "[%dx%d]", size.Width, size.Height)
+		}
+	}()
+	for key := make([]byte, 1); ; {
+		if _, err := io.ReadFull(p.In, key); err != nil {
+			return 0, err
+		}
+		if key[0] == 4 {
+			return 42, nil
+		}
+		fmt.Fprintf(p.Out, "<%d>", key[0])
+	}
+}
+
+// TestExecOnATerminal: the process in the container has this terminal: each key, and its size.
+func TestExecOnATerminal(t *testing.T) {
+	c := sitDown(t, shell, "exec", "-it", "job", "--", "sh")
+	c.Shows("[80x24]")
+	c.Types("a\x03\x1a\r")
+	c.Shows("<97><3><26><13>")
+	c.Resize(50, 132)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGWINCH); err != nil {
+		t.Fatal(err)
+	}
+	c.Shows("[132x50]")
+	c.Types("\x04")
+	c.Shows("command terminated with exit code 42\r\n")
+	c.leaves(42)
+}
+
+// TestAttachToATerminal: who attaches to a process that has drawn its screen before has it drawn again.
+func TestAttachToATerminal(t *testing.T) {
+	c := sitDown(t, shell, "attach", "-it", "job")
+	c.Shows("pressing enter.\r\n")
+	c.Shows("[81x25]")
+	c.Shows("[80x24]")
+	c.Types("x")
+	c.Shows("<120>")
+	c.signal()
+	c.leaves(130)
+}
+
+// TestTerminalIsRestored: however a session ends.
+func TestTerminalIsRestored(t *testing.T) {
+	c := sitDown(t, shell, "exec", "-it", "job", "--", "sh")
+	c.Shows("[80x24]")
+	c.signal()
+	c.leaves(130)
+
+	c = sitDown(t, shell, "exec", "-it", "job", "--", "sh")
+	c.Shows("[80x24]")
+	c.stopAgent()
+	c.Shows("error: the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said on it for hours\r\n")
+	c.leaves(1)
+
+	c = sitDown(t, shell, "exec", "-it", "job", "--", "sh")
+	c.Shows("[80x24]")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	c.leaves(130)
+}

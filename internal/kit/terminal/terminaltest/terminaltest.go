@@ -1,0 +1,119 @@
+// Package terminaltest has terminals for tests, with a person's end.
+package terminaltest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Console is the end of a terminal that a person has: what is read from it is the screen, what is written to it the keyboard.
+type Console struct {
+	*os.File
+	// Terminal is the end that programs have.
+	Terminal *os.File
+	t        testing.TB
+	before   *unix.Termios
+}
+
+// patience is how long something may take to show. It only matters to a test that fails.
+const patience = time.Minute
+
+// Open opens a terminal until the test ends.
+func Open(t testing.TB, rows, columns uint16) *Console {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	c := &Console{File: master, t: t}
+	number := 0
+	c.control(func(fd int) error {
+		if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+			return err
+		}
+		number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN)
+		return err
+	})
+	if c.Terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Terminal.Close() })
+	c.Resize(rows, columns)
+	c.before = c.modes()
+	return c
+}
+
+// control acts on the descriptor, and leaves its reads their deadlines.
+func (c *Console) control(do func(fd int) error) {
+	c.t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = do(int(fd)) }); err != nil || failed != nil {
+		c.t.Fatal(err, failed)
+	}
+}
+
+// Resize makes the terminal of another size, of which the programs are told that have it as their own.
+func (c *Console) Resize(rows, columns uint16) {
+	c.t.Helper()
+	c.control(func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	})
+}
+
+// Shows reads the screen until it shows text, and returns what it showed.
+func (c *Console) Shows(text string) string {
+	c.t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		c.t.Fatal(err)
+	}
+	var screen strings.Builder
+	for b := make([]byte, 1); !strings.HasSuffix(screen.String(), text); {
+		if _, err := c.Read(b); err != nil {
+			c.t.Fatalf("the screen shows %q, not %q: %v", screen.String(), text, err)
+		}
+		screen.Write(b)
+	}
+	return screen.String()
+}
+
+// Line reads the next line of the screen.
+func (c *Console) Line() string {
+	c.t.Helper()
+	return strings.TrimRight(c.Shows("\n"), "\r\n")
+}
+
+// Types presses keys.
+func (c *Console) Types(keys string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, keys); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Restored fails the test unless the terminal's modes are those that it had at first.
+func (c *Console) Restored() {
+	c.t.Helper()
+	if now := c.modes(); *now != *c.before {
+		c.t.Errorf("the terminal is %+v, and was %+v", now, c.before)
+	}
+}
+
+func (c *Console) modes() *unix.Termios {
+	c.t.Helper()
+	modes, err := unix.IoctlGetTermios(int(c.Terminal.Fd()), unix.TCGETS)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return modes
+}

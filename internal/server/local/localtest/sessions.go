@@ -1,0 +1,64 @@
+package localtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/utils/exec"
+
+	"github.com/deckhand-node/deckhand/internal/server"
+)
+
+// Process is what a test has run in a container. Streams that it doesn't have are nil.
+type Process struct {
+	// Pod is as in "default/web-node1/nginx".
+	Pod string
+	// Command is nil for the main process, which was attached to.
+	Command  []string
+	In       io.Reader
+	Out, Err io.Writer
+	TTY      bool
+	Sizes    <-chan remotecommand.TerminalSize
+}
+
+// Sessions answers exec and attach as a runtime's streaming server does: run returns the exit code, or why there is no process.
+func Sessions(run func(p Process) (code int, err error)) http.Handler {
+	return server.Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kind, pod, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		options, err := remotecommand.NewOptions(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		protocols := remotecommand.SupportedStreamingProtocols
+		if kind == "exec" {
+			remotecommand.ServeExec(w, r, container{run}, "", "", pod, r.URL.Query()["command"], options, time.Hour, time.Minute, protocols)
+		} else {
+			remotecommand.ServeAttach(w, r, container{run}, "", "", pod, options, time.Hour, time.Minute, protocols)
+		}
+	}))
+}
+
+type container struct {
+	run func(Process) (int, error)
+}
+
+// ExecInContainer implements remotecommand.Executor.
+func (c container) ExecInContainer(ctx context.Context, _, _, pod string, command []string, in io.Reader, out, err io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize, _ time.Duration) error {
+	code, failure := c.run(Process{Pod: pod, Command: command, In: in, Out: out, Err: err, TTY: tty, Sizes: sizes})
+	if failure == nil && code != 0 {
+		failure = exec.CodeExitError{Err: fmt.Errorf("exit code %d", code), Code: code}
+	}
+	return failure
+}
+
+// AttachContainer implements remotecommand.Attacher.
+func (c container) AttachContainer(ctx context.Context, name, uid, pod string, in io.Reader, out, err io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize) error {
+	_, failure := c.run(Process{Pod: pod, In: in, Out: out, Err: err, TTY: tty, Sizes: sizes})
+	return failure
+}

@@ -1,0 +1,261 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal/terminaltest"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// box is a pod that has the machine's programs: its container c does nothing, talk says again what it is told.
+var box = fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: box}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: usr, hostPath: {path: /usr}}, {name: tmp, emptyDir: {}}]
+  containers:
+  - &c
+    name: c
+    image: %s
+    env: [{name: PATH, value: /usr/bin}]
+    volumeMounts: [{name: tmp, mountPath: /tmp}, {name: usr, mountPath: /usr, readOnly: true}, {name: usr, mountPath: /lib, subPath: lib, readOnly: true},
+      {name: usr, mountPath: /lib64, subPath: lib64, readOnly: true}, {name: usr, mountPath: /bin, subPath: bin, readOnly: true}]
+  - <<: *c
+    name: talk
+    command: [/usr/bin/sh, -c, 'while read line; do echo "$(stty size) $line"; done']
+    stdin: true
+    tty: true
+`, node.Image)
+
+// TestStreams: what a person does in a container that runs.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	n.Write("box.yaml", box)
+	n.Await("the pod runs", node.Ready("box"))
+	inBox := streams{n, t}
+	before := inBox.connections()
+	t.Run("exec", inBox.run)
+	t.Run("a terminal", inBox.terminal)
+	t.Run("attach", inBox.attach)
+	t.Run("clients that vanish", inBox.vanish)
+	n.Eventually("the agent has let all of that go", func() error {
+		if now := inBox.connections(); now > before {
+			return fmt.Errorf("%d connections, and %d before", now, before)
+		}
+		return nil
+	})
+	t.Run("the agent stops", inBox.agentStops)
+}
+
+type streams struct {
+	*node.Node
+	t *testing.T
+}
+
+// connections is how many sockets the agent has open.
+func (s streams) connections() (n int) {
+	s.t.Helper()
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.PID()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, fd := range open {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "socket:") { // or it has been closed meanwhile
+			n++
+		}
+	}
+	return n
+}
+
+// printed returns what a command has printed, and its exit code.
+func printed(t *testing.T, cmd *exec.Cmd) (out, errs string, code int) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		code = exitCode(t, err)
+	}
+	return stdout.String(), stderr.String(), code
+}
+
+func exitCode(t *testing.T, err error) int {
+	t.Helper()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return exit.ExitCode()
+}
+
+func (s streams) run(t *testing.T) {
+	if out, errs, code := printed(t, s.Command("exec", "-c", "c", "box", "--", "sh", "-c", "echo out; echo err >&2; exit 7")); out != "out\n" || errs != "err\ncommand terminated with exit code 7\n" || code != 7 {
+		t.Errorf("%q, %q, exit code %d", out, errs, code)
+	}
+	if _, errs, code := printed(t, s.Command("exec", "box", "--", "no-such-program")); code != 1 || !strings.Contains(errs, "no-such-program") {
+		t.Errorf("no such program: %q, exit code %d", errs, code)
+	}
+	// What goes in, half-closed, and comes out again is the same.
+	const size = 64 << 20
+	sent, got := sha256.New(), sha256.New()
+	cmd := s.Command("exec", "-i", "box", "-c", "c", "--", "cat")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.TeeReader(io.LimitReader(rand.Reader, size), sent), got, os.Stderr
+	began := time.Now()
+	if err := cmd.Run(); err != nil || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+		t.Errorf("%d bytes there and back: %v", size, err)
+	}
+	t.Logf("%d MiB there and back in %s", size>>20, time.Since(began).Round(time.Millisecond))
+}
+
+// on runs a command on a terminal of its own.
+func (s streams) on(t *testing.T, args ...string) (*terminaltest.Console, *exec.Cmd) {
+	t.Helper()
+	console := terminaltest.Open(t, 24, 100)
+	cmd := s.Command(args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = console.Terminal, console.Terminal, console.Terminal
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return console, cmd
+}
+
+// terminal: sizes, signals and exit codes pass, and the terminal is afterwards as it was.
+func (s streams) terminal(t *testing.T) {
+	console, cmd := s.on(t, "exec", "-it", "-c", "c", "box", "--", "sh")
+	console.Shows("# ")
+	// The size comes on a way of its own.
+	console.Types("until [ \"$(stty size)\" = '24 100' ]; do :; done; echo si''zed\n")
+	console.Shows("sized\r\n")
+	console.Resize(30, 120)
+	console.Types("until [ \"$(stty size)\" = '30 120' ]; do :; done; echo resi''zed\n")
+	console.Shows("resized\r\n")
+	console.Types("cat\n")
+	console.Types("here\n") // is echoed, and comes back once the program runs
+	console.Shows("here\r\nhere\r\n")
+	console.Types("\x03")
+	console.Shows("# ")
+	console.Types("exit 5\n")
+	if code := exitCode(t, cmd.Wait()); code != 5 {
+		t.Errorf("exit code %d", code)
+	}
+	console.Restored()
+
+	// A signal from elsewhere ends it, and restores the terminal as well.
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		console, cmd = s.on(t, "exec", "-it", "-c", "c", "box", "--", "sh")
+		console.Shows("# ")
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if code := exitCode(t, cmd.Wait()); code != 130 {
+			t.Errorf("exit code %d after %s", code, signal)
+		}
+		console.Restored()
+	}
+}
+
+func (s streams) attach(t *testing.T) {
+	console, cmd := s.on(t, "attach", "-it", "-c", "talk", "box")
+	console.Shows("pressing enter.\r\n")
+	for { // the size comes on a way of its own
+		console.Types("hello\n")
+		if line := console.Line(); line == "24 100 hello" {
+			break
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, cmd.Wait()); code != 130 {
+		t.Errorf("exit code %d", code)
+	}
+	console.Restored()
+	if out, errs, code := printed(t, s.Command("attach", "-i", "-c", "c", "none")); code != 1 || !strings.Contains(errs, `pod "none" not found`) {
+		t.Errorf("%q, %q, exit code %d", out, errs, code)
+	}
+}
+
+// begun starts a session with cat, which says what it is told, and returns it once it does.
+func (s streams) begun(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := s.Command("exec", "-i", "box", "-c", "c", "--", "sh", "-c", "echo here; cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() })
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "here\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return cmd
+}
+
+// quiet waits until no command of a session runs in the container: the runtime ends what nobody's input comes to any more.
+func (s streams) quiet(t *testing.T) {
+	t.Helper()
+	n := s.For(t)
+	n.Eventually("no command runs on", func() error {
+		out, code := n.Deckhand("exec", "-c", "c", "box", "--", "sh", "-c", "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done")
+		if code != 0 || strings.Contains(out, "echo here; cat") {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return nil
+	})
+}
+
+func (s streams) vanish(t *testing.T) {
+	for range 5 {
+		cmd := s.begun(t)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // it was killed
+	}
+	s.quiet(t)
+}
+
+// agentStops: whoever is in a session is told at once, and nothing is left of it; the pod runs on.
+func (s streams) agentStops(t *testing.T) {
+	var clients []*exec.Cmd
+	for range 5 {
+		cmd := s.begun(t)
+		clients = append(clients, cmd)
+	}
+	console, onTerminal := s.on(t, "exec", "-it", "-c", "c", "box", "--", "sh")
+	console.Shows("# ")
+	ids := s.RunningIDs()
+	s.Stop()
+	console.Shows("error: the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said on it for hours\r\n")
+	for _, cmd := range append(clients, onTerminal) {
+		if code := exitCode(t, cmd.Wait()); code != 1 {
+			t.Errorf("exit code %d of a session that was cut", code)
+		}
+	}
+	console.Restored()
+	s.Start()
+	s.Await("the agent is back", node.Ready("box"))
+	unchanged(t, ids, s.RunningIDs())
+	s.quiet(t)
+}
