@@ -90,7 +90,7 @@ func allocatable(c capacity.Node, k *v1beta1.KubeletConfiguration) (v1.ResourceL
 // that isn't known.
 func (n *node) admission(can *translate.Features) *admission.Node {
 	now, facts := n.facts.Now(), n.forAdmission
-	facts.Labels, facts.DeclaredFeatures = now.Labels, now.DeclaredFeatures
+	facts.Labels, facts.Taints, facts.DeclaredFeatures = now.Labels, now.Taints, now.DeclaredFeatures
 	// In a cluster, who runs it may tell the addresses later; a machine alone has none but its own.
 	facts.AwaitsAddress = !n.cfg.Standalone && len(now.HostIPs) == 0
 	if can != nil {

@@ -160,8 +160,8 @@ func TestCoreIsPure(t *testing.T) {
 		"iter", "math", "math/bits", "encoding/json", "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/apis/meta/v1", "k8s.io/apimachinery/pkg/types", "k8s.io/apimachinery/pkg/api/resource",
 		"k8s.io/component-helpers/resource", // computes with a pod's resources, and is as pure
 		// What a pod asks of a node, and whether the node has it: they compute as well.
-		"k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/component-helpers/node/util/sysctl", "k8s.io/component-helpers/nodedeclaredfeatures",
-		"k8s.io/apimachinery/pkg/util/version",
+		"k8s.io/component-helpers/scheduling/corev1", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/component-helpers/node/util/sysctl", "k8s.io/component-helpers/nodedeclaredfeatures",
+		"k8s.io/apimachinery/pkg/util/version", "github.com/go-logr/logr", // for logr.Discard, see below
 		"k8s.io/kubelet/config/v1beta1", // the types of settings
 		module + "internal/pod", module + "internal/pod/allocated"}
 	pure := []string{"internal/pod", "internal/pod/allocated", "internal/lifecycle"}
@@ -182,6 +182,9 @@ func TestCoreIsPure(t *testing.T) {
 			case *ast.SelectorExpr:
 				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clock, n.Sel.Name) {
 					t.Errorf("%s: the core is told the time, it doesn't read time.%s", fset.Position(n.Pos()), n.Sel.Name)
+				}
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "logr" && n.Sel.Name != "Discard" {
+					t.Errorf("%s: libraries are given no logger, and the core has none: logr.%s", fset.Position(n.Pos()), n.Sel.Name)
 				}
 				if x, ok := n.X.(*ast.Ident); ok && x.Name == "metav1" && n.Sel.Name == "Now" {
 					t.Errorf("%s: the core is told the time", fset.Position(n.Pos()))

@@ -84,6 +84,8 @@ const (
 	ReasonSupplementalGroupsPolicyNotSupported Reason = "SupplementalGroupsPolicyNotSupported"
 	// ReasonSysctlForbidden: it sets a sysctl that isn't safe, and allowedUnsafeSysctls doesn't name that.
 	ReasonSysctlForbidden Reason = "SysctlForbidden"
+	// ReasonTaintToleration: it doesn't tolerate a taint of the node with the effect NoExecute.
+	ReasonTaintToleration Reason = "TaintToleration"
 )
 
 // Reasons of conditions.

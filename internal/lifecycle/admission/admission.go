@@ -19,6 +19,7 @@ import (
 type Node struct {
 	Name   string
 	Labels map[string]string
+	Taints []v1.Taint
 	// AwaitsAddress says that the node has no address yet and will get one: pods that need it wait.
 	AwaitsAddress bool
 	// OS is the operating system as Go names it.

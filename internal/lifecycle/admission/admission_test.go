@@ -139,6 +139,30 @@ func told(a admission.Answer) string {
 	}
 }
 
+// TestTaints: NoExecute keeps pods away that don't tolerate it; the other effects are the scheduler's, which somebody has passed by.
+func TestTaints(t *testing.T) {
+	const refused = "rejected TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
+	for _, tc := range []struct {
+		effect v1.TaintEffect
+		by     v1.Toleration
+		want   string
+	}{
+		{v1.TaintEffectNoExecute, v1.Toleration{Key: "other", Operator: v1.TolerationOpExists}, refused},
+		{v1.TaintEffectNoExecute, v1.Toleration{Key: "card", Value: "broken"}, "admitted"},
+		{v1.TaintEffectNoExecute, v1.Toleration{Key: "card", Value: "new"}, refused},
+		{v1.TaintEffectNoExecute, v1.Toleration{Key: "card", Operator: v1.TolerationOpExists, TolerationSeconds: ptr.To(int64(300))}, "admitted"},
+		{v1.TaintEffectNoExecute, v1.Toleration{Operator: v1.TolerationOpExists}, "admitted"},
+		{v1.TaintEffectNoSchedule, v1.Toleration{}, "admitted"},
+		{v1.TaintEffectPreferNoSchedule, v1.Toleration{}, "admitted"},
+	} {
+		n := &admission.Node{Taints: []v1.Taint{{Key: "card", Value: "broken", Effect: tc.effect}}}
+		p := with(requests("p"), func(s *v1.PodSpec) { s.Tolerations = []v1.Toleration{tc.by} })
+		if got := told(admission.NewJudge(n, nil).Admit(p, nil)); got != tc.want {
+			t.Errorf("%s, tolerated by %+v: %s", tc.effect, tc.by, got)
+		}
+	}
+}
+
 func TestStrictGroups(t *testing.T) {
 	p := with(requests("p"), func(s *v1.PodSpec) {
 		s.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: ptr.To(v1.SupplementalGroupsPolicyStrict)}

@@ -5,17 +5,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	features "k8s.io/component-helpers/nodedeclaredfeatures"
+	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// refuses is why the pod can't run on this node, whatever else is on it; nil if it can. Taints
-// aren't looked at: a static pod tolerates all that a node agent goes by.
+// refuses is why the pod can't run on this node, whatever else is on it; nil if it can.
 func (n *Node) refuses(p *v1.Pod) *pod.Failure {
 	rejected := func(reason pod.Reason, message string) *pod.Failure {
 		return &pod.Failure{Reason: reason, Message: message, Rejected: true}
@@ -37,6 +38,9 @@ func (n *Node) refuses(p *v1.Pod) *pod.Failure {
 	}
 	if !n.selected(p) {
 		return rejected(pod.ReasonNodeAffinity, "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+	}
+	if !n.tolerated(p) {
+		return rejected(pod.ReasonTaintToleration, "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
 	}
 	if n.AwaitsAddress && needsAddress(p) {
 		return &pod.Failure{Wait: pod.WaitForAddress, Message: "an address of the node: an external cloud provider has to tell one"}
@@ -72,6 +76,14 @@ func (n *Node) selected(p *v1.Pod) bool {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
 	matches, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(node)
 	return matches && err == nil
+}
+
+// tolerated reports whether the pod tolerates each taint that keeps pods from running (NoExecute); the others are the scheduler's. A
+// static pod tolerates them all.
+func (n *Node) tolerated(p *v1.Pod) bool {
+	_, found := corev1.FindMatchingUntoleratedTaint(logr.Discard(), n.Taints, p.Spec.Tolerations,
+		func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }, true)
+	return !found
 }
 
 // missingFeatures are those that the pod requires of a node and that this one doesn't declare.
