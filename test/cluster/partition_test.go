@@ -162,6 +162,12 @@ func (r *rig) partition(t *testing.T, way *passage) {
 	healed := time.Now()
 	way.heal()
 	r.Eventually("the API server has all there is", func() error {
+		for i := range pods + created { // first what costs the agent nothing to tell
+			there := seen.last(name(i))
+			if runs := i >= deleted+forced; there == nil || runs && condition(there, v1.PodReady).Status != v1.ConditionTrue || !runs && !seen.gone(there) {
+				return fmt.Errorf("%s isn't told", name(i))
+			}
+		}
 		here := map[string]local.PodView{}
 		for _, v := range r.snapshot().Pods {
 			here[v.Pod.Name] = v

@@ -42,6 +42,7 @@ func TestPods(t *testing.T) {
 	for name, test := range map[string]func(*rig, *testing.T){
 		"one pod": (*rig).onePod, "deletions": (*rig).deletions, "what others say": (*rig).others, "workloads": (*rig).workloads,
 		"a name that is taken": (*rig).contest, "away": (*rig).away, "killed under churn": (*rig).killedUnderChurn, "come and go": (*rig).comeAndGo,
+		"admission": (*rig).admission,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := join(t, p, binary, "")
@@ -302,6 +303,77 @@ func (r *rig) contest(t *testing.T) {
 	r.podReady("taken-" + node.Name)
 	r.Remove("taken.yaml")
 	r.Await("it is gone", node.Only())
+}
+
+// admission: pods that are bound past the scheduler are judged by the node as it is in the API at that moment, and what was admitted
+// stays when its agent starts again.
+func (r *rig) admission(t *testing.T) {
+	bound := func(name string, fields ...string) string {
+		return podNamed(name, spec("[serve]", append(fields, "nodeName: "+node.Name+",")...))
+	}
+	rejected := func(name, reason, message string) {
+		t.Helper()
+		r.kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/"+name, "--timeout=60s")
+		if s := r.pod(name).Status; s.Reason != reason || !strings.HasPrefix(s.Message, "Pod was rejected: "+message) || len(s.ContainerStatuses) > 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	third := r.object().Status.Allocatable.Cpu().MilliValue() / 3
+	some := func(name string, fields ...string) string {
+		return strings.Replace(bound(name, fields...), "args: [serve]", fmt.Sprintf("args: [serve], resources: {requests: {cpu: %dm}}", third), 1)
+	}
+	r.apply(some("a") + some("b") + some("c", "priority: 0,"))
+	r.podReady("a", "b", "c")
+	r.apply(some("over"))
+	rejected("over", "OutOfcpu", "Node didn't have enough resource: cpu, requested: ")
+
+	r.apply(bound("choosy", "nodeSelector: {disk: ssd},"))
+	rejected("choosy", "NodeAffinity", "Predicate NodeAffinity failed")
+	r.kubectl("label", "node", node.Name, "disk=ssd")
+	r.Eventually("a label opens the node", func() error {
+		r.kubectl("delete", "pod", "next", "--ignore-not-found", "--timeout=60s")
+		r.apply(bound("next", "nodeSelector: {disk: ssd},"))
+		r.kubectl("wait", "--for=jsonpath={.status.observedGeneration}", "pod/next", "--timeout=60s")
+		if s := r.pod("next").Status; s.Phase == v1.PodFailed {
+			return fmt.Errorf("%s", s.Reason)
+		}
+		return nil
+	})
+	r.podReady("next")
+
+	r.apply(some("vital", "priorityClassName: system-node-critical,"))
+	r.podReady("vital")
+	var stay []*v1.Pod
+	for _, name := range []string{"a", "b", "c"} {
+		switch p := r.pod(name); {
+		case p.Status.Phase == v1.PodRunning:
+			stay = append(stay, p)
+		case p.Status.Reason != "Preempting" || condition(p, v1.DisruptionTarget).Status != v1.ConditionTrue:
+			t.Errorf("%s: %+v", name, p.Status)
+		}
+	}
+	if len(stay) != 2 {
+		t.Fatalf("%d pods stay beside the critical one, want 2", len(stay))
+	}
+	r.Kill()
+	r.Start()
+	r.Eventually("the next agent has the same pods running", func() error {
+		var names []string
+		for _, v := range r.snapshot().Pods {
+			if v.Pod.Status.Phase == v1.PodRunning {
+				names = append(names, v.Pod.Name)
+			}
+		}
+		if want := []string{stay[0].Name, stay[1].Name, "next", "vital"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+			return fmt.Errorf("%v, want %v", names, want)
+		}
+		return nil
+	})
+	for _, was := range stay {
+		if is := r.pod(was.Name); is.Status.ContainerStatuses[0].ContainerID != was.Status.ContainerStatuses[0].ContainerID {
+			t.Errorf("%s: %+v", was.Name, is.Status)
+		}
+	}
 }
 
 // away: what happens while no agent runs is made up for.
