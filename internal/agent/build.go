@@ -271,7 +271,8 @@ func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State
 	}
 	return cluster.New(cluster.Config{Node: cfg, Facts: host.facts, Runtime: runtime, Info: info, Healthy: seen.Healthy,
 		Desired: merger, Statuses: statuses, Observed: seen, Events: recorded, Objects: objects, ObjectsChanged: changed,
-		PodsDir: dirs.Pods(), Known: filepath.Join(dirs.Checkpoints(), "apiserver.jsonl"), Meter: meter.APIClient, Log: log})
+		PodsDir: dirs.Pods(), Known: filepath.Join(dirs.Checkpoints(), "apiserver.jsonl"), Meter: meter.APIClient,
+		ClientCertificate: meter.Certificates.Client, ServingCertificate: meter.Certificates.Serving, Log: log})
 }
 
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.

@@ -45,6 +45,7 @@ func TestProblemsOfFlags(t *testing.T) {
 		"--enforce-node-allocatable=kube-reserved": "--enforce-node-allocatable: kubeReservedCgroup: it is needed for kube-reserved in enforceNodeAllocatable",
 		"--eviction-hard=memory.available<101%":    `--eviction-hard: evictionHard[memory.available]: Invalid value: "101%": must be a percentage from "0%" to "100%", which both turn it off`,
 		"--image-gc-high-threshold=70":             "--image-gc-high-threshold: imageGCLowThresholdPercent: Invalid value: 80: must be less than imageGCHighThresholdPercent (70); set this one too, if it isn't",
+		"--bootstrap-kubeconfig=/b":                "--bootstrap-kubeconfig: --kubeconfig has to say where the kubeconfig with the new client certificate is to be written",
 		"--healthz-port=10255":                     "--healthz-port: readOnlyPort: Invalid value: 10255: is the number of healthzPort too, on 127.0.0.1; each needs one of its own",
 	} {
 		_, err := Check(t.Context(), parse(t, args))

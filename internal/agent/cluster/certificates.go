@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"sync"
+	"time"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/certificates"
@@ -18,7 +19,7 @@ func bootstrap(own apiclient.Config, kubeconfig string) bootstrapper {
 	return bootstrapper{own}
 }
 
-// ask calls do with the requests there, and waits until nothing is left of the connection.
+// ask calls do with the requests there, again while they can't be made at all, and waits until nothing is left of the connection.
 func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certificates.Requests) error) error {
 	client, err := apiclient.New(b.conf)
 	if err != nil {
@@ -28,13 +29,36 @@ func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certific
 	var connected sync.WaitGroup
 	var ended error
 	connected.Go(func() { ended = client.Run(running) })
-	err = do(ctx, certificates.RequestsOf(client))
+	err = again(ctx, client, func() error { return do(ctx, certificates.RequestsOf(client)) })
 	stop()
 	connected.Wait()
 	if err == nil {
 		err = ended
 	}
 	return err
+}
+
+// again calls do until its error isn't that the API server can't be used, or ctx ends. The client logs that, once.
+func again(ctx context.Context, client *apiclient.Client, do func() error) error {
+	changed, stop := client.Subscribe()
+	defer stop()
+	for failures := 0; ; failures++ {
+		err := do()
+		if !apiclient.Unusable(err) {
+			return err
+		}
+		_, after := apiclient.Retry(err, failures)
+		timer := time.NewTimer(after)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
 }
 
 // IssuedCertificate is the HTTPS server's certificate, of the cluster; nil if the cluster isn't asked for it.

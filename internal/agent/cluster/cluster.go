@@ -62,7 +62,9 @@ type Config struct {
 	// PodsDir has a directory for each pod, Known is the file of what the API server said last.
 	PodsDir, Known string
 	Meter          Meter
-	Log            logr.Logger
+	// ClientCertificate and ServingCertificate count what becomes of the node's certificates.
+	ClientCertificate, ServingCertificate certificates.Meter
+	Log                                   logr.Logger
 }
 
 // Observed is what the runtime has of pods, and whether that is known.
@@ -141,13 +143,13 @@ func New(c Config) (*Cluster, error) {
 	woken, _ := client.Subscribe()
 	cl.certificate = certificates.NewClient(certificates.ClientConfig{
 		Node: cfg.NodeName, Dir: cfg.CertDir, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig, Rotate: k.RotateCertificates,
-		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask, Changed: woken, Log: c.Log.WithName("certificates"),
+		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask, Changed: woken, Meter: c.ClientCertificate, Log: c.Log.WithName("certificates"),
 	})
 	if k.ServerTLSBootstrap {
 		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // as long as the cluster itself
 		cl.serving = certificates.NewServing(certificates.ServingConfig{
 			Node: cfg.NodeName, Dir: cfg.CertDir, Addresses: func() []v1.NodeAddress { return c.Facts.Now().Addresses },
-			Requests: certificates.RequestsOf(client), Changed: addresses, Log: c.Log.WithName("certificates"),
+			Requests: certificates.RequestsOf(client), Changed: addresses, Meter: c.ServingCertificate, Log: c.Log.WithName("certificates"),
 		})
 	}
 	cl.node = nodeobject.New(nodeobject.Config{

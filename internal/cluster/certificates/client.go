@@ -39,6 +39,7 @@ type ClientConfig struct {
 	Requests    Requests
 	AsBootstrap func(ctx context.Context, do func(context.Context, Requests) error) error
 	Changed     <-chan struct{}
+	Meter       Meter
 	Log         logr.Logger
 }
 
@@ -51,7 +52,7 @@ func NewClient(c ClientConfig) *Renewer {
 	return New(Config{
 		Signer: certificates.KubeAPIServerClientKubeletSignerName, Usage: certificates.UsageClientAuth, Dir: c.Dir, Name: clientName, Keep: !c.Rotate,
 		Wanted:  func() *x509.CertificateRequest { return wanted },
-		Current: c.current, Ask: c.ask, Changed: c.Changed, Log: c.Log,
+		Current: c.current, Ask: c.ask, Changed: c.Changed, Meter: c.Meter, Log: c.Log,
 	})
 }
 

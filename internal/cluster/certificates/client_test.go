@@ -73,6 +73,9 @@ func TestClientCertificate(t *testing.T) {
 		if err != nil || filepath.Dir(link) != h.certs {
 			t.Errorf("the current certificate is a link to %q, %v", link, err)
 		}
+		if n := len(h.counts.ages); n < rotations || h.counts.ages[0] < 42*time.Minute || h.counts.ages[0] > time.Hour || h.counts.failed > 0 || time.Until(h.counts.until) < 0 || time.Until(h.counts.until) > time.Hour {
+			t.Errorf("counted are %+v", &h.counts)
+		}
 		if h.logged("PRIVATE") > 0 || h.logged("secret-token") > 0 {
 			t.Error("a secret was logged")
 		}
@@ -168,6 +171,9 @@ func TestRequestsThatAreNotAnswered(t *testing.T) {
 		}
 		if made[0].PublicKey.(*ecdsa.PublicKey).Equal(made[1].PublicKey) {
 			t.Error("the refused key was used again")
+		}
+		if h.counts.failed != len(made) {
+			t.Errorf("%d failures are counted", h.counts.failed)
 		}
 		if h.logged("Denied (No: not this one)") != len(made) {
 			t.Errorf("the reason is logged %d times for %d requests", h.logged("Denied (No: not this one)"), len(made))

@@ -36,7 +36,18 @@ type Config struct {
 	Ask func(ctx context.Context, do func(context.Context, Requests) error) error
 	// Changed receives when any of this may answer otherwise.
 	Changed <-chan struct{}
+	Meter   Meter
 	Log     logr.Logger
+}
+
+// Meter counts. Its methods may be called concurrently.
+type Meter interface {
+	// Valid says until when the certificate is valid that is used.
+	Valid(until time.Time)
+	// Renewed says that a certificate took the place of one that was issued so long ago.
+	Renewed(age time.Duration)
+	// Failed says that no certificate was issued when there should have been one.
+	Failed()
 }
 
 // Renewer keeps one certificate of the node valid.
@@ -71,6 +82,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 			failures, said, again = 0, "", time.Time{}
 		case errors.Is(err, context.Canceled): // something else is wanted
 		default:
+			r.conf.Meter.Failed()
 			again = time.Now().Add(pause(err, failures))
 			failures++
 			if text := err.Error(); text != said && !apiclient.Unusable(err) {
@@ -119,6 +131,7 @@ func (r *Renewer) due() time.Time {
 	case err != nil:
 		return time.Now()
 	}
+	r.conf.Meter.Valid(now.Leaf.NotAfter)
 	if !bytes.Equal(r.known, now.Leaf.Raw) {
 		r.known, r.at, r.asked = now.Leaf.Raw, r.renewal(now.Leaf, now.Leaf.NotBefore), nil
 	}
@@ -149,6 +162,7 @@ func (r *Renewer) renew(ctx context.Context) error {
 	if wanted == nil {
 		return nil
 	}
+	before, _ := r.conf.Current() // there may be none
 	var got *tls.Certificate
 	go func() {
 		ended <- r.conf.Ask(asking, func(ctx context.Context, via Requests) (err error) {
@@ -163,6 +177,9 @@ func (r *Renewer) renew(ctx context.Context) error {
 				return err
 			}
 			r.known, r.at, r.asked = got.Leaf.Raw, r.renewal(got.Leaf, time.Now()), wanted
+			if before != nil {
+				r.conf.Meter.Renewed(time.Since(before.Leaf.NotBefore))
+			}
 			r.conf.Log.Info("The cluster has issued a certificate", "name", r.conf.Name, "path", r.files.current())
 			return r.files.forgetKey()
 		case <-r.conf.Changed:

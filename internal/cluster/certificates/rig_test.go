@@ -151,6 +151,32 @@ func (s *signers) asked() ([]*x509.CertificateRequest, []time.Time, int) {
 	return slices.Clone(s.made), slices.Clone(s.at), s.calls
 }
 
+// counts is a Meter.
+type counts struct {
+	mu     sync.Mutex
+	until  time.Time
+	ages   []time.Duration
+	failed int
+}
+
+func (c *counts) Valid(until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = until
+}
+
+func (c *counts) Renewed(age time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ages = append(c.ages, age)
+}
+
+func (c *counts) Failed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed++
+}
+
 // host has the files of a node.
 type host struct {
 	t                                *testing.T
@@ -158,6 +184,7 @@ type host struct {
 	mu                               sync.Mutex
 	log                              []string
 	changed                          wake.Slot
+	counts                           counts
 }
 
 func newHost(t *testing.T) *host {
@@ -201,7 +228,7 @@ func (h *host) logged(text string) int {
 
 // client is the Renewer of the client certificate; own are the requests as the node, first those with the other kubeconfig.
 func (h *host) client(own, first Requests, change func(*ClientConfig)) *Renewer {
-	c := ClientConfig{Node: "n1", Dir: h.certs, Kubeconfig: h.kubeconfig, Bootstrap: h.rejoined, Rotate: true, Requests: own, Changed: h.changed, Log: h.logger(),
+	c := ClientConfig{Node: "n1", Dir: h.certs, Kubeconfig: h.kubeconfig, Bootstrap: h.rejoined, Rotate: true, Requests: own, Changed: h.changed, Meter: &h.counts, Log: h.logger(),
 		AsBootstrap: func(ctx context.Context, do func(context.Context, Requests) error) error { return do(ctx, first) }}
 	if change != nil {
 		change(&c)

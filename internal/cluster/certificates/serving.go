@@ -24,6 +24,7 @@ type ServingConfig struct {
 	Requests  Requests
 	// Changed receives when the addresses have changed.
 	Changed <-chan struct{}
+	Meter   Meter
 	Log     logr.Logger
 }
 
@@ -39,7 +40,7 @@ func NewServing(c ServingConfig) *Serving {
 	s := &Serving{conf: c}
 	s.Renewer = New(Config{
 		Signer: certificates.KubeletServingSignerName, Usage: certificates.UsageServerAuth, Dir: c.Dir, Name: "kubelet-server",
-		Wanted: s.wanted, Current: s.current, Changed: c.Changed, Log: c.Log,
+		Wanted: s.wanted, Current: s.current, Changed: c.Changed, Meter: c.Meter, Log: c.Log,
 		Ask: func(ctx context.Context, do func(context.Context, Requests) error) error { return do(ctx, c.Requests) },
 	})
 	return s

@@ -46,6 +46,7 @@ type Metrics struct {
 	// PodResources is the socket's of that name.
 	PodResources *PodResources
 	APIClient    *APIClient
+	Certificates *Certificates
 
 	registry *registry
 }
@@ -67,6 +68,7 @@ func New(info Info) *Metrics {
 		HTTP:         newHTTP(),
 		PodResources: newPodResources(),
 		APIClient:    newAPIClient(),
+		Certificates: newCertificates(),
 		registry:     &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}},
 	}
 	m.registry.MustRegister(
@@ -91,6 +93,7 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(m.HTTP.collectors()...)
 	m.registry.MustRegister(m.PodResources.collectors()...)
 	m.registry.MustRegister(m.APIClient.collectors()...)
+	m.registry.MustRegister(m.Certificates.collectors()...)
 	m.registry.MustRegister(newStability(m.registry))
 	return m
 }

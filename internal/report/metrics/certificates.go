@@ -1,0 +1,68 @@
+package metrics
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Certificates records those that the cluster issues: the one that the API server is shown, and that of the HTTPS server.
+type Certificates struct {
+	Client, Serving *Certificate
+}
+
+// Certificate records one of them.
+type Certificate struct {
+	// until is the second until when it is valid, 0 for none.
+	until atomic.Int64
+	ttl   prometheus.GaugeFunc
+	// lived and failed are nil where the kubelet doesn't record that.
+	lived  prometheus.Histogram
+	failed prometheus.Counter
+}
+
+func newCertificates() *Certificates {
+	const prefix = subsystem + "_certificate_manager_"
+	c := &Certificates{Client: &Certificate{}, Serving: &Certificate{}}
+	for name, one := range map[string]*Certificate{"client": c.Client, "server": c.Serving} {
+		one.ttl = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name + "_ttl_seconds",
+			Help: "Seconds until the certificate expires that the cluster has issued for the " + name + ", negative if it has; +Inf if there is none."}, one.remaining)
+	}
+	c.Client.failed = prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "client_expiration_renew_errors", Help: "Counter of certificate renewal errors."})
+	const day = 24 * 60 * 60
+	c.Serving.lived = prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "server_rotation_seconds",
+		Help:    "Histogram of the number of seconds the previous certificate lived before being rotated.",
+		Buckets: []float64{60, 60 * 60, 4 * 60 * 60, 6 * 60 * 60, 12 * 60 * 60, day, 7 * day, 30 * day, 90 * day, 180 * day, 365 * day, 4 * 365 * day}})
+	return c
+}
+
+func (c *Certificates) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.Client.ttl, c.Client.failed, c.Serving.ttl, c.Serving.lived}
+}
+
+func (c *Certificate) remaining() float64 {
+	until := c.until.Load()
+	if until == 0 {
+		return math.Inf(1)
+	}
+	return time.Until(time.Unix(until, 0)).Seconds()
+}
+
+// Valid records until when the certificate is valid that is used.
+func (c *Certificate) Valid(until time.Time) { c.until.Store(until.Unix()) }
+
+// Renewed records that a certificate took the place of one that was issued so long ago.
+func (c *Certificate) Renewed(age time.Duration) {
+	if c.lived != nil {
+		c.lived.Observe(age.Seconds())
+	}
+}
+
+// Failed records that no certificate was issued when there should have been one.
+func (c *Certificate) Failed() {
+	if c.failed != nil {
+		c.failed.Inc()
+	}
+}
