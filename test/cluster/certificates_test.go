@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,12 +12,14 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	certificates "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 
@@ -39,16 +42,10 @@ func TestCertificates(t *testing.T) {
 	}
 	p := plane.Start(t, program)
 	p.SignFor(signedFor)
-	bootstrap := p.Bootstrap()
 	t.Run("node", func(t *testing.T) {
-		r := join(t, p, binary, "rotateCertificates: true\nserverTLSBootstrap: true\n")
-		kubeconfig, certs := filepath.Join(r.Base, "etc", "kubelet.conf"), filepath.Join(r.RootDir, "pki")
-		r.AddFlags("--kubeconfig", kubeconfig, "--bootstrap-kubeconfig", bootstrap)
-		began := time.Now()
-		r.Start()
-		r.created()
-		r.is(v1.ConditionTrue)
-		t.Logf("ready %s after the agent was started with a bootstrap token", time.Since(began).Round(time.Millisecond))
+		r := join(t, p, binary, "")
+		const kubeconfig, bootstrap, certs = "/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf", "/var/lib/kubelet/pki"
+		r.kubeadmJoin(kubeconfig, bootstrap, certs)
 		current := filepath.Join(certs, "kubelet-client-current.pem")
 		private(t, kubeconfig, current)
 		if left, err := filepath.Glob(filepath.Join(certs, "kubelet-client.*")); err != nil || len(left) > 0 {
@@ -113,8 +110,11 @@ func TestCertificates(t *testing.T) {
 			t.Error("a secret is in the log")
 		}
 
-		// A certificate that expired while the machine was off is asked for with the token again.
+		// A certificate that expired while the machine was off is asked for with a token again.
 		r.Stop()
+		if err := os.WriteFile(bootstrap, read(t, p.Bootstrap()), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		old := p.IssueUntil(time.Now().Add(-time.Minute), "expired", "system:node:"+node.Name, "system:nodes")
 		text := slices.Concat(read(t, old.Cert), read(t, old.Key))
 		if err := os.WriteFile(current, text, 0o600); err != nil {
@@ -137,9 +137,55 @@ func TestCertificates(t *testing.T) {
 			t.Errorf("what runs has changed: %v, %v", before, r.Instances())
 		}
 		private(t, kubeconfig, current, filepath.Join(certs, "kubelet-server-current.pem"))
+		r.Stop()
 	})
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
 		t.Errorf("what a node may not: %q", wrong)
+	}
+}
+
+// kubeadmJoin has kubeadm join the node, with the agent as the kubelet that it waits for: with kubeadm's files as they are, and the flags of its unit.
+func (r *rig) kubeadmJoin(kubeconfig, bootstrap, certs string) {
+	r.t.Helper()
+	for _, dir := range []string{"/etc/kubernetes", "/var/lib/kubelet"} {
+		made := os.Mkdir(dir, 0o755) == nil
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+			r.t.Fatalf("mount %s: %v", dir, err)
+		}
+		r.t.Cleanup(func() {
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
+			if made {
+				_ = os.Remove(dir)
+			}
+		})
+	}
+	r.StartRuntime()
+	began := time.Now()
+	args := r.p.Joinable(r.ConfigText(config + fmt.Sprintf("port: %d\nserverTLSBootstrap: true\ncgroupDriver: cgroupfs\n", r.Port(2))))
+	kubeadm := exec.CommandContext(r.t.Context(), r.p.KubeadmProgram(), append(args, "--node-name="+node.Name, "--cri-socket="+r.RuntimeEndpoint(), "--ignore-preflight-errors=all")...)
+	// It finds no service manager: the agent is started here.
+	kubeadm.Env = []string{"PATH=" + r.t.TempDir()}
+	var said bytes.Buffer
+	kubeadm.Stdout, kubeadm.Stderr = &said, &said
+	ended := make(chan error, 1)
+	go func() { ended <- kubeadm.Run() }()
+	var env string
+	r.Eventually("kubeadm has written its files", func() error {
+		text, err := os.ReadFile("/var/lib/kubelet/kubeadm-flags.env")
+		_, env, _ = strings.Cut(strings.TrimSpace(string(text)), "=")
+		return err
+	})
+	r.AddFlags("--bootstrap-kubeconfig="+bootstrap, "--kubeconfig="+kubeconfig, "--config=/var/lib/kubelet/config.yaml", "--cert-dir="+certs)
+	r.AddFlags(strings.Fields(strings.Trim(env, `"`))...)
+	r.Start()
+	if err := <-ended; err != nil {
+		r.t.Fatalf("kubeadm join: %v\n%s", err, &said)
+	}
+	r.created()
+	r.is(v1.ConditionTrue)
+	r.t.Logf("ready %s after kubeadm began, with the flags %s\n%s", time.Since(began).Round(time.Millisecond), env, &said)
+	if _, err := os.Stat(bootstrap); err == nil {
+		r.t.Error("kubeadm has left the bootstrap kubeconfig")
 	}
 }
 

@@ -6,6 +6,7 @@ package plane
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -67,7 +68,7 @@ func (r *running) stop() {
 }
 
 // programs are the names that the one program goes by.
-var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl"}
+var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kubeadm"}
 
 // Start starts a control plane from the program at a path (`make controlplane`), and returns when it is ready. The end of its
 // owner ends it.
@@ -93,7 +94,7 @@ func StartPatient(t Owner, program string, patience time.Duration) *Plane {
 	p.admin = p.Kubeconfig(p.Issue("admin", "admin", "system:masters"))
 	p.await("kube-apiserver", "/readyz")
 	p.run("kube-scheduler", "--kubeconfig="+p.Kubeconfig(p.Issue("scheduler", "system:kube-scheduler")), "--leader-elect=false", "--secure-port=0")
-	p.run("kube-controller-manager", "--kubeconfig="+p.Kubeconfig(p.Issue("controllers", "system:kube-controller-manager")), "--leader-elect=false", "--secure-port=0",
+	p.run("kube-controller-manager", "--kubeconfig="+p.Kubeconfig(p.Issue("controllers", "system:kube-controller-manager")), "--leader-elect=false", "--secure-port=0", "--controllers=*,bootstrapsigner",
 		"--use-service-account-credentials", "--root-ca-file="+p.path("ca.crt"), "--service-account-private-key-file="+p.path("sa.key"),
 		"--cluster-signing-cert-file="+p.path("ca.crt"), "--cluster-signing-key-file="+p.path("ca.key"), "--node-monitor-period=1s", fmt.Sprint("--node-monitor-grace-period=", patience), fmt.Sprint("--node-startup-grace-period=", patience))
 	p.await("kube-controller-manager", "/api/v1/namespaces/default/serviceaccounts/default")
@@ -319,23 +320,42 @@ func (p *Plane) Node(name string) string {
 	return p.Kubeconfig(p.Issue("node-"+name, "system:node:"+name, "system:nodes"))
 }
 
-// Bootstrap lets nodes ask for their first certificates, as kubeadm does, and makes a kubeconfig for that with a bootstrap token.
-func (p *Plane) Bootstrap() string {
+// Joinable has kubeadm do what it does at the end of `kubeadm init`, so that `kubeadm join` works, with this KubeletConfiguration for nodes. It
+// returns the arguments of that.
+func (p *Plane) Joinable(kubelet string) []string {
 	p.t.Helper()
-	const group = "system:bootstrappers:kubeadm:default-node-token"
-	var all strings.Builder
-	for _, b := range [][3]string{
-		{"kubeadm:kubelet-bootstrap", "system:node-bootstrapper", group},
-		{"kubeadm:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", group},
-		{"kubeadm:node-autoapprove-certificate-rotation", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes"},
-	} {
-		fmt.Fprintf(&all, "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: %q}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %q}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: %q}]}\n---\n", b[0], b[1], b[2])
-	}
-	fmt.Fprintf(&all, "{apiVersion: v1, kind: Secret, type: bootstrap.kubernetes.io/token, metadata: {name: bootstrap-token-abcdef, namespace: kube-system}, stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-authentication: 'true', auth-extra-groups: %q}}\n", group)
-	if _, err := p.Kubectl(all.String(), "apply", "-f", "-"); err != nil {
+	endpoint := strings.TrimPrefix(p.server, "https://")
+	text := fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+bootstrapTokens: [{token: %s}]
+nodeRegistration: {name: none, criSocket: "unix:///run/none.sock"}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: v1.36.3
+controlPlaneEndpoint: "%s"
+---
+%s`, token, endpoint, kubelet)
+	if err := os.WriteFile(p.path("kubeadm.yaml"), []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	return p.writeKubeconfig(p.path("bootstrap.kubeconfig"), "{token: abcdef.0123456789abcdef}")
+	for _, phase := range []string{"upload-config all", "bootstrap-token"} {
+		args := append([]string{"init", "phase"}, strings.Fields(phase)...)
+		cmd := exec.CommandContext(p.t.Context(), p.KubeadmProgram(), append(args, "--kubeconfig="+p.admin, "--config="+p.path("kubeadm.yaml"))...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			p.t.Fatalf("kubeadm init phase %s: %v: %s", phase, err, out)
+		}
+	}
+	return []string{"join", endpoint, "--token=" + token, fmt.Sprintf("--discovery-token-ca-cert-hash=sha256:%x", sha256.Sum256(p.ca.cert.RawSubjectPublicKeyInfo))}
+}
+
+// token is the bootstrap token of Joinable.
+const token = "abcdef.0123456789abcdef"
+
+// Bootstrap makes a kubeconfig with that token.
+func (p *Plane) Bootstrap() string {
+	p.t.Helper()
+	return p.writeKubeconfig(p.path("bootstrap.kubeconfig"), "{token: "+token+"}")
 }
 
 // Kubeconfig makes a kubeconfig file beside a client certificate.
@@ -373,8 +393,9 @@ func (p *Plane) Server() string { return p.server }
 // CA is the file with the authority of all certificates here.
 func (p *Plane) CA() string { return p.path("ca.crt") }
 
-// KubectlProgram is the path of kubectl.
+// KubectlProgram is the path of kubectl, KubeadmProgram that of kubeadm.
 func (p *Plane) KubectlProgram() string { return p.path("kubectl") }
+func (p *Plane) KubeadmProgram() string { return p.path("kubeadm") }
 
 // KubectlAs runs kubectl with a kubeconfig.
 func (p *Plane) KubectlAs(kubeconfig, input string, args ...string) (string, error) {

@@ -1,5 +1,5 @@
 // Command controlplane is a Kubernetes control plane in one program, for tests: etcd, kube-apiserver,
-// kube-scheduler, kube-controller-manager and kubectl, each under its own name. One program is linked once.
+// kube-scheduler, kube-controller-manager, kubectl and kubeadm, each under its own name. One program is linked once.
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/cmd"
 )
 
 func main() {
@@ -22,6 +23,7 @@ func main() {
 		"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 		"kube-controller-manager": controllers.NewControllerManagerCommand,
 		"kubectl":                 cmd.NewDefaultKubectlCommand,
+		"kubeadm":                 func() *cobra.Command { return kubeadm.NewKubeadmCommand(os.Stdin, os.Stdout, os.Stderr) },
 	}
 	name := filepath.Base(os.Args[0])
 	switch command, ok := commands[name]; {
@@ -30,7 +32,7 @@ func main() {
 	case ok:
 		os.Exit(cli.Run(command()))
 	default:
-		fmt.Fprintf(os.Stderr, "%s: call it etcd, kube-apiserver, kube-scheduler, kube-controller-manager or kubectl (a link with that name will do)\n", name)
+		fmt.Fprintf(os.Stderr, "%s: call it etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl or kubeadm (a link with that name will do)\n", name)
 		os.Exit(2)
 	}
 }
