@@ -79,6 +79,8 @@ type Config struct {
 	ReadOnly netip.AddrPort
 	// HTTPS is where the API for those who say who they are is served; port 0 means nowhere.
 	HTTPS netip.AddrPort
+	// OfflineSecretsKey is the file with the key of Secrets and tokens that are kept for when the API server is away; empty to keep none.
+	OfflineSecretsKey string
 	// ContainerLogLinksDir is where links to container logs are made for log shippers.
 	ContainerLogLinksDir string
 	// JournalBytes is how much is kept of each pod in the flight recorder, in memory

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -269,6 +270,14 @@ func (l *loader) ofFlags() {
 	if c.BootstrapKubeconfig = path("bootstrap-kubeconfig", v.BootstrapKubeconfig); c.BootstrapKubeconfig != "" && c.Kubeconfig == "" {
 		l.failFlag("bootstrap-kubeconfig", "--kubeconfig has to say where the kubeconfig with the new client certificate is to be written")
 	}
+	if c.OfflineSecretsKey = v.OfflineSecretsKey; !strings.Contains(v.OfflineSecretsKey, "/") && v.OfflineSecretsKey != "" {
+		dir := os.Getenv("CREDENTIALS_DIRECTORY") // systemd.exec(5)
+		if dir == "" {
+			l.failFlag("offline-secrets-key", "%q is to be a credential of the service manager's, which has given none: name a file with its path, or LoadCredential=%[1]s:/path in the unit", v.OfflineSecretsKey)
+		}
+		c.OfflineSecretsKey = filepath.Join(dir, v.OfflineSecretsKey)
+	}
+	c.OfflineSecretsKey = path("offline-secrets-key", c.OfflineSecretsKey)
 	c.KubeletVersion = cmp.Or(v.Version.Reported, buildinfo.Kubernetes+"-deckhand")
 	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
 	c.ContainerLogLinksDir = path("container-log-links-dir", v.ContainerLogLinksDir)

@@ -343,3 +343,21 @@ func TestNodeLabels(t *testing.T) {
 		t.Errorf("said to be without effect: %v", c.NotActedOn)
 	}
 }
+
+// TestOfflineSecretsKey: it is a file, or by a name alone a credential of the service manager's.
+func TestOfflineSecretsKey(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", "")
+	if got := mustLoad(t, parse(t)).OfflineSecretsKey; got != "" {
+		t.Errorf("the default is %q", got)
+	}
+	if got := mustLoad(t, parse(t, "--offline-secrets-key=/k")).OfflineSecretsKey; got != "/k" {
+		t.Errorf("a file: %q", got)
+	}
+	if _, err := load(t.Context(), parse(t, "--offline-secrets-key=k"), testHost()); err == nil || !strings.Contains(err.Error(), "LoadCredential=k:") {
+		t.Errorf("a credential that nobody gave: %v", err)
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/deckhand.service")
+	if got := mustLoad(t, parse(t, "--offline-secrets-key=k")).OfflineSecretsKey; got != "/run/credentials/deckhand.service/k" {
+		t.Errorf("a credential: %q", got)
+	}
+}

@@ -87,7 +87,7 @@ func liveRealm(t *testing.T, p *plane.Plane, c *apiclient.Client, strategy v1bet
 	f := clusterobjects.New(clusterobjects.Config{API: c, Strategy: strategy, TTL: func() time.Duration { return 0 }, Period: time.Second,
 		Changed:   func(o ...pod.Object) { changed.Wake(o...) },
 		KeptToken: func(types.UID, string, string) (string, error) { return "", errors.New("there is none") },
-		Known:     lastknown.New(filepath.Join(t.TempDir(), "known"), c),
+		Known:     lastknown.New(filepath.Join(t.TempDir(), "known"), "", c),
 		Others:    objecttest.View(object.NewSet(nil, true))})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -83,10 +83,13 @@ func newPassage(t *testing.T, p *plane.Plane) (way *passage, kubeconfig string) 
 }
 
 // cut drops every packet either way: nobody is told.
-func (w *passage) cut() {
+func (w *passage) cut() { w.t.Helper(); w.block("DROP") }
+
+// block has packets either way go to a target of iptables.
+func (w *passage) block(target ...string) {
 	w.t.Helper()
 	for _, side := range []string{"--dport", "--sport"} {
-		rule := []string{"OUTPUT", "-o", "lo", "-p", "tcp", side, w.port, "-j", "DROP"}
+		rule := append([]string{"OUTPUT", "-o", "lo", "-p", "tcp", side, w.port, "-j"}, target...)
 		if out, err := exec.Command("iptables", append([]string{"-w", "-I"}, rule...)...).CombinedOutput(); err != nil {
 			w.t.Fatalf("iptables: %v: %s", err, out)
 		}
@@ -131,7 +134,11 @@ func (r *rig) partition(t *testing.T, way *passage) {
 	t.Logf("%d pods are ready after %s", pods, time.Since(began).Round(time.Millisecond))
 
 	way.cut()
-	change := r.restartedHere(t, deleted+forced, restarted)
+	var crashing []string
+	for i := range restarted {
+		crashing = append(crashing, name(deleted+forced+i))
+	}
+	change := r.restartedHere(t, crashing...)
 	var now, soon []string
 	for i := range deleted + forced {
 		if i < deleted {
@@ -231,11 +238,11 @@ func (r *rig) partition(t *testing.T, way *passage) {
 }
 
 // restartedHere ends the containers of pods, and returns what fails until they run again.
-func (r *rig) restartedHere(t *testing.T, from, count int) func() error {
+func (r *rig) restartedHere(t *testing.T, names ...string) func() error {
 	t.Helper()
 	ended := map[string]bool{}
 	for _, v := range r.snapshot().Pods {
-		if i, err := strconv.Atoi(strings.TrimPrefix(v.Pod.Name, "p")); err != nil || i < from || i >= from+count {
+		if !slices.Contains(names, v.Pod.Name) {
 			continue
 		}
 		_, id, _ := strings.Cut(v.Pod.Status.ContainerStatuses[0].ContainerID, "://")
@@ -252,7 +259,7 @@ func (r *rig) restartedHere(t *testing.T, from, count int) func() error {
 		}
 		ended[v.Pod.Name] = true
 	}
-	if len(ended) != count {
+	if len(ended) != len(names) {
 		t.Fatalf("ended %v", slices.Collect(maps.Keys(ended)))
 	}
 	return func() error {

@@ -135,7 +135,7 @@ func New(c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl := &Cluster{conf: c, client: client, known: lastknown.New(c.Known, client), changed: wake.NewSlot()}
+	cl := &Cluster{conf: c, client: client, known: lastknown.New(c.Known, cfg.OfflineSecretsKey, client), changed: wake.NewSlot()}
 	again := func() <-chan struct{} {
 		woken, _ := cl.reached.Subscribe() // as long as the cluster itself
 		return woken

@@ -3,6 +3,7 @@ package clusterobjects_test
 import (
 	"context"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func write(t *testing.T, s *lastknown.Store) {
 func TestAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "known")
 	kept := func(server *answers) *lastknown.Store {
-		s := lastknown.New(path, server)
+		s := lastknown.New(path, "", server)
 		s.Open("")
 		s.SetPods([]*v1.Pod{apiPod(1).Pod, apiPod(2).Pod})
 		return s
@@ -92,12 +93,68 @@ func TestAway(t *testing.T) {
 		if _, err := v.ConfigMap(t.Context(), "default", "new"); !object.IsUnknown(err) {
 			t.Errorf("what nobody was told: %v", err)
 		}
-		if _, err := v.Secret(t.Context(), "default", "secret"); !object.IsUnknown(err) || !strings.Contains(err.Error(), "aren't kept") {
+		if _, err := v.Secret(t.Context(), "default", "secret"); !object.IsUnknown(err) || !strings.Contains(err.Error(), "keeps none") {
 			t.Errorf("a Secret: %v", err)
 		}
 		time.Sleep(time.Minute)
 		if got, err := v.ConfigMap(t.Context(), "default", "conf"); err != nil || got.Data["k"] != "2" {
 			t.Errorf("when it is back: %v, %v", got, err)
+		}
+	})
+}
+
+// TestAwayWithKeys: with a key, Secrets and tokens are known, too. A token does that has ended long ago, and is renewed when the API server is back.
+func TestAwayWithKeys(t *testing.T) {
+	dir := t.TempDir()
+	path, key := filepath.Join(dir, "known"), filepath.Join(dir, "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("k", 32)), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	kept := func(server *answers) *lastknown.Store {
+		s := lastknown.New(path, key, server)
+		s.Open("")
+		s.SetPods([]*v1.Pod{apiPod(1).Pod})
+		return s
+	}
+	d, secret := apiPod(1), object.Key{Kind: object.Secret, Namespace: "default", Name: "secret"}
+	var first string
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI()
+		a.put(&v1.Secret{ObjectMeta: named("secret"), Data: map[string][]byte{"k": []byte("canary")}})
+		store := kept(&answers{ok: true})
+		r := realm(t, a, func(c *clusterobjects.Config) { c.Known = store })
+		_, _ = r.For(d).Secret(t.Context(), "default", "secret")
+		_, _ = r.For(d).Token(t.Context(), tokenOf(d))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		token, err := r.For(d).Token(t.Context(), tokenOf(d))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = token.Value()
+		write(t, store)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(48 * time.Hour)
+		a := newAPI()
+		a.put(&v1.Secret{ObjectMeta: named("secret"), Data: map[string][]byte{"k": []byte("new")}})
+		a.fail(secret, slices.Repeat([]int{http.StatusServiceUnavailable}, 5)...)
+		server := &answers{since: time.Now()}
+		store := kept(server)
+		r := realm(t, a, func(c *clusterobjects.Config) { c.Known = store })
+		if got, err := r.For(d).Secret(t.Context(), "default", "secret"); err != nil || string(got.Data["k"]) != "canary" {
+			t.Errorf("a Secret: %v, %v", got, err)
+		}
+		token, err := r.For(d).Token(t.Context(), tokenOf(d))
+		if err != nil || token.Value() != first || !token.Renew().After(time.Now()) {
+			t.Errorf("a token: %v, %v", token, err)
+		}
+		server.ok = true
+		time.Sleep(time.Until(token.Renew()))
+		_, _ = r.For(d).Token(t.Context(), tokenOf(d))
+		time.Sleep(time.Second)
+		if next, err := r.For(d).Token(t.Context(), tokenOf(d)); err != nil || next.Value() == "" || next.Issued.Equal(token.Issued) {
+			t.Errorf("when it is back: %v, %v", next, err)
 		}
 	})
 }

@@ -314,7 +314,7 @@ func (a *answers) Reached() (bool, time.Time, error) { return a.ok, a.since, nil
 
 // nothingKnown is an agent's that never heard of the API server before, which answers now.
 func nothingKnown(t testing.TB) *lastknown.Store {
-	return lastknown.New(filepath.Join(t.TempDir(), "known"), &answers{ok: true})
+	return lastknown.New(filepath.Join(t.TempDir(), "known"), "", &answers{ok: true})
 }
 
 func asked(k object.Kind) bool {

@@ -26,6 +26,9 @@ type token struct {
 	failures int
 }
 
+// lastKnown is how long a token of an earlier agent does that has lost the pod's volumes, while the API server is away; it may have ended long ago.
+const lastKnown = time.Minute
+
 // Token returns a token that isn't due to be renewed.
 func (v view) Token(_ context.Context, r object.TokenRequest) (object.Token, error) {
 	f, key := v.finder, object.TokenKey(v.pod)
@@ -46,8 +49,17 @@ func (v view) Token(_ context.Context, r object.TokenRequest) (object.Token, err
 	if t.value != nil && now.Before(t.value.Renew()) {
 		return *t.value, nil
 	}
+	away := f.conf.Known.Away()
+	if kept, known := f.conf.Known.Token(r); known && away && t.value == nil {
+		last := object.NewToken(kept.Value(), now, now.Add(lastKnown))
+		t.value = &last
+		return last, nil
+	}
 	if t.err != nil && now.Before(t.again) {
 		unknown.Why, unknown.NotBefore = t.err.Error(), t.again
+		if away {
+			unknown.Why += f.conf.Known.WhyNoToken(r)
+		}
 		return object.Token{}, unknown
 	}
 	if !t.asking {
@@ -64,7 +76,7 @@ func (f *Finder) renew(ctx context.Context, v view, r object.TokenRequest, t *to
 	f.mu.Unlock()
 	if first {
 		if kept := f.kept(v.pod, r); kept != nil {
-			f.issued(v, t, kept, nil, 0)
+			f.issued(v, r, t, kept, nil, 0)
 			return
 		}
 	}
@@ -74,7 +86,7 @@ func (f *Finder) renew(ctx context.Context, v view, r object.TokenRequest, t *to
 			return
 		}
 		if err == nil {
-			f.issued(v, t, got, nil, 0)
+			f.issued(v, r, t, got, nil, 0)
 			return
 		}
 		again, _ := apiclient.Retry(err, 0)
@@ -84,7 +96,7 @@ func (f *Finder) renew(ctx context.Context, v view, r object.TokenRequest, t *to
 		early := again && !v.user.gone && time.Since(t.since) < patience && after <= lastLag
 		f.mu.Unlock()
 		if !early {
-			f.issued(v, t, nil, err, after)
+			f.issued(v, r, t, nil, err, after)
 			return
 		}
 		pause(ctx, time.After(after))
@@ -92,11 +104,12 @@ func (f *Finder) renew(ctx context.Context, v view, r object.TokenRequest, t *to
 }
 
 // issued takes in a token, or why there is none and when to ask for it again.
-func (f *Finder) issued(v view, t *token, got *object.Token, err error, after time.Duration) {
+func (f *Finder) issued(v view, r object.TokenRequest, t *token, got *object.Token, err error, after time.Duration) {
 	f.mu.Lock()
 	t.asking, t.at, t.err = false, time.Now(), err
 	if err == nil {
 		t.value, t.failures = got, 0
+		f.conf.Known.SetToken(r, *got)
 	} else {
 		t.again = t.at.Add(after)
 	}

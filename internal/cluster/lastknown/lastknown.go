@@ -2,7 +2,8 @@
 // gone, a node that is started again goes on with it.
 //
 // It is one file of records (checkpoint.Log): the node, each pod with what it has asked for, and each of those objects. An object is
-// kept as long as a pod is that has asked for it. Nothing here goes by the clock.
+// kept as long as a pod is that has asked for it. Nothing here goes by the clock. Secrets and tokens are kept where an administrator has
+// named a key, and encrypted with it.
 package lastknown
 
 import (
@@ -51,6 +52,7 @@ type Server interface {
 // Store is what is known. What it is handed and returns is read-only. Safe for concurrent use.
 type Store struct {
 	log     *checkpoint.Log
+	keyFile string
 	server  Server
 	woken   wake.Slot
 	outcome wake.Group
@@ -62,6 +64,11 @@ type Store struct {
 	// users are how many pods have asked for an object, objects what is known of those; nil for one that isn't there.
 	users   map[object.Key]int
 	objects map[object.Key]object.Object
+	tokens  map[object.TokenRequest]object.Token
+	// keys are those that keyFile has; none where nothing is encrypted. unread are records that none of them decrypts.
+	keys   keys
+	noKeys error
+	unread map[string]json.RawMessage
 	// dirty are the names of the records that aren't on disk as they should be.
 	dirty map[string]bool
 	// damage is what of the file couldn't be used, failed why the newest state isn't on disk; neither if its message is empty.
@@ -74,10 +81,11 @@ type kept struct {
 	uses map[object.Key]bool
 }
 
-// New returns a store that knows nothing, in the file at a path, of what a server has said.
-func New(path string, server Server) *Store {
-	return &Store{log: checkpoint.NewLog(path, version), server: server, woken: wake.NewSlot(), pods: map[types.UID]*kept{},
-		users: map[object.Key]int{}, objects: map[object.Key]object.Object{}, dirty: map[string]bool{}}
+// New returns a store that knows nothing, in the file at a path, of what a server has said. The file of keys is empty where Secrets and tokens
+// aren't to be kept.
+func New(path, keyFile string, server Server) *Store {
+	return &Store{log: checkpoint.NewLog(path, version), keyFile: keyFile, server: server, woken: wake.NewSlot(), pods: map[types.UID]*kept{},
+		users: map[object.Key]int{}, objects: map[object.Key]object.Object{}, tokens: map[object.TokenRequest]object.Token{}, unread: map[string]json.RawMessage{}, dirty: map[string]bool{}}
 }
 
 // Run writes what changes until ctx ends, and what is left then. The error is nil.
@@ -203,9 +211,11 @@ func (s *Store) Asks(uid types.UID, k object.Key) {
 func (s *Store) Forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.pods[uid]; p != nil && len(p.uses) > 0 {
+	if s.pods[uid] != nil {
+		if len(s.pods[uid].uses) > 0 {
+			s.touch(podRecord(uid))
+		}
 		s.forget(uid)
-		s.touch(podRecord(uid))
 	}
 }
 
@@ -217,6 +227,9 @@ func (s *Store) forget(uid types.UID) {
 			continue
 		}
 		delete(s.users, k)
+		if record := objectRecord(k); s.unread[record] != nil {
+			s.touch(record)
+		}
 		for o := range s.objects {
 			if group(o) == k {
 				s.drop(o)
@@ -224,6 +237,17 @@ func (s *Store) forget(uid types.UID) {
 		}
 	}
 	clear(p.uses)
+	for r := range s.tokens {
+		if r.UID == uid {
+			delete(s.tokens, r)
+			s.touch(tokenRecord(r))
+		}
+	}
+	for record := range s.unread {
+		if strings.HasPrefix(record, tokenPrefix+string(uid)+"/") {
+			s.touch(record)
+		}
+	}
 }
 
 // drop forgets an object. mu is held.
@@ -240,15 +264,48 @@ func group(k object.Key) object.Key {
 	return k
 }
 
-// Keeps reports whether objects of a kind are kept. Secrets aren't.
-func Keeps(k object.Kind) bool { return k != object.Secret }
-
 // WhyUnknown goes on from why the API server can't be asked for an object with why it isn't known here; empty for one that may be.
 func (s *Store) WhyUnknown(k object.Key) string {
-	if Keeps(k.Kind) {
+	if k.Kind != object.Secret {
 		return ""
 	}
-	return "; Secrets aren't kept on this node"
+	return s.whyUnknown(objectRecord(k))
+}
+
+// WhyNoToken is WhyUnknown for a token.
+func (s *Store) WhyNoToken(r object.TokenRequest) string { return s.whyUnknown(tokenRecord(r)) }
+
+func (s *Store) whyUnknown(record string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.keyFile == "":
+		return "; without --offline-secrets-key, this node keeps none for such times"
+	case s.noKeys != nil:
+		return "; without a key, this node keeps none for such times: " + s.noKeys.Error()
+	case s.unread[record] != nil:
+		return "; what is kept of it was encrypted with another key than those in " + s.keyFile
+	default:
+		return "; nothing is kept of it"
+	}
+}
+
+// Token is the newest token for a request.
+func (s *Store) Token(r object.TokenRequest) (t object.Token, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, known = s.tokens[r]
+	return t, known
+}
+
+// SetToken takes in the newest token.
+func (s *Store) SetToken(r object.TokenRequest, t object.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before, known := s.tokens[r]; s.pods[r.UID] != nil && len(s.keys) > 0 && (!known || before.Value() != t.Value()) {
+		s.tokens[r] = t
+		s.touch(tokenRecord(r))
+	}
 }
 
 // Object is what was known of an object last: that there is none if it is nil. known is false if nothing is.
@@ -268,7 +325,7 @@ func (s *Store) SetObject(k object.Key, o object.Object) {
 
 // set is SetObject. mu is held.
 func (s *Store) set(k object.Key, o object.Object) {
-	if s.users[group(k)] == 0 || !Keeps(k.Kind) {
+	if s.users[group(k)] == 0 || k.Kind == object.Secret && len(s.keys) == 0 {
 		return
 	}
 	before, known := s.objects[k]
@@ -325,20 +382,27 @@ func (s *Store) DropService(namespace, name string) {
 
 // touch has a record written. mu is held.
 func (s *Store) touch(record string) {
+	delete(s.unread, record)
 	s.dirty[record] = true
 	s.woken.Wake()
 }
 
 // The names of records.
 const (
-	nodeRecord = "node"
-	podPrefix  = "pod/"
+	nodeRecord  = "node"
+	podPrefix   = "pod/"
+	tokenPrefix = "token/"
 )
 
 func podRecord(uid types.UID) string { return podPrefix + string(uid) }
 
 func objectRecord(k object.Key) string {
 	return string(k.Kind) + "/" + k.Namespace + "/" + k.Name
+}
+
+// tokenRecord is of a pod; how it is asked for isn't for a name.
+func tokenRecord(r object.TokenRequest) string {
+	return tokenPrefix + string(r.UID) + "/" + checkpoint.Sum(fmt.Appendf(nil, "%q %q %q %q %d", r.Namespace, r.ServiceAccount, r.Pod, r.Audience, r.Life))
 }
 
 // keyOf is the key that objectRecord made a name of.
@@ -361,11 +425,33 @@ type objectContent struct {
 	Object object.Object `json:"object"`
 }
 
+// tokenContent is the record of a token.
+type tokenContent struct {
+	Request object.TokenRequest `json:"request"`
+	Token   string              `json:"token"`
+	Issued  time.Time           `json:"issued"`
+	Until   time.Time           `json:"until"`
+}
+
+// secret reports whether a record is to be encrypted.
+func secret(record string) bool {
+	k, ok := keyOf(record)
+	return ok && k.Kind == object.Secret || strings.HasPrefix(record, tokenPrefix)
+}
+
 // contents returns what the records of these names have to say; nil for one that is to be removed. mu is held.
 func (s *Store) contents(names map[string]bool) map[string]any {
 	all := make(map[string]any, len(names))
+	tokens := make(map[string]object.TokenRequest, len(s.tokens))
+	for r := range s.tokens {
+		tokens[tokenRecord(r)] = r
+	}
 	for name := range names {
 		all[name] = nil
+		if unread := s.unread[name]; unread != nil {
+			all[name] = unread
+			continue
+		}
 		if name == nodeRecord {
 			all[name] = s.node
 		} else if uid, ok := strings.CutPrefix(name, podPrefix); ok {
@@ -377,6 +463,9 @@ func (s *Store) contents(names map[string]bool) map[string]any {
 				slices.Sort(c.Uses)
 				all[name] = c
 			}
+		} else if r, ok := tokens[name]; ok {
+			t := s.tokens[r]
+			all[name] = tokenContent{r, t.Value(), t.Issued, t.Until}
 		} else if k, ok := keyOf(name); ok {
 			if o, known := s.objects[k]; known {
 				all[name] = objectContent{o}
@@ -398,6 +487,12 @@ func (s *Store) names() map[string]bool {
 	for k := range s.objects {
 		all[objectRecord(k)] = true
 	}
+	for r := range s.tokens {
+		all[tokenRecord(r)] = true
+	}
+	for name := range s.unread {
+		all[name] = true
+	}
 	return all
 }
 
@@ -414,10 +509,10 @@ func (s *Store) save() bool {
 	if s.log.Outgrown() {
 		write, names = s.log.Replace, s.names()
 	}
-	contents := s.contents(names)
+	contents, keys := s.contents(names), s.keys
 	s.mu.Unlock()
 
-	err := encode(contents, write)
+	err := encode(contents, keys, write)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if (err == nil) != (s.failed.Message == "") { // while it goes on failing the first error is told
@@ -432,8 +527,8 @@ func (s *Store) save() bool {
 	return err == nil
 }
 
-// encode writes records.
-func encode(contents map[string]any, write func(map[string]json.RawMessage) error) error {
+// encode writes records, secret ones encrypted.
+func encode(contents map[string]any, keys keys, write func(map[string]json.RawMessage) error) error {
 	records := make(map[string]json.RawMessage, len(contents))
 	for name, content := range contents {
 		switch c := content.(type) {
@@ -445,6 +540,11 @@ func encode(contents map[string]any, write func(map[string]json.RawMessage) erro
 			content = c
 		}
 		text, err := json.Marshal(content)
+		if _, encrypted := content.(json.RawMessage); err == nil && secret(name) && !encrypted {
+			plain := text
+			text, err = json.Marshal(keys.seal(name, plain))
+			clear(plain)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -473,45 +573,34 @@ func (s *Store) Open(node string) {
 	defer s.mu.Unlock()
 	s.opened = time.Now()
 	wrong := []error{err}
-	for name, text := range records {
-		if uid, ok := strings.CutPrefix(name, podPrefix); ok {
-			var c podContent
-			if err := json.Unmarshal(text, &c); err != nil || c.Pod == nil || string(c.Pod.UID) != uid {
-				wrong = append(wrong, fmt.Errorf("the record of pod %s can't be used: %w", uid, cmp.Or(err, errors.New("it isn't about that pod"))))
-				continue
-			}
-			if c.Pod.Spec.NodeName != node {
-				s.dirty[name] = true // of another node, which had this directory
-				continue
-			}
-			p := &kept{pod: c.Pod, uses: map[object.Key]bool{}}
-			for _, used := range c.Uses {
-				if k, ok := keyOf(used); ok {
-					p.uses[k] = true
-					s.users[k]++
-				}
-			}
-			s.pods[c.Pod.UID] = p
+	if s.keyFile != "" {
+		if s.keys, s.noKeys = readKeys(s.keyFile); s.noKeys != nil {
+			wrong = append(wrong, fmt.Errorf("the key of Secrets and tokens can't be used, so that none are kept: %w", s.noKeys))
 		}
 	}
-	for name, text := range records {
-		k, ok := keyOf(name)
-		switch {
-		case name == nodeRecord:
-			var n v1.Node
-			if err := json.Unmarshal(text, &n); err != nil {
-				wrong = append(wrong, fmt.Errorf("the record of the node can't be used: %w", err))
-			} else if n.Name == node {
-				s.node = &n
-			}
-		case strings.HasPrefix(name, podPrefix):
-		case !ok || s.users[group(k)] == 0 || !Keeps(k.Kind):
-			s.dirty[name] = true
-		default:
-			if err := s.restore(k, text); err != nil {
-				wrong = append(wrong, fmt.Errorf("the record of %s can't be used: %w", k, err))
+	for name, text := range records { // pods first, as they say what is needed
+		if uid, ok := strings.CutPrefix(name, podPrefix); ok {
+			if err := s.restorePod(uid, node, text); err != nil {
+				wrong = append(wrong, fmt.Errorf("the record of pod %s can't be used: %w", uid, err))
 			}
 		}
+	}
+	other := 0
+	for name, text := range records {
+		err := error(nil)
+		if !strings.HasPrefix(name, podPrefix) {
+			err = s.restore(name, node, text)
+		}
+		switch {
+		case errors.Is(err, errOtherKey):
+			s.unread[name] = text
+			other++
+		case err != nil:
+			wrong = append(wrong, fmt.Errorf("record %s can't be used: %w", name, err))
+		}
+	}
+	if other > 0 && s.noKeys == nil {
+		wrong = append(wrong, fmt.Errorf("%d Secrets and tokens were encrypted with another key than those in %s: pods that need them wait for the API server", other, s.keyFile))
 	}
 	if len(s.dirty) > 0 {
 		s.woken.Wake()
@@ -521,12 +610,86 @@ func (s *Store) Open(node string) {
 	}
 }
 
-// restore takes in the record of an object. mu is held.
-func (s *Store) restore(k object.Key, text []byte) error {
+// restorePod takes in the record of a pod. mu is held.
+func (s *Store) restorePod(uid, node string, text []byte) error {
+	var c podContent
+	if err := json.Unmarshal(text, &c); err != nil || c.Pod == nil || string(c.Pod.UID) != uid {
+		return cmp.Or(err, errors.New("it isn't about that pod"))
+	}
+	if c.Pod.Spec.NodeName != node { // which had this directory
+		s.dirty[podRecord(c.Pod.UID)] = true
+		return nil
+	}
+	p := &kept{pod: c.Pod, uses: map[object.Key]bool{}}
+	for _, used := range c.Uses {
+		if k, ok := keyOf(used); ok && !p.uses[k] {
+			p.uses[k] = true
+			s.users[k]++
+		}
+	}
+	s.pods[c.Pod.UID] = p
+	return nil
+}
+
+// restore takes in a record that isn't a pod's; one that nobody needs is going to be removed. mu is held.
+func (s *Store) restore(name, node string, text []byte) error {
+	k, isObject := keyOf(name)
+	uid, isToken := strings.CutPrefix(name, tokenPrefix)
+	uid, _, _ = strings.Cut(uid, "/")
+	switch {
+	case name == nodeRecord:
+		var n v1.Node
+		if err := json.Unmarshal(text, &n); err != nil {
+			return err
+		}
+		if n.Name == node {
+			s.node = &n
+		}
+		return nil
+	case isObject && s.users[group(k)] > 0, isToken && s.pods[types.UID(uid)] != nil:
+	default:
+		s.dirty[name] = true
+		return nil
+	}
+	if secret(name) {
+		if s.keyFile == "" { // they aren't to be kept any more, not even encrypted
+			s.dirty[name] = true
+			s.log.Outgrow()
+			return nil
+		}
+		plain, err := s.decrypt(name, text)
+		if err != nil {
+			return err
+		}
+		defer clear(plain)
+		text = plain
+	}
+	if isToken {
+		var c tokenContent
+		if json.Unmarshal(text, &c) != nil {
+			return errors.New("it is no token")
+		}
+		s.tokens[c.Request] = object.NewToken(c.Token, c.Issued, c.Until)
+		return nil
+	}
 	c := objectContent{k.Kind.New()}
-	if err := json.Unmarshal(text, &c); err != nil {
-		return err
+	if json.Unmarshal(text, &c) != nil { // what it has isn't for an error
+		return errors.New("it is no " + string(k.Kind))
 	}
 	s.objects[k] = c.Object
 	return nil
+}
+
+// decrypt decrypts a record; what an older key has encrypted is going to be so with the newest. mu is held.
+func (s *Store) decrypt(name string, text []byte) ([]byte, error) {
+	var c sealed
+	if err := json.Unmarshal(text, &c); err != nil {
+		return nil, err
+	}
+	plain, current, err := s.keys.open(name, c)
+	if err == nil && !current {
+		s.dirty[name] = true
+		s.log.Outgrow()
+	}
+	return plain, err
 }

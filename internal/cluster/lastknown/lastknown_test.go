@@ -49,7 +49,7 @@ func write(t testing.TB, s *Store) {
 }
 
 func opened(path string) *Store {
-	s := New(path, &server{})
+	s := New(path, "", &server{})
 	s.Open("node1")
 	return s
 }
@@ -86,7 +86,7 @@ func state(t *testing.T, s *Store) any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	records := map[string]json.RawMessage{}
-	if err := encode(s.contents(s.names()), func(r map[string]json.RawMessage) error { records = r; return nil }); err != nil {
+	if err := encode(s.contents(s.names()), s.keys, func(r map[string]json.RawMessage) error { records = r; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(records)
@@ -149,7 +149,7 @@ func TestKeepsAndReads(t *testing.T) {
 	if got := state(t, opened(path)); len(got.(map[string]any)) != 1 {
 		t.Errorf("left: %v", got)
 	}
-	other := New(path, &server{})
+	other := New(path, "", &server{})
 	other.Open("node2")
 	if other.Node() != nil {
 		t.Error("another node has it, too")
@@ -167,7 +167,7 @@ func TestFormat1(t *testing.T) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := New("", &server{})
+	want := New("", "", &server{})
 	fill(want)
 	got := opened(path)
 	if diff := cmp.Diff(state(t, want), state(t, got)); diff != "" || len(got.Problems()) > 0 {
@@ -186,7 +186,7 @@ func TestWrites(t *testing.T) {
 		return info.Size()
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := New(path, &server{ok: true})
+		s := New(path, "", &server{ok: true})
 		s.Open("node1")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -274,8 +274,8 @@ func TestDamage(t *testing.T) {
 func mustSeal(t *testing.T, records map[string]any) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "f")
-	s := New(path, &server{})
-	if err := encode(records, s.log.Replace); err != nil {
+	s := New(path, "", &server{})
+	if err := encode(records, nil, s.log.Replace); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)
@@ -329,7 +329,7 @@ func TestFullDisk(t *testing.T) {
 func TestAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &server{}
-		s := New(filepath.Join(t.TempDir(), "f"), said)
+		s := New(filepath.Join(t.TempDir(), "f"), "", said)
 		s.Open("node1")
 		if s.Away() {
 			t.Error("at once")
@@ -395,7 +395,7 @@ func BenchmarkChange(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	s, _ := filled(b, 500)
 	for b.Loop() {
-		again := New("", &server{})
+		again := New("", "", &server{})
 		again.log = s.log
 		again.Open("node1")
 		if len(again.Pods()) != 500 {

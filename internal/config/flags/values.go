@@ -54,6 +54,7 @@ type Values struct {
 	// The rest has no counterpart in the kubelet.
 	ContainerLogLinksDir string // --container-log-links-dir
 	JournalBytes         int    // --journal-bytes; 0 for no journal
+	OfflineSecretsKey    string // --offline-secrets-key: a file, or the name of a credential
 	EmbeddedBridge       string // --embedded-bridge
 	EmbeddedBinDir       string // --embedded-bin-dir
 }

@@ -208,7 +208,7 @@ func known(t testing.TB, path string) *lastknown.Store {
 	if path == "" {
 		path = filepath.Join(t.TempDir(), "known")
 	}
-	s := lastknown.New(path, &reached{})
+	s := lastknown.New(path, "", &reached{})
 	s.Open("node1")
 	return s
 }
@@ -247,7 +247,7 @@ func TestAway(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		reach, away := &wake.Group{}, &reached{}
-		store := lastknown.New(path, away)
+		store := lastknown.New(path, "", away)
 		store.Open("node1")
 		life(t, store, reach, func(_ *Source, server *podobjecttest.Server, sink *sourcetest.Recorder, back func()) {
 			synctest.Wait()

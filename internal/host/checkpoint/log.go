@@ -88,6 +88,9 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 // Outgrown reports whether the log has to be replaced before anything can be appended, or is mostly outdated.
 func (l *Log) Outgrown() bool { return l.size < 0 || l.size > 2*l.whole+outgrown }
 
+// Outgrow has the log replaced by the next write, so that nothing is left of what doesn't count any more.
+func (l *Log) Outgrow() { l.size = -1 }
+
 // Append writes records that changed; one that is nil is removed. They survive a loss of power once it returned nil. After an error the log is
 // Outgrown.
 func (l *Log) Append(changed map[string]json.RawMessage) error {

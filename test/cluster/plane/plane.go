@@ -198,6 +198,44 @@ func (p *Plane) run(name string, args ...string) {
 	})
 }
 
+// order is the one in which the programs are started.
+var order = []string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager"}
+
+// KillAPIServer ends the API server, as a crash does, until it is started again.
+func (p *Plane) KillAPIServer() (start func()) {
+	p.t.Helper()
+	name := "kube-apiserver"
+	p.running[name].stop()
+	return func() {
+		p.t.Helper()
+		p.run(name, p.running[name].args...)
+		p.await(name, "/readyz")
+	}
+}
+
+// Empty has the control plane start again with nothing in its store, as after a loss of all of it.
+func (p *Plane) Empty() {
+	p.t.Helper()
+	p.again(func() error { return os.RemoveAll(p.path("data")) })
+}
+
+// again ends all programs and starts them when what is stored was changed.
+func (p *Plane) again(change func() error) {
+	p.t.Helper()
+	for _, name := range slices.Backward(order) {
+		p.running[name].stop()
+	}
+	if err := change(); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, name := range order {
+		p.run(name, p.running[name].args...)
+		if name == "kube-apiserver" {
+			p.await(name, "/readyz")
+		}
+	}
+}
+
 // Backup keeps what etcd has at this moment. restore goes back to that, as documented for Kubernetes: nothing else runs meanwhile, and resource
 // versions are lower afterwards than those that clients have seen.
 func (p *Plane) Backup() (restore func()) {
@@ -213,19 +251,9 @@ func (p *Plane) Backup() (restore func()) {
 	}
 	return func() {
 		p.t.Helper()
-		order := []string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager"}
-		for _, name := range slices.Backward(order) {
-			p.running[name].stop()
-		}
-		if err := errors.Join(os.RemoveAll(p.path("data")), os.Rename(kept, p.path("data")), os.Chmod(p.path("data"), 0o700)); err != nil {
-			p.t.Fatal(err)
-		}
-		for _, name := range order {
-			p.run(name, p.running[name].args...)
-			if name == "kube-apiserver" {
-				p.await(name, "/readyz")
-			}
-		}
+		p.again(func() error {
+			return errors.Join(os.RemoveAll(p.path("data")), os.Rename(kept, p.path("data")), os.Chmod(p.path("data"), 0o700))
+		})
 	}
 }
 
