@@ -52,6 +52,8 @@ func TestStreams(t *testing.T) {
 	t.Run("exec", inBox.run)
 	t.Run("a terminal", inBox.terminal)
 	t.Run("attach", inBox.attach)
+	t.Run("cp", inBox.cp)
+	t.Run("port-forward", inBox.portForward)
 	t.Run("clients that vanish", inBox.vanish)
 	n.Eventually("the agent has let all of that go", func() error {
 		if now := inBox.connections(); now > before {
@@ -187,6 +189,103 @@ func (s streams) attach(t *testing.T) {
 	console.Restored()
 	if out, errs, code := printed(t, s.Command("attach", "-i", "-c", "c", "none")); code != 1 || !strings.Contains(errs, `pod "none" not found`) {
 		t.Errorf("%q, %q, exit code %d", out, errs, code)
+	}
+}
+
+// cp: a large file is the same there, and back; links are what they were.
+func (s streams) cp(t *testing.T) {
+	here := t.TempDir()
+	tree := filepath.Join(here, "tree")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sent := sha256.New()
+	f, err := os.OpenFile(filepath.Join(tree, "large"), os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.MultiWriter(f, sent), io.LimitReader(rand.Reader, 64<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Close(), os.Symlink("large", filepath.Join(tree, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{tree, "box:/tmp"}, {"box:/tmp/tree", filepath.Join(here, "back")}} {
+		if out, errs, code := printed(t, s.Command(append([]string{"cp", "-c", "c"}, args...)...)); code != 0 || out+errs != "" {
+			t.Fatalf("%v: %q, %q, exit code %d", args, out, errs, code)
+		}
+	}
+	back, err := os.ReadFile(filepath.Join(here, "back/link"))
+	if sum := sha256.Sum256(back); err != nil || !bytes.Equal(sum[:], sent.Sum(nil)) {
+		t.Errorf("%d bytes there and back aren't the same: %v", len(back), err)
+	}
+	if info, err := os.Stat(filepath.Join(here, "back/large")); err != nil || info.Mode() != 0o640 {
+		t.Errorf("its mode: %v, %v", info, err)
+	}
+	// What leads out of what is copied is left out.
+	out, errs, code := printed(t, s.Command("exec", "-c", "c", "box", "--", "ln", "-s", "/etc/hosts", "/tmp/tree/out"))
+	if code != 0 {
+		t.Fatalf("%q, %q, exit code %d", out, errs, code)
+	}
+	if _, errs, code := printed(t, s.Command("cp", "-c", "c", "box:/tmp/tree", filepath.Join(here, "again"))); code != 0 || !strings.Contains(errs, "again/out is a symbolic link to /etc/hosts, outside of what is copied: it is left out") {
+		t.Errorf("%q, exit code %d", errs, code)
+	}
+	if _, errs, code := printed(t, s.Command("cp", "-c", "c", "box:/tmp/none", here)); code != 1 || !strings.Contains(errs, "/tmp/none") && !strings.Contains(errs, "./none") || !strings.Contains(errs, "tar in container c ended with exit code 2") {
+		t.Errorf("%q, exit code %d", errs, code)
+	}
+}
+
+// portForward carries connections to the web server of a pod, until the pod ends.
+func (s streams) portForward(t *testing.T) {
+	n := s.For(t)
+	n.Write("web.yaml", pod("web"))
+	n.Await("the web server runs", node.Ready("web"))
+	cmd := s.Command("port-forward", "web", ":8080", ":81")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines, said := bufio.NewReader(out), bufio.NewReader(errs)
+	at := map[string]string{}
+	for len(at) < 2 {
+		line, err := lines.ReadString('\n') // Forwarding from 127.0.0.1:40001 -> 8080
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := strings.Fields(line); strings.HasPrefix(f[2], "127.0.0.1:") {
+			at[f[4]] = f[2]
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }() // until the command has ended
+	for range 50 {
+		if body, status, err := get("http://" + at["8080"] + "/"); err != nil || status != 200 {
+			t.Fatalf("%d %q, %v", status, body, err)
+		}
+	}
+	if _, _, err := get("http://" + at["81"] + "/"); err == nil {
+		t.Error("somebody answers where nobody listens")
+	}
+	if line, err := said.ReadString('\n'); err != nil || !strings.Contains(line, "-> 81: ") || !strings.Contains(line, "refused") {
+		t.Errorf("it says %q, %v", line, err)
+	}
+	if body, _, err := get("http://" + at["8080"] + "/"); err != nil {
+		t.Errorf("after one that was refused: %q, %v", body, err)
+	}
+	n.Remove("web.yaml")
+	for line := ""; !strings.HasPrefix(line, "error: lost connection to pod: "); {
+		if line, err = said.ReadString('\n'); err != nil {
+			t.Fatalf("it doesn't say that the pod has ended: %v", err)
+		}
+	}
+	if code := exitCode(t, cmd.Wait()); code != 1 {
+		t.Errorf("exit code %d", code)
 	}
 }
 

@@ -33,6 +33,11 @@ func (c *Client) Attach(ctx context.Context, namespace, pod, container string, q
 	return c.session(ctx, query, protocol, attachPath, namespace, pod, container)
 }
 
+// PortForward begins a session that carries connections to a pod's ports, as Exec does. It ends with the pod.
+func (c *Client) PortForward(ctx context.Context, namespace, pod, protocol string) (httpstream.Connection, error) {
+	return c.session(ctx, nil, protocol, portForwardPath, namespace, pod)
+}
+
 // maxRefusal is how much of the reason for a refusal is read.
 const maxRefusal = 64 << 10
 

@@ -81,7 +81,11 @@ func (n *node) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) 
 	return n.prepare(r)
 }
 
-func (n *node) Get(uid types.UID) *pod.Observed { return n.observed[uid] }
+func (n *node) Get(uid types.UID) *pod.Observed {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.observed[uid]
+}
 
 func (n *node) Running(context.Context) ([]*pod.Observed, error) { return nil, nil }
 
@@ -113,6 +117,8 @@ func (n *node) publish(name string, containers ...v1.ContainerStatus) {
 			o.Containers = append(o.Containers, pod.Container{ID: c.ContainerID, Name: c.Name, State: pod.ContainerRunning})
 		}
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.observed[p.UID] = o
 }
 

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/nodeapi"
 )
@@ -144,5 +145,31 @@ func TestSessionsOfCommands(t *testing.T) {
 	}
 	if strings.Contains(logged.all(), "secret") {
 		t.Errorf("the command is recorded:\n%s", logged.all())
+	}
+}
+
+// TestForwardEndsWithThePod: nobody else tells a client that has no connection to it just now.
+func TestForwardEndsWithThePod(t *testing.T) {
+	n, s := newNode(t), newStreamServer(t)
+	n.streams = s.URL + "/portforward/token"
+	n.publish("web", v1.ContainerStatus{Name: "c"})
+	n.publish("other", v1.ContainerStatus{Name: "c"})
+	socket, _, _ := overSocket(t, n)
+	_, web, response := dialSocket(t, socket, "/portForward/default/web")
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(response.Status)
+	}
+	c, other, _ := dialSocket(t, socket, "/portForward/default/other")
+	n.publish("web", v1.ContainerStatus{Name: "c", RestartCount: 1}) // which isn't the pod's end
+	n.mu.Lock()
+	n.observed["uid-web"] = &pod.Observed{UID: "uid-web", Sandboxes: []pod.Sandbox{{ID: "sandbox", State: pod.SandboxNotReady}}}
+	n.mu.Unlock()
+	n.statuses.Forget("uid-web")
+	if _, err := web.ReadByte(); err != io.EOF {
+		t.Errorf("the forward: %v", err)
+	}
+	fmt.Fprintln(c, "hello")
+	if said, err := other.ReadString('\n'); said != "hello\n" {
+		t.Errorf("that of another pod: %q, %v", said, err)
 	}
 }

@@ -10,12 +10,14 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -144,15 +146,15 @@ func (a *api) portForward(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
 		return
 	}
-	sandbox := ""
-	if o := a.Observed.Get(p.UID); o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
-		sandbox = o.Sandboxes[0].ID
-	}
+	sandbox := a.sandbox(p.UID)
 	if sandbox == "" {
 		http.Error(w, fmt.Sprintf("pod %q isn't running: it has no sandbox", p.Name), http.StatusNotFound)
 		return
 	}
 	a.audit(r, "portForward", p, "")
+	ctx, end := a.whileReady(r.Context(), p.UID, sandbox)
+	defer end()
+	r = r.WithContext(ctx)
 	at := a.prepared(w, func() (string, error) {
 		return a.Runtime.PortForward(r.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
 	})
@@ -162,6 +164,36 @@ func (a *api) portForward(w http.ResponseWriter, r *http.Request) {
 		a.tunnel(w, r, at)
 	default:
 		a.pass(w, r, at)
+	}
+}
+
+// sandbox is the ID of the one that a pod has; empty if it has none that is ready.
+func (a *api) sandbox(uid types.UID) string {
+	if o := a.Observed.Get(uid); o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
+		return o.Sandboxes[0].ID
+	}
+	return ""
+}
+
+// whileReady is a context that ends when the pod has that sandbox no more: nobody tells a client of connections to it. The caller ends it.
+func (a *api) whileReady(ctx context.Context, uid types.UID, sandbox string) (ready context.Context, end func()) {
+	changed, unwatch := a.Statuses.Watch()
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		defer cancel()
+		for a.sandbox(uid) == sandbox {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+		}
+	})
+	return ctx, func() {
+		cancel()
+		watching.Wait()
+		unwatch()
 	}
 }
 

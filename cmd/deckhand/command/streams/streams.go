@@ -32,6 +32,11 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("command terminated with exit code %d", e.Code)
 }
 
+// FailedError is that the container runtime couldn't do what was asked for.
+type FailedError struct{ Message string }
+
+func (e *FailedError) Error() string { return e.Message }
+
 // Ends are the near ends of a session's streams. Those that are nil it doesn't have.
 type Ends struct {
 	In       io.Reader
@@ -55,7 +60,7 @@ func (e *Ends) Query() url.Values {
 func (e *Ends) hasErr() bool { return e.Err != nil && !e.TTY }
 
 // Join carries what comes on the streams of a session, from its beginning until the process in the container has ended, or ctx has, which
-// closes the connection. It returns an *ExitError for a command's exit code, and ErrLost where nobody tells what became of it. A read
+// closes the connection. It returns an *ExitError for a command's exit code, a *FailedError where there was no command, and ErrLost where nobody tells what became of it. A read
 // of In may be under way still.
 func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 	defer conn.Close()
@@ -148,5 +153,5 @@ func decode(message []byte) error {
 			}
 		}
 	}
-	return errors.New(status.Message)
+	return &FailedError{status.Message}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/utils/exec"
 
@@ -61,4 +62,20 @@ func (c container) ExecInContainer(ctx context.Context, _, _, pod string, comman
 func (c container) AttachContainer(ctx context.Context, name, uid, pod string, in io.Reader, out, err io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize) error {
 	_, failure := c.run(Process{Pod: pod, In: in, Out: out, Err: err, TTY: tty, Sizes: sizes})
 	return failure
+}
+
+// Forwards answers portForward as a runtime's streaming server does: carry has one connection to a port.
+func Forwards(carry func(port int32, connection io.ReadWriteCloser) error) http.Handler {
+	return server.Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		portforward.ServePortForward(w, r, forwarder{carry}, "", "", nil, time.Hour, time.Minute, portforward.SupportedProtocols)
+	}))
+}
+
+type forwarder struct {
+	carry func(port int32, connection io.ReadWriteCloser) error
+}
+
+// PortForward implements portforward.PortForwarder.
+func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, connection io.ReadWriteCloser) error {
+	return f.carry(port, connection)
 }

@@ -1,0 +1,206 @@
+// Package transfer carries files to and from containers as tar archives. What comes from a container is of an author whom nobody
+// trusts: nothing of it is written outside of the place that it is to have, and nothing through a link.
+package transfer
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ErrOutside is in the error for an archive that has something outside of what was asked for.
+var ErrOutside = errors.New("the container's archive has what wasn't asked for")
+
+// Unpacking is a tree of files that is read from an archive.
+type Unpacking struct {
+	// Into is the directory that has the tree, To its path there. Of the archive, From is taken: nothing else may be in it.
+	Into     *os.Root
+	To, From string
+	// Remark is told of what is left out.
+	Remark func(string)
+	// found is whether From was there.
+	found bool
+	// made is the directory that was made, or looked at, last.
+	made string
+}
+
+// maxPath is the longest path that Linux takes at once.
+const maxPath = 4096
+
+// Read reads the archive to its end.
+func (u *Unpacking) Read(archive io.Reader) error {
+	entries := tar.NewReader(archive)
+	for {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read the container's archive: %w", err)
+		}
+		if err := u.entry(h, entries); err != nil {
+			return err
+		}
+	}
+	// Its last block is filled up.
+	if _, err := io.Copy(io.Discard, archive); err != nil {
+		return fmt.Errorf("read the container's archive: %w", err)
+	}
+	if !u.found {
+		return fmt.Errorf("%s isn't in the container's archive", u.From)
+	}
+	return nil
+}
+
+// place is where an entry of the archive goes.
+func (u *Unpacking) place(name string) (string, error) {
+	// A program that packs "." may begin all names with "./".
+	clean := path.Clean(name)
+	rest, below := strings.CutPrefix(clean, u.From+"/")
+	switch {
+	case strings.HasPrefix(name, "/") || slices.Contains(strings.Split(name, "/"), "..") || len(name) > maxPath:
+	case clean == u.From:
+		return u.To, nil
+	case u.From == ".":
+		return path.Join(u.To, clean), nil
+	case below:
+		return path.Join(u.To, rest), nil
+	}
+	return "", fmt.Errorf("%w: %q isn't %q, nor in it", ErrOutside, name, u.From)
+}
+
+func (u *Unpacking) entry(h *tar.Header, content io.Reader) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	name, err := u.place(h.Name)
+	if err != nil {
+		return err
+	}
+	u.found = true
+	// Bits that give others rights of the owner don't come with it.
+	mode := fs.FileMode(h.Mode) & 0o777
+	if h.Typeflag == tar.TypeDir {
+		return u.directory(name, mode|0o700)
+	}
+	if err := u.directory(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return u.file(name, mode, content)
+	case tar.TypeSymlink:
+		return u.link(name, h.Linkname)
+	case tar.TypeLink:
+		return u.sameFile(name, h.Linkname)
+	}
+	u.Remark(fmt.Sprintf("%s is neither a file nor a directory: it is left out", h.Name))
+	return nil
+}
+
+// directory makes a directory, and those above it, with this mode if it isn't there. None of them is a link.
+func (u *Unpacking) directory(name string, mode fs.FileMode) error {
+	if name == "." || name == u.made {
+		return nil
+	}
+	if err := u.directory(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	switch info, err := u.Into.Lstat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := u.Into.Mkdir(name, mode); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case info.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%s is a symbolic link here: nothing is written through it", u.shown(name))
+	case !info.IsDir():
+		return fmt.Errorf("%s is a file here, and a directory in the container", u.shown(name))
+	}
+	u.made = name
+	return nil
+}
+
+// clear makes room for what isn't a directory: a file that is there is replaced, not written to, for it may have other names.
+func (u *Unpacking) clear(name string) error {
+	switch info, err := u.Into.Lstat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a directory here, and none in the container", u.shown(name))
+	}
+	return u.Into.Remove(name)
+}
+
+func (u *Unpacking) file(name string, mode fs.FileMode, content io.Reader) (err error) {
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	f, err := u.Into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := io.Copy(f, content); err != nil {
+		return fmt.Errorf("write %s: %w", u.shown(name), err)
+	}
+	return nil
+}
+
+// link makes a symbolic link that stays in the tree; others are left out: they would mean something else here.
+func (u *Unpacking) link(name, to string) error {
+	if !u.stays(name, to) {
+		u.Remark(fmt.Sprintf("%s is a symbolic link to %s, outside of what is copied: it is left out", u.shown(name), to))
+		return nil
+	}
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	return u.Into.Symlink(to, name)
+}
+
+// stays reports whether a link leads to nothing but what is in the tree. It may go up first only, through directories that are none
+// but directories; further on, ".." would go up from where another link leads.
+func (u *Unpacking) stays(name, to string) bool {
+	rest := to
+	for rest == ".." || strings.HasPrefix(rest, "../") {
+		rest = strings.TrimPrefix(rest[2:], "/")
+	}
+	target := path.Join(path.Dir(name), to)
+	within := u.To == "." || target == u.To || strings.HasPrefix(target, u.To+"/")
+	return within && filepath.IsLocal(target) && !path.IsAbs(rest) && !slices.Contains(strings.Split(rest, "/"), "..")
+}
+
+// sameFile gives a file of the archive one more name.
+func (u *Unpacking) sameFile(name, as string) error {
+	as, err := u.place(as)
+	if err != nil {
+		return err
+	}
+	if as == name {
+		return nil
+	}
+	switch info, err := u.Into.Lstat(as); {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%w: %s as another name of %s, which isn't a file", ErrOutside, u.shown(name), u.shown(as))
+	}
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	return u.Into.Link(as, name)
+}
+
+// shown is the path for a person.
+func (u *Unpacking) shown(name string) string { return filepath.Join(u.Into.Name(), name) }
