@@ -276,7 +276,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
-	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Observed: seen, Runtime: runtime, Archives: extras.problems,
+	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Observed: seen, Runtime: runtime, Archives: extras.problems, Cluster: inCluster,
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
 	offered := nodeapi.Config{

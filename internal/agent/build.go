@@ -46,6 +46,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/server"
+	"github.com/deckhand-node/deckhand/internal/server/local/view"
 	"github.com/deckhand-node/deckhand/internal/server/nodeapi"
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -228,6 +229,7 @@ type apiServer interface {
 	IssuedCertificate() func() *tls.Certificate
 	// Finder finds what pods refer to.
 	Finder() object.Finder
+	view.Cluster
 }
 
 // alone is the side of a cluster that isn't there.
@@ -245,6 +247,10 @@ func (alone) SetLimits(*v1beta1.KubeletConfiguration) {}
 func (alone) PodsChanged() {}
 
 func (alone) Reviewer() secure.Reviewer { return nil }
+
+func (alone) Problems() []pod.Problem { return nil }
+
+func (alone) ProblemsChanged() (<-chan struct{}, func()) { return nil, func() {} }
 
 func (alone) IssuedCertificate() func() *tls.Certificate { return nil }
 

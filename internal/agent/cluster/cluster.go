@@ -94,12 +94,14 @@ type Cluster struct {
 	objects   *clusterobjects.Finder
 	// known is what the API server said last, for when it is away.
 	known *lastknown.Store
-	// certificate is the one that the API server is shown, serving that of the HTTPS server; nil unless the cluster issues it.
-	certificate *certificates.Renewer
-	serving     *certificates.Serving
+	// renewers keep the node's certificates valid; serving is that of the HTTPS server, nil unless the cluster issues it.
+	renewers []*certificates.Renewer
+	serving  *certificates.Serving
 	// changed has the status computed, reached what failed tried again.
 	changed wake.Slot
 	reached wake.Group
+	// troubled wakes when Problems have changed.
+	troubled wake.Group
 }
 
 // New returns an agent's side of a cluster. Nothing is asked before Run.
@@ -141,16 +143,17 @@ func New(c Config) (*Cluster, error) {
 		return woken
 	}
 	woken, _ := client.Subscribe()
-	cl.certificate = certificates.NewClient(certificates.ClientConfig{
+	cl.renewers = append(cl.renewers, certificates.NewClient(certificates.ClientConfig{
 		Node: cfg.NodeName, Dir: cfg.CertDir, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig, Rotate: k.RotateCertificates,
-		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask, Changed: woken, Meter: c.ClientCertificate, Log: c.Log.WithName("certificates"),
-	})
+		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask, Changed: woken, Meter: c.ClientCertificate, Troubled: cl.troubled.Wake, Log: c.Log.WithName("certificates"),
+	}))
 	if k.ServerTLSBootstrap {
 		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // as long as the cluster itself
 		cl.serving = certificates.NewServing(certificates.ServingConfig{
 			Node: cfg.NodeName, Dir: cfg.CertDir, Addresses: func() []v1.NodeAddress { return c.Facts.Now().Addresses },
-			Requests: certificates.RequestsOf(client), Changed: addresses, Meter: c.ServingCertificate, Log: c.Log.WithName("certificates"),
+			Requests: certificates.RequestsOf(client), Changed: addresses, Meter: c.ServingCertificate, Troubled: cl.troubled.Wake, Log: c.Log.WithName("certificates"),
 		})
+		cl.renewers = append(cl.renewers, cl.serving.Renewer)
 	}
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
@@ -218,6 +221,25 @@ func (c *Cluster) SetLimits(k *v1beta1.KubeletConfiguration) { c.client.SetRates
 // Reached says since when the API server answers, or since when and why it doesn't.
 func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.client.Reached() }
 
+// Problems are what is wrong with the node's part in the cluster.
+func (c *Cluster) Problems() []pod.Problem {
+	var list []pod.Problem
+	if ok, since, err := c.client.Reached(); !ok && !since.IsZero() {
+		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: c.conf.Node.Kubeconfig, Message: err.Error() + "; meanwhile what runs goes on", Since: since})
+	}
+	for _, r := range c.renewers {
+		if p := r.Problem(); p.Message != "" {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// ProblemsChanged returns a channel that receives after Problems have changed. stop ends that.
+func (c *Cluster) ProblemsChanged() (changed <-chan struct{}, stop func()) {
+	return c.troubled.Subscribe()
+}
+
 // Run keeps the node's object and lease, and has its pods run, until ctx ends. What doesn't work is tried again, and no error.
 func (c *Cluster) Run(ctx context.Context) error {
 	c.conf.Log.Info("Joins a cluster", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
@@ -238,9 +260,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 	rest.Go(func() { ended[6] = c.events.Run(ctx) })
 	rest.Go(func() { ended[7] = c.mirrors.Run(ctx) })
 	rest.Go(func() { ended[8] = c.objects.Run(ctx) })
-	rest.Go(func() { ended[10] = c.certificate.Run(ctx) })
-	if c.serving != nil {
-		rest.Go(func() { ended[11] = c.serving.Run(ctx) })
+	for i, r := range c.renewers {
+		rest.Go(func() { ended[10+i] = r.Run(ctx) })
 	}
 	c.follow(ctx)
 	rest.Wait()
@@ -273,6 +294,7 @@ func (c *Cluster) follow(ctx context.Context) {
 			c.mirrors.Wake()
 			continue
 		case <-reached:
+			c.troubled.Wake()
 			if ok, _, _ := c.client.Reached(); ok {
 				c.reached.Wake()
 			}

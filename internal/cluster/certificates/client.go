@@ -40,7 +40,9 @@ type ClientConfig struct {
 	AsBootstrap func(ctx context.Context, do func(context.Context, Requests) error) error
 	Changed     <-chan struct{}
 	Meter       Meter
-	Log         logr.Logger
+	// Troubled is called when Problem has changed.
+	Troubled func()
+	Log      logr.Logger
 }
 
 // NewClient returns what keeps the client certificate valid.
@@ -52,7 +54,7 @@ func NewClient(c ClientConfig) *Renewer {
 	return New(Config{
 		Signer: certificates.KubeAPIServerClientKubeletSignerName, Usage: certificates.UsageClientAuth, Dir: c.Dir, Name: clientName, Keep: !c.Rotate,
 		Wanted:  func() *x509.CertificateRequest { return wanted },
-		Current: c.current, Ask: c.ask, Changed: c.Changed, Meter: c.Meter, Log: c.Log,
+		Current: c.current, Ask: c.ask, Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled, Log: c.Log,
 	})
 }
 

@@ -161,10 +161,15 @@ func TestRequestsThatAreNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, s := newHost(t), newSigners(t)
 		s.deny = true
-		stop := run(t, h.client(s, s, nil))
+		renewer := h.client(s, s, nil)
+		stop := run(t, renewer)
 		defer stop()
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
+		<-h.troubled
+		if p := renewer.Problem(); !strings.Contains(p.Message, "Denied (No: not this one)") || p.Origin != ClientFile(h.certs) {
+			t.Errorf("the problem is %+v", p)
+		}
 		made, at, _ := s.asked()
 		if len(made) < 24 || len(made) > 60 || at[1].Sub(at[0]) < 30*time.Second {
 			t.Errorf("refused %d times in a day", len(made))
@@ -190,6 +195,9 @@ func TestRequestsThatAreNotAnswered(t *testing.T) {
 		if calls != before {
 			t.Errorf("%d calls while nobody answers", calls-before)
 		}
+		if p := renewer.Problem(); !strings.Contains(p.Message, "run: kubectl certificate approve node-csr-") || time.Since(p.Since) < 48*time.Hour {
+			t.Errorf("the problem is %+v", p)
+		}
 		s.mu.Lock()
 		s.silent = false
 		s.mu.Unlock()
@@ -199,6 +207,10 @@ func TestRequestsThatAreNotAnswered(t *testing.T) {
 		again, _, _ := s.asked()
 		if _, err := apiclient.ClientCertificate(h.kubeconfig, ""); err != nil || len(again) != len(made)+1 || !again[len(made)].PublicKey.(*ecdsa.PublicKey).Equal(made[len(made)-1].PublicKey) {
 			t.Errorf("%d requests after one was removed, %v", len(again)-len(made), err)
+		}
+		<-h.troubled
+		if p := renewer.Problem(); p.Message != "" {
+			t.Errorf("the problem is still %+v", p)
 		}
 	})
 }
@@ -299,6 +311,32 @@ func TestKubeconfigWrittenMeanwhile(t *testing.T) {
 		synctest.Wait()
 		if got := h.listed(); !slices.Equal(got, []string{"kubelet-client.key.tmp 1"}) {
 			t.Errorf("files %q", got)
+		}
+	})
+}
+
+// A person who writes a kubeconfig after the cluster has refused a certificate ends the trouble.
+func TestTroubleEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, s, other := newHost(t), newSigners(t), newHost(t)
+		stop := run(t, other.client(s, s, nil))
+		synctest.Wait()
+		stop()
+		s.deny = true
+		renewer := h.client(s, s, nil)
+		stop = run(t, renewer)
+		defer stop()
+		time.Sleep(10 * time.Second)
+		if p := renewer.Problem(); p.Message == "" {
+			t.Error("no problem")
+		}
+		if err := os.CopyFS(filepath.Dir(h.kubeconfig), os.DirFS(filepath.Dir(other.kubeconfig))); err != nil {
+			t.Fatal(err)
+		}
+		h.changed.Wake()
+		synctest.Wait()
+		if p := renewer.Problem(); p.Message != "" {
+			t.Errorf("the problem is still %+v", p)
 		}
 	})
 }

@@ -11,12 +11,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	certificates "k8s.io/api/certificates/v1"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Config says what a Renewer works with.
@@ -37,7 +39,9 @@ type Config struct {
 	// Changed receives when any of this may answer otherwise.
 	Changed <-chan struct{}
 	Meter   Meter
-	Log     logr.Logger
+	// Troubled is called when Problem has changed.
+	Troubled func()
+	Log      logr.Logger
 }
 
 // Meter counts. Its methods may be called concurrently.
@@ -59,10 +63,39 @@ type Renewer struct {
 	known []byte
 	at    time.Time
 	asked *x509.CertificateRequest
+
+	mu      sync.Mutex
+	problem pod.Problem
 }
 
 // New returns a Renewer. It does nothing before Run.
 func New(c Config) *Renewer { return &Renewer{conf: c, files: files{c.Dir, c.Name}} }
+
+// patience is how long something may be wrong that passes by itself, as a rule.
+const patience = 5 * time.Second
+
+// Problem is what keeps the cluster from issuing the certificate, without a message if nothing does.
+func (r *Renewer) Problem() pod.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.problem.Since) < patience {
+		return pod.Problem{}
+	}
+	return r.problem
+}
+
+// trouble says what is wrong from now on; nothing if it is empty.
+func (r *Renewer) trouble(message string) {
+	r.mu.Lock()
+	changed := r.problem.Message != message
+	if changed {
+		r.problem = pod.Problem{Source: pod.SourceAPI, Origin: r.files.current(), Message: message, Since: time.Now()}
+	}
+	r.mu.Unlock()
+	if changed {
+		r.conf.Troubled()
+	}
+}
 
 // Run renews the certificate in time until ctx ends. It sleeps between.
 func (r *Renewer) Run(ctx context.Context) error {
@@ -70,25 +103,27 @@ func (r *Renewer) Run(ctx context.Context) error {
 	failures, said := 0, ""
 	for ctx.Err() == nil {
 		due := r.due()
-		if !due.IsZero() && due.Before(again) {
+		switch {
+		case due.IsZero(), due.After(time.Now()): // all is well
+			failures, said, again = 0, "", time.Time{}
+			r.trouble("")
+		case due.Before(again):
 			due = again
 		}
 		if !r.await(ctx, due) {
 			continue
 		}
 		err := r.renew(ctx)
-		switch {
-		case err == nil:
-			failures, said, again = 0, "", time.Time{}
-		case errors.Is(err, context.Canceled): // something else is wanted
-		default:
-			r.conf.Meter.Failed()
-			again = time.Now().Add(pause(err, failures))
-			failures++
-			if text := err.Error(); text != said && !apiclient.Unusable(err) {
-				said = text
-				r.conf.Log.Error(err, "The cluster doesn't issue a certificate; it is asked again", "name", r.conf.Name)
-			}
+		if err == nil || errors.Is(err, context.Canceled) { // what is wanted is there, or is something else by now
+			continue
+		}
+		r.trouble(err.Error())
+		r.conf.Meter.Failed()
+		again = time.Now().Add(pause(err, failures))
+		failures++
+		if text := err.Error(); text != said && !apiclient.Unusable(err) {
+			said = text
+			r.conf.Log.Error(err, "The cluster doesn't issue a certificate; it is asked again", "name", r.conf.Name)
 		}
 	}
 	return nil

@@ -89,6 +89,7 @@ func (r *Renewer) answer(ctx context.Context, via Requests, request *certificate
 		return nil, err
 	}
 	r.conf.Log.Info("Waits for a certificate of the cluster", "name", request.Name, "advice", "where nothing approves it: kubectl certificate approve "+request.Name)
+	r.trouble("the cluster hasn't answered certificate signing request " + request.Name + " yet: where nothing approves it, run: kubectl certificate approve " + request.Name)
 	there := await(ctx, via, request.Name)
 	switch {
 	case ctx.Err() != nil:

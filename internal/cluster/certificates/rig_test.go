@@ -185,12 +185,13 @@ type host struct {
 	log                              []string
 	changed                          wake.Slot
 	counts                           counts
+	troubled                         wake.Slot
 }
 
 func newHost(t *testing.T) *host {
 	t.Helper()
 	dir := t.TempDir()
-	h := &host{t: t, dir: dir, certs: filepath.Join(dir, "pki"), kubeconfig: filepath.Join(dir, "etc", "kubelet.conf"), rejoined: filepath.Join(dir, "bootstrap.conf"), changed: wake.NewSlot()}
+	h := &host{t: t, dir: dir, certs: filepath.Join(dir, "pki"), kubeconfig: filepath.Join(dir, "etc", "kubelet.conf"), rejoined: filepath.Join(dir, "bootstrap.conf"), changed: wake.NewSlot(), troubled: wake.NewSlot()}
 	if err := os.Mkdir(h.certs, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func (h *host) logged(text string) int {
 
 // client is the Renewer of the client certificate; own are the requests as the node, first those with the other kubeconfig.
 func (h *host) client(own, first Requests, change func(*ClientConfig)) *Renewer {
-	c := ClientConfig{Node: "n1", Dir: h.certs, Kubeconfig: h.kubeconfig, Bootstrap: h.rejoined, Rotate: true, Requests: own, Changed: h.changed, Meter: &h.counts, Log: h.logger(),
+	c := ClientConfig{Node: "n1", Dir: h.certs, Kubeconfig: h.kubeconfig, Bootstrap: h.rejoined, Rotate: true, Requests: own, Changed: h.changed, Meter: &h.counts, Troubled: h.troubled.Wake, Log: h.logger(),
 		AsBootstrap: func(ctx context.Context, do func(context.Context, Requests) error) error { return do(ctx, first) }}
 	if change != nil {
 		change(&c)

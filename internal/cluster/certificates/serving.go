@@ -25,7 +25,9 @@ type ServingConfig struct {
 	// Changed receives when the addresses have changed.
 	Changed <-chan struct{}
 	Meter   Meter
-	Log     logr.Logger
+	// Troubled is called when Problem has changed.
+	Troubled func()
+	Log      logr.Logger
 }
 
 // Serving keeps the certificate of the HTTPS server valid, for all addresses of the node.
@@ -40,7 +42,7 @@ func NewServing(c ServingConfig) *Serving {
 	s := &Serving{conf: c}
 	s.Renewer = New(Config{
 		Signer: certificates.KubeletServingSignerName, Usage: certificates.UsageServerAuth, Dir: c.Dir, Name: "kubelet-server",
-		Wanted: s.wanted, Current: s.current, Changed: c.Changed, Meter: c.Meter, Log: c.Log,
+		Wanted: s.wanted, Current: s.current, Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled, Log: c.Log,
 		Ask: func(ctx context.Context, do func(context.Context, Requests) error) error { return do(ctx, c.Requests) },
 	})
 	return s

@@ -9,15 +9,24 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
+
+// troubles are the problems of a node in a cluster.
+type troubles struct{ wake.Group }
+
+func (*troubles) Problems() []pod.Problem { return []pod.Problem{{Message: "away"}} }
+
+func (t *troubles) ProblemsChanged() (<-chan struct{}, func()) { return t.Subscribe() }
 
 // TestWatchersSeePulls: who watches is woken every second while a pod waits for an image,
 // and otherwise only by changes.
 func TestWatchersSeePulls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(Config{Statuses: podstatus.NewStore(), Desired: desired.New(logr.Discard())})
+		cluster := &troubles{}
+		a := New(Config{Statuses: podstatus.NewStore(), Desired: desired.New(logr.Discard()), Archives: func() []string { return []string{"bad"} }, Cluster: cluster})
 		changed, cancel := a.Changed()
 		defer cancel()
 		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Image: "r.io/x"}}}}
@@ -42,6 +51,13 @@ func TestWatchersSeePulls(t *testing.T) {
 		publish(pod.CreateContainer)
 		if n := count(time.Hour); n != 1 {
 			t.Errorf("after it, who watches was woken %d times, want once for the change", n)
+		}
+		cluster.Wake()
+		if n := count(time.Hour); n != 1 {
+			t.Errorf("when the API server went away, who watches was woken %d times, want once", n)
+		}
+		if list := a.problems(nil); len(list) != 2 || list[1].Message != "away" {
+			t.Errorf("problems %v", list)
 		}
 	})
 }

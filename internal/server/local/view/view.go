@@ -47,6 +47,13 @@ type Journal interface {
 	Previous(types.UID) ([]byte, bool)
 }
 
+// Cluster is the node's part in a cluster.
+type Cluster interface {
+	// Problems are what is wrong with it.
+	Problems() []pod.Problem
+	ProblemsChanged() (changed <-chan struct{}, stop func())
+}
+
 // Config is what a View looks at. Every field is needed.
 type Config struct {
 	// Node is the node's name, Started when the agent began.
@@ -62,6 +69,7 @@ type Config struct {
 	Runtime  *health.State
 	// Archives returns what is wrong with image archives.
 	Archives func() []string
+	Cluster  Cluster
 	Statuses *podstatus.Store
 	Events   *events.Recorder
 	Probes   Probes
@@ -167,12 +175,12 @@ func (v View) failing(uid types.UID, waits []pod.Wait) []pod.Wait {
 	return out
 }
 
-// problems adds the runtime's problems to those of the sources.
+// problems adds the problems of the runtime and the cluster to those of the sources.
 func (v View) problems(list []pod.Problem) []pod.Problem {
 	for _, text := range v.conf.Archives() {
 		list = append(list[:len(list):len(list)], pod.Problem{Origin: "image archives", Message: text, Since: v.conf.Started})
 	}
-	return list
+	return append(list[:len(list):len(list)], v.conf.Cluster.Problems()...)
 }
 
 // stoppedView is how a pod looks that a person has stopped.
@@ -257,25 +265,26 @@ func (v View) Journal(uid types.UID, previous bool) ([]byte, bool) {
 	return v.conf.Journal.Text(uid)
 }
 
-// Changed returns a channel that gets a value when a pod or what is wanted has changed, and
+// Changed returns a channel that gets a value when a pod, what is wanted or what is wrong has changed, and
 // every second while a pod waits for an image.
 func (v View) Changed() (<-chan struct{}, func()) {
 	ch := wake.NewSlot()
 	statuses, end1 := v.conf.Statuses.Watch()
 	sets, end2 := v.conf.Desired.Subscribe()
+	problems, end3 := v.conf.Cluster.ProblemsChanged()
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { v.passOn(ch, done, statuses, sets) })
+	wg.Go(func() { v.passOn(ch, done, statuses, sets, problems) })
 	var once sync.Once
 	return ch, func() {
-		once.Do(func() { end1(); end2(); close(done) })
+		once.Do(func() { end1(); end2(); end3(); close(done) })
 		wg.Wait()
 	}
 }
 
 // passOn reports changes until done is closed. The timer only goes on while there is a pull
 // to report: a second after the last change, it looks whether there is.
-func (v View) passOn(changed wake.Slot, done, statuses, sets <-chan struct{}) {
+func (v View) passOn(changed wake.Slot, done, statuses, sets, problems <-chan struct{}) {
 	timer := time.NewTimer(pullPeriod)
 	defer timer.Stop()
 	for {
@@ -284,6 +293,7 @@ func (v View) passOn(changed wake.Slot, done, statuses, sets <-chan struct{}) {
 			return
 		case <-statuses:
 		case <-sets:
+		case <-problems:
 		case <-timer.C:
 			if !v.anyAwaitsImage() {
 				continue
