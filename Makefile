@@ -130,6 +130,7 @@ bench-probes: ## Measure 1,000 HTTP probes a second beside bare system calls and
 .PHONY: bench-logs
 bench-logs: ## Measure reading and rotating container logs beside plain scans and copies.
 	$(GO) test -run '^$$' -bench . -benchtime 20x ./internal/runtime/logs ./internal/runtime/logs/rotate
+	$(GO) test -run '^$$' -bench Log -benchtime 20x ./internal/server/nodeapi
 
 .PHONY: bench-images
 bench-images: deps build ## Compare pulls with plain CRI calls, and count those that 100 pods of one image cause.

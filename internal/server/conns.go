@@ -51,7 +51,7 @@ type listener struct {
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
-	// closeBy is when connections have to be closed, once the listener is.
+	// closeBy is when connections have to be closed, once the listener is or is about to be.
 	closeBy time.Time
 }
 
@@ -83,11 +83,18 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener. It is called once, by the server.
 func (l *listener) Close() error {
-	l.mu.Lock()
-	l.closeBy = time.Now().Add(shutdownTimeout / 2)
-	l.mu.Unlock()
+	l.closing()
 	close(l.closed)
 	return l.Listener.Close()
+}
+
+// closing says that the listener is about to be closed: streams end even before it is.
+func (l *listener) closing() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closeBy.IsZero() {
+		l.closeBy = time.Now().Add(shutdownTimeout / 2)
+	}
 }
 
 // add takes in c, if there is or can be made room for it.

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -169,10 +170,21 @@ func TestHostilePeersKeepNobodyWaiting(t *testing.T) {
 			}
 		}
 	}
+	// drop by drop is a request that never comes to its end.
+	dropByDrop := func(c net.Conn) {
+		for i := 0; ; i++ {
+			if _, err := fmt.Fprintf(c, "X-%d: x\r\n", i); err != nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
 	const large = "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
 	kinds := map[string]peer{
 		"silent":           silent,
 		"half-open":        after("GET / HTTP/1.1\r\nHost:", silent),
+		"half a header":    after("GET / HTTP/1.1\r\nHost: x\r\n", dropByDrop),
+		"half a body":      after("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n", dropByDrop),
 		"idle":             after("GET / HTTP/1.1\r\nHost: x\r\n\r\n", silent),
 		"reads nothing":    after(large, func(net.Conn) { time.Sleep(time.Minute) }),
 		"reads slowly":     after(large, dripping(10*time.Millisecond, 2<<10)),

@@ -19,10 +19,16 @@ func Stream(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, end := context.WithCancel(r.Context())
 		defer end()
+		c, ours := ctx.Value(connKey{}).(*conn)
 		if stopping, ok := ctx.Value(stoppingKey{}).(context.Context); ok {
-			defer context.AfterFunc(stopping, end)()
+			defer context.AfterFunc(stopping, func() {
+				if ours {
+					c.listener.closing()
+				}
+				end()
+			})()
 		}
-		if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		if ours {
 			c.stream(true)
 			defer c.stream(false)
 		}

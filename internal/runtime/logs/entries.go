@@ -98,7 +98,7 @@ func (e *entries) entry(b []byte, end bool) error {
 		if !ok {
 			h = header{} // damage
 		}
-		e.out.begin(h)
+		e.out.begin(h, b[:h.stamp])
 		b = b[h.size:]
 		e.partial = h.partial
 	}

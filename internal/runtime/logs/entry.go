@@ -2,13 +2,11 @@ package logs
 
 import "bytes"
 
-// header is what precedes the text of a CRI log entry.
+// header is what precedes the text of a CRI log entry. It is small enough for the processor's registers.
 type header struct {
-	stamp   []byte
-	stderr  bool
-	partial bool
-	// size is how many bytes of the entry the header takes.
-	size int
+	// stamp and size are how many bytes of the entry its time takes, and all of the header.
+	stamp, size     int
+	stderr, partial bool
 }
 
 // maxHeader is longer than any header: a time of 35 bytes, a stream of 6, tags.
@@ -27,7 +25,7 @@ func parseHeader(entry []byte) (header, bool) {
 	if end < 20 || entry[10] != 'T' {
 		return header{}, false
 	}
-	h := header{stamp: entry[:end], size: end + len(fullStdout)}
+	h := header{stamp: end, size: end + len(fullStdout)}
 	if len(entry) >= h.size {
 		switch string(entry[end:h.size]) {
 		case fullStdout:
@@ -47,7 +45,7 @@ func (h header) parseRest(entry []byte) (header, bool) {
 	if !ok || !h.stderr && string(stream) != "stdout" {
 		return header{}, false
 	}
-	h.size = len(h.stamp) + len(stream) + 2
+	h.size = h.stamp + len(stream) + 2
 	if end := bytes.IndexAny(tags, " \n"); end >= 0 {
 		h.size += end
 		if tags[end] == ' ' {

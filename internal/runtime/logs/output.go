@@ -10,7 +10,7 @@ import (
 var errLimit = errors.New("byte limit reached")
 
 // outputSize is how much is written at once.
-const outputSize = 32 << 10
+const outputSize = 64 << 10
 
 // Stream says which of a container's outputs to read.
 type Stream string
@@ -45,6 +45,11 @@ type output struct {
 	opts lineOptions
 	left int64
 	buf  []byte
+	// While one full buffer is written, the other one is filled: writing is told what became of it, and is nil when nothing is written.
+	other   []byte
+	writing chan error
+	// err is why nothing can be written any more.
+	err error
 	// lines are what is begun and not ended of stdout and stderr.
 	lines [2]halfLine
 	// line, skip and stamp are those of the entry that is being written; old is whether
@@ -71,8 +76,8 @@ func newOutput(w io.Writer, opts lineOptions) *output {
 	return &output{w: w, opts: opts, left: opts.LimitBytes, buf: make([]byte, 0, outputSize)}
 }
 
-// begin starts an entry.
-func (o *output) begin(h header) {
+// begin starts an entry that was written at stamp.
+func (o *output) begin(h header, stamp []byte) {
 	o.line, o.stamp = &o.lines[0], o.stamp[:0]
 	if h.stderr {
 		o.line = &o.lines[1]
@@ -83,18 +88,18 @@ func (o *output) begin(h header) {
 	}
 	if o.opts.Since.IsZero() {
 		if !o.line.open {
-			o.stamp = appendStamp(o.stamp, h.stamp)
+			o.stamp = appendStamp(o.stamp, stamp)
 		}
 		return
 	}
 	// What has no time that can be read belongs to the entry before it.
-	at, err := time.Parse(time.RFC3339Nano, string(h.stamp))
+	at, err := time.Parse(time.RFC3339Nano, string(stamp))
 	if err == nil {
 		o.old = at.Before(o.opts.Since)
 	}
 	o.skip = o.skip || o.old
 	if !o.skip && o.opts.Timestamps && !o.line.open {
-		o.stamp = appendStamp(o.stamp, h.stamp)
+		o.stamp = appendStamp(o.stamp, stamp)
 	}
 }
 
@@ -187,7 +192,7 @@ func (o *output) write(b []byte) error {
 	}
 	o.left -= int64(len(b))
 	if len(o.buf)+len(b) > cap(o.buf) {
-		if err := o.flush(); err != nil {
+		if err := o.handOver(); err != nil {
 			return err
 		}
 	}
@@ -198,12 +203,37 @@ func (o *output) write(b []byte) error {
 	return nil
 }
 
+// handOver has what was gathered written while more is read: flush waits for it.
+func (o *output) handOver() error {
+	if err := o.settle(); err != nil {
+		return err
+	}
+	if o.other == nil {
+		o.other = make([]byte, 0, cap(o.buf))
+	}
+	full := o.buf
+	o.buf, o.other, o.writing = o.other[:0], full, make(chan error, 1)
+	go func() {
+		_, err := o.w.Write(full)
+		o.writing <- err
+	}()
+	return nil
+}
+
+// settle waits until nothing is written.
+func (o *output) settle() error {
+	if o.writing != nil {
+		o.err, o.writing = <-o.writing, nil
+	}
+	return o.err
+}
+
 // flush writes what was gathered: all but what is held.
 func (o *output) flush() error {
-	if len(o.buf) == 0 {
-		return nil
+	if err := o.settle(); err != nil || len(o.buf) == 0 {
+		return err
 	}
-	_, err := o.w.Write(o.buf)
+	_, o.err = o.w.Write(o.buf)
 	o.buf = o.buf[:0]
-	return err
+	return o.err
 }

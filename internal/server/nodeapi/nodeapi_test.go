@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -423,6 +424,48 @@ func TestFollow(t *testing.T) {
 	}
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("a stream held up the end for %s", took)
+	}
+}
+
+// TestSlowReaders: those who follow a long log and read none of it keep nobody waiting, cost the same however long it is, and don't hold up the end.
+func TestSlowReaders(t *testing.T) {
+	const many = 150 // more than there are connections for what isn't a stream
+	n := newNode(t)
+	n.publish("web", v1.ContainerStatus{Name: "c", ContainerID: "id", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}})
+	for range 16 {
+		n.write("web", "c", 0, strings.Repeat("x", 1<<20))
+	}
+	address, stop := serve(t, nodeapi.Routes(n.config()), open())
+	heap := func() uint64 {
+		goruntime.GC()
+		var m goruntime.MemStats
+		goruntime.ReadMemStats(&m)
+		return m.HeapInuse
+	}
+	before := heap()
+	for range many {
+		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := fmt.Fprint(c, "GET /containerLogs/default/web/c?follow=true HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); err != nil { // it is served
+			t.Fatal(err)
+		}
+	}
+	if code, text := ask(t, "GET", "https://"+address+"/containerLogs/default/web/c?limitBytes=3", ""); code != 200 || text != "xxx" {
+		t.Errorf("beside them: %d %s", code, text)
+	}
+	if each := (int64(heap()) - int64(before)) / many; each > 400<<10 {
+		t.Errorf("a reader that is slow costs %d KiB", each>>10)
+	}
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("they held up the end for %s", took)
 	}
 }
 
