@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -153,5 +154,7 @@ func decode(message []byte) error {
 			}
 		}
 	}
-	return &FailedError{status.Message}
+	// Its server says that of everything.
+	why := strings.TrimPrefix(status.Message, "Internal error occurred: ")
+	return &FailedError{strings.TrimPrefix(why, "error executing command in container: ")}
 }
