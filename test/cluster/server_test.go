@@ -403,6 +403,10 @@ func (r *rig) streams(t *testing.T, quiet *exec.Cmd, began time.Time) {
 	if strings.Contains(metrics, `proxy_type="translated_at_apiserver"`) {
 		t.Error("the API server translates WebSockets for the node")
 	}
+	// A pod of the API server has the commands on its machine, too.
+	if out, code := r.Deckhand("exec", "box", "-c", "c", "--", "sh", "-c", "echo here; exit 3"); out != "here\ncommand terminated with exit code 3\n" || code != 3 {
+		t.Errorf("deckhand exec: %q, exit code %d", out, code)
+	}
 	t.Run("on a terminal", r.onATerminal)
 	t.Run("debug", r.debug)
 	t.Run("many connections", r.manyConnections)
