@@ -167,7 +167,7 @@ func setKernelFlags(cfg *config.Config, stopAll bool, log logr.Logger) func(cont
 func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struct{}, ready chan<- struct{}) module {
 	m := module{name: "control groups"}
 	if !ask {
-		m.start = func(context.Context) error { return n.configureCgroups() }
+		m.start = n.configureCgroups
 	}
 	m.run = func(ctx context.Context) error {
 		defer n.cgroups.Close()
@@ -179,7 +179,7 @@ func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struc
 			if known {
 				n.useDriver(cgroup.Driver(driver))
 			}
-			if err := n.configureCgroups(); err != nil {
+			if err := n.configureCgroups(ctx); err != nil {
 				return err
 			}
 		}

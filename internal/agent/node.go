@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -25,6 +26,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
@@ -134,7 +136,11 @@ func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*nod
 	if err := n.setAllocatable(k); err != nil {
 		return nil, err
 	}
-	n.cgroups = cgroup.New(cgroupConfig(cfg, machine), log.WithName("cgroups"))
+	groups, err := cgroupConfig(cfg, machine)
+	if err != nil {
+		return nil, err
+	}
+	n.cgroups = cgroup.New(groups, log.WithName("cgroups"))
 	armor := kernel.AppArmor{}
 	n.forAdmission = admission.Node{
 		Name: cfg.NodeName, OS: goruntime.GOOS, UnsafeSysctls: k.AllowedUnsafeSysctls, Kernel: kernelVersion(),
@@ -200,13 +206,43 @@ func newUsers(cfg *config.Config, pods string, own extras) *userns.Manager {
 	}})
 }
 
-func cgroupConfig(cfg *config.Config, facts capacity.Node) cgroup.Config {
+func cgroupConfig(cfg *config.Config, facts capacity.Node) (cgroup.Config, error) {
 	k := &cfg.Kubelet
-	return cgroup.Config{
+	c := cgroup.Config{
 		Driver: cgroup.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
 		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory, ReserveMemory: reservesMemory(cfg),
 	}
+	kube, system, err := capacity.Reservations(k)
+	if err != nil {
+		return cgroup.Config{}, err
+	}
+	pid := func(l v1.ResourceList) int64 { return ptr.To(l[capacity.PID]).Value() }
+	enforced := func(what string) bool { return slices.Contains(k.EnforceNodeAllocatable, what) }
+	if enforced(validation.EnforcePods) {
+		milli, memory, err := facts.ForPods(k)
+		if err != nil {
+			return cgroup.Config{}, err
+		}
+		c.Pods = &cgroup.Share{CPUMilli: milli, Memory: memory, HugePages: map[string]int64{}}
+		if all := cgroup.MaxPIDs(); all > 0 {
+			c.Pods.PIDs = max(all-pid(kube)-pid(system), 1)
+		}
+		for name, bytes := range facts.HugePages {
+			if size, ok := allocated.HugePageSize(name); ok {
+				c.Pods.HugePages[size] = bytes
+			}
+		}
+	}
+	reserve := func(setting, name, full, compressible string, list v1.ResourceList) {
+		if enforced(full) || enforced(compressible) {
+			c.Reserved = append(c.Reserved, cgroup.Reserved{Setting: setting, Name: path.Join("/", name), Incompressible: enforced(full),
+				Share: cgroup.Share{CPUMilli: list.Cpu().MilliValue(), Memory: list.Memory().Value(), PIDs: pid(list)}})
+		}
+	}
+	reserve("systemReservedCgroup", k.SystemReservedCgroup, validation.EnforceSystem, validation.EnforceSystemCompressible, system)
+	reserve("kubeReservedCgroup", k.KubeReservedCgroup, validation.EnforceKube, validation.EnforceKubeCompressible, kube)
+	return c, nil
 }
 
 // useDriver goes by what the runtime says of its cgroup driver, whatever is configured (KEP-4033).
@@ -219,8 +255,11 @@ func (n *node) useDriver(driver cgroup.Driver) {
 
 // configureCgroups finds out what the host's control groups can do, and logs what of the
 // configuration they can't. The driver has to be known.
-func (n *node) configureCgroups() error {
+func (n *node) configureCgroups(ctx context.Context) error {
 	if err := n.cgroups.Check(); err != nil {
+		return err
+	}
+	if err := n.cgroups.EnforceReserved(ctx); err != nil {
 		return err
 	}
 	support, err := n.cgroups.Support()

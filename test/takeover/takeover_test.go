@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
@@ -32,10 +33,19 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	r.startKubelet()
 	r.settle("the kubelet runs its pods")
 	r.compareMetrics()
+	limits := r.limits()
 	r.stop("the kubelet runs its pods")
+	for file, other := range map[string]string{"cpu/cpu.shares": "100", "memory/memory.limit_in_bytes": "1073741824", "pids/pids.max": "30000"} {
+		if err := os.WriteFile(r.limitFile(file), []byte(other), 0); err != nil { // so that deckhand has to set them, too
+			t.Fatal(err)
+		}
+	}
 
 	r.n.Start()
 	r.settle("deckhand runs the kubelet's pods")
+	if diff := cmp.Diff(limits, r.limits()); diff != "" {
+		t.Errorf("what all pods may use together (-kubelet's +deckhand's):\n%s", diff)
+	}
 	r.add("d", r.n.Port(4))
 	r.stop("deckhand runs its pods")
 
@@ -81,7 +91,9 @@ containerRuntimeEndpoint: %s
 failCgroupV1: false
 failSwapOn: false
 cgroupDriver: cgroupfs
-enforceNodeAllocatable: []
+enforceNodeAllocatable: [pods]
+kubeReserved: {cpu: 100m, memory: 100Mi, pid: "1000"}
+systemReserved: {cpu: 50m, memory: 50Mi}
 makeIPTablesUtilChains: false
 volumePluginDir: %s
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
@@ -268,6 +280,26 @@ func (r *rig) checkBackoff(what string, next node.Instance) {
 			r.t.Errorf("%s: instance %d of %s was started %s after the one before, want at least %s", what, next.Attempt, next.Pod, wait, want)
 		}
 	}
+}
+
+// limits are what the control group of all pods is held to, by its files.
+func (r *rig) limits() map[string]string {
+	r.t.Helper()
+	out := map[string]string{}
+	for _, file := range []string{"cpu/cpu.shares", "memory/memory.limit_in_bytes", "pids/pids.max"} {
+		text, err := os.ReadFile(r.limitFile(file))
+		if err != nil {
+			r.t.Error(err)
+		}
+		out[file] = strings.TrimSpace(string(text))
+	}
+	return out
+}
+
+// limitFile is the path of CONTROLLER/FILE of that group.
+func (r *rig) limitFile(file string) string {
+	controller, name := filepath.Split(file)
+	return filepath.Join("/sys/fs/cgroup", controller, r.n.CgroupRoot, "kubepods", name)
 }
 
 // contents are the files in emptyDirs that pods have written once.

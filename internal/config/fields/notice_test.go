@@ -96,18 +96,16 @@ func TestNotActedOn(t *testing.T) {
 		{name: "what is done anyway", text: "registerNode: false\ncgroupsPerQOS: true\nenforceNodeAllocatable: [none]\nhairpinMode: hairpin-veth\ncpuManagerPolicy: none\ncgroupDriver: cgroupfs", want: ""},
 		{name: "and what isn't", text: "cgroupsPerQOS: false\nenforceNodeAllocatable: [pods]\ncpuManagerPolicy: static",
 			want: `cgroupsPerQOS: this build always makes a control group for each QoS class and each pod
-enforceNodeAllocatable: this build sets no limit to all pods together, nor to system parts
 cpuManagerPolicy: this build doesn't assign CPUs, memory or devices to containers
 `},
 		{name: "a zero that is meant", text: "eventRecordQPS: 0\nmaxOpenFiles: 0", want: ""},
 		{name: "in part", text: "maxPods: 250\nevictionHard: {memory.available: 200Mi}\nkubeReserved: {cpu: 100m}",
-			want: `kubeReserved: it is taken off what the node has for pods: no pod is admitted beyond that, but nothing keeps those inside from using more
-evictionHard: memory.available and nodefs.available are taken off what the node has for pods, but no pod is evicted
+			want: `evictionHard: memory.available and nodefs.available are taken off what the node has for pods, but no pod is evicted
 `},
 		{name: "a gate that is off", text: "memoryThrottlingFactor: 0.5\nlogging: {options: {json: {splitStream: true, infoBufferSize: 1Ki}}}", gates: "LoggingAlphaOptions",
 			want: "memoryThrottlingFactor: it needs the feature gate MemoryQoS\n"},
 		{name: "a gate that is on", text: "memoryThrottlingFactor: 0.5", gates: "MemoryQoS", want: ""},
-		{name: "no effect whatever the gate", text: "qosReserved: {memory: 50%}", want: "qosReserved: this build sets no limit to all pods together, nor to system parts\n"},
+		{name: "no effect whatever the gate", text: "qosReserved: {memory: 50%}", want: "qosReserved: this build keeps no memory from pods of other QoS classes\n"},
 		{name: "network of the embedded runtime", text: "podCIDR: 10.1.0.0/16", want: ""},
 		{name: "network of another runtime", text: "podCIDR: 10.1.0.0/16\ncontainerRuntimeEndpoint: unix:///run/c.sock",
 			want: "podCIDR: with a runtime of its own (containerRuntimeEndpoint) the node has that runtime's network, which this build doesn't configure\n"},

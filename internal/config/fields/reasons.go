@@ -6,12 +6,8 @@ const (
 	noAssignment  = "this build doesn't assign CPUs, memory or devices to containers"
 	noShutdown    = "this build doesn't hold up the node's shutdown"
 	noSystemGroup = "this build moves no process of the host into a control group"
-	noEnforcing   = "this build sets no limit to all pods together, nor to system parts"
 	deprecated    = "it has no effect in the kubelet either (deprecated)"
 	noTraces      = "this build makes no traces"
-
-	// What is only acted on in part.
-	onlyCounted = "it is taken off what the node has for pods: no pod is admitted beyond that, but nothing keeps those inside from using more"
 
 	// noCluster is the reason for fields that are Cluster.
 	noCluster = "without --kubeconfig there is no API server"

@@ -17,20 +17,20 @@ func cgroups() []Field {
 
 func reservations() []Field {
 	return []Field{
-		{Path: "systemReserved", Package: "host/capacity", Partly: onlyCounted, Default: "nothing",
+		{Path: "systemReserved", Package: "host/capacity", Default: "nothing",
 			Doc: "What the host's own processes need: amounts of cpu, memory, ephemeral-storage and pid, such as cpu: 200m."},
-		{Path: "kubeReserved", Package: "host/capacity", Partly: onlyCounted, Default: "nothing",
+		{Path: "kubeReserved", Package: "host/capacity", Default: "nothing",
 			Doc: "What the agent and the container runtime need: amounts of cpu, memory, ephemeral-storage and pid."},
 		{Path: "reservedSystemCPUs", Package: "host/capacity", Default: "none",
 			Doc:    "Which CPUs the host's own processes and the agent have, such as 0-1,4. Their number stands in for the cpu of systemReserved and kubeReserved.",
 			Partly: "the number of these CPUs is taken off what the node has for pods, but containers may still run on them"},
-		{Path: "enforceNodeAllocatable", Idle: "none", Why: noEnforcing,
-			Doc: "Who is held to their share: pods, system-reserved and kube-reserved (or their -compressible kinds, for CPU only); or none alone. The reserved ones need the control groups below."},
-		{Path: "systemReservedCgroup", Why: noEnforcing, Default: "none",
-			Doc: "The control group of the host's own processes, to be held to systemReserved: an absolute name."},
-		{Path: "kubeReservedCgroup", Why: noEnforcing, Default: "none",
-			Doc: "The control group of the agent and the runtime, to be held to kubeReserved: an absolute name."},
-		{Path: "qosReserved", Why: noEnforcing, Gate: "QOSReserved", Default: "nothing",
+		{Path: "enforceNodeAllocatable", Package: "resources/cgroup",
+			Doc: "Who is held to their share: pods (all together, to what the node has less kubeReserved and systemReserved), system-reserved and kube-reserved (or their -compressible kinds, for CPU only); or none alone. The reserved ones need the control groups below."},
+		{Path: "systemReservedCgroup", Package: "resources/cgroup", Default: "none",
+			Doc: "The control group of the host's own processes, to be held to systemReserved: an absolute name. It has to be there."},
+		{Path: "kubeReservedCgroup", Package: "resources/cgroup", Default: "none",
+			Doc: "The control group of the agent and the runtime, to be held to kubeReserved: an absolute name. It has to be there."},
+		{Path: "qosReserved", Why: "this build keeps no memory from pods of other QoS classes", Gate: "QOSReserved", Default: "nothing",
 			Doc: "How much of what Guaranteed pods request other pods can't use, in percent: memory: 50%. Only memory can be kept."},
 	}
 }

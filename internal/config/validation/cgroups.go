@@ -15,11 +15,11 @@ const (
 // What can be enforced (KubeletConfiguration.enforceNodeAllocatable).
 const (
 	enforceNone               = "none"
-	enforcePods               = "pods"
-	enforceSystem             = "system-reserved"
-	enforceSystemCompressible = "system-reserved-compressible"
-	enforceKube               = "kube-reserved"
-	enforceKubeCompressible   = "kube-reserved-compressible"
+	EnforcePods               = "pods"
+	EnforceSystem             = "system-reserved"
+	EnforceSystemCompressible = "system-reserved-compressible"
+	EnforceKube               = "kube-reserved"
+	EnforceKubeCompressible   = "kube-reserved-compressible"
 )
 
 // cgroups checks the names of cgroups.
@@ -48,7 +48,7 @@ func (k *check) allocatable() {
 	list := k.EnforceNodeAllocatable
 	for i, what := range list {
 		path := at("enforceNodeAllocatable").Index(i)
-		oneOf(k, path, what, enforceNone, enforcePods, enforceSystem, enforceSystemCompressible, enforceKube, enforceKubeCompressible)
+		oneOf(k, path, what, enforceNone, EnforcePods, EnforceSystem, EnforceSystemCompressible, EnforceKube, EnforceKubeCompressible)
 		if slices.Contains(list[:i], what) {
 			k.duplicate(path, what)
 		}
@@ -59,8 +59,8 @@ func (k *check) allocatable() {
 			k.invalid(path, what, "can't be given together with "+full+", which it is a part of")
 		}
 	}
-	k.enforcedCgroup("systemReservedCgroup", k.SystemReservedCgroup, enforceSystem, enforceSystemCompressible)
-	k.enforcedCgroup("kubeReservedCgroup", k.KubeReservedCgroup, enforceKube, enforceKubeCompressible)
+	k.enforcedCgroup("systemReservedCgroup", k.SystemReservedCgroup, EnforceSystem, EnforceSystemCompressible)
+	k.enforcedCgroup("kubeReservedCgroup", k.KubeReservedCgroup, EnforceKube, EnforceKubeCompressible)
 	enforced := func(what string) bool { return what != enforceNone }
 	if !*k.CgroupsPerQOS && slices.ContainsFunc(list, enforced) {
 		k.invalid(at("cgroupsPerQOS"), false, "must be true, or enforceNodeAllocatable must be [none]: it is enforced through the cgroups of QoS classes")

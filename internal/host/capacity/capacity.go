@@ -31,11 +31,7 @@ func Allocatable(k *v1beta1.KubeletConfiguration, cpus int, memory int64) (v1.Re
 // of memory also without huge pages, which are set aside from it. CPUs of
 // reservedSystemCPUs stand in for those of the other two. k has its defaults set.
 func (n Node) Allocatable(k *v1beta1.KubeletConfiguration) (v1.ResourceList, error) {
-	kube, err := reserved("kubeReserved", k.KubeReserved)
-	if err != nil {
-		return nil, err
-	}
-	system, err := reserved("systemReserved", k.SystemReserved)
+	kube, system, err := Reservations(k)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +55,29 @@ func (n Node) Allocatable(k *v1beta1.KubeletConfiguration) (v1.ResourceList, err
 	}
 	list[v1.ResourceEphemeralStorage], err = left(k, v1.ResourceEphemeralStorage, n.Storage, kube, system)
 	return list, err
+}
+
+// ForPods is how much of the node all pods may use together: its capacity without kubeReserved and systemReserved. The hard eviction
+// thresholds aren't taken off: pods are evicted before they use all of it.
+func (n Node) ForPods(k *v1beta1.KubeletConfiguration) (milliCPU, memory int64, err error) {
+	kube, system, err := Reservations(k)
+	if err != nil {
+		return 0, 0, err
+	}
+	cpu, err := n.cpuLeft(k, kube, system)
+	if err != nil {
+		return 0, 0, err
+	}
+	return cpu.MilliValue(), n.Memory - kube.Memory().Value() - system.Memory().Value(), nil
+}
+
+// Reservations are kubeReserved and systemReserved. Beside resources there is a number of processes, as pid.
+func Reservations(k *v1beta1.KubeletConfiguration) (kube, system v1.ResourceList, err error) {
+	if kube, err = reserved("kubeReserved", k.KubeReserved); err != nil {
+		return nil, nil, err
+	}
+	system, err = reserved("systemReserved", k.SystemReserved)
+	return kube, system, err
 }
 
 // Pods is how many pods the node can run.
@@ -101,10 +120,13 @@ func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64,
 	return *resource.NewQuantity(capacity-taken, resource.BinarySI), nil
 }
 
-// reserved reads what a setting reserves. Process numbers (pid) aren't a resource of pods.
+// PID is how kubeReserved and systemReserved name a number of processes. Pods request none.
+const PID v1.ResourceName = "pid"
+
+// reserved reads what a setting reserves.
 func reserved(setting string, values map[string]string) (v1.ResourceList, error) {
 	list := v1.ResourceList{}
-	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
+	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, PID} {
 		text, ok := values[string(name)]
 		if !ok {
 			continue

@@ -50,6 +50,10 @@ type Config struct {
 	// TieredReservation, with the feature gate MemoryQoS; KEP-2570). It needs cgroup v2.
 	// With a CgroupRoot the groups around kubepods have to protect as much themselves.
 	ReserveMemory bool
+	// Pods is what all pods may have together (enforceNodeAllocatable pods); nil is no limit.
+	Pods *Share
+	// Reserved are the host's own groups that are held to a share (system-reserved, kube-reserved).
+	Reserved []Reserved
 }
 
 // Manager makes and removes pods' groups. It is safe for concurrent use, for one
@@ -62,8 +66,10 @@ type Manager struct {
 	kernel func() kernel
 
 	mu sync.Mutex
-	// made says that the QoS cgroups have been made.
-	made bool
+	// made says that the QoS cgroups have been made, enforced that all pods are held to their share; unenforced is why they weren't, as
+	// it was logged.
+	made, enforced bool
+	unenforced     string
 	// requested is what pods request that the QoS cgroups have to have: they get the sums.
 	requested map[types.UID]sums
 	written   sums // the QoS cgroups' as last written

@@ -19,7 +19,7 @@ func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.made {
-		return nil
+		return m.enforce(ctx, l)
 	}
 	if err := l.check(); err != nil {
 		return err
@@ -42,13 +42,13 @@ func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
 	}
 	m.restore(l)
 	m.made = true
-	return nil
+	return m.enforce(ctx, l)
 }
 
 func (m *Manager) forgetQoSCgroups() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.made, m.written = false, sums{}
+	m.made, m.enforced, m.written = false, false, sums{}
 }
 
 func (l layout) enableControllers(dir string) error {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -184,12 +185,9 @@ func TestHog(t *testing.T) {
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until the other end is closed
 }
 
-func TestMemoryInUseIsNotTaken(t *testing.T) {
-	m := onHost(t)
-	l, _ := m.layout()
-	p := makePod("a", exact)
-	m.mustEnsure(t, p, allocated.Limits{CPUMilli: 500, MemoryLimit: 256 * mi})
-	dir := filepath.Join(l.mounts["memory"], m.container(t, p, "c"))
+// hog has a process in the group's directory use 48 MiB, which can't be reclaimed, until end is called.
+func hog(t *testing.T, dir string) (end func()) {
+	t.Helper()
 	for file, value := range map[string]string{"memory.swappiness": "0", "memory.swap.max": "0"} { // whichever there is
 		if err := cgroups.WriteFile(dir, file, value); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
@@ -208,20 +206,32 @@ func TestMemoryInUseIsNotTaken(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	end = sync.OnceFunc(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
+	})
+	t.Cleanup(end)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return end
+}
+
+func TestMemoryInUseIsNotTaken(t *testing.T) {
+	m := onHost(t)
+	l, _ := m.layout()
+	p := makePod("a", exact)
+	m.mustEnsure(t, p, allocated.Limits{CPUMilli: 500, MemoryLimit: 256 * mi})
+	defer func() {
 		if err := m.Remove(context.Background(), p.UID); err != nil {
 			t.Error(err)
 		}
 	}()
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
+	defer hog(t, filepath.Join(l.mounts["memory"], m.container(t, p, "c")))()
 	if used, err := m.Usage(t.Context(), p.UID); err != nil || used < 48*mi || used > 128*mi {
 		t.Errorf("%d bytes are used (%v), want a bit more than %d", used, err, 48*mi)
 	}
-	err = m.Resize(t.Context(), p, allocated.Limits{CPUMilli: 500, MemoryLimit: 16 * mi})
+	err := m.Resize(t.Context(), p, allocated.Limits{CPUMilli: 500, MemoryLimit: 16 * mi})
 	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "attempting to set pod memory limit (16777216) below current usage (") {
 		t.Errorf("got %v", err)
 	}

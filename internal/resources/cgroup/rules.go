@@ -35,6 +35,9 @@ func readKernel() kernel {
 	return k
 }
 
+// MaxPIDs is how many processes this host's kernel can have in all; 0 if that isn't known.
+func MaxPIDs() int64 { return readKernel().maxPIDs }
+
 // rules are what follows from the configuration on this host.
 func (m *Manager) rules(l layout) rules {
 	k := m.kernel()

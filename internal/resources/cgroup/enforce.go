@@ -1,0 +1,126 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+)
+
+// Share is what a group may have of the node, all that is in it together. 0, and a size of huge pages that is left out, sets no
+// limit.
+type Share struct {
+	// CPUMilli is for its weight beside other groups, in thousandths of a CPU: it may have more while they are idle.
+	CPUMilli int64
+	// Memory is in bytes, PIDs a number of processes.
+	Memory, PIDs int64
+	// HugePages are bytes of each size, as control groups name it: "2MB".
+	HugePages map[string]int64
+}
+
+// Reserved is a group of the host's own that is held to what is reserved for it.
+type Reserved struct {
+	// Setting is the one that names the group, for errors; Name is absolute.
+	Setting, Name string
+	Share         Share
+	// Incompressible says that it is held to more than its part of the CPUs.
+	Incompressible bool
+}
+
+// share are the values of a group that is held to its share.
+func (r rules) share(s Share) []setting {
+	list := []setting{r.Shares(allocated.Shares(s.CPUMilli)), r.memory(s.Memory), rules{PIDs: s.PIDs}.pids()}
+	for _, size := range r.HugePages {
+		if bytes, ok := s.HugePages[size]; ok {
+			list = append(list, r.hugePages(size, bytes)...)
+		}
+	}
+	return list
+}
+
+// EnforceReserved holds the host's own groups to their shares. They have to be there: which
+// processes are in them is up to the host.
+func (m *Manager) EnforceReserved(ctx context.Context) error {
+	l, err := m.usable(ctx)
+	if err != nil {
+		return err
+	}
+	for _, g := range m.conf.Reserved {
+		list := m.rules(l).share(g.Share)
+		if !g.Incompressible {
+			list = list[:1]
+		}
+		for _, s := range list {
+			if dir := filepath.Join(l.mounts[s.Controller], g.Name); !s.Optional && !exists(dir) {
+				return fmt.Errorf("%s: there is no control group %s: make it, or take what it is for out of enforceNodeAllocatable", g.Setting, dir)
+			}
+		}
+		if g.Incompressible {
+			if err := l.usesMore(g.Name, g.Share.Memory); err != nil {
+				return fmt.Errorf("%s: %w", g.Setting, err)
+			}
+		}
+		// Not by the maker: systemd has the group, if it is a slice, from a unit that says what it may have.
+		if err := write(l, g.Name, list); err != nil {
+			return fmt.Errorf("%s: %w", g.Setting, err)
+		}
+	}
+	return nil
+}
+
+// enforce holds all pods together to their share. While they use more memory than that it can't be done, and is tried again
+// for each new pod: the one above all keeps what it had.
+func (m *Manager) enforce(ctx context.Context, l layout) error {
+	if m.enforced {
+		return nil
+	}
+	name, share := m.qosCgroup(v1.PodQOSGuaranteed), m.conf.Pods
+	if share == nil {
+		if n := readNumber(l, name, m.rules(l).memory(0)); n == 0 || n > unlimited {
+			m.enforced = true
+			return nil
+		}
+		share = &Share{CPUMilli: 1000} // an earlier agent's limits are lifted, with the weight that a group has by itself
+	}
+	// Pods' own groups are made in this hierarchy only where each of them is limited.
+	if dir, ok := l.mounts["pids"]; ok && share.PIDs > 0 && !l.v2 && !slices.Contains(l.used, "pids") {
+		if err := l.makeWithParents(dir, name); err != nil {
+			return err
+		}
+	}
+	err := l.usesMore(name, share.Memory)
+	if err == nil {
+		err = m.maker.set(ctx, l, name, m.rules(l).share(*share))
+	}
+	if errors.Is(err, unix.EBUSY) {
+		if text := err.Error(); text != m.unenforced {
+			m.unenforced = text
+			m.log.Error(err, "All pods together aren't held to what the node has for them yet: they use more; it is tried again when the next pod starts")
+		}
+		return nil
+	}
+	m.enforced = err == nil
+	return err
+}
+
+// usesMore is an error (unix.EBUSY) if the group uses more memory than that, in bytes. Cgroup v2 would take such a
+// limit, and kill what is in the group.
+func (l layout) usesMore(name string, limit int64) error {
+	if limit == 0 {
+		return nil
+	}
+	used, err := workingSet(filepath.Join(l.mounts["memory"], name), l.v2)
+	if err == nil && used > limit {
+		err = fmt.Errorf("control group %s uses %d bytes of memory, and may have %d: %w", name, used, limit, unix.EBUSY)
+	}
+	return err
+}
+
+// unlimited is what cgroup v1 shows of a limit that there isn't, or nearly.
+const unlimited = 1 << 62

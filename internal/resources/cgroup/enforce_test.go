@@ -1,0 +1,75 @@
+package cgroup
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+)
+
+// TestAllPodsAreHeldToTheirShare: also one that changes from agent to agent, and once nobody enforces it any more.
+func TestAllPodsAreHeldToTheirShare(t *testing.T) {
+	m := onHostWith(t, Config{Pods: &Share{CPUMilli: 1500, Memory: 1 << 30, PIDs: 1000, HugePages: map[string]int64{"2MB": 0}}})
+	l, _ := m.layout()
+	all := m.qosCgroup(v1.PodQOSGuaranteed)
+	p := makePod("g", exact)
+	ensure := func(m *Manager) { t.Helper(); m.mustEnsure(t, p, allocated.Limits{CPUMilli: 500}) }
+	another := func(share *Share) *Manager {
+		return newManager(t, Config{Driver: m.conf.Driver, CgroupRoot: m.conf.CgroupRoot, Pods: share})
+	}
+	ensure(m)
+	m.reads(t, all, m.rules(l).share(*m.conf.Pods))
+	smaller := another(&Share{CPUMilli: 500, Memory: 1 << 29, PIDs: 900})
+	ensure(smaller)
+	smaller.reads(t, all, smaller.rules(l).share(*smaller.conf.Pods))
+
+	free := hog(t, filepath.Join(l.mounts["memory"], m.container(t, p, "c")))
+	tight := another(&Share{CPUMilli: 500, Memory: 16 * mi, PIDs: 900})
+	ensure(tight) // what runs goes on
+	if tight.enforced || !strings.Contains(tight.unenforced, "and may have 16777216") {
+		t.Errorf("enforced: %v, for it says %q", tight.enforced, tight.unenforced)
+	}
+	smaller.reads(t, all, smaller.rules(l).share(*smaller.conf.Pods)[1:2])
+	free()
+	ensure(tight)
+	tight.reads(t, all, tight.rules(l).share(*tight.conf.Pods))
+
+	nobody := another(nil)
+	ensure(nobody)
+	nobody.reads(t, all, nobody.rules(l).share(Share{CPUMilli: 1000}))
+}
+
+// TestReservedGroups: the host's own groups, which have to be there, are held to what is reserved for them.
+func TestReservedGroups(t *testing.T) {
+	host := onHost(t)
+	l, _ := host.layout()
+	p := makePod("g", exact)
+	host.mustEnsure(t, p, allocated.Limits{}) // so that all around is there
+	group := filepath.Dir(host.group(p))
+	reserving := func(r Reserved) error {
+		r.Setting = "systemReservedCgroup"
+		return newManager(t, Config{Driver: host.conf.Driver, CgroupRoot: host.conf.CgroupRoot, Reserved: []Reserved{r}}).EnforceReserved(t.Context())
+	}
+	share := Share{CPUMilli: 250, Memory: 1 << 28}
+	if err := reserving(Reserved{Name: group, Share: share}); err != nil {
+		t.Fatal(err)
+	}
+	host.reads(t, group, append(host.rules(l).share(Share{CPUMilli: 250})[:1], host.rules(l).memory(0)))
+	if err := reserving(Reserved{Name: group, Share: share, Incompressible: true}); err != nil {
+		t.Fatal(err)
+	}
+	host.reads(t, group, host.rules(l).share(share))
+	err := reserving(Reserved{Name: group + "/none", Share: share})
+	if err == nil || !strings.Contains(err.Error(), "systemReservedCgroup: there is no control group ") {
+		t.Errorf("a group that isn't there: %v", err)
+	}
+	defer hog(t, filepath.Join(l.mounts["memory"], host.container(t, p, "c")))()
+	if err := reserving(Reserved{Name: group, Share: Share{CPUMilli: 250, Memory: 16 * mi}, Incompressible: true}); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("a group that uses more: %v", err)
+	}
+}
