@@ -218,6 +218,8 @@ func adviceOnFailure(w *pod.Wait) string {
 	switch {
 	case w.Object.Name != "" && w.Object.Kind == "PersistentVolumeClaim": // it may be its volume that is missing
 		return fmt.Sprintf("define %s in a manifest, change it, or define a PersistentVolume that fits: this is tried again as soon as that is done", w.Object)
+	case w.Object.Kind == "TokenRequest": // which no manifest has
+		return "it is asked for again as soon as the API server answers"
 	case w.Object.Name != "":
 		return fmt.Sprintf("define %s in a manifest, or change it: this is tried again as soon as that is done", w.Object)
 	case w.Action == pod.SaveCheckpoint:

@@ -1,0 +1,42 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+)
+
+// waiting goes on from why the API server can't be used with which pods wait for it; empty if none do.
+func waiting(pods []*podstatus.Entry) (text string) {
+	var ended, wait []string
+	for _, e := range pods {
+		if d := e.Report.Desired; d == nil || d.Source != pod.SourceAPI {
+			continue
+		}
+		switch name := e.Pod.Namespace + "/" + e.Pod.Name; {
+		case e.Report.Gone:
+			ended = append(ended, name)
+		case slices.ContainsFunc(e.Report.Waits, func(w pod.Wait) bool { return w.Object.Name != "" }):
+			wait = append(wait, name)
+		}
+	}
+	if len(ended) > 0 {
+		text = "; it can't be told that these have ended: " + some(ended)
+	}
+	if len(wait) > 0 {
+		text += "; these wait for what only it knows: " + some(wait)
+	}
+	return text
+}
+
+// some are the first names of a list.
+func some(names []string) string {
+	const most = 10
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
