@@ -208,6 +208,9 @@ const (
 	ReasonNodeSchedulable Reason = "NodeSchedulable"
 	// ReasonPodLogsRemoved: logs of pods that are gone were removed.
 	ReasonPodLogsRemoved Reason = "PodLogsRemoved"
+	// ReasonPodsHeld: the API server has none of the node's pods any more, and another object of the node, as when its data was lost: they
+	// run on for 5 minutes before that is believed.
+	ReasonPodsHeld Reason = "PodsHeld"
 	// ReasonReadableSecret: others than its owner may read a manifest with a Secret.
 	ReasonReadableSecret Reason = "ReadableSecret"
 	// ReasonRebooted: the machine has another boot ID than when its node's status was sent last.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/kubelet/config/v1beta1"
@@ -164,7 +165,8 @@ func New(c Config) (*Cluster, error) {
 	cl.lease = nodeobject.NewLease(nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts, Log: c.Log.WithName("lease")})
 	objects := podobject.PodsOf(client, cfg.NodeName)
 	cl.pods = podobject.NewCache(objects)
-	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Known: cl.known, Reach: client.Subscribe, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
+	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Known: cl.known, Reach: client.Subscribe,
+		NodeUID: func() types.UID { return c.Facts.Now().UID }, AskNodeUID: nodeUID(nodeobject.NodesOf(client), cfg.NodeName), Hold: believeAfter, Event: c.Events.Event, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
 	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: again(), Log: c.Log.WithName("pods")})
 	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: again(), Log: c.Log.WithName("mirrors")})
 	cl.objects = clusterobjects.New(clusterobjects.Config{
@@ -173,6 +175,23 @@ func New(c Config) (*Cluster, error) {
 		Changed: c.ObjectsChanged, Known: cl.known, KeptToken: keptTokens(c.PodsDir).read, Others: c.Objects,
 	})
 	return cl, nil
+}
+
+// believeAfter is for how long pods go on of which an API server that may have lost its data knows nothing.
+const believeAfter = 5 * time.Minute
+
+// nodeUID returns what asks for the UID of the node's object; there is none if the object isn't there.
+func nodeUID(nodes nodeobject.Nodes, name string) func(context.Context) (types.UID, error) {
+	return func(ctx context.Context) (types.UID, error) {
+		n, err := nodes.Get(ctx, name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+		return n.UID, nil
+	}
 }
 
 // awaited reports whether a static pod of that name may be here: a manifest defines it, it hasn't ended yet, or that isn't known.

@@ -59,6 +59,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	opened time.Time
+	uid    types.UID
 	node   *v1.Node
 	pods   map[types.UID]*kept
 	// users are how many pods have asked for an object, objects what is known of those; nil for one that isn't there.
@@ -157,6 +158,21 @@ func (s *Store) SetNode(n *v1.Node) {
 		s.node = next
 		s.touch(nodeRecord)
 	}
+}
+
+// NodeUID is the UID of the node's object at the API server that had the pods; empty if it isn't known.
+func (s *Store) NodeUID() types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.uid
+}
+
+// SetNodeUID takes in the UID of the node's object at the API server that has the pods.
+func (s *Store) SetNodeUID(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uid = uid
+	s.touch(uidRecord)
 }
 
 // Pods are those that SetPods was told last.
@@ -390,6 +406,7 @@ func (s *Store) touch(record string) {
 // The names of records.
 const (
 	nodeRecord  = "node"
+	uidRecord   = "nodeUID"
 	podPrefix   = "pod/"
 	tokenPrefix = "token/"
 )
@@ -454,6 +471,8 @@ func (s *Store) contents(names map[string]bool) map[string]any {
 		}
 		if name == nodeRecord {
 			all[name] = s.node
+		} else if name == uidRecord {
+			all[name] = s.uid
 		} else if uid, ok := strings.CutPrefix(name, podPrefix); ok {
 			if p := s.pods[types.UID(uid)]; p != nil {
 				c := podContent{Pod: p.pod}
@@ -480,6 +499,9 @@ func (s *Store) names() map[string]bool {
 	all := make(map[string]bool, 1+len(s.pods)+len(s.objects))
 	if s.node != nil {
 		all[nodeRecord] = true
+	}
+	if s.uid != "" {
+		all[uidRecord] = true
 	}
 	for uid := range s.pods {
 		all[podRecord(uid)] = true
@@ -646,6 +668,8 @@ func (s *Store) restore(name, node string, text []byte) error {
 			s.node = &n
 		}
 		return nil
+	case name == uidRecord:
+		return json.Unmarshal(text, &s.uid)
 	case isObject && s.users[group(k)] > 0, isToken && s.pods[types.UID(uid)] != nil:
 	default:
 		s.dirty[name] = true

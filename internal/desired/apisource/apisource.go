@@ -38,6 +38,12 @@ type Config struct {
 	// Known keeps the pods for when the API server is away; Reach is woken when it is, and when it isn't any more.
 	Known *lastknown.Store
 	Reach func() (changed <-chan struct{}, stop func())
+	// NodeUID is that of the node's object as far as it is known; AskNodeUID asks the API server for it, and returns none if there is no object.
+	NodeUID    func() types.UID
+	AskNodeUID func(context.Context) (types.UID, error)
+	// Hold is for how long an API server that seems to have lost all pods isn't believed; Event tells that of the node.
+	Hold  time.Duration
+	Event func(pod.Event)
 	// Phase is the phase that this node tells of a pod; empty if it tells none. What comes back of that is nothing new.
 	Phase func(types.UID) v1.PodPhase
 	Log   logr.Logger
@@ -50,11 +56,19 @@ type Source struct {
 	seen   map[types.UID]*v1.Pod
 	claims map[types.UID]desired.Claim
 	bad    map[types.UID]string
+	// restored is what an earlier agent had, and cluster the UID of the node's object where it had that from.
+	restored map[types.UID]desired.Claim
+	cluster  types.UID
+	// synced says that all pods were told once.
+	synced bool
+	// hold is set while pods go on that the API server doesn't have any more. news says that there is something to say about that.
+	hold *hold
+	news bool
 }
 
 // New returns a source. It reports nothing before Run.
 func New(c Config) *Source {
-	return &Source{conf: c, claims: map[types.UID]desired.Claim{}, bad: map[types.UID]string{}}
+	return &Source{conf: c, claims: map[types.UID]desired.Claim{}, restored: map[types.UID]desired.Claim{}, bad: map[types.UID]string{}}
 }
 
 // batch is how far reports are apart: a burst of changes is one.
@@ -67,16 +81,28 @@ func (s *Source) Run(ctx context.Context) error {
 	defer stop()
 	kept, stopKept := s.conf.Known.Subscribe()
 	defer stopKept()
-	synced := false
-	s.report(synced)
+	s.report()
+	s.restore()
 	if s.away(ctx, changed) {
-		s.restore()
-		s.report(synced)
+		s.goOn()
 	}
-	for {
-		if pods, all := s.conf.Objects.Pods(); all && (s.take(pods) || !synced) {
-			synced = true
-			s.report(synced)
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for listed := true; ; {
+		again.Stop()
+		if pods, all := s.conf.Objects.Pods(); all {
+			counts, next := s.judge(ctx, pods, listed)
+			if !next.IsZero() {
+				again.Reset(time.Until(next))
+			}
+			switch {
+			case !counts:
+				s.goOn()
+			case s.take(pods), !s.synced, s.news:
+				s.synced, s.news = true, false
+				s.report()
+			}
+			listed = listed && !counts
 		}
 		soonest := time.NewTimer(batch)
 		select {
@@ -89,9 +115,10 @@ func (s *Source) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed.Woken():
-			changed.Take()
+			listed = slices.Contains(changed.Take(), "") || listed
+		case <-again.C:
 		case <-kept:
-			s.report(synced)
+			s.report()
 		}
 	}
 }
@@ -125,10 +152,17 @@ func (s *Source) restore() {
 			s.conf.Log.Error(err, "A pod that the API server had can't be run", "pod", klog.KObj(p), "podUID", p.UID)
 			continue
 		}
-		s.claims[p.UID] = desired.Claim{Desired: desire(p, deletionOf(nil, p, now)), Since: p.CreationTimestamp.Time}
+		s.restored[p.UID] = desired.Claim{Desired: desire(p, deletionOf(nil, p, now)), Since: p.CreationTimestamp.Time}
 	}
-	if len(s.claims) > 0 {
-		s.conf.Log.Info("The API server is away; the pods that it had for this node last are run", "pods", len(s.claims))
+	s.cluster = s.conf.Known.NodeUID()
+}
+
+// goOn reports what an earlier agent had, unless anything is known that is newer.
+func (s *Source) goOn() {
+	if len(s.claims) == 0 && !s.synced && len(s.restored) > 0 {
+		s.conf.Log.Info("The API server is away; the pods that it had for this node last are run", "pods", len(s.restored))
+		s.claims = s.restored
+		s.report()
 	}
 }
 
@@ -157,14 +191,28 @@ func (s *Source) take(pods []*v1.Pod) bool {
 		}
 		claims[p.UID] = next
 	}
+	if s.hold != nil {
+		names := make(map[string]bool, len(pods))
+		for _, p := range pods {
+			names[pod.FullName(p)] = true
+		}
+		for uid, c := range s.hold.claims {
+			if !names[pod.FullName(c.Desired.Pod)] { // whose place nobody takes
+				claims[uid] = c
+			}
+		}
+	}
 	changed = changed || len(claims) != len(s.claims) || !maps.Equal(bad, s.bad)
 	s.seen, s.claims, s.bad = seen, claims, bad
 	return changed
 }
 
-func (s *Source) report(synced bool) {
-	r := desired.Report{Source: pod.SourceAPI, Pending: !synced, Claims: slices.Collect(maps.Values(s.claims)), Problems: s.conf.Known.Problems()}
-	if synced { // before anybody can ask for what they refer to
+func (s *Source) report() {
+	r := desired.Report{Source: pod.SourceAPI, Pending: !s.synced, Claims: slices.Collect(maps.Values(s.claims)), Problems: s.conf.Known.Problems()}
+	if s.hold != nil {
+		r.Problems = append(r.Problems, s.hold.problem)
+	}
+	if s.synced { // before anybody can ask for what they refer to
 		pods := make([]*v1.Pod, 0, len(r.Claims))
 		for _, c := range r.Claims {
 			pods = append(pods, c.Desired.Pod)

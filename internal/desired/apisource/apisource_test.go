@@ -145,7 +145,7 @@ func TestSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, sink := podobjecttest.NewServer(), sourcetest.NewRecorder()
 		cache := podobject.NewCache(server)
-		s := New(Config{Objects: cache, Sink: sink, Known: known(t, ""), Reach: (&wake.Group{}).Subscribe, Phase: func(types.UID) v1.PodPhase { return "" }, Log: logr.Discard()})
+		s := New(Config{Objects: cache, Sink: sink, Known: known(t, ""), Reach: (&wake.Group{}).Subscribe, Phase: func(types.UID) v1.PodPhase { return "" }, NodeUID: func() types.UID { return "" }, Log: logr.Discard()})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = s.Run(ctx) })
@@ -220,7 +220,7 @@ func TestAway(t *testing.T) {
 	life := func(t *testing.T, store *lastknown.Store, reach *wake.Group, test func(s *Source, server *podobjecttest.Server, sink *sourcetest.Recorder, back func())) {
 		server, sink := podobjecttest.NewServer(), sourcetest.NewRecorder()
 		cache := podobject.NewCache(server)
-		s := New(Config{Objects: cache, Sink: sink, Known: store, Reach: reach.Subscribe, Phase: func(types.UID) v1.PodPhase { return "" }, Log: logr.Discard()})
+		s := New(Config{Objects: cache, Sink: sink, Known: store, Reach: reach.Subscribe, Phase: func(types.UID) v1.PodPhase { return "" }, NodeUID: func() types.UID { return "" }, Log: logr.Discard()})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = s.Run(ctx) })

@@ -1,0 +1,98 @@
+package apisource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// hold is that of pods which go on running for a while though the API server doesn't have them any more.
+type hold struct {
+	claims  map[types.UID]desired.Claim
+	until   time.Time
+	problem pod.Problem
+}
+
+const (
+	// askAgain is how long after a failure the API server is asked again for the node's object.
+	askAgain = time.Second
+	// askLimit bounds one try.
+	askLimit = 10 * time.Second
+)
+
+// judge reports whether what the API server has counts, and when to look again if nothing else happens before. listed says that all was
+// told since the last time.
+//
+// One that has none of the pods that were known may have lost all it had, or be another one. Which cluster it is a node may not ask; but then the
+// node's object is another one, too. The pods go on for a while, so that a person can do something about it.
+func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts bool, again time.Time) {
+	known := s.claims
+	if !s.synced {
+		known = s.restored
+	}
+	if s.hold != nil {
+		known = s.hold.claims
+	}
+	has := slices.ContainsFunc(pods, func(p *v1.Pod) bool { _, is := known[p.UID]; return is })
+	switch now := time.Now(); {
+	case s.hold != nil && (has || !now.Before(s.hold.until)):
+		s.release(has)
+		return true, time.Time{}
+	case s.hold != nil && !listed:
+		return true, s.hold.until
+	case s.hold == nil && (has || len(known) == 0 || s.cluster == "" || !listed):
+		if uid := s.conf.NodeUID(); uid != "" && uid != s.cluster {
+			s.cluster = uid
+			s.conf.Known.SetNodeUID(uid)
+		}
+		return true, time.Time{}
+	}
+	limited, cancel := context.WithTimeout(ctx, askLimit)
+	uid, err := s.conf.AskNodeUID(limited) // as it is after what was told
+	cancel()
+	now := time.Now()
+	switch {
+	case err != nil:
+		return false, now.Add(askAgain)
+	case uid == s.cluster && s.hold == nil:
+		return true, time.Time{}
+	case uid == s.cluster:
+		s.release(false)
+		return true, time.Time{}
+	case s.hold == nil:
+		s.hold = &hold{claims: known, until: now.Add(s.conf.Hold)}
+		what := fmt.Sprintf("has another object of this node (UID %s)", uid)
+		if uid == "" {
+			what = "has no object of this node"
+		}
+		s.hold.problem = pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin, Since: now,
+			Message: fmt.Sprintf("it has none of the %d pods that ran here for it, and %s than before (%s), as when its data is lost or it is another cluster's: these pods run on until %s, then they are ended; "+
+				"restore the API server's data, or correct --kubeconfig, before that", len(known), what, s.cluster, s.hold.until.Format(time.RFC3339))}
+		s.tell("The API server " + s.hold.problem.Message)
+	}
+	return true, s.hold.until
+}
+
+// release ends the hold; again says that the API server has its pods again.
+func (s *Source) release(again bool) {
+	if again {
+		s.tell(fmt.Sprintf("The API server has pods of this node again, and counts: it had none of %d", len(s.hold.claims)))
+	} else {
+		s.tell(fmt.Sprintf("The API server still has none of the %d pods that ran here for it: they are ended", len(s.hold.claims)))
+	}
+	s.hold = nil
+}
+
+func (s *Source) tell(message string) {
+	s.news = true
+	s.conf.Log.Info("Event occurred", "reason", pod.ReasonPodsHeld, "message", message)
+	s.conf.Event(pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonPodsHeld, Message: message})
+}
