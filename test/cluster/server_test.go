@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/big"
@@ -393,23 +394,15 @@ func (r *rig) streams(t *testing.T, quiet *exec.Cmd, began time.Time) {
 	for _, webSockets := range []bool{false, true} {
 		t.Run(fmt.Sprintf("WebSockets %t", webSockets), func(t *testing.T) { r.commands(t, webSockets) })
 	}
-	// The node declares that it takes them, so the API server doesn't translate them.
-	metrics := r.kubectl("get", "--raw", "/metrics")
-	for _, subresource := range []string{"exec", "attach", "portforward"} {
-		if passed := fmt.Sprintf(`apiserver_websocket_streaming_requests_total{proxy_type="proxied_to_kubelet",subresource=%q}`, subresource); !strings.Contains(metrics, passed) {
-			t.Errorf("WebSockets of %s didn't come to the node as such", subresource)
-		}
-	}
-	if strings.Contains(metrics, `proxy_type="translated_at_apiserver"`) {
-		t.Error("the API server translates WebSockets for the node")
-	}
 	// A pod of the API server has the commands on its machine, too.
 	if out, code := r.Deckhand("exec", "box", "-c", "c", "--", "sh", "-c", "echo here; exit 3"); out != "here\ncommand terminated with exit code 3\n" || code != 3 {
 		t.Errorf("deckhand exec: %q, exit code %d", out, code)
 	}
 	t.Run("on a terminal", r.onATerminal)
 	t.Run("debug", r.debug)
-	t.Run("many connections", r.manyConnections)
+	for _, webSockets := range []bool{false, true} {
+		t.Run(fmt.Sprintf("many connections, WebSockets %t", webSockets), func(t *testing.T) { r.manyConnections(t, webSockets) })
+	}
 	t.Run("a quiet one", func(t *testing.T) {
 		time.Sleep(time.Until(began.Add(35 * time.Second))) // longer than any answer may take that isn't a stream
 		if err := quiet.Process.Signal(syscall.Signal(0)); err != nil {
@@ -438,7 +431,7 @@ func (r *rig) commands(t *testing.T, webSockets bool) {
 		t.Errorf("exec -i: %q, %q, %v", out, errs, err)
 	}
 	// What goes in, half-closed, and comes out again is the same.
-	const size = 64 << 20
+	size := int64(*streamed) << 20
 	sent, got := sha256.New(), sha256.New()
 	cmd := r.kubectlOver(webSockets, "exec", "-i", "box", "-c", "c", "--", "cat")
 	cmd.Stdin = io.TeeReader(io.LimitReader(rand.Reader, size), sent)
@@ -523,6 +516,19 @@ func (r *rig) commands(t *testing.T, webSockets bool) {
 			}
 		}
 	})
+	if !webSockets {
+		return
+	}
+	// The node declares that it takes them, so the API server doesn't translate them.
+	metrics := r.kubectl("get", "--raw", "/metrics")
+	for _, subresource := range []string{"exec", "attach", "portforward"} {
+		if passed := fmt.Sprintf(`apiserver_websocket_streaming_requests_total{proxy_type="proxied_to_kubelet",subresource=%q}`, subresource); !strings.Contains(metrics, passed) {
+			t.Errorf("WebSockets of %s didn't come to the node as such", subresource)
+		}
+	}
+	if strings.Contains(metrics, `proxy_type="translated_at_apiserver"`) {
+		t.Error("the API server translates WebSockets for the node")
+	}
 }
 
 // onATerminal: sizes, signals and exit codes pass, and the terminal is afterwards as it was.
@@ -625,9 +631,9 @@ func (r *rig) debug(t *testing.T) {
 }
 
 // manyConnections: those of one forward leave nothing behind in the agent.
-func (r *rig) manyConnections(t *testing.T) {
-	before := r.descriptors()
-	cmd := r.kubectlOver(false, "port-forward", "box", ":8080")
+func (r *rig) manyConnections(t *testing.T, webSockets bool) {
+	before, goroutines := r.descriptors(), r.goroutines()
+	cmd := r.kubectlOver(webSockets, "port-forward", "box", ":8080")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -641,11 +647,12 @@ func (r *rig) manyConnections(t *testing.T) {
 	}
 	url := "http://" + strings.Fields(line)[2] + "/"
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
-	var asking sync.WaitGroup
+	var asking, printing sync.WaitGroup
+	printing.Go(func() { _, _ = io.Copy(io.Discard, out) }) // kubectl tells of each connection, and waits until that is read
 	began := time.Now()
 	for range 8 {
 		asking.Go(func() {
-			for range forwarded / 8 {
+			for range *forwarded / 8 {
 				response, err := client.Get(url)
 				if err != nil {
 					t.Error(err)
@@ -656,21 +663,35 @@ func (r *rig) manyConnections(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	t.Logf("%d connections in %s; the agent has %d descriptors, and %d before", forwarded, time.Since(began).Round(time.Millisecond), r.descriptors(), before)
+	t.Logf("%d connections in %s; the agent has %d descriptors and %d goroutines, %d and %d before", *forwarded, time.Since(began).Round(time.Millisecond), r.descriptors(), r.goroutines(), before, goroutines)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Error(err)
 	}
+	printing.Wait()
 	_ = cmd.Wait() // it was killed
 	r.Eventually("nothing is left", func() error {
 		if now := r.descriptors(); now > before+4 { // connections of the API server, say
 			return fmt.Errorf("%d descriptors, and %d before", now, before)
 		}
+		if now := r.goroutines(); now > goroutines+10 {
+			return fmt.Errorf("%d goroutines, and %d before", now, goroutines)
+		}
 		return nil
 	})
 }
 
-// forwarded is how many connections one forward carries.
-const forwarded = 400
+var (
+	forwarded = flag.Int("forwarded", 400, "how many connections one forward carries, one after the other; 10000 for all that it has to")
+	streamed  = flag.Int("streamed", 64, "how many MiB go into a command and come out again; 1024 for all that have to")
+)
+
+func (r *rig) goroutines() (n int) {
+	r.t.Helper()
+	if _, err := fmt.Sscanf(r.kubectl("get", "--raw", "/api/v1/nodes/"+node.Name+"/proxy/debug/pprof/goroutine?debug=1"), "goroutine profile: total %d", &n); err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
 
 func (r *rig) descriptors() int {
 	r.t.Helper()

@@ -49,7 +49,7 @@ func (p Program) Run(ctx context.Context, input []byte, secret string) ([]byte, 
 	answer := &bounded{full: func() {
 		cancel(fmt.Errorf("it wrote more than %d bytes to its standard output and was ended", maxAnswer))
 	}}
-	complaint := &tail{}
+	complaint := &Tail{}
 	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Env = append(os.Environ(), p.Env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), answer, complaint
@@ -69,7 +69,7 @@ func (p Program) Run(ctx context.Context, input []byte, secret string) ([]byte, 
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		if text := complaint.shown(secret); text != "" {
+		if text := complaint.Shown(secret); text != "" {
 			err = fmt.Errorf("%w; the end of its standard error: %s", err, text)
 		}
 		return nil, err
@@ -120,14 +120,15 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil // the writer is never kept waiting
 }
 
-// tail keeps the end of what is written to it. It may still be written to when it
+// Tail keeps the end of what a program writes to its standard error. It may still be written to when it
 // is shown, by a process that was left behind.
-type tail struct {
+type Tail struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-func (t *tail) Write(p []byte) (int, error) {
+// Write implements io.Writer.
+func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, p...)
@@ -137,8 +138,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shown is the end as one line, without the secret.
-func (t *tail) shown(secret string) string {
+// Shown is the end as one line, without the secret.
+func (t *Tail) Shown(secret string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text := string(t.text)

@@ -30,8 +30,6 @@ const (
 	maxServices, maxPattern, maxTail = 16, 1 << 10, 100_000
 	// maxLine is how much of a line a pattern is looked for in, and maxKept how many bytes are kept of the last lines.
 	maxLine, maxKept = 64 << 10, 16 << 20
-	// maxComplaint is how much of journalctl's complaints is shown.
-	maxComplaint = 1 << 10
 )
 
 // hostQuery is a query for logs of the host (KEP-2258): of services, or of one file below the directory of logs.
@@ -207,10 +205,10 @@ func (a *api) copyServices(ctx context.Context, to io.Writer, h hostQuery) error
 
 // copyJournal writes what journalctl prints. It ends with the context.
 func (a *api) copyJournal(ctx context.Context, to io.Writer, program string, args []string) error {
-	var complaint bytes.Buffer
+	complaint := &subprocess.Tail{}
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
-	cmd.Stderr = &complaint
+	cmd.Stderr = complaint
 	cmd.WaitDelay = time.Second
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -223,7 +221,7 @@ func (a *api) copyJournal(ctx context.Context, to io.Writer, program string, arg
 		_ = cmd.Process.Kill() // nobody reads it any more
 	}
 	if ended := cmd.Wait(); err == nil && ended != nil {
-		err = fmt.Errorf("journalctl: %w: %.*s", ended, maxComplaint, strings.TrimSpace(complaint.String()))
+		err = fmt.Errorf("journalctl: %w: %s", ended, complaint.Shown(""))
 	}
 	return err
 }

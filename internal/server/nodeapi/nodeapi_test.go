@@ -521,6 +521,12 @@ func FuzzRequest(f *testing.F) {
 	for _, q := range []string{"query=a&query=b&pattern=a.*b&tailLines=5", "query=/../secret", "query=/secret&tailLines=1", "query=kubelet&boot=-1&sinceTime=2026-01-02T03:04:05Z"} {
 		f.Add("GET", "/logs/", q)
 	}
+	sample := strings.NewReplacer("{namespace}", "default", "{pod}", "web", "{uid}", "uid-web", "{container}", "c", "{profile}", "heap", "{path...}", "", "{$}", "")
+	for _, route := range nodeapi.Routes(newNode(f).config()) {
+		for _, method := range route.Methods {
+			f.Add(method, sample.Replace(route.Path), "command=a&output=1")
+		}
+	}
 	f.Fuzz(func(t *testing.T, method, path, query string) {
 		n := newNode(t)
 		n.publish("web", v1.ContainerStatus{Name: "c", ContainerID: "id", State: v1.ContainerState{Terminated: ended("id", 0)}})
