@@ -213,12 +213,6 @@ func (p *Plane) KillAPIServer() (start func()) {
 	}
 }
 
-// Empty has the control plane start again with nothing in its store, as after a loss of all of it.
-func (p *Plane) Empty() {
-	p.t.Helper()
-	p.again(func() error { return os.RemoveAll(p.path("data")) })
-}
-
 // again ends all programs and starts them when what is stored was changed.
 func (p *Plane) again(change func() error) {
 	p.t.Helper()
@@ -234,6 +228,7 @@ func (p *Plane) again(change func() error) {
 			p.await(name, "/readyz")
 		}
 	}
+	p.await("kube-controller-manager", "/api/v1/namespaces/default/serviceaccounts/default")
 }
 
 // Backup keeps what etcd has at this moment. restore goes back to that, as documented for Kubernetes: nothing else runs meanwhile, and resource
