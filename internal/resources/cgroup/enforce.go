@@ -44,30 +44,47 @@ func (r rules) share(s Share) []setting {
 	return list
 }
 
+// reserved are the values of one of the host's groups: of what nothing is reserved the host decides itself.
+func (r rules) reserved(g Reserved) []setting {
+	var list []setting
+	if s := g.Share; s.CPUMilli > 0 {
+		list = append(list, r.Shares(allocated.Shares(s.CPUMilli)))
+	}
+	if s := g.Share; g.Incompressible && s.Memory > 0 {
+		list = append(list, r.memory(s.Memory))
+	}
+	if s := g.Share; g.Incompressible && s.PIDs > 0 {
+		list = append(list, rules{PIDs: s.PIDs}.pids())
+	}
+	return list
+}
+
 // EnforceReserved holds the host's own groups to their shares. They have to be there: which
-// processes are in them is up to the host.
+// processes are in them is up to the host. A group that uses more memory than its share keeps what it had.
 func (m *Manager) EnforceReserved(ctx context.Context) error {
 	l, err := m.usable(ctx)
 	if err != nil {
 		return err
 	}
 	for _, g := range m.conf.Reserved {
-		list := m.rules(l).share(g.Share)
-		if !g.Incompressible {
-			list = list[:1]
-		}
+		list := m.rules(l).reserved(g)
 		for _, s := range list {
-			if dir := filepath.Join(l.mounts[s.Controller], g.Name); !s.Optional && !exists(dir) {
+			if dir := filepath.Join(l.mounts[s.Controller], g.Name); !exists(dir) {
 				return fmt.Errorf("%s: there is no control group %s: make it, or take what it is for out of enforceNodeAllocatable", g.Setting, dir)
 			}
 		}
-		if g.Incompressible {
-			if err := l.usesMore(g.Name, g.Share.Memory); err != nil {
-				return fmt.Errorf("%s: %w", g.Setting, err)
-			}
-		}
 		// Not by the maker: systemd has the group, if it is a slice, from a unit that says what it may have.
-		if err := write(l, g.Name, list); err != nil {
+		if g.Incompressible {
+			err = l.usesMore(g.Name, g.Share.Memory)
+		}
+		if err == nil {
+			err = write(l, g.Name, list)
+		}
+		if errors.Is(err, unix.EBUSY) {
+			m.log.Error(err, "What is reserved for the host isn't enforced: its control group uses more; restart the agent once it uses less", "setting", g.Setting)
+			err = nil
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", g.Setting, err)
 		}
 	}
@@ -87,6 +104,10 @@ func (m *Manager) enforce(ctx context.Context, l layout) error {
 			return nil
 		}
 		share = &Share{CPUMilli: 1000} // an earlier agent's limits are lifted, with the weight that a group has by itself
+	}
+	if _, ok := l.mounts["pids"]; !ok {
+		without := *share
+		without.PIDs, share = 0, &without
 	}
 	// Pods' own groups are made in this hierarchy only where each of them is limited.
 	if dir, ok := l.mounts["pids"]; ok && share.PIDs > 0 && !l.v2 && !slices.Contains(l.used, "pids") {

@@ -1,12 +1,11 @@
 package cgroup
 
 import (
-	"errors"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
@@ -44,6 +43,21 @@ func TestAllPodsAreHeldToTheirShare(t *testing.T) {
 	nobody.reads(t, all, nobody.rules(l).share(Share{CPUMilli: 1000}))
 }
 
+// TestNoPIDsController: where the number of processes can't be limited, pods start all the same.
+func TestNoPIDsController(t *testing.T) {
+	m := onHostWith(t, Config{Pods: &Share{CPUMilli: 1500, Memory: 1 << 30, PIDs: 1000}})
+	l, err := m.layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := l
+	without.mounts = maps.Clone(l.mounts)
+	delete(without.mounts, "pids")
+	m.layout = func() (layout, error) { return without, nil }
+	m.mustEnsure(t, makePod("g", exact), allocated.Limits{CPUMilli: 500})
+	m.reads(t, m.qosCgroup(v1.PodQOSGuaranteed), m.rules(l).share(*m.conf.Pods)[:2])
+}
+
 // TestReservedGroups: the host's own groups, which have to be there, are held to what is reserved for them.
 func TestReservedGroups(t *testing.T) {
 	host := onHost(t)
@@ -60,6 +74,10 @@ func TestReservedGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.reads(t, group, append(host.rules(l).share(Share{CPUMilli: 250})[:1], host.rules(l).memory(0)))
+	if err := reserving(Reserved{Name: group, Share: Share{Memory: 1 << 29}, Incompressible: true}); err != nil {
+		t.Fatal(err)
+	}
+	host.reads(t, group, append(host.rules(l).share(Share{CPUMilli: 250})[:1], host.rules(l).memory(1<<29))) // no CPU is reserved: its weight stays
 	if err := reserving(Reserved{Name: group, Share: share, Incompressible: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +87,8 @@ func TestReservedGroups(t *testing.T) {
 		t.Errorf("a group that isn't there: %v", err)
 	}
 	defer hog(t, filepath.Join(l.mounts["memory"], host.container(t, p, "c")))()
-	if err := reserving(Reserved{Name: group, Share: Share{CPUMilli: 250, Memory: 16 * mi}, Incompressible: true}); !errors.Is(err, unix.EBUSY) {
+	if err := reserving(Reserved{Name: group, Share: Share{CPUMilli: 250, Memory: 16 * mi}, Incompressible: true}); err != nil {
 		t.Errorf("a group that uses more: %v", err)
 	}
+	host.reads(t, group, host.rules(l).share(share))
 }

@@ -38,7 +38,8 @@ func (m *Manager) find() (layout, error) {
 		return layout{}, err
 	}
 	l.used = needed[:]
-	if _, ok := l.mounts["pids"]; ok && m.conf.PIDsLimit > 0 {
+	// On cgroup v2 all pods are limited where each of them is.
+	if _, ok := l.mounts["pids"]; ok && (m.conf.PIDsLimit > 0 || l.v2 && m.conf.Pods != nil && m.conf.Pods.PIDs > 0) {
 		l.used = append(l.used[:len(l.used):len(l.used)], "pids")
 	}
 	if _, ok := l.mounts["hugetlb"]; ok {
