@@ -34,6 +34,13 @@ func TestWithoutAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := plane.Start(t, program)
+	t.Run("node", func(t *testing.T) { withoutAPIServer(t, p, binary) })
+	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
+		t.Errorf("what a node may not: %q", wrong)
+	}
+}
+
+func withoutAPIServer(t *testing.T, p *plane.Plane, binary string) {
 	way, kubeconfig := newPassage(t, p)
 	r := join(t, p, binary, "", "--kubeconfig", kubeconfig)
 	r.Start()
@@ -56,9 +63,6 @@ func TestWithoutAPIServer(t *testing.T) {
 		if !ok {
 			return
 		}
-	}
-	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
-		t.Errorf("what a node may not: %q", wrong)
 	}
 }
 
