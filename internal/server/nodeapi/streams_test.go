@@ -25,6 +25,8 @@ type streamServer struct {
 	t *testing.T
 	// silent never answers, odd answers with a redirect.
 	silent, odd bool
+	// deaf, if set, has it read nothing of streams until that is closed.
+	deaf chan struct{}
 	// left is told when a client has left.
 	left    chan struct{}
 	arrived chan http.Header
@@ -55,6 +57,10 @@ func (s *streamServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	defer c.Close()
 	fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+	if s.deaf != nil {
+		<-s.deaf
+		return
+	}
 	_, _ = io.Copy(c, b) // until the client leaves
 }
 

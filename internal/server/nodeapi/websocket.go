@@ -144,13 +144,13 @@ func (s *session) run(hangUp func()) {
 	})
 	for _, n := range []int{remotecommand.StreamStdOut, remotecommand.StreamStdErr} {
 		if s.streams[n] != nil {
-			out.Go(func() { s.toClient(n) })
+			out.Go(func() { s.toClient(n, hangUp) })
 		}
 	}
 	first := slices.IndexFunc(s.streams[1:], func(stream httpstream.Stream) bool { return stream != nil })
 	_ = s.send([]byte{byte(1 + first)}) // that all is there; whether the client is, is found by who reads
 	out.Go(func() {
-		if !s.toClient(remotecommand.StreamErr) {
+		if !s.toClient(remotecommand.StreamErr, hangUp) {
 			s.fail(errors.New("the container runtime ended the streams, and didn't say what came of the command"))
 		}
 	})
@@ -160,8 +160,8 @@ func (s *session) run(hangUp func()) {
 	in.Wait()
 }
 
-// toClient sends what comes on a stream, and reports whether anything did.
-func (s *session) toClient(n int) (some bool) {
+// toClient sends what comes on a stream, and reports whether anything did. It hangs up if the client has left.
+func (s *session) toClient(n int, hangUp func()) (some bool) {
 	message := make([]byte, 1+frameSize)
 	message[0] = byte(n)
 	for {
@@ -170,6 +170,7 @@ func (s *session) toClient(n int) (some bool) {
 			some = true
 			if s.send(message[:1+length]) != nil {
 				s.client.Close()
+				hangUp()                                 // who reads from the client may wait for the runtime
 				_, _ = io.Copy(io.Discard, s.streams[n]) // or other streams would wait for this one
 				return some
 			}
@@ -228,9 +229,7 @@ func (s *session) fromClient() {
 
 // tunnel carries the SPDY of a port-forward in messages.
 func (a *api) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel() // closes the connection to the runtime
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), nil)
+	request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, at.String(), nil)
 	if err != nil {
 		refusal{}.Error(w, r, err)
 		return
@@ -256,6 +255,11 @@ func (a *api) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL) {
 		return
 	}
 	defer client.Close()
+	// The request's context doesn't end connections that have been taken over, and either end may have stopped to read.
+	defer context.AfterFunc(r.Context(), func() {
+		runtime.Close()
+		client.Close()
+	})()
 	var in sync.WaitGroup
 	in.Go(func() {
 		defer runtime.Close()
@@ -269,6 +273,7 @@ func (a *api) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL) {
 		}
 	})
 	_, _ = io.Copy(messages{client}, runtime) // either has left
+	runtime.Close()                           // it may not read what the client says
 	say(client, websocket.CloseNormalClosure)
 	in.Wait()
 }

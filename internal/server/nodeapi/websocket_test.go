@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,13 +34,14 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	utilexec "k8s.io/utils/exec"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/nodeapi"
 )
 
-// commands are what a runtime runs in containers.
-type commands struct{}
+// commands are what a runtime runs in containers. It is told when one that would go on has ended.
+type commands struct{ ended chan struct{} }
 
-func (commands) Exec(ctx context.Context, _ string, command []string, in io.Reader, out, errs io.WriteCloser, _ bool, resize <-chan remotecommandserver.TerminalSize) error {
+func (c commands) Exec(ctx context.Context, _ string, command []string, in io.Reader, out, errs io.WriteCloser, _ bool, resize <-chan remotecommandserver.TerminalSize) error {
 	switch command[0] {
 	case "cat":
 		_, err := io.Copy(out, in)
@@ -67,7 +69,8 @@ func (commands) Exec(ctx context.Context, _ string, command []string, in io.Read
 	case "deaf": // reads nothing of its input
 		_, err := fmt.Fprint(out, "deaf")
 		return err
-	case "flood":
+	case "flood": // reads nothing of its input either
+		defer func() { c.ended <- struct{}{} }()
 		for block := make([]byte, 1<<16); ; {
 			if _, err := out.Write(block); err != nil {
 				return err
@@ -99,6 +102,8 @@ type webSockets struct {
 	server  *httptest.Server
 	// hangUp ends the runtime's connections.
 	hangUp func()
+	// ended is of its commands.
+	ended chan struct{}
 }
 
 // hangingUp is a listener that knows its connections.
@@ -131,7 +136,8 @@ func newWebSockets(t *testing.T) *webSockets {
 	server.Listener = hangingUp
 	config := cristreaming.DefaultConfig
 	config.Addr = server.Listener.Addr().String()
-	runtime, err := cristreaming.NewServer(config, commands{})
+	ended := make(chan struct{}, 10)
+	runtime, err := cristreaming.NewServer(config, commands{ended})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +145,7 @@ func newWebSockets(t *testing.T) *webSockets {
 	server.Start()
 	t.Cleanup(server.Close)
 	n.publish("web", v1.ContainerStatus{Name: "c", ContainerID: "id1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}})
-	w := &webSockets{node: n, t: t, runtime: runtime, server: server, hangUp: hangingUp.now}
+	w := &webSockets{node: n, t: t, runtime: runtime, server: server, hangUp: hangingUp.now, ended: ended}
 	w.address, w.stop = serve(t, nodeapi.Routes(n.config()), open())
 	return w
 }
@@ -228,6 +234,51 @@ func TestVersion5(t *testing.T) {
 	ctx, cancel := context.WithCancel(silent)
 	if err := w.exec(ctx, "flood", remotecommand.StreamOptions{Stdout: then(cancel)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a client that leaves: %v", err)
+	}
+	waitFor(t, w.ended, "the command of a client that left")
+	// So does one whose input is held up by the command.
+	_ = w.prepare("flood", remotecommand.StreamOptions{Stdin: endless{}, Stdout: io.Discard})
+	client := w.dial("/exec/default/web/c?command=flood&input=1&output=1", "v5.channel.k8s.io")
+	fill(t, client, 0)
+	client.Close()
+	waitFor(t, w.ended, "the command of a client that left while its input was held up")
+}
+
+// dial opens a WebSocket.
+func (w *webSockets) dial(path, protocol string) *websocket.Conn {
+	w.t.Helper()
+	d := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Subprotocols: []string{protocol}}
+	client, response, err := d.DialContext(w.t.Context(), "wss://"+w.address+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response.Body.Close()
+	w.t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// fill sends messages that begin with this byte until nobody takes them any more.
+func fill(t *testing.T, client *websocket.Conn, first byte) {
+	t.Helper()
+	message := make([]byte, 1<<14)
+	message[0] = first
+	for {
+		_ = client.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+		if err := client.WriteMessage(websocket.BinaryMessage, message); err != nil {
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+}
+
+func waitFor(t *testing.T, what <-chan struct{}, name string) {
+	t.Helper()
+	select {
+	case <-what:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s goes on", name)
 	}
 }
 
@@ -385,4 +436,31 @@ func TestTunnel(t *testing.T) {
 		t.Errorf("a tunnel held up the end for %s", took)
 	}
 	<-c.CloseChan()
+}
+
+// TestTunnelIsHeldUp: a tunnel whose runtime doesn't read ends with its pod, and with the agent.
+func TestTunnelIsHeldUp(t *testing.T) {
+	w, s := newWebSockets(t), newStreamServer(t)
+	s.deaf = make(chan struct{})
+	defer close(s.deaf)
+	w.streams = s.URL + "/portforward/token"
+	client := w.dial("/portForward/default/web", "SPDY/3.1+portforward.k8s.io")
+	fill(t, client, 0)
+	w.mu.Lock()
+	w.observed["uid-web"] = &pod.Observed{UID: "uid-web", Sandboxes: []pod.Sandbox{{ID: "sandbox", State: pod.SandboxNotReady}}}
+	w.mu.Unlock()
+	w.statuses.Forget("uid-web")
+	_ = client.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, _, err := client.ReadMessage(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the pod has ended, its tunnel has not: %v", err)
+	}
+
+	w.publish("web", v1.ContainerStatus{Name: "c"})
+	fill(t, w.dial("/portForward/default/web", "SPDY/3.1+portforward.k8s.io"), 0)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		w.stop()
+	}()
+	waitFor(t, stopped, "the agent")
 }
