@@ -161,6 +161,11 @@ func (c *Client) Get(ctx context.Context, class Class, r Resource, namespace, na
 	})
 }
 
+// List gets all chosen objects as they are now.
+func (c *Client) List(ctx context.Context, class Class, r Resource, namespace string, chosen Selectors, into kruntime.Object) error {
+	return c.call(ctx, class, r, "GET", into, func(q *rest.Request) *rest.Request { return chosen.request(q, r, namespace) })
+}
+
 // Create makes an object, or a subresource of the one that it names, such as "token".
 func (c *Client) Create(ctx context.Context, class Class, r Resource, namespace string, obj, into kruntime.Object, sub ...string) error {
 	return c.call(ctx, class, r, "POST", into, func(q *rest.Request) *rest.Request {

@@ -120,13 +120,13 @@ func (w *watcher) once(ctx context.Context) (lasted bool, err error) {
 }
 
 // request asks for the chosen objects.
-func (w *watcher) request(q *rest.Request) *rest.Request {
-	q = q.NamespaceIfScoped(w.namespace, w.namespace != "").Resource(w.resource.String())
-	if w.chosen.Fields != "" {
-		q = q.Param("fieldSelector", w.chosen.Fields)
+func (chosen Selectors) request(q *rest.Request, r Resource, namespace string) *rest.Request {
+	q = q.NamespaceIfScoped(namespace, namespace != "").Resource(r.String())
+	if chosen.Fields != "" {
+		q = q.Param("fieldSelector", chosen.Fields)
 	}
-	if w.chosen.Labels != "" {
-		q = q.Param("labelSelector", w.chosen.Labels)
+	if chosen.Labels != "" {
+		q = q.Param("labelSelector", chosen.Labels)
 	}
 	return q
 }
@@ -134,7 +134,7 @@ func (w *watcher) request(q *rest.Request) *rest.Request {
 // list asks for all objects as they are now: what a cache of the server has may be older than what was told.
 func (w *watcher) list(ctx context.Context) error {
 	into := w.resource.described().list()
-	if err := w.client.call(ctx, Calls, w.resource, "GET", into, w.request); err != nil {
+	if err := w.client.List(ctx, Calls, w.resource, w.namespace, w.chosen, into); err != nil {
 		return err
 	}
 	list, err := meta.ListAccessor(into)
@@ -169,7 +169,7 @@ func (w *watcher) follow(ctx context.Context) (events int, err error) {
 	late := time.AfterFunc(answerLimit, func() { cancel(errSilent) })
 	defer late.Stop()
 	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()))
-	stream, err := w.request(rest.NewRequest(s.classes[Calls].rest[w.resource]).Verb("GET")).
+	stream, err := w.chosen.request(rest.NewRequest(s.classes[Calls].rest[w.resource]).Verb("GET"), w.resource, w.namespace).
 		Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", w.version).
 		Param("timeoutSeconds", strconv.Itoa(watchTime+rand.N(watchTime))).MaxRetries(0).Watch(quietly)
 	if err == nil {

@@ -18,6 +18,23 @@ import (
 // PodsOf are the pods of a node at the API server that a client talks to.
 func PodsOf(c *apiclient.Client, node string) Pods { return pods{c, node} }
 
+// UIDs are those of the pods that the API server has for a node now.
+func UIDs(ctx context.Context, c *apiclient.Client, node string) ([]types.UID, error) {
+	var all v1.PodList
+	if err := c.List(ctx, apiclient.Calls, apiclient.Pods, "", chosen(node), &all); err != nil {
+		return nil, fmt.Errorf("list the pods of the node: %w", err)
+	}
+	uids := make([]types.UID, len(all.Items))
+	for i := range all.Items {
+		uids[i] = all.Items[i].UID
+	}
+	return uids, nil
+}
+
+func chosen(node string) apiclient.Selectors {
+	return apiclient.Selectors{Fields: "spec.nodeName=" + node}
+}
+
 // Replaced reports whether a call failed since the object has gone, though another one may have its name.
 func Replaced(err error) bool {
 	var status errors.APIStatus
@@ -33,7 +50,7 @@ type pods struct {
 }
 
 func (p pods) Watch(ctx context.Context, to apiclient.Sight) {
-	p.client.Watch(ctx, apiclient.Pods, "", apiclient.Selectors{Fields: "spec.nodeName=" + p.node}, to)
+	p.client.Watch(ctx, apiclient.Pods, "", chosen(p.node), to)
 }
 
 func (p pods) Create(ctx context.Context, mirror *v1.Pod) (*v1.Pod, error) {

@@ -38,9 +38,10 @@ type Config struct {
 	// Known keeps the pods for when the API server is away; Reach is woken when it is, and when it isn't any more.
 	Known *lastknown.Store
 	Reach func() (changed <-chan struct{}, stop func())
-	// NodeUID is that of the node's object as far as it is known; AskNodeUID asks the API server for it, and returns none if there is no object.
-	NodeUID    func() types.UID
-	AskNodeUID func(context.Context) (types.UID, error)
+	// NodeUID is that of the node's object as far as it is known. Ask asks the API server for it, and for the pods that it has then; the UID is
+	// empty if there is no object.
+	NodeUID func() types.UID
+	Ask     func(context.Context) (node types.UID, pods []types.UID, err error)
 	// Hold is for how long an API server that seems to have lost all pods isn't believed; Event tells that of the node.
 	Hold  time.Duration
 	Event func(pod.Event)

@@ -16,13 +16,15 @@ import (
 
 // hold is that of pods which go on running for a while though the API server doesn't have them any more.
 type hold struct {
-	claims  map[types.UID]desired.Claim
-	until   time.Time
+	claims map[types.UID]desired.Claim
+	until  time.Time
+	// ask is when to ask the API server again, unless all is listed before.
+	ask     time.Time
 	problem pod.Problem
 }
 
 const (
-	// askAgain is how long after a failure the API server is asked again for the node's object.
+	// askAgain is how long after a failure the API server is asked again what it has.
 	askAgain = time.Second
 	// askLimit bounds one try.
 	askLimit = 10 * time.Second
@@ -32,7 +34,8 @@ const (
 // told since the last time.
 //
 // One that has none of the pods that were known may have lost all it had, or be another one. Which cluster it is a node may not ask; but then the
-// node's object is another one, too. The pods go on for a while, so that a person can do something about it.
+// node's object is another one, too. The pods go on for a while, so that a person can do something about it, and until it answers: one that is
+// away then may be about to be restored.
 func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts bool, again time.Time) {
 	known := s.claims
 	if !s.synced {
@@ -42,12 +45,12 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 		known = s.hold.claims
 	}
 	has := slices.ContainsFunc(pods, func(p *v1.Pod) bool { _, is := known[p.UID]; return is })
-	switch now := time.Now(); {
-	case s.hold != nil && (has || !now.Before(s.hold.until)):
-		s.release(has)
+	switch {
+	case s.hold != nil && has:
+		s.release(true)
 		return true, time.Time{}
-	case s.hold != nil && !listed:
-		return true, s.hold.until
+	case s.hold != nil && !listed && time.Now().Before(s.hold.ask):
+		return true, s.hold.ask
 	case s.hold == nil && (has || len(known) == 0 || s.cluster == "" || !listed):
 		if uid := s.conf.NodeUID(); uid != "" && uid != s.cluster {
 			s.cluster = uid
@@ -56,15 +59,20 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 		return true, time.Time{}
 	}
 	limited, cancel := context.WithTimeout(ctx, askLimit)
-	uid, err := s.conf.AskNodeUID(limited) // as it is after what was told
+	uid, there, err := s.conf.Ask(limited)
 	cancel()
 	now := time.Now()
+	// What was told is older than the answer: the store may have been restored since.
+	outdated := slices.ContainsFunc(there, func(uid types.UID) bool { _, is := known[uid]; return is })
 	switch {
-	case err != nil:
-		return false, now.Add(askAgain)
+	case err != nil || outdated:
+		if s.hold != nil {
+			s.hold.ask = now.Add(askAgain)
+		}
+		return s.hold != nil, now.Add(askAgain)
 	case uid == s.cluster && s.hold == nil:
 		return true, time.Time{}
-	case uid == s.cluster:
+	case uid == s.cluster, s.hold != nil && !now.Before(s.hold.until):
 		s.release(false)
 		return true, time.Time{}
 	case s.hold == nil:
@@ -78,7 +86,8 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 				"restore the API server's data, or correct --kubeconfig, before that", len(known), what, s.cluster, s.hold.until.Format(time.RFC3339))}
 		s.tell("The API server " + s.hold.problem.Message)
 	}
-	return true, s.hold.until
+	s.hold.ask = s.hold.until
+	return true, s.hold.ask
 }
 
 // release ends the hold; again says that the API server has its pods again.

@@ -117,6 +117,49 @@ func TestHold(t *testing.T) {
 				t.Errorf("when it answers: %q", d.names())
 			}
 		}},
+		"it can't be asked, and is restored": {"old", errors.New("it is away again"), func(t *testing.T, d *doubtful, relist func()) {
+			d.server.Hold(true)
+			d.server.Put(newPod("a"))
+			d.set("old", nil)
+			time.Sleep(time.Hour)
+			if d.names() != "a/a-uid b/b-uid" {
+				t.Errorf("before all is listed: %q", d.names())
+			}
+			relist()
+			if d.names() != "a/a-uid" {
+				t.Errorf("after it: %q", d.names())
+			}
+		}},
+		"it is away at the end": {"new", nil, func(t *testing.T, d *doubtful, relist func()) {
+			d.server.Hold(true)
+			d.set("", errors.New("it is away"))
+			time.Sleep(2 * hold)
+			if e, _ := d.told(); d.names() != "a/a-uid b/b-uid" || d.problem() == "" || len(e) != 1 {
+				t.Errorf("while it is away: %q, %q, %+v", d.names(), d.problem(), e)
+			}
+			d.server.Put(newPod("a")) // restored
+			d.server.Put(newPod("b"))
+			d.set("new", nil)
+			time.Sleep(2 * askAgain)
+			synctest.Wait()
+			if d.names() != "a/a-uid b/b-uid" {
+				t.Errorf("before all is listed: %q", d.names())
+			}
+			relist()
+			if d.names() != "a/a-uid b/b-uid" || d.problem() != "" {
+				t.Errorf("after it: %q, %q", d.names(), d.problem())
+			}
+		}},
+		"it is away at the end, and has nothing then": {"new", nil, func(t *testing.T, d *doubtful, relist func()) {
+			d.set("", errors.New("it is away"))
+			time.Sleep(2 * hold)
+			d.set("new", nil)
+			time.Sleep(2 * askAgain)
+			synctest.Wait()
+			if d.names() != "" || d.problem() != "" {
+				t.Errorf("%q, %q", d.names(), d.problem())
+			}
+		}},
 		"the data is restored": {"new", nil, func(t *testing.T, d *doubtful, relist func()) {
 			d.server.Put(newPod("a"))
 			time.Sleep(time.Second)
@@ -162,11 +205,16 @@ func TestHold(t *testing.T) {
 								defer d.Unlock()
 								d.events = append(d.events, e)
 							},
-							AskNodeUID: func(context.Context) (types.UID, error) {
+							Ask: func(context.Context) (node types.UID, pods []types.UID, err error) {
 								d.Lock()
 								defer d.Unlock()
 								d.asked++
-								return d.there, d.broken
+								for _, name := range []string{"a", "b", "c"} {
+									if p := d.server.Get("default", name); p != nil {
+										pods = append(pods, p.UID)
+									}
+								}
+								return d.there, pods, d.broken
 							}})
 						ctx, cancel := context.WithCancel(t.Context())
 						var running sync.WaitGroup
