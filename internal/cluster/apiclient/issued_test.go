@@ -14,25 +14,28 @@ import (
 func TestRotatedCertificate(t *testing.T) {
 	ca := newAuthority(t)
 	dir := t.TempDir()
-	issue := func(user string, since time.Duration) (string, string) {
+	issue := func(user, group string, since, left time.Duration) (string, string) {
 		cert, key := ca.issue(func(c *x509.Certificate) {
-			c.Subject.CommonName, c.NotBefore = user, time.Now().Add(-since)
+			c.Subject.CommonName, c.Subject.Organization = user, []string{group}
+			c.NotBefore, c.NotAfter = time.Now().Add(-since), time.Now().Add(left)
 		})
 		return string(cert), string(key)
 	}
-	cert, key := issue("n1", 2*time.Hour)
+	cert, key := issue("n1", "g1", 2*time.Hour, time.Hour)
 	config := kubeconfig(t, "server: https://127.0.0.1:1", "client-certificate: "+write(t, filepath.Join(dir, "crt"), cert)+", client-key: "+write(t, filepath.Join(dir, "key"), key))
 	rotated := filepath.Join(dir, "rotated.pem")
 	for _, c := range []struct {
-		name, user string
-		since      time.Duration
-		want       bool
+		name, user, group string
+		since, left       time.Duration
+		want              bool
 	}{
-		{"newer", "n1", time.Hour, true},
-		{"older", "n1", 3 * time.Hour, false},
-		{"another user's", "n2", time.Hour, false},
+		{"newer", "n1", "g1", time.Hour, time.Hour, true},
+		{"newer, of another group", "n1", "g2", time.Hour, time.Hour, true},
+		{"older", "n1", "g1", 3 * time.Hour, time.Hour, false},
+		{"another user's", "n2", "g1", time.Hour, time.Hour, false},
+		{"expired", "n1", "g1", time.Hour, -time.Minute, false},
 	} {
-		newer, newKey := issue(c.user, c.since)
+		newer, newKey := issue(c.user, c.group, c.since, c.left)
 		write(t, rotated, newer+newKey)
 		got, err := ClientCertificate(config, rotated)
 		if err != nil || (time.Since(got.Leaf.NotBefore) < 90*time.Minute) != c.want {

@@ -328,7 +328,7 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 		return
 	}
 	r.id.cert = &pair
-	if r.renewed(u) {
+	if r.renewed(u, now) {
 		leaf, certField = r.id.cert.Leaf, r.rotated
 	}
 	if now.After(leaf.NotAfter) {
@@ -337,8 +337,9 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 	}
 }
 
-// renewed takes the rotated certificate if it is newer than the kubeconfig's, and of the same user.
-func (r *reading) renewed(u *user) bool {
+// renewed takes the rotated certificate if it is newer than the kubeconfig's, of the same user, and hasn't expired before that. A signer may have
+// added to the subject, or left something out: the user is its common name.
+func (r *reading) renewed(u *user, now time.Time) bool {
 	if r.rotated == "" || u.CertificateData == "" && u.Certificate == r.rotated {
 		return false
 	}
@@ -347,7 +348,11 @@ func (r *reading) renewed(u *user) bool {
 		return false // there is none yet
 	}
 	pair, err := tls.X509KeyPair(text, text)
-	if err != nil || pair.Leaf.Subject.String() != r.id.cert.Leaf.Subject.String() || !pair.Leaf.NotBefore.After(r.id.cert.Leaf.NotBefore) {
+	if err != nil {
+		return false
+	}
+	has, next := r.id.cert.Leaf, pair.Leaf
+	if next.Subject.CommonName != has.Subject.CommonName || !next.NotBefore.After(has.NotBefore) || now.After(next.NotAfter) && !now.After(has.NotAfter) {
 		return false
 	}
 	r.id.cert, r.sum = &pair, append(r.sum, text...)

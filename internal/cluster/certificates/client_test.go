@@ -283,6 +283,27 @@ func TestWhoAsks(t *testing.T) {
 	}
 }
 
+// A certificate that is issued and not used, as beside a kubeconfig with another user's, isn't asked for again and again, and a person is told.
+func TestIssuedAndNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, s, other := newHost(t), newSigners(t), newHost(t)
+		stop := run(t, other.client(newSigners(t), newSigners(t), func(c *ClientConfig) { c.Node = "n2" }))
+		synctest.Wait()
+		stop()
+		renewer := h.client(s, s, func(c *ClientConfig) { c.Kubeconfig, c.Bootstrap = other.kubeconfig, "" })
+		stop = run(t, renewer)
+		defer stop()
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if made, _, _ := s.asked(); len(made) < 20 || len(made) > 60 || h.counts.failed != len(made) || len(h.counts.ages) > 0 {
+			t.Errorf("%d requests in a day, counted are %+v", len(made), &h.counts)
+		}
+		if p := renewer.Problem(); !strings.Contains(p.Message, `(for "system:node:n1"`) || !strings.Contains(p.Message, `another one is (for "system:node:n2"`) {
+			t.Errorf("the problem is %+v", p)
+		}
+	})
+}
+
 // A person who writes a kubeconfig ends the wait for one.
 func TestKubeconfigWrittenMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

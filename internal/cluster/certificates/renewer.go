@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -211,18 +212,34 @@ func (r *Renewer) renew(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			r.conf.Log.Info("The cluster has issued a certificate", "name", r.conf.Name, "path", r.files.current())
+			if err := errors.Join(r.files.forgetKey(), r.used(got)); err != nil {
+				return err
+			}
 			r.known, r.at, r.asked = got.Leaf.Raw, r.renewal(got.Leaf, time.Now()), wanted
 			if before != nil {
 				r.conf.Meter.Renewed(time.Since(before.Leaf.NotBefore))
 			}
-			r.conf.Log.Info("The cluster has issued a certificate", "name", r.conf.Name, "path", r.files.current())
-			return r.files.forgetKey()
+			return nil
 		case <-r.conf.Changed:
 			if due := r.due(); due.IsZero() || due.After(time.Now()) || !same(wanted, r.conf.Wanted()) {
 				stop()
 			}
 		}
 	}
+}
+
+// used refuses a certificate that was issued and isn't used for all that: the next one wouldn't be either.
+func (r *Renewer) used(got *tls.Certificate) error {
+	now, err := r.conf.Current()
+	switch {
+	case err != nil:
+		return &refusal{r.conf.Name, "the certificate that was issued can't be used: " + err.Error()}
+	case now == nil || bytes.Equal(now.Leaf.Raw, got.Leaf.Raw): // or none is needed any more
+		return nil
+	}
+	return &refusal{r.conf.Name, fmt.Sprintf("the certificate that was issued, in %s (for %q, valid from %s), isn't used: another one is (for %q, valid from %s), and only a newer one of the same name would take its place; "+
+		"have the kubeconfig name that file, or a certificate of the node", r.files.current(), got.Leaf.Subject.CommonName, got.Leaf.NotBefore.Format(time.RFC3339), now.Leaf.Subject.CommonName, now.Leaf.NotBefore.Format(time.RFC3339))}
 }
 
 // covers reports whether a certificate has all names and addresses that are wanted. A signer may have added others.
