@@ -52,20 +52,18 @@ written as ./NAME.
 			}
 			pod := from.pod + to.pod
 			o := sessionOptions{container: container}
-			client := a.client(cmd)
-			p, name, err := o.find(cmd, client, pod)
-			if err != nil {
-				return err
-			}
-			c := &copier{cmd: cmd, client: client, pod: p, container: name}
-			ctx, end := untilHangUp(cmd.Context())
-			defer end()
-			if there {
-				err = c.download(ctx, from.path, args[1])
-			} else {
-				err = c.upload(ctx, args[0], to.path, noPreserve)
-			}
-			return unlessInterrupted(ctx, err)
+			return interruptible(cmd, func(ctx context.Context) error {
+				client := a.client(cmd)
+				p, name, err := o.find(ctx, cmd, client, pod)
+				if err != nil {
+					return err
+				}
+				c := &copier{cmd: cmd, client: client, pod: p, container: name}
+				if there {
+					return c.download(ctx, from.path, args[1])
+				}
+				return c.upload(ctx, args[0], to.path, noPreserve)
+			})
 		},
 	}
 	cmd.Flags().StringVarP(&container, "container", "c", "", "which container")

@@ -65,15 +65,17 @@ shell around COMMAND: -- sh -c "..." starts one.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client := a.client(cmd)
-			p, container, err := o.find(cmd, client, args[0])
-			if err != nil {
-				return err
-			}
-			return o.join(cmd, func(ctx context.Context, query url.Values) (httpstream.Connection, error) {
-				query[v1.ExecCommandParam] = args[1:]
-				return client.Exec(ctx, p.Namespace, p.Name, container, query, streams.Protocol)
-			}, false)
+			return interruptible(cmd, func(ctx context.Context) error {
+				client := a.client(cmd)
+				p, container, err := o.find(ctx, cmd, client, args[0])
+				if err != nil {
+					return err
+				}
+				return o.join(ctx, cmd, func(query url.Values) (httpstream.Connection, error) {
+					query[v1.ExecCommandParam] = args[1:]
+					return client.Exec(ctx, p.Namespace, p.Name, container, query, streams.Protocol)
+				}, false)
+			})
 		},
 	}
 	o.add(a, cmd)
@@ -96,24 +98,38 @@ tty: true. Ctrl-C goes to the process then, and otherwise ends this command only
 		ValidArgsFunction: a.completePod,
 		Args:              arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client := a.client(cmd)
-			p, container, err := o.find(cmd, client, args[0])
-			if err != nil {
-				return err
-			}
-			o.fit(cmd, p, container)
-			return o.join(cmd, func(ctx context.Context, query url.Values) (httpstream.Connection, error) {
-				return client.Attach(ctx, p.Namespace, p.Name, container, query, streams.Protocol)
-			}, true)
+			return interruptible(cmd, func(ctx context.Context) error {
+				client := a.client(cmd)
+				p, container, err := o.find(ctx, cmd, client, args[0])
+				if err != nil {
+					return err
+				}
+				o.fit(cmd, p, container)
+				return o.join(ctx, cmd, func(query url.Values) (httpstream.Connection, error) {
+					return client.Attach(ctx, p.Namespace, p.Name, container, query, streams.Protocol)
+				}, true)
+			})
 		},
 	}
 	o.add(a, cmd)
 	return cmd
 }
 
+// interruptible runs what reaches into a container. If a signal ends it, or the terminal's end, that has an exit code of its own: other than
+// of commands that only look, nobody may take it for a good end.
+func interruptible(cmd *cobra.Command, run func(context.Context) error) error {
+	ctx, end := untilHangUp(cmd.Context())
+	defer end()
+	err := run(ctx)
+	if err != nil && ctx.Err() != nil {
+		return &exitError{exitInterrupted}
+	}
+	return err
+}
+
 // find returns the pod and the container that are meant, which runs.
-func (o *sessionOptions) find(cmd *cobra.Command, client *local.Client, name string) (*v1.Pod, string, error) {
-	snapshot, err := client.Snapshot(cmd.Context())
+func (o *sessionOptions) find(ctx context.Context, cmd *cobra.Command, client *local.Client, name string) (*v1.Pod, string, error) {
+	snapshot, err := client.Snapshot(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -151,9 +167,7 @@ func (o *sessionOptions) remark(cmd *cobra.Command, format string, args ...any) 
 }
 
 // join begins a session, and joins it to the standard streams until it ends. With running, the process was there before.
-func (o *sessionOptions) join(cmd *cobra.Command, begin func(context.Context, url.Values) (httpstream.Connection, error), running bool) (err error) {
-	ctx, end := untilHangUp(cmd.Context())
-	defer end()
+func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command, begin func(url.Values) (httpstream.Connection, error), running bool) error {
 	ends := streams.Ends{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), TTY: o.tty}
 	if o.stdin {
 		ends.In = cmd.InOrStdin()
@@ -169,43 +183,38 @@ func (o *sessionOptions) join(cmd *cobra.Command, begin func(context.Context, ur
 		sizes.Redraw = running
 		ends.Sizes = sizes
 	}
-	conn, err := begin(ctx, ends.Query())
+	conn, err := begin(ends.Query())
 	if err != nil {
-		return unlessInterrupted(ctx, err)
+		return err
 	}
-	if ends.Sizes != nil {
+	if ends.Sizes == nil {
+		err = ends.Join(ctx, conn)
+	} else {
 		if running {
 			o.remark(cmd, "If you don't see a command prompt, try pressing enter.")
 		}
-		restore, err := streams.Raw(screen)
-		if err != nil {
-			return errors.Join(err, conn.Close())
-		}
-		err = ends.Join(ctx, conn)
-		return o.outcome(cmd, ctx, err, restore())
+		err = joinRaw(ctx, cmd, &ends, conn, screen)
 	}
-	return o.outcome(cmd, ctx, ends.Join(ctx, conn), nil)
-}
-
-// outcome is what a session has come to.
-func (o *sessionOptions) outcome(cmd *cobra.Command, ctx context.Context, err, restored error) error {
 	if exit := (*streams.ExitError)(nil); errors.As(err, &exit) {
 		o.remark(cmd, "%v", exit)
 		err = &exitError{exit.Code}
 	}
-	if restored != nil {
-		cmd.PrintErrln("error:", restored)
-	}
-	return unlessInterrupted(ctx, err)
+	return err
 }
 
-// unlessInterrupted is err, or the exit code of what a signal has ended: other than of commands that only look, nobody may take that for
-// a good end.
-func unlessInterrupted(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return &exitError{exitInterrupted}
+// joinRaw joins a session whose process gets each key, and leaves the terminal as it was.
+func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn httpstream.Connection, screen *os.File) error {
+	defer outliveReaders()() // or a reader of standard output that leaves would leave the terminal to nobody
+	restore, err := streams.Raw(screen)
+	if err != nil {
+		return errors.Join(err, conn.Close())
 	}
-	return err
+	defer func() {
+		if err := restore(); err != nil {
+			cmd.PrintErrln("error:", err)
+		}
+	}()
+	return ends.Join(ctx, conn)
 }
 
 // inputTerminal is the terminal that is read; nil if it is none.

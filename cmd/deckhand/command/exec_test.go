@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -126,4 +128,50 @@ func TestTerminalIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.leaves(130)
+}
+
+// TestInterruptedBeforeItBegins: what a signal has ended before there was a session is no success either.
+func TestInterruptedBeforeItBegins(t *testing.T) {
+	agent := localtest.New()
+	agent.Update(pods(jobView(v1.PodRunning, running)))
+	root := localtest.Serve(t, agent)
+	ctx, signal := context.WithCancel(t.Context())
+	signal()
+	for _, args := range []string{"exec job -- true", "attach job", "cp job:file copy", "cp exec_test.go job:file"} {
+		if code := Main(ctx, strings.Fields(args), "deckhand", nil, io.Discard, io.Discard, Deps{RootDir: root, Getenv: func(string) string { return "" }}); code != 130 {
+			t.Errorf("%s: exit code %d", args, code)
+		}
+	}
+}
+
+// unread is, in the environment of TestTerminalIsRestoredWithoutReader, the root directory of an agent for the process that nobody reads.
+const unread = "DECKHAND_TEST_UNREAD"
+
+// TestTerminalIsRestoredWithoutReader: also when who reads standard output leaves, of which a process dies otherwise.
+func TestTerminalIsRestoredWithoutReader(t *testing.T) {
+	if root := os.Getenv(unread); root != "" {
+		os.Exit(Main(t.Context(), []string{"exec", "-it", "job", "--", "sh"}, "deckhand", os.Stdin, os.Stdout, os.Stderr, Deps{RootDir: root, Getenv: func(string) string { return "" }}))
+	}
+	agent := localtest.New()
+	agent.OnSession = localtest.Sessions(shell)
+	agent.Update(pods(jobView(v1.PodRunning, running)))
+	console := terminaltest.Open(t, 24, 80)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTerminalIsRestoredWithoutReader$")
+	cmd.Env, cmd.Stdin = append(os.Environ(), unread+"="+localtest.Serve(t, agent)), console.Terminal
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, len("[80x24]"))); err != nil {
+		t.Error(err)
+	}
+	out.Close()
+	console.Types("a")
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("it ends with %v", err)
+	}
+	console.Restored()
 }
