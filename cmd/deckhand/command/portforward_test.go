@@ -106,7 +106,7 @@ func TestPortForward(t *testing.T) {
 func TestPortForwardErrors(t *testing.T) {
 	s, stopAgent := forwarding(t, func(port int32, c io.ReadWriteCloser) error {
 		if port == 81 {
-			return errors.New("connection refused\x1b[2J")
+			return errors.New("connection refused\x1b[2J" + strings.Repeat(" and more", 1<<17))
 		}
 		_, err := io.Copy(c, c)
 		return errors.Join(err, c.Close())
@@ -180,6 +180,19 @@ func TestPortForwardListens(t *testing.T) {
 	}
 	if line, err := s.err.ReadString('\n'); err != nil || !strings.Contains(line, "address already in use") {
 		t.Errorf("it says %q, %v", line, err)
+	}
+	s.stop()
+	s.ended(0)
+
+	// All of one family's addresses are none of the other's.
+	s, _ = forwarding(t, echo, "--address=0.0.0.0", "job", ":81")
+	at := s.listens(81)
+	if !strings.HasPrefix(at, "0.0.0.0:") {
+		t.Errorf("it listens at %s", at)
+	}
+	if c, err := net.Dial("tcp", strings.Replace(at, "0.0.0.0", "[::1]", 1)); err == nil {
+		c.Close()
+		t.Error("it listens at addresses of IPv6")
 	}
 	s.stop()
 	s.ended(0)

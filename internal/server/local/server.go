@@ -25,6 +25,10 @@ const (
 	shutdownTime = time.Second
 )
 
+// MaxHeader, of the commands' socket and of the HTTPS server, leaves room for a command in the URL that is as long as Linux lets one
+// argument be, each byte of it escaped.
+const MaxHeader = 3*128<<10 + 16<<10
+
 // Server answers the local API.
 type Server struct {
 	agent    Agent
@@ -61,7 +65,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		ConnContext:       withPeer,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    16 << 10,
+		MaxHeaderBytes:    MaxHeader,
 		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelError),
 	}
 	stopped := make(chan struct{})

@@ -103,6 +103,13 @@ func TestSessionsOfCommands(t *testing.T) {
 	}
 	open[0].Close()
 	<-s.left
+	// A command may have an argument that is as long as Linux takes, each byte of it escaped.
+	c, _, response := dialSocket(t, socket, "/exec/default/web/c?output=1&command="+strings.Repeat("%00", 128<<10))
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		t.Errorf("a long command: %s", response.Status)
+	}
+	c.Close()
+	<-s.left
 	for _, c := range []struct {
 		path string
 		code int

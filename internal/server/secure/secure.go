@@ -11,6 +11,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/deckhand-node/deckhand/internal/server"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // Config says what the server is.
@@ -42,7 +43,7 @@ func Listener(c Config) (server.Listener, error) {
 		return server.Listener{}, err
 	}
 	return server.Listener{
-		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: serve(c), MaxHeader: maxHeader,
+		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: serve(c), MaxHeader: local.MaxHeader,
 		TLS: &tls.Config{
 			MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
 			NextProtos: []string{"h2", "http/1.1"}, // streams of exec, attach and port-forward take the latter
@@ -61,9 +62,6 @@ func Listener(c Config) (server.Listener, error) {
 		},
 	}, nil
 }
-
-// maxHeader leaves room for a command in the URL that is as long as Linux lets one argument be, each byte of it escaped.
-const maxHeader = 3*128<<10 + 16<<10
 
 // bodyTimeout is how long the body of a request may take, where one is wanted.
 const bodyTimeout = 5 * time.Second

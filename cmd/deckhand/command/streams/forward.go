@@ -7,9 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/streaming/pkg/httpstream"
@@ -40,8 +42,9 @@ type Forward struct {
 
 	listeners []listener
 	slots     chan struct{}
-	mu        sync.Mutex
-	carried   int
+	carried   atomic.Int64
+	// printing is held by who prints a line.
+	printing sync.Mutex
 }
 
 type listener struct {
@@ -59,7 +62,11 @@ func (f *Forward) Listen(ctx context.Context, addresses []string, port Port) err
 			hosts = []string{"127.0.0.1", "::1"}
 		}
 		for _, host := range hosts {
-			l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port.Local))))
+			network := "tcp6" // "tcp" would listen for both where an address is that of all
+			if at, err := netip.ParseAddr(host); err == nil && at.Unmap().Is4() {
+				network = "tcp4"
+			}
+			l, err := new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(host, strconv.Itoa(int(port.Local))))
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -139,17 +146,14 @@ func (f *Forward) accept(ctx context.Context, conn httpstream.Connection, l list
 func (f *Forward) Fail(err error) { f.print(f.Err, "error: "+terminal.Keep(err.Error())) }
 
 func (f *Forward) print(to io.Writer, line string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, _ = io.WriteString(to, line+"\n") // connections are carried, whoever reads about it
+	f.printing.Lock()
+	defer f.printing.Unlock()
+	_, _ = io.WriteString(to, line+"\n") // who reads it may have left
 }
 
 // carry carries one connection, which has two streams: for what comes and goes, and for what is wrong.
 func (f *Forward) carry(conn httpstream.Connection, c net.Conn, port uint16) error {
-	f.mu.Lock()
-	f.carried++
-	id := strconv.Itoa(f.carried)
-	f.mu.Unlock()
+	id := strconv.FormatInt(f.carried.Add(1), 10)
 	header := http.Header{}
 	header.Set(v1.StreamType, v1.StreamTypeError)
 	header.Set(v1.PortHeader, strconv.Itoa(int(port)))
@@ -163,7 +167,10 @@ func (f *Forward) carry(conn httpstream.Connection, c net.Conn, port uint16) err
 	var copies sync.WaitGroup
 	var reason []byte
 	// What comes is read at once: until then, no other connection gets what is its own.
-	copies.Go(func() { reason, _ = io.ReadAll(io.LimitReader(wrong, maxReason)) })
+	copies.Go(func() {
+		reason, _ = io.ReadAll(io.LimitReader(wrong, maxReason))
+		_, _ = io.Copy(io.Discard, wrong)
+	})
 	header.Set(v1.StreamType, v1.StreamTypeData)
 	data, err := conn.CreateStream(header)
 	if err != nil {
