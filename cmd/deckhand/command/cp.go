@@ -27,8 +27,9 @@ func (a *app) cpCommand() *cobra.Command {
 		Use:     "cp SOURCE TARGET",
 		GroupID: groupReach,
 		Short:   "Copy files to and from containers",
-		Long: `Copy a file or a directory to a container (POD:PATH, or NAMESPACE/POD:PATH) or from one. It takes a
-program tar in the container. Into a directory that is there, the copy goes by its own name.
+		Long: `Copy a file or a directory to a container (POD:PATH, or NAMESPACE/POD:PATH) or from one. It takes
+the program tar in the container, and test to copy to it. Into a directory that is there, the copy
+goes by its own name.
 
 Files that are there are replaced. Symbolic links are copied as such; from a container, those
 that lead out of what is copied are left out, which is said. A local name with a colon is
@@ -136,12 +137,16 @@ func (c *copier) tar(ctx context.Context, in io.Reader, out io.Writer, args ...s
 		errs = terminal.NewWriter(errs)
 	}
 	err := c.run(ctx, in, out, errs, append([]string{"tar"}, args...)...)
-	exit, failed := (*streams.ExitError)(nil), (*streams.FailedError)(nil)
-	switch {
-	case errors.As(err, &exit):
+	if exit := (*streams.ExitError)(nil); errors.As(err, &exit) {
 		return fmt.Errorf("tar in container %s ended with exit code %d", c.container, exit.Code)
-	case errors.As(err, &failed):
-		return fmt.Errorf("container %s of pod %s can't run tar, which copying takes: %w", c.container, c.pod.Name, err)
+	}
+	return c.explain("tar", err)
+}
+
+// explain is why a program couldn't be run in the container.
+func (c *copier) explain(program string, err error) error {
+	if failed := (*streams.FailedError)(nil); errors.As(err, &failed) {
+		return fmt.Errorf("container %s of pod %s can't run %s, which copying takes: %w", c.container, c.pod.Name, program, err)
 	}
 	return err
 }
@@ -162,6 +167,9 @@ func (c *copier) download(ctx context.Context, from, to string) error {
 	dir, name := split(from)
 	into, as := to, name
 	if info, err := os.Stat(to); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		if err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is neither a file nor a directory: nothing takes its place", to)
+		}
 		into, as = split(to)
 		if err := os.MkdirAll(into, 0o777); err != nil {
 			return err
@@ -201,10 +209,12 @@ func (c *copier) upload(ctx context.Context, from, to string, noPreserve bool) e
 	if _, err := root.Lstat(name); err != nil {
 		return err
 	}
-	// Where there is no program test, there is hardly tar.
-	into, as := split(to)
-	if c.run(ctx, nil, io.Discard, io.Discard, "test", "-d", to) == nil {
-		into, as = path.Clean(to), name
+	into, as := path.Clean(to), name
+	if err := c.run(ctx, nil, io.Discard, io.Discard, "test", "-d", to); err != nil {
+		if exit := (*streams.ExitError)(nil); !errors.As(err, &exit) {
+			return c.explain("test", err)
+		}
+		into, as = split(to)
 	}
 	args := []string{"-xmf", "-", "-C", into}
 	if noPreserve {

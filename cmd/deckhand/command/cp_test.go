@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,6 +119,9 @@ func TestCopyFails(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(there, "link")); err != nil {
 		t.Fatal(err)
 	}
+	if err := syscall.Mkfifo("fifo", 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cp := copying(t, programsIn(there))
 	for _, c := range []struct {
 		from, to string
@@ -133,6 +137,7 @@ func TestCopyFails(t *testing.T) {
 		{"file", "job:no/such/directory", 1, "error: tar in container job ended with exit code 2"},
 		{"job:file", "dir", 0, ""},
 		{"job:file", "file/below", 1, "not a directory"},
+		{"job:file", "fifo", 1, "fifo is neither a file nor a directory: nothing takes its place"},
 		{"job:link", "copy", 0, "copy is a symbolic link to /etc/passwd, outside of what is copied: it is left out"},
 	} {
 		if code, said := cp(c.from, c.to); code != c.code || !strings.Contains(said, c.said) {
@@ -143,9 +148,9 @@ func TestCopyFails(t *testing.T) {
 	cp = copying(t, func(localtest.Process) (int, error) {
 		return 0, errors.New(`exec: "tar": executable file not found in $PATH`)
 	})
-	for _, args := range [][]string{{"job:file", "copy"}, {"file", "job:copy"}, {"dir", "job:copy"}} {
-		if code, said := cp(args...); code != 1 || !strings.Contains(said, "container job of pod job-n1 can't run tar, which copying takes: ") || strings.Count(said, "\n") != 1 {
-			t.Errorf("cp %v without tar: exit code %d, %q", args, code, said)
+	for _, args := range [][]string{{"job:file", "copy", "tar"}, {"file", "job:copy", "test"}, {"dir", "job:copy", "test"}} {
+		if code, said := cp(args[:2]...); code != 1 || !strings.Contains(said, "container job of pod job-n1 can't run "+args[2]+", which copying takes: ") || strings.Count(said, "\n") != 1 {
+			t.Errorf("cp %v without %s: exit code %d, %q", args[:2], args[2], code, said)
 		}
 	}
 

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"archive/tar"
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -24,17 +25,20 @@ func Pack(archive io.Writer, root *os.Root, name, as string, remark func(string)
 		}
 		return w.Close()
 	}
-	err = fs.WalkDir(root.FS(), name, func(at string, _ fs.DirEntry, err error) error {
+	// What is put in the place of a directory meanwhile leads to nothing outside of the tree.
+	tree, err := root.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	if opened, err := tree.Stat("."); err != nil || !os.SameFile(info, opened) {
+		return cmp.Or(err, replaced(root, name))
+	}
+	err = fs.WalkDir(tree.FS(), ".", func(at string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rest := at
-		if at == name {
-			rest = "."
-		} else if name != "." {
-			rest = at[len(name)+1:]
-		}
-		return pack(w, root, at, path.Join(as, rest), remark)
+		return pack(w, tree, at, path.Join(as, at), remark)
 	})
 	if err != nil {
 		return err
@@ -59,9 +63,9 @@ func pack(w *tar.Writer, root *os.Root, at, as string, remark func(string)) erro
 			return err
 		}
 	case 0:
-		return packFile(w, root, at, as)
+		return packFile(w, root, at, info, as)
 	default:
-		remark(fmt.Sprintf("%s is neither a file nor a directory: it is left out", at))
+		remark(fmt.Sprintf("%s is neither a file nor a directory: it is left out", shown(root, at)))
 		return nil
 	}
 	return header(w, info, link, as)
@@ -76,8 +80,15 @@ func header(w *tar.Writer, info fs.FileInfo, link, as string) error {
 	return w.WriteHeader(h)
 }
 
-// packFile packs a file as it is when it is opened.
-func packFile(w *tar.Writer, root *os.Root, at, as string) error {
+func replaced(root *os.Root, at string) error {
+	return fmt.Errorf("%s was replaced while it was copied", shown(root, at))
+}
+
+// shown is the path for a person.
+func shown(root *os.Root, at string) string { return path.Join(root.Name(), at) }
+
+// packFile packs a file, which was found before, as it is when it is opened.
+func packFile(w *tar.Writer, root *os.Root, at string, found fs.FileInfo, as string) error {
 	f, err := root.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -87,8 +98,8 @@ func packFile(w *tar.Writer, root *os.Root, at, as string) error {
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s was replaced while it was copied", at)
+	if !os.SameFile(found, info) {
+		return replaced(root, at)
 	}
 	if err := header(w, info, "", as); err != nil {
 		return err
@@ -97,7 +108,7 @@ func packFile(w *tar.Writer, root *os.Root, at, as string) error {
 		if n < info.Size() && err == io.EOF {
 			err = fmt.Errorf("it has become shorter while it was copied")
 		}
-		return fmt.Errorf("read %s: %w", at, err)
+		return fmt.Errorf("read %s: %w", shown(root, at), err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -289,5 +290,54 @@ func TestPack(t *testing.T) {
 	}
 	if err := pass("source/link", "link"); err != nil || !strings.HasSuffix(listed(t, into), "link") {
 		t.Logf("a link alone: %s, %v", listed(t, into), err)
+	}
+}
+
+// TestPackStaysInTheTree: a directory that becomes a link while the tree is packed leads nowhere.
+func TestPackStaysInTheTree(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, err := range []error{
+		os.MkdirAll(at("source/b"), 0o755), os.Mkdir(at("beside"), 0o755), os.WriteFile(at("beside/file"), []byte("secret"), 0o600), syscall.Mkfifo(at("source/a"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	var packed bytes.Buffer
+	// Of the pipe, it is told when the directory has been found, and not been read.
+	err = Pack(&packed, root, "source", "source", func(string) {
+		if err := errors.Join(os.Remove(at("source/b")), os.Symlink("../beside", at("source/b"))); err != nil {
+			t.Error(err)
+		}
+	})
+	if err == nil || strings.Contains(packed.String(), "secret") {
+		t.Errorf("what is beside the tree is packed: %v", err)
+	}
+}
+
+// TestSparse: what stands for more than is sent is refused.
+func TestSparse(t *testing.T) {
+	sparse := tar.Header{Name: "f", PAXRecords: map[string]string{"GNX.sparse.size": "1000000", "GNX.sparse.numblocks": "1", "GNX.sparse.map": "0,7"}}
+	b := bytes.ReplaceAll(archive(t, sparse).Bytes(), []byte("GNX"), []byte("GNU")) // which a writer refuses
+	into, _ := place(t)
+	if _, err := unpack(t, into, bytes.NewReader(b), "f", "f"); err == nil || !strings.Contains(err.Error(), "is sparse") || listed(t, into) != "" {
+		t.Errorf("%v, there is %q", err, listed(t, into))
+	}
+}
+
+// TestPipesStay: of what is here, files and links are replaced alone.
+func TestPipesStay(t *testing.T) {
+	into, _ := place(t)
+	if err := syscall.Mkfifo(filepath.Join(into, "p"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unpack(t, into, archive(t, file("d/p")), "d", "."); err == nil || listed(t, into) != "p" {
+		t.Errorf("%v, there is %q", err, listed(t, into))
 	}
 }

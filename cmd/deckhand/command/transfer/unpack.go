@@ -84,6 +84,9 @@ func (u *Unpacking) entry(h *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if isSparse(h) {
+		return fmt.Errorf("%s is sparse in the container's archive: it may be larger than anything that was sent", h.Name)
+	}
 	u.found = true
 	// Bits that give others rights of the owner don't come with it.
 	mode := fs.FileMode(h.Mode) & 0o777
@@ -94,7 +97,7 @@ func (u *Unpacking) entry(h *tar.Header, content io.Reader) error {
 		return err
 	}
 	switch h.Typeflag {
-	case tar.TypeReg, tar.TypeGNUSparse:
+	case tar.TypeReg:
 		return u.file(name, mode, content)
 	case tar.TypeSymlink:
 		return u.link(name, h.Linkname)
@@ -103,6 +106,16 @@ func (u *Unpacking) entry(h *tar.Header, content io.Reader) error {
 	}
 	u.Remark(fmt.Sprintf("%s is neither a file nor a directory: it is left out", h.Name))
 	return nil
+}
+
+// isSparse reports whether an entry stands for more bytes than it has.
+func isSparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return h.Typeflag == tar.TypeGNUSparse
 }
 
 // directory makes a directory, and those above it, with this mode if it isn't there. None of them is a link.
@@ -138,6 +151,8 @@ func (u *Unpacking) clear(name string) error {
 		return err
 	case info.IsDir():
 		return fmt.Errorf("%s is a directory here, and none in the container", u.shown(name))
+	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
+		return fmt.Errorf("%s is neither a file nor a directory here: nothing takes its place", u.shown(name))
 	}
 	return u.Into.Remove(name)
 }
