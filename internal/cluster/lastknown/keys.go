@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // keys encrypt what must not be on the disk in the clear. The first encrypts, and each decrypts what it has encrypted.
@@ -36,7 +38,7 @@ const (
 
 // readKeys reads keys from a file that only its owner may read: 32 bytes, or one key in base64 on each line.
 func readKeys(path string) (keys, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // a pipe's other end isn't waited for
 	if err != nil {
 		return nil, err
 	}
@@ -48,11 +50,14 @@ func readKeys(path string) (keys, error) {
 	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&^0o400 != 0 {
 		return nil, fmt.Errorf("%s has mode %04o, and nobody else than its owner may read it, nor anybody write to it: chmod 0400 %[1]s", path, mode.Perm())
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxKeys))
+	text, err := io.ReadAll(io.LimitReader(f, maxKeys+1))
 	if err != nil {
 		return nil, err
 	}
 	defer clear(text)
+	if len(text) > maxKeys {
+		return nil, fmt.Errorf("%s has more than %d bytes: name a file of keys", path, maxKeys)
+	}
 	if len(text) == keySize {
 		k, err := newKey(text)
 		return keys{k}, err

@@ -624,6 +624,9 @@ func (s *Store) Open(node string) {
 	if other > 0 && s.noKeys == nil {
 		wrong = append(wrong, fmt.Errorf("%d Secrets and tokens were encrypted with another key than those in %s: pods that need them wait for the API server", other, s.keyFile))
 	}
+	if err != nil && !errors.Is(err, checkpoint.ErrNewer) { // the file was set aside, and what could be read is in no other
+		maps.Copy(s.dirty, s.names())
+	}
 	if len(s.dirty) > 0 {
 		s.woken.Wake()
 	}

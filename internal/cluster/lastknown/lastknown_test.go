@@ -258,6 +258,10 @@ func TestDamage(t *testing.T) {
 			if len(s.Pods()) != tc.pods || (tc.wrong == "") != (len(s.Problems()) == 0) || !strings.Contains(said, tc.wrong) {
 				t.Errorf("%d pods, %s", len(s.Pods()), said)
 			}
+			write(t, s)
+			if n := len(opened(path).Pods()); n != tc.pods {
+				t.Errorf("%d pods are read the next time, nothing having changed; want %d", n, tc.pods)
+			}
 			s.SetPods(append(s.Pods(), newPod("c")))
 			write(t, s)
 			want := tc.pods + 1
