@@ -36,6 +36,34 @@ type Sight interface {
 	Away(err error)
 }
 
+// Single tells the states of a watch that chooses one object: the object as it is, or the zero T if there is none. While changes aren't
+// seen it tells nothing: what is known stays.
+type Single[T kruntime.Object] func(T)
+
+// Listed implements Sight.
+func (s Single[T]) Listed(all []kruntime.Object, _ string) {
+	if len(all) == 0 {
+		var none T
+		s(none)
+	}
+	for _, o := range all {
+		s.Changed(watch.Modified, o)
+	}
+}
+
+// Changed implements Sight.
+func (s Single[T]) Changed(kind watch.EventType, o kruntime.Object) {
+	now, ok := o.(T)
+	if kind == watch.Deleted || !ok {
+		var none T
+		now = none
+	}
+	s(now)
+}
+
+// Away implements Sight.
+func (s Single[T]) Away(error) {}
+
 const (
 	// answerLimit bounds how long a watch waits until the server begins to answer, watchTime how long one lasts, in
 	// seconds; up to twice that.

@@ -5,9 +5,7 @@ import (
 
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
@@ -44,31 +42,8 @@ func (n nodes) patch(ctx context.Context, name string, body []byte, sub ...strin
 }
 
 func (n nodes) Watch(ctx context.Context, name string, tell func(*v1.Node)) {
-	n.client.Watch(ctx, apiclient.Nodes, "", apiclient.Selectors{Fields: "metadata.name=" + name}, sight(tell))
+	n.client.Watch(ctx, apiclient.Nodes, "", apiclient.Selectors{Fields: "metadata.name=" + name}, apiclient.Single[*v1.Node](tell))
 }
-
-// sight tells the states of a watch that chooses one object.
-type sight func(*v1.Node)
-
-func (s sight) Listed(all []runtime.Object, _ string) {
-	if len(all) == 0 {
-		s(nil)
-	}
-	for _, o := range all {
-		s.Changed(watch.Modified, o)
-	}
-}
-
-func (s sight) Changed(kind watch.EventType, o runtime.Object) {
-	node, ok := o.(*v1.Node)
-	if kind == watch.Deleted || !ok {
-		node = nil
-	}
-	s(node)
-}
-
-// Away does nothing: what is known stays.
-func (s sight) Away(error) {}
 
 type leases struct{ client *apiclient.Client }
 
