@@ -83,19 +83,20 @@ func (c *ClientConfig) ask(ctx context.Context, do func(context.Context, Request
 	case c.Bootstrap == "" || time.Now().Before(cert.Leaf.NotAfter) || gone(c.Bootstrap):
 		return do(ctx, c.Requests)
 	}
-	return c.AsBootstrap(ctx, func(ctx context.Context, as Requests) error {
-		if err := do(ctx, as); err != nil {
+	text, err := apiclient.IssuedKubeconfig(c.Bootstrap, ClientFile(c.Dir)) // now: the file may be gone when there is an answer
+	if err != nil {
+		return err
+	}
+	// An agent that was killed may have got the certificate, with a token that is used up.
+	if kept, err := (files{c.Dir, clientName}).load(); err != nil || kept.Leaf.Subject.CommonName != subject(c.Node).CommonName || time.Now().After(kept.Leaf.NotAfter) {
+		if err := c.AsBootstrap(ctx, do); err != nil {
 			return err
 		}
-		text, err := apiclient.IssuedKubeconfig(c.Bootstrap, ClientFile(c.Dir))
-		if err != nil {
-			return err
-		}
-		if err := os.MkdirAll(filepath.Dir(c.Kubeconfig), 0o755); err != nil {
-			return fmt.Errorf("kubeconfig %s: %w", c.Kubeconfig, err)
-		}
-		return atomicfile.Write(c.Kubeconfig, text, 0o600)
-	})
+	}
+	if err := os.MkdirAll(filepath.Dir(c.Kubeconfig), 0o755); err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", c.Kubeconfig, err)
+	}
+	return atomicfile.Write(c.Kubeconfig, text, 0o600)
 }
 
 func gone(path string) bool {

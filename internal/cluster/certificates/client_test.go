@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/x509"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -139,6 +140,44 @@ func TestKilledWhileJoining(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The first certificate is used though what it was asked for with is gone by then: the file while the request waits, or what it says for the next
+// agent.
+func TestBootstrapThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, own, first := newHost(t), newSigners(t), newSigners(t)
+		first.created = func() { removeAll(t, h.rejoined) }
+		stop := run(t, h.client(own, first, nil))
+		synctest.Wait()
+		stop()
+		if cert, err := apiclient.ClientCertificate(h.kubeconfig, ""); err != nil || cert == nil {
+			t.Errorf("the file was removed: %v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		h, own, first := newHost(t), newSigners(t), newSigners(t)
+		stop := run(t, h.client(own, first, nil))
+		synctest.Wait()
+		stop()
+		removeAll(t, h.kubeconfig)
+		stop = run(t, h.client(own, first, func(c *ClientConfig) {
+			c.AsBootstrap = func(context.Context, func(context.Context, Requests) error) error {
+				t.Error("it asks once more")
+				return errors.New("the token has expired")
+			}
+		}))
+		defer stop()
+		synctest.Wait()
+		if cert, err := apiclient.ClientCertificate(h.kubeconfig, ""); err != nil || cert == nil {
+			t.Errorf("the token has expired: %v", err)
+		}
+		time.Sleep(55 * time.Minute)
+		synctest.Wait()
+		if made, _, _ := own.asked(); len(made) != 1 {
+			t.Errorf("renewed %d times", len(made))
+		}
+	})
 }
 
 func removeAll(t *testing.T, patterns ...string) {

@@ -35,7 +35,7 @@ type Config struct {
 	Wanted func() *x509.CertificateRequest
 	// Current is the certificate that is used; nil if none is needed. An error says that there is none.
 	Current func() (*tls.Certificate, error)
-	// Ask calls do with the requests of the API server. What do saves is in use when it returns.
+	// Ask calls do with the requests of the API server, unless it finds that nothing has to be asked for. What do saves is in use when it returns.
 	Ask func(ctx context.Context, do func(context.Context, Requests) error) error
 	// Changed receives when any of this may answer otherwise.
 	Changed <-chan struct{}
@@ -216,6 +216,9 @@ func (r *Renewer) renew(ctx context.Context) error {
 			if err := errors.Join(r.files.forgetKey(), r.used(got)); err != nil {
 				return err
 			}
+			if got == nil {
+				return nil
+			}
 			r.known, r.at, r.asked = got.Leaf.Raw, r.renewal(got.Leaf, time.Now()), wanted
 			if before != nil {
 				r.conf.Meter.Renewed(time.Since(before.Leaf.NotBefore))
@@ -229,13 +232,13 @@ func (r *Renewer) renew(ctx context.Context) error {
 	}
 }
 
-// used refuses a certificate that was issued and isn't used for all that: the next one wouldn't be either.
+// used refuses a certificate that was issued and isn't used for all that: the next one wouldn't be either. It is nil if an earlier agent got it.
 func (r *Renewer) used(got *tls.Certificate) error {
 	now, err := r.conf.Current()
 	switch {
 	case err != nil:
 		return &refusal{r.conf.Name, "the certificate that was issued can't be used: " + err.Error()}
-	case now == nil || bytes.Equal(now.Leaf.Raw, got.Leaf.Raw): // or none is needed any more
+	case now == nil, got == nil, bytes.Equal(now.Leaf.Raw, got.Leaf.Raw): // or none is needed any more
 		return nil
 	}
 	return &refusal{r.conf.Name, fmt.Sprintf("the certificate that was issued, in %s (for %q, valid from %s), isn't used: another one is (for %q, valid from %s), and only a newer one of the same name would take its place; "+
