@@ -2,15 +2,13 @@
 // gone, a node that is started again goes on with it.
 //
 // It is one file of records (checkpoint.Log): the node, each pod with what it has asked for, and each of those objects. An object is
-// kept as long as a pod is that has asked for it. Nothing here goes by the clock. Secrets and tokens are kept where an administrator has
+// kept as long as a pod is that has asked for it. Nothing here depends on the clock. Secrets and tokens are kept where an administrator has
 // named a key, and encrypted with it.
 package lastknown
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +22,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
@@ -60,6 +57,7 @@ type Store struct {
 	mu     sync.Mutex
 	opened time.Time
 	uid    types.UID
+	held   []types.UID
 	node   *v1.Node
 	pods   map[types.UID]*kept
 	// users are how many pods have asked for an object, objects what is known of those; nil for one that isn't there.
@@ -173,6 +171,23 @@ func (s *Store) SetNodeUID(uid types.UID) {
 	defer s.mu.Unlock()
 	s.uid = uid
 	s.touch(uidRecord)
+}
+
+// Held are the pods that SetHeld was told last.
+func (s *Store) Held() []types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held
+}
+
+// SetHeld takes in which pods go on that the API server has no more, in order.
+func (s *Store) SetHeld(uids []types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.held, uids) {
+		s.held = uids
+		s.touch(heldRecord)
+	}
 }
 
 // Pods are those that SetPods was told last.
@@ -401,322 +416,4 @@ func (s *Store) touch(record string) {
 	delete(s.unread, record)
 	s.dirty[record] = true
 	s.woken.Wake()
-}
-
-// The names of records.
-const (
-	nodeRecord  = "node"
-	uidRecord   = "nodeUID"
-	podPrefix   = "pod/"
-	tokenPrefix = "token/"
-)
-
-func podRecord(uid types.UID) string { return podPrefix + string(uid) }
-
-func objectRecord(k object.Key) string {
-	return string(k.Kind) + "/" + k.Namespace + "/" + k.Name
-}
-
-// tokenRecord is of a pod; how it is asked for isn't for a name.
-func tokenRecord(r object.TokenRequest) string {
-	return tokenPrefix + string(r.UID) + "/" + checkpoint.Sum(fmt.Appendf(nil, "%q %q %q %q %d", r.Namespace, r.ServiceAccount, r.Pod, r.Audience, r.Life))
-}
-
-// keyOf is the key that objectRecord made a name of.
-func keyOf(record string) (k object.Key, ok bool) {
-	parts := strings.Split(record, "/")
-	if len(parts) != 3 || !object.Kind(parts[0]).Known() {
-		return k, false
-	}
-	return object.Key{Kind: object.Kind(parts[0]), Namespace: parts[1], Name: parts[2]}, true
-}
-
-// podContent is the record of a pod, objectContent that of an object.
-type podContent struct {
-	Pod *v1.Pod `json:"pod"`
-	// Uses are the names of the records of what it has asked for.
-	Uses []string `json:"uses,omitempty"`
-}
-
-type objectContent struct {
-	Object object.Object `json:"object"`
-}
-
-// tokenContent is the record of a token.
-type tokenContent struct {
-	Request object.TokenRequest `json:"request"`
-	Token   string              `json:"token"`
-	Issued  time.Time           `json:"issued"`
-	Until   time.Time           `json:"until"`
-}
-
-// secret reports whether a record is to be encrypted.
-func secret(record string) bool {
-	k, ok := keyOf(record)
-	return ok && k.Kind == object.Secret || strings.HasPrefix(record, tokenPrefix)
-}
-
-// contents returns what the records of these names have to say; nil for one that is to be removed. mu is held.
-func (s *Store) contents(names map[string]bool) map[string]any {
-	all := make(map[string]any, len(names))
-	tokens := make(map[string]object.TokenRequest, len(s.tokens))
-	for r := range s.tokens {
-		tokens[tokenRecord(r)] = r
-	}
-	for name := range names {
-		all[name] = nil
-		if unread := s.unread[name]; unread != nil {
-			all[name] = unread
-			continue
-		}
-		if name == nodeRecord {
-			all[name] = s.node
-		} else if name == uidRecord {
-			all[name] = s.uid
-		} else if uid, ok := strings.CutPrefix(name, podPrefix); ok {
-			if p := s.pods[types.UID(uid)]; p != nil {
-				c := podContent{Pod: p.pod}
-				for k := range p.uses {
-					c.Uses = append(c.Uses, objectRecord(k))
-				}
-				slices.Sort(c.Uses)
-				all[name] = c
-			}
-		} else if r, ok := tokens[name]; ok {
-			t := s.tokens[r]
-			all[name] = tokenContent{r, t.Value(), t.Issued, t.Until}
-		} else if k, ok := keyOf(name); ok {
-			if o, known := s.objects[k]; known {
-				all[name] = objectContent{o}
-			}
-		}
-	}
-	return all
-}
-
-// names are those of all records there are. mu is held.
-func (s *Store) names() map[string]bool {
-	all := make(map[string]bool, 1+len(s.pods)+len(s.objects))
-	if s.node != nil {
-		all[nodeRecord] = true
-	}
-	if s.uid != "" {
-		all[uidRecord] = true
-	}
-	for uid := range s.pods {
-		all[podRecord(uid)] = true
-	}
-	for k := range s.objects {
-		all[objectRecord(k)] = true
-	}
-	for r := range s.tokens {
-		all[tokenRecord(r)] = true
-	}
-	for name := range s.unread {
-		all[name] = true
-	}
-	return all
-}
-
-// save writes what isn't on disk, and reports whether that worked.
-func (s *Store) save() bool {
-	s.mu.Lock()
-	changed := s.dirty
-	if len(changed) == 0 {
-		s.mu.Unlock()
-		return true
-	}
-	s.dirty = map[string]bool{}
-	write, names := s.log.Append, changed
-	if s.log.Outgrown() {
-		write, names = s.log.Replace, s.names()
-	}
-	contents, keys := s.contents(names), s.keys
-	s.mu.Unlock()
-
-	err := encode(contents, keys, write)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if (err == nil) != (s.failed.Message == "") { // while it goes on failing the first error is told
-		if s.failed = (pod.Problem{}); err != nil {
-			s.failed = problem("what the API server says can't be kept on disk: %v; pods run on, but should this node start again without the API server, it goes by what was kept before", err)
-		}
-		s.outcome.Wake()
-	}
-	if err != nil {
-		maps.Copy(s.dirty, changed)
-	}
-	return err == nil
-}
-
-// encode writes records, secret ones encrypted.
-func encode(contents map[string]any, keys keys, write func(map[string]json.RawMessage) error) error {
-	records := make(map[string]json.RawMessage, len(contents))
-	for name, content := range contents {
-		switch c := content.(type) {
-		case nil:
-			records[name] = nil
-			continue
-		case podContent:
-			c.Pod = recorded(c.Pod)
-			content = c
-		}
-		text, err := json.Marshal(content)
-		if _, encrypted := content.(json.RawMessage); err == nil && secret(name) && !encrypted {
-			plain := text
-			text, err = json.Marshal(keys.seal(name, plain))
-			clear(plain)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		records[name] = text
-	}
-	return write(records)
-}
-
-// recorded is a pod without what the node itself tells of it: of its status, what others have said.
-func recorded(p *v1.Pod) *v1.Pod {
-	r := *p
-	r.ResourceVersion, r.ManagedFields = "", nil
-	r.Status = v1.PodStatus{Phase: pod.Terminal(p.Status.Phase), QOSClass: p.Status.QOSClass}
-	for _, c := range p.Status.Conditions {
-		if !apistatus.Ours(c.Type) {
-			r.Status.Conditions = append(r.Status.Conditions, c)
-		}
-	}
-	return &r
-}
-
-// Open reads what an earlier agent knew of the node of this name. What can't be used is among the Problems.
-func (s *Store) Open(node string) {
-	records, err := s.log.Load()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opened = time.Now()
-	wrong := []error{err}
-	if s.keyFile != "" {
-		if s.keys, s.noKeys = readKeys(s.keyFile); s.noKeys != nil {
-			wrong = append(wrong, fmt.Errorf("the key of Secrets and tokens can't be used, so that none are kept: %w", s.noKeys))
-		}
-	}
-	for name, text := range records { // pods first, as they say what is needed
-		if uid, ok := strings.CutPrefix(name, podPrefix); ok {
-			if err := s.restorePod(uid, node, text); err != nil {
-				wrong = append(wrong, fmt.Errorf("the record of pod %s can't be used: %w", uid, err))
-			}
-		}
-	}
-	other := 0
-	for name, text := range records {
-		err := error(nil)
-		if !strings.HasPrefix(name, podPrefix) {
-			err = s.restore(name, node, text)
-		}
-		switch {
-		case errors.Is(err, errOtherKey):
-			s.unread[name] = text
-			other++
-		case err != nil:
-			wrong = append(wrong, fmt.Errorf("record %s can't be used: %w", name, err))
-		}
-	}
-	if other > 0 && s.noKeys == nil {
-		wrong = append(wrong, fmt.Errorf("%d Secrets and tokens were encrypted with another key than those in %s: pods that need them wait for the API server", other, s.keyFile))
-	}
-	if err != nil && !errors.Is(err, checkpoint.ErrNewer) { // the file was set aside, and what could be read is in no other
-		maps.Copy(s.dirty, s.names())
-	}
-	if len(s.dirty) > 0 {
-		s.woken.Wake()
-	}
-	if err := errors.Join(wrong...); err != nil {
-		s.damage = problem("of what the API server said last, some can't be used: %v; while it is away, less of what ran here comes back", err)
-	}
-}
-
-// restorePod takes in the record of a pod. mu is held.
-func (s *Store) restorePod(uid, node string, text []byte) error {
-	var c podContent
-	if err := json.Unmarshal(text, &c); err != nil || c.Pod == nil || string(c.Pod.UID) != uid {
-		return cmp.Or(err, errors.New("it isn't about that pod"))
-	}
-	if c.Pod.Spec.NodeName != node { // which had this directory
-		s.dirty[podRecord(c.Pod.UID)] = true
-		return nil
-	}
-	p := &kept{pod: c.Pod, uses: map[object.Key]bool{}}
-	for _, used := range c.Uses {
-		if k, ok := keyOf(used); ok && !p.uses[k] {
-			p.uses[k] = true
-			s.users[k]++
-		}
-	}
-	s.pods[c.Pod.UID] = p
-	return nil
-}
-
-// restore takes in a record that isn't a pod's; one that nobody needs is going to be removed. mu is held.
-func (s *Store) restore(name, node string, text []byte) error {
-	k, isObject := keyOf(name)
-	uid, isToken := strings.CutPrefix(name, tokenPrefix)
-	uid, _, _ = strings.Cut(uid, "/")
-	switch {
-	case name == nodeRecord:
-		var n v1.Node
-		if err := json.Unmarshal(text, &n); err != nil {
-			return err
-		}
-		if n.Name == node {
-			s.node = &n
-		}
-		return nil
-	case name == uidRecord:
-		return json.Unmarshal(text, &s.uid)
-	case isObject && s.users[group(k)] > 0, isToken && s.pods[types.UID(uid)] != nil:
-	default:
-		s.dirty[name] = true
-		return nil
-	}
-	if secret(name) {
-		if s.keyFile == "" { // they aren't to be kept any more, not even encrypted
-			s.dirty[name] = true
-			s.log.Outgrow()
-			return nil
-		}
-		plain, err := s.decrypt(name, text)
-		if err != nil {
-			return err
-		}
-		defer clear(plain)
-		text = plain
-	}
-	if isToken {
-		var c tokenContent
-		if json.Unmarshal(text, &c) != nil {
-			return errors.New("it is no token")
-		}
-		s.tokens[c.Request] = object.NewToken(c.Token, c.Issued, c.Until)
-		return nil
-	}
-	c := objectContent{k.Kind.New()}
-	if json.Unmarshal(text, &c) != nil { // what it has isn't for an error
-		return errors.New("it is no " + string(k.Kind))
-	}
-	s.objects[k] = c.Object
-	return nil
-}
-
-// decrypt decrypts a record; what an older key has encrypted is going to be so with the newest. mu is held.
-func (s *Store) decrypt(name string, text []byte) ([]byte, error) {
-	var c sealed
-	if err := json.Unmarshal(text, &c); err != nil {
-		return nil, err
-	}
-	plain, current, err := s.keys.open(name, c)
-	if err == nil && !current {
-		s.dirty[name] = true
-		s.log.Outgrow()
-	}
-	return plain, err
 }

@@ -60,6 +60,8 @@ type Source struct {
 	// restored is what an earlier agent had, and cluster the UID of the node's object where it had that from.
 	restored map[types.UID]desired.Claim
 	cluster  types.UID
+	// held are those of restored that the API server had no more.
+	held []types.UID
 	// synced says that all pods were told once.
 	synced bool
 	// hold is set while pods go on that the API server doesn't have any more. news says that there is something to say about that.
@@ -155,7 +157,7 @@ func (s *Source) restore() {
 		}
 		s.restored[p.UID] = desired.Claim{Desired: desire(p, deletionOf(nil, p, now)), Since: p.CreationTimestamp.Time}
 	}
-	s.cluster = s.conf.Known.NodeUID()
+	s.cluster, s.held = s.conf.Known.NodeUID(), s.conf.Known.Held()
 }
 
 // goOn reports what an earlier agent had, unless anything is known that is newer.
@@ -219,6 +221,11 @@ func (s *Source) report() {
 			pods = append(pods, c.Desired.Pod)
 		}
 		s.conf.Known.SetPods(pods)
+		var held []types.UID
+		if s.hold != nil {
+			held = slices.Sorted(maps.Keys(s.hold.claims))
+		}
+		s.conf.Known.SetHeld(held)
 	}
 	for uid, why := range s.bad {
 		r.RefusedPods = append(r.RefusedPods, pod.Refusal{UID: uid, Reason: pod.ReasonInvalidPod, Message: why})

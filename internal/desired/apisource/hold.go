@@ -3,6 +3,7 @@ package apisource
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -40,6 +41,10 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 	known := s.claims
 	if !s.synced {
 		known = s.restored
+		if len(s.held) > 0 { // of the others, nobody knows which API server has them
+			known = maps.Clone(known)
+			maps.DeleteFunc(known, func(uid types.UID, _ desired.Claim) bool { return !slices.Contains(s.held, uid) })
+		}
 	}
 	if s.hold != nil {
 		known = s.hold.claims

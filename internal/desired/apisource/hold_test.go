@@ -71,9 +71,55 @@ func (d *doubtful) problem() string {
 	return text
 }
 
+const holdFor = 5 * time.Minute
+
+// life runs an agent, which has its file at a path, for as long as do takes.
+func (d *doubtful) life(t *testing.T, path string, do func()) {
+	store, cache := known(t, path), podobject.NewCache(d.server)
+	s := New(Config{Objects: cache, Sink: d.sink, Known: store, Reach: (&wake.Group{}).Subscribe, Hold: holdFor, Phase: func(types.UID) v1.PodPhase { return "" },
+		NodeUID: func() types.UID { return "old" }, Log: logr.Discard(), Event: func(e pod.Event) {
+			d.Lock()
+			defer d.Unlock()
+			d.events = append(d.events, e)
+		},
+		Ask: func(context.Context) (node types.UID, pods []types.UID, err error) {
+			d.Lock()
+			defer d.Unlock()
+			d.asked++
+			for _, name := range []string{"a", "b", "c"} {
+				if p := d.server.Get("default", name); p != nil {
+					pods = append(pods, p.UID)
+				}
+			}
+			return d.there, pods, d.broken
+		}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = store.Run(ctx) })
+	running.Go(func() { _ = cache.Run(ctx) })
+	running.Go(func() { _ = s.Run(ctx) })
+	time.Sleep(2 * time.Second)
+	do()
+	cancel()
+	running.Wait()
+}
+
+// relist has all be listed again.
+func (d *doubtful) relist() {
+	d.server.Relist()
+	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
+}
+
+// lose has the API server lose the pods.
+func (d *doubtful) lose(there types.UID, broken error) {
+	d.server.Remove("default", "a")
+	d.server.Remove("default", "b")
+	d.set(there, broken)
+}
+
 // TestHold: an API server that has lost all pods, and the node's object with them, is believed after a while only.
 func TestHold(t *testing.T) {
-	const hold = 5 * time.Minute
 	for name, tc := range map[string]struct {
 		// there and broken are as of the list in which the pods are gone, and then what is so a moment later.
 		there  types.UID
@@ -85,7 +131,7 @@ func TestHold(t *testing.T) {
 				t.Errorf("%q, %q, %+v", d.names(), d.problem(), e)
 			}
 			relist() // again, the same
-			time.Sleep(hold - 10*time.Second)
+			time.Sleep(holdFor - 10*time.Second)
 			if e, _ := d.told(); d.names() != "a/a-uid b/b-uid" || len(e) != 1 {
 				t.Errorf("shortly before the end: %q, %+v", d.names(), e)
 			}
@@ -133,7 +179,7 @@ func TestHold(t *testing.T) {
 		"it is away at the end": {"new", nil, func(t *testing.T, d *doubtful, relist func()) {
 			d.server.Hold(true)
 			d.set("", errors.New("it is away"))
-			time.Sleep(2 * hold)
+			time.Sleep(2 * holdFor)
 			if e, _ := d.told(); d.names() != "a/a-uid b/b-uid" || d.problem() == "" || len(e) != 1 {
 				t.Errorf("while it is away: %q, %q, %+v", d.names(), d.problem(), e)
 			}
@@ -152,7 +198,7 @@ func TestHold(t *testing.T) {
 		}},
 		"it is away at the end, and has nothing then": {"new", nil, func(t *testing.T, d *doubtful, relist func()) {
 			d.set("", errors.New("it is away"))
-			time.Sleep(2 * hold)
+			time.Sleep(2 * holdFor)
 			d.set("new", nil)
 			time.Sleep(2 * askAgain)
 			synctest.Wait()
@@ -185,7 +231,7 @@ func TestHold(t *testing.T) {
 			if d.names() != "a/a-other b/b-uid c/c-uid" {
 				t.Errorf("%q", d.names())
 			}
-			time.Sleep(hold)
+			time.Sleep(holdFor)
 			synctest.Wait()
 			if d.names() != "a/a-other c/c-uid" {
 				t.Errorf("after it: %q", d.names())
@@ -197,62 +243,56 @@ func TestHold(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					path := filepath.Join(t.TempDir(), "known")
 					d := &doubtful{server: podobjecttest.NewServer(), sink: sourcetest.NewRecorder(), there: "old"}
-					life := func(do func()) {
-						store, cache := known(t, path), podobject.NewCache(d.server)
-						s := New(Config{Objects: cache, Sink: d.sink, Known: store, Reach: (&wake.Group{}).Subscribe, Hold: hold, Phase: func(types.UID) v1.PodPhase { return "" },
-							NodeUID: func() types.UID { return "old" }, Log: logr.Discard(), Event: func(e pod.Event) {
-								d.Lock()
-								defer d.Unlock()
-								d.events = append(d.events, e)
-							},
-							Ask: func(context.Context) (node types.UID, pods []types.UID, err error) {
-								d.Lock()
-								defer d.Unlock()
-								d.asked++
-								for _, name := range []string{"a", "b", "c"} {
-									if p := d.server.Get("default", name); p != nil {
-										pods = append(pods, p.UID)
-									}
-								}
-								return d.there, pods, d.broken
-							}})
-						ctx, cancel := context.WithCancel(t.Context())
-						var running sync.WaitGroup
-						running.Go(func() { _ = store.Run(ctx) })
-						running.Go(func() { _ = cache.Run(ctx) })
-						running.Go(func() { _ = s.Run(ctx) })
-						time.Sleep(2 * time.Second)
-						do()
-						cancel()
-						running.Wait()
-					}
-					relist := func() {
-						d.server.Relist()
-						time.Sleep(100 * time.Millisecond)
-						synctest.Wait()
-					}
-					empty := func() {
-						d.server.Remove("default", "a")
-						d.server.Remove("default", "b")
-						d.set(tc.there, tc.broken)
-					}
 					d.server.Put(newPod("a"))
 					d.server.Put(newPod("b"))
 					if restarted {
-						life(func() {})
-						empty()
-						life(func() { tc.then(t, d, relist) })
+						d.life(t, path, func() {})
+						d.lose(tc.there, tc.broken)
+						d.life(t, path, func() { tc.then(t, d, d.relist) })
 						return
 					}
-					life(func() {
+					d.life(t, path, func() {
 						d.server.Hold(true) // the watch is broken
-						empty()
-						relist()
+						d.lose(tc.there, tc.broken)
+						d.relist()
 						d.server.Hold(false)
-						tc.then(t, d, relist)
+						tc.then(t, d, d.relist)
 					})
 				})
 			})
 		}
 	}
+}
+
+// TestHoldOutlivesTheAgent: pods of the server that has lost the others don't make its list count for the next agent.
+func TestHoldOutlivesTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "known")
+		d := &doubtful{server: podobjecttest.NewServer(), sink: sourcetest.NewRecorder(), there: "old"}
+		d.server.Put(newPod("a"))
+		d.server.Put(newPod("b"))
+		d.life(t, path, func() {
+			d.server.Hold(true)
+			d.lose("new", nil)
+			d.relist()
+			d.server.Hold(false)
+			d.server.Put(newPod("c"))
+			time.Sleep(2 * time.Second)
+		})
+		d.life(t, path, func() {
+			if d.names() != "a/a-uid b/b-uid c/c-uid" || d.problem() == "" {
+				t.Errorf("after a restart: %q, %q", d.names(), d.problem())
+			}
+			time.Sleep(holdFor)
+			synctest.Wait()
+			if d.names() != "c/c-uid" || d.problem() != "" {
+				t.Errorf("after the hold: %q, %q", d.names(), d.problem())
+			}
+		})
+		d.life(t, path, func() {
+			if d.names() != "c/c-uid" || d.problem() != "" {
+				t.Errorf("once it is over: %q, %q", d.names(), d.problem())
+			}
+		})
+	})
 }
