@@ -29,7 +29,7 @@ func (a *app) cpCommand() *cobra.Command {
 		Short:   "Copy files to and from containers",
 		Long: `Copy a file or a directory to a container (POD:PATH, or NAMESPACE/POD:PATH) or from one. It takes
 the program tar in the container, and test to copy to it. Into a directory that is there, the copy
-goes by its own name.
+keeps its own name.
 
 Files that are there are replaced. Symbolic links are copied as such; from a container, those
 that lead out of what is copied are left out, which is said. A local name with a colon is

@@ -37,7 +37,7 @@ it isn't given; 0, or nothing before the colon, is any that is free.
 			return a.completePorts(cmd, args[0]), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			defer outliveReaders()() // connections are carried, whoever reads about it
+			defer outliveReaders()() // connections are carried, though nobody reads about it
 			ctx, end := untilHangUp(cmd.Context())
 			defer end()
 			if err := checkAddresses(cmd, addresses); err != nil {

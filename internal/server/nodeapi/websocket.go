@@ -46,7 +46,7 @@ func offers(r *http.Request, protocol string) bool {
 func upgrade(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
 	return (&websocket.Upgrader{
 		Subprotocols: []string{protocol}, ReadBufferSize: frameSize, WriteBufferSize: frameSize + 16,
-		// Whoever asks has shown who it is. API servers pass on the pages that their clients come from.
+		// The client has shown who it is. API servers pass on the pages that their clients come from.
 		CheckOrigin: func(*http.Request) bool { return true },
 	}).Upgrade(w, r, nil)
 }

@@ -3,6 +3,7 @@ package transfer
 import (
 	"archive/tar"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -106,7 +107,7 @@ func packFile(w *tar.Writer, root *os.Root, at string, found fs.FileInfo, as str
 	}
 	if n, err := io.CopyN(w, f, info.Size()); err != nil {
 		if n < info.Size() && err == io.EOF {
-			err = fmt.Errorf("it has become shorter while it was copied")
+			err = errors.New("it has become shorter while it was copied")
 		}
 		return fmt.Errorf("read %s: %w", shown(root, at), err)
 	}

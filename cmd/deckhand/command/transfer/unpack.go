@@ -23,7 +23,7 @@ type Unpacking struct {
 	// Into is the directory that has the tree, To its path there. Of the archive, From is taken: nothing else may be in it.
 	Into     *os.Root
 	To, From string
-	// Remark is told of what is left out.
+	// Remark takes what is to be said of what is left out.
 	Remark func(string)
 	// found is whether From was there.
 	found bool
