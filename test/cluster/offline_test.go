@@ -123,6 +123,9 @@ func (r *rig) without(t *testing.T, away func() func(), crashing, dead bool) {
 		}
 		return err
 	})
+	if dead {
+		documentedFormat(t, known)
+	}
 
 	back := away()
 	lost := time.Now()
@@ -218,4 +221,22 @@ func (r *rig) without(t *testing.T, away func() func(), crashing, dead bool) {
 		}
 		return nil
 	})
+}
+
+// documentedFormat checks that the file has the format that UPGRADING.md names.
+func documentedFormat(t *testing.T, known string) {
+	text, err := os.ReadFile(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(filepath.Join("..", "..", "UPGRADING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	written := regexp.MustCompile(`"version":(\d+)`).FindStringSubmatch(line)
+	documented := regexp.MustCompile("(?m)^\\| `checkpoints/apiserver.jsonl`[^|]*\\| (\\d+) \\|").FindStringSubmatch(string(document))
+	if written == nil || documented == nil || written[1] != documented[1] {
+		t.Errorf("%s begins with %.80q, while UPGRADING.md has format %v", known, line, documented)
+	}
 }

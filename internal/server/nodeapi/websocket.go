@@ -151,7 +151,7 @@ func (s *session) run(hangUp func()) {
 	_ = s.send([]byte{byte(1 + first)}) // that all is there; whether the client is, is found by who reads
 	out.Go(func() {
 		if !s.toClient(remotecommand.StreamErr, hangUp) {
-			s.fail(errors.New("the container runtime ended the streams, and didn't say what came of the command"))
+			s.fail(errors.New("the streams ended before the container runtime said what came of the command"))
 		}
 	})
 	out.Wait()
