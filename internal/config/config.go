@@ -81,6 +81,8 @@ type Config struct {
 	HTTPS netip.AddrPort
 	// OfflineSecretsKey is the file with the key of Secrets and tokens that are kept for when the API server is away; empty to keep none.
 	OfflineSecretsKey string
+	// HoldPodsFor is for how long pods run on that an API server doesn't have any more which seems to have lost its data.
+	HoldPodsFor time.Duration
 	// ContainerLogLinksDir is where links to container logs are made for log shippers.
 	ContainerLogLinksDir string
 	// JournalBytes is how much is kept of each pod in the flight recorder, in memory

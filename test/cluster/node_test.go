@@ -43,20 +43,34 @@ type rig struct {
 	*node.Node
 	t *testing.T
 	p *plane.Plane
+	// name is the node's.
+	name string
 }
 
 // join prepares a node that joins a control plane.
 func join(t *testing.T, p *plane.Plane, binary, settings string, flags ...string) *rig {
 	t.Helper()
+	return joinAs(t, p, binary, node.Name, settings, flags...)
+}
+
+// joinAs is join under that name. Settings replace those of config.
+func joinAs(t *testing.T, p *plane.Plane, binary, name, settings string, flags ...string) *rig {
+	t.Helper()
 	t.Cleanup(func() { // when the agent has ended
-		if out, err := p.Kubectl("", "delete", "node", node.Name, "--ignore-not-found"); err != nil {
+		if out, err := p.Kubectl("", "delete", "node", name, "--ignore-not-found"); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	r := &rig{node.New(t, binary, node.Options{}), t, p}
-	r.Configure(config + fmt.Sprintf("port: %d\nauthentication: {x509: {clientCAFile: %s}}\n", r.Port(2), p.CA()) + settings)
+	r := &rig{node.New(t, binary, node.Options{}), t, p, name}
+	defaults := ""
+	for line := range strings.Lines(config) {
+		if key, _, _ := strings.Cut(line, ":"); !strings.Contains("\n"+settings, "\n"+key+":") {
+			defaults += line
+		}
+	}
+	r.Configure(defaults + fmt.Sprintf("port: %d\nauthentication: {x509: {clientCAFile: %s}}\n", r.Port(2), p.CA()) + settings)
 	// The last flag counts: a cluster's node isn't at a loopback address.
-	r.AddFlags("--kubeconfig", p.Node(node.Name), "--node-ip", "0.0.0.0", "--address", "0.0.0.0")
+	r.AddFlags("--hostname-override", name, "--kubeconfig", p.Node(name), "--node-ip", "0.0.0.0", "--address", "0.0.0.0")
 	r.AddFlags(flags...)
 	r.KeepSysctls()
 	return r
@@ -75,20 +89,20 @@ func (r *rig) kubectl(args ...string) string {
 // is waits until the node's condition Ready has a status.
 func (r *rig) is(status v1.ConditionStatus) {
 	r.t.Helper()
-	r.kubectl("wait", "--for=condition=Ready="+string(status), "node/"+node.Name, "--timeout=60s")
+	r.kubectl("wait", "--for=condition=Ready="+string(status), "node/"+r.name, "--timeout=60s")
 }
 
 // created waits until the node's object is there.
 func (r *rig) created() {
 	r.t.Helper()
-	r.kubectl("wait", "--for=create", "node/"+node.Name, "--timeout=60s")
+	r.kubectl("wait", "--for=create", "node/"+r.name, "--timeout=60s")
 }
 
 // object is the node's object.
 func (r *rig) object() *v1.Node {
 	r.t.Helper()
 	var n v1.Node
-	if err := json.Unmarshal([]byte(r.kubectl("get", "node", node.Name, "-o", "json")), &n); err != nil {
+	if err := json.Unmarshal([]byte(r.kubectl("get", "node", r.name, "-o", "json")), &n); err != nil {
 		r.t.Fatal(err)
 	}
 	return &n

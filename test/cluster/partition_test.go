@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +30,8 @@ type passage struct {
 	t    *testing.T
 	port string
 	cuts [][]string
+	// patient has connections wait for a server that isn't there, as at a load balancer.
+	patient atomic.Bool
 }
 
 // newPassage opens one, and returns a kubeconfig that leads through it.
@@ -42,6 +45,7 @@ func newPassage(t *testing.T, p *plane.Plane) (way *passage, kubeconfig string) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	way = &passage{t: t}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -50,6 +54,10 @@ func newPassage(t *testing.T, p *plane.Plane) (way *passage, kubeconfig string) 
 				return
 			}
 			to, err := net.Dial("tcp", server.Host)
+			for err != nil && way.patient.Load() && t.Context().Err() == nil {
+				time.Sleep(50 * time.Millisecond) // it has no event to wait for
+				to, err = net.Dial("tcp", server.Host)
+			}
 			if err != nil {
 				from.Close()
 				continue
@@ -65,8 +73,7 @@ func newPassage(t *testing.T, p *plane.Plane) (way *passage, kubeconfig string) 
 		}
 	})
 	t.Cleanup(func() { l.Close(); all.Wait() })
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
+	if _, way.port, err = net.SplitHostPort(l.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(p.Node(node.Name))
@@ -74,10 +81,9 @@ func newPassage(t *testing.T, p *plane.Plane) (way *passage, kubeconfig string) 
 		t.Fatal(err)
 	}
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(strings.ReplaceAll(string(text), p.Server(), "https://127.0.0.1:"+port)), 0o600); err != nil {
+	if err := os.WriteFile(kubeconfig, []byte(strings.ReplaceAll(string(text), p.Server(), "https://127.0.0.1:"+way.port)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	way = &passage{t: t, port: port}
 	t.Cleanup(way.heal)
 	return way, kubeconfig
 }

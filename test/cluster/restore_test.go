@@ -6,27 +6,36 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
+// held is for how long pods run on there of which the API server has lost all.
+const held = 20 * time.Second
+
 // TestRestoredStore: etcd goes back to a backup while the agent runs, and with it all resource versions (kubernetes/kubernetes#131115). What the restored
-// state has runs on, or again; what it doesn't have ends as it should; and what is changed from then on reaches the node.
+// state has runs on, or again; what it doesn't have ends as it should; and what is changed from then on reaches the node. Then all that it has is lost.
 func TestRestoredStore(t *testing.T) {
 	binary, err := node.Build(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := plane.Start(t, program)
+	p := plane.StartPatient(t, program, time.Minute)
 	t.Run("node", func(t *testing.T) {
-		r := join(t, p, binary, "")
+		way, kubeconfig := newPassage(t, p)
+		// The agent isn't to find by its heartbeats that nobody answers.
+		r := join(t, p, binary, "nodeLeaseDurationSeconds: 40\n", "--kubeconfig", kubeconfig, "--hold-pods-for", held.String())
 		r.Start()
 		r.created()
 		r.is(v1.ConditionTrue)
-		r.restored(t)
+		t.Run("restored", func(t *testing.T) { r.with(t).restored(t) })
+		r.kubectl("delete", "pod", "--all", "--timeout=60s")
+		t.Run("lost", func(t *testing.T) { r.with(t).lost(t, way) })
 		r.kubectl("delete", "pod", "--all", "--timeout=60s")
 	})
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
@@ -97,4 +106,46 @@ func (r *rig) restored(t *testing.T) {
 	r.podReady("new")
 	r.kubectl("delete", "pod", "keeps", "--timeout=60s")
 	r.Eventually("it is gone", func() error { return r.gone("keeps") })
+}
+
+// lost: etcd is empty behind an API server whose clients have noticed nothing, for their connections wait at a load balancer. That is found, reported
+// loudly while the pods run on, and obeyed in the end.
+func (r *rig) lost(t *testing.T, way *passage) {
+	r.apply(podNamed("lost", spec("[serve]")) + podNamed("lost-too", spec("[serve]")))
+	r.podReady("lost", "lost-too")
+	before, running, pid := r.object(), r.Instances(), r.PID()
+	logged := len(r.Logged())
+	way.patient.Store(true)
+	r.p.LoseData()
+	s := r.Await("that is a problem", node.Problem("it has none of the 2 pods", "run on until"))
+	if !strings.Contains(r.Logged()[logged:], "may not be that of before") {
+		t.Log("found by connections that were lost")
+	}
+	for _, v := range s.Pods {
+		c := v.Pod.Status.ContainerStatuses[0]
+		if id := strings.TrimPrefix(c.ContainerID, "containerd://"); v.Pod.DeletionTimestamp != nil || c.State.Running == nil || c.RestartCount > 0 || running[id].Pod != v.Pod.Name {
+			t.Errorf("%s: %+v", v.Pod.Name, c)
+		}
+	}
+	if out, _ := r.Deckhand("pods"); len(s.Pods) != 2 || !strings.Contains(out, "it has none of the 2 pods") {
+		t.Errorf("%d pods, and deckhand pods says %s", len(s.Pods), out)
+	}
+	began := r.AwaitNodeEvent("PodsHeld", "none of the 2 pods", "run on until")
+	r.created()
+	r.tells("Node " + node.Name + " PodsHeld")
+	r.Await("then the API server counts", func(s local.Snapshot) error {
+		if len(s.Pods) > 0 {
+			return fmt.Errorf("%d pods", len(s.Pods))
+		}
+		return node.NoProblems(s)
+	})
+	if took := r.AwaitNodeEvent("PodsHeld", "still has none of the 2 pods").Time.Sub(began.First); took < held {
+		t.Errorf("the pods were held for %s", took)
+	}
+	r.is(v1.ConditionTrue)
+	if r.object().UID == before.UID || r.PID() != pid {
+		t.Errorf("the node's object is the one before, or the agent isn't")
+	}
+	r.apply(podNamed("next", spec("[serve]")))
+	r.podReady("next")
 }

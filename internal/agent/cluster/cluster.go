@@ -166,7 +166,7 @@ func New(c Config) (*Cluster, error) {
 	objects := podobject.PodsOf(client, cfg.NodeName)
 	cl.pods = podobject.NewCache(objects)
 	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Known: cl.known, Reach: client.Subscribe,
-		NodeUID: func() types.UID { return c.Facts.Now().UID }, Ask: cl.ask, Hold: believeAfter, Event: c.Events.Event, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
+		NodeUID: func() types.UID { return c.Facts.Now().UID }, Ask: cl.ask, Hold: cfg.HoldPodsFor, Event: c.Events.Event, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
 	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: again(), Log: c.Log.WithName("pods")})
 	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: again(), Log: c.Log.WithName("mirrors")})
 	cl.objects = clusterobjects.New(clusterobjects.Config{
@@ -176,9 +176,6 @@ func New(c Config) (*Cluster, error) {
 	})
 	return cl, nil
 }
-
-// believeAfter is for how long pods go on of which an API server that may have lost its data knows nothing.
-const believeAfter = 5 * time.Minute
 
 // ask asks for the UID of the node's object, which is empty if the object isn't there, and then for the pods of the node.
 func (c *Cluster) ask(ctx context.Context) (node types.UID, pods []types.UID, err error) {

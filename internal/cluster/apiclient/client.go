@@ -103,6 +103,7 @@ type Client struct {
 	conf   Config
 	codecs serializer.CodecFactory
 	reach  *reach
+	store  *store
 	limits [classes]*rate.Limiter
 	// stale has the kubeconfig read again.
 	stale wake.Slot
@@ -127,7 +128,7 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	return &Client{conf: c, codecs: codecs, reach: newReach(c.Log), stale: wake.NewSlot(), read: make(chan struct{}),
+	return &Client{conf: c, codecs: codecs, reach: newReach(c.Log), store: newStore(c.Log), stale: wake.NewSlot(), read: make(chan struct{}),
 		limits: [classes]*rate.Limiter{Heartbeat: limiter(Rate{}), Calls: limiter(c.Calls), Events: limiter(c.Events), Reviews: limiter(c.Calls)}}, nil
 }
 
@@ -234,6 +235,9 @@ func (c *Client) call(ctx context.Context, class Class, r Resource, verb string,
 		err = result.Error()
 	} else {
 		err = result.Into(into)
+	}
+	if err == nil && class == Heartbeat && into != nil {
+		c.store.beat(into)
 	}
 	return c.judge(ctx, class, s, o, err)
 }

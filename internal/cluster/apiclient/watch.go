@@ -71,8 +71,8 @@ const (
 	watchTime   = 300
 	// shortWatch is how long a watch lasts at least, unless something is wrong.
 	shortWatch = time.Second
-	// listAgain is after how long all is listed again when a watch ends, up to twice that: should something have been missed all the same, as of a
-	// store that was restored behind a server which kept its connections, it is missed for that long.
+	// listAgain is after how long all is listed again when a watch ends, up to twice that: should something have been missed all the same, it is
+	// missed for that long.
 	listAgain = time.Hour
 )
 
@@ -93,7 +93,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 		if lasted {
 			failures = 0
 		}
-		if lasted && err == nil || errors.Is(err, errReplaced) {
+		if lasted && err == nil || errors.Is(err, errReplaced) || errors.Is(err, errOtherStore) {
 			continue
 		}
 		expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
@@ -125,15 +125,16 @@ type watcher struct {
 	woken     <-chan struct{}
 	// version is up to which everything was told; empty if all has to be listed.
 	version string
-	// again is when all is to be listed again.
+	// again is when all is to be listed again, unless store ends before.
 	again time.Time
+	store context.Context
 	// absent is what Away was told last.
 	absent string
 }
 
 // once lists if that is needed, and watches until the watch ends. lasted says that it wasn't just a moment.
 func (w *watcher) once(ctx context.Context) (lasted bool, err error) {
-	if w.version == "" || time.Now().After(w.again) {
+	if w.version == "" || time.Now().After(w.again) || w.store.Err() != nil {
 		if err := w.list(ctx); err != nil {
 			return false, err
 		}
@@ -161,6 +162,7 @@ func (chosen Selectors) request(q *rest.Request, r Resource, namespace string) *
 
 // list asks for all objects as they are now: what a cache of the server has may be older than what was told.
 func (w *watcher) list(ctx context.Context) error {
+	w.store = w.client.store.now()
 	into := w.resource.described().list()
 	if err := w.client.List(ctx, Calls, w.resource, w.namespace, w.chosen, into); err != nil {
 		return err
@@ -194,6 +196,7 @@ func (w *watcher) follow(ctx context.Context) (events int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.replaced, func() { cancel(errReplaced) })()
+	defer context.AfterFunc(w.store, func() { cancel(errOtherStore) })()
 	late := time.AfterFunc(answerLimit, func() { cancel(errSilent) })
 	defer late.Stop()
 	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()))
@@ -209,8 +212,8 @@ func (w *watcher) follow(ctx context.Context) (events int, err error) {
 	}
 	silent := !late.Stop()
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errReplaced):
-		return 0, errReplaced
+	case errors.Is(cause, errReplaced), errors.Is(cause, errOtherStore):
+		return 0, cause
 	case silent:
 		o.err, err = errSilent, errSilent
 	case err == nil && o.err != nil:

@@ -303,6 +303,54 @@ func TestWatchListsNowAndThen(t *testing.T) {
 	})
 }
 
+// A server that has other data than before is found by the node's lease, though its watches end without a word, or don't: then all is listed again, once.
+func TestWatchOfAnotherStore(t *testing.T) {
+	lease := func(uid, version string) string {
+		return fmt.Sprintf(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":%q,"resourceVersion":%q}}`, uid, version)
+	}
+	for name, tc := range map[string]struct {
+		lease string
+		ends  bool
+	}{
+		"it was restored":                         {lease("a", "99"), false},
+		"it was restored, and watches have ended": {lease("a", "99"), true},
+		"it is empty":                             {lease("b", "5"), false},
+		"it is another cluster's, and ahead":      {lease("b", "5000"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watched(t, func(t *testing.T, s *served, c *rigged) {
+				beat := func(lease string) {
+					t.Helper()
+					s.set(answer(200, lease), nil)
+					if err := c.get(t.Context(), Heartbeat); err != nil {
+						t.Fatal(err)
+					}
+					s.set(nil, nil)
+				}
+				to, told := c.follow(t)
+				told("listed 1 at 10")
+				for _, version := range []string{"98", "100", "100"} {
+					beat(lease("a", version))
+					to.quiet(t, time.Minute)
+				}
+				if tc.ends {
+					s.stream <- "end"
+					to.quiet(t, time.Minute) // it goes on from its old version
+				}
+				beat(tc.lease)
+				told("listed 1 at 10")
+				beat(tc.lease)
+				to.quiet(t, time.Minute)
+				s.stream <- event("MODIFIED", "11")
+				told("modified n1 at 11")
+				if n := c.log.count("may not be that of before"); n != 1 {
+					t.Errorf("logged %d times:\n%s", n, c.log)
+				}
+			})
+		})
+	}
+}
+
 // A connection whose other end has vanished without a word is found within 40 s.
 func TestHalfOpenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

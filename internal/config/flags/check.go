@@ -42,6 +42,9 @@ func (s *Set) Check() []Problem {
 	if ttl := v.MinimumContainerTTL; ttl < 0 {
 		c.add("minimum-container-ttl-duration", "%s is negative: it must be 0 or more", ttl)
 	}
+	if v.HoldPodsFor < 0 {
+		c.add("hold-pods-for", "%s is negative: it must be 0 or more", v.HoldPodsFor)
+	}
 	slices.SortStableFunc(c.problems, func(a, b Problem) int { return cmp.Compare(a.Flag, b.Flag) })
 	return c.problems
 }

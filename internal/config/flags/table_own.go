@@ -43,6 +43,7 @@ func node(v *Values, certDir string) []row {
 		{name: "kubeconfig", to: &v.Kubeconfig, help: "Talk to the API server that this `file` names. Unset: run standalone."},
 		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig, help: "Ask for a client certificate with this `file`, and write --kubeconfig, if that doesn't exist, can't be used or its certificate has expired."},
 		{name: "offline-secrets-key", to: &v.OfflineSecretsKey, help: "Keep Secrets and service account tokens of the API server's pods on disk for when it is away, encrypted with the key in this `file` (mode 0400); a name without a slash is a systemd credential. Unset: keep none."},
+		{name: "hold-pods-for", to: &v.HoldPodsFor, def: "5m", help: "Let pods run on for this `duration` that the API server doesn't have any more when it seems to have lost its data; 0 to end them at once."},
 		{name: "cert-dir", to: &v.CertDir, def: certDir, help: certs},
 		{name: "cloud-provider", to: &v.CloudProvider, help: "`external` on a cluster's node that a cloud controller looks after; unset on any other."},
 	}

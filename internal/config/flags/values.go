@@ -52,9 +52,10 @@ type Values struct {
 	Version Version // --version
 
 	// The rest has no counterpart in the kubelet.
-	ContainerLogLinksDir string // --container-log-links-dir
-	JournalBytes         int    // --journal-bytes; 0 for no journal
-	OfflineSecretsKey    string // --offline-secrets-key: a file, or the name of a credential
-	EmbeddedBridge       string // --embedded-bridge
-	EmbeddedBinDir       string // --embedded-bin-dir
+	ContainerLogLinksDir string        // --container-log-links-dir
+	JournalBytes         int           // --journal-bytes; 0 for no journal
+	OfflineSecretsKey    string        // --offline-secrets-key: a file, or the name of a credential
+	HoldPodsFor          time.Duration // --hold-pods-for
+	EmbeddedBridge       string        // --embedded-bridge
+	EmbeddedBinDir       string        // --embedded-bin-dir
 }

@@ -252,6 +252,12 @@ func (p *Plane) Backup() (restore func()) {
 	}
 }
 
+// LoseData has etcd start with nothing in it, as after the loss of its disk. Nothing else runs meanwhile.
+func (p *Plane) LoseData() {
+	p.t.Helper()
+	p.again(func() error { return os.RemoveAll(p.path("data")) })
+}
+
 // SignFor has certificates that the control plane issues from now on last that long.
 func (p *Plane) SignFor(d time.Duration) {
 	p.t.Helper()
