@@ -18,6 +18,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
@@ -317,6 +318,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}
 	list = append(list,
 		module{name: "kernel settings", start: setKernelFlags(cfg, o.StopAll, log)},
+		oomModule(kernel.LogDevice, nodeEvents, log.WithName("oom")),
 		cgroupsModule(host, extras.embedded == nil, runtime, seen.Synced(), workersReady),
 		module{name: "user IDs", start: orLogged(host.users.Restore, log, "Some pods' ranges of user IDs can't be read; their containers run on")},
 		module{name: "log links", start: orLogged(without(logDirs.RemoveDeadLinks), log, "Can't remove dead links to container logs")},

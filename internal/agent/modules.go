@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"runtime"
 	"time"
 
 	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/agent/reset"
 	"github.com/deckhand-node/deckhand/internal/config"
@@ -17,6 +19,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
@@ -193,6 +197,34 @@ func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struc
 		return nil
 	}
 	return m
+}
+
+// oomModule tells by events of the node when the machine is out of memory. What runs into the limit of a control group, as a container does, is
+// the runtime's to report. An agent that mustn't read the kernel's log does without.
+func oomModule(device string, record events.Node, log logr.Logger) module {
+	const consequence = "Nobody is told when the machine runs out of memory (events with the reason SystemOOM)"
+	var opened *kernel.Log // from start to run
+	return module{
+		name: "out of memory",
+		start: orLogged(func(context.Context) (err error) {
+			opened, err = kernel.OpenLog(device)
+			return err
+		}, log, consequence),
+		run: func(ctx context.Context) error {
+			if opened != nil {
+				err := opened.OOMKills(ctx, func(k kernel.OOMKill) {
+					if !k.Limit {
+						record.NodeEvent(v1.EventTypeWarning, pod.ReasonSystemOOM, fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID))
+					}
+				})
+				if err != nil {
+					log.Error(err, "The agent goes on after an error", "consequence", consequence)
+				}
+			}
+			<-ctx.Done()
+			return nil
+		},
+	}
 }
 
 // orLogged returns a start that an error of begin doesn't keep the agent from.

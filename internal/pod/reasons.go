@@ -44,7 +44,7 @@ const (
 	ReasonCompleted Reason = "Completed"
 	// ReasonError: it ended with another exit code.
 	ReasonError Reason = "Error"
-	// ReasonOOMKilled: the kernel killed it, as it went beyond its memory limit.
+	// ReasonOOMKilled: the kernel killed it, or one of its processes, as it went beyond its memory limit.
 	ReasonOOMKilled Reason = "OOMKilled"
 	// ReasonStartError: it never ran; this one is containerd's.
 	ReasonStartError Reason = "StartError"
@@ -217,6 +217,8 @@ const (
 	ReasonRebooted Reason = "Rebooted"
 	// ReasonStarting: an agent of a cluster has started.
 	ReasonStarting Reason = "Starting"
+	// ReasonSystemOOM: the machine itself was out of memory, and the kernel killed a process, of a pod or of the host.
+	ReasonSystemOOM Reason = "SystemOOM"
 	// ReasonUnreachableNameservers: the node's resolv.conf names no server that pods can reach.
 	ReasonUnreachableNameservers Reason = "UnreachableNameservers"
 )

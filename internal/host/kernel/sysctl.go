@@ -1,6 +1,6 @@
 // Package kernel knows the kernel settings that a node has to have under pods
-// (KubeletConfiguration.protectKernelDefaults), sets them, and asks whether AppArmor is
-// enforced and which of its profiles are loaded.
+// (KubeletConfiguration.protectKernelDefaults), sets them, asks whether AppArmor is
+// enforced and which of its profiles are loaded, and reads in the kernel's log what was killed for want of memory.
 package kernel
 
 import (

@@ -1,0 +1,92 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LogDevice is the kernel's log (Documentation/ABI/testing/dev-kmsg).
+const LogDevice = "/dev/kmsg"
+
+// OOMKill is a process that the kernel killed because memory ran out.
+type OOMKill struct {
+	// PID is the host's, Process the name that the process had.
+	PID     int
+	Process string
+	// Limit says that a control group was at its limit, and not the machine out of memory.
+	Limit bool
+}
+
+// Log reads what the kernel logs from when it was opened on.
+type Log struct{ file *os.File }
+
+// OpenLog opens the kernel's log, usually LogDevice, at its end.
+func OpenLog(device string) (*Log, error) {
+	file, err := os.Open(device)
+	if err != nil {
+		return nil, fmt.Errorf("open the kernel's log: %w", err)
+	}
+	if _, err := file.Seek(0, io.SeekEnd); err != nil {
+		return nil, errors.Join(fmt.Errorf("find the end of the kernel's log %s: %w", device, err), file.Close())
+	}
+	return &Log{file}, nil
+}
+
+// longestRecord is more than a record of the kernel's log can have, in bytes.
+const longestRecord = 8 << 10
+
+// OOMKills calls told for each process that is killed for want of memory until ctx ends, and closes the log. It returns an error
+// if it can't read on.
+func (l *Log) OOMKills(ctx context.Context, told func(OOMKill)) error {
+	defer l.file.Close()
+	// A read that has begun ends by that, without closing what another goroutine reads.
+	stop := context.AfterFunc(ctx, func() { _ = l.file.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	record := make([]byte, longestRecord)
+	for {
+		n, err := l.file.Read(record)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.EPIPE):
+			// The kernel has overwritten what wasn't read: the next read has the oldest that is left.
+			continue
+		case err != nil:
+			return fmt.Errorf("read the kernel's log: %w", err)
+		}
+		if kill, ok := parseOOMKill(record[:n]); ok {
+			told(kill)
+		}
+	}
+}
+
+// killedForMemory is the line that the kernel writes for each process that it kills, whatever else it says before: the details
+// (oom-kill:constraint=...) are left out when there is much to log. Before Linux 5.1 it said "Kill process".
+var killedForMemory = regexp.MustCompile(`^(Memory cgroup out|Out) of memory(?: \([a-z_]+\))?: Kill(?:ed)? process (\d+) \((.*)\),? (?:total-vm:|score )`)
+
+// parseOOMKill reads a record, "PRIORITY,SEQUENCE,TIME,FLAGS;TEXT" and lines of properties. What processes write into the kernel's log isn't
+// the kernel's: it has a facility, which they can't leave out.
+func parseOOMKill(record []byte) (OOMKill, bool) {
+	head, text, _ := bytes.Cut(record, []byte(";"))
+	text, _, _ = bytes.Cut(text, []byte("\n"))
+	priority, _, _ := bytes.Cut(head, []byte(","))
+	level, err := strconv.ParseUint(string(priority), 10, 32)
+	if err != nil || level > 7 {
+		return OOMKill{}, false
+	}
+	m := killedForMemory.FindSubmatch(text)
+	if m == nil {
+		return OOMKill{}, false
+	}
+	pid, err := strconv.Atoi(string(m[2]))
+	return OOMKill{PID: pid, Process: string(m[3]), Limit: string(m[1]) != "Out"}, err == nil
+}
