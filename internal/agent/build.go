@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/agent/cluster"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
@@ -233,7 +234,22 @@ type apiServer interface {
 }
 
 // alone is the side of a cluster that isn't there.
-type alone struct{ objects object.Finder }
+type alone struct {
+	objects object.Finder
+	runtime *health.State
+	healthy func(time.Time) error
+}
+
+// Conditions are those that a cluster would be told of.
+func (a alone) Conditions() []v1.NodeCondition {
+	var r nodeobject.Report
+	if runtime := a.runtime.Info(); !runtime.Ready {
+		r.NotReady = []string{runtime.Message}
+	} else if err := a.healthy(time.Now()); err != nil {
+		r.NotReady = []string{err.Error()}
+	}
+	return r.Status().Conditions
+}
 
 func (a alone) Finder() object.Finder { return a.objects }
 
@@ -269,7 +285,7 @@ func statusPoll(cfg *config.Config, o Options) time.Duration {
 
 func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, merger *desired.Merger, statuses *podstatus.Store, recorded events.Node, objects object.Finder, changed func(...pod.Object), dirs rootdir.Layout, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
 	if !joins(cfg, o) {
-		return alone{objects}, nil
+		return alone{objects, runtime, seen.Healthy}, nil
 	}
 	info, err := cluster.Machine("/", host.forAdmission.Kernel, cfg.KubeletVersion)
 	if err != nil {

@@ -69,6 +69,9 @@ func TestPodsThatAreNotAdmitted(t *testing.T) {
 	if out, code := n.Deckhand("why", "memory"); code == 0 || !strings.Contains(out, "OutOfmemory") || !strings.Contains(out, "request less") {
 		t.Errorf("why says, with code %d:\n%s", code, out)
 	}
+	if out, code := n.Deckhand("node", "-o", "jsonpath={.allocatable.pods} {.pods[*].name} {.pods[*].requests.pods}"); code != 0 || strings.TrimSpace(out) != "110 good-"+node.Name+" 1" {
+		t.Errorf("node says, with code %d: %s", code, out)
+	}
 	n.Kill()
 	n.Start()
 	after := check("they stay so", agentIs(n))

@@ -43,7 +43,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // TestScripts runs commands against an agent that reports what files in the script
 // say, over a real socket. The scripts' own commands are:
 //
-//	agent SNAPSHOT [IMAGES EVENTS DETAILS CONFIGURATION]   serve what these YAML files (- for none) say, logs/ and journals/UID[.previous], below root/
+//	agent SNAPSHOT [IMAGES EVENTS DETAILS CONFIGURATION NODE]   serve what these YAML files (- for none) say, logs/ and journals/UID[.previous], below root/
 //	deckhand ARG...                          run a command line
 //	kubelet ARG...                           the same, with the binary called so
 //	exit CODE                                the last command ended with this exit code
@@ -92,6 +92,9 @@ func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {
 	var configuration local.Configuration
 	load(4, &configuration)
 	agent.SetConfiguration(configuration)
+	var node local.Node
+	load(5, &node)
+	agent.SetNode(node)
 	loadJournals(ts, agent)
 	agent.OnRun = func(_ string, manifest []byte) (local.Run, error) {
 		return nil, &local.StatusError{Code: 422, Err: fmt.Errorf("document 1: spec.containers: Required value\n  a pod has one at least\ndocument 2: %s", strings.TrimSpace(string(manifest)))}

@@ -52,7 +52,7 @@ var flagsElsewhere = []hint{
 
 // kinds has kinds of objects that `get` and `describe` don't know.
 var kinds = []hint{
-	{"node nodes no", "`deckhand version` shows this node, `deckhand config view` its configuration"},
+	{"node nodes no", "`deckhand node` shows this node, `deckhand config view` its configuration"},
 	{"namespace namespaces ns", "`deckhand pods -A` shows the namespaces of pods"},
 	{"service services svc endpoints ep ingress ingresses ing networkpolicy networkpolicies netpol",
 		"nothing routes their addresses here: pods have addresses of their own (`deckhand pods`), and hostPorts"},

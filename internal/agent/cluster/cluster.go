@@ -319,6 +319,9 @@ func (c *Cluster) follow(ctx context.Context) {
 	}
 }
 
+// Conditions implements view.Cluster.
+func (c *Cluster) Conditions() []v1.NodeCondition { return c.status().Conditions }
+
 // status computes the node's status at the moment.
 func (c *Cluster) status() v1.NodeStatus {
 	facts, info, runtime := c.conf.Facts.Now(), c.conf.Info, c.conf.Runtime.Info()

@@ -14,11 +14,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Eviction signals that something is kept free for.
-const (
-	memoryAvailable = "memory.available"
-	nodefsAvailable = "nodefs.available"
-)
+// signals are the eviction signals that something is kept free for.
+var signals = map[v1.ResourceName]string{v1.ResourceMemory: "memory.available", v1.ResourceEphemeralStorage: "nodefs.available"}
 
 // Allocatable is Node.Allocatable for a node of which no more than this is known.
 func Allocatable(k *v1beta1.KubeletConfiguration, cpus int, memory int64) (v1.ResourceList, error) {
@@ -80,6 +77,42 @@ func Reservations(k *v1beta1.KubeletConfiguration) (kube, system v1.ResourceList
 	return kube, system, err
 }
 
+// Reserved is what of the node isn't for pods.
+type Reserved struct {
+	// System and Kube are systemReserved and kubeReserved. The CPUs of reservedSystemCPUs, which stand in for those of both, are System's.
+	System v1.ResourceList `json:"system,omitempty"`
+	Kube   v1.ResourceList `json:"kube,omitempty"`
+	// Eviction is what the hard eviction thresholds keep free.
+	Eviction v1.ResourceList `json:"eviction,omitempty"`
+}
+
+// Reserved is why Allocatable is less than Capacity, but for memory that is set aside as huge pages.
+func (n Node) Reserved(k *v1beta1.KubeletConfiguration) (Reserved, error) {
+	kube, system, err := Reservations(k)
+	if err != nil {
+		return Reserved{}, err
+	}
+	if k.ReservedSystemCPUs != "" {
+		rest, err := n.cpuLeft(k, kube, system)
+		if err != nil {
+			return Reserved{}, err
+		}
+		delete(kube, v1.ResourceCPU)
+		system[v1.ResourceCPU] = *resource.NewMilliQuantity(int64(n.CPUs)*1000-rest.MilliValue(), resource.DecimalSI)
+	}
+	r := Reserved{System: system, Kube: kube, Eviction: v1.ResourceList{}}
+	for name, capacity := range map[v1.ResourceName]int64{v1.ResourceMemory: n.Memory, v1.ResourceEphemeralStorage: n.Storage} {
+		free, err := threshold(signals[name], k.EvictionHard[signals[name]], capacity)
+		if err != nil {
+			return Reserved{}, err
+		}
+		if free > 0 {
+			r.Eviction[name] = *resource.NewQuantity(free, resource.BinarySI)
+		}
+	}
+	return r, nil
+}
+
 // Pods is how many pods the node can run.
 func (n Node) Pods(k *v1beta1.KubeletConfiguration) resource.Quantity {
 	pods := int64(k.MaxPods)
@@ -107,7 +140,7 @@ func (n Node) cpuLeft(k *v1beta1.KubeletConfiguration, kube, system v1.ResourceL
 
 // left is what is left of a capacity in bytes.
 func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64, kube, system v1.ResourceList) (resource.Quantity, error) {
-	signal := map[v1.ResourceName]string{v1.ResourceMemory: memoryAvailable, v1.ResourceEphemeralStorage: nodefsAvailable}[name]
+	signal := signals[name]
 	evict, err := threshold(signal, k.EvictionHard[signal], capacity)
 	if err != nil {
 		return resource.Quantity{}, err

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/kubelet/config/v1beta1"
 
@@ -48,6 +49,21 @@ func TestAllocatable(t *testing.T) {
 		}
 		if err != nil || got.Cpu().Cmp(resource.MustParse(c.cpu)) != 0 || got.Memory().Cmp(resource.MustParse(c.memory)) != 0 {
 			t.Errorf("%s: cpu %v, memory %v (%v), want %s, %s", c.name, got.Cpu(), got.Memory(), err, c.cpu, c.memory)
+		}
+		// What isn't allocatable is reserved.
+		all := capacity.Node{CPUs: 4, Memory: 10 * gi, Storage: 100 * gi}
+		left, list := all.Capacity(), v1.ResourceList{}
+		r, err := all.Reserved(&c.conf)
+		if err == nil {
+			list, err = all.Allocatable(&c.conf)
+		}
+		for name, q := range left {
+			for _, reserved := range []v1.ResourceList{r.System, r.Kube, r.Eviction} {
+				q.Sub(reserved[name])
+			}
+			if err != nil || q.Cmp(list[name]) != 0 {
+				t.Errorf("%s: reserved are %+v, which leaves %s of %s, and allocatable are %v (%v)", c.name, r, q.String(), name, list, err)
+			}
 		}
 	}
 }

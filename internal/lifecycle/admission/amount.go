@@ -124,12 +124,32 @@ func Insufficient(names []v1.ResourceName, need, used, capacity Amount) string {
 	return "Node didn't have enough " + what + ": " + strings.Join(parts, "; ")
 }
 
+// List is the amount as the API has it.
+func (a Amount) List() v1.ResourceList {
+	list := make(v1.ResourceList, len(a))
+	for name, n := range a {
+		switch {
+		case name == v1.ResourceCPU:
+			list[name] = *resource.NewMilliQuantity(n, resource.DecimalSI)
+		case inBytes(name):
+			list[name] = *resource.NewQuantity(n, resource.BinarySI)
+		default:
+			list[name] = *resource.NewQuantity(n, resource.DecimalSI)
+		}
+	}
+	return list
+}
+
+func inBytes(name v1.ResourceName) bool {
+	return name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
 // quantity is the amount of a resource as a person writes it: 1500m, 100Gi.
 func (a Amount) quantity(name v1.ResourceName) string {
 	switch n := a[name]; {
 	case name == v1.ResourceCPU:
 		return resource.NewMilliQuantity(n, resource.DecimalSI).String()
-	case name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage, strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix):
+	case inBytes(name):
 		return resource.NewQuantity(n, resource.BinarySI).String()
 	default:
 		return strconv.FormatInt(n, 10)

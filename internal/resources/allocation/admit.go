@@ -152,6 +152,27 @@ func (m *Manager) held(wanted map[types.UID]Pod) []admission.Held {
 	return list
 }
 
+// Holding is what the node has set aside for a pod.
+type Holding struct {
+	// Requests is what other pods can't have: what the pod requests, during a resize the greater of old and new, and 1 for the pod itself.
+	Requests admission.Amount
+	// Allocation is what the pod runs with; nil while it isn't admitted.
+	Allocation *pod.Allocation
+}
+
+// Holdings returns what each pod holds.
+func (m *Manager) Holdings() map[types.UID]Holding {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := map[types.UID]Holding{}
+	for uid, e := range m.pods {
+		if amount := e.takes(); len(amount) > 0 {
+			all[uid] = Holding{amount, e.allocated}
+		}
+	}
+	return all
+}
+
 // waiting are the pods that wait for admission.
 func (m *Manager) waiting() []types.UID {
 	var uids []types.UID

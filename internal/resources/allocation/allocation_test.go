@@ -219,6 +219,9 @@ func TestResize(t *testing.T) {
 	limited.Generation = 3
 	limited.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse("64")}
 	n.granted(limited) // only requests have to fit
+	if got := n.Holdings(); len(got) != 2 || got["a"].Requests[v1.ResourceCPU] != 2500 || got["a"].Allocation.Generation != 3 || got["b"].Requests[v1.ResourceMemory] != 300<<20 || got["b"].Requests[v1.ResourcePods] != 1 {
+		t.Errorf("pods hold %+v", got)
+	}
 	same := limited.DeepCopy()
 	same.Generation = 4
 	n.granted(same)

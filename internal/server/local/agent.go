@@ -33,6 +33,8 @@ type Agent interface {
 	// EventsChanged returns a one-slot channel that is filled whenever EventsSince has
 	// more to return, until cancel is called.
 	EventsChanged() (wake <-chan struct{}, cancel func())
+	// Node returns what is known of the node, and what its pods hold.
+	Node() (Node, error)
 	// Configuration returns the configuration in force.
 	Configuration() Configuration
 	// Run adds the pods of a manifest until the Run is closed. Where the manifest

@@ -55,6 +55,11 @@ func (c *Client) Snapshot(ctx context.Context) (Snapshot, error) {
 	return get[Snapshot](ctx, c, "/v1/snapshot", nil)
 }
 
+// Node returns what is known of the node, and what its pods hold.
+func (c *Client) Node(ctx context.Context) (Node, error) {
+	return get[Node](ctx, c, "/v1/node", nil)
+}
+
 // Configuration returns the configuration in force.
 func (c *Client) Configuration(ctx context.Context) (Configuration, error) {
 	return get[Configuration](ctx, c, "/v1/config", nil)

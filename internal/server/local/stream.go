@@ -81,6 +81,14 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, wake <-chan stru
 	}
 }
 
+func (s *Server) node(w http.ResponseWriter, _ *http.Request) error {
+	n, err := s.agent.Node()
+	if err != nil {
+		return err
+	}
+	return answer(w, n)
+}
+
 func (s *Server) config(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, s.agent.Configuration())
 }

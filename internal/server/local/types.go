@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubelet/config/v1beta1"
 
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/explain"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
@@ -148,6 +149,34 @@ type RunUpdate struct {
 	Views []PodView `json:"views,omitempty"`
 	// Error says why they can't be run after all; it is the last update.
 	Error string `json:"error,omitempty"`
+}
+
+// Node is what the node has, what of it is for pods, and what they hold.
+type Node struct {
+	Name    string            `json:"name"`
+	HostIPs []string          `json:"hostIPs,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Taints  []v1.Taint        `json:"taints,omitempty"`
+	// Conditions have no times.
+	Conditions []v1.NodeCondition `json:"conditions,omitempty"`
+	Capacity   v1.ResourceList    `json:"capacity,omitempty"`
+	// Reserved is why Allocatable is less than Capacity; of memory what is set aside as huge pages isn't for pods, either.
+	Reserved    capacity.Reserved `json:"reserved"`
+	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
+	// Pods are those that hold something, by namespace and name.
+	Pods []NodePod `json:"pods,omitempty"`
+}
+
+// NodePod is what one pod holds of the node.
+type NodePod struct {
+	Namespace string `json:"namespace,omitempty"`
+	// Name is empty for a pod that no source has any more, or not yet.
+	Name     string         `json:"name,omitempty"`
+	UID      types.UID      `json:"uid"`
+	QOSClass v1.PodQOSClass `json:"qosClass,omitempty"`
+	// Requests are what others can't have, as admission counts it; Limits are those of the pod as a whole.
+	Requests v1.ResourceList `json:"requests,omitempty"`
+	Limits   v1.ResourceList `json:"limits,omitempty"`
 }
 
 // Configuration is the configuration in force. Nothing of it is secret.

@@ -1,4 +1,4 @@
-// Package show prints pods, events and images: as tables, as JSON or YAML, and as they change.
+// Package show prints pods, events, images and the node: as tables, as JSON or YAML, and as they change.
 // It also finds the pod and container that a person means by a name.
 package show
 

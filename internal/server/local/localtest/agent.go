@@ -29,6 +29,7 @@ type Agent struct {
 	details  map[types.UID]local.Details
 	journals map[types.UID][2]string
 	config   local.Configuration
+	node     local.Node
 	changed  wake.Group
 	// OnRun answers Run; it is set before the agent is used.
 	OnRun func(origin string, manifest []byte) (local.Run, error)
@@ -126,6 +127,20 @@ func (a *Agent) SetConfiguration(c local.Configuration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.config = c
+}
+
+// SetNode sets what is known of the node.
+func (a *Agent) SetNode(n local.Node) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.node = n
+}
+
+// Node implements local.Agent.
+func (a *Agent) Node() (local.Node, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.node, nil
 }
 
 // Configuration implements local.Agent.

@@ -19,6 +19,8 @@ type troubles struct{ wake.Group }
 
 func (*troubles) Problems() []pod.Problem { return []pod.Problem{{Message: "away"}} }
 
+func (*troubles) Conditions() []v1.NodeCondition { return nil }
+
 func (t *troubles) ProblemsChanged() (<-chan struct{}, func()) { return t.Subscribe() }
 
 // TestWatchersSeePulls: who watches is woken every second while a pod waits for an image,

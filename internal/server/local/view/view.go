@@ -16,16 +16,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/paths"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/runsource"
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -51,6 +54,8 @@ type Journal interface {
 type Cluster interface {
 	// Problems are what is wrong with it.
 	Problems() []pod.Problem
+	// Conditions are the node's, whether somebody is told of them or not.
+	Conditions() []v1.NodeCondition
 	ProblemsChanged() (changed <-chan struct{}, stop func())
 }
 
@@ -74,6 +79,10 @@ type Config struct {
 	Events   *events.Recorder
 	Probes   Probes
 	Journal  Journal
+	// Facts are what is known of the node, Capacity what it has in all, Holdings what its pods hold of that.
+	Facts    func() *nodefacts.Facts
+	Capacity capacity.Node
+	Holdings func() map[types.UID]allocation.Holding
 	// Pulls says what pulls under way are doing.
 	Pulls func(context.Context) image.Underway
 	// Current is the configuration in force.

@@ -1,0 +1,142 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+type nodeObject struct {
+	metav1.TypeMeta `json:",inline"`
+	local.Node      `json:",inline"`
+}
+
+// NodeObject is the node for programs.
+func NodeObject(n local.Node) any { return nodeObject{Kind("Node"), n} }
+
+// Node writes what the node is and has, and which pod holds what of it, much as `kubectl describe node` does. Lines fit the width where they can;
+// it is 0 for no limit.
+func Node(w io.Writer, n local.Node, width int) error {
+	sum := func(of func(*local.NodePod) v1.ResourceList) v1.ResourceList {
+		total := v1.ResourceList{}
+		for i := range n.Pods {
+			for name, q := range of(&n.Pods[i]) {
+				was := total[name]
+				was.Add(q)
+				total[name] = was
+			}
+		}
+		return total
+	}
+	about := [][]string{{"Name:", n.Name}, {"Addresses:", orNone(strings.Join(n.HostIPs, ","))}, {"Labels:", orNone(pairs(n.Labels))}, {"Taints:", orNone(taints(n.Taints))}}
+	sections := [][][]string{about, conditionRows(n.Conditions), resourceRows(&n, sum(requestsOf), sum(limitsOf)), nodePodRows(&n)}
+	for i, rows := range sections {
+		if i > 0 && len(rows) == 1 {
+			continue
+		}
+		if i > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+		}
+		table := Table{MaxWidth: width}
+		if err := table.Write(w, rows...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func requestsOf(p *local.NodePod) v1.ResourceList { return p.Requests }
+func limitsOf(p *local.NodePod) v1.ResourceList   { return p.Limits }
+
+func pairs(labels map[string]string) string {
+	list := make([]string, 0, len(labels))
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		list = append(list, key+"="+labels[key])
+	}
+	return strings.Join(list, ",")
+}
+
+func taints(list []v1.Taint) string {
+	texts := make([]string, len(list))
+	for i := range list {
+		texts[i] = list[i].ToString()
+	}
+	return strings.Join(texts, ",")
+}
+
+func conditionRows(list []v1.NodeCondition) [][]string {
+	rows := [][]string{{"CONDITION", "STATUS", "REASON", "MESSAGE"}}
+	for _, c := range list {
+		rows = append(rows, []string{string(c.Type), string(c.Status), c.Reason, c.Message})
+	}
+	return rows
+}
+
+// byResource are the resources of a list as people look for them: those of every node first.
+func byResource(list v1.ResourceList) []v1.ResourceName {
+	first := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods}
+	rank := func(name v1.ResourceName) int {
+		if i := slices.Index(first, name); i >= 0 {
+			return i
+		}
+		return len(first)
+	}
+	return slices.SortedFunc(maps.Keys(list), func(a, b v1.ResourceName) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+	})
+}
+
+func resourceRows(n *local.Node, requested, limits v1.ResourceList) [][]string {
+	rows := [][]string{{"RESOURCE", "CAPACITY", "SYSTEM RESERVED", "KUBE RESERVED", "EVICTION", "ALLOCATABLE", "REQUESTED", "LIMITS"}}
+	for _, name := range byResource(n.Capacity) {
+		rows = append(rows, []string{string(name), amount(n.Capacity, name), amount(n.Reserved.System, name), amount(n.Reserved.Kube, name), amount(n.Reserved.Eviction, name),
+			amount(n.Allocatable, name), part(requested, n.Allocatable, name), part(limits, n.Allocatable, name)})
+	}
+	return rows
+}
+
+// nodePodRows are the rows of a table of pods. Other resources than CPU and memory have one column.
+func nodePodRows(n *local.Node) [][]string {
+	rows := [][]string{{"NAMESPACE", "POD", "QOS", "CPU REQUESTS", "CPU LIMITS", "MEMORY REQUESTS", "MEMORY LIMITS", "OTHER REQUESTS"}}
+	for i := range n.Pods {
+		p := &n.Pods[i]
+		var other []string
+		for _, name := range byResource(p.Requests) {
+			if q := p.Requests[name]; name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourcePods && !q.IsZero() {
+				other = append(other, fmt.Sprintf("%s: %s", name, q.String()))
+			}
+		}
+		rows = append(rows, []string{p.Namespace, cmp.Or(p.Name, string(p.UID)), string(p.QOSClass), part(p.Requests, n.Allocatable, v1.ResourceCPU), part(p.Limits, n.Allocatable, v1.ResourceCPU),
+			part(p.Requests, n.Allocatable, v1.ResourceMemory), part(p.Limits, n.Allocatable, v1.ResourceMemory), strings.Join(other, ", ")})
+	}
+	return rows
+}
+
+func amount(list v1.ResourceList, name v1.ResourceName) string {
+	q := list[name]
+	return q.String()
+}
+
+// part is an amount, and in percent how much that is of what there is for pods.
+func part(list, all v1.ResourceList, name v1.ResourceName) string {
+	q, whole := list[name], all[name]
+	return fmt.Sprintf("%s (%d%%)", q.String(), percent(&q, &whole))
+}
+
+func percent(q, whole *resource.Quantity) int64 {
+	if whole.IsZero() {
+		return 0
+	}
+	return int64(q.AsApproximateFloat64() / whole.AsApproximateFloat64() * 100)
+}

@@ -1,0 +1,46 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+
+	helpers "k8s.io/component-helpers/resource"
+
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// Node returns what is known of the node, and what its pods hold.
+func (v View) Node() (local.Node, error) {
+	reserved, err := v.conf.Capacity.Reserved(&v.conf.Current().Kubelet)
+	if err != nil {
+		return local.Node{}, err
+	}
+	facts := v.conf.Facts()
+	n := local.Node{Name: v.conf.Node, HostIPs: facts.HostIPs, Labels: facts.Labels, Taints: facts.Taints, Conditions: v.conf.Cluster.Conditions(),
+		Capacity: facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable}
+	holdings := v.conf.Holdings()
+	for _, e := range v.conf.Statuses.List() {
+		h, ok := holdings[e.Pod.UID]
+		if !ok {
+			continue
+		}
+		delete(holdings, e.Pod.UID)
+		p := allocated.Apply(e.Pod, h.Allocation)
+		n.Pods = append(n.Pods, local.NodePod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, QOSClass: p.Status.QOSClass,
+			Requests: h.Requests.List(), Limits: helpers.PodLimits(p, helpers.PodResourcesOptions{})})
+	}
+	// Those whose workers haven't begun yet: of pods that nobody wants any more there is no spec.
+	for uid, h := range holdings {
+		p := local.NodePod{UID: uid, Requests: h.Requests.List()}
+		if d := v.conf.Desired.Current().Get(uid); d != nil {
+			spec := allocated.Apply(d.Pod, h.Allocation)
+			p.Namespace, p.Name, p.QOSClass, p.Limits = spec.Namespace, spec.Name, spec.Status.QOSClass, helpers.PodLimits(spec, helpers.PodResourcesOptions{})
+		}
+		n.Pods = append(n.Pods, p)
+	}
+	slices.SortFunc(n.Pods, func(a, b local.NodePod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return n, nil
+}

@@ -1,0 +1,66 @@
+package view
+
+import (
+	"testing"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+func cpus(amount string) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceCPU: resource.MustParse(amount)}
+}
+
+func podWith(name, limit string) *v1.Pod {
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Limits: cpus(limit)}}}}, Status: v1.PodStatus{QOSClass: v1.PodQOSBurstable}}
+	p.Namespace, p.Name, p.UID = "default", name, types.UID(name)
+	return p
+}
+
+// TestNode: pods that hold something are told with what admission counts, also during a resize, and by what is allocated; the rest isn't.
+func TestNode(t *testing.T) {
+	statuses, merger := podstatus.NewStore(), desired.New(logr.Discard(), pod.SourceFile)
+	resized, begins := podWith("resized", "2"), podWith("begins", "1")
+	for _, p := range []*v1.Pod{resized, podWith("ended", "1")} {
+		statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p}, Status: &p.Status})
+	}
+	merger.Report(desired.Report{Source: pod.SourceFile, Claims: []desired.Claim{{Desired: &pod.Desired{Pod: begins, Source: pod.SourceFile}}}})
+	a := New(Config{Node: "n1", Statuses: statuses, Desired: merger, Cluster: &troubles{}, Capacity: capacity.Node{CPUs: 4, Memory: 1 << 30},
+		Current: func() *config.Config {
+			return &config.Config{Kubelet: v1beta1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}}
+		},
+		Facts: func() *nodefacts.Facts {
+			return &nodefacts.Facts{HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3")}
+		},
+		Holdings: func() map[types.UID]allocation.Holding {
+			return map[types.UID]allocation.Holding{
+				"resized": {Requests: admission.Amount{v1.ResourceCPU: 2000}, Allocation: &pod.Allocation{Containers: map[string]v1.ResourceRequirements{"main": {Limits: cpus("1")}}}},
+				"begins":  {Requests: admission.Amount{v1.ResourceCPU: 1000, v1.ResourceMemory: 5 << 20, v1.ResourcePods: 1}},
+				"gone":    {Requests: admission.Amount{v1.ResourceCPU: 500}},
+			}
+		}})
+	got, err := a.Node()
+	want := local.Node{Name: "n1", HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3"), Reserved: capacity.Reserved{System: cpus("1")}, Pods: []local.NodePod{
+		{UID: "gone", Requests: cpus("500m")},
+		{Namespace: "default", Name: "begins", UID: "begins", QOSClass: v1.PodQOSBurstable, Limits: cpus("1"),
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("5Mi"), v1.ResourcePods: resource.MustParse("1")}},
+		{Namespace: "default", Name: "resized", UID: "resized", QOSClass: v1.PodQOSBurstable, Requests: cpus("2"), Limits: cpus("1")},
+	}}
+	if err != nil || !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+}
