@@ -20,6 +20,9 @@ const usage = `tools COMMAND
   write FILE TEXT       make FILE hold TEXT and nothing else
   fail-once FILE CODE   exit with CODE if FILE doesn't exist, and make it; else exit 0
   cat FILE              print FILE, with newlines for the zero bytes in it
+  burn DURATION         use as much CPU time as it can get, and tell as JSON how much that was
+  fork MOST             make so many processes, and tell as JSON how many it could
+  parent CODE COMMAND...  run a command of this program as a child, print how it ended, and exit with CODE
   tell [ARG...]         tell as JSON what it was started with, and its host name
 `
 
@@ -51,6 +54,12 @@ func run(args []string) error {
 		return survey(args[1:])
 	case len(args) > 0 && args[0] == "tell":
 		return tell(args[1:])
+	case len(args) == 2 && args[0] == "burn":
+		return burn(args[1])
+	case len(args) == 2 && args[0] == "fork":
+		return fork(args[1])
+	case len(args) > 2 && args[0] == "parent":
+		return parent(args[1], args[2:])
 	case len(args) == 3 && args[0] == "write":
 		return os.WriteFile(args[1], []byte(args[2]), 0o644)
 	case len(args) == 2 && args[0] == "check":
