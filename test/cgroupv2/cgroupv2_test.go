@@ -65,6 +65,8 @@ var want = map[string]string{
 	"burstable restarts":                   "0",
 	"burstable at pod IP":                  "burstable is here",
 
+	"SystemOOM of node/guest": "System OOM encountered, victim process: sleep, pid: VICTIM",
+
 	"burstable QoS cgroup cpu.weight after kill -9": "17",
 	"kubepods memory.min after kill -9":             "83886080",
 	"guaranteed at pod IP after kill -9":            "guaranteed is here",

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +40,10 @@ func steps(ctx context.Context, a *agent) error {
 	tellPods(before, "")
 	tellGroups(ctx, before)
 	tellAnswers(ctx, before, "")
+
+	if err := runOutOfMemory(ctx, a); err != nil {
+		return err
+	}
 
 	if err := a.kill(); err != nil {
 		return err
@@ -90,6 +97,48 @@ func placeManifests(names []string) error {
 		}
 	}
 	return nil
+}
+
+// runOutOfMemory has the machine run out of memory, as far as the kernel believes what it is told to, and reports which events of the node there are
+// about that.
+func runOutOfMemory(ctx context.Context, a *agent) error {
+	victim := exec.Command("sleep", "1h")
+	if err := victim.Start(); err != nil {
+		return err
+	}
+	pid := strconv.Itoa(victim.Process.Pid)
+	err := os.WriteFile("/proc/"+pid+"/oom_score_adj", []byte("1000"), 0)
+	if err == nil {
+		err = os.WriteFile("/proc/sysrq-trigger", []byte("f"), 0)
+	}
+	if err != nil {
+		return errors.Join(err, victim.Process.Kill(), victim.Wait())
+	}
+	_ = victim.Wait() // it was killed
+	return machine.Await(ctx, leg, a.ended, func(ctx context.Context) error {
+		text, err := exec.CommandContext(ctx, machine.Dir+"/deckhand", "events", "--root-dir", rootDir, "-o", "json").Output()
+		if err != nil {
+			return err
+		}
+		var list v1.EventList
+		if err := json.Unmarshal(text, &list); err != nil {
+			return err
+		}
+		messages := map[string][]string{}
+		for _, e := range list.Items {
+			if e.Reason == "SystemOOM" {
+				about := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
+				messages[about] = append(messages[about], strings.ReplaceAll(e.Message, pid, "VICTIM"))
+			}
+		}
+		if len(messages) == 0 {
+			return errors.New("there is no event SystemOOM")
+		}
+		for about, list := range messages {
+			machine.Tell(strings.Join(list, "; "), "SystemOOM of %s", about)
+		}
+		return nil
+	})
 }
 
 func manifest(name string) string { return filepath.Join(manifestDir, name+".yaml") }
