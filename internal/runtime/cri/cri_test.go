@@ -31,6 +31,7 @@ type runtimeServer struct {
 	exec       func(context.Context, *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error)
 	stop       func(*runtimeapi.StopContainerRequest) error
 	updated    *runtimeapi.UpdateContainerResourcesRequest
+	resized    *runtimeapi.UpdatePodSandboxResourcesRequest
 }
 
 func (s *runtimeServer) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -56,6 +57,11 @@ func (s *runtimeServer) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequ
 func (s *runtimeServer) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	s.updated = r
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}
+
+func (s *runtimeServer) UpdatePodSandboxResources(_ context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	s.resized = r
+	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }
 
 func (s *runtimeServer) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
@@ -181,6 +187,10 @@ func TestResources(t *testing.T) {
 	err := c.UpdateContainerResources(t.Context(), "id", &runtimeapi.LinuxContainerResources{CpuShares: 7})
 	if err != nil || server.updated.ContainerId != "id" || server.updated.Linux.CpuShares != 7 {
 		t.Errorf("asked for %v (%v)", server.updated, err)
+	}
+	err = c.UpdatePodSandboxResources(t.Context(), "id", &runtimeapi.LinuxContainerResources{CpuShares: 8}, &runtimeapi.LinuxContainerResources{CpuShares: 9})
+	if err != nil || server.resized.PodSandboxId != "id" || server.resized.Overhead.CpuShares != 8 || server.resized.Resources.CpuShares != 9 {
+		t.Errorf("asked for %v (%v)", server.resized, err)
 	}
 	if st, err := c.ContainerStats(t.Context(), "id"); err != nil || st.GetAttributes().GetId() != "id" {
 		t.Errorf("told %v (%v)", st, err)

@@ -120,6 +120,15 @@ func (c *Conn) UpdateContainerResources(ctx context.Context, id string, r *runti
 	})
 }
 
+// UpdatePodSandboxResources tells the runtime what a pod as a whole, and its sandbox, may use by now. Runtimes that hold the pod itself to that, in a
+// virtual machine, or have plugins that do, go by it.
+func (c *Conn) UpdatePodSandboxResources(ctx context.Context, id string, overhead, resources *runtimeapi.LinuxContainerResources) error {
+	return call(ctx, c, c.runtime, "update_podsandbox", id, func(ctx context.Context, s rt) error {
+		_, err := s.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Overhead: overhead, Resources: resources})
+		return err
+	})
+}
+
 // ContainerStats reports what a running container uses.
 func (c *Conn) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
 	return get(ctx, c, c.runtime, "container_stats", id, func(ctx context.Context, s rt) (*runtimeapi.ContainerStats, error) {

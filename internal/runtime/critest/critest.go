@@ -81,6 +81,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"ExecOutput", testExecOutput},
 		{"ExecEndsWithContainer", testExecEndsWithContainer},
 		{"UpdateResources", testUpdateResources},
+		{"UpdateSandboxResources", testUpdateSandboxResources},
 		{"Stats", testStats},
 		{"OutOfMemory", testOutOfMemory},
 		{"Target", testTarget},

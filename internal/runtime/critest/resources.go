@@ -54,6 +54,19 @@ func testUpdateResources(t *testing.T, f *fixture) {
 	f.update(t, id, &runtimeapi.LinuxContainerResources{CpuShares: 300}) // in vain, and fine
 }
 
+func testUpdateSandboxResources(t *testing.T, f *fixture) {
+	p := f.runPod(t)
+	update := func(id string) error {
+		_, err := f.runtime.UpdatePodSandboxResources(f.ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id,
+			Overhead: &runtimeapi.LinuxContainerResources{CpuShares: 10}, Resources: &runtimeapi.LinuxContainerResources{CpuShares: 200, MemoryLimitInBytes: 64 * mi}})
+		return err
+	}
+	if err := update(p.id); err != nil {
+		t.Errorf("UpdatePodSandboxResources: %v", err)
+	}
+	wantCode(t, "UpdatePodSandboxResources of no sandbox", update("none"), codes.NotFound)
+}
+
 func testStats(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	id := p.start(t, "main", "sleep", "1h")

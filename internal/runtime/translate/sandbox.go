@@ -56,12 +56,9 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 			CgroupParent:    in.CgroupParent,
 			SecurityContext: security,
 			Sysctls:         sysctls(p),
-			Resources:       podResources(s, p),
 		},
 	}
-	if o := p.Spec.Overhead; len(o) > 0 {
-		cfg.Linux.Overhead = overhead(s, o)
-	}
+	cfg.Linux.Overhead, cfg.Linux.Resources = SandboxResources(s, p)
 	if p.Spec.HostNetwork {
 		return cfg, nil
 	}

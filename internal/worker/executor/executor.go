@@ -43,6 +43,7 @@ type Runtime interface {
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+	UpdatePodSandboxResources(ctx context.Context, id string, overhead, resources *runtimeapi.LinuxContainerResources) error
 	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
 	// ContainerStats may have nothing of a container that doesn't run.
 	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
@@ -307,7 +308,7 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	case pod.Allocate:
 		_, err = r.cfg.Allocations.Resize(p)
 	case pod.ResizePod:
-		err = r.resizePod(ctx, p, a)
+		err = r.resizePod(ctx, p, o, a)
 	case pod.ResizeContainer:
 		err = r.resizeContainer(ctx, p, c, a)
 	case pod.SaveCheckpoint:

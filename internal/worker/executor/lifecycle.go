@@ -6,9 +6,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
@@ -44,11 +46,18 @@ func (r *Executor) hook(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.
 	return r.cfg.Hooks.Hook(ctx, t, hook)
 }
 
-// resizePod sets the limits of the pod's cgroup. When they are those of its
+// resizePod sets the limits of the pod's cgroup, and then tells the runtime. When they are those of its
 // allocation, and no higher, the resize is over.
-func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, a pod.Action) error {
+func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) error {
 	if err := r.cfg.Cgroups.Resize(ctx, p, allocated.PodLimits(p, a.PodResources)); err != nil {
 		return err
+	}
+	// As far as it wants to know: what comes of that keeps no pod from its resources (CRI UpdatePodSandboxResources).
+	if o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
+		overhead, resources := translate.SandboxResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources))
+		if err := r.cfg.Runtime.UpdatePodSandboxResources(ctx, o.Sandboxes[0].ID, overhead, resources); err != nil && !cri.IsUnimplemented(err) && ctx.Err() == nil {
+			r.cfg.Log.Error(err, "The runtime doesn't take in what a pod may use as a whole; the pod's resize goes on", "pod", klog.KObj(p), "podUID", p.UID)
+		}
 	}
 	if current := r.cfg.Allocations.Get(p.UID); current != nil && allocated.Equal(current, a.PodResources) {
 		r.cfg.Allocations.MarkActuated(p.UID)

@@ -2,13 +2,21 @@ package executor
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
@@ -25,6 +33,63 @@ func (*busyRuntime) ContainerStats(context.Context, string) (*runtimeapi.Contain
 func (b *busyRuntime) UpdateContainerResources(_ context.Context, _ string, r *runtimeapi.LinuxContainerResources) error {
 	b.given = r
 	return nil
+}
+
+// anyCgroup takes any limits for a pod's cgroup.
+type anyCgroup struct {
+	Cgroups
+	given allocated.Limits
+}
+
+func (g *anyCgroup) Resize(_ context.Context, _ *v1.Pod, l allocated.Limits) error {
+	g.given = l
+	return nil
+}
+
+type noAllocations struct{ Allocations }
+
+func (noAllocations) Get(types.UID) *pod.Allocation { return nil }
+
+// virtual is a runtime that is told what its sandboxes may use, and may refuse.
+type virtual struct {
+	Runtime
+	err     error
+	updates []string
+}
+
+func (v *virtual) UpdatePodSandboxResources(_ context.Context, id string, overhead, r *runtimeapi.LinuxContainerResources) error {
+	v.updates = append(v.updates, fmt.Sprint(id, overhead.GetMemoryLimitInBytes(), r.GetMemoryLimitInBytes(), r.GetCpuShares()))
+	return v.err
+}
+
+// The runtime is told of each change of a pod as a whole, after its cgroup has changed; whether it takes that in keeps no pod from its resources.
+func TestRuntimeIsToldOfResizedPods(t *testing.T) {
+	allocation := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{"web": {Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("64Mi")}}}}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "web"}}, Overhead: v1.ResourceList{v1.ResourceMemory: resource.MustParse("16Mi")}}}
+	seen := &pod.Observed{Sandboxes: []pod.Sandbox{{ID: "new", State: pod.SandboxReady}, {ID: "old"}}}
+	for _, c := range []struct {
+		name   string
+		seen   *pod.Observed
+		err    error
+		told   []string
+		logged int
+	}{
+		{"it takes that in", seen, nil, []string{"new16777216 67108864 512"}, 0},
+		{"it knows nothing of that", seen, status.Error(codes.Unimplemented, "what?"), []string{"new16777216 67108864 512"}, 0},
+		{"it fails", seen, errors.New("no"), []string{"new16777216 67108864 512"}, 1},
+		{"without a sandbox", nil, nil, nil, 0},
+		{"the sandbox has ended", &pod.Observed{Sandboxes: seen.Sandboxes[1:]}, nil, nil, 0},
+	} {
+		logged, runtime, group := 0, &virtual{err: c.err}, &anyCgroup{}
+		r := New(Config{Runtime: runtime, Cgroups: group, Allocations: noAllocations{}, Parallel: 1, Settings: func() *translate.Settings { return &translate.Settings{} },
+			Log: funcr.New(func(_, _ string) { logged++ }, funcr.Options{})})
+		if err := r.resizePod(t.Context(), p, c.seen, pod.Action{Kind: pod.ResizePod, PodResources: allocation}); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if !slices.Equal(runtime.updates, c.told) || logged != c.logged || group.given.MemoryLimit != 80<<20 {
+			t.Errorf("%s: told %q, want %q; logged %d times; the cgroup may have %d", c.name, runtime.updates, c.told, logged, group.given.MemoryLimit)
+		}
+	}
 }
 
 // assigned has an assignment of CPUs for each container.
