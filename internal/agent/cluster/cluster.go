@@ -146,7 +146,7 @@ func New(c Config) (*Cluster, error) {
 	woken, _ := client.Subscribe()
 	cl.renewers = append(cl.renewers, certificates.NewClient(certificates.ClientConfig{
 		Node: cfg.NodeName, Dir: cfg.CertDir, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig, Rotate: k.RotateCertificates,
-		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask, Changed: woken, Meter: c.ClientCertificate, Troubled: cl.troubled.Wake, Log: c.Log.WithName("certificates"),
+		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask, Refused: cl.refused, Changed: woken, Meter: c.ClientCertificate, Troubled: cl.troubled.Wake, Log: c.Log.WithName("certificates"),
 	}))
 	if k.ServerTLSBootstrap {
 		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // as long as the cluster itself
@@ -175,6 +175,12 @@ func New(c Config) (*Cluster, error) {
 		Changed: c.ObjectsChanged, Known: cl.known, KeptToken: keptTokens(c.PodsDir).read, Others: c.Objects,
 	})
 	return cl, nil
+}
+
+// refused reports whether the API server doesn't accept the node's credentials.
+func (c *Cluster) refused() bool {
+	_, _, err := c.client.Reached()
+	return apiclient.Refused(err)
 }
 
 // ask asks for the UID of the node's object, which is empty if the object isn't there, and then for the pods of the node.

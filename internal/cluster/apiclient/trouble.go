@@ -49,6 +49,12 @@ func Unusable(err error) bool {
 	return errors.As(err, &e) && e.trouble != noTrouble
 }
 
+// Refused reports whether a call failed because the server doesn't accept the client's credentials.
+func Refused(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.trouble == badCredentials
+}
+
 // trouble is a kind of failure that isn't the call's own, but would meet all others, too.
 type trouble int
 

@@ -1,6 +1,7 @@
 package certificates
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -38,8 +40,10 @@ type ClientConfig struct {
 	// Requests are made as the node, those of AsBootstrap with Bootstrap.
 	Requests    Requests
 	AsBootstrap func(ctx context.Context, do func(context.Context, Requests) error) error
-	Changed     <-chan struct{}
-	Meter       Meter
+	// Refused says that the API server doesn't accept the node's credentials.
+	Refused func() bool
+	Changed <-chan struct{}
+	Meter   Meter
 	// Troubled is called when Problem has changed.
 	Troubled func()
 	Log      logr.Logger
@@ -47,14 +51,18 @@ type ClientConfig struct {
 
 // NewClient returns what keeps the client certificate valid.
 func NewClient(c ClientConfig) *Renewer {
-	wanted := &x509.CertificateRequest{Subject: subject(c.Node)}
+	wanted, no := &x509.CertificateRequest{Subject: subject(c.Node)}, &rejected{by: c.Refused}
 	if !c.Rotate && c.Bootstrap == "" {
 		wanted = nil
 	}
 	return New(Config{
 		Signer: certificates.KubeAPIServerClientKubeletSignerName, Usage: certificates.UsageClientAuth, Dir: c.Dir, Name: clientName, Keep: !c.Rotate,
 		Wanted:  func() *x509.CertificateRequest { return wanted },
-		Current: c.current, Ask: c.ask, Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled, Log: c.Log,
+		Current: func() (*tls.Certificate, error) { return c.current(no) },
+		Ask: func(ctx context.Context, do func(context.Context, Requests) error) error {
+			return c.ask(ctx, no, do)
+		},
+		Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled, Log: c.Log,
 	})
 }
 
@@ -62,8 +70,30 @@ func subject(node string) pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
 }
 
-// current is the client certificate. A kubeconfig with other credentials needs none, nor one that a person has to correct.
-func (c *ClientConfig) current() (*tls.Certificate, error) {
+// rejected is the certificate that was used when the API server began to refuse the node's credentials: one that has ended, by its clock.
+type rejected struct {
+	by func() bool
+
+	mu   sync.Mutex
+	cert []byte
+}
+
+// is reports whether it is this one.
+func (r *rejected) is(cert *tls.Certificate) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch now := r.by(); {
+	case !now:
+		r.cert = nil
+	case r.cert == nil:
+		r.cert = cert.Leaf.Raw
+	}
+	return bytes.Equal(r.cert, cert.Leaf.Raw)
+}
+
+// current is the client certificate. A kubeconfig with other credentials needs none, nor one that a person has to correct. One that the
+// API server refuses is none where another can be asked for.
+func (c *ClientConfig) current(r *rejected) (*tls.Certificate, error) {
 	rotated := ""
 	if c.Rotate {
 		rotated = ClientFile(c.Dir)
@@ -72,12 +102,15 @@ func (c *ClientConfig) current() (*tls.Certificate, error) {
 	if err != nil && c.Bootstrap == "" {
 		return nil, nil
 	}
+	if err == nil && cert != nil && c.Bootstrap != "" && r.is(cert) && !gone(c.Bootstrap) {
+		return nil, errors.New("the API server doesn't accept the client certificate, as if it had ended by the clock there")
+	}
 	return cert, err
 }
 
 // ask asks as the node, or with the other kubeconfig if the node can't.
-func (c *ClientConfig) ask(ctx context.Context, do func(context.Context, Requests) error) error {
-	cert, err := c.current()
+func (c *ClientConfig) ask(ctx context.Context, r *rejected, do func(context.Context, Requests) error) error {
+	cert, err := c.current(r)
 	switch {
 	case err != nil: // only with another kubeconfig
 	case c.Bootstrap == "" || time.Now().Before(cert.Leaf.NotAfter) || gone(c.Bootstrap):
@@ -88,7 +121,7 @@ func (c *ClientConfig) ask(ctx context.Context, do func(context.Context, Request
 		return err
 	}
 	// An agent that was killed may have got the certificate, with a token that is used up.
-	if kept, err := (files{c.Dir, clientName}).load(); err != nil || kept.Leaf.Subject.CommonName != subject(c.Node).CommonName || time.Now().After(kept.Leaf.NotAfter) {
+	if kept, err := (files{c.Dir, clientName}).load(); err != nil || kept.Leaf.Subject.CommonName != subject(c.Node).CommonName || time.Now().After(kept.Leaf.NotAfter) || r.is(kept) {
 		if err := c.AsBootstrap(ctx, do); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,6 +277,39 @@ func TestClocksThatDiffer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A certificate that the API server refuses, for it has ended by the clock there, is one that the node asks for again with the other kubeconfig, once; and goes on
+// with if it was another trouble that has passed.
+func TestRefusedCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, own, first := newHost(t), newSigners(t), newSigners(t)
+		var no atomic.Bool
+		stop := run(t, h.client(own, first, func(c *ClientConfig) { c.Refused = no.Load }))
+		defer stop()
+		asked := func(want int) {
+			t.Helper()
+			h.changed.Wake()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			asOwn, _, _ := own.asked()
+			if made, _, _ := first.asked(); len(made) != want || len(asOwn) > 0 {
+				t.Fatalf("asked with the other kubeconfig %d times, want %d, and as the node %d times", len(made), want, len(asOwn))
+			}
+		}
+		asked(1)
+		no.Store(true)
+		asked(2)
+		asked(2) // what refuses that, too, isn't a clock
+		no.Store(false)
+		asked(2)
+		if h.counts.failed > 0 {
+			t.Errorf("counted are %+v", &h.counts)
+		}
+		removeAll(t, h.rejoined)
+		no.Store(true)
+		asked(2)
+	})
 }
 
 // Who may ask: a node whose certificate has expired, with the other kubeconfig if that is there; and nobody asks for what isn't wanted.

@@ -230,6 +230,7 @@ func (h *host) logged(text string) int {
 // client is the Renewer of the client certificate; own are the requests as the node, first those with the other kubeconfig.
 func (h *host) client(own, first Requests, change func(*ClientConfig)) *Renewer {
 	c := ClientConfig{Node: "n1", Dir: h.certs, Kubeconfig: h.kubeconfig, Bootstrap: h.rejoined, Rotate: true, Requests: own, Changed: h.changed, Meter: &h.counts, Troubled: h.troubled.Wake, Log: h.logger(),
+		Refused:     func() bool { return false },
 		AsBootstrap: func(ctx context.Context, do func(context.Context, Requests) error) error { return do(ctx, first) }}
 	if change != nil {
 		change(&c)
