@@ -163,6 +163,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		return nil, err
 	}
 	stops := desired.NewStops(filepath.Join(dirs.Checkpoints(), "stopped.json"), merger)
+	additions := desired.NewAdditions(filepath.Join(dirs.Checkpoints(), "added.json"), merger, additionRules(cfg, func() *admission.Node { return host.admission(runtime.Features()) }))
 	objects := object.NewLocal(func() *object.Set { return merger.Current().Objects })
 	logs := runtimelogs.New(k.PodLogsDir, log.WithName("logs"))
 	messages := runtimelogs.NewMessageReader(dirs.Pods(), logs, log.WithName("termination"))
@@ -277,7 +278,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
-	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Observed: seen, Runtime: runtime, Archives: extras.problems, Cluster: inCluster,
+	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, Archives: extras.problems, Cluster: inCluster,
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
 	offered := nodeapi.Config{
@@ -353,10 +354,11 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 			return nil
 		}
 		return stops.Restore()
-	}, log, "All pods run")})
+	}, log, "All pods run")},
+		module{name: "added containers", start: orLogged(without(additions.Restore), log, "Containers that were added to pods are forgotten")})
 	list = append(list, sources...)
 	list = append(list,
-		module{name: "changes of manifests", run: follower{merger: merger, claims: claims, wakes: wakes, journal: diaries, collector: collector, log: log}.run},
+		module{name: "changes of manifests", run: follower{merger: merger, additions: additions, claims: claims, wakes: wakes, journal: diaries, collector: collector, log: log}.run},
 		module{name: "reports on manifests", run: announcer.Run},
 	)
 	a := &Agent{log: log, conn: conn}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
@@ -34,6 +35,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials/provider"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
@@ -85,11 +87,8 @@ func newExtras(cfg *config.Config, imports *image.Imports, log logr.Logger) (ext
 	return extras{embedded: runtime, endpoint: runtime.Endpoint(), own: image.Embedded{Runtime: runtime, Config: c}, tasks: lostTasks{c}, problems: runtime.Problems}, nil
 }
 
-// buildSources makes the sources of pods that the configuration names, and the merger they report
-// to. They store what they read last in the directory dir; the directory pods has one for each pod that runs. With StopAll, the
-// sources are what was stored. The one of an API server is the cluster's.
-func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
-	k := &cfg.Kubelet
+// podRules are what makes pods from manifests complete, and what they may ask for.
+func podRules(cfg *config.Config) reader.Rules {
 	rules := reader.Rules{SetDefaults: func(p *v1.Pod) {
 		spec.SetDefaults(p)
 		p.Status.QOSClass = spec.QOSClass(p) // as the API server does at creation
@@ -101,6 +100,27 @@ func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logg
 			rules.Refuse = spec.APIReferences
 		}
 	}
+	return rules
+}
+
+// additionRules are the same for containers that are added to pods that run.
+func additionRules(cfg *config.Config, node func() *admission.Node) desired.AdditionRules {
+	rules := podRules(cfg)
+	return desired.AdditionRules{SetDefaults: rules.SetDefaults, Refuses: func(p *v1.Pod) *pod.Failure { return node().Refuses(p) },
+		Validate: func(p *v1.Pod) field.ErrorList {
+			wrong := rules.Validate(p)
+			if rules.Refuse != nil {
+				wrong = append(wrong, rules.Refuse(p)...)
+			}
+			return wrong
+		}}
+}
+
+// buildSources makes the sources of pods that the configuration names, and the merger they report
+// to. They store what they read last in the directory dir; the directory pods has one for each pod that runs. With StopAll, the
+// sources are what was stored. The one of an API server is the cluster's.
+func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
+	k, rules := &cfg.Kubelet, podRules(cfg)
 	read := func(s pod.Source) *reader.Reader { return reader.New(cfg.NodeName, s, rules) }
 	store := func(s pod.Source) *manifeststore.Store { return manifeststore.NewStore(dir, pods, s) }
 	names := []pod.Source{pod.SourceRun}

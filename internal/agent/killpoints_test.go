@@ -24,7 +24,7 @@ var (
 // TestKillPoints kills the agent before, in and after each kind of action in each
 // part of pods' lives, and starts it anew: nothing is doubled and nothing lost.
 func TestKillPoints(t *testing.T) {
-	stories := []story{longLife, shortLife, objectLife}
+	stories := []story{longLife, shortLife, objectLife, debuggedLife}
 	cases := make(chan killCase)
 	hits := hitList{}
 	var wg sync.WaitGroup

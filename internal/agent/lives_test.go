@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
@@ -37,7 +38,8 @@ type phase struct {
 }
 
 // longLife is that of a pod that runs until it isn't wanted any more, shortLife that
-// of one that does its work at the second try, objectLife that of one whose object is deleted.
+// of one that does its work at the second try, objectLife that of one whose object is deleted, debuggedLife that of one to which a
+// person adds a container.
 var (
 	longLife = story{
 		{"up", func(l *life) { l.policy = "Always"; l.want() }, (*life).ready, false},
@@ -59,6 +61,12 @@ var (
 		{"up", func(l *life) { l.policy = "Always"; l.annotations = graceAnnotation + `: ""`; l.want() }, (*life).ready, true},
 		{"deletion", func(l *life) { l.annotations = graceAnnotation + `: "600"`; l.want() }, (*life).final, false},
 		{"after it", func(l *life) { l.kill("it has ended") }, (*life).final, false},
+		{"down", (*life).end, (*life).gone, false},
+	}
+	debuggedLife = story{
+		{"up", func(l *life) { l.policy = "Always"; l.want() }, (*life).ready, true},
+		{"debug", func(l *life) { l.attempts["debugger"] = 0 }, (*life).debugged, false},
+		{"after it", func(l *life) { l.kill("it is debugged") }, (*life).debugged, false},
 		{"down", (*life).end, (*life).gone, false},
 	}
 )
@@ -170,6 +178,33 @@ func (l *life) ready() string {
 		return "it is being resized"
 	}
 	return l.resources(p)
+}
+
+// debugged reports what keeps the pod from having its debugger, once. It is added as soon as an agent takes it.
+func (l *life) debugged() string {
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
+	defer cancel()
+	p, problem := l.status()
+	if problem != "" {
+		return problem
+	}
+	if pod.ContainerNamed(p, "debugger") == nil {
+		c := v1.EphemeralContainer{TargetContainerName: "main"}
+		c.Name, c.Image = "debugger", "example.com/app:2"
+		err := local.NewClient(local.SocketPath(l.path("root"))).AddContainer(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, c)
+		return fmt.Sprintf("it has no debugger; adding one: %v", err)
+	}
+	if p := l.running(podName+"/side", podName+"/main", podName+"/debugger")(); p != "" {
+		return p
+	}
+	if p := l.instances(); p != "" {
+		return p
+	}
+	states := p.Status.EphemeralContainerStatuses
+	if len(states) != 1 || states[0].State.Running == nil || p.Generation != 2 || p.Status.ObservedGeneration != 2 || !holds(p, v1.PodReady) {
+		return fmt.Sprintf("generation %d, of which %d is observed, has the ephemeral containers %+v", p.Generation, p.Status.ObservedGeneration, states)
+	}
+	return ""
 }
 
 // rest kills the agent once nothing is left to be done.

@@ -128,6 +128,7 @@ func (m *moment) time() time.Time { return time.Unix(0, m.nanoseconds.Load()) }
 // follower has those look again that depend on what manifests say, beside the workers.
 type follower struct {
 	merger    *desired.Merger
+	additions *desired.Additions
 	claims    *binder.Binder
 	wakes     *wakes
 	journal   *journal.Journal
@@ -142,6 +143,9 @@ func (f follower) run(ctx context.Context) error {
 	last, swept := &desired.Set{}, false
 	for {
 		set := f.merger.Current()
+		if err := f.additions.Tidy(); err != nil {
+			f.log.Error(err, "Can't forget what was added to pods that are gone")
+		}
 		if changed := set.Objects.Changed(last.Objects); len(changed) > 0 {
 			// The end of pods that used a claim has the binder look for itself.
 			if err := f.claims.Tidy(ctx); err != nil {

@@ -92,7 +92,7 @@ func TestTheFirstKeepsTheName(t *testing.T) {
 				r.Claims = append(r.Claims, c)
 				reports[c.Desired.Source] = r
 			}
-			set := merge(order, reports, holds{}, nil)
+			set := merge(order, reports, holds{}, nil, nil)
 			if names(set) != test.want || len(set.Problems) != test.problems {
 				t.Errorf("pods %q, problems %v; want %q and %d problems", names(set), set.Problems, test.want, test.problems)
 			}
@@ -110,7 +110,7 @@ func TestTheFirstKeepsTheName(t *testing.T) {
 
 func TestOneUIDOnce(t *testing.T) {
 	set := merge([]pod.Source{pod.SourceFile}, map[pod.Source]Report{pod.SourceFile: reportOf(pod.SourceFile,
-		claim(pod.SourceFile, "a", "web", "1", 1), claim(pod.SourceFile, "b", "db", "1", 2))}, holds{}, nil)
+		claim(pod.SourceFile, "a", "web", "1", 1), claim(pod.SourceFile, "b", "db", "1", 2))}, holds{}, nil, nil)
 	if names(set) != "web@a" || len(set.Problems) != 1 || !strings.Contains(set.Problems[0].Message, "metadata.uid") {
 		t.Errorf("pods %q, problems %v", names(set), set.Problems)
 	}
@@ -223,7 +223,7 @@ func TestMergeDependsOnClaimsOnly(t *testing.T) {
 				r.Claims = append(r.Claims, c)
 				reports[c.Desired.Source] = r
 			}
-			return merge(order, reports, holds{}, nil)
+			return merge(order, reports, holds{}, nil, nil)
 		}
 		first := build(claims)
 		shuffled := slices.Clone(claims)

@@ -17,7 +17,7 @@ import (
 // contested name follows from the claims alone, whatever the order the reports
 // came in. Sources are ranked by their position in order. What is as in old, which may be
 // nil, has the pointers it has there.
-func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *Set) *Set {
+func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added additions, old *Set) *Set {
 	if old == nil {
 		old = &Set{}
 	}
@@ -32,6 +32,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *S
 		Synced:     synced, LocalSynced: local,
 		byUID:    make(map[types.UID]*pod.Desired, len(claims)),
 		admitted: map[*pod.Desired]admission{},
+		extended: map[*pod.Desired]extended{},
 	}
 	for _, source := range order {
 		set.Refused = append(set.Refused, reports[source].RefusedPods...)
@@ -60,8 +61,9 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, old *S
 			set.Stopped = append(set.Stopped, a.made)
 			continue
 		}
-		set.byUID[uid] = a.made
-		set.Pods = append(set.Pods, a.made)
+		d := set.extend(a.made, added, old)
+		set.byUID[uid] = d
+		set.Pods = append(set.Pods, d)
 	}
 	for _, list := range [][]*pod.Desired{set.Pods, set.Stopped} {
 		slices.SortFunc(list, func(a, b *pod.Desired) int {

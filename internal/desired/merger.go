@@ -25,6 +25,7 @@ type Merger struct {
 	mu          sync.Mutex
 	reports     map[pod.Source]Report
 	held        holds
+	added       additions
 	subscribers wake.Group
 }
 
@@ -37,7 +38,7 @@ func New(log logr.Logger, sources ...pod.Source) *Merger {
 		order:   slices.Clone(sources),
 		reports: map[pod.Source]Report{},
 	}
-	m.current.Store(merge(m.order, m.reports, m.held, nil))
+	m.current.Store(merge(m.order, m.reports, m.held, m.added, nil))
 	return m
 }
 
@@ -70,7 +71,8 @@ func (m *Merger) Report(r Report) {
 // publish makes the set again. mu is held.
 func (m *Merger) publish() {
 	old := m.current.Load()
-	new := merge(m.order, m.reports, m.held, old)
+	new := merge(m.order, m.reports, m.held, m.added, old)
+	m.added = m.added.wanted(new)
 	if same(old, new) {
 		return
 	}

@@ -45,7 +45,7 @@ func TestTheFirstDefinesTheObject(t *testing.T) {
 		pod.SourceHTTP: {Source: pod.SourceHTTP, Objects: []ObjectClaim{
 			defined(pod.SourceHTTP, "h", configMap("x", "h"), 1), defined(pod.SourceHTTP, "h", secret, 6)}},
 	}
-	set := merge(order, reports, holds{}, nil)
+	set := merge(order, reports, holds{}, nil, nil)
 	if origins(set) != "x@h x@s" || len(set.Problems) != 3 {
 		t.Errorf("objects %q, problems %v", origins(set), set.Problems)
 	}
@@ -55,7 +55,7 @@ func TestTheFirstDefinesTheObject(t *testing.T) {
 		}
 	}
 	delete(reports, pod.SourceHTTP)
-	if set = merge(order, reports, holds{}, set); origins(set) != "x@a x@s" || len(set.Problems) != 1 {
+	if set = merge(order, reports, holds{}, nil, set); origins(set) != "x@a x@s" || len(set.Problems) != 1 {
 		t.Errorf("objects %q, problems %v", origins(set), set.Problems)
 	}
 }
@@ -67,15 +67,15 @@ func TestRefusedObjects(t *testing.T) {
 		pod.SourceFile: {Source: pod.SourceFile, Refused: map[object.Key]string{key: "f"}},
 		pod.SourceHTTP: {Source: pod.SourceHTTP, Refused: map[object.Key]string{key: "h"}},
 	}
-	first := merge(order, reports, holds{}, nil)
+	first := merge(order, reports, holds{}, nil, nil)
 	if _, err := objecttest.View(first.Objects).ConfigMap(t.Context(), "default", "x"); err == nil || !strings.Contains(err.Error(), "(f defines it") {
 		t.Errorf("error %v", err)
 	}
-	if again := merge(order, reports, holds{}, first); again.Objects != first.Objects {
+	if again := merge(order, reports, holds{}, nil, first); again.Objects != first.Objects {
 		t.Error("the same is another set")
 	}
 	reports[pod.SourceHTTP] = Report{Source: pod.SourceHTTP, Objects: []ObjectClaim{defined(pod.SourceHTTP, "h", configMap("x", "h"), 1)}}
-	if _, err := objecttest.View(merge(order, reports, holds{}, first).Objects).ConfigMap(t.Context(), "default", "x"); err != nil {
+	if _, err := objecttest.View(merge(order, reports, holds{}, nil, first).Objects).ConfigMap(t.Context(), "default", "x"); err != nil {
 		t.Error(err)
 	}
 }
@@ -97,7 +97,7 @@ func TestObjectsFollowFromClaimsOnly(t *testing.T) {
 				r.Objects = append(r.Objects, c)
 				reports[c.Object.Source] = r
 			}
-			return merge(order, reports, holds{}, nil)
+			return merge(order, reports, holds{}, nil, nil)
 		}
 		first := build(claims)
 		shuffled := slices.Clone(claims)

@@ -36,6 +36,8 @@ type Set struct {
 	byUID map[types.UID]*pod.Desired
 	// admitted is what RuntimeClasses made of pods, by the pods that sources claim.
 	admitted map[*pod.Desired]admission
+	// extended is what containers that were added made of pods, by the pods as they were before.
+	extended map[*pod.Desired]extended
 }
 
 // Has reports whether a source has the pod with this UID, though a person may have stopped it.

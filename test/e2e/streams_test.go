@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/kit/terminal/terminaltest"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
@@ -62,6 +63,7 @@ func TestStreams(t *testing.T) {
 		return nil
 	})
 	t.Run("the agent stops", inBox.agentStops)
+	t.Run("debug", inBox.debug)
 }
 
 type streams struct {
@@ -357,4 +359,77 @@ func (s streams) agentStops(t *testing.T) {
 	s.Await("the agent is back", node.Ready("box"))
 	unchanged(t, ids, s.RunningIDs())
 	s.quiet(t)
+}
+
+// debug adds containers to the pod while its others run on: they are started once, and outlive any end of the agent.
+func (s streams) debug(t *testing.T) {
+	ids := s.RunningIDs()
+	debug := func(args ...string) *exec.Cmd {
+		return s.Command(append([]string{"debug", "--image", node.Image, "box"}, args...)...)
+	}
+	if out, errs, code := printed(t, debug("-c", "look", "--target", "c", "--attach", "--", "/web", "cat", "/proc/1/cmdline")); out != "/web\x00" || code != 0 {
+		t.Errorf("the processes of another container: %q, %q, exit code %d", out, errs, code)
+	}
+	if _, errs, code := printed(t, debug("--attach", "--", "/web", "exit", "3")); code != 3 || !strings.Contains(errs, "Defaulting debug container name to debugger-") {
+		t.Errorf("%q, exit code %d", errs, code)
+	}
+	piped := debug("-i", "--", "/web", "cat", "/dev/stdin")
+	piped.Stdin = strings.NewReader("through\n")
+	if out, errs, code := printed(t, piped); out != "through\n" || code != 0 {
+		t.Errorf("through a pipe: %q, %q, exit code %d", out, errs, code)
+	}
+	for _, refused := range [][]string{{"-c", "look", "Duplicate value"}, {"--target", "none", "spec.ephemeralContainers[3].targetContainerName"}} {
+		if _, errs, code := printed(t, debug(refused[:2]...)); code != 1 || !strings.Contains(errs, refused[2]) {
+			t.Errorf("%q: %q, exit code %d", refused, errs, code)
+		}
+	}
+
+	console, cmd := s.on(t, "debug", "-it", "--image", node.Image, "-c", "shell", "box", "--", "/web", "cat", "/dev/stdin")
+	console.Shows("pressing enter.\r\n")
+	console.Types("here\n") // is echoed by the container's terminal
+	console.Shows("here\r\n")
+	ids["box-node1/shell"] = s.RunningIDs()["box-node1/shell"]
+	s.Kill()
+	console.Shows("error: the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said on it for hours\r\n")
+	if code := exitCode(t, cmd.Wait()); code != 1 {
+		t.Errorf("exit code %d of a session that was cut", code)
+	}
+	console.Restored()
+	s.Start()
+	added := func(ended, running int) node.Condition {
+		return node.Each([]string{"box"}, func(v local.PodView) error {
+			var e, r int
+			for _, c := range v.Pod.Status.EphemeralContainerStatuses {
+				switch {
+				case c.State.Terminated != nil && c.RestartCount == 0:
+					e++
+				case c.State.Running != nil && c.RestartCount == 0:
+					r++
+				}
+			}
+			if p := v.Pod; e != ended || r != running || len(p.Spec.EphemeralContainers) != e+r || p.Generation != int64(1+e+r) || p.Status.ObservedGeneration != p.Generation {
+				return fmt.Errorf("of %d containers that were added %d have ended and %d run, in generation %d, which is observed as %d", len(p.Spec.EphemeralContainers), e, r, p.Generation, p.Status.ObservedGeneration)
+			}
+			return nil
+		})
+	}
+	s.Await("the next agent knows them", agentIs(s.Node), node.Ready("box"), added(3, 1))
+	unchanged(t, ids, s.RunningIDs())
+	console, cmd = s.on(t, "attach", "-it", "-c", "shell", "box")
+	console.Shows("pressing enter.\r\n")
+	console.Types("again\n")
+	console.Shows("again\r\n")
+	console.Types("\x04")
+	console.Shows("here\r\nagain\r\n")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	console.Restored()
+
+	// Nobody starts them again; they go with the pod.
+	s.Await("all have ended", node.Ready("box"), added(4, 0))
+	if out, code := s.Deckhand("restart", "box"); code != 0 {
+		t.Fatalf("%s, exit code %d", out, code)
+	}
+	s.Await("the pod is back without them", node.Ready("box"), added(0, 0))
 }

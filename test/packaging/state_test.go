@@ -93,6 +93,9 @@ spec:
 		t.Error(said)
 	}
 	n.Await("the pod runs again", node.Ready("web"))
+	if said, code := n.Deckhand("debug", "web", "--image", node.Image); code != 0 { // so is what is added
+		t.Error(said)
+	}
 	n.Stop()
 
 	rows, reference := stateFiles(t, "UPGRADING.md"), stateFiles(t, "docs/reference/files.md")

@@ -121,7 +121,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetHelpCommandGroupID(groupMore)
 	root.SetCompletionCommandGroupID(groupMore)
 	root.AddCommand(
-		a.agentCommand(), a.upCommand(), a.downCommand(), a.resetCommand(), a.runCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(), a.execCommand(), a.attachCommand(), a.cpCommand(), a.portForwardCommand(),
+		a.agentCommand(), a.upCommand(), a.downCommand(), a.resetCommand(), a.runCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(), a.execCommand(), a.attachCommand(), a.debugCommand(), a.cpCommand(), a.portForwardCommand(),
 		a.podsCommand(), a.getCommand(), a.whyCommand(), a.logsCommand(), a.eventsCommand(), a.imagesCommand(), a.nodeCommand(), a.configCommand(), a.journalCommand(),
 		a.replayCommand(), a.versionCommand(),
 	)

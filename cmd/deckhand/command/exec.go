@@ -26,12 +26,16 @@ type sessionOptions struct {
 }
 
 func (o *sessionOptions) add(a *app, cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.container, "container", "c", "", "which container")
+	o.addStreams(cmd)
+	a.completeContainers(cmd)
+}
+
+func (o *sessionOptions) addStreams(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVarP(&o.container, "container", "c", "", "which container")
 	flags.BoolVarP(&o.stdin, "stdin", "i", false, "pass standard input on to it")
 	flags.BoolVarP(&o.tty, "tty", "t", false, "standard input is a terminal, and so it is to the process")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but what comes from the container")
-	a.completeContainers(cmd)
 }
 
 func (a *app) execCommand() *cobra.Command {
@@ -190,10 +194,12 @@ func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command, begin fun
 	if ends.Sizes == nil {
 		err = ends.Join(ctx, conn)
 	} else {
-		if running {
-			o.remark(cmd, "If you don't see a command prompt, try pressing enter.")
-		}
-		err = joinRaw(ctx, cmd, &ends, conn, screen)
+		err = joinRaw(ctx, cmd, &ends, conn, screen, func() {
+			if running {
+				// What is typed from here on goes to the process. To a terminal in this mode, the end of a line is two characters.
+				o.remark(cmd, "If you don't see a command prompt, try pressing enter.\r")
+			}
+		})
 	}
 	if exit := (*streams.ExitError)(nil); errors.As(err, &exit) {
 		o.remark(cmd, "%v", exit)
@@ -202,8 +208,8 @@ func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command, begin fun
 	return err
 }
 
-// joinRaw joins a session whose process gets each key, and leaves the terminal as it was.
-func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn httpstream.Connection, screen *os.File) error {
+// joinRaw joins a session whose process gets each key, and leaves the terminal as it was. begun is called once that is so.
+func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn httpstream.Connection, screen *os.File, begun func()) error {
 	defer outliveReaders()() // or a reader of standard output that leaves would leave the terminal to nobody
 	restore, err := streams.Raw(screen)
 	if err != nil {
@@ -214,6 +220,7 @@ func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn h
 			cmd.PrintErrln("error:", err)
 		}
 	}()
+	begun()
 	return ends.Join(ctx, conn)
 }
 

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/kit/terminal/terminaltest"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
 )
@@ -26,12 +28,21 @@ type person struct {
 	signal context.CancelFunc
 	// stopAgent stops the agent.
 	stopAgent func()
+	// run starts the command.
+	run func()
 }
 
 // sitDown runs a command on a terminal, for an agent whose containers run process.
 func sitDown(t *testing.T, process func(localtest.Process) (int, error), args ...string) *person {
 	t.Helper()
-	agent := localtest.New()
+	p := sitDownBefore(t, localtest.New(), process, args...)
+	p.run()
+	return p
+}
+
+// sitDownBefore has a command be run on a terminal, for this agent.
+func sitDownBefore(t *testing.T, agent *localtest.Agent, process func(localtest.Process) (int, error), args ...string) *person {
+	t.Helper()
 	agent.OnSession = localtest.Sessions(process)
 	view := jobView(v1.PodRunning, running)
 	view.Pod.Spec.Containers[0].TTY, view.Pod.Spec.Containers[0].Stdin = true, true
@@ -43,9 +54,11 @@ func sitDown(t *testing.T, process func(localtest.Process) (int, error), args ..
 	}
 	ctx, signal := context.WithCancel(t.Context())
 	p := &person{Console: terminaltest.Open(t, 24, 80), t: t, code: make(chan int, 1), signal: signal, stopAgent: localtest.ServeOn(t, agent, listener, root)}
-	go func() {
-		p.code <- Main(ctx, args, "deckhand", p.Terminal, p.Terminal, p.Terminal, Deps{RootDir: root, Getenv: func(string) string { return "" }})
-	}()
+	p.run = func() {
+		go func() {
+			p.code <- Main(ctx, args, "deckhand", p.Terminal, p.Terminal, p.Terminal, Deps{RootDir: root, Getenv: func(string) string { return "" }})
+		}()
+	}
 	return p
 }
 
@@ -107,6 +120,39 @@ func TestAttachToATerminal(t *testing.T) {
 	c.Shows("<120>")
 	c.signal()
 	c.leaves(130)
+}
+
+// TestDebugOnATerminal: the container that is added gets this terminal once it runs, and the command ends with its exit code.
+func TestDebugOnATerminal(t *testing.T) {
+	agent := localtest.New()
+	c := sitDownBefore(t, agent, shell, "debug", "-it", "job", "--image", "tools:1", "-c", "debugger", "--", "sh")
+	added := make(chan v1.EphemeralContainer, 1)
+	become := func(s v1.ContainerState, waits ...local.Wait) {
+		agent.Update(func(snapshot *local.Snapshot) {
+			view := snapshot.Pods[0]
+			view.Pod, view.Waits = view.Pod.DeepCopy(), waits
+			view.Pod.Status.EphemeralContainerStatuses = []v1.ContainerStatus{{Name: "debugger", State: s}}
+			snapshot.Pods[0] = view
+		})
+	}
+	agent.OnAdd = func(_ types.NamespacedName, container v1.EphemeralContainer) error {
+		added <- container
+		return nil
+	}
+	c.run()
+	if got := <-added; !got.Stdin || !got.TTY || got.StdinOnce {
+		t.Errorf("it is %+v", got)
+	}
+	become(v1.ContainerState{}, local.Wait{Wait: pod.Wait{Container: "debugger"}, Text: "pulling its image"})
+	c.Shows("container debugger: pulling its image\r\n")
+	become(v1.ContainerState{Running: &v1.ContainerStateRunning{}})
+	c.Shows("pressing enter.\r\n")
+	c.Shows("[80x24]")
+	c.Types("x\x04")
+	c.Shows("<120>")
+	become(v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 42}})
+	c.Shows("command terminated with exit code 42\r\n")
+	c.leaves(42)
 }
 
 // TestTerminalIsRestored: however a session ends.

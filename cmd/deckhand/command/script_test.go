@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,11 +107,38 @@ func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {
 		fmt.Fprintln(ts.Stdout(), how, names)
 		return nil
 	}
+	agent.OnAdd = func(name types.NamespacedName, c v1.EphemeralContainer) error {
+		return addContainer(ts, agent, name, c)
+	}
 	agent.OnSession = localtest.Sessions(inContainer)
 	ts.Check(os.MkdirAll(ts.MkAbs("root"), 0o700))
 	listener, err := local.Listen(local.SocketPath(ts.MkAbs("root")))
 	ts.Check(err)
 	ts.Defer(localtest.ServeOn(t, agent, listener, ts.MkAbs("logs")))
+}
+
+// addContainer adds a container that runs, or if its command is "exit" has ended with the code 3; "main" is the name of one that is there.
+func addContainer(ts *testscript.TestScript, agent *localtest.Agent, name types.NamespacedName, c v1.EphemeralContainer) error {
+	text, err := yaml.Marshal(c)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "# %s gets:\n%s", name, text)
+	if c.Name == "main" {
+		return &local.StatusError{Code: 422, Err: errors.New("no such container can be added to pod " + name.String() + ": spec.ephemeralContainers[0].name: Duplicate value: \"main\"")}
+	}
+	s := v1.ContainerStatus{Name: c.Name, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
+	if slices.Equal(c.Command, []string{"exit"}) {
+		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 3}}
+	}
+	agent.Update(func(snapshot *local.Snapshot) {
+		for i := range snapshot.Pods {
+			if p := snapshot.Pods[i].Pod.DeepCopy(); p.Name == name.Name {
+				p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, c)
+				p.Status.EphemeralContainerStatuses = append(p.Status.EphemeralContainerStatuses, s)
+				snapshot.Pods[i].Pod = p
+			}
+		}
+	})
+	return nil
 }
 
 // inContainer is what commands of scripts come to in containers: it tells how it was run, and "cat", "fail" and "none" do what they say.

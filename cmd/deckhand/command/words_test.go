@@ -104,7 +104,7 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{"exec -it job -- sh", 0, "[\"sh\"]"},
 		{"attach -it pod/job", 0, "attached to default/job-n1/job"},
 		{"cp --help", 0, "POD:PATH"},
-		{"debug -it web --image=busybox", 2, "ephemeral container"},
+		{"debug job --help", 0, "ephemeral"},
 		{"port web", 2, "`deckhand port-forward POD PORT`"},
 		{"top pod web", 2, "systemd-cgtop"},
 		{"explain pod.spec", 2, "`deckhand config docs FIELD`"},

@@ -103,7 +103,7 @@ func Holding(a *pod.Allocation) Amount {
 // Admit judges a pod that needs this much. Those that it preempts are ending from then on. What can't change while the node runs is told before what can, so that
 // nobody is preempted for a pod that can't run here anyway.
 func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
-	if f := j.node.refuses(p); f != nil {
+	if f := j.node.Refuses(p); f != nil {
 		return Answer{Failure: f}
 	}
 	inUse, freed := j.portsInUse(p)

@@ -16,8 +16,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// refuses is why the pod can't run on this node, whatever else is on it; nil if it can.
-func (n *Node) refuses(p *v1.Pod) *pod.Failure {
+// Refuses is why the pod can't run on this node, whatever else is on it; nil if it can.
+func (n *Node) Refuses(p *v1.Pod) *pod.Failure {
 	rejected := func(reason pod.Reason, message string) *pod.Failure {
 		return &pod.Failure{Reason: reason, Message: message, Rejected: true}
 	}

@@ -16,7 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -356,4 +358,56 @@ func awaitNoWatchers(t *testing.T, agent *localtest.Agent) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// TestAddContainer: what the client describes is what the agent gets; nothing else is taken.
+func TestAddContainer(t *testing.T) {
+	agent := localtest.New()
+	var got v1.EphemeralContainer
+	agent.OnAdd = func(pod types.NamespacedName, c v1.EphemeralContainer) error {
+		if got = c; pod.String() != "default/web" {
+			return &local.StatusError{Code: http.StatusConflict, Err: errors.New("it can't be added")}
+		}
+		return nil
+	}
+	path := local.SocketPath(localtest.Serve(t, agent))
+	c := v1.EphemeralContainer{TargetContainerName: "main"}
+	c.Name, c.Image, c.Command = "debugger", "tools:1", []string{"sh"}
+	client, web := local.NewClient(path), types.NamespacedName{Namespace: "default", Name: "web"}
+	if err := client.AddContainer(t.Context(), web, c); err != nil || !equality.Semantic.DeepEqual(got, c) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if err := client.AddContainer(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, c); err == nil || err.Error() != "it can't be added" {
+		t.Errorf("%v", err)
+	}
+	for name, request := range map[string]string{
+		"an unknown field": `{"name": "a", "imagee": "b"}`, "no container": "", "too large": `{"name": "` + strings.Repeat("a", 1<<20) + `"}`,
+	} {
+		if code, answer := post(t, path, "/v1/pods/debug?pod=default/web", request); code != http.StatusBadRequest || !strings.Contains(answer, "read the container") {
+			t.Errorf("%s: %d %s", name, code, answer)
+		}
+	}
+	for _, query := range []string{"", "?pod=web", "?pod=a/b&pod=a/c"} {
+		if code, answer := post(t, path, "/v1/pods/debug"+query, "{}"); code != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", query, code, answer)
+		}
+	}
+}
+
+// post sends a request as it is.
+func post(t *testing.T, socket, path, body string) (code int, answer string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	response, err := client.Post("http://deckhand"+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
 }

@@ -106,6 +106,7 @@ func (s *Server) handler() http.Handler {
 		"POST /v1/run":           s.run,
 		"POST /v1/pods/stop":     s.stopPods,
 		"POST /v1/pods/start":    s.startPods,
+		"POST /v1/pods/debug":    s.addContainer,
 		"POST /v1/down":          s.down,
 		"GET /v1/node":           s.node,
 		"GET /v1/config":         s.config,

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/image"
@@ -35,6 +36,8 @@ type Agent struct {
 	OnRun func(origin string, manifest []byte) (local.Run, error)
 	// OnStop answers StopPods, StartPods ("start") and StopAll ("all"); it is set before the agent is used.
 	OnStop func(how string, names ...types.NamespacedName) error
+	// OnAdd answers AddContainer; it is set before the agent is used.
+	OnAdd func(pod types.NamespacedName, c v1.EphemeralContainer) error
 	// OnSession answers exec, attach and portForward; it is set before the agent is used.
 	OnSession http.Handler
 }
@@ -252,3 +255,8 @@ func (a *Agent) StartPods(names ...types.NamespacedName) error { return a.OnStop
 
 // StopAll implements local.Agent.
 func (a *Agent) StopAll() { _ = a.OnStop("all") }
+
+// AddContainer implements local.Agent.
+func (a *Agent) AddContainer(name types.NamespacedName, c v1.EphemeralContainer) error {
+	return a.OnAdd(name, c)
+}

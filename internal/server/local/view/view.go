@@ -4,6 +4,7 @@ package view
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -68,10 +69,12 @@ type Config struct {
 	// Runs takes in the pods of `deckhand run`.
 	Runs *runsource.Source
 	// Stops says which pods are stopped, Stopper stops them.
-	Stops    *desired.Stops
-	Stopper  *worker.Stopper
-	Observed *observed.Store
-	Runtime  *health.State
+	Stops   *desired.Stops
+	Stopper *worker.Stopper
+	// Additions has containers that were added to pods.
+	Additions *desired.Additions
+	Observed  *observed.Store
+	Runtime   *health.State
 	// Archives returns what is wrong with image archives.
 	Archives func() []string
 	Cluster  Cluster
@@ -237,6 +240,43 @@ func (v View) StartPods(names ...types.NamespacedName) error {
 		}
 	}
 	return v.conf.Stopper.Start(names...)
+}
+
+// AddContainer adds an ephemeral container to a pod.
+func (v View) AddContainer(name types.NamespacedName, c v1.EphemeralContainer) error {
+	set := v.conf.Desired.Current()
+	d := find(name, set.Pods, set.Stopped)
+	conflict := func(format string, args ...any) error {
+		return &local.StatusError{Code: http.StatusConflict, Err: fmt.Errorf("pod %s "+format, append([]any{name}, args...)...)}
+	}
+	switch {
+	case d == nil:
+		return unknown(name)
+	case d.Source == pod.SourceAPI:
+		return conflict("is of the API server, which has to know all of its containers: add it there (kubectl debug -n %s %s --image=%s)", name.Namespace, name.Name, c.Image)
+	case set.Get(d.Pod.UID) == nil:
+		return conflict("is stopped: `deckhand start %s` starts it", name.Name)
+	}
+	if e := v.conf.Statuses.Get(d.Pod.UID); e != nil {
+		switch phase := pod.Terminal(e.Report.Status.Phase); {
+		case phase != "":
+			return conflict("has ended (%s): nothing is started in it any more", phase)
+		case e.Report.Stopping != "":
+			return conflict("is being stopped: %s", e.Report.Stopping)
+		}
+	}
+	err := v.conf.Additions.Add(d.Pod.UID, c)
+	var invalid *desired.InvalidError
+	var refused *pod.Failure
+	switch {
+	case errors.As(err, &invalid):
+		return &local.StatusError{Code: http.StatusUnprocessableEntity, Err: fmt.Errorf("no such container can be added to pod %s: %w", name, err)}
+	case errors.As(err, &refused):
+		return &local.StatusError{Code: http.StatusUnprocessableEntity, Err: fmt.Errorf("this node doesn't admit pod %s with such a container (%s): %s", name, refused.Reason, refused.Message)}
+	case errors.Is(err, desired.ErrNotWanted):
+		return unknown(name)
+	}
+	return err
 }
 
 // StopAll has all pods stopped, and the agent end when they are gone.
