@@ -28,9 +28,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/terminal/terminaltest"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
@@ -533,82 +533,31 @@ func (r *rig) commands(t *testing.T, webSockets bool) {
 
 // onATerminal: sizes, signals and exit codes pass, and the terminal is afterwards as it was.
 func (r *rig) onATerminal(t *testing.T) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer master.Close()
-	fd := int(master.Fd())
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	resize := func(rows, columns uint16) {
-		t.Helper()
-		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	resize(24, 100)
-	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer terminal.Close()
-	before, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	console := terminaltest.Open(t, 24, 100)
 	cmd := r.kubectlOver(true, "exec", "-it", "box", "-c", "c", "--", "sh")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = console.Terminal, console.Terminal, console.Terminal
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var screen strings.Builder
-	shows := func(text string) {
-		t.Helper()
-		if err := master.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		for b := make([]byte, 1); !strings.HasSuffix(screen.String(), text); {
-			if _, err := master.Read(b); err != nil {
-				t.Fatalf("the screen shows %q, not %q: %v", screen.String(), text, err)
-			}
-			screen.Write(b)
-		}
-		screen.Reset()
-	}
-	types := func(text string) {
-		t.Helper()
-		if _, err := io.WriteString(master, text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	shows("# ")
-	types("stty size\n")
-	shows("24 100\r\n")
-	resize(30, 120)
+	console.Shows("# ")
+	console.Types("stty size\n")
+	console.Shows("24 100\r\n")
+	console.Resize(30, 120)
 	// The size comes on a way of its own.
-	types("while [ \"$(stty size)\" != '30 120' ]; do :; done; echo re''sized\n")
-	shows("resized\r\n")
-	types("cat\n")
-	types("here\n") // is echoed, and comes back once the program runs
-	shows("here\r\nhere\r\n")
-	types("\x03")
-	shows("# ")
-	types("exit 5\n")
+	console.Types("while [ \"$(stty size)\" != '30 120' ]; do :; done; echo re''sized\n")
+	console.Shows("resized\r\n")
+	console.Types("cat\n")
+	console.Types("here\n") // is echoed, and comes back once the program runs
+	console.Shows("here\r\nhere\r\n")
+	console.Types("\x03")
+	console.Shows("# ")
+	console.Types("exit 5\n")
 	var failed *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &failed) || failed.ExitCode() != 5 {
 		t.Errorf("exit code: %v", err)
 	}
-	after, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
-	if err != nil || *after != *before {
-		t.Errorf("the terminal is %+v, and was %+v: %v", after, before, err)
-	}
+	console.Restored()
 }
 
 // debug has kubectl run pods and ephemeral containers, and attach to them.

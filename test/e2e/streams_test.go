@@ -52,6 +52,7 @@ func TestStreams(t *testing.T) {
 	before := inBox.connections()
 	t.Run("exec", inBox.run)
 	t.Run("a terminal", inBox.terminal)
+	t.Run("a second signal", inBox.insisting)
 	t.Run("attach", inBox.attach)
 	t.Run("cp", inBox.cp)
 	t.Run("port-forward", inBox.portForward)
@@ -170,6 +171,27 @@ func (s streams) terminal(t *testing.T) {
 			t.Errorf("exit code %d after %s", code, signal)
 		}
 		console.Restored()
+	}
+}
+
+// insisting: a second signal ends a session that doesn't end by the first, as nobody reads what it prints; the terminal is restored all the same.
+func (s streams) insisting(t *testing.T) {
+	console, cmd := s.on(t, "exec", "-it", "-c", "c", "box", "--", "sh", "-c", "echo begun; yes")
+	console.Shows("begun\r\n")
+	console.Full()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for again := time.NewTicker(100 * time.Millisecond); ; <-again.C { // those that come soon after the first count as one with it
+		select {
+		case err := <-ended:
+			if code := exitCode(t, err); code != 130 {
+				t.Errorf("exit code %d", code)
+			}
+			console.Restored()
+			return
+		default:
+			_ = cmd.Process.Signal(syscall.SIGTERM) // or it has ended
+		}
 	}
 }
 

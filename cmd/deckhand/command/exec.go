@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -215,6 +216,9 @@ func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn h
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
+	restore = sync.OnceValue(restore)
+	// At once when a signal ends the session: the process may have none to write to, and a second signal ends the program where it is.
+	context.AfterFunc(ctx, func() { _ = restore() }) // which is told below
 	defer func() {
 		if err := restore(); err != nil {
 			cmd.PrintErrln("error:", err)

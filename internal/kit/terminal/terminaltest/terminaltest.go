@@ -87,6 +87,24 @@ func (c *Console) Shows(text string) string {
 	return screen.String()
 }
 
+// Full waits until the screen can't show any more, as nobody looks at it.
+func (c *Console) Full() {
+	c.t.Helper()
+	for end, last, same := time.Now().Add(patience), 0, 0; same < 10; time.Sleep(10 * time.Millisecond) {
+		now := 0
+		c.control(func(fd int) (err error) {
+			now, err = unix.IoctlGetInt(fd, unix.TIOCINQ)
+			return err
+		})
+		if same++; now != last || now == 0 {
+			last, same = now, 0
+		}
+		if time.Now().After(end) {
+			c.t.Fatal("the screen doesn't fill")
+		}
+	}
+}
+
 // Line reads the next line of the screen.
 func (c *Console) Line() string {
 	c.t.Helper()
