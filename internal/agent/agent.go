@@ -210,8 +210,11 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}, volumeLog)
 	volumeStats := usage.NewStatsReader(usage.StatsConfig{Volumes: volumes.Instances, Took: func(d time.Duration) { meter.Volumes.Measured(metrics.SourceStatfs, d) }})
 	onDisk := eviction.Node{Desired: merger, Observed: seen, Volumes: volumes, Allocations: allocations}
-	limits := eviction.New(eviction.Config{Pods: onDisk.Pods, Layers: eviction.NewContainerLayers(eviction.ContainerLayersConfig{Observed: seen, Runtime: conn, Meter: diskMeter}), Meter: diskMeter, Logs: k.PodLogsDir,
+	layers := eviction.NewContainerLayers(eviction.ContainerLayersConfig{Observed: seen, Runtime: conn, Meter: diskMeter})
+	limits := eviction.New(eviction.Config{Pods: onDisk.Pods, Layers: layers, Meter: diskMeter, Logs: k.PodLogsDir,
 		Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("eviction")})
+
+	sampler := newSampler(cfg, began, host, seen, volumes, volumeStats, layers, diskMeter, conn, log)
 
 	// The node's side of a cluster.
 	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, nodeEvents, objects, wakes.objectsChanged, dirs, meter, log)
@@ -282,7 +285,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
 	offered := nodeapi.Config{
-		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: server.NewMachineReader("/"), Health: server.Health(checks(pool, seen, runtime)...), Metrics: meter.Handler(), Pages: served},
+		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: server.NewMachineReader("/"), Health: server.Health(checks(pool, seen, runtime)...), Metrics: meter.Handler(), Stats: statsPages(sampler, meter, log), Pages: served},
 		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}
 	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), served, log.WithName("local"))
 	listening, err := listeners(cfg, dirs.Certs, meter, offered, inCluster)
@@ -336,6 +339,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		// Pods without claims run.
 		module{name: "volumes", start: orLogged(without(claims.Restore), log, "Claims can't be bound"), run: volumes.Run},
 		module{name: "volume statistics", run: closeAtEnd(volumeStats, log)},
+		module{name: "statistics", run: sampler.Run},
 	)
 	if ptr.Deref(k.LocalStorageCapacityIsolation, true) {
 		list = append(list, module{name: "storage limits", run: limits.Run})

@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/agent/cluster"
@@ -44,6 +48,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/resources/eviction"
+	"github.com/deckhand-node/deckhand/internal/resources/stats"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
@@ -329,6 +335,28 @@ func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v
 		plugins.LocalVolume{},
 		plugins.NewImageVolume(images),
 		plugins.Unsupported{},
+	}
+}
+
+// newSampler makes what samples what pods and the node use.
+func newSampler(cfg *config.Config, began time.Time, host *node, seen *observed.Store, volumes *manager.Manager, filesystems *usage.StatsReader, layers *eviction.ContainerLayers, disks *usage.Meter, conn *cri.Conn, log logr.Logger) *stats.Sampler {
+	k := &cfg.Kubelet
+	system := map[string]string{}
+	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, cgroup.Own()), statsapi.SystemContainerMisc: k.SystemCgroups} {
+		if group != "" {
+			system[name] = path.Join("/", group)
+		}
+	}
+	return stats.New(stats.Config{Node: cfg.NodeName, Started: began, Groups: host.cgroups, Observed: seen, Volumes: volumes, FileSystems: filesystems,
+		Layers: layers, Meter: disks, Images: conn, RootDir: cfg.RootDir, Logs: k.PodLogsDir, Memory: host.capacity.Memory, Swap: host.capacity.Swap, SystemGroups: system, Log: log.WithName("stats")})
+}
+
+// statsPages are what is served of statistics, by path.
+func statsPages(s *stats.Sampler, meter *metrics.Metrics, log logr.Logger) map[string]http.Handler {
+	return map[string]http.Handler{
+		"/stats/summary":    server.Summary(log.WithName("server"), s),
+		"/metrics/resource": metrics.HandlerOf(s.ResourceMetrics()),
+		"/metrics/probes":   meter.ProbesHandler(),
 	}
 }
 

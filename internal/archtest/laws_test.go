@@ -86,6 +86,7 @@ var wings = []wing{
 	}},
 	{"resources", "what pods may use, of CPU to disk; it measures what pods that should run have mounted", []string{
 		"allocation cgroup eviction",
+		"stats", // measures layers as eviction does
 	}},
 	{"worker", "one goroutine per pod: reads, decides, has done what was decided", []string{
 		". handler journal",

@@ -38,6 +38,8 @@ type Sources struct {
 	Machine Machine
 	// Health and Metrics serve /healthz and /metrics.
 	Health, Metrics http.Handler
+	// Stats are what pods and the node use, by path: /stats/summary, and what is below /metrics.
+	Stats map[string]http.Handler
 	// Pages are what else is served, by path: those of Configz, Flagz and Statusz.
 	Pages map[string]http.Handler
 	// InCluster has the read-only API serve no more than a kubelet's: what else there is takes a right in a cluster.
@@ -46,10 +48,10 @@ type Sources struct {
 
 // Paths are the paths of the read-only API without its Pages, sorted.
 func Paths() []string {
-	return []string{"/healthz", "/metrics", "/pods", "/runningpods/", "/spec/"}
+	return []string{"/healthz", "/metrics", "/metrics/probes", "/metrics/resource", "/pods", "/runningpods/", "/spec/", "/stats/summary"}
 }
 
-// NewReadOnly makes the handler of the read-only API: /pods, /healthz and /metrics, as on the kubelet's read-only port, and where
+// NewReadOnly makes the handler of the read-only API: /pods, /healthz, /metrics and Stats, as on the kubelet's read-only port, and where
 // no cluster has its say /runningpods/, /spec/ and its Pages, too.
 func NewReadOnly(log logr.Logger, s Sources) *http.ServeMux {
 	a := &readOnly{PodLists: NewPodLists(log, s.Pods, s.Running), machine: s.Machine}
@@ -59,6 +61,9 @@ func NewReadOnly(log logr.Logger, s Sources) *http.ServeMux {
 	mux.Handle("GET /healthz", s.Health)
 	mux.Handle("GET /healthz/", s.Health)
 	mux.Handle("GET /metrics", s.Metrics)
+	for path, stats := range s.Stats {
+		mux.Handle("GET "+path, stats)
+	}
 	if s.InCluster {
 		return mux
 	}

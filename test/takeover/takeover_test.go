@@ -34,6 +34,7 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	r.settle("the kubelet runs its pods")
 	r.compareMetrics()
 	limits := r.limits()
+	theirs, theirsShort := r.summary(""), r.summary("?only_cpu_and_memory=true")
 	r.stop("the kubelet runs its pods")
 	for file, other := range map[string]string{"cpu/cpu.shares": "100", "memory/memory.limit_in_bytes": "1073741824", "pids/pids.max": "30000"} {
 		if err := os.WriteFile(r.limitFile(file), []byte(other), 0); err != nil { // so that deckhand has to set them, too
@@ -46,6 +47,8 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	if diff := cmp.Diff(limits, r.limits()); diff != "" {
 		t.Errorf("what all pods may use together (-kubelet's +deckhand's):\n%s", diff)
 	}
+	r.compareSummaries(theirs, r.summary(""))
+	r.compareSummaries(theirsShort, r.summary("?only_cpu_and_memory=true"))
 	r.add("d", r.n.Port(4))
 	r.stop("deckhand runs its pods")
 

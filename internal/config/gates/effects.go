@@ -44,6 +44,7 @@ func always() []effectGroup {
 		{AlwaysOn, "it is known who may use which image", "KubeletEnsureSecretPulledImages"},
 		{AlwaysOn, "the socket of pod resources tells of one pod, too", "KubeletPodResourcesGet"},
 		{AlwaysOn, "the socket of pod resources lists no pods that have ended", "KubeletPodResourcesListUseActivePods"},
+		{AlwaysOn, "statistics say how long was waited for CPU, memory and disk, where the kernel has that for control groups (PSI)", "KubeletPSI"},
 		{AlwaysOn, "rights to pods, healthz and configz of a node suffice for what they name", "KubeletFineGrainedAuthz"},
 		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},
 		{AlwaysOn, "project quotas measure what pods with user namespaces use on disk, where the file system has them", "LocalStorageCapacityIsolationFSQuotaMonitoring"},
@@ -99,7 +100,7 @@ func never() []effectGroup {
 			InOrderInformersBatchProcess InformerResourceVersion KubeletRegistrationGetOnExistsOnly
 			KubeletServiceAccountTokenForCredentialProviders UnlockWhileProcessingFIFO WatchListClient`},
 		{NeverOn, "it doesn't hold up the node's shutdown", "GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority"},
-		{NeverOn, "it has no statistics of pods and containers", "KubeletPSI PodAndContainerStatsFromCRI"},
+		{NeverOn, "it reads control groups itself, whatever the runtime could tell of them", "PodAndContainerStatsFromCRI"},
 		{NeverOn, "a container's grace period isn't overwritten", "AllowOverwriteTerminationGracePeriodSeconds"},
 		{NeverOn, "a restart of the agent changes no container's status", "ChangeContainerStatusOnKubeletRestart"},
 		{NeverOn, "it lists what the runtime has by single answers", "CRIListStreaming"},

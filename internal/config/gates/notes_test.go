@@ -24,14 +24,14 @@ func TestNotActedOn(t *testing.T) {
 		// In force here as asked for, or nothing is asked for.
 		"EventedPLEG": true, "SidecarContainers": true, "NodeDeclaredFeatures": true, "ExtendWebSocketsToKubelet": true, "PodsAPI": false, "JobManagedBy": true,
 		// In vain.
-		"EnvFiles": false, "ContainerStopSignals": false, "CRIListStreaming": true, "KubeletPSI": true, "HPAScaleToZero": true,
+		"EnvFiles": false, "ContainerStopSignals": false, "CRIListStreaming": true, "PodAndContainerStatsFromCRI": true, "HPAScaleToZero": true,
 	})
 	want := []gates.Note{
 		{"CRIListStreaming", "never on in this build: it lists what the runtime has by single answers"},
 		{"ContainerStopSignals", "always on in this build: containers may name the signal that stops them"},
 		{"EnvFiles", "always on in this build: environment variables may come from files that containers write"},
 		{"HPAScaleToZero", "changes nothing in a node agent: it is about the controllers"},
-		{"KubeletPSI", "never on in this build: it has no statistics of pods and containers"},
+		{"PodAndContainerStatsFromCRI", "never on in this build: it reads control groups itself, whatever the runtime could tell of them"},
 	}
 	if diff := cmp.Diff(want, s.NotActedOn()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -140,8 +140,20 @@ func (m *Metrics) CredentialConfig(hash string) {
 }
 
 // Handler serves the metrics in the text format.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+func (m *Metrics) Handler() http.Handler { return handler(m.registry) }
+
+// ProbesHandler serves what became of probes alone, by pod and container, which the kubelet has apart: /metrics/probes.
+func (m *Metrics) ProbesHandler() http.Handler { return HandlerOf(m.Probes.collectors()...) }
+
+// HandlerOf serves these metrics alone.
+func HandlerOf(list ...prometheus.Collector) http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(list...)
+	return handler(r)
+}
+
+func handler(from prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(from, promhttp.HandlerOpts{
 		// What can be collected is returned, even if one collector fails.
 		ErrorHandling: promhttp.ContinueOnError,
 		// Compressors hold far more memory than the text they would shorten.

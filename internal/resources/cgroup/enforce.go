@@ -136,9 +136,9 @@ func (l layout) usesMore(name string, limit int64) error {
 	if limit == 0 {
 		return nil
 	}
-	used, err := workingSet(filepath.Join(l.mounts["memory"], name), l.v2)
-	if err == nil && used > limit {
-		err = fmt.Errorf("control group %s uses %d bytes of memory, and may have %d: %w", name, used, limit, unix.EBUSY)
+	used, err := l.memory(name)
+	if err == nil && used.WorkingSet > uint64(limit) {
+		err = fmt.Errorf("control group %s uses %d bytes of memory, and may have %d: %w", name, used.WorkingSet, limit, unix.EBUSY)
 	}
 	return err
 }

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"strconv"
-	"strings"
 
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,55 +25,12 @@ func (m *Manager) Usage(ctx context.Context, uid types.UID) (memoryBytes int64, 
 		return 0, err
 	}
 	for _, class := range classes {
-		used, err := workingSet(filepath.Join(l.mounts["memory"], m.name(class, uid)), l.v2)
+		used, err := l.memory(m.name(class, uid))
 		if !errors.Is(err, fs.ErrNotExist) {
-			return used, err
+			return int64(used.WorkingSet), err
 		}
 	}
 	return 0, fmt.Errorf("memory used by pod %q: it has no cgroup: %w", uid, fs.ErrNotExist)
-}
-
-// workingSet is what the group can't easily give back, in bytes.
-func workingSet(dir string, v2 bool) (int64, error) {
-	all, err := charged(dir, v2)
-	if err != nil {
-		return 0, err
-	}
-	key := "total_inactive_file"
-	if v2 {
-		key = "inactive_file"
-	}
-	stat, err := cgroups.ReadFile(dir, "memory.stat")
-	if err != nil {
-		return 0, fmt.Errorf("memory used by %s: %w", dir, err)
-	}
-	for line := range strings.Lines(stat) {
-		if value, ok := strings.CutPrefix(line, key+" "); ok {
-			idle, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("memory used by %s: %s: %w", dir, key, err)
-			}
-			return max(all-idle, 0), nil
-		}
-	}
-	return all, nil
-}
-
-// charged is all memory that is charged to the group, in bytes.
-func charged(dir string, v2 bool) (int64, error) {
-	file := "memory.usage_in_bytes"
-	if v2 {
-		file = "memory.current"
-	}
-	text, err := cgroups.ReadFile(dir, file)
-	if err != nil {
-		return 0, fmt.Errorf("memory used by %s: %w", dir, err)
-	}
-	all, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("memory used by %s: %w", dir, err)
-	}
-	return all, nil
 }
 
 // refuseBelowUsage fails for a memory limit below what the named group uses. cgroup v1's kernel
@@ -86,13 +40,18 @@ func (l layout) refuseBelowUsage(name string, limit int64) error {
 	if !l.v2 || limit == 0 {
 		return nil
 	}
-	dir := filepath.Join(l.mounts["memory"], name)
-	if all, err := charged(dir, l.v2); err != nil || all <= limit {
+	used, err := l.memory(name)
+	if err != nil || used.Usage <= uint64(limit) || used.WorkingSet <= uint64(limit) {
 		return err
 	}
-	used, err := workingSet(dir, l.v2)
-	if err != nil || used <= limit {
-		return err
+	return tooMuch(strconv.FormatInt(limit, 10), int64(used.WorkingSet), unix.EBUSY)
+}
+
+// memory is how much memory the named group uses, without its limits.
+func (l layout) memory(name string) (Memory, error) {
+	var m Memory
+	if err := newReader(l).memory(name, JustCPU, &m); err != nil {
+		return Memory{}, fmt.Errorf("memory used by %s: %w", name, err)
 	}
-	return tooMuch(strconv.FormatInt(limit, 10), used, unix.EBUSY)
+	return m, nil
 }

@@ -43,8 +43,8 @@ func writeOne(l layout, name string, s setting) error {
 	case err == nil:
 		return nil
 	case s.File == memoryLimitFile && errors.Is(err, unix.EBUSY):
-		if used, usedErr := workingSet(dir, l.v2); usedErr == nil {
-			err = tooMuch(s.Value, used, err)
+		if used, usedErr := l.memory(name); usedErr == nil {
+			err = tooMuch(s.Value, int64(used.WorkingSet), err)
 		}
 		return err
 	case (s.File == cpuQuotaFile || s.File == cpuPeriodFile) && errors.Is(err, unix.EINVAL):

@@ -104,6 +104,10 @@ func Routes(c Config) []secure.Route {
 
 	add("", "GET", "/healthz /healthz/", "healthz proxy", c.Health)
 	add("", "GET", "/metrics", "metrics", c.Metrics)
+	for path, h := range c.Stats { // rights are by the first part of the path: stats, metrics
+		subresource, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		add("", "GET", path, subresource, h)
+	}
 	add("", "GET", "/pods /pods/{$}", "pods proxy", handle(pods.Pods))
 	add("", "GET", "/configz", "configz proxy", c.Pages["/configz"])
 	add("", "GET", "/flagz", "configz proxy", c.Pages["/flagz"])

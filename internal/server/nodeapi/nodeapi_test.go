@@ -146,6 +146,7 @@ func (n *node) config() nodeapi.Config {
 	}
 	return nodeapi.Config{
 		Sources: server.Sources{Pods: n.statuses, Running: n, Machine: n, Health: page("health"), Metrics: page("metrics"),
+			Stats: map[string]http.Handler{"/stats/summary": page("summary"), "/metrics/resource": page("resource")},
 			Pages: map[string]http.Handler{"/configz": page("configz"), "/flagz": page("flagz"), "/statusz": page("statusz")}},
 		Statuses: n.statuses, Observed: n, Synced: func() bool { return !n.fresh }, Logs: logs.New(n.logs, logr.Discard()), Runtime: n,
 		SetVerbosity: func(level uint32) error { n.level = level; return nil },

@@ -2,11 +2,9 @@ package usage
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,28 +39,11 @@ const (
 	patience = time.Second
 )
 
-// StatsReader asks the file systems of mounted claims how full they are. One that doesn't answer
+// StatsReader asks the file systems of mounted claims, and others, how full they are. One that doesn't answer
 // holds up nobody: it is left out until it does. Its methods may be called by many goroutines.
 type StatsReader struct {
-	StatsConfig
-	asking sync.WaitGroup
-
-	mu     sync.Mutex
-	closed bool
-	// known holds what was asked, by path.
-	known map[string]*question
-}
-
-// question is what is known of one file system.
-type question struct {
-	// answered is closed when the answer is there. Until then nobody asks again.
-	answered chan struct{}
-	// late says that it was waited for once in vain: it isn't waited for again.
-	late atomic.Bool
-	// When it was answered, and how.
-	at  time.Time
-	st  unix.Statfs_t
-	err error
+	volumes func() []volume.Instance
+	answers *Answers[unix.Statfs_t]
 }
 
 // NewStatsReader returns a reader.
@@ -73,7 +54,13 @@ func NewStatsReader(c StatsConfig) *StatsReader {
 	if c.Took == nil {
 		c.Took = func(time.Duration) {}
 	}
-	return &StatsReader{StatsConfig: c, known: map[string]*question{}}
+	return &StatsReader{c.Volumes, NewAnswers(fresh, func(path string) (st unix.Statfs_t, err error) {
+		began := time.Now()
+		if err = c.Statfs(path, &st); err == nil {
+			c.Took(time.Since(began))
+		}
+		return st, err
+	})}
 }
 
 func statfs(path string, st *unix.Statfs_t) error {
@@ -87,28 +74,29 @@ func statfs(path string, st *unix.Statfs_t) error {
 // Stats returns what is known of every mounted claim, each once, by namespace and name. It takes at most a
 // second; what doesn't answer by then, or answers with an error, is left out. Answers may be 10 seconds old.
 func (r *StatsReader) Stats() []Stats {
-	claims := mounted(r.Volumes())
-	questions := r.ask(claims)
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	late := false
+	claims := mounted(r.volumes())
+	paths := make([]string, len(claims))
+	for i := range claims {
+		paths[i] = claims[i].path
+	}
 	var list []Stats
-	for i, q := range questions {
-		if q == nil {
-			continue
+	for i, answer := range r.FileSystems(context.Background(), paths) {
+		if answer.Err == nil {
+			list = append(list, claims[i].stats(&answer.Value))
 		}
-		if !late && !q.late.Load() {
-			select {
-			case <-q.answered:
-			case <-timer.C:
-				late = true
-			}
-		}
-		switch {
-		case !q.done():
-			q.late.Store(true)
-		case q.err == nil:
-			list = append(list, claims[i].stats(&q.st))
+	}
+	return list
+}
+
+// errNoAnswer is what is known of a file system that doesn't answer.
+var errNoAnswer = errors.New("the file system doesn't answer")
+
+// FileSystems returns what the file systems say that paths are on, as Stats does; with an error, nothing is known of one now.
+func (r *StatsReader) FileSystems(ctx context.Context, paths []string) []Answer[unix.Statfs_t] {
+	list := r.answers.Get(ctx, paths, patience, patience)
+	for i := range list {
+		if time.Since(list[i].At) > fresh+patience { // what it said before it stopped answering
+			list[i].Err = errNoAnswer
 		}
 	}
 	return list
@@ -116,79 +104,7 @@ func (r *StatsReader) Stats() []Stats {
 
 // Close waits until no question is under way, or ctx ends: then it says how many file systems don't answer. No
 // question is asked after it.
-func (r *StatsReader) Close(ctx context.Context) error {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	done := make(chan struct{})
-	go func() { // as long as a file system doesn't answer: nothing in the process can end that
-		r.asking.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("stop asking file systems how full they are: %w: these don't answer: %s", context.Cause(ctx), strings.Join(r.hanging(), ", "))
-	}
-}
-
-func (r *StatsReader) hanging() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var list []string
-	for path, q := range r.known {
-		if !q.done() {
-			list = append(list, path)
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-func (q *question) done() bool {
-	select {
-	case <-q.answered:
-		return true
-	default:
-		return false
-	}
-}
-
-// ask returns a question for each claim, and asks what isn't known. Nil where nothing may be asked any more.
-func (r *StatsReader) ask(claims []claim) []*question {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	list := make([]*question, len(claims))
-	wanted := make(map[string]bool, len(claims))
-	for i, c := range claims {
-		wanted[c.path] = true
-		q := r.known[c.path]
-		if (q == nil || q.done() && now.Sub(q.at) >= fresh) && !r.closed {
-			q = &question{answered: make(chan struct{})}
-			r.known[c.path] = q
-			r.asking.Go(func() { r.query(c.path, q) })
-		}
-		list[i] = q
-	}
-	for path, q := range r.known {
-		if !wanted[path] && q.done() {
-			delete(r.known, path)
-		}
-	}
-	return list
-}
-
-func (r *StatsReader) query(path string, q *question) {
-	began := time.Now()
-	q.err = r.Statfs(path, &q.st)
-	q.at = time.Now()
-	if q.err == nil {
-		r.Took(q.at.Sub(began))
-	}
-	close(q.answered)
-}
+func (r *StatsReader) Close(ctx context.Context) error { return r.answers.Close(ctx) }
 
 // claim is a mounted claim.
 type claim struct{ namespace, name, path string }
@@ -214,13 +130,19 @@ func mounted(volumes []volume.Instance) []claim {
 }
 
 func (c claim) stats(st *unix.Statfs_t) Stats {
+	s := StatsOf(st)
+	s.Namespace, s.Claim = c.namespace, c.name
+	return s
+}
+
+// StatsOf is how full a file system is, of no claim.
+func StatsOf(st *unix.Statfs_t) Stats {
 	// Sizes are in fragments where a file system has them.
 	size := uint64(st.Frsize)
 	if size == 0 {
 		size = uint64(st.Bsize)
 	}
 	return Stats{
-		Namespace: c.namespace, Claim: c.name,
 		Capacity:  st.Blocks * size,
 		Available: st.Bavail * size,
 		Used:      (st.Blocks - min(st.Bfree, st.Blocks)) * size,

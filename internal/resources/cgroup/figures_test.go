@@ -1,0 +1,170 @@
+package cgroup
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+)
+
+// figuresGroup is a pod's group with a process that has used some CPU time and memory.
+func figuresGroup(t testing.TB) (*Manager, string) {
+	m := onHost(t)
+	p := makePod("figures", loose)
+	if err := m.Ensure(t.Context(), p, allocated.PodLimits(p, nil)); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := m.layout()
+	name := m.group(p)
+	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; kill -STOP $$")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for _, mount := range l.all {
+		dir := filepath.Join(mount, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if l.v2 || l.mounts["cpuset"] != mount {
+			if err := cgroups.WriteCgroupProc(dir, cmd.Process.Pid); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(cmd.Process.Pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("the process isn't stopped: %v %v", status, err)
+	}
+	return m, name
+}
+
+// The figures are those that the OCI runtimes' library reads.
+func TestFiguresAreTheLibrarys(t *testing.T) {
+	m, name := figuresGroup(t)
+	r, err := m.Reader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := r.Read(name, Throttling)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := m.layout()
+	theirs, err := library(t, l, name).GetStats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := "total_inactive_file"
+	if l.v2 {
+		idle = "inactive_file"
+	}
+	memory := &theirs.MemoryStats
+	type figures struct{ CPU, User, Memory, WorkingSet, PIDs uint64 }
+	want := figures{theirs.CpuStats.CpuUsage.TotalUsage, theirs.CpuStats.CpuUsage.UsageInUsermode, memory.Usage.Usage, memory.Usage.Usage - memory.Stats[idle], theirs.PidsStats.Current}
+	have := figures{f.CPU.Usage, f.CPU.User, f.Memory.Usage, f.Memory.WorkingSet, f.PIDs.Current}
+	if !l.v2 {
+		have.User, want.User = 0, 0 // the library scales it to the whole
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("the library's (-) and ours (+):\n%s", diff)
+	}
+	if f.CPU.Usage == 0 || f.Memory.Usage == 0 {
+		t.Errorf("nothing was used: %+v %+v", f.CPU, f.Memory)
+	}
+	if just, err := r.Read(name, JustCPU); err != nil || just.CPU.Usage != f.CPU.Usage || just.Memory != nil {
+		t.Errorf("CPU time alone: %+v, %v", just, err)
+	}
+	if (f.CPUPressure != nil) != (l.v2 && unix.Access("/proc/pressure/cpu", unix.R_OK) == nil) {
+		t.Errorf("pressure is %+v", f.CPUPressure)
+	}
+}
+
+// The root's are those of the machine.
+func TestFiguresOfTheMachine(t *testing.T) {
+	m := onHost(t)
+	r, err := m.Reader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := r.Read("/", Throttling)
+	if err != nil || f.CPU.Usage == 0 || f.Memory.Usage == 0 || f.Memory.WorkingSet > f.Memory.Usage {
+		t.Errorf("%+v %+v %v", f.CPU, f.Memory, err)
+	}
+}
+
+// A kernel with PSI has it in each group of cgroup v2, also beside cgroup v1's controllers.
+func TestPressure(t *testing.T) {
+	p := parsePressure("some avg10=1.50 avg60=2.25 avg300=3.00 total=400\nfull avg10=0.50 avg60=0.25 avg300=0.12 total=7\n")
+	if want := (&Pressure{Some: Stalls{1.5, 2.25, 3, 400}, Full: Stalls{0.5, 0.25, 0.12, 7}}); !cmp.Equal(want, p) {
+		t.Errorf("got %+v", p)
+	}
+	if p := parsePressure(""); p != nil {
+		t.Errorf("of nothing: %+v", p)
+	}
+	r := newReader(layout{v2: true, mounts: map[string]string{"cpu": "/sys/fs/cgroup", "memory": "/sys/fs/cgroup"}})
+	if want := unix.Access("/proc/pressure/cpu", unix.R_OK) == nil; r.pressure != want {
+		t.Errorf("the kernel has pressure: %v, want %v", r.pressure, want)
+	}
+	if r.pressure {
+		if p := r.stalls("/", "cpu"); p == nil || p.Some.Total == 0 {
+			t.Errorf("the machine's is %+v", p)
+		}
+	}
+	if r := newReader(layout{mounts: map[string]string{}}); r.pressure {
+		t.Error("cgroup v1 has it, too")
+	}
+}
+
+func library(t testing.TB, l layout, name string) cgroups.Manager {
+	t.Helper()
+	paths := map[string]string{}
+	for _, controller := range []string{"cpu", "cpuacct", "memory", "pids"} {
+		paths[controller] = filepath.Join(l.mounts[controller], name)
+	}
+	if l.v2 {
+		paths = map[string]string{"": filepath.Join("/sys/fs/cgroup", name)}
+	}
+	lib, err := manager.NewWithPaths(&cgroups.Cgroup{Resources: &cgroups.Resources{}}, paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lib
+}
+
+// BenchmarkFigures compares what it costs to read one group: as a summary does, and with the library.
+func BenchmarkFigures(b *testing.B) {
+	m, name := figuresGroup(b)
+	r, err := m.Reader(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("own", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := r.Read(name, Plain); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("library", func(b *testing.B) {
+		b.ReportAllocs()
+		l, _ := m.layout()
+		lib := library(b, l, name)
+		for b.Loop() {
+			if _, err := lib.GetStats(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

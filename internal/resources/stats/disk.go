@@ -1,0 +1,209 @@
+package stats
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+)
+
+// disk is what has to be known for the disk's part of a sample.
+type disk struct {
+	filesystems map[string]usage.Answer[unix.Statfs_t]
+	dirs        map[string]usage.Answer[usage.Usage]
+	layers      map[types.UID]usage.Answer[map[string]usage.Usage]
+	volumes     map[types.UID][]volume.Instance
+	node, image usage.Answer[unix.Statfs_t]
+}
+
+// measureDisk adds what is on disk. What doesn't answer in time is left out, or has the time of an older answer.
+func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) {
+	images, containers := s.imageFileSystems(ctx, faults)
+	d := disk{volumes: map[types.UID][]volume.Instance{}, filesystems: map[string]usage.Answer[unix.Statfs_t]{},
+		dirs: map[string]usage.Answer[usage.Usage]{}, layers: map[types.UID]usage.Answer[map[string]usage.Usage]{}}
+	asked := []string{s.RootDir}
+	for _, f := range []*runtimeapi.FilesystemUsage{images, containers} {
+		if at := f.GetFsId().GetMountpoint(); at != "" {
+			asked = append(asked, at)
+		}
+	}
+	for _, v := range s.Volumes.Instances() {
+		if v.Spec.Block() || v.Spec.Volume.HostPath != nil || v.Spec.Volume.Image != nil {
+			continue // what is elsewhere on the host isn't the pod's to count, as with a kubelet
+		}
+		d.volumes[v.UID] = append(d.volumes[v.UID], v)
+		asked = append(asked, pathOf(&v))
+	}
+	slices.Sort(asked)
+	asked = slices.Compact(asked)
+	for i, answer := range s.FileSystems.FileSystems(ctx, asked) {
+		d.filesystems[asked[i]] = answer
+	}
+	d.node = d.filesystems[s.RootDir]
+	if d.node.Err != nil {
+		faults.add(d.node.Err)
+	}
+	s.walk(ctx, out.Pods, &d, faults)
+
+	out.NodeFS = fileSystem(d.node)
+	out.ImageFS = ofRuntime(images, d.filesystems[images.GetFsId().GetMountpoint()])
+	out.ContainerFS = ofRuntime(containers, d.filesystems[containers.GetFsId().GetMountpoint()])
+	d.image = d.filesystems[containers.GetFsId().GetMountpoint()]
+	for i := range out.Pods {
+		s.addDisk(&out.Pods[i], &d)
+	}
+}
+
+// imageFileSystems are those of images and of containers, as the runtime knows them.
+func (s *Sampler) imageFileSystems(ctx context.Context, faults *faults) (images, containers *runtimeapi.FilesystemUsage) {
+	info, err := s.Images.ImageFsInfo(ctx)
+	faults.add(err)
+	if l := info.GetImageFilesystems(); len(l) > 0 {
+		images = l[0]
+	}
+	if containers = images; len(info.GetContainerFilesystems()) > 0 {
+		containers = info.ContainerFilesystems[0]
+	}
+	return images, containers
+}
+
+// walk asks for what has to be walked through: container layers, logs, and the volumes that are directories of the node's file system.
+func (s *Sampler) walk(ctx context.Context, pods []Pod, d *disk, faults *faults) {
+	var uids, dirs, logs []string
+	for i := range pods {
+		p := &pods[i]
+		if len(p.Containers) > 0 {
+			uids = append(uids, string(p.UID))
+		}
+		for j := range p.Containers {
+			logs = append(logs, s.logDir(p, &p.Containers[j]))
+		}
+		for j := range d.volumes[p.UID] {
+			if v := &d.volumes[p.UID][j]; d.onNode(v) {
+				dirs = append(dirs, pathOf(v))
+			}
+		}
+	}
+	began := time.Now()
+	for i, answer := range s.layers.Get(ctx, uids, walkPatience, walkRevise) {
+		faults.add(answer.Err)
+		d.layers[types.UID(uids[i])] = answer
+	}
+	add := func(from *usage.Answers[usage.Usage], dirs []string) {
+		for i, answer := range from.Get(ctx, dirs, max(0, walkPatience-time.Since(began)), walkRevise) {
+			faults.add(answer.Err)
+			d.dirs[dirs[i]] = answer
+		}
+	}
+	add(s.logs, logs)
+	add(s.dirs, dirs)
+}
+
+func (s *Sampler) logDir(p *Pod, c *Container) string {
+	return filepath.Join(s.Logs, layout.PodDirectory(p.Namespace, p.Name, p.UID), c.Name)
+}
+
+func pathOf(v *volume.Instance) string {
+	if v.Mounted.Path != "" {
+		return v.Mounted.Path
+	}
+	return v.Dir
+}
+
+// onNode reports whether a volume is a directory of the node's file system, rather than one of its own.
+func (d *disk) onNode(v *volume.Instance) bool {
+	own := d.filesystems[pathOf(v)]
+	return v.Spec.Claim == nil && own.Err == nil && d.node.Err == nil && own.Value.Fsid == d.node.Value.Fsid && own.Value.Type == d.node.Value.Type && own.Value.Blocks == d.node.Value.Blocks
+}
+
+// addDisk adds what a pod has on disk.
+func (s *Sampler) addDisk(p *Pod, d *disk) {
+	var sum usage.Usage
+	var latest time.Time
+	count := func(u usage.Usage, at time.Time) {
+		sum = sum.Add(u)
+		if at.After(latest) {
+			latest = at
+		}
+	}
+	layers := d.layers[p.UID]
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if u, ok := layers.Value[c.Name]; ok && u != (usage.Usage{}) {
+			c.Rootfs = part(d.image, u, layers.At)
+			count(u, layers.At)
+		}
+		if logs := d.dirs[s.logDir(p, c)]; logs.Err == nil && !logs.At.IsZero() {
+			c.Logs = part(d.node, logs.Value, logs.At)
+			count(logs.Value, logs.At)
+		}
+	}
+	for i := range d.volumes[p.UID] {
+		v := &d.volumes[p.UID][i]
+		var fs *statsapi.FsStats
+		if d.onNode(v) {
+			walked := d.dirs[pathOf(v)]
+			if walked.Err != nil || walked.At.IsZero() {
+				continue
+			}
+			fs = part(d.node, walked.Value, walked.At)
+			count(walked.Value, walked.At)
+		} else if fs = fileSystem(d.filesystems[pathOf(v)]); fs == nil {
+			continue
+		}
+		entry := statsapi.VolumeStats{Name: v.Spec.Volume.Name, FsStats: *fs}
+		if c := v.Spec.Claim; c != nil {
+			entry.PVCRef = &statsapi.PVCReference{Name: c.Name, Namespace: c.Namespace}
+		}
+		p.Volumes = append(p.Volumes, entry)
+	}
+	slices.SortFunc(p.Volumes, func(a, b statsapi.VolumeStats) int { return strings.Compare(a.Name, b.Name) })
+	if !latest.IsZero() {
+		p.Ephemeral = part(d.node, sum, latest)
+	}
+}
+
+// fileSystem is a file system as a whole; nil if it doesn't answer.
+func fileSystem(a usage.Answer[unix.Statfs_t]) *statsapi.FsStats {
+	if a.Err != nil || a.At.IsZero() {
+		return nil
+	}
+	st := usage.StatsOf(&a.Value)
+	return &statsapi.FsStats{Time: metav1.NewTime(a.At), CapacityBytes: &st.Capacity, AvailableBytes: &st.Available, UsedBytes: &st.Used,
+		Inodes: &st.Inodes, InodesFree: &st.InodesFree, InodesUsed: &st.InodesUsed}
+}
+
+// part is what somebody uses of a file system.
+func part(of usage.Answer[unix.Statfs_t], u usage.Usage, at time.Time) *statsapi.FsStats {
+	fs := fileSystem(of)
+	if fs == nil {
+		fs = &statsapi.FsStats{}
+	}
+	fs.Time = metav1.NewTime(at)
+	fs.UsedBytes, fs.InodesUsed = ptr.To(uint64(max(u.Bytes, 0))), ptr.To(uint64(max(u.Inodes, 0)))
+	return fs
+}
+
+// ofRuntime is what a runtime uses of a file system.
+func ofRuntime(f *runtimeapi.FilesystemUsage, of usage.Answer[unix.Statfs_t]) *statsapi.FsStats {
+	if f == nil {
+		return nil
+	}
+	fs := part(of, usage.Usage{Bytes: int64(f.GetUsedBytes().GetValue()), Inodes: int64(f.GetInodesUsed().GetValue())}, time.Unix(0, f.GetTimestamp()))
+	if f.GetInodesUsed() == nil {
+		fs.InodesUsed = nil
+	}
+	return fs
+}

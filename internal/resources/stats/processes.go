@@ -1,0 +1,119 @@
+package stats
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+)
+
+// readProcesses counts the processes of a pod, and what went through its network. Its network namespace is that of the
+// sandbox's process, which no container can change; where a runtime has none, that of a container's.
+func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, faults *faults) {
+	var count uint64
+	var first int
+	groups := []string{sandbox}
+	for i := range p.Containers {
+		groups = append(groups, p.Containers[i].Path)
+	}
+	for _, group := range groups {
+		if group == "" {
+			continue
+		}
+		list, err := r.Processes(group)
+		faults.add(err)
+		count += uint64(len(list))
+		if first == 0 && len(list) > 0 {
+			first = list[0]
+		}
+	}
+	p.Processes = &count
+	if len(p.observed.Sandboxes) > 0 && p.observed.Sandboxes[0].HostNetwork || first == 0 {
+		return
+	}
+	p.Network = network("/proc/"+strconv.Itoa(first)+"/net/dev", nil)
+}
+
+// foreign begin the names of interfaces that aren't the machine's own, but lead to containers.
+var foreign = []string{"lo", "veth", "docker", "nerdctl"}
+
+// hostNetwork is what went through the machine's own interfaces: PID 1 is in its network namespace.
+func hostNetwork() *statsapi.NetworkStats { return network("/proc/1/net/dev", foreign) }
+
+// network reads a file like /proc/net/dev (proc_pid_net(5)); nil if it can't be read, as of a process that has ended. Interfaces whose names
+// begin so are left out, and loopback always.
+func network(file string, without []string) *statsapi.NetworkStats {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	n := &statsapi.NetworkStats{Time: metav1.NewTime(time.Now())}
+	for line := range bytes.Lines(text) {
+		name, counts, ok := bytes.Cut(line, []byte(":"))
+		fields := bytes.Fields(counts)
+		i := string(bytes.TrimSpace(name))
+		if !ok || len(fields) < 16 || i == "lo" || slices.ContainsFunc(without, func(p string) bool { return strings.HasPrefix(i, p) }) {
+			continue
+		}
+		number := func(at int) *uint64 {
+			v, err := strconv.ParseUint(string(fields[at]), 10, 64)
+			if err != nil {
+				return nil
+			}
+			return &v
+		}
+		stats := statsapi.InterfaceStats{Name: i, RxBytes: number(0), RxErrors: number(2), TxBytes: number(8), TxErrors: number(10)}
+		if i == "eth0" { // as the API says, the default one
+			n.InterfaceStats = stats
+		}
+		n.Interfaces = append(n.Interfaces, stats)
+	}
+	return n
+}
+
+// hostProcesses is how many processes the machine has, and may have; nil if it can't be read.
+func hostProcesses() *statsapi.RlimitStats {
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return nil
+	}
+	fields := strings.Fields(string(load))
+	if len(fields) < 4 {
+		return nil
+	}
+	_, all, _ := strings.Cut(fields[3], "/")
+	count, err := strconv.ParseInt(all, 10, 64)
+	if err != nil {
+		return nil
+	}
+	limits := &statsapi.RlimitStats{Time: metav1.NewTime(time.Now()), NumOfRunningProcesses: &count}
+	if most := cgroup.MaxPIDs(); most > 0 {
+		limits.MaxPID = &most
+	}
+	return limits
+}
+
+// bootTime is when the machine was started; zero if that can't be read.
+func bootTime() metav1.Time {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return metav1.Time{}
+	}
+	for line := range bytes.Lines(text) {
+		if value, ok := bytes.CutPrefix(line, []byte("btime ")); ok {
+			seconds, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
+			if err != nil {
+				return metav1.Time{}
+			}
+			return metav1.Unix(seconds, 0)
+		}
+	}
+	return metav1.Time{}
+}

@@ -1,0 +1,112 @@
+package stats
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+)
+
+const (
+	// shortest is the window that a rate is of at least, if there is an older sample; longest is the one at most: what was an hour ago says
+	// nothing about now.
+	shortest, longest = time.Second, 2 * time.Minute
+	// pause is between two samples where there is no older one.
+	pause = 80 * time.Millisecond
+)
+
+// rates are how much CPU time groups use at the moment, from what they had used when they were looked at before. Nothing looks at
+// them in between.
+type rates struct {
+	known map[string]history
+	// at is when the last sample was made.
+	at time.Time
+	// missing are groups that nothing is known of from before.
+	missing []*Group
+}
+
+type point struct {
+	at    time.Time
+	usage uint64
+}
+
+// history is what is known of a group: its rate is from base to now.
+type history struct{ base, last point }
+
+// update sets the rates of a sample, as far as they can be known.
+func (r *rates) update(s *Sample) {
+	known := make(map[string]history, len(r.known))
+	r.missing = r.missing[:0]
+	add := func(g *Group, made time.Time) {
+		if g.CPU == nil || g.Path == "" {
+			return
+		}
+		now := point{g.At, g.CPU.Usage}
+		h, ok := r.known[g.Path]
+		switch {
+		case ok && h.last.usage <= now.usage && now.at.Sub(h.last.at) <= longest:
+			if now.at.Sub(h.last.at) >= shortest {
+				h.base, h.last = h.last, now
+			}
+			g.Rate = rate(h.base, now)
+		case made.After(r.at) && s.At.Sub(r.at) <= longest && made.Before(now.at):
+			// It was made since the last sample, and hadn't used anything then.
+			h = history{base: point{made, 0}, last: now}
+			g.Rate = rate(h.base, now)
+		default:
+			h = history{base: now, last: now}
+			r.missing = append(r.missing, g)
+		}
+		known[g.Path] = h
+	}
+	add(&s.Node, time.Time{})
+	for i := range s.System {
+		add(&s.System[i].Group, time.Time{})
+	}
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		add(&p.Group, p.Started)
+		add(&p.Sandbox, p.Started)
+		for j := range p.Containers {
+			add(&p.Containers[j].Group, p.Containers[j].Started)
+		}
+	}
+	r.known, r.at = known, s.At
+}
+
+// second looks once more at the groups whose rates aren't known, after a moment.
+func (r *rates) second(ctx context.Context, reader *cgroup.Reader) error {
+	if len(r.missing) == 0 {
+		return nil
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for _, g := range r.missing {
+		f, err := reader.Read(g.Path, cgroup.JustCPU)
+		if err != nil || f.CPU.Usage < g.CPU.Usage {
+			continue // it has ended
+		}
+		h := r.known[g.Path]
+		h.last = point{f.At, f.CPU.Usage}
+		g.Rate = rate(h.base, h.last)
+		r.known[g.Path] = h
+	}
+	clear(r.missing) // they are the sample's
+	return nil
+}
+
+// rate is in billionths of a CPU.
+func rate(from, to point) *uint64 {
+	took := to.at.Sub(from.at)
+	if took <= 0 || to.usage < from.usage {
+		return nil
+	}
+	v := uint64(math.Round(float64(to.usage-from.usage) / took.Seconds()))
+	return &v
+}

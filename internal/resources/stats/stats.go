@@ -1,0 +1,382 @@
+// Package stats samples what pods, their containers and the node use: CPU, memory, disk, network, processes. Nothing is measured while
+// nobody asks; who asks gets a sample that is no older than they allow, and shares it with others.
+package stats
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+)
+
+// Config is what a Sampler is built from. Every field is needed but SystemGroups.
+type Config struct {
+	Node string
+	// Started is when the agent was started.
+	Started  time.Time
+	Groups   *cgroup.Manager
+	Observed interface{ All() []*pod.Observed }
+	Volumes  interface{ Instances() []volume.Instance }
+	// FileSystems asks file systems how full they are.
+	FileSystems *usage.StatsReader
+	Layers      interface {
+		WritableLayer(context.Context, types.UID) (map[string]usage.Usage, error)
+	}
+	Meter interface {
+		Measure(ctx context.Context, dir string) (usage.Usage, error)
+	}
+	Images interface {
+		ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+	}
+	// RootDir is on the file system that is the node's; Logs is the directory of all pods' logs.
+	RootDir, Logs string
+	// Memory and Swap are what the machine has, in bytes.
+	Memory, Swap int64
+	// SystemGroups are the names of control groups that aren't pods', by what statsapi calls them.
+	SystemGroups map[string]string
+	Log          logr.Logger
+}
+
+// Level is how much a sample holds; a higher one holds more.
+type Level int
+
+const (
+	// CPUAndMemory is that of the node, pods and containers.
+	CPUAndMemory Level = iota
+	// Full is also disk, network and processes.
+	Full
+	// Detailed is also the limits there are, how often they were hit, and what sandboxes use.
+	Detailed
+)
+
+// Group is what a control group has used.
+type Group struct {
+	// Path is the group's name.
+	Path string
+	cgroup.Figures
+	// Rate is how much of one CPU it uses, in billionths; nil if that can't be known.
+	Rate *uint64
+}
+
+// Sample is what was used at a time. It is immutable. What couldn't be read is nil, or isn't there.
+type Sample struct {
+	At    time.Time
+	Level Level
+	Node  Group
+	// System are groups that aren't pods', sorted by name.
+	System []System
+	// Pods are those that have a container that runs, by namespace and name.
+	Pods []Pod
+
+	Network                      *statsapi.NetworkStats
+	NodeFS, ImageFS, ContainerFS *statsapi.FsStats
+	Processes                    *statsapi.RlimitStats
+}
+
+// System is a control group that isn't pods'.
+type System struct {
+	// Name is statsapi's.
+	Name    string
+	Started time.Time
+	Group
+}
+
+// Pod is what one pod uses.
+type Pod struct {
+	UID             types.UID
+	Namespace, Name string
+	Started         time.Time
+	Group
+	// Containers are those that run, by name.
+	Containers []Container
+	// SandboxID and Sandbox are the sandbox's, which has a group of its own.
+	SandboxID string
+	Sandbox   Group
+	// Network is nil on the host's network.
+	Network   *statsapi.NetworkStats
+	Volumes   []statsapi.VolumeStats
+	Processes *uint64
+	// Ephemeral is what it has on the node's disk, of what counts against its ephemeral storage.
+	Ephemeral *statsapi.FsStats
+
+	observed *pod.Observed
+}
+
+// Container is what one instance of a container uses.
+type Container struct {
+	Name, ID, Image string
+	Started         time.Time
+	Group
+	Rootfs, Logs *statsapi.FsStats
+}
+
+// Sampler makes samples. Its methods may be called by many goroutines.
+type Sampler struct {
+	Config
+	walks  context.Context // ends with Run
+	end    context.CancelFunc
+	layers *usage.Answers[map[string]usage.Usage]
+	dirs   *usage.Answers[usage.Usage]
+	logs   *usage.Answers[usage.Usage]
+	turn   chan struct{}
+
+	// What follows belongs to whose turn it is.
+	last    *Sample
+	paths   map[types.UID]*paths
+	rates   rates
+	readers []*cgroup.Reader
+	failure string
+}
+
+// paths are the groups of a pod.
+type paths struct {
+	pod        string
+	containers map[string]string // by ID, the sandbox's included
+}
+
+const (
+	// walkedFor is for how long it counts what a walk through a directory has found: the kubelet's volumeStatsAggPeriod.
+	walkedFor = time.Minute
+	// walkPatience is for how long a sample waits for walks that have never ended before, walkRevise for others.
+	walkPatience, walkRevise = time.Second, 30 * time.Millisecond
+	// endPatience is for how long the end waits for file systems that don't answer.
+	endPatience = 2 * time.Second
+)
+
+// New returns a sampler that measures nothing before it is asked.
+func New(c Config) *Sampler {
+	s := &Sampler{Config: c, turn: make(chan struct{}, 1), paths: map[types.UID]*paths{}, rates: rates{known: map[string]history{}}}
+	s.walks, s.end = context.WithCancel(context.Background())
+	s.layers = usage.NewAnswers(walkedFor, func(uid string) (map[string]usage.Usage, error) {
+		return c.Layers.WritableLayer(s.walks, types.UID(uid))
+	})
+	s.dirs = usage.NewAnswers(walkedFor, func(dir string) (usage.Usage, error) { return c.Meter.Measure(s.walks, dir) })
+	s.logs = usage.NewAnswers(walkedFor, func(dir string) (usage.Usage, error) {
+		u, err := c.Meter.Measure(s.walks, dir)
+		var own unix.Stat_t
+		if err == nil && unix.Lstat(dir, &own) == nil && u.Inodes > 0 { // the directory is no log
+			u = u.Add(usage.Usage{Bytes: -own.Blocks * 512, Inodes: -1})
+		}
+		return u, err
+	})
+	return s
+}
+
+// Run does nothing until ctx ends, and ends then what is still being measured.
+func (s *Sampler) Run(ctx context.Context) error {
+	<-ctx.Done()
+	s.end()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	defer cancel()
+	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end)); err != nil {
+		s.Log.Info("A file system doesn't answer", "err", err)
+	}
+	return nil
+}
+
+// Sample returns one that is at most maxAge old and holds that much. It waits for one that is being made.
+func (s *Sampler) Sample(ctx context.Context, level Level, maxAge time.Duration) (*Sample, error) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
+	if l := s.last; l != nil && l.Level >= level && time.Since(l.At) <= maxAge {
+		return l, nil
+	}
+	sample, err := s.sample(ctx, level)
+	if err != nil {
+		return nil, err
+	}
+	s.last = sample
+	return sample, nil
+}
+
+func (s *Sampler) sample(ctx context.Context, level Level) (*Sample, error) {
+	for len(s.readers) < runtime.GOMAXPROCS(0) {
+		r, err := s.Groups.Reader(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.readers = append(s.readers, r)
+	}
+	out := &Sample{At: time.Now(), Level: level, Pods: s.pods()}
+	var faults faults
+	s.readGroups(out, level, &faults)
+	s.rates.update(out)
+	if err := s.rates.second(ctx, s.readers[0]); err != nil {
+		return nil, err
+	}
+	if level >= Full {
+		s.measureDisk(ctx, out, &faults)
+		out.Network = hostNetwork()
+		out.Processes = hostProcesses()
+	}
+	s.logFaults(&faults)
+	return out, nil
+}
+
+// pods are those that have a container that runs, as with a kubelet.
+func (s *Sampler) pods() []Pod {
+	all := s.Observed.All()
+	list := make([]Pod, 0, len(all))
+	known := make(map[types.UID]*paths, len(all))
+	for _, o := range all {
+		p := Pod{UID: o.UID, Namespace: o.Namespace, Name: o.Name, observed: o}
+		if len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
+			p.SandboxID, p.Started = o.Sandboxes[0].ID, o.Sandboxes[0].CreatedAt
+		}
+		for i := range o.Containers {
+			if c := &o.Containers[i]; c.State == pod.ContainerRunning {
+				p.Containers = append(p.Containers, Container{Name: c.Name, ID: c.ID, Image: c.Image, Started: c.CreatedAt})
+			}
+		}
+		if len(p.Containers) == 0 {
+			continue
+		}
+		slices.SortFunc(p.Containers, func(a, b Container) int { return strings.Compare(a.Name, b.Name) })
+		list = append(list, p)
+		if known[o.UID] = s.paths[o.UID]; known[o.UID] == nil {
+			known[o.UID] = &paths{}
+		}
+	}
+	s.paths = known
+	slices.SortFunc(list, func(a, b Pod) int {
+		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return list
+}
+
+// readGroups reads all control groups, as many at once as there are CPUs: reading takes the kernel's time, not a disk's.
+func (s *Sampler) readGroups(out *Sample, level Level, faults *faults) {
+	detail := cgroup.Plain
+	if level == Detailed {
+		detail = cgroup.Throttling
+	}
+	work := make(chan *Pod)
+	var reading sync.WaitGroup
+	for _, r := range s.readers {
+		reading.Go(func() {
+			for p := range work {
+				s.readPod(r, p, s.paths[p.UID], level, detail, faults)
+			}
+		})
+	}
+	for i := range out.Pods {
+		work <- &out.Pods[i]
+	}
+	close(work)
+	reading.Wait()
+
+	r := s.readers[0]
+	out.Node = readGroup(r, "/", detail, faults)
+	for name, path := range s.SystemGroups {
+		out.System = append(out.System, System{Name: name, Group: readGroup(r, path, detail, faults)})
+	}
+	out.System = append(out.System, System{Name: statsapi.SystemContainerPods, Group: readGroup(r, s.Groups.PodsGroup(), detail, faults)})
+	for i := range out.System {
+		if sys := &out.System[i]; sys.Name == statsapi.SystemContainerKubelet {
+			sys.Started = s.Started
+		} else {
+			sys.Started = r.Made(sys.Path)
+		}
+	}
+	slices.SortFunc(out.System, func(a, b System) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func readGroup(r *cgroup.Reader, path string, detail cgroup.Detail, faults *faults) Group {
+	f, err := r.Read(path, detail)
+	faults.add(err)
+	return Group{Path: path, Figures: f}
+}
+
+func (s *Sampler) readPod(r *cgroup.Reader, p *Pod, known *paths, level Level, detail cgroup.Detail, faults *faults) {
+	if known.pod == "" {
+		group, err := s.Groups.PodGroup(s.walks, p.UID)
+		if err != nil {
+			faults.add(err)
+			return
+		}
+		known.pod = group
+	}
+	p.Group = readGroup(r, known.pod, detail, faults)
+	if !known.has(p) {
+		found, err := r.ContainerGroups(known.pod)
+		faults.add(err)
+		known.containers = found
+	}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if path := known.containers[c.ID]; path != "" {
+			c.Group = readGroup(r, path, detail, faults)
+		}
+	}
+	if level < Full {
+		return
+	}
+	sandbox := known.containers[p.SandboxID]
+	if level == Detailed && sandbox != "" {
+		p.Sandbox = readGroup(r, sandbox, detail, faults)
+	}
+	p.readProcesses(r, sandbox, faults)
+}
+
+// has reports whether the group of each of the pod's containers is known.
+func (k *paths) has(p *Pod) bool {
+	if k.containers == nil {
+		return false
+	}
+	for i := range p.Containers {
+		if k.containers[p.Containers[i].ID] == "" {
+			return false
+		}
+	}
+	return p.SandboxID == "" || k.containers[p.SandboxID] != ""
+}
+
+// faults collects what couldn't be measured, of many goroutines.
+type faults struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+// add notes an error. What is gone meanwhile is none.
+func (f *faults) add(err error) {
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, context.Canceled) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errs = append(f.errs, err)
+}
+
+// logFaults logs them when they are others than the last ones.
+func (s *Sampler) logFaults(f *faults) {
+	text := ""
+	if err := errors.Join(f.errs...); err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != s.failure {
+		s.Log.Info("Some statistics can't be read and are left out", "err", text)
+	}
+	s.failure = text
+}

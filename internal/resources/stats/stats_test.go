@@ -1,0 +1,501 @@
+package stats_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/stats"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(mounttest.Main(func() int { return mounttest.Run(m) }))
+}
+
+// node is a machine whose pods are real control groups with real processes.
+type node struct {
+	t       *testing.T
+	root    string
+	groups  *cgroup.Manager
+	pods    []*pod.Observed
+	volumes []volume.Instance
+	layers  map[string]usage.Usage
+	walk    func(dir string)
+	images  error
+	base    string
+	meter   *usage.Meter
+}
+
+func (n *node) All() []*pod.Observed         { return n.pods }
+func (n *node) Instances() []volume.Instance { return n.volumes }
+func (n *node) WritableLayer(context.Context, types.UID) (map[string]usage.Usage, error) {
+	return n.layers, nil
+}
+func (n *node) Measure(ctx context.Context, dir string) (usage.Usage, error) {
+	if n.walk != nil {
+		n.walk(dir)
+	}
+	return n.meter.Measure(ctx, dir)
+}
+func (n *node) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	fs := &runtimeapi.FilesystemUsage{Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: n.base},
+		UsedBytes: &runtimeapi.UInt64Value{Value: 5000}, InodesUsed: &runtimeapi.UInt64Value{Value: 5}}
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{fs}, ContainerFilesystems: []*runtimeapi.FilesystemUsage{fs}}, n.images
+}
+
+// hierarchies are the directories that groups are made in.
+func hierarchies(t *testing.T) []string {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		return []string{"/sys/fs/cgroup"}
+	}
+	var list []string
+	for _, c := range []string{"cpu", "cpuacct", "memory", "pids"} {
+		dir, err := filepath.EvalSymlinks("/sys/fs/cgroup/" + c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(list, dir) {
+			list = append(list, dir)
+		}
+	}
+	return list
+}
+
+func newNode(t *testing.T) *node {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes real cgroups: run it as root")
+	}
+	n := &node{t: t, root: fmt.Sprintf("/deckhand-test-stats-%d-%s", os.Getpid(), strings.ToLower(t.Name())), base: t.TempDir(), meter: usage.New(usage.Config{})}
+	n.groups = cgroup.New(cgroup.Config{CgroupRoot: n.root}, logr.Discard())
+	t.Cleanup(n.groups.Close)
+	n.mkdir(n.root)
+	n.mkdir(n.root + "/kubepods")
+	return n
+}
+
+// mkdir makes a group, which is removed at the end.
+func (n *node) mkdir(group string) {
+	for _, h := range hierarchies(n.t) {
+		dir := h + group
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			n.t.Fatal(err)
+		}
+		if _, err := os.Stat(h + "/cgroup.controllers"); err == nil {
+			_ = os.WriteFile(dir+"/cgroup.subtree_control", []byte("+cpu +memory +pids"), 0) // of a group that isn't to hold processes
+		}
+		n.t.Cleanup(func() {
+			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+				n.t.Errorf("remove %s: %v", dir, err)
+			}
+		})
+	}
+}
+
+// add adds a pod with a sandbox and a container in which these run; nil for none.
+func (n *node) add(name string, sandbox, container *exec.Cmd) *pod.Observed {
+	n.t.Helper()
+	o := &pod.Observed{UID: types.UID("uid-" + name), Name: name, Namespace: "ns",
+		Sandboxes:  []pod.Sandbox{{ID: "s" + name, State: pod.SandboxReady, CreatedAt: time.Now().Add(-time.Hour)}},
+		Containers: []pod.Container{{ID: "c" + name, Name: "main", State: pod.ContainerRunning, CreatedAt: time.Now().Add(-time.Hour)}}}
+	n.pods = append(n.pods, o)
+	group := n.group(o)
+	n.mkdir(group)
+	n.mkdir(group + "/s" + name)
+	n.mkdir(group + "/c" + name)
+	n.start(group+"/s"+name, sandbox)
+	n.start(group+"/c"+name, container)
+	return o
+}
+
+func (n *node) group(o *pod.Observed) string { return n.root + "/kubepods/pod" + string(o.UID) }
+
+func (n *node) start(group string, cmd *exec.Cmd) {
+	n.t.Helper()
+	if cmd == nil {
+		return
+	}
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for _, h := range hierarchies(n.t) {
+		if err := os.WriteFile(h+group+"/cgroup.procs", fmt.Appendf(nil, "%d", cmd.Process.Pid), 0); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// busy and idle are programs that use all of a CPU that they get, and nothing.
+func busy() *exec.Cmd { return exec.Command("sh", "-c", "while :; do :; done") }
+func idle() *exec.Cmd { return exec.Command("sleep", "1000") }
+
+func (n *node) sampler(change ...func(*stats.Config)) *stats.Sampler {
+	n.t.Helper()
+	files := usage.NewStatsReader(usage.StatsConfig{Volumes: n.Instances})
+	c := stats.Config{Node: "node", Started: time.Now(), Groups: n.groups, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Images: n,
+		RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, Log: logr.Discard()}
+	for _, f := range change {
+		f(&c)
+	}
+	s := stats.New(c)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	n.t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-done, files.Close(context.Background())); err != nil {
+			n.t.Error(err)
+		}
+		goleak.VerifyNone(n.t)
+	})
+	return s
+}
+
+func summary(t *testing.T, s *stats.Sampler, only bool) *statsapi.Summary {
+	t.Helper()
+	got, err := s.Summary(t.Context(), only, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func podOf(t *testing.T, s *statsapi.Summary, name string) *statsapi.PodStats {
+	t.Helper()
+	for i := range s.Pods {
+		if s.Pods[i].PodRef.Name == name {
+			return &s.Pods[i]
+		}
+	}
+	t.Fatalf("there is no pod %s", name)
+	return nil
+}
+
+// awaitCommand waits until the program of a group's process runs.
+func awaitCommand(t *testing.T, group string) {
+	t.Helper()
+	for {
+		procs, err := os.ReadFile(hierarchies(t)[0] + group + "/cgroup.procs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name, _ := os.ReadFile("/proc/" + strings.TrimSpace(string(procs)) + "/comm"); string(name) == "sh\n" || string(name) == "sleep\n" {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A process that takes all it gets of a CPU is seen doing so by the first answer and by later ones, and its rate is that of now: not
+// that since it was started.
+func TestRates(t *testing.T) {
+	n := newNode(t)
+	burn := busy()
+	n.add("busy", nil, burn)
+	n.add("idle", nil, idle())
+	s := n.sampler()
+	for _, p := range n.pods { // what it took to start them isn't what they do
+		awaitCommand(t, n.group(p)+"/"+p.Containers[0].ID)
+	}
+	rate := func(of *statsapi.PodStats) float64 { return float64(*of.CPU.UsageNanoCores) / 1e9 }
+	first := summary(t, s, true)
+	if busy, idle := rate(podOf(t, first, "busy")), rate(podOf(t, first, "idle")); busy < 3*idle || busy > 1.1 {
+		t.Errorf("at first the busy pod uses %.3f CPUs, the idle one %.3f", busy, idle)
+	}
+	time.Sleep(1100 * time.Millisecond) // the window of a rate
+	second := summary(t, s, true)
+	a, b := podOf(t, first, "busy").CPU, podOf(t, second, "busy").CPU
+	if want := float64(*b.UsageCoreNanoSeconds-*a.UsageCoreNanoSeconds) / b.Time.Sub(a.Time.Time).Seconds(); float64(*b.UsageNanoCores) < 0.8*want || float64(*b.UsageNanoCores) > 1.2*want {
+		t.Errorf("the rate is %d, want about %.0f", *b.UsageNanoCores, want)
+	}
+	if err := burn.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	summary(t, s, true)
+	time.Sleep(1100 * time.Millisecond)
+	summary(t, s, true)
+	time.Sleep(1100 * time.Millisecond)
+	if busy := rate(podOf(t, summary(t, s, true), "busy")); busy > 0.01 {
+		t.Errorf("stopped, the busy pod still uses %.3f CPUs", busy)
+	}
+}
+
+// What a sample says is of the time that it says, and who asks within the age they allow shares it.
+func TestAges(t *testing.T) {
+	n := newNode(t)
+	n.add("a", nil, idle())
+	s := n.sampler()
+	began := time.Now()
+	one, err := s.Sample(t.Context(), stats.Full, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := one.Pods[0].At; at.Before(began) || at.After(time.Now()) {
+		t.Errorf("a sample of %v says that it is of %v", began, at)
+	}
+	var asking sync.WaitGroup
+	for range 20 {
+		asking.Go(func() {
+			for _, level := range []stats.Level{stats.CPUAndMemory, stats.Full} {
+				if other, err := s.Sample(context.Background(), level, time.Hour); err != nil || other != one {
+					t.Errorf("another sample than the one that is young enough: %v", err)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if other, err := s.Sample(t.Context(), stats.Full, 0); err != nil || other == one || !other.Pods[0].At.After(one.Pods[0].At) {
+		t.Errorf("the old sample instead of a new one: %v", err)
+	}
+	if other, err := s.Sample(t.Context(), stats.Detailed, time.Hour); err != nil || other.Level != stats.Detailed {
+		t.Errorf("a sample without details: %v", err)
+	}
+}
+
+// A pod's network is that of its sandbox, not the host's.
+func TestNetwork(t *testing.T) {
+	n := newNode(t)
+	name := fmt.Sprintf("dh%d", os.Getpid())
+	run := func(command ...string) {
+		t.Helper()
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, out)
+		}
+	}
+	sandbox := idle()
+	sandbox.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	o := n.add("net", sandbox, idle())
+	host := n.add("host", idle(), nil)
+	host.Sandboxes[0].HostNetwork = true
+	pid := fmt.Sprint(sandbox.Process.Pid)
+	run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", pid)
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", name).Run() })
+	run("ip", "link", "set", name, "up")
+	run("nsenter", "-t", pid, "-n", "ip", "link", "set", "eth0", "up")
+	s := n.sampler()
+	before := podOf(t, summary(t, s, false), "net").Network
+	link, err := net.InterfaceByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	const frames, size = 200, 1000
+	frame := make([]byte, size)
+	copy(frame, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5}) // to all, of a protocol for experiments
+	for range frames {
+		if err := unix.Sendto(socket, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const sent = frames * size
+	after := podOf(t, summary(t, s, false), "net").Network
+	if got := *after.RxBytes - *before.RxBytes; got < sent*95/100 || got > sent*3/2 || after.Name != "eth0" || len(after.Interfaces) != 1 {
+		t.Errorf("of %d bytes, %d were counted on %+v", sent, got, after.Interfaces)
+	}
+	if h := podOf(t, summary(t, s, false), "host"); h.Network != nil {
+		t.Errorf("a pod on the host's network has its figures: %+v", h.Network)
+	}
+	if o.Sandboxes[0].HostNetwork {
+		t.Error("it is on its own network")
+	}
+}
+
+// What can't be read of one group costs that value, and nothing else.
+func TestOneBrokenGroup(t *testing.T) {
+	n := newNode(t)
+	broken := n.add("broken", nil, nil)
+	gone := n.add("gone", nil, nil)
+	n.add("whole", nil, idle())
+	list := hierarchies(t)
+	for _, g := range []string{"/sbroken", "/cbroken", ""} { // it has no group for CPU time any more
+		if err := unix.Rmdir(list[min(1, len(list)-1)] + n.group(broken) + g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, h := range list {
+		for _, g := range []string{"/sgone", "/cgone", ""} {
+			if err := unix.Rmdir(h + n.group(gone) + g); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := n.sampler()
+	got := summary(t, s, false)
+	if p := podOf(t, got, "whole"); p.CPU == nil || p.Memory == nil || p.Containers[0].CPU == nil || *p.ProcessStats.ProcessCount != 1 {
+		t.Errorf("the whole pod lacks figures: %+v", p)
+	}
+	if p := podOf(t, got, "gone"); p.CPU != nil || p.Memory != nil {
+		t.Errorf("a pod without groups has figures: %+v", p)
+	}
+	if p := podOf(t, got, "broken"); p.CPU != nil || len(list) > 1 && p.Memory == nil {
+		t.Errorf("of the broken pod one value should be missing: %+v", p)
+	}
+	text, err := json.Marshal(got)
+	if err != nil || strings.Contains(string(text), "null") {
+		t.Errorf("what is missing isn't left out: %v %s", err, text)
+	}
+}
+
+// Volumes: what they are, and that one which doesn't answer is left out, and holds nobody up for long.
+func TestVolumes(t *testing.T) {
+	n := newNode(t)
+	o := n.add("a", nil, idle())
+	n.layers = map[string]usage.Usage{"main": {Bytes: 4096, Inodes: 3}}
+	disk, own, hung := filepath.Join(n.base, "disk"), filepath.Join(n.base, "own"), filepath.Join(n.base, "hung")
+	logs := filepath.Join(n.base, "logs", "ns_a_"+string(o.UID), "main")
+	for _, dir := range []string{disk, own, hung, logs} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount("tmpfs", own, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(own, unix.MNT_DETACH) })
+	server := mounttest.Mount(t, hung)
+	for _, dir := range []string{disk, own} {
+		if err := os.WriteFile(dir+"/file", make([]byte, 128<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(logs+"/0.log", make([]byte, 8192), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	instance := func(name, path string, claim *v1.PersistentVolumeClaim) volume.Instance {
+		i := volume.Instance{Spec: volume.Spec{Volume: &v1.Volume{Name: name}, Claim: claim}, Mounted: volume.Mounted{Path: path}}
+		if claim != nil {
+			i.Spec.Persistent = &v1.PersistentVolume{}
+		}
+		i.UID = o.UID
+		return i
+	}
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim"}}
+	n.volumes = []volume.Instance{instance("disk", disk, nil), instance("own", own, nil), instance("claimed", own, claim), instance("hung", hung, claim)}
+	server.Hang()
+	s := n.sampler()
+	p := podOf(t, summary(t, s, false), "a")
+	server.Resume()
+	used := map[string]uint64{}
+	for _, v := range p.VolumeStats {
+		used[v.Name] = *v.UsedBytes
+		if (v.PVCRef != nil) != (v.Name == "claimed") {
+			t.Errorf("volume %s has the claim %v", v.Name, v.PVCRef)
+		}
+	}
+	block := uint64(4096)
+	if d := used["disk"]; len(used) != 3 || d < 128<<10 || d > 128<<10+2*block || used["own"] != 128<<10 || used["claimed"] != 128<<10 {
+		t.Errorf("used are %v", used)
+	}
+	c := p.Containers[0]
+	if c.Rootfs == nil || *c.Rootfs.UsedBytes != 4096 || *c.Rootfs.InodesUsed != 3 || c.Logs == nil || *c.Logs.UsedBytes < 8192 {
+		t.Errorf("the container's disk: %+v %+v", c.Rootfs, c.Logs)
+	}
+	if want := used["disk"] + 4096 + *c.Logs.UsedBytes; *p.EphemeralStorage.UsedBytes != want {
+		t.Errorf("ephemeral storage is %d, want %d", *p.EphemeralStorage.UsedBytes, want)
+	}
+}
+
+// What was found by a walk that takes long is shown with its own time until there is something newer.
+func TestWalksHaveTheirOwnTime(t *testing.T) {
+	n := newNode(t)
+	n.add("a", nil, idle())
+	n.layers = map[string]usage.Usage{}
+	walks := make(chan struct{})
+	n.walk = func(string) { <-walks }
+	s := n.sampler()
+	t.Cleanup(func() { close(walks) })
+	if c := podOf(t, summary(t, s, false), "a").Containers[0]; c.Logs != nil {
+		t.Errorf("logs that weren't measured yet: %+v", c.Logs)
+	}
+	walks <- struct{}{}
+	var walked time.Time
+	for walked.IsZero() { // the answer comes with one of the next samples
+		if c := podOf(t, summary(t, s, false), "a").Containers[0]; c.Logs != nil {
+			walked = c.Logs.Time.Time
+		}
+	}
+	if c := podOf(t, summary(t, s, false), "a").Containers[0]; c.Logs == nil || !c.Logs.Time.Time.Equal(walked) || !c.CPU.Time.After(walked) {
+		t.Errorf("what was found at %v is told as %+v in a sample of %v", walked, c.Logs, c.CPU.Time)
+	}
+}
+
+func TestResourceMetrics(t *testing.T) {
+	n := newNode(t)
+	n.add("a", nil, idle())
+	s := n.sampler()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s.ResourceMetrics())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if at := m.GetTimestampMs(); at != 0 && time.Since(time.UnixMilli(at)) > time.Minute {
+				t.Errorf("%s is of %v", f.GetName(), time.UnixMilli(at))
+			}
+		}
+	}
+	list, err := os.ReadFile("../../report/metrics/testdata/kubelet-1.36-metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, have := map[string]string{}, map[string]string{}
+	for line := range strings.Lines(string(list)) {
+		if f := strings.Fields(line); f[len(f)-1] == "/metrics/resource" {
+			want[f[0]] = f[1] + " " + f[2]
+		}
+	}
+	for _, f := range families {
+		var labels []string
+		for _, l := range f.Metric[0].Label {
+			labels = append(labels, l.GetName())
+		}
+		slices.Sort(labels)
+		have[f.GetName()] = strings.ToLower(f.GetType().String()) + " " + cmp.Or(strings.Join(labels, ","), "-")
+	}
+	delete(want, "container_swap_limit_bytes") // there is none here
+	if diff := gocmp.Diff(want, have); diff != "" {
+		t.Errorf("(-kubelet's +deckhand's):\n%s", diff)
+	}
+}

@@ -1,0 +1,45 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Summaries makes what /stats/summary serves.
+type Summaries interface {
+	Summary(ctx context.Context, onlyCPUAndMemory bool, maxAge time.Duration) (*statsapi.Summary, error)
+}
+
+// summaryAge is how old a summary may be: those who ask within it share one.
+const summaryAge = time.Second
+
+// Summary serves /stats/summary: what pods and the node use. With the parameter only_cpu_and_memory no more than that.
+func Summary(log logr.Logger, from Summaries) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		only := false
+		if text := r.FormValue("only_cpu_and_memory"); text != "" {
+			var err error
+			if only, err = strconv.ParseBool(text); err != nil {
+				http.Error(w, fmt.Sprintf("the parameter only_cpu_and_memory is %q: it can be true or false", text), http.StatusBadRequest)
+				return
+			}
+		}
+		summary, err := from.Summary(r.Context(), only, summaryAge)
+		if err != nil {
+			log.Error(err, "Request failed", "path", r.URL.Path)
+			http.Error(w, "what pods and the node use can't be read: "+err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(summary); err != nil {
+			log.V(4).Info("Answer not delivered", "path", r.URL.Path, "err", err)
+		}
+	})
+}
