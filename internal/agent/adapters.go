@@ -24,7 +24,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
-	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	imagevolume "github.com/deckhand-node/deckhand/internal/volume/plugins"
 	"github.com/deckhand-node/deckhand/internal/worker"
 	"github.com/deckhand-node/deckhand/internal/worker/journal"
@@ -212,10 +211,3 @@ type noTasks struct{}
 
 func (noTasks) Left(error) bool                     { return false }
 func (noTasks) Clear(context.Context, string) error { return nil }
-
-// noDevices allocates no devices: this build has no device manager.
-type noDevices struct{}
-
-func (noDevices) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
-	return translate.Devices{}, nil
-}

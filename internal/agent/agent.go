@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	pluginregistration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/agent/runonce"
@@ -20,6 +21,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
+	"github.com/deckhand-node/deckhand/internal/host/pluginwatch"
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/image"
@@ -35,6 +37,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/resources/eviction"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
@@ -188,10 +191,15 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 
 	// Resources and volumes.
 	records := checkpoint.New(filepath.Join(dirs.Checkpoints(), "pods"))
+	assigned := devices.New(devices.Config{Dir: dirs.DevicePlugins(), BootID: bootID(), Wake: wakes.Wake, Meter: meter.Devices, Log: log.WithName("devices"),
+		Known: func(uid types.UID) bool {
+			set := merger.Current()
+			return !set.Synced || set.Has(uid) || !seen.Get(uid).Empty()
+		}})
 	allocations := allocation.New(allocation.Config{Store: records, Allocatable: host.allocatable(), Wake: wakes.Wake, Meter: meter.Resources, Log: log.WithName("allocation"),
 		Node: func() *admission.Node { return host.admission(runtime.Features()) }, Pods: wakes.admissible,
 		Runs:  func(uid types.UID) bool { return !seen.Get(uid).Empty() },
-		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) },
+		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) }, Devices: assigned,
 	})
 	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels, Objects: objects, Recorder: recorder}, log.WithName("claims"))
 	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) { meter.Volumes.Measured(measuredBy(quota), took) }})
@@ -234,7 +242,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	logDirs := layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
 	actions := executor.New(executor.Config{
 		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: inCluster.Finder(), DNS: names, Logs: logDirs,
-		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users, Devices: noDevices{},
+		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users, Devices: assigned,
 		Allocations: watchedAllocations{allocations, wakes.specChanged}, Records: records, Settings: host.settings, HostIPs: host.hostIPs, Allocatable: host.allocatable,
 		Recorder: recorder, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
 	})
@@ -299,7 +307,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		rootModule(cfg, dirs, !o.StopAll),
 		localModule(api, cfg.RootDir, o.Started, log),
 		{name: "web server", run: web.Run},
-		{name: "pod resources", run: podresources.New(podresources.Config{Dir: dirs.PodResources(), Statuses: statuses, Ready: workersReady, Meter: meter.PodResources, Log: log.WithName("podresources")}).Run},
+		{name: "pod resources", run: podresources.New(podresources.Config{Dir: dirs.PodResources(), Statuses: statuses, Devices: assigned, Ready: workersReady, Meter: meter.PodResources, Log: log.WithName("podresources")}).Run},
 		{name: "configuration", start: func(context.Context) error { logNotes(log, cfg, nil); return nil }, run: reloader.Run},
 		{name: "reload signal", run: onHangUp(o.HangUp, reloader.Ask)},
 	}
@@ -334,6 +342,9 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		module{name: "image collection", run: collector.Run},
 		// No pod is kept from running for what can't be read.
 		module{name: "allocations", start: orLogged(without(allocations.Restore), log, "Some records of allocated resources can't be used; those pods are admitted again")},
+		module{name: "devices", start: orLogged(without(assigned.Restore), log, "Not all of what pods have of devices is known"), run: assigned.Run},
+		module{name: "plugins", run: pluginwatch.New(pluginwatch.Config{Dir: dirs.PluginsRegistry(), Handlers: map[string]pluginwatch.Handler{pluginregistration.DevicePlugin: assigned}, Log: log.WithName("plugins")}).Run},
+		module{name: "amounts of devices", run: followDevices(assigned, host)},
 		module{name: "journal", start: diaries.Start, run: diaries.Run},
 		module{name: "probes", run: probes.Run},
 		// Pods without claims run.

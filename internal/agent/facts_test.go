@@ -19,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
@@ -34,7 +35,7 @@ func TestAnAddressThatComesLater(t *testing.T) {
 		n, w := &node{cfg: &config.Config{}, facts: board}, newWakes()
 		var woken []types.UID
 		allocations := allocation.New(allocation.Config{Store: checkpoint.New(t.TempDir()), Node: func() *admission.Node { return n.admission(nil) },
-			Pods: w.admissible, Runs: func(types.UID) bool { return false },
+			Pods: w.admissible, Runs: func(types.UID) bool { return false }, Devices: devices.New(devices.Config{}),
 			Wake:  func(uid types.UID) { woken = append(woken, uid) },
 			Meter: metrics.New(metrics.Info{}).Resources, Log: logr.Discard()})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -44,7 +45,7 @@ func TestAnAddressThatComesLater(t *testing.T) {
 
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "1"}, Spec: v1.PodSpec{HostNetwork: true}}
 		var f *pod.Failure
-		if _, err := allocations.Admit(p); !errors.As(err, &f) || f.Wait != pod.WaitForAddress {
+		if _, err := allocations.Admit(ctx, p); !errors.As(err, &f) || f.Wait != pod.WaitForAddress {
 			t.Fatalf("without an address: %v", err)
 		}
 		synctest.Wait()
@@ -55,7 +56,7 @@ func TestAnAddressThatComesLater(t *testing.T) {
 		if len(woken) == 0 || woken[len(woken)-1] != "1" || !allocations.ResourcesFreedAt().After(before) || !w.objects.time().After(objects) || !slices.Contains(volumes, volumestate.Node) {
 			t.Errorf("woken are %v; admission is tried again at %v, objects at %v, volumes are looked at for %v", woken, allocations.ResourcesFreedAt(), w.objects.time(), volumes)
 		}
-		if _, err := allocations.Admit(p); err != nil {
+		if _, err := allocations.Admit(ctx, p); err != nil {
 			t.Errorf("with an address: %v", err)
 		}
 		n.cfg.Standalone = true

@@ -19,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
@@ -64,9 +65,9 @@ const listenAgain = 10 * time.Second
 // localModule serves the commands on this machine. It calls started once they are heard. A disk without a free inode
 // holds up no more than the commands.
 func localModule(api *local.Server, root string, started func(), log logr.Logger) module {
-	var socket net.Listener // from start to run
+	var listener net.Listener // from start to run
 	listen := func() (err error) {
-		if socket, err = local.Listen(local.SocketPath(root)); err == nil {
+		if listener, err = socket.Listen(local.SocketPath(root)); err == nil {
 			started()
 		}
 		return err
@@ -82,7 +83,7 @@ func localModule(api *local.Server, root string, started func(), log logr.Logger
 			return err
 		},
 		run: func(ctx context.Context) error {
-			for socket == nil {
+			for listener == nil {
 				select {
 				case <-ctx.Done():
 					return nil
@@ -92,7 +93,7 @@ func localModule(api *local.Server, root string, started func(), log logr.Logger
 					return err
 				}
 			}
-			return api.Serve(ctx, socket)
+			return api.Serve(ctx, listener)
 		},
 	}
 }

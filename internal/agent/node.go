@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
@@ -28,6 +32,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
@@ -40,8 +45,11 @@ type node struct {
 	// facts is what is known of the node; machine writes what of it the machine and the configuration say.
 	facts   *nodefacts.Board
 	machine *nodefacts.Writer
-	cgroups *cgroup.Manager
-	users   *userns.Manager
+	// mu guards what of the node's amounts the configuration leaves, and what device plugins have.
+	mu         sync.Mutex
+	own, added devices.Amounts
+	cgroups    *cgroup.Manager
+	users      *userns.Manager
 	// forAdmission are the facts that decide about new pods, as far as they don't change.
 	forAdmission admission.Node
 	// fixed are the settings that don't change once control groups are configured.
@@ -61,9 +69,27 @@ func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
 	if err == nil {
 		capacity := n.capacity.Capacity()
 		capacity[v1.ResourcePods] = n.capacity.Pods(k)
-		n.machine.Set(func(f *nodefacts.Facts) { f.Capacity, f.Allocatable = capacity, list })
+		n.setAmounts(func() { n.own = devices.Amounts{Capacity: capacity, Allocatable: list} })
 	}
 	return err
+}
+
+// setDevices takes in what device plugins have.
+func (n *node) setDevices(a devices.Amounts) { n.setAmounts(func() { n.added = a }) }
+
+func (n *node) setAmounts(change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change()
+	both := func(own, added v1.ResourceList) v1.ResourceList {
+		all := maps.Clone(own)
+		maps.Copy(all, added)
+		return all
+	}
+	capacity, allocatable := both(n.own.Capacity, n.added.Capacity), both(n.own.Allocatable, n.added.Allocatable)
+	n.machine.Set(func(f *nodefacts.Facts) {
+		f.Capacity, f.Allocatable, f.AwaitedPlugins = capacity, allocatable, n.added.Awaited
+	})
 }
 
 // setImages takes in which images the runtime has.
@@ -130,7 +156,7 @@ func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*nod
 		first.HostIPs = append(first.HostIPs, ip.String())
 	}
 	n := &node{cfg: cfg, log: log, capacity: machine, users: newUsers(cfg, pods, own), facts: nodefacts.NewBoard(first)}
-	if n.machine, err = n.facts.Writer("the machine", nodefacts.Capacity|nodefacts.Allocatable|nodefacts.DeclaredFeatures|nodefacts.Images); err != nil {
+	if n.machine, err = n.facts.Writer("the machine", nodefacts.Capacity|nodefacts.Allocatable|nodefacts.AwaitedPlugins|nodefacts.DeclaredFeatures|nodefacts.Images); err != nil {
 		return nil, err
 	}
 	if err := n.setAllocatable(k); err != nil {
@@ -179,6 +205,15 @@ func kernelVersion() string {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Release[:])
+}
+
+// bootID names this boot of the machine; empty if it can't be had.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
 }
 
 // thermalThrottle lists directories that show what other programs on the host do. Container

@@ -16,6 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/volume/binder"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/worker"
@@ -93,10 +94,11 @@ func (w *wakes) admissible(yield func(allocation.Pod) bool) {
 // followFacts returns what has all look again that go by facts about the node, whenever one changes, until its context ends.
 func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wakes) func(context.Context) error {
 	return func(ctx context.Context) error {
-		changed, stop := facts.Watch(nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.DeclaredFeatures)
+		changed, stop := facts.Watch(nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.AwaitedPlugins | nodefacts.DeclaredFeatures)
 		defer stop()
 		for {
-			allocations.NodeChanged(facts.Now().Allocatable) // what changed before this began, too
+			now := facts.Now() // with what changed before this began
+			allocations.NodeChanged(now.Allocatable, now.AwaitedPlugins)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -105,6 +107,20 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 			w.claimsFreed()                  // volumes can be used on nodes with certain labels
 			w.volumes.Wake(volumestate.Node) // some say what is allocatable
 			w.WakeAll()                      // statuses have the addresses
+		}
+	}
+}
+
+// followDevices returns what takes in how many devices there are, whenever that changes, until its context ends.
+func followDevices(assigned *devices.Manager, n *node) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			n.setDevices(assigned.Amounts())
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-assigned.Changed():
+			}
 		}
 	}
 }

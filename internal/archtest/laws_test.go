@@ -32,7 +32,7 @@ type wing struct {
 // can't come about.
 var wings = []wing{
 	{"kit", "knows no Kubernetes; everybody may use it", []string{
-		"atomicfile buildinfo gate logging safeopen suggest terminal wake",
+		"atomicfile buildinfo gate logging safeopen socket suggest terminal wake",
 		"filewatch mounts subprocess yaml", // are debounced by wake, open with safeopen, show text with terminal, suggest names
 	}},
 	{"pod", "the nouns and the data rules of pods: values in, values out", []string{
@@ -41,7 +41,7 @@ var wings = []wing{
 		"manifest spec",
 	}},
 	{"host", "this machine: what it has, and what the agent keeps on it", []string{
-		"capacity checkpoint kernel lockfile process",
+		"capacity checkpoint kernel lockfile pluginwatch process",
 		"rootdir", // the runtime's part is locked while it is claimed
 	}},
 	{"config", "one validated configuration; everything above is built from it", []string{
@@ -85,7 +85,7 @@ var wings = []wing{
 		"apisource file httpsource",
 	}},
 	{"resources", "what pods may use, of CPU to disk; it measures what pods that should run have mounted", []string{
-		"allocation cgroup eviction",
+		"allocation cgroup devices eviction",
 		"stats", // measures layers as eviction does
 	}},
 	{"worker", "one goroutine per pod: reads, decides, has done what was decided", []string{

@@ -13,9 +13,9 @@ import (
 var logKeys = strings.Fields(`
 	containerID containerName dnsPolicy duration err image imageID message method name node object path persistentVolume
 	persistentVolumeClaim pid plugin pod podSandboxID podUID probeType reason resourceVersion secret serviceAccount
-	signal size source startTime status timeout type url version volumeName
+	resourceName signal size source startTime status timeout type url version volumeName
 
-	action address addresses adopted advice bridge bytes cacheKeyType cgroup cgroupDriver changed consequence credentials
+	action address addresses adopted advice bridge bytes cacheKeyType cgroup cgroupDriver changed consequence credentials deviceID devices endpoint
 	embeddedRuntime event failures fields generation id images journal lastLogLine limit module names objects operation
 	origin overLimit period pods predecessorUID processes ref rootDir runtime setting settings shims snapshotter
 	standalone success used user volumes`)

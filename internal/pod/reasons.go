@@ -84,6 +84,8 @@ const (
 	ReasonSupplementalGroupsPolicyNotSupported Reason = "SupplementalGroupsPolicyNotSupported"
 	// ReasonSysctlForbidden: it sets a sysctl that isn't safe, and allowedUnsafeSysctls doesn't name that.
 	ReasonSysctlForbidden Reason = "SysctlForbidden"
+	// ReasonUnexpectedAdmissionError: a device plugin refused it its devices, or wasn't there for 5m.
+	ReasonUnexpectedAdmissionError Reason = "UnexpectedAdmissionError"
 	// ReasonTaintToleration: it doesn't tolerate a taint of the node with the effect NoExecute.
 	ReasonTaintToleration Reason = "TaintToleration"
 )

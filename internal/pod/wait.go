@@ -79,6 +79,8 @@ const (
 	WaitForAddress WaitFor = "Address"
 	// WaitForRuntime: the container runtime hasn't reported its features yet.
 	WaitForRuntime WaitFor = "Runtime"
+	// WaitForPlugin: a device plugin hasn't registered yet, or doesn't answer.
+	WaitForPlugin WaitFor = "Plugin"
 )
 
 // StopCause says why one container of a living pod has to end.

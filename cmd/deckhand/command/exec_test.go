@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal/terminaltest"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -48,7 +49,7 @@ func sitDownBefore(t *testing.T, agent *localtest.Agent, process func(localtest.
 	view.Pod.Spec.Containers[0].TTY, view.Pod.Spec.Containers[0].Stdin = true, true
 	agent.Update(pods(view))
 	root := t.TempDir()
-	listener, err := local.Listen(local.SocketPath(root))
+	listener, err := socket.Listen(local.SocketPath(root))
 	if err != nil {
 		t.Fatal(err)
 	}

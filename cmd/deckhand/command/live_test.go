@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
 )
@@ -243,7 +244,7 @@ func TestRunPrefixesLinesOfSeveralContainers(t *testing.T) {
 
 func upDeps(t *testing.T, agent *localtest.Agent) Deps {
 	return Deps{RootDir: t.TempDir(), Up: func(ctx context.Context, r UpRequest) error {
-		listener, err := local.Listen(local.SocketPath(r.RootDir))
+		listener, err := socket.Listen(local.SocketPath(r.RootDir))
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
 )
@@ -26,7 +27,7 @@ func forwarding(t *testing.T, carry func(int32, io.ReadWriteCloser) error, args 
 	view.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 80}, {ContainerPort: 8080}}
 	agent.Update(pods(view))
 	root := t.TempDir()
-	listener, err := local.Listen(local.SocketPath(root))
+	listener, err := socket.Listen(local.SocketPath(root))
 	if err != nil {
 		t.Fatal(err)
 	}

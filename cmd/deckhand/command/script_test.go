@@ -25,6 +25,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -112,7 +113,7 @@ func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {
 	}
 	agent.OnSession = localtest.Sessions(inContainer)
 	ts.Check(os.MkdirAll(ts.MkAbs("root"), 0o700))
-	listener, err := local.Listen(local.SocketPath(ts.MkAbs("root")))
+	listener, err := socket.Listen(local.SocketPath(ts.MkAbs("root")))
 	ts.Check(err)
 	ts.Defer(localtest.ServeOn(t, agent, listener, ts.MkAbs("logs")))
 }

@@ -30,6 +30,8 @@ type Facts struct {
 	ObjectTTL int
 	// Capacity is what the machine has, Allocatable what of it is for pods.
 	Capacity, Allocatable v1.ResourceList
+	// AwaitedPlugins are the resources whose device plugin has yet to register (again).
+	AwaitedPlugins map[v1.ResourceName]bool
 	// DeclaredFeatures are those that the node declares (KEP-5328).
 	DeclaredFeatures []string
 	// Images are those that the runtime has.
@@ -49,6 +51,7 @@ const (
 	ObjectTTL
 	Capacity
 	Allocatable
+	AwaitedPlugins
 	DeclaredFeatures
 	Images
 	// All is every fact.
@@ -79,6 +82,7 @@ func fields() []field {
 		fieldOf(ObjectTTL, "TTL of objects", func(f *Facts) *int { return &f.ObjectTTL }),
 		fieldOf(Capacity, "capacity", func(f *Facts) *v1.ResourceList { return &f.Capacity }),
 		fieldOf(Allocatable, "allocatable", func(f *Facts) *v1.ResourceList { return &f.Allocatable }),
+		fieldOf(AwaitedPlugins, "awaited device plugins", func(f *Facts) *map[v1.ResourceName]bool { return &f.AwaitedPlugins }),
 		fieldOf(DeclaredFeatures, "declared features", func(f *Facts) *[]string { return &f.DeclaredFeatures }),
 		fieldOf(Images, "images", func(f *Facts) *[]v1.ContainerImage { return &f.Images }),
 	}

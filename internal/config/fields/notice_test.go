@@ -96,7 +96,7 @@ func TestNotActedOn(t *testing.T) {
 		{name: "what is done anyway", text: "registerNode: false\ncgroupsPerQOS: true\nenforceNodeAllocatable: [none]\nhairpinMode: hairpin-veth\ncpuManagerPolicy: none\ncgroupDriver: cgroupfs", want: ""},
 		{name: "and what isn't", text: "cgroupsPerQOS: false\nenforceNodeAllocatable: [pods]\ncpuManagerPolicy: static",
 			want: `cgroupsPerQOS: this build always makes a control group for each QoS class and each pod
-cpuManagerPolicy: this build doesn't assign CPUs, memory or devices to containers
+cpuManagerPolicy: this build doesn't assign CPUs or memory to containers
 `},
 		{name: "a zero that is meant", text: "eventRecordQPS: 0\nmaxOpenFiles: 0", want: ""},
 		{name: "in part", text: "maxPods: 250\nevictionHard: {memory.available: 200Mi}\nkubeReserved: {cpu: 100m}",

@@ -3,7 +3,7 @@ package fields
 // Reasons that several fields share: the start's log has one line for each.
 const (
 	noEviction    = "this build doesn't evict pods"
-	noAssignment  = "this build doesn't assign CPUs, memory or devices to containers"
+	noAssignment  = "this build doesn't assign CPUs or memory to containers"
 	noShutdown    = "this build doesn't hold up the node's shutdown"
 	noSystemGroup = "this build moves no process of the host into a control group"
 	deprecated    = "it has no effect in the kubelet either (deprecated)"

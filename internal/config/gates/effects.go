@@ -79,12 +79,13 @@ func always() []effectGroup {
 // never complete the sentence "never on in this build:".
 func never() []effectGroup {
 	return []effectGroup{
-		{NeverOn, "it doesn't assign CPUs, memory or devices to containers", `
+		{NeverOn, "it doesn't assign CPUs or memory to containers", `
 			CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions CPUManagerPolicyOptions DisableCPUQuotaWithExclusiveCPUs
 			InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 			KubeletPodResourcesDynamicResources
-			PodLevelResourceManagers QOSReserved ResourceHealthStatus ResourceHealthStatusMessage
+			PodLevelResourceManagers QOSReserved
 			TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions TopologyManagerPolicyOptions`},
+		{NeverOn, "statuses don't say which devices are healthy", "ResourceHealthStatus ResourceHealthStatusMessage"},
 		{NeverOn, "it has no dynamic resource allocation", `
 			DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaintRules DRADeviceTaints
 			DRAExtendedResource DRAListTypeAttributes DRANodeAllocatableResources DRAPartitionableDevices DRAPrioritizedList

@@ -34,6 +34,9 @@ type Node struct {
 	// SupplementalGroupsPolicy says whether the container runtime knows the policy Strict
 	// (KEP-3619); nil while it hasn't reported that.
 	SupplementalGroupsPolicy *bool
+	// AwaitsPlugin has the resources whose device plugin has yet to register (again). One that the node doesn't have at all may
+	// have one, too.
+	AwaitsPlugin map[v1.ResourceName]bool
 	// Version is that of the kubelet which the agent stands in for, DeclaredFeatures are the
 	// features that such a node declares (KEP-5328).
 	Version          string
@@ -111,7 +114,17 @@ func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 		return refused(pod.ReasonNodePorts, "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
 	}
 	need = j.counted(need)
-	if short := need.Short(j.capacity.Minus(j.staying)); short != nil {
+	var awaited []v1.ResourceName
+	short := need.Short(j.capacity.Minus(j.staying))
+	short = slices.DeleteFunc(short, func(name v1.ResourceName) bool {
+		if _, known := j.capacity[name]; j.node.AwaitsPlugin[name] || !known && pod.IsExtendedResource(name) {
+			awaited = append(awaited, name)
+			delete(need, name)
+			return true
+		}
+		return false
+	})
+	if len(short) > 0 {
 		victims := j.preempt(p, need)
 		if victims == nil {
 			// A kubelet tells the first one only, and dashboards know the reason by that.
@@ -119,6 +132,10 @@ func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 		}
 		return Answer{Preempt: victims, Failure: &pod.Failure{Reason: outOf(short), Wait: pod.WaitForRoom,
 			Message: fmt.Sprintf("%s: pods of lower priority are ended to make room", list(short))}}
+	}
+	if awaited != nil {
+		return Answer{Failure: &pod.Failure{Reason: outOf(awaited), Wait: pod.WaitForPlugin,
+			Message: fmt.Sprintf("the device plugin of %s, which hasn't registered", list(awaited))}}
 	}
 	if short := need.Short(j.capacity.Minus(j.used)); short != nil {
 		return Answer{Failure: &pod.Failure{Reason: outOf(short), Wait: pod.WaitForRoom,

@@ -45,6 +45,7 @@ type Metrics struct {
 	HTTP        *HTTP
 	// PodResources is the socket's of that name.
 	PodResources *PodResources
+	Devices      *Devices
 	APIClient    *APIClient
 	Certificates *Certificates
 
@@ -67,6 +68,7 @@ func New(info Info) *Metrics {
 		Resources:    newResources(),
 		HTTP:         newHTTP(),
 		PodResources: newPodResources(),
+		Devices:      newDevices(),
 		APIClient:    newAPIClient(),
 		Certificates: newCertificates(),
 		registry:     &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}},
@@ -92,6 +94,7 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(m.Resources.collectors()...)
 	m.registry.MustRegister(m.HTTP.collectors()...)
 	m.registry.MustRegister(m.PodResources.collectors()...)
+	m.registry.MustRegister(m.Devices.collectors()...)
 	m.registry.MustRegister(m.APIClient.collectors()...)
 	m.registry.MustRegister(m.Certificates.collectors()...)
 	m.registry.MustRegister(newStability(m.registry))

@@ -2,6 +2,9 @@ package allocation
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -20,17 +23,60 @@ import (
 //
 // Pods are decided on in the order of their creation and then of their names, whichever is asked for first: with
 // the pod, all others that should run and aren't decided on yet.
-func (m *Manager) Admit(p *v1.Pod) (*pod.Allocation, error) {
+func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.hold(p.UID)
 	defer done()
 	if m.Get(p.UID) == nil {
 		failure, woken := m.decide(e, p)
 		m.wake(woken)
 		if failure != nil {
+			m.conf.Devices.Release(p.UID) // what an earlier agent assigned that didn't come to admit it
 			return nil, failure
+		}
+		if err := m.assign(ctx, e, p); err != nil {
+			return nil, err
 		}
 	}
 	return m.allocate(e, p)
+}
+
+// patience is how long a pod waits for a device plugin: after that no other is expected to come.
+const patience = 5 * time.Minute
+
+// assign has devices assigned to a pod that is admitted otherwise, or returns why it isn't.
+func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
+	err := m.conf.Devices.Assign(ctx, p)
+	var f *pod.Failure
+	if !errors.As(err, &f) {
+		return err
+	}
+	m.mu.Lock()
+	e.failure = e.awaitPlugin(f)
+	var woken []types.UID
+	if e.failure.Rejected {
+		m.conf.Meter.Rejected(e.failure.Reason)
+		e.asked = nil
+		woken = m.offer(true, retriedForRemoval)
+	}
+	f = e.failure
+	m.mu.Unlock()
+	m.wake(woken)
+	return f
+}
+
+// awaitPlugin notes since when a pod waits for a device plugin, if that is its failure, and rejects it once that is too long.
+func (e *entry) awaitPlugin(f *pod.Failure) *pod.Failure {
+	if f == nil || f.Wait != pod.WaitForPlugin {
+		return f
+	}
+	if e.awaits.IsZero() {
+		e.awaits = time.Now()
+	}
+	due, next := e.awaits.Add(patience), *f
+	if next.NotBefore = due; !time.Now().Before(due) {
+		next = pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Rejected: true, Message: fmt.Sprintf("waited %s in vain for %s", patience, f.Message)}
+	}
+	return &next
 }
 
 // Termination is the preemption of the pod; nil if it isn't preempted.
@@ -66,9 +112,10 @@ func (e *entry) waits() bool { return e.failure != nil && !e.failure.Rejected }
 
 // decide returns why the pod isn't admitted, nil if it is, and the pods to wake. It decides on all pods that aren't decided on yet.
 func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
-	node := m.conf.Node()
+	node := *m.conf.Node()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	node.AwaitsPlugin = m.awaited
 	if e.judged == p && !e.waits() {
 		return e.failure, nil
 	}
@@ -84,7 +131,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 		}
 	}
 	open = m.addApplicant(open, p)
-	judge := admission.NewJudge(node, m.capacity)
+	judge := admission.NewJudge(&node, m.capacity)
 	for _, h := range m.held(wanted) {
 		judge.Hold(h)
 	}
@@ -93,6 +140,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 	for _, a := range open {
 		need, waited := admission.Need(a.pod), a.waits()
 		answer := judge.Admit(a.pod, need)
+		answer.Failure = a.awaitPlugin(answer.Failure)
 		if f := answer.Failure; f != nil && f.Rejected {
 			m.conf.Meter.Rejected(f.Reason)
 		}
@@ -105,7 +153,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 			woken = append(woken, a.pod.UID) // to ask again
 			m.moveResourcesFreedAt()
 		}
-		if f := answer.Failure; f == nil || f.Wait == pod.WaitForRoom {
+		if f := answer.Failure; f == nil || f.Wait == pod.WaitForRoom || f.Wait == pod.WaitForPlugin {
 			a.asked = need
 			judge.Hold(admission.Held{UID: a.pod.UID, Pod: a.pod, Amount: need})
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -38,7 +39,7 @@ func (n *node) stops(uid types.UID) {
 // answer is "admitted", "rejected REASON" or "waits for WHAT".
 func (n *node) answer(p *v1.Pod) string {
 	n.t.Helper()
-	_, err := n.Admit(p)
+	_, err := n.Admit(n.t.Context(), p)
 	var f *pod.Failure
 	switch {
 	case err == nil:
@@ -337,7 +338,7 @@ func TestResizeAndAdmissionShareTheRoom(t *testing.T) {
 // TestPlaces: the number of pods counts, and a pod that has ended for good gives its place back.
 func TestPlaces(t *testing.T) {
 	n := newNode(t)
-	n.NodeChanged(v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("2")})
+	n.NodeChanged(v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("2")}, nil)
 	n.admit(makePod("a", 1, 1), makePod("b", 1, 1))
 	n.wants(makePod("a", 1, 1), makePod("b", 1, 1))
 	n.says(makePod("c", 1, 1), "rejected OutOfpods")
@@ -354,9 +355,9 @@ func BenchmarkAdmit(b *testing.B) {
 	for b.Loop() {
 		m := allocation.New(allocation.Config{Store: noDisk{}, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("500")},
 			Node: func() *admission.Node { return &admission.Node{} }, Pods: func(yield func(allocation.Pod) bool) { slices.Values(pods)(yield) },
-			Runs: func(types.UID) bool { return false }, Wake: func(types.UID) {}, Meter: &meter{}, Log: logr.Discard()})
+			Runs: func(types.UID) bool { return false }, Devices: &plugins{}, Wake: func(types.UID) {}, Meter: &meter{}, Log: logr.Discard()})
 		for _, p := range pods {
-			if _, err := m.Admit(p.Pod); err != nil {
+			if _, err := m.Admit(b.Context(), p.Pod); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -369,3 +370,64 @@ type noDisk struct{}
 func (noDisk) UIDs() ([]types.UID, error)                { return nil, nil }
 func (noDisk) Load(types.UID, string, any) (bool, error) { return false, nil }
 func (noDisk) Save(types.UID, string, any, bool) error   { return nil }
+
+// TestDevicesComeLast: a pod that is admitted otherwise is admitted once it has its devices. What it waits for is tried again, and too
+// long a wait for a plugin is none; what is refused it keeps nothing of.
+func TestDevicesComeLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		full := makePod("full", 4000, 1)
+		p := makePod("p", 4000, 1)
+		n.wants(full)
+		n.plugins.answer = &pod.Failure{Wait: pod.WaitForPlugin, Message: "the plugin"}
+		n.says(full, "waits for Plugin")
+		n.says(makePod("other", 1, 1), "rejected OutOfcpu") // its CPUs are kept for it
+		time.Sleep(4 * time.Minute)
+		n.says(full, "waits for Plugin")
+		time.Sleep(time.Minute)
+		n.says(full, "rejected UnexpectedAdmissionError")
+		n.plugins.answer = errDisk
+		n.wants(full, p)
+		if _, err := n.Admit(t.Context(), p); !errors.Is(err, errDisk) {
+			t.Errorf("with a disk that is full: %v", err)
+		}
+		n.plugins.answer = nil
+		n.says(p, "admitted")
+		asked := len(n.plugins.assigned)
+		n.says(p, "admitted")
+		n.says(makePod("more", 1, 1), "rejected OutOfcpu")
+		if len(n.plugins.assigned) != asked || n.plugins.released[len(n.plugins.released)-1] != "more" {
+			t.Errorf("asked for devices were %v, released %v", n.plugins.assigned, n.plugins.released)
+		}
+		n.Release("p")
+		if n.plugins.released[len(n.plugins.released)-1] != "p" {
+			t.Errorf("released were %v", n.plugins.released)
+		}
+	})
+}
+
+// TestAwaitedPlugins: for a resource whose plugin is away a pod waits, and is woken when it is back; then what there is counts.
+func TestAwaitedPlugins(t *testing.T) {
+	n := newNode(t)
+	asks := func(uid types.UID) *v1.Pod {
+		p := makePod(uid, 1, 1)
+		p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
+		return p
+	}
+	is := func(gpus string, awaited bool) {
+		n.NodeChanged(v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), "example.com/gpu": resource.MustParse(gpus)}, map[v1.ResourceName]bool{"example.com/gpu": awaited})
+	}
+	a := asks("a")
+	n.wants(a)
+	n.says(a, "waits for Plugin")
+	is("0", true)
+	n.says(a, "waits for Plugin")
+	n.room(true, func() { is("1", false) })
+	n.says(a, "admitted")
+	n.says(asks("b"), "rejected OutOfexample.com/gpu")
+	is("0", true)
+	c := asks("c")
+	n.says(c, "waits for Plugin")
+	n.room(true, func() { is("0", false) })
+	n.says(c, "rejected OutOfexample.com/gpu")
+}

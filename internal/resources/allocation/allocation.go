@@ -5,6 +5,7 @@
 package allocation
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -48,10 +49,20 @@ type Config struct {
 	Runs func(types.UID) bool
 	// Ended reports whether a pod has ended for good under an earlier agent, and holds nothing any more.
 	Ended func(types.UID) (bool, error)
+	// Devices assigns devices to the pods that are admitted otherwise.
+	Devices Devices
 	// Wake has a pod looked at again. It must not wait for the Manager.
 	Wake  func(types.UID)
 	Meter Meter
 	Log   logr.Logger
+}
+
+// Devices assigns devices to pods. It must not wait for the Manager.
+type Devices interface {
+	// Assign gives a pod what it requests, unless it has that. An error may be a *pod.Failure: Rejected, or what to Wait for.
+	Assign(context.Context, *v1.Pod) error
+	// Release takes from a pod what it has, if it has anything.
+	Release(types.UID)
 }
 
 // Meter counts what becomes of pods' requests. It must not wait for the Manager.
@@ -83,6 +94,8 @@ type Manager struct {
 
 	mu       sync.RWMutex
 	capacity admission.Amount
+	// awaited are the resources whose device plugin has yet to register.
+	awaited  map[v1.ResourceName]bool
 	pods     map[types.UID]*entry
 	deferred queue
 	// turns counts the pods that have begun to wait.
@@ -109,6 +122,8 @@ type entry struct {
 	turn uint64
 	// termination is set once the pod is preempted.
 	termination *pod.PodTermination
+	// awaits is when the pod began to wait for a device plugin; zero if it never did.
+	awaits time.Time
 	// asks are the resources of the newest version of the pod that a resize was asked for; resizing is since when one is
 	// allocated that isn't in force.
 	asks     *pod.Allocation
@@ -158,14 +173,14 @@ func (m *Manager) Restore() error {
 	return errors.Join(errs...)
 }
 
-// NodeChanged says that facts about the node have changed, and how much there is for pods by now. Where that is less than
+// NodeChanged says that facts about the node have changed, how much there is for pods by now, and of what a device plugin has yet to register. Where that is less than
 // what they hold, they keep it. ResourcesFreedAt moves if there is more: also a resize that was infeasible may be
 // possible now. Pods that wait for admission ask again.
-func (m *Manager) NodeChanged(l v1.ResourceList) {
+func (m *Manager) NodeChanged(l v1.ResourceList, awaited map[v1.ResourceName]bool) {
 	m.mu.Lock()
 	now := admission.AmountOf(l)
 	more := now.Minus(m.capacity)
-	m.capacity = now
+	m.capacity, m.awaited = now, awaited
 	woken := m.offer(more.Positive() || len(m.waiting()) > 0, retriedAlways)
 	m.mu.Unlock()
 	m.wake(woken)
@@ -345,6 +360,7 @@ func (m *Manager) MarkActuated(uid types.UID) {
 // Release frees the resources of a pod that has ended for good, while its
 // allocation stays known, for its status. It holds until the agent's end.
 func (m *Manager) Release(uid types.UID) {
+	m.conf.Devices.Release(uid)
 	m.release(uid, retriedForRemoval, func(e *entry) {
 		m.deferred.drop(uid)
 		e.ended = true
@@ -354,6 +370,7 @@ func (m *Manager) Release(uid types.UID) {
 // Forget releases the pod's allocation, and forgets the pod. Its record on
 // disk is the caller's to remove, with all others of the pod, before that.
 func (m *Manager) Forget(uid types.UID) {
+	m.conf.Devices.Release(uid)
 	m.release(uid, retriedForRemoval, func(*entry) {
 		m.deferred.drop(uid)
 		delete(m.pods, uid)

@@ -1,6 +1,7 @@
 package allocation_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -67,10 +68,31 @@ type node struct {
 	mu    sync.Mutex
 	wake  []types.UID
 	// pods are those that should run, runs and ended what is known of pods of an earlier agent.
-	pods  []allocation.Pod
-	runs  map[types.UID]bool
-	ended map[types.UID]bool
-	meter meter
+	pods    []allocation.Pod
+	runs    map[types.UID]bool
+	ended   map[types.UID]bool
+	meter   meter
+	plugins plugins
+}
+
+// plugins answers for the manager of devices, and counts what is released.
+type plugins struct {
+	mu                 sync.Mutex
+	answer             error
+	assigned, released []types.UID
+}
+
+func (p *plugins) Assign(_ context.Context, w *v1.Pod) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.assigned = append(p.assigned, w.UID)
+	return p.answer
+}
+
+func (p *plugins) Release(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.released = append(p.released, uid)
 }
 
 func newNode(t *testing.T) *node {
@@ -89,6 +111,7 @@ func (n *node) restart() {
 		Pods:        func(yield func(allocation.Pod) bool) { slices.Values(n.pods)(yield) },
 		Runs:        func(uid types.UID) bool { return n.runs[uid] },
 		Ended:       func(uid types.UID) (bool, error) { return n.ended[uid], nil },
+		Devices:     &n.plugins,
 		Wake: func(uid types.UID) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -120,7 +143,7 @@ func ranked(p *v1.Pod, priority int32, qos v1.PodQOSClass) *v1.Pod {
 func (n *node) admit(pods ...*v1.Pod) {
 	n.t.Helper()
 	for _, p := range pods {
-		if _, err := n.Admit(p); err != nil {
+		if _, err := n.Admit(n.t.Context(), p); err != nil {
 			n.t.Fatal(err)
 		}
 	}
@@ -450,7 +473,7 @@ func TestNothingChangesUnlessWritten(t *testing.T) {
 	if _, err := n.Resize(makePod("a", 4000, 100)); !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "default/pod-a") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := n.Admit(makePod("new", 100, 10)); err != nil || n.Get("new") == nil {
+	if _, err := n.Admit(t.Context(), makePod("new", 100, 10)); err != nil || n.Get("new") == nil {
 		t.Errorf("a full disk keeps a pod from running: %v", err)
 	}
 	n.Forget("new")
@@ -510,7 +533,7 @@ func TestRestoreReportsBadRecordsAndGoesOn(t *testing.T) {
 	if err := n.disk.Store.Save("other", "kept", 1, false); err != nil {
 		t.Fatal(err)
 	}
-	m := allocation.New(allocation.Config{Store: n.disk, Ended: func(types.UID) (bool, error) { return false, nil }, Wake: func(types.UID) {}, Log: logr.Discard()})
+	m := allocation.New(allocation.Config{Store: n.disk, Ended: func(types.UID) (bool, error) { return false, nil }, Devices: &n.plugins, Wake: func(types.UID) {}, Log: logr.Discard()})
 	if err := m.Restore(); err == nil || !strings.Contains(err.Error(), "pod bad") {
 		t.Errorf("got %v", err)
 	}
@@ -577,14 +600,14 @@ func TestAllocatableChanges(t *testing.T) {
 	n.admit(makePod("a", 1000, 10), makePod("b", 1000, 10), makePod("c", 1000, 10))
 	n.refused(makePod("a", 3000, 10), "Deferred", "")
 	n.refused(makePod("b", 5000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 5, capacity: 4")
-	n.room(false, func() { n.NodeChanged(of("4", "1000Mi")) })
-	n.room(false, func() { n.NodeChanged(of("2", "1000Mi")) }) // less than is held
+	n.room(false, func() { n.NodeChanged(of("4", "1000Mi"), nil) })
+	n.room(false, func() { n.NodeChanged(of("2", "1000Mi"), nil) }) // less than is held
 	n.granted(makePod("c", 1000, 10))
 	n.refused(makePod("a", 3000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 3, capacity: 2")
-	n.room(true, func() { n.NodeChanged(of("4", "1000Mi")) })
+	n.room(true, func() { n.NodeChanged(of("4", "1000Mi"), nil) })
 	n.refused(makePod("a", 3000, 10), "Deferred", "")
 	n.woken()
-	n.room(true, func() { n.NodeChanged(of("9", "1000Mi")) })
+	n.room(true, func() { n.NodeChanged(of("9", "1000Mi"), nil) })
 	n.woken("a")
 	n.granted(makePod("a", 3000, 10))
 	n.granted(makePod("b", 5000, 10))

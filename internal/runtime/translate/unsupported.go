@@ -2,7 +2,6 @@ package translate
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -84,22 +83,11 @@ func (l *list) capabilities(at string, names []v1.Capability) {
 	}
 }
 
-// claims reports resources that no manager allocates or watches: devices, DRA claims. Of
+// claims reports resources that no manager allocates or watches: DRA claims. Of
 // ephemeral storage limits are watched; a request alone is for schedulers.
 func (l *list) claims(at string, r *v1.ResourceRequirements) {
 	l.add(len(r.Claims) > 0, at+".claims")
-	names := map[string]bool{}
-	for _, rl := range []v1.ResourceList{r.Requests, r.Limits} {
-		for name := range rl {
-			if strings.Contains(string(name), "/") {
-				names[string(name)] = true
-			}
-		}
-	}
 	_, requested := r.Requests[v1.ResourceEphemeralStorage]
 	_, limited := r.Limits[v1.ResourceEphemeralStorage]
 	l.add(requested && !limited, fmt.Sprintf("%s.requests[%s]", at, v1.ResourceEphemeralStorage))
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		l.add(true, fmt.Sprintf("%s[%s]", at, name))
-	}
 }

@@ -51,14 +51,14 @@ func TestFields(t *testing.T) {
 	var want []string
 	for _, path := range []string{
 		"spec.resourceClaims", "spec.os.name", "spec.securityContext.windowsOptions",
-		"spec.initContainers[0].volumeDevices", "spec.containers[0].resources[example.com/gpu]", "spec.containers[0].securityContext.windowsOptions",
+		"spec.initContainers[0].volumeDevices", "spec.containers[0].securityContext.windowsOptions",
 		"spec.containers[1].resources.requests[ephemeral-storage]",
 		"spec.ephemeralContainers[0].resources.claims",
 	} {
 		want = append(want, path+": not acted on by this build")
 	}
 	const capabilities = "spec.containers[0].securityContext.capabilities."
-	want = slices.Insert(want, 6, capabilities+"add[FOO]: there is no such capability, see capabilities(7)", capabilities+"drop[CAP_NET_BIND]: there is no such capability, see capabilities(7)")
+	want = slices.Insert(want, 5, capabilities+"add[FOO]: there is no such capability, see capabilities(7)", capabilities+"drop[CAP_NET_BIND]: there is no such capability, see capabilities(7)")
 	if got := translate.UnsupportedFields(p, false); !reflect.DeepEqual(got, want) {
 		t.Errorf("have %q\nwant %q", got, want)
 	}

@@ -15,6 +15,8 @@ import (
 	"net/url"
 	"strconv"
 	"syscall"
+
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
 
 // ErrStopped is what ends a stream when the agent stops.
@@ -228,11 +230,5 @@ func (c *Client) explain(ctx context.Context, err error) error {
 }
 
 func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	address, release, err := socketAddress(c.path)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	var dialer net.Dialer
-	return dialer.DialContext(ctx, "unix", address)
+	return socket.Dial(ctx, c.path)
 }

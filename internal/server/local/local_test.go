@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -180,7 +181,7 @@ func TestAgentStopsInSpiteOfReadersThatDoNotRead(t *testing.T) {
 	agent := localtest.New()
 	agent.Update(func(s *local.Snapshot) { s.Node = strings.Repeat("n", 4<<20) })
 	path := local.SocketPath(t.TempDir())
-	listener, err := local.Listen(path)
+	listener, err := socket.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func TestAgentStopsInSpiteOfReadersThatDoNotRead(t *testing.T) {
 func TestWatchSaysWhenTheAgentStops(t *testing.T) {
 	agent := localtest.New()
 	path := local.SocketPath(t.TempDir())
-	listener, err := local.Listen(path)
+	listener, err := socket.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +251,7 @@ func TestListenReplacesADeadAgentsSocket(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	listener, err := local.Listen(path)
+	listener, err := socket.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +267,7 @@ func TestListenLeavesOtherFilesAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := local.Listen(path); err == nil || !strings.Contains(err.Error(), "not a socket") {
+	if _, err := socket.Listen(path); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Fatalf("got %v", err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "precious" {
@@ -279,7 +280,7 @@ func TestLongSocketPath(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := local.Listen(local.SocketPath(dir))
+	listener, err := socket.Listen(local.SocketPath(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

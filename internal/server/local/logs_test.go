@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
@@ -148,7 +149,7 @@ func TestFollowedLogSaysWhenTheAgentStops(t *testing.T) {
 	agent := localtest.New()
 	agent.Update(set(view("a", running(0))))
 	root := t.TempDir()
-	listener, err := local.Listen(local.SocketPath(root))
+	listener, err := socket.Listen(local.SocketPath(root))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 )
 
@@ -130,7 +131,7 @@ func (s *Server) handler() http.Handler {
 type peerKey struct{}
 
 func withPeer(ctx context.Context, c net.Conn) context.Context {
-	uid, err := peerUID(c)
+	uid, err := socket.PeerUID(c)
 	if err != nil {
 		return context.WithValue(ctx, peerKey{}, err)
 	}

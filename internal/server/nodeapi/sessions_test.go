@@ -20,19 +20,20 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/nodeapi"
 )
 
 // overSocket serves sessions to the commands on this machine until stop is called, and returns the socket and what is logged.
-func overSocket(t *testing.T, n *node) (socket string, logged *records, stop func()) {
+func overSocket(t *testing.T, n *node) (path string, logged *records, stop func()) {
 	t.Helper()
 	logged = &records{}
 	c := n.config()
 	c.Log = funcr.New(func(_, args string) { logged.add(args) }, funcr.Options{})
-	socket = filepath.Join(t.TempDir(), "deckhand.sock")
-	l, err := local.Listen(socket)
+	path = filepath.Join(t.TempDir(), "deckhand.sock")
+	l, err := socket.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func overSocket(t *testing.T, n *node) (socket string, logged *records, stop fun
 	})
 	stop = func() { cancel(); running.Wait() }
 	t.Cleanup(stop)
-	return socket, logged, stop
+	return path, logged, stop
 }
 
 type records struct {

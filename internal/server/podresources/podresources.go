@@ -1,6 +1,6 @@
 // Package podresources answers what pods have of the node, to monitoring of devices and the like, over a socket that only root can use:
 // the kubelet's pod resources API (KEP-606, https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/).
-// No container is assigned CPUs, memory or devices of its own in this build, so it tells which pods and containers there are.
+// No container is assigned CPUs or memory of its own in this build, so it tells which pods and containers there are, and their devices.
 package podresources
 
 import (
@@ -15,12 +15,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
-	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // Limits, as documented.
@@ -34,10 +35,19 @@ type Config struct {
 	// Dir is the directory of the socket, which nobody but root can enter or change.
 	Dir      string
 	Statuses *podstatus.Store
+	Devices  Devices
 	// Ready is closed once it is known what runs: nobody is answered before.
 	Ready <-chan struct{}
 	Meter Meter
 	Log   logr.Logger
+}
+
+// Devices knows the devices of containers. What it returns isn't changed.
+type Devices interface {
+	// Has is what each container of a pod has.
+	Has(types.UID) map[string][]*api.ContainerDevices
+	// Healthy are those that containers can have.
+	Healthy() []*api.ContainerDevices
 }
 
 // Meter counts calls of a version of the API: List, Get or GetAllocatableResources.
@@ -65,9 +75,9 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-s.conf.Ready:
 	}
 	for told := false; ; told = true {
-		socket, err := local.Listen(Socket(s.conf.Dir))
+		listener, err := socket.Listen(Socket(s.conf.Dir))
 		if err == nil {
-			return s.serve(ctx, socket)
+			return s.serve(ctx, listener)
 		}
 		if !told {
 			s.conf.Log.Error(err, "Nobody can ask for pod resources until that is corrected")
@@ -80,7 +90,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Server) serve(ctx context.Context, socket net.Listener) error {
+func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	limit := rate.NewLimiter(perSecond, burst)
 	server := grpc.NewServer(grpc.MaxSendMsgSize(maxAnswer), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if !limit.Allow() {
@@ -91,7 +101,7 @@ func (s *Server) serve(ctx context.Context, socket net.Listener) error {
 	api.RegisterPodResourcesListerServer(server, lister{Server: s})
 	v1alpha1.RegisterPodResourcesListerServer(server, oldLister{Server: s})
 	defer context.AfterFunc(ctx, server.Stop)() // no call takes long
-	err := server.Serve(socket)
+	err := server.Serve(listener)
 	server.Stop() // waits for calls under way
 	if ctx.Err() != nil {
 		return nil
@@ -128,10 +138,10 @@ type lister struct {
 	*Server
 }
 
-func resources(p *v1.Pod) *api.PodResources {
-	r := &api.PodResources{Name: p.Name, Namespace: p.Namespace}
+func (s *Server) resources(p *v1.Pod) *api.PodResources {
+	r, has := &api.PodResources{Name: p.Name, Namespace: p.Namespace}, s.conf.Devices.Has(p.UID)
 	for _, name := range containers(p) {
-		r.Containers = append(r.Containers, &api.ContainerResources{Name: name})
+		r.Containers = append(r.Containers, &api.ContainerResources{Name: name, Devices: has[name]})
 	}
 	return r
 }
@@ -141,7 +151,7 @@ func (l lister) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPo
 	l.conf.Meter.Asked("v1", "List", nil)
 	answer := &api.ListPodResourcesResponse{}
 	for _, p := range l.active() {
-		answer.PodResources = append(answer.PodResources, resources(p))
+		answer.PodResources = append(answer.PodResources, l.resources(p))
 	}
 	return answer, nil
 }
@@ -158,13 +168,13 @@ func (l lister) Get(_ context.Context, r *api.GetPodResourcesRequest) (answer *a
 	if found == nil {
 		return nil, status.Errorf(codes.NotFound, "pod %q not found in namespace %q on this node", r.GetPodName(), r.GetPodNamespace())
 	}
-	return &api.GetPodResourcesResponse{PodResources: resources(found)}, nil
+	return &api.GetPodResourcesResponse{PodResources: l.resources(found)}, nil
 }
 
-// GetAllocatableResources implements api.PodResourcesListerServer: there is nothing that is assigned to containers one by one.
+// GetAllocatableResources implements api.PodResourcesListerServer: of what is assigned to containers one by one there are devices.
 func (l lister) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	l.conf.Meter.Asked("v1", "GetAllocatableResources", nil)
-	return &api.AllocatableResourcesResponse{}, nil
+	return &api.AllocatableResourcesResponse{Devices: l.conf.Devices.Healthy()}, nil
 }
 
 // oldLister is version v1alpha1, which only lists.
@@ -179,8 +189,12 @@ func (l oldLister) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1
 	answer := &v1alpha1.ListPodResourcesResponse{}
 	for _, p := range l.active() {
 		r := &v1alpha1.PodResources{Name: p.Name, Namespace: p.Namespace}
-		for _, name := range containers(p) {
-			r.Containers = append(r.Containers, &v1alpha1.ContainerResources{Name: name})
+		for _, c := range l.resources(p).Containers {
+			old := &v1alpha1.ContainerResources{Name: c.Name}
+			for _, d := range c.Devices {
+				old.Devices = append(old.Devices, &v1alpha1.ContainerDevices{ResourceName: d.ResourceName, DeviceIds: d.DeviceIds})
+			}
+			r.Containers = append(r.Containers, old)
 		}
 		answer.PodResources = append(answer.PodResources, r)
 	}

@@ -44,6 +44,23 @@ func publish(s *podstatus.Store, name string, phase v1.PodPhase) {
 	s.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p}, Status: &v1.PodStatus{Phase: phase}})
 }
 
+// devices has one device for container a of pod web, and two in all.
+type devices struct{}
+
+func (devices) Has(uid types.UID) map[string][]*api.ContainerDevices {
+	if uid != "uid-web" {
+		return nil
+	}
+	return map[string][]*api.ContainerDevices{"a": devices{}.Healthy()[:1]}
+}
+
+func (devices) Healthy() []*api.ContainerDevices {
+	return []*api.ContainerDevices{
+		{ResourceName: "example.com/gpu", DeviceIds: []string{"one"}, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}},
+		{ResourceName: "example.com/gpu", DeviceIds: []string{"two"}},
+	}
+}
+
 // serve serves pods in a directory until stop, and returns a connection.
 func serve(t testing.TB, dir string, statuses *podstatus.Store, m Meter) (c *grpc.ClientConn, stop func()) {
 	t.Helper()
@@ -51,7 +68,7 @@ func serve(t testing.TB, dir string, statuses *podstatus.Store, m Meter) (c *grp
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := New(Config{Dir: dir, Statuses: statuses, Ready: ready, Meter: m}).Run(ctx); err != nil {
+		if err := New(Config{Dir: dir, Statuses: statuses, Devices: devices{}, Ready: ready, Meter: m}).Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -95,17 +112,17 @@ func TestPodResources(t *testing.T) {
 			t.Errorf("%q, want %s", got, want)
 		}
 		old, err := v1alpha1.NewPodResourcesListerClient(c).List(ctx, &v1alpha1.ListPodResourcesRequest{})
-		if err != nil || len(old.PodResources) != 2 || len(old.PodResources[1].Containers) != 3 {
+		if err != nil || len(old.PodResources) != 2 || len(old.PodResources[1].Containers) != 3 || old.PodResources[1].Containers[1].Devices[0].DeviceIds[0] != "one" {
 			t.Errorf("v1alpha1: %v, %v", old, err)
 		}
 		one, err := client.Get(ctx, &api.GetPodResourcesRequest{PodNamespace: "default", PodName: "web"})
-		if err != nil || one.PodResources.GetName() != "web" || len(one.PodResources.Containers) != 3 {
+		if err != nil || one.PodResources.GetName() != "web" || len(one.PodResources.Containers) != 3 || len(one.PodResources.Containers[1].Devices) != 1 || one.PodResources.Containers[1].Devices[0].Topology.Nodes[0].ID != 1 {
 			t.Errorf("one: %v, %v", one, err)
 		}
 		if _, err := client.Get(ctx, &api.GetPodResourcesRequest{PodNamespace: "other", PodName: "web"}); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), `"web"`) {
 			t.Errorf("one that isn't there: %v", err)
 		}
-		if all, err := client.GetAllocatableResources(ctx, &api.AllocatableResourcesRequest{}); err != nil || len(all.Devices)+len(all.CpuIds)+len(all.Memory) > 0 {
+		if all, err := client.GetAllocatableResources(ctx, &api.AllocatableResourcesRequest{}); err != nil || len(all.Devices) != 2 || len(all.CpuIds)+len(all.Memory) > 0 {
 			t.Errorf("allocatable: %v, %v", all, err)
 		}
 		if info, err := os.Lstat(Socket(dir)); err != nil || info.Mode() != os.ModeSocket|0o600 {
@@ -142,7 +159,7 @@ func BenchmarkList(b *testing.B) {
 	for i := range 500 {
 		publish(statuses, fmt.Sprint("pod-", i), v1.PodRunning)
 	}
-	l := lister{Server: New(Config{Statuses: statuses, Meter: &meter{}})}
+	l := lister{Server: New(Config{Statuses: statuses, Devices: devices{}, Meter: &meter{}})}
 	for b.Loop() {
 		if _, err := l.List(b.Context(), nil); err != nil {
 			b.Fatal(err)

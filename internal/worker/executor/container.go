@@ -143,6 +143,9 @@ func (r *Executor) addDevices(ctx context.Context, p *v1.Pod, c *v1.Container, i
 	if err != nil {
 		return err
 	}
+	if err := r.cfg.Devices.PreStart(ctx, p, c); err != nil {
+		return err
+	}
 	in.AddDevices(devices)
 	volumes, err := r.cfg.Volumes.BlockVolumes(p, c)
 	if err != nil {

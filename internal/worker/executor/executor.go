@@ -90,10 +90,12 @@ type Cgroups interface {
 	Remove(ctx context.Context, uid types.UID) error
 }
 
-// Devices allocates devices to containers.
+// Devices knows the devices of containers.
 type Devices interface {
 	// For returns what the container has, which stays the same for its next instances.
 	For(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error)
+	// PreStart makes them ready for another instance.
+	PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error
 }
 
 // Users allocates ranges of the host's user IDs to pods with a user namespace (KEP-127).
@@ -108,7 +110,7 @@ type Users interface {
 type Allocations interface {
 	Get(types.UID) *pod.Allocation
 	// Admit admits a new pod, or fails with a *pod.Failure; Allocated is for one that was admitted.
-	Admit(p *v1.Pod) (*pod.Allocation, error)
+	Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error)
 	Allocated(p *v1.Pod) (*pod.Allocation, error)
 	// Resize refuses with a *pod.Failure.
 	Resize(p *v1.Pod) (*pod.Allocation, error)
@@ -284,7 +286,7 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	}
 	switch a.Kind {
 	case pod.AdmitPod:
-		_, err = r.cfg.Allocations.Admit(p)
+		_, err = r.cfg.Allocations.Admit(ctx, p)
 	case pod.PreparePod:
 		err = r.prepare(ctx, d, a)
 	case pod.CreateSandbox:

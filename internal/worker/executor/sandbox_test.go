@@ -248,7 +248,7 @@ type ledger struct {
 	answer error
 }
 
-func (l ledger) Admit(*v1.Pod) (*pod.Allocation, error) { return nil, l.answer }
+func (l ledger) Admit(context.Context, *v1.Pod) (*pod.Allocation, error) { return nil, l.answer }
 
 func TestAdmissionIsTheLedgersAlone(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}}

@@ -250,6 +250,8 @@ func (grouped) BlockVolumes(*v1.Pod, *v1.Container) (map[string]pod.BlockVolume,
 
 type noDevices struct{}
 
+func (noDevices) PreStart(context.Context, *v1.Pod, *v1.Container) error { return nil }
+
 func (noDevices) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
 	return translate.Devices{}, nil
 }

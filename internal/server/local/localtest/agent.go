@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -55,7 +56,7 @@ func New() *Agent { return &Agent{} }
 func Serve(t testing.TB, agent *Agent) (rootDir string) {
 	t.Helper()
 	rootDir = t.TempDir()
-	listener, err := local.Listen(local.SocketPath(rootDir))
+	listener, err := socket.Listen(local.SocketPath(rootDir))
 	if err != nil {
 		t.Fatal(err)
 	}

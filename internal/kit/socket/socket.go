@@ -1,6 +1,8 @@
-package local
+// Package socket makes and reaches unix sockets, also those whose paths are too long for a socket address.
+package socket
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,7 +33,7 @@ func Listen(path string) (net.Listener, error) {
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open the socket: %w", err)
 	}
-	address, release, err := socketAddress(temporary)
+	address, release, err := Address(temporary)
 	if err != nil {
 		return nil, fmt.Errorf("open the socket: %w", err)
 	}
@@ -59,8 +61,8 @@ func publish(temporary, path string) error {
 	return os.Rename(temporary, path)
 }
 
-// socketAddress returns a name of path that fits a socket address, good until release is called.
-func socketAddress(path string) (address string, release func(), err error) {
+// Address returns a name of path that fits a socket address, good until release is called.
+func Address(path string) (address string, release func(), err error) {
 	if len(path) <= maxSocketPath {
 		return path, func() {}, nil
 	}
@@ -72,8 +74,19 @@ func socketAddress(path string) (address string, release func(), err error) {
 	return address, func() { dir.Close() }, nil
 }
 
-// peerUID returns who is at the other end of a unix socket connection.
-func peerUID(c net.Conn) (uint32, error) {
+// Dial connects to the socket at path.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	address, release, err := Address(path)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "unix", address)
+}
+
+// PeerUID returns who is at the other end of a unix socket connection.
+func PeerUID(c net.Conn) (uint32, error) {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
 		return 0, fmt.Errorf("not a unix socket connection: %T", c)

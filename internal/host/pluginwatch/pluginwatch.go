@@ -1,0 +1,259 @@
+// Package pluginwatch finds the plugins that announce themselves by a socket in the directory plugins_registry: it asks each what it
+// is, hands it to who uses plugins of its type, and tells it what became of that (k8s.io/kubelet/pkg/apis/pluginregistration/v1,
+// https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/ and the CSI and DRA drivers').
+package pluginwatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
+)
+
+// Registration is what a plugin says of itself.
+type Registration struct {
+	// Type is CSIPlugin, DRAPlugin or DevicePlugin; Name is unique among plugins of the type.
+	Type, Name string
+	// Endpoint is the path of the socket that serves what the plugin is for, Socket that of the one in the directory.
+	Endpoint, Socket string
+	// Versions are those of the plugin's API that it has.
+	Versions []string
+}
+
+// Handler uses the plugins of one type. Its methods are called for several plugins at once, for each socket in order.
+type Handler interface {
+	// Register takes the plugin into use before ctx ends, or says why it can't be used: it is tried again then.
+	Register(ctx context.Context, r Registration) error
+	// Gone says that the socket of a plugin that was registered has vanished, or was replaced.
+	Gone(r Registration)
+}
+
+// Config is what a Watcher is built from. Every field is needed.
+type Config struct {
+	// Dir is watched with all directories in it. Only root can write to it.
+	Dir string
+	// Handlers are the users by type. Plugins of other types are left alone.
+	Handlers map[string]Handler
+	Log      logr.Logger
+}
+
+// limits of dealing with one plugin.
+type limits struct {
+	// call is how long asking and registering may take.
+	call time.Duration
+	// A plugin that fails is tried again after first, doubling to most.
+	first, most time.Duration
+}
+
+// Watcher follows the directory.
+type Watcher struct {
+	conf   Config
+	limits limits
+}
+
+// New returns a watcher that Run runs.
+func New(c Config) *Watcher {
+	return &Watcher{c, limits{call: 10 * time.Second, first: 50 * time.Millisecond, most: 2 * time.Minute}}
+}
+
+// identity tells a socket from another one of its name.
+type identity struct {
+	dev, inode uint64
+	modified   time.Time
+}
+
+// follower is one socket that is dealt with.
+type follower struct {
+	identity identity
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+// errUnused says that nobody uses plugins of this type.
+var errUnused = errors.New("plugins of this type aren't used")
+
+// Run watches until ctx ends. The plugins that are registered then aren't told to be gone.
+func (w *Watcher) Run(ctx context.Context) error {
+	watcher, err := filewatch.Open(func(t filewatch.Trail) { t.Tree(w.conf.Dir, counts) })
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	var running sync.WaitGroup
+	defer running.Wait()
+	followers := map[string]*follower{}
+	arm := func() {
+		if err := watcher.Arm(); err != nil {
+			w.conf.Log.Error(err, "Plugins in a directory that isn't watched are found late")
+		}
+	}
+	for arm(); ; {
+		w.look(ctx, &running, followers)
+		select {
+		case <-ctx.Done():
+			return nil
+		case e, ok := <-watcher.Events():
+			switch {
+			case !ok:
+				return fmt.Errorf("watch %s for plugins: the kernel's events have ended", w.conf.Dir)
+			case e.Op == filewatch.Rescan:
+				arm()
+			case e.Op == filewatch.Deleted || e.Op == filewatch.MovedAway:
+				if f := followers[filepath.Join(e.Dir, e.Name)]; f != nil {
+					f.identity = identity{} // what has the name by now is another one
+				}
+			}
+		}
+	}
+}
+
+// counts reports whether a file of this name may be a plugin's socket: hidden ones aren't.
+func counts(name string) bool { return !strings.HasPrefix(name, ".") }
+
+// look compares what is followed with the sockets there are.
+func (w *Watcher) look(ctx context.Context, running *sync.WaitGroup, followers map[string]*follower) {
+	found := sockets(w.conf.Dir)
+	for path, f := range followers {
+		if found[path] != f.identity {
+			f.cancel()
+		}
+		if _, ok := found[path]; !ok {
+			f.identity = identity{}
+			select {
+			case <-f.done:
+				delete(followers, path)
+			default: // a later one of its name has to wait for its end
+			}
+		}
+	}
+	for path, id := range found {
+		before := followers[path]
+		if before != nil && before.identity == id {
+			continue
+		}
+		own, cancel := context.WithCancel(ctx)
+		f := &follower{identity: id, cancel: cancel, done: make(chan struct{})}
+		followers[path] = f
+		running.Go(func() {
+			defer close(f.done)
+			defer cancel()
+			if before != nil {
+				<-before.done
+			}
+			w.follow(own, ctx, path)
+		})
+	}
+}
+
+// sockets are those in the directory and below, by path.
+func sockets(dir string) map[string]identity {
+	found := map[string]identity{}
+	// What can't be read has just been removed, or is reported by the watch.
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type() != fs.ModeSocket || !counts(d.Name()) {
+			return nil
+		}
+		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				found[path] = identity{st.Dev, st.Ino, info.ModTime()}
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// follow registers the plugin at a socket, however often that takes, and says when it is gone. agent ends with the agent.
+func (w *Watcher) follow(ctx, agent context.Context, path string) {
+	log, told := w.conf.Log.WithValues("path", path), ""
+	for wait := w.limits.first; ctx.Err() == nil; wait = min(2*wait, w.limits.most) {
+		r, err := w.register(ctx, path)
+		switch {
+		case err == nil:
+			log.Info("A plugin has registered", "type", r.Type, "plugin", r.Name, "endpoint", r.Endpoint)
+			<-ctx.Done()
+			if agent.Err() == nil {
+				log.Info("A plugin is gone: its socket was removed or replaced", "type", r.Type, "plugin", r.Name)
+				w.conf.Handlers[r.Type].Gone(r)
+			}
+			return
+		case errors.Is(err, errUnused):
+			log.Info("A plugin is left alone, as this build doesn't use plugins of its type", "type", r.Type, "plugin", r.Name)
+			<-ctx.Done()
+			return
+		case ctx.Err() == nil && err.Error() != told && wait > w.limits.first: // a socket that was just made may not be served yet
+			told = err.Error()
+			log.Error(err, "A plugin can't be used; it is tried again")
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// register asks the plugin what it is, has it registered, and tells it so.
+func (w *Watcher) register(ctx context.Context, path string) (Registration, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.limits.call)
+	defer cancel()
+	conn, err := Connect(path)
+	if err != nil {
+		return Registration{}, err
+	}
+	defer conn.Close()
+	client := api.NewRegistrationClient(conn)
+	info, err := client.GetInfo(ctx, &api.InfoRequest{})
+	if err != nil {
+		return Registration{}, fmt.Errorf("ask the plugin at %s what it is: %s", path, status.Convert(err).Message())
+	}
+	r := Registration{Type: info.GetType(), Name: info.GetName(), Endpoint: cmp.Or(info.GetEndpoint(), path), Socket: path, Versions: info.GetSupportedVersions()}
+	handler := w.conf.Handlers[r.Type]
+	if handler == nil {
+		return r, errUnused
+	}
+	err = register(ctx, handler, r)
+	answer := &api.RegistrationStatus{PluginRegistered: err == nil}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	if _, telling := client.NotifyRegistrationStatus(ctx, answer); telling != nil && err == nil {
+		handler.Gone(r)
+		return r, fmt.Errorf("tell the plugin %s at %s that it is registered: %s", r.Name, path, status.Convert(telling).Message())
+	}
+	return r, err
+}
+
+func register(ctx context.Context, h Handler, r Registration) error {
+	if r.Name == "" {
+		return fmt.Errorf("the plugin at %s says no name", r.Socket)
+	}
+	return h.Register(ctx, r)
+}
+
+// maxAnswer is the longest answer that is taken from a plugin, in bytes.
+const maxAnswer = 16 << 20
+
+// Connect returns a connection to the plugin that serves the socket at path. It is made with the first call, which fails if nobody
+// serves the socket.
+func Connect(path string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return socket.Dial(ctx, path) }))
+}

@@ -1,0 +1,210 @@
+package pluginwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// plugin serves the registration at a socket.
+type plugin struct {
+	api.UnsafeRegistrationServer
+	info  *api.PluginInfo
+	hangs bool
+
+	mu   sync.Mutex
+	told []string // what it was told, "ok" or the error
+
+	server *grpc.Server
+	served sync.WaitGroup
+}
+
+func (p *plugin) GetInfo(ctx context.Context, _ *api.InfoRequest) (*api.PluginInfo, error) {
+	if p.hangs {
+		<-ctx.Done()
+	}
+	return p.info, nil
+}
+
+func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *api.RegistrationStatus) (*api.RegistrationStatusResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.PluginRegistered {
+		p.told = append(p.told, "ok")
+	} else {
+		p.told = append(p.told, s.Error)
+	}
+	return &api.RegistrationStatusResponse{}, nil
+}
+
+func (p *plugin) said() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.told)
+}
+
+func serve(t *testing.T, path string, p *plugin) *plugin {
+	t.Helper()
+	address, release, err := socket.Address(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	p.server = grpc.NewServer()
+	api.RegisterRegistrationServer(p.server, p)
+	p.served.Go(func() { _ = p.server.Serve(l) })
+	t.Cleanup(func() { p.server.Stop(); p.served.Wait() })
+	return p
+}
+
+// user is a handler that notes what it is called with.
+type user struct {
+	mu      sync.Mutex
+	refuses error
+	calls   []string
+	changed chan struct{}
+}
+
+func (u *user) note(call string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.calls = append(u.calls, call)
+}
+
+func (u *user) Register(_ context.Context, r Registration) error {
+	u.note(fmt.Sprint("register ", r.Name, " ", filepath.Base(r.Endpoint), " ", strings.Join(r.Versions, ",")))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.refuses
+}
+
+func (u *user) Gone(r Registration) { u.note("gone " + r.Name) }
+
+func (u *user) said() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return strings.Join(u.calls, "; ")
+}
+
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// watch runs a watcher of a new directory.
+func watch(t *testing.T, u *user) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Log: logr.Discard()})
+	w.limits = limits{call: 500 * time.Millisecond, first: 5 * time.Millisecond, most: 20 * time.Millisecond}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return dir
+}
+
+func info(name string) *api.PluginInfo {
+	return &api.PluginInfo{Type: api.DevicePlugin, Name: name, SupportedVersions: []string{"v1beta1"}}
+}
+
+// TestSocketsComeAndGo: a plugin is registered when its socket appears, also in a directory of its own, and is gone when that vanishes or
+// another one takes its place.
+func TestSocketsComeAndGo(t *testing.T) {
+	u := &user{}
+	dir := watch(t, u)
+	says := func(want string) {
+		t.Helper()
+		await(t, want, func() bool { return u.said() == want })
+	}
+	path := filepath.Join(dir, "a-reg.sock")
+	first := serve(t, path, &plugin{info: info("a")})
+	says("register a a-reg.sock v1beta1")
+	await(t, "the plugin to be told", func() bool { return slices.Equal(first.said(), []string{"ok"}) })
+
+	// Replaced in one step, by a name that doesn't count.
+	next := info("a")
+	next.Endpoint = "/elsewhere/a.sock"
+	second := serve(t, filepath.Join(dir, ".new"), &plugin{info: next})
+	if err := os.Rename(filepath.Join(dir, ".new"), path); err != nil {
+		t.Fatal(err)
+	}
+	says("register a a-reg.sock v1beta1; gone a; register a a.sock v1beta1")
+	await(t, "the second to be told", func() bool { return slices.Equal(second.said(), []string{"ok"}) })
+
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, path, &plugin{info: info("a")})
+	says("register a a-reg.sock v1beta1; gone a; register a a.sock v1beta1; gone a; register a a-reg.sock v1beta1")
+
+	u.mu.Lock()
+	u.calls = nil
+	u.mu.Unlock()
+	if err := os.Mkdir(filepath.Join(dir, "deep"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, filepath.Join(dir, "deep", "b.sock"), &plugin{info: info("b")})
+	says("register b b.sock v1beta1")
+	if err := os.RemoveAll(filepath.Join(dir, "deep")); err != nil {
+		t.Fatal(err)
+	}
+	says("register b b.sock v1beta1; gone b")
+}
+
+// TestBadPlugins: one that hangs, isn't served, is no plugin or is refused is tried again, told why, and holds up no other; one of
+// a type that nobody uses is left alone.
+func TestBadPlugins(t *testing.T) {
+	u := &user{refuses: errors.New("not now")}
+	dir := watch(t, u)
+	serve(t, filepath.Join(dir, "hangs.sock"), &plugin{info: info("hangs"), hangs: true})
+	dead := serve(t, filepath.Join(dir, "dead.sock"), &plugin{info: info("dead")})
+	dead.server.Stop()
+	other := serve(t, filepath.Join(dir, "other.sock"), &plugin{info: &api.PluginInfo{Type: "OtherPlugin", Name: "other"}})
+	nameless := serve(t, filepath.Join(dir, "nameless.sock"), &plugin{info: info("")})
+	if err := os.WriteFile(filepath.Join(dir, "file.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, filepath.Join(dir, "refused.sock"), &plugin{info: info("refused")})
+	await(t, "several refusals", func() bool { return len(p.said()) > 3 && len(nameless.said()) > 1 })
+	if said := p.said(); slices.Contains(said, "ok") || said[0] != "not now" {
+		t.Errorf("it was told %v", said)
+	}
+	u.mu.Lock()
+	u.refuses = nil
+	u.mu.Unlock()
+	await(t, "the plugin that is taken at last", func() bool { return slices.Contains(p.said(), "ok") })
+	if said := u.said(); strings.Contains(said, "gone") || strings.Contains(said, "hangs") || strings.Contains(said, "other") || len(other.said()) > 0 {
+		t.Errorf("%s; the other was told %v", said, other.said())
+	}
+}

@@ -1,0 +1,32 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Devices records what device plugins do.
+type Devices struct {
+	registrations *prometheus.CounterVec
+	allocations   *prometheus.HistogramVec
+}
+
+func newDevices() *Devices {
+	return &Devices{
+		registrations: counterVec("device_plugin_registration_total", "Cumulative number of device plugin registrations. Broken down by resource name.", "resource_name"),
+		allocations:   histogramVec("device_plugin_alloc_duration_seconds", "Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.", prometheus.DefBuckets, "resource_name"),
+	}
+}
+
+func (d *Devices) collectors() []prometheus.Collector {
+	return []prometheus.Collector{d.registrations, d.allocations}
+}
+
+// Registered records that a device plugin has registered for a resource.
+func (d *Devices) Registered(resource string) { d.registrations.WithLabelValues(resource).Inc() }
+
+// Allocated records how long a plugin took to answer Allocate.
+func (d *Devices) Allocated(resource string, took time.Duration) {
+	d.allocations.WithLabelValues(resource).Observe(took.Seconds())
+}

@@ -1,0 +1,344 @@
+package devices
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+// need is how many devices of a resource a container asks for.
+type need struct {
+	container, resource string
+	count               int
+	// lends says that later containers may have the same devices: an init container that has ended before they start.
+	lends bool
+}
+
+// needs are those of a pod, in the order in which its containers start; of resources that have, or had, a plugin only. The
+// manager's mutex is held.
+func (m *Manager) needs(p *v1.Pod) (list []need) {
+	add := func(c *v1.Container, lends bool) {
+		for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
+			count := c.Resources.Limits[name]
+			if m.resources[string(name)] != nil && count.Sign() > 0 {
+				list = append(list, need{c.Name, string(name), int(count.Value()), lends})
+			}
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		add(c, !pod.IsSidecar(c))
+	}
+	for i := range p.Spec.Containers {
+		add(&p.Spec.Containers[i], false)
+	}
+	return list
+}
+
+// Assign gives all containers of a pod their devices, and has the plugins know, unless that is done. An error is a *pod.Failure: what the
+// pod waits for, or why no plugin gives it devices; or that the disk can't be written. Nothing is assigned then.
+func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
+	m.mu.Lock()
+	needs := m.needs(p)
+	e := m.pods[p.UID]
+	if len(needs) == 0 || e != nil && e.has(needs) {
+		m.mu.Unlock()
+		return nil
+	}
+	if e == nil {
+		e = &podDevices{}
+		m.pods[p.UID] = e
+	}
+	m.mu.Unlock()
+	e.assigning.Lock()
+	defer e.assigning.Unlock()
+	m.mu.Lock()
+	if e.has(needs) {
+		m.mu.Unlock()
+		return nil
+	}
+	before := e.containers
+	e.containers, e.complete = map[string]map[string]*holding{}, false
+	plugins, err := m.pluginsFor(needs)
+	m.mu.Unlock()
+	if err == nil {
+		err = m.assign(ctx, p.UID, e, needs, plugins, before)
+	}
+	if err == nil {
+		m.mu.Lock()
+		e.complete, e.stale = true, false
+		m.mu.Unlock()
+		err = m.save()
+	}
+	if err == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// What an admitted pod had before a reboot stays its own.
+	if e.complete = false; e.stale {
+		e.containers, e.complete = before, true
+	} else if m.pods[p.UID] == e {
+		delete(m.pods, p.UID)
+	}
+	return err
+}
+
+// has reports whether the pod has all that it needs.
+func (p *podDevices) has(needs []need) bool {
+	return p.complete && !p.stale && !slices.ContainsFunc(needs, func(n need) bool { return p.containers[n.container][n.resource] == nil })
+}
+
+// pluginsFor are the plugins by resource. The manager's mutex is held.
+func (m *Manager) pluginsFor(needs []need) (map[string]*plugin, error) {
+	plugins := map[string]*plugin{}
+	for _, n := range needs {
+		if plugins[n.resource] = m.resources[n.resource].plugin; plugins[n.resource] == nil {
+			return nil, &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Wait: pod.WaitForPlugin, Message: "the device plugin of " + n.resource + ", which hasn't registered"}
+		}
+	}
+	return plugins, nil
+}
+
+// assign chooses the devices of all containers first, and tells the plugins then. before is what the pod had.
+func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, needs []need, plugins map[string]*plugin, before map[string]map[string]*holding) error {
+	m.dropUnknown(uid)
+	lent := map[string][]string{} // by resource, what init containers have that have ended
+	for _, n := range needs {
+		reused := lent[n.resource][:min(n.count, len(lent[n.resource]))]
+		wanted := reused
+		if h := before[n.container][n.resource]; h != nil {
+			wanted = slices.Concat(reused, h.ids)
+		} else if plugins[n.resource].options.GetGetPreferredAllocationAvailable() && n.count > len(reused) {
+			wanted = slices.Concat(reused, m.preferred(ctx, plugins[n.resource], n, reused))
+		}
+		ids, short := m.reserve(e, n, wanted, lent[n.resource])
+		if short != nil {
+			return short
+		}
+		if n.lends {
+			lent[n.resource] = slices.Compact(slices.Sorted(slices.Values(slices.Concat(lent[n.resource], ids))))
+		} else {
+			lent[n.resource] = slices.DeleteFunc(slices.Clone(lent[n.resource]), func(id string) bool { return slices.Contains(ids, id) })
+		}
+	}
+	for _, n := range needs {
+		h := e.containers[n.container][n.resource] // nobody else changes it meanwhile
+		answer, err := m.allocate(ctx, plugins[n.resource], n, h.ids)
+		if err != nil {
+			return err
+		}
+		m.mu.Lock()
+		h.answer = answer
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+// dropUnknown frees what pods have that nobody wants and of which nothing is left: a kubelet records them until it needs their devices.
+func (m *Manager) dropUnknown(but types.UID) {
+	m.mu.RLock()
+	uids := slices.Collect(maps.Keys(m.pods))
+	m.mu.RUnlock()
+	for _, uid := range uids {
+		if uid != but && !m.conf.Known(uid) {
+			m.mu.Lock()
+			if p := m.pods[uid]; p != nil && p.complete {
+				delete(m.pods, uid)
+			}
+			m.mu.Unlock()
+		}
+	}
+}
+
+// free are the healthy devices of a resource that no pod has, in order. The manager's mutex is held.
+func (m *Manager) free(resource string) []string {
+	used := map[string]bool{}
+	for _, p := range m.pods {
+		for name, h := range p.all {
+			if name == resource {
+				for _, id := range h.ids {
+					used[id] = true
+				}
+			}
+		}
+	}
+	var ids []string
+	for id, d := range m.resources[resource].devices {
+		if d.GetHealth() == api.Healthy && !used[id] {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// reserve gives a container its devices: of those that are wanted as many as are free or lent, then of the others.
+func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	free := m.free(n.resource)
+	h := &holding{byNode: map[int64][]string{}}
+	take := func(ids []string) {
+		for _, id := range ids {
+			if len(h.ids) < n.count && !slices.Contains(h.ids, id) && (slices.Contains(free, id) || slices.Contains(lent, id)) {
+				h.ids = append(h.ids, id)
+			}
+		}
+	}
+	take(wanted)
+	take(lent)
+	take(free)
+	if len(h.ids) < n.count {
+		return nil, &pod.Failure{Reason: pod.ReasonOutOf + pod.Reason(n.resource), Wait: pod.WaitForRoom,
+			Message: fmt.Sprintf("%s: requested: %d, available: %d", n.resource, n.count, len(free))}
+	}
+	slices.Sort(h.ids)
+	for _, id := range h.ids {
+		nodes := m.resources[n.resource].devices[id].GetTopology().GetNodes()
+		for _, node := range nodes {
+			h.byNode[node.GetID()] = append(h.byNode[node.GetID()], id)
+		}
+		if len(nodes) == 0 {
+			h.byNode[noNode] = append(h.byNode[noNode], id)
+		}
+	}
+	e.set(n.container, n.resource, h)
+	return h.ids, nil
+}
+
+// noNode is where devices are recorded that are of no NUMA node, or whose plugin doesn't say.
+const noNode = -1
+
+// preferred are the devices that the plugin would choose; none if it doesn't say. What it says is wanted only as far as it can be had.
+func (m *Manager) preferred(ctx context.Context, p *plugin, n need, must []string) []string {
+	m.mu.RLock()
+	available := slices.Concat(must, m.free(n.resource))
+	m.mu.RUnlock()
+	ctx, cancel := context.WithTimeout(ctx, m.limits.ask)
+	defer cancel()
+	answer, err := p.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{
+		{AvailableDeviceIDs: available, MustIncludeDeviceIDs: must, AllocationSize: int32(n.count)}}})
+	if err != nil || len(answer.GetContainerResponses()) != 1 {
+		m.conf.Log.Info("A device plugin doesn't say which devices it prefers; any are taken", "resourceName", n.resource, "err", status.Convert(err).Message())
+		return nil
+	}
+	return answer.ContainerResponses[0].GetDeviceIDs()
+}
+
+// allocate has the plugin know which devices a container has.
+func (m *Manager) allocate(ctx context.Context, p *plugin, n need, ids []string) (*api.ContainerAllocateResponse, error) {
+	within, cancel := context.WithTimeout(ctx, m.limits.allocate)
+	defer cancel()
+	began := time.Now()
+	answer, err := p.client.Allocate(within, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
+	m.conf.Meter.Allocated(n.resource, time.Since(began))
+	f := &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError}
+	switch code := status.Code(err); {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case code == codes.DeadlineExceeded:
+		f.Wait, f.Message = pod.WaitForPlugin, fmt.Sprintf("the device plugin of %s, which hasn't answered within %s", n.resource, m.limits.allocate)
+	case code == codes.Unavailable || code == codes.Canceled:
+		f.Wait, f.Message = pod.WaitForPlugin, fmt.Sprintf("the device plugin of %s, which has ended", n.resource)
+	case err != nil:
+		f.Rejected, f.Message = true, fmt.Sprintf("Allocate failed due to %s, which is unexpected: the device plugin of %s refuses container %s", status.Convert(err).Message(), n.resource, n.container)
+	case len(answer.GetContainerResponses()) != 1:
+		f.Rejected, f.Message = true, fmt.Sprintf("Allocate failed due to an answer for %d containers, which is unexpected: the device plugin of %s was asked for one", len(answer.GetContainerResponses()), n.resource)
+	default:
+		return answer.ContainerResponses[0], nil
+	}
+	return nil, f
+}
+
+// For returns what a container gets with its devices. A pod that has none yet is assigned them: of what was assigned before a reboot,
+// plugins have to be told again.
+func (m *Manager) For(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error) {
+	m.mu.RLock()
+	uses := slices.ContainsFunc(m.needs(p), func(n need) bool { return n.container == c.Name })
+	m.mu.RUnlock()
+	var d translate.Devices
+	if !uses {
+		return d, nil
+	}
+	if err := m.Assign(ctx, p); err != nil {
+		return d, fmt.Errorf("container %s has no devices yet: %w", c.Name, plain(err))
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	e := m.pods[p.UID]
+	if e == nil {
+		return d, fmt.Errorf("container %s has no devices any more: the pod has ended", c.Name)
+	}
+	env := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(e.containers[c.Name])) {
+		add(&d, env, e.containers[c.Name][name].answer)
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		d.Env = append(d.Env, &runtimeapi.KeyValue{Key: name, Value: []byte(env[name])})
+	}
+	return d, nil
+}
+
+// plain is a failure of admission as the error of an admitted pod, which is never rejected.
+func plain(err error) error {
+	if f, ok := err.(*pod.Failure); ok {
+		return fmt.Errorf("waiting for %s", f.Message)
+	}
+	return err
+}
+
+func add(d *translate.Devices, env map[string]string, answer *api.ContainerAllocateResponse) {
+	maps.Copy(env, answer.GetEnvs())
+	for _, mount := range answer.GetMounts() {
+		d.Mounts = append(d.Mounts, &runtimeapi.Mount{ContainerPath: mount.GetContainerPath(), HostPath: mount.GetHostPath(), Readonly: mount.GetReadOnly()})
+	}
+	for _, device := range answer.GetDevices() {
+		d.Devices = append(d.Devices, &runtimeapi.Device{ContainerPath: device.GetContainerPath(), HostPath: device.GetHostPath(), Permissions: device.GetPermissions()})
+	}
+	for _, device := range answer.GetCdiDevices() {
+		if !slices.Contains(d.CDI, device.GetName()) {
+			d.CDI = append(d.CDI, device.GetName())
+		}
+	}
+	if len(answer.GetAnnotations()) > 0 && d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	maps.Copy(d.Annotations, answer.GetAnnotations())
+}
+
+// PreStart has the plugins that ask for it make a container's devices ready, which they may reset. It has to be called before each instance.
+func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error {
+	m.mu.RLock()
+	plugins := map[*plugin][]string{}
+	if e := m.pods[p.UID]; e != nil {
+		for name, h := range e.containers[c.Name] {
+			if s := m.resources[name]; s != nil && s.plugin != nil && s.plugin.options.GetPreStartRequired() {
+				plugins[s.plugin] = h.ids
+			}
+		}
+	}
+	m.mu.RUnlock()
+	for _, plugin := range slices.SortedFunc(maps.Keys(plugins), func(a, b *plugin) int { return cmp.Compare(a.resource, b.resource) }) {
+		within, cancel := context.WithTimeout(ctx, m.limits.prestart)
+		_, err := plugin.client.PreStartContainer(within, &api.PreStartContainerRequest{DevicesIds: plugins[plugin]})
+		cancel()
+		if err != nil {
+			return fmt.Errorf("container %s: the device plugin of %s can't make its devices ready: %s", c.Name, plugin.resource, status.Convert(err).Message())
+		}
+	}
+	return nil
+}

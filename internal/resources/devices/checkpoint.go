@@ -1,0 +1,110 @@
+package devices
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+)
+
+// file is the name of the record in the directory of device plugins. It is the kubelet's, in its format: a kubelet that gets the node
+// back knows what running pods have, and so does an agent that takes the node from a kubelet.
+const file = "kubelet_internal_checkpoint"
+
+// record is what the file has.
+type record struct {
+	Data recordData
+	// Checksum is that of Data as a kubelet calculates it, which refuses any other.
+	Checksum uint64
+	// BootID is the boot in which the plugins answered. A kubelet neither writes nor reads it: what it wrote counts as of this boot.
+	BootID string `json:",omitempty"`
+}
+
+type recordData struct {
+	PodDeviceEntries []recordEntry
+	// RegisteredDevices are the IDs that each resource's plugin listed last.
+	RegisteredDevices map[string][]string
+}
+
+type recordEntry struct {
+	PodUID        types.UID
+	ContainerName string
+	ResourceName  string
+	// DeviceIDs are the IDs by NUMA node, where those of no node, or of an unknown one, are at -1.
+	DeviceIDs map[int64][]string
+	// AllocResp is the plugin's answer to Allocate, a v1beta1.ContainerAllocateResponse in protobuf's encoding.
+	AllocResp []byte
+}
+
+// checksum is FNV-32a of the text that the kubelet has for its data: each value with its type before it.
+func (d *recordData) checksum() uint64 {
+	sum := fnv.New32a()
+	fmt.Fprint(sum, "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)[")
+	for i, e := range d.PodDeviceEntries {
+		if i > 0 {
+			fmt.Fprint(sum, " ")
+		}
+		fmt.Fprintf(sum, "{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s DeviceIDs:(checkpoint.DevicesPerNUMA)", e.PodUID, e.ContainerName, e.ResourceName)
+		writeMap(sum, e.DeviceIDs)
+		fmt.Fprintf(sum, " AllocResp:([]uint8)%v}", e.AllocResp)
+	}
+	fmt.Fprint(sum, "] RegisteredDevices:(map[string][]string)")
+	writeMap(sum, d.RegisteredDevices)
+	fmt.Fprint(sum, "}")
+	return uint64(sum.Sum32())
+}
+
+func writeMap[K int64 | string](sum hash.Hash, m map[K][]string) {
+	fmt.Fprint(sum, "map[")
+	for i, key := range slices.Sorted(maps.Keys(m)) {
+		if i > 0 {
+			fmt.Fprint(sum, " ")
+		}
+		fmt.Fprintf(sum, "%v:%v", key, m[key])
+	}
+	fmt.Fprint(sum, "]")
+}
+
+// read reads the record; nil if there is none. One that can't be used has been renamed.
+func read(dir string) (*record, error) {
+	path := filepath.Join(dir, file)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read which devices pods have: %w", err)
+	}
+	r := &record{}
+	if err = json.Unmarshal(text, r); err == nil && r.Checksum != r.Data.checksum() {
+		err = errors.New("its checksum is another one")
+	}
+	if err == nil {
+		return r, nil
+	}
+	aside, renaming := checkpoint.SetAside(path)
+	return nil, errors.Join(fmt.Errorf("the record of which devices pods have, %s, is damaged (%w): it was renamed to %s; what runs keeps its devices, but others may be given them too", path, err, aside), renaming)
+}
+
+// write replaces the record. It survives a loss of power once that returned nil.
+func write(dir string, d recordData, boot string) error {
+	text, err := json.Marshal(&record{Data: d, Checksum: d.checksum(), BootID: boot})
+	if err != nil {
+		return fmt.Errorf("record which devices pods have: %w", err)
+	}
+	if err := atomicfile.Write(filepath.Join(dir, file), text, 0o600); err != nil {
+		return fmt.Errorf("record which devices pods have: %w", err)
+	}
+	return nil
+}

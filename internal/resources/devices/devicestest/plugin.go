@@ -1,0 +1,209 @@
+// Package devicestest is a device plugin for tests: it speaks the real protocol over a real socket.
+package devicestest
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
+)
+
+// Plugin is a device plugin that speaks the real protocol over a real socket, and can be made to misbehave.
+type Plugin struct {
+	api.UnsafeDevicePluginServer
+	t   testing.TB
+	dir string
+	// Resource is what it registers for. The others say how it answers: once it is served, Will and Set change them.
+	Resource string
+	Options  *api.DevicePluginOptions
+	Devices  []*api.Device
+	// Preferred is what it would choose, Answer what containers get; Answers is for how many it answers at once, 1 if it is 0.
+	Preferred []string
+	Answer    func(ids []string) *api.ContainerAllocateResponse
+	Answers   int
+	// These are answered if they are set. Hangs has Allocate wait until its caller gives up, and receives when it does.
+	OptionsErr, AllocateErr, PrestartErr error
+	Hangs                                chan struct{}
+	// Prestarted and Asked are the devices that it was told before starts, and could choose of.
+	Prestarted, Asked [][]string
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed when devices are others
+	allocated [][]string
+	server    *grpc.Server
+	served    sync.WaitGroup
+}
+
+// Device is one of this health, of NUMA nodes.
+func Device(id, health string, nodes ...int64) *api.Device {
+	d := &api.Device{ID: id, Health: health}
+	for _, n := range nodes {
+		if d.Topology == nil {
+			d.Topology = &api.TopologyInfo{}
+		}
+		d.Topology.Nodes = append(d.Topology.Nodes, &api.NUMANode{ID: n})
+	}
+	return d
+}
+
+// Healthy are devices that are.
+func Healthy(ids ...string) (list []*api.Device) {
+	for _, id := range ids {
+		list = append(list, Device(id, api.Healthy))
+	}
+	return list
+}
+
+// New serves a plugin with healthy devices until the test ends, or Die is called.
+func New(t testing.TB, dir, resource string, ids ...string) *Plugin {
+	t.Helper()
+	f := &Plugin{t: t, dir: dir, Resource: resource, Devices: Healthy(ids...), changed: make(chan struct{}), Answer: answer, Options: &api.DevicePluginOptions{}}
+	f.Serve()
+	t.Cleanup(f.Die)
+	return f
+}
+
+func (f *Plugin) endpoint() string { return filepath.Base(f.Resource) + ".sock" }
+
+// Serve serves its socket, in place of an earlier one.
+func (f *Plugin) Serve() {
+	f.t.Helper()
+	_ = os.Remove(filepath.Join(f.dir, f.endpoint()))
+	address, release, err := socket.Address(filepath.Join(f.dir, f.endpoint()))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer release()
+	l, err := net.Listen("unix", address)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.server = grpc.NewServer()
+	api.RegisterDevicePluginServer(f.server, f)
+	server := f.server
+	f.served.Go(func() { _ = server.Serve(l) })
+}
+
+// Die ends the plugin without a word.
+func (f *Plugin) Die() {
+	f.server.Stop()
+	f.served.Wait()
+}
+
+// Register registers at the manager's socket.
+func (f *Plugin) Register(change ...func(*api.RegisterRequest)) error {
+	f.t.Helper()
+	c, err := grpc.NewClient("passthrough:///", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return socket.Dial(ctx, filepath.Join(f.dir, "kubelet.sock"))
+		}))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer c.Close()
+	q := &api.RegisterRequest{Version: api.Version, Endpoint: f.endpoint(), ResourceName: f.Resource}
+	for _, change := range change {
+		change(q)
+	}
+	_, err = api.NewRegistrationClient(c).Register(context.Background(), q)
+	return err
+}
+
+// Will changes how it answers from now on.
+func (f *Plugin) Will(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// Set changes its devices.
+func (f *Plugin) Set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// GetDevicePluginOptions implements api.DevicePluginServer.
+func (f *Plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Options, f.OptionsErr
+}
+
+// ListAndWatch implements api.DevicePluginServer.
+func (f *Plugin) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
+	for {
+		f.mu.Lock()
+		list, changed := f.Devices, f.changed
+		f.mu.Unlock()
+		if err := s.Send(&api.ListAndWatchResponse{Devices: list}); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-s.Context().Done():
+			return nil
+		}
+	}
+}
+
+// GetPreferredAllocation implements api.DevicePluginServer.
+func (f *Plugin) GetPreferredAllocation(_ context.Context, q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Asked = append(f.Asked, q.ContainerRequests[0].AvailableDeviceIDs)
+	return &api.PreferredAllocationResponse{ContainerResponses: []*api.ContainerPreferredAllocationResponse{{DeviceIDs: f.Preferred}}}, nil
+}
+
+// Allocate implements api.DevicePluginServer.
+func (f *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.AllocateResponse, error) {
+	f.mu.Lock()
+	f.allocated = append(f.allocated, q.ContainerRequests[0].DevicesIds)
+	err, hangs, answers := f.AllocateErr, f.Hangs, max(f.Answers, 1)
+	f.mu.Unlock()
+	if hangs != nil {
+		hangs <- struct{}{}
+		<-ctx.Done()
+	}
+	answer := &api.AllocateResponse{}
+	for range answers {
+		answer.ContainerResponses = append(answer.ContainerResponses, f.Answer(q.ContainerRequests[0].DevicesIds))
+	}
+	return answer, err
+}
+
+// PreStartContainer implements api.DevicePluginServer.
+func (f *Plugin) PreStartContainer(_ context.Context, q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Prestarted = append(f.Prestarted, q.DevicesIds)
+	return &api.PreStartContainerResponse{}, f.PrestartErr
+}
+
+// Told is what the plugin was told by Allocate.
+func (f *Plugin) Told() [][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.allocated)
+}
+
+// answer is what containers get unless a test says otherwise.
+func answer(ids []string) *api.ContainerAllocateResponse {
+	return &api.ContainerAllocateResponse{
+		Envs: map[string]string{"DEVICES": ids[0]}, Annotations: map[string]string{"example.com/device": ids[0]},
+		Mounts:     []*api.Mount{{ContainerPath: "/lib/gpu", HostPath: "/opt/gpu", ReadOnly: true}},
+		Devices:    []*api.DeviceSpec{{ContainerPath: "/dev/gpu", HostPath: "/dev/" + ids[0], Permissions: "rw"}},
+		CdiDevices: []*api.CDIDevice{{Name: "example.com/gpu=" + ids[0]}},
+	}
+}

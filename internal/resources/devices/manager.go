@@ -1,0 +1,257 @@
+// Package devices is the one writer of which device each container has: device plugins register with it and list their devices, it
+// assigns these to the containers of a pod before that is admitted, and tells the plugin so
+// (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/, k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1).
+// Assignments are on disk before the pod is admitted, and stay the pod's whatever becomes of the plugin.
+package devices
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+)
+
+// Config is what a Manager is built from. Every field is needed.
+type Config struct {
+	// Dir is the directory of the socket where plugins register, of their own sockets and of the record. Only root can write to it.
+	Dir string
+	// BootID names this boot of the machine: what plugins answered in another one doesn't count.
+	BootID string
+	// Known reports whether a pod should run, or anything is left of it. It must not wait for the Manager.
+	Known func(types.UID) bool
+	// Wake is called when the health of a device that the pod has may have changed. It must not wait for the Manager.
+	Wake  func(types.UID)
+	Meter Meter
+	Log   logr.Logger
+}
+
+// Meter counts what plugins do. It must not wait for the Manager.
+type Meter interface {
+	// Registered is called for each registration that was accepted, Allocated with the time that a plugin took for Allocate.
+	Registered(resource string)
+	Allocated(resource string, took time.Duration)
+}
+
+// limits are how long things may take.
+type limits struct {
+	// ask is for GetDevicePluginOptions and GetPreferredAllocation.
+	ask, allocate, prestart time.Duration
+	// absent is for how long the capacity of a resource stays that has no plugin.
+	absent time.Duration
+}
+
+// Manager assigns devices. It is safe for concurrent use.
+type Manager struct {
+	conf   Config
+	limits limits
+	// connected has plugins for Run to follow, look has it count again.
+	connected chan *plugin
+	look      wake.Slot
+	changed   wake.Slot
+	// ended is closed when Run ends.
+	ended chan struct{}
+
+	// writing is held while the record is written.
+	writing sync.Mutex
+
+	mu        sync.RWMutex
+	resources map[string]*resourceState
+	pods      map[types.UID]*podDevices
+}
+
+// resourceState is what is known of one resource.
+type resourceState struct {
+	// plugin is nil while there is none that has listed its devices.
+	plugin *plugin
+	// devices are those that it listed last, by ID.
+	devices map[string]*api.Device
+	// lost is since when there is no plugin; gone says that this has been for so long that its devices don't count any more.
+	lost time.Time
+	gone bool
+}
+
+// podDevices is what one pod has. All but assigning is guarded by the manager's mutex.
+type podDevices struct {
+	// assigning is held while devices are chosen and plugins told.
+	assigning sync.Mutex
+	// containers have what each has of each resource.
+	containers map[string]map[string]*holding
+	// complete says that all plugins have answered.
+	complete bool
+	// stale says that they answered in an earlier boot, after which devices may be others.
+	stale bool
+}
+
+// holding is what a container has of one resource.
+type holding struct {
+	// ids are sorted; byNode are the same by NUMA node.
+	ids    []string
+	byNode map[int64][]string
+	// answer is the plugin's; nil until it has answered.
+	answer *api.ContainerAllocateResponse
+}
+
+// New constructs a manager. Restore has to be called first.
+func New(c Config) *Manager {
+	return &Manager{conf: c, limits: limits{ask: 10 * time.Second, allocate: time.Minute, prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, absent: 5 * time.Minute},
+		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewSlot(), ended: make(chan struct{}), resources: map[string]*resourceState{}, pods: map[types.UID]*podDevices{}}
+}
+
+// Restore reads what an earlier agent, or a kubelet, assigned. Resources that had plugins have none until these register again.
+func (m *Manager) Restore() error {
+	r, err := read(m.conf.Dir)
+	if r == nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for name, ids := range r.Data.RegisteredDevices {
+		s := &resourceState{devices: map[string]*api.Device{}, lost: now}
+		for _, id := range ids {
+			s.devices[id] = &api.Device{ID: id}
+		}
+		m.resources[name] = s
+	}
+	var errs []error
+	for _, e := range r.Data.PodDeviceEntries {
+		answer := &api.ContainerAllocateResponse{}
+		if err := proto.Unmarshal(e.AllocResp, answer); err != nil {
+			errs = append(errs, fmt.Errorf("the record of what pod %s has of %s can't be read: %w", e.PodUID, e.ResourceName, err))
+		}
+		if m.resources[e.ResourceName] == nil {
+			m.resources[e.ResourceName] = &resourceState{devices: map[string]*api.Device{}, lost: now}
+		}
+		p := m.pods[e.PodUID]
+		if p == nil {
+			p = &podDevices{containers: map[string]map[string]*holding{}, complete: true, stale: r.BootID != "" && r.BootID != m.conf.BootID}
+			m.pods[e.PodUID] = p
+		}
+		h := &holding{byNode: e.DeviceIDs, answer: answer}
+		for _, ids := range e.DeviceIDs {
+			h.ids = append(h.ids, ids...)
+		}
+		slices.Sort(h.ids)
+		p.set(e.ContainerName, e.ResourceName, h)
+	}
+	return errors.Join(errs...)
+}
+
+func (p *podDevices) set(container, resource string, h *holding) {
+	if p.containers[container] == nil {
+		p.containers[container] = map[string]*holding{}
+	}
+	p.containers[container][resource] = h
+}
+
+// all yields each holding.
+func (p *podDevices) all(yield func(resource string, h *holding) bool) {
+	for _, byResource := range p.containers {
+		for name, h := range byResource {
+			if !yield(name, h) {
+				return
+			}
+		}
+	}
+}
+
+// save writes the record.
+func (m *Manager) save() error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	d, err := m.record()
+	if err != nil {
+		return err
+	}
+	return write(m.conf.Dir, d, m.conf.BootID)
+}
+
+func (m *Manager) record() (recordData, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	d := recordData{PodDeviceEntries: []recordEntry{}, RegisteredDevices: map[string][]string{}}
+	for name, s := range m.resources {
+		if d.RegisteredDevices[name] = slices.Sorted(maps.Keys(s.devices)); s.gone || len(s.devices) == 0 {
+			d.RegisteredDevices[name] = []string{}
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(m.pods)) {
+		p := m.pods[uid]
+		if !p.complete || p.stale { // what is stale is assigned again before it is used
+			continue
+		}
+		for _, container := range slices.Sorted(maps.Keys(p.containers)) {
+			for _, name := range slices.Sorted(maps.Keys(p.containers[container])) {
+				h := p.containers[container][name]
+				answer, err := proto.MarshalOptions{Deterministic: true}.Marshal(h.answer)
+				if err != nil {
+					return d, fmt.Errorf("record what pod %s has of %s: %w", uid, name, err)
+				}
+				d.PodDeviceEntries = append(d.PodDeviceEntries, recordEntry{PodUID: uid, ContainerName: container, ResourceName: name, DeviceIDs: h.byNode, AllocResp: append([]byte{}, answer...)})
+			}
+		}
+	}
+	return d, nil
+}
+
+// Changed returns a channel that receives when Amounts may have changed: for one receiver.
+func (m *Manager) Changed() <-chan struct{} { return m.changed }
+
+// Amounts are how much there is of resources that have, or had, a plugin. What pods have is part of it.
+type Amounts struct {
+	// Capacity counts the devices that the plugin listed last, and nothing once it was away for 5 minutes; Allocatable those that are
+	// healthy, and nothing while it is away.
+	Capacity, Allocatable v1.ResourceList
+	// Awaited are those whose plugin is away.
+	Awaited map[v1.ResourceName]bool
+}
+
+// Amounts are those of the moment.
+func (m *Manager) Amounts() Amounts {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	a := Amounts{v1.ResourceList{}, v1.ResourceList{}, map[v1.ResourceName]bool{}}
+	for name, s := range m.resources {
+		all, healthy := int64(len(s.devices)), int64(0)
+		if s.gone {
+			all = 0
+		}
+		for _, d := range s.devices {
+			if s.plugin != nil && d.GetHealth() == api.Healthy {
+				healthy++
+			}
+		}
+		if s.plugin == nil {
+			a.Awaited[v1.ResourceName(name)] = true
+		}
+		a.Capacity[v1.ResourceName(name)] = *resource.NewQuantity(all, resource.DecimalSI)
+		a.Allocatable[v1.ResourceName(name)] = *resource.NewQuantity(healthy, resource.DecimalSI)
+	}
+	return a
+}
+
+// Release takes from a pod what it has. What it had is free for others once that is on disk, or at once if it can't be written: then
+// an agent that is started later finds out that there is no such pod.
+func (m *Manager) Release(uid types.UID) {
+	m.mu.Lock()
+	p := m.pods[uid]
+	delete(m.pods, uid)
+	m.mu.Unlock()
+	if p == nil || !p.complete {
+		return
+	}
+	if err := m.save(); err != nil {
+		m.conf.Log.Error(err, "The devices of a pod that has ended are free, but recorded as its own", "podUID", uid)
+	}
+}

@@ -1,0 +1,303 @@
+package devices
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/host/pluginwatch"
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// plugin is one registration.
+type plugin struct {
+	resource, endpoint string
+	// announced is the socket in plugins_registry by which it registered; empty if it did so by itself.
+	announced string
+	options   *api.DevicePluginOptions
+	conn      *grpc.ClientConn
+	client    api.DevicePluginClient
+	// stop has it no longer followed.
+	stop func()
+}
+
+// Socket is the path of the socket in a directory where device plugins register.
+func Socket(dir string) string { return filepath.Join(dir, "kubelet.sock") }
+
+// again is how long after an attempt the socket is tried again.
+const again = 10 * time.Second
+
+// Run has plugins register, and follows them, until ctx ends. All sockets in the directory are removed first, by which plugins learn
+// that they have to register again.
+func (m *Manager) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer close(m.ended)
+	running.Go(func() { m.serve(ctx) })
+	for {
+		var due <-chan time.Time
+		if next := m.expire(); !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-due:
+		case <-m.look:
+		case p := <-m.connected:
+			own, stop := context.WithCancel(ctx)
+			p.stop = stop
+			running.Go(func() {
+				defer p.conn.Close()
+				defer stop()
+				m.follow(own, p)
+			})
+		}
+	}
+}
+
+// serve serves the socket where plugins register.
+func (m *Manager) serve(ctx context.Context) {
+	for told := ""; ; {
+		err := m.serveOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err.Error() != told {
+			told = err.Error()
+			m.conf.Log.Error(err, "No device plugin can register until that is corrected")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(again):
+		}
+	}
+}
+
+func (m *Manager) serveOnce(ctx context.Context) error {
+	entries, err := os.ReadDir(m.conf.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type() == fs.ModeSocket {
+			if err := os.Remove(filepath.Join(m.conf.Dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	listener, err := socket.Listen(Socket(m.conf.Dir))
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	api.RegisterRegistrationServer(server, registration{Manager: m})
+	defer context.AfterFunc(ctx, server.Stop)()
+	err = server.Serve(listener)
+	server.Stop()
+	return err
+}
+
+// registration is the service at the socket.
+type registration struct {
+	api.UnsafeRegistrationServer
+	*Manager
+}
+
+// Register implements api.RegistrationServer.
+func (r registration) Register(ctx context.Context, q *api.RegisterRequest) (*api.Empty, error) {
+	name := q.GetEndpoint()
+	if name == "" || name != filepath.Base(name) || name == filepath.Base(Socket(r.conf.Dir)) {
+		return nil, status.Errorf(codes.InvalidArgument, "endpoint %q: it has to be the name of the plugin's socket in %s", name, r.conf.Dir)
+	}
+	p := &plugin{resource: q.GetResourceName(), endpoint: filepath.Join(r.conf.Dir, name)}
+	if err := r.connect(ctx, p, []string{q.GetVersion()}); err != nil {
+		r.conf.Log.Error(err, "A device plugin was refused", "resourceName", q.GetResourceName(), "endpoint", name)
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &api.Empty{}, nil
+}
+
+// Register implements pluginwatch.Handler.
+func (m *Manager) Register(ctx context.Context, r pluginwatch.Registration) error {
+	return m.connect(ctx, &plugin{resource: r.Name, endpoint: r.Endpoint, announced: r.Socket}, r.Versions)
+}
+
+// Gone implements pluginwatch.Handler.
+func (m *Manager) Gone(r pluginwatch.Registration) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if s := m.resources[r.Name]; s != nil && s.plugin != nil && s.plugin.announced == r.Socket {
+		s.plugin.stop()
+	}
+}
+
+// connect takes a plugin into use, or says why it can't be.
+func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) error {
+	if !slices.Contains(versions, api.Version) {
+		return fmt.Errorf("device plugin for %q: it has version %s of the API, and has to have %s", p.resource, cmp.Or(strings.Join(versions, ", "), "no"), api.Version)
+	}
+	if !pod.IsExtendedResource(v1.ResourceName(p.resource)) || len(validation.IsQualifiedName(p.resource)) > 0 {
+		return fmt.Errorf("device plugin for %q: its name has to be that of an extended resource, such as example.com/gpu", p.resource)
+	}
+	conn, err := pluginwatch.Connect(p.endpoint)
+	if err != nil {
+		return err
+	}
+	p.conn, p.client = conn, api.NewDevicePluginClient(conn)
+	ctx, cancel := context.WithTimeout(ctx, m.limits.ask)
+	defer cancel()
+	if p.options, err = p.client.GetDevicePluginOptions(ctx, &api.Empty{}); err != nil {
+		conn.Close()
+		return fmt.Errorf("device plugin for %s: it doesn't tell its options: %s", p.resource, status.Convert(err).Message())
+	}
+	select {
+	case m.connected <- p:
+		m.conf.Meter.Registered(p.resource)
+		return nil
+	case <-m.ended:
+		err = errors.New("the agent is ending")
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	conn.Close()
+	return err
+}
+
+// follow takes in what devices the plugin lists, until it ends or another one takes its place.
+func (m *Manager) follow(ctx context.Context, p *plugin) {
+	log := m.conf.Log.WithValues("resourceName", p.resource, "endpoint", p.endpoint)
+	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
+	for first := true; err == nil; first = false {
+		var list *api.ListAndWatchResponse
+		if list, err = stream.Recv(); err != nil {
+			break
+		}
+		if first {
+			log.Info("A device plugin has registered", "devices", len(list.GetDevices()))
+		}
+		m.listed(p, list.GetDevices())
+	}
+	m.mu.Lock()
+	s := m.resources[p.resource]
+	current := s != nil && s.plugin == p
+	if current {
+		s.plugin, s.lost = nil, time.Now()
+	}
+	affected := m.holders(p.resource)
+	m.mu.Unlock()
+	if ctx.Err() == nil {
+		log.Info("A device plugin has ended: its devices are given to nobody until it registers again; containers keep theirs", "err", status.Convert(err).Message())
+	}
+	if current {
+		m.look.Wake()
+		m.changed.Wake()
+		m.wake(affected)
+	}
+}
+
+// listed takes in the devices that a plugin has by now.
+func (m *Manager) listed(p *plugin, list []*api.Device) {
+	devices := make(map[string]*api.Device, len(list))
+	for _, d := range list {
+		switch known := devices[d.GetID()]; {
+		case d.GetID() == "":
+			m.conf.Log.Info("A device plugin lists a device without an ID, which isn't used", "resourceName", p.resource)
+		case known != nil && known.GetHealth() != api.Healthy: // listed twice, it is healthy if both say so
+		default:
+			if known != nil {
+				m.conf.Log.Info("A device plugin lists a device twice, which counts once", "resourceName", p.resource, "deviceID", d.GetID())
+			}
+			devices[d.GetID()] = d
+		}
+	}
+	m.mu.Lock()
+	s := m.resources[p.resource]
+	if s == nil {
+		s = &resourceState{}
+		m.resources[p.resource] = s
+	}
+	before, was := s.plugin, s.devices
+	s.plugin, s.devices, s.gone, s.lost = p, devices, false, time.Time{}
+	others := len(was) != len(devices)
+	for id := range devices {
+		others = others || was[id] == nil
+	}
+	affected := m.holders(p.resource)
+	m.mu.Unlock()
+	if before != nil && before != p {
+		m.conf.Log.Info("Another device plugin has registered in place of the one before", "resourceName", p.resource, "endpoint", p.endpoint)
+		before.stop()
+	}
+	if others {
+		if err := m.save(); err != nil {
+			m.conf.Log.Error(err, "After a restart the agent will count other devices until their plugin has registered", "resourceName", p.resource)
+		}
+	}
+	m.changed.Wake()
+	m.wake(affected)
+}
+
+// holders are the pods that have devices of a resource. The manager's mutex is held.
+func (m *Manager) holders(resource string) []types.UID {
+	var uids []types.UID
+	for uid, p := range m.pods {
+		for name := range p.all {
+			if name == resource {
+				uids = append(uids, uid)
+				break
+			}
+		}
+	}
+	return uids
+}
+
+func (m *Manager) wake(uids []types.UID) {
+	for _, uid := range uids {
+		m.conf.Wake(uid)
+	}
+}
+
+// expire drops the capacity of resources whose plugins were away for too long, and returns when the next one will be.
+func (m *Manager) expire() (next time.Time) {
+	m.mu.Lock()
+	changed := false
+	for name, s := range m.resources {
+		if s.plugin != nil || s.gone {
+			continue
+		}
+		due := s.lost.Add(m.limits.absent)
+		switch {
+		case time.Now().Before(due):
+			if next.IsZero() || due.Before(next) {
+				next = due
+			}
+		default:
+			s.gone, changed = true, true
+			m.conf.Log.Info("A device plugin hasn't come back: the node has none of its devices any more", "resourceName", name)
+		}
+	}
+	m.mu.Unlock()
+	if changed {
+		m.changed.Wake()
+	}
+	return next
+}

@@ -1,0 +1,326 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/resources/devices/devicestest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const gpu = "example.com/gpu"
+
+// rig is a node's manager of devices, which can be restarted.
+type rig struct {
+	*Manager
+	t    *testing.T
+	conf Config
+	stop func()
+	mu   sync.Mutex
+	// woken are the pods that were woken, unknown those that nobody wants.
+	woken   []types.UID
+	unknown map[types.UID]bool
+	took    int
+}
+
+func (r *rig) Registered(string) {}
+
+func (r *rig) Allocated(string, time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.took++
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, unknown: map[types.UID]bool{}, stop: func() {}}
+	r.conf = Config{Dir: t.TempDir(), BootID: "this", Meter: r, Log: logr.Discard(),
+		Known: func(uid types.UID) bool { return !r.unknown[uid] },
+		Wake: func(uid types.UID) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.woken = append(r.woken, uid)
+		}}
+	r.start()
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+func (r *rig) wokenUp() []types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.woken)
+}
+
+// start starts the manager as a new agent does.
+func (r *rig) start(change ...func(*Manager)) {
+	r.t.Helper()
+	r.stop()
+	r.Manager = New(r.conf)
+	for _, change := range change {
+		change(r.Manager)
+	}
+	if err := r.Restore(); err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	m := r.Manager
+	running.Go(func() {
+		if err := m.Run(ctx); err != nil {
+			r.t.Error(err)
+		}
+	})
+	r.stop = func() { cancel(); running.Wait() }
+	await(r.t, "its socket", func() bool {
+		c, err := net.Dial("unix", Socket(r.conf.Dir))
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
+	})
+}
+
+// await waits until something is so.
+func await(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// plugs registers a plugin and waits until its devices are there.
+func (r *rig) plugs(f *devicestest.Plugin) *devicestest.Plugin {
+	r.t.Helper()
+	if err := f.Register(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.await(v1.ResourceName(f.Resource), len(f.Devices), func() (n int) {
+		for _, d := range f.Devices {
+			if d.Health == api.Healthy {
+				n++
+			}
+		}
+		return n
+	}())
+	await(r.t, "the record", func() bool {
+		d, err := read(r.conf.Dir)
+		return err == nil && d != nil && len(d.Data.RegisteredDevices[f.Resource]) == len(f.Devices)
+	})
+	return f
+}
+
+// await waits until a resource has this capacity, and so much of it is allocatable.
+func (r *rig) await(resource v1.ResourceName, capacity, allocatable int) {
+	r.t.Helper()
+	await(r.t, "amounts", func() bool {
+		a := r.Amounts()
+		c, ok := a.Capacity[resource]
+		b := a.Allocatable[resource]
+		return ok && int(c.Value()) == capacity && int(b.Value()) == allocatable
+	})
+}
+
+type ask struct {
+	name  string
+	count int64
+	init  bool
+	stays bool
+}
+
+// wants is a pod whose containers ask for devices.
+func wants(uid types.UID, resourceName v1.ResourceName, asks ...ask) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: string(uid), UID: uid}}
+	for _, a := range asks {
+		c := v1.Container{Name: a.name}
+		if a.count > 0 {
+			l := v1.ResourceList{resourceName: *resource.NewQuantity(a.count, resource.DecimalSI)}
+			c.Resources = v1.ResourceRequirements{Limits: l, Requests: l}
+		}
+		if a.stays {
+			always := v1.ContainerRestartPolicyAlways
+			c.RestartPolicy = &always
+		}
+		if a.init || a.stays {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+		} else {
+			p.Spec.Containers = append(p.Spec.Containers, c)
+		}
+	}
+	return p
+}
+
+func one(uid types.UID) *v1.Pod { return wants(uid, gpu, ask{name: "main", count: 1}) }
+
+// ids are what a pod's containers have of the resource.
+func (r *rig) ids(uid types.UID, container string) []string {
+	r.Manager.mu.RLock()
+	defer r.Manager.mu.RUnlock()
+	p := r.pods[uid]
+	if p == nil || p.containers[container][gpu] == nil {
+		return nil
+	}
+	return p.containers[container][gpu].ids
+}
+
+// TestRefusedPlugins: a plugin that can't be used is told why, at once.
+func TestRefusedPlugins(t *testing.T) {
+	r := newRig(t)
+	f := devicestest.New(t, r.conf.Dir, gpu, "a")
+	for name, change := range map[string]func(*api.RegisterRequest){
+		"version":   func(q *api.RegisterRequest) { q.Version = "v1alpha" },
+		"resource":  func(q *api.RegisterRequest) { q.ResourceName = "kubernetes.io/gpu" },
+		"no slash":  func(q *api.RegisterRequest) { q.ResourceName = "gpu" },
+		"elsewhere": func(q *api.RegisterRequest) { q.Endpoint = "../gpu.sock" },
+		"itself":    func(q *api.RegisterRequest) { q.Endpoint = "kubelet.sock" },
+		"nobody":    func(q *api.RegisterRequest) { q.Endpoint = "other.sock" },
+	} {
+		if err := f.Register(change); err == nil {
+			t.Errorf("%s: registered", name)
+		}
+	}
+	f.Will(func() { f.OptionsErr = errors.New("broken") })
+	if err := f.Register(); err == nil {
+		t.Error("registered without options")
+	}
+	if a := r.Amounts(); len(a.Capacity) > 0 {
+		t.Errorf("the node has %v", a.Capacity)
+	}
+	f.Will(func() { f.OptionsErr = nil })
+	r.plugs(f)
+}
+
+// TestAPluginThatLies: devices that are listed twice count once, at their worst; those without a name don't count.
+func TestAPluginThatLies(t *testing.T) {
+	r := newRig(t)
+	f := devicestest.New(t, r.conf.Dir, gpu)
+	f.Devices = []*api.Device{devicestest.Device("a", api.Healthy), devicestest.Device("a", api.Healthy), devicestest.Device("b", api.Unhealthy), devicestest.Device("b", api.Healthy), devicestest.Device("c", api.Healthy), devicestest.Device("c", "odd"), devicestest.Device("", api.Healthy)}
+	if err := f.Register(); err != nil {
+		t.Fatal(err)
+	}
+	r.await(gpu, 3, 1)
+	f.Set(func() {
+		f.Devices, f.Options = devicestest.Healthy("a", "b", "c"), &api.DevicePluginOptions{GetPreferredAllocationAvailable: true}
+	})
+	r.await(gpu, 3, 3)
+	if err := f.Register(); err != nil { // with other options
+		t.Fatal(err)
+	}
+	await(t, "options", func() bool {
+		r.Manager.mu.RLock()
+		defer r.Manager.mu.RUnlock()
+		s := r.resources[gpu]
+		return s.plugin != nil && s.plugin.options.GetPreferredAllocationAvailable
+	})
+	if err := r.Assign(t.Context(), one("first")); err != nil {
+		t.Fatal(err)
+	}
+	// What it prefers is unknown, taken already, and named twice.
+	f.Will(func() { f.Preferred = []string{"zebra", "a", "c", "c"} })
+	if err := r.Assign(t.Context(), wants("second", gpu, ask{name: "main", count: 2})); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.ids("second", "main"); !slices.Equal(got, []string{"b", "c"}) {
+		t.Errorf("the second pod has %v", got)
+	}
+	if want := []string{"b", "c"}; !slices.Equal(f.Asked[len(f.Asked)-1], want) {
+		t.Errorf("the plugin could choose of %v, want %v", f.Asked[len(f.Asked)-1], want)
+	}
+	f.Will(func() { f.Answers = 2 })
+	err := r.Assign(t.Context(), one("third"))
+	if err == nil || r.ids("third", "main") != nil {
+		t.Errorf("a device that doesn't exist was assigned: %v", err)
+	}
+	f.Set(func() { f.Devices = devicestest.Healthy("a", "b", "c", "d") })
+	r.await(gpu, 4, 4)
+	if reason := rejection(r.Assign(t.Context(), one("third"))); reason != "UnexpectedAdmissionError" || r.ids("third", "main") != nil {
+		t.Errorf("an answer for two containers: %q, %v", reason, r.ids("third", "main"))
+	}
+}
+
+// TestHealth: what isn't healthy is given to nobody new, stays where it is, and whoever has it is woken.
+func TestHealth(t *testing.T) {
+	r := newRig(t)
+	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
+	if err := r.Assign(t.Context(), one("p")); err != nil {
+		t.Fatal(err)
+	}
+	f.Set(func() {
+		f.Devices = []*api.Device{devicestest.Device("a", api.Unhealthy), devicestest.Device("b", api.Unhealthy)}
+	})
+	r.await(gpu, 2, 0)
+	await(t, "the pod to be woken", func() bool { return slices.Contains(r.wokenUp(), "p") })
+	if got := r.ids("p", "main"); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("the pod has %v", got)
+	}
+	if d, err := r.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil || len(d.Devices) != 1 {
+		t.Errorf("it is made again with %v, %v", d, err)
+	}
+	if err := r.Assign(t.Context(), one("q")); wait(err) != "Room" {
+		t.Errorf("another pod: %v", err)
+	}
+}
+
+// TestALostPlugin: its devices are allocatable no more at once, and count for the capacity for 5 minutes.
+func TestALostPlugin(t *testing.T) {
+	r := newRig(t)
+	r.start(func(m *Manager) { m.limits.absent = 300 * time.Millisecond })
+	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
+	f.Die()
+	r.await(gpu, 2, 0)
+	if !r.Amounts().Awaited[gpu] || wait(r.Assign(t.Context(), one("p"))) != "Plugin" {
+		t.Error("the plugin isn't waited for")
+	}
+	r.await(gpu, 0, 0)
+	f.Serve()
+	r.plugs(f)
+	if err := r.Assign(t.Context(), one("p")); err != nil || r.Amounts().Awaited[gpu] {
+		t.Errorf("with the plugin back: %v", err)
+	}
+	// Another one takes its place: the end of the first is none.
+	next := devicestest.New(t, r.conf.Dir, "example.com/gpu", "a", "b", "c")
+	r.plugs(next)
+	f.Die()
+	if err := r.Assign(t.Context(), one("q")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSockets: nobody but root can reach the socket, and plugins learn of a new agent by theirs being removed.
+func TestSockets(t *testing.T) {
+	r := newRig(t)
+	devicestest.New(t, r.conf.Dir, gpu, "a")
+	if err := os.WriteFile(filepath.Join(r.conf.Dir, "notes"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	entries, err := os.ReadDir(r.conf.Dir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("%v, %v", entries, err)
+	}
+	if info, err := os.Lstat(Socket(r.conf.Dir)); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+var errRefused = status.Error(codes.Internal, "out of order")

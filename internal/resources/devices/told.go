@@ -1,0 +1,63 @@
+package devices
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	deviceapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// Has is what each container of a pod has, as the pod resources API tells it: device by device.
+func (m *Manager) Has(uid types.UID) map[string][]*api.ContainerDevices {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	p := m.pods[uid]
+	if p == nil || !p.complete {
+		return nil
+	}
+	has := make(map[string][]*api.ContainerDevices, len(p.containers))
+	for container, byResource := range p.containers {
+		for _, name := range slices.Sorted(maps.Keys(byResource)) {
+			h := byResource[name]
+			for _, id := range h.ids {
+				d := &api.ContainerDevices{ResourceName: name, DeviceIds: []string{id}}
+				for _, node := range slices.Sorted(maps.Keys(h.byNode)) {
+					if node != noNode && slices.Contains(h.byNode[node], id) {
+						if d.Topology == nil {
+							d.Topology = &api.TopologyInfo{}
+						}
+						d.Topology.Nodes = append(d.Topology.Nodes, &api.NUMANode{ID: node})
+					}
+				}
+				has[container] = append(has[container], d)
+			}
+		}
+	}
+	return has
+}
+
+// Healthy are the devices that containers can have, whether one has them or not.
+func (m *Manager) Healthy() (list []*api.ContainerDevices) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, name := range slices.Sorted(maps.Keys(m.resources)) {
+		s := m.resources[name]
+		for _, id := range slices.Sorted(maps.Keys(s.devices)) {
+			d := s.devices[id]
+			if s.plugin == nil || d.GetHealth() != deviceapi.Healthy {
+				continue
+			}
+			told := &api.ContainerDevices{ResourceName: name, DeviceIds: []string{id}}
+			if nodes := d.GetTopology().GetNodes(); len(nodes) > 0 {
+				told.Topology = &api.TopologyInfo{}
+				for _, node := range nodes {
+					told.Topology.Nodes = append(told.Topology.Nodes, &api.NUMANode{ID: node.GetID()})
+				}
+			}
+			list = append(list, told)
+		}
+	}
+	return list
+}
