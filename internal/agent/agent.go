@@ -17,6 +17,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/agent/runonce"
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
@@ -262,6 +263,10 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log}
 	reloader := config.NewReloader(cfg, config.ReloadOptions{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin, End: reporting.end})
 
+	var deviceHealth func(types.UID) map[string][]v1.ResourceStatus
+	if cfg.Gates.Enabled(gates.ResourceHealthStatus) {
+		deviceHealth = assigned.Health
+	}
 	pool := newPool(wakes.Waker, worker.Config{
 		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: actions, Probes: probes, Allocations: allocations,
 		Journal: diary{diaries}, Statuses: statuses, Recorder: recorder, Meter: meter.Pods,
@@ -273,7 +278,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Termination: func(uid types.UID) *pod.PodTermination {
 			return lifecycle.Combine(limits.Termination(uid), allocations.Termination(uid))
 		},
-		Gone: limits.Forget, ExcessContainers: ended.Excess,
+		DeviceHealth: deviceHealth, Gone: limits.Forget, ExcessContainers: ended.Excess,
 		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
 	})
 
@@ -292,12 +297,10 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, Archives: extras.problems, Cluster: inCluster,
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
-	machine := server.NewMachineReader("/")
-	measured := statsPages(sampler, machine, meter, log)
 	offered := nodeapi.Config{
-		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: machine, Health: server.Health(checks(pool, seen, runtime, meter.Checks)...), Metrics: meter.Handler(), Stats: measured, Pages: served},
+		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: server.NewMachineReader("/"), Health: server.Health(checks(pool, seen, runtime)...), Metrics: meter.Handler(), Stats: statsPages(sampler, meter, log), Pages: served},
 		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}
-	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), localPages(served, measured), log.WithName("local"))
+	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), served, log.WithName("local"))
 	listening, err := listeners(cfg, dirs.Certs, meter, offered, inCluster)
 	if err != nil {
 		return nil, err

@@ -144,6 +144,9 @@ type Config struct {
 	// hasn't; the pod's Wake is called after it changes. The field is nil where no pod is ever ended so.
 	// The first termination is completed, also by a later agent; another may shorten its grace.
 	Termination func(types.UID) *pod.PodTermination
+	// DeviceHealth returns how the devices of each container are, by the container's name; the pod's Wake is called after that
+	// changes. What it returns isn't changed. nil where statuses don't have that.
+	DeviceHealth func(types.UID) map[string][]v1.ResourceStatus
 	// Gone is called for each pod that nothing is left of: what was known of it must not hold for
 	// another one of its UID. It doesn't block; nil if it isn't needed.
 	Gone func(types.UID)

@@ -408,6 +408,9 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 	if desired == nil || d.Status == nil {
 		return
 	}
+	if w.pool.cfg.DeviceHealth != nil {
+		d.Status = withHealth(d.Status, w.pool.cfg.DeviceHealth(w.uid))
+	}
 	w.countEnded(desired.Pod, d.Status)
 	r := pod.Report{Desired: desired, Status: d.Status, Waits: d.Waits, Wake: d.Wake, Gone: d.Gone}
 	if stop != nil {
@@ -422,6 +425,21 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 		w.wasUp = true
 		w.pool.cfg.Meter.Running(time.Since(d.Status.StartTime.Time), w.pulls.sum+initTook(d.Status))
 	}
+}
+
+// withHealth is a status with the health of containers' devices: it decides nothing.
+func withHealth(s *v1.PodStatus, health map[string][]v1.ResourceStatus) *v1.PodStatus {
+	if len(health) == 0 {
+		return s
+	}
+	next := *s
+	for _, list := range [...]*[]v1.ContainerStatus{&next.InitContainerStatuses, &next.ContainerStatuses} {
+		*list = slices.Clone(*list)
+		for i := range *list {
+			(*list)[i].AllocatedResourcesStatus = health[(*list)[i].Name]
+		}
+	}
+	return &next
 }
 
 // spans sums up spans of time, each moment once, if they come in the order of their ends.

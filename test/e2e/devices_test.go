@@ -55,6 +55,9 @@ func TestDevices(t *testing.T) {
 	n.Start()
 	n.Write("c.yaml", pod("c", ask))
 	s = n.Await("the pod runs on without the plugin, a new one waits", agentIs(n), node.Ready("a"), waitsFor("c", podtypes.WaitForPlugin))
+	if h := view(t, s, "a").Pod.Status.ContainerStatuses[0].AllocatedResourcesStatus; len(h) != 1 || h[0].Resources[0].ResourceID != "one" || h[0].Resources[0].Health != "Unknown" {
+		t.Errorf("its devices are %+v", h)
+	}
 	if id := containerID(t, s, "a", "web"); id != first {
 		t.Errorf("its container was %s and is %s", first, id)
 	}

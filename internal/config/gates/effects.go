@@ -19,6 +19,7 @@ func effects() []effectGroup {
 		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
 		{Switched, "in a cluster, static pods that refer to objects of the API are refused; alone, manifests define those as well", PreventStaticPodAPIReferences},
 		{Switched, "containers that crash are restarted after 1s, doubling to 60s, instead of 10s to 300s", ReduceDefaultCrashLoopBackOffDecay},
+		{Switched, "statuses of pods say which of their devices are healthy", ResourceHealthStatus},
 	}, always(), never(), elsewhere())
 }
 
@@ -85,7 +86,7 @@ func never() []effectGroup {
 			KubeletPodResourcesDynamicResources
 			PodLevelResourceManagers QOSReserved
 			TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions TopologyManagerPolicyOptions`},
-		{NeverOn, "statuses don't say which devices are healthy", "ResourceHealthStatus ResourceHealthStatusMessage"},
+		{NeverOn, "device plugins have no messages about devices", "ResourceHealthStatusMessage"},
 		{NeverOn, "it has no dynamic resource allocation", `
 			DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaintRules DRADeviceTaints
 			DRAExtendedResource DRAListTypeAttributes DRANodeAllocatableResources DRAPartitionableDevices DRAPrioritizedList

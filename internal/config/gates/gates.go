@@ -61,6 +61,8 @@ const (
 	PreventStaticPodAPIReferences = "PreventStaticPodAPIReferences"
 	// ReduceDefaultCrashLoopBackOffDecay has containers that crash restarted sooner (KEP-4603).
 	ReduceDefaultCrashLoopBackOffDecay = "ReduceDefaultCrashLoopBackOffDecay"
+	// ResourceHealthStatus has statuses of pods say which of their devices are healthy (KEP-4680).
+	ResourceHealthStatus = "ResourceHealthStatus"
 )
 
 // Gate is a feature gate that kubelet 1.36 knows.

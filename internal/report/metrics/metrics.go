@@ -48,7 +48,6 @@ type Metrics struct {
 	Devices      *Devices
 	APIClient    *APIClient
 	Certificates *Certificates
-	Checks       *Checks
 
 	registry *registry
 }
@@ -72,7 +71,6 @@ func New(info Info) *Metrics {
 		Devices:      newDevices(),
 		APIClient:    newAPIClient(),
 		Certificates: newCertificates(),
-		Checks:       newChecks(),
 		registry:     &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}},
 	}
 	m.registry.MustRegister(

@@ -265,10 +265,19 @@ func TestHealth(t *testing.T) {
 	if err := r.Assign(t.Context(), one("p")); err != nil {
 		t.Fatal(err)
 	}
+	is := func(want v1.ResourceHealthStatus) {
+		t.Helper()
+		await(t, string(want), func() bool {
+			h := r.Health("p")["main"]
+			return len(h) == 1 && h[0].Name == gpu && len(h[0].Resources) == 1 && h[0].Resources[0].ResourceID == "a" && h[0].Resources[0].Health == want
+		})
+	}
+	is(v1.ResourceHealthStatusHealthy)
 	f.Set(func() {
 		f.Devices = []*api.Device{devicestest.Device("a", api.Unhealthy), devicestest.Device("b", api.Unhealthy)}
 	})
 	r.await(gpu, 2, 0)
+	is(v1.ResourceHealthStatusUnhealthy)
 	await(t, "the pod to be woken", func() bool { return slices.Contains(r.wokenUp(), "p") })
 	if got := r.ids("p", "main"); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("the pod has %v", got)
@@ -279,6 +288,8 @@ func TestHealth(t *testing.T) {
 	if err := r.Assign(t.Context(), one("q")); wait(err) != "Room" {
 		t.Errorf("another pod: %v", err)
 	}
+	f.Die()
+	is(v1.ResourceHealthStatusUnknown)
 }
 
 // TestALostPlugin: its devices are allocatable no more at once, and count for the capacity for 5 minutes.

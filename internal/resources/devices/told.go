@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	deviceapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -60,4 +61,32 @@ func (m *Manager) Healthy() (list []*api.ContainerDevices) {
 		}
 	}
 	return list
+}
+
+// Health is how the devices of each container of a pod are (KEP-4680): nobody knows while their plugin is away, or doesn't list them.
+func (m *Manager) Health(uid types.UID) map[string][]v1.ResourceStatus {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	p := m.pods[uid]
+	if p == nil || !p.complete {
+		return nil
+	}
+	health := make(map[string][]v1.ResourceStatus, len(p.containers))
+	for container, byResource := range p.containers {
+		for _, name := range slices.Sorted(maps.Keys(byResource)) {
+			of := v1.ResourceStatus{Name: v1.ResourceName(name)}
+			for _, id := range byResource[name].ids {
+				is := v1.ResourceHealthStatusUnknown
+				if s := m.resources[name]; s != nil && s.plugin != nil && s.devices[id] != nil {
+					is = v1.ResourceHealthStatusUnhealthy
+					if s.devices[id].GetHealth() == deviceapi.Healthy {
+						is = v1.ResourceHealthStatusHealthy
+					}
+				}
+				of.Resources = append(of.Resources, v1.ResourceHealth{ResourceID: v1.ResourceID(id), Health: is})
+			}
+			health[container] = append(health[container], of)
+		}
+	}
+	return health
 }
