@@ -246,7 +246,7 @@ func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.cli
 func (c *Cluster) Problems() []pod.Problem {
 	var list []pod.Problem
 	if ok, since, err := c.client.Reached(); !ok && !since.IsZero() {
-		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: c.conf.Node.Kubeconfig, Message: err.Error() + "; meanwhile what runs goes on" + waiting(c.conf.Statuses.List()), Since: since})
+		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: c.conf.Node.Kubeconfig, Message: err.Error() + "; meanwhile what runs goes on" + waiting(c.conf.Statuses.List(), c.objects.Expired()), Since: since})
 	}
 	for _, r := range c.renewers {
 		if p := r.Problem(); p.Message != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// waiting goes on from why the API server can't be used with which pods wait for it; empty if none do.
-func waiting(pods []*podstatus.Entry) (text string) {
+// waiting goes on from why the API server can't be used with which pods wait for it, and which have a token that has ended (expired); empty if none do.
+func waiting(pods []*podstatus.Entry, expired []string) (text string) {
 	var ended, wait []string
 	for _, e := range pods {
 		if d := e.Report.Desired; d == nil || d.Source != pod.SourceAPI {
@@ -28,6 +28,9 @@ func waiting(pods []*podstatus.Entry) (text string) {
 	}
 	if len(wait) > 0 {
 		text += "; these wait for what only it knows: " + some(wait)
+	}
+	if len(expired) > 0 {
+		text += "; these run with service account tokens that have ended: " + some(expired)
 	}
 	return text
 }

@@ -24,20 +24,20 @@ func TestWaiting(t *testing.T) {
 	needs := []pod.Wait{{Code: pod.WaitRetry, Object: pod.Object{Kind: "Secret", Namespace: "default", Name: "s"}}}
 	publish("static", pod.SourceFile, pod.Report{Waits: needs})
 	publish("runs", pod.SourceAPI, pod.Report{})
-	if got := waiting(statuses.List()); got != "" {
+	if got := waiting(statuses.List(), nil); got != "" {
 		t.Errorf("nobody waits: %q", got)
 	}
 	publish("ended", pod.SourceAPI, pod.Report{Gone: true})
 	for i := range 12 {
 		publish(fmt.Sprintf("waits-%02d", i), pod.SourceAPI, pod.Report{Waits: needs})
 	}
-	text := waiting(statuses.List())
-	for _, want := range []string{"have ended: default/ended;", "only it knows: default/waits-00,", "default/waits-09 and 2 more"} {
+	text := waiting(statuses.List(), []string{"default/runs"})
+	for _, want := range []string{"have ended: default/ended;", "only it knows: default/waits-00,", "default/waits-09 and 2 more; these run with service account tokens that have ended: default/runs"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q isn't in %q", want, text)
 		}
 	}
-	if strings.Contains(text, "static") || strings.Contains(text, "runs") {
+	if strings.Contains(text, "static") {
 		t.Errorf("%q", text)
 	}
 }

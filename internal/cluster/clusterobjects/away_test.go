@@ -149,11 +149,17 @@ func TestAwayWithKeys(t *testing.T) {
 		if err != nil || token.Value() != first || !token.Renew().After(time.Now()) {
 			t.Errorf("a token: %v, %v", token, err)
 		}
+		if names := r.Finder.(*clusterobjects.Finder).Expired(); len(names) > 0 {
+			t.Errorf("ended, before that is known: %q", names)
+		}
+		time.Sleep(time.Until(token.Until))
+		if names := r.Finder.(*clusterobjects.Finder).Expired(); !slices.Equal(names, []string{d.Pod.Namespace + "/" + d.Pod.Name}) {
+			t.Errorf("ended: %q", names)
+		}
 		server.ok = true
-		time.Sleep(time.Until(token.Renew()))
 		_, _ = r.For(d).Token(t.Context(), tokenOf(d))
 		time.Sleep(time.Second)
-		if next, err := r.For(d).Token(t.Context(), tokenOf(d)); err != nil || next.Value() == "" || next.Issued.Equal(token.Issued) {
+		if next, err := r.For(d).Token(t.Context(), tokenOf(d)); err != nil || next.Value() == "" || next.Issued.Equal(token.Issued) || len(r.Finder.(*clusterobjects.Finder).Expired()) > 0 {
 			t.Errorf("when it is back: %v, %v", next, err)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -115,6 +116,19 @@ func (f *Finder) issued(v view, r object.TokenRequest, t *token, got *object.Tok
 	}
 	f.mu.Unlock()
 	f.tell(object.TokenKey(v.pod))
+}
+
+// Expired are the pods, as namespace/name and sorted, that have a token which has ended: there is no newer one.
+func (f *Finder) Expired() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	names, now := map[string]bool{}, time.Now()
+	for r, t := range f.tokens {
+		if t.value != nil && !now.Before(t.value.Until) {
+			names[r.Namespace+"/"+r.Pod] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // request asks the API server for a token.
