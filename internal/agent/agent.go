@@ -297,10 +297,12 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, Archives: extras.problems, Cluster: inCluster,
 		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
+	machine := server.NewMachineReader("/")
+	measured := statsPages(sampler, machine, meter, log)
 	offered := nodeapi.Config{
-		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: server.NewMachineReader("/"), Health: server.Health(checks(pool, seen, runtime)...), Metrics: meter.Handler(), Stats: statsPages(sampler, meter, log), Pages: served},
+		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: machine, Health: server.Health(checks(pool, seen, runtime, meter.Checks)...), Metrics: meter.Handler(), Stats: measured, Pages: served},
 		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}
-	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), served, log.WithName("local"))
+	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), localPages(served, measured), log.WithName("local"))
 	listening, err := listeners(cfg, dirs.Certs, meter, offered, inCluster)
 	if err != nil {
 		return nil, err

@@ -352,18 +352,27 @@ func newSampler(cfg *config.Config, began time.Time, host *node, seen *observed.
 }
 
 // statsPages are what is served of statistics, by path.
-func statsPages(s *stats.Sampler, meter *metrics.Metrics, log logr.Logger) map[string]http.Handler {
+func statsPages(s *stats.Sampler, machine *server.MachineReader, meter *metrics.Metrics, log logr.Logger) map[string]http.Handler {
 	return map[string]http.Handler{
-		"/stats/summary":    server.Summary(log.WithName("server"), s),
+		"/stats/summary": server.Summary(log.WithName("server"), s),
+		"/metrics/cadvisor": metrics.HandlerOf(s.ContainerMetrics(func() (stats.Machine, error) {
+			i, err := machine.Info()
+			if err != nil {
+				return stats.Machine{}, err
+			}
+			return stats.Machine{Cores: i.NumCores, PhysicalCores: i.NumPhysicalCores, Sockets: i.NumSockets, Memory: i.MemoryCapacity, Swap: i.SwapCapacity,
+				BootID: i.BootID, MachineID: i.MachineID, SystemUUID: i.SystemUUID}, nil
+		})),
 		"/metrics/resource": metrics.HandlerOf(s.ResourceMetrics()),
 		"/metrics/probes":   meter.ProbesHandler(),
+		"/metrics/slis":     meter.Checks.Handler(),
 	}
 }
 
 // checks are what /healthz looks at: things that a restart of the agent might fix,
 // or that keep it from its work.
-func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State) []server.Check {
-	return []server.Check{
+func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State, meter *metrics.Checks) []server.Check {
+	list := []server.Check{
 		{Name: "ping", Func: func(context.Context) error { return nil }},
 		{Name: "syncloop", Func: func(context.Context) error {
 			if pool.Heartbeat().IsZero() {
@@ -374,6 +383,15 @@ func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State) []se
 		{Name: "pleg", Func: func(context.Context) error { return seen.Healthy(time.Now()) }},
 		{Name: "runtime", Func: runtime.Check},
 	}
+	for i := range list {
+		name, check := list[i].Name, list[i].Func
+		list[i].Func = func(ctx context.Context) error {
+			err := check(ctx)
+			meter.Checked(name, err)
+			return err
+		}
+	}
+	return list
 }
 
 // listeners are the addresses that are served. certs is the directory of the agent's own certificate.

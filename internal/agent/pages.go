@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +16,15 @@ import (
 
 // component is what the agent calls itself where the kubelet's name is expected.
 const component = "kubelet"
+
+// localPages are those of the local socket: what the agent shows of itself, and what pods use.
+func localPages(list ...map[string]http.Handler) map[string]http.Handler {
+	all := map[string]http.Handler{}
+	for _, l := range list {
+		maps.Copy(all, l)
+	}
+	return all
+}
 
 // pages are what the agent shows of itself, by path: on the read-only port and the local socket.
 func pages(shown []flags.Shown, reloader *config.Reloader, began time.Time) map[string]http.Handler {

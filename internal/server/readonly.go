@@ -48,7 +48,7 @@ type Sources struct {
 
 // Paths are the paths of the read-only API without its Pages, sorted.
 func Paths() []string {
-	return []string{"/healthz", "/metrics", "/metrics/probes", "/metrics/resource", "/pods", "/runningpods/", "/spec/", "/stats/summary"}
+	return []string{"/healthz", "/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource", "/metrics/slis", "/pods", "/runningpods/", "/spec/", "/stats/summary"}
 }
 
 // NewReadOnly makes the handler of the read-only API: /pods, /healthz, /metrics and Stats, as on the kubelet's read-only port, and where

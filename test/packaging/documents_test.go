@@ -161,7 +161,7 @@ func commands(text string) []command {
 }
 
 // looks are commands that change nothing, so that they may be tried until they show what is expected.
-var looks = regexp.MustCompile(`^(deckhand (pods|get|describe|why|logs|events|images|config|version|journal)|curl|cat|ls|systemctl (status|is-active))\b`)
+var looks = regexp.MustCompile(`^(deckhand (pods|top|get|describe|why|logs|events|images|config|version|journal)|curl|cat|ls|systemctl (status|is-active))\b`)
 
 // expect runs a command and compares what it prints.
 func (m *machine) expect(c command) error {

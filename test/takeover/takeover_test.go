@@ -134,10 +134,14 @@ func (r *rig) removeLogs() {
 // compareMetrics holds what the kubelet serves against the list of its metrics that deckhand goes by.
 func (r *rig) compareMetrics() {
 	r.t.Helper()
-	const file = "../../internal/report/metrics/testdata/kubelet-1.36-metrics.txt"
-	listed, err := os.ReadFile(file)
-	if err != nil {
-		r.t.Fatal(err)
+	const file, containers = "../../internal/report/metrics/testdata/kubelet-1.36-metrics.txt", "../../internal/resources/stats/testdata/cadvisor-1.36.txt"
+	var listed []byte
+	for _, f := range []string{file, containers} {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		listed = append(listed, text...)
 	}
 	types := map[string]string{}
 	for line := range strings.Lines(string(listed)) {
@@ -146,7 +150,7 @@ func (r *rig) compareMetrics() {
 		}
 	}
 	libraries := []string{"go_", "process_", "apiserver_", "aggregator_", "cardinality_", "rest_client_transport_"}
-	for _, path := range []string{"metrics", "metrics/probes", "metrics/resource"} {
+	for _, path := range []string{"metrics", "metrics/cadvisor", "metrics/probes", "metrics/resource"} {
 		response, err := http.Get(r.n.ReadOnlyURL(path))
 		if err != nil {
 			r.t.Fatal(err)

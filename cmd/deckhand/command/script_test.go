@@ -2,11 +2,13 @@ package command
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +23,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/deckhand-node/deckhand/internal/config/flags"
@@ -45,7 +48,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // TestScripts runs commands against an agent that reports what files in the script
 // say, over a real socket. The scripts' own commands are:
 //
-//	agent SNAPSHOT [IMAGES EVENTS DETAILS CONFIGURATION NODE]   serve what these YAML files (- for none) say, logs/ and journals/UID[.previous], below root/
+//	agent SNAPSHOT [IMAGES EVENTS DETAILS CONFIGURATION NODE SUMMARY]   serve what these YAML files (- for none) say, logs/ and journals/UID[.previous], below root/
 //	deckhand ARG...                          run a command line
 //	kubelet ARG...                           the same, with the binary called so
 //	exit CODE                                the last command ended with this exit code
@@ -110,6 +113,13 @@ func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {
 	}
 	agent.OnAdd = func(name types.NamespacedName, c v1.EphemeralContainer) error {
 		return addContainer(ts, agent, name, c)
+	}
+	if i := 6; i < len(args) {
+		var summary statsapi.Summary
+		load(i, &summary)
+		agent.Pages = map[string]http.Handler{"/stats/summary": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ts.Check(json.NewEncoder(w).Encode(summary))
+		})}
 	}
 	agent.OnSession = localtest.Sessions(inContainer)
 	ts.Check(os.MkdirAll(ts.MkAbs("root"), 0o700))

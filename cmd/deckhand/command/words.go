@@ -21,7 +21,7 @@ var elsewhere = []hint{
 	{"delete rm rmp kill", "remove the pod's manifest, and it is stopped: `deckhand pods -o wide` says where that is (ORIGIN); `deckhand stop POD` stops it for the time being"},
 	{"edit patch set label annotate scale autoscale rollout expose", "edit the pod's manifest: `deckhand pods -o wide` says where that is (ORIGIN)"},
 	{"port proxy", "`deckhand port-forward POD PORT` carries connections to a pod; without it use the pod's address (`deckhand pods`), or a hostPort in its manifest"},
-	{"top stats statsp", "what pods use isn't measured yet: `systemd-cgtop` shows it by cgroup"},
+	{"stats statsp", "`deckhand top pods` shows what pods use, `deckhand top node` what the node does"},
 	{"explain", "`deckhand config docs FIELD` explains settings, `deckhand why POD` a pod"},
 	{"validate", "`deckhand config check FILE` checks a configuration; `deckhand pods` lists what is wrong with manifests"},
 	{"wait", "`deckhand why POD` ends with exit code 0 once the pod is ready, `deckhand pods -w` shows changes"},

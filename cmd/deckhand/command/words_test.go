@@ -2,6 +2,8 @@ package command
 
 import (
 	"bytes"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,7 +108,8 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{"cp --help", 0, "POD:PATH"},
 		{"debug job --help", 0, "ephemeral"},
 		{"port web", 2, "`deckhand port-forward POD PORT`"},
-		{"top pod web", 2, "systemd-cgtop"},
+		{"stats", 2, "`deckhand top pods`"},
+		{"top", 2, "deckhand top pods, or deckhand top node"},
 		{"explain pod.spec", 2, "`deckhand config docs FIELD`"},
 		{"validate web.yaml", 2, "`deckhand config check FILE`"},
 		{"wait --for=condition=Ready pod/web", 2, "`deckhand why POD`"},
@@ -143,6 +146,9 @@ func otherToolsRig(t *testing.T) (root string) {
 	agent.Update(func(s *local.Snapshot) { s.Agent.RuntimeReady = true })
 	agent.SetImages([]image.Image{{ID: "sha256:1", Refs: []string{"job:1"}, Size: 1}})
 	agent.SetEvents([]local.Event{{Seq: 1, Time: now, First: now, Type: "Normal", Reason: "Started", Namespace: "default", Object: "pod/job-n1", Message: "started", Count: 1}})
+	agent.Pages = map[string]http.Handler{"/stats/summary": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"pods": [{"podRef": {"name": "job-n1", "namespace": "default"}}]}`)
+	})}
 	agent.OnSession = localtest.Sessions(inContainer)
 	root = localtest.Serve(t, agent)
 	writeLog(t, root, "job", "hello")

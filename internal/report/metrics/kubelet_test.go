@@ -23,8 +23,8 @@ func TestNamesAreTheKubelets(t *testing.T) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		if strings.HasSuffix(line, " /metrics/resource\n") {
-			continue // made of samples: the test of resources/stats compares them
+		if strings.HasSuffix(line, " /metrics/resource\n") || strings.HasSuffix(line, " /metrics/slis\n") {
+			continue // served apart: TestChecks, and the test of resources/stats
 		}
 		described, when, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		f := strings.Fields(described)

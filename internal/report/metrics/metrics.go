@@ -48,6 +48,7 @@ type Metrics struct {
 	Devices      *Devices
 	APIClient    *APIClient
 	Certificates *Certificates
+	Checks       *Checks
 
 	registry *registry
 }
@@ -71,6 +72,7 @@ func New(info Info) *Metrics {
 		Devices:      newDevices(),
 		APIClient:    newAPIClient(),
 		Certificates: newCertificates(),
+		Checks:       newChecks(),
 		registry:     &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}},
 	}
 	m.registry.MustRegister(

@@ -28,6 +28,8 @@ type Figures struct {
 	Memory *Memory
 	// PIDs is how many threads there are, and may be at most; nil without the controller.
 	PIDs *PIDs
+	// IO is what was read from and written to disks, by device; none without the controller.
+	IO []DeviceIO
 	// CPUPressure, MemoryPressure and IOPressure are nil where the kernel has none (PSI; cgroup v2 only).
 	CPUPressure, MemoryPressure, IOPressure *Pressure
 }
@@ -64,6 +66,13 @@ type Memory struct {
 // PIDs counts the threads of a group.
 type PIDs struct{ Current, Limit uint64 }
 
+// DeviceIO is what a group has done with one disk.
+type DeviceIO struct {
+	// Device is its file, as /dev/vda.
+	Device                                 string
+	Reads, ReadBytes, Writes, WrittenBytes uint64
+}
+
 // Pressure is how long tasks stalled (Documentation/accounting/psi.rst).
 type Pressure struct{ Some, Full Stalls }
 
@@ -93,6 +102,8 @@ type Reader struct {
 	layout   layout
 	buf      []byte
 	pressure bool
+	// devices are the files of block devices, by their numbers.
+	devices map[string]string
 }
 
 // Reader returns one for this host's groups.
@@ -105,7 +116,7 @@ func (m *Manager) Reader(ctx context.Context) (*Reader, error) {
 }
 
 func newReader(l layout) *Reader {
-	r := &Reader{layout: l, buf: make([]byte, 16<<10)}
+	r := &Reader{layout: l, buf: make([]byte, 16<<10), devices: map[string]string{}}
 	// A kernel has it for all groups or for none. The root's are those of the machine, in /proc.
 	r.pressure = l.v2 && unix.Access("/proc/pressure/cpu", unix.R_OK) == nil
 	return r
@@ -202,6 +213,11 @@ func (r *Reader) Read(group string, detail Detail) (Figures, error) {
 			f.PIDs = pids
 		}
 	}
+	if detail == Throttling {
+		var err error
+		f.IO, err = r.io(group)
+		note(err)
+	}
 	if r.pressure {
 		f.CPUPressure, f.MemoryPressure, f.IOPressure = r.stalls(group, "cpu"), r.stalls(group, "memory"), r.stalls(group, "io")
 	}
@@ -218,8 +234,8 @@ func (r *Reader) cpu(group string, detail Detail, c *CPU) error {
 	}
 	// In hundredths of a second, which USER_HZ is on every architecture that Linux runs pods on.
 	const tick = uint64(time.Second / 100)
-	err = r.keyed("cpuacct", group, "cpuacct.stat", func(key string, v uint64) {
-		switch key {
+	err = r.keyed("cpuacct", group, "cpuacct.stat", func(key []byte, v uint64) {
+		switch string(key) {
 		case "user":
 			c.User = v * tick
 		case "system":
@@ -242,8 +258,8 @@ func (r *Reader) cpu(group string, detail Detail, c *CPU) error {
 	if err != nil {
 		return err
 	}
-	return r.keyed("cpu", group, "cpu.stat", func(key string, v uint64) {
-		switch key {
+	return r.keyed("cpu", group, "cpu.stat", func(key []byte, v uint64) {
+		switch string(key) {
 		case "nr_periods":
 			c.Periods = v
 		case "nr_throttled":
@@ -256,8 +272,8 @@ func (r *Reader) cpu(group string, detail Detail, c *CPU) error {
 
 func (r *Reader) cpuV2(group string, detail Detail, c *CPU) error {
 	const micro = uint64(time.Microsecond)
-	err := r.keyed("cpu", group, "cpu.stat", func(key string, v uint64) {
-		switch key {
+	err := r.keyed("cpu", group, "cpu.stat", func(key []byte, v uint64) {
+		switch string(key) {
 		case "usage_usec":
 			c.Usage = v * micro
 		case "user_usec":
@@ -303,8 +319,8 @@ func (r *Reader) memory(group string, detail Detail, m *Memory) error {
 	if m.Usage, err = r.value("memory", group, "memory.usage_in_bytes"); err != nil {
 		return err
 	}
-	err = r.keyed("memory", group, "memory.stat", func(key string, v uint64) {
-		switch key {
+	err = r.keyed("memory", group, "memory.stat", func(key []byte, v uint64) {
+		switch string(key) {
 		case "total_rss":
 			m.RSS = v
 		case "total_cache":
@@ -347,16 +363,16 @@ func (r *Reader) memory(group string, detail Detail, m *Memory) error {
 			return err
 		}
 	}
-	return r.keyed("memory", group, "memory.oom_control", func(key string, v uint64) {
-		if key == "oom_kill" {
+	return r.keyed("memory", group, "memory.oom_control", func(key []byte, v uint64) {
+		if string(key) == "oom_kill" {
 			m.OOMKills = v
 		}
 	})
 }
 
 func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
-	err := r.keyed("memory", group, "memory.stat", func(key string, v uint64) {
-		switch key {
+	err := r.keyed("memory", group, "memory.stat", func(key []byte, v uint64) {
+		switch string(key) {
 		case "anon":
 			m.RSS = v
 		case "file":
@@ -381,8 +397,8 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 	m.Limit, m.SwapLimit = Unlimited, Unlimited
 	if group == "/" { // the root has no figures of its own: the machine's are in /proc
 		var total, free, swap, swapFree uint64
-		if err := r.pairs("/proc/meminfo", ":", func(key string, kib uint64) {
-			switch key {
+		if err := r.pairs("/proc/meminfo", ":", func(key []byte, kib uint64) {
+			switch string(key) {
 			case "MemTotal":
 				total = kib << 10
 			case "MemFree":
@@ -423,8 +439,8 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 			return err
 		}
 	}
-	return r.keyed("memory", group, "memory.events", func(key string, v uint64) {
-		switch key {
+	return r.keyed("memory", group, "memory.events", func(key []byte, v uint64) {
+		switch string(key) {
 		case "max":
 			m.Failures = v
 		case "oom_kill":
@@ -439,6 +455,81 @@ func (r *Reader) pids(group string, p *PIDs) error {
 		p.Limit, err = r.limit("pids", group, "pids.max")
 	}
 	return err
+}
+
+// io reads what was read from and written to disks. A group that has used none has none.
+func (r *Reader) io(group string) ([]DeviceIO, error) {
+	var list []DeviceIO
+	of := func(number string) *DeviceIO {
+		name := r.device(number)
+		for i := range list {
+			if list[i].Device == name {
+				return &list[i]
+			}
+		}
+		list = append(list, DeviceIO{Device: name})
+		return &list[len(list)-1]
+	}
+	each := func(file string, line func(fields []string)) error {
+		controller := "blkio"
+		if r.layout.v2 {
+			controller = "io"
+		}
+		if r.layout.mounts[controller] == "" {
+			return nil
+		}
+		text, err := r.file(controller, group, file)
+		if errors.Is(err, fs.ErrNotExist) { // a kernel without throttling, or a group that isn't in this hierarchy
+			return nil
+		}
+		for l := range strings.Lines(string(text)) {
+			if fields := strings.Fields(l); len(fields) > 2 {
+				line(fields)
+			}
+		}
+		return err
+	}
+	if r.layout.v2 {
+		err := each("io.stat", func(fields []string) {
+			d := of(fields[0])
+			for _, f := range fields[1:] {
+				key, text, _ := strings.Cut(f, "=")
+				if to := map[string]*uint64{"rbytes": &d.ReadBytes, "wbytes": &d.WrittenBytes, "rios": &d.Reads, "wios": &d.Writes}[key]; to != nil {
+					*to, _ = number([]byte(text))
+				}
+			}
+		})
+		return list, err
+	}
+	split := func(read, write func(*DeviceIO) *uint64) func([]string) {
+		return func(fields []string) {
+			v, _ := number([]byte(fields[2]))
+			switch d := of(fields[0]); fields[1] {
+			case "Read":
+				*read(d) = v
+			case "Write":
+				*write(d) = v
+			}
+		}
+	}
+	err := each("blkio.throttle.io_service_bytes", split(func(d *DeviceIO) *uint64 { return &d.ReadBytes }, func(d *DeviceIO) *uint64 { return &d.WrittenBytes }))
+	return list, errors.Join(err, each("blkio.throttle.io_serviced", split(func(d *DeviceIO) *uint64 { return &d.Reads }, func(d *DeviceIO) *uint64 { return &d.Writes })))
+}
+
+// device is the file of a block device with this number, as 8:0; the number if there is none.
+func (r *Reader) device(number string) string {
+	if name := r.devices[number]; name != "" {
+		return name
+	}
+	name := number
+	text, _ := os.ReadFile("/sys/dev/block/" + number + "/uevent")
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "DEVNAME="); ok {
+			name = "/dev/" + strings.TrimSpace(value)
+		}
+	}
+	r.devices[number] = name
+	return name
 }
 
 // stalls reads the pressure of a group; nil if it isn't there, as it may be switched off for a group.
@@ -490,7 +581,7 @@ func parsePressure(text string) *Pressure {
 	return &p
 }
 
-// sharesOf is the number of cgroup v1's CPU shares that a weight of v2 was made from, as the OCI runtimes make it.
+// sharesOf is the number of cgroup v1's CPU shares for a weight of v2 (KEP-2254).
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0
@@ -541,11 +632,11 @@ func (r *Reader) limit(controller, group, name string) (uint64, error) {
 }
 
 // keyed reads a file of lines KEY NUMBER.
-func (r *Reader) keyed(controller, group, name string, each func(key string, value uint64)) error {
+func (r *Reader) keyed(controller, group, name string, each func(key []byte, value uint64)) error {
 	return r.pairs(r.path(controller, group, name), " ", each)
 }
 
-func (r *Reader) pairs(file, separator string, each func(key string, value uint64)) error {
+func (r *Reader) pairs(file, separator string, each func(key []byte, value uint64)) error {
 	text, err := r.slurp(file)
 	if err != nil {
 		return err
@@ -563,8 +654,7 @@ func (r *Reader) pairs(file, separator string, each func(key string, value uint6
 		}
 		value, _, _ = bytes.Cut(bytes.TrimSpace(value), []byte(" ")) // as in "16 kB"
 		if n, ok := number(value); ok {
-			// The keys are compared with literals only, so this is no copy that anybody keeps.
-			each(string(key), n)
+			each(key, n)
 		}
 	}
 	return nil

@@ -168,3 +168,56 @@ func BenchmarkFigures(b *testing.B) {
 		}
 	})
 }
+
+// What cgroup v2 has in its files, of a group that is limited, as a kernel with pressure writes them.
+func TestFiguresOnV2(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"cpu.stat":            "usage_usec 3000\nuser_usec 2000\nsystem_usec 1000\nnr_periods 10\nnr_throttled 4\nthrottled_usec 70\n",
+		"cpu.weight":          "100\n",
+		"cpu.max":             "50000 100000\n",
+		"memory.current":      "9000\n",
+		"memory.stat":         "anon 4096\nfile 3000\nkernel 500\nfile_mapped 200\ninactive_file 1000\nactive_file 2000\npgfault 30\npgmajfault 3\n",
+		"memory.max":          "20000\n",
+		"memory.swap.current": "512\n",
+		"memory.swap.max":     "max\n",
+		"memory.peak":         "15000\n",
+		"memory.low":          "0\n",
+		"memory.events":       "low 0\nhigh 0\nmax 7\noom 1\noom_kill 2\n",
+		"pids.current":        "5\n",
+		"pids.max":            "max\n",
+		"io.stat":             "999999:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0\n",
+		"cpu.pressure":        "some avg10=1.00 avg60=2.00 avg300=3.00 total=4\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := layout{v2: true, mounts: map[string]string{}}
+	for _, c := range []string{"cpu", "memory", "pids", "io"} {
+		l.mounts[c] = filepath.Dir(dir)
+	}
+	r := newReader(l)
+	r.pressure = true
+	f, err := r.Read("/"+filepath.Base(dir), Throttling)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Figures{At: f.At,
+		CPU: &CPU{Usage: 3_000_000, User: 2_000_000, System: 1_000_000, Periods: 10, ThrottledPeriods: 4, Throttled: 70_000, Shares: 2597, Quota: 50000, Period: 100000},
+		Memory: &Memory{Usage: 9000, WorkingSet: 8000, RSS: 4096, Cache: 3000, Mapped: 200, ActiveFile: 2000, InactiveFile: 1000, PageFaults: 30, MajorPageFaults: 3,
+			Limit: 20000, Swap: 512, SwapLimit: Unlimited, Max: 15000, Failures: 7, Kernel: 500, OOMKills: 2},
+		PIDs:        &PIDs{Current: 5, Limit: Unlimited},
+		IO:          []DeviceIO{{Device: "999999:0", Reads: 1, ReadBytes: 10, Writes: 2, WrittenBytes: 20}},
+		CPUPressure: &Pressure{Some: Stalls{1, 2, 3, 4}},
+	}
+	if diff := cmp.Diff(want, f); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "memory.current"), []byte("much\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := r.Read("/"+filepath.Base(dir), Plain); err == nil || f.Memory != nil || f.CPU == nil {
+		t.Errorf("with a broken memory.current: %+v, %v", f, err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,6 +62,9 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 	out.ImageFS = ofRuntime(images, d.filesystems[images.GetFsId().GetMountpoint()])
 	out.ContainerFS = ofRuntime(containers, d.filesystems[containers.GetFsId().GetMountpoint()])
 	d.image = d.filesystems[containers.GetFsId().GetMountpoint()]
+	if out.Level == Detailed {
+		out.Device, out.ImageDevice = device(s.RootDir), device(containers.GetFsId().GetMountpoint())
+	}
 	for i := range out.Pods {
 		s.addDisk(&out.Pods[i], &d)
 	}
@@ -173,6 +177,21 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 	if !latest.IsZero() {
 		p.Ephemeral = part(d.node, sum, latest)
 	}
+}
+
+// device is what the file system is on that a path is on; empty if that isn't known.
+func device(path string) string {
+	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	longest, source := -1, ""
+	if err != nil || path == "" {
+		return ""
+	}
+	for _, i := range infos { // of those at one place the last one is on top
+		if len(i.Mountpoint) >= longest {
+			longest, source = len(i.Mountpoint), i.Source
+		}
+	}
+	return source
 }
 
 // fileSystem is a file system as a whole; nil if it doesn't answer.

@@ -19,13 +19,9 @@ import (
 func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, faults *faults) {
 	var count uint64
 	var first int
-	groups := []string{sandbox}
-	for i := range p.Containers {
-		groups = append(groups, p.Containers[i].Path)
-	}
-	for _, group := range groups {
+	in := func(group string) int {
 		if group == "" {
-			continue
+			return 0
 		}
 		list, err := r.Processes(group)
 		faults.add(err)
@@ -33,49 +29,67 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, faults *faults) {
 		if first == 0 && len(list) > 0 {
 			first = list[0]
 		}
+		return len(list)
+	}
+	in(sandbox)
+	for i := range p.Containers {
+		p.Containers[i].Processes = in(p.Containers[i].Path)
 	}
 	p.Processes = &count
 	if len(p.observed.Sandboxes) > 0 && p.observed.Sandboxes[0].HostNetwork || first == 0 {
 		return
 	}
-	p.Network = network("/proc/"+strconv.Itoa(first)+"/net/dev", nil)
+	p.Interfaces, p.Network = network("/proc/"+strconv.Itoa(first)+"/net/dev", nil)
 }
 
 // foreign begin the names of interfaces that aren't the machine's own, but lead to containers.
 var foreign = []string{"lo", "veth", "docker", "nerdctl"}
 
 // hostNetwork is what went through the machine's own interfaces: PID 1 is in its network namespace.
-func hostNetwork() *statsapi.NetworkStats { return network("/proc/1/net/dev", foreign) }
+func hostNetwork() ([]Interface, *statsapi.NetworkStats) { return network("/proc/1/net/dev", foreign) }
+
+// Interface is what went through a network interface since it was made.
+type Interface struct {
+	Name           string
+	Received, Sent Traffic
+}
+
+// Traffic is one direction.
+type Traffic struct{ Bytes, Packets, Errors, Dropped uint64 }
 
 // network reads a file like /proc/net/dev (proc_pid_net(5)); nil if it can't be read, as of a process that has ended. Interfaces whose names
 // begin so are left out, and loopback always.
-func network(file string, without []string) *statsapi.NetworkStats {
+func network(file string, without []string) ([]Interface, *statsapi.NetworkStats) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	n := &statsapi.NetworkStats{Time: metav1.NewTime(time.Now())}
+	var list []Interface
 	for line := range bytes.Lines(text) {
-		name, counts, ok := bytes.Cut(line, []byte(":"))
+		before, counts, ok := bytes.Cut(line, []byte(":"))
 		fields := bytes.Fields(counts)
-		i := string(bytes.TrimSpace(name))
-		if !ok || len(fields) < 16 || i == "lo" || slices.ContainsFunc(without, func(p string) bool { return strings.HasPrefix(i, p) }) {
+		name := string(bytes.TrimSpace(before))
+		if !ok || len(fields) < 16 || name == "lo" || slices.ContainsFunc(without, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			continue
 		}
-		number := func(at int) *uint64 {
-			v, err := strconv.ParseUint(string(fields[at]), 10, 64)
-			if err != nil {
-				return nil
+		direction := func(at int) (t Traffic) {
+			for i, to := range []*uint64{&t.Bytes, &t.Packets, &t.Errors, &t.Dropped} {
+				*to, _ = strconv.ParseUint(string(fields[at+i]), 10, 64) // the kernel's own numbers
 			}
-			return &v
+			return t
 		}
-		stats := statsapi.InterfaceStats{Name: i, RxBytes: number(0), RxErrors: number(2), TxBytes: number(8), TxErrors: number(10)}
-		if i == "eth0" { // as the API says, the default one
+		list = append(list, Interface{name, direction(0), direction(8)})
+	}
+	n := &statsapi.NetworkStats{Time: metav1.NewTime(time.Now())}
+	for k := range list {
+		i := &list[k]
+		stats := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.Received.Bytes, RxErrors: &i.Received.Errors, TxBytes: &i.Sent.Bytes, TxErrors: &i.Sent.Errors}
+		if i.Name == "eth0" { // as the API says, the default one
 			n.InterfaceStats = stats
 		}
 		n.Interfaces = append(n.Interfaces, stats)
 	}
-	return n
+	return list, n
 }
 
 // hostProcesses is how many processes the machine has, and may have; nil if it can't be read.

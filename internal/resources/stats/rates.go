@@ -67,7 +67,6 @@ func (r *rates) update(s *Sample) {
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		add(&p.Group, p.Started)
-		add(&p.Sandbox, p.Started)
 		for j := range p.Containers {
 			add(&p.Containers[j].Group, p.Containers[j].Started)
 		}

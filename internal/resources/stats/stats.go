@@ -84,8 +84,12 @@ type Sample struct {
 	Pods []Pod
 
 	Network                      *statsapi.NetworkStats
+	Interfaces                   []Interface
 	NodeFS, ImageFS, ContainerFS *statsapi.FsStats
 	Processes                    *statsapi.RlimitStats
+	// Booted is when the machine was started. Device and ImageDevice are what NodeFS and ContainerFS are on.
+	Booted              time.Time
+	Device, ImageDevice string
 }
 
 // System is a control group that isn't pods'.
@@ -108,9 +112,10 @@ type Pod struct {
 	SandboxID string
 	Sandbox   Group
 	// Network is nil on the host's network.
-	Network   *statsapi.NetworkStats
-	Volumes   []statsapi.VolumeStats
-	Processes *uint64
+	Network    *statsapi.NetworkStats
+	Interfaces []Interface
+	Volumes    []statsapi.VolumeStats
+	Processes  *uint64
 	// Ephemeral is what it has on the node's disk, of what counts against its ephemeral storage.
 	Ephemeral *statsapi.FsStats
 
@@ -123,6 +128,8 @@ type Container struct {
 	Started         time.Time
 	Group
 	Rootfs, Logs *statsapi.FsStats
+	// Processes is how many there are.
+	Processes int
 }
 
 // Sampler makes samples. Its methods may be called by many goroutines.
@@ -225,7 +232,8 @@ func (s *Sampler) sample(ctx context.Context, level Level) (*Sample, error) {
 	}
 	if level >= Full {
 		s.measureDisk(ctx, out, &faults)
-		out.Network = hostNetwork()
+		out.Interfaces, out.Network = hostNetwork()
+		out.Booted = bootTime().Time
 		out.Processes = hostProcesses()
 	}
 	s.logFaults(&faults)

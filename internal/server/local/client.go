@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"syscall"
 
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
 
@@ -60,6 +62,11 @@ func (c *Client) Snapshot(ctx context.Context) (Snapshot, error) {
 // Node returns what is known of the node, and what its pods hold.
 func (c *Client) Node(ctx context.Context) (Node, error) {
 	return get[Node](ctx, c, "/v1/node", nil)
+}
+
+// Summary returns how much CPU and memory the node and its pods use.
+func (c *Client) Summary(ctx context.Context) (statsapi.Summary, error) {
+	return get[statsapi.Summary](ctx, c, "/stats/summary", url.Values{"only_cpu_and_memory": {"true"}})
 }
 
 // Configuration returns the configuration in force.

@@ -40,6 +40,8 @@ type Agent struct {
 	// OnAdd answers AddContainer; it is set before the agent is used.
 	OnAdd func(pod types.NamespacedName, c v1.EphemeralContainer) error
 	// OnSession answers exec, attach and portForward; it is set before the agent is used.
+	// Pages are served by path.
+	Pages     map[string]http.Handler
 	OnSession http.Handler
 }
 
@@ -67,7 +69,7 @@ func Serve(t testing.TB, agent *Agent) (rootDir string) {
 // ServeOn has the agent answer on listener until the test ends, or stop is called.
 func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (stop func()) {
 	t.Helper()
-	server := local.NewServer(agent, agent, logs.New(logDir, logr.Discard()), cmp.Or[http.Handler](agent.OnSession, http.NotFoundHandler()), nil, logr.Discard())
+	server := local.NewServer(agent, agent, logs.New(logDir, logr.Discard()), cmp.Or[http.Handler](agent.OnSession, http.NotFoundHandler()), agent.Pages, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, listener) }()
