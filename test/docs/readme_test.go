@@ -101,7 +101,6 @@ var (
 	otherwise = []string{
 		"it has no effect in the kubelet either (deprecated)", "this build hides no metrics",
 		"this build always makes a control group for each QoS class and each pod", "this build makes no iptables chains for other programs",
-		"this build measures what has a limit, and claims whenever /metrics is read",
 		"the embedded runtime's network always works like hairpin-veth, and another runtime's isn't configured by this build",
 	}
 	// removed are kinds of volumes that Kubernetes itself has removed; bound ones are looked up before a plugin is asked.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -27,6 +28,28 @@ func (r *rig) summary(query string) map[string]any {
 	values := map[string]any{}
 	flatten(values, "", tree)
 	return values
+}
+
+// idle reports whether a path is of a pod that does nothing once it runs.
+func idle(path string) bool {
+	return strings.Contains(path, "-plain-") || strings.Contains(path, "-init-") || strings.Contains(path, "-guaranteed-")
+}
+
+// awaitMeasured waits until all figures of pods that do nothing are newer than their start: the kubelet measures every ten seconds or so.
+func (r *rig) awaitMeasured() {
+	r.t.Helper()
+	since := time.Now()
+	r.n.Eventually("the kubelet has measured its pods", func() error {
+		for path, v := range r.summary("") {
+			if !idle(path) || !strings.HasSuffix(path, ".cpu.time") && !strings.HasSuffix(path, ".memory.time") {
+				continue
+			}
+			if at, err := time.Parse(time.RFC3339, v.(string)); err != nil || !at.After(since) {
+				return fmt.Errorf("%s is %v, before %v: %v", path, v, since, err)
+			}
+		}
+		return nil
+	})
 }
 
 func flatten(into map[string]any, path string, v any) {
@@ -78,10 +101,9 @@ func (r *rig) compareSummaries(kubelet, own map[string]any) {
 	}
 	compared := 0
 	for path, v := range kubelet {
-		idle := strings.Contains(path, "-plain-") || strings.Contains(path, "-init-") || strings.Contains(path, "-guaranteed-")
 		constant := strings.HasSuffix(path, "Bytes") && strings.Contains(path, ".memory.") && !strings.Contains(path, "availableBytes") || strings.HasSuffix(path, "usageCoreNanoSeconds") ||
 			strings.HasPrefix(path, "node.") && strings.HasSuffix(path, "capacityBytes")
-		if !constant || !idle && !strings.HasPrefix(path, "node.") || strings.HasPrefix(path, "node.") && !strings.HasSuffix(path, "capacityBytes") {
+		if !constant || !idle(path) && !strings.HasPrefix(path, "node.") || strings.HasPrefix(path, "node.") && !strings.HasSuffix(path, "capacityBytes") {
 			continue
 		}
 		compared++

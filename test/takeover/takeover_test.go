@@ -34,6 +34,7 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	r.settle("the kubelet runs its pods")
 	r.compareMetrics()
 	limits := r.limits()
+	r.awaitMeasured()
 	theirs, theirsShort := r.summary(""), r.summary("?only_cpu_and_memory=true")
 	r.stop("the kubelet runs its pods")
 	for file, other := range map[string]string{"cpu/cpu.shares": "100", "memory/memory.limit_in_bytes": "1073741824", "pids/pids.max": "30000"} {

@@ -27,8 +27,8 @@ func eviction() []Field {
 
 func volumes() []Field {
 	return []Field{
-		{Path: "volumeStatsAggPeriod", Why: "this build measures what has a limit, and claims whenever /metrics is read",
-			Doc: "How often the use of pods' volumes is measured; negative for never."},
+		{Path: "volumeStatsAggPeriod", Package: "resources/stats",
+			Doc: "How old what pods' volumes hold may be in statistics, as far as it has to be counted file by file; negative leaves it out. It is counted when somebody asks."},
 		{Path: "volumePluginDir", Why: "this build has no volume plugins from outside",
 			Doc: "The directory with flexVolume plugins."},
 		{Path: "enableControllerAttachDetach", Why: "this build attaches no volumes",

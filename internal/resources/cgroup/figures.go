@@ -144,7 +144,7 @@ func (m *Manager) PodGroup(ctx context.Context, uid types.UID) (string, error) {
 }
 
 // ContainerGroups are the names of the groups in a pod's that runtimes make for its sandbox and containers: by the driver,
-// a directory called as the container's ID, or a scope PREFIX-ID.scope.
+// a directory called ID or PREFIX-ID, or a scope PREFIX-ID.scope. What a runtime needs for itself beside a container (conmon) isn't the container's.
 func (r *Reader) ContainerGroups(pod string) (map[string]string, error) {
 	entries, err := os.ReadDir(filepath.Join(r.layout.mounts["memory"], pod))
 	if err != nil {
@@ -152,13 +152,11 @@ func (r *Reader) ContainerGroups(pod string) (map[string]string, error) {
 	}
 	names := map[string]string{}
 	for _, e := range entries {
-		if !e.IsDir() {
+		if !e.IsDir() || strings.Contains(e.Name(), "-conmon-") {
 			continue
 		}
 		id := strings.TrimSuffix(e.Name(), ".scope")
-		if i := strings.LastIndexByte(id, '-'); i >= 0 && len(id) < len(e.Name()) {
-			id = id[i+1:]
-		}
+		id = id[strings.LastIndexByte(id, '-')+1:]
 		names[id] = path.Join(pod, e.Name())
 	}
 	return names, nil
@@ -173,8 +171,29 @@ func (r *Reader) Made(group string) time.Time {
 	return info.ModTime()
 }
 
-// Processes are those of the group itself, not of groups in it.
+// Processes are those of the group, and of groups in it: a container may have made some of its own. The group's own come first.
 func (r *Reader) Processes(group string) ([]int, error) {
+	list, err := r.ownProcesses(group)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(filepath.Join(r.layout.mounts["memory"], group))
+	if err != nil {
+		return list, err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			below, err := r.Processes(path.Join(group, e.Name()))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return list, err
+			}
+			list = append(list, below...)
+		}
+	}
+	return list, nil
+}
+
+func (r *Reader) ownProcesses(group string) ([]int, error) {
 	text, err := r.file("memory", group, "cgroup.procs")
 	if err != nil {
 		return nil, err

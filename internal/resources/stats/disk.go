@@ -72,8 +72,9 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 
 // imageFileSystems are those of images and of containers, as the runtime knows them.
 func (s *Sampler) imageFileSystems(ctx context.Context, faults *faults) (images, containers *runtimeapi.FilesystemUsage) {
-	info, err := s.Images.ImageFsInfo(ctx)
-	faults.add(err)
+	answer := s.images.Get(ctx, []string{"the runtime"}, walkPatience, walkRevise)[0] // a hung runtime holds nobody up
+	faults.add(answer.Err)
+	info := answer.Value
 	if l := info.GetImageFilesystems(); len(l) > 0 {
 		images = l[0]
 	}
@@ -95,7 +96,7 @@ func (s *Sampler) walk(ctx context.Context, pods []Pod, d *disk, faults *faults)
 			logs = append(logs, s.logDir(p, &p.Containers[j]))
 		}
 		for j := range d.volumes[p.UID] {
-			if v := &d.volumes[p.UID][j]; d.onNode(v) {
+			if v := &d.volumes[p.UID][j]; s.VolumesEvery >= 0 && d.onNode(v) {
 				dirs = append(dirs, pathOf(v))
 			}
 		}
@@ -149,7 +150,7 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 			c.Rootfs = part(d.image, u, layers.At)
 			count(u, layers.At)
 		}
-		if logs := d.dirs[s.logDir(p, c)]; logs.Err == nil && !logs.At.IsZero() {
+		if logs := d.dirs[s.logDir(p, c)]; !logs.At.IsZero() {
 			c.Logs = part(d.node, logs.Value, logs.At)
 			count(logs.Value, logs.At)
 		}
@@ -159,7 +160,7 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 		var fs *statsapi.FsStats
 		if d.onNode(v) {
 			walked := d.dirs[pathOf(v)]
-			if walked.Err != nil || walked.At.IsZero() {
+			if walked.At.IsZero() {
 				continue
 			}
 			fs = part(d.node, walked.Value, walked.At)

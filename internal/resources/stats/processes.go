@@ -19,6 +19,7 @@ import (
 func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, faults *faults) {
 	var count uint64
 	var first int
+	var of string // the group that the first process is in
 	in := func(group string) int {
 		if group == "" {
 			return 0
@@ -27,7 +28,7 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, faults *faults) {
 		faults.add(err)
 		count += uint64(len(list))
 		if first == 0 && len(list) > 0 {
-			first = list[0]
+			first, of = list[0], group
 		}
 		return len(list)
 	}
@@ -39,7 +40,10 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, faults *faults) {
 	if len(p.observed.Sandboxes) > 0 && p.observed.Sandboxes[0].HostNetwork || first == 0 {
 		return
 	}
-	p.Interfaces, p.Network = network("/proc/"+strconv.Itoa(first)+"/net/dev", nil)
+	interfaces, stats := network("/proc/"+strconv.Itoa(first)+"/net/dev", nil)
+	if again, err := r.Processes(of); err == nil && slices.Contains(again, first) { // else the number may be another process's by now
+		p.Interfaces, p.Network = interfaces, stats
+	}
 }
 
 // foreign begin the names of interfaces that aren't the machine's own, but lead to containers.

@@ -43,6 +43,8 @@ type Config struct {
 	Images interface {
 		ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 	}
+	// VolumesEvery is how old what volumes hold may be, as far as they have to be walked through; below 0 they aren't (volumeStatsAggPeriod).
+	VolumesEvery time.Duration
 	// RootDir is on the file system that is the node's; Logs is the directory of all pods' logs.
 	RootDir, Logs string
 	// Memory and Swap are what the machine has, in bytes.
@@ -140,14 +142,15 @@ type Sampler struct {
 	layers *usage.Answers[map[string]usage.Usage]
 	dirs   *usage.Answers[usage.Usage]
 	logs   *usage.Answers[usage.Usage]
+	images *usage.Answers[*runtimeapi.ImageFsInfoResponse]
 	turn   chan struct{}
 
 	// What follows belongs to whose turn it is.
-	last    *Sample
-	paths   map[types.UID]*paths
-	rates   rates
-	readers []*cgroup.Reader
-	failure string
+	last     *Sample
+	paths    map[types.UID]*paths
+	rates    rates
+	readers  []*cgroup.Reader
+	failures [Detailed + 1]string // by level
 }
 
 // paths are the groups of a pod.
@@ -157,10 +160,12 @@ type paths struct {
 }
 
 const (
-	// walkedFor is for how long it counts what a walk through a directory has found: the kubelet's volumeStatsAggPeriod.
+	// walkedFor is for how long it counts what a walk through a layer or logs has found: as often as the kubelet's runtimes and it do.
 	walkedFor = time.Minute
 	// walkPatience is for how long a sample waits for walks that have never ended before, walkRevise for others.
 	walkPatience, walkRevise = time.Second, 30 * time.Millisecond
+	// imagesFor is for how long it counts what the runtime says of its file systems.
+	imagesFor = 10 * time.Second
 	// endPatience is for how long the end waits for file systems that don't answer.
 	endPatience = 2 * time.Second
 )
@@ -172,7 +177,8 @@ func New(c Config) *Sampler {
 	s.layers = usage.NewAnswers(walkedFor, func(uid string) (map[string]usage.Usage, error) {
 		return c.Layers.WritableLayer(s.walks, types.UID(uid))
 	})
-	s.dirs = usage.NewAnswers(walkedFor, func(dir string) (usage.Usage, error) { return c.Meter.Measure(s.walks, dir) })
+	s.dirs = usage.NewAnswers(c.VolumesEvery, func(dir string) (usage.Usage, error) { return c.Meter.Measure(s.walks, dir) })
+	s.images = usage.NewAnswers(imagesFor, func(string) (*runtimeapi.ImageFsInfoResponse, error) { return c.Images.ImageFsInfo(s.walks) })
 	s.logs = usage.NewAnswers(walkedFor, func(dir string) (usage.Usage, error) {
 		u, err := c.Meter.Measure(s.walks, dir)
 		var own unix.Stat_t
@@ -190,7 +196,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	s.end()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 	defer cancel()
-	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end)); err != nil {
+	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end), s.images.Close(end)); err != nil {
 		s.Log.Info("A file system doesn't answer", "err", err)
 	}
 	return nil
@@ -236,7 +242,7 @@ func (s *Sampler) sample(ctx context.Context, level Level) (*Sample, error) {
 		out.Booted = bootTime().Time
 		out.Processes = hostProcesses()
 	}
-	s.logFaults(&faults)
+	s.logFaults(&faults, level)
 	return out, nil
 }
 
@@ -377,14 +383,21 @@ func (f *faults) add(err error) {
 	f.errs = append(f.errs, err)
 }
 
-// logFaults logs them when they are others than the last ones.
-func (s *Sampler) logFaults(f *faults) {
-	text := ""
-	if err := errors.Join(f.errs...); err != nil {
-		text = err.Error()
+// mostFaults is how many are logged at once.
+const mostFaults = 5
+
+// logFaults logs them when they are others than the last ones of a sample that held as much.
+func (s *Sampler) logFaults(f *faults, level Level) {
+	texts := make([]string, len(f.errs))
+	for i, err := range f.errs {
+		texts[i] = err.Error()
 	}
-	if text != "" && text != s.failure {
-		s.Log.Info("Some statistics can't be read and are left out", "err", text)
+	slices.Sort(texts) // they come from many goroutines
+	texts = slices.Compact(texts)
+	more := max(0, len(texts)-mostFaults)
+	text := strings.Join(texts[:len(texts)-more], "; ")
+	if text != "" && text != s.failures[level] {
+		s.Log.Info("Some statistics can't be read and are left out", "err", text, "more", more)
 	}
-	s.failure = text
+	s.failures[level] = text
 }

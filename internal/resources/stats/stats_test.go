@@ -55,6 +55,7 @@ type node struct {
 	layers  map[string]usage.Usage
 	walk    func(dir string)
 	images  error
+	hung    bool
 	base    string
 	meter   *usage.Meter
 }
@@ -70,7 +71,11 @@ func (n *node) Measure(ctx context.Context, dir string) (usage.Usage, error) {
 	}
 	return n.meter.Measure(ctx, dir)
 }
-func (n *node) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+func (n *node) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	if n.hung {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	fs := &runtimeapi.FilesystemUsage{Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: n.base},
 		UsedBytes: &runtimeapi.UInt64Value{Value: 5000}, InodesUsed: &runtimeapi.UInt64Value{Value: 5}}
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{fs}, ContainerFilesystems: []*runtimeapi.FilesystemUsage{fs}}, n.images
@@ -169,7 +174,7 @@ func (n *node) sampler(change ...func(*stats.Config)) *stats.Sampler {
 	n.t.Helper()
 	files := usage.NewStatsReader(usage.StatsConfig{Volumes: n.Instances})
 	c := stats.Config{Node: "node", Started: time.Now(), Groups: n.groups, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Images: n,
-		RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, Log: logr.Discard()}
+		VolumesEvery: time.Minute, RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, Log: logr.Discard()}
 	for _, f := range change {
 		f(&c)
 	}
@@ -437,6 +442,21 @@ func TestVolumes(t *testing.T) {
 	}
 	if want := used["disk"] + 4096 + *c.Logs.UsedBytes; *p.EphemeralStorage.UsedBytes != want {
 		t.Errorf("ephemeral storage is %d, want %d", *p.EphemeralStorage.UsedBytes, want)
+	}
+}
+
+// A runtime that doesn't answer costs its own values, once for a second; a walk that fails costs what it would have found, and no more.
+func TestHungRuntime(t *testing.T) {
+	n := newNode(t)
+	n.hung = true
+	n.add("a", nil, idle())
+	n.layers = map[string]usage.Usage{"main": {Bytes: 4096, Inodes: 3}}
+	s := n.sampler()
+	for range 3 {
+		got := summary(t, s, false)
+		if p := podOf(t, got, "a"); got.Node.Runtime.ImageFs != nil || p.CPU == nil || got.Node.Fs == nil || p.Containers[0].Rootfs == nil {
+			t.Errorf("with a runtime that hangs: %+v %+v", got.Node.Runtime, p)
+		}
 	}
 }
 

@@ -17,6 +17,8 @@ func (s *Sampler) Summary(ctx context.Context, onlyCPUAndMemory bool, maxAge tim
 	if onlyCPUAndMemory {
 		level = CPUAndMemory
 	}
+	ctx, cancel := context.WithTimeout(ctx, scrapeTime)
+	defer cancel()
 	sample, err := s.Sample(ctx, level, maxAge)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Answers asks questions that may take long or never be answered, of file systems mostly: each on a goroutine of its own, and the
-// same one once at a time. What is known stays until something newer is. Its methods may be called by many goroutines.
+// Answers asks questions that may take long or never be answered, of file systems mostly: some at once, and the same one once at a
+// time. What is known stays until something newer is. Its methods may be called by many goroutines.
 type Answers[V any] struct {
 	fresh  time.Duration
 	query  func(key string) (V, error)
@@ -19,7 +19,10 @@ type Answers[V any] struct {
 	mu     sync.Mutex
 	closed bool
 	swept  time.Time
-	known  map[string]*answer[V]
+	// queue holds what is to be asked, working is how many goroutines do that.
+	queue   []string
+	working int
+	known   map[string]*answer[V]
 }
 
 // answer is what is known of one question.
@@ -30,15 +33,18 @@ type answer[V any] struct {
 	late bool
 	// asked is when somebody was interested in it last.
 	asked time.Time
+	// tried is when it was answered last, or couldn't be.
+	tried time.Time
 	last  Answer[V]
 }
 
 // Answer is the last one that there is to a question.
 type Answer[V any] struct {
 	Value V
-	Err   error
-	// At is when it was given; zero if there is none yet.
+	// At is when the value was given; zero if there is none yet.
 	At time.Time
+	// Err is why there is no newer one.
+	Err error
 }
 
 // forgetAfter is for how long an answer is kept that nobody asks for any more.
@@ -104,15 +110,16 @@ func (a *Answers[V]) ask(keys []string) []question[V] {
 			a.known[key] = q
 		}
 		q.asked = now
-		if q.answered == nil && !a.closed && (q.last.At.IsZero() || now.Sub(q.last.At) >= a.fresh) {
+		if q.answered == nil && !a.closed && (q.tried.IsZero() || now.Sub(q.tried) >= a.fresh) {
 			q.answered = make(chan struct{})
-			a.asking.Go(func() { a.answer(key, q) })
+			a.queue = append(a.queue, key)
 		}
 		list[i] = question[V]{answer: q, known: !q.last.At.IsZero()}
 		if !q.late {
 			list[i].answered = q.answered
 		}
 	}
+	a.start()
 	a.sweep(now)
 	return list
 }
@@ -130,14 +137,59 @@ func (a *Answers[V]) sweep(now time.Time) {
 	}
 }
 
-func (a *Answers[V]) answer(key string, q *answer[V]) {
-	v, err := a.query(key)
+const (
+	// atOnce is how many questions are asked at once.
+	atOnce = 16
+	// slow is after how long a question isn't counted among those any more, lest some that hang keep all others from being asked.
+	slow = 200 * time.Millisecond
+)
+
+// start has what is in the queue asked. a.mu is held.
+func (a *Answers[V]) start() {
+	for ; a.working < min(atOnce, len(a.queue)); a.working++ {
+		a.asking.Go(a.work)
+	}
+}
+
+// work asks what is in the queue, until nothing is, or somebody has taken its place.
+func (a *Answers[V]) work() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	q.last = Answer[V]{v, err, time.Now()}
-	q.late = false
+	for len(a.queue) > 0 {
+		key := a.queue[0]
+		a.queue = a.queue[1:]
+		if !a.answer(key, a.known[key]) {
+			return
+		}
+	}
+	a.working--
+}
+
+// answer asks one question, and reports whether that took no longer than it may. a.mu is held before and after.
+func (a *Answers[V]) answer(key string, q *answer[V]) (quick bool) {
+	quick = true
+	done := false
+	timer := time.AfterFunc(slow, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if !done {
+			quick = false
+			a.working--
+			a.start()
+		}
+	})
+	a.mu.Unlock()
+	v, err := a.query(key)
+	timer.Stop()
+	a.mu.Lock()
+	done = true
+	q.tried, q.late, q.last.Err = time.Now(), false, err
+	if err == nil {
+		q.last = Answer[V]{Value: v, At: q.tried}
+	}
 	close(q.answered)
 	q.answered = nil
+	return quick
 }
 
 // Close waits until no question is under way, or ctx ends: then it says which ones aren't answered. No
@@ -145,6 +197,11 @@ func (a *Answers[V]) answer(key string, q *answer[V]) {
 func (a *Answers[V]) Close(ctx context.Context) error {
 	a.mu.Lock()
 	a.closed = true
+	for _, key := range a.queue { // nobody answers these any more
+		close(a.known[key].answered)
+		a.known[key].answered = nil
+	}
+	a.queue = nil
 	a.mu.Unlock()
 	done := make(chan struct{})
 	go func() { // as long as a file system doesn't answer: nothing in the process can end that

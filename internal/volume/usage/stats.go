@@ -95,7 +95,7 @@ var errNoAnswer = errors.New("the file system doesn't answer")
 func (r *StatsReader) FileSystems(ctx context.Context, paths []string) []Answer[unix.Statfs_t] {
 	list := r.answers.Get(ctx, paths, patience, patience)
 	for i := range list {
-		if time.Since(list[i].At) > fresh+patience { // what it said before it stopped answering
+		if list[i].Err == nil && time.Since(list[i].At) > fresh+patience { // what it said before it stopped answering
 			list[i].Err = errNoAnswer
 		}
 	}
