@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -253,6 +254,15 @@ func cgroupConfig(cfg *config.Config, facts capacity.Node) (cgroup.Config, error
 		return cgroup.Config{}, err
 	}
 	pid := func(l v1.ResourceList) int64 { return ptr.To(l[capacity.PID]).Value() }
+	if percent, ok := k.QOSReserved[string(v1.ResourceMemory)]; ok && cfg.Gates.Enabled(gates.QOSReserved) {
+		c.QOSReserve = &cgroup.QOSReserve{}
+		if c.QOSReserve.Percent, err = strconv.ParseInt(strings.TrimSuffix(percent, "%"), 10, 64); err != nil {
+			return cgroup.Config{}, fmt.Errorf("qosReserved memory %q: %w", percent, err)
+		}
+		if _, c.QOSReserve.Memory, err = facts.ForPods(k); err != nil {
+			return cgroup.Config{}, err
+		}
+	}
 	enforced := func(what string) bool { return slices.Contains(k.EnforceNodeAllocatable, what) }
 	if enforced(validation.EnforcePods) {
 		milli, memory, err := facts.ForPods(k)

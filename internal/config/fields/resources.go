@@ -30,8 +30,8 @@ func reservations() []Field {
 			Doc: "The control group of the host's own processes, to be held to systemReserved: an absolute name. It has to be there."},
 		{Path: "kubeReservedCgroup", Package: "resources/cgroup", Default: "none",
 			Doc: "The control group of the agent and the runtime, to be held to kubeReserved: an absolute name. It has to be there."},
-		{Path: "qosReserved", Why: "this build keeps no memory from pods of other QoS classes", Gate: "QOSReserved", Default: "nothing",
-			Doc: "How much of what Guaranteed pods request other pods can't use, in percent: memory: 50%. Only memory can be kept."},
+		{Path: "qosReserved", Package: "resources/cgroup", Gate: "QOSReserved", Default: "nothing",
+			Doc: "How much of the memory that Guaranteed pods request other pods can't use, and of what Burstable ones request BestEffort ones, in percent: memory: 50%. Only memory can be kept."},
 	}
 }
 

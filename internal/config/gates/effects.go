@@ -17,6 +17,7 @@ func effects() []effectGroup {
 		{Switched, "containers may be written into archives over /checkpoint", ContainerCheckpoint},
 		{Switched, "serverTLSBootstrap may be set", "RotateKubeletServerCertificate"},
 		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
+		{Switched, "memory that is kept from pods of lower QoS classes (qosReserved)", QOSReserved},
 		{Switched, "in a cluster, static pods that refer to objects of the API are refused; alone, manifests define those as well", PreventStaticPodAPIReferences},
 		{Switched, "containers that crash are restarted after 1s, doubling to 60s, instead of 10s to 300s", ReduceDefaultCrashLoopBackOffDecay},
 		{Switched, "statuses of pods say which of their devices are healthy", ResourceHealthStatus},
@@ -84,7 +85,7 @@ func never() []effectGroup {
 			CPUManagerPolicyAlphaOptions CPUManagerPolicyBetaOptions CPUManagerPolicyOptions DisableCPUQuotaWithExclusiveCPUs
 			InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
 			KubeletPodResourcesDynamicResources
-			PodLevelResourceManagers QOSReserved
+			PodLevelResourceManagers
 			TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions TopologyManagerPolicyOptions`},
 		{NeverOn, "device plugins have no messages about devices", "ResourceHealthStatusMessage"},
 		{NeverOn, "it has no dynamic resource allocation", `

@@ -55,6 +55,8 @@ const (
 const (
 	// MemoryQoS protects and throttles memory on cgroup v2 (KEP-2570).
 	MemoryQoS = "MemoryQoS"
+	// QOSReserved keeps memory that pods request from pods of lower QoS classes (qosReserved).
+	QOSReserved = "QOSReserved"
 	// ContainerCheckpoint has the runtime write containers into archives when somebody asks for it.
 	ContainerCheckpoint = "ContainerCheckpoint"
 	// PreventStaticPodAPIReferences refuses static pods of a cluster that refer to objects of its API server.

@@ -50,6 +50,8 @@ type Config struct {
 	// TieredReservation, with the feature gate MemoryQoS; KEP-2570). It needs cgroup v2.
 	// With a CgroupRoot the groups around kubepods have to protect as much themselves.
 	ReserveMemory bool
+	// QOSReserve keeps memory from pods of lower QoS classes (qosReserved, with the feature gate QOSReserved); nil keeps none.
+	QOSReserve *QOSReserve
 	// Pods is what all pods may have together (enforceNodeAllocatable pods); nil is no limit.
 	Pods *Share
 	// Reserved are the host's own groups that are held to a share (system-reserved, kube-reserved).
@@ -73,6 +75,8 @@ type Manager struct {
 	// requested is what pods request that the QoS cgroups have to have: they get the sums.
 	requested map[types.UID]sums
 	written   sums // the QoS cgroups' as last written
+	// limits are the memory that the QoS cgroups may use, by their names, as last written.
+	limits map[string]int64
 }
 
 // New makes a manager. It looks at nothing before it is used.
@@ -84,7 +88,7 @@ func New(c Config, log logr.Logger) *Manager {
 		c.CPUPeriod = 100 * time.Millisecond
 	}
 	c.CgroupRoot = path.Clean("/" + c.CgroupRoot)
-	m := &Manager{conf: c, log: log, maker: makerOf(c.Driver), requested: map[types.UID]sums{}}
+	m := &Manager{conf: c, log: log, maker: makerOf(c.Driver), requested: map[types.UID]sums{}, limits: map[string]int64{}}
 	m.layout = sync.OnceValues(m.find)
 	m.kernel = sync.OnceValue(readKernel)
 	return m

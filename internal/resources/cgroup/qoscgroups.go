@@ -40,6 +40,9 @@ func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
 			return err
 		}
 	}
+	if err := m.liftQoSLimits(ctx, l); err != nil {
+		return err
+	}
 	m.restore(l)
 	m.made = true
 	return m.enforce(ctx, l)
@@ -49,6 +52,7 @@ func (m *Manager) forgetQoSCgroups() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.made, m.enforced, m.written = false, false, sums{}
+	clear(m.limits)
 }
 
 func (l layout) enableControllers(dir string) error {

@@ -18,6 +18,8 @@ type sums struct {
 	burstableCPU int64
 	// guaranteed and burstable are the bytes of memory that pods of the class have protected.
 	guaranteed, burstable int64
+	// guaranteedMemory and burstableMemory are the bytes of memory that pods of the class request, which others can't use.
+	guaranteedMemory, burstableMemory int64
 }
 
 // count adds what the pod requests to the QoS cgroups.
@@ -31,6 +33,13 @@ func (m *Manager) count(ctx context.Context, l layout, uid types.UID, class v1.P
 	}
 	if m.conf.ReserveMemory && class == v1.PodQOSBurstable {
 		request.burstable = lim.MemoryRequest
+	}
+	switch {
+	case m.conf.QOSReserve == nil:
+	case class == v1.PodQOSGuaranteed:
+		request.guaranteedMemory = lim.MemoryRequest
+	case class == v1.PodQOSBurstable:
+		request.burstableMemory = lim.MemoryRequest
 	}
 	if request == (sums{}) && class != v1.PodQOSBurstable {
 		return nil
@@ -63,7 +72,14 @@ func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error 
 		all.burstableCPU += a.burstableCPU
 		all.guaranteed += a.guaranteed
 		all.burstable += a.burstable
+		all.guaranteedMemory += a.guaranteedMemory
+		all.burstableMemory += a.burstableMemory
 	}
+	if err := m.limitQoS(ctx, l, all); err != nil {
+		return err
+	}
+	// Done, or to be tried again whatever changes next.
+	all.guaranteedMemory, all.burstableMemory = 0, 0
 	all.burstableCPU = allocated.Shares(all.burstableCPU)
 	if shares := all.burstableCPU; shares != m.written.burstableCPU {
 		if err := m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBurstable), []setting{m.rules(l).Shares(shares)}); err != nil {
