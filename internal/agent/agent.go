@@ -150,8 +150,9 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	if err != nil {
 		return nil, err
 	}
+	traces := newTracing(cfg, log)
 	conn, err := cri.New(cri.Options{Endpoint: extras.endpoint, ImageEndpoint: k.ImageServiceEndpoint,
-		Timeout: k.RuntimeRequestTimeout.Duration, Observer: meter.Runtime})
+		Timeout: k.RuntimeRequestTimeout.Duration, Observer: meter.Runtime, Tracer: traces.provider()})
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +269,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		deviceHealth = assigned.Health
 	}
 	pool := newPool(wakes.Waker, worker.Config{
-		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: actions, Probes: probes, Allocations: allocations,
+		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: traces.actions(actions), Probes: probes, Allocations: allocations,
 		Journal: diary{diaries}, Statuses: statuses, Recorder: recorder, Meter: meter.Pods,
 		Node: func() lifecycle.Node {
 			return lifecycle.Node{HostIPs: host.hostIPs(), RuntimeName: runtime.Info().Name, FirstBackoff: firstBackoff(cfg), MaxBackoff: maxBackoff(&reloader.Current().Kubelet), ContainerGC: keptEnded,
@@ -303,7 +304,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: machine, Health: server.Health(checks(pool, seen, runtime, meter.Checks)...), Metrics: meter.Handler(), Stats: measured, Pages: served},
 		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}
 	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), localPages(served, measured), log.WithName("local"))
-	listening, err := listeners(cfg, dirs.Certs, meter, offered, inCluster)
+	listening, err := listeners(cfg, dirs.Certs, meter, offered, inCluster, traces.provider())
 	if err != nil {
 		return nil, err
 	}
@@ -317,6 +318,9 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		{name: "pod resources", run: podresources.New(podresources.Config{Dir: dirs.PodResources(), Statuses: statuses, Devices: assigned, Ready: workersReady, Meter: meter.PodResources, Log: log.WithName("podresources")}).Run},
 		{name: "configuration", start: func(context.Context) error { logNotes(log, cfg, nil); return nil }, run: reloader.Run},
 		{name: "reload signal", run: onHangUp(o.HangUp, reloader.Ask)},
+	}
+	if traces.Tracing != nil {
+		list = append(list, module{name: "traces", run: traces.Run})
 	}
 	if k.EnableContentionProfiling && ptr.Deref(k.EnableDebuggingHandlers, true) {
 		list = append(list, module{name: "contention profiling", run: profileContention})

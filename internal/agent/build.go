@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
@@ -395,7 +396,7 @@ func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State, mete
 }
 
 // listeners are the addresses that are served. certs is the directory of the agent's own certificate.
-func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer) ([]server.Listener, error) {
+func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer, tracer trace.TracerProvider) ([]server.Listener, error) {
 	api.InCluster = cfg.Kubeconfig != ""
 	var list []server.Listener
 	if cfg.Healthz.Port() != 0 {
@@ -407,12 +408,12 @@ func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, api nod
 	if cfg.HTTPS.Port() == 0 {
 		return list, nil
 	}
-	https, err := secureListener(cfg, certs, meter, api, inCluster)
+	https, err := secureListener(cfg, certs, meter, api, inCluster, tracer)
 	return append(list, https), err
 }
 
 // secureListener is the HTTPS server's.
-func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer) (server.Listener, error) {
+func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer, tracer trace.TracerProvider) (server.Listener, error) {
 	k, log := &cfg.Kubelet, api.Log
 	api.Debugging, api.SystemLogs = ptr.Deref(k.EnableDebuggingHandlers, true), ptr.Deref(k.EnableSystemLogHandler, true)
 	api.Profiling, api.DebugFlags = ptr.Deref(k.EnableProfilingHandler, true), ptr.Deref(k.EnableDebugFlagsHandler, true)
@@ -433,7 +434,7 @@ func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, ap
 			AlwaysAllow: k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow,
 			AllowedFor:  k.Authorization.Webhook.CacheAuthorizedTTL.Duration, RefusedFor: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
 			Reviewer: inCluster.Reviewer(), Log: log}),
-		Routes: nodeapi.Routes(api), Meter: meter.HTTP, Log: log,
+		Routes: nodeapi.Routes(api), Meter: meter.HTTP, Tracer: tracer, Log: log,
 	})
 }
 

@@ -56,7 +56,7 @@ var wings = []wing{
 		"transcript",
 	}},
 	{"report", "what is told; it is handed facts and asks nobody", []string{
-		"events metrics podstatus",
+		"events metrics podstatus tracing",
 	}},
 	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
 		"apiclient lastknown nodefacts",

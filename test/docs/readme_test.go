@@ -89,10 +89,10 @@ var matrix = map[string]evidence{
 	"CPU, memory and topology managers, dynamic resources": {state: notYet, fields: "cpuManagerPolicy memoryManagerPolicy topologyManagerPolicy", podFields: "spec.resourceClaims .claims", why: []string{"this build doesn't assign CPUs or memory to containers"}},
 	"Holding all pods together, lower QoS classes (`qosReserved`), and control groups of the host, to their share of the node": {state: works, fields: "enforceNodeAllocatable qosReserved systemReservedCgroup kubeReservedCgroup"},
 	"Moving the agent and the host's processes into control groups, keeping CPUs from pods":                                    {state: notYet, fields: "systemCgroups", why: []string{"this build moves no process of the host into a control group", "the number of these CPUs is taken off what the node has for pods, but containers may still run on them"}},
-	"Graceful node shutdown":                             {state: notYet, fields: "shutdownGracePeriod", why: []string{"this build doesn't hold up the node's shutdown"}},
-	"Volumes: NFS, iSCSI, FC, flexVolume; block devices": {state: notYet, volumes: "nfs iscsi fc flexVolume gitRepo", fields: "volumePluginDir", podFields: ".volumeDevices", why: []string{"this build has no volume plugins from outside"}},
-	"SELinux labels with the embedded runtime; Windows":  {state: notYet, podFields: "spec.os.name spec.securityContext.seLinuxOptions spec.securityContext.windowsOptions .securityContext.seLinuxOptions .securityContext.windowsOptions"},
-	"Traces": {state: notYet, fields: "tracing.endpoint", why: []string{"this build makes no traces"}},
+	"Graceful node shutdown":                                                              {state: notYet, fields: "shutdownGracePeriod", why: []string{"this build doesn't hold up the node's shutdown"}},
+	"Volumes: NFS, iSCSI, FC, flexVolume; block devices":                                  {state: notYet, volumes: "nfs iscsi fc flexVolume gitRepo", fields: "volumePluginDir", podFields: ".volumeDevices", why: []string{"this build has no volume plugins from outside"}},
+	"SELinux labels with the embedded runtime; Windows":                                   {state: notYet, podFields: "spec.os.name spec.securityContext.seLinuxOptions spec.securityContext.windowsOptions .securityContext.seLinuxOptions .securityContext.windowsOptions"},
+	"Traces by OTLP: actions on pods, calls to the runtime, requests to the HTTPS server": {state: works, fields: "tracing.endpoint tracing.samplingRatePerMillion"},
 }
 
 // Beside the matrix: what isn't acted on for other reasons than that it isn't there yet.

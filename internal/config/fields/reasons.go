@@ -7,7 +7,6 @@ const (
 	noShutdown    = "this build doesn't hold up the node's shutdown"
 	noSystemGroup = "this build moves no process of the host into a control group"
 	deprecated    = "it has no effect in the kubelet either (deprecated)"
-	noTraces      = "this build makes no traces"
 
 	// noCluster is the reason for fields that are Cluster.
 	noCluster = "without --kubeconfig there is no API server"

@@ -14,9 +14,9 @@ func serving() []Field {
 			Departs: "where it isn't set, the read-only API, which authenticates nobody, is on 127.0.0.1"},
 		{Path: "showHiddenMetricsForVersion", Why: "this build hides no metrics",
 			Doc: "Serve the metrics that were hidden since this release, the one before: 1.35."},
-		{Path: "tracing.endpoint", Why: noTraces, Default: "localhost:4317, if tracing is set",
+		{Path: "tracing.endpoint", Package: "report/tracing", Default: "localhost:4317, if tracing is set",
 			Doc: "Where traces are sent to by OTLP over gRPC, without TLS: host:port."},
-		{Path: "tracing.samplingRatePerMillion", Why: noTraces, Default: "only what a caller has traced",
+		{Path: "tracing.samplingRatePerMillion", Package: "report/tracing", Default: "only what a caller has traced",
 			Doc: "How many of a million calls are traced beside those that a caller has traced."},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/trace"
 	internalapi "k8s.io/cri-api/pkg/apis"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	Timeout time.Duration
 	// Observer may be nil.
 	Observer Observer
+	// Tracer has a span begun for each call, which the runtime is told of (traceparent); nil for none.
+	Tracer trace.TracerProvider
 }
 
 // Conn is a connection to a runtime. All methods may be called concurrently.
@@ -66,9 +69,9 @@ func New(o Options) (*Conn, error) {
 	}
 	return &Conn{
 		observer: o.Observer,
-		runtime:  newLink(dialRuntime(runtimeAt, timeout)),
-		image:    newLink(dialImage(imageAt, timeout)),
-		exec:     newLink(dialExec(runtimeAt)),
+		runtime:  newLink(dialRuntime(runtimeAt, timeout, o.Tracer)),
+		image:    newLink(dialImage(imageAt, timeout, o.Tracer)),
+		exec:     newLink(dialExec(runtimeAt, o.Tracer)),
 
 		receivers: make(chan struct{}, execReceivers),
 	}, nil

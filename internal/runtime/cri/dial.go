@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -11,7 +14,7 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 )
 
-func dialRuntime(endpoint string, timeout time.Duration) func(context.Context) (internalapi.RuntimeService, error) {
+func dialRuntime(endpoint string, timeout time.Duration, tracer trace.TracerProvider) func(context.Context) (internalapi.RuntimeService, error) {
 	return func(ctx context.Context) (internalapi.RuntimeService, error) {
 		err := ask(ctx, endpoint, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 			_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(ctx, &runtimeapi.VersionRequest{})
@@ -20,11 +23,11 @@ func dialRuntime(endpoint string, timeout time.Duration) func(context.Context) (
 		if err != nil {
 			return nil, err
 		}
-		return criclient.NewRemoteRuntimeService(ctx, endpoint, timeout, nil, false)
+		return criclient.NewRemoteRuntimeService(ctx, endpoint, timeout, tracer, false)
 	}
 }
 
-func dialImage(endpoint string, timeout time.Duration) func(context.Context) (internalapi.ImageManagerService, error) {
+func dialImage(endpoint string, timeout time.Duration, tracer trace.TracerProvider) func(context.Context) (internalapi.ImageManagerService, error) {
 	return func(ctx context.Context) (internalapi.ImageManagerService, error) {
 		err := ask(ctx, endpoint, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 			_, err := runtimeapi.NewImageServiceClient(conn).ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
@@ -33,7 +36,7 @@ func dialImage(endpoint string, timeout time.Duration) func(context.Context) (in
 		if err != nil {
 			return nil, err
 		}
-		return criclient.NewRemoteImageService(ctx, endpoint, timeout, nil, false)
+		return criclient.NewRemoteImageService(ctx, endpoint, timeout, tracer, false)
 	}
 }
 
@@ -55,4 +58,12 @@ func ask(ctx context.Context, endpoint string, timeout time.Duration, question f
 // connect returns a connection to a unix socket, which is made with the first call.
 func connect(endpoint string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient(endpoint, append(more, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))...)
+}
+
+// traced has calls be traced as cri-client's are.
+func traced(tracer trace.TracerProvider) []grpc.DialOption {
+	if tracer == nil {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(tracer), otelgrpc.WithPropagators(propagation.TraceContext{})))}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -88,10 +89,10 @@ func execError(err error, timeout time.Duration) error {
 type execService struct{ conn *grpc.ClientConn }
 
 // dialExec returns a connection that is made with the first call.
-func dialExec(endpoint string) func(context.Context) (*execService, error) {
+func dialExec(endpoint string, tracer trace.TracerProvider) func(context.Context) (*execService, error) {
 	return func(context.Context) (*execService, error) {
 		// A window of fixed size: it would grow by itself to where all answers fit in at once.
-		conn, err := connect(endpoint, grpc.WithStaticStreamWindowSize(execWindow))
+		conn, err := connect(endpoint, append(traced(tracer), grpc.WithStaticStreamWindowSize(execWindow))...)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	authentication "k8s.io/api/authentication/v1"
 
 	"github.com/deckhand-node/deckhand/internal/server"
@@ -58,7 +60,7 @@ func serve(c Config) http.Handler {
 			pattern := m + " " + route.Path
 			routes[pattern] = route
 			// The handler of the mux finds the values in the path, and is told who asks.
-			mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.audited(w, r, streams, c.Log) }))
+			mux.Handle(pattern, traced(c.Tracer, pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.audited(w, r, streams, c.Log) })))
 		}
 	}
 	guards := map[*Route]http.Handler{}
@@ -81,6 +83,19 @@ func serve(c Config) http.Handler {
 		}
 		defer c.Meter.Begin(r.Method, route.Path, route.streams(r))()
 		guards[route].ServeHTTP(w, r)
+	})
+}
+
+// traced has the requests of a pattern be traced. Whoever asks has been let in: others can't have traces made.
+func traced(tracer trace.TracerProvider, pattern string, next http.Handler) http.Handler {
+	if tracer == nil {
+		return next
+	}
+	spans := tracer.Tracer("github.com/deckhand-node/deckhand/internal/server/secure")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, span := spans.Start(propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)), pattern, trace.WithSpanKind(trace.SpanKindServer))
+		defer span.End()
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/trace"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/deckhand-node/deckhand/internal/server"
@@ -26,7 +27,9 @@ type Config struct {
 	Routes       []Route
 	// Meter counts the requests.
 	Meter Meter
-	Log   logr.Logger
+	// Tracer has a span begun for each request, as part of the trace that the request says it belongs to; nil for none.
+	Tracer trace.TracerProvider
+	Log    logr.Logger
 }
 
 // Meter counts requests: by their method, path and whether they may take long.

@@ -1,0 +1,153 @@
+package tracing
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"go.opentelemetry.io/otel/trace"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+)
+
+// sink is a collector.
+type sink struct {
+	collector.UnimplementedTraceServiceServer
+	spans chan string
+}
+
+// Export implements the collector's service.
+func (s sink) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	for _, of := range r.ResourceSpans {
+		for _, in := range of.ScopeSpans {
+			for _, span := range in.Spans {
+				service := ""
+				for _, a := range of.Resource.Attributes {
+					if a.Key == "service.name" {
+						service = a.Value.GetStringValue()
+					}
+				}
+				s.spans <- service + " " + span.Name
+			}
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// collect serves a collector until the test ends.
+func collect(t *testing.T) (endpoint string, spans <-chan string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sink{spans: make(chan string, 100)}
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, s)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		<-served
+	})
+	return listener.Addr().String(), s.spans
+}
+
+// run runs a Tracing; stop ends it and waits.
+func run(t *testing.T, c Config) (tracing *Tracing, stop func()) {
+	t.Helper()
+	tracing = New(c)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- tracing.Run(ctx) }()
+	return tracing, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// span makes spans until one is recorded, which is so once Run has begun.
+func span(ctx context.Context, t *Tracing, name string) {
+	_, s := t.Provider().Tracer("test").Start(ctx, name)
+	s.End()
+}
+
+// traced is a context with a caller's trace.
+func traced(sampled bool) context.Context {
+	flags := trace.TraceFlags(0).WithSampled(sampled)
+	return trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: flags, Remote: true}))
+}
+
+// TestRates: what callers trace is traced, and else as many of a million as are asked for; at the end nothing is kept.
+func TestRates(t *testing.T) {
+	for rate, want := range map[int32]string{0: "kubelet theirs", 1_000_000: "kubelet own kubelet theirs"} {
+		endpoint, spans := collect(t)
+		tracing, stop := run(t, Config{Endpoint: endpoint, PerMillion: rate, Node: "n", Log: logr.Discard()})
+		first := "" // which tells that Run has begun
+		for first == "" {
+			span(traced(true), tracing, "begun")
+			_ = tracing.provider.ForceFlush(t.Context())
+			select {
+			case first = <-spans:
+			case <-time.After(time.Millisecond):
+			}
+		}
+		span(context.Background(), tracing, "own")
+		span(traced(false), tracing, "not theirs")
+		span(traced(true), tracing, "theirs")
+		stop()
+		var got []string
+		for {
+			select {
+			case name := <-spans:
+				if name != "kubelet begun" {
+					got = append(got, name)
+				}
+				continue
+			default:
+			}
+			break
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("rate %d: %q, want %q", rate, got, want)
+		}
+	}
+}
+
+// TestCollectorAway: nobody waits for one that isn't there, and that is told once.
+func TestCollectorAway(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := listener.Addr().String()
+	listener.Close()
+	told := make(chan string, 100)
+	tracing, stop := run(t, Config{Endpoint: endpoint, PerMillion: 1_000_000, Log: funcr.New(func(_, args string) { told <- args }, funcr.Options{})})
+	first := ""
+	for first == "" {
+		span(context.Background(), tracing, "lost")
+		_ = tracing.provider.ForceFlush(t.Context())
+		select {
+		case first = <-told:
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if !strings.Contains(first, "Traces can't be sent to the collector") || !strings.Contains(first, endpoint) {
+		t.Errorf("told %s", first)
+	}
+	for range 10 {
+		span(context.Background(), tracing, "lost")
+		_ = tracing.provider.ForceFlush(t.Context())
+	}
+	stop()
+	if len(told) > 0 {
+		t.Errorf("told again: %s", <-told)
+	}
+}
