@@ -169,6 +169,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}
 	stops := desired.NewStops(filepath.Join(dirs.Checkpoints(), "stopped.json"), merger)
 	additions := desired.NewAdditions(filepath.Join(dirs.Checkpoints(), "added.json"), merger, additionRules(cfg, func() *admission.Node { return host.admission(runtime.Features()) }))
+	stops.Starting = additions.Forget
 	objects := object.NewLocal(func() *object.Set { return merger.Current().Objects })
 	logs := runtimelogs.New(k.PodLogsDir, log.WithName("logs"))
 	messages := runtimelogs.NewMessageReader(dirs.Pods(), logs, log.WithName("termination"))

@@ -191,7 +191,7 @@ func (l *life) debugged() string {
 	if pod.ContainerNamed(p, "debugger") == nil {
 		c := v1.EphemeralContainer{TargetContainerName: "main"}
 		c.Name, c.Image = "debugger", "example.com/app:2"
-		err := local.NewClient(local.SocketPath(l.path("root"))).AddContainer(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, c)
+		err := local.NewClient(local.SocketPath(l.path("root"))).AddContainer(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, p.UID, c)
 		return fmt.Sprintf("it has no debugger; adding one: %v", err)
 	}
 	if p := l.running(podName+"/side", podName+"/main", podName+"/debugger")(); p != "" {

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -100,9 +101,12 @@ func (a *addition) extend(d *pod.Desired) *pod.Desired {
 	return &next
 }
 
-// wanted returns those additions whose pods the set has; all of them while local sources may still come to want more.
+// wanted returns those additions whose pods the set has, also if a person has stopped them (see Forget); all of them while local sources may still come to want more.
 func (a additions) wanted(s *Set) additions {
-	gone := func(uid types.UID, _ *addition) bool { return s.LocalSynced && a.to(s.Get(uid)) == nil }
+	gone := func(uid types.UID, list *addition) bool {
+		stopped := slices.ContainsFunc(s.Stopped, func(d *pod.Desired) bool { return a.to(d) == list })
+		return s.LocalSynced && a.to(s.Get(uid)) == nil && (!stopped || s.AllStopped)
+	}
 	left := maps.Clone(a)
 	maps.DeleteFunc(left, gone)
 	return left
@@ -200,6 +204,11 @@ func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 	p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, *c.DeepCopy())
 	a.rules.SetDefaults(p)
 	last := len(p.Spec.EphemeralContainers) - 1
+	if before := a.merger.additions().to(d); before != nil && slices.ContainsFunc(before.containers, func(b v1.EphemeralContainer) bool {
+		return equality.Semantic.DeepEqual(b, p.Spec.EphemeralContainers[last])
+	}) {
+		return nil // who asks again may not have heard the answer
+	}
 	if err := a.check(d.Pod, p, field.NewPath("spec", "ephemeralContainers").Index(last)); err != nil {
 		return err
 	}
@@ -221,8 +230,33 @@ func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 		return now
 	})
 	if !there {
-		return errors.Join(ErrNotWanted, a.tidy())
+		return ErrNotWanted // and Tidy removes it
 	}
+	return nil
+}
+
+// Forget drops what was added to pods of these names that a person has stopped. It is called before they run again, as
+// other pods of the same UIDs.
+func (a *Additions) Forget(names ...types.NamespacedName) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := maps.Clone(a.merger.additions())
+	for _, d := range a.merger.Current().Stopped {
+		if slices.Contains(names, types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name}) {
+			delete(left, d.Pod.UID)
+		}
+	}
+	if maps.Equal(left, a.kept) {
+		return nil
+	}
+	if err := a.write(left); err != nil {
+		return fmt.Errorf("containers that were added to a stopped pod can't be removed from disk, and it isn't started: %w", err)
+	}
+	a.merger.add(func(now additions) additions {
+		now = maps.Clone(now)
+		maps.DeleteFunc(now, func(uid types.UID, _ *addition) bool { return left[uid] == nil })
+		return now
+	})
 	return nil
 }
 

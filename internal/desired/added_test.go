@@ -112,19 +112,28 @@ func TestAddedContainersGoWithTheirPod(t *testing.T) {
 	web, db := runningPod("web", "1", "then", 1), runningPod("db", "2", "then", 1)
 	other := runningPod("web", "1", "then", 1)
 	other.Desired.Base = "another text"
-	for name, away := range map[string]func(*Merger, string){
-		"removed": func(m *Merger, _ string) { m.Report(reportOf(pod.SourceFile, db)) },
-		"stopped": func(m *Merger, dir string) {
-			if err := NewStops(filepath.Join(dir, "stopped.json"), m).Stop(false, named("web")); err != nil {
+	for name, away := range map[string]func(*Merger, *Additions){
+		"removed": func(m *Merger, _ *Additions) { m.Report(reportOf(pod.SourceFile, db)) },
+		"stopped": func(m *Merger, a *Additions) {
+			stops := NewStops(filepath.Join(t.TempDir(), "stopped.json"), m)
+			stops.Starting = a.Forget
+			if err := stops.Stop(false, named("web")); err != nil {
+				t.Fatal(err)
+			}
+			if list := m.Current().Stopped; len(list) != 1 || pod.ContainerNamed(list[0].Pod, "one") == nil {
+				t.Errorf("what is stopped hasn't what was added: %v", list)
+			}
+			if err := stops.Start(named("web")); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"seen again":   func(m *Merger, _ string) { m.Report(reportOf(pod.SourceFile, db, runningPod("web", "1", "now", 1))) },
-		"another text": func(m *Merger, _ string) { m.Report(reportOf(pod.SourceFile, db, other)) },
+		"seen again": func(m *Merger, _ *Additions) {
+			m.Report(reportOf(pod.SourceFile, db, runningPod("web", "1", "now", 1)))
+		},
+		"another text": func(m *Merger, _ *Additions) { m.Report(reportOf(pod.SourceFile, db, other)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, "added.json")
+			path := filepath.Join(t.TempDir(), "added.json")
 			m, a := adding(t, path, web, db)
 			for _, uid := range []types.UID{"1", "2"} {
 				if err := a.Add(uid, debugger("one")); err != nil {
@@ -135,16 +144,13 @@ func TestAddedContainersGoWithTheirPod(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			away(m, dir)
+			away(m, a)
 			has(t, m, "2", 2, "one")
 			if err := a.Tidy(); err != nil {
 				t.Fatal(err)
 			}
 			if after, err := os.ReadFile(path); err != nil || strings.Count(string(before), `"uid"`) != 2 || strings.Count(string(after), `"uid"`) != 1 {
 				t.Errorf("the file says %s, before it said %s; %v", after, before, err)
-			}
-			if err := NewStops(filepath.Join(dir, "stopped.json"), m).Start(named("web")); err != nil {
-				t.Fatal(err)
 			}
 			m.Report(reportOf(pod.SourceFile, web, db))
 			has(t, m, "1", 1)
@@ -214,9 +220,15 @@ func TestWhatIsNotAdded(t *testing.T) {
 	if err := a.Add("1", debugger("one")); err != nil {
 		t.Error(err)
 	}
-	if err := a.Add("1", debugger("one")); err == nil {
+	if err := a.Add("1", debugger("one")); err != nil {
+		t.Errorf("the same once more: %v", err)
+	}
+	other := debugger("one")
+	other.Image = "other:1"
+	if err := a.Add("1", other); err == nil {
 		t.Error("two have one name")
 	}
+	has(t, m, "1", 2, "one")
 }
 
 // TestWhatCannotBeKeptIsNotAdded: a container that the next agent wouldn't know isn't started.

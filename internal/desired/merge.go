@@ -58,7 +58,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added 
 			set.Problems = append(set.Problems, conflicting(c, a.conflict))
 		}
 		if held.has(a.made) {
-			set.Stopped = append(set.Stopped, a.made)
+			set.Stopped = append(set.Stopped, set.extend(a.made, added, old)) // with all that has to be stopped
 			continue
 		}
 		d := set.extend(a.made, added, old)

@@ -45,6 +45,8 @@ const stoppedVersion = 1
 type Stops struct {
 	path   string
 	merger *Merger
+	// Starting is called before pods run again, and keeps them from it by an error; nil for nothing. It is set before the first call.
+	Starting func(names ...types.NamespacedName) error
 	// mu is held while the file is written, so that writes are in order.
 	mu sync.Mutex
 }
@@ -90,6 +92,11 @@ func (s *Stops) Stop(restart bool, names ...types.NamespacedName) error {
 
 // Start has the pods of these names run again.
 func (s *Stops) Start(names ...types.NamespacedName) error {
+	if s.Starting != nil {
+		if err := s.Starting(names...); err != nil {
+			return err
+		}
+	}
 	return s.change(func(held map[types.NamespacedName]Hold) {
 		for _, n := range names {
 			delete(held, n)

@@ -102,7 +102,7 @@ remove it. An agent that is restarted knows it. Pods of an API server get theirs
 					o.container = c.Name
 					o.remark(cmd, "Defaulting debug container name to %s.", c.Name)
 				}
-				if err := client.AddContainer(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, c); err != nil || !o.attach {
+				if err := client.AddContainer(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, p.UID, c); err != nil || !o.attach {
 					return err
 				}
 				return o.join(ctx, cmd, client, p)

@@ -49,9 +49,9 @@ type Agent interface {
 	StartPods(names ...types.NamespacedName) error
 	// StopAll has all pods stopped, and the agent end when they are gone.
 	StopAll()
-	// AddContainer adds an ephemeral container to a pod. A *StatusError is 404 for a pod that no source has, 409 for one
+	// AddContainer adds an ephemeral container to a pod, which has this UID if one is given. A *StatusError is 404 for a pod that no source has, 409 for one
 	// that can't be added to, and 422 for a container that can't be added.
-	AddContainer(name types.NamespacedName, c v1.EphemeralContainer) error
+	AddContainer(name types.NamespacedName, uid types.UID, c v1.EphemeralContainer) error
 }
 
 // Run is a set of pods that lives as long as somebody wants it.

@@ -15,13 +15,15 @@ import (
 // maxContainer is how large the description of a container may be.
 const maxContainer = 1 << 20
 
-// AddContainer has an ephemeral container run beside those of a pod. It returns before that is started.
-func (c *Client) AddContainer(ctx context.Context, pod types.NamespacedName, container v1.EphemeralContainer) error {
+// AddContainer has an ephemeral container run beside those of a pod, which has this UID if one is given. It returns before that is started.
+func (c *Client) AddContainer(ctx context.Context, pod types.NamespacedName, uid types.UID, container v1.EphemeralContainer) error {
 	text, err := json.Marshal(container)
 	if err != nil {
 		return err
 	}
-	_, err = ask[struct{}](ctx, c, http.MethodPost, "/v1/pods/debug", namesQuery([]types.NamespacedName{pod}), bytes.NewReader(text))
+	query := namesQuery([]types.NamespacedName{pod})
+	query.Set("uid", string(uid))
+	_, err = ask[struct{}](ctx, c, http.MethodPost, "/v1/pods/debug", query, bytes.NewReader(text))
 	return err
 }
 
@@ -39,7 +41,7 @@ func (s *Server) addContainer(w http.ResponseWriter, r *http.Request) error {
 	if err := decoder.Decode(&c); err != nil {
 		return &StatusError{http.StatusBadRequest, fmt.Errorf("read the container: %w", err)}
 	}
-	if err := s.agent.AddContainer(names[0], c); err != nil {
+	if err := s.agent.AddContainer(names[0], types.UID(r.URL.Query().Get("uid")), c); err != nil {
 		return err
 	}
 	s.log.Info("A user adds a container to a pod", "user", UserOf(r.Context()), "pod", klog.KRef(names[0].Namespace, names[0].Name), "containerName", c.Name, "image", c.Image)

@@ -375,10 +375,10 @@ func TestAddContainer(t *testing.T) {
 	c := v1.EphemeralContainer{TargetContainerName: "main"}
 	c.Name, c.Image, c.Command = "debugger", "tools:1", []string{"sh"}
 	client, web := local.NewClient(path), types.NamespacedName{Namespace: "default", Name: "web"}
-	if err := client.AddContainer(t.Context(), web, c); err != nil || !equality.Semantic.DeepEqual(got, c) {
+	if err := client.AddContainer(t.Context(), web, "u1", c); err != nil || !equality.Semantic.DeepEqual(got, c) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if err := client.AddContainer(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, c); err == nil || err.Error() != "it can't be added" {
+	if err := client.AddContainer(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"}, "", c); err == nil || err.Error() != "it can't be added" {
 		t.Errorf("%v", err)
 	}
 	for name, request := range map[string]string{

@@ -260,6 +260,6 @@ func (a *Agent) StartPods(names ...types.NamespacedName) error { return a.OnStop
 func (a *Agent) StopAll() { _ = a.OnStop("all") }
 
 // AddContainer implements local.Agent.
-func (a *Agent) AddContainer(name types.NamespacedName, c v1.EphemeralContainer) error {
+func (a *Agent) AddContainer(name types.NamespacedName, _ types.UID, c v1.EphemeralContainer) error {
 	return a.OnAdd(name, c)
 }

@@ -58,7 +58,7 @@ func TestAddContainer(t *testing.T) {
 	add := func(name, container string) error {
 		c := v1.EphemeralContainer{}
 		c.Name, c.Image = container, "tools:1"
-		return v.AddContainer(types.NamespacedName{Namespace: "default", Name: name}, c)
+		return v.AddContainer(types.NamespacedName{Namespace: "default", Name: name}, types.UID(name), c)
 	}
 	fails := func(err error, code int, words string) {
 		t.Helper()
@@ -71,6 +71,7 @@ func TestAddContainer(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	fails(v.AddContainer(types.NamespacedName{Namespace: "default", Name: "running"}, "older", v1.EphemeralContainer{}), http.StatusConflict, "is another one by now")
 	fails(add("none", "first"), http.StatusNotFound, "pod default/none is in no manifest")
 	fails(add("theirs", "first"), http.StatusConflict, "pod default/theirs is of the API server, which has to know all of its containers: add it there (kubectl debug -n default theirs --image=tools:1)")
 	fails(add("stopped", "first"), http.StatusConflict, "is stopped: `deckhand start stopped` starts it")

@@ -243,7 +243,7 @@ func (v View) StartPods(names ...types.NamespacedName) error {
 }
 
 // AddContainer adds an ephemeral container to a pod.
-func (v View) AddContainer(name types.NamespacedName, c v1.EphemeralContainer) error {
+func (v View) AddContainer(name types.NamespacedName, uid types.UID, c v1.EphemeralContainer) error {
 	set := v.conf.Desired.Current()
 	d := find(name, set.Pods, set.Stopped)
 	conflict := func(format string, args ...any) error {
@@ -254,6 +254,8 @@ func (v View) AddContainer(name types.NamespacedName, c v1.EphemeralContainer) e
 		return unknown(name)
 	case d.Source == pod.SourceAPI:
 		return conflict("is of the API server, which has to know all of its containers: add it there (kubectl debug -n %s %s --image=%s)", name.Namespace, name.Name, c.Image)
+	case uid != "" && uid != d.Pod.UID:
+		return conflict("is another one by now: nothing was added to it")
 	case set.Get(d.Pod.UID) == nil:
 		return conflict("is stopped: `deckhand start %s` starts it", name.Name)
 	}
