@@ -162,7 +162,7 @@ func (chosen Selectors) request(q *rest.Request, r Resource, namespace string) *
 
 // list asks for all objects as they are now: what a cache of the server has may be older than what was told.
 func (w *watcher) list(ctx context.Context) error {
-	w.store = w.client.store.now()
+	store := w.client.store.now() // before it is asked
 	into := w.resource.described().list()
 	if err := w.client.List(ctx, Calls, w.resource, w.namespace, w.chosen, into); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (w *watcher) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.version, w.again = list.GetResourceVersion(), time.Now().Add(listAgain+rand.N(listAgain))
+	w.version, w.store, w.again = list.GetResourceVersion(), store, time.Now().Add(listAgain+rand.N(listAgain))
 	w.to.Listed(objects, w.version)
 	w.away(nil)
 	return nil

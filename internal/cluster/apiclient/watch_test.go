@@ -30,6 +30,8 @@ type served struct {
 	stream chan string
 }
 
+const nodeList = `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":[{"metadata":{"name":"n1","resourceVersion":"7"}}]}`
+
 func serve(t *testing.T) *served {
 	s := &served{stream: make(chan string, 100)}
 	p := newPipes()
@@ -49,7 +51,7 @@ func serve(t *testing.T) *served {
 		case special != nil:
 			special(w, r)
 		case !watching:
-			answer(200, `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":[{"metadata":{"name":"n1","resourceVersion":"7"}}]}`)(w, r)
+			answer(200, nodeList)(w, r)
 		default:
 			s.follow(w, r)
 		}
@@ -311,35 +313,52 @@ func TestWatchOfAnotherStore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lease string
 		ends  bool
+		// fails has the first list afterwards fail.
+		fails http.HandlerFunc
 	}{
-		"it was restored":                         {lease("a", "99"), false},
-		"it was restored, and watches have ended": {lease("a", "99"), true},
-		"it is empty":                             {lease("b", "5"), false},
-		"it is another cluster's, and ahead":      {lease("b", "5000"), true},
+		"it was restored":                         {lease("a", "99"), false, nil},
+		"it was restored, and watches have ended": {lease("a", "99"), true, nil},
+		"it is empty":                             {lease("b", "5"), false, nil},
+		"it is another cluster's, and ahead":      {lease("b", "5000"), true, nil},
+		"the first list fails":                    {lease("b", "5"), false, refusal(500, metav1.StatusReasonInternalError)},
+		"it has too much to do for the first":     {lease("b", "5"), true, refusal(429, metav1.StatusReasonTooManyRequests)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			watched(t, func(t *testing.T, s *served, c *rigged) {
-				beat := func(lease string) {
+				beat := func(lease string, lists http.HandlerFunc) {
 					t.Helper()
-					s.set(answer(200, lease), nil)
+					s.set(func(w http.ResponseWriter, r *http.Request) {
+						if strings.HasSuffix(r.URL.Path, "/n1") {
+							answer(200, lease)(w, r)
+							return
+						}
+						lists(w, r)
+					}, nil)
 					if err := c.get(t.Context(), Heartbeat); err != nil {
 						t.Fatal(err)
 					}
-					s.set(nil, nil)
 				}
+				good := answer(200, nodeList)
 				to, told := c.follow(t)
 				told("listed 1 at 10")
 				for _, version := range []string{"98", "100", "100"} {
-					beat(lease("a", version))
+					beat(lease("a", version), good)
 					to.quiet(t, time.Minute)
 				}
 				if tc.ends {
 					s.stream <- "end"
 					to.quiet(t, time.Minute) // it goes on from its old version
 				}
-				beat(tc.lease)
+				if tc.fails != nil {
+					beat(tc.lease, tc.fails)
+					told("away: ")
+				}
+				beat(tc.lease, good)
 				told("listed 1 at 10")
-				beat(tc.lease)
+				if tc.fails != nil {
+					told("back")
+				}
+				beat(tc.lease, good)
 				to.quiet(t, time.Minute)
 				s.stream <- event("MODIFIED", "11")
 				told("modified n1 at 11")
