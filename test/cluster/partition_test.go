@@ -30,8 +30,8 @@ type passage struct {
 	t    *testing.T
 	port string
 	cuts [][]string
-	// patient has connections wait for a server that isn't there, as at a load balancer.
-	patient atomic.Bool
+	// gate has new connections wait until it is closed, as at a load balancer that has no server; nil lets them in.
+	gate atomic.Pointer[chan struct{}]
 }
 
 // newPassage opens one, and returns a kubeconfig that leads through it.
@@ -53,11 +53,13 @@ func newPassage(t *testing.T, p *plane.Plane) (way *passage, kubeconfig string) 
 			if err != nil {
 				return
 			}
-			to, err := net.Dial("tcp", server.Host)
-			for err != nil && way.patient.Load() && t.Context().Err() == nil {
-				time.Sleep(50 * time.Millisecond) // it has no event to wait for
-				to, err = net.Dial("tcp", server.Host)
+			if gate := way.gate.Load(); gate != nil {
+				select {
+				case <-*gate:
+				case <-t.Context().Done():
+				}
 			}
+			to, err := net.Dial("tcp", server.Host)
 			if err != nil {
 				from.Close()
 				continue

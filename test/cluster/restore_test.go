@@ -29,7 +29,7 @@ func TestRestoredStore(t *testing.T) {
 	t.Run("node", func(t *testing.T) {
 		way, kubeconfig := newPassage(t, p)
 		// The agent isn't to find by its heartbeats that nobody answers.
-		r := join(t, p, binary, "nodeLeaseDurationSeconds: 40\n", "--kubeconfig", kubeconfig, "--hold-pods-for", held.String())
+		r := join(t, p, binary, "nodeLeaseDurationSeconds: 80\n", "--kubeconfig", kubeconfig, "--hold-pods-for", held.String())
 		r.Start()
 		r.created()
 		r.is(v1.ConditionTrue)
@@ -115,11 +115,13 @@ func (r *rig) lost(t *testing.T, way *passage) {
 	r.podReady("lost", "lost-too")
 	before, running, pid := r.object(), r.Instances(), r.PID()
 	logged := len(r.Logged())
-	way.patient.Store(true)
+	gate := make(chan struct{})
+	way.gate.Store(&gate)
 	r.p.LoseData()
+	close(gate)
 	s := r.Await("that is a problem", node.Problem("it has none of the 2 pods", "run on until"))
 	if !strings.Contains(r.Logged()[logged:], "may not be that of before") {
-		t.Log("found by connections that were lost")
+		t.Error("it was found otherwise than by the lease")
 	}
 	for _, v := range s.Pods {
 		c := v.Pod.Status.ContainerStatuses[0]
