@@ -397,7 +397,7 @@ func (s *Sampler) logFaults(f *faults, level Level) {
 	more := max(0, len(texts)-mostFaults)
 	text := strings.Join(texts[:len(texts)-more], "; ")
 	if text != "" && text != s.failures[level] {
-		s.Log.Info("Some statistics can't be read and are left out", "err", text, "more", more)
+		s.Log.Info("Some statistics can't be read and are left out", "err", text, "failures", len(texts))
 	}
 	s.failures[level] = text
 }
