@@ -171,7 +171,7 @@ func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*nod
 	armor := kernel.AppArmor{}
 	n.forAdmission = admission.Node{
 		Name: cfg.NodeName, OS: goruntime.GOOS, UnsafeSysctls: k.AllowedUnsafeSysctls, Kernel: kernelVersion(),
-		AppArmor: armor.Enabled(), Version: buildinfo.Kubernetes,
+		AppArmor: armor.Enabled(), Version: buildinfo.Kubernetes, InCluster: !cfg.Standalone,
 	}
 	n.fixed = &translate.Settings{
 		PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,

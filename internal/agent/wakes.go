@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -94,11 +95,11 @@ func (w *wakes) admissible(yield func(allocation.Pod) bool) {
 // followFacts returns what has all look again that go by facts about the node, whenever one changes, until its context ends.
 func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wakes) func(context.Context) error {
 	return func(ctx context.Context) error {
-		changed, stop := facts.Watch(nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.AwaitedPlugins | nodefacts.DeclaredFeatures)
+		changed, stop := facts.Watch(nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.AwaitedPlugins | nodefacts.Advertised | nodefacts.DeclaredFeatures)
 		defer stop()
 		for {
 			now := facts.Now() // with what changed before this began
-			allocations.NodeChanged(now.Allocatable, now.AwaitedPlugins)
+			allocations.NodeChanged(forPods(now))
 			select {
 			case <-ctx.Done():
 				return nil
@@ -109,6 +110,29 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 			w.WakeAll()                      // statuses have the addresses
 		}
 	}
+}
+
+// forPods are the resources that there are for pods, and those whose device plugin has yet to register. What only the node's object has was
+// written there by whoever runs the cluster; at the agent's start all of it was made 0, for which a plugin or a person has to give another number.
+func forPods(f *nodefacts.Facts) (v1.ResourceList, map[v1.ResourceName]bool) {
+	there, awaited := maps.Clone(f.Allocatable), maps.Clone(f.AwaitedPlugins)
+	for name, amount := range f.Advertised {
+		_, own := there[name]
+		switch {
+		case own || awaited[name]:
+		case amount.IsZero():
+			if awaited == nil {
+				awaited = map[v1.ResourceName]bool{}
+			}
+			awaited[name] = true
+		default:
+			if there == nil {
+				there = v1.ResourceList{}
+			}
+			there[name] = amount
+		}
+	}
+	return there, awaited
 }
 
 // followDevices returns what takes in how many devices there are, whenever that changes, until its context ends.

@@ -32,6 +32,9 @@ type Facts struct {
 	Capacity, Allocatable v1.ResourceList
 	// AwaitedPlugins are the resources whose device plugin has yet to register (again).
 	AwaitedPlugins map[v1.ResourceName]bool
+	// Advertised are the extended resources that the node's object has for pods, of device plugins as well as of whoever runs the cluster
+	// (https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/).
+	Advertised v1.ResourceList
 	// DeclaredFeatures are those that the node declares (KEP-5328).
 	DeclaredFeatures []string
 	// Images are those that the runtime has.
@@ -52,6 +55,7 @@ const (
 	Capacity
 	Allocatable
 	AwaitedPlugins
+	Advertised
 	DeclaredFeatures
 	Images
 	// All is every fact.
@@ -83,6 +87,7 @@ func fields() []field {
 		fieldOf(Capacity, "capacity", func(f *Facts) *v1.ResourceList { return &f.Capacity }),
 		fieldOf(Allocatable, "allocatable", func(f *Facts) *v1.ResourceList { return &f.Allocatable }),
 		fieldOf(AwaitedPlugins, "awaited device plugins", func(f *Facts) *map[v1.ResourceName]bool { return &f.AwaitedPlugins }),
+		fieldOf(Advertised, "advertised resources", func(f *Facts) *v1.ResourceList { return &f.Advertised }),
 		fieldOf(DeclaredFeatures, "declared features", func(f *Facts) *[]string { return &f.DeclaredFeatures }),
 		fieldOf(Images, "images", func(f *Facts) *[]v1.ContainerImage { return &f.Images }),
 	}

@@ -3,6 +3,7 @@ package nodeobject
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	netutils "k8s.io/utils/net"
@@ -62,7 +64,7 @@ type Config struct {
 }
 
 // Fields are the facts that a Node always writes.
-const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL
+const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL | nodefacts.Advertised
 
 // Node keeps the object of this node.
 type Node struct {
@@ -303,6 +305,8 @@ func (n *Node) Restore() {
 // learn takes what an object says of the node.
 func learn(f *nodefacts.Facts, object *v1.Node) {
 	f.Addresses, f.Labels, f.Taints, f.PodCIDRs, f.ObjectTTL = object.Status.Addresses, object.Labels, object.Spec.Taints, object.Spec.PodCIDRs, objectTTL(object)
+	f.Advertised = maps.Clone(object.Status.Allocatable)
+	maps.DeleteFunc(f.Advertised, func(name v1.ResourceName, _ resource.Quantity) bool { return !extended(name) })
 	if told := hostIPs(object); len(told) > 0 {
 		f.HostIPs = told
 	}

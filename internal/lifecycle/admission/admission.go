@@ -34,9 +34,12 @@ type Node struct {
 	// SupplementalGroupsPolicy says whether the container runtime knows the policy Strict
 	// (KEP-3619); nil while it hasn't reported that.
 	SupplementalGroupsPolicy *bool
-	// AwaitsPlugin has the resources whose device plugin has yet to register (again). One that the node doesn't have at all may
-	// have one, too.
+	// AwaitsPlugin has the resources whose device plugin has yet to register (again). Without an API server, one that the node
+	// doesn't have at all may have one, too.
 	AwaitsPlugin map[v1.ResourceName]bool
+	// InCluster says that a scheduler has counted extended resources that the node doesn't have at all: they are the cluster's
+	// (https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#cluster-level-extended-resources).
+	InCluster bool
 	// Version is that of the kubelet which the agent stands in for, DeclaredFeatures are the
 	// features that such a node declares (KEP-5328).
 	Version          string
@@ -117,12 +120,16 @@ func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 	var awaited []v1.ResourceName
 	short := need.Short(j.capacity.Minus(j.staying))
 	short = slices.DeleteFunc(short, func(name v1.ResourceName) bool {
-		if _, known := j.capacity[name]; j.node.AwaitsPlugin[name] || !known && pod.IsExtendedResource(name) {
-			awaited = append(awaited, name)
-			delete(need, name)
-			return true
+		_, known := j.capacity[name]
+		unknown := !known && pod.IsExtendedResource(name)
+		if !j.node.AwaitsPlugin[name] && !unknown {
+			return false
 		}
-		return false
+		delete(need, name)
+		if j.node.AwaitsPlugin[name] || !j.node.InCluster {
+			awaited = append(awaited, name)
+		}
+		return true
 	})
 	if len(short) > 0 {
 		victims := j.preempt(p, need)

@@ -65,6 +65,21 @@ func ending(p *v1.Pod) admission.Held {
 	return h
 }
 
+// TestResourcesOfTheCluster: what only a scheduler counts doesn't count here; a device plugin that is away is waited for.
+func TestResourcesOfTheCluster(t *testing.T) {
+	j := admission.NewJudge(&admission.Node{Name: "node1", OS: "linux", InCluster: true, AwaitsPlugin: map[v1.ResourceName]bool{"example.com/away": true}}, admission.Amount{})
+	for name, want := range map[string]string{
+		"example.com/none": "admitted",
+		"example.com/away": "waits for Plugin, OutOfexample.com/away: the device plugin of example.com/away, which hasn't registered",
+		"hugepages-1Gi":    "rejected OutOfhugepages-1Gi: Node didn't have enough resource: hugepages-1Gi, requested: 1Gi, used: 0, capacity: 0",
+	} {
+		p := requests("p", name, map[bool]string{true: "1Gi", false: "1"}[name == "hugepages-1Gi"])
+		if got := told(j.Admit(p, admission.Need(p))); got != want {
+			t.Errorf("%s: %s\nwant %s", name, got, want)
+		}
+	}
+}
+
 // TestReasons holds reasons and messages as people and their dashboards know them.
 func TestReasons(t *testing.T) {
 	two := []admission.Held{held(requests("a", "cpu", "1", "memory", "512Mi", "hugepages-2Mi", "2Mi")), held(port(requests("b", "cpu", "2"), "192.0.2.1", 80, ""))}
