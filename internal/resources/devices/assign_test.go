@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -331,6 +332,22 @@ func TestTakeOver(t *testing.T) {
 	r.plugs(devicestest.New(t, r.conf.Dir, "nvidia.com/gpu", "tegra"))
 	if err := r.Assign(t.Context(), wants("next", "nvidia.com/gpu", ask{name: "main", count: 1})); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTakeOverWithoutPods: a kubelet that has had no pod with devices writes null for them.
+func TestTakeOverWithoutPods(t *testing.T) {
+	const text = `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"nvidia.com/gpu":["GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0"]}},"Checksum":3952659280}`
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := New(Config{Dir: dir})
+	if err := m.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	if a := m.Amounts(); !a.Awaited["nvidia.com/gpu"] || a.Capacity.Name("nvidia.com/gpu", resource.DecimalSI).Value() != 1 {
+		t.Errorf("the node has %v", a)
 	}
 }
 

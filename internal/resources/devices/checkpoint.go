@@ -50,28 +50,46 @@ type recordEntry struct {
 // checksum is FNV-32a of the text that the kubelet has for its data: each value with its type before it.
 func (d *recordData) checksum() uint64 {
 	sum := fnv.New32a()
-	fmt.Fprint(sum, "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)[")
+	begin, end := "[", "]"
+	if d.PodDeviceEntries == nil {
+		begin, end = none, ""
+	}
+	fmt.Fprint(sum, "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)", begin)
 	for i, e := range d.PodDeviceEntries {
 		if i > 0 {
 			fmt.Fprint(sum, " ")
 		}
 		fmt.Fprintf(sum, "{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s DeviceIDs:(checkpoint.DevicesPerNUMA)", e.PodUID, e.ContainerName, e.ResourceName)
 		writeMap(sum, e.DeviceIDs)
-		fmt.Fprintf(sum, " AllocResp:([]uint8)%v}", e.AllocResp)
+		fmt.Fprintf(sum, " AllocResp:([]uint8)%v}", orNone(e.AllocResp))
 	}
-	fmt.Fprint(sum, "] RegisteredDevices:(map[string][]string)")
+	fmt.Fprint(sum, end, " RegisteredDevices:(map[string][]string)")
 	writeMap(sum, d.RegisteredDevices)
 	fmt.Fprint(sum, "}")
 	return uint64(sum.Sum32())
 }
 
+// none is the text of a slice or a map that is nil: null in JSON, as a kubelet writes it that has had no pod with devices.
+const none = "<nil>"
+
+func orNone[T any](list []T) any {
+	if list == nil {
+		return none
+	}
+	return list
+}
+
 func writeMap[K int64 | string](sum hash.Hash, m map[K][]string) {
+	if m == nil {
+		fmt.Fprint(sum, none)
+		return
+	}
 	fmt.Fprint(sum, "map[")
 	for i, key := range slices.Sorted(maps.Keys(m)) {
 		if i > 0 {
 			fmt.Fprint(sum, " ")
 		}
-		fmt.Fprintf(sum, "%v:%v", key, m[key])
+		fmt.Fprintf(sum, "%v:%v", key, orNone(m[key]))
 	}
 	fmt.Fprint(sum, "]")
 }
