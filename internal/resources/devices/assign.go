@@ -49,7 +49,8 @@ func (m *Manager) needs(p *v1.Pod) (list []need) {
 }
 
 // Assign gives all containers of a pod their devices, and has the plugins know, unless that is done. An error is a *pod.Failure: what the
-// pod waits for, or why no plugin gives it devices; or that the disk can't be written. Nothing is assigned then.
+// pod waits for, or why no plugin gives it devices; or that the disk can't be written. Nothing is assigned then, and what the pod had
+// stays its own.
 func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	m.mu.Lock()
 	needs := m.needs(p)
@@ -66,46 +67,58 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	e.assigning.Lock()
 	defer e.assigning.Unlock()
 	m.mu.Lock()
-	if e.has(needs) {
+	switch {
+	case m.pods[p.UID] != e: // dropped while another call held it
+		m.mu.Unlock()
+		return m.Assign(ctx, p)
+	case e.has(needs):
 		m.mu.Unlock()
 		return nil
 	}
-	before := e.containers
-	e.containers, e.complete = map[string]map[string]*holding{}, false
-	plugins, err := m.pluginsFor(needs)
+	before, complete, stale := e.containers, e.complete, e.stale
+	e.beside = assignment{}
+	plugins, err := m.pluginsFor(e, needs)
 	m.mu.Unlock()
 	if err == nil {
-		err = m.assign(ctx, p.UID, e, needs, plugins, before)
+		err = m.assign(ctx, p.UID, e, needs, plugins)
 	}
 	if err == nil {
 		m.mu.Lock()
-		e.complete, e.stale = true, false
+		e.containers, e.beside, e.complete, e.stale = e.beside, before, true, false
 		m.mu.Unlock()
 		err = m.save()
 	}
-	if err == nil {
-		return nil
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// What an admitted pod had before a reboot stays its own.
-	if e.complete = false; e.stale {
-		e.containers, e.complete = before, true
-	} else if m.pods[p.UID] == e {
-		delete(m.pods, p.UID)
+	if e.beside = nil; err != nil {
+		e.containers, e.complete, e.stale = before, complete, stale
+		if !complete && m.pods[p.UID] == e {
+			delete(m.pods, p.UID)
+		}
 	}
 	return err
 }
 
-// has reports whether the pod has all that it needs.
-func (p *podDevices) has(needs []need) bool {
-	return p.complete && !p.stale && !slices.ContainsFunc(needs, func(n need) bool { return p.containers[n.container][n.resource] == nil })
+// kept is what a container goes on with: what it has of the resource, unless its plugin has to be told again. The manager's mutex is held.
+func (p *podDevices) kept(n need) *holding {
+	if !p.complete || p.stale {
+		return nil
+	}
+	return p.containers[n.container][n.resource]
 }
 
-// pluginsFor are the plugins by resource. The manager's mutex is held.
-func (m *Manager) pluginsFor(needs []need) (map[string]*plugin, error) {
+// has reports whether the pod has all that it needs.
+func (p *podDevices) has(needs []need) bool {
+	return !slices.ContainsFunc(needs, func(n need) bool { return p.kept(n) == nil })
+}
+
+// pluginsFor are the plugins by resource that have to be told something. The manager's mutex is held.
+func (m *Manager) pluginsFor(e *podDevices, needs []need) (map[string]*plugin, error) {
 	plugins := map[string]*plugin{}
 	for _, n := range needs {
+		if e.kept(n) != nil {
+			continue
+		}
 		if plugins[n.resource] = m.resources[n.resource].plugin; plugins[n.resource] == nil {
 			return nil, &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Wait: pod.WaitForPlugin, Message: "the device plugin of " + n.resource + ", which hasn't registered"}
 		}
@@ -113,17 +126,17 @@ func (m *Manager) pluginsFor(needs []need) (map[string]*plugin, error) {
 	return plugins, nil
 }
 
-// assign chooses the devices of all containers first, and tells the plugins then. before is what the pod had.
-func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, needs []need, plugins map[string]*plugin, before map[string]map[string]*holding) error {
+// assign chooses the devices of all containers first, beside what the pod has, and tells the plugins then.
+func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, needs []need, plugins map[string]*plugin) error {
 	m.dropUnknown(uid)
 	lent := map[string][]string{} // by resource, what init containers have that have ended
 	for _, n := range needs {
 		reused := lent[n.resource][:min(n.count, len(lent[n.resource]))]
 		wanted := reused
-		if h := before[n.container][n.resource]; h != nil {
+		if h := e.containers[n.container][n.resource]; h != nil { // nobody else changes it meanwhile
 			wanted = slices.Concat(reused, h.ids)
 		} else if plugins[n.resource].options.GetGetPreferredAllocationAvailable() && n.count > len(reused) {
-			wanted = slices.Concat(reused, m.preferred(ctx, plugins[n.resource], n, reused))
+			wanted = slices.Concat(reused, m.preferred(ctx, plugins[n.resource], e, n, reused))
 		}
 		ids, short := m.reserve(e, n, wanted, lent[n.resource])
 		if short != nil {
@@ -136,7 +149,10 @@ func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, need
 		}
 	}
 	for _, n := range needs {
-		h := e.containers[n.container][n.resource] // nobody else changes it meanwhile
+		h := e.beside[n.container][n.resource]
+		if h.answer != nil {
+			continue
+		}
 		answer, err := m.allocate(ctx, plugins[n.resource], n, h.ids)
 		if err != nil {
 			return err
@@ -156,7 +172,7 @@ func (m *Manager) dropUnknown(but types.UID) {
 	for _, uid := range uids {
 		if uid != but && !m.conf.Known(uid) {
 			m.mu.Lock()
-			if p := m.pods[uid]; p != nil && p.complete {
+			if p := m.pods[uid]; p != nil && p.complete && p.beside == nil {
 				delete(m.pods, uid)
 			}
 			m.mu.Unlock()
@@ -164,16 +180,22 @@ func (m *Manager) dropUnknown(but types.UID) {
 	}
 }
 
-// free are the healthy devices of a resource that no pod has, in order. The manager's mutex is held.
-func (m *Manager) free(resource string) []string {
+// free are the healthy devices of a resource that no pod has, in order. The one that is assigned anew has nothing of which plugins have
+// to be told again. The manager's mutex is held.
+func (m *Manager) free(resource string, anew *podDevices) []string {
 	used := map[string]bool{}
-	for _, p := range m.pods {
-		for name, h := range p.all {
+	use := func(a assignment) {
+		for name, h := range a.all {
 			if name == resource {
 				for _, id := range h.ids {
 					used[id] = true
 				}
 			}
+		}
+	}
+	for _, p := range m.pods {
+		if use(p.beside); p != anew || !p.stale {
+			use(p.containers)
 		}
 	}
 	var ids []string
@@ -190,7 +212,11 @@ func (m *Manager) free(resource string) []string {
 func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	free := m.free(n.resource)
+	if h := e.kept(n); h != nil {
+		e.beside.set(n.container, n.resource, h)
+		return h.ids, nil
+	}
+	free := m.free(n.resource, e)
 	h := &holding{byNode: map[int64][]string{}}
 	take := func(ids []string) {
 		for _, id := range ids {
@@ -216,7 +242,7 @@ func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]strin
 			h.byNode[noNode] = append(h.byNode[noNode], id)
 		}
 	}
-	e.set(n.container, n.resource, h)
+	e.beside.set(n.container, n.resource, h)
 	return h.ids, nil
 }
 
@@ -224,9 +250,9 @@ func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]strin
 const noNode = -1
 
 // preferred are the devices that the plugin would choose; none if it doesn't say. What it says is wanted only as far as it can be had.
-func (m *Manager) preferred(ctx context.Context, p *plugin, n need, must []string) []string {
+func (m *Manager) preferred(ctx context.Context, p *plugin, e *podDevices, n need, must []string) []string {
 	m.mu.RLock()
-	available := slices.Concat(must, m.free(n.resource))
+	available := slices.Concat(must, m.free(n.resource, e))
 	m.mu.RUnlock()
 	ctx, cancel := context.WithTimeout(ctx, m.limits.ask)
 	defer cancel()

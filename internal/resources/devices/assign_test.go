@@ -299,6 +299,67 @@ func TestReboot(t *testing.T) {
 	}
 }
 
+// TestRebootHalfway: while a pod is assigned anew, and when that fails, what it had stays its own.
+func TestRebootHalfway(t *testing.T) {
+	r := newRig(t)
+	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b", "c"))
+	p := wants("p", gpu, ask{name: "main", count: 2})
+	if err := r.Assign(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	f.Die()
+	r.conf.BootID = "next"
+	r.start()
+	f.Serve()
+	f.Devices[0].Health = api.Unhealthy // so that it needs another one
+	r.plugs(f)
+	f.Will(func() { f.Hangs = make(chan struct{}) })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- r.Assign(ctx, p) }()
+	<-f.Hangs
+	f.Will(func() { f.Hangs = nil })
+	f.Set(func() { f.Devices = devicestest.Healthy("a", "b", "c") })
+	r.await(gpu, 3, 3)
+	if err := r.Assign(t.Context(), one("meanwhile")); wait(err) != "Room" {
+		t.Errorf("another pod has %v, %v", r.ids("meanwhile", "main"), err)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if got := r.ids("p", "main"); !slices.Equal(got, []string{"a", "b"}) || !r.pods["p"].complete {
+		t.Errorf("after the failure it has %v", got)
+	}
+	if err := r.Assign(t.Context(), one("other")); err != nil || !slices.Equal(r.ids("other", "main"), []string{"c"}) {
+		t.Errorf("another pod has %v, %v", r.ids("other", "main"), err)
+	}
+	if err := r.Assign(t.Context(), p); err != nil || !slices.Equal(r.ids("p", "main"), []string{"a", "b"}) {
+		t.Errorf("it has %v, %v", r.ids("p", "main"), err)
+	}
+}
+
+// TestOneMore: a pod that needs more than it has, as its record was lost in part, keeps what it has, also if the rest can't be had.
+func TestOneMore(t *testing.T) {
+	r := newRig(t)
+	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
+	p := wants("p", gpu, ask{name: "first", count: 1}, ask{name: "main", count: 1})
+	if err := r.Assign(t.Context(), wants("p", gpu, ask{name: "main", count: 1})); err != nil {
+		t.Fatal(err)
+	}
+	f.Will(func() { f.AllocateErr = errRefused })
+	if err := r.Assign(t.Context(), p); rejection(err) != "UnexpectedAdmissionError" || !slices.Equal(r.ids("p", "main"), []string{"a"}) {
+		t.Errorf("it has %v, %v", r.ids("p", "main"), err)
+	}
+	f.Will(func() { f.AllocateErr = nil })
+	if err := r.Assign(t.Context(), p); err != nil || !slices.Equal(r.ids("p", "first"), []string{"b"}) || !slices.Equal(r.ids("p", "main"), []string{"a"}) {
+		t.Errorf("it has %v and %v, %v", r.ids("p", "first"), r.ids("p", "main"), err)
+	}
+	if want := [][]string{{"a"}, {"b"}, {"b"}}; cmp.Diff(f.Told(), want) != "" {
+		t.Errorf("the plugin was told %v, want %v", f.Told(), want)
+	}
+}
+
 // tegra is what a kubelet wrote, but for the boot (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
 // doesn't describe it).
 const tegra = `{"Data":{"PodDeviceEntries":[{"PodUID":"bf52b2cd-b611-4e79-86b1-280b283185c3","ContainerName":"check","ResourceName":"nvidia.com/gpu","DeviceIDs":{"-1":["tegra"]},"AllocResp":"Ch8KFk5WSURJQV9WSVNJQkxFX0RFVklDRVMSBXRlZ3Jh"}],"RegisteredDevices":{"nvidia.com/gpu":["tegra"]}},"Checksum":3660592824}`

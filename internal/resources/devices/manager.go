@@ -86,12 +86,18 @@ type podDevices struct {
 	// assigning is held while devices are chosen and plugins told.
 	assigning sync.Mutex
 	// containers have what each has of each resource.
-	containers map[string]map[string]*holding
-	// complete says that all plugins have answered.
+	containers assignment
+	// beside is another assignment whose devices others can't have either: the next one until it is complete, then the one before
+	// until the next one is recorded.
+	beside assignment
+	// complete says that containers is an assignment for which all plugins have answered.
 	complete bool
 	// stale says that they answered in an earlier boot, after which devices may be others.
 	stale bool
 }
+
+// assignment is what containers have, by container and resource.
+type assignment map[string]map[string]*holding
 
 // holding is what a container has of one resource.
 type holding struct {
@@ -135,7 +141,7 @@ func (m *Manager) Restore() error {
 		}
 		p := m.pods[e.PodUID]
 		if p == nil {
-			p = &podDevices{containers: map[string]map[string]*holding{}, complete: true, stale: r.BootID != "" && r.BootID != m.conf.BootID}
+			p = &podDevices{containers: assignment{}, complete: true, stale: r.BootID != "" && r.BootID != m.conf.BootID}
 			m.pods[e.PodUID] = p
 		}
 		h := &holding{byNode: e.DeviceIDs, answer: answer}
@@ -143,21 +149,21 @@ func (m *Manager) Restore() error {
 			h.ids = append(h.ids, ids...)
 		}
 		slices.Sort(h.ids)
-		p.set(e.ContainerName, e.ResourceName, h)
+		p.containers.set(e.ContainerName, e.ResourceName, h)
 	}
 	return errors.Join(errs...)
 }
 
-func (p *podDevices) set(container, resource string, h *holding) {
-	if p.containers[container] == nil {
-		p.containers[container] = map[string]*holding{}
+func (a assignment) set(container, resource string, h *holding) {
+	if a[container] == nil {
+		a[container] = map[string]*holding{}
 	}
-	p.containers[container][resource] = h
+	a[container][resource] = h
 }
 
 // all yields each holding.
-func (p *podDevices) all(yield func(resource string, h *holding) bool) {
-	for _, byResource := range p.containers {
+func (a assignment) all(yield func(resource string, h *holding) bool) {
+	for _, byResource := range a {
 		for name, h := range byResource {
 			if !yield(name, h) {
 				return

@@ -260,7 +260,7 @@ func (m *Manager) listed(p *plugin, list []*api.Device) {
 func (m *Manager) holders(resource string) []types.UID {
 	var uids []types.UID
 	for uid, p := range m.pods {
-		for name := range p.all {
+		for name := range p.containers.all {
 			if name == resource {
 				uids = append(uids, uid)
 				break
