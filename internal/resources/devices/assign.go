@@ -75,7 +75,7 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 		m.mu.Unlock()
 		return nil
 	}
-	before, complete, stale := e.containers, e.complete, e.stale
+	before, complete, earlier := e.containers, e.complete, e.earlier
 	e.beside = assignment{}
 	plugins, err := m.pluginsFor(e, needs)
 	m.mu.Unlock()
@@ -84,14 +84,14 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	}
 	if err == nil {
 		m.mu.Lock()
-		e.containers, e.beside, e.complete, e.stale = e.beside, before, true, false
+		e.containers, e.beside, e.complete, e.earlier = e.beside, before, true, ""
 		m.mu.Unlock()
 		err = m.save()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.beside = nil; err != nil {
-		e.containers, e.complete, e.stale = before, complete, stale
+		e.containers, e.complete, e.earlier = before, complete, earlier
 		if !complete && m.pods[p.UID] == e {
 			delete(m.pods, p.UID)
 		}
@@ -101,7 +101,7 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 
 // kept is what a container goes on with: what it has of the resource, unless its plugin has to be told again. The manager's mutex is held.
 func (p *podDevices) kept(n need) *holding {
-	if !p.complete || p.stale {
+	if !p.complete || p.earlier != "" {
 		return nil
 	}
 	return p.containers[n.container][n.resource]
@@ -194,7 +194,7 @@ func (m *Manager) free(resource string, anew *podDevices) []string {
 		}
 	}
 	for _, p := range m.pods {
-		if use(p.beside); p != anew || !p.stale {
+		if use(p.beside); p != anew || p.earlier == "" {
 			use(p.containers)
 		}
 	}

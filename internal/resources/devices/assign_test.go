@@ -287,6 +287,11 @@ func TestReboot(t *testing.T) {
 	if err := r.Assign(t.Context(), one("new")); wait(err) != "Plugin" {
 		t.Errorf("a new pod: %v", err)
 	}
+	f.Devices = devicestest.Healthy("a", "b", "c")
+	f.Serve()
+	r.plugs(f) // which records them
+	f.Die()
+	crash(r)
 	f.Serve()
 	r.plugs(f)
 	for _, uid := range []types.UID{"q", "p"} {

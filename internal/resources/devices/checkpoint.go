@@ -29,6 +29,8 @@ type record struct {
 	Checksum uint64
 	// BootID is the boot in which the plugins answered. A kubelet neither writes nor reads it: what it wrote counts as of this boot.
 	BootID string `json:",omitempty"`
+	// Earlier is the boot of pods for which plugins answered in another one, and not in BootID yet.
+	Earlier map[types.UID]string `json:",omitempty"`
 }
 
 type recordData struct {
@@ -116,8 +118,9 @@ func read(dir string) (*record, error) {
 }
 
 // write replaces the record. It survives a loss of power once that returned nil.
-func write(dir string, d recordData, boot string) error {
-	text, err := json.Marshal(&record{Data: d, Checksum: d.checksum(), BootID: boot})
+func write(dir string, r *record) error {
+	r.Checksum = r.Data.checksum()
+	text, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("record which devices pods have: %w", err)
 	}

@@ -5,6 +5,7 @@
 package devices
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -92,8 +93,8 @@ type podDevices struct {
 	beside assignment
 	// complete says that containers is an assignment for which all plugins have answered.
 	complete bool
-	// stale says that they answered in an earlier boot, after which devices may be others.
-	stale bool
+	// earlier is the boot in which they did, if it isn't this one: devices may be others, and plugins have to be told again.
+	earlier string
 }
 
 // assignment is what containers have, by container and resource.
@@ -141,7 +142,10 @@ func (m *Manager) Restore() error {
 		}
 		p := m.pods[e.PodUID]
 		if p == nil {
-			p = &podDevices{containers: assignment{}, complete: true, stale: r.BootID != "" && r.BootID != m.conf.BootID}
+			p = &podDevices{containers: assignment{}, complete: true, earlier: cmp.Or(r.Earlier[e.PodUID], r.BootID)}
+			if p.earlier == m.conf.BootID {
+				p.earlier = ""
+			}
 			m.pods[e.PodUID] = p
 		}
 		h := &holding{byNode: e.DeviceIDs, answer: answer}
@@ -176,17 +180,18 @@ func (a assignment) all(yield func(resource string, h *holding) bool) {
 func (m *Manager) save() error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
-	d, err := m.record()
+	r, err := m.record()
 	if err != nil {
 		return err
 	}
-	return write(m.conf.Dir, d, m.conf.BootID)
+	return write(m.conf.Dir, r)
 }
 
-func (m *Manager) record() (recordData, error) {
+func (m *Manager) record() (*record, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	d := recordData{PodDeviceEntries: []recordEntry{}, RegisteredDevices: map[string][]string{}}
+	r := &record{Data: recordData{PodDeviceEntries: []recordEntry{}, RegisteredDevices: map[string][]string{}}, BootID: m.conf.BootID, Earlier: map[types.UID]string{}}
+	d := &r.Data
 	for name, s := range m.resources {
 		if d.RegisteredDevices[name] = slices.Sorted(maps.Keys(s.devices)); s.gone || len(s.devices) == 0 {
 			d.RegisteredDevices[name] = []string{}
@@ -194,21 +199,24 @@ func (m *Manager) record() (recordData, error) {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(m.pods)) {
 		p := m.pods[uid]
-		if !p.complete || p.stale { // what is stale is assigned again before it is used
+		if !p.complete {
 			continue
+		}
+		if p.earlier != "" {
+			r.Earlier[uid] = p.earlier
 		}
 		for _, container := range slices.Sorted(maps.Keys(p.containers)) {
 			for _, name := range slices.Sorted(maps.Keys(p.containers[container])) {
 				h := p.containers[container][name]
 				answer, err := proto.MarshalOptions{Deterministic: true}.Marshal(h.answer)
 				if err != nil {
-					return d, fmt.Errorf("record what pod %s has of %s: %w", uid, name, err)
+					return nil, fmt.Errorf("record what pod %s has of %s: %w", uid, name, err)
 				}
 				d.PodDeviceEntries = append(d.PodDeviceEntries, recordEntry{PodUID: uid, ContainerName: container, ResourceName: name, DeviceIDs: h.byNode, AllocResp: append([]byte{}, answer...)})
 			}
 		}
 	}
-	return d, nil
+	return r, nil
 }
 
 // Changed returns a channel that receives when Amounts may have changed: for one receiver.
