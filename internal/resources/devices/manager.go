@@ -48,6 +48,8 @@ type Meter interface {
 type limits struct {
 	// ask is for GetDevicePluginOptions and GetPreferredAllocation.
 	ask, allocate, prestart time.Duration
+	// list is how long a plugin may take to list its devices before that is logged.
+	list time.Duration
 	// absent is for how long the capacity of a resource stays that has no plugin.
 	absent time.Duration
 }
@@ -68,7 +70,9 @@ type Manager struct {
 
 	mu        sync.RWMutex
 	resources map[string]*resourceState
-	pods      map[types.UID]*podDevices
+	// followed are the plugins whose lists are received.
+	followed map[*plugin]bool
+	pods     map[types.UID]*podDevices
 }
 
 // resourceState is what is known of one resource.
@@ -111,8 +115,8 @@ type holding struct {
 
 // New constructs a manager. Restore has to be called first.
 func New(c Config) *Manager {
-	return &Manager{conf: c, limits: limits{ask: 10 * time.Second, allocate: time.Minute, prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, absent: 5 * time.Minute},
-		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewSlot(), ended: make(chan struct{}), resources: map[string]*resourceState{}, pods: map[types.UID]*podDevices{}}
+	return &Manager{conf: c, limits: limits{ask: 10 * time.Second, allocate: time.Minute, prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, list: time.Minute, absent: 5 * time.Minute},
+		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewSlot(), ended: make(chan struct{}), resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
 }
 
 // Restore reads what an earlier agent, or a kubelet, assigned. Resources that had plugins have none until these register again.

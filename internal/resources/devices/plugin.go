@@ -34,8 +34,13 @@ type plugin struct {
 	options   *api.DevicePluginOptions
 	conn      *grpc.ClientConn
 	client    api.DevicePluginClient
-	// stop has it no longer followed.
-	stop func()
+	// stop has it no longer followed, number counts the plugins: Run sets them.
+	stop   func()
+	number int
+	// taken is closed when Run has taken it.
+	taken chan struct{}
+	// listed says that it has listed its devices. It is guarded by the manager's mutex.
+	listed bool
 }
 
 // Socket is the path of the socket in a directory where device plugins register.
@@ -51,7 +56,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer running.Wait()
 	defer close(m.ended)
 	running.Go(func() { m.serve(ctx) })
-	for {
+	for number := 1; ; {
 		var due <-chan time.Time
 		if next := m.expire(); !next.IsZero() {
 			due = time.After(time.Until(next))
@@ -63,7 +68,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-m.look:
 		case p := <-m.connected:
 			own, stop := context.WithCancel(ctx)
-			p.stop = stop
+			p.stop, p.number = stop, number
+			number++
+			m.take(p)
 			running.Go(func() {
 				defer p.conn.Close()
 				defer stop()
@@ -145,8 +152,10 @@ func (m *Manager) Register(ctx context.Context, r pluginwatch.Registration) erro
 func (m *Manager) Gone(r pluginwatch.Registration) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if s := m.resources[r.Name]; s != nil && s.plugin != nil && s.plugin.announced == r.Socket {
-		s.plugin.stop()
+	for p := range m.followed {
+		if p.resource == r.Name && p.announced == r.Socket {
+			p.stop()
+		}
 	}
 }
 
@@ -162,6 +171,7 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 	if err != nil {
 		return err
 	}
+	p.taken = make(chan struct{})
 	p.conn, p.client = conn, api.NewDevicePluginClient(conn)
 	ctx, cancel := context.WithTimeout(ctx, m.limits.ask)
 	defer cancel()
@@ -171,6 +181,7 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 	}
 	select {
 	case m.connected <- p:
+		<-p.taken
 		m.conf.Meter.Registered(p.resource)
 		return nil
 	case <-m.ended:
@@ -182,9 +193,27 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 	return err
 }
 
+// take counts the plugin as followed, in place of earlier registrations of its socket that haven't listed their devices: those that
+// have go on until this one does.
+func (m *Manager) take(p *plugin) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for other := range m.followed {
+		if other.resource == p.resource && other.endpoint == p.endpoint && !other.listed {
+			other.stop()
+		}
+	}
+	m.followed[p] = true
+	close(p.taken)
+}
+
 // follow takes in what devices the plugin lists, until it ends or another one takes its place.
 func (m *Manager) follow(ctx context.Context, p *plugin) {
 	log := m.conf.Log.WithValues("resourceName", p.resource, "endpoint", p.endpoint)
+	late := time.AfterFunc(m.limits.list, func() {
+		log.Info("A device plugin has registered, but doesn't list its devices: it is waited for; if that lasts, restart it", "waited", m.limits.list)
+	})
+	defer late.Stop()
 	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
 	for first := true; err == nil; first = false {
 		var list *api.ListAndWatchResponse
@@ -192,11 +221,13 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 			break
 		}
 		if first {
+			late.Stop()
 			log.Info("A device plugin has registered", "devices", len(list.GetDevices()))
 		}
-		m.listed(p, list.GetDevices())
+		m.listed(ctx, p, list.GetDevices())
 	}
 	m.mu.Lock()
+	delete(m.followed, p)
 	s := m.resources[p.resource]
 	current := s != nil && s.plugin == p
 	if current {
@@ -214,8 +245,8 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 	}
 }
 
-// listed takes in the devices that a plugin has by now.
-func (m *Manager) listed(p *plugin, list []*api.Device) {
+// listed takes in the devices that a plugin has by now. ctx is that of following it.
+func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	devices := make(map[string]*api.Device, len(list))
 	for _, d := range list {
 		switch known := devices[d.GetID()]; {
@@ -231,10 +262,16 @@ func (m *Manager) listed(p *plugin, list []*api.Device) {
 	}
 	m.mu.Lock()
 	s := m.resources[p.resource]
+	if ctx.Err() != nil || s != nil && s.plugin != nil && s.plugin.number > p.number { // another one has its place
+		p.stop()
+		m.mu.Unlock()
+		return
+	}
 	if s == nil {
 		s = &resourceState{}
 		m.resources[p.resource] = s
 	}
+	p.listed = true
 	before, was := s.plugin, s.devices
 	s.plugin, s.devices, s.gone, s.lost = p, devices, false, time.Time{}
 	others := len(was) != len(devices)
@@ -242,10 +279,12 @@ func (m *Manager) listed(p *plugin, list []*api.Device) {
 		others = others || was[id] == nil
 	}
 	affected := m.holders(p.resource)
+	if before != nil && before != p {
+		before.stop()
+	}
 	m.mu.Unlock()
 	if before != nil && before != p {
 		m.conf.Log.Info("Another device plugin has registered in place of the one before", "resourceName", p.resource, "endpoint", p.endpoint)
-		before.stop()
 	}
 	if others {
 		if err := m.save(); err != nil {

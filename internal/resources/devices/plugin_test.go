@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/deckhand-node/deckhand/internal/host/pluginwatch"
 	"github.com/deckhand-node/deckhand/internal/resources/devices/devicestest"
 )
 
@@ -128,6 +129,13 @@ func (r *rig) plugs(f *devicestest.Plugin) *devicestest.Plugin {
 		return err == nil && d != nil && len(d.Data.RegisteredDevices[f.Resource]) == len(f.Devices)
 	})
 	return f
+}
+
+// current is the plugin that has the devices.
+func (r *rig) current() *plugin {
+	r.Manager.mu.RLock()
+	defer r.Manager.mu.RUnlock()
+	return r.resources[gpu].plugin
 }
 
 // await waits until a resource has this capacity, and so much of it is allocatable.
@@ -315,6 +323,56 @@ func TestALostPlugin(t *testing.T) {
 	if err := r.Assign(t.Context(), one("q")); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestRollingUpdate: of two plugins of a resource the one that registered last has it, whatever the one before still lists.
+func TestRollingUpdate(t *testing.T) {
+	r := newRig(t)
+	old := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a"))
+	before := r.current()
+	if err := old.Register(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the next one", func() bool { return r.current() != before })
+	next := r.current()
+	r.listed(t.Context(), before, devicestest.Healthy("a", "b")) // which was under way
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	r.listed(stopped, next, devicestest.Healthy("a", "b", "c"))
+	if r.current() != next {
+		t.Error("the one before has it again")
+	}
+	r.await(gpu, 1, 1)
+}
+
+// TestPending: a plugin that has registered and lists nothing yet ends with its socket, and with its next registration.
+func TestPending(t *testing.T) {
+	r := newRig(t)
+	f := devicestest.New(t, r.conf.Dir, gpu, "a")
+	f.Will(func() { f.Mute = true })
+	follows := func(want int) {
+		t.Helper()
+		await(t, "plugins that are followed", func() bool {
+			r.Manager.mu.RLock()
+			defer r.Manager.mu.RUnlock()
+			return len(r.followed) == want
+		})
+	}
+	q := pluginwatch.Registration{Name: gpu, Endpoint: filepath.Join(r.conf.Dir, "gpu.sock"), Socket: "announced", Versions: []string{api.Version}}
+	if err := r.Manager.Register(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	follows(1)
+	r.Gone(q)
+	follows(0)
+	for range 3 {
+		if err := f.Register(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	follows(1)
+	f.Set(func() { f.Mute = false })
+	r.await(gpu, 1, 1)
 }
 
 // TestSockets: nobody but root can reach the socket, and plugins learn of a new agent by theirs being removed.

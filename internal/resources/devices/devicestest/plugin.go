@@ -33,6 +33,8 @@ type Plugin struct {
 	// These are answered if they are set. Hangs has Allocate wait until its caller gives up, and receives when it does.
 	OptionsErr, AllocateErr, PrestartErr error
 	Hangs                                chan struct{}
+	// Mute has it list no devices.
+	Mute bool
 	// Prestarted and Asked are the devices that it was told before starts, and could choose of.
 	Prestarted, Asked [][]string
 
@@ -145,10 +147,12 @@ func (f *Plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.Devic
 func (f *Plugin) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	for {
 		f.mu.Lock()
-		list, changed := f.Devices, f.changed
+		list, changed, mute := f.Devices, f.changed, f.Mute
 		f.mu.Unlock()
-		if err := s.Send(&api.ListAndWatchResponse{Devices: list}); err != nil {
-			return err
+		if !mute {
+			if err := s.Send(&api.ListAndWatchResponse{Devices: list}); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-changed:
