@@ -64,16 +64,24 @@ func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
 	return f
 }
 
-// awaitPlugin notes since when a pod waits for a device plugin, if that is its failure, and rejects it once that is too long.
+// awaitPlugin notes since when a pod waits for a device plugin, if that is its failure, and rejects it once that is too long. It is tried
+// again then, or when the failure says.
 func (e *entry) awaitPlugin(f *pod.Failure) *pod.Failure {
-	if f == nil || f.Wait != pod.WaitForPlugin {
+	if f == nil {
+		return nil // it still waits if the plugin doesn't answer
+	}
+	if f.Wait != pod.WaitForPlugin {
+		e.awaits = time.Time{}
 		return f
 	}
 	if e.awaits.IsZero() {
 		e.awaits = time.Now()
 	}
 	due, next := e.awaits.Add(patience), *f
-	if next.NotBefore = due; !time.Now().Before(due) {
+	if f.NotBefore.IsZero() || due.Before(f.NotBefore) { // it is woken when a plugin registers
+		next.NotBefore = due
+	}
+	if !time.Now().Before(due) {
 		next = pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Rejected: true, Message: fmt.Sprintf("waited %s in vain for %s", patience, f.Message)}
 	}
 	return &next

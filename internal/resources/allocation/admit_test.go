@@ -406,6 +406,38 @@ func TestDevicesComeLast(t *testing.T) {
 	})
 }
 
+// TestASlowPlugin: a plugin that doesn't answer is asked again when its failure says, and a wait for room between two waits for a plugin
+// makes them two.
+func TestASlowPlugin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := makePod("p", 1, 1)
+		n.wants(p)
+		admit := func(answer *pod.Failure) *pod.Failure {
+			t.Helper()
+			n.plugins.answer = answer
+			var f *pod.Failure
+			if _, err := n.Admit(t.Context(), p); !errors.As(err, &f) || f.Rejected {
+				t.Fatalf("it doesn't wait: %v", err)
+			}
+			return f
+		}
+		began := time.Now()
+		if f := admit(&pod.Failure{Wait: pod.WaitForPlugin, NotBefore: began.Add(10 * time.Second)}); !f.NotBefore.Equal(began.Add(10 * time.Second)) {
+			t.Errorf("it is tried again at %s", f.NotBefore)
+		}
+		time.Sleep(4 * time.Minute)
+		if f := admit(&pod.Failure{Wait: pod.WaitForPlugin, NotBefore: began.Add(time.Hour)}); !f.NotBefore.Equal(began.Add(5 * time.Minute)) {
+			t.Errorf("it is tried again at %s", f.NotBefore)
+		}
+		admit(&pod.Failure{Wait: pod.WaitForRoom})
+		time.Sleep(4 * time.Minute)
+		if f := admit(&pod.Failure{Wait: pod.WaitForPlugin}); !f.NotBefore.Equal(time.Now().Add(5 * time.Minute)) {
+			t.Errorf("it is tried again at %s", f.NotBefore)
+		}
+	})
+}
+
 // TestAwaitedPlugins: for a resource whose plugin is away a pod waits, and is woken when it is back; then what there is counts.
 func TestAwaitedPlugins(t *testing.T) {
 	n := newNode(t)

@@ -122,7 +122,7 @@ type entry struct {
 	turn uint64
 	// termination is set once the pod is preempted.
 	termination *pod.PodTermination
-	// awaits is when the pod began to wait for a device plugin; zero if it never did.
+	// awaits is when the pod began to wait for a device plugin; zero if it never did, or waited for something else since.
 	awaits time.Time
 	// asks are the resources of the newest version of the pod that a resize was asked for; resizing is since when one is
 	// allocated that isn't in force.

@@ -277,9 +277,9 @@ func (m *Manager) allocate(ctx context.Context, p *plugin, n need, ids []string)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case code == codes.DeadlineExceeded:
-		f.Wait, f.Message = pod.WaitForPlugin, fmt.Sprintf("the device plugin of %s, which hasn't answered within %s", n.resource, m.limits.allocate)
+		f.Wait, f.NotBefore, f.Message = pod.WaitForPlugin, time.Now().Add(again), fmt.Sprintf("the device plugin of %s, which hasn't answered within %s", n.resource, m.limits.allocate)
 	case code == codes.Unavailable || code == codes.Canceled:
-		f.Wait, f.Message = pod.WaitForPlugin, fmt.Sprintf("the device plugin of %s, which has ended", n.resource)
+		f.Wait, f.NotBefore, f.Message = pod.WaitForPlugin, time.Now().Add(again), fmt.Sprintf("the device plugin of %s, which has ended", n.resource)
 	case err != nil:
 		f.Rejected, f.Message = true, fmt.Sprintf("Allocate failed due to %s, which is unexpected: the device plugin of %s refuses container %s", status.Convert(err).Message(), n.resource, n.container)
 	case len(answer.GetContainerResponses()) != 1:

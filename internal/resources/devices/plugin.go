@@ -46,7 +46,7 @@ type plugin struct {
 // Socket is the path of the socket in a directory where device plugins register.
 func Socket(dir string) string { return filepath.Join(dir, "kubelet.sock") }
 
-// again is how long after an attempt the socket is tried again.
+// again is how long after an attempt the socket is tried again, or a plugin that is registered but doesn't answer.
 const again = 10 * time.Second
 
 // Run has plugins register, and follows them, until ctx ends. All sockets in the directory are removed first, by which plugins learn
