@@ -48,7 +48,7 @@ func TestWhatContainersGet(t *testing.T) {
 	r := newRig(t)
 	f := devicestest.New(t, r.conf.Dir, gpu, "a", "b")
 	f.Options = &api.DevicePluginOptions{PreStartRequired: true}
-	f.Devices = []*api.Device{devicestest.Device("a", api.Healthy, 1), devicestest.Device("b", api.Healthy)}
+	f.Devices = []*api.Device{devicestest.Device("a", api.Healthy, 0, 1), devicestest.Device("b", api.Healthy)}
 	r.plugs(f)
 	p := wants("p", gpu, ask{name: "main", count: 2}, ask{name: "plain"})
 	if err := r.Assign(t.Context(), p); err != nil {
@@ -81,8 +81,11 @@ func TestWhatContainersGet(t *testing.T) {
 	if again, _ := json.Marshal(after); err != nil || string(again) != string(text) {
 		t.Errorf("another agent without the plugin gives it %s, %v", again, err)
 	}
-	if got := r.pods["p"].containers["main"][gpu].byNode; cmp.Diff(got, map[int64][]string{1: {"a"}, -1: {"b"}}) != "" {
+	if got := r.pods["p"].containers["main"][gpu].byNode; cmp.Diff(got, map[int64][]string{0: {"a"}, 1: {"a"}, -1: {"b"}}) != "" {
 		t.Errorf("by NUMA node: %v", got)
+	}
+	if got := r.ids("p", "main"); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("another agent knows of %v", got)
 	}
 	if len(f.Told()) != 1 || r.took != 1 {
 		t.Errorf("the plugin was told %v", f.Told())

@@ -157,6 +157,7 @@ func (m *Manager) Restore() error {
 			h.ids = append(h.ids, ids...)
 		}
 		slices.Sort(h.ids)
+		h.ids = slices.Compact(h.ids) // one is recorded at each of its NUMA nodes
 		p.containers.set(e.ContainerName, e.ResourceName, h)
 	}
 	return errors.Join(errs...)
