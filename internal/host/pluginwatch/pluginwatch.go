@@ -131,10 +131,11 @@ func counts(name string) bool { return !strings.HasPrefix(name, ".") }
 func (w *Watcher) look(ctx context.Context, running *sync.WaitGroup, followers map[string]*follower) {
 	found := sockets(w.conf.Dir)
 	for path, f := range followers {
-		if found[path] != f.identity {
+		id, ok := found[path]
+		if !ok || id != f.identity { // one that was removed has none
 			f.cancel()
 		}
-		if _, ok := found[path]; !ok {
+		if !ok {
 			f.identity = identity{}
 			select {
 			case <-f.done:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type plugin struct {
 	api.UnsafeRegistrationServer
 	info  *api.PluginInfo
 	hangs bool
+	asked atomic.Int32
 
 	mu   sync.Mutex
 	told []string // what it was told, "ok" or the error
@@ -37,7 +39,7 @@ type plugin struct {
 }
 
 func (p *plugin) GetInfo(ctx context.Context, _ *api.InfoRequest) (*api.PluginInfo, error) {
-	if p.hangs {
+	if p.asked.Add(1); p.hangs {
 		<-ctx.Done()
 	}
 	return p.info, nil
@@ -84,7 +86,6 @@ type user struct {
 	mu      sync.Mutex
 	refuses error
 	calls   []string
-	changed chan struct{}
 }
 
 func (u *user) note(call string) {
@@ -117,12 +118,12 @@ func await(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// watch runs a watcher of a new directory.
-func watch(t *testing.T, u *user) (dir string) {
+// watch runs a watcher of a new directory, where dealing with a plugin may take as long as this.
+func watch(t *testing.T, u *user, call time.Duration) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Log: logr.Discard()})
-	w.limits = limits{call: 500 * time.Millisecond, first: 5 * time.Millisecond, most: 20 * time.Millisecond}
+	w.limits = limits{call: call, first: 5 * time.Millisecond, most: 20 * time.Millisecond}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -142,7 +143,7 @@ func info(name string) *api.PluginInfo {
 // another one takes its place.
 func TestSocketsComeAndGo(t *testing.T) {
 	u := &user{}
-	dir := watch(t, u)
+	dir := watch(t, u, time.Minute)
 	says := func(want string) {
 		t.Helper()
 		await(t, want, func() bool { return u.said() == want })
@@ -168,9 +169,20 @@ func TestSocketsComeAndGo(t *testing.T) {
 	serve(t, path, &plugin{info: info("a")})
 	says("register a a-reg.sock v1beta1; gone a; register a a.sock v1beta1; gone a; register a a-reg.sock v1beta1")
 
-	u.mu.Lock()
-	u.calls = nil
-	u.mu.Unlock()
+	forget := func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.calls = nil
+	}
+	forget()
+	serve(t, filepath.Join(dir, "c.sock"), &plugin{info: info("c")})
+	says("register c c.sock v1beta1")
+	if err := os.Remove(filepath.Join(dir, "c.sock")); err != nil { // and nothing else happens
+		t.Fatal(err)
+	}
+	says("register c c.sock v1beta1; gone c")
+
+	forget()
 	if err := os.Mkdir(filepath.Join(dir, "deep"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -182,11 +194,18 @@ func TestSocketsComeAndGo(t *testing.T) {
 	says("register b b.sock v1beta1; gone b")
 }
 
-// TestBadPlugins: one that hangs, isn't served, is no plugin or is refused is tried again, told why, and holds up no other; one of
+// TestAHungPlugin is tried again.
+func TestAHungPlugin(t *testing.T) {
+	dir := watch(t, &user{}, 50*time.Millisecond)
+	p := serve(t, filepath.Join(dir, "hangs.sock"), &plugin{info: info("hangs"), hangs: true})
+	await(t, "several attempts", func() bool { return p.asked.Load() > 2 })
+}
+
+// TestBadPlugins: one that isn't served, is no plugin or is refused is tried again, told why, and as one that hangs holds up no other; one of
 // a type that nobody uses is left alone.
 func TestBadPlugins(t *testing.T) {
 	u := &user{refuses: errors.New("not now")}
-	dir := watch(t, u)
+	dir := watch(t, u, time.Minute)
 	serve(t, filepath.Join(dir, "hangs.sock"), &plugin{info: info("hangs"), hangs: true})
 	dead := serve(t, filepath.Join(dir, "dead.sock"), &plugin{info: info("dead")})
 	dead.server.Stop()
