@@ -167,13 +167,13 @@ func TestAllocateFails(t *testing.T) {
 // TestAHungPlugin holds up its own pod only, and that one not for good.
 func TestAHungPlugin(t *testing.T) {
 	r := newRig(t)
-	r.start(func(m *Manager) { m.limits.allocate = 500 * time.Millisecond })
 	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
 	other := devicestest.New(t, r.conf.Dir, "example.com/nic", "x")
 	r.plugs(other)
 	f.Will(func() { f.Hangs = make(chan struct{}, 10) })
 	done := make(chan error)
-	go func() { done <- r.Assign(t.Context(), one("hung")) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { done <- r.Assign(ctx, one("hung")) }()
 	<-f.Hangs
 	for _, p := range []*v1.Pod{wants("nic", "example.com/nic", ask{name: "main", count: 1}), wants("plain", gpu, ask{name: "main"})} {
 		if err := r.Assign(t.Context(), p); err != nil {
@@ -188,9 +188,17 @@ func TestAHungPlugin(t *testing.T) {
 		t.Fatalf("the others were waited for: %v", err)
 	default:
 	}
-	if err := <-done; wait(err) != "Plugin" || r.ids("hung", "main") != nil {
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("the hung one: %v", err)
 	}
+	allowed := r.limits.allocate
+	r.limits.allocate = time.Millisecond
+	err := r.Assign(t.Context(), one("hung"))
+	if wait(err) != "Plugin" || err.(*pod.Failure).NotBefore.IsZero() || r.ids("hung", "main") != nil {
+		t.Errorf("the hung one: %v", err)
+	}
+	r.limits.allocate = allowed
 	f.Will(func() { f.Hangs = nil })
 	if err := r.Assign(t.Context(), one("hung")); err != nil {
 		t.Errorf("later: %v", err)

@@ -303,13 +303,16 @@ func TestHealth(t *testing.T) {
 // TestALostPlugin: its devices are allocatable no more at once, and count for the capacity for 5 minutes.
 func TestALostPlugin(t *testing.T) {
 	r := newRig(t)
-	r.start(func(m *Manager) { m.limits.absent = 300 * time.Millisecond })
 	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
 	f.Die()
 	r.await(gpu, 2, 0)
 	if !r.Amounts().Awaited[gpu] || wait(r.Assign(t.Context(), one("p"))) != "Plugin" {
 		t.Error("the plugin isn't waited for")
 	}
+	r.Manager.mu.Lock()
+	r.resources[gpu].lost = time.Now().Add(-r.limits.absent)
+	r.Manager.mu.Unlock()
+	r.look.Wake()
 	r.await(gpu, 0, 0)
 	f.Serve()
 	r.plugs(f)
