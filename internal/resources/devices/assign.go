@@ -349,15 +349,22 @@ func add(d *translate.Devices, env map[string]string, answer *api.ContainerAlloc
 // PreStart has the plugins that ask for it make a container's devices ready, which they may reset. It has to be called before each instance.
 func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error {
 	m.mu.RLock()
-	plugins := map[*plugin][]string{}
+	plugins, away := map[*plugin][]string{}, ""
 	if e := m.pods[p.UID]; e != nil {
 		for name, h := range e.containers[c.Name] {
-			if s := m.resources[name]; s != nil && s.plugin != nil && s.plugin.options.GetPreStartRequired() {
+			switch s := m.resources[name]; {
+			case s == nil || !s.prestart:
+			case s.plugin != nil:
 				plugins[s.plugin] = h.ids
+			default:
+				away = name
 			}
 		}
 	}
 	m.mu.RUnlock()
+	if away != "" {
+		return fmt.Errorf("container %s: its devices have to be made ready by the device plugin of %s, which hasn't registered", c.Name, away)
+	}
 	for _, plugin := range slices.SortedFunc(maps.Keys(plugins), func(a, b *plugin) int { return cmp.Compare(a.resource, b.resource) }) {
 		within, cancel := context.WithTimeout(ctx, m.limits.prestart)
 		_, err := plugin.client.PreStartContainer(within, &api.PreStartContainerRequest{DevicesIds: plugins[plugin]})

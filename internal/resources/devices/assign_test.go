@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -80,6 +81,9 @@ func TestWhatContainersGet(t *testing.T) {
 	after, err := r.For(t.Context(), p, main)
 	if again, _ := json.Marshal(after); err != nil || string(again) != string(text) {
 		t.Errorf("another agent without the plugin gives it %s, %v", again, err)
+	}
+	if err := r.PreStart(t.Context(), p, main); err == nil || !strings.Contains(err.Error(), "hasn't registered") {
+		t.Errorf("a plugin that is away and has to make it ready: %v", err)
 	}
 	if got := r.pods["p"].containers["main"][gpu].byNode; cmp.Diff(got, map[int64][]string{0: {"a"}, 1: {"a"}, -1: {"b"}}) != "" {
 		t.Errorf("by NUMA node: %v", got)
@@ -425,6 +429,45 @@ func TestTakeOverWithoutPods(t *testing.T) {
 	}
 	if a := m.Amounts(); !a.Awaited["nvidia.com/gpu"] || a.Capacity.Name("nvidia.com/gpu", resource.DecimalSI).Value() != 1 {
 		t.Errorf("the node has %v", a)
+	}
+}
+
+// TestUnreadableAnswer: a container whose plugin's answer can't be read doesn't start without it: its plugin is told again.
+func TestUnreadableAnswer(t *testing.T) {
+	r := newRig(t)
+	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
+	if err := r.Assign(t.Context(), one("p")); err != nil {
+		t.Fatal(err)
+	}
+	before, err := r.For(t.Context(), one("p"), &one("p").Spec.Containers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	written, err := read(r.conf.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written.Data.PodDeviceEntries[0].AllocResp = []byte{0xff}
+	if err := write(r.conf.Dir, written); err != nil {
+		t.Fatal(err)
+	}
+	r.Manager = New(r.conf)
+	if err := r.Restore(); err == nil || !strings.Contains(err.Error(), "can't be read") {
+		t.Error(err)
+	}
+	if _, err := r.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err == nil {
+		t.Error("it starts without")
+	}
+	if err := r.save(); err != nil {
+		t.Fatal(err)
+	}
+	f.Die()
+	r.start()
+	f.Serve()
+	r.plugs(f)
+	if got, err := r.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil || cmp.Diff(got.Devices, before.Devices, protocmp.Transform()) != "" || !slices.Equal(r.ids("p", "main"), []string{"a"}) {
+		t.Errorf("it has %v, %v", got, err)
 	}
 }
 

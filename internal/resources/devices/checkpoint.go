@@ -31,6 +31,8 @@ type record struct {
 	BootID string `json:",omitempty"`
 	// Earlier is the boot of pods for which plugins answered in another one, and not in BootID yet.
 	Earlier map[types.UID]string `json:",omitempty"`
+	// PreStart are the resources whose plugin makes devices ready before each start. What a kubelet wrote doesn't say.
+	PreStart []string `json:",omitempty"`
 }
 
 type recordData struct {

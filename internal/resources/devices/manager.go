@@ -81,6 +81,8 @@ type resourceState struct {
 	plugin *plugin
 	// devices are those that it listed last, by ID.
 	devices map[string]*api.Device
+	// prestart says that it has to make devices ready before each start, also if it is away.
+	prestart bool
 	// lost is since when there is no plugin; gone says that this has been for so long that its devices don't count any more.
 	lost time.Time
 	gone bool
@@ -113,6 +115,9 @@ type holding struct {
 	answer *api.ContainerAllocateResponse
 }
 
+// unknownBoot stands for the boot of what can't be read.
+const unknownBoot = "unknown"
+
 // New constructs a manager. Restore has to be called first.
 func New(c Config) *Manager {
 	return &Manager{conf: c, limits: limits{ask: 10 * time.Second, allocate: time.Minute, prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, list: time.Minute, absent: 5 * time.Minute},
@@ -129,17 +134,19 @@ func (m *Manager) Restore() error {
 	defer m.mu.Unlock()
 	now := time.Now()
 	for name, ids := range r.Data.RegisteredDevices {
-		s := &resourceState{devices: map[string]*api.Device{}, lost: now}
+		s := &resourceState{devices: map[string]*api.Device{}, lost: now, prestart: slices.Contains(r.PreStart, name)}
 		for _, id := range ids {
 			s.devices[id] = &api.Device{ID: id}
 		}
 		m.resources[name] = s
 	}
 	var errs []error
+	var unread []types.UID
 	for _, e := range r.Data.PodDeviceEntries {
 		answer := &api.ContainerAllocateResponse{}
 		if err := proto.Unmarshal(e.AllocResp, answer); err != nil {
-			errs = append(errs, fmt.Errorf("the record of what pod %s has of %s can't be read: %w", e.PodUID, e.ResourceName, err))
+			errs = append(errs, fmt.Errorf("the record of what pod %s has of %s can't be read: its plugins are told again before a container starts: %w", e.PodUID, e.ResourceName, err))
+			unread = append(unread, e.PodUID)
 		}
 		if m.resources[e.ResourceName] == nil {
 			m.resources[e.ResourceName] = &resourceState{devices: map[string]*api.Device{}, lost: now}
@@ -159,6 +166,9 @@ func (m *Manager) Restore() error {
 		slices.Sort(h.ids)
 		h.ids = slices.Compact(h.ids) // one is recorded at each of its NUMA nodes
 		p.containers.set(e.ContainerName, e.ResourceName, h)
+	}
+	for _, uid := range unread {
+		m.pods[uid].earlier = cmp.Or(m.pods[uid].earlier, unknownBoot)
 	}
 	return errors.Join(errs...)
 }
@@ -197,7 +207,11 @@ func (m *Manager) record() (*record, error) {
 	defer m.mu.RUnlock()
 	r := &record{Data: recordData{PodDeviceEntries: []recordEntry{}, RegisteredDevices: map[string][]string{}}, BootID: m.conf.BootID, Earlier: map[types.UID]string{}}
 	d := &r.Data
-	for name, s := range m.resources {
+	for _, name := range slices.Sorted(maps.Keys(m.resources)) {
+		s := m.resources[name]
+		if s.prestart {
+			r.PreStart = append(r.PreStart, name)
+		}
 		if d.RegisteredDevices[name] = slices.Sorted(maps.Keys(s.devices)); s.gone || len(s.devices) == 0 {
 			d.RegisteredDevices[name] = []string{}
 		}

@@ -274,7 +274,8 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	p.listed = true
 	before, was := s.plugin, s.devices
 	s.plugin, s.devices, s.gone, s.lost = p, devices, false, time.Time{}
-	others := len(was) != len(devices)
+	others := len(was) != len(devices) || s.prestart != p.options.GetPreStartRequired()
+	s.prestart = p.options.GetPreStartRequired()
 	for id := range devices {
 		others = others || was[id] == nil
 	}
