@@ -180,9 +180,9 @@ func (m *Manager) dropUnknown(but types.UID) {
 	}
 }
 
-// free are the healthy devices of a resource that no pod has, in order. The one that is assigned anew has nothing of which plugins have
-// to be told again. The manager's mutex is held.
-func (m *Manager) free(resource string, anew *podDevices) []string {
+// free are the healthy devices of a resource that e can be given, in order: no pod has them, or e alone, from an earlier boot. The
+// manager's mutex is held.
+func (m *Manager) free(resource string, e *podDevices) []string {
 	used := map[string]bool{}
 	use := func(a assignment) {
 		for name, h := range a.all {
@@ -194,7 +194,7 @@ func (m *Manager) free(resource string, anew *podDevices) []string {
 		}
 	}
 	for _, p := range m.pods {
-		if use(p.beside); p != anew || p.earlier == "" {
+		if use(p.beside); p != e || p.earlier == "" {
 			use(p.containers)
 		}
 	}

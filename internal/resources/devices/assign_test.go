@@ -319,7 +319,7 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestRebootHalfway: while a pod is assigned anew, and when that fails, what it had stays its own.
+// TestRebootHalfway: while a pod is assigned again, and when that fails, what it had stays its own.
 func TestRebootHalfway(t *testing.T) {
 	r := newRig(t)
 	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b", "c"))

@@ -211,7 +211,7 @@ func (m *Manager) take(p *plugin) {
 func (m *Manager) follow(ctx context.Context, p *plugin) {
 	log := m.conf.Log.WithValues("resourceName", p.resource, "endpoint", p.endpoint)
 	late := time.AfterFunc(m.limits.list, func() {
-		log.Info("A device plugin has registered, but doesn't list its devices: it is waited for; if that lasts, restart it", "waited", m.limits.list)
+		log.Info("A device plugin has registered, but doesn't list its devices: it is waited for; if that lasts, restart it", "duration", m.limits.list)
 	})
 	defer late.Stop()
 	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
