@@ -80,7 +80,8 @@ func TestLimitsHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if used > forPods {
+	// The kernel charges some pages past a limit rather than fail where it can't wait.
+	if used > forPods+forPods/100 {
 		t.Errorf("all pods together used %d bytes of memory, and may use %d", used, forPods)
 	}
 	if out, _ := n.Deckhand("events"); strings.Contains(out, "SystemOOM") {
