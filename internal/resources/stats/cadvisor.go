@@ -44,104 +44,9 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 		c.descs = append(c.descs, d)
 		return d
 	}
-	var plain []plainMetric
-	add := func(name, help string, kind prometheus.ValueType, of func(*subject) (float64, bool)) {
-		plain = append(plain, plainMetric{desc(name, help), kind, of})
-	}
-	cpu := func(name, help string, of func(*cgroup.CPU) float64) {
-		add(name, help, counter, func(s *subject) (float64, bool) {
-			if s.CPU == nil {
-				return 0, false
-			}
-			return of(s.CPU), true
-		})
-	}
-	throttled := func(name, help string, of func(*cgroup.CPU) float64) {
-		add(name, help, counter, func(s *subject) (float64, bool) {
-			if s.CPU == nil || s.CPU.Quota <= 0 {
-				return 0, false
-			}
-			return of(s.CPU), true
-		})
-	}
-	memory := func(name, help string, kind prometheus.ValueType, of func(*cgroup.Memory) uint64) {
-		add(name, help, kind, func(s *subject) (float64, bool) {
-			if s.Memory == nil {
-				return 0, false
-			}
-			v := of(s.Memory)
-			if v == cgroup.Unlimited {
-				v = 0 // as cAdvisor tells of no limit
-			}
-			return float64(v), true
-		})
-	}
-	pressure := func(what, word string, of func(*Group) *cgroup.Pressure) {
-		for state, help := range map[string]string{"stalled": "no tasks in the container could make progress", "waiting": "tasks in the container have waited"} {
-			add("container_pressure_"+what+"_"+state+"_seconds_total", "Total time duration "+help+" due to "+word+" congestion.", counter, func(s *subject) (float64, bool) {
-				p := of(s.Group)
-				switch {
-				case p == nil:
-					return 0, false
-				case state == "stalled":
-					return float64(p.Full.Total) / 1e6, true
-				default:
-					return float64(p.Some.Total) / 1e6, true
-				}
-			})
-		}
-	}
-	seconds := func(nanoseconds uint64) float64 { return float64(nanoseconds) / 1e9 }
-
-	cpu("container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.User) })
-	cpu("container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.System) })
+	plain := plainMetrics(desc)
 	usage := desc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", "cpu")
-	throttled("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", func(c *cgroup.CPU) float64 { return float64(c.Periods) })
-	throttled("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", func(c *cgroup.CPU) float64 { return float64(c.ThrottledPeriods) })
-	throttled("container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled.", func(c *cgroup.CPU) float64 { return seconds(c.Throttled) })
-	add("container_spec_cpu_shares", "CPU share of the container.", gauge, func(s *subject) (float64, bool) {
-		return value(s.CPU, func(c *cgroup.CPU) float64 { return float64(c.Shares) }, func(c *cgroup.CPU) bool { return c.Shares > 0 })
-	})
-	add("container_spec_cpu_period", "CPU period of the container.", gauge, func(s *subject) (float64, bool) {
-		return value(s.CPU, func(c *cgroup.CPU) float64 { return float64(c.Period) }, func(c *cgroup.CPU) bool { return c.Period > 0 })
-	})
-	add("container_spec_cpu_quota", "CPU quota of the container.", gauge, func(s *subject) (float64, bool) {
-		return value(s.CPU, func(c *cgroup.CPU) float64 { return float64(c.Quota) }, func(c *cgroup.CPU) bool { return c.Quota > 0 })
-	})
-	memory("container_memory_cache", "Number of bytes of page cache memory.", gauge, func(m *cgroup.Memory) uint64 { return m.Cache })
-	memory("container_memory_rss", "Size of RSS in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.RSS })
-	memory("container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.Kernel })
-	memory("container_memory_mapped_file", "Size of memory mapped files in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.Mapped })
-	memory("container_memory_swap", "Container swap usage in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.Swap })
-	memory("container_memory_failcnt", "Number of memory usage hits limits", counter, func(m *cgroup.Memory) uint64 { return m.Failures })
-	memory("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", gauge, func(m *cgroup.Memory) uint64 { return m.Usage })
-	memory("container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes", gauge, func(m *cgroup.Memory) uint64 { return m.Max })
-	memory("container_memory_working_set_bytes", "Current working set in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.WorkingSet })
-	memory("container_memory_total_active_file_bytes", "Current total active file in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.ActiveFile })
-	memory("container_memory_total_inactive_file_bytes", "Current total inactive file in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.InactiveFile })
-	memory("container_spec_memory_limit_bytes", "Memory limit for the container.", gauge, func(m *cgroup.Memory) uint64 { return m.Limit })
-	memory("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", gauge, func(m *cgroup.Memory) uint64 { return m.SwapLimit })
-	memory("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.", gauge, func(m *cgroup.Memory) uint64 { return m.Reservation })
-	memory("container_oom_events_total", "Count of out of memory events observed for the container", counter, func(m *cgroup.Memory) uint64 { return m.OOMKills })
 	failures := desc("container_memory_failures_total", "Cumulative count of memory allocation failures.", "failure_type", "scope")
-	add("container_threads", "Number of threads running inside the container", gauge, func(s *subject) (float64, bool) {
-		return value(s.PIDs, func(p *cgroup.PIDs) float64 { return float64(p.Current) }, nil)
-	})
-	add("container_threads_max", "Maximum number of threads allowed inside the container, infinity if value is zero", gauge, func(s *subject) (float64, bool) {
-		return value(s.PIDs, func(p *cgroup.PIDs) float64 {
-			if p.Limit == cgroup.Unlimited {
-				return 0
-			}
-			return float64(p.Limit)
-		}, nil)
-	})
-	pressure("cpu", "CPU", func(g *Group) *cgroup.Pressure { return g.CPUPressure })
-	pressure("memory", "memory", func(g *Group) *cgroup.Pressure { return g.MemoryPressure })
-	pressure("io", "IO", func(g *Group) *cgroup.Pressure { return g.IOPressure })
-	add("container_start_time_seconds", "Start time of the container since unix epoch in seconds.", gauge, func(s *subject) (float64, bool) {
-		return float64(s.started.Unix()), !s.started.IsZero()
-	})
-	add("container_last_seen", "Last time a container was seen by the exporter", gauge, func(s *subject) (float64, bool) { return float64(s.At.Unix()), !s.At.IsZero() })
 	processes := desc("container_processes", "Number of processes running inside the container.")
 	fsUsage := desc("container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", "device")
 	fsLimit := desc("container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", "device")
@@ -252,6 +157,107 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 	}
 	return c
 }
+
+// plainMetrics are those with no labels of their own.
+func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc) []plainMetric {
+	var plain []plainMetric
+	add := func(name, help string, kind prometheus.ValueType, of func(*subject) (float64, bool)) {
+		plain = append(plain, plainMetric{desc(name, help), kind, of})
+	}
+	cpu := func(name, help string, of func(*cgroup.CPU) float64) {
+		add(name, help, counter, func(s *subject) (float64, bool) {
+			if s.CPU == nil {
+				return 0, false
+			}
+			return of(s.CPU), true
+		})
+	}
+	throttled := func(name, help string, of func(*cgroup.CPU) float64) {
+		add(name, help, counter, func(s *subject) (float64, bool) {
+			if s.CPU == nil || s.CPU.Quota <= 0 {
+				return 0, false
+			}
+			return of(s.CPU), true
+		})
+	}
+	memory := func(name, help string, kind prometheus.ValueType, of func(*cgroup.Memory) uint64) {
+		add(name, help, kind, func(s *subject) (float64, bool) {
+			if s.Memory == nil {
+				return 0, false
+			}
+			v := of(s.Memory)
+			if v == cgroup.Unlimited {
+				v = 0 // as cAdvisor tells of no limit
+			}
+			return float64(v), true
+		})
+	}
+	pressure := func(what, word string, of func(*Group) *cgroup.Pressure) {
+		for state, help := range map[string]string{"stalled": "no tasks in the container could make progress", "waiting": "tasks in the container have waited"} {
+			add("container_pressure_"+what+"_"+state+"_seconds_total", "Total time duration "+help+" due to "+word+" congestion.", counter, func(s *subject) (float64, bool) {
+				p := of(s.Group)
+				switch {
+				case p == nil:
+					return 0, false
+				case state == "stalled":
+					return float64(p.Full.Total) / 1e6, true
+				default:
+					return float64(p.Some.Total) / 1e6, true
+				}
+			})
+		}
+	}
+	cpu("container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.User) })
+	cpu("container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.System) })
+	throttled("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", func(c *cgroup.CPU) float64 { return float64(c.Periods) })
+	throttled("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", func(c *cgroup.CPU) float64 { return float64(c.ThrottledPeriods) })
+	throttled("container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled.", func(c *cgroup.CPU) float64 { return seconds(c.Throttled) })
+	add("container_spec_cpu_shares", "CPU share of the container.", gauge, func(s *subject) (float64, bool) {
+		return value(s.CPU, func(c *cgroup.CPU) float64 { return float64(c.Shares) }, func(c *cgroup.CPU) bool { return c.Shares > 0 })
+	})
+	add("container_spec_cpu_period", "CPU period of the container.", gauge, func(s *subject) (float64, bool) {
+		return value(s.CPU, func(c *cgroup.CPU) float64 { return float64(c.Period) }, func(c *cgroup.CPU) bool { return c.Period > 0 })
+	})
+	add("container_spec_cpu_quota", "CPU quota of the container.", gauge, func(s *subject) (float64, bool) {
+		return value(s.CPU, func(c *cgroup.CPU) float64 { return float64(c.Quota) }, func(c *cgroup.CPU) bool { return c.Quota > 0 })
+	})
+	memory("container_memory_cache", "Number of bytes of page cache memory.", gauge, func(m *cgroup.Memory) uint64 { return m.Cache })
+	memory("container_memory_rss", "Size of RSS in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.RSS })
+	memory("container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.Kernel })
+	memory("container_memory_mapped_file", "Size of memory mapped files in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.Mapped })
+	memory("container_memory_swap", "Container swap usage in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.Swap })
+	memory("container_memory_failcnt", "Number of memory usage hits limits", counter, func(m *cgroup.Memory) uint64 { return m.Failures })
+	memory("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", gauge, func(m *cgroup.Memory) uint64 { return m.Usage })
+	memory("container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes", gauge, func(m *cgroup.Memory) uint64 { return m.Max })
+	memory("container_memory_working_set_bytes", "Current working set in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.WorkingSet })
+	memory("container_memory_total_active_file_bytes", "Current total active file in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.ActiveFile })
+	memory("container_memory_total_inactive_file_bytes", "Current total inactive file in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.InactiveFile })
+	memory("container_spec_memory_limit_bytes", "Memory limit for the container.", gauge, func(m *cgroup.Memory) uint64 { return m.Limit })
+	memory("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", gauge, func(m *cgroup.Memory) uint64 { return m.SwapLimit })
+	memory("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.", gauge, func(m *cgroup.Memory) uint64 { return m.Reservation })
+	memory("container_oom_events_total", "Count of out of memory events observed for the container", counter, func(m *cgroup.Memory) uint64 { return m.OOMKills })
+	add("container_threads", "Number of threads running inside the container", gauge, func(s *subject) (float64, bool) {
+		return value(s.PIDs, func(p *cgroup.PIDs) float64 { return float64(p.Current) }, nil)
+	})
+	add("container_threads_max", "Maximum number of threads allowed inside the container, infinity if value is zero", gauge, func(s *subject) (float64, bool) {
+		return value(s.PIDs, func(p *cgroup.PIDs) float64 {
+			if p.Limit == cgroup.Unlimited {
+				return 0
+			}
+			return float64(p.Limit)
+		}, nil)
+	})
+	pressure("cpu", "CPU", func(g *Group) *cgroup.Pressure { return g.CPUPressure })
+	pressure("memory", "memory", func(g *Group) *cgroup.Pressure { return g.MemoryPressure })
+	pressure("io", "IO", func(g *Group) *cgroup.Pressure { return g.IOPressure })
+	add("container_start_time_seconds", "Start time of the container since unix epoch in seconds.", gauge, func(s *subject) (float64, bool) {
+		return float64(s.started.Unix()), !s.started.IsZero()
+	})
+	add("container_last_seen", "Last time a container was seen by the exporter", gauge, func(s *subject) (float64, bool) { return float64(s.At.Unix()), !s.At.IsZero() })
+	return plain
+}
+
+func seconds(nanoseconds uint64) float64 { return float64(nanoseconds) / 1e9 }
 
 // value is that of something that may be missing.
 func value[T any](from *T, of func(*T) float64, when func(*T) bool) (float64, bool) {

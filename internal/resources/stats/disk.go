@@ -144,13 +144,16 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 		}
 	}
 	layers := d.layers[p.UID]
+	failed := unknown(layers) // a part that could never be measured: the sum would be too small
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if u, ok := layers.Value[c.Name]; ok && u != (usage.Usage{}) {
 			c.Rootfs = part(d.image, u, layers.At)
 			count(u, layers.At)
 		}
-		if logs := d.dirs[s.logDir(p, c)]; !logs.At.IsZero() {
+		logs := d.dirs[s.logDir(p, c)]
+		failed = failed || unknown(logs)
+		if !logs.At.IsZero() {
 			c.Logs = part(d.node, logs.Value, logs.At)
 			count(logs.Value, logs.At)
 		}
@@ -160,6 +163,7 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 		var fs *statsapi.FsStats
 		if d.onNode(v) {
 			walked := d.dirs[pathOf(v)]
+			failed = failed || unknown(walked)
 			if walked.At.IsZero() {
 				continue
 			}
@@ -175,10 +179,13 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 		p.Volumes = append(p.Volumes, entry)
 	}
 	slices.SortFunc(p.Volumes, func(a, b statsapi.VolumeStats) int { return strings.Compare(a.Name, b.Name) })
-	if !latest.IsZero() {
+	if !latest.IsZero() && !failed {
 		p.Ephemeral = part(d.node, sum, latest)
 	}
 }
+
+// unknown reports whether something couldn't be measured, now and before.
+func unknown[V any](a usage.Answer[V]) bool { return a.Err != nil && a.At.IsZero() }
 
 // device is what the file system is on that a path is on; empty if that isn't known.
 func device(path string) string {

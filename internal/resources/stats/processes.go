@@ -119,19 +119,19 @@ func hostProcesses() *statsapi.RlimitStats {
 }
 
 // bootTime is when the machine was started; zero if that can't be read.
-func bootTime() metav1.Time {
+func bootTime() time.Time {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return metav1.Time{}
+		return time.Time{}
 	}
 	for line := range bytes.Lines(text) {
 		if value, ok := bytes.CutPrefix(line, []byte("btime ")); ok {
 			seconds, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
 			if err != nil {
-				return metav1.Time{}
+				return time.Time{}
 			}
-			return metav1.Unix(seconds, 0)
+			return time.Unix(seconds, 0)
 		}
 	}
-	return metav1.Time{}
+	return time.Time{}
 }

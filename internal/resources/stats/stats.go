@@ -79,7 +79,9 @@ type Group struct {
 type Sample struct {
 	At    time.Time
 	Level Level
-	Node  Group
+	// Booted is when the machine was started; zero if that can't be read.
+	Booted time.Time
+	Node   Group
 	// System are groups that aren't pods', sorted by name.
 	System []System
 	// Pods are those that have a container that runs, by namespace and name.
@@ -89,8 +91,7 @@ type Sample struct {
 	Interfaces                   []Interface
 	NodeFS, ImageFS, ContainerFS *statsapi.FsStats
 	Processes                    *statsapi.RlimitStats
-	// Booted is when the machine was started. Device and ImageDevice are what NodeFS and ContainerFS are on.
-	Booted              time.Time
+	// Device and ImageDevice are what NodeFS and ContainerFS are on.
 	Device, ImageDevice string
 }
 
@@ -229,7 +230,7 @@ func (s *Sampler) sample(ctx context.Context, level Level) (*Sample, error) {
 		}
 		s.readers = append(s.readers, r)
 	}
-	out := &Sample{At: time.Now(), Level: level, Pods: s.pods()}
+	out := &Sample{At: time.Now(), Level: level, Booted: bootTime(), Pods: s.pods()}
 	var faults faults
 	s.readGroups(out, level, &faults)
 	s.rates.update(out)
@@ -239,7 +240,6 @@ func (s *Sampler) sample(ctx context.Context, level Level) (*Sample, error) {
 	if level >= Full {
 		s.measureDisk(ctx, out, &faults)
 		out.Interfaces, out.Network = hostNetwork()
-		out.Booted = bootTime().Time
 		out.Processes = hostProcesses()
 	}
 	s.logFaults(&faults, level)

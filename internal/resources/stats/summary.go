@@ -34,7 +34,7 @@ func (s *Sampler) summary(sample *Sample, level Level) *statsapi.Summary {
 		memory.AvailableBytes = ptr.To(uint64(s.Memory) - min(root.Memory.WorkingSet, uint64(s.Memory)))
 	}
 	out := &statsapi.Summary{
-		Node: statsapi.NodeStats{NodeName: s.Node, StartTime: bootTime(), CPU: root.cpu(), Memory: memory, Swap: s.nodeSwap(root)},
+		Node: statsapi.NodeStats{NodeName: s.Node, StartTime: metav1.NewTime(sample.Booted), CPU: root.cpu(), Memory: memory, Swap: s.nodeSwap(root)},
 		Pods: make([]statsapi.PodStats, len(sample.Pods)),
 	}
 	for i := range sample.System {
