@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
-	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -153,21 +149,13 @@ func NewAdditions(path string, m *Merger, rules AdditionRules) *Additions {
 // Restore takes over what an earlier agent kept. It is to be called before sources report. A file that can't be
 // understood is renamed to end in ".corrupt", and the error says what that means.
 func (a *Additions) Restore() error {
-	checkpoint.Sweep(a.path)
-	text, err := os.ReadFile(a.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	var list []added
-	if err == nil {
-		err = checkpoint.Open(text, addedVersion, &list)
-		if err != nil && !errors.Is(err, checkpoint.ErrNewer) {
-			_, moveErr := checkpoint.SetAside(a.path)
-			err = errors.Join(err, moveErr)
-		}
-	}
+	found, err := checkpoint.ReadFile(a.path, addedVersion, &list)
 	if err != nil {
 		return fmt.Errorf("which containers were added to pods can't be read from %s, so that those which run aren't shown and end with their pods: %w", a.path, err)
+	}
+	if !found {
+		return nil
 	}
 	all := additions{}
 	for i := range list {
@@ -305,17 +293,11 @@ func (a *Additions) write(all additions) error {
 		}
 	}
 	slices.SortStableFunc(list, func(x, y added) int { return cmp.Compare(x.UID, y.UID) })
-	text, err := checkpoint.Seal(addedVersion, list)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(a.path), 0o700)
+	if err := checkpoint.WriteFile(a.path, addedVersion, list); err != nil {
+		return err
 	}
-	if err == nil {
-		err = atomicfile.Write(a.path, text, 0o600)
-	}
-	if err == nil {
-		a.kept = all
-	}
-	return err
+	a.kept = all
+	return nil
 }
 
 func (m *Merger) add(change func(additions) additions) {

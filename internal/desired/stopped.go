@@ -2,19 +2,14 @@ package desired
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
-	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -57,21 +52,13 @@ func NewStops(path string, m *Merger) *Stops { return &Stops{path: path, merger:
 // Restore takes over what an earlier agent kept. It is to be called before sources report. A file that can't be
 // understood is renamed to end in ".corrupt", and the error says that all pods run.
 func (s *Stops) Restore() error {
-	checkpoint.Sweep(s.path)
-	text, err := os.ReadFile(s.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	var list []Hold
-	if err == nil {
-		err = checkpoint.Open(text, stoppedVersion, &list)
-		if err != nil && !errors.Is(err, checkpoint.ErrNewer) {
-			_, moveErr := checkpoint.SetAside(s.path)
-			err = errors.Join(err, moveErr)
-		}
-	}
+	found, err := checkpoint.ReadFile(s.path, stoppedVersion, &list)
 	if err != nil {
 		return fmt.Errorf("which pods were stopped can't be read from %s, so that they are started: %w", s.path, err)
+	}
+	if !found {
+		return nil
 	}
 	held := map[types.NamespacedName]Hold{}
 	for _, h := range list {
@@ -121,14 +108,7 @@ func (s *Stops) change(change func(map[types.NamespacedName]Hold)) error {
 		held[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = h
 	}
 	change(held)
-	text, err := checkpoint.Seal(stoppedVersion, sortedHolds(held))
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(s.path), 0o700)
-	}
-	if err == nil {
-		err = atomicfile.Write(s.path, text, 0o600)
-	}
-	if err != nil {
+	if err := checkpoint.WriteFile(s.path, stoppedVersion, sortedHolds(held)); err != nil {
 		return fmt.Errorf("which pods are stopped can't be kept on disk, and nothing was changed: %w", err)
 	}
 	s.merger.hold(func(h holds) holds { return holds{h.all, held} })

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 // ErrNewer says that a file was written by a newer deckhand.
@@ -72,6 +75,38 @@ func Open(text []byte, version int, v any) error {
 		return errors.New("its checksum doesn't match")
 	}
 	return json.Unmarshal(c.Data, v)
+}
+
+// ReadFile reads what WriteFile wrote at path into v. found is false if there is nothing, or nothing that can be used: then
+// the error says why, and v may be filled in part. A file that can't be understood has been renamed to end in ".corrupt"; one of a newer version
+// (ErrNewer) is left alone.
+func ReadFile(path string, version int, v any) (found bool, err error) {
+	Sweep(path)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err = Open(text, version, v); err != nil && !errors.Is(err, ErrNewer) {
+		_, moveErr := SetAside(path)
+		err = errors.Join(err, moveErr)
+	}
+	return err == nil, err
+}
+
+// WriteFile replaces the file by one of this version that holds v, and makes its directory if need be (mode 0700). It survives a loss of power once
+// that returned nil.
+func WriteFile(path string, version int, v any) error {
+	text, err := Seal(version, v)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, text, 0o600)
 }
 
 // SetAside renames a damaged file, in place of an older one, and returns its new path.

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
-	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 const (
@@ -129,14 +127,7 @@ func (r *records) anyInUse() bool {
 
 // save writes the file. If that fails, the next look tries again.
 func (r *records) save(now time.Time) error {
-	text, err := checkpoint.Seal(recordsVersion, r.byID)
-	if err != nil {
-		return fmt.Errorf("encode when images were last used: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(r.path), 0o700); err != nil {
-		return fmt.Errorf("keep when images were last used: %w", err)
-	}
-	if err := atomicfile.Write(r.path, text, 0o600); err != nil {
+	if err := checkpoint.WriteFile(r.path, recordsVersion, r.byID); err != nil {
 		return fmt.Errorf("keep when images were last used: %w", err)
 	}
 	r.changed, r.saved = false, now
