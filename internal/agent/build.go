@@ -267,7 +267,7 @@ type alone struct {
 	healthy func(time.Time) error
 }
 
-// Conditions are those that a cluster would be told of.
+// Conditions are those that the node's object would have in a cluster.
 func (a alone) Conditions() []v1.NodeCondition {
 	var r nodeobject.Report
 	if runtime := a.runtime.Info(); !runtime.Ready {

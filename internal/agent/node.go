@@ -208,7 +208,7 @@ func kernelVersion() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// bootID names this boot of the machine; empty if it can't be had.
+// bootID names this boot of the machine; empty if it can't be read.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

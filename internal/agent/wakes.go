@@ -113,7 +113,7 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 }
 
 // forPods are the resources that there are for pods, and those whose device plugin has yet to register. What only the node's object has was
-// written there by whoever runs the cluster; at the agent's start all of it was made 0, for which a plugin or a person has to give another number.
+// written there by an administrator; at the agent's start all of it was made 0, for which a plugin or a person has to give another number.
 func forPods(f *nodefacts.Facts) (v1.ResourceList, map[v1.ResourceName]bool) {
 	there, awaited := maps.Clone(f.Allocatable), maps.Clone(f.AwaitedPlugins)
 	for name, amount := range f.Advertised {

@@ -110,7 +110,7 @@ func annotatedProfile(value string) (*v1.AppArmorProfile, error) {
 	return nil, fmt.Errorf(`the AppArmor profile %q of its annotation is none: use "runtime/default", "unconfined" or "localhost/NAME", or better the field appArmorProfile`, value)
 }
 
-// IsExtendedResource reports whether a resource is one that a device plugin, or whoever runs the cluster, gives nodes
+// IsExtendedResource reports whether a resource is one that a device plugin, or an administrator, gives nodes
 // (https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources).
 func IsExtendedResource(name v1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")

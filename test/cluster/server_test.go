@@ -540,19 +540,7 @@ func (r *rig) onATerminal(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	console.Shows("# ")
-	console.Types("stty size\n")
-	console.Shows("24 100\r\n")
-	console.Resize(30, 120)
-	// The size comes on a way of its own.
-	console.Types("while [ \"$(stty size)\" != '30 120' ]; do :; done; echo re''sized\n")
-	console.Shows("resized\r\n")
-	console.Types("cat\n")
-	console.Types("here\n") // is echoed, and comes back once the program runs
-	console.Shows("here\r\nhere\r\n")
-	console.Types("\x03")
-	console.Shows("# ")
-	console.Types("exit 5\n")
+	console.Shell()
 	var failed *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &failed) || failed.ExitCode() != 5 {
 		t.Errorf("exit code: %v", err)

@@ -142,19 +142,7 @@ func (s streams) on(t *testing.T, args ...string) (*terminaltest.Console, *exec.
 // terminal: sizes, signals and exit codes pass, and the terminal is afterwards as it was.
 func (s streams) terminal(t *testing.T) {
 	console, cmd := s.on(t, "exec", "-it", "-c", "c", "box", "--", "sh")
-	console.Shows("# ")
-	// The size comes on a way of its own.
-	console.Types("until [ \"$(stty size)\" = '24 100' ]; do :; done; echo si''zed\n")
-	console.Shows("sized\r\n")
-	console.Resize(30, 120)
-	console.Types("until [ \"$(stty size)\" = '30 120' ]; do :; done; echo resi''zed\n")
-	console.Shows("resized\r\n")
-	console.Types("cat\n")
-	console.Types("here\n") // is echoed, and comes back once the program runs
-	console.Shows("here\r\nhere\r\n")
-	console.Types("\x03")
-	console.Shows("# ")
-	console.Types("exit 5\n")
+	console.Shell()
 	if code := exitCode(t, cmd.Wait()); code != 5 {
 		t.Errorf("exit code %d", code)
 	}

@@ -32,7 +32,7 @@ type Facts struct {
 	Capacity, Allocatable v1.ResourceList
 	// AwaitedPlugins are the resources whose device plugin has yet to register (again).
 	AwaitedPlugins map[v1.ResourceName]bool
-	// Advertised are the extended resources that the node's object has for pods, of device plugins as well as of whoever runs the cluster
+	// Advertised are the extended resources that the node's object has for pods, from device plugins as well as from an administrator
 	// (https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/).
 	Advertised v1.ResourceList
 	// DeclaredFeatures are those that the node declares (KEP-5328).

@@ -41,7 +41,7 @@ func TestParseOOMKill(t *testing.T) {
 	}
 }
 
-// TestOOMKills has the kernel kill two processes at the limit of their control group. What was killed before the log was opened isn't told of,
+// TestOOMKills has the kernel kill two processes at the limit of their control group. What was killed before the log was opened isn't reported,
 // nor what only pretends to be the kernel's.
 func TestOOMKills(t *testing.T) {
 	group, err := manager.New(&cgroups.Cgroup{Path: fmt.Sprintf("/deckhand-test-oom-%d", os.Getpid()),
@@ -80,17 +80,17 @@ func TestOOMKills(t *testing.T) {
 			case got := <-kills:
 				switch {
 				case got.Process == pretended || before[got.PID]:
-					t.Errorf("told of %+v", got)
+					t.Errorf("reported %+v", got)
 				case got.PID == pid:
 					watchers--
 					if got.Process != "tail" || !got.Limit {
-						t.Errorf("told of %+v", got)
+						t.Errorf("reported %+v", got)
 					}
 				}
 			case err := <-ended:
 				t.Fatalf("the watch ended with %v", err)
 			case <-limit:
-				t.Fatalf("nobody was told of process %d in time", pid)
+				t.Fatalf("process %d wasn't reported in time", pid)
 			}
 		}
 		before[pid] = true // for all that is told from here on

@@ -359,7 +359,7 @@ func TestRebootHalfway(t *testing.T) {
 	}
 }
 
-// TestOneMore: a pod that needs more than it has, as its record was lost in part, keeps what it has, also if the rest can't be had.
+// TestOneMore: a pod that needs more than it has, as its record was lost in part, keeps what it has, also if the rest isn't free.
 func TestOneMore(t *testing.T) {
 	r := newRig(t)
 	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))

@@ -266,7 +266,7 @@ func TestAPluginThatLies(t *testing.T) {
 	}
 }
 
-// TestHealth: what isn't healthy is given to nobody new, stays where it is, and whoever has it is woken.
+// TestHealth: what isn't healthy is given to nobody new, stays where it is, and the pod that has it is woken.
 func TestHealth(t *testing.T) {
 	r := newRig(t)
 	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))

@@ -372,7 +372,7 @@ func TestOneBrokenGroup(t *testing.T) {
 	s := n.sampler()
 	got := summary(t, s, false)
 	if p := podOf(t, got, "whole"); p.CPU == nil || p.Memory == nil || p.Containers[0].CPU == nil || *p.ProcessStats.ProcessCount != 1 {
-		t.Errorf("the whole pod lacks figures: %+v", p)
+		t.Errorf("the pod as a whole has no figures: %+v", p)
 	}
 	if p := podOf(t, got, "gone"); p.CPU != nil || p.Memory != nil {
 		t.Errorf("a pod without groups has figures: %+v", p)

@@ -36,7 +36,7 @@ type Options struct {
 	Timeout time.Duration
 	// Observer may be nil.
 	Observer Observer
-	// Tracer has a span begun for each call, which the runtime is told of (traceparent); nil for none.
+	// Tracer begins a span for each call, and the runtime gets its context (traceparent); nil for none.
 	Tracer trace.TracerProvider
 }
 

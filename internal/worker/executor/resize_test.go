@@ -62,7 +62,7 @@ func (v *virtual) UpdatePodSandboxResources(_ context.Context, id string, overhe
 	return v.err
 }
 
-// The runtime is told of each change of a pod as a whole, after its cgroup has changed; whether it takes that in keeps no pod from its resources.
+// The runtime gets each change of a pod as a whole, after its cgroup has changed; whether it takes that in keeps no pod from its resources.
 func TestRuntimeIsToldOfResizedPods(t *testing.T) {
 	allocation := &pod.Allocation{Containers: map[string]v1.ResourceRequirements{"web": {Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("64Mi")}}}}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "web"}}, Overhead: v1.ResourceList{v1.ResourceMemory: resource.MustParse("16Mi")}}}

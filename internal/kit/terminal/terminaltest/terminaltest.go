@@ -105,6 +105,25 @@ func (c *Console) Full() {
 	}
 }
 
+// Shell goes through what a shell in a container lets a person do, with a terminal that was 24 lines by 100 columns: sizes, the end of a command by
+// Ctrl-C, and the exit code, which is 5.
+func (c *Console) Shell() {
+	c.t.Helper()
+	c.Shows("# ")
+	// A size comes on a way of its own, also the first one.
+	c.Types("until [ \"$(stty size)\" = '24 100' ]; do :; done; echo si''zed\n")
+	c.Shows("sized\r\n")
+	c.Resize(30, 120)
+	c.Types("until [ \"$(stty size)\" = '30 120' ]; do :; done; echo resi''zed\n")
+	c.Shows("resized\r\n")
+	c.Types("cat\n")
+	c.Types("here\n") // is echoed, and comes back once the program runs
+	c.Shows("here\r\nhere\r\n")
+	c.Types("\x03")
+	c.Shows("# ")
+	c.Types("exit 5\n")
+}
+
 // Line reads the next line of the screen.
 func (c *Console) Line() string {
 	c.t.Helper()

@@ -55,7 +55,7 @@ type Journal interface {
 type Cluster interface {
 	// Problems are what is wrong with it.
 	Problems() []pod.Problem
-	// Conditions are the node's, whether somebody is told of them or not.
+	// Conditions are the node's, with an API server and without.
 	Conditions() []v1.NodeCondition
 	ProblemsChanged() (changed <-chan struct{}, stop func())
 }
