@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
@@ -118,6 +119,12 @@ func additionRules(cfg *config.Config, node func() *admission.Node) desired.Addi
 			wrong := rules.Validate(p)
 			if rules.Refuse != nil {
 				wrong = append(wrong, rules.Refuse(p)...)
+			}
+			for i := range p.Spec.EphemeralContainers { // which can never be corrected
+				image := p.Spec.EphemeralContainers[i].Image
+				if _, err := reference.ParseNormalizedNamed(image); err != nil {
+					wrong = append(wrong, field.Invalid(field.NewPath("spec", "ephemeralContainers").Index(i).Child("image"), image, err.Error()))
+				}
 			}
 			return wrong
 		}}

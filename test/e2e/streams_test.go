@@ -388,7 +388,7 @@ func (s streams) debug(t *testing.T) {
 	if out, errs, code := printed(t, piped); out != "through\n" || code != 0 {
 		t.Errorf("through a pipe: %q, %q, exit code %d", out, errs, code)
 	}
-	for _, refused := range [][]string{{"-c", "look", "Duplicate value"}, {"--target", "none", "spec.ephemeralContainers[3].targetContainerName"}} {
+	for _, refused := range [][]string{{"-c", "look", "Duplicate value"}, {"--target", "none", "spec.ephemeralContainers[3].targetContainerName"}, {"--image", "web:1 ", "invalid reference format"}} {
 		if _, errs, code := printed(t, debug(refused[:2]...)); code != 1 || !strings.Contains(errs, refused[2]) {
 			t.Errorf("%q: %q, exit code %d", refused, errs, code)
 		}
