@@ -79,12 +79,13 @@ docs: ## Write docs/reference anew, from what the program says of itself.
 	$(GO) run ./docs/reference
 
 .PHONY: unit
+# Tests are built without vet: lint has done all of that, and `go test` would look at every dependency anew.
 unit: tools images ## Run the unit tests, with the race detector.
-	$(GO) run ./test/report -race -timeout 25m -- ./internal/... ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry
+	$(GO) run ./test/report -vet=off -race -timeout 25m -- ./internal/... ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry
 
 .PHONY: laws
 laws: ## Check the invariants of the core over millions of random steps. LAW_STEPS=N for more, LAW_FROM=SEED for the same ones.
-	$(GO) test -count=1 -v -timeout 2h -run TestLawsManySteps ./internal/lifecycle -laws.steps=$(LAW_STEPS) -laws.from=$(LAW_FROM)
+	$(GO) test -vet=off -count=1 -v -timeout 2h -run TestLawsManySteps ./internal/lifecycle -laws.steps=$(LAW_STEPS) -laws.from=$(LAW_FROM)
 
 .PHONY: mutate
 mutate: ## Put some hundred faults into the core, one at a time: the laws have to find nine of ten. MUTATIONS=EXPRESSION for some of them.
@@ -92,13 +93,13 @@ mutate: ## Put some hundred faults into the core, one at a time: the laws have t
 
 .PHONY: attack
 attack: ## Swap links under the code that opens pods' paths, and ask the HTTPS server for anything, for a minute each. ATTACK=10m for longer (as root).
-	$(GO) test -count=1 -v -p 2 -timeout 24h -run '^TestAttack' ./internal/kit/safeopen ./internal/volume/subpath ./internal/volume/teardown -attack.duration=$(ATTACK)
-	$(GO) test -run '^$$' -fuzz '^FuzzRequest$$' -fuzztime $(ATTACK) ./internal/server/nodeapi
+	$(GO) test -vet=off -count=1 -v -p 2 -timeout 24h -run '^TestAttack' ./internal/kit/safeopen ./internal/volume/subpath ./internal/volume/teardown -attack.duration=$(ATTACK)
+	$(GO) test -vet=off -run '^$$' -fuzz '^FuzzRequest$$' -fuzztime $(ATTACK) ./internal/server/nodeapi
 
 .PHONY: e2e
 e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a real containerd.
 	cd test/kubernetes && CGO_ENABLED=0 $(GO) test -count=1 -trimpath -vet=off .
-	$(GO) run ./test/report -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/takeover ./test/cluster/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
+	$(GO) run ./test/report -vet=off -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/takeover ./test/cluster/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
 
 .PHONY: conformance
 conformance: deckhand ## Run Kubernetes' own conformance specs for nodes against deckhand (as root; an hour the first time). See test/conformance.

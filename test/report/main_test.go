@@ -23,6 +23,10 @@ func TestReport(t *testing.T) {
 		{"fail", `{"Action":"output","Package":"p","Test":"T","Output":"why\n"}
 {"Action":"fail","Package":"p","Test":"T"}
 {"Action":"fail","Package":"p"}`, true, []string{"--- FAIL p T\nwhy\n", "0 passed, 1 failed, 0 skipped"}},
+		{"fail in short", `{"Action":"output","Package":"p","Test":"T","Output":"    t_test.go:7: why\n"}
+{"Action":"output","Package":"p","Test":"T","Output":"        at length\n"}
+{"Action":"fail","Package":"p","Test":"T"}
+{"Action":"fail","Package":"p"}`, true, []string{"        at length\n", "In short:\n  FAIL p T\n    t_test.go:7: why\n\nThe slowest"}},
 		{"skip", `{"Action":"output","Package":"p","Test":"T","Output":"no kernel\n"}
 {"Action":"skip","Package":"p","Test":"T"}
 {"Action":"pass","Package":"p"}`, true, []string{"SKIP p T\nno kernel\n", "1 skipped"}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -141,6 +142,25 @@ func (t *tally) wrong(what string, s subject) {
 	delete(t.output, s)
 }
 
+// shownLogs is how many of the messages that a test has logged are shown in short, shownBytes how much of each.
+const shownLogs, shownBytes = 12, 300
+
+// logged is the first line of what a test has logged or failed with.
+var logged = regexp.MustCompile(`^    [^ ]+\.go:\d+: `)
+
+// said prints the beginnings of the first messages of a test: why it failed is among them, and what
+// follows, the logs of all that ran, can be too long for whoever keeps only the end of what is printed.
+func (p *problem) said(out io.Writer) {
+	shown := 0
+	for _, line := range p.output {
+		if logged.MatchString(line) && shown < shownLogs {
+			shown++
+			line = strings.TrimSuffix(line, "\n")
+			fmt.Fprintln(out, line[:min(len(line), shownBytes)])
+		}
+	}
+}
+
 // neverEnded is said of a test that was cut off.
 const neverEnded = ": it never ended"
 
@@ -161,10 +181,11 @@ func (t *tally) finish() (failed bool) {
 			fmt.Fprint(t.out, line)
 		}
 	}
-	if len(t.bad) > 1 {
+	if len(t.bad) > 0 {
 		fmt.Fprint(t.out, "\nIn short:\n")
 		for _, p := range t.bad {
 			fmt.Fprintln(t.out, " ", p.what)
+			p.said(t.out)
 		}
 	}
 	slices.SortStableFunc(t.times, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
