@@ -1,12 +1,15 @@
 package admission_test
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -35,14 +38,16 @@ func TestPreemption(t *testing.T) {
 		want string
 	}{
 		{"the lowest QoS class first", full, ranked(requests("p", "cpu", "1"), critical, ""), "[burstable]"},
-		{"then the next", full, ranked(requests("p", "cpu", "2"), critical, ""), "[guaranteed burstable]"},
-		{"the higher priority last", full, ranked(requests("p", "cpu", "4"), critical, ""), "[more important guaranteed burstable]"},
+		{"within it the lowest priority", full, ranked(requests("p", "cpu", "2"), critical, ""), "[more important]"},
+		{"then the next class", full, ranked(requests("p", "cpu", "4"), critical, ""), "[guaranteed more important burstable]"},
 		{"its own priority stays", full, ranked(requests("p", "cpu", "3"), 10, ""), "rejected"},
 		{"more than the node has", full, ranked(requests("p", "cpu", "5"), critical, ""), "rejected"},
 		{"without a priority", full, requests("p", "cpu", "1"), "rejected"},
 		{"that never preempts", full, with(ranked(requests("p", "cpu", "1"), critical, ""), func(s *v1.PodSpec) { s.PreemptionPolicy = ptr.To(v1.PreemptNever) }), "rejected"},
 		{"a place among the pods", full, ranked(requests("p"), critical, ""), "[burstable]"},
 		{"few rather than small", append(full[:1:1], held(requests("small", "cpu", "1")), held(requests("big", "cpu", "2"))), ranked(requests("p", "cpu", "2"), critical, ""), "[big]"},
+		{"small rather than big", []admission.Held{held(requests("big", "cpu", "3")), held(requests("small", "cpu", "1"))}, ranked(requests("p", "cpu", "1"), critical, ""), "[small]"},
+		{"one that gives back all that is missing", []admission.Held{held(requests("cpu", "cpu", "3")), held(requests("memory", "memory", "1023Mi")), held(requests("both", "cpu", "1", "memory", "1Mi"))}, ranked(requests("p", "cpu", "1", "memory", "1Mi"), critical, ""), "[both]"},
 		{"what ends already counts", append(full[:1:1], ending(requests("ends", "cpu", "2")), held(requests("c", "cpu", "1"))), ranked(requests("p", "cpu", "3"), critical, ""), "[c]"},
 		{"ports don't count", []admission.Held{held(port(requests("a"), "", 80, ""))}, port(ranked(requests("p"), critical, ""), "", 80, ""), "rejected"},
 		{"one that nobody knows any more is left alone", []admission.Held{{UID: "unknown", Amount: admission.Need(requests("x", "cpu", "4"))}}, ranked(requests("p", "cpu", "1"), critical, ""), "rejected"},
@@ -62,59 +67,76 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// TestPreemptionIsTheLeast compares with all there is to choose from: of one missing resource no other choice makes
-// room that hurts nobody of a higher priority or QoS class and is of fewer pods.
+// TestPreemptionIsTheLeast compares with all there is to choose from: no other choice makes room for all that is missing and is of fewer pods of the
+// highest QoS class and priority, then of the next, and so on, or of as many that have less.
 func TestPreemptionIsTheLeast(t *testing.T) {
-	classes := []v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}
+	classes := []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
+	const priorities = 4
 	rapid.Check(t, func(rt *rapid.T) {
-		n := rapid.IntRange(1, 10).Draw(rt, "pods")
-		var pods []*v1.Pod
-		capacity := admission.Amount{v1.ResourceCPU: 0}
-		for i := range n {
-			cpu := rapid.IntRange(0, 5).Draw(rt, "cpu")
-			p := ranked(requests(types.UID(fmt.Sprint("p", i)), "cpu", fmt.Sprint(cpu)), int32(rapid.IntRange(0, 3).Draw(rt, "priority")), rapid.SampledFrom(classes).Draw(rt, "qos"))
-			pods = append(pods, p)
-			capacity[v1.ResourceCPU] += int64(cpu) * 1000
+		names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, "example.com/card"}[:rapid.IntRange(1, 3).Draw(rt, "resources")]
+		amounts := func(most int, of string) (list []string) {
+			for _, name := range names {
+				list = append(list, string(name), fmt.Sprint(rapid.IntRange(0, most).Draw(rt, of)))
+			}
+			return list
 		}
-		capacity[v1.ResourceCPU] += int64(rapid.IntRange(-2, 2).Draw(rt, "free")) * 1000
+		var pods []*v1.Pod
+		var has []admission.Amount
+		capacity := admission.Amount{}
+		for i := range rapid.IntRange(1, 12).Draw(rt, "pods") {
+			p := ranked(requests(types.UID(fmt.Sprint("p", i)), amounts(5, "has")...), int32(rapid.IntRange(0, priorities-1).Draw(rt, "priority")), rapid.SampledFrom(classes).Draw(rt, "qos"))
+			pods, has = append(pods, p), append(has, admission.Need(p))
+			for _, name := range names {
+				capacity[name] += has[i][name]
+			}
+		}
+		inUse := maps.Clone(capacity)
+		for _, name := range names {
+			capacity[name] += int64(rapid.IntRange(0, 2).Draw(rt, "free")) * admission.AmountOf(v1.ResourceList{name: resource.MustParse("1")})[name]
+		}
 		j := admission.NewJudge(&admission.Node{}, capacity)
 		for _, p := range pods {
 			j.Hold(held(p))
 		}
-		asks := ranked(requests("new", "cpu", fmt.Sprint(rapid.IntRange(1, 12).Draw(rt, "asks"))), int32(rapid.IntRange(0, 4).Draw(rt, "its priority")), v1.PodQOSBurstable)
+		asks := ranked(requests("new", amounts(12, "asks")...), int32(rapid.IntRange(0, priorities).Draw(rt, "its priority")), v1.PodQOSBurstable)
 		need := admission.Need(asks)
-		missing := need[v1.ResourceCPU] - capacity[v1.ResourceCPU]
-		for _, p := range pods {
-			missing += admission.Need(p)[v1.ResourceCPU]
+		missing := admission.Amount{}
+		for _, name := range names {
+			if n := need[name] + inUse[name] - capacity[name]; need[name] > 0 && n > 0 {
+				missing[name] = n
+			}
 		}
 		a := j.Admit(asks, need)
-		if missing <= 0 {
+		if len(missing) == 0 {
 			if a.Failure != nil {
 				rt.Fatalf("there is room: %v", a.Failure)
 			}
 			return
 		}
-		// cost is how bad a choice is: the count by rank, from the highest down.
-		cost := func(set uint) (cost []int, makesRoom bool) {
-			cost = make([]int, 12)
-			left := missing
+		// cost is how bad a choice is: the number of pods by rank, from the highest down, and what they have, as a part of what is missing.
+		cost := func(set uint) (pieces []int, size float64, makesRoom bool) {
+			pieces = make([]int, len(classes)*priorities)
+			left := maps.Clone(missing)
 			for i, p := range pods {
 				if set&(1<<i) == 0 {
 					continue
 				}
 				if *p.Spec.Priority >= *asks.Spec.Priority {
-					return nil, false
+					return nil, 0, false
 				}
-				rank := int(*p.Spec.Priority)*3 + slices.Index(classes, p.Status.QOSClass)
-				cost[len(cost)-1-rank]++
-				left -= admission.Need(p)[v1.ResourceCPU]
+				pieces[slices.Index(classes, p.Status.QOSClass)*priorities+priorities-1-int(*p.Spec.Priority)]++
+				for name, n := range missing {
+					left[name] -= has[i][name]
+					size += float64(has[i][name]) / float64(n)
+				}
 			}
-			return cost, left <= 0
+			return pieces, size, !left.Positive()
 		}
 		var best []int
-		for set := range uint(1) << n {
-			if c, ok := cost(set); ok && (best == nil || slices.Compare(c, best) < 0) {
-				best = c
+		var least float64
+		for set := range uint(1) << len(pods) {
+			if c, size, ok := cost(set); ok && (best == nil || cmp.Or(slices.Compare(c, best), cmp.Compare(size, least)) < 0) {
+				best, least = c, size
 			}
 		}
 		var chosen uint
@@ -123,14 +145,14 @@ func TestPreemptionIsTheLeast(t *testing.T) {
 				chosen |= 1 << i
 			}
 		}
-		have, ok := cost(chosen)
+		have, size, ok := cost(chosen)
 		switch {
 		case best == nil:
 			if !a.Failure.Rejected {
 				rt.Fatalf("no choice makes room, and it has %v end", a.Preempt)
 			}
-		case !ok || bits.OnesCount(chosen) != len(a.Preempt) || slices.Compare(have, best) != 0:
-			rt.Fatalf("has %v end, which costs %v; %v would do", a.Preempt, have, best)
+		case !ok || bits.OnesCount(chosen) != len(a.Preempt) || slices.Compare(have, best) != 0 || size > least+1e-9:
+			rt.Fatalf("has %v end, which costs %v, %v; %v, %v would do", a.Preempt, have, size, best, least)
 		}
 	})
 }
