@@ -20,6 +20,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
+	"github.com/deckhand-node/deckhand/internal/volume/killtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,7 +47,7 @@ func onHostWith(t testing.TB, c Config) *Manager {
 		t.Fatal("this test makes real cgroups: run it as root")
 	}
 	c.Driver = driver()
-	c.CgroupRoot = fmt.Sprintf("/deckhand-resources-test-%d/%s", os.Getpid(), strings.ToLower(t.Name()))
+	c.CgroupRoot = fmt.Sprintf("/deckhand-resources-test-%d/%s", killtest.PID(), strings.ToLower(t.Name()))
 	m := newManager(t, c)
 	if err := m.Check(); err != nil {
 		t.Fatal(err)

@@ -2,10 +2,12 @@ package cgroup
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -49,13 +51,27 @@ func (cgroupDirs) qosCgroup(_ context.Context, l layout, name string) error {
 	return nil
 }
 
-func (cgroupDirs) pod(_ context.Context, l layout, name string, _ []setting) (bool, error) {
+func (cgroupDirs) pod(_ context.Context, l layout, name string, s []setting) (bool, error) {
+	made, err := l.makeAll(name)
+	if err != nil || !made {
+		return false, err
+	}
+	return true, write(l, name, slices.DeleteFunc(s, func(v setting) bool { return v.Initial }))
+}
+
+// makeAll makes the group in the hierarchies that limits are written in. made says that it was in none of them.
+func (l layout) makeAll(name string) (made bool, err error) {
+	made = true
 	for _, mount := range l.limited() {
-		if err := makeGroup(filepath.Join(mount, name)); err != nil {
-			return false, err
+		dir := filepath.Join(mount, name)
+		switch err := unix.Mkdir(dir, 0o755); {
+		case errors.Is(err, unix.EEXIST):
+			made = false
+		case err != nil:
+			return false, &fs.PathError{Op: "make cgroup", Path: dir, Err: err}
 		}
 	}
-	return false, nil
+	return made, nil
 }
 
 func (cgroupDirs) set(_ context.Context, l layout, name string, s []setting) error {
@@ -101,7 +117,7 @@ func (u systemdSlices) pod(ctx context.Context, l layout, name string, s []setti
 	if err != nil {
 		return false, err
 	}
-	if _, err := u.cgroupDirs.pod(ctx, l, name, s); err != nil || !made {
+	if _, err := l.makeAll(name); err != nil || !made {
 		return false, err
 	}
 	return true, write(l, name, s)

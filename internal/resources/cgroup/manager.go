@@ -197,7 +197,7 @@ func (m *Manager) usable(ctx context.Context) (layout, error) {
 
 func (m *Manager) makePod(ctx context.Context, l layout, p *v1.Pod, lim allocated.Limits) error {
 	class := spec.QOSClass(p)
-	made, err := m.maker.pod(ctx, l, m.group(p), m.rules(l).Pod(class, lim, hugePages(p)))
+	made, err := m.maker.pod(ctx, l, m.group(p), m.rulesOfNew(l).Pod(class, lim, hugePages(p)))
 	if err != nil {
 		return err
 	}

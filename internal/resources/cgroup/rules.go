@@ -57,6 +57,20 @@ func (m *Manager) rules(l layout) rules {
 	return r
 }
 
+// rulesOfNew are the rules for a group that is new: huge pages of a size of which all pods together may use none need no bound of its own.
+func (m *Manager) rulesOfNew(l layout) rules {
+	r := m.rules(l)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.enforced && m.conf.Pods != nil {
+		r.HugePages = slices.DeleteFunc(slices.Clone(r.HugePages), func(size string) bool {
+			bytes, ok := m.conf.Pods.HugePages[size]
+			return ok && bytes == 0
+		})
+	}
+	return r
+}
+
 // hugePages is how many bytes of huge pages of each size, as control groups name
 // it, the pod may use in all: by its own limits, or those of its containers by the
 // rules of KEP-753. It is nil for none.

@@ -16,6 +16,8 @@ type setting struct {
 	// Optional says that a kernel without the file does without the value: it would
 	// bound nothing, or there is nothing that could be bound.
 	Optional bool
+	// Initial says that a new group has that value by itself.
+	Initial bool
 }
 
 // Files that take care, when they are written.
@@ -83,23 +85,24 @@ func wholePercents(quota, period int64) int64 {
 
 // quota bounds the CPU; quota (microseconds in each period) is 0 for no bound.
 func (r rules) quota(quota, period int64) []setting {
+	const initial = 100_000
 	each := strconv.FormatInt(period, 10)
 	value := strconv.FormatInt(quota, 10)
 	switch {
 	case r.V2 && quota == 0:
-		return []setting{{Controller: "cpu", File: "cpu.max", Value: "max " + each, Optional: true}}
+		return []setting{{Controller: "cpu", File: "cpu.max", Value: "max " + each, Optional: true, Initial: period == initial}}
 	case r.V2:
 		return []setting{{Controller: "cpu", File: "cpu.max", Value: value + " " + each}}
 	case quota == 0:
-		return []setting{{Controller: "cpu", File: cpuQuotaFile, Value: "-1", Optional: true}}
+		return []setting{{Controller: "cpu", File: cpuQuotaFile, Value: "-1", Optional: true, Initial: true}}
 	default:
-		return []setting{{Controller: "cpu", File: cpuPeriodFile, Value: each}, {Controller: "cpu", File: cpuQuotaFile, Value: value}}
+		return []setting{{Controller: "cpu", File: cpuPeriodFile, Value: each, Initial: period == initial}, {Controller: "cpu", File: cpuQuotaFile, Value: value}}
 	}
 }
 
 // memory bounds the memory (bytes); 0 is no bound.
 func (r rules) memory(limit int64) setting {
-	s := setting{Controller: "memory", File: memoryLimitFile, Value: "-1"}
+	s := setting{Controller: "memory", File: memoryLimitFile, Value: "-1", Initial: limit <= 0}
 	if r.V2 {
 		s.File, s.Value = "memory.max", "max"
 	}
@@ -112,7 +115,7 @@ func (r rules) memory(limit int64) setting {
 // pids bounds the number of processes. Without a bound there may be no group to lift it in.
 func (r rules) pids() setting {
 	if r.PIDs <= 0 {
-		return setting{Controller: "pids", File: "pids.max", Value: "max", Optional: true}
+		return setting{Controller: "pids", File: "pids.max", Value: "max", Optional: true, Initial: true}
 	}
 	return setting{Controller: "pids", File: "pids.max", Value: strconv.FormatInt(r.PIDs, 10)}
 }
@@ -136,9 +139,9 @@ func (r rules) protection(class v1.PodQOSClass, request int64) []setting {
 	case !r.ReserveMemory:
 		return nil // the QoS cgroups have none, so that an earlier value has no effect
 	case class == v1.PodQOSGuaranteed:
-		return []setting{{Controller: "memory", File: "memory.min", Value: value}}
+		return []setting{{Controller: "memory", File: "memory.min", Value: value, Initial: request == 0}}
 	case class == v1.PodQOSBurstable:
-		return []setting{{Controller: "memory", File: "memory.low", Value: value}}
+		return []setting{{Controller: "memory", File: "memory.low", Value: value, Initial: request == 0}}
 	default:
 		return nil
 	}

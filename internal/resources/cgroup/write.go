@@ -3,9 +3,9 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,7 +38,7 @@ func writeOne(l layout, name string, s setting) error {
 		return fmt.Errorf("set %s to %s in %s: the kernel offers no cgroup controller %q: %w", s.File, s.Value, name, s.Controller, unix.ENOENT)
 	}
 	dir := filepath.Join(mount, name)
-	err := cgroups.WriteFile(dir, s.File, s.Value)
+	err := writeFile(filepath.Join(dir, s.File), s.Value)
 	switch {
 	case err == nil:
 		return nil
@@ -56,4 +56,21 @@ func writeOne(l layout, name string, s setting) error {
 
 func tooMuch(limit string, used int64, err error) error {
 	return fmt.Errorf("attempting to set pod memory limit (%s) below current usage (%d): %w; the limit stays as it was until the pod uses less", limit, used, err)
+}
+
+// writeFile writes to a file of the kernel, with no more system calls than that takes: each pod's start waits for some of these.
+func writeFile(file, value string) error {
+	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_TRUNC|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: file, Err: err}
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(value))
+	for err == unix.EINTR { // as a memory limit is that makes the kernel reclaim
+		_, err = unix.Write(fd, []byte(value))
+	}
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: file, Err: err}
+	}
+	return nil
 }

@@ -14,8 +14,8 @@ import (
 const mark = 0x6465636b
 
 // child does the work in the traced process. It doesn't return: the tracer kills it.
-func child(c Case, dir string) {
-	if err := install(); err != nil {
+func child(c Case, dir string, calls map[uint64]call) {
+	if err := install(calls); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
@@ -30,8 +30,8 @@ func child(c Case, dir string) {
 }
 
 // install has the kernel stop every thread of this process for its tracer when it is about
-// to make one of the calls that may be steps.
-func install() error {
+// to make one of the calls.
+func install(calls map[uint64]call) error {
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the call's number
 	for nr := range calls {
 		filter = append(filter,

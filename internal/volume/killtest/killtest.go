@@ -72,7 +72,7 @@ func Run(t *testing.T, c Case) {
 	}
 	if wanted := os.Getenv(envCase); wanted != "" {
 		if wanted == t.Name() {
-			child(c, os.Getenv(envDir))
+			child(c, os.Getenv(envDir), steps)
 		}
 		return // another case of the same test
 	}
@@ -92,6 +92,31 @@ func Run(t *testing.T, c Case) {
 	}
 }
 
+// PID is the number of the test's process, also in its children.
+func PID() int {
+	if os.Getenv(envCase) != "" {
+		return os.Getppid()
+	}
+	return os.Getpid()
+}
+
+// Calls has a child do the work, and returns how many system calls that have to do with files it takes for it. The
+// child comes to Calls as it does to Run.
+func Calls(t *testing.T, work func() error) int {
+	t.Helper()
+	if wanted := os.Getenv(envCase); wanted != "" {
+		if wanted == t.Name() {
+			child(Case{Child: func(string) error { return work() }}, "", ofFiles)
+		}
+		return 0
+	}
+	end, err := trace(command{args: []string{"-test.run=" + pattern(t.Name()), "-test.count=1"}, env: append(os.Environ(), envCase+"="+t.Name()), calls: ofFiles}, maxSteps)
+	if err != nil || !end.done || end.failed {
+		t.Fatalf("%+v, %v", end, err)
+	}
+	return end.steps
+}
+
 // point runs one child and checks what is left of it. It reports whether that got to its end.
 func point(t *testing.T, c Case, test, temp string, n int) (ended bool) {
 	dir := filepath.Join(t.TempDir(), "dir")
@@ -103,8 +128,9 @@ func point(t *testing.T, c Case, test, temp string, n int) (ended bool) {
 		c.Fresh(t, dir)
 	}
 	end, err := trace(command{
-		args: []string{"-test.run=" + pattern(test), "-test.count=1"},
-		env:  append(os.Environ(), envCase+"="+test, envDir+"="+dir, "TMPDIR="+temp),
+		args:  []string{"-test.run=" + pattern(test), "-test.count=1"},
+		env:   append(os.Environ(), envCase+"="+test, envDir+"="+dir, "TMPDIR="+temp),
+		calls: steps,
 	}, n)
 	if err != nil {
 		t.Fatal(err)

@@ -138,7 +138,7 @@ func TestWhatGoesWrongInAChildIsReported(t *testing.T) {
 	self := func(how string) (result, error) {
 		return trace(command{
 			args: []string{"-test.run=^TestChildThatGoesWrong$"},
-			env:  append(os.Environ(), envCase+"=TestChildThatGoesWrong", envDir+"="+how),
+			env:  append(os.Environ(), envCase+"=TestChildThatGoesWrong", envDir+"="+how), calls: steps,
 		}, 1)
 	}
 	t.Run("an error", func(t *testing.T) {
@@ -166,6 +166,20 @@ func TestChildThatGoesWrong(t *testing.T) {
 		}
 		return errors.New("out of rope")
 	}})
+}
+
+func TestCallsAreCounted(t *testing.T) {
+	n := Calls(t, func() error {
+		fd, err := unix.Open("/proc/self/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			_, err = unix.Read(fd, make([]byte, 1))
+		}
+		unix.Getpid() // has nothing to do with files
+		return errors.Join(err, unix.Access("/proc", unix.F_OK), unix.Close(fd))
+	})
+	if os.Getenv(envCase) == "" && n != 4 {
+		t.Errorf("counted %d calls, want open, read, access and close", n)
+	}
 }
 
 func TestPatternChoosesOneTest(t *testing.T) {

@@ -22,3 +22,6 @@ var legacyCalls = map[uint64]call{
 	unix.SYS_UTIMES:    {"utimes", nil},
 	unix.SYS_FUTIMESAT: {"futimesat", nil},
 }
+
+var legacyFiles = all(unix.SYS_OPEN, unix.SYS_CREAT, unix.SYS_MKDIR, unix.SYS_RMDIR, unix.SYS_UNLINK, unix.SYS_RENAME, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_NEWFSTATAT,
+	unix.SYS_READLINK, unix.SYS_ACCESS)

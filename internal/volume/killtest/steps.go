@@ -14,9 +14,9 @@ type call struct {
 	changes func(tid int, args [6]uint64) bool
 }
 
-// calls are looked at, by number. What isn't in it is never a step: reading, waiting, syncing
+// steps are looked at, by number. What isn't in it is never a step: reading, waiting, syncing
 // (what was written stays when only the process is killed).
-var calls = join(legacyCalls, map[uint64]call{
+var steps = join(legacyCalls, map[uint64]call{
 	unix.SYS_PRCTL: {"prctl", never}, // tells the end, see mark
 
 	unix.SYS_MOUNT:         {"mount", nil},
@@ -61,6 +61,19 @@ var calls = join(legacyCalls, map[uint64]call{
 	unix.SYS_TRUNCATE:        {"truncate", nil},
 	unix.SYS_FALLOCATE:       {"fallocate", nil},
 })
+
+// ofFiles are the calls that look at files and change them.
+var ofFiles = join(legacyFiles, all(unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_CLOSE, unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_WRITEV,
+	unix.SYS_FCNTL, unix.SYS_LSEEK, unix.SYS_IOCTL, unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_STATFS, unix.SYS_FSTATFS, unix.SYS_GETDENTS64, unix.SYS_READLINKAT,
+	unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_MKDIRAT, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_PRCTL))
+
+func all(numbers ...uint64) map[uint64]call {
+	calls := map[uint64]call{}
+	for _, nr := range numbers {
+		calls[nr] = call{}
+	}
+	return calls
+}
 
 func join(a, b map[uint64]call) map[uint64]call {
 	for nr, c := range a {

@@ -17,9 +17,10 @@ import (
 // patience is how long a child may take before it is taken to hang.
 const patience = time.Minute
 
-// command is a run of the test binary.
+// command is a run of the test binary, of which these calls are counted.
 type command struct {
 	args, env []string
+	calls     map[uint64]call
 }
 
 // result is how a child ended.
@@ -27,6 +28,8 @@ type result struct {
 	// killed is at the step it was to be killed at, which is called step.
 	killed bool
 	step   string
+	// steps are how many it came to.
+	steps int
 	// done is when its work was, failed if that came to an error.
 	done, failed bool
 	output       string
@@ -46,8 +49,8 @@ func (e result) text(n int) string {
 // tracer follows one child and what that starts. All its calls come from one thread, which is
 // who the kernel has as the tracer.
 type tracer struct {
+	calls  map[uint64]call
 	at     int // the step to kill at
-	steps  int
 	tids   map[int]bool
 	result result
 }
@@ -87,7 +90,7 @@ func trace(c command, n int) (result, error) {
 		_ = p.Kill() // it may have ended just now
 	})
 	defer hung.Stop()
-	tr := &tracer{at: n, tids: map[int]bool{p.Pid: true}}
+	tr := &tracer{calls: c.calls, at: n, tids: map[int]bool{p.Pid: true}}
 	err = tr.follow(p.Pid)
 	if late.Load() {
 		err = errors.Join(err, fmt.Errorf("the child took longer than %s and was killed", patience))
@@ -176,12 +179,12 @@ func (tr *tracer) called(tid int) (ended bool, err error) {
 		tr.result.done, tr.result.failed = true, args[1] != 0
 		return true, nil
 	}
-	c, ok := calls[nr]
+	c, ok := tr.calls[nr]
 	if !ok || c.changes != nil && !c.changes(tid, args) {
 		return false, nil
 	}
-	tr.steps++
-	if tr.steps < tr.at {
+	tr.result.steps++
+	if tr.result.steps < tr.at {
 		return false, nil
 	}
 	tr.result.killed, tr.result.step = true, c.name
