@@ -217,6 +217,8 @@ func oomModule(device string, record events.Node, log logr.Logger) module {
 					if !k.Limit {
 						record.NodeEvent(v1.EventTypeWarning, pod.ReasonSystemOOM, fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID))
 					}
+				}, func() {
+					log.Info("The kernel has logged more than could be read in time: an event SystemOOM may be missing")
 				})
 				if err != nil {
 					log.Error(err, "The agent goes on after an error", "consequence", consequence)

@@ -27,7 +27,13 @@ type OOMKill struct {
 }
 
 // Log reads what the kernel logs from when it was opened on.
-type Log struct{ file *os.File }
+type Log struct{ file logFile }
+
+// logFile is an *os.File.
+type logFile interface {
+	io.ReadCloser
+	SetReadDeadline(time.Time) error
+}
 
 // OpenLog opens the kernel's log, usually LogDevice, at its end.
 func OpenLog(device string) (*Log, error) {
@@ -44,9 +50,9 @@ func OpenLog(device string) (*Log, error) {
 // longestRecord is more than a record of the kernel's log can have, in bytes.
 const longestRecord = 8 << 10
 
-// OOMKills calls told for each process that is killed for want of memory until ctx ends, and closes the log. It returns an error
-// if it can't read on.
-func (l *Log) OOMKills(ctx context.Context, told func(OOMKill)) error {
+// OOMKills calls told for each process that is killed for want of memory until ctx ends, and closes the log. It calls missed when the kernel has
+// overwritten what wasn't read yet. It returns an error if it can't read on.
+func (l *Log) OOMKills(ctx context.Context, told func(OOMKill), missed func()) error {
 	defer l.file.Close()
 	// A read that has begun ends by that, without closing what another goroutine reads.
 	stop := context.AfterFunc(ctx, func() { _ = l.file.SetReadDeadline(time.Unix(1, 0)) })
@@ -58,7 +64,7 @@ func (l *Log) OOMKills(ctx context.Context, told func(OOMKill)) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, unix.EPIPE):
-			// The kernel has overwritten what wasn't read: the next read has the oldest that is left.
+			missed() // the next read has the oldest that is left
 			continue
 		case err != nil:
 			return fmt.Errorf("read the kernel's log: %w", err)
