@@ -295,8 +295,12 @@ func (m *Manager) allocate(ctx context.Context, p *plugin, n need, ids []string)
 func (m *Manager) For(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error) {
 	m.mu.RLock()
 	uses := slices.ContainsFunc(m.needs(p), func(n need) bool { return n.container == c.Name })
+	unknown := m.forgot(c)
 	m.mu.RUnlock()
 	var d translate.Devices
+	if unknown != "" {
+		return d, fmt.Errorf("container %s has no devices yet: the record of them was damaged; waiting up to %s for the device plugin of %s, which hasn't registered", c.Name, m.limits.absent, unknown)
+	}
 	if !uses {
 		return d, nil
 	}
@@ -317,6 +321,20 @@ func (m *Manager) For(ctx context.Context, p *v1.Pod, c *v1.Container) (translat
 		d.Env = append(d.Env, &runtimeapi.KeyValue{Key: name, Value: []byte(env[name])})
 	}
 	return d, nil
+}
+
+// forgot is a resource that a container asks for and that may have had a plugin, of which the record can't be read; empty if there is none. One
+// without a plugin is the cluster's own, which shows after the time that plugins have to come back. The manager's mutex is held.
+func (m *Manager) forgot(c *v1.Container) string {
+	if m.forgotten.IsZero() || time.Since(m.forgotten) > m.limits.absent {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
+		if pod.IsExtendedResource(name) && m.resources[string(name)] == nil {
+			return string(name)
+		}
+	}
+	return ""
 }
 
 // plain is a failure of admission as the error of an admitted pod, which is never rejected.

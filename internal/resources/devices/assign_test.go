@@ -478,8 +478,17 @@ func TestDamagedRecord(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := New(Config{Dir: dir}).Restore(); err == nil || !strings.Contains(err.Error(), "damaged") {
+		m := New(Config{Dir: dir})
+		if err := m.Restore(); err == nil || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%s: %v", name, err)
+		}
+		// What runs isn't started again without its devices, unless nobody says for long that there are any.
+		if _, err := m.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "for the device plugin of "+gpu) {
+			t.Errorf("%s: it starts without its devices (%v)", name, err)
+		}
+		m.limits.absent = 0
+		if d, err := m.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil || len(d.Devices) > 0 {
+			t.Errorf("%s: %v, %v", name, d, err)
 		}
 		if entries, _ := os.ReadDir(dir); len(entries) != 1 || entries[0].Name() == file {
 			t.Errorf("%s: left is %v", name, entries)

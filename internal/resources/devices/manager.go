@@ -73,6 +73,8 @@ type Manager struct {
 	// followed are the plugins whose lists are received.
 	followed map[*plugin]bool
 	pods     map[types.UID]*podDevices
+	// forgotten is when a record was found that can't be read, and with it which resources have plugins.
+	forgotten time.Time
 }
 
 // resourceState is what is known of one resource.
@@ -127,12 +129,15 @@ func New(c Config) *Manager {
 // Restore reads what an earlier agent, or a kubelet, assigned. Resources that had plugins have none until these register again.
 func (m *Manager) Restore() error {
 	r, err := read(m.conf.Dir)
-	if r == nil {
-		return err
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
+	if err != nil {
+		m.forgotten = now
+	}
+	if r == nil {
+		return err
+	}
 	for name, ids := range r.Data.RegisteredDevices {
 		s := &resourceState{devices: map[string]*api.Device{}, lost: now, prestart: slices.Contains(r.PreStart, name)}
 		for _, id := range ids {
