@@ -88,6 +88,14 @@ func newExtras(cfg *config.Config, imports *image.Imports, log logr.Logger) (ext
 	}
 	c := embedded.ConfigOf(cfg)
 	c.OnImport = imports.Add
+	if group := cfg.RuntimeCgroups; group != "" {
+		c.OnStart = func(pid int) error {
+			if err := cgroup.Move(group, pid); err != nil {
+				return fmt.Errorf("--runtime-cgroups: %w", err)
+			}
+			return nil
+		}
+	}
 	runtime, err := embedded.New(c, log.WithName("runtime"))
 	if err != nil {
 		return extras{}, err
@@ -350,7 +358,7 @@ func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v
 func newSampler(cfg *config.Config, began time.Time, host *node, seen *observed.Store, volumes *manager.Manager, filesystems *usage.StatsReader, layers *eviction.ContainerLayers, disks *usage.Meter, conn *cri.Conn, log logr.Logger) *stats.Sampler {
 	k := &cfg.Kubelet
 	system := map[string]string{}
-	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, cgroup.Own()), statsapi.SystemContainerMisc: k.SystemCgroups} {
+	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, cgroup.Own()), statsapi.SystemContainerMisc: k.SystemCgroups, statsapi.SystemContainerRuntime: cfg.RuntimeCgroups} {
 		if group != "" {
 			system[name] = path.Join("/", group)
 		}

@@ -33,6 +33,8 @@ var others = map[string]string{
 	"podsPerCore":                                "2",
 	"crashLoopBackOff.maxContainerRestartPeriod": "9s",
 	"evictionHard":                               "{memory.available: 9Mi}",
+	"systemReserved":                             "{memory: 9Mi}",
+	"kubeReserved":                               "{memory: 9Mi}",
 	"kubeAPIQPS":                                 "9",
 	"kubeAPIBurst":                               "9",
 	"eventRecordQPS":                             "9",

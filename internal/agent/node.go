@@ -75,6 +75,15 @@ func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
 	return err
 }
 
+// setLimits has control groups held to what a configuration leaves of the node, and reserves.
+func (n *node) setLimits(cfg *config.Config) error {
+	c, err := cgroupConfig(cfg, n.capacity)
+	if err != nil {
+		return err
+	}
+	return n.cgroups.Limit(context.Background(), c) // the kernel answers at once, and systemd has its time
+}
+
 // setDevices takes in what device plugins have.
 func (n *node) setDevices(a devices.Amounts) { n.setAmounts(func() { n.added = a }) }
 
@@ -248,6 +257,7 @@ func cgroupConfig(cfg *config.Config, facts capacity.Node) (cgroup.Config, error
 		Driver: cgroup.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
 		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory, ReserveMemory: reservesMemory(cfg),
+		Own: k.KubeletCgroups, System: k.SystemCgroups,
 	}
 	kube, system, err := capacity.Reservations(k)
 	if err != nil {
@@ -302,6 +312,9 @@ func (n *node) useDriver(driver cgroup.Driver) {
 // configuration they can't. The driver has to be known.
 func (n *node) configureCgroups(ctx context.Context) error {
 	if err := n.cgroups.Check(); err != nil {
+		return err
+	}
+	if err := n.cgroups.MoveProcesses(); err != nil {
 		return err
 	}
 	if err := n.cgroups.EnforceReserved(ctx); err != nil {

@@ -76,6 +76,7 @@ containerLogMaxSize: 1Ki
 evictionHard: {memory.available: 1%}
 crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 logging: {verbosity: 3}
+systemReserved: {memory: 64Mi}
 `
 	r := newReloads(t, before)
 	for _, ref := range []string{"example.com/slow:1", "example.com/slow:2"} {
@@ -102,7 +103,8 @@ logging: {verbosity: 3}
 	r.await("the pod is too large", func() string { return r.condition("grows", v1.PodReasonInfeasible) })
 	r.await("one image is pulled", func() string { return atLeast(r.Calls("PullImage"), 1) })
 
-	r.reload(after, v1.EventTypeNormal, "ConfigurationReloaded", "evictionHard[memory.available], imageMaximumGCAge, logging.verbosity, serializeImagePulls")
+	r.reload(after, v1.EventTypeNormal, "ConfigurationReloaded", "evictionHard[memory.available], imageMaximumGCAge, logging.verbosity, serializeImagePulls, systemReserved[memory]")
+	r.await("all pods may use less", func() string { return r.kubepodsMemory(capacityOf(t) - 64<<20) })
 	if r.verbosity.Load() != 3 {
 		t.Errorf("it logs with %d", r.verbosity.Load())
 	}
@@ -172,6 +174,23 @@ func (r *reloads) condition(pod, reason string) string {
 		return ""
 	}
 	return "no resize is pending"
+}
+
+// kubepodsMemory says how much memory all pods may use, if it isn't this, in whole pages.
+func (r *reloads) kubepodsMemory(want int64) string {
+	want &^= int64(os.Getpagesize()) - 1
+	for _, file := range []string{"memory.max", "memory.limit_in_bytes"} {
+		for _, hierarchy := range []string{"", "memory"} {
+			text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", hierarchy, filepath.Base(r.dir), "kubepods", file))
+			if err == nil && strings.TrimSpace(string(text)) == fmt.Sprint(want) {
+				return ""
+			}
+			if err == nil {
+				return fmt.Sprintf("%s is %s, want %d", file, text, want)
+			}
+		}
+	}
+	return "there is no group of all pods"
 }
 
 func atLeast(n, want int) string {

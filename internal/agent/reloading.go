@@ -56,8 +56,8 @@ type liveSettings struct {
 func (s liveSettings) apply(cfg *config.Config) {
 	k := &cfg.Kubelet
 	log := logging.ConfigOf(&k.Logging, nil, nil)
-	verbosity, allocatable := s.setVerbosity(log.Verbosity, log.VModule), s.node.setAllocatable(k)
-	if err := errors.Join(verbosity, allocatable); err != nil {
+	err := errors.Join(s.setVerbosity(log.Verbosity, log.VModule), s.node.setAllocatable(k), s.node.setLimits(cfg))
+	if err != nil {
 		s.log.Error(err, "Can't apply a part of the configuration that was found valid")
 	}
 	s.puller.SetLimits(pullLimits(k))

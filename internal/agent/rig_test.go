@@ -22,6 +22,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/agent"
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/configtest"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
@@ -112,6 +113,9 @@ func (r *rig) configure(settings string) {
 // write writes the configuration file.
 func (r *rig) write(settings string) {
 	r.t.Helper()
+	if err := configtest.SparesHost(settings); err != nil {
+		r.t.Fatal(err)
+	}
 	text := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 healthzPort: 0

@@ -55,6 +55,8 @@ type Config struct {
 	// empty. YieldLock asks it to end when somebody else wants that lock.
 	LockFile  string
 	YieldLock bool
+	// RuntimeCgroups is the control group of the container runtime; empty if that isn't said.
+	RuntimeCgroups string
 	// Kubeconfig is the absolute path of the file that says where the API server is, and who this node is to it; empty
 	// if there is none.
 	Kubeconfig string

@@ -281,6 +281,7 @@ func (l *loader) ofFlags() {
 	c.HoldPodsFor = v.HoldPodsFor
 	c.KubeletVersion = cmp.Or(v.Version.Reported, buildinfo.Kubernetes+"-deckhand")
 	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
+	c.RuntimeCgroups = v.RuntimeCgroups
 	c.ContainerLogLinksDir = path("container-log-links-dir", v.ContainerLogLinksDir)
 	c.Embedded.Bridge, c.Embedded.BinDir = v.EmbeddedBridge, path("embedded-bin-dir", v.EmbeddedBinDir)
 	c.CredentialProviders = CredentialProviders{

@@ -65,6 +65,17 @@ var want = map[string]string{
 	"burstable restarts":                   "0",
 	"burstable at pod IP":                  "burstable is here",
 
+	"first process's group":            "0::/",
+	"guest's group":                    "0::/system",
+	"agent's group":                    "0::/deckhand",
+	"containerd's group":               "0::/runtime",
+	"agent's group after kill -9":      "0::/deckhand",
+	"containerd's group after kill -9": "0::/runtime",
+
+	// A container whose child has used too much memory ends as a whole, unless singleProcessOOMKill says otherwise.
+	"end of group":  "OOMKilled 137",
+	"end of single": "OOMKilled 3",
+
 	"SystemOOM of node/guest": "System OOM encountered, victim process: sleep, pid: VICTIM",
 
 	"burstable QoS cgroup cpu.weight after kill -9": "17",

@@ -1,9 +1,12 @@
-// Package configtest makes random KubeletConfigurations for tests.
+// Package configtest makes random KubeletConfigurations for tests, and looks at those that tests make.
 package configtest
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"reflect"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,6 +26,15 @@ func Draw(t *rapid.T, label string) *v1beta1.KubeletConfiguration {
 	c.APIVersion, c.Kind = v1beta1.SchemeGroupVersion.String(), "KubeletConfiguration"
 	c.Logging.FlushFrequency.SerializeAsString = true // no more than a way of writing
 	return c
+}
+
+// SparesHost returns an error for settings by which an agent moves all processes of the host (systemCgroups): a test may only have them
+// moved in a PID namespace of its own, in which no others can be seen.
+func SparesHost(settings string) error {
+	if strings.Contains(settings, "systemCgroups") && os.Getpid() != 1 {
+		return errors.New("systemCgroups would move all processes of this host: run the test in a PID namespace of its own")
+	}
+	return nil
 }
 
 // texts are those that YAML is likely to take for something else.

@@ -149,8 +149,8 @@ func TestLiveFields(t *testing.T) {
 		crashLoopBackOff.maxContainerRestartPeriod eventBurst eventRecordQPS
 		evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod
 		imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
-		kubeAPIBurst kubeAPIQPS logging.verbosity logging.vmodule maxParallelImagePulls maxPods mergeDefaultEvictionSettings
-		podsPerCore registryBurst registryPullQPS serializeImagePulls`)
+		kubeAPIBurst kubeAPIQPS kubeReserved logging.verbosity logging.vmodule maxParallelImagePulls maxPods mergeDefaultEvictionSettings
+		podsPerCore registryBurst registryPullQPS serializeImagePulls systemReserved`)
 	var got []string
 	for _, f := range All() {
 		if f.Live {

@@ -134,7 +134,7 @@ func TestDefaults(t *testing.T) {
 		"logging.flushFrequency":              "5s",
 		"logging.options.json.infoBufferSize": "0",
 		"memoryThrottlingFactor":              "0.9",
-		"kubeletCgroups":                      "none",
+		"kubeletCgroups":                      "where it was started",
 		"enableServer":                        "true",
 		"imageMaximumGCAge":                   "0s",
 	}

@@ -8,18 +8,18 @@ func cgroups() []Field {
 			Doc: "Who makes control groups: cgroupfs (the agent, as directories) or systemd. A runtime that says which one it has is followed, whatever this says."},
 		{Path: "cgroupsPerQOS", Idle: "true", Why: "this build always makes a control group for each QoS class and each pod",
 			Doc: "Make a control group for each QoS class, and in it one for each pod."},
-		{Path: "kubeletCgroups", Why: noSystemGroup,
-			Doc: "The control group that the agent itself moves into: an absolute name."},
-		{Path: "systemCgroups", Why: noSystemGroup,
-			Doc: "The control group that all other processes of the host are moved into, but for the kernel's and containers'. It needs cgroupRoot, and only a reboot turns it back."},
+		{Path: "kubeletCgroups", Package: "resources/cgroup", Default: "where it was started",
+			Doc: "The control group that the agent itself moves into when it starts: an absolute name. It is made if it isn't there."},
+		{Path: "systemCgroups", Package: "resources/cgroup", Default: "none",
+			Doc: "The control group that processes of the host which are in no group of their own are moved into when the agent starts, but for the first one and the kernel's. It is made if it isn't there. It needs cgroupRoot, and only a reboot turns it back."},
 	}
 }
 
 func reservations() []Field {
 	return []Field{
-		{Path: "systemReserved", Package: "host/capacity", Default: "nothing",
+		{Path: "systemReserved", Package: "host/capacity", Live: true, Default: "nothing",
 			Doc: "What the host's own processes need: amounts of cpu, memory, ephemeral-storage and pid, such as cpu: 200m."},
-		{Path: "kubeReserved", Package: "host/capacity", Default: "nothing",
+		{Path: "kubeReserved", Package: "host/capacity", Live: true, Default: "nothing",
 			Doc: "What the agent and the container runtime need: amounts of cpu, memory, ephemeral-storage and pid."},
 		{Path: "reservedSystemCPUs", Package: "host/capacity", Default: "none",
 			Doc:    "Which CPUs the host's own processes and the agent have, such as 0-1,4. Their number stands in for the cpu of systemReserved and kubeReserved.",

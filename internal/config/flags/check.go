@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,6 +63,9 @@ func (c *checker) process(v *Values) {
 	}
 	if v.ExitOnLockContention && v.LockFile == "" {
 		c.add("exit-on-lock-contention", "it needs --lock-file: without one there is no lock to give away")
+	}
+	if g := v.RuntimeCgroups; g != "" && path.Clean("/"+g) != "/"+strings.Trim(g, "/") {
+		c.add("runtime-cgroups", "%q must be a cgroup name such as /system.slice/containerd.service, without \"..\"", g)
 	}
 }
 

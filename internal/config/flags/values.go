@@ -34,6 +34,7 @@ type Values struct {
 	CertDir              string // --cert-dir, or its default
 	LockFile             string // --lock-file
 	ExitOnLockContention bool   // --exit-on-lock-contention
+	RuntimeCgroups       string // --runtime-cgroups
 
 	Kubeconfig          string            // --kubeconfig
 	BootstrapKubeconfig string            // --bootstrap-kubeconfig

@@ -66,7 +66,10 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, g := range m.conf.Reserved {
+	m.mu.Lock()
+	reserved := m.conf.Reserved
+	m.mu.Unlock()
+	for _, g := range reserved {
 		list := m.rules(l).reserved(g)
 		for _, s := range list {
 			if dir := filepath.Join(l.mounts[s.Controller], g.Name); !exists(dir) {
@@ -89,6 +92,29 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Limit holds all pods together, those of lower QoS classes, and the host's own groups to what c says of them from now on. The rest of c
+// has to be as it was.
+func (m *Manager) Limit(ctx context.Context, c Config) error {
+	l, err := m.usable(ctx)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.conf.Pods, m.conf.Reserved, m.enforced = c.Pods, c.Reserved, false
+	if m.conf.QOSReserve != nil && c.QOSReserve != nil {
+		m.conf.QOSReserve.Memory = c.QOSReserve.Memory
+	}
+	made := m.made
+	if made {
+		err = m.enforce(ctx, l)
+	}
+	m.mu.Unlock()
+	if made {
+		err = errors.Join(err, m.updateQoS(ctx, l, func() {}))
+	}
+	return errors.Join(err, m.EnforceReserved(ctx))
 }
 
 // enforce holds all pods together to their share. While they use more memory than that it can't be done, and is tried again

@@ -38,6 +38,13 @@ func TestAllPodsAreHeldToTheirShare(t *testing.T) {
 	ensure(tight)
 	tight.reads(t, all, tight.rules(l).share(*tight.conf.Pods))
 
+	// A reload changes it at once, also for who waits for room.
+	live := &Share{CPUMilli: 700, Memory: 1 << 28, PIDs: 800}
+	if err := tight.Limit(t.Context(), Config{Pods: live}); err != nil {
+		t.Fatal(err)
+	}
+	tight.reads(t, all, tight.rules(l).share(*live))
+
 	nobody := another(nil)
 	ensure(nobody)
 	nobody.reads(t, all, nobody.rules(l).share(Share{CPUMilli: 1000}))

@@ -52,6 +52,9 @@ type Config struct {
 	ReserveMemory bool
 	// QOSReserve keeps memory from pods of lower QoS classes (qosReserved, with the feature gate QOSReserved); nil keeps none.
 	QOSReserve *QOSReserve
+	// Own and System are the groups that the agent and the host's other processes belong in (kubeletCgroups, systemCgroups); empty
+	// leaves them where they are.
+	Own, System string
 	// Pods is what all pods may have together (enforceNodeAllocatable pods); nil is no limit.
 	Pods *Share
 	// Reserved are the host's own groups that are held to a share (system-reserved, kube-reserved).

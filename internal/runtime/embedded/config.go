@@ -49,6 +49,8 @@ type Config struct {
 	// SystemdCgroup has runc ask systemd for containers' cgroups, which has to be so if
 	// pods' cgroup parents are slices (KubeletConfiguration cgroupDriver: systemd).
 	SystemdCgroup bool
+	// OnStart, if set, is called with the number of a containerd that was started or found. An error of it keeps the runtime from being used.
+	OnStart func(pid int) error
 	// OnImport, if set, is called with the references of each archive's images when it was
 	// imported, not when it was found unchanged. It is called from any goroutine,
 	// also before Start has returned; it must not block, nor import.

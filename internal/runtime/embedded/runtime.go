@@ -238,6 +238,11 @@ func (r *Runtime) launch(ctx context.Context) error {
 	r.mu.Lock()
 	r.process = p
 	r.mu.Unlock()
+	if r.config.OnStart != nil {
+		if err := r.config.OnStart(p.PID()); err != nil {
+			return err
+		}
+	}
 	if err := r.awaitReady(ctx, p, !adopted); err != nil {
 		return err
 	}

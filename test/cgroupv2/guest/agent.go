@@ -30,6 +30,7 @@ const leg = 90 * time.Second
 // agent is deckhand running in the guest.
 type agent struct {
 	process *os.Process
+	config  string
 	// ended gets what Wait says, once.
 	ended chan error
 }
@@ -41,12 +42,13 @@ func (a *agent) start() error {
 	}
 	defer log.Close()
 	cmd := exec.Command(machine.Dir+"/deckhand", "agent",
-		"--config", machine.Dir+"/config.yaml",
+		"--config", a.config,
 		"--root-dir", rootDir,
 		"--pod-manifest-path", manifestDir,
 		"--embedded-bin-dir", machine.BinDir,
 		"--hostname-override", "guest",
 		"--node-ip", "127.0.0.1",
+		"--runtime-cgroups", "/runtime",
 		"-v", "4")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

@@ -19,12 +19,15 @@ import (
 const patience = 4 * time.Minute
 
 func main() {
-	if os.Getpid() != 1 {
+	switch what := os.Args[len(os.Args)-1]; what {
+	case "steps":
 		runSteps()
-		return
+	case "parent", "eat":
+		inContainer(what)
+	default:
+		boot()
+		machine.PowerOff()
 	}
-	boot()
-	machine.PowerOff()
 }
 
 // boot sets the machine up and has a child do the rest: an init has to reap
@@ -58,7 +61,7 @@ func boot() {
 func runSteps() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	a := &agent{}
+	a := &agent{config: machine.Dir + "/config.yaml"}
 	if err := steps(ctx, a); err != nil {
 		machine.Fail(err)
 		a.printLog()

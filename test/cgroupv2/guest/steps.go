@@ -39,13 +39,27 @@ func steps(ctx context.Context, a *agent) error {
 	}
 	tellPods(before, "")
 	tellGroups(ctx, before)
+	if err := tellProcesses(a, ""); err != nil {
+		return err
+	}
 	tellAnswers(ctx, before, "")
 
 	if err := runOutOfMemory(ctx, a); err != nil {
 		return err
 	}
+	if err := exceedLimit(ctx, a, "group"); err != nil {
+		return err
+	}
 
 	if err := a.kill(); err != nil {
+		return err
+	}
+	config, err := os.ReadFile(a.config)
+	if err != nil {
+		return err
+	}
+	a.config = "/etc/single.yaml"
+	if err := os.WriteFile(a.config, append(config, "singleProcessOOMKill: true\n"...), 0o600); err != nil {
 		return err
 	}
 	if err := a.start(); err != nil {
@@ -59,6 +73,12 @@ func steps(ctx context.Context, a *agent) error {
 	tellAnswers(ctx, after, " after kill -9")
 	machine.TellFile("burstable QoS cgroup cpu.weight after kill -9", kubepods+"/burstable/cpu.weight")
 	machine.TellFile("kubepods memory.min after kill -9", kubepods+"/memory.min")
+	if err := tellProcesses(a, " after kill -9"); err != nil {
+		return err
+	}
+	if err := exceedLimit(ctx, a, "single"); err != nil {
+		return err
+	}
 
 	return clearAway(ctx, a, names)
 }
@@ -196,6 +216,24 @@ func podGroup(p v1.Pod) string {
 		qos = filepath.Join(qos, strings.ToLower(string(p.Status.QOSClass)))
 	}
 	return filepath.Join(qos, "pod"+string(p.UID))
+}
+
+// tellProcesses reports in which groups processes of the host are.
+func tellProcesses(a *agent, when string) error {
+	running, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return err
+	}
+	pids := map[string]string{"first process": "1", "guest": strconv.Itoa(os.Getpid()), "agent": strconv.Itoa(a.process.Pid)}
+	for _, path := range running {
+		if name, err := os.ReadFile(path); err == nil && string(name) == "containerd\n" { // others may have ended
+			pids["containerd"] = filepath.Base(filepath.Dir(path))
+		}
+	}
+	for name, pid := range pids {
+		machine.TellFile(name+"'s group"+when, "/proc/"+pid+"/cgroup")
+	}
+	return nil
 }
 
 // clearAway removes the manifests and tells what is left of the pods.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/config/configtest"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/embeddedtest"
@@ -134,6 +135,10 @@ func (n *Node) ConfigFile() string { return filepath.Join(n.Base, "config.yaml")
 
 // ConfigText is a KubeletConfiguration that sets what is this node's, and this.
 func (n *Node) ConfigText(config string) string {
+	n.t.Helper()
+	if err := configtest.SparesHost(config); err != nil {
+		n.t.Fatal(err)
+	}
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: 127.0.0.1

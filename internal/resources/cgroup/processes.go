@@ -1,0 +1,125 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostRounds is how often processes that were started meanwhile are looked for.
+const mostRounds = 10
+
+// MoveProcesses moves the agent into the group that it is to have (kubeletCgroups), and those that are in no group, which is to say in the
+// uppermost one, into that of the system (systemCgroups): neither the kernel's nor the first process. Groups that aren't
+// there are made. What the agent starts from now on is in its group.
+func (m *Manager) MoveProcesses() error {
+	if name := m.conf.Own; name != "" {
+		if err := Move(name, os.Getpid()); err != nil {
+			return fmt.Errorf("kubeletCgroups: %w", err)
+		}
+	}
+	if m.conf.System == "" {
+		return nil
+	}
+	if err := m.moveSystem(path.Clean("/" + m.conf.System)); err != nil {
+		return fmt.Errorf("systemCgroups: %w", err)
+	}
+	return nil
+}
+
+// Move moves a process into a group of the host's, which is made if it isn't there.
+func Move(name string, pid int) error {
+	name = path.Clean("/" + name)
+	l, err := findLayout()
+	if err != nil {
+		return err
+	}
+	l.used = needed[:]
+	for _, mount := range l.ofProcesses() {
+		if err := l.makeForProcesses(mount, name); err != nil {
+			return err
+		}
+		if err := move(filepath.Join(mount, name), pid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Manager) moveSystem(name string) error {
+	if name == "/" {
+		return errors.New(`processes in the uppermost control group can't be moved into itself: name another one than "/"`)
+	}
+	l, err := m.layout()
+	if err != nil {
+		return err
+	}
+	moved := 0
+	for _, mount := range l.ofProcesses() {
+		if err := l.makeForProcesses(mount, name); err != nil {
+			return err
+		}
+		// What a process starts before it is moved is in the root, too.
+		for range mostRounds {
+			pids := slices.DeleteFunc(processes(mount), func(pid int) bool { return pid == 1 || ofKernel(pid) })
+			if len(pids) == 0 {
+				break
+			}
+			for _, pid := range pids {
+				if err := move(filepath.Join(mount, name), pid); err != nil {
+					return err
+				}
+			}
+			moved += len(pids)
+		}
+	}
+	m.log.Info("Moved the host's processes into their control group", "cgroup", name, "processes", moved)
+	return nil
+}
+
+// ofProcesses has the directories of the hierarchies by which processes are measured and limited, each once.
+func (l layout) ofProcesses() []string {
+	if l.v2 {
+		return l.all
+	}
+	var dirs []string
+	for _, controller := range [...]string{"cpu", "cpuacct", "memory", "pids"} {
+		if dir := l.mounts[controller]; dir != "" && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// makeForProcesses makes a group that processes can be in: on cgroup v2 it has controllers, and gives none to others.
+func (l layout) makeForProcesses(mount, name string) error {
+	if exists(filepath.Join(mount, name)) {
+		return nil
+	}
+	if err := l.makeWithParents(mount, path.Dir(name)); err != nil {
+		return err
+	}
+	return makeGroup(filepath.Join(mount, name))
+}
+
+// move moves a process with all its threads; one that has ended needs no group.
+func move(dir string, pid int) error {
+	err := writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("move process %d into %s: %w", pid, dir, err)
+	}
+	return nil
+}
+
+// ofKernel reports whether a process is one of the kernel's, which have no program, or has ended.
+func ofKernel(pid int) bool {
+	_, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
+	return errors.Is(err, fs.ErrNotExist)
+}
