@@ -60,7 +60,9 @@ deps: ## Install the Debian packages that are missing (as root).
 .PHONY: test
 # The seed is fixed, so that a test run fails by its change only; `make laws` takes new seeds.
 test: LAW_FROM = 1
-test: test-deps lint tools images unit laws attack e2e ## Run everything: checks, unit tests with -race, attacks, end-to-end tests (as root).
+test: test-deps lint tools images unit laws ## Run everything: checks, unit tests with -race, attacks, end-to-end tests (as root).
+	+$(MAKE) --no-print-directory -j 2 attack kubelet controlplane # attacks take their minutes whatever runs beside them
+	+$(MAKE) --no-print-directory e2e
 
 .PHONY: test-deps
 test-deps: ## Install the Debian packages that building and testing need and that are missing.
@@ -99,7 +101,8 @@ attack: ## Swap links under the code that opens pods' paths, and ask the HTTPS s
 .PHONY: e2e
 e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a real containerd.
 	cd test/kubernetes && CGO_ENABLED=0 $(GO) test -count=1 -trimpath -vet=off .
-	$(GO) run ./test/report -vet=off -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/takeover ./test/cluster/... ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
+	$(GO) run ./test/report -vet=off -count=1 -p 2 -timeout 30m -- ./test/takeover ./test/cgroupv2/... ./test/systemd/... ./test/quota/...
+	$(GO) run ./test/report -vet=off -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/cluster/... ./test/packaging
 
 .PHONY: conformance
 conformance: deckhand ## Run Kubernetes' own conformance specs for nodes against deckhand (as root; an hour the first time). See test/conformance.
