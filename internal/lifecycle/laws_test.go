@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -124,8 +125,8 @@ type failure struct {
 	pod.Failure
 	at    time.Time
 	count int
-	// about is the sandbox or instance that it is about, if there was one already.
-	about string
+	// about is the sandbox or instance that it is about, if there was one already, image that of the container.
+	about, image string
 }
 
 func newLaws() laws {
@@ -239,7 +240,9 @@ func (l *laws) hear(v *view) {
 	}
 	if v.in.Pod.Generation != l.generation || v.in.Pod.Spec.Overhead != nil {
 		l.generation = v.in.Pod.Generation
-		maps.DeleteFunc(l.failed, func(_ effort, f failure) bool { return f.about == "" })
+		maps.DeleteFunc(l.failed, func(e effort, f failure) bool {
+			return f.about == "" && (f.image == "" || f.image != imageOf(v.in.Pod, e))
+		})
 	}
 	if v.sandbox != "" {
 		maps.DeleteFunc(l.failed, func(e effort, _ failure) bool { return e.kind == pod.CreateSandbox })
@@ -293,6 +296,14 @@ func (l *laws) hear(v *view) {
 	}
 }
 
+// imageOf is the image of the container that an effort is about.
+func imageOf(p *v1.Pod, e effort) string {
+	if c := pod.ContainerNamed(p, strings.TrimPrefix(e.target, "container/")); c != nil {
+		return c.Image
+	}
+	return ""
+}
+
 // edited reports whether an instance may have to be replaced after an edit of its image or resources.
 func edited(p *v1.Pod, spec *v1.Container, c *pod.Container) bool {
 	return c.Image != "" && c.Image != spec.Image || len(spec.ResizePolicy) > 0 && p.Generation > 1
@@ -317,7 +328,7 @@ func (l *laws) result(v *view, r pod.Result) {
 		l.end(pod.PodTermination{Reason: r.Failure.Reason})
 		return
 	default:
-		f := failure{Failure: *r.Failure, at: r.At, count: l.failed[effortOf(a)].count + 1, about: a.ID}
+		f := failure{Failure: *r.Failure, at: r.At, count: l.failed[effortOf(a)].count + 1, about: a.ID, image: a.Image}
 		l.failed[effortOf(a)] = f
 		return
 	}

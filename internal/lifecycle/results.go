@@ -174,7 +174,16 @@ func (d *decider) takeOverhead() {
 		return
 	}
 	d.mem.Prepared = false
-	d.mem.Retries.ForgetSpec()
+	d.forgetSpec()
+}
+
+// forgetSpec drops the records of failures that the spec may have been the cause of.
+func (d *decider) forgetSpec() {
+	images := make([]pod.Action, len(d.containers))
+	for i := range d.containers {
+		images[i] = ensureImage(&d.containers[i])
+	}
+	d.mem.Retries.ForgetSpec(images)
 }
 
 // takeSpec forgets what was about an earlier version of the spec: failures, images.
@@ -185,7 +194,7 @@ func (d *decider) takeSpec() {
 	}
 	if d.mem.Generation != 0 {
 		clear(d.mem.Images)
-		d.mem.Retries.ForgetSpec()
+		d.forgetSpec()
 	}
 	d.mem.Generation = p.Generation
 	for _, a := range d.plan.InFlight() {

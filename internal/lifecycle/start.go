@@ -176,7 +176,7 @@ func (d *decider) startNew(m *container.Container) bool {
 	name := m.Spec.Name
 	ref := d.mem.Images[name]
 	if ref == "" {
-		return d.bring(m, pod.Action{Kind: pod.EnsureImage, Container: name, Image: m.Spec.Image, Why: "its image has to be present"})
+		return d.bring(m, ensureImage(m))
 	}
 	a := pod.Action{Kind: pod.CreateContainer, Container: name, SandboxID: d.sandbox.ID, ImageRef: ref, Attempt: d.nextAttempt(m),
 		Backoff: d.nextBackoff(m), Resources: d.allocatedTo(m), Why: "it never ran"}
@@ -186,6 +186,11 @@ func (d *decider) startNew(m *container.Container) bool {
 		a.Why = fmt.Sprintf("the last instance ended with code %d (%s)", container.ExitCode(m.Newest), m.Newest.Reason)
 	}
 	return d.bring(m, a)
+}
+
+// ensureImage is the action that gets a container its image.
+func ensureImage(m *container.Container) pod.Action {
+	return pod.Action{Kind: pod.EnsureImage, Container: m.Spec.Name, Image: m.Spec.Image, Why: "its image has to be present"}
 }
 
 // nextAttempt is the number of a container's next instance.

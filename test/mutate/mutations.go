@@ -120,6 +120,7 @@ var mutations = []mutation{
 	// retries and waits
 	{name: "what failed is tried again at once", in: "Plan.Waits", old: "!p.Now.Before(r.At)", new: "p.Now.After(r.Failed) || !p.Now.Before(r.At) || r.Count > 0"},
 	{name: "the back-off of pulls doesn't grow", in: "Retries.Fail", old: "min(base<<(n-1), top)", new: "min(base, top)"},
+	{name: "any edit has all images be tried again at once", in: "Retries.ForgetSpec", old: "(r.Image == \"\" || r.Image != images[key])", new: "images != nil"},
 	{name: "what is known of the next try is ignored", in: "Retries.Fail", old: "due = f.NotBefore", new: "due = at"},
 	{name: "an object that comes wakes nobody", in: "Plan.sooner", old: "r.Failure.Awaits != (pod.Object{}) &&", new: "r.Failure.Awaits == (pod.Object{Kind: \"?\"}) &&"},
 	{name: "two actions are under way on a target", in: "Plan.Do", old: "ok := p.busy[t]; ok", new: "ok := p.busy[t]; ok && a.Kind == \"\""},

@@ -15,7 +15,9 @@ type Retry struct {
 	// Failed is when it failed last, At when it may be tried again.
 	Failed, At time.Time
 	// ID is the sandbox or instance that it failed on, if any.
-	ID      string
+	ID string
+	// Image is the container's image that couldn't be had, if it is about one.
+	Image   string
 	Failure pod.Failure
 }
 
@@ -65,7 +67,7 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 	if !f.NotBefore.IsZero() {
 		due = f.NotBefore
 	}
-	rs[key] = Retry{Count: n, Failed: at, At: due, ID: a.ID, Failure: f}
+	rs[key] = Retry{Count: n, Failed: at, At: due, ID: a.ID, Image: a.Image, Failure: f}
 	return rs[key]
 }
 
@@ -93,11 +95,16 @@ func (rs Retries) Prune(known map[string]bool) {
 	}
 }
 
-// ForgetSpec drops the records of what depends on nothing but the spec: images, new
-// instances, resources.
-func (rs Retries) ForgetSpec() {
+// ForgetSpec drops the records of what depends on nothing but the spec: new instances,
+// resources, and images but for those that the spec still has its containers get by these actions: they
+// can't be had any sooner for what else was edited.
+func (rs Retries) ForgetSpec(ensureImages []pod.Action) {
+	images := map[string]string{}
+	for _, a := range ensureImages {
+		images[retryKey(a)] = a.Image
+	}
 	for key, r := range rs {
-		if r.ID == "" {
+		if r.ID == "" && (r.Image == "" || r.Image != images[key]) {
 			delete(rs, key)
 		}
 	}
