@@ -328,6 +328,28 @@ func TestClientOfTheAPIServer(t *testing.T) {
 	}
 }
 
+// TestStreamsAreTheLibraries: what is spoken on streams is left to Kubernetes' own libraries.
+func TestStreamsAreTheLibraries(t *testing.T) {
+	by := map[string][]string{
+		"internal/server/nodeapi": {"k8s.io/apimachinery/pkg/util/proxy", "k8s.io/streaming/pkg/httpstream/spdy"},
+		"internal/server/local":   {"k8s.io/streaming/pkg/httpstream/spdy"},
+	}
+	eachFile(t, func(dir, name string, f *ast.File, _ *token.FileSet) {
+		if strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		by[dir] = slices.DeleteFunc(by[dir], func(path string) bool { return slices.Contains(imports(f), path) })
+		if slices.Contains(imports(f), "github.com/moby/spdystream") {
+			t.Errorf("%s/%s imports spdystream: use k8s.io/streaming", dir, name)
+		}
+	})
+	for dir, missing := range by {
+		if len(missing) > 0 {
+			t.Errorf("%s doesn't import %q: what speaks SPDY there?", dir, missing)
+		}
+	}
+}
+
 // forTests tells the packages that only tests and benchmarks may use: by their
 // name, by lying under test or bench, or as the stand-in of a real part.
 func forTests(path string) bool {

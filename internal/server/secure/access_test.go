@@ -649,6 +649,9 @@ func BenchmarkKnown(b *testing.B) {
 					b.Fatal(w.Code, w.Body)
 				}
 			}
+			if each := b.Elapsed() / time.Duration(b.N); b.N >= 1000 && each > 100*time.Microsecond {
+				b.Errorf("%s each, the goal is ≤ 100 µs", each)
+			}
 		})
 	}
 }

@@ -261,7 +261,17 @@ func TestGivenCertificate(t *testing.T) {
 		return newAuthority(t, name).sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}, nil)
 	}
 	writePair(t, cert, key, pair("one"))
-	url := run(t, NewCertificate(CertConfig{CertFile: cert, KeyFile: key, Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}))
+	url := run(t, NewCertificate(CertConfig{CertFile: cert, KeyFile: key, Log: testr.New(t)}), NewAccess(AccessConfig{Anonymous: true, AlwaysAllow: true, Log: testr.New(t)}),
+		Route{Methods: []string{"GET"}, Path: "/healthz", Subresources: []string{"proxy"}, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})},
+		Route{Methods: []string{"GET"}, Path: "/echo", Subresources: []string{"proxy"}, Stream: Always, Handler: http.HandlerFunc(echo)})
+	stream, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if _, err := io.WriteString(stream, "GET /echo HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
 	for step, c := range []struct {
 		change func()
 		want   string
@@ -276,6 +286,58 @@ func TestGivenCertificate(t *testing.T) {
 		if _, _, shown := get(t, url+"/healthz", nil); shown.Subject.CommonName != c.want {
 			t.Errorf("step %d: %s, want %s", step, shown.Subject.CommonName, c.want)
 		}
+		got := make([]byte, len("hello"))
+		if _, err := io.WriteString(stream, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(stream, got); err != nil || string(got) != "hello" {
+			t.Fatalf("step %d: a stream that began before says %q, %v", step, got, err)
+		}
+	}
+}
+
+// echo takes over the connection, and says again what it is told.
+func echo(w http.ResponseWriter, _ *http.Request) {
+	c, in, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	_, _ = io.Copy(c, in) // until the client leaves
+}
+
+// TestWhatIsSpoken: nothing but what the configuration allows.
+func TestWhatIsSpoken(t *testing.T) {
+	for name, c := range map[string]struct {
+		server Config
+		client *tls.Config
+		speaks bool
+	}{
+		"the suite":       {Config{MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}}, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}, true},
+		"another suite":   {Config{MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}}, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}}, false},
+		"the curve":       {Config{MinVersion: "VersionTLS12", Curves: []int32{int32(tls.CurveP384)}}, &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP384}}, true},
+		"another curve":   {Config{MinVersion: "VersionTLS12", Curves: []int32{int32(tls.CurveP384)}}, &tls.Config{CurvePreferences: []tls.CurveID{tls.X25519}}, false},
+		"the version":     {Config{MinVersion: "VersionTLS13"}, &tls.Config{}, true},
+		"another version": {Config{MinVersion: "VersionTLS13"}, &tls.Config{MaxVersion: tls.VersionTLS12}, false},
+	} {
+		c.server.Certificate, c.server.Access, c.server.Log = NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{AlwaysAllow: true, Anonymous: true, Log: testr.New(t)}), testr.New(t)
+		l, err := Listener(c.server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Load()
+		near, far := net.Pipe()
+		c.client.InsecureSkipVerify = true
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			_ = tls.Server(far, l.TLS).Handshake() // the client says how that went
+			far.Close()
+		})
+		if err := tls.Client(near, c.client).Handshake(); (err == nil) != c.speaks {
+			t.Errorf("%s: %v", name, err)
+		}
+		near.Close()
+		serving.Wait()
 	}
 }
 
