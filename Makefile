@@ -109,7 +109,7 @@ conformance: deckhand ## Run Kubernetes' own conformance specs for nodes against
 	LAB=$(CONFORMANCE_DIR) AGENT=$(BIN)/deckhand test/conformance/run.sh
 
 .PHONY: bench
-bench: bench-core bench-pods bench-volumes bench-images bench-probes bench-logs bench-scale bench-cluster ## Measure everything, part by part.
+bench: bench-core bench-pods bench-volumes bench-images bench-probes bench-logs bench-exec bench-scale bench-cluster ## Measure everything, part by part.
 
 .PHONY: bench-core
 bench-core: ## Measure one decision, what recording it adds, and the admission of 500 pods.
@@ -135,6 +135,11 @@ bench-probes: ## Measure 1,000 HTTP probes a second beside bare system calls and
 bench-logs: ## Measure reading and rotating container logs beside plain scans and copies.
 	$(GO) test -run '^$$' -bench . -benchtime 20x ./internal/runtime/logs ./internal/runtime/logs/rotate
 	$(GO) test -run '^$$' -bench Log -benchtime 20x ./internal/server/nodeapi
+
+.PHONY: bench-exec
+bench-exec: deps build ## Compare commands in a container with plain CRI calls, and measure what it costs to know who may.
+	$(GO) run ./bench/cmd/bench exec
+	$(GO) test -run '^$$' -bench Known -benchtime 2000x ./internal/server/secure
 
 .PHONY: bench-images
 bench-images: deps build ## Compare pulls with plain CRI calls, and count those that 100 pods of one image cause.

@@ -7,6 +7,7 @@ package rig
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -36,12 +37,16 @@ type AgentOptions struct {
 	CgroupRoot string
 	// Kubeconfig has the agent be a node of a cluster, by this name; both are empty for one that is alone.
 	Kubeconfig, Node string
+	// Serve has it serve the kubelet's API over HTTPS to anybody, at Agent.Address.
+	Serve bool
 }
 
 // Agent is one run of the agent.
 type Agent struct {
 	// PID is the process's.
 	PID int
+	// Address is that of the HTTPS server, if there is one.
+	Address string
 
 	options  AgentOptions
 	readOnly int // port
@@ -53,17 +58,22 @@ type Agent struct {
 // StartAgent starts the agent with an empty manifest directory and waits until it says
 // it is healthy. Stop ends it.
 func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
-	ports, err := freePorts(2)
+	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{options: o, readOnly: ports[1], http: &http.Client{Timeout: patience}, exited: make(chan struct{})}
+	a := &Agent{options: o, readOnly: ports[1], http: &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}, exited: make(chan struct{})}
 	for _, dir := range []string{a.manifests(), a.path("staged"), a.path("logs/pods"), a.path("logs/containers")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	if err := os.WriteFile(a.path("config.yaml"), AgentConfig(o, ports[0], ports[1]), 0o600); err != nil {
+	config := AgentConfig(o, ports[0], ports[1])
+	if o.Serve {
+		a.Address = fmt.Sprintf("127.0.0.1:%d", ports[2])
+		config = fmt.Appendf(config, "address: 127.0.0.1\nport: %d\nauthentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\n", ports[2])
+	}
+	if err := os.WriteFile(a.path("config.yaml"), config, 0o600); err != nil {
 		return nil, err
 	}
 	if err := a.launch(); err != nil {
@@ -112,7 +122,7 @@ maxPods: 10000
 // AgentArgs are the agent's arguments.
 func AgentArgs(o AgentOptions) []string {
 	args := []string{
-		"--root-dir", filepath.Join(o.Dir, "root"),
+		"--root-dir", o.rootDir(),
 		"--config", filepath.Join(o.Dir, "config.yaml"),
 		"--pod-manifest-path", filepath.Join(o.Dir, "manifests"),
 		"--hostname-override", cmp.Or(o.Node, "bench"),
@@ -186,6 +196,14 @@ func (a *Agent) Stop() error {
 	<-a.exited
 	return fmt.Errorf("the agent didn't end within %s of SIGTERM", patience)
 }
+
+// RootDir is the agent's root directory.
+func (a *Agent) RootDir() string { return a.options.rootDir() }
+
+// Socket is that of the agent's commands.
+func (a *Agent) Socket() string { return filepath.Join(a.RootDir(), "deckhand.sock") }
+
+func (o AgentOptions) rootDir() string { return filepath.Join(o.Dir, "root") }
 
 func (a *Agent) path(name string) string { return filepath.Join(a.options.Dir, name) }
 

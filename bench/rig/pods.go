@@ -27,6 +27,12 @@ func (a *Agent) Counts(ctx context.Context) (Counts, error) {
 	return count(text)
 }
 
+// List gets the list of pods over HTTPS.
+func (a *Agent) List(ctx context.Context) error {
+	_, err := a.get(ctx, "https://"+a.Address+"/pods")
+	return err
+}
+
 func count(text []byte) (Counts, error) {
 	var list struct {
 		Items []struct {

@@ -1,69 +1,63 @@
 package agent_test
 
 import (
-	"context"
-	"encoding/hex"
+	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/grpc"
+	"github.com/deckhand-node/deckhand/internal/report/tracing/tracingtest"
 )
 
-// spans is a collector.
-type spans struct {
-	collector.UnimplementedTraceServiceServer
-	mu  sync.Mutex
-	all []*otlp.Span
-}
-
-// Export implements the collector's service.
-func (s *spans) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, of := range r.ResourceSpans {
-		for _, in := range of.ScopeSpans {
-			s.all = append(s.all, in.Spans...)
-		}
-	}
-	return &collector.ExportTraceServiceResponse{}, nil
-}
-
-// TestTraces: actions on pods and the calls to the runtime that they come to are one trace.
+// TestTraces: actions on pods and the calls to the runtime that they come to are one trace; requests to the HTTPS server and their calls are
+// part of the caller's.
 func TestTraces(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	collector := tracingtest.Collect(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, server := &spans{}, grpc.NewServer()
-	collector.RegisterTraceServiceServer(server, got)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	defer func() {
-		server.Stop()
-		<-served
-	}()
-	r := prepareRig(t, fmt.Sprintf("tracing: {endpoint: %q, samplingRatePerMillion: 1000000}\n", listener.Addr()))
+	address := free.Addr().(*net.TCPAddr)
+	free.Close()
+	r := prepareRig(t, fmt.Sprintf(`tracing: {endpoint: %q, samplingRatePerMillion: 1000000}
+address: 127.0.0.1
+port: %d
+authentication: {anonymous: {enabled: true}}
+authorization: {mode: AlwaysAllow}
+`, collector.Endpoint, address.Port))
 	if err := r.Start(r.path("cri.sock")); err != nil {
 		t.Fatal(err)
 	}
 	r.up()
 	r.want("a", "  containers: [{name: main, image: \"IMAGE\"}]\n")
 	r.await("the pod runs", r.running("a/main"))
+	const caller = "0af7651916cd43dd8448eb211c80319c" // the ID of a trace
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("https://%s/run/default/a-n/main?cmd=exit+0", address), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("traceparent", "00-"+caller+"-b7ad6b7169203331-01")
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Fatal(response.Status)
+	}
 	r.stop() // which sends what is left
-	got.mu.Lock()
-	defer got.mu.Unlock()
-	traces := map[string]string{}
-	for _, s := range got.all {
-		traces[hex.EncodeToString(s.TraceId)] += s.Name + " "
+	traces := collector.Traces()
+	if want := []string{"kubelet runtime.v1.RuntimeService/ExecSync", "kubelet POST /run/{namespace}/{pod}/{container}"}; !slices.Equal(traces[caller], want) {
+		t.Errorf("the caller's trace has %q, want %q", traces[caller], want)
 	}
 	for _, call := range []string{"RunPodSandbox", "CreateContainer", "StartContainer"} {
 		found := false
-		for _, names := range traces {
+		for _, spans := range traces {
+			names := strings.Join(spans, "\n")
 			found = found || strings.Contains(names, "runtime.v1.RuntimeService/"+call) && strings.Contains(names, "syncPod")
 		}
 		if !found {

@@ -13,12 +13,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/report/tracing/tracingtest"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
 func TestReadOnlyPort(t *testing.T) {
 	t.Parallel()
-	n := start(t)
+	collector := tracingtest.Collect(t)
+	n := node.New(t, binary, node.Options{Config: fmt.Sprintf("tracing: {endpoint: %q, samplingRatePerMillion: 1000000}", collector.Endpoint)})
+	n.Start()
 	n.Write("a.yaml", pod("a"))
 	n.Write("b.yaml", pod("b", "args: [exit, '1']", "spec.restartPolicy: Never"))
 	n.Await("one pod runs, one has failed", node.Ready("a"), node.Phase("b", v1.PodFailed))
@@ -67,6 +70,21 @@ func TestReadOnlyPort(t *testing.T) {
 	for _, path := range []string{"spec/", "healthz"} {
 		if _, status, err := get(n.ReadOnlyURL(path)); err != nil || status != http.StatusOK {
 			t.Errorf("/%s: %d %v", path, status, err)
+		}
+	}
+	n.Stop() // which sends what is left
+	n.Eventually("what containerd traces is part of the agent's traces", func() error {
+		traces := collector.Traces()
+		for _, spans := range traces {
+			if slices.Contains(spans, "kubelet syncPod") && slices.Contains(spans, "containerd runtime.v1.RuntimeService/RunPodSandbox") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%q", traces)
+	})
+	for trace, spans := range collector.Traces() {
+		if !slices.ContainsFunc(spans, func(s string) bool { return strings.HasPrefix(s, "kubelet ") }) {
+			t.Errorf("containerd has begun a trace of its own: %s %q", trace, spans)
 		}
 	}
 }

@@ -7,6 +7,7 @@
 //	bench probed  serve what those ask
 //	bench volumes volumes, beside bare system calls, many at rest, and edits until all pods have them
 //	bench images  pulls, beside plain CRI calls, from a registry of its own
+//	bench exec    commands in a container, beside plain CRI calls
 //	bench cluster pods of a real control plane, beside the kubelet
 package main
 
@@ -23,6 +24,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/bench/cluster"
+	"github.com/deckhand-node/deckhand/bench/exec"
 	"github.com/deckhand-node/deckhand/bench/images"
 	"github.com/deckhand-node/deckhand/bench/pods"
 	"github.com/deckhand-node/deckhand/bench/probes"
@@ -47,7 +49,7 @@ func command() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	bin := root.PersistentFlags().String("bin", "bin", "the `directory` with deckhand, the runtime's programs and its images")
-	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand(), probesCommand(), probedCommand(), imagesCommand(bin), volumesCommand(bin), clusterCommand(bin))
+	root.AddCommand(podsCommand(bin), scaleCommand(bin), memcriCommand(), probesCommand(), probedCommand(), imagesCommand(bin), volumesCommand(bin), execCommand(bin), clusterCommand(bin))
 	return root
 }
 
@@ -70,6 +72,22 @@ func podsCommand(bin *string) *cobra.Command {
 	f.IntSliceVar(&o.IdleCounts, "idle-pods", []int{20, 100}, "`numbers` of pods to idle with")
 	f.DurationVar(&o.Idle, "idle", 30*time.Second, "how `long` to look at the idle agent")
 	f.BoolVar(&o.FloorOnly, "floor-only", false, "measure the floor alone")
+	return cmd
+}
+
+func execCommand(bin *string) *cobra.Command {
+	var o exec.Options
+	cmd := &cobra.Command{
+		Use: "exec", Short: "Run a command in a container, beside plain CRI calls for the same.", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.BinDir, err = filepath.Abs(*bin); err != nil {
+				return err
+			}
+			o.Out = cmd.OutOrStdout()
+			return exec.Run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 100, "how `often` each way takes its turn")
 	return cmd
 }
 

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// defaultEndpoint is OTLP's over gRPC.
-const defaultEndpoint = "localhost:4317"
+// DefaultEndpoint is OTLP's over gRPC.
+const DefaultEndpoint = "localhost:4317"
 
 // lastWords is how long the agent waits at its end for the collector to take what is left.
 const lastWords = time.Second
@@ -58,7 +58,7 @@ func (t *Tracing) Provider() trace.TracerProvider { return t.provider }
 func (t *Tracing) Run(ctx context.Context) error {
 	endpoint := t.conf.Endpoint
 	if endpoint == "" {
-		endpoint = defaultEndpoint
+		endpoint = DefaultEndpoint
 	}
 	exporter, err := otlptracegrpc.New(context.WithoutCancel(ctx), otlptracegrpc.WithEndpoint(endpoint), otlptracegrpc.WithInsecure(),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), // spans are no worth to wait for

@@ -10,52 +10,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"go.opentelemetry.io/otel/trace"
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/grpc"
+
+	"github.com/deckhand-node/deckhand/internal/report/tracing/tracingtest"
 )
-
-// sink is a collector.
-type sink struct {
-	collector.UnimplementedTraceServiceServer
-	spans chan string
-}
-
-// Export implements the collector's service.
-func (s sink) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
-	for _, of := range r.ResourceSpans {
-		for _, in := range of.ScopeSpans {
-			for _, span := range in.Spans {
-				service := ""
-				for _, a := range of.Resource.Attributes {
-					if a.Key == "service.name" {
-						service = a.Value.GetStringValue()
-					}
-				}
-				s.spans <- service + " " + span.Name
-			}
-		}
-	}
-	return &collector.ExportTraceServiceResponse{}, nil
-}
-
-// collect serves a collector until the test ends.
-func collect(t *testing.T) (endpoint string, spans <-chan string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := sink{spans: make(chan string, 100)}
-	server := grpc.NewServer()
-	collector.RegisterTraceServiceServer(server, s)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		<-served
-	})
-	return listener.Addr().String(), s.spans
-}
 
 // run runs a Tracing; stop ends it and waits.
 func run(t *testing.T, c Config) (tracing *Tracing, stop func()) {
@@ -87,32 +44,21 @@ func traced(sampled bool) context.Context {
 // TestRates: what callers trace is traced, and else as many of a million as are asked for; at the end nothing is kept.
 func TestRates(t *testing.T) {
 	for rate, want := range map[int32]string{0: "kubelet theirs", 1_000_000: "kubelet own kubelet theirs"} {
-		endpoint, spans := collect(t)
-		tracing, stop := run(t, Config{Endpoint: endpoint, PerMillion: rate, Node: "n", Log: logr.Discard()})
-		first := "" // which tells that Run has begun
-		for first == "" {
+		collector := tracingtest.Collect(t)
+		tracing, stop := run(t, Config{Endpoint: collector.Endpoint, PerMillion: rate, Node: "n", Log: logr.Discard()})
+		for len(collector.Spans()) == 0 { // until Run has begun
 			span(traced(true), tracing, "begun")
 			_ = tracing.provider.ForceFlush(t.Context())
-			select {
-			case first = <-spans:
-			case <-time.After(time.Millisecond):
-			}
 		}
 		span(context.Background(), tracing, "own")
 		span(traced(false), tracing, "not theirs")
 		span(traced(true), tracing, "theirs")
 		stop()
 		var got []string
-		for {
-			select {
-			case name := <-spans:
-				if name != "kubelet begun" {
-					got = append(got, name)
-				}
-				continue
-			default:
+		for _, s := range collector.Spans() {
+			if s.Name != "begun" {
+				got = append(got, s.Service+" "+s.Name)
 			}
-			break
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("rate %d: %q, want %q", rate, got, want)

@@ -8,17 +8,22 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
+	"github.com/deckhand-node/deckhand/internal/report/tracing"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
 
@@ -51,6 +56,8 @@ type Config struct {
 	SystemdCgroup bool
 	// OnStart, if set, is called with the number of a containerd that was started or found. An error of it keeps the runtime from being used.
 	OnStart func(pid int) error
+	// Collector is where spans go of calls that the agent traces, by OTLP over gRPC: HOST:PORT, or empty for nowhere.
+	Collector string
 	// OnImport, if set, is called with the references of each archive's images when it was
 	// imported, not when it was found unchanged. It is called from any goroutine,
 	// also before Start has returned; it must not block, nor import.
@@ -67,7 +74,19 @@ func ConfigOf(cfg *config.Config) Config {
 		}
 		c.PodCIDR += p.String()
 	}
+	if t := cfg.Kubelet.Tracing; t != nil {
+		c.Collector = collector(cmp.Or(ptr.Deref(t.Endpoint, ""), tracing.DefaultEndpoint))
+	}
 	return c.WithDefaults()
+}
+
+// collector is an endpoint of a collector as containerd can have it: nowhere but at a host and port.
+func collector(endpoint string) string {
+	at := strings.TrimPrefix(endpoint, "dns:///")
+	if _, port, err := net.SplitHostPort(at); err != nil || strings.ContainsFunc(port, func(r rune) bool { return r < '0' || r > '9' }) {
+		return ""
+	}
+	return at
 }
 
 // binDirs are where the runtime's programs are looked for before PATH, unless a directory is

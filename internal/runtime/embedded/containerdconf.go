@@ -38,8 +38,6 @@ disabled_plugins = [
   "io.containerd.http.v1.pprof",
   "io.containerd.image-verifier.v1.bindir",
   "io.containerd.internal.v1.opt",
-  "io.containerd.internal.v1.tracing",
-  "io.containerd.metrics.v1.grpc-otel",
   "io.containerd.metrics.v1.grpc-prometheus",
   "io.containerd.monitor.container.v1.restart",
   "io.containerd.mount-handler.v1.erofs",
@@ -49,7 +47,13 @@ disabled_plugins = [
   "io.containerd.snapshotter.v1.devmapper",
   "io.containerd.snapshotter.v1.erofs",
   "io.containerd.snapshotter.v1.zfs",
+{{- if .Config.Collector}}
+  # Left for traces, which go to {{q .Config.Collector}}: that is in the environment.
+{{- else}}
+  "io.containerd.internal.v1.tracing",
+  "io.containerd.metrics.v1.grpc-otel",
   "io.containerd.tracing.processor.v1.otlp",
+{{- end}}
 ]
 
 [debug]
@@ -94,7 +98,6 @@ disabled_plugins = [
   netns_mounts_under_state_dir = true
   stats_collect_period = "1h"
   stats_retention_period = "2h"
-  enable_criu = false
 
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = [{{range .Programs.CNIDirs}}{{q .}}, {{end}}]

@@ -256,7 +256,15 @@ func (r *Runtime) spawn(programs Programs) (*child.Process, error) {
 		return nil, err
 	}
 	defer log.Close()
-	return child.Spawn(programs.Containerd, r.layout.Config(), programs.Path, log)
+	return child.Spawn(programs.Containerd, r.layout.Config(), programs.Path, log, r.traces()...)
+}
+
+// traces are the variables by which containerd is told where its spans go; its configuration can't say it. It begins no trace itself.
+func (r *Runtime) traces() []string {
+	if r.config.Collector == "" {
+		return nil
+	}
+	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + r.config.Collector, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_TRACES_SAMPLER=parentbased_always_off"}
 }
 
 // adopt finds the running containerd, and stops it if it has to be started again.

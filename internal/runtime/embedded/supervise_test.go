@@ -62,8 +62,24 @@ func TestRender(t *testing.T) {
 	if err != nil || !strings.Contains(string(pages), "disable_hugetlb_controller = false") {
 		t.Errorf("where huge pages can be bounded it is\n%s", pages)
 	}
+	traced, err := render(Config{Collector: "collector:4317"}.WithDefaults(), l, p, host{})
+	if err != nil || !strings.Contains(string(traced), `"collector:4317"`) || strings.Contains(string(traced), "otlp") || !strings.Contains(string(text), "tracing.processor.v1.otlp") {
+		t.Errorf("where containerd traces it is\n%s", traced)
+	}
 	slices, err := render(Config{SystemdCgroup: true}.WithDefaults(), l, p, host{})
 	if err != nil || !strings.Contains(string(slices), "SystemdCgroup = true") || !strings.Contains(string(text), "SystemdCgroup = false") {
 		t.Errorf("where systemd makes cgroups it is\n%s", slices)
+	}
+}
+
+// TestCollector: containerd can send traces to a host and port only.
+func TestCollector(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"localhost:4317": "localhost:4317", "[::1]:4317": "[::1]:4317", "dns:///collector:4317": "collector:4317",
+		"dns://192.0.2.1/collector:4317": "", "unix:///run/collector": "", "unix-abstract:collector": "",
+	} {
+		if got := collector(endpoint); got != want {
+			t.Errorf("%s: %q, want %q", endpoint, got, want)
+		}
 	}
 }

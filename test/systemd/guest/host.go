@@ -93,7 +93,7 @@ func keepUnits() error {
 	const units = "/usr/lib/systemd/system"
 	kept := map[string][]byte{}
 	for _, name := range []string{"sysinit.target", "basic.target", "shutdown.target", "umount.target", "network.target", "network-online.target", "local-fs.target",
-		"sockets.target", "dbus.socket", "dbus.service"} {
+		"sockets.target", "dbus.socket", "dbus.service", "systemd-journald.socket", "systemd-journald.service"} {
 		text, err := os.ReadFile(filepath.Join(units, name))
 		if err != nil {
 			return err

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -143,6 +147,9 @@ func service(ctx context.Context) error {
 	if _, err := run(ctx, "systemctl", "stop", "containerd"); err != nil {
 		return err
 	}
+	if _, err := run(ctx, "systemctl", "start", "systemd-journald"); err != nil {
+		return err
+	}
 	if _, err := run(ctx, "systemctl", "start", "--no-block", "deckhand"); err != nil {
 		return err
 	}
@@ -177,6 +184,9 @@ func service(ctx context.Context) error {
 		return err
 	}
 	machine.Tell(fmt.Sprint(strings.Contains(string(conf), "SystemdCgroup = true")), "deckhand.service's containers are systemd's")
+	if err := journal(ctx); err != nil {
+		return err
+	}
 	// Longer than the watchdog waits for a sign of life.
 	time.Sleep(8 * time.Second)
 	if err := tellCommand(ctx, "deckhand.service later", "systemctl", "show", "--value", "-p", "ActiveState,NRestarts", "deckhand"); err != nil {
@@ -186,6 +196,34 @@ func service(ctx context.Context) error {
 		return err
 	}
 	return tellCommand(ctx, "deckhand.service's end", "systemctl", "show", "--value", "-p", "ActiveState,Result", "deckhand")
+}
+
+// journal asks deckhand for what its own unit has logged.
+func journal(ctx context.Context) error {
+	if _, err := run(ctx, "journalctl", "--sync"); err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: leg}
+	for fact, query := range map[string]string{
+		"the journal's lines of its start":    "query=deckhand&boot=0&pattern=Containerd+is+ready",
+		"the journal's last line":             "query=deckhand.service&tailLines=1",
+		"the journal from tomorrow on":        "query=deckhand&sinceTime=" + url.QueryEscape(time.Now().Add(24*time.Hour).Format(time.RFC3339)),
+		"the journal of a boot before":        "query=deckhand&boot=-1",
+		"the journal of a service without":    "query=containerd&tailLines=1",
+		"the journal of a service that isn't": "query=nobody",
+	} {
+		r, err := client.Get("https://127.0.0.1:10250/logs/?" + query)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil {
+			return err
+		}
+		machine.Tell(fmt.Sprintf("%d %s", r.StatusCode, strings.TrimSpace(string(text))), "%s", fact)
+	}
+	return nil
 }
 
 // tellPod reports what shouldn't change, and the limits.

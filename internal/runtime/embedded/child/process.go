@@ -40,12 +40,12 @@ func (p *Process) MayOpen() (uint64, error) {
 }
 
 // Spawn starts containerd in a session of its own, so that neither Ctrl-C nor
-// the agent's end reaches it.
-func Spawn(program, config, searchPath string, log *os.File) (*Process, error) {
+// the agent's end reaches it, with further variables in its environment.
+func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Process, error) {
 	pidfd := -1
 	cmd := exec.Command(program, "--config", config)
 	cmd.Dir = "/"
-	cmd.Env = environment(os.Environ(), searchPath)
+	cmd.Env = append(environment(os.Environ(), searchPath), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
 	if err := cmd.Start(); err != nil {
