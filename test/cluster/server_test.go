@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -55,6 +56,7 @@ func TestServer(t *testing.T) {
 		if err := quiet.Start(); err != nil {
 			t.Fatal(err)
 		}
+		t.Run("checkpoint", r.checkpoint)
 		t.Run("logs", r.logs)
 		t.Run("streams", func(t *testing.T) { r.streams(t, quiet, began) })
 	})
@@ -301,6 +303,23 @@ func (r *rig) whoMay(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// checkpoint has the runtime write all that a container is, or says what criu, which does it, says here.
+func (r *rig) checkpoint(t *testing.T) {
+	code, text := r.asks("POST /checkpoint/default/quiet/c", pair(t, r.p.Issue("keeper", "keeper", "system:masters")), "")
+	if code == http.StatusInternalServerError && strings.Contains(text, "criu") && !strings.Contains(text, "disabled") {
+		t.Logf("criu isn't there, or isn't for this kernel: %s", text)
+		return
+	}
+	var answer struct{ Items []string }
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || code != http.StatusOK || len(answer.Items) != 1 {
+		t.Fatalf("%d %s, %v", code, text, err)
+	}
+	out, err := exec.Command("tar", "-tf", answer.Items[0]).Output()
+	if info, errStat := os.Stat(answer.Items[0]); err != nil || errStat != nil || info.Mode() != 0o600 || !strings.Contains(string(out), "checkpoint/pages-1.img\n") {
+		t.Errorf("%v, %v %v, with %s", err, info, errStat, out)
+	}
 }
 
 // logs has kubectl show logs, with its words where there are none.
