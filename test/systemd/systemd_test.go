@@ -6,6 +6,7 @@ package systemd
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -42,6 +43,16 @@ var want = map[string]string{
 	"deckhand.service's containers are systemd's": "true",
 }
 
+// journal is what a query for logs is answered with: from the journal, which has nothing of earlier boots here, and of services that it has nothing of from /var/log.
+var journal = map[string]string{
+	"the journal's lines of its start": `^200 \w{3} \d\d [\d:.]+ \S+ deckhand\[\d+\]: I[^\n]*\] "Starting agent" [^\n]*$`,
+	"the journal's last line":          `^200 \w{3} \d\d [\d:.]+ \S+ deckhand\[\d+\]: [^\n]+$`,
+	"the journal from tomorrow on":     `^200$`,
+	"the journal of a boot before":     `^200$`,
+	"the log of a service without one": `^200 time=[^\n]+$`,
+	"the log of a service that isn't":  `^404 there are no logs of service "nobody"`,
+}
+
 // same is what stays as it is when systemd reads its units again, and when the unit restarts.
 var same = []string{
 	"pod uid", "container id", "restarts", "QoS cgroup cpu.weight", "pod cpu.max", "pod cpu.weight", "pod memory.max", "pod memory.swap.max",
@@ -52,6 +63,11 @@ func TestKubeletUnitUnderSystemd(t *testing.T) {
 	k, dir := stage(t)
 	facts := k.Run(t, dir, machineTime).Facts
 	vm.Check(t, facts, want)
+	for fact, want := range journal {
+		if !regexp.MustCompile(want).MatchString(facts[fact]) {
+			t.Errorf("%s: %q doesn't match %s", fact, facts[fact], want)
+		}
+	}
 	for _, when := range []string{" after daemon-reload", " after restart"} {
 		for _, fact := range same {
 			if before, after := facts[fact], facts[fact+when]; before == "" || before != after {

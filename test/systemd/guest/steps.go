@@ -205,12 +205,12 @@ func journal(ctx context.Context) error {
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: leg}
 	for fact, query := range map[string]string{
-		"the journal's lines of its start":    "query=deckhand&boot=0&pattern=Containerd+is+ready",
-		"the journal's last line":             "query=deckhand.service&tailLines=1",
-		"the journal from tomorrow on":        "query=deckhand&sinceTime=" + url.QueryEscape(time.Now().Add(24*time.Hour).Format(time.RFC3339)),
-		"the journal of a boot before":        "query=deckhand&boot=-1",
-		"the journal of a service without":    "query=containerd&tailLines=1",
-		"the journal of a service that isn't": "query=nobody",
+		"the journal's lines of its start": "query=deckhand&boot=0&pattern=Starting+agent",
+		"the journal's last line":          "query=deckhand.service&tailLines=1",
+		"the journal from tomorrow on":     "query=deckhand&sinceTime=" + url.QueryEscape(time.Now().Add(24*time.Hour).Format(time.RFC3339)),
+		"the journal of a boot before":     "query=deckhand&boot=-1",
+		"the log of a service without one": "query=containerd&tailLines=1",
+		"the log of a service that isn't":  "query=nobody",
 	} {
 		r, err := client.Get("https://127.0.0.1:10250/logs/?" + query)
 		if err != nil {
@@ -221,7 +221,7 @@ func journal(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		machine.Tell(fmt.Sprintf("%d %s", r.StatusCode, strings.TrimSpace(string(text))), "%s", fact)
+		machine.Tell(strings.TrimSpace(fmt.Sprintf("%d %s", r.StatusCode, text)), "%s", fact)
 	}
 	return nil
 }
