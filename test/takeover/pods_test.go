@@ -21,7 +21,10 @@ type kind struct {
 // crashing is the kind that never settles.
 const crashing = "crashing"
 
-// kinds are pods of all kinds; port is free, and dir may be theirs.
+// device is a pod that has a device, for which the plugin has to be there.
+var device = kind{name: "device", spec: containers("", container("web", "resources: {limits: {example.com/gpu: 1}}"))}
+
+// kinds are pods of all kinds but device; port is free, and dir may be theirs.
 func kinds(port int, dir string) []kind {
 	return []kind{
 		{name: "plain", spec: containers("", container("web"))},

@@ -18,7 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/deckhand-node/deckhand/internal/resources/devices/devicestest"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
@@ -31,6 +33,8 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	r := newRig(t)
 	r.add("k", r.n.Port(3))
 	r.startKubelet()
+	r.registerPlugin()
+	r.addOne("k", device)
 	r.settle("the kubelet runs its pods")
 	r.compareMetrics()
 	limits := r.limits()
@@ -44,6 +48,7 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	}
 
 	r.n.Start()
+	r.registerPlugin()
 	r.settle("deckhand runs the kubelet's pods")
 	if diff := cmp.Diff(limits, r.limits()); diff != "" {
 		t.Errorf("what all pods may use together (-kubelet's +deckhand's):\n%s", diff)
@@ -51,14 +56,20 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	r.compareSummaries(theirs, r.summary(""))
 	r.compareSummaries(theirsShort, r.summary("?only_cpu_and_memory=true"))
 	r.add("d", r.n.Port(4))
+	r.addOne("d", device)
 	r.stop("deckhand runs its pods")
 
 	r.edit("k-plain")
 	r.startKubelet()
+	r.registerPlugin()
 	r.stop("the kubelet runs deckhand's pods")
 
 	r.n.Start()
+	r.registerPlugin()
 	r.stop("deckhand runs them again")
+	if told := fmt.Sprint(r.plugin.Told()); told != "[[one] [two]]" && told != "[[two] [one]]" {
+		t.Errorf("the device plugin was told %s: each pod has one device, from whoever ran it first", told)
+	}
 }
 
 // rig is a node that two agents have in turn.
@@ -73,6 +84,10 @@ type rig struct {
 	// had is what the runtime had of them when the last agent stopped, and kept what was in volumes.
 	had  map[string]node.Instance
 	kept map[string]string
+	// plugin has a device for each of two pods, nil at first.
+	plugin *devicestest.Plugin
+	// devices are those that pods have, by UID, as the last agent recorded them.
+	devices map[string]string
 }
 
 func newRig(t *testing.T) *rig {
@@ -177,10 +192,63 @@ func (r *rig) compareMetrics() {
 func (r *rig) add(prefix string, port int) {
 	r.t.Helper()
 	for _, k := range kinds(port, filepath.Join(r.n.Base, "host-"+prefix)) {
-		name := prefix + "-" + k.name
-		r.pods[name] = k
-		k.write(r.n, name)
+		r.addOne(prefix, k)
 	}
+}
+
+func (r *rig) addOne(prefix string, k kind) {
+	r.t.Helper()
+	name := prefix + "-" + k.name
+	r.pods[name] = k
+	k.write(r.n, name)
+}
+
+// registerPlugin has the device plugin register with the agent that was started, which may remove its socket first.
+func (r *rig) registerPlugin() {
+	r.t.Helper()
+	dir := filepath.Join(r.n.RootDir, "device-plugins")
+	r.n.Eventually("the device plugin registers", func() error {
+		if _, err := os.Stat(dir); err != nil {
+			return err
+		}
+		if r.plugin == nil {
+			r.plugin = devicestest.New(r.t, dir, "example.com/gpu", "one", "two")
+			r.plugin.Answer = func(ids []string) *api.ContainerAllocateResponse {
+				return &api.ContainerAllocateResponse{Envs: map[string]string{"GPU": ids[0]}}
+			}
+		} else {
+			r.plugin.Die()
+			r.plugin.Serve()
+		}
+		return r.plugin.Register()
+	})
+}
+
+// recordedDevices are the devices that pods have by the record on disk, by UID.
+func (r *rig) recordedDevices() map[string]string {
+	r.t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.n.RootDir, "device-plugins", "kubelet_internal_checkpoint"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var record struct {
+		Data struct {
+			PodDeviceEntries []struct {
+				PodUID    string
+				DeviceIDs map[string][]string
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &record); err != nil {
+		r.t.Fatal(err)
+	}
+	devices := map[string]string{}
+	for _, e := range record.Data.PodDeviceEntries {
+		for _, ids := range e.DeviceIDs {
+			devices[e.PodUID] += strings.Join(ids, ",")
+		}
+	}
+	return devices
 }
 
 // edit gives a pod a label while no agent runs: to the kubelet it is another pod then.
@@ -272,6 +340,13 @@ func (r *rig) stop(what string) {
 		}
 	}
 	r.had, r.kept = has, contents
+	devices := r.recordedDevices()
+	for uid, had := range r.devices {
+		if devices[uid] != had {
+			r.t.Errorf("%s: by the record pod %s has device %q, and had %q", what, uid, devices[uid], had)
+		}
+	}
+	r.devices = devices
 }
 
 // checkBackoff looks whether deckhand waited for as long as is documented after the instance that the kubelet left.

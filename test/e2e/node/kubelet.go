@@ -25,6 +25,14 @@ func (n *Node) MakeRoomForKubelet() {
 		}
 	}
 	mount("tmpfs", "/var/lib/kubelet", "tmpfs", 0)
+	const fixed = "/var/lib/kubelet/device-plugins"
+	own := filepath.Join(n.RootDir, "device-plugins")
+	for _, dir := range []string{fixed, own} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	mount(own, fixed, "", unix.MS_BIND)
 	mount(n.LogLinks, "/var/log/containers", "", unix.MS_BIND)
 	n.KeepSysctls()
 	hierarchies, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
