@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -16,11 +17,13 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/deckhand-node/deckhand/bench/report"
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/resources/devices/devicestest"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
@@ -373,6 +376,81 @@ func (r *rig) admission(t *testing.T) {
 		if is := r.pod(was.Name); is.Status.ContainerStatuses[0].ContainerID != was.Status.ContainerStatuses[0].ContainerID {
 			t.Errorf("%s: %+v", was.Name, is.Status)
 		}
+	}
+	r.devices(t, bound)
+}
+
+// deviceCount is told the node, and tells how many devices it has for pods.
+type deviceCount struct{ told chan int64 }
+
+func (c deviceCount) Listed(all []kruntime.Object, _ string) {
+	for _, o := range all {
+		c.Changed(watch.Modified, o)
+	}
+}
+
+func (deviceCount) Away(error) {}
+
+func (c deviceCount) Changed(_ watch.EventType, o kruntime.Object) {
+	if n, ok := o.(*v1.Node); ok && n.Name == node.Name {
+		devices := n.Status.Allocatable["example.com/gpu"]
+		c.told <- devices.Value()
+	}
+}
+
+// devices: the node's status has a plugin's devices at once. Pods that ask for some while the plugin is away, after a start of the agent, wait for it; those
+// that have some run on.
+func (r *rig) devices(t *testing.T, bound func(string, ...string) string) {
+	var n network
+	count := deviceCount{make(chan int64, 100)}
+	follow(t, client(t, r.p.Admin(), kruntime.ContentTypeProtobuf, &n), apiclient.Nodes, count)
+	<-count.told // it is listed
+	p := devicestest.New(t, filepath.Join(r.RootDir, "device-plugins"), "example.com/gpu", "one", "two")
+	p.Answer = func(ids []string) *deviceplugin.ContainerAllocateResponse {
+		return &deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"GPU": ids[0]}}
+	}
+	began := time.Now()
+	if err := p.Register(); err != nil {
+		t.Fatal(err)
+	}
+	for devices := range count.told {
+		if devices == 2 {
+			break
+		}
+	}
+	took := time.Since(began)
+	t.Logf("%v from a plugin's registration to the node's status; on a machine with nothing else to do it is to be less than 200 ms", took)
+	if took > 2*time.Second { // on a busy machine; the status is told every 10 s anyway
+		t.Errorf("the node's status had the plugin's devices after %v", took)
+	}
+	asks := func(name string) string {
+		return strings.Replace(bound(name), "args: [serve]", "args: [serve], resources: {limits: {example.com/gpu: 1}}", 1)
+	}
+	r.apply(asks("has"))
+	r.podReady("has")
+	was := r.pod("has").Status.ContainerStatuses[0]
+	p.Die()
+	r.Kill()
+	r.Start()
+	r.apply(asks("waits"))
+	r.Eventually("the pod waits for the plugin", func() error {
+		for _, v := range r.snapshot().Pods {
+			if v.Pod.Name == "waits" && slices.ContainsFunc(v.Waits, func(w local.Wait) bool { return w.For == pod.WaitForPlugin }) {
+				return nil
+			}
+		}
+		return errors.New("it doesn't")
+	})
+	if is := r.pod("has").Status.ContainerStatuses[0]; is.ContainerID != was.ContainerID || is.State.Running == nil {
+		t.Errorf("the one with a device was %+v and is %+v", was, is)
+	}
+	p.Serve()
+	if err := p.Register(); err != nil {
+		t.Fatal(err)
+	}
+	r.podReady("waits")
+	if told := fmt.Sprint(p.Told()); told != "[[one] [two]]" {
+		t.Errorf("the plugin was told %s", told)
 	}
 }
 
