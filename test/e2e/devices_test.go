@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -46,6 +47,9 @@ func TestDevices(t *testing.T) {
 		if out, code := n.Deckhand(append([]string{"exec", "a", "--"}, command[1:]...)...); code != 0 || !strings.Contains(out, command[0]) {
 			t.Errorf("%v says, with code %d, %q", command[1:], code, out)
 		}
+	}
+	if out, code := n.Deckhand("node"); code != 0 || !regexp.MustCompile(`(?m)^example.com/gpu +2 .* 2 +1 \(50%\)`).MatchString(out) || !strings.Contains(out, "example.com/gpu: 1") {
+		t.Errorf("node says, with code %d:\n%s", code, out)
 	}
 	first := containerID(t, s, "a", "web")
 	n.Write("b.yaml", pod("b", "resources: {limits: {example.com/gpu: 2}}"))
