@@ -110,6 +110,7 @@ func TestDue(t *testing.T) {
 		"made later":          {status(v1.ConditionTrue, 9, "2"), 5 * time.Minute},
 		"the same amount":     {status(v1.ConditionTrue, 0, "2000m"), 5 * time.Minute},
 		"another amount":      {status(v1.ConditionTrue, 0, "4"), time.Second},
+		"more for pods":       {&v1.NodeStatus{Conditions: was.Conditions, Capacity: was.Capacity, Allocatable: amounts("example.com/gpu", "2")}, 100 * time.Millisecond},
 		"readiness":           {status(v1.ConditionFalse, 0, "2"), 0},
 		"readiness and more":  {status(v1.ConditionUnknown, 0, "4"), 0},
 		"no readiness at all": {&v1.NodeStatus{}, 0},

@@ -76,8 +76,11 @@ func patch(was, now *v1.Node) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// minGap is how far patches are apart unless readiness has changed.
-const minGap = time.Second
+// minGap is how far patches are apart unless readiness has changed, amountsGap if there is more or less for pods: schedulers wait for that.
+const (
+	minGap     = time.Second
+	amountsGap = 100 * time.Millisecond
+)
 
 // due is when the status has to be sent that was sent last at that time: at once if readiness has changed, soon if anything
 // else has, else after every.
@@ -85,6 +88,8 @@ func due(was, now *v1.NodeStatus, sent time.Time, every time.Duration) time.Time
 	switch {
 	case readiness(was) != readiness(now):
 		return sent
+	case !equality.Semantic.DeepEqual(was.Allocatable, now.Allocatable):
+		return sent.Add(amountsGap)
 	case changed(was, now):
 		return sent.Add(minGap)
 	}
