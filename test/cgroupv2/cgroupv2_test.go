@@ -98,6 +98,7 @@ func TestPodsOnCgroupV2(t *testing.T) {
 	}
 	k := vm.Find(t)
 	dir := k.Stage(t, "./guest")
+	vm.Build(t, filepath.Join(dir, "cgroup.test"), "test", "../../internal/resources/cgroup")
 	for _, name := range []string{"guaranteed.yaml", "burstable.yaml", "config.yaml"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {

@@ -1,3 +1,7 @@
+//go:build !systemd
+
+// Where systemd is, moving processes is no more than this either.
+
 package cgroup
 
 import (

@@ -26,6 +26,9 @@ const kubepods = machine.CgroupDir + "/kubepods"
 func steps(ctx context.Context, a *agent) error {
 	tellHost()
 	machine.TellFile("controllers", machine.CgroupDir+"/cgroup.controllers")
+	if err := contract(ctx); err != nil {
+		return err
+	}
 	names := []string{"guaranteed", "burstable"}
 	if err := placeManifests(names); err != nil {
 		return err
@@ -81,6 +84,16 @@ func steps(ctx context.Context, a *agent) error {
 	}
 
 	return clearAway(ctx, a, names)
+}
+
+// contract runs tests of package resources/cgroup, which hold on cgroup v2 as well.
+func contract(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, machine.Dir+"/cgroup.test", "-test.run", "^(TestPodsComeAndGo|TestMoveProcesses|TestAllPodsAreHeldToTheirShare)$")
+	cmd.Dir = "/tmp"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("the tests of internal/resources/cgroup: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // tellHost reports what comes of an attempt to write to the host.
