@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -251,15 +252,24 @@ func TestConcurrentRecordingAndScraping(t *testing.T) {
 	}
 }
 
-// TestThePageIsWellFormed: Prometheus' own linter finds nothing in the page, but for names that are the kubelet's.
-func TestThePageIsWellFormed(t *testing.T) {
-	problems, err := promlint.New(strings.NewReader(scrape(t, filled()))).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "deckhand_") || !strings.Contains(string(kubelets(t)), "\n"+p.Metric+" ") {
-			t.Errorf("%s: %s", p.Metric, p.Text)
+// TestPagesAreWellFormed: Prometheus' own linter finds nothing in the pages, but for names that are the kubelet's.
+func TestPagesAreWellFormed(t *testing.T) {
+	m := filled()
+	m.Checks.Checked("ping", nil)
+	m.Probes.Tried(&v1.Pod{}, "c", pod.ProbeLiveness, "successful", time.Second)
+	for page, h := range map[string]http.Handler{"/metrics": m.Handler(), "/metrics/probes": m.ProbesHandler(), "/metrics/slis": m.Checks.Handler()} {
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, httptest.NewRequest("GET", page, nil)); w.Body.Len() == 0 {
+			t.Errorf("%s is empty", page)
+		}
+		problems, err := promlint.New(w.Body).Lint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			if strings.HasPrefix(p.Metric, "deckhand_") || !strings.Contains(string(kubelets(t)), "\n"+p.Metric+" ") {
+				t.Errorf("%s: %s: %s", page, p.Metric, p.Text)
+			}
 		}
 	}
 }
