@@ -332,6 +332,8 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	if o.Lock != nil {
 		list = append(list, module{name: "lock file", run: yieldLock(cfg, o.Lock, log)})
 	}
+	// Before anything is started that is to be in the agent's control group.
+	list = append(list, module{name: "processes of the host", start: without(host.cgroups.MoveProcesses)})
 	if extras.embedded != nil {
 		// Before the runtime in the list, and so after it at the end.
 		list = append(list, module{name: "end of the embedded runtime", run: shutDownAfter(stopper, extras.embedded)})

@@ -314,9 +314,6 @@ func (n *node) configureCgroups(ctx context.Context) error {
 	if err := n.cgroups.Check(); err != nil {
 		return err
 	}
-	if err := n.cgroups.MoveProcesses(); err != nil {
-		return err
-	}
 	if err := n.cgroups.EnforceReserved(ctx); err != nil {
 		return err
 	}

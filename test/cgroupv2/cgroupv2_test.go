@@ -70,6 +70,7 @@ var want = map[string]string{
 	"agent's group":                    "0::/deckhand",
 	"containerd's group":               "0::/runtime",
 	"agent's group after kill -9":      "0::/deckhand",
+	"measured parts of the host":       "kubelet misc pods runtime",
 	"containerd's group after kill -9": "0::/runtime",
 
 	// A container whose child has used too much memory ends as a whole, unless singleProcessOOMKill says otherwise.

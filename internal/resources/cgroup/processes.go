@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -61,26 +62,28 @@ func (m *Manager) moveSystem(name string) error {
 	if err != nil {
 		return err
 	}
-	moved := 0
+	stays := map[int]bool{} // by their numbers, whether processes couldn't be moved
 	for _, mount := range l.ofProcesses() {
 		if err := l.makeForProcesses(mount, name); err != nil {
 			return err
 		}
 		// What a process starts before it is moved is in the root, too.
 		for range mostRounds {
-			pids := slices.DeleteFunc(processes(mount), func(pid int) bool { return pid == 1 || ofKernel(pid) })
+			pids := slices.DeleteFunc(processes(mount), func(pid int) bool { return pid == 1 || stays[pid] || ofKernel(pid) })
 			if len(pids) == 0 {
 				break
 			}
 			for _, pid := range pids {
-				if err := move(filepath.Join(mount, name), pid); err != nil {
-					return err
+				err := move(filepath.Join(mount, name), pid)
+				if err != nil { // as one with real-time priority, which a group may have none for
+					m.log.Error(err, "A process of the host stays where it is", "setting", "systemCgroups")
 				}
+				stays[pid] = err != nil
 			}
-			moved += len(pids)
 		}
 	}
-	m.log.Info("Moved the host's processes into their control group", "cgroup", name, "processes", moved)
+	maps.DeleteFunc(stays, func(_ int, stay bool) bool { return stay })
+	m.log.Info("Moved the host's processes into their control group", "cgroup", name, "processes", len(stays))
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
 )
@@ -43,6 +44,9 @@ func steps(ctx context.Context, a *agent) error {
 	tellPods(before, "")
 	tellGroups(ctx, before)
 	if err := tellProcesses(a, ""); err != nil {
+		return err
+	}
+	if err := tellMeasured(ctx); err != nil {
 		return err
 	}
 	tellAnswers(ctx, before, "")
@@ -246,6 +250,26 @@ func tellProcesses(a *agent, when string) error {
 	for name, pid := range pids {
 		machine.TellFile(name+"'s group"+when, "/proc/"+pid+"/cgroup")
 	}
+	return nil
+}
+
+// tellMeasured reports of which parts of the host the use is told.
+func tellMeasured(ctx context.Context) error {
+	text, err := machine.Get(ctx, readOnlyURL+"/stats/summary")
+	if err != nil {
+		return err
+	}
+	var summary statsapi.Summary
+	if err := json.Unmarshal(text, &summary); err != nil {
+		return err
+	}
+	var names []string
+	for _, c := range summary.Node.SystemContainers {
+		if c.Memory != nil && c.Memory.UsageBytes != nil && *c.Memory.UsageBytes > 0 {
+			names = append(names, c.Name)
+		}
+	}
+	machine.Tell(strings.Join(names, " "), "measured parts of the host")
 	return nil
 }
 
