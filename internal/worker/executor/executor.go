@@ -316,7 +316,11 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	case pod.SaveCheckpoint:
 		err = r.saveCheckpoint(uid, a.Checkpoint)
 	case pod.ReleaseVolumes:
-		if err = errors.Join(r.cfg.Volumes.Release(ctx, uid), r.cfg.Cgroups.Remove(ctx, uid)); err == nil {
+		volumes, group := r.cfg.Volumes.Release(ctx, uid), r.cfg.Cgroups.Remove(ctx, uid)
+		if group == nil { // not before: what it has in memory, or left running, takes room
+			r.cfg.Allocations.Release(uid)
+		}
+		if err = errors.Join(volumes, group); err == nil {
 			r.cfg.Objects.Forget(uid)
 		}
 	case pod.CleanPod:

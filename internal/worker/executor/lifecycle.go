@@ -98,7 +98,7 @@ func (r *Executor) saveCheckpoint(uid types.UID, k *pod.Checkpoint) error {
 	if err := r.cfg.Records.Save(uid, checkpointRecord, k, durable); err != nil {
 		return err
 	}
-	if k.Terminal != "" {
+	if k.Terminal != "" && k.Termination != nil && k.Termination.Rejected { // nothing was made of it that has to go first
 		r.cfg.Allocations.Release(uid)
 	}
 	return nil

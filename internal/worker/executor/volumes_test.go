@@ -145,28 +145,45 @@ func TestAReasonIsOneLine(t *testing.T) {
 
 func TestVolumesAreReleased(t *testing.T) {
 	w, cgroups := &volumeWorld{}, &goneCgroups{}
+	room := &rooms{}
 	runner := w.runner()
-	runner.cfg.Cgroups = cgroups
+	runner.cfg.Cgroups, runner.cfg.Allocations = cgroups, room
 	r := runner.Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
 	objects := &known{}
-	done := New(Config{Objects: objects, Volumes: cleaning{}, Cgroups: cgroups, Observer: &w.sandboxWorld, Parallel: 1, Log: logr.Discard()}).Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
+	done := New(Config{Objects: objects, Volumes: cleaning{}, Cgroups: cgroups, Allocations: room, Observer: &w.sandboxWorld, Parallel: 1, Log: logr.Discard()}).Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
 	if done.Failure != nil || !slices.Equal(objects.forgotten, []types.UID{"u"}) {
 		t.Errorf("%+v: forgotten %q", done.Failure, objects.forgotten)
 	}
 	if f := r.Failure; w.released != "u" || cgroups.removed != "u" || f == nil || f.Reason != "FailedUnmount" {
 		t.Errorf("released %q, removed the cgroup of %q, %+v", w.released, cgroups.removed, f)
 	}
+	if room.released != 2 {
+		t.Errorf("its room was given back %d times: volumes that stay take none", room.released)
+	}
+	cgroups.err = errVolumes
+	if r := runner.Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.ReleaseVolumes}); r.Failure == nil || room.released != 2 {
+		t.Errorf("a pod whose cgroup stays gave its room back: %+v", r.Failure)
+	}
 }
+
+// rooms counts how often pods' room was given back.
+type rooms struct {
+	Allocations
+	released int
+}
+
+func (r *rooms) Release(types.UID) { r.released++ }
 
 // goneCgroups knows whose cgroup was removed.
 type goneCgroups struct {
 	Cgroups
 	removed types.UID
+	err     error
 }
 
 func (c *goneCgroups) Remove(_ context.Context, uid types.UID) error {
 	c.removed = uid
-	return nil
+	return c.err
 }
 
 // cleaning has pods' volumes removed, or not.
