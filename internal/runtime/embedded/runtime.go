@@ -259,12 +259,14 @@ func (r *Runtime) spawn(programs Programs) (*child.Process, error) {
 	return child.Spawn(programs.Containerd, r.layout.Config(), programs.Path, log, r.traces()...)
 }
 
-// traces are the variables by which containerd is told where its spans go; its configuration can't say it. It begins no trace itself.
+// traces are the variables by which containerd is told where its spans go; its configuration can't say it. It begins no trace itself, and
+// tries for a minute before it logs that the collector is away: it would fill its log with that.
 func (r *Runtime) traces() []string {
 	if r.config.Collector == "" {
 		return nil
 	}
-	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + r.config.Collector, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_TRACES_SAMPLER=parentbased_always_off"}
+	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + r.config.Collector, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_TRACES_SAMPLER=parentbased_always_off",
+		"OTEL_EXPORTER_OTLP_TIMEOUT=60000", "OTEL_BSP_EXPORT_TIMEOUT=60000"}
 }
 
 // adopt finds the running containerd, and stops it if it has to be started again.
