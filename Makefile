@@ -186,7 +186,7 @@ $(BIN)/kubelet: test/kubernetes/go.mod test/kubernetes/go.sum
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBELET_VERSION)" -o $@ k8s.io/kubernetes/cmd/kubelet
 
 .PHONY: controlplane
-controlplane: $(BIN)/controlplane ## Build the control plane that tests join, as one program: etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl, kubeadm.
+controlplane: $(BIN)/controlplane ## Build the control plane that tests join, as one program: etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl, kubeadm, metrics-server.
 
 $(BIN)/controlplane: test/kubernetes/go.mod test/kubernetes/go.sum test/kubernetes/controlplane/main.go
 	@mkdir -p $(@D)

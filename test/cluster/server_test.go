@@ -58,6 +58,7 @@ func TestServer(t *testing.T) {
 		}
 		t.Run("checkpoint", r.checkpoint)
 		t.Run("logs", r.logs)
+		r.autoscaled()
 		t.Run("streams", func(t *testing.T) { r.streams(t, quiet, began) })
 	})
 	t.Run("without the API server", func(t *testing.T) { unreachable(t, p, binary) })
@@ -422,6 +423,7 @@ func (r *rig) streams(t *testing.T, quiet *exec.Cmd, began time.Time) {
 	for _, webSockets := range []bool{false, true} {
 		t.Run(fmt.Sprintf("many connections, WebSockets %t", webSockets), func(t *testing.T) { r.manyConnections(t, webSockets) })
 	}
+	t.Run("metrics-server", func(t *testing.T) { r.with(t).measured() })
 	t.Run("a quiet one", func(t *testing.T) {
 		time.Sleep(time.Until(began.Add(35 * time.Second))) // longer than any answer may take that isn't a stream
 		if err := quiet.Process.Signal(syscall.Signal(0)); err != nil {

@@ -68,7 +68,7 @@ func (r *running) stop() {
 }
 
 // programs are the names that the one program goes by.
-var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kubeadm"}
+var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kubeadm", "metrics-server"}
 
 // Start starts a control plane from the program at a path (`make controlplane`), and returns when it is ready. The end of its
 // owner ends it.
@@ -96,7 +96,8 @@ func StartPatient(t Owner, program string, patience time.Duration) *Plane {
 	p.run("kube-scheduler", "--kubeconfig="+p.Kubeconfig(p.Issue("scheduler", "system:kube-scheduler")), "--leader-elect=false", "--secure-port=0")
 	p.run("kube-controller-manager", "--kubeconfig="+p.Kubeconfig(p.Issue("controllers", "system:kube-controller-manager")), "--leader-elect=false", "--secure-port=0", "--controllers=*,bootstrapsigner",
 		"--use-service-account-credentials", "--root-ca-file="+p.path("ca.crt"), "--service-account-private-key-file="+p.path("sa.key"),
-		"--cluster-signing-cert-file="+p.path("ca.crt"), "--cluster-signing-key-file="+p.path("ca.key"), "--node-monitor-period=1s", fmt.Sprint("--node-monitor-grace-period=", patience), fmt.Sprint("--node-startup-grace-period=", patience))
+		"--cluster-signing-cert-file="+p.path("ca.crt"), "--cluster-signing-key-file="+p.path("ca.key"), "--node-monitor-period=1s", fmt.Sprint("--node-monitor-grace-period=", patience), fmt.Sprint("--node-startup-grace-period=", patience),
+		"--horizontal-pod-autoscaler-sync-period=1s", "--horizontal-pod-autoscaler-cpu-initialization-period=1s", "--horizontal-pod-autoscaler-initial-readiness-delay=1s")
 	p.await("kube-controller-manager", "/api/v1/namespaces/default/serviceaccounts/default")
 	return p
 }
@@ -137,10 +138,13 @@ func (p *Plane) startAPIServer(etcd string, port int) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	proxy := p.Issue("front-proxy", "front-proxy") // to servers of APIs beside its own
 	client := p.Issue("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
 	p.run("kube-apiserver", "--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprint("--secure-port=", port),
 		"--tls-cert-file="+serving.Cert, "--tls-private-key-file="+serving.Key, "--client-ca-file="+p.path("ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate="+client.Cert, "--kubelet-client-key="+client.Key,
+		"--proxy-client-cert-file="+proxy.Cert, "--proxy-client-key-file="+proxy.Key, "--requestheader-client-ca-file="+p.path("ca.crt"), "--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--service-account-key-file="+p.path("sa.key"), "--service-account-signing-key-file="+p.path("sa.key"), "--service-account-issuer=https://kubernetes.default.svc",
 		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none", "--allow-privileged",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth",
@@ -277,6 +281,11 @@ func (p *Plane) logged(name string) []byte {
 // await waits until the API server answers a path with 200.
 func (p *Plane) await(who, path string) {
 	p.t.Helper()
+	p.awaitURL(who, p.server+path)
+}
+
+func (p *Plane) awaitURL(who, url string) {
+	p.t.Helper()
 	client, err := p.client()
 	if err != nil {
 		p.t.Fatal(err)
@@ -285,7 +294,7 @@ func (p *Plane) await(who, path string) {
 	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	for {
-		err := answers(ctx, client, p.server+path)
+		err := answers(ctx, client, url)
 		if err == nil {
 			return
 		}

@@ -1,5 +1,5 @@
-// Command controlplane is a Kubernetes control plane in one program, for tests: etcd, kube-apiserver,
-// kube-scheduler, kube-controller-manager, kubectl and kubeadm, each under its own name. One program is linked once.
+// Command controlplane is a Kubernetes control plane in one program, for tests: etcd, kube-apiserver, kube-scheduler,
+// kube-controller-manager, kubectl, kubeadm and metrics-server, each under its own name. One program is linked once.
 package main
 
 import (
@@ -9,12 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/cmd"
+	metrics "sigs.k8s.io/metrics-server/cmd/metrics-server/app"
 )
 
 func main() {
@@ -23,6 +25,7 @@ func main() {
 		"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 		"kube-controller-manager": controllers.NewControllerManagerCommand,
 		"kubectl":                 cmd.NewDefaultKubectlCommand,
+		"metrics-server":          func() *cobra.Command { return metrics.NewMetricsServerCommand(server.SetupSignalHandler()) },
 		"kubeadm":                 func() *cobra.Command { return kubeadm.NewKubeadmCommand(os.Stdin, os.Stdout, os.Stderr) },
 	}
 	name := filepath.Base(os.Args[0])
@@ -32,7 +35,7 @@ func main() {
 	case ok:
 		os.Exit(cli.Run(command()))
 	default:
-		fmt.Fprintf(os.Stderr, "%s: call it etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl or kubeadm (a link with that name will do)\n", name)
+		fmt.Fprintf(os.Stderr, "%s: call it etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl, kubeadm or metrics-server (a link with that name will do)\n", name)
 		os.Exit(2)
 	}
 }

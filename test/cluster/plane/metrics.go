@@ -1,0 +1,55 @@
+package plane
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// StartMetricsServer has metrics-server look at the cluster's nodes every 10 seconds, as often as it can, as its service account of kube-system, which is there.
+// It returns when the API server has its API.
+func (p *Plane) StartMetricsServer() {
+	p.t.Helper()
+	const name, service = "metrics-server", "v1beta1.metrics.k8s.io"
+	kubectl := func(input string, args ...string) string {
+		p.t.Helper()
+		out, err := p.Kubectl(input, args...)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return strings.TrimSpace(out)
+	}
+	token := kubectl("", "create", "token", name, "--namespace=kube-system")
+	kubeconfig := p.writeKubeconfig(p.path(name+".kubeconfig"), "{token: "+token+"}")
+	serving, err := p.ca.issue(name, name, nil, []string{"127.0.0.1", name + ".kube-system.svc"}, time.Time{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ca, err := os.ReadFile(p.CA())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	port := freePorts(p.t, 1)[0]
+	p.run(name, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
+		"--bind-address=127.0.0.1", fmt.Sprint("--secure-port=", port), "--tls-cert-file="+serving.Cert, "--tls-private-key-file="+serving.Key,
+		"--kubelet-insecure-tls", "--kubelet-use-node-status-port", "--kubelet-preferred-address-types=InternalIP", "--metric-resolution=10s", "--kubelet-request-timeout=5s")
+	p.awaitURL(name, url("https", port)+"/livez")
+	// Nobody forwards the addresses of Services here.
+	kubectl(fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %[1]s, namespace: kube-system}, spec: {type: ExternalName, externalName: localhost}}
+---
+{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: %[2]s}, spec: {group: metrics.k8s.io, version: v1beta1, caBundle: %[4]s, groupPriorityMinimum: 100, versionPriority: 100,
+  service: {name: %[1]s, namespace: kube-system, port: %[3]d}}}
+`, name, service, port, base64.StdEncoding.EncodeToString(ca)), "apply", "-f", "-")
+	kubectl("", "wait", "--for=condition=Available", "apiservice/"+service, "--timeout=60s")
+}
+
+// StopMetricsServer ends it, and its API.
+func (p *Plane) StopMetricsServer() {
+	p.t.Helper()
+	if out, err := p.Kubectl("", "delete", "apiservice", "v1beta1.metrics.k8s.io"); err != nil {
+		p.t.Fatalf("%v: %s", err, out)
+	}
+	p.running["metrics-server"].stop()
+}
