@@ -333,6 +333,18 @@ func (r *rig) admission(t *testing.T) {
 	r.apply(bound("choosy", "nodeSelector: {disk: ssd},"))
 	rejected("choosy", "NodeAffinity", "Predicate NodeAffinity failed")
 	r.kubectl("label", "node", node.Name, "disk=ssd")
+	labelled := time.Now()
+	r.Eventually("the agent knows of a label", func() error {
+		if out, code := r.Deckhand("node", "-o", "jsonpath={.labels.disk}"); code != 0 || strings.TrimSpace(out) != "ssd" {
+			return fmt.Errorf("%d, %s", code, out)
+		}
+		return nil
+	})
+	took := time.Since(labelled)
+	t.Logf("%v from a label to admission by it; with nothing else to do it is to be less than 1 s", took)
+	if took > 5*time.Second {
+		t.Errorf("the agent knew of the label after %v", took)
+	}
 	r.Eventually("a label opens the node", func() error {
 		r.kubectl("delete", "pod", "next", "--ignore-not-found", "--timeout=60s")
 		r.apply(bound("next", "nodeSelector: {disk: ssd},"))

@@ -267,6 +267,7 @@ func TestRemoveGivesUpOnWhatItMustNotKill(t *testing.T) {
 	}
 }
 
+// BenchmarkEnsureAndRemove makes a pod's group and removes it: 2 ms are allowed for making it.
 func BenchmarkEnsureAndRemove(b *testing.B) {
 	m := onHost(b)
 	p := makePod("bench", loose)
