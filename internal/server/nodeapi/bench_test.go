@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -86,24 +85,4 @@ func read(b *testing.B, url string) {
 	if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != http.StatusOK {
 		b.Fatal(response.Status, err)
 	}
-}
-
-// BenchmarkPods asks for 100 pods again and again, and tells what that leaves on the heap.
-func BenchmarkPods(b *testing.B) {
-	n := newNode(b)
-	for i := range 100 {
-		n.publish(fmt.Sprint("web-", i), v1.ContainerStatus{Name: "c", ContainerID: "id", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}})
-	}
-	address, _ := serve(b, nodeapi.Routes(n.config()), open())
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
-	before := heap()
-	for b.Loop() {
-		read(b, "https://"+address+"/pods")
-	}
-	b.ReportMetric((float64(heap())-float64(before))/(1<<10), "KiB-kept")
 }
