@@ -186,9 +186,9 @@ $(BIN)/kubelet: test/kubernetes/go.mod test/kubernetes/go.sum
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBELET_VERSION)" -o $@ k8s.io/kubernetes/cmd/kubelet
 
 .PHONY: controlplane
-controlplane: $(BIN)/controlplane ## Build the control plane that tests join, as one program: etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl, kubeadm, metrics-server.
+controlplane: $(BIN)/controlplane ## Build the control plane that tests join, as one program: etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl, kubeadm, metrics-server, Prometheus' queries.
 
-$(BIN)/controlplane: test/kubernetes/go.mod test/kubernetes/go.sum test/kubernetes/controlplane/main.go
+$(BIN)/controlplane: test/kubernetes/go.mod test/kubernetes/go.sum $(wildcard test/kubernetes/controlplane/*.go)
 	@mkdir -p $(@D)
 	cd test/kubernetes && CGO_ENABLED=0 $(GO) build -trimpath \
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBELET_VERSION)" -o $@ ./controlplane

@@ -58,8 +58,8 @@ func TestServer(t *testing.T) {
 		}
 		t.Run("checkpoint", r.checkpoint)
 		t.Run("logs", r.logs)
-		r.autoscaled()
-		t.Run("streams", func(t *testing.T) { r.streams(t, quiet, began) })
+		scrapes := r.autoscaled()
+		t.Run("streams", func(t *testing.T) { r.streams(t, quiet, began, scrapes) })
 	})
 	t.Run("without the API server", func(t *testing.T) { unreachable(t, p, binary) })
 	if wrong := plane.Wrong(p.Calls()); len(wrong) > 0 {
@@ -408,7 +408,7 @@ func (r *rig) kubectlOver(webSockets bool, args ...string) *exec.Cmd {
 }
 
 // streams has kubectl run commands, copy files and forward ports.
-func (r *rig) streams(t *testing.T, quiet *exec.Cmd, began time.Time) {
+func (r *rig) streams(t *testing.T, quiet *exec.Cmd, began time.Time, scrapes []plane.Scrape) {
 	r.apply(box)
 	r.podReady("box")
 	for _, webSockets := range []bool{false, true} {
@@ -423,7 +423,7 @@ func (r *rig) streams(t *testing.T, quiet *exec.Cmd, began time.Time) {
 	for _, webSockets := range []bool{false, true} {
 		t.Run(fmt.Sprintf("many connections, WebSockets %t", webSockets), func(t *testing.T) { r.manyConnections(t, webSockets) })
 	}
-	t.Run("metrics-server", func(t *testing.T) { r.with(t).measured() })
+	t.Run("metrics-server", func(t *testing.T) { r.with(t).measured(scrapes) })
 	t.Run("a quiet one", func(t *testing.T) {
 		time.Sleep(time.Until(began.Add(35 * time.Second))) // longer than any answer may take that isn't a stream
 		if err := quiet.Process.Signal(syscall.Signal(0)); err != nil {

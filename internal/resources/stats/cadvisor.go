@@ -78,16 +78,17 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 	}
 	ofMachine := machineMetrics(c, machine)
 
-	filesystem := func(ch chan<- prometheus.Metric, s *subject, device string, fs *statsapi.FsStats) {
+	// What somebody uses may have been measured earlier than what the file system has, at whole: Prometheus refuses another value with the same time.
+	filesystem := func(ch chan<- prometheus.Metric, s *subject, device string, whole time.Time, fs *statsapi.FsStats) {
 		if fs == nil || fs.UsedBytes == nil {
 			return
 		}
 		l := s.labels(device)
 		ch <- at(fs.Time.Time, fsUsage, gauge, float64(*fs.UsedBytes), l...)
 		if fs.CapacityBytes != nil {
-			ch <- at(fs.Time.Time, fsLimit, gauge, float64(*fs.CapacityBytes), l...)
-			ch <- at(fs.Time.Time, fsInodes, gauge, float64(*fs.Inodes), l...)
-			ch <- at(fs.Time.Time, fsInodesFree, gauge, float64(*fs.InodesFree), l...)
+			ch <- at(whole, fsLimit, gauge, float64(*fs.CapacityBytes), l...)
+			ch <- at(whole, fsInodes, gauge, float64(*fs.Inodes), l...)
+			ch <- at(whole, fsInodesFree, gauge, float64(*fs.InodesFree), l...)
 		}
 	}
 	interfaces := func(ch chan<- prometheus.Metric, s *subject, list []Interface) {
@@ -127,7 +128,9 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 		ofMachine(ch)
 		root := &subject{Group: &sample.Node, started: sample.Booted}
 		of(ch, root)
-		filesystem(ch, root, sample.Device, sample.NodeFS)
+		if sample.NodeFS != nil {
+			filesystem(ch, root, sample.Device, sample.NodeFS.Time.Time, sample.NodeFS)
+		}
 		interfaces(ch, root, sample.Interfaces)
 		for i := range sample.System {
 			of(ch, &subject{Group: &sample.System[i].Group, started: sample.System[i].Started})
@@ -148,7 +151,7 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 				c := &p.Containers[j]
 				one := &subject{Group: &c.Group, container: c.Name, image: c.Image, name: c.ID, namespace: p.Namespace, pod: p.Name, started: c.Started}
 				of(ch, one)
-				filesystem(ch, one, sample.ImageDevice, c.Rootfs)
+				filesystem(ch, one, sample.ImageDevice, sample.ImageAt, c.Rootfs)
 				if !c.At.IsZero() {
 					ch <- at(c.At, processes, gauge, float64(c.Processes), one.labels()...)
 				}

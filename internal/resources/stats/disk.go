@@ -63,6 +63,7 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 	out.ContainerFS = ofRuntime(containers, d.filesystems[containers.GetFsId().GetMountpoint()])
 	d.image = d.filesystems[containers.GetFsId().GetMountpoint()]
 	if out.Level == Detailed {
+		out.ImageAt = d.image.At
 		out.Device, out.ImageDevice = device(s.RootDir), device(containers.GetFsId().GetMountpoint())
 	}
 	for i := range out.Pods {

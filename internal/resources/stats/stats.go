@@ -93,6 +93,8 @@ type Sample struct {
 	Processes                    *statsapi.RlimitStats
 	// Device and ImageDevice are what NodeFS and ContainerFS are on.
 	Device, ImageDevice string
+	// ImageAt is when the file system that ContainerFS is on was asked for its size and inodes.
+	ImageAt time.Time
 }
 
 // System is a control group that isn't pods'.

@@ -1,9 +1,12 @@
 package plane
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"time"
 )
@@ -52,4 +55,38 @@ func (p *Plane) StopMetricsServer() {
 		p.t.Fatalf("%v: %s", err, out)
 	}
 	p.running["metrics-server"].stop()
+}
+
+// Scrape is what a target of Prometheus with these labels told at a time.
+type Scrape struct {
+	At     time.Time
+	Labels map[string]string
+	Text   string
+}
+
+// Series is one of the series that a query returns. The second of Value is the number, as text.
+type Series struct {
+	Metric map[string]string
+	Value  [2]any
+}
+
+// Query has Prometheus' engine evaluate queries over scrapes, at the time of the last one.
+func (p *Plane) Query(scrapes []Scrape, queries ...string) [][]Series {
+	p.t.Helper()
+	input, err := json.Marshal(map[string]any{"Scrapes": scrapes, "Queries": queries})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(p.t.Context(), p.path("promql"))
+	var errs bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(input), &errs
+	out, err := cmd.Output()
+	if err != nil {
+		p.t.Fatalf("promql: %v: %s", err, errs.Bytes())
+	}
+	var results [][]Series
+	if err := json.Unmarshal(out, &results); err != nil {
+		p.t.Fatalf("promql: %v: %s", err, out)
+	}
+	return results
 }

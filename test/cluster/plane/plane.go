@@ -68,7 +68,7 @@ func (r *running) stop() {
 }
 
 // programs are the names that the one program goes by.
-var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kubeadm", "metrics-server"}
+var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kubeadm", "metrics-server", "promql"}
 
 // Start starts a control plane from the program at a path (`make controlplane`), and returns when it is ready. The end of its
 // owner ends it.

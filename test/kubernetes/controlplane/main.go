@@ -1,5 +1,6 @@
 // Command controlplane is a Kubernetes control plane in one program, for tests: etcd, kube-apiserver, kube-scheduler,
-// kube-controller-manager, kubectl, kubeadm and metrics-server, each under its own name. One program is linked once.
+// kube-controller-manager, kubectl, kubeadm, metrics-server and Prometheus' queries, each under its own name. One program
+// is linked once.
 package main
 
 import (
@@ -26,6 +27,7 @@ func main() {
 		"kube-controller-manager": controllers.NewControllerManagerCommand,
 		"kubectl":                 cmd.NewDefaultKubectlCommand,
 		"metrics-server":          func() *cobra.Command { return metrics.NewMetricsServerCommand(server.SetupSignalHandler()) },
+		"promql":                  newPromQLCommand,
 		"kubeadm":                 func() *cobra.Command { return kubeadm.NewKubeadmCommand(os.Stdin, os.Stdout, os.Stderr) },
 	}
 	name := filepath.Base(os.Args[0])
@@ -35,7 +37,7 @@ func main() {
 	case ok:
 		os.Exit(cli.Run(command()))
 	default:
-		fmt.Fprintf(os.Stderr, "%s: call it etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl, kubeadm or metrics-server (a link with that name will do)\n", name)
+		fmt.Fprintf(os.Stderr, "%s: call it etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl, kubeadm, metrics-server or promql (a link with that name will do)\n", name)
 		os.Exit(2)
 	}
 }
