@@ -298,6 +298,44 @@ func TestAges(t *testing.T) {
 	}
 }
 
+// Between two looks there is nothing that runs, and a look starts no process.
+func TestAtRest(t *testing.T) {
+	n := newNode(t)
+	n.add("a", idle(), idle())
+	n.add("b", nil, idle())
+	n.layers = map[string]usage.Usage{"main": {Bytes: 4096, Inodes: 3}}
+	s := n.sampler()
+	resource, containers := prometheus.NewPedanticRegistry(), prometheus.NewPedanticRegistry() // pages of their own
+	resource.MustRegister(s.ResourceMetrics())
+	containers.MustRegister(s.ContainerMetrics(func() (stats.Machine, error) { return stats.Machine{}, nil }))
+	before, resting := ended(t), goleak.IgnoreCurrent()
+	for range 2 {
+		if got := summary(t, s, false); len(got.Pods) != 2 || podOf(t, got, "a").Containers[0].Rootfs == nil {
+			t.Fatalf("a summary of %+v", got.Pods)
+		}
+		if _, err := resource.Gather(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := containers.Gather(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	goleak.VerifyNone(t, resting)
+	if after := ended(t); after != before {
+		t.Errorf("a look has started processes: those that have ended had %d page faults, and have %d", before, after)
+	}
+}
+
+// ended is the number of page faults of this process's children that have ended: each has some.
+func ended(t *testing.T) int64 {
+	t.Helper()
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &used); err != nil {
+		t.Fatal(err)
+	}
+	return used.Minflt
+}
+
 // A pod's network is that of its sandbox, not the host's.
 func TestNetwork(t *testing.T) {
 	n := newNode(t)
