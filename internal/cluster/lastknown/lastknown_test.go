@@ -3,6 +3,7 @@ package lastknown
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +22,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
+
+func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
 
 // server says whether the API server answers.
 type server struct {
@@ -326,6 +331,80 @@ func TestFullDisk(t *testing.T) {
 	})
 	if n := len(opened(path).Pods()); n != 1 {
 		t.Errorf("%d pods", n)
+	}
+}
+
+// TestLittleRoom: on a disk without room for another file beside the one there is, what changes is kept as long as there is room for that.
+func TestLittleRoom(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("deckhand-test", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	path := filepath.Join(dir, "known")
+	s := opened(path)
+	saves := func(pods ...*v1.Pod) bool {
+		s.SetPods(pods)
+		return s.save()
+	}
+	large := func(version int) *v1.Pod {
+		p := newPod("large")
+		p.Annotations["x"] = strings.Repeat(fmt.Sprint(version), 300<<10)
+		return p
+	}
+	for version := range 3 {
+		if !saves(large(version)) {
+			t.Fatalf("version %d: %v", version, s.Problems())
+		}
+	}
+	last := s.Pods()[0]
+	if !s.log.Outgrown() || !saves(last, newPod("a")) {
+		t.Errorf("a replacement that has no room: outgrown %t, %v", s.log.Outgrown(), s.Problems())
+	}
+
+	filler, err := os.Create(filepath.Join(dir, "filler"))
+	for err == nil {
+		_, err = filler.Write(make([]byte, 4<<10))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	b := newPod("b")
+	b.Annotations["x"] = strings.Repeat("x", 20<<10)
+	if saves(last, newPod("a"), b) || len(s.Problems()) != 1 {
+		t.Errorf("without room: %v", s.Problems())
+	}
+	info, err := filler.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(filler.Truncate(info.Size()-40<<10), filler.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !s.save() || len(s.Problems()) > 0 {
+		t.Errorf("with room for that: %v", s.Problems())
+	}
+
+	// A crash has cut a write short.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("{"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s = opened(path); len(s.Pods()) != 3 || !saves(append(s.Pods(), newPod("c"))...) {
+		t.Errorf("after a crash: %d pods, %v", len(s.Pods()), s.Problems())
+	}
+	if s = opened(path); len(s.Pods()) != 4 || len(s.Problems()) > 0 {
+		t.Errorf("%d pods, %v", len(s.Pods()), s.Problems())
 	}
 }
 

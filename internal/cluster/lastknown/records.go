@@ -151,14 +151,20 @@ func (s *Store) save() bool {
 		return true
 	}
 	s.dirty = map[string]bool{}
-	write, names := s.log.Append, changed
-	if s.log.Outgrown() {
+	outgrown, write, names := s.log.Outgrown(), s.log.Append, changed
+	if outgrown {
 		write, names = s.log.Replace, s.names()
 	}
 	contents, keys := s.contents(names), s.keys
 	s.mu.Unlock()
 
 	err := encode(contents, keys, write)
+	if err != nil && outgrown && !s.log.Outgrown() { // for what has changed there may be room
+		s.mu.Lock()
+		contents = s.contents(changed)
+		s.mu.Unlock()
+		err = encode(contents, keys, s.log.Append)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if (err == nil) != (s.failed.Message == "") { // while it goes on failing the first error is told

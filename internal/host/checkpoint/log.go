@@ -46,14 +46,12 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 		return nil, err
 	}
 	records, damage := map[string]json.RawMessage{}, error(nil)
-	rest, torn := text, false
-	for number := 1; len(rest) > 0; number++ {
-		line, after, ended := bytes.Cut(rest, []byte("\n"))
-		rest, torn = after, !ended
+	good := text[:bytes.LastIndexByte(text, '\n')+1] // without what the last write, which was cut short, has left
+	for rest, number := good, 1; len(rest) > 0; number++ {
+		line, after, _ := bytes.Cut(rest, []byte("\n"))
+		rest = after
 		var changed map[string]json.RawMessage
 		switch err := Open(line, l.version, &changed); {
-		case torn:
-			continue // the last write was cut short
 		case errors.Is(err, ErrNewer):
 			l.refused = fmt.Errorf("%s isn't used, and nothing new is kept there: %w; run that version, or delete the file", l.path, err)
 			return nil, l.refused
@@ -76,8 +74,8 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 		}
 		return records, fmt.Errorf("%s is damaged, and not all of it is used: %w; it was renamed to %s", l.path, damage, aside)
 	}
-	if !torn {
-		l.size = int64(len(text))
+	if len(good) == len(text) || os.Truncate(l.path, int64(len(good))) == nil {
+		l.size = int64(len(good))
 	}
 	for name, record := range records {
 		l.whole += int64(len(name) + len(record))
@@ -91,8 +89,8 @@ func (l *Log) Outgrown() bool { return l.size < 0 || l.size > 2*l.whole+outgrown
 // Outgrow has the log replaced by the next write, so that nothing is left of what doesn't count any more.
 func (l *Log) Outgrow() { l.size = -1 }
 
-// Append writes records that changed; one that is nil is removed. They survive a loss of power once it returned nil. After an error the log is
-// Outgrown.
+// Append writes records that changed; one that is nil is removed. They survive a loss of power once it returned nil. After an error what was there
+// counts; unless there was only no room for them, the log is Outgrown.
 func (l *Log) Append(changed map[string]json.RawMessage) error {
 	if l.refused != nil {
 		return l.refused
@@ -101,28 +99,33 @@ func (l *Log) Append(changed map[string]json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	size := l.size
-	l.size = -1
-	if err := appendTo(l.path, line, size); err != nil {
+	if l.size, err = appendTo(l.path, line, l.size); err != nil {
 		return fmt.Errorf("append to %s: %w", l.path, err)
 	}
-	l.size = size + int64(len(line))
 	return nil
 }
 
-func appendTo(path string, line []byte, size int64) (err error) {
+// appendTo appends to a file of a size, and returns that of now; it is negative if that isn't known.
+func appendTo(path string, line []byte, size int64) (int64, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return err
+		return -1, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer f.Close() // which has nothing to write any more
 	if info, err := f.Stat(); err != nil || info.Size() != size {
-		return errors.Join(errors.New("somebody else has changed it"), err)
+		return -1, errors.Join(errors.New("somebody else has changed it"), err)
 	}
 	if _, err := f.Write(line); err != nil {
-		return err
+		// What was written of it is taken back: the next one then takes room for itself alone, a replacement for all there is.
+		if failed := f.Truncate(size); failed != nil {
+			return -1, errors.Join(err, failed)
+		}
+		return size, err
 	}
-	return unix.Fdatasync(int(f.Fd()))
+	if err := unix.Fdatasync(int(f.Fd())); err != nil {
+		return -1, err
+	}
+	return size + int64(len(line)), nil
 }
 
 // Replace writes all records there are, in place of what the log had. They survive a loss of power once it returned nil; after an error what
@@ -139,6 +142,7 @@ func (l *Log) Replace(all map[string]json.RawMessage) error {
 		return err
 	}
 	if err := atomicfile.Write(l.path, line, 0o600); err != nil {
+		l.whole = max(l.whole, l.size) // it isn't Outgrown any more, and tried again when there is that much more
 		return err
 	}
 	l.size = int64(len(line))
