@@ -55,7 +55,16 @@ func withoutAPIServer(t *testing.T, p *plane.Plane, binary string) {
 	r.Start()
 	r.created()
 	r.is(v1.ConditionTrue)
-	t.Run("one of two nodes", func(t *testing.T) { r.with(t).cutOff(t, way, binary) })
+	var back func(*testing.T)
+	outer := t
+	t.Run("one of two nodes", func(t *testing.T) {
+		other, link := joinApart(outer, p, binary, "node2", "--hold-pods-for", briefly.String())
+		other.Start()
+		other.created()
+		other.is(v1.ConditionTrue)
+		other.with(t).cutOff(t, link, r)
+		back = other.with(t).removed(t, link)
+	})
 	t.Run("the node's object is removed", func(t *testing.T) { r.with(t).nodeRemoved(t) })
 	secrets, key, kept := r.secretsUser(t), keyFile(t), false
 	for _, tc := range []struct {
@@ -88,6 +97,9 @@ func withoutAPIServer(t *testing.T, p *plane.Plane, binary string) {
 		}
 	}
 	t.Run("the disk is full", func(t *testing.T) { r.with(t).fullDisk(t) })
+	if back != nil {
+		t.Run("the other node is back, and was removed meanwhile", back)
+	}
 }
 
 // keyFile is a key for what is kept while the API server is away.
@@ -380,23 +392,20 @@ func (r *rig) firsts(t *testing.T, from int) (sandbox, container time.Duration) 
 	return at(`"Action" .*action="CreateSandbox"`).Sub(ready), first.Sub(ready).Round(time.Millisecond)
 }
 
-// cutOff: one of two nodes is cut off while pods come, change and go, and the other serves on. A recorder at the API server and one at each runtime
+// cutOff: one of two nodes is cut off, with all of its network, while pods come, change and go, and the other serves on. A recorder at the API server and one at each runtime
 // show that nothing is doubled, restarted or lost, and the audit log that each pod that differs is told once.
-func (r *rig) cutOff(t *testing.T, way *passage, binary string) {
-	other := joinAs(t, r.p, binary, "node2", "")
-	other.Start()
-	other.created()
-	other.is(v1.ConditionTrue)
-	on := func(name, at string) string {
-		s := offline("[serve]", "nodeName: "+at+", volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 600}}]}}],")
+func (r *rig) cutOff(t *testing.T, way *passage, serving *rig) {
+	on := func(name string, at *rig) string {
+		s := offline("[serve]", "nodeName: "+at.name+", volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 600}}]}}],")
 		return podNamed(name, strings.Replace(s, "args: [serve]", "args: [serve], livenessProbe: {httpGet: {port: 8080}, periodSeconds: 1}, readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}", 1))
 	}
-	seen, here, there := r.record(), r.For(t).Watch(), other.Watch()
-	names := []string{"stays", "crashes", "deleted", "forced", "again"}
-	for _, name := range names {
-		r.apply(on(name, node.Name))
+	seen, here, there := r.record(), r.For(t).Watch(), serving.For(t).Watch()
+	names := []string{"stays", "crashes", "deleted", "forced", "again", "talks"}
+	for _, name := range names[:5] {
+		r.apply(on(name, r))
 	}
-	r.apply(on("elsewhere", "node2"))
+	r.apply(podNamed("talks", offline("[logs, '1000000', 100ms]", "nodeName: "+r.name+",")))
+	r.apply(on("elsewhere", serving))
 	r.podReady(append(names, "elsewhere")...)
 	before, ran, pid := r.pod("stays"), r.Instances(), r.PID()
 
@@ -405,17 +414,21 @@ func (r *rig) cutOff(t *testing.T, way *passage, binary string) {
 	again := r.restartedHere(t, "crashes")
 	r.kubectl("delete", "pod", "deleted", "--wait=false")
 	r.kubectl("delete", "pod", "forced", "again", "--force", "--grace-period=0")
-	r.apply(on("again", node.Name) + on("new", node.Name))
+	r.apply(on("again", r) + on("new", r))
 	r.is(v1.ConditionUnknown)
 	r.Eventually("it runs again here", again)
+	said, _ := r.Deckhand("logs", "talks")
 	served := 0
 	for ; time.Since(lost) < max(*outage, 15*time.Second); served++ {
-		r.apply(on("served", "node2"))
+		r.apply(on("served", serving))
 		r.podReady("served")
 		r.kubectl("delete", "pod", "served", "--grace-period=1", "--timeout=60s")
 	}
 	if out, _ := r.Deckhand("pods"); !strings.Contains(out, "meanwhile what runs goes on") || *outage >= 10*time.Minute && !strings.Contains(out, "tokens that have ended: default/again") {
 		t.Errorf("deckhand pods says %s", out)
+	}
+	if says, code := r.Deckhand("logs", "talks"); code != 0 || len(said) == 0 || len(says) <= len(said) {
+		t.Errorf("logs have %d bytes, and had %d: %d", len(says), len(said), code)
 	}
 	for _, v := range r.snapshot().Pods {
 		if s := v.Pod.Status; s.Phase != v1.PodRunning || s.ContainerStatuses[0].State.Running == nil || !slices.Contains(names, v.Pod.Name) {
@@ -426,7 +439,7 @@ func (r *rig) cutOff(t *testing.T, way *passage, binary string) {
 	_, from := r.calls(0)
 	healed := time.Now()
 	way.heal()
-	stay := []string{"stays", "crashes", "again", "new"}
+	stay := []string{"stays", "crashes", "again", "new", "talks"}
 	r.Eventually("the API server has all there is", func() error {
 		views := map[string]local.PodView{}
 		for _, v := range r.snapshot().Pods {
@@ -447,7 +460,7 @@ func (r *rig) cutOff(t *testing.T, way *passage, binary string) {
 	r.Eventually("some renewals of the lease later", func() error { // what else it has to say it says meanwhile
 		count := 0
 		for _, c := range r.p.Calls()[from:] {
-			if c.Node == node.Name && c.Resource == "leases.coordination.k8s.io" {
+			if c.Node == r.name && c.Resource == "leases.coordination.k8s.io" {
 				count++
 			}
 		}
@@ -456,18 +469,25 @@ func (r *rig) cutOff(t *testing.T, way *passage, binary string) {
 		}
 		return nil
 	})
-	patches, removed := map[string]int{}, map[string]int{}
+	patches, removed, events := map[string]int{}, map[string]int{}, 0
 	for _, c := range r.p.Calls()[from:] {
 		switch c.Verb + " " + c.Resource {
 		case "patch pods/status":
 			patches[c.Name]++
 		case "delete pods":
 			removed[c.Name]++
+		case "create events", "patch events":
+			if c.Node == r.name {
+				events++
+			}
 		}
 	}
-	t.Logf("patches %v, removals %v", patches, removed)
+	t.Logf("patches %v, removals %v, %d events", patches, removed, events)
+	if events > 30 { // of four pods that came, went or crashed
+		t.Errorf("%d events are told", events)
+	}
 	// What a call that was under way says of a pod doesn't know yet what the control plane has written meanwhile.
-	if patches["stays"] != 1 || patches["crashes"] < 1 || patches["crashes"] > 2 || patches["forced"]+patches["elsewhere"] > 0 || removed["deleted"] != 1 || len(removed) != 1 {
+	if patches["stays"] != 1 || patches["talks"] != 1 || patches["crashes"] < 1 || patches["crashes"] > 2 || patches["forced"]+patches["elsewhere"] > 0 || removed["deleted"] != 1 || len(removed) != 1 {
 		t.Errorf("patches %v, removals %v", patches, removed)
 	}
 	if is := r.pod("stays").Status.ContainerStatuses[0]; r.PID() != pid || is.RestartCount > 0 || ran[strings.TrimPrefix(is.ContainerID, "containerd://")].UID != string(before.UID) {
@@ -481,12 +501,82 @@ func (r *rig) cutOff(t *testing.T, way *passage, binary string) {
 	}
 	seen.mu.Lock()
 	for _, fault := range seen.faults {
-		if strings.Contains(fault, "node2") || strings.Contains(fault, "elsewhere") {
+		if strings.Contains(fault, serving.name) || strings.Contains(fault, "elsewhere") {
 			t.Error(fault)
 		}
 	}
 	seen.mu.Unlock()
 	r.kubectl("delete", "pod", "--all", "--timeout=60s")
+}
+
+// briefly is for how long the node that is removed keeps what it had.
+const briefly = 8 * time.Second
+
+// removed: somebody removes the object of a node that is cut off, and the control plane thereupon the objects of its pods. What is returned brings the node back: what
+// runs there goes on at first, and is ended when the API server hasn't it after a while either. The node makes an object anew, which new pods come to, also under
+// names of before, and has mirrors of its static pods there, which nobody restarts.
+func (r *rig) removed(t *testing.T, way *passage) (back func(*testing.T)) {
+	const namespace = "kube-public" // where nothing else is
+	on := func(name string) string {
+		return manifest("v1", "Pod", fmt.Sprintf("name: %s, namespace: %s", name, namespace), offline("[serve]", "nodeName: "+r.name+","))
+	}
+	mirror := "pod/still-" + r.name
+	ready := func(r *rig, pods ...string) {
+		r.kubectl("-n", namespace, "wait", "--for=create", mirror, "--timeout=60s")
+		r.kubectl(append([]string{"-n", namespace, "wait", "--for=condition=Ready", mirror, "--timeout=60s"}, pods...)...)
+	}
+	r.Write("still.yaml", strings.Replace(static("still", ""), "name: still", "name: still, namespace: "+namespace, 1))
+	r.apply(on("ends") + on("again"))
+	ready(r, "pod/ends", "pod/again")
+	object, ran, pid := r.object(), r.Instances(), r.PID()
+	way.cut()
+	r.kubectl("delete", "node", r.name)
+	return func(t *testing.T) {
+		r := r.with(t)
+		r.kubectl("-n", namespace, "wait", "--for=delete", "pod", "--all", "--timeout=90s")
+		seen := r.For(t).Watch()
+		way.heal()
+		s := r.Await("that is a problem", node.Problem("it has none of the 2 pods", "run on until"))
+		for _, v := range s.Pods {
+			c := v.Pod.Status.ContainerStatuses[0]
+			if id := strings.TrimPrefix(c.ContainerID, "containerd://"); c.State.Running == nil || ran[id].Pod != v.Pod.Name {
+				t.Errorf("%s: %+v", v.Pod.Name, c)
+			}
+		}
+		began := r.AwaitNodeEvent("PodsHeld", "none of the 2 pods", "run on until")
+		r.created()
+		r.is(v1.ConditionTrue)
+		r.apply(on("again") + on("new"))
+		ready(r, "pod/again", "pod/new")
+		r.Await("then the API server counts", node.NoProblems, func(s local.Snapshot) error {
+			if len(s.Pods) != 3 {
+				return fmt.Errorf("%d pods", len(s.Pods))
+			}
+			return nil
+		})
+		if took := r.AwaitNodeEvent("PodsHeld", "still has none of the 2 pods").Time.Sub(began.First); took < briefly {
+			t.Errorf("the pods were held for %s", took)
+		}
+		is := r.object()
+		if owner := r.kubectl("-n", namespace, "get", mirror, "-o", "jsonpath={.metadata.ownerReferences[*].uid}"); is.UID == object.UID || owner != string(is.UID) {
+			t.Errorf("node %s, before %s; the mirror pod is owned by %s", is.UID, object.UID, owner)
+		}
+		var went []string
+		run := r.Instances()
+		for id, i := range ran {
+			if _, on := run[id]; !on && i.Container != "" {
+				went = append(went, i.Pod)
+			}
+		}
+		if slices.Sort(went); r.PID() != pid || !slices.Equal(went, []string{"again", "ends"}) {
+			t.Errorf("went: %q, or the agent was started again", went)
+		}
+		if faults := slices.Concat(seen.Overlaps(), seen.Restarts()); len(faults) > 0 {
+			t.Errorf("doubled, or restarted: %q", faults)
+		}
+		r.Remove("still.yaml")
+		r.kubectl("-n", namespace, "delete", "pod", "--all", "--timeout=60s")
+	}
 }
 
 // nodeRemoved: somebody removes the node's object, and the agent makes another one. Pods run on, and static pods get mirrors of the new one, for the garbage collector

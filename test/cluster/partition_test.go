@@ -27,21 +27,42 @@ import (
 
 // passage is a way to the API server that only the node's agent takes, and that can be cut.
 type passage struct {
-	t    *testing.T
-	port string
-	cuts [][]string
+	t *testing.T
+	// packets are the rules for what goes either way, which iptables has while it is cut.
+	packets, cuts [][]string
 	// gate has new connections wait until it is closed, as at a load balancer that has no server; nil lets them in.
 	gate atomic.Pointer[chan struct{}]
 }
 
-// newPassage opens one, and returns a kubeconfig that leads through it.
+// newPassage opens one for node1, and returns a kubeconfig that leads through it.
 func newPassage(t *testing.T, p *plane.Plane) (way *passage, kubeconfig string) {
+	t.Helper()
+	way, kubeconfig, port := openPassage(t, p, node.Name, "127.0.0.1")
+	for _, side := range []string{"--dport", "--sport"} {
+		way.packets = append(way.packets, []string{"OUTPUT", "-o", "lo", "-p", "tcp", side, port})
+	}
+	return way, kubeconfig
+}
+
+// joinApart prepares a node in a network of its own, which has one link; all that goes over that takes the passage, and nothing goes elsewhere.
+func joinApart(t *testing.T, p *plane.Plane, binary, name string, flags ...string) (*rig, *passage) {
+	t.Helper()
+	r := joinAs(t, p, binary, name, "")
+	link, address := r.OwnNetwork()
+	way, kubeconfig, _ := openPassage(t, p, name, address)
+	way.packets = [][]string{{"INPUT", "-i", link}, {"OUTPUT", "-o", link}}
+	r.AddFlags(append(flags, "--kubeconfig", kubeconfig)...)
+	return r, way
+}
+
+// openPassage opens one at an address, and returns the port there, too.
+func openPassage(t *testing.T, p *plane.Plane, name, address string) (way *passage, kubeconfig, port string) {
 	t.Helper()
 	server, err := url.Parse(p.Server())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,19 +96,17 @@ func newPassage(t *testing.T, p *plane.Plane) (way *passage, kubeconfig string) 
 		}
 	})
 	t.Cleanup(func() { l.Close(); all.Wait() })
-	if _, way.port, err = net.SplitHostPort(l.Addr().String()); err != nil {
+	if _, port, err = net.SplitHostPort(l.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(p.Node(node.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := string(read(t, p.Node(name)))
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(strings.ReplaceAll(string(text), p.Server(), "https://127.0.0.1:"+way.port)), 0o600); err != nil {
+	text = strings.Replace(text, fmt.Sprintf("server: %q", p.Server()), fmt.Sprintf("server: %q, tls-server-name: localhost", "https://"+l.Addr().String()), 1)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(way.heal)
-	return way, kubeconfig
+	return way, kubeconfig, port
 }
 
 // cut drops every packet either way: nobody is told.
@@ -96,8 +115,8 @@ func (w *passage) cut() { w.t.Helper(); w.block("DROP") }
 // block has packets either way go to a target of iptables.
 func (w *passage) block(target ...string) {
 	w.t.Helper()
-	for _, side := range []string{"--dport", "--sport"} {
-		rule := append([]string{"OUTPUT", "-o", "lo", "-p", "tcp", side, w.port, "-j"}, target...)
+	for _, packets := range w.packets {
+		rule := slices.Concat(packets, []string{"-j"}, target)
 		if out, err := exec.Command("iptables", append([]string{"-w", "-I"}, rule...)...).CombinedOutput(); err != nil {
 			w.t.Fatalf("iptables: %v: %s", err, out)
 		}

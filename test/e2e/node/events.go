@@ -21,7 +21,7 @@ func (n *Node) AwaitEvent(name, reason string, words ...string) local.Event {
 func (n *Node) AwaitNodeEvent(reason string, words ...string) local.Event {
 	n.t.Helper()
 	return n.awaitEvent(fmt.Sprintf("event %s of the node with %q", reason, words), func(list []local.Event) int {
-		return slices.IndexFunc(list, func(e local.Event) bool { return e.Object == "node/"+Name && tells(&e, reason, words) })
+		return slices.IndexFunc(list, func(e local.Event) bool { return strings.HasPrefix(e.Object, "node/") && tells(&e, reason, words) })
 	})
 }
 

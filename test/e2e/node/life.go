@@ -111,6 +111,9 @@ func (n *Node) command(l Life) *exec.Cmd {
 	if l.Host != "" {
 		args = append([]string{"unshare", "--mount", "--propagation", "private"}, args...)
 	}
+	if n.network != "" {
+		args = append([]string{"nsenter", "--net=" + n.network}, args...)
+	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(environment(), l.Env...)
 	if l.User != 0 {

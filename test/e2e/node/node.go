@@ -70,6 +70,8 @@ type Node struct {
 	client  *local.Client
 	conn    *cri.Conn
 	slot    int
+	// network is the file of its network namespace; empty if that is the host's.
+	network string
 }
 
 // New prepares a node for the program binary. Nothing runs before Start.
