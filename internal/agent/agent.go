@@ -173,7 +173,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	objects := object.NewLocal(func() *object.Set { return merger.Current().Objects })
 	logs := runtimelogs.New(k.PodLogsDir, log.WithName("logs"))
 	messages := runtimelogs.NewMessageReader(dirs.Pods(), logs, log.WithName("termination"))
-	seen := observed.New(conn, observed.Options{Wake: wakes.podChanged, Observer: listObserver{meter.PLEG, runtime}, Message: messages.Message, Log: log.WithName("observed")})
+	seen := observed.New(conn, observed.Options{Wake: wakes.podChanged, Boot: host.fixed.Boot, Observer: listObserver{meter.PLEG, runtime}, Message: messages.Message, Log: log.WithName("observed")})
 	pods := nodePods{wanted: merger, observed: seen, statuses: statuses, dir: dirs.Pods()}
 
 	// Images.

@@ -183,7 +183,7 @@ func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*nod
 		AppArmor: armor.Enabled(), Version: buildinfo.Kubernetes, InCluster: !cfg.Standalone,
 	}
 	n.fixed = &translate.Settings{
-		PodLogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain,
+		PodLogsDir: k.PodLogsDir, Boot: bootID(), ClusterDomain: k.ClusterDomain,
 		SeccompRoot: filepath.Join(cfg.RootDir, "seccomp"), SeccompDefault: ptr.Deref(k.SeccompDefault, false),
 		AppArmorLoaded: armor.Loaded, MaskedPaths: thermalThrottle(),
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUQuotaPeriod: k.CPUCFSQuotaPeriod.Duration,

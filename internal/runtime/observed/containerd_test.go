@@ -158,7 +158,7 @@ func TestContainerdKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, want, _ := translate.ContainerStatus(st, shortSandbox)
+	_, want, _ := translate.ContainerStatus(st, shortSandbox, "")
 	if c := h.store.Get(short).Containers[0]; c.ExitCode != want.ExitCode || c.ExitCode == 0 || !c.FinishedAt.Equal(want.FinishedAt) || c.Reason != want.Reason {
 		t.Errorf("have %+v\nwant %+v", c, want)
 	}

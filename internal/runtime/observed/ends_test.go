@@ -84,7 +84,7 @@ func TestLastWordsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.refreshPod(t.Context(), "a")
-		_, c, _ := translate.ContainerStatus(w.containers["c"].status, "")
+		_, c, _ := translate.ContainerStatus(w.containers["c"].status, "", "")
 		x.ContainerCreated("a", "name-a", "ns", c)
 		synctest.Wait()
 		check("after the same news again")
@@ -131,7 +131,7 @@ func TestLastWordsByOtherWays(t *testing.T) {
 		}
 		w.exit("done", 2) // and no event is sent
 		w.set(func() { w.containers["done"].status.Message = "killed" })
-		_, c, _ := translate.ContainerStatus(w.containers["done"].status, "")
+		_, c, _ := translate.ContainerStatus(w.containers["done"].status, "", "")
 		x.ContainerCreated("done", "name-done", "ns", c)
 		said.want(t, "ns/name-listed listed 1", "ns/name-done done 2")
 		if got := x.one(t, "done").Message; got != "killed: bye from done" {

@@ -26,6 +26,7 @@ type listing struct {
 	log   logr.Logger
 	cache *cache
 	ends  ends
+	boot  string
 	begun time.Time
 	// fetches get the details that the list doesn't have.
 	fetches []func(context.Context) error
@@ -64,7 +65,7 @@ func (l *listing) sandbox(item *runtimeapi.PodSandbox) {
 }
 
 func (l *listing) container(item *runtimeapi.Container) {
-	who, c, ok := translate.Container(item)
+	who, c, ok := translate.Container(item, l.boot)
 	if !ok {
 		return
 	}
@@ -76,7 +77,7 @@ func (l *listing) container(item *runtimeapi.Container) {
 	}
 	l.fetches = append(l.fetches, func(ctx context.Context) error {
 		st, err := l.rt.ContainerStatus(ctx, c.ID)
-		_, full, ok := translate.ContainerUpdate(st, c.SandboxID, k.Instance)
+		_, full, ok := translate.ContainerUpdate(st, c.SandboxID, l.boot, k.Instance)
 		if err == nil && ok {
 			l.ends.complete(who, &full, k)
 			l.addContainer(containerReading{Pod: who, Container: full, Detailed: true})

@@ -243,7 +243,7 @@ func (s *sim) equal(when string) {
 		want[id] = fmt.Sprintf("%s %s %d %v", who.UID, sb.State, sb.Attempt, sb.IPs)
 	}
 	for id, k := range s.w.containers {
-		who, c, _ := translate.ContainerStatus(k.status, k.sandbox)
+		who, c, _ := translate.ContainerStatus(k.status, k.sandbox, "")
 		want[id] = fmt.Sprintf("%s %s %s %d %s %d %v", who.UID, c.SandboxID, c.Name, c.Attempt, c.State, c.ExitCode, c.StartedAt.UnixNano())
 	}
 	if fmt.Sprint(have) != fmt.Sprint(want) {

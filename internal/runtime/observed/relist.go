@@ -111,7 +111,7 @@ func (s *Store) list(ctx context.Context, begun time.Time, uid types.UID) (incom
 	if err != nil {
 		return false, err
 	}
-	l := &listing{rt: s.rt, log: s.log, cache: s.cache, ends: s.ends, begun: begun}
+	l := &listing{rt: s.rt, log: s.log, cache: s.cache, ends: s.ends, boot: s.boot, begun: begun}
 	l.listed = make(map[string]struct{}, len(sandboxes)+len(containers))
 	l.reading.AsOf = begun
 	for _, sb := range sandboxes {

@@ -56,6 +56,8 @@ type Options struct {
 	// RelistPeriod is between two lists while events flow; 0 means 5 minutes.
 	// Without events it is 1 s.
 	RelistPeriod time.Duration
+	// Boot is what the kernel calls this boot of the host.
+	Boot string
 	// Observer may be nil.
 	Observer Observer
 	// Message returns what an ended instance left as its termination message; empty
@@ -70,6 +72,7 @@ type Store struct {
 	rt       Runtime
 	log      logr.Logger
 	period   time.Duration
+	boot     string
 	observer Observer
 	cache    *cache
 	refresh  *refresher
@@ -90,6 +93,7 @@ func New(rt Runtime, o Options) *Store {
 		rt:       rt,
 		log:      o.Log,
 		period:   o.RelistPeriod,
+		boot:     o.Boot,
 		observer: o.Observer,
 		cache:    newCache(o.Wake),
 		refresh:  newRefresher(),

@@ -109,7 +109,7 @@ func (s *Store) reading(e *runtimeapi.ContainerEventResponse, at time.Time) (rd 
 	}
 	for _, st := range e.GetContainersStatuses() {
 		k := s.cache.Know(st.GetId())
-		who, c, ok := translate.ContainerUpdate(st, sandboxID, k.Instance)
+		who, c, ok := translate.ContainerUpdate(st, sandboxID, s.boot, k.Instance)
 		if !ok {
 			continue
 		}

@@ -58,7 +58,7 @@ func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfi
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", c.Name, err)
 	}
-	annotations, err := containerAnnotations(in)
+	annotations, err := containerAnnotations(s, in)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", c.Name, err)
 	}
@@ -99,7 +99,7 @@ func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfi
 	}, nil
 }
 
-func containerAnnotations(in ContainerInput) (map[string]string, error) {
+func containerAnnotations(s *Settings, in ContainerInput) (map[string]string, error) {
 	p, c := in.Pod, in.Container
 	hash, err := Hash(c)
 	if err != nil {
@@ -114,6 +114,9 @@ func containerAnnotations(in ContainerInput) (map[string]string, error) {
 	}
 	if in.Backoff > 0 {
 		a[AnnotationBackoff] = in.Backoff.String()
+		if s.Boot != "" {
+			a[AnnotationBoot] = s.Boot
+		}
 	}
 	if g := p.DeletionGracePeriodSeconds; g != nil {
 		a[AnnotationDeletionGrace] = strconv.FormatInt(*g, 10)

@@ -19,7 +19,7 @@ func statusOf(cfg *runtimeapi.ContainerConfig) *runtimeapi.ContainerStatus {
 
 func read(t *testing.T, st *runtimeapi.ContainerStatus, known *pod.Container) pod.Container {
 	t.Helper()
-	_, c, ok := translate.ContainerUpdate(st, "s", known)
+	_, c, ok := translate.ContainerUpdate(st, "s", "", known)
 	if !ok {
 		t.Fatalf("%v isn't taken for a pod's container", st)
 	}

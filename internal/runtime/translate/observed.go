@@ -55,8 +55,8 @@ func SandboxStatus(st *runtimeapi.PodSandboxStatus) (id Identity, out pod.Sandbo
 // Container reads a container from a list. Start, end, log path, Told and the
 // termination message's file aren't in lists; Made isn't read from them, for lists
 // are long. ok is as with Sandbox.
-func Container(c *runtimeapi.Container) (id Identity, out pod.Container, ok bool) {
-	id, out, ok = labelled(c.GetId(), c.GetLabels(), c.GetAnnotations(), c.GetMetadata(), c.GetImage())
+func Container(c *runtimeapi.Container, boot string) (id Identity, out pod.Container, ok bool) {
+	id, out, ok = labelled(c.GetId(), c.GetLabels(), c.GetAnnotations(), c.GetMetadata(), c.GetImage(), boot)
 	if !ok {
 		return id, out, false
 	}
@@ -69,15 +69,15 @@ func Container(c *runtimeapi.Container) (id Identity, out pod.Container, ok bool
 
 // ContainerStatus reads a container's status; ok is as with Sandbox. The CRI
 // doesn't report the sandbox with it: the caller has to know.
-func ContainerStatus(st *runtimeapi.ContainerStatus, sandboxID string) (id Identity, out pod.Container, ok bool) {
-	return ContainerUpdate(st, sandboxID, nil)
+func ContainerStatus(st *runtimeapi.ContainerStatus, sandboxID, boot string) (id Identity, out pod.Container, ok bool) {
+	return ContainerUpdate(st, sandboxID, boot, nil)
 }
 
 // ContainerUpdate is ContainerStatus for a container that may be known already:
 // what doesn't change is taken over from known, or shared with it, instead of being
 // read again. known may be nil or another container.
-func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID string, known *pod.Container) (id Identity, out pod.Container, ok bool) {
-	id, out, ok = labelled(st.GetId(), st.GetLabels(), st.GetAnnotations(), st.GetMetadata(), st.GetImage())
+func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string, known *pod.Container) (id Identity, out pod.Container, ok bool) {
+	id, out, ok = labelled(st.GetId(), st.GetLabels(), st.GetAnnotations(), st.GetMetadata(), st.GetImage(), boot)
 	if !ok {
 		return id, out, false
 	}
@@ -109,7 +109,7 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID string, known *po
 
 // labelled reads what labels, annotations and metadata say. Annotations that
 // can't be read count as not written.
-func labelled(cid string, labels, annotations map[string]string, meta *runtimeapi.ContainerMetadata, image *runtimeapi.ImageSpec) (Identity, pod.Container, bool) {
+func labelled(cid string, labels, annotations map[string]string, meta *runtimeapi.ContainerMetadata, image *runtimeapi.ImageSpec, boot string) (Identity, pod.Container, bool) {
 	id, ok := identityFrom(labels)
 	name := labels[kubelettypes.KubernetesContainerNameLabel]
 	if !ok || name == "" || cid == "" {
@@ -134,6 +134,9 @@ func labelled(cid string, labels, annotations map[string]string, meta *runtimeap
 		}
 	} else if out.Image == "" {
 		out.Backoff = documentedBackoff(out.Attempt)
+	}
+	if made := annotations[AnnotationBoot]; made != "" && boot != "" && made != boot {
+		out.Backoff = 0 // the host went down with it, which says nothing of the container
 	}
 	if g, err := strconv.ParseInt(annotations[AnnotationTerminationGrace], 10, 64); err == nil && g >= 0 {
 		out.Grace = &g

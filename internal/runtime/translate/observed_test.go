@@ -25,7 +25,7 @@ func TestThereAndBack(t *testing.T) {
 		Id: "c", Metadata: cfg.Metadata, State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: 1, StartedAt: 2, FinishedAt: 3, ExitCode: 137,
 		Reason: "OOMKilled", Message: "m", Image: &runtimeapi.ImageSpec{Image: "resolved"}, ImageRef: "ref", LogPath: "/l", Labels: cfg.Labels,
 		Annotations: cfg.Annotations, Mounts: cfg.Mounts,
-	}, "s")
+	}, "s", "")
 	if !ok || !ok2 || c.Grace == nil || *c.Grace != 20 {
 		t.Fatalf("%v %v %+v", ok, ok2, c)
 	}
@@ -36,7 +36,7 @@ func TestThereAndBack(t *testing.T) {
 		Backoff: time.Minute, Hash: cfg.Annotations[translate.AnnotationHash], TerminationMessagePath: "/host/file",
 	})
 	_, listed, _ := translate.Container(&runtimeapi.Container{Id: "c", PodSandboxId: "s", Metadata: cfg.Metadata, State: runtimeapi.ContainerState_CONTAINER_UNKNOWN,
-		CreatedAt: 1, Image: cfg.Image, ImageRef: "ref", Labels: cfg.Labels, Annotations: cfg.Annotations})
+		CreatedAt: 1, Image: cfg.Image, ImageRef: "ref", Labels: cfg.Labels, Annotations: cfg.Annotations}, "")
 	equal(t, "listed", []any{listed.State, listed.SandboxID, listed.Attempt, listed.Image}, []any{pod.ContainerUnknown, "s", 4, "example/web:1"})
 }
 
@@ -50,7 +50,7 @@ func TestTerminationMessagePolicy(t *testing.T) {
 		p := webPod()
 		p.Spec.Containers[0].TerminationMessagePolicy = written
 		cfg := container(t, p, nil)
-		_, c, ok := translate.ContainerStatus(&runtimeapi.ContainerStatus{Id: "c", Metadata: cfg.Metadata, Labels: cfg.Labels, Annotations: cfg.Annotations}, "s")
+		_, c, ok := translate.ContainerStatus(&runtimeapi.ContainerStatus{Id: "c", Metadata: cfg.Metadata, Labels: cfg.Labels, Annotations: cfg.Annotations}, "s", "")
 		if !ok || c.TerminationMessagePolicy != want {
 			t.Errorf("%q is read back as %q, want %q", written, c.TerminationMessagePolicy, want)
 		}
@@ -73,10 +73,10 @@ func TestForeignThingsAreIgnored(t *testing.T) {
 	if _, _, ok := translate.SandboxStatus(nil); ok {
 		t.Error("no status was taken")
 	}
-	if _, _, ok := translate.ContainerStatus(nil, ""); ok {
+	if _, _, ok := translate.ContainerStatus(nil, "", ""); ok {
 		t.Error("no status was taken")
 	}
-	if _, _, ok := translate.Container(&runtimeapi.Container{Id: "c", Labels: sandbox(t, webPod()).Labels}); ok {
+	if _, _, ok := translate.Container(&runtimeapi.Container{Id: "c", Labels: sandbox(t, webPod()).Labels}, ""); ok {
 		t.Error("a container without a name was taken")
 	}
 }
@@ -88,7 +88,7 @@ func TestMalformedAnnotations(t *testing.T) {
 	}
 	cfg.Annotations[translate.AnnotationBackoff] = "-5s"
 	delete(cfg.Annotations, translate.AnnotationImage)
-	_, c, ok := translate.Container(&runtimeapi.Container{Id: "c", Metadata: cfg.Metadata, Image: cfg.Image, Labels: cfg.Labels, Annotations: cfg.Annotations})
+	_, c, ok := translate.Container(&runtimeapi.Container{Id: "c", Metadata: cfg.Metadata, Image: cfg.Image, Labels: cfg.Labels, Annotations: cfg.Annotations}, "")
 	equal(t, "container", []any{ok, c.Attempt, c.Backoff, c.Grace, c.Image}, []any{true, 4, time.Duration(0), (*int64)(nil), "example/web:1"})
 }
 
@@ -96,7 +96,7 @@ func TestMalformedAnnotations(t *testing.T) {
 func TestBackoffOfTheKubeletsContainers(t *testing.T) {
 	read := func(annotations map[string]string) time.Duration {
 		labels := map[string]string{"io.kubernetes.pod.uid": "1", "io.kubernetes.pod.name": "a", "io.kubernetes.pod.namespace": "b", "io.kubernetes.container.name": "c"}
-		_, c, ok := translate.Container(&runtimeapi.Container{Id: "c", Labels: labels, Annotations: annotations})
+		_, c, ok := translate.Container(&runtimeapi.Container{Id: "c", Labels: labels, Annotations: annotations}, "")
 		if !ok {
 			t.Fatal("the container isn't read")
 		}
@@ -106,4 +106,17 @@ func TestBackoffOfTheKubeletsContainers(t *testing.T) {
 		equal(t, restarts+" restarts", read(map[string]string{"io.kubernetes.container.restartCount": restarts}), want)
 	}
 	equal(t, "our own container", read(map[string]string{"io.kubernetes.container.restartCount": "3", "deckhand.io/image": "a"}), time.Duration(0))
+}
+
+// A container that ran when the host went down hasn't crashed.
+func TestBackoffEndsWithTheBoot(t *testing.T) {
+	cfg, err := translate.ContainerConfig(&translate.Settings{Boot: "b1"}, translate.ContainerInput{Pod: webPod(), Container: &webPod().Spec.Containers[0], Attempt: 1, Backoff: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for boot, want := range map[string]time.Duration{"b1": time.Minute, "b2": 0, "": time.Minute} {
+		_, c, ok := translate.ContainerStatus(&runtimeapi.ContainerStatus{Id: "c", Metadata: cfg.Metadata, Labels: cfg.Labels, Annotations: cfg.Annotations}, "s", boot)
+		_, listed, _ := translate.Container(&runtimeapi.Container{Id: "c", Metadata: cfg.Metadata, Labels: cfg.Labels, Annotations: cfg.Annotations}, boot)
+		equal(t, "in boot "+boot, []any{ok, c.Backoff, listed.Backoff}, []any{true, want, want})
+	}
 }

@@ -37,7 +37,7 @@ func TestRedactedMessage(t *testing.T) {
 		if !redacted {
 			c.EnvFrom = nil
 		}
-		annotations, err := containerAnnotations(ContainerInput{Pod: p, Container: c})
+		annotations, err := containerAnnotations(&Settings{}, ContainerInput{Pod: p, Container: c})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestRedactedMessage(t *testing.T) {
 		st := &runtimeapi.ContainerStatus{Id: "c", Labels: map[string]string{
 			"io.kubernetes.pod.uid": "u", "io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "n", "io.kubernetes.container.name": "web",
 		}, Annotations: annotations, Reason: "StartError", Message: `exec: "hunter2": no such file`}
-		_, out, ok := ContainerStatus(st, "")
+		_, out, ok := ContainerStatus(st, "", "")
 		want := st.Message
 		if redacted {
 			want = ErrRedacted.Error()
@@ -60,7 +60,7 @@ func TestRedactedMessage(t *testing.T) {
 		}
 		for said, want := range map[string]string{"": "", "failed to start: context canceled": "context canceled"} {
 			st.Message = said
-			if _, out, _ := ContainerStatus(st, ""); redacted && out.Message != want {
+			if _, out, _ := ContainerStatus(st, "", ""); redacted && out.Message != want {
 				t.Errorf("of %q it says %q, want %q", said, out.Message, want)
 			}
 		}

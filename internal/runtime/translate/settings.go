@@ -8,6 +8,8 @@ import "time"
 type Settings struct {
 	// PodLogsDir is where pod log directories live (KubeletConfiguration podLogsDir).
 	PodLogsDir string
+	// Boot is what the kernel calls this boot of the host.
+	Boot string
 	// ClusterDomain makes fully qualified host names (KubeletConfiguration clusterDomain); may be empty.
 	ClusterDomain string
 	// SeccompRoot is the directory that Localhost seccomp profiles are relative to.

@@ -187,7 +187,7 @@ func (r *Executor) refresh(ctx context.Context, a pod.Action) error {
 	if err != nil {
 		return fmt.Errorf("status of container %s: %w", a.Container, err)
 	}
-	if id, c, ok := translate.ContainerStatus(st, ""); ok {
+	if id, c, ok := translate.ContainerStatus(st, "", r.cfg.Settings().Boot); ok {
 		r.cfg.Observer.ContainerCreated(id.UID, id.Name, id.Namespace, c)
 	}
 	return nil

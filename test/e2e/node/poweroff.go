@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,12 +41,12 @@ func (n *Node) PowerOff() {
 	if err := os.RemoveAll(layout.Run()); err != nil {
 		n.t.Fatal(err)
 	}
-	// How deckhand knows that it is another boot: by the kernel's word for it.
+	// How deckhand knows that it is another boot: by the kernel's word for it, which is a UUID.
 	boot := layout.BootID()
 	if _, err := os.Stat(boot); err != nil {
 		n.t.Fatal(err)
 	}
-	n.write(boot, "the boot before "+time.Now().Format(time.RFC3339))
+	n.write(boot, "00000000-0000-4000-8000-000000000000")
 }
 
 // killRest kills the node's processes, shims first so that they don't tell anybody.
