@@ -215,8 +215,8 @@ type Config struct {
 	HostIPs func() []string
 	// Allocatable is what the node has for pods at the moment.
 	Allocatable func() v1.ResourceList
-	// Parallel limits how many sandboxes and containers are created or started at
-	// once: more only makes each of them slower.
+	// Parallel limits how many sandboxes and containers are created or started, and how many dead sandboxes are
+	// stopped, at once: more only makes each of them slower.
 	Parallel int
 	Log      logr.Logger
 }
@@ -240,7 +240,8 @@ func New(cfg Config) *Executor {
 // Priorities at the semaphore: what is nearly done goes first, so that pods get ready
 // one after the other instead of all at the end.
 const (
-	prioritySandbox = iota
+	priorityDeadSandbox = iota
+	prioritySandbox
 	priorityCreate
 	priorityStart
 )
@@ -292,7 +293,7 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	case pod.CreateSandbox:
 		id, err = r.createSandbox(ctx, d, a)
 	case pod.StopSandbox:
-		err = r.stopSandbox(ctx, a)
+		err = r.stopSandbox(ctx, o, a)
 	case pod.RemoveSandbox:
 		err = r.removeSandbox(ctx, o, a)
 	case pod.EnsureImage:

@@ -139,7 +139,15 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 	return id, nil
 }
 
-func (r *Executor) stopSandbox(ctx context.Context, a pod.Action) error {
+func (r *Executor) stopSandbox(ctx context.Context, o *pod.Observed, a pod.Action) error {
+	// After a reboot all pods have dead ones, which come before their next: stopping them all first would hold up every start.
+	if sb := o.Sandbox(a.ID); sb != nil && sb.State == pod.SandboxNotReady {
+		release, err := r.gate.Acquire(ctx, priorityDeadSandbox)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	if err := r.cfg.Runtime.StopPodSandbox(ctx, a.ID); err != nil {
 		return err
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -371,4 +373,43 @@ func TestContainersAreGivenTheirSandboxsConfiguration(t *testing.T) {
 	if done := r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.CleanPod}); done.Failure != nil || len(r.sandboxes) != 0 {
 		t.Errorf("%v, left %v", done.Failure, r.sandboxes)
 	}
+}
+
+// stops are the sandboxes that were stopped.
+type stops struct {
+	Runtime
+	Observer
+	ids []string
+}
+
+func (s *stops) StopPodSandbox(_ context.Context, id string) error {
+	s.ids = append(s.ids, id)
+	return nil
+}
+
+func (*stops) SandboxStopped(string) {}
+
+// A dead sandbox is stopped when nothing is left to start; one that is ready, at once.
+func TestDeadSandboxesComeLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stops{}
+		r := New(Config{Runtime: s, Observer: s, Parallel: 1, Log: logr.Discard()})
+		o := &pod.Observed{UID: "u", Sandboxes: []pod.Sandbox{{ID: "dead", State: pod.SandboxNotReady}, {ID: "ready", State: pod.SandboxReady}}}
+		starts, err := r.gate.Acquire(t.Context(), prioritySandbox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := func(id string) { r.Do(t.Context(), nil, o, "u", pod.Action{Kind: pod.StopSandbox, ID: id}) }
+		go stop("dead")
+		synctest.Wait()
+		stop("ready")
+		if !slices.Equal(s.ids, []string{"ready"}) {
+			t.Errorf("while something starts: %q", s.ids)
+		}
+		starts()
+		synctest.Wait()
+		if !slices.Equal(s.ids, []string{"ready", "dead"}) {
+			t.Errorf("afterwards: %q", s.ids)
+		}
+	})
 }
