@@ -78,7 +78,7 @@ func withoutAPIServer(t *testing.T, p *plane.Plane, binary string) {
 		key bool
 	}{
 		{"packets are lost", func() func() { way.cut(); return way.heal }, true, false, false},
-		{"connections are reset", func() func() { way.block("REJECT", "--reject-with", "tcp-reset"); return way.heal }, false, false, true},
+		{"connections are reset", func() func() { way.reset(); return way.heal }, false, false, true},
 		{"another authority's certificate", func() func() { return impostor(t, kubeconfig) }, false, false, true},
 		{"the API server was killed", p.KillAPIServer, false, true, true},
 	} {

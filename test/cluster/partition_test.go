@@ -110,12 +110,18 @@ func openPassage(t *testing.T, p *plane.Plane, name, address string) (way *passa
 }
 
 // cut drops every packet either way: nobody is told.
-func (w *passage) cut() { w.t.Helper(); w.block("DROP") }
+func (w *passage) cut() { w.t.Helper(); w.block(w.packets, "DROP") }
 
-// block has packets either way go to a target of iptables.
-func (w *passage) block(target ...string) {
+// reset answers every packet to the API server, and leaves the answers alone.
+func (w *passage) reset() {
 	w.t.Helper()
-	for _, packets := range w.packets {
+	w.block(w.packets[:1], "REJECT", "--reject-with", "tcp-reset")
+}
+
+// block has what is sent go to a target of iptables.
+func (w *passage) block(sent [][]string, target ...string) {
+	w.t.Helper()
+	for _, packets := range sent {
 		rule := slices.Concat(packets, []string{"-j"}, target)
 		if out, err := exec.Command("iptables", append([]string{"-w", "-I"}, rule...)...).CombinedOutput(); err != nil {
 			w.t.Fatalf("iptables: %v: %s", err, out)
