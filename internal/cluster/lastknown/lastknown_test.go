@@ -131,6 +131,12 @@ func TestKeepsAndReads(t *testing.T) {
 	if diff := cmp.Diff(state(t, s), state(t, again)); diff != "" || len(again.Problems()) > 0 {
 		t.Errorf("%v (-kept +read):\n%s", again.Problems(), diff)
 	}
+	synctest.Test(t, func(t *testing.T) { // by a clock that is set back by decades
+		early := opened(path)
+		if diff := cmp.Diff(state(t, s), state(t, early)); diff != "" || time.Now().Year() > 2000 {
+			t.Errorf("in %d (-kept +read):\n%s", time.Now().Year(), diff)
+		}
+	})
 	if o, known := again.Object(configMap("optional")); o != nil || !known {
 		t.Errorf("what isn't there: %v, %v", o, known)
 	}
