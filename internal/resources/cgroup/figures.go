@@ -177,7 +177,16 @@ func (r *Reader) Processes(group string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(filepath.Join(r.layout.mounts["memory"], group))
+	dir := filepath.Join(r.layout.mounts["memory"], group)
+	// A directory of the kernel's has two links and one of each directory in it; most have none, but dozens of files.
+	var stat unix.Stat_t
+	if err := unix.Stat(dir, &stat); err != nil {
+		return list, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if stat.Nlink == 2 {
+		return list, nil
+	}
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return list, err
 	}
