@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // TestFullNodeAfterARestart: as many pods as the node admits run; of those that came while no agent ran none is
@@ -62,6 +64,27 @@ func TestFullNodeAfterARestart(t *testing.T) {
 			t.Fatalf("there were %v, and after the restart %v", before, now)
 		}
 	}
+}
+
+// TestRoomOfAPodThatHasEnded: a pod that comes as soon as another is told to have succeeded waits while that gives back what it holds.
+func TestRoomOfAPodThatHasEnded(t *testing.T) {
+	r := prepareRig(t, "maxPods: 1\n")
+	if err := r.Start(r.path("cri.sock")); err != nil {
+		t.Fatal(err)
+	}
+	r.want("a", "  restartPolicy: Never\n  containers:\n  - {name: app, image: IMAGE}")
+	r.up()
+	r.await("it runs", r.running("a/app"))
+	release := r.Hang("StopPodSandbox")
+	defer release()
+	if err := r.Exit(r.newest("a/app").Id, 0, "Completed"); err != nil {
+		t.Fatal(err)
+	}
+	r.ended("a", v1.PodSucceeded, "")
+	r.want("b", "  containers:\n  - {name: app, image: IMAGE}")
+	r.waitsFor("b", "pods that are ending hold it")
+	release()
+	r.await("it runs", r.running("b/app"))
 }
 
 // records are the files of this kind that outlive the agent, one a pod.

@@ -94,14 +94,14 @@ func (k *Waker) setAwaiting(w *worker, objects []pod.Object) {
 	w.awaits = objects
 }
 
-// Pods yields the pods that workers look after, each with whether it is being stopped: all of those that one
-// change of the desired set brought. A pod that waits for its predecessor to end isn't among them.
+// Pods yields the pods that workers look after, each with whether it is being stopped, or has ended and gives back what it
+// holds: all of those that one change of the desired set brought. A pod that waits for its predecessor to end isn't among them.
 func (k *Waker) Pods(yield func(p *v1.Pod, stopping bool) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, w := range k.workers {
 		w.mu.Lock()
-		d, stopping := w.desired, w.stop != nil
+		d, stopping := w.desired, w.stop != nil || w.over
 		w.mu.Unlock()
 		if d != nil && !yield(d.Pod, stopping) {
 			return

@@ -32,6 +32,8 @@ type worker struct {
 	mu      sync.Mutex
 	desired *pod.Desired
 	stop    *lifecycle.Stop
+	// over says that the pod is told to have ended: it gives back before long what it holds.
+	over bool
 	// returned says that the pod was wanted again, as the same one, while it was being stopped.
 	returned bool
 	results  []pod.Result
@@ -281,6 +283,9 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.mem = d.Memory
 	w.await(d.Memory.Retries.Awaiting(), in.Node.ObjectsAt)
 	w.record.Decision(in, d)
+	w.mu.Lock()
+	w.over = d.Memory.Status != nil && pod.Terminal(d.Memory.Status.Phase) != "" // before anybody hears of it, who may send the next pod
+	w.mu.Unlock()
 	w.report(desired, stop, d)
 	w.requestProbes(in, d)
 	for _, target := range d.Cancel {

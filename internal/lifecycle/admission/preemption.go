@@ -43,8 +43,8 @@ type victim struct {
 // none for one whose preemptionPolicy is Never. As with a kubelet those of the lowest QoS class end first; of these, those of the lowest
 // priority, then the fewest, then those that give back less. nil if all of them don't free enough. The order of Hold decides between equals.
 //
-// A kubelet takes every static pod for a critical one, which may preempt. Here a priority says which
-// pod is more important, as everywhere else in Kubernetes.
+// A kubelet takes every static pod for a critical one, which may preempt. Here a priority says which pod may
+// preempt, as everywhere else in Kubernetes.
 func (j *Judge) preempt(p *v1.Pod, need Amount) []types.UID {
 	if policy := p.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return nil

@@ -47,7 +47,8 @@ type Config struct {
 	Pods iter.Seq[Pod]
 	// Runs reports whether the runtime has anything of a pod: an earlier agent admitted it then.
 	Runs func(types.UID) bool
-	// Ended reports whether a pod has ended for good under an earlier agent, and holds nothing any more.
+	// Ended reports whether a pod has ended for good under an earlier agent. It counts as holding nothing, though its control group may be there for
+	// a moment.
 	Ended func(types.UID) (bool, error)
 	// Devices assigns devices to the pods that are admitted otherwise.
 	Devices Devices

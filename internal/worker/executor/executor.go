@@ -215,8 +215,8 @@ type Config struct {
 	HostIPs func() []string
 	// Allocatable is what the node has for pods at the moment.
 	Allocatable func() v1.ResourceList
-	// Parallel limits how many sandboxes and containers are created or started, and how many dead sandboxes are
-	// stopped, at once: more only makes each of them slower.
+	// Parallel limits how many sandboxes and containers are created or started at once, and beside these how many dead
+	// sandboxes are stopped: more only makes each of them slower.
 	Parallel int
 	Log      logr.Logger
 }
@@ -225,6 +225,8 @@ type Config struct {
 type Executor struct {
 	cfg  Config
 	gate *gate.Gate
+	// stops limits how many dead sandboxes are stopped at once. It isn't gate: a stop that hangs keeps nothing from starting.
+	stops *gate.Gate
 
 	mu sync.Mutex
 	// sandboxes has one for each pod, from its making, or the first container that is made in it after a restart
@@ -234,14 +236,13 @@ type Executor struct {
 
 // New constructs an executor.
 func New(cfg Config) *Executor {
-	return &Executor{cfg: cfg, gate: gate.New(cfg.Parallel), sandboxes: map[types.UID]knownSandbox{}}
+	return &Executor{cfg: cfg, gate: gate.New(cfg.Parallel), stops: gate.New(cfg.Parallel), sandboxes: map[types.UID]knownSandbox{}}
 }
 
 // Priorities at the semaphore: what is nearly done goes first, so that pods get ready
 // one after the other instead of all at the end.
 const (
-	priorityDeadSandbox = iota
-	prioritySandbox
+	prioritySandbox = iota
 	priorityCreate
 	priorityStart
 )
@@ -293,7 +294,7 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	case pod.CreateSandbox:
 		id, err = r.createSandbox(ctx, d, a)
 	case pod.StopSandbox:
-		err = r.stopSandbox(ctx, o, a)
+		err = r.stopSandbox(ctx, d, o, a)
 	case pod.RemoveSandbox:
 		err = r.removeSandbox(ctx, o, a)
 	case pod.EnsureImage:
@@ -450,7 +451,11 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 // clean removes what prepare made and the pod's records. The pod's directory goes
 // last, so that a clean-up that fails is found again after a restart.
 func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
-	if err := errors.Join(r.cfg.Cgroups.Remove(ctx, uid), r.removeLogs(p, uid), r.cfg.Records.Remove(uid)); err != nil {
+	group := r.cfg.Cgroups.Remove(ctx, uid)
+	if group == nil { // also on a disk that can't be written
+		r.cfg.Allocations.Release(uid)
+	}
+	if err := errors.Join(group, r.removeLogs(p, uid), r.cfg.Records.Remove(uid)); err != nil {
 		return err
 	}
 	r.cfg.Allocations.Forget(uid)

@@ -139,10 +139,11 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 	return id, nil
 }
 
-func (r *Executor) stopSandbox(ctx context.Context, o *pod.Observed, a pod.Action) error {
-	// After a reboot all pods have dead ones, which come before their next: stopping them all first would hold up every start.
-	if sb := o.Sandbox(a.ID); sb != nil && sb.State == pod.SandboxNotReady {
-		release, err := r.gate.Acquire(ctx, priorityDeadSandbox)
+func (r *Executor) stopSandbox(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) error {
+	// After a reboot all pods have dead ones, which come before their next: stopping them all at once would hold up the first starts.
+	// One without a network of its own doesn't wait for others, which may wait for the network that its pod is about to make.
+	if sb := o.Sandbox(a.ID); d != nil && sb != nil && sb.State == pod.SandboxNotReady && !sb.HostNetwork {
+		release, err := r.stops.Acquire(ctx, 0)
 		if err != nil {
 			return err
 		}

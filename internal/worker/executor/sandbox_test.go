@@ -375,40 +375,53 @@ func TestContainersAreGivenTheirSandboxsConfiguration(t *testing.T) {
 	}
 }
 
-// stops are the sandboxes that were stopped.
+// stops are the sandboxes that were asked to stop. Their networks hang until they are let go.
 type stops struct {
 	Runtime
 	Observer
 	ids []string
+	let chan struct{}
 }
 
 func (s *stops) StopPodSandbox(_ context.Context, id string) error {
 	s.ids = append(s.ids, id)
+	if strings.HasPrefix(id, "dead") {
+		<-s.let
+	}
 	return nil
 }
 
 func (*stops) SandboxStopped(string) {}
 
-// A dead sandbox is stopped when nothing is left to start; one that is ready, at once.
-func TestDeadSandboxesComeLast(t *testing.T) {
+// Dead sandboxes of pods that are to start again are stopped a few at a time, and keep neither others from being stopped nor anything from starting.
+func TestDeadSandboxesAreStoppedInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stops{}
+		s := &stops{let: make(chan struct{})}
 		r := New(Config{Runtime: s, Observer: s, Parallel: 1, Log: logr.Discard()})
-		o := &pod.Observed{UID: "u", Sandboxes: []pod.Sandbox{{ID: "dead", State: pod.SandboxNotReady}, {ID: "ready", State: pod.SandboxReady}}}
-		starts, err := r.gate.Acquire(t.Context(), prioritySandbox)
+		o := &pod.Observed{UID: "u", Sandboxes: []pod.Sandbox{
+			{ID: "dead1", State: pod.SandboxNotReady}, {ID: "dead2", State: pod.SandboxNotReady}, {ID: "dead3", State: pod.SandboxNotReady},
+			{ID: "host", State: pod.SandboxNotReady, HostNetwork: true}, {ID: "ready", State: pod.SandboxReady}}}
+		stop := func(d *pod.Desired, id string) {
+			go r.Do(t.Context(), d, o, "u", pod.Action{Kind: pod.StopSandbox, ID: id})
+			synctest.Wait()
+		}
+		wanted := &pod.Desired{Pod: &v1.Pod{}}
+		stop(wanted, "dead1")
+		stop(wanted, "dead2")
+		stop(wanted, "host")
+		stop(wanted, "ready")
+		stop(nil, "dead3") // its pod goes
+		if want := []string{"dead1", "host", "ready", "dead3"}; !slices.Equal(s.ids, want) {
+			t.Errorf("%q, want %q", s.ids, want)
+		}
+		release, err := r.gate.Acquire(t.Context(), prioritySandbox)
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := func(id string) { r.Do(t.Context(), nil, o, "u", pod.Action{Kind: pod.StopSandbox, ID: id}) }
-		go stop("dead")
+		release()
+		close(s.let)
 		synctest.Wait()
-		stop("ready")
-		if !slices.Equal(s.ids, []string{"ready"}) {
-			t.Errorf("while something starts: %q", s.ids)
-		}
-		starts()
-		synctest.Wait()
-		if !slices.Equal(s.ids, []string{"ready", "dead"}) {
+		if !slices.Contains(s.ids, "dead2") {
 			t.Errorf("afterwards: %q", s.ids)
 		}
 	})

@@ -84,6 +84,8 @@ func (w *volumeWorld) Release(_ context.Context, uid types.UID) error {
 // grants grants every container half a CPU.
 type grants struct{ Allocations }
 
+func (grants) Release(types.UID) {}
+
 func (grants) Get(types.UID) *pod.Allocation { return nil }
 
 func (grants) Allocated(p *v1.Pod) (*pod.Allocation, error) {
