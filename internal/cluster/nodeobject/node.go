@@ -79,6 +79,8 @@ type Node struct {
 	reconciled bool
 	status     v1.NodeStatus
 	sent       time.Time
+	// hurried says that it was sent soon after the one before, and not as readiness had changed.
+	hurried bool
 	// kept is what the server made of the status that was sent; nil if that isn't known. It may not know each field.
 	kept *v1.NodeStatus
 	// gone says that the server had no object for the last status.
@@ -192,7 +194,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 		return known, nil
 	}
 	target := withStatus(n.object, &status, fresh)
-	next := due(&n.status, &status, n.sent, n.every)
+	next := due(&n.status, &status, n.sent, n.hurried, n.every)
 	written := n.kept == nil || changed(&n.object.Status, n.kept)
 	if soon := n.sent.Add(minGap); written && changed(&n.object.Status, &target.Status) && next.After(soon) {
 		next = soon // somebody else has written what is ours
@@ -221,6 +223,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	}
 	n.take(object)
 	n.kept, n.gone = &object.Status, false
+	n.hurried = readiness(&n.status) == readiness(&status) && now.Before(n.sent.Add(minGap))
 	n.status, n.sent, n.every = status, now, wait.Jitter(n.conf.Every, jitter)
 	return n.sent.Add(n.every), nil
 }

@@ -115,8 +115,14 @@ func TestDue(t *testing.T) {
 		"readiness and more":  {status(v1.ConditionUnknown, 0, "4"), 0},
 		"no readiness at all": {&v1.NodeStatus{}, 0},
 	} {
-		if got := due(was, tc.now, sent, 5*time.Minute).Sub(sent); got != tc.want {
-			t.Errorf("%s: after %s, want %s", name, got, tc.want)
+		for _, hurried := range []bool{false, true} {
+			want := tc.want
+			if hurried && want == amountsGap {
+				want = minGap
+			}
+			if got := due(was, tc.now, sent, hurried, 5*time.Minute).Sub(sent); got != want {
+				t.Errorf("%s (hurried: %v): after %s, want %s", name, hurried, got, want)
+			}
 		}
 	}
 }

@@ -77,18 +77,19 @@ func patch(was, now *v1.Node) ([]byte, error) {
 }
 
 // minGap is how far patches are apart unless readiness has changed, amountsGap if there is more or less for pods: schedulers wait for that.
+// What comes and goes, as a device plugin that crashes again and again, has every other patch only that soon.
 const (
 	minGap     = time.Second
 	amountsGap = 100 * time.Millisecond
 )
 
 // due is when the status has to be sent that was sent last at that time: at once if readiness has changed, soon if anything
-// else has, else after every.
-func due(was, now *v1.NodeStatus, sent time.Time, every time.Duration) time.Time {
+// else has, else after every. hurried says that the last one was sent sooner than minGap after the one before.
+func due(was, now *v1.NodeStatus, sent time.Time, hurried bool, every time.Duration) time.Time {
 	switch {
 	case readiness(was) != readiness(now):
 		return sent
-	case !equality.Semantic.DeepEqual(was.Allocatable, now.Allocatable):
+	case !hurried && !equality.Semantic.DeepEqual(was.Allocatable, now.Allocatable):
 		return sent.Add(amountsGap)
 	case changed(was, now):
 		return sent.Add(minGap)
