@@ -54,7 +54,8 @@ type Config struct {
 	// SystemdCgroup has runc ask systemd for containers' cgroups, which has to be so if
 	// pods' cgroup parents are slices (KubeletConfiguration cgroupDriver: systemd).
 	SystemdCgroup bool
-	// OnStart, if set, is called with the number of a containerd that was started or found. An error of it keeps the runtime from being used.
+	// OnStart, if set, is called with the number of a containerd that was started or found. An error of it keeps the runtime from
+	// being used: that containerd is stopped, and fails Start, or is started again by Run.
 	OnStart func(pid int) error
 	// Collector is where spans go of calls that the agent traces, by OTLP over gRPC: HOST:PORT, or empty for nowhere.
 	Collector string

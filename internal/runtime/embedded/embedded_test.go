@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -186,18 +187,29 @@ func TestStaleAddressesAreReleased(t *testing.T) {
 	checkPod(t, in, in.RunPod(t, "one", nil), "one")
 }
 
-// Killed under the agent that started it, and under one that adopted it.
+// Killed under the agent that started it, and under one that adopted it; also where the first one that is started then can't be used.
 func TestKilledContainerdComesBack(t *testing.T) {
-	in := embeddedtest.Start(t)
+	in := embeddedtest.Prepare(t)
+	var refuse atomic.Bool
+	var refused atomic.Int64
+	in.Config.OnStart = func(pid int) error {
+		if !refuse.CompareAndSwap(true, false) {
+			return nil
+		}
+		refused.Store(int64(pid))
+		return errors.New("it can't be moved")
+	}
+	in.Launch(t)
 	pod := in.RunPod(t, "one", nil)
 	for _, who := range []string{"its parent", "an adopter"} {
 		pid := in.Runtime.PID()
+		refuse.Store(true)
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		waitUntil(t, "containerd is back under "+who, func() bool {
 			now := in.Runtime.PID()
-			if now == 0 || now == pid {
+			if now == 0 || now == pid || refuse.Load() || now == int(refused.Load()) {
 				return false
 			}
 			_, err := cri.NewRuntimeServiceClient(in.Connect(t)).Version(t.Context(), &cri.VersionRequest{})

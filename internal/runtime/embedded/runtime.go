@@ -240,7 +240,7 @@ func (r *Runtime) launch(ctx context.Context) error {
 	r.mu.Unlock()
 	if r.config.OnStart != nil {
 		if err := r.config.OnStart(p.PID()); err != nil {
-			return err
+			return errors.Join(err, p.Stop(ctx)) // Run waits for its end, and starts another one
 		}
 	}
 	if err := r.awaitReady(ctx, p, !adopted); err != nil {
