@@ -26,8 +26,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// rereader returns what reads the configuration again. What an agent couldn't start with on this
-// node is an error here, too: nothing that is taken in may fail when it is applied.
+// rereader returns what reads the configuration again. What it says that an agent couldn't start with on this
+// node is an error here, too: once it is taken in, only the host can refuse a part of it, such as a limit of a control group,
+// which is logged then.
 func rereader(reread func(context.Context, *config.Config) (*config.Config, error), node capacity.Node) func(context.Context, *config.Config) (*config.Config, error) {
 	return func(ctx context.Context, old *config.Config) (*config.Config, error) {
 		next, err := reread(ctx, old)

@@ -11,7 +11,7 @@ func cgroups() []Field {
 		{Path: "kubeletCgroups", Package: "resources/cgroup", Default: "where it was started",
 			Doc: "The control group that the agent itself moves into when it starts: an absolute name. It is made if it isn't there."},
 		{Path: "systemCgroups", Package: "resources/cgroup", Default: "none",
-			Doc: "The control group that processes of the host which are in no group of their own are moved into when the agent starts, but for the first one and the kernel's. It is made if it isn't there. It needs cgroupRoot, and only a reboot turns it back."},
+			Doc: "The control group that processes of the host which are in no group of their own are moved into when the agent starts, but for the first one and the kernel's, and not those that the first process starts later. It is made if it isn't there. It needs cgroupRoot, and only a reboot turns it back."},
 	}
 }
 

@@ -35,7 +35,7 @@ func (k *check) cgroups() {
 		{"kubeReservedCgroup", k.KubeReservedCgroup},
 	} {
 		if f.value != "" && !isCgroup(f.value) {
-			k.invalid(at(f.name), f.value, `must be a cgroup name such as "/system.slice", without ".."`)
+			k.invalid(at(f.name), f.value, `must be a cgroup name such as "/system.slice/deckhand", without ".."`)
 		}
 	}
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {

@@ -44,7 +44,7 @@ func (r rules) share(s Share) []setting {
 	return list
 }
 
-// reserved are the values of one of the host's groups: of what nothing is reserved the host decides itself.
+// reserved are the values of one of the host's groups: of what nothing is reserved the host decides itself, and lifted lifts what was before.
 func (r rules) reserved(g Reserved) []setting {
 	var list []setting
 	if s := g.Share; s.CPUMilli > 0 {
@@ -59,7 +59,19 @@ func (r rules) reserved(g Reserved) []setting {
 	return list
 }
 
-// EnforceReserved holds the host's own groups to their shares. They have to be there: which
+// lifted are the values that lift the limits of one of the host's groups that aren't reserved any more. Its weight isn't one, and stays.
+func (r rules) lifted(was, now Reserved) []setting {
+	var list []setting
+	if was.Incompressible && was.Share.Memory > 0 && now.Share.Memory == 0 {
+		list = append(list, r.memory(0))
+	}
+	if was.Incompressible && was.Share.PIDs > 0 && now.Share.PIDs == 0 {
+		list = append(list, rules{}.pids())
+	}
+	return list
+}
+
+// EnforceReserved holds the host's own groups to their shares, and has Limit do so from now on. They have to be there: which
 // processes are in them is up to the host. A group that uses more memory than its share keeps what it had.
 func (m *Manager) EnforceReserved(ctx context.Context) error {
 	l, err := m.usable(ctx)
@@ -68,6 +80,7 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	reserved := m.conf.Reserved
+	m.enforces = true
 	m.mu.Unlock()
 	for _, g := range reserved {
 		list := m.rules(l).reserved(g)
@@ -84,7 +97,7 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 			err = write(l, g.Name, list)
 		}
 		if errors.Is(err, unix.EBUSY) {
-			m.log.Error(err, "What is reserved for the host isn't enforced: its control group uses more; restart the agent once it uses less", "setting", g.Setting)
+			m.log.Error(err, "What is reserved for the host isn't enforced: its control group uses more; it is tried again when a reload changes something, or the agent starts", "setting", g.Setting)
 			err = nil
 		}
 		if err != nil {
@@ -94,18 +107,25 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 	return nil
 }
 
-// Limit holds all pods together, those of lower QoS classes, and the host's own groups to what c says of them from now on. The rest of c
-// has to be as it was.
+// Limit holds all pods together, those of lower QoS classes, and the host's own groups to what c says of them from now on; before
+// EnforceReserved was called, which does that then, it changes no group. The rest of c has to be as it was.
 func (m *Manager) Limit(ctx context.Context, c Config) error {
+	m.mu.Lock()
+	was := m.conf.Reserved
+	m.conf.Pods, m.conf.Reserved, m.enforced = c.Pods, c.Reserved, false
+	if m.conf.QOSReserve != nil && c.QOSReserve != nil {
+		m.conf.QOSReserve.Memory = c.QOSReserve.Memory
+	}
+	enforces := m.enforces
+	m.mu.Unlock()
+	if !enforces {
+		return nil // the runtime may have another driver
+	}
 	l, err := m.usable(ctx)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	m.conf.Pods, m.conf.Reserved, m.enforced = c.Pods, c.Reserved, false
-	if m.conf.QOSReserve != nil && c.QOSReserve != nil {
-		m.conf.QOSReserve.Memory = c.QOSReserve.Memory
-	}
 	made := m.made
 	if made {
 		err = m.enforce(ctx, l)
@@ -113,6 +133,11 @@ func (m *Manager) Limit(ctx context.Context, c Config) error {
 	m.mu.Unlock()
 	if made {
 		err = errors.Join(err, m.updateQoS(ctx, l, func() {}))
+	}
+	for i, g := range c.Reserved { // the same groups: only their shares change
+		if lifting := write(l, g.Name, m.rules(l).lifted(was[i], g)); lifting != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", g.Setting, lifting))
+		}
 	}
 	return errors.Join(err, m.EnforceReserved(ctx))
 }

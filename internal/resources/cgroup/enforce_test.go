@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"maps"
 	"path/filepath"
 	"strings"
@@ -40,7 +41,7 @@ func TestAllPodsAreHeldToTheirShare(t *testing.T) {
 
 	// A reload changes it at once, also for who waits for room.
 	live := &Share{CPUMilli: 700, Memory: 1 << 28, PIDs: 800}
-	if err := tight.Limit(t.Context(), Config{Pods: live}); err != nil {
+	if err := errors.Join(tight.EnforceReserved(t.Context()), tight.Limit(t.Context(), Config{Pods: live})); err != nil {
 		t.Fatal(err)
 	}
 	tight.reads(t, all, tight.rules(l).share(*live))
@@ -67,7 +68,7 @@ func TestNoPIDsController(t *testing.T) {
 
 // TestReservedGroups: the host's own groups, which have to be there, are held to what is reserved for them.
 func TestReservedGroups(t *testing.T) {
-	host := onHost(t)
+	host := onHostWith(t, Config{PIDsLimit: 1000}) // so that it is in the hierarchy of processes, too
 	l, _ := host.layout()
 	p := makePod("g", exact)
 	host.mustEnsure(t, p, allocated.Limits{}) // so that all around is there
@@ -89,6 +90,29 @@ func TestReservedGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.reads(t, group, host.rules(l).share(share))
+	// A reload that reserves less, or nothing, has the group held to that, once the driver is known.
+	held := func(s Share) Config {
+		return Config{Driver: host.conf.Driver, CgroupRoot: host.conf.CgroupRoot, Reserved: []Reserved{{Name: group, Share: s, Incompressible: true}}}
+	}
+	live := newManager(t, held(Share{Memory: 1 << 29}))
+	early := make(chan error)
+	go func() { early <- live.Limit(t.Context(), held(Share{Memory: 1 << 27, PIDs: 500})) }()
+	live.UseDriver(host.conf.Driver) // at the same time, as the runtime may answer then
+	if err := <-early; err != nil {
+		t.Fatal(err)
+	}
+	host.reads(t, group, host.rules(l).share(share)[:2])
+	if err := live.EnforceReserved(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	host.reads(t, group, append(host.rules(l).share(Share{CPUMilli: 250, Memory: 1 << 27})[:2], rules{PIDs: 500}.pids()))
+	if err := live.Limit(t.Context(), held(Share{})); err != nil {
+		t.Fatal(err)
+	}
+	host.reads(t, group, append(host.rules(l).share(Share{CPUMilli: 250})[:2], rules{}.pids()))
+	if err := live.Limit(t.Context(), held(share)); err != nil {
+		t.Fatal(err)
+	}
 	err := reserving(Reserved{Name: group + "/none", Share: share})
 	if err == nil || !strings.Contains(err.Error(), "systemReservedCgroup: there is no control group ") {
 		t.Errorf("a group that isn't there: %v", err)

@@ -38,8 +38,11 @@ func (m *Manager) find() (layout, error) {
 		return layout{}, err
 	}
 	l.used = needed[:]
+	m.mu.Lock()
+	pods := m.conf.Pods
+	m.mu.Unlock()
 	// On cgroup v2 all pods are limited where each of them is.
-	if _, ok := l.mounts["pids"]; ok && (m.conf.PIDsLimit > 0 || l.v2 && m.conf.Pods != nil && m.conf.Pods.PIDs > 0) {
+	if _, ok := l.mounts["pids"]; ok && (m.conf.PIDsLimit > 0 || l.v2 && pods != nil && pods.PIDs > 0) {
 		l.used = append(l.used[:len(l.used):len(l.used)], "pids")
 	}
 	if _, ok := l.mounts["hugetlb"]; ok {

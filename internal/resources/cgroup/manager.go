@@ -74,7 +74,9 @@ type Manager struct {
 	// made says that the QoS cgroups have been made, enforced that all pods are held to their share; unenforced is why they weren't, as
 	// it was logged.
 	made, enforced bool
-	unenforced     string
+	// enforces says that the driver is known, and the host's own groups are held to their shares.
+	enforces   bool
+	unenforced string
 	// requested is what pods request that the QoS cgroups have to have: they get the sums.
 	requested map[types.UID]sums
 	written   sums // the QoS cgroups' as last written
@@ -98,7 +100,7 @@ func New(c Config, log logr.Logger) *Manager {
 }
 
 // UseDriver has groups made by this driver, whatever the configuration says: the
-// runtime's driver takes precedence (KEP-4033). It has to be called first.
+// runtime's driver takes precedence (KEP-4033). It has to be called before all but Limit.
 func (m *Manager) UseDriver(d Driver) {
 	if d == m.conf.Driver {
 		return

@@ -115,10 +115,13 @@ func (l layout) makeForProcesses(mount, name string) error {
 // move moves a process with all its threads; one that has ended needs no group.
 func move(dir string, pid int) error {
 	err := writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
-	if err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("move process %d into %s: %w", pid, dir, err)
+	switch {
+	case err == nil || errors.Is(err, unix.ESRCH):
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("move process %d into %s: %w: other groups in it have controllers, and cgroup v2 then allows no processes in it: name a group of its own, such as /system.slice/deckhand", pid, dir, err)
 	}
-	return nil
+	return fmt.Errorf("move process %d into %s: %w", pid, dir, err)
 }
 
 // ofKernel reports whether a process is one of the kernel's, which have no program, or has ended.

@@ -20,7 +20,11 @@ import (
 
 // TestAPodsStartTakesFewCalls: of the kernel's files, on a host that has pods already.
 func TestAPodsStartTakesFewCalls(t *testing.T) {
-	m := onHostWith(t, Config{PIDsLimit: 1000, Pods: &Share{CPUMilli: 1000, PIDs: 10000, HugePages: map[string]int64{"2MB": 0, "1GB": 0}}})
+	none := map[string]int64{}
+	for _, size := range readKernel().pages {
+		none[size] = 0
+	}
+	m := onHostWith(t, Config{PIDsLimit: 1000, Pods: &Share{CPUMilli: 1000, PIDs: 10000, HugePages: none}})
 	first := makePod("first", loose)
 	m.mustEnsure(t, first, allocated.PodLimits(first, nil))
 	p := makePod("next", need{"100m", "200m", "32Mi", "64Mi"})
