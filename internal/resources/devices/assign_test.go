@@ -482,7 +482,12 @@ func TestDamagedRecord(t *testing.T) {
 		if err := m.Restore(); err == nil || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%s: %v", name, err)
 		}
-		// What runs isn't started again without its devices, unless nobody says for long that there are any.
+		// What runs isn't started again without its devices, also by an agent that is started soon after, unless nobody says for long that
+		// there are any.
+		m = New(Config{Dir: dir})
+		if err := m.Restore(); err != nil {
+			t.Errorf("%s: after another start: %v", name, err)
+		}
 		if _, err := m.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "for the device plugin of "+gpu) {
 			t.Errorf("%s: it starts without its devices (%v)", name, err)
 		}
@@ -490,7 +495,7 @@ func TestDamagedRecord(t *testing.T) {
 		if d, err := m.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil || len(d.Devices) > 0 {
 			t.Errorf("%s: %v, %v", name, d, err)
 		}
-		if entries, _ := os.ReadDir(dir); len(entries) != 1 || entries[0].Name() == file {
+		if entries, _ := os.ReadDir(dir); len(entries) != 2 || entries[0].Name() != file || entries[1].Name() != file+".corrupt" {
 			t.Errorf("%s: left is %v", name, entries)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -33,6 +34,8 @@ type record struct {
 	Earlier map[types.UID]string `json:",omitempty"`
 	// PreStart are the resources whose plugin makes devices ready before each start. What a kubelet wrote doesn't say.
 	PreStart []string `json:",omitempty"`
+	// Forgotten is when this record took the place of a damaged one, and so doesn't say which resources have plugins.
+	Forgotten time.Time `json:",omitzero"`
 }
 
 type recordData struct {
@@ -98,7 +101,8 @@ func writeMap[K int64 | string](sum hash.Hash, m map[K][]string) {
 	fmt.Fprint(sum, "]")
 }
 
-// read reads the record; nil if there is none. One that can't be used has been renamed.
+// read reads the record; nil if there is none, or it can't be read. One that is damaged has been renamed: with the error comes an empty one
+// then, to take its place.
 func read(dir string) (*record, error) {
 	path := filepath.Join(dir, file)
 	text, err := os.ReadFile(path)
@@ -116,7 +120,7 @@ func read(dir string) (*record, error) {
 		return r, nil
 	}
 	aside, renaming := checkpoint.SetAside(path)
-	return nil, errors.Join(fmt.Errorf("the record of which devices pods have, %s, is damaged (%w): it was renamed to %s; what runs keeps its devices, but others may be given them too", path, err, aside), renaming)
+	return &record{Forgotten: time.Now()}, errors.Join(fmt.Errorf("the record of which devices pods have, %s, is damaged (%w): it was renamed to %s; what runs keeps its devices, but others may be given them too", path, err, aside), renaming)
 }
 
 // write replaces the record. It survives a loss of power once that returned nil.

@@ -73,7 +73,7 @@ type Manager struct {
 	// followed are the plugins whose lists are received.
 	followed map[*plugin]bool
 	pods     map[types.UID]*podDevices
-	// forgotten is when a record was found that can't be read, and with it which resources have plugins.
+	// forgotten is when a record was found that can't be read, by this agent or one before, and with it which resources have plugins.
 	forgotten time.Time
 }
 
@@ -129,14 +129,23 @@ func New(c Config) *Manager {
 // Restore reads what an earlier agent, or a kubelet, assigned. Resources that had plugins have none until these register again.
 func (m *Manager) Restore() error {
 	r, err := read(m.conf.Dir)
+	switch {
+	case r == nil && err == nil:
+		return nil
+	case r == nil: // what is on disk stays: it may be readable later
+		return errors.Join(err, m.restore(&record{Forgotten: time.Now()}))
+	case err != nil: // on disk, for an agent that is started before the plugins are back
+		return errors.Join(err, m.restore(r), m.save())
+	}
+	return m.restore(r)
+}
+
+func (m *Manager) restore(r *record) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if err != nil {
+	if m.forgotten = r.Forgotten; m.forgotten.After(now) { // the clock was set back
 		m.forgotten = now
-	}
-	if r == nil {
-		return err
 	}
 	for name, ids := range r.Data.RegisteredDevices {
 		s := &resourceState{devices: map[string]*api.Device{}, lost: now, prestart: slices.Contains(r.PreStart, name)}
@@ -210,7 +219,7 @@ func (m *Manager) save() error {
 func (m *Manager) record() (*record, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	r := &record{Data: recordData{PodDeviceEntries: []recordEntry{}, RegisteredDevices: map[string][]string{}}, BootID: m.conf.BootID, Earlier: map[types.UID]string{}}
+	r := &record{Data: recordData{PodDeviceEntries: []recordEntry{}, RegisteredDevices: map[string][]string{}}, BootID: m.conf.BootID, Earlier: map[types.UID]string{}, Forgotten: m.forgotten}
 	d := &r.Data
 	for _, name := range slices.Sorted(maps.Keys(m.resources)) {
 		s := m.resources[name]
