@@ -27,11 +27,11 @@ import (
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-// rotations are more than one where a person has the time.
-var rotations = flag.Int("rotations", 1, "how many times the client certificate is renewed under a pod")
-
-// signedFor is how long certificates last.
-const signedFor = 20 * time.Second
+// rotations are more than one, of certificates that last longer, where a person has the time.
+var (
+	rotations = flag.Int("rotations", 1, "how many times the client certificate is renewed under a pod (5)")
+	signedFor = flag.Duration("signed-for", 20*time.Second, "how long certificates last (2m)")
+)
 
 // TestCertificates: a node that has a bootstrap token gets a certificate, its own kubeconfig and in time another certificate, and another one again;
 // no pod notices.
@@ -41,7 +41,7 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := plane.Start(t, program)
-	p.SignFor(signedFor)
+	p.SignFor(*signedFor)
 	t.Run("node", func(t *testing.T) {
 		r := join(t, p, binary, "")
 		const kubeconfig, bootstrap, certs = "/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf", "/var/lib/kubelet/pki"
@@ -61,6 +61,7 @@ func TestCertificates(t *testing.T) {
 		served := r.served(nil)
 		last := leaf(t, current)
 		for range *rotations {
+			time.Sleep(time.Until(last.NotAfter.Add(-*signedFor / 3))) // none is due before
 			r.Eventually("another certificate is there", func() error {
 				if now := leaf(t, current); now.Equal(last) {
 					return fmt.Errorf("until %s there is this", now.NotAfter)

@@ -424,8 +424,10 @@ func (r *rig) cutOff(t *testing.T, way *passage, serving *rig) {
 		r.podReady("served")
 		r.kubectl("delete", "pod", "served", "--grace-period=1", "--timeout=60s")
 	}
-	if out, _ := r.Deckhand("pods"); !strings.Contains(out, "meanwhile what runs goes on") || *outage >= 10*time.Minute && !strings.Contains(out, "tokens that have ended: default/again") {
-		t.Errorf("deckhand pods says %s", out)
+	for _, command := range []string{"pods", "why"} {
+		if out, _ := r.Deckhand(command); !strings.Contains(out, "meanwhile what runs goes on") || *outage >= 10*time.Minute && !strings.Contains(out, "tokens that have ended: default/again") {
+			t.Errorf("deckhand %s says %s", command, out)
+		}
 	}
 	if says, code := r.Deckhand("logs", "talks"); code != 0 || len(said) == 0 || len(says) <= len(said) {
 		t.Errorf("logs have %d bytes, and had %d: %d", len(says), len(said), code)
