@@ -61,6 +61,9 @@ type laws struct {
 	final *v1.PodStatus
 	// stopBy is when the last of a pod that has to go is killed.
 	stopBy time.Time
+	// ranDown says that a verdict without a grace of its own has come to a pod that had run to its end, whose containers each have
+	// their own time: stopBy isn't kept then.
+	ranDown bool
 	// status is the one told before, generation that of the spec then.
 	status     *v1.PodStatus
 	generation int64
@@ -157,7 +160,7 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 	clear(l.asked)
 	clear(l.pulled)
 	clear(l.stopped)
-	l.cut, l.prepared, l.released, l.status, l.allowed, l.over, l.generation, l.stopBy = false, false, false, nil, nil, "", 0, time.Time{}
+	l.cut, l.prepared, l.released, l.status, l.allowed, l.over, l.generation, l.stopBy, l.ranDown = false, false, false, nil, nil, "", 0, time.Time{}, false
 	if disk != nil {
 		l.stopBy = disk.EndBy
 	} else {
@@ -279,6 +282,7 @@ func (l *laws) hear(v *view) {
 		}
 		if v.in.Stop == nil || e.Grace != nil { // a grace of its own counts for a pod that has to go, too
 			l.endBy(endsBy(v.in.Pod, e.At, e.Grace))
+			l.ranDown = l.finished && e.Grace == nil
 		}
 	}
 	if after := v.in.Pod.Spec.ActiveDeadlineSeconds; after != nil && v.in.Stop == nil &&
@@ -356,7 +360,7 @@ func (l *laws) result(v *view, r pod.Result) {
 // endBy takes in when the last of a pod that has to end is killed: that only comes nearer.
 func (l *laws) endBy(at time.Time) {
 	if l.stopBy.IsZero() || at.Before(l.stopBy) {
-		l.stopBy = at
+		l.stopBy, l.ranDown = at, false
 	}
 }
 
@@ -608,7 +612,7 @@ func (l *laws) world(s *sim) {
 func (l *laws) endIsKept(s *sim) {
 	failed := slices.ContainsFunc(s.last.Waits, func(w pod.Wait) bool { return w.Action == pod.SaveCheckpoint })
 	writing := slices.ContainsFunc(s.inFlight, func(a pod.Action) bool { return a.Kind == pod.SaveCheckpoint })
-	if !failed && !writing && (s.disk == nil || s.disk.EndBy.After(l.stopBy)) {
+	if !failed && !writing && !l.ranDown && (s.disk == nil || s.disk.EndBy.After(l.stopBy)) {
 		l.broken("nobody would know after a restart that the pod ends by %s", l.stopBy)
 	}
 }
