@@ -23,7 +23,12 @@ func figuresGroup(t testing.TB) (*Manager, string) {
 	}
 	l, _ := m.layout()
 	name := m.group(p)
-	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; kill -STOP $$")
+	// It is another program, with memory of its own, once it is in the group.
+	cmd := exec.Command("sh", "-c", "read go; exec sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; kill -STOP $$'")
+	start, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +46,9 @@ func figuresGroup(t testing.TB) (*Manager, string) {
 				t.Fatal(err)
 			}
 		}
+	}
+	if _, err := start.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
 	}
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(cmd.Process.Pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
