@@ -185,7 +185,8 @@ func (l *laws) waitsFor(v *view, name string) string {
 // begins: once the initialization was told as over, main containers begin, also while a sidecar is down.
 func (l *laws) begins(s *sim, v *view) {
 	if s.disk != nil && s.disk.RestartAll != nil {
-		l.initialized, l.toldInitialized = "", "" // it is initialized once more, whatever is left of the container that wanted it
+		// It is initialized once more, whatever is left of the container that wanted it. It may have been by now, where that can't be written down.
+		l.toldInitialized = ""
 	}
 	if v.ends || v.sandbox == "" || l.toldInitialized != v.sandbox || !l.prepared || v.busy("pod") || l.base != v.in.Base ||
 		v.in.Pod.Spec.Overhead != nil { // see hear: with one, failures aren't known
