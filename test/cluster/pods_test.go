@@ -537,6 +537,18 @@ func (c *recorder) last(name string) *v1.Pod {
 	return c.names[name]
 }
 
+// denied is how often a pod was ready, and wasn't any more.
+func (c *recorder) denied(name string) (times int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.faults {
+		if strings.HasPrefix(f, "pod "+name+" became not ready: ") {
+			times++
+		}
+	}
+	return times
+}
+
 // gone reports whether a pod's object has gone.
 func (c *recorder) gone(p *v1.Pod) bool {
 	c.mu.Lock()
