@@ -62,18 +62,13 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	conn, err := st.Connect()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
 	binary := filepath.Join(o.BinDir, "deckhand")
 	a, err := rig.StartAgent(ctx, rig.AgentOptions{Binary: binary, Dir: st.Dir, Endpoint: st.Endpoint, CgroupRoot: st.CgroupRoot, Serve: true})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Stop()) }()
-	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	cri := runtimeapi.NewRuntimeServiceClient(st.CRI)
 	id, err := startPod(ctx, a, cri)
 	if err != nil {
 		return err

@@ -47,12 +47,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	conn, err := st.Connect()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	watcher, err := rig.StartWatcher(ctx, runtimeapi.NewRuntimeServiceClient(conn))
+	watcher, err := rig.StartWatcher(ctx, runtimeapi.NewRuntimeServiceClient(st.CRI))
 	if err != nil {
 		return err
 	}
@@ -62,7 +57,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	s := &session{Options: o, stage: st, floor: runtimeapi.NewImageServiceClient(conn), watch: watcher, registry: r}
+	s := &session{Options: o, stage: st, floor: runtimeapi.NewImageServiceClient(st.CRI), watch: watcher, registry: r}
 	return s.run(ctx)
 }
 

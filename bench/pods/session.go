@@ -44,12 +44,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	conn, err := st.Connect()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	cri := runtimeapi.NewRuntimeServiceClient(st.CRI)
 	watcher, err := rig.StartWatcher(ctx, cri)
 	if err != nil {
 		return err

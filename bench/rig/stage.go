@@ -33,11 +33,12 @@ const (
 
 // Stage is a containerd. Its methods are for one goroutine.
 type Stage struct {
-	// Endpoint is the CRI's, as unix:///path.
+	// Endpoint is the CRI's, as unix:///path, and CRI a connection to it.
 	Endpoint string
+	CRI      *grpc.ClientConn
 	// CgroupRoot and PodCIDR are what an agent on this stage has to use.
 	CgroupRoot, PodCIDR string
-	// Dir is a directory for whoever measures; it goes with the stage.
+	// Dir is a directory for measurements; it goes with the stage.
 	Dir string
 
 	root   string
@@ -109,6 +110,11 @@ func (s *Stage) start(ctx context.Context, binDir string) error {
 		return err
 	}
 	s.Endpoint = runtime.Endpoint()
+	if s.CRI, err = grpc.NewClient(s.Endpoint,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20))); err != nil {
+		return err
+	}
 	supervise, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop, s.ended = stop, make(chan error, 1)
 	go func() { s.ended <- runtime.Run(supervise) }()
@@ -118,17 +124,13 @@ func (s *Stage) start(ctx context.Context, binDir string) error {
 	return nil
 }
 
-// Connect opens a connection to the CRI, which the caller closes.
-func (s *Stage) Connect() (*grpc.ClientConn, error) {
-	return grpc.NewClient(s.Endpoint,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
-}
-
 // Close takes down every pod, containerd and all it made on the host.
 func (s *Stage) Close() error {
 	s.stop()
 	var errs []error
+	if s.CRI != nil {
+		errs = append(errs, s.CRI.Close())
+	}
 	if s.ended != nil {
 		errs = append(errs, <-s.ended)
 	}
