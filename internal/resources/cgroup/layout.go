@@ -120,9 +120,12 @@ func (l layout) limited() []string {
 	return dirs
 }
 
-func makeGroup(dir string) error {
+// makeGroup makes a group; made says that it wasn't there.
+func makeGroup(dir string) (made bool, err error) {
 	if err := unix.Mkdir(dir, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
-		return &fs.PathError{Op: "make cgroup", Path: dir, Err: err}
+		return false, &fs.PathError{Op: "make cgroup", Path: dir, Err: err}
+	} else if err != nil {
+		return false, nil
 	}
-	return nil
+	return true, nil
 }

@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -63,13 +62,11 @@ func (cgroupDirs) pod(_ context.Context, l layout, name string, s []setting) (bo
 func (l layout) makeAll(name string) (made bool, err error) {
 	made = true
 	for _, mount := range l.limited() {
-		dir := filepath.Join(mount, name)
-		switch err := unix.Mkdir(dir, 0o755); {
-		case errors.Is(err, unix.EEXIST):
-			made = false
-		case err != nil:
-			return false, &fs.PathError{Op: "make cgroup", Path: dir, Err: err}
+		isNew, err := makeGroup(filepath.Join(mount, name))
+		if err != nil {
+			return false, err
 		}
+		made = made && isNew
 	}
 	return made, nil
 }
@@ -146,7 +143,7 @@ func (l layout) makeWithParents(mount, name string) error {
 			}
 		}
 		dir = filepath.Join(dir, element)
-		if err := makeGroup(dir); err != nil {
+		if _, err := makeGroup(dir); err != nil {
 			return err
 		}
 	}

@@ -109,7 +109,8 @@ func (l layout) makeForProcesses(mount, name string) error {
 	if err := l.makeWithParents(mount, path.Dir(name)); err != nil {
 		return err
 	}
-	return makeGroup(filepath.Join(mount, name))
+	_, err := makeGroup(filepath.Join(mount, name))
+	return err
 }
 
 // move moves a process with all its threads; one that has ended needs no group.
