@@ -23,6 +23,8 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
@@ -32,6 +34,32 @@ var (
 	rotations = flag.Int("rotations", 1, "how many times the client certificate is renewed under a pod (5)")
 	signedFor = flag.Duration("signed-for", 20*time.Second, "how long certificates last (2m)")
 )
+
+// renewed waits until another certificate is in place of the last one, and returns it.
+func renewed(t *testing.T, current string, last *x509.Certificate) *x509.Certificate {
+	t.Helper()
+	changes, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Close()
+	if err := changes.Add(filepath.Dir(current)); err != nil {
+		t.Fatal(err)
+	}
+	ends := time.After(time.Until(last.NotAfter))
+	for {
+		if now := leaf(t, current); !now.Equal(last) {
+			return now
+		}
+		select {
+		case <-changes.Events:
+		case err := <-changes.Errors:
+			t.Fatal(err)
+		case <-ends:
+			t.Fatalf("the certificate has ended at %s, and there is no other one", last.NotAfter)
+		}
+	}
+}
 
 // TestCertificates: a node that has a bootstrap token gets a certificate, its own kubeconfig and in time another certificate, and another one again;
 // no pod notices.
@@ -61,14 +89,7 @@ func TestCertificates(t *testing.T) {
 		served := r.served(nil)
 		last := leaf(t, current)
 		for range *rotations {
-			time.Sleep(time.Until(last.NotAfter.Add(-*signedFor / 3))) // none is due before
-			r.Eventually("another certificate is there", func() error {
-				if now := leaf(t, current); now.Equal(last) {
-					return fmt.Errorf("until %s there is this", now.NotAfter)
-				}
-				return nil
-			})
-			now := leaf(t, current)
+			now := renewed(t, current, last)
 			if slices.Equal(now.RawSubjectPublicKeyInfo, last.RawSubjectPublicKeyInfo) || now.Subject.CommonName != "system:node:"+node.Name {
 				t.Errorf("the certificate of %s, or with the key of before", now.Subject)
 			}
