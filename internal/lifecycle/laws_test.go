@@ -61,7 +61,7 @@ type laws struct {
 	final *v1.PodStatus
 	// stopBy is when the last of a pod that has to go is killed.
 	stopBy time.Time
-	// ranDown says that a verdict without a grace of its own has come to a pod that had run to its end, whose containers each have
+	// ranDown says that a pod was to be ended, without a grace of its own, that had run to its end already, and whose containers each have
 	// their own time: stopBy isn't kept then.
 	ranDown bool
 	// status is the one told before, generation that of the spec then.

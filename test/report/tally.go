@@ -149,7 +149,7 @@ const shownLogs, shownBytes = 12, 300
 var logged = regexp.MustCompile(`^    [^ ]+\.go:\d+: `)
 
 // said prints the beginnings of the first messages of a test: why it failed is among them, and what
-// follows, the logs of all that ran, can be too long for whoever keeps only the end of what is printed.
+// follows, the logs of all that ran, can be too long where only the end of what is printed is kept.
 func (p *problem) said(out io.Writer) {
 	shown := 0
 	for _, line := range p.output {

@@ -68,7 +68,7 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	r.registerPlugin()
 	r.stop("deckhand runs them again")
 	if told := fmt.Sprint(r.plugin.Told()); told != "[[one] [two]]" && told != "[[two] [one]]" {
-		t.Errorf("the device plugin was told %s: each pod has one device, from whoever ran it first", told)
+		t.Errorf("the device plugin was told %s: each pod has one device, from the agent that ran it first", told)
 	}
 }
 

@@ -16,7 +16,7 @@ type Retry struct {
 	Failed, At time.Time
 	// ID is the sandbox or instance that it failed on, if any.
 	ID string
-	// Image is the container's image that couldn't be had, if it is about one.
+	// Image is the container's image that couldn't be made present, if it is about one.
 	Image   string
 	Failure pod.Failure
 }
@@ -97,7 +97,7 @@ func (rs Retries) Prune(known map[string]bool) {
 
 // ForgetSpec drops the records of what depends on nothing but the spec: new instances,
 // resources, and images but for those that the spec still has its containers get by these actions: they
-// can't be had any sooner for what else was edited.
+// aren't there any sooner for what else was edited.
 func (rs Retries) ForgetSpec(ensureImages []pod.Action) {
 	images := map[string]string{}
 	for _, a := range ensureImages {
