@@ -27,13 +27,7 @@ type OOMKill struct {
 }
 
 // Log reads what the kernel logs from when it was opened on.
-type Log struct{ file logFile }
-
-// logFile is an *os.File.
-type logFile interface {
-	io.ReadCloser
-	SetReadDeadline(time.Time) error
-}
+type Log struct{ file *os.File }
 
 // OpenLog opens the kernel's log, usually LogDevice, at its end.
 func OpenLog(device string) (*Log, error) {
@@ -57,9 +51,14 @@ func (l *Log) OOMKills(ctx context.Context, told func(OOMKill), missed func()) e
 	// A read that has begun ends by that, without closing what another goroutine reads.
 	stop := context.AfterFunc(ctx, func() { _ = l.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
+	return oomKills(ctx, l.file, told, missed)
+}
+
+// oomKills reads records one after the other, each by one read.
+func oomKills(ctx context.Context, log io.Reader, told func(OOMKill), missed func()) error {
 	record := make([]byte, longestRecord)
 	for {
-		n, err := l.file.Read(record)
+		n, err := log.Read(record)
 		switch {
 		case ctx.Err() != nil:
 			return nil

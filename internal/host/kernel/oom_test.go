@@ -163,14 +163,11 @@ func (p *played) Read(into []byte) (int, error) {
 	return copy(into, next.(string)), nil
 }
 
-func (*played) Close() error                    { return nil }
-func (*played) SetReadDeadline(time.Time) error { return nil }
-
 // TestOverwrittenLog: what is left is read, and that some is missing is told.
 func TestOverwrittenLog(t *testing.T) {
 	var told []string
-	log := &Log{&played{[]any{&fs.PathError{Op: "read", Path: LogDevice, Err: unix.EPIPE}, "3,339,5140900,-;Out of memory: Killed process 12 (web) total-vm:1kB\n"}}}
-	err := log.OOMKills(t.Context(), func(k OOMKill) { told = append(told, k.Process) }, func() { told = append(told, "missed") })
+	log := &played{[]any{&fs.PathError{Op: "read", Path: LogDevice, Err: unix.EPIPE}, "3,339,5140900,-;Out of memory: Killed process 12 (web) total-vm:1kB\n"}}
+	err := oomKills(t.Context(), log, func(k OOMKill) { told = append(told, k.Process) }, func() { told = append(told, "missed") })
 	if !errors.Is(err, io.EOF) || strings.Join(told, " ") != "missed web" {
 		t.Errorf("told %q, and ended with %v", told, err)
 	}
