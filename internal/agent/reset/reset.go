@@ -75,6 +75,9 @@ func Run(ctx context.Context, config Config, log logr.Logger) error {
 	if err := refuse(l.Root); err != nil {
 		return fmt.Errorf("take down: %w", err)
 	}
+	if err := embedded.CheckOurs(ctx, l); err != nil {
+		return fmt.Errorf("take down: %w", err)
+	}
 	t := &resetter{config: config, layout: l, network: network, log: log}
 	if err := t.run(ctx); err != nil {
 		return fmt.Errorf("take down %s: %w", l.Root, err)

@@ -18,16 +18,17 @@ var bootID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 // ForgetEarlierBoot removes what a reboot made untrue: containerd's state, the
 // shims' sockets and the pods' reserved addresses. It reports whether there was
 // an earlier boot. Other programs keep such state in /run, which a reboot
-// clears; ours is under Root so that one directory holds all.
-func (l Runtime) ForgetEarlierBoot() (bool, error) {
+// clears; ours is under Root so that one directory holds all. inUse says that
+// something runs by the state: then it is of this boot, whatever that is called.
+func (l Runtime) ForgetEarlierBoot(inUse bool) (bool, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return false, fmt.Errorf("read the boot's identity: %w", err)
 	}
-	return l.forgetUnless(strings.TrimSpace(string(id)))
+	return l.forgetUnless(strings.TrimSpace(string(id)), inUse)
 }
 
-func (l Runtime) forgetUnless(boot string) (bool, error) {
+func (l Runtime) forgetUnless(boot string, inUse bool) (bool, error) {
 	known, err := os.ReadFile(l.BootID())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
@@ -37,7 +38,7 @@ func (l Runtime) forgetUnless(boot string) (bool, error) {
 	}
 	// Without a record that is understood the state may be of this boot, with containers
 	// mounted in it.
-	rebooted := bootID.Match(known)
+	rebooted := bootID.Match(known) && !inUse
 	if rebooted {
 		for _, dir := range []string{l.State(), l.CNIState(), l.Run()} {
 			if err := empty(dir); err != nil {

@@ -91,13 +91,15 @@ func TestForgetEarlierBoot(t *testing.T) {
 		rebooted bool
 		// written is what the record says before.
 		written string
-	}{{boot: first}, {boot: first}, {boot: first, written: "what another version wrote"}, {boot: first}, {boot: second, rebooted: true}, {boot: second}} {
+		inUse   bool
+	}{{boot: first}, {boot: first}, {boot: first, written: "what another version wrote"}, {boot: first}, {boot: first, written: second, inUse: true}, {boot: first},
+		{boot: second, rebooted: true}, {boot: second}} {
 		if step.written != "" {
 			if err := os.WriteFile(l.BootID(), []byte(step.written), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		rebooted, err := l.forgetUnless(step.boot)
+		rebooted, err := l.forgetUnless(step.boot, step.inUse)
 		if err != nil || rebooted != step.rebooted {
 			t.Errorf("boot %s: rebooted %v, error %v", step.boot, rebooted, err)
 		}

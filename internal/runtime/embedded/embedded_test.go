@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,6 +19,8 @@ import (
 	"go.uber.org/goleak"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
@@ -92,16 +95,62 @@ func TestTwoSideBySide(t *testing.T) {
 	}
 }
 
+// A containerd that runs is adopted, also where this boot has another name, as in a namespace or on a machine that was restored from a snapshot.
 func TestAgentRestartAdopts(t *testing.T) {
 	in := embeddedtest.Start(t)
 	pod := in.RunPod(t, "one", nil)
 	pid := in.Runtime.PID()
 	in.StopRun(t)
+	l, err := in.Config.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(l.BootID(), []byte("00000000-0000-4000-8000-000000000000"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	in.Launch(t)
 	if in.Runtime.PID() != pid {
 		t.Errorf("containerd was process %d and is %d: it wasn't adopted", pid, in.Runtime.PID())
 	}
 	checkPod(t, in, pod, "one")
+}
+
+// A containerd that answers and that nobody sees from here is left alone with all that it uses, also by a reset.
+func TestContainerdElsewhere(t *testing.T) {
+	config := embedded.Config{RootDir: t.TempDir(), PodCIDR: "198.51.100.0/24", Bridge: "elsewhere0"}
+	l, err := config.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(l.State(), "in use")
+	if err := errors.Join(l.Make(), os.MkdirAll(l.State(), 0o700), os.WriteFile(l.BootID(), []byte("00000000-0000-4000-8000-000000000000"), 0o600), os.WriteFile(state, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(os.RemoveAll(l.Run()), os.Remove(l.RunBase())) }) // others may have theirs there
+	elsewhere, err := socket.Listen(l.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close()
+	runtime, err := embedded.New(config, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var both sync.WaitGroup // each waits a while
+	for what, do := range map[string]func() error{
+		"start": func() error { return runtime.Start(t.Context()) },
+		"reset": func() error { return reset.Run(t.Context(), reset.Config{Runtime: config}, logr.Discard()) },
+	} {
+		both.Go(func() {
+			if err := do(); err == nil || !strings.Contains(err.Error(), "another PID namespace") {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+	both.Wait()
+	if _, err := os.Stat(state); err != nil {
+		t.Error(err)
+	}
 }
 
 // The pause image needs nobody to put its archive into the images directory.

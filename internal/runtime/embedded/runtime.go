@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/archives"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
@@ -165,7 +168,11 @@ func (r *Runtime) prepare(ctx context.Context) error {
 	if err := r.layout.Make(); err != nil {
 		return err
 	}
-	rebooted, err := r.layout.ForgetEarlierBoot()
+	inUse, err := inUse(ctx, r.layout)
+	if err != nil {
+		return err
+	}
+	rebooted, err := r.layout.ForgetEarlierBoot(inUse)
 	if err != nil {
 		return err
 	}
@@ -198,6 +205,53 @@ func (r *Runtime) prepare(ctx context.Context) error {
 	}
 	return r.network.Write(r.layout.CNIConf(), backend)
 }
+
+// inUse reports whether something runs by the state directory: its containerd, or containers whose roots are mounted there.
+func inUse(ctx context.Context, l rootdir.Runtime) (bool, error) {
+	if err := CheckOurs(ctx, l); err != nil {
+		return false, err
+	}
+	p, err := child.Find(l.Config())
+	if err != nil {
+		return false, fmt.Errorf("find the running containerd: %w", err)
+	}
+	if p != nil {
+		return true, p.Release()
+	}
+	mounted, err := mounts.List(l.State())
+	return slices.ContainsFunc(mounted, func(m mounts.Entry) bool { return m.Point != l.State() }), err
+}
+
+// CheckOurs refuses a root directory whose containerd answers and isn't among the processes that are seen from here: nobody here could stop it,
+// and it goes on using what is there.
+func CheckOurs(ctx context.Context, l rootdir.Runtime) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endIn)
+	defer cancel()
+	for {
+		conn, err := socket.Dial(ctx, l.Socket())
+		if err != nil {
+			return nil // nobody has it
+		}
+		// The connection said all.
+		_ = conn.Close()
+		p, err := child.Find(l.Config())
+		if err != nil {
+			return fmt.Errorf("find the running containerd: %w", err)
+		}
+		if p != nil {
+			return p.Release()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a containerd answers at %s, and none of the processes here is it: it runs in a container or another PID namespace, and uses %s; nothing was changed: do this where it runs, or end it there",
+				l.Socket(), l.Root)
+		case <-time.After(20 * time.Millisecond): // one that is ending is no process any more before its socket is closed
+		}
+	}
+}
+
+// endIn is how long a containerd that is ending may still seem to answer.
+const endIn = time.Second
 
 // launch adopts the running containerd or starts one, and waits until it answers.
 func (r *Runtime) launch(ctx context.Context) error {

@@ -245,6 +245,9 @@ func (p *Process) Reap() string {
 	return how
 }
 
+// Release closes the descriptor; the process runs on.
+func (p *Process) Release() error { return p.pidfd.Close() }
+
 // Stop asks containerd to end, and kills it when ctx ends first. Shims and
 // containers go on.
 func (p *Process) Stop(ctx context.Context) error {
