@@ -16,7 +16,7 @@ import (
 
 // figuresGroup is a pod's group with a process that has used some CPU time and memory.
 func figuresGroup(t testing.TB) (*Manager, string) {
-	m := onHost(t)
+	m := onHostWith(t, Config{PIDsLimit: 1000}) // so that processes are counted on cgroup v2, too
 	p := makePod("figures", loose)
 	if err := m.Ensure(t.Context(), p, allocated.PodLimits(p, nil)); err != nil {
 		t.Fatal(err)

@@ -44,6 +44,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 	before := tree(t, m)
 	complete := func(t *testing.T, _ string, _ int) {
 		next := newManager(t, m.conf)
+		next.mustEnsure(t, first, allocated.PodLimits(first, nil))
 		next.mustEnsure(t, p, lim)
 		next.reads(t, next.group(p), next.podSettings(p, lim))
 		next.burstableWeighs(t, allocated.Shares(200))

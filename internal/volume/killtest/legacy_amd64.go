@@ -1,6 +1,10 @@
 package killtest
 
-import "golang.org/x/sys/unix"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // legacyCalls are those that only this architecture has, from before there were the ones
 // with "at".
@@ -25,3 +29,12 @@ var legacyCalls = map[uint64]call{
 
 var legacyFiles = all(unix.SYS_OPEN, unix.SYS_CREAT, unix.SYS_MKDIR, unix.SYS_RMDIR, unix.SYS_UNLINK, unix.SYS_RENAME, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_NEWFSTATAT,
 	unix.SYS_READLINK, unix.SYS_ACCESS)
+
+// callOf reads from a thread's registers which call it is about to make, word by word: User-mode Linux has neither
+// PTRACE_GET_SYSCALL_INFO nor a PTRACE_GETREGS that works.
+func callOf(tid int) (nr uint64, args [6]uint64, err error) {
+	var r unix.PtraceRegs
+	from, to := unsafe.Offsetof(r.R10), unsafe.Offsetof(r.Rip)
+	_, err = unix.PtracePeekUser(tid, from, unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r))[from:to])
+	return r.Orig_rax, [6]uint64{r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9}, err
+}

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -171,9 +170,12 @@ func (tr *tracer) stopped(tid int, status unix.WaitStatus) error {
 
 // called counts a call that is about to be made. It reports whether this is where the child ends.
 func (tr *tracer) called(tid int) (ended bool, err error) {
-	nr, args, err := syscallInfo(tid)
+	nr, args, err := callOf(tid)
+	if errors.Is(err, unix.ESRCH) {
+		return false, nil // a thread that is gone makes none
+	}
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("read which call thread %d makes: %w", tid, err)
 	}
 	if nr == unix.SYS_PRCTL && args[0] == mark {
 		tr.result.done, tr.result.failed = true, args[1] != 0
@@ -214,28 +216,4 @@ func resume(tid int, signal unix.Signal) error {
 		return fmt.Errorf("let thread %d go on: %w", tid, err)
 	}
 	return nil
-}
-
-// syscallInfo reads which call a thread is about to make (ptrace(2), PTRACE_GET_SYSCALL_INFO,
-// Linux 5.3). A thread that is gone makes none.
-func syscallInfo(tid int) (nr uint64, args [6]uint64, err error) {
-	const getSyscallInfo = 0x420e
-	var info struct {
-		op      uint8
-		_       [3]uint8
-		arch    uint32
-		ip, sp  uint64
-		nr      uint64
-		args    [6]uint64
-		retData uint32
-		_       uint32
-	}
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, getSyscallInfo, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
-	if errno == unix.ESRCH {
-		return 0, args, nil
-	}
-	if errno != 0 {
-		return 0, args, fmt.Errorf("read which call thread %d makes: %w", tid, errno)
-	}
-	return info.nr, info.args, nil
 }
