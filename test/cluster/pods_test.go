@@ -370,6 +370,7 @@ func (r *rig) admission(t *testing.T) {
 	if len(stay) != 2 {
 		t.Fatalf("%d pods stay beside the critical one, want 2", len(stay))
 	}
+	untaint := r.tainted(t, bound)
 	r.Kill()
 	r.Start()
 	r.Eventually("the next agent has the same pods running", func() error {
@@ -379,7 +380,7 @@ func (r *rig) admission(t *testing.T) {
 				names = append(names, v.Pod.Name)
 			}
 		}
-		if want := []string{stay[0].Name, stay[1].Name, "next", "vital"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+		if want := []string{stay[0].Name, stay[1].Name, "next", "static-" + node.Name, "tolerant", "vital"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 			return fmt.Errorf("%v, want %v", names, want)
 		}
 		return nil
@@ -389,7 +390,35 @@ func (r *rig) admission(t *testing.T) {
 			t.Errorf("%s: %+v", was.Name, is.Status)
 		}
 	}
+	untaint()
 	r.devices(t, bound)
+}
+
+// tainted: a taint with the effect NoExecute keeps new pods away that don't tolerate it, but static ones; those that run are the business of the cluster's
+// controllers, which stand still until untaint is called.
+func (r *rig) tainted(t *testing.T, bound func(string, ...string) string) (untaint func()) {
+	goOn := r.p.PauseControllers()
+	r.kubectl("taint", "node", r.name, "broken=yes:NoExecute")
+	r.Eventually("the agent knows of the taint", func() error {
+		if out, code := r.Deckhand("node", "-o", "jsonpath={.taints[*].key}"); code != 0 || !strings.Contains(out, "broken") {
+			return fmt.Errorf("%d, %s", code, out)
+		}
+		return nil
+	})
+	r.apply(bound("intolerant") + bound("tolerant", "tolerations: [{key: broken, operator: Exists}],"))
+	r.Write("static.yaml", fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: static}, spec: {containers: [{name: web, image: %s}]}}", node.Image))
+	r.Await("a static pod runs", node.Ready("static"))
+	r.podReady("tolerant")
+	r.kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/intolerant", "--timeout=60s")
+	if s := r.pod("intolerant").Status; s.Reason != "TaintToleration" || !strings.HasPrefix(s.Message, "Pod was rejected: Predicate TaintToleration failed") || len(s.ContainerStatuses) > 0 {
+		t.Errorf("the one that doesn't tolerate it: %+v", s)
+	}
+	return func() {
+		t.Helper()
+		r.kubectl("taint", "node", r.name, "broken-")
+		goOn()
+		r.Remove("static.yaml")
+	}
 }
 
 // deviceCount is told the node, and tells how many devices it has for pods.

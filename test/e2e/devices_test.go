@@ -48,7 +48,7 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%v says, with code %d, %q", command[1:], code, out)
 		}
 	}
-	if out, code := n.Deckhand("node"); code != 0 || !regexp.MustCompile(`(?m)^example.com/gpu +2 .* 2 +1 \(50%\)`).MatchString(out) || !strings.Contains(out, "example.com/gpu: 1") {
+	if out, code := n.Deckhand("node"); code != 0 || !regexp.MustCompile(`(?m)^example.com/gpu +2 .* 2 +1 \(50%\)`).MatchString(out) || !strings.Contains(out, "example.com/gpu: 1") || !regexp.MustCompile(`(?m)^default +a-\S+ +web +example.com/gpu +one$`).MatchString(out) {
 		t.Errorf("node says, with code %d:\n%s", code, out)
 	}
 	first := containerID(t, s, "a", "web")

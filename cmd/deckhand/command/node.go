@@ -13,8 +13,8 @@ func (a *app) nodeCommand() *cobra.Command {
 		GroupID: groupLook,
 		Short:   "Show what this node has, what of it is for pods, and which pod holds what",
 		Long: `Show what this node has, what of it is reserved (systemReserved, kubeReserved, and what
-evictionHard keeps free) and what is left for pods, which pod holds what of that, and the
-node's conditions and taints. New pods are admitted by the same numbers.`,
+evictionHard keeps free) and what is left for pods, which pod holds what of that and which
+container which devices, and the node's conditions and taints. New pods are admitted by the same numbers.`,
 		Example: `  deckhand node
   deckhand node -o jsonpath={.allocatable.memory}
   deckhand node -o json`,

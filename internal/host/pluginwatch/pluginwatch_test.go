@@ -29,6 +29,7 @@ type plugin struct {
 	api.UnsafeRegistrationServer
 	info  *api.PluginInfo
 	hangs bool
+	deaf  bool // hangs when it is told
 	asked atomic.Int32
 
 	mu   sync.Mutex
@@ -41,11 +42,16 @@ type plugin struct {
 func (p *plugin) GetInfo(ctx context.Context, _ *api.InfoRequest) (*api.PluginInfo, error) {
 	if p.asked.Add(1); p.hangs {
 		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	return p.info, nil
 }
 
-func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *api.RegistrationStatus) (*api.RegistrationStatusResponse, error) {
+func (p *plugin) NotifyRegistrationStatus(ctx context.Context, s *api.RegistrationStatus) (*api.RegistrationStatusResponse, error) {
+	if p.deaf {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.PluginRegistered {
@@ -194,11 +200,16 @@ func TestSocketsComeAndGo(t *testing.T) {
 	says("register b b.sock v1beta1; gone b")
 }
 
-// TestAHungPlugin is tried again.
+// TestAHungPlugin is tried again; one that can't be told that it is registered isn't.
 func TestAHungPlugin(t *testing.T) {
-	dir := watch(t, &user{}, 50*time.Millisecond)
+	u := &user{}
+	dir := watch(t, u, 50*time.Millisecond)
 	p := serve(t, filepath.Join(dir, "hangs.sock"), &plugin{info: info("hangs"), hangs: true})
-	await(t, "several attempts", func() bool { return p.asked.Load() > 2 })
+	deaf := serve(t, filepath.Join(dir, "deaf.sock"), &plugin{info: info("deaf"), deaf: true})
+	await(t, "several attempts", func() bool { return p.asked.Load() > 2 && deaf.asked.Load() > 2 })
+	if said := u.said(); !strings.Contains(said, "gone deaf") || strings.Contains(said, "hangs") {
+		t.Error(said)
+	}
 }
 
 // TestBadPlugins: one that isn't served, is no plugin or is refused is tried again, told why, and as one that hangs holds up no other; one of

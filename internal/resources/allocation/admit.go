@@ -139,7 +139,16 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 		}
 	}
 	open = m.addApplicant(open, p)
-	judge := admission.NewJudge(&node, m.capacity)
+	capacity := m.capacity
+	if beside := m.conf.Devices.Unallocatable(); len(beside) > 0 {
+		capacity = capacity.Minus(nil)
+		for name, n := range beside {
+			if _, known := capacity[name]; known {
+				capacity[name] += n
+			}
+		}
+	}
+	judge := admission.NewJudge(&node, capacity)
 	for _, h := range m.held(wanted) {
 		judge.Hold(h)
 	}

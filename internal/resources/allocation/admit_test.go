@@ -457,6 +457,15 @@ func TestAwaitedPlugins(t *testing.T) {
 	n.room(true, func() { is("1", false) })
 	n.says(a, "admitted")
 	n.says(asks("b"), "rejected OutOfexample.com/gpu")
+	n.plugins.unallocatable = map[v1.ResourceName]int64{"example.com/gpu": 1, "example.com/unknown": 1} // a's isn't healthy any more, another one is
+	n.wants(a)
+	beside := asks("beside")
+	n.says(beside, "admitted")
+	n.wants(a, beside)
+	n.says(asks("too much"), "rejected OutOfexample.com/gpu")
+	n.Release("beside")
+	n.wants(a)
+	n.plugins.unallocatable = nil
 	is("0", true)
 	c := asks("c")
 	n.says(c, "waits for Plugin")

@@ -64,6 +64,9 @@ type Devices interface {
 	Assign(context.Context, *v1.Pod) error
 	// Release takes from a pod what it has, if it has anything.
 	Release(types.UID)
+	// Unallocatable counts the devices that pods have and that wouldn't be given to them now, as they aren't healthy: they don't take
+	// the place of those that are allocatable.
+	Unallocatable() map[v1.ResourceName]int64
 }
 
 // Meter counts what becomes of pods' requests. It must not wait for the Manager.

@@ -80,7 +80,10 @@ type plugins struct {
 	mu                 sync.Mutex
 	answer             error
 	assigned, released []types.UID
+	unallocatable      map[v1.ResourceName]int64
 }
+
+func (p *plugins) Unallocatable() map[v1.ResourceName]int64 { return p.unallocatable }
 
 func (p *plugins) Assign(_ context.Context, w *v1.Pod) error {
 	p.mu.Lock()

@@ -217,10 +217,15 @@ func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]strin
 		return h.ids, nil
 	}
 	free := m.free(n.resource, e)
+	can := make(map[string]bool, len(free)+len(lent)) // what a plugin prefers may be a long list of anything
+	for _, id := range slices.Concat(free, lent) {
+		can[id] = true
+	}
 	h := &holding{byNode: map[int64][]string{}}
 	take := func(ids []string) {
 		for _, id := range ids {
-			if len(h.ids) < n.count && !slices.Contains(h.ids, id) && (slices.Contains(free, id) || slices.Contains(lent, id)) {
+			if len(h.ids) < n.count && can[id] {
+				delete(can, id)
 				h.ids = append(h.ids, id)
 			}
 		}
@@ -236,7 +241,9 @@ func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]strin
 	for _, id := range h.ids {
 		nodes := m.resources[n.resource].devices[id].GetTopology().GetNodes()
 		for _, node := range nodes {
-			h.byNode[node.GetID()] = append(h.byNode[node.GetID()], id)
+			if at := h.byNode[node.GetID()]; len(at) == 0 || at[len(at)-1] != id { // it may be listed twice
+				h.byNode[node.GetID()] = append(at, id)
+			}
 		}
 		if len(nodes) == 0 {
 			h.byNode[noNode] = append(h.byNode[noNode], id)

@@ -209,6 +209,29 @@ func TestAHungPlugin(t *testing.T) {
 	}
 }
 
+// TestStuckCalls: none of the other calls waits for good, either.
+func TestStuckCalls(t *testing.T) {
+	r := newRig(t)
+	r.limits.ask, r.limits.prestart = 20*time.Millisecond, 20*time.Millisecond
+	f := devicestest.New(t, r.conf.Dir, gpu, "a")
+	f.Options = &api.DevicePluginOptions{GetPreferredAllocationAvailable: true, PreStartRequired: true}
+	f.Will(func() { f.Stuck = "GetDevicePluginOptions" })
+	if err := f.Register(); err == nil {
+		t.Error("it has registered without its options")
+	}
+	f.Will(func() { f.Stuck = "GetPreferredAllocation" })
+	r.limits.ask = time.Minute
+	r.plugs(f)
+	r.limits.ask = 20 * time.Millisecond
+	if err := r.Assign(t.Context(), one("p")); err != nil {
+		t.Errorf("it doesn't say what it prefers: %v", err)
+	}
+	f.Will(func() { f.Stuck = "PreStartContainer" })
+	if err := r.PreStart(t.Context(), one("p"), &one("p").Spec.Containers[0]); err == nil {
+		t.Error("a container starts with devices that aren't ready")
+	}
+}
+
 // TestKilledBeforeTheAnswer: an agent that is killed while a plugin answers has assigned nothing; one that is killed after that, all.
 func TestKilledBeforeTheAnswer(t *testing.T) {
 	r := newRig(t)
@@ -256,18 +279,20 @@ func crash(r *rig) {
 	})
 }
 
-// TestRestartWithoutThePlugin: what pods have stays theirs, new ones wait until it is back (k/k#133382, #125579, #138446).
+// TestRestartWithoutThePlugin: what pods have stays theirs (k/k#133382), also where init containers had it before (k/k#138446, #124345), new ones wait until it is
+// back.
 func TestRestartWithoutThePlugin(t *testing.T) {
 	r := newRig(t)
 	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
-	if err := r.Assign(t.Context(), one("old")); err != nil {
+	old := wants("old", gpu, ask{name: "init", count: 1, init: true}, ask{name: "main", count: 1})
+	if err := r.Assign(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	f.Die()
 	r.start()
 	r.await(gpu, 2, 0)
-	if err := r.Assign(t.Context(), one("old")); err != nil {
-		t.Errorf("the old pod: %v", err)
+	if err := r.Assign(t.Context(), old); err != nil || !slices.Equal(r.ids("old", "init"), []string{"a"}) || !slices.Equal(r.ids("old", "main"), []string{"a"}) {
+		t.Errorf("the old pod has %v and %v, %v", r.ids("old", "init"), r.ids("old", "main"), err)
 	}
 	if err := r.Assign(t.Context(), one("new")); wait(err) != "Plugin" || !r.Amounts().Awaited[gpu] {
 		t.Errorf("the new pod: %v", err)
@@ -277,12 +302,12 @@ func TestRestartWithoutThePlugin(t *testing.T) {
 	if err := r.Assign(t.Context(), one("new")); err != nil || !slices.Equal(r.ids("new", "main"), []string{"b"}) {
 		t.Errorf("the new pod has %v, %v", r.ids("new", "main"), err)
 	}
-	if len(f.Told()) != 2 {
+	if len(f.Told()) != 3 {
 		t.Errorf("the plugin was told %v", f.Told())
 	}
 }
 
-// TestReboot: what was assigned before stays the pod's, but its plugin has to be there and is told again (k/k#109595).
+// TestReboot: what was assigned before stays the pod's, but its plugin has to be there and is told again (k/k#125579, #109595).
 func TestReboot(t *testing.T) {
 	r := newRig(t)
 	f := r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
@@ -520,6 +545,24 @@ func TestARecordThatCantBeWritten(t *testing.T) {
 	}
 }
 
+// toldAndWritten are the devices that a pod has by the API of pod resources, and by the record.
+func toldAndWritten(r *rig, uid types.UID) (told, written []string) {
+	for _, d := range r.Has(uid)["main"] {
+		told = append(told, d.DeviceIds...)
+	}
+	record, err := read(r.conf.Dir)
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	for _, e := range record.Data.PodDeviceEntries {
+		if e.PodUID == uid {
+			written = append(written, e.DeviceIDs[noNode]...)
+		}
+	}
+	return
+}
+
 // TestChurn: however many pods come and go at once, no device is with two of them, and the record says what they have.
 func TestChurn(t *testing.T) {
 	r := newRig(t)
@@ -528,6 +571,7 @@ func TestChurn(t *testing.T) {
 		ids[i] = fmt.Sprint("dev", i)
 	}
 	r.plugs(devicestest.New(t, r.conf.Dir, gpu, ids...))
+	flood := r.plugs(devicestest.New(t, r.conf.Dir, nic, "x", "y"))
 	var mu sync.Mutex
 	has := map[string]types.UID{}
 	var pods, watching sync.WaitGroup
@@ -555,6 +599,18 @@ func TestChurn(t *testing.T) {
 			}
 		}
 	})
+	watching.Go(func() { // another plugin that lists others all the time
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+				flood.Set(func() {
+					flood.Devices = []*api.Device{devicestest.Device("x", []string{api.Healthy, api.Unhealthy}[i%2]), devicestest.Device(fmt.Sprint("y", i), api.Healthy)}
+				})
+			}
+		}
+	})
 	for i := range 12 {
 		pods.Go(func() {
 			for round := range 20 {
@@ -566,6 +622,9 @@ func TestChurn(t *testing.T) {
 					continue
 				}
 				got := r.ids(p.UID, "main")
+				if told, written := toldAndWritten(r, p.UID); !slices.Equal(told, got) || !slices.Equal(written, got) {
+					t.Errorf("%s has %v, is told to have %v, and is recorded with %v", p.UID, got, told, written)
+				}
 				mu.Lock()
 				for _, id := range got {
 					if other := has[id]; other != "" {
@@ -587,10 +646,12 @@ func TestChurn(t *testing.T) {
 	pods.Wait()
 	close(done)
 	watching.Wait()
+	flood.Set(func() { flood.Devices = devicestest.Healthy("last") })
+	r.await(nic, 1, 1)
 	if err := r.Assign(t.Context(), wants("last", gpu, ask{name: "main", count: 8})); err != nil {
 		t.Error(err)
 	}
-	if told := r.Has("last")["main"]; len(told) != 8 || told[0].DeviceIds[0] != "dev0" || len(r.Healthy()) != 8 {
+	if told := r.Has("last")["main"]; len(told) != 8 || told[0].DeviceIds[0] != "dev0" || len(r.Healthy()) != 9 {
 		t.Errorf("it is told to have %v of %v", told, r.Healthy())
 	}
 	record, err := read(r.conf.Dir)

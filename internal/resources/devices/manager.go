@@ -288,6 +288,32 @@ func (m *Manager) Amounts() Amounts {
 	return a
 }
 
+// Unallocatable counts the devices that pods have and that don't count as allocatable though their plugin is there.
+func (m *Manager) Unallocatable() map[v1.ResourceName]int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	count, counted := map[v1.ResourceName]int64{}, map[string]map[string]bool{}
+	for _, p := range m.pods {
+		for name, h := range p.containers.all {
+			s := m.resources[name]
+			if s == nil || s.plugin == nil {
+				continue
+			}
+			for _, id := range h.ids {
+				if s.devices[id].GetHealth() == api.Healthy || counted[name][id] {
+					continue
+				}
+				if counted[name] == nil {
+					counted[name] = map[string]bool{}
+				}
+				counted[name][id] = true // an init container's are others' of its pod, too
+				count[v1.ResourceName(name)]++
+			}
+		}
+	}
+	return count
+}
+
 // Release takes from a pod what it has. What it had is free for others once that is on disk, or at once if it can't be written: then
 // an agent that is started later finds out that there is no such pod.
 func (m *Manager) Release(uid types.UID) {

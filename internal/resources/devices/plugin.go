@@ -233,7 +233,10 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 	if current {
 		s.plugin, s.lost = nil, time.Now()
 	}
-	affected := m.holders(p.resource)
+	var affected []types.UID
+	if current {
+		affected = m.holders(p.resource, func(id string) bool { return s.devices[id] != nil })
+	}
 	m.mu.Unlock()
 	if ctx.Err() == nil {
 		log.Info("A device plugin has ended: its devices are given to nobody until it registers again; containers keep theirs", "err", status.Convert(err).Message())
@@ -276,10 +279,18 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	s.plugin, s.devices, s.gone, s.lost = p, devices, false, time.Time{}
 	others := len(was) != len(devices) || s.prestart != p.options.GetPreStartRequired()
 	s.prestart = p.options.GetPreStartRequired()
-	for id := range devices {
-		others = others || was[id] == nil
+	changed := map[string]bool{} // some plugins list their devices again and again
+	for id, d := range was {
+		if before == nil || devices[id] == nil || devices[id].GetHealth() != d.GetHealth() {
+			changed[id] = true
+		}
 	}
-	affected := m.holders(p.resource)
+	for id := range devices {
+		if was[id] == nil {
+			others, changed[id] = true, true
+		}
+	}
+	affected := m.holders(p.resource, func(id string) bool { return changed[id] })
 	if before != nil && before != p {
 		before.stop()
 	}
@@ -292,16 +303,18 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 			m.conf.Log.Error(err, "After a restart the agent will count other devices until their plugin has registered", "resourceName", p.resource)
 		}
 	}
-	m.changed.Wake()
+	if before == nil || len(changed) > 0 {
+		m.changed.Wake()
+	}
 	m.wake(affected)
 }
 
-// holders are the pods that have devices of a resource. The manager's mutex is held.
-func (m *Manager) holders(resource string) []types.UID {
+// holders are the pods that have such a device of a resource. The manager's mutex is held.
+func (m *Manager) holders(resource string, such func(id string) bool) []types.UID {
 	var uids []types.UID
 	for uid, p := range m.pods {
-		for name := range p.containers.all {
-			if name == resource {
+		for name, h := range p.containers.all {
+			if name == resource && slices.ContainsFunc(h.ids, such) {
 				uids = append(uids, uid)
 				break
 			}

@@ -296,8 +296,29 @@ func TestHealth(t *testing.T) {
 	if err := r.Assign(t.Context(), one("q")); wait(err) != "Room" {
 		t.Errorf("another pod: %v", err)
 	}
+	if got := r.Unallocatable(); len(got) != 1 || got[gpu] != 1 {
+		t.Errorf("unallocatable, and with pods: %v", got)
+	}
+	woken := len(r.wokenUp())
+	for range len(r.Changed()) {
+		<-r.Changed()
+	}
+	p := r.current()
+	r.listed(t.Context(), p, f.Devices) // the same again
+	if len(r.wokenUp()) != woken || len(r.Changed()) > 0 {
+		t.Error("nothing has changed, and pods are woken")
+	}
+	r.listed(t.Context(), p, []*api.Device{devicestest.Device("a", api.Unhealthy), devicestest.Device("b", api.Healthy)})
+	if len(r.wokenUp()) != woken || len(r.Changed()) != 1 {
+		t.Error("the other device has changed: the amounts are others, and it concerns no pod")
+	}
+	r.listed(t.Context(), p, devicestest.Healthy("b"))
+	if got := r.Unallocatable(); len(r.wokenUp()) != woken+1 || got[gpu] != 1 {
+		t.Errorf("the pod's device isn't there any more: unallocatable %v", got)
+	}
 	f.Die()
 	is(v1.ResourceHealthStatusUnknown)
+	await(t, "nothing that is unallocatable while the plugin is away", func() bool { return len(r.Unallocatable()) == 0 })
 }
 
 // TestALostPlugin: its devices are allocatable no more at once, and count for the capacity for 5 minutes.

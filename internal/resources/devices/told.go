@@ -22,17 +22,20 @@ func (m *Manager) Has(uid types.UID) map[string][]*api.ContainerDevices {
 	for container, byResource := range p.containers {
 		for _, name := range slices.Sorted(maps.Keys(byResource)) {
 			h := byResource[name]
-			for _, id := range h.ids {
-				d := &api.ContainerDevices{ResourceName: name, DeviceIds: []string{id}}
-				for _, node := range slices.Sorted(maps.Keys(h.byNode)) {
-					if node != noNode && slices.Contains(h.byNode[node], id) {
-						if d.Topology == nil {
-							d.Topology = &api.TopologyInfo{}
-						}
-						d.Topology.Nodes = append(d.Topology.Nodes, &api.NUMANode{ID: node})
+			topology := map[string]*api.TopologyInfo{}
+			for _, node := range slices.Sorted(maps.Keys(h.byNode)) {
+				for _, id := range h.byNode[node] {
+					if node == noNode {
+						continue
 					}
+					if topology[id] == nil {
+						topology[id] = &api.TopologyInfo{}
+					}
+					topology[id].Nodes = append(topology[id].Nodes, &api.NUMANode{ID: node})
 				}
-				has[container] = append(has[container], d)
+			}
+			for _, id := range h.ids {
+				has[container] = append(has[container], &api.ContainerDevices{ResourceName: name, DeviceIds: []string{id}, Topology: topology[id]})
 			}
 		}
 	}

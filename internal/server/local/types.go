@@ -177,6 +177,8 @@ type NodePod struct {
 	// Requests are what others can't have, as admission counts it; Limits are those of the pod as a whole.
 	Requests v1.ResourceList `json:"requests,omitempty"`
 	Limits   v1.ResourceList `json:"limits,omitempty"`
+	// Devices are those of device plugins that each container has, and how they are.
+	Devices map[string][]v1.ResourceStatus `json:"devices,omitempty"`
 }
 
 // Configuration is the configuration in force. Nothing of it is secret.

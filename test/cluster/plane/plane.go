@@ -270,6 +270,19 @@ func (p *Plane) SignFor(d time.Duration) {
 	p.run(name, append(p.running[name].args, fmt.Sprint("--cluster-signing-duration=", d))...)
 }
 
+// PauseControllers has controllers do nothing until they go on: what happens to pods meanwhile is the node's doing.
+func (p *Plane) PauseControllers() (goOn func()) {
+	p.t.Helper()
+	signal := func(s syscall.Signal) {
+		p.t.Helper()
+		if err := p.running["kube-controller-manager"].cmd.Process.Signal(s); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	return func() { p.t.Helper(); signal(syscall.SIGCONT) }
+}
+
 func (p *Plane) logged(name string) []byte {
 	text, err := os.ReadFile(p.path(name + ".log"))
 	if err != nil {

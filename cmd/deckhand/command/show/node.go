@@ -38,7 +38,7 @@ func Node(w io.Writer, n local.Node, width int) error {
 		return total
 	}
 	about := [][]string{{"Name:", n.Name}, {"Addresses:", orNone(strings.Join(n.HostIPs, ","))}, {"Labels:", orNone(pairs(n.Labels))}, {"Taints:", orNone(taints(n.Taints))}}
-	sections := [][][]string{about, conditionRows(n.Conditions), resourceRows(&n, sum(requestsOf), sum(limitsOf)), nodePodRows(&n)}
+	sections := [][][]string{about, conditionRows(n.Conditions), resourceRows(&n, sum(requestsOf), sum(limitsOf)), nodePodRows(&n), deviceRows(&n)}
 	for i, rows := range sections {
 		if i > 0 && len(rows) == 1 {
 			continue
@@ -119,6 +119,26 @@ func nodePodRows(n *local.Node) [][]string {
 		}
 		rows = append(rows, []string{p.Namespace, cmp.Or(p.Name, string(p.UID)), string(p.QOSClass), part(p.Requests, n.Allocatable, v1.ResourceCPU), part(p.Limits, n.Allocatable, v1.ResourceCPU),
 			part(p.Requests, n.Allocatable, v1.ResourceMemory), part(p.Limits, n.Allocatable, v1.ResourceMemory), strings.Join(other, ", ")})
+	}
+	return rows
+}
+
+// deviceRows are the rows of a table of which container has which device, and of those that are not healthy how they are.
+func deviceRows(n *local.Node) [][]string {
+	rows := [][]string{{"NAMESPACE", "POD", "CONTAINER", "RESOURCE", "DEVICES"}}
+	for i := range n.Pods {
+		p := &n.Pods[i]
+		for _, container := range slices.Sorted(maps.Keys(p.Devices)) {
+			for _, of := range p.Devices[container] {
+				ids := make([]string, len(of.Resources))
+				for k, d := range of.Resources {
+					if ids[k] = string(d.ResourceID); d.Health != v1.ResourceHealthStatusHealthy {
+						ids[k] += fmt.Sprintf(" (%s)", d.Health)
+					}
+				}
+				rows = append(rows, []string{p.Namespace, cmp.Or(p.Name, string(p.UID)), container, string(of.Name), strings.Join(ids, ", ")})
+			}
+		}
 	}
 	return rows
 }

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
@@ -33,8 +34,9 @@ type Plugin struct {
 	// These are answered if they are set. Hangs has Allocate wait until its caller gives up, and receives when it does.
 	OptionsErr, AllocateErr, PrestartErr error
 	Hangs                                chan struct{}
-	// Mute has it list no devices.
-	Mute bool
+	// Mute has it list no devices, Stuck has the call of that name wait until its caller gives up.
+	Mute  bool
+	Stuck string
 	// Prestarted and Asked are the devices that it was told before starts, and could choose of.
 	Prestarted, Asked [][]string
 
@@ -136,8 +138,23 @@ func (f *Plugin) Set(change func()) {
 	f.changed = make(chan struct{})
 }
 
+// stuck waits for the caller to give up where a call of that name is stuck: its error may reach the caller before that one's own.
+func (f *Plugin) stuck(ctx context.Context, call string) error {
+	f.mu.Lock()
+	stuck := f.Stuck == call
+	f.mu.Unlock()
+	if !stuck {
+		return nil
+	}
+	<-ctx.Done()
+	return status.FromContextError(ctx.Err()).Err()
+}
+
 // GetDevicePluginOptions implements api.DevicePluginServer.
-func (f *Plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
+func (f *Plugin) GetDevicePluginOptions(ctx context.Context, _ *api.Empty) (*api.DevicePluginOptions, error) {
+	if err := f.stuck(ctx, "GetDevicePluginOptions"); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.Options, f.OptionsErr
@@ -163,7 +180,10 @@ func (f *Plugin) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.Lis
 }
 
 // GetPreferredAllocation implements api.DevicePluginServer.
-func (f *Plugin) GetPreferredAllocation(_ context.Context, q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+func (f *Plugin) GetPreferredAllocation(ctx context.Context, q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+	if err := f.stuck(ctx, "GetPreferredAllocation"); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Asked = append(f.Asked, q.ContainerRequests[0].AvailableDeviceIDs)
@@ -179,6 +199,7 @@ func (f *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.All
 	if hangs != nil {
 		hangs <- struct{}{}
 		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	answer := &api.AllocateResponse{}
 	for range answers {
@@ -188,7 +209,10 @@ func (f *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.All
 }
 
 // PreStartContainer implements api.DevicePluginServer.
-func (f *Plugin) PreStartContainer(_ context.Context, q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+func (f *Plugin) PreStartContainer(ctx context.Context, q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+	if err := f.stuck(ctx, "PreStartContainer"); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Prestarted = append(f.Prestarted, q.DevicesIds)

@@ -28,11 +28,11 @@ func (v View) Node() (local.Node, error) {
 		delete(holdings, e.Pod.UID)
 		p := allocated.Apply(e.Pod, h.Allocation)
 		n.Pods = append(n.Pods, local.NodePod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, QOSClass: p.Status.QOSClass,
-			Requests: h.Requests.List(), Limits: helpers.PodLimits(p, helpers.PodResourcesOptions{})})
+			Requests: h.Requests.List(), Limits: helpers.PodLimits(p, helpers.PodResourcesOptions{}), Devices: v.conf.Devices(p.UID)})
 	}
 	// Those whose workers haven't begun yet: of pods that nobody wants any more there is no spec.
 	for uid, h := range holdings {
-		p := local.NodePod{UID: uid, Requests: h.Requests.List()}
+		p := local.NodePod{UID: uid, Requests: h.Requests.List(), Devices: v.conf.Devices(uid)}
 		if d := v.conf.Desired.Current().Get(uid); d != nil {
 			spec := allocated.Apply(d.Pod, h.Allocation)
 			p.Namespace, p.Name, p.QOSClass, p.Limits = spec.Namespace, spec.Name, spec.Status.QOSClass, helpers.PodLimits(spec, helpers.PodResourcesOptions{})

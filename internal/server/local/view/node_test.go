@@ -52,13 +52,22 @@ func TestNode(t *testing.T) {
 				"begins":  {Requests: admission.Amount{v1.ResourceCPU: 1000, v1.ResourceMemory: 5 << 20, v1.ResourcePods: 1}},
 				"gone":    {Requests: admission.Amount{v1.ResourceCPU: 500}},
 			}
+		},
+		Devices: func(uid types.UID) map[string][]v1.ResourceStatus {
+			if uid == "begins" {
+				return nil
+			}
+			return map[string][]v1.ResourceStatus{"main": {{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: v1.ResourceID(uid)}}}}}
 		}})
+	has := func(id v1.ResourceID) map[string][]v1.ResourceStatus {
+		return map[string][]v1.ResourceStatus{"main": {{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: id}}}}}
+	}
 	got, err := a.Node()
 	want := local.Node{Name: "n1", HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3"), Reserved: capacity.Reserved{System: cpus("1")}, Pods: []local.NodePod{
-		{UID: "gone", Requests: cpus("500m")},
+		{UID: "gone", Requests: cpus("500m"), Devices: has("gone")},
 		{Namespace: "default", Name: "begins", UID: "begins", QOSClass: v1.PodQOSBurstable, Limits: cpus("1"),
 			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("5Mi"), v1.ResourcePods: resource.MustParse("1")}},
-		{Namespace: "default", Name: "resized", UID: "resized", QOSClass: v1.PodQOSBurstable, Requests: cpus("2"), Limits: cpus("1")},
+		{Namespace: "default", Name: "resized", UID: "resized", QOSClass: v1.PodQOSBurstable, Requests: cpus("2"), Limits: cpus("1"), Devices: has("resized")},
 	}}
 	if err != nil || !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)

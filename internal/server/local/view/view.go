@@ -82,10 +82,11 @@ type Config struct {
 	Events   *events.Recorder
 	Probes   Probes
 	Journal  Journal
-	// Facts are what is known of the node, Capacity what it has in all, Holdings what its pods hold of that.
+	// Facts are what is known of the node, Capacity what it has in all, Holdings what its pods hold of that, Devices which devices a pod's containers have.
 	Facts    func() *nodefacts.Facts
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
+	Devices  func(types.UID) map[string][]v1.ResourceStatus
 	// Pulls says what pulls under way are doing.
 	Pulls func(context.Context) image.Underway
 	// Current is the configuration in force.
