@@ -27,9 +27,9 @@ func reservations() []Field {
 		{Path: "enforceNodeAllocatable", Package: "resources/cgroup",
 			Doc: "Who is held to their share: pods (all together, to what the node has less kubeReserved and systemReserved), system-reserved and kube-reserved (or their -compressible kinds, for CPU only); or none alone. The reserved ones need the control groups below."},
 		{Path: "systemReservedCgroup", Package: "resources/cgroup", Default: "none",
-			Doc: "The control group of the host's own processes, to be held to systemReserved: an absolute name. It has to be there."},
+			Doc: "The control group of the host's own processes, to be held to systemReserved: an absolute name. It has to be there. A restart that no longer enforces a limit leaves it in place: lift it, or reboot the machine."},
 		{Path: "kubeReservedCgroup", Package: "resources/cgroup", Default: "none",
-			Doc: "The control group of the agent and the runtime, to be held to kubeReserved: an absolute name. It has to be there."},
+			Doc: "The control group of the agent and the runtime, to be held to kubeReserved: an absolute name. It has to be there. A restart that no longer enforces a limit leaves it in place: lift it, or reboot the machine."},
 		{Path: "qosReserved", Package: "resources/cgroup", Gate: "QOSReserved", Default: "nothing",
 			Doc: "How much of the memory that Guaranteed pods request other pods can't use, and of what Burstable ones request BestEffort ones, in percent: memory: 50%. Only memory can be kept."},
 	}

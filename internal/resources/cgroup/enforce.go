@@ -37,9 +37,11 @@ type Reserved struct {
 func (r rules) share(s Share) []setting {
 	list := []setting{r.Shares(allocated.Shares(s.CPUMilli)), r.memory(s.Memory), rules{PIDs: s.PIDs}.pids()}
 	for _, size := range r.HugePages {
-		if bytes, ok := s.HugePages[size]; ok {
-			list = append(list, r.hugePages(size, bytes)...)
+		bytes, ok := s.HugePages[size]
+		if !ok {
+			bytes = -1
 		}
+		list = append(list, r.hugePages(size, bytes)...)
 	}
 	return list
 }
@@ -150,11 +152,7 @@ func (m *Manager) enforce(ctx context.Context, l layout) error {
 	}
 	name, share := m.qosCgroup(v1.PodQOSGuaranteed), m.conf.Pods
 	if share == nil {
-		if n := readNumber(l, name, m.rules(l).memory(0)); n == 0 || n > unlimited {
-			m.enforced = true
-			return nil
-		}
-		share = &Share{CPUMilli: 1000} // an earlier agent's limits are lifted, with the weight that a group has by itself
+		share = &Share{CPUMilli: 1000} // what an earlier agent limited is lifted, and the weight is what a group has by itself
 	}
 	if _, ok := l.mounts["pids"]; !ok {
 		without := *share

@@ -46,9 +46,38 @@ func TestAllPodsAreHeldToTheirShare(t *testing.T) {
 	}
 	tight.reads(t, all, tight.rules(l).share(*live))
 
-	nobody := another(nil)
-	ensure(nobody)
-	nobody.reads(t, all, nobody.rules(l).share(Share{CPUMilli: 1000}))
+	for range 2 {
+		nobody := another(nil)
+		ensure(nobody)
+		nobody.reads(t, all, nobody.rules(l).share(Share{CPUMilli: 1000}))
+		ensure(another(&Share{CPUMilli: 700, PIDs: 800})) // as is left when an agent that lifted the limits was killed after the first
+	}
+}
+
+func TestShare(t *testing.T) {
+	r := rules{HugePages: []string{"2MB", "1GB"}}
+	for _, c := range []struct {
+		share  Share
+		v1, v2 string
+	}{
+		{
+			Share{CPUMilli: 1000, Memory: 64 * mi, PIDs: 100, HugePages: map[string]int64{"2MB": 4 * mi}},
+			"cpu.shares=1024 memory.limit_in_bytes=67108864 pids.max=100 hugetlb.2MB.limit_in_bytes=4194304 hugetlb.2MB.rsvd.limit_in_bytes=4194304? hugetlb.1GB.limit_in_bytes=-1? hugetlb.1GB.rsvd.limit_in_bytes=-1?",
+			"cpu.weight=100 memory.max=67108864 pids.max=100 hugetlb.2MB.max=4194304 hugetlb.2MB.rsvd.max=4194304? hugetlb.1GB.max=max? hugetlb.1GB.rsvd.max=max?",
+		},
+		{
+			Share{CPUMilli: 1000},
+			"cpu.shares=1024 memory.limit_in_bytes=-1 pids.max=max? hugetlb.2MB.limit_in_bytes=-1? hugetlb.2MB.rsvd.limit_in_bytes=-1? hugetlb.1GB.limit_in_bytes=-1? hugetlb.1GB.rsvd.limit_in_bytes=-1?",
+			"cpu.weight=100 memory.max=max pids.max=max? hugetlb.2MB.max=max? hugetlb.2MB.rsvd.max=max? hugetlb.1GB.max=max? hugetlb.1GB.rsvd.max=max?",
+		},
+	} {
+		for v2, want := range map[bool]string{false: c.v1, true: c.v2} {
+			r.V2 = v2
+			if got := settingsText(r.share(c.share)); got != want {
+				t.Errorf("%+v, v2 %v:\n got %s\nwant %s", c.share, v2, got, want)
+			}
+		}
+	}
 }
 
 // TestNoPIDsController: where the number of processes can't be limited, pods start all the same.

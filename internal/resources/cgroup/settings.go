@@ -148,15 +148,19 @@ func (r rules) protection(class v1.PodQOSClass, request int64) []setting {
 }
 
 // hugePages bounds the use of pages of one size, and where the kernel can, already
-// their reservation: a process then gets an error from mmap instead of SIGBUS later.
+// their reservation: a process then gets an error from mmap instead of SIGBUS later. Bytes
+// below 0 are no bound.
 func (r rules) hugePages(size string, bytes int64) []setting {
-	suffix := ".limit_in_bytes"
+	suffix, none := ".limit_in_bytes", "-1"
 	if r.V2 {
-		suffix = ".max"
+		suffix, none = ".max", "max"
 	}
 	value := strconv.FormatInt(bytes, 10)
+	if bytes < 0 {
+		value = none
+	}
 	return []setting{
-		{Controller: "hugetlb", File: "hugetlb." + size + suffix, Value: value},
+		{Controller: "hugetlb", File: "hugetlb." + size + suffix, Value: value, Optional: bytes < 0},
 		{Controller: "hugetlb", File: "hugetlb." + size + ".rsvd" + suffix, Value: value, Optional: true},
 	}
 }
