@@ -65,6 +65,7 @@ var want = map[string]string{
 	"burstable restarts":                   "0",
 	"burstable at pod IP":                  "burstable is here",
 
+	"kernel's group":                   "0::/",
 	"first process's group":            "0::/",
 	"guest's group":                    "0::/system",
 	"agent's group":                    "0::/deckhand",
@@ -73,9 +74,11 @@ var want = map[string]string{
 	"measured parts of the host":       "kubelet misc pods runtime",
 	"containerd's group after kill -9": "0::/runtime",
 
-	// A container whose child has used too much memory ends as a whole, unless singleProcessOOMKill says otherwise.
-	"end of group":  "OOMKilled 137",
-	"end of single": "OOMKilled 3",
+	// A container whose child has used too much memory ends as a whole, unless singleProcessOOMKill says otherwise. The second of these
+	// agents can't read the kernel's log.
+	"end of group":                    "OOMKilled 137",
+	"end of single":                   "OOMKilled 3",
+	"starts without the kernel's log": "1",
 
 	"SystemOOM of node/guest": "System OOM encountered, victim process: sleep, pid: VICTIM",
 

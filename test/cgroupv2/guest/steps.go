@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/test/cgroupv2/machine"
 )
 
@@ -65,6 +67,10 @@ func steps(ctx context.Context, a *agent) error {
 	if err != nil {
 		return err
 	}
+	// The runtime tells which container's processes were killed; without the kernel's log only SystemOOM is missing.
+	if err := os.Rename(kernel.LogDevice, kernel.LogDevice+"-hidden"); err != nil {
+		return err
+	}
 	a.config = "/etc/single.yaml"
 	if err := os.WriteFile(a.config, append(config, "singleProcessOOMKill: true\n"...), 0o600); err != nil {
 		return err
@@ -86,6 +92,11 @@ func steps(ctx context.Context, a *agent) error {
 	if err := exceedLimit(ctx, a, "single"); err != nil {
 		return err
 	}
+	log, err := os.ReadFile(agentLog)
+	if err != nil {
+		return err
+	}
+	machine.Tell(strconv.Itoa(strings.Count(string(log), "Nobody is told when the machine runs out of memory")), "starts without the kernel's log")
 
 	return clearAway(ctx, a, names)
 }
@@ -243,15 +254,32 @@ func tellProcesses(a *agent, when string) error {
 		return err
 	}
 	pids := map[string]string{"first process": "1", "guest": strconv.Itoa(os.Getpid()), "agent": strconv.Itoa(a.process.Pid)}
+	kernels := map[string]bool{}
 	for _, path := range running {
-		if name, err := os.ReadFile(path); err == nil && string(name) == "containerd\n" { // others may have ended
-			pids["containerd"] = filepath.Base(filepath.Dir(path))
+		name, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		dir := filepath.Dir(path)
+		if string(name) == "containerd\n" {
+			pids["containerd"] = filepath.Base(dir)
+		}
+		if group, err := os.ReadFile(dir + "/cgroup"); err == nil && ofKernel(dir) {
+			kernels[strings.TrimSpace(string(group))] = true
 		}
 	}
+	machine.Tell(strings.Join(slices.Sorted(maps.Keys(kernels)), " "), "kernel's group%s", when)
 	for name, pid := range pids {
 		machine.TellFile(name+"'s group"+when, "/proc/"+pid+"/cgroup")
 	}
 	return nil
+}
+
+// ofKernel reports whether the kernel's kthreadd, which is process 2, started a process.
+func ofKernel(dir string) bool {
+	stat, err := os.ReadFile(dir + "/stat")
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return err == nil && strings.HasPrefix(state[min(1, len(state)):], " 2 ")
 }
 
 // tellMeasured reports of which parts of the host the use is told.
