@@ -210,7 +210,7 @@ func (m *Manager) held(wanted map[types.UID]Pod) []admission.Held {
 	for uid, e := range m.pods {
 		if amount := e.takes(); len(amount) > 0 {
 			w, ok := wanted[uid]
-			list = append(list, admission.Held{UID: uid, Pod: w.Pod, Amount: amount, Ending: !ok || w.Ending || e.termination != nil})
+			list = append(list, admission.Held{UID: uid, Pod: w.Pod, Amount: amount, Ending: !ok || w.Ending || e.ending || e.termination != nil})
 		}
 	}
 	slices.SortFunc(list, func(a, b admission.Held) int { return cmp.Compare(a.UID, b.UID) })

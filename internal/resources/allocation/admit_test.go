@@ -142,6 +142,20 @@ func TestEndedPodsHoldNothing(t *testing.T) {
 	n.says(makePod("more", 4000, 10), "admitted")
 }
 
+// TestEndedPodsHoldWhatIsLeft: one that ended before the agent's restart, and of which the control group is there, holds what it had until that is gone.
+func TestEndedPodsHoldWhatIsLeft(t *testing.T) {
+	n := newNode(t)
+	done, next := makePod("done", 4000, 10), makePod("next", 4000, 10)
+	n.admit(done)
+	n.ended["done"], n.left = true, []types.UID{"done"}
+	n.restart()
+	n.wants(done, next)
+	n.says(next, "waits for Room")
+	n.room(true, func() { n.Release("done") })
+	n.woken("next")
+	n.says(next, "admitted")
+}
+
 // TestRejectedIsFinal: room that appears later changes nothing for who was rejected, until it is another version.
 func TestRejectedIsFinal(t *testing.T) {
 	n := newNode(t)

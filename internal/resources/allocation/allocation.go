@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,9 +48,10 @@ type Config struct {
 	Pods iter.Seq[Pod]
 	// Runs reports whether the runtime has anything of a pod: an earlier agent admitted it then.
 	Runs func(types.UID) bool
-	// Ended reports whether a pod has ended for good under an earlier agent. It counts as holding nothing, though its control group may be there for
-	// a moment.
+	// Ended reports whether a pod has ended for good under an earlier agent. It holds nothing, unless it is among those of which Left says that
+	// their control groups are there.
 	Ended func(types.UID) (bool, error)
+	Left  func() ([]types.UID, error)
 	// Devices assigns devices to the pods that are admitted otherwise.
 	Devices Devices
 	// Wake has a pod looked at again. It must not wait for the Manager.
@@ -118,6 +120,8 @@ type entry struct {
 	// asked is what is reserved for the pod until it is written as its allocation.
 	asked admission.Amount
 	ended bool
+	// ending says that the pod has ended under an earlier agent, and still holds what it had.
+	ending bool
 	// judged is the version of the pod that failure is the answer to; nil while it isn't decided on.
 	// Without a failure it is admitted.
 	judged  *v1.Pod
@@ -154,9 +158,10 @@ func (m *Manager) Restore() error {
 	if err != nil {
 		return fmt.Errorf("restore allocations: %w", err)
 	}
+	left, err := m.conf.Left()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var errs []error
+	errs := []error{err}
 	for _, uid := range uids {
 		var a *pod.Allocation
 		found, err := m.conf.Store.Load(uid, kind, &a)
@@ -169,7 +174,8 @@ func (m *Manager) Restore() error {
 		}
 		switch {
 		case found && a != nil:
-			m.pods[uid] = &entry{allocated: a, holds: admission.Holding(a), ended: ended}
+			unclean := ended && slices.Contains(left, uid)
+			m.pods[uid] = &entry{allocated: a, holds: admission.Holding(a), ended: ended && !unclean, ending: unclean}
 		case ended:
 			m.pods[uid] = &entry{ended: true}
 		}

@@ -71,6 +71,7 @@ type node struct {
 	pods    []allocation.Pod
 	runs    map[types.UID]bool
 	ended   map[types.UID]bool
+	left    []types.UID
 	meter   meter
 	plugins plugins
 }
@@ -114,6 +115,7 @@ func (n *node) restart() {
 		Pods:        func(yield func(allocation.Pod) bool) { slices.Values(n.pods)(yield) },
 		Runs:        func(uid types.UID) bool { return n.runs[uid] },
 		Ended:       func(uid types.UID) (bool, error) { return n.ended[uid], nil },
+		Left:        func() ([]types.UID, error) { return n.left, nil },
 		Devices:     &n.plugins,
 		Wake: func(uid types.UID) {
 			n.mu.Lock()
@@ -536,7 +538,7 @@ func TestRestoreReportsBadRecordsAndGoesOn(t *testing.T) {
 	if err := n.disk.Store.Save("other", "kept", 1, false); err != nil {
 		t.Fatal(err)
 	}
-	m := allocation.New(allocation.Config{Store: n.disk, Ended: func(types.UID) (bool, error) { return false, nil }, Devices: &n.plugins, Wake: func(types.UID) {}, Log: logr.Discard()})
+	m := allocation.New(allocation.Config{Store: n.disk, Ended: func(types.UID) (bool, error) { return false, nil }, Left: func() ([]types.UID, error) { return nil, nil }, Devices: &n.plugins, Wake: func(types.UID) {}, Log: logr.Discard()})
 	if err := m.Restore(); err == nil || !strings.Contains(err.Error(), "pod bad") {
 		t.Errorf("got %v", err)
 	}
