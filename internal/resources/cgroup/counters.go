@@ -247,13 +247,12 @@ func (r *Reader) pids(group string, p *PIDs) error {
 func (r *Reader) io(group string) ([]DeviceIO, error) {
 	var list []DeviceIO
 	of := func(number string) *DeviceIO {
-		name := r.device(number)
 		for i := range list {
-			if list[i].Device == name {
+			if list[i].Number == number {
 				return &list[i]
 			}
 		}
-		list = append(list, DeviceIO{Device: name})
+		list = append(list, DeviceIO{Device: r.device(number), Number: number})
 		return &list[len(list)-1]
 	}
 	each := func(file string, line func(fields []string)) error {

@@ -68,8 +68,8 @@ type PIDs struct{ Current, Limit uint64 }
 
 // DeviceIO is what a group has done with one disk.
 type DeviceIO struct {
-	// Device is its file, as /dev/vda.
-	Device                                 string
+	// Device is its file, as /dev/vda, and Number what the kernel calls it, as 8:0.
+	Device, Number                         string
 	Reads, ReadBytes, Writes, WrittenBytes uint64
 }
 

@@ -216,7 +216,7 @@ func TestFiguresOnV2(t *testing.T) {
 		Memory: &Memory{Usage: 9000, WorkingSet: 8000, RSS: 4096, Cache: 3000, Mapped: 200, ActiveFile: 2000, InactiveFile: 1000, PageFaults: 30, MajorPageFaults: 3,
 			Limit: 20000, Swap: 512, SwapLimit: Unlimited, Max: 15000, Failures: 7, Kernel: 500, OOMKills: 2},
 		PIDs:        &PIDs{Current: 5, Limit: Unlimited},
-		IO:          []DeviceIO{{Device: "999999:0", Reads: 1, ReadBytes: 10, Writes: 2, WrittenBytes: 20}},
+		IO:          []DeviceIO{{Device: "999999:0", Number: "999999:0", Reads: 1, ReadBytes: 10, Writes: 2, WrittenBytes: 20}},
 		CPUPressure: &Pressure{Some: Stalls{1, 2, 3, 4}},
 	}
 	if diff := cmp.Diff(want, f); diff != "" {

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,11 +51,17 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 	processes := desc("container_processes", "Number of processes running inside the container.")
 	fsUsage := desc("container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", "device")
 	fsLimit := desc("container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", "device")
+	// Of file systems: what a container has of one says nothing of inodes that are others', too.
 	fsInodes := desc("container_fs_inodes_total", "Number of Inodes", "device")
 	fsInodesFree := desc("container_fs_inodes_free", "Number of available Inodes", "device")
 	ioMetric := func(name, help string) *prometheus.Desc { return desc("container_fs_"+name, help, "device") }
 	reads, readBytes := ioMetric("reads_total", "Cumulative count of reads completed"), ioMetric("reads_bytes_total", "Cumulative count of bytes read")
 	writes, writeBytes := ioMetric("writes_total", "Cumulative count of writes completed"), ioMetric("writes_bytes_total", "Cumulative count of bytes written")
+	blkio := desc("container_blkio_device_usage_total", "Blkio Device bytes usage", "device", "major", "minor", "operation")
+	disks := diskMetrics(desc)
+	descriptors := desc("container_file_descriptors", "Number of open file descriptors for the container.")
+	sockets := desc("container_sockets", "Number of open sockets for the container.")
+	ulimits := desc("container_ulimits_soft", "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice", "ulimit")
 	net := func(direction, name, help string) *prometheus.Desc {
 		return desc("container_network_"+direction+"_"+name, help, "interface")
 	}
@@ -87,8 +94,6 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 		ch <- at(fs.Time.Time, fsUsage, gauge, float64(*fs.UsedBytes), l...)
 		if fs.CapacityBytes != nil {
 			ch <- at(whole, fsLimit, gauge, float64(*fs.CapacityBytes), l...)
-			ch <- at(whole, fsInodes, gauge, float64(*fs.Inodes), l...)
-			ch <- at(whole, fsInodesFree, gauge, float64(*fs.InodesFree), l...)
 		}
 	}
 	interfaces := func(ch chan<- prometheus.Metric, s *subject, list []Interface) {
@@ -122,14 +127,33 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 			ch <- at(s.At, readBytes, counter, float64(d.ReadBytes), l...)
 			ch <- at(s.At, writes, counter, float64(d.Writes), l...)
 			ch <- at(s.At, writeBytes, counter, float64(d.WrittenBytes), l...)
+			major, minor, _ := strings.Cut(d.Number, ":")
+			ch <- at(s.At, blkio, counter, float64(d.ReadBytes), s.labels(d.Device, major, minor, "Read")...)
+			ch <- at(s.At, blkio, counter, float64(d.WrittenBytes), s.labels(d.Device, major, minor, "Write")...)
 		}
 	}
 	c.collect = func(sample *Sample, ch chan<- prometheus.Metric) {
 		ofMachine(ch)
-		root := &subject{Group: &sample.Node, started: sample.Booted}
+		machine := sample.Node
+		machine.IO = nil // the disks' own counts have more
+		root := &subject{Group: &machine, started: sample.Booted}
 		of(ch, root)
-		if sample.NodeFS != nil {
-			filesystem(ch, root, sample.Device, sample.NodeFS.Time.Time, sample.NodeFS)
+		for i := range sample.Disks {
+			d := &sample.Disks[i]
+			l := root.labels(d.Device)
+			ch <- at(machine.At, reads, counter, float64(d.Reads), l...)
+			ch <- at(machine.At, readBytes, counter, float64(d.SectorsRead*sector), l...)
+			ch <- at(machine.At, writes, counter, float64(d.Writes), l...)
+			ch <- at(machine.At, writeBytes, counter, float64(d.SectorsWritten*sector), l...)
+			for _, m := range disks {
+				ch <- at(machine.At, m.desc, m.kind, m.of(d), l...)
+			}
+		}
+		if fs := sample.NodeFS; fs != nil {
+			filesystem(ch, root, sample.Device, fs.Time.Time, fs)
+			l := root.labels(sample.Device)
+			ch <- at(fs.Time.Time, fsInodes, gauge, float64(*fs.Inodes), l...)
+			ch <- at(fs.Time.Time, fsInodesFree, gauge, float64(*fs.InodesFree), l...)
 		}
 		interfaces(ch, root, sample.Interfaces)
 		for i := range sample.System {
@@ -152,8 +176,14 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 				one := &subject{Group: &c.Group, container: c.Name, image: c.Image, name: c.ID, namespace: p.Namespace, pod: p.Name, started: c.Started}
 				of(ch, one)
 				filesystem(ch, one, sample.ImageDevice, sample.ImageAt, c.Rootfs)
-				if !c.At.IsZero() {
-					ch <- at(c.At, processes, gauge, float64(c.Processes), one.labels()...)
+				if c.At.IsZero() {
+					continue
+				}
+				ch <- at(c.At, processes, gauge, float64(c.Processes), one.labels()...)
+				if f := c.Files; f != nil {
+					ch <- at(c.At, descriptors, gauge, float64(f.Open), one.labels()...)
+					ch <- at(c.At, sockets, gauge, float64(f.Sockets), one.labels()...)
+					ch <- at(c.At, ulimits, gauge, f.Limit, one.labels("max_open_files")...)
 				}
 			}
 		}
@@ -258,6 +288,30 @@ func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc)
 	})
 	add("container_last_seen", "Last time a container was seen by the exporter", gauge, func(s *subject) (float64, bool) { return float64(s.At.Unix()), !s.At.IsZero() })
 	return plain
+}
+
+// diskMetric is one with a value for each disk of the machine.
+type diskMetric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	of   func(*Disk) float64
+}
+
+func diskMetrics(desc func(name, help string, more ...string) *prometheus.Desc) []diskMetric {
+	of := func(name, help string, kind prometheus.ValueType, of func(*Disk) float64) diskMetric {
+		return diskMetric{desc("container_fs_"+name, help, "device"), kind, of}
+	}
+	return []diskMetric{
+		of("reads_merged_total", "Cumulative count of reads merged", counter, func(d *Disk) float64 { return float64(d.ReadsMerged) }),
+		of("sector_reads_total", "Cumulative count of sector reads completed", counter, func(d *Disk) float64 { return float64(d.SectorsRead) }),
+		of("read_seconds_total", "Cumulative count of seconds spent reading", counter, func(d *Disk) float64 { return float64(d.Reading) / 1e3 }),
+		of("writes_merged_total", "Cumulative count of writes merged", counter, func(d *Disk) float64 { return float64(d.WritesMerged) }),
+		of("sector_writes_total", "Cumulative count of sector writes completed", counter, func(d *Disk) float64 { return float64(d.SectorsWritten) }),
+		of("write_seconds_total", "Cumulative count of seconds spent writing", counter, func(d *Disk) float64 { return float64(d.Writing) / 1e3 }),
+		of("io_current", "Number of I/Os currently in progress", gauge, func(d *Disk) float64 { return float64(d.InProgress) }),
+		of("io_time_seconds_total", "Cumulative count of seconds spent doing I/Os", counter, func(d *Disk) float64 { return float64(d.Busy) / 1e3 }),
+		of("io_time_weighted_seconds_total", "Cumulative weighted I/O time in seconds", counter, func(d *Disk) float64 { return float64(d.Weighted) / 1e3 }),
+	}
 }
 
 func seconds(nanoseconds uint64) float64 { return float64(nanoseconds) / 1e9 }

@@ -8,21 +8,22 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// readProcesses counts the processes of a pod, and what went through its network. Its network namespace is that of the
-// sandbox's process, which no container can change; where a runtime has none, that of a container's.
-func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, faults *faults) {
+// readProcesses counts the processes of a pod, what they have open, if that is asked for, and what went through its network. Its network
+// namespace is that of the sandbox's process, which no container can change; where a runtime has none, that of a container's.
+func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files bool, faults *faults) {
 	var count uint64
 	var first int
 	var of string // the group that the first process is in
-	in := func(group string) int {
+	in := func(group string) []int {
 		if group == "" {
-			return 0
+			return nil
 		}
 		list, err := r.Processes(group)
 		faults.add(err)
@@ -30,11 +31,15 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, faults *faults) {
 		if first == 0 && len(list) > 0 {
 			first, of = list[0], group
 		}
-		return len(list)
+		return list
 	}
 	in(sandbox)
 	for i := range p.Containers {
-		p.Containers[i].Processes = in(p.Containers[i].Path)
+		list := in(p.Containers[i].Path)
+		p.Containers[i].Processes = len(list)
+		if files {
+			p.Containers[i].Files = openFiles(list)
+		}
 	}
 	p.Processes = &count
 	if len(p.observed.Sandboxes) > 0 && p.observed.Sandboxes[0].HostNetwork || first == 0 {
@@ -44,6 +49,86 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, faults *faults) {
 	if again, err := r.Processes(of); err == nil && slices.Contains(again, first) { // else the number may be another process's by now
 		p.Interfaces, p.Network = interfaces, stats
 	}
+}
+
+// Files are what the processes of a container have open.
+type Files struct {
+	Open, Sockets uint64
+	// Limit is how many the first process may have open (RLIMIT_NOFILE, the soft one); -1 if there is no limit.
+	Limit float64
+}
+
+// mostOpen is how many descriptors of a container are looked at: each takes a call.
+const mostOpen = 1 << 16
+
+// openFiles looks at what processes have open; nil if that is too much, or there are none. What ends meanwhile is left out.
+func openFiles(pids []int) *Files {
+	if len(pids) == 0 {
+		return nil
+	}
+	var f Files
+	var limit unix.Rlimit
+	if unix.Prlimit(pids[0], unix.RLIMIT_NOFILE, nil, &limit) != nil {
+		return nil
+	}
+	if f.Limit = float64(limit.Cur); limit.Cur == unix.RLIM_INFINITY {
+		f.Limit = -1
+	}
+	target := make([]byte, len("socket:"))
+	for _, pid := range pids {
+		dir, err := os.Open("/proc/" + strconv.Itoa(pid) + "/fd")
+		if err != nil {
+			continue
+		}
+		names, _ := dir.Readdirnames(mostOpen - int(f.Open) + 1)
+		for _, name := range names {
+			if n, err := unix.Readlinkat(int(dir.Fd()), name, target); err == nil && string(target[:n]) == "socket:" {
+				f.Sockets++
+			}
+		}
+		f.Open += uint64(len(names))
+		_ = dir.Close()
+		if f.Open > mostOpen {
+			return nil
+		}
+	}
+	return &f
+}
+
+// Disk is what a disk of the machine has done since it is there (Documentation/admin-guide/iostats.rst); times are in milliseconds.
+type Disk struct {
+	// Device is its file, as /dev/vda.
+	Device                                        string
+	Reads, ReadsMerged, SectorsRead, Reading      uint64
+	Writes, WritesMerged, SectorsWritten, Writing uint64
+	InProgress, Busy, Weighted                    uint64
+}
+
+// sector is what the kernel counts in, in bytes, whatever a disk's own are.
+const sector = 512
+
+// disks are those that were ever used; none if they can't be read.
+func disks() []Disk {
+	text, err := os.ReadFile("/proc/diskstats")
+	if err != nil {
+		return nil
+	}
+	var list []Disk
+	for line := range bytes.Lines(text) {
+		fields := strings.Fields(string(line))
+		if len(fields) < 14 {
+			continue
+		}
+		d := Disk{Device: "/dev/" + fields[2]}
+		for i, to := range []*uint64{&d.Reads, &d.ReadsMerged, &d.SectorsRead, &d.Reading, &d.Writes, &d.WritesMerged, &d.SectorsWritten, &d.Writing,
+			&d.InProgress, &d.Busy, &d.Weighted} {
+			*to, _ = strconv.ParseUint(fields[3+i], 10, 64) // the kernel's own numbers
+		}
+		if d.Reads+d.Writes > 0 {
+			list = append(list, d)
+		}
+	}
+	return list
 }
 
 // foreign begin the names of interfaces that aren't the machine's own, but lead to containers.

@@ -75,11 +75,8 @@ func (s *Sampler) ResourceMetrics() prometheus.Collector {
 	swapLimit := desc("container_swap_limit_bytes", "Current amount of the container swap limit in bytes. Reported only on non-windows systems", container...)
 	start := desc("container_start_time_seconds", "Start time of the container since unix epoch in seconds", container...)
 	failed := desc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise")
-	// Its old name, which the kubelet still has.
-	deprecated := desc("scrape_error", "1 if there was an error while getting container metrics, 0 otherwise")
 	c.failed = func(yes bool, ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(failed, gauge, bit(yes))
-		ch <- prometheus.MustNewConstMetric(deprecated, gauge, bit(yes))
 	}
 	c.collect = func(sample *Sample, ch chan<- prometheus.Metric) {
 		of := func(g *Group, cpu, memory, swap *prometheus.Desc, labels ...string) {

@@ -87,8 +87,10 @@ type Sample struct {
 	// Pods are those that have a container that runs, by namespace and name.
 	Pods []Pod
 
-	Network                      *statsapi.NetworkStats
-	Interfaces                   []Interface
+	Network    *statsapi.NetworkStats
+	Interfaces []Interface
+	// Disks are the machine's, with Detailed.
+	Disks                        []Disk
 	NodeFS, ImageFS, ContainerFS *statsapi.FsStats
 	Processes                    *statsapi.RlimitStats
 	// Device and ImageDevice are what NodeFS and ContainerFS are on.
@@ -135,6 +137,8 @@ type Container struct {
 	Rootfs, Logs *statsapi.FsStats
 	// Processes is how many there are.
 	Processes int
+	// Files are what they have open, with Detailed.
+	Files *Files
 }
 
 // Sampler makes samples. Its methods may be called by many goroutines.
@@ -243,6 +247,9 @@ func (s *Sampler) sample(ctx context.Context, level Level) (*Sample, error) {
 		s.measureDisk(ctx, out, &faults)
 		out.Interfaces, out.Network = hostNetwork()
 		out.Processes = hostProcesses()
+	}
+	if level == Detailed {
+		out.Disks = disks()
 	}
 	s.logFaults(&faults, level)
 	return out, nil
@@ -353,7 +360,7 @@ func (s *Sampler) readPod(r *cgroup.Reader, p *Pod, known *paths, level Level, d
 	if level == Detailed && sandbox != "" {
 		p.Sandbox = readGroup(r, sandbox, detail, faults)
 	}
-	p.readProcesses(r, sandbox, faults)
+	p.readProcesses(r, sandbox, level == Detailed, faults)
 }
 
 // has reports whether the group of each of the pod's containers is known.

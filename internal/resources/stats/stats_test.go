@@ -526,7 +526,17 @@ func TestWalksHaveTheirOwnTime(t *testing.T) {
 func gathered(t *testing.T, of func(*stats.Sampler) prometheus.Collector) map[string]*dto.MetricFamily {
 	t.Helper()
 	n := newNode(t)
-	n.add("a", idle(), idle())
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, other := os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "other")
+	defer socket.Close()
+	defer other.Close()
+	container := idle()
+	container.ExtraFiles = []*os.File{socket, socket}
+	n.add("a", idle(), container)
+	n.add("b", nil, idle())
 	n.layers = map[string]usage.Usage{"main": {Bytes: 4096, Inodes: 3}}
 	if list := hierarchies(t); len(list) > 1 {
 		if err := os.WriteFile(list[0]+n.group(n.pods[0])+"/cpu.cfs_quota_us", []byte("50000"), 0); err != nil {
@@ -617,16 +627,44 @@ func TestContainerMetrics(t *testing.T) {
 	if len(want) < 50 {
 		t.Fatalf("the list has %d metrics", len(want))
 	}
-	// Where the kernel has pressure, where there is a quota, and where disks were used.
-	compareMetrics(t, want, got, "^container_pressure_|_cfs_|_cpu_quota$|^container_fs_(reads|writes)_")
-	for _, m := range got["container_processes"].Metric {
+	// Where the kernel has pressure, where there is a quota, and where containers have used disks.
+	compareMetrics(t, want, got, "^container_pressure_|_cfs_|_cpu_quota$|^container_blkio_")
+	label := func(m *dto.Metric, name string) string {
 		for _, l := range m.Label {
-			if l.GetName() == "container" && l.GetValue() == "main" && m.GetGauge().GetValue() == 1 {
-				return
+			if l.GetName() == name {
+				return l.GetValue()
+			}
+		}
+		return ""
+	}
+	// One process in each of two pods, of which a's has two more descriptors, of sockets.
+	for name, more := range map[string]float64{"container_processes": 0, "container_file_descriptors": 2, "container_sockets": 2} {
+		of := map[string]float64{}
+		for _, m := range got[name].Metric {
+			if label(m, "container") == "main" {
+				of[label(m, "pod")] = m.GetGauge().GetValue()
+			}
+		}
+		if len(of) != 2 || of["a"] != of["b"]+more || name == "container_processes" && of["a"] != 1 {
+			t.Errorf("%s: %v", name, of)
+		}
+	}
+	// What is the machine's is no container's.
+	for name, family := range got {
+		if !strings.HasPrefix(name, "container_fs_") || name == "container_fs_usage_bytes" || name == "container_fs_limit_bytes" {
+			continue
+		}
+		for _, m := range family.Metric {
+			if label(m, "id") != "/" || !strings.HasPrefix(label(m, "device"), "/") && !strings.HasPrefix(name, "container_fs_inodes") {
+				t.Errorf("%s: %v", name, m)
 			}
 		}
 	}
-	t.Error("there is no container main with one process")
+	for i, m := range got["container_fs_reads_bytes_total"].Metric {
+		if sectors := got["container_fs_sector_reads_total"].Metric[i].GetCounter().GetValue(); m.GetCounter().GetValue() != 512*sectors {
+			t.Errorf("%v sectors: %v", sectors, m)
+		}
+	}
 }
 
 // BenchmarkSummary is the cost of a summary of pods with a container each, in control groups of the kernel: all of it once a second, where nothing
