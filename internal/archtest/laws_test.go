@@ -288,13 +288,13 @@ func TestNoExitBelowMain(t *testing.T) {
 	})
 }
 
-// TestNoForbiddenImports: nothing of k8s.io/kubernetes is imported (it is a
-// program, not a library, and deckhand is written from scratch); what is only
+// TestNoForbiddenImports: nothing of k8s.io/kubernetes or of the scheduler is imported (they are
+// programs, not libraries, and deckhand is written from scratch); what is only
 // for tests stays out of the binary.
 func TestNoForbiddenImports(t *testing.T) {
 	eachFile(t, func(dir, name string, f *ast.File, _ *token.FileSet) {
 		for _, path := range imports(f) {
-			if strings.HasPrefix(path, "k8s.io/kubernetes") {
+			if strings.HasPrefix(path, "k8s.io/kubernetes") || strings.HasPrefix(path, "k8s.io/kube-scheduler") {
 				t.Errorf("%s/%s imports %s", dir, name, path)
 			}
 			if forTests(path) && !forTests(dir) && !strings.HasSuffix(name, "_test.go") {

@@ -97,14 +97,14 @@ func TestOrderOfAdmission(t *testing.T) {
 	}
 }
 
-// TestAdoptedPodsComeFirst: 50 pods fill the node and run, whether their records are there or lost. A new one
-// is rejected however the workers are scheduled, and none of the 50 is.
+// TestAdoptedPodsComeFirst: 110 pods fill the node and run, whether their records are there or lost. A new one
+// is rejected however the workers are scheduled, and none of the 110 is.
 func TestAdoptedPodsComeFirst(t *testing.T) {
-	for round := range 20 {
+	for round := range 10 {
 		n := newNode(t)
 		var pods []*v1.Pod
-		for i := range 50 {
-			p := created(makePod(types.UID(fmt.Sprint("old", i)), 80, 10), 100+i)
+		for i := range 110 {
+			p := created(makePod(types.UID(fmt.Sprint("old", i)), 30, 5), 100+i)
 			pods = append(pods, p)
 			n.runs[p.UID] = true
 			if i%2 == 0 {
@@ -112,7 +112,8 @@ func TestAdoptedPodsComeFirst(t *testing.T) {
 			}
 		}
 		n.restart()
-		pods = append(pods, created(makePod("new", 80, 10), 1)) // older than all others
+		n.NodeChanged(v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("110")}, nil)
+		pods = append(pods, created(makePod("new", 30, 5), 1)) // older than all others
 		n.wants(pods...)
 		rand.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
 		if round == 0 {
@@ -120,7 +121,7 @@ func TestAdoptedPodsComeFirst(t *testing.T) {
 		}
 		for _, p := range pods {
 			if p.UID == "new" {
-				n.says(p, "rejected OutOfcpu")
+				n.says(p, "rejected OutOfpods")
 			} else {
 				n.says(p, "admitted")
 			}

@@ -607,6 +607,13 @@ func TestAllocatableChanges(t *testing.T) {
 	n.refused(makePod("b", 5000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 5, capacity: 4")
 	n.room(false, func() { n.NodeChanged(of("4", "1000Mi"), nil) })
 	n.room(false, func() { n.NodeChanged(of("2", "1000Mi"), nil) }) // less than is held
+	n.wants(makePod("a", 1000, 10), makePod("b", 1000, 10), makePod("c", 1000, 10))
+	n.says(makePod("new", 100, 10), "rejected OutOfcpu")
+	for _, uid := range []types.UID{"a", "b", "c"} {
+		if e := n.Termination(uid); e != nil {
+			t.Errorf("%s has to end for it: %+v", uid, e)
+		}
+	}
 	n.granted(makePod("c", 1000, 10))
 	n.refused(makePod("a", 3000, 10), "Infeasible", "Node didn't have enough capacity: cpu, requested: 3, capacity: 2")
 	n.room(true, func() { n.NodeChanged(of("4", "1000Mi"), nil) })

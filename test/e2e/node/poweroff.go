@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +47,19 @@ func (n *Node) PowerOff() {
 	if _, err := os.Stat(boot); err != nil {
 		n.t.Fatal(err)
 	}
-	n.write(boot, "00000000-0000-4000-8000-000000000000")
+	const earlier = "00000000-0000-4000-8000-000000000000"
+	n.write(boot, earlier)
+	this, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	devices := filepath.Join(n.RootDir, "device-plugins", "kubelet_internal_checkpoint")
+	switch record, err := os.ReadFile(devices); {
+	case err == nil:
+		n.write(devices, strings.ReplaceAll(string(record), strings.TrimSpace(string(this)), earlier))
+	case !errors.Is(err, fs.ErrNotExist):
+		n.t.Fatal(err)
+	}
 }
 
 // killRest kills the node's processes, shims first so that they don't tell anybody.

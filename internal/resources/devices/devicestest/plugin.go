@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	pluginregistration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
@@ -120,6 +121,46 @@ func (f *Plugin) Register(change ...func(*api.RegisterRequest)) error {
 	}
 	_, err = api.NewRegistrationClient(c).Register(context.Background(), q)
 	return err
+}
+
+// Announce has the plugin found by a socket in the directory plugins_registry, until the test ends.
+func (f *Plugin) Announce(registry string) {
+	f.t.Helper()
+	address, release, err := socket.Address(filepath.Join(registry, f.endpoint()))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer release()
+	l, err := net.Listen("unix", address)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	server, served := grpc.NewServer(), make(chan struct{})
+	pluginregistration.RegisterRegistrationServer(server, announcement{Plugin: f})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l)
+	}()
+	f.t.Cleanup(func() { server.Stop(); <-served })
+}
+
+// announcement is the service at that socket.
+type announcement struct {
+	pluginregistration.UnsafeRegistrationServer
+	*Plugin
+}
+
+// GetInfo implements pluginregistration.RegistrationServer.
+func (a announcement) GetInfo(context.Context, *pluginregistration.InfoRequest) (*pluginregistration.PluginInfo, error) {
+	return &pluginregistration.PluginInfo{Type: pluginregistration.DevicePlugin, Name: a.Resource, Endpoint: filepath.Join(a.dir, a.endpoint()), SupportedVersions: []string{api.Version}}, nil
+}
+
+// NotifyRegistrationStatus implements pluginregistration.RegistrationServer.
+func (a announcement) NotifyRegistrationStatus(_ context.Context, s *pluginregistration.RegistrationStatus) (*pluginregistration.RegistrationStatusResponse, error) {
+	if !s.PluginRegistered {
+		a.t.Errorf("%s wasn't registered: %s", a.Resource, s.Error)
+	}
+	return &pluginregistration.RegistrationStatusResponse{}, nil
 }
 
 // Will changes how it answers from now on.
