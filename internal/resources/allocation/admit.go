@@ -51,7 +51,7 @@ func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
 		return err
 	}
 	m.mu.Lock()
-	e.failure = e.awaitPlugin(f)
+	e.failure, e.deviceless = e.awaitPlugin(f), true
 	var woken []types.UID
 	if e.failure.Rejected {
 		m.conf.Meter.Rejected(e.failure.Reason)
@@ -157,6 +157,9 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 	for _, a := range open {
 		need, waited := admission.Need(a.pod), a.waits()
 		answer := judge.Admit(a.pod, need)
+		if a.deviceless = a.deviceless && a.entry != e && a.judged == a.pod && answer.Failure == nil; a.deviceless {
+			answer.Failure = a.failure
+		}
 		answer.Failure = a.awaitPlugin(answer.Failure)
 		if f := answer.Failure; f != nil && f.Rejected {
 			m.conf.Meter.Rejected(f.Reason)

@@ -421,6 +421,27 @@ func TestDevicesComeLast(t *testing.T) {
 	})
 }
 
+// TestDevicesAreWaitedForInPeace: pods that wait for devices, of which there are fewer than it seems, don't wake each other again and again.
+func TestDevicesAreWaitedForInPeace(t *testing.T) {
+	n := newNode(t)
+	a, b := makePod("a", 1, 1), makePod("b", 1, 1)
+	n.wants(a, b)
+	n.plugins.answer = &pod.Failure{Wait: pod.WaitForRoom}
+	for range 3 {
+		n.says(a, "waits for Room")
+		n.says(b, "waits for Room")
+		n.woken()
+	}
+	n.says(makePod("other", 4000, 1), "rejected OutOfcpu") // theirs is kept for them
+	n.Release("gone")
+	n.woken()
+	n.plugins.answer = nil
+	n.NodeChanged(v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}, nil)
+	n.woken("a", "b")
+	n.says(b, "admitted")
+	n.says(a, "admitted")
+}
+
 // TestASlowPlugin: a plugin that doesn't answer is asked again when its failure says, and a wait for room between two waits for a plugin
 // makes them two.
 func TestASlowPlugin(t *testing.T) {

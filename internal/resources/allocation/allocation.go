@@ -126,6 +126,8 @@ type entry struct {
 	// Without a failure it is admitted.
 	judged  *v1.Pod
 	failure *pod.Failure
+	// deviceless says that the pod is admitted but for devices: only itself can ask for them again.
+	deviceless bool
 	// turn says since when the pod waits, beside others that do.
 	turn uint64
 	// termination is set once the pod is preempted.
