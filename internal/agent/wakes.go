@@ -138,12 +138,10 @@ func forPods(f *nodefacts.Facts) (v1.ResourceList, map[v1.ResourceName]bool) {
 // followDevices returns what takes in how many devices there are, whenever that changes, until its context ends.
 func followDevices(assigned *devices.Manager, n *node) func(context.Context) error {
 	return func(ctx context.Context) error {
-		for {
+		for looked := time.Now(); ; looked = time.Now() {
 			n.setDevices(assigned.Amounts())
-			select {
-			case <-ctx.Done():
+			if !assigned.AwaitChange(ctx, looked) {
 				return nil
-			case <-assigned.Changed():
 			}
 		}
 	}

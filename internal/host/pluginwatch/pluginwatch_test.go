@@ -34,12 +34,16 @@ type plugin struct {
 
 	mu   sync.Mutex
 	told []string // what it was told, "ok" or the error
+	at   []time.Time
 
 	server *grpc.Server
 	served sync.WaitGroup
 }
 
 func (p *plugin) GetInfo(ctx context.Context, _ *api.InfoRequest) (*api.PluginInfo, error) {
+	p.mu.Lock()
+	p.at = append(p.at, time.Now())
+	p.mu.Unlock()
 	if p.asked.Add(1); p.hangs {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -230,6 +234,13 @@ func TestBadPlugins(t *testing.T) {
 	if said := p.said(); slices.Contains(said, "ok") || said[0] != "not now" {
 		t.Errorf("it was told %v", said)
 	}
+	p.mu.Lock()
+	for i, wait := range []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
+		if gap := p.at[i+1].Sub(p.at[i]); gap < wait {
+			t.Errorf("it was tried again after %s, want %s", gap, wait)
+		}
+	}
+	p.mu.Unlock()
 	u.mu.Lock()
 	u.refuses = nil
 	u.mu.Unlock()

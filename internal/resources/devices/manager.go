@@ -6,6 +6,7 @@ package devices
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,7 +62,9 @@ type Manager struct {
 	// connected has plugins for Run to follow, look has it count again.
 	connected chan *plugin
 	look      wake.Slot
-	changed   wake.Slot
+	// changed has the receiver of amounts look again, affected are the pods to wake: neither sooner than gap after the time before.
+	changed  wake.Debounce
+	affected *wake.Keyed[types.UID]
 	// ended is closed when Run ends.
 	ended chan struct{}
 
@@ -123,7 +126,7 @@ const unknownBoot = "unknown"
 // New constructs a manager. Restore has to be called first.
 func New(c Config) *Manager {
 	return &Manager{conf: c, limits: limits{ask: 10 * time.Second, allocate: time.Minute, prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, list: time.Minute, absent: 5 * time.Minute},
-		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewSlot(), ended: make(chan struct{}), resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
+		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewDebounce(gap), affected: wake.NewKeyed[types.UID](), ended: make(chan struct{}), resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
 }
 
 // Restore reads what an earlier agent, or a kubelet, assigned. Resources that had plugins have none until these register again.
@@ -252,8 +255,13 @@ func (m *Manager) record() (*record, error) {
 	return r, nil
 }
 
-// Changed returns a channel that receives when Amounts may have changed: for one receiver.
-func (m *Manager) Changed() <-chan struct{} { return m.changed }
+// gap is how much time there is at least between two looks at what plugins list, some of which list others all the time.
+const gap = 50 * time.Millisecond
+
+// AwaitChange waits until Amounts may have changed since they were looked at, at that time; it is false if ctx ended. It is for one caller.
+func (m *Manager) AwaitChange(ctx context.Context, looked time.Time) bool {
+	return m.changed.Await(ctx, looked, time.Time{})
+}
 
 // Amounts are how much there is of resources that have, or had, a plugin. What pods have is part of it.
 type Amounts struct {

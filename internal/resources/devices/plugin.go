@@ -56,6 +56,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer running.Wait()
 	defer close(m.ended)
 	running.Go(func() { m.serve(ctx) })
+	running.Go(func() { m.wakeHolders(ctx) })
 	for number := 1; ; {
 		var due <-chan time.Time
 		if next := m.expire(); !next.IsZero() {
@@ -244,7 +245,7 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 	if current {
 		m.look.Wake()
 		m.changed.Wake()
-		m.wake(affected)
+		m.affected.Wake(affected...)
 	}
 }
 
@@ -306,7 +307,7 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	if before == nil || len(changed) > 0 {
 		m.changed.Wake()
 	}
-	m.wake(affected)
+	m.affected.Wake(affected...)
 }
 
 // holders are the pods that have such a device of a resource. The manager's mutex is held.
@@ -323,9 +324,22 @@ func (m *Manager) holders(resource string, such func(id string) bool) []types.UI
 	return uids
 }
 
-func (m *Manager) wake(uids []types.UID) {
-	for _, uid := range uids {
-		m.conf.Wake(uid)
+// wakeHolders wakes the pods whose devices' health has changed.
+func (m *Manager) wakeHolders(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.affected.Woken():
+		}
+		for _, uid := range m.affected.Take() {
+			m.conf.Wake(uid)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(gap):
+		}
 	}
 }
 

@@ -299,26 +299,59 @@ func TestHealth(t *testing.T) {
 	if got := r.Unallocatable(); len(got) != 1 || got[gpu] != 1 {
 		t.Errorf("unallocatable, and with pods: %v", got)
 	}
-	woken := len(r.wokenUp())
-	for range len(r.Changed()) {
-		<-r.Changed()
-	}
-	p := r.current()
-	r.listed(t.Context(), p, f.Devices) // the same again
-	if len(r.wokenUp()) != woken || len(r.Changed()) > 0 {
-		t.Error("nothing has changed, and pods are woken")
-	}
-	r.listed(t.Context(), p, []*api.Device{devicestest.Device("a", api.Unhealthy), devicestest.Device("b", api.Healthy)})
-	if len(r.wokenUp()) != woken || len(r.Changed()) != 1 {
-		t.Error("the other device has changed: the amounts are others, and it concerns no pod")
-	}
-	r.listed(t.Context(), p, devicestest.Healthy("b"))
-	if got := r.Unallocatable(); len(r.wokenUp()) != woken+1 || got[gpu] != 1 {
+	f.Set(func() { f.Devices = devicestest.Healthy("b") })
+	r.await(gpu, 1, 1)
+	if got := r.Unallocatable(); got[gpu] != 1 {
 		t.Errorf("the pod's device isn't there any more: unallocatable %v", got)
 	}
 	f.Die()
 	is(v1.ResourceHealthStatusUnknown)
 	await(t, "nothing that is unallocatable while the plugin is away", func() bool { return len(r.Unallocatable()) == 0 })
+}
+
+// TestTheSameAgain: only those are woken whom a list concerns, and not all the time by a plugin that lists others all the time.
+func TestTheSameAgain(t *testing.T) {
+	r := newRig(t)
+	r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
+	if err := r.Assign(t.Context(), one("p")); err != nil {
+		t.Fatal(err)
+	}
+	broken := func(id string) *api.Device { return devicestest.Device(id, api.Unhealthy) }
+	began := time.Now()
+	for range 500 {
+		r.listed(t.Context(), r.current(), []*api.Device{broken("a"), broken("b")})
+		r.listed(t.Context(), r.current(), devicestest.Healthy("a", "b"))
+	}
+	await(t, "the pod to be woken", func() bool { return len(r.wokenUp()) > 0 })
+	if woken, most := len(r.wokenUp()), 2+int(time.Since(began)/gap); woken > most {
+		t.Errorf("the pod was woken %d times, at most %d may be", woken, most)
+	}
+	r.stop() // nobody is woken, or looks, from now on
+	next := &plugin{resource: gpu, number: 2, options: &api.DevicePluginOptions{}}
+	for _, step := range []struct {
+		what  string
+		list  []*api.Device
+		woken int
+		looks int
+	}{
+		{"the plugin is back", devicestest.Healthy("a", "b"), 1, 1},
+		{"the same again", devicestest.Healthy("b", "a"), 0, 0},
+		{"another's device", []*api.Device{devicestest.Device("a", api.Healthy), broken("b")}, 0, 1},
+		{"the pod's", []*api.Device{broken("a"), broken("b")}, 1, 1},
+		{"the same again", []*api.Device{broken("a"), broken("b")}, 0, 0},
+		{"one isn't there any more", []*api.Device{broken("b")}, 1, 1},
+		{"another one", []*api.Device{broken("b"), broken("c")}, 0, 1},
+	} {
+		_ = r.affected.Take()
+		select {
+		case <-r.changed.Slot:
+		default:
+		}
+		r.listed(t.Context(), next, step.list)
+		if woken, looks := len(r.affected.Take()), len(r.changed.Slot); woken != step.woken || looks != step.looks {
+			t.Errorf("%s: %d pods are woken, want %d; looked at %d times, want %d", step.what, woken, step.woken, looks, step.looks)
+		}
+	}
 }
 
 // TestALostPlugin: its devices are allocatable no more at once, and count for the capacity for 5 minutes.

@@ -243,7 +243,7 @@ func CheckOurs(ctx context.Context, l rootdir.Runtime) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("a containerd answers at %s, and none of the processes here is it: it runs in a container or another PID namespace, and uses %s; nothing was changed: do this where it runs, or end it there",
+			return fmt.Errorf("a containerd answers at %s, and none of the processes here is it: it runs in a container or another PID namespace, or %s had another name when it was started; nothing was changed: do this where it runs and by that name, or end it there",
 				l.Socket(), l.Root)
 		case <-time.After(20 * time.Millisecond): // one that is ending is no process any more before its socket is closed
 		}
