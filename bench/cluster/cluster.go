@@ -1,5 +1,5 @@
 // Package cluster measures deckhand as the node of a real control plane, beside the kubelet, in turns, on one containerd: from a pod's
-// creation at the API server to its status there, and what that costs in calls, CPU time and memory.
+// creation at the API server to its status there, what that costs in calls, CPU time and memory, and what it costs to say what pods use.
 package cluster
 
 import (
@@ -38,6 +38,9 @@ const patience = 2 * time.Minute
 
 // node is the node's name.
 const node = "bench"
+
+// agents take turns.
+var agents = []string{"deckhand", "kubelet"}
 
 // Options say what to measure.
 type Options struct {
@@ -86,7 +89,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := &session{Options: o, stage: st, watcher: watcher, owner: owner, plane: p, turns: map[string]map[int][]turn{},
+	s := &session{Options: o, stage: st, watcher: watcher, owner: owner, plane: p, turns: map[string]map[int][]turn{}, scrapes: map[string]map[int]*scrapes{},
 		floor: &rig.Floor{Runtime: cri, Image: rig.Image, Args: []string{"serve"}, LogDir: filepath.Join(st.Dir, "floor"), CgroupRoot: st.CgroupRoot}}
 	kubeconfig, err := plane.Try(owner, func() string { return p.Node(node) })
 	if err != nil {
@@ -119,9 +122,10 @@ type session struct {
 	seen       *sight
 	round      int
 	// made counts lots of pods: their names differ.
-	made   int
-	turns  map[string]map[int][]turn
-	floors map[int][]time.Duration
+	made    int
+	turns   map[string]map[int][]turn
+	scrapes map[string]map[int]*scrapes
+	floors  map[int][]time.Duration
 }
 
 func (s *session) run(ctx context.Context) error {
@@ -133,7 +137,7 @@ func (s *session) run(ctx context.Context) error {
 				return err
 			}
 		}
-		for _, agent := range []string{"deckhand", "kubelet"} {
+		for _, agent := range agents {
 			fmt.Fprintf(s.Out, "round %d of %d: %s\n", s.round+1, s.Rounds, agent)
 			if err := s.agentTurn(ctx, agent); err != nil {
 				return fmt.Errorf("%s: %w", agent, err)
@@ -170,7 +174,7 @@ func (s *session) agentTurn(ctx context.Context, agent string) (err error) {
 		}
 	}
 	for _, n := range s.Counts {
-		t, err := s.pods(ctx, a, n)
+		t, err := s.pods(ctx, agent, a, n)
 		if err != nil {
 			return fmt.Errorf("%d pods: %w; the agent's log ends with:\n%s", n, err, a.LogTail())
 		}
@@ -183,7 +187,7 @@ func (s *session) agentTurn(ctx context.Context, agent string) (err error) {
 }
 
 // pods creates pods, awaits that all are ready, deletes them, and awaits that all are gone.
-func (s *session) pods(ctx context.Context, a *rig.Agent, n int) (*turn, error) {
+func (s *session) pods(ctx context.Context, agent string, a *rig.Agent, n int) (*turn, error) {
 	t := &turn{created: make([]time.Time, n), deleted: make([]time.Time, n)}
 	s.made++
 	names := make([]string, n)
@@ -251,6 +255,17 @@ func (s *session) pods(ctx context.Context, a *rig.Agent, n int) (*turn, error) 
 		return nil, err
 	}
 	t.calls = difference(from, now)
+	if s.round == s.Rounds-1 {
+		if s.scrapes[agent] == nil {
+			s.scrapes[agent] = map[int]*scrapes{}
+		}
+		if s.scrapes[agent][n], err = s.scrape(ctx, a, n); err != nil {
+			return nil, err
+		}
+		if now, err = s.calls(); err != nil {
+			return nil, err
+		}
+	}
 	for i := range n {
 		t.deleted[i] = time.Now()
 		if err := s.api.Delete(ctx, apiclient.Calls, apiclient.Pods, "default", names[i], metav1.DeleteOptions{}); err != nil {
@@ -382,7 +397,7 @@ func (s *session) print() error {
 	costs := report.Table{Title: "What that costs: calls of the node for each pod, events included",
 		Columns: []string{"pods", "agent", "CPU each pod", "RSS", "sent each pod", "received each pod", "calls until ready", "calls until gone"}}
 	for _, n := range s.Counts {
-		for _, agent := range []string{"deckhand", "kubelet"} {
+		for _, agent := range agents {
 			turns := s.turns[agent][n]
 			var all []time.Duration
 			var cpu time.Duration
@@ -408,7 +423,7 @@ func (s *session) print() error {
 			costs.Add(strconv.Itoa(n), agent, report.Duration(cpu/time.Duration(pods)), report.MiB(memory), fmt.Sprint(sent/int64(pods)), fmt.Sprint(received/int64(pods)), each(calls, pods), each(removal, pods))
 		}
 	}
-	for _, t := range []report.Table{times, costs} {
+	for _, t := range append([]report.Table{times, costs}, s.scrapesTables()...) {
 		if _, err := t.WriteTo(s.Out); err != nil {
 			return err
 		}

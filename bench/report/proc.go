@@ -7,35 +7,27 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// clockTick is the unit of times in /proc/PID/stat: USER_HZ, which is 100 on
-// every architecture Linux shows to Go programs.
-const clockTick = time.Second / 100
-
-// CPUTime is how long the process has run so far: user and system time of all its
-// threads, to 10 ms each.
-func CPUTime(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The second field is the program's name in parentheses, which may hold anything.
-	end := strings.LastIndexByte(string(text), ')')
-	fields := strings.Fields(string(text[end+1:]))
-	const utime, stime = 14 - 3, 15 - 3 // proc(5) counts from 1, and two fields are cut off
-	if end < 0 || len(fields) <= stime {
-		return 0, fmt.Errorf("/proc/%d/stat is not as expected: %q", pid, text)
-	}
+// CPUTime is how long processes have run so far: user and system time of all their threads.
+func CPUTime(pids ...int) (time.Duration, error) {
 	var total time.Duration
-	for _, i := range []int{utime, stime} {
-		ticks, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	for _, pid := range pids {
+		var used unix.Timespec
+		if err := unix.ClockGettime(cpuClock(pid), &used); err != nil { // /proc/PID/stat has hundredths of a second
+			return 0, fmt.Errorf("the CPU time of process %d: %w", pid, err)
 		}
-		total += time.Duration(ticks) * clockTick
+		total += time.Duration(used.Nano())
 	}
 	return total, nil
+}
+
+// cpuClock is the number of the clock of a process's CPU time, as clock_getcpuclockid(3) makes it.
+func cpuClock(pid int) int32 {
+	const ofProcess = 2 // what the scheduler has counted, of all threads
+	return int32(^pid)<<3 | ofProcess
 }
 
 // Memory is what a process holds, in bytes.

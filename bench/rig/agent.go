@@ -131,8 +131,8 @@ func AgentArgs(o AgentOptions) []string {
 	if o.Kubeconfig != "" {
 		args = append(args, "--kubeconfig", o.Kubeconfig, "--node-ip", "0.0.0.0", "--cert-dir", filepath.Join(o.Dir, "pki"))
 	}
-	if o.kubelet() {
-		return args
+	if o.kubelet() { // it measures what it finds there, not what it starts
+		return append(args, "--containerd", strings.TrimPrefix(o.Endpoint, "unix://"))
 	}
 	return append([]string{"agent", "--container-log-links-dir", filepath.Join(o.Dir, "logs/containers")}, args...)
 }

@@ -18,9 +18,14 @@ type Counts struct {
 	Pods, Running, Ready int
 }
 
+// Get asks the read-only API for a path.
+func (a *Agent) Get(ctx context.Context, path string) ([]byte, error) {
+	return a.get(ctx, fmt.Sprintf("http://127.0.0.1:%d%s", a.readOnly, path))
+}
+
 // Counts asks the read-only API once.
 func (a *Agent) Counts(ctx context.Context) (Counts, error) {
-	text, err := a.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/pods", a.readOnly))
+	text, err := a.Get(ctx, "/pods")
 	if err != nil {
 		return Counts{}, fmt.Errorf("ask the agent for its pods: %w", err)
 	}
@@ -100,20 +105,39 @@ func (a *Agent) get(ctx context.Context, url string) ([]byte, error) {
 
 // Transferred is how many bytes the agent has sent to the API server and received from it, bodies alone.
 func (a *Agent) Transferred(ctx context.Context) (sent, received int64, err error) {
-	text, err := a.get(ctx, fmt.Sprintf("http://127.0.0.1:%d/metrics", a.readOnly))
+	sums, err := a.sums(ctx, "rest_client_request_size_bytes_sum", "rest_client_response_size_bytes_sum")
 	if err != nil {
 		return 0, 0, err
 	}
+	return int64(sums[0]), int64(sums[1]), nil
+}
+
+// Allocated is how many bytes of memory the agent has allocated since its start, given back or not.
+func (a *Agent) Allocated(ctx context.Context) (int64, error) {
+	sums, err := a.sums(ctx, "go_memstats_alloc_bytes_total")
+	if err != nil {
+		return 0, err
+	}
+	return int64(sums[0]), nil
+}
+
+// sums adds up the series of each of the agent's metrics.
+func (a *Agent) sums(ctx context.Context, names ...string) ([]float64, error) {
+	text, err := a.Get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	sums := make([]float64, len(names))
 	for line := range strings.Lines(string(text)) {
-		for name, sum := range map[string]*int64{"rest_client_request_size_bytes_sum": &sent, "rest_client_response_size_bytes_sum": &received} {
+		for i, name := range names {
 			if f := strings.Fields(line); len(f) == 2 && strings.HasPrefix(f[0], name) {
 				n, err := strconv.ParseFloat(f[1], 64)
 				if err != nil {
-					return 0, 0, fmt.Errorf("metric %s: %w", name, err)
+					return nil, fmt.Errorf("metric %s: %w", name, err)
 				}
-				*sum += int64(n)
+				sums[i] += n
 			}
 		}
 	}
-	return sent, received, nil
+	return sums, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -122,6 +123,29 @@ func (s *Stage) start(ctx context.Context, binDir string) error {
 		return errors.New(strings.Join(problems, "; "))
 	}
 	return nil
+}
+
+// Programs are the processes of the runtime that there are: containerd and what it has for each pod.
+func (s *Stage) Programs() ([]int, error) {
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, file := range lines {
+		line, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		program, args, _ := strings.Cut(string(line), "\x00")
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && strings.HasPrefix(filepath.Base(program), "containerd") && strings.Contains(args, s.root) {
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) == 0 {
+		return nil, errors.New("the runtime has no process")
+	}
+	return pids, nil
 }
 
 // Close takes down every pod, containerd and all it made on the host.
