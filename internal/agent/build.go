@@ -364,7 +364,7 @@ func newSampler(cfg *config.Config, began time.Time, host *node, seen *observed.
 		}
 	}
 	return stats.New(stats.Config{Node: cfg.NodeName, Started: began, Groups: host.cgroups, Observed: seen, Volumes: volumes, FileSystems: filesystems,
-		Layers: layers, Meter: disks, Images: conn, VolumesEvery: k.VolumeStatsAggPeriod.Duration, RootDir: cfg.RootDir, Logs: k.PodLogsDir, Memory: host.capacity.Memory, Swap: host.capacity.Swap, SystemGroups: system, Log: log.WithName("stats")})
+		Layers: layers, Meter: disks, Runtime: conn, VolumesEvery: k.VolumeStatsAggPeriod.Duration, RootDir: cfg.RootDir, Logs: k.PodLogsDir, Memory: host.capacity.Memory, Swap: host.capacity.Swap, SystemGroups: system, Log: log.WithName("stats")})
 }
 
 // statsPages are what is served of statistics, by path.

@@ -5,6 +5,7 @@ package cgroupv2
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/test/cgroupv2/vm"
+	"github.com/deckhand-node/deckhand/test/figures"
 )
 
 // machineTime is how long the machine may take from boot to power-off.
@@ -21,6 +23,7 @@ const machineTime = 5 * time.Minute
 // of 500m, 100m and none (512, 102 and 2), as the OCI runtimes convert them.
 var want = map[string]string{
 	"a file on the host": "read-only file system",
+	"pressure":           "open /proc/pressure/cpu: no such file or directory",
 
 	"besteffort QoS cgroup cpu.weight": "1",
 	"burstable QoS cgroup cpu.weight":  "17",
@@ -112,9 +115,49 @@ func TestPodsOnCgroupV2(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if out, err := exec.Command("make", "--silent", "-C", "../..", "kubelet").CombinedOutput(); err != nil {
+		t.Fatalf("build the kubelet: %v\n%s", err, out)
+	}
 	result := k.Run(t, dir, machineTime)
 	check(t, result.Facts)
+	compare(t, result.Facts)
+	t.Logf("the kubelet took %s", result.Facts["the kubelet took"])
 	vm.LogIfFailed(t, result.Facts)
+}
+
+// compared are the figures of both pods, which do nothing.
+var compared = figures.Comparison{
+	Idle:      func(pod string) bool { return pod != "" },
+	Unsettled: func(string) bool { return false },
+	Except: map[string]string{
+		"container_memory_kernel_usage":  "the kubelet reads it on cgroup v1 alone",
+		"container_spec_cpu_shares{pod}": "it makes another weight of the same shares when it takes a pod over",
+	},
+}
+
+// compare holds what deckhand says that pods use against what the kubelet said of the same containers. No kernel of this kind has pressure: then there is
+// none of groups.
+func compare(t *testing.T, facts map[string]string) {
+	t.Helper()
+	said := func(agent string) figures.Said {
+		said := figures.Said{}
+		for _, page := range figures.Pages {
+			said[page] = []byte(facts[agent+"'s "+page])
+			delete(facts, agent+"'s "+page) // too much to be shown
+		}
+		return said
+	}
+	kubelet, own := said("kubelet"), said("deckhand")
+	compared.Compare(t, kubelet, own)
+	figures.WithoutPressure(t, own)
+	for page, file := range map[string]string{"/metrics/cadvisor": "resources/stats/testdata/cadvisor-1.36.txt", "/metrics/resource": "report/metrics/testdata/kubelet-1.36-metrics.txt"} {
+		list, err := os.ReadFile("../../internal/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		figures.Listed(t, page, kubelet[page], list)
+		figures.Listed(t, page, own[page], list)
+	}
 }
 
 func check(t *testing.T, facts map[string]string) {

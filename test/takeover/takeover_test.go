@@ -5,7 +5,6 @@ package takeover
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/devices/devicestest"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
+	"github.com/deckhand-node/deckhand/test/figures"
 )
 
 func TestMain(m *testing.M) { os.Exit(mounttest.Run(m)) }
@@ -38,8 +38,7 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	r.settle("the kubelet runs its pods")
 	r.compareMetrics()
 	limits := r.limits()
-	r.awaitMeasured()
-	theirs, theirsShort := r.summary(""), r.summary("?only_cpu_and_memory=true")
+	theirs := r.measured()
 	r.stop("the kubelet runs its pods")
 	for file, other := range map[string]string{"cpu/cpu.shares": "100", "memory/memory.limit_in_bytes": "1073741824", "pids/pids.max": "30000"} {
 		if err := os.WriteFile(r.limitFile(file), []byte(other), 0); err != nil { // so that deckhand has to set them, too
@@ -53,8 +52,9 @@ func TestFromTheKubeletAndBack(t *testing.T) {
 	if diff := cmp.Diff(limits, r.limits()); diff != "" {
 		t.Errorf("what all pods may use together (-kubelet's +deckhand's):\n%s", diff)
 	}
-	r.compareSummaries(theirs, r.summary(""))
-	r.compareSummaries(theirsShort, r.summary("?only_cpu_and_memory=true"))
+	ours := r.said()
+	compared.Compare(r.t, theirs, ours)
+	figures.WithoutPressure(r.t, ours)
 	r.add("d", r.n.Port(4))
 	r.addOne("d", device)
 	r.stop("deckhand runs its pods")
@@ -129,7 +129,7 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 func (r *rig) startKubelet() {
 	r.t.Helper()
 	r.n.StartOther(r.kubelet, "--config", r.n.ConfigFile(), "--root-dir", r.n.RootDir, "--cert-dir", filepath.Join(r.n.Base, "pki"),
-		"--hostname-override", node.Name, "--node-ip", "127.0.0.1", "-v", "2")
+		"--hostname-override", node.Name, "--node-ip", "127.0.0.1", "-v", "2", "--containerd", strings.TrimPrefix(r.n.RuntimeEndpoint(), "unix://"))
 }
 
 // removeLogs removes the logs of pods that are gone: the kubelet keeps them for a minute.
@@ -151,32 +151,26 @@ func (r *rig) removeLogs() {
 func (r *rig) compareMetrics() {
 	r.t.Helper()
 	const file, containers = "../../internal/report/metrics/testdata/kubelet-1.36-metrics.txt", "../../internal/resources/stats/testdata/cadvisor-1.36.txt"
-	var listed []byte
+	var lists [][]byte
 	for _, f := range []string{file, containers} {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		listed = append(listed, text...)
+		lists = append(lists, text)
+	}
+	for _, path := range []string{"/metrics/cadvisor", "/metrics/resource"} {
+		figures.Listed(r.t, path, r.page(path), lists...)
 	}
 	types := map[string]string{}
-	for line := range strings.Lines(string(listed)) {
+	for line := range strings.Lines(string(lists[0])) {
 		if f := strings.Fields(line); !strings.HasPrefix(line, "#") {
 			types[f[0]] = f[1]
 		}
 	}
 	libraries := []string{"go_", "process_", "apiserver_", "aggregator_", "cardinality_", "rest_client_transport_"}
-	for _, path := range []string{"metrics", "metrics/cadvisor", "metrics/probes", "metrics/resource"} {
-		response, err := http.Get(r.n.ReadOnlyURL(path))
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		served, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK {
-			r.t.Fatalf("%s: %s, %v", path, response.Status, err)
-		}
-		for line := range strings.Lines(string(served)) {
+	for _, path := range []string{"/metrics", "/metrics/probes"} {
+		for line := range strings.Lines(string(r.page(path))) {
 			f := strings.Fields(line)
 			if len(f) != 4 || f[1] != "TYPE" || slices.ContainsFunc(libraries, func(p string) bool { return strings.HasPrefix(f[2], p) }) {
 				continue

@@ -220,7 +220,7 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 	if detail < Throttling {
 		return nil
 	}
-	for file, to := range map[string]*uint64{"memory.peak": &m.Max, "memory.low": &m.Reservation} {
+	for file, to := range map[string]*uint64{"memory.peak": &m.Max, "memory.min": &m.Reservation} {
 		if *to, err = r.limit("memory", group, file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

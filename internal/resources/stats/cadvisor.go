@@ -103,6 +103,14 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 			}
 		}
 	}
+	running := func(ch chan<- prometheus.Metric, s *subject, r *Running) {
+		ch <- at(s.At, processes, gauge, float64(r.Processes), s.labels()...)
+		if f := r.Files; f != nil {
+			ch <- at(s.At, descriptors, gauge, float64(f.Open), s.labels()...)
+			ch <- at(s.At, sockets, gauge, float64(f.Sockets), s.labels()...)
+			ch <- at(s.At, ulimits, gauge, f.Limit, s.labels("max_open_files")...)
+		}
+	}
 	of := func(ch chan<- prometheus.Metric, s *subject) {
 		if s.At.IsZero() {
 			return
@@ -163,12 +171,10 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 			p := &sample.Pods[i]
 			own := &subject{Group: &p.Group, namespace: p.Namespace, pod: p.Name, started: p.Started}
 			of(ch, own)
-			if p.Processes != nil && !p.At.IsZero() {
-				ch <- at(p.At, processes, gauge, float64(*p.Processes), own.labels()...)
-			}
-			sandbox := &subject{Group: &p.Sandbox, name: p.SandboxID, namespace: p.Namespace, pod: p.Name, started: p.Started}
+			sandbox := &subject{Group: &p.Sandbox, image: p.SandboxImage, name: p.SandboxID, namespace: p.Namespace, pod: p.Name, started: p.Started}
 			of(ch, sandbox)
 			if !p.Sandbox.At.IsZero() {
+				running(ch, sandbox, &p.InSandbox)
 				interfaces(ch, sandbox, p.Interfaces)
 			}
 			for j := range p.Containers {
@@ -176,14 +182,8 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 				one := &subject{Group: &c.Group, container: c.Name, image: c.Image, name: c.ID, namespace: p.Namespace, pod: p.Name, started: c.Started}
 				of(ch, one)
 				filesystem(ch, one, sample.ImageDevice, sample.ImageAt, c.Rootfs)
-				if c.At.IsZero() {
-					continue
-				}
-				ch <- at(c.At, processes, gauge, float64(c.Processes), one.labels()...)
-				if f := c.Files; f != nil {
-					ch <- at(c.At, descriptors, gauge, float64(f.Open), one.labels()...)
-					ch <- at(c.At, sockets, gauge, float64(f.Sockets), one.labels()...)
-					ch <- at(c.At, ulimits, gauge, f.Limit, one.labels("max_open_files")...)
+				if !c.At.IsZero() {
+					running(ch, one, &c.Running)
 				}
 			}
 		}

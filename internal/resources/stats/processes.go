@@ -21,9 +21,9 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files bool, faults
 	var count uint64
 	var first int
 	var of string // the group that the first process is in
-	in := func(group string) []int {
+	in := func(group string) (running Running) {
 		if group == "" {
-			return nil
+			return running
 		}
 		list, err := r.Processes(group)
 		faults.add(err)
@@ -31,15 +31,15 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files bool, faults
 		if first == 0 && len(list) > 0 {
 			first, of = list[0], group
 		}
-		return list
-	}
-	in(sandbox)
-	for i := range p.Containers {
-		list := in(p.Containers[i].Path)
-		p.Containers[i].Processes = len(list)
+		running.Processes = len(list)
 		if files {
-			p.Containers[i].Files = openFiles(list)
+			running.Files = openFiles(list)
 		}
+		return running
+	}
+	p.InSandbox = in(sandbox)
+	for i := range p.Containers {
+		p.Containers[i].Running = in(p.Containers[i].Path)
 	}
 	p.Processes = &count
 	if len(p.observed.Sandboxes) > 0 && p.observed.Sandboxes[0].HostNetwork || first == 0 {
@@ -67,12 +67,15 @@ func openFiles(pids []int) *Files {
 		return nil
 	}
 	var f Files
-	var limit unix.Rlimit
-	if unix.Prlimit(pids[0], unix.RLIMIT_NOFILE, nil, &limit) != nil {
+	// prlimit(2) would take CAP_SYS_RESOURCE for another user's process.
+	limits, err := os.ReadFile("/proc/" + strconv.Itoa(pids[0]) + "/limits")
+	_, rest, found := bytes.Cut(limits, []byte("Max open files"))
+	soft := bytes.Fields(rest)
+	if err != nil || !found || len(soft) == 0 {
 		return nil
 	}
-	if f.Limit = float64(limit.Cur); limit.Cur == unix.RLIM_INFINITY {
-		f.Limit = -1
+	if f.Limit, err = strconv.ParseFloat(string(soft[0]), 64); err != nil {
+		f.Limit = -1 // unlimited
 	}
 	target := make([]byte, len("socket:"))
 	for _, pid := range pids {

@@ -40,8 +40,9 @@ type Config struct {
 	Meter interface {
 		Measure(ctx context.Context, dir string) (usage.Usage, error)
 	}
-	Images interface {
+	Runtime interface {
 		ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+		SandboxImage(ctx context.Context, id string) (string, error)
 	}
 	// VolumesEvery is how old what volumes hold may be, as far as they have to be walked through; below 0 they aren't (volumeStatsAggPeriod).
 	VolumesEvery time.Duration
@@ -116,13 +117,15 @@ type Pod struct {
 	// Containers are those that run, by name.
 	Containers []Container
 	// SandboxID and Sandbox are the sandbox's, which has a group of its own.
-	SandboxID string
-	Sandbox   Group
+	SandboxID, SandboxImage string
+	Sandbox                 Group
 	// Network is nil on the host's network.
 	Network    *statsapi.NetworkStats
 	Interfaces []Interface
 	Volumes    []statsapi.VolumeStats
-	Processes  *uint64
+	// Processes is how many there are, InSandbox what the sandbox has of them.
+	Processes *uint64
+	InSandbox Running
 	// Ephemeral is what it has on the node's disk, of what counts against its ephemeral storage.
 	Ephemeral *statsapi.FsStats
 
@@ -135,6 +138,11 @@ type Container struct {
 	Started         time.Time
 	Group
 	Rootfs, Logs *statsapi.FsStats
+	Running
+}
+
+// Running is what runs in a container or a sandbox.
+type Running struct {
 	// Processes is how many there are.
 	Processes int
 	// Files are what they have open, with Detailed.
@@ -150,7 +158,9 @@ type Sampler struct {
 	dirs   *usage.Answers[usage.Usage]
 	logs   *usage.Answers[usage.Usage]
 	images *usage.Answers[*runtimeapi.ImageFsInfoResponse]
-	turn   chan struct{}
+	// sandboxes are the images of sandboxes, by ID.
+	sandboxes *usage.Answers[string]
+	turn      chan struct{}
 
 	// What follows belongs to whose turn it is.
 	last     *Sample
@@ -173,6 +183,8 @@ const (
 	walkPatience, walkRevise = time.Second, 30 * time.Millisecond
 	// imagesFor is for how long it counts what the runtime says of its file systems.
 	imagesFor = 10 * time.Second
+	// sandboxesFor is for how long it isn't asked again what a sandbox was made of: that doesn't change, but may not have been answered.
+	sandboxesFor = time.Hour
 	// endPatience is for how long the end waits for file systems that don't answer.
 	endPatience = 2 * time.Second
 )
@@ -185,7 +197,8 @@ func New(c Config) *Sampler {
 		return c.Layers.WritableLayer(s.walks, types.UID(uid))
 	})
 	s.dirs = usage.NewAnswers(c.VolumesEvery, func(dir string) (usage.Usage, error) { return c.Meter.Measure(s.walks, dir) })
-	s.images = usage.NewAnswers(imagesFor, func(string) (*runtimeapi.ImageFsInfoResponse, error) { return c.Images.ImageFsInfo(s.walks) })
+	s.images = usage.NewAnswers(imagesFor, func(string) (*runtimeapi.ImageFsInfoResponse, error) { return c.Runtime.ImageFsInfo(s.walks) })
+	s.sandboxes = usage.NewAnswers(sandboxesFor, func(id string) (string, error) { return c.Runtime.SandboxImage(s.walks, id) })
 	s.logs = usage.NewAnswers(walkedFor, func(dir string) (usage.Usage, error) {
 		u, err := c.Meter.Measure(s.walks, dir)
 		var own unix.Stat_t
@@ -203,7 +216,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	s.end()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 	defer cancel()
-	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end), s.images.Close(end)); err != nil {
+	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end), s.images.Close(end), s.sandboxes.Close(end)); err != nil {
 		s.Log.Info("A file system doesn't answer", "err", err)
 	}
 	return nil
@@ -249,6 +262,7 @@ func (s *Sampler) sample(ctx context.Context, level Level) (*Sample, error) {
 		out.Processes = hostProcesses()
 	}
 	if level == Detailed {
+		s.nameSandboxes(ctx, out.Pods, &faults)
 		out.Disks = disks()
 	}
 	s.logFaults(&faults, level)
@@ -361,6 +375,21 @@ func (s *Sampler) readPod(r *cgroup.Reader, p *Pod, known *paths, level Level, d
 		p.Sandbox = readGroup(r, sandbox, detail, faults)
 	}
 	p.readProcesses(r, sandbox, level == Detailed, faults)
+}
+
+// nameSandboxes finds out what sandboxes were made of.
+func (s *Sampler) nameSandboxes(ctx context.Context, pods []Pod, faults *faults) {
+	var ids []string
+	var of []*Pod
+	for i := range pods {
+		if p := &pods[i]; p.SandboxID != "" {
+			ids, of = append(ids, p.SandboxID), append(of, p)
+		}
+	}
+	for i, answer := range s.sandboxes.Get(ctx, ids, walkPatience, walkRevise) {
+		faults.add(answer.Err)
+		of[i].SandboxImage = answer.Value
+	}
 }
 
 // has reports whether the group of each of the pod's containers is known.

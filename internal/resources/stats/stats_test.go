@@ -81,6 +81,10 @@ func (n *node) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{fs}, ContainerFilesystems: []*runtimeapi.FilesystemUsage{fs}}, n.images
 }
 
+func (n *node) SandboxImage(_ context.Context, id string) (string, error) {
+	return "pause-of-" + id, nil
+}
+
 // hierarchies are the directories that groups are made in.
 func hierarchies(t testing.TB) []string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
@@ -134,7 +138,7 @@ func (n *node) add(name string, sandbox, container *exec.Cmd) *pod.Observed {
 	n.t.Helper()
 	o := &pod.Observed{UID: types.UID("uid-" + name), Name: name, Namespace: "ns",
 		Sandboxes:  []pod.Sandbox{{ID: "s" + name, State: pod.SandboxReady, CreatedAt: time.Now().Add(-time.Hour)}},
-		Containers: []pod.Container{{ID: "c" + name, Name: "main", State: pod.ContainerRunning, CreatedAt: time.Now().Add(-time.Hour)}}}
+		Containers: []pod.Container{{ID: "c" + name, Name: "main", Image: "web", State: pod.ContainerRunning, CreatedAt: time.Now().Add(-time.Hour)}}}
 	n.pods = append(n.pods, o)
 	group := n.group(o)
 	n.mkdir(group)
@@ -173,7 +177,7 @@ func idle() *exec.Cmd { return exec.Command("sleep", "1000") }
 func (n *node) sampler(change ...func(*stats.Config)) *stats.Sampler {
 	n.t.Helper()
 	files := usage.NewStatsReader(usage.StatsConfig{Volumes: n.Instances})
-	c := stats.Config{Node: "node", Started: time.Now(), Groups: n.groups, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Images: n,
+	c := stats.Config{Node: "node", Started: time.Now(), Groups: n.groups, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Runtime: n,
 		VolumesEvery: time.Minute, RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, Log: logr.Discard()}
 	for _, f := range change {
 		f(&c)
@@ -659,6 +663,14 @@ func TestContainerMetrics(t *testing.T) {
 				t.Errorf("%s: %v", name, m)
 			}
 		}
+	}
+	// Of each pod one process is the container's and, in a, one the sandbox's; a pod's group has none of its own.
+	counts := map[string]float64{}
+	for _, m := range got["container_processes"].Metric {
+		counts[label(m, "pod")+": "+label(m, "container")+" of "+label(m, "image")] = m.GetGauge().GetValue()
+	}
+	if diff := gocmp.Diff(map[string]float64{"a: main of web": 1, "a:  of pause-of-sa": 1, "b: main of web": 1, "b:  of pause-of-sb": 0}, counts); diff != "" {
+		t.Errorf("processes (-want +got):\n%s", diff)
 	}
 	for i, m := range got["container_fs_reads_bytes_total"].Metric {
 		if sectors := got["container_fs_sector_reads_total"].Metric[i].GetCounter().GetValue(); m.GetCounter().GetValue() != 512*sectors {

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -65,6 +66,18 @@ func (c *Conn) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.Pod
 	return get(ctx, c, c.runtime, "podsandbox_status", id, func(ctx context.Context, s rt) (*runtimeapi.PodSandboxStatus, error) {
 		r, err := s.PodSandboxStatus(ctx, id, false)
 		return r.GetStatus(), err
+	})
+}
+
+// SandboxImage is what the sandbox was made of, as containerd and CRI-O tell in their own words; empty if the runtime doesn't.
+func (c *Conn) SandboxImage(ctx context.Context, id string) (string, error) {
+	return get(ctx, c, c.runtime, "podsandbox_status", id, func(ctx context.Context, s rt) (string, error) {
+		r, err := s.PodSandboxStatus(ctx, id, true)
+		var info struct{ Image string }
+		if err == nil {
+			_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // another runtime's words
+		}
+		return info.Image, err
 	})
 }
 

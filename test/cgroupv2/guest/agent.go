@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	manifestDir = "/etc/pods"
-	rootDir     = "/var/lib/deckhand"
-	agentLog    = "/var/log/deckhand.log"
-	readOnlyURL = "http://127.0.0.1:10255"
+	manifestDir  = "/etc/pods"
+	rootDir      = "/var/lib/deckhand"
+	agentLog     = "/var/log/deckhand.log"
+	runtimeGroup = "/runtime"
+	readOnlyURL  = "http://127.0.0.1:10255"
 )
 
 // logTail is how much of the agent's log is shown after a failure, in bytes.
@@ -48,7 +49,7 @@ func (a *agent) start() error {
 		"--embedded-bin-dir", machine.BinDir,
 		"--hostname-override", "guest",
 		"--node-ip", "127.0.0.1",
-		"--runtime-cgroups", "/runtime",
+		"--runtime-cgroups", runtimeGroup,
 		"-v", "4")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

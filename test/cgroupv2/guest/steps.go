@@ -29,6 +29,7 @@ const kubepods = machine.CgroupDir + "/kubepods"
 func steps(ctx context.Context, a *agent) error {
 	tellHost()
 	machine.TellFile("controllers", machine.CgroupDir+"/cgroup.controllers")
+	machine.TellFile("pressure", "/proc/pressure/cpu")
 	if err := contract(ctx); err != nil {
 		return err
 	}
@@ -67,6 +68,9 @@ func steps(ctx context.Context, a *agent) error {
 	if err != nil {
 		return err
 	}
+	if err := askKubelet(ctx, config, len(names)); err != nil {
+		return err
+	}
 	// The runtime tells which container's processes were killed; without the kernel's log only SystemOOM is missing.
 	if err := os.Rename(kernel.LogDevice, kernel.LogDevice+"-hidden"); err != nil {
 		return err
@@ -82,6 +86,11 @@ func steps(ctx context.Context, a *agent) error {
 	if err != nil {
 		return fmt.Errorf("after kill -9: %w", err)
 	}
+	own, err := said(ctx)
+	if err != nil {
+		return err
+	}
+	tellSaid("deckhand", own)
 	tellPods(after, " after kill -9")
 	tellAnswers(ctx, after, " after kill -9")
 	machine.TellFile("burstable QoS cgroup cpu.weight after kill -9", kubepods+"/burstable/cpu.weight")
