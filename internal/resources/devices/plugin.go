@@ -178,7 +178,7 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 	defer cancel()
 	if p.options, err = p.client.GetDevicePluginOptions(ctx, &api.Empty{}); err != nil {
 		conn.Close()
-		return fmt.Errorf("device plugin for %s: it doesn't tell its options: %s", p.resource, status.Convert(err).Message())
+		return fmt.Errorf("device plugin for %s: failed to get device plugin options: %s", p.resource, status.Convert(err).Message())
 	}
 	select {
 	case m.connected <- p:
@@ -231,6 +231,10 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 	delete(m.followed, p)
 	s := m.resources[p.resource]
 	current := s != nil && s.plugin == p
+	if s == nil && ctx.Err() == nil { // the node has the resource, and none of it
+		s = &resourceState{devices: map[string]*api.Device{}}
+		m.resources[p.resource], current = s, true
+	}
 	if current {
 		s.plugin, s.lost = nil, time.Now()
 	}

@@ -214,7 +214,18 @@ func TestRefusedPlugins(t *testing.T) {
 	if a := r.Amounts(); len(a.Capacity) > 0 {
 		t.Errorf("the node has %v", a.Capacity)
 	}
-	f.Will(func() { f.OptionsErr = nil })
+	// Of one that can't list its devices the node has none, and waits for another registration.
+	f.Will(func() { f.OptionsErr, f.ListErr = nil, errors.New("broken") })
+	if err := f.Register(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a resource of which there is none", func() bool {
+		a := r.Amounts()
+		_, known := a.Capacity[gpu]
+		return known && a.Awaited[gpu]
+	})
+	r.await(gpu, 0, 0)
+	f.Will(func() { f.ListErr = nil })
 	r.plugs(f)
 }
 

@@ -33,8 +33,8 @@ type Plugin struct {
 	Answer    func(ids []string) *api.ContainerAllocateResponse
 	Answers   int
 	// These are answered if they are set. Hangs has Allocate wait until its caller gives up, and receives when it does.
-	OptionsErr, AllocateErr, PrestartErr error
-	Hangs                                chan struct{}
+	OptionsErr, ListErr, AllocateErr, PrestartErr error
+	Hangs                                         chan struct{}
 	// Mute has it list no devices, Stuck has the call of that name wait until its caller gives up.
 	Mute  bool
 	Stuck string
@@ -205,8 +205,11 @@ func (f *Plugin) GetDevicePluginOptions(ctx context.Context, _ *api.Empty) (*api
 func (f *Plugin) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	for {
 		f.mu.Lock()
-		list, changed, mute := f.Devices, f.changed, f.Mute
+		list, changed, mute, err := f.Devices, f.changed, f.Mute, f.ListErr
 		f.mu.Unlock()
+		if err != nil {
+			return err
+		}
 		if !mute {
 			if err := s.Send(&api.ListAndWatchResponse{Devices: list}); err != nil {
 				return err
