@@ -294,9 +294,19 @@ func TestRestartWithoutThePlugin(t *testing.T) {
 	if err := r.Assign(t.Context(), old); err != nil || !slices.Equal(r.ids("old", "init"), []string{"a"}) || !slices.Equal(r.ids("old", "main"), []string{"a"}) {
 		t.Errorf("the old pod has %v and %v, %v", r.ids("old", "init"), r.ids("old", "main"), err)
 	}
-	if err := r.Assign(t.Context(), one("new")); wait(err) != "Plugin" || !r.Amounts().Awaited[gpu] {
-		t.Errorf("the new pod: %v", err)
+	waits := func() {
+		t.Helper()
+		if err := r.Assign(t.Context(), one("new")); wait(err) != "Plugin" || !r.Amounts().Awaited[gpu] {
+			t.Errorf("the new pod: %v", err)
+		}
 	}
+	waits()
+	r.Manager.mu.Lock()
+	r.resources[gpu].until = r.resources[gpu].until.Add(-r.limits.restarted)
+	r.Manager.mu.Unlock()
+	r.look.Wake()
+	r.await(gpu, 0, 0)
+	waits()
 	f.Serve()
 	r.plugs(f)
 	if err := r.Assign(t.Context(), one("new")); err != nil || !slices.Equal(r.ids("new", "main"), []string{"b"}) {

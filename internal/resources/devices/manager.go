@@ -51,8 +51,9 @@ type limits struct {
 	ask, allocate, prestart time.Duration
 	// list is how long a plugin may take to list its devices before that is logged.
 	list time.Duration
-	// absent is for how long the capacity of a resource stays that has no plugin.
-	absent time.Duration
+	// absent is for how long the capacity of a resource stays that has no plugin any more, restarted the same for one whose plugin
+	// hasn't registered since the agent was started.
+	absent, restarted time.Duration
 }
 
 // Manager assigns devices. It is safe for concurrent use.
@@ -88,9 +89,9 @@ type resourceState struct {
 	devices map[string]*api.Device
 	// prestart says that it has to make devices ready before each start, also if it is away.
 	prestart bool
-	// lost is since when there is no plugin; gone says that this has been for so long that its devices don't count any more.
-	lost time.Time
-	gone bool
+	// until is how long its devices count though there is no plugin; gone says that this is over.
+	until time.Time
+	gone  bool
 }
 
 // podDevices is what one pod has. All but assigning is guarded by the manager's mutex.
@@ -125,7 +126,7 @@ const unknownBoot = "unknown"
 
 // New constructs a manager. Restore has to be called first.
 func New(c Config) *Manager {
-	return &Manager{conf: c, limits: limits{ask: 10 * time.Second, allocate: time.Minute, prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, list: time.Minute, absent: 5 * time.Minute},
+	return &Manager{conf: c, limits: limits{ask: 10 * time.Second, allocate: time.Minute, prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, list: time.Minute, absent: 5 * time.Minute, restarted: time.Minute},
 		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewDebounce(gap), affected: wake.NewKeyed[types.UID](), ended: make(chan struct{}), resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
 }
 
@@ -150,8 +151,9 @@ func (m *Manager) restore(r *record) error {
 	if m.forgotten = r.Forgotten; m.forgotten.After(now) { // the clock was set back
 		m.forgotten = now
 	}
+	until := now.Add(m.limits.restarted)
 	for name, ids := range r.Data.RegisteredDevices {
-		s := &resourceState{devices: map[string]*api.Device{}, lost: now, prestart: slices.Contains(r.PreStart, name)}
+		s := &resourceState{devices: map[string]*api.Device{}, until: until, prestart: slices.Contains(r.PreStart, name)}
 		for _, id := range ids {
 			s.devices[id] = &api.Device{ID: id}
 		}
@@ -166,7 +168,7 @@ func (m *Manager) restore(r *record) error {
 			unread = append(unread, e.PodUID)
 		}
 		if m.resources[e.ResourceName] == nil {
-			m.resources[e.ResourceName] = &resourceState{devices: map[string]*api.Device{}, lost: now}
+			m.resources[e.ResourceName] = &resourceState{devices: map[string]*api.Device{}, until: until}
 		}
 		p := m.pods[e.PodUID]
 		if p == nil {
@@ -265,7 +267,7 @@ func (m *Manager) AwaitChange(ctx context.Context, looked time.Time) bool {
 
 // Amounts are how much there is of resources that have, or had, a plugin. What pods have is part of it.
 type Amounts struct {
-	// Capacity counts the devices that the plugin listed last, and nothing once it was away for 5 minutes; Allocatable those that are
+	// Capacity counts the devices that the plugin listed last, and nothing once it was away for 5 minutes, or hasn't registered for a minute with a new agent; Allocatable those that are
 	// healthy, and nothing while it is away.
 	Capacity, Allocatable v1.ResourceList
 	// Awaited are those whose plugin is away.

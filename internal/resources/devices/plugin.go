@@ -236,7 +236,7 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 		m.resources[p.resource], current = s, true
 	}
 	if current {
-		s.plugin, s.lost = nil, time.Now()
+		s.plugin, s.until = nil, time.Now().Add(m.limits.absent)
 	}
 	var affected []types.UID
 	if current {
@@ -281,7 +281,7 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	}
 	p.listed = true
 	before, was := s.plugin, s.devices
-	s.plugin, s.devices, s.gone, s.lost = p, devices, false, time.Time{}
+	s.plugin, s.devices, s.gone = p, devices, false
 	others := len(was) != len(devices) || s.prestart != p.options.GetPreStartRequired()
 	s.prestart = p.options.GetPreStartRequired()
 	changed := map[string]bool{} // some plugins list their devices again and again
@@ -355,11 +355,10 @@ func (m *Manager) expire() (next time.Time) {
 		if s.plugin != nil || s.gone {
 			continue
 		}
-		due := s.lost.Add(m.limits.absent)
 		switch {
-		case time.Now().Before(due):
-			if next.IsZero() || due.Before(next) {
-				next = due
+		case time.Now().Before(s.until):
+			if next.IsZero() || s.until.Before(next) {
+				next = s.until
 			}
 		default:
 			s.gone, changed = true, true

@@ -375,7 +375,7 @@ func TestALostPlugin(t *testing.T) {
 		t.Error("the plugin isn't waited for")
 	}
 	r.Manager.mu.Lock()
-	r.resources[gpu].lost = time.Now().Add(-r.limits.absent)
+	r.resources[gpu].until = r.resources[gpu].until.Add(-r.limits.absent)
 	r.Manager.mu.Unlock()
 	r.look.Wake()
 	r.await(gpu, 0, 0)
