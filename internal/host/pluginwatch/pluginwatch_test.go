@@ -91,8 +91,9 @@ func serve(t *testing.T, path string, p *plugin) *plugin {
 	return p
 }
 
-// user is a handler that notes what it is called with.
+// user is a handler that notes what it is called with. Gone waits for held, if that is set.
 type user struct {
+	held    chan struct{}
 	mu      sync.Mutex
 	refuses error
 	calls   []string
@@ -111,7 +112,12 @@ func (u *user) Register(_ context.Context, r Registration) error {
 	return u.refuses
 }
 
-func (u *user) Gone(r Registration) { u.note("gone " + r.Name) }
+func (u *user) Gone(r Registration) {
+	if u.held != nil {
+		<-u.held
+	}
+	u.note("gone " + r.Name)
+}
 
 func (u *user) said() string {
 	u.mu.Lock()
@@ -131,6 +137,13 @@ func await(t *testing.T, what string, so func() bool) {
 // watch runs a watcher of a new directory, where dealing with a plugin may take as long as this.
 func watch(t *testing.T, u *user, call time.Duration) (dir string) {
 	t.Helper()
+	dir, _ = watchUntil(t, u, call)
+	return dir
+}
+
+// watchUntil is watch until stop is called.
+func watchUntil(t *testing.T, u *user, call time.Duration) (dir string, stop func()) {
+	t.Helper()
 	dir = t.TempDir()
 	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Log: logr.Discard()})
 	w.limits = limits{call: call, first: 5 * time.Millisecond, most: 20 * time.Millisecond}
@@ -141,8 +154,9 @@ func watch(t *testing.T, u *user, call time.Duration) (dir string) {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() { cancel(); running.Wait() })
-	return dir
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return dir, stop
 }
 
 func info(name string) *api.PluginInfo {
@@ -202,6 +216,30 @@ func TestSocketsComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("register b b.sock v1beta1; gone b")
+}
+
+// TestOneAfterTheOther: of two plugins that have a socket's name after each other the second isn't asked before the first is gone; one whose socket was away is another
+// one. When the agent ends, none is gone.
+func TestOneAfterTheOther(t *testing.T) {
+	u := &user{held: make(chan struct{})}
+	dir, stop := watchUntil(t, u, time.Minute)
+	path := filepath.Join(dir, "a.sock")
+	serve(t, path, &plugin{info: info("a")})
+	await(t, "the first", func() bool { return u.said() == "register a a.sock v1beta1" })
+	away := filepath.Join(t.TempDir(), "away")
+	if err := errors.Join(os.Rename(path, away), os.Rename(away, path)); err != nil {
+		t.Fatal(err)
+	}
+	serve(t, filepath.Join(dir, "b.sock"), &plugin{info: info("b")})
+	const both = "register a a.sock v1beta1; register b b.sock v1beta1"
+	await(t, "another one", func() bool { return u.said() == both })
+	close(u.held)
+	const all = both + "; gone a; register a a.sock v1beta1"
+	await(t, "it is another one", func() bool { return u.said() == all })
+	stop()
+	if said := u.said(); said != all {
+		t.Errorf("after the end: %s", said)
+	}
 }
 
 // TestAHungPlugin is tried again; one that can't be told that it is registered isn't.

@@ -67,6 +67,27 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
+// TestPreemptionOfManyByMany: no pod makes room for two others.
+func TestPreemptionOfManyByMany(t *testing.T) {
+	j := newJudge(held(requests("a", "cpu", "2")), held(requests("b", "cpu", "2")))
+	preempted := map[types.UID]bool{}
+	for _, uid := range []types.UID{"first", "second"} {
+		p := ranked(requests(uid, "cpu", "2"), critical, v1.PodQOSBurstable)
+		a := j.Admit(p, admission.Need(p))
+		if len(a.Preempt) != 1 || preempted[a.Preempt[0]] {
+			t.Errorf("for the %s %v have to end, after %v", uid, a.Preempt, preempted)
+		}
+		for _, victim := range a.Preempt {
+			preempted[victim] = true
+		}
+		j.Hold(held(p))
+	}
+	p := ranked(requests("third", "cpu", "2"), critical, v1.PodQOSBurstable)
+	if a := j.Admit(p, admission.Need(p)); a.Preempt != nil || !a.Failure.Rejected {
+		t.Errorf("for the third one %v have to end", a.Preempt)
+	}
+}
+
 // TestPreemptionIsTheLeast compares with all there is to choose from: no other choice makes room for all that is missing and is of fewer pods of the
 // highest QoS class and priority, then of the next, and so on, or of as many that have less.
 func TestPreemptionIsTheLeast(t *testing.T) {

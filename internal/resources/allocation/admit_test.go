@@ -192,6 +192,20 @@ func TestAdmissionWaitsForThoseThatEnd(t *testing.T) {
 	n.has(next)
 }
 
+// TestPodsThatNoSourceHas hold what they were given, and are waited for: they end, or their source hasn't reported yet.
+func TestPodsThatNoSourceHas(t *testing.T) {
+	n := newNode(t)
+	old, next := makePod("old", 3000, 10), makePod("next", 2000, 10)
+	n.wants(old)
+	n.admit(old)
+	n.restart()
+	n.wants(next)
+	n.says(next, "waits for Room")
+	n.Forget("old")
+	n.woken("next")
+	n.says(next, "admitted")
+}
+
 // TestAWaitThatEndsInARejectionMakesWay: what was kept for one that is rejected is there for others, which learn of it.
 func TestAWaitThatEndsInARejectionMakesWay(t *testing.T) {
 	n := newNode(t)

@@ -110,7 +110,7 @@ func (n *node) restart() {
 	n.t.Helper()
 	n.Manager = allocation.New(allocation.Config{
 		Store:       n.store,
-		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1000Mi")},
+		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1000Mi"), v1.ResourcePods: resource.MustParse("500")},
 		Node:        func() *admission.Node { return &admission.Node{} },
 		Pods:        func(yield func(allocation.Pod) bool) { slices.Values(n.pods)(yield) },
 		Runs:        func(uid types.UID) bool { return n.runs[uid] },

@@ -133,7 +133,7 @@ type registration struct {
 // Register implements api.RegistrationServer.
 func (r registration) Register(ctx context.Context, q *api.RegisterRequest) (*api.Empty, error) {
 	name := q.GetEndpoint()
-	if name == "" || name != filepath.Base(name) || name == filepath.Base(Socket(r.conf.Dir)) {
+	if name == "" || name != filepath.Base(name) {
 		return nil, status.Errorf(codes.InvalidArgument, "endpoint %q: it has to be the name of the plugin's socket in %s", name, r.conf.Dir)
 	}
 	p := &plugin{resource: q.GetResourceName(), endpoint: filepath.Join(r.conf.Dir, name)}

@@ -195,11 +195,14 @@ func (r *rig) ids(uid types.UID, container string) []string {
 func TestRefusedPlugins(t *testing.T) {
 	r := newRig(t)
 	f := devicestest.New(t, r.conf.Dir, gpu, "a")
+	devicestest.New(t, filepath.Dir(r.conf.Dir), gpu, "a") // where it shouldn't be
 	for name, change := range map[string]func(*api.RegisterRequest){
 		"version":   func(q *api.RegisterRequest) { q.Version = "v1alpha" },
 		"resource":  func(q *api.RegisterRequest) { q.ResourceName = "kubernetes.io/gpu" },
 		"no slash":  func(q *api.RegisterRequest) { q.ResourceName = "gpu" },
 		"elsewhere": func(q *api.RegisterRequest) { q.Endpoint = "../gpu.sock" },
+		"no file":   func(q *api.RegisterRequest) { q.Endpoint = ".." },
+		"odd":       func(q *api.RegisterRequest) { q.Endpoint = "a\nb\x00" },
 		"itself":    func(q *api.RegisterRequest) { q.Endpoint = "kubelet.sock" },
 		"nobody":    func(q *api.RegisterRequest) { q.Endpoint = "other.sock" },
 	} {
@@ -441,6 +444,9 @@ func TestPending(t *testing.T) {
 	follows(1)
 	f.Set(func() { f.Mute = false })
 	r.await(gpu, 1, 1)
+	r.Gone(q) // whose socket isn't that of the one that is followed
+	f.Set(func() { f.Devices = devicestest.Healthy("a", "b") })
+	r.await(gpu, 2, 2)
 }
 
 // TestSockets: nobody but root can reach the socket, and plugins learn of a new agent by theirs being removed.
