@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -523,6 +524,106 @@ func TestWalksHaveTheirOwnTime(t *testing.T) {
 	}
 	if c := podOf(t, summary(t, s, false), "a").Containers[0]; c.Logs == nil || !c.Logs.Time.Time.Equal(walked) || !c.CPU.Time.After(walked) {
 		t.Errorf("what was found at %v is told as %+v in a sample of %v", walked, c.Logs, c.CPU.Time)
+	}
+}
+
+// onCgroupV2 has the host have cgroup v2 in this mount namespace, until the end of the test. Where it has v1, no controller is in v2's hierarchy: there
+// is CPU time, and pressure, but no figure of memory.
+func onCgroupV2(t *testing.T) (memory bool) {
+	t.Helper()
+	const dir, list = "/sys/fs/cgroup", "/sys/fs/cgroup/cgroup.controllers"
+	if _, err := os.Stat(list); err == nil {
+		return true
+	}
+	mount := func(source, target, kind string, flags uintptr) {
+		t.Helper()
+		if err := unix.Mount(source, target, kind, flags, ""); err != nil {
+			t.Fatalf("mount %s: %v", target, err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
+				t.Errorf("take off %s: %v", target, err)
+			}
+		})
+	}
+	mount("none", dir, "cgroup2", 0)
+	controllers := filepath.Join(t.TempDir(), "controllers")
+	if err := os.WriteFile(controllers, []byte("cpu memory\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mount(controllers, list, "", unix.MS_BIND)
+	return false
+}
+
+// A kernel with pressure has it of the node, of pods and of containers: those that wait for each other's CPU have some, and what is told is what the kernel
+// tells. Where it has none, nothing is told, rather than zeros.
+func TestPressure(t *testing.T) {
+	memory := onCgroupV2(t)
+	_, err := os.Stat("/proc/pressure/cpu")
+	has := err == nil
+	n := newNode(t)
+	o := n.add("a", nil, busy())
+	for range runtime.NumCPU() {
+		n.start(n.group(o)+"/ca", busy())
+	}
+	s := n.sampler()
+	n.layers = map[string]usage.Usage{}
+	var got *statsapi.Summary
+	waited := func(c *statsapi.CPUStats) bool { return c != nil && c.PSI != nil && c.PSI.Some.Total > 0 }
+	for late := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // the kernel counts up every two seconds
+		got = summary(t, s, false)
+		p := podOf(t, got, "a")
+		if !has || waited(got.Node.CPU) && waited(p.CPU) && waited(p.Containers[0].CPU) {
+			break
+		}
+		if time.Now().After(late) {
+			t.Fatalf("nobody has waited for a CPU: %+v %+v %+v", got.Node.CPU, p.CPU, p.Containers[0].CPU)
+		}
+	}
+	p := podOf(t, got, "a")
+	there := map[string]bool{"the node's IO": got.Node.IO != nil, "the pod's IO": p.IO != nil, "the container's IO": p.Containers[0].IO != nil}
+	if memory {
+		there["the node's memory"], there["the pod's memory"] = got.Node.Memory.PSI != nil, p.Memory.PSI != nil
+	}
+	for what, is := range there {
+		if is != has {
+			t.Errorf("there is pressure of %s: %v, of the kernel: %v", what, is, has)
+		}
+	}
+	if text, err := json.Marshal(got); err != nil || strings.Contains(string(text), `"psi"`) != has {
+		t.Errorf("pressure is in the summary, other than in the kernel: %v", err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s.ContainerMetrics(func() (stats.Machine, error) { return stats.Machine{}, nil }))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := map[string]float64{} // of the container
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if strings.HasPrefix(f.GetName(), "container_pressure_") && strings.Contains(m.String(), `value:"main"`) {
+				series[strings.TrimPrefix(f.GetName(), "container_pressure_")] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if !has {
+		if len(series) > 0 {
+			t.Errorf("there is %v", series)
+		}
+		return
+	}
+	text, err := os.ReadFile("/sys/fs/cgroup" + n.group(o) + "/ca/cpu.pressure")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, total, _ := strings.Cut(string(text), "total=")
+	var kernels float64
+	if _, err := fmt.Sscan(total, &kernels); err != nil {
+		t.Fatal(err)
+	}
+	if told := series["cpu_waiting_seconds_total"]; len(series) != 6 || told <= 0 || told > kernels/1e6 {
+		t.Errorf("the kernel says %q, the metrics %v", text, series)
 	}
 }
 
