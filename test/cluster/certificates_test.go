@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"flag"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	certificates "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/fsnotify/fsnotify"
@@ -210,11 +208,9 @@ func (r *rig) kubeadmJoin(kubeconfig, bootstrap, certs string) {
 	}
 }
 
-// served approves what the HTTPS server asks for, and returns what it shows then, which isn't what it was.
+// served is approved, with what is said before.
 func (r *rig) served(was *x509.Certificate) *x509.Certificate {
 	r.t.Helper()
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(read(r.t, r.p.CA()))
 	address := fmt.Sprint("127.0.0.1:", r.Port(2))
 	if was == nil {
 		if c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}); err == nil {
@@ -229,16 +225,17 @@ func (r *rig) served(was *x509.Certificate) *x509.Certificate {
 			return nil
 		})
 	}
-	var now *x509.Certificate
+	return r.approved(was)
+}
+
+// approved approves what the HTTPS server asks for, and returns what it shows then, which isn't what it was.
+func (r *rig) approved(was *x509.Certificate) (now *x509.Certificate) {
+	r.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(read(r.t, r.p.CA()))
 	r.Eventually("the server shows a certificate that was approved", func() error {
-		var list certificates.CertificateSigningRequestList
-		if err := json.Unmarshal([]byte(r.kubectl("get", "csr", "--field-selector", "spec.signerName=kubernetes.io/kubelet-serving", "-o", "json")), &list); err != nil {
+		if err := r.p.ApproveServing(); err != nil {
 			return err
-		}
-		for _, c := range list.Items {
-			if len(c.Status.Conditions) == 0 {
-				r.kubectl("certificate", "approve", c.Name)
-			}
 		}
 		var address string
 		for _, a := range r.object().Status.Addresses {
@@ -254,7 +251,7 @@ func (r *rig) served(was *x509.Certificate) *x509.Certificate {
 		if now = c.ConnectionState().PeerCertificates[0]; was != nil && now.Equal(was) {
 			return fmt.Errorf("that of before, until %s", now.NotAfter)
 		}
-		return now.VerifyHostname(node.Name)
+		return now.VerifyHostname(r.name)
 	})
 	return now
 }

@@ -24,7 +24,7 @@ func TestRunCluster(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	before := kernel.Sysctls("/proc/sys").Differences()
-	cmd := exec.Command(run, "--bin", "../../bin", "--dir", dir)
+	cmd := exec.Command(run, "--bin", "../../bin", "--dir", dir, "--kubernetes", "../kubernetes")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := cmd.StdoutPipe()

@@ -44,10 +44,11 @@ func TestServer(t *testing.T) {
 	}
 	p := plane.Start(t, program)
 	t.Run("node", func(t *testing.T) {
-		r := join(t, p, binary, "authorization: {webhook: {cacheAuthorizedTTL: 1ms, cacheUnauthorizedTTL: 1ms}}\n")
+		r := join(t, p, binary, "serverTLSBootstrap: true\nauthorization: {webhook: {cacheAuthorizedTTL: 1ms, cacheUnauthorizedTTL: 1ms}}\n")
 		r.Start()
 		r.created()
 		r.is(v1.ConditionTrue)
+		r.approved(nil)
 		t.Run("who may", r.whoMay)
 		r.apply(podNamed("quiet", spec("[sleep, 1h]")))
 		r.podReady("quiet")
@@ -194,7 +195,7 @@ func (r *rig) grant(name, kind, subject, resources string, verbs ...string) {
 // asks asks the node itself, with a certificate or a token: for a path, or by another method than GET for one.
 func (r *rig) asks(what string, cert *tls.Certificate, token string) (int, string) {
 	r.t.Helper()
-	conf := &tls.Config{InsecureSkipVerify: true} // it made its certificate itself
+	conf := &tls.Config{InsecureSkipVerify: true} // it may have made its certificate itself
 	if cert != nil {
 		conf.Certificates = []tls.Certificate{*cert}
 	}

@@ -7,13 +7,25 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
 
-// StartMetricsServer has metrics-server look at the cluster's nodes every 10 seconds, as often as it can, as its service account of kube-system, which is there.
-// It returns when the API server has its API.
-func (p *Plane) StartMetricsServer() {
+// ApproveServing approves what nodes ask for to show as servers (serverTLSBootstrap), so far as it isn't decided.
+func (p *Plane) ApproveServing() error {
+	pending := `{{range .items}}{{if not .status.conditions}}{{.metadata.name}} {{end}}{{end}}`
+	names, err := p.Kubectl("", "get", "csr", "--field-selector=spec.signerName=kubernetes.io/kubelet-serving", "-o", "go-template="+pending)
+	if list := strings.Fields(names); err == nil && len(list) > 0 {
+		_, err = p.Kubectl("", append([]string{"certificate", "approve"}, list...)...)
+	}
+	return err
+}
+
+// StartMetricsServer has metrics-server look at the cluster's nodes every 10 seconds, as often as it can, with the rights that its manifests give it: the
+// module that requires it, in that directory, has them. It talks to nodes alone whose certificate the cluster has issued. It returns when the API
+// server has its API.
+func (p *Plane) StartMetricsServer(module string) {
 	p.t.Helper()
 	const name, service = "metrics-server", "v1beta1.metrics.k8s.io"
 	kubectl := func(input string, args ...string) string {
@@ -24,6 +36,17 @@ func (p *Plane) StartMetricsServer() {
 		}
 		return strings.TrimSpace(out)
 	}
+	download := exec.CommandContext(p.t.Context(), "go", "mod", "download", "-json", "sigs.k8s.io/metrics-server")
+	download.Dir = module
+	out, err := download.Output()
+	var source struct{ Dir string }
+	if err == nil {
+		err = json.Unmarshal(out, &source)
+	}
+	if err != nil {
+		p.t.Fatalf("find metrics-server's manifests: %v: %s", err, out)
+	}
+	kubectl("", "apply", "-f", filepath.Join(source.Dir, "manifests/base/rbac.yaml"))
 	token := kubectl("", "create", "token", name, "--namespace=kube-system")
 	kubeconfig := p.writeKubeconfig(p.path(name+".kubeconfig"), "{token: "+token+"}")
 	serving, err := p.ca.issue(name, name, nil, []string{"127.0.0.1", name + ".kube-system.svc"}, time.Time{})
@@ -37,7 +60,7 @@ func (p *Plane) StartMetricsServer() {
 	port := freePorts(p.t, 1)[0]
 	p.run(name, "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprint("--secure-port=", port), "--tls-cert-file="+serving.Cert, "--tls-private-key-file="+serving.Key,
-		"--kubelet-insecure-tls", "--kubelet-use-node-status-port", "--kubelet-preferred-address-types=InternalIP", "--metric-resolution=10s", "--kubelet-request-timeout=5s")
+		"--kubelet-certificate-authority="+p.CA(), "--kubelet-use-node-status-port", "--kubelet-preferred-address-types=InternalIP", "--metric-resolution=10s", "--kubelet-request-timeout=5s")
 	p.awaitURL(name, url("https", port)+"/livez")
 	// Nobody forwards the addresses of Services here.
 	kubectl(fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %[1]s, namespace: kube-system}, spec: {type: ExternalName, externalName: localhost}}

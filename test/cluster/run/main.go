@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -22,16 +23,17 @@ func main() {
 	bin := flag.String("bin", "bin", "the `directory` with deckhand, its tools and the control plane")
 	dir := flag.String("dir", "", "the `directory` for everything that is made")
 	more := flag.String("settings", "", "`lines` of a KubeletConfiguration, such as \"podCIDR: 10.98.0.0/16\"")
+	kubernetes := flag.String("kubernetes", "test/kubernetes", "the `directory` of the module that the control plane is built from")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *bin, *dir, *more); err != nil {
+	if err := run(ctx, *bin, *dir, *kubernetes, *more); err != nil {
 		fmt.Fprintln(os.Stderr, "run-cluster:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, bin, dir, more string) error {
+func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if os.Geteuid() != 0 {
@@ -69,7 +71,7 @@ func run(ctx context.Context, bin, dir, more string) error {
 	defer log.Close()
 	// Not of ctx: it ends by the same signal, or is asked to.
 	agent := exec.Command(filepath.Join(bin, "deckhand"), "agent", "--root-dir", filepath.Join(dir, "deckhand"), "--config", config, "--pod-manifest-path", manifests,
-		"--kubeconfig", p.Node(name), "--hostname-override", name)
+		"--kubeconfig", p.Node(name), "--hostname-override", name, "--cert-dir", filepath.Join(data, "pki"))
 	agent.Stdout, agent.Stderr = log, log
 	if err := agent.Start(); err != nil {
 		return err
@@ -82,6 +84,9 @@ func run(ctx context.Context, bin, dir, more string) error {
 		if err == nil {
 			_, err = p.Kubectl("", "wait", "--for=condition=Ready", "node/"+name, "--timeout=60s")
 		}
+		if err == nil {
+			_, err = plane.Try(o, func() bool { return startMetricsServer(ctx, p, name, kubernetes) })
+		}
 		ready <- err
 	}()
 	select {
@@ -90,7 +95,7 @@ func run(ctx context.Context, bin, dir, more string) error {
 		return fmt.Errorf("deckhand has ended (%v): %s", err, text)
 	case err := <-ready:
 		if err != nil {
-			o.Logf("The node isn't ready: %v", err)
+			o.Logf("The node isn't ready, or metrics-server doesn't run: %v", err)
 		}
 	}
 	fmt.Printf(`The cluster is up. In another terminal, as root:
@@ -99,6 +104,7 @@ func run(ctx context.Context, bin, dir, more string) error {
   alias kubectl=%s
   kubectl get nodes
 
+"kubectl top" has figures once metrics-server has looked at the node twice, after some 20 seconds.
 Static pods are those of %s. The agent's log is %s.
 Ctrl-C ends the control plane and the agent; "make clean" removes everything.
 `, p.Admin(), p.KubectlProgram(), manifests, log.Name())
@@ -112,6 +118,22 @@ Ctrl-C ends the control plane and the agent; "make clean" removes everything.
 		return err
 	}
 	return <-ended
+}
+
+// startMetricsServer starts it once the node's server has the certificate that it asks for.
+func startMetricsServer(ctx context.Context, p *plane.Plane, node, kubernetes string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		if err := p.ApproveServing(); err != nil {
+			break
+		}
+		if _, err := p.Kubectl("", "get", "--raw", "/api/v1/nodes/"+node+"/proxy/healthz"); err == nil {
+			p.StartMetricsServer(kubernetes)
+			return true
+		}
+	}
+	return false
 }
 
 // keepSysctls returns what sets the kernel's settings back that an agent of a cluster changes.
@@ -137,4 +159,5 @@ const settings = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failSwapOn: false
 failCgroupV1: false
+serverTLSBootstrap: true
 `
