@@ -50,9 +50,10 @@ func TestRunCluster(t *testing.T) {
 			commands = append(commands, line)
 		}
 	}
+	commands = append(commands, "kubectl get --raw /apis/metrics.k8s.io/v1beta1") // kubectl top has nothing yet
 	shell := exec.Command("sh", "-ec", strings.Join(commands, "\n"))
 	nodes, err := shell.CombinedOutput()
-	if name, _ := os.Hostname(); err != nil || !strings.Contains(string(nodes), strings.ToLower(name)) || !strings.Contains(string(nodes), " Ready ") {
+	if name, _ := os.Hostname(); err != nil || !strings.Contains(string(nodes), strings.ToLower(name)) || !strings.Contains(string(nodes), " Ready ") || !strings.Contains(string(nodes), "NodeMetrics") {
 		t.Errorf("%q: %v: %s", commands, err, nodes)
 	}
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {

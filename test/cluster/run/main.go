@@ -60,7 +60,7 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 	}
 	name = strings.ToLower(name)
 	config := filepath.Join(dir, "kubelet.yaml")
-	if err := os.WriteFile(config, []byte(settings+more+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, settings+"%s\n", p.CA(), more), 0o600); err != nil {
 		return err
 	}
 	defer keepSysctls()()
@@ -85,7 +85,7 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 			_, err = p.Kubectl("", "wait", "--for=condition=Ready", "node/"+name, "--timeout=60s")
 		}
 		if err == nil {
-			_, err = plane.Try(o, func() bool { return startMetricsServer(ctx, p, name, kubernetes) })
+			err = startMetricsServer(ctx, o, p, name, kubernetes)
 		}
 		ready <- err
 	}()
@@ -104,7 +104,7 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
   alias kubectl=%s
   kubectl get nodes
 
-"kubectl top" has figures once metrics-server has looked at the node twice, after some 20 seconds.
+"kubectl top" has figures once metrics-server has looked at the node twice, after some 10 seconds.
 Static pods are those of %s. The agent's log is %s.
 Ctrl-C ends the control plane and the agent; "make clean" removes everything.
 `, p.Admin(), p.KubectlProgram(), manifests, log.Name())
@@ -121,19 +121,25 @@ Ctrl-C ends the control plane and the agent; "make clean" removes everything.
 }
 
 // startMetricsServer starts it once the node's server has the certificate that it asks for.
-func startMetricsServer(ctx context.Context, p *plane.Plane, node, kubernetes string) bool {
+func startMetricsServer(ctx context.Context, o *plane.Program, p *plane.Plane, node, kubernetes string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for ctx.Err() == nil {
-		if err := p.ApproveServing(); err != nil {
+	for {
+		err := p.ApproveServing()
+		if err == nil {
+			_, err = p.Kubectl("", "get", "--raw", "/api/v1/nodes/"+node+"/proxy/healthz")
+		}
+		if err == nil {
 			break
 		}
-		if _, err := p.Kubectl("", "get", "--raw", "/api/v1/nodes/"+node+"/proxy/healthz"); err == nil {
-			p.StartMetricsServer(kubernetes)
-			return true
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the node's server has no certificate: %w", err)
+		case <-time.After(time.Second / 4):
 		}
 	}
-	return false
+	_, err := plane.Try(o, func() bool { p.StartMetricsServer(kubernetes); return true })
+	return err
 }
 
 // keepSysctls returns what sets the kernel's settings back that an agent of a cluster changes.
@@ -160,4 +166,5 @@ kind: KubeletConfiguration
 failSwapOn: false
 failCgroupV1: false
 serverTLSBootstrap: true
+authentication: {x509: {clientCAFile: %q}}
 `
