@@ -415,6 +415,9 @@ func TestDevicesComeLast(t *testing.T) {
 		n.says(full, "waits for Plugin")
 		time.Sleep(time.Minute)
 		n.says(full, "rejected UnexpectedAdmissionError")
+		if told := n.meter.told; !slices.Equal(told, []string{"rejected OutOfcpu", "rejected UnexpectedAdmissionError"}) {
+			t.Errorf("counted %q", told)
+		}
 		n.plugins.answer = errDisk
 		n.wants(full, p)
 		if _, err := n.Admit(t.Context(), p); !errors.Is(err, errDisk) {
@@ -513,6 +516,9 @@ func TestAwaitedPlugins(t *testing.T) {
 	n.says(beside, "admitted")
 	n.wants(a, beside)
 	n.says(asks("too much"), "rejected OutOfexample.com/gpu")
+	unknown := asks("unknown")
+	unknown.Spec.Containers[0].Resources.Requests = v1.ResourceList{"example.com/unknown": resource.MustParse("1")}
+	n.says(unknown, "waits for Plugin")
 	n.Release("beside")
 	n.wants(a)
 	n.plugins.unallocatable = nil

@@ -530,6 +530,14 @@ func TestDamagedRecord(t *testing.T) {
 		if d, err := m.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil || len(d.Devices) > 0 {
 			t.Errorf("%s: %v, %v", name, d, err)
 		}
+		ahead := New(Config{Dir: t.TempDir()}) // of a clock that was set back
+		ahead.limits.absent = 0
+		if err := errors.Join(write(ahead.conf.Dir, &record{Forgotten: time.Now().Add(time.Hour)}), ahead.Restore()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ahead.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 		if entries, _ := os.ReadDir(dir); len(entries) != 2 || entries[0].Name() != file || entries[1].Name() != file+".corrupt" {
 			t.Errorf("%s: left is %v", name, entries)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -268,6 +269,11 @@ func TestAPluginThatLies(t *testing.T) {
 	if want := []string{"b", "c"}; !slices.Equal(f.Asked[len(f.Asked)-1], want) {
 		t.Errorf("the plugin could choose of %v, want %v", f.Asked[len(f.Asked)-1], want)
 	}
+	f.Will(func() { f.NoPreference = true })
+	r.Release("second")
+	if err := r.Assign(t.Context(), wants("second", gpu, ask{name: "main", count: 2})); err != nil || len(r.ids("second", "main")) != 2 {
+		t.Errorf("without a preference the second pod has %v, %v", r.ids("second", "main"), err)
+	}
 	f.Will(func() { f.Answers = 2 })
 	err := r.Assign(t.Context(), one("third"))
 	if err == nil || r.ids("third", "main") != nil {
@@ -342,6 +348,20 @@ func TestTheSameAgain(t *testing.T) {
 	}
 	r.stop() // nobody is woken, or looks, from now on
 	next := &plugin{resource: gpu, number: 2, options: &api.DevicePluginOptions{}}
+	recorded := func(what string, list []*api.Device) {
+		t.Helper()
+		d, err := read(r.conf.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, device := range list {
+			ids = append(ids, device.ID)
+		}
+		if slices.Sort(ids); !slices.Equal(d.Data.RegisteredDevices[gpu], ids) || slices.Contains(d.PreStart, gpu) != next.options.PreStartRequired {
+			t.Errorf("%s: recorded are %v and %v", what, d.Data.RegisteredDevices, d.PreStart)
+		}
+	}
 	for _, step := range []struct {
 		what  string
 		list  []*api.Device
@@ -365,6 +385,15 @@ func TestTheSameAgain(t *testing.T) {
 		if woken, looks := len(r.affected.Take()), len(r.changed.Slot); woken != step.woken || looks != step.looks {
 			t.Errorf("%s: %d pods are woken, want %d; looked at %d times, want %d", step.what, woken, step.woken, looks, step.looks)
 		}
+		recorded(step.what, step.list)
+	}
+	next.options.PreStartRequired = true
+	last := []*api.Device{broken("b"), broken("c")}
+	r.listed(t.Context(), next, last)
+	recorded("with another option", last)
+	err := r.Manager.Register(t.Context(), pluginwatch.Registration{Name: gpu, Endpoint: filepath.Join(r.conf.Dir, "gpu.sock"), Versions: []string{api.Version}})
+	if err == nil || !strings.Contains(err.Error(), "the agent is ending") {
+		t.Errorf("after the end: %v", err)
 	}
 }
 
@@ -377,10 +406,21 @@ func TestALostPlugin(t *testing.T) {
 	if !r.Amounts().Awaited[gpu] || wait(r.Assign(t.Context(), one("p"))) != "Plugin" {
 		t.Error("the plugin isn't waited for")
 	}
+	within, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r.AwaitChange(within, time.Time{}) // of which the loss is the last
 	r.Manager.mu.Lock()
 	r.resources[gpu].until = r.resources[gpu].until.Add(-r.limits.absent)
 	r.Manager.mu.Unlock()
 	r.look.Wake()
+	if !r.AwaitChange(within, time.Time{}) {
+		t.Error("nobody hears of it")
+	}
+	r.await(gpu, 0, 0)
+	if err := r.save(); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
 	r.await(gpu, 0, 0)
 	f.Serve()
 	r.plugs(f)
@@ -414,6 +454,11 @@ func TestRollingUpdate(t *testing.T) {
 		t.Error("the one before has it again")
 	}
 	r.await(gpu, 1, 1)
+	await(t, "the one before to be left", func() bool {
+		r.Manager.mu.RLock()
+		defer r.Manager.mu.RUnlock()
+		return len(r.followed) == 1
+	})
 }
 
 // TestPending: a plugin that has registered and lists nothing yet ends with its socket, and with its next registration.

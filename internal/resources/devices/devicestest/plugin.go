@@ -28,10 +28,12 @@ type Plugin struct {
 	Resource string
 	Options  *api.DevicePluginOptions
 	Devices  []*api.Device
-	// Preferred is what it would choose, Answer what containers get; Answers is for how many it answers at once, 1 if it is 0.
-	Preferred []string
-	Answer    func(ids []string) *api.ContainerAllocateResponse
-	Answers   int
+	// Preferred is what it would choose, for which it has no answer with NoPreference; Answer is what containers get; Answers is for how many it
+	// answers at once, 1 if it is 0.
+	Preferred    []string
+	NoPreference bool
+	Answer       func(ids []string) *api.ContainerAllocateResponse
+	Answers      int
 	// These are answered if they are set. Hangs has Allocate wait until its caller gives up, and receives when it does.
 	OptionsErr, ListErr, AllocateErr, PrestartErr error
 	Hangs                                         chan struct{}
@@ -231,6 +233,9 @@ func (f *Plugin) GetPreferredAllocation(ctx context.Context, q *api.PreferredAll
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Asked = append(f.Asked, q.ContainerRequests[0].AvailableDeviceIDs)
+	if f.NoPreference {
+		return &api.PreferredAllocationResponse{}, nil
+	}
 	return &api.PreferredAllocationResponse{ContainerResponses: []*api.ContainerPreferredAllocationResponse{{DeviceIDs: f.Preferred}}}, nil
 }
 
