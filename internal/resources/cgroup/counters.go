@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -183,7 +182,11 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 	m.Limit, m.SwapLimit = Unlimited, Unlimited
 	if group == "/" { // the root has no figures of its own: the machine's are in /proc
 		var total, free, swap, swapFree uint64
-		if err := r.pairs("/proc/meminfo", ":", func(key []byte, kib uint64) {
+		info, err := r.ReadFile("/proc/meminfo")
+		if err != nil {
+			return err
+		}
+		pairs(info, ":", func(key []byte, kib uint64) {
 			switch string(key) {
 			case "MemTotal":
 				total = kib << 10
@@ -194,9 +197,7 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 			case "SwapFree":
 				swapFree = kib << 10
 			}
-		}); err != nil {
-			return err
-		}
+		})
 		m.Usage, m.Swap, m.SwapLimit = total-free, swap-swapFree, swap
 		m.WorkingSet = m.Usage - min(m.InactiveFile, m.Usage)
 		return nil
@@ -319,11 +320,13 @@ func (r *Reader) device(number string) string {
 
 // stalls reads the pressure of a group; nil if it isn't there, as it may be switched off for a group.
 func (r *Reader) stalls(group, kind string) *Pressure {
-	file := filepath.Join(r.layout.mounts["memory"], group, kind+".pressure")
+	var text []byte
+	var err error
 	if group == "/" {
-		file = filepath.Join("/proc/pressure", kind)
+		text, err = r.ReadFile("/proc/pressure/" + kind)
+	} else {
+		text, err = r.file("memory", group, kind+".pressure")
 	}
-	text, err := r.slurp(file)
 	if err != nil {
 		return nil
 	}

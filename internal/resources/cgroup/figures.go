@@ -102,6 +102,10 @@ type Reader struct {
 	layout   layout
 	buf      []byte
 	pressure bool
+	// dir is the directory of a group, if isOpen, and dirOf says of which: its hierarchy's, and its name.
+	dir    int
+	isOpen bool
+	dirOf  [2]string
 	// devices are the files of block devices, by their numbers.
 	devices map[string]string
 }
@@ -203,6 +207,7 @@ func (r *Reader) Processes(group string) ([]int, error) {
 }
 
 func (r *Reader) ownProcesses(group string) ([]int, error) {
+	defer r.leave()
 	text, err := r.file("memory", group, "cgroup.procs")
 	if err != nil {
 		return nil, err
@@ -219,6 +224,7 @@ func (r *Reader) ownProcesses(group string) ([]int, error) {
 // Read reads a group's figures. The error says what couldn't be read; the rest is there. Where there is no such group, it is
 // fs.ErrNotExist.
 func (r *Reader) Read(group string, detail Detail) (Figures, error) {
+	defer r.leave()
 	f := Figures{At: time.Now()}
 	var errs []error
 	note := func(err error) bool {

@@ -93,6 +93,9 @@ func TestFiguresAreTheLibrarys(t *testing.T) {
 	if just, err := r.Read(name, JustCPU); err != nil || just.CPU.Usage != f.CPU.Usage || just.Memory != nil {
 		t.Errorf("CPU time alone: %+v, %v", just, err)
 	}
+	if _, err := r.Processes(name); err != nil || r.isOpen {
+		t.Errorf("a reader keeps a directory open: %v, %v", r.isOpen, err)
+	}
 	if (f.CPUPressure != nil) != (l.v2 && unix.Access("/proc/pressure/cpu", unix.R_OK) == nil) {
 		t.Errorf("pressure is %+v", f.CPUPressure)
 	}

@@ -55,14 +55,14 @@ func (r *Reader) limit(controller, group, name string) (uint64, error) {
 
 // keyed reads a file of lines KEY NUMBER.
 func (r *Reader) keyed(controller, group, name string, each func(key []byte, value uint64)) error {
-	return r.pairs(r.path(controller, group, name), " ", each)
+	text, err := r.file(controller, group, name)
+	if err == nil {
+		pairs(text, " ", each)
+	}
+	return err
 }
 
-func (r *Reader) pairs(file, separator string, each func(key []byte, value uint64)) error {
-	text, err := r.slurp(file)
-	if err != nil {
-		return err
-	}
+func pairs(text []byte, separator string, each func(key []byte, value uint64)) {
 	for len(text) > 0 {
 		line := text
 		if end := bytes.IndexByte(text, '\n'); end >= 0 {
@@ -79,7 +79,6 @@ func (r *Reader) pairs(file, separator string, each func(key []byte, value uint6
 			each(key, n)
 		}
 	}
-	return nil
 }
 
 func number(text []byte) (n uint64, ok bool) {
@@ -110,17 +109,56 @@ func (r *Reader) file(controller, group, name string) ([]byte, error) {
 	if r.layout.mounts[controller] == "" {
 		return nil, &fs.PathError{Op: "read", Path: group + "/" + name, Err: errors.New("the kernel offers no cgroup controller " + controller)}
 	}
-	return r.slurp(r.path(controller, group, name))
+	err := r.enter(controller, group)
+	if err == nil {
+		var text []byte
+		if text, err = r.read(r.dir, name); err == nil {
+			return text, nil
+		}
+	}
+	return nil, r.bad(controller, group, name, err)
 }
 
-// slurp reads a whole file of the kernel into the reader's buffer, which the next call overwrites.
-func (r *Reader) slurp(file string) ([]byte, error) {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	for err == unix.EINTR {
-		fd, err = unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// enter opens the directory of a group: its files are mostly read one after the other.
+func (r *Reader) enter(controller, group string) (err error) {
+	dir := r.layout.mounts[controller]
+	if r.isOpen && r.dirOf == [2]string{dir, group} {
+		return nil
 	}
+	r.leave()
+	r.dir, err = open(unix.AT_FDCWD, strings.TrimSuffix(r.path(controller, group, ""), "/"), unix.O_PATH|unix.O_DIRECTORY)
+	r.isOpen, r.dirOf = err == nil, [2]string{dir, group}
+	return err
+}
+
+// leave closes it: there may be another one of this name when the reader is next asked.
+func (r *Reader) leave() {
+	if r.isOpen {
+		_ = unix.Close(r.dir)
+	}
+	r.isOpen = false
+}
+
+func open(dir int, name string, flags int) (fd int, err error) {
+	for err = unix.EINTR; err == unix.EINTR; {
+		fd, err = unix.Openat(dir, name, unix.O_CLOEXEC|flags, 0)
+	}
+	return fd, err
+}
+
+// ReadFile reads a whole file of the kernel into the reader's buffer, which the next call overwrites.
+func (r *Reader) ReadFile(file string) ([]byte, error) {
+	text, err := r.read(unix.AT_FDCWD, file)
 	if err != nil {
 		return nil, &fs.PathError{Op: "read", Path: file, Err: err}
+	}
+	return text, nil
+}
+
+func (r *Reader) read(dir int, name string) ([]byte, error) {
+	fd, err := open(dir, name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
 	}
 	defer unix.Close(fd)
 	size := 0
@@ -136,7 +174,7 @@ func (r *Reader) slurp(file string) ([]byte, error) {
 			err = unix.ENOENT
 		}
 		if err != nil {
-			return nil, &fs.PathError{Op: "read", Path: file, Err: err}
+			return nil, err
 		}
 		if n == 0 {
 			return r.buf[:size], nil

@@ -45,7 +45,7 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files bool, faults
 	if len(p.observed.Sandboxes) > 0 && p.observed.Sandboxes[0].HostNetwork || first == 0 {
 		return
 	}
-	interfaces, stats := network("/proc/"+strconv.Itoa(first)+"/net/dev", nil)
+	interfaces, stats := network(r.ReadFile, "/proc/"+strconv.Itoa(first)+"/net/dev", nil)
 	if again, err := r.Processes(of); err == nil && slices.Contains(again, first) { // else the number may be another process's by now
 		p.Interfaces, p.Network = interfaces, stats
 	}
@@ -138,7 +138,9 @@ func disks() []Disk {
 var foreign = []string{"lo", "veth", "docker", "nerdctl"}
 
 // hostNetwork is what went through the machine's own interfaces: PID 1 is in its network namespace.
-func hostNetwork() ([]Interface, *statsapi.NetworkStats) { return network("/proc/1/net/dev", foreign) }
+func hostNetwork() ([]Interface, *statsapi.NetworkStats) {
+	return network(os.ReadFile, "/proc/1/net/dev", foreign)
+}
 
 // Interface is what went through a network interface since it was made.
 type Interface struct {
@@ -151,28 +153,34 @@ type Traffic struct{ Bytes, Packets, Errors, Dropped uint64 }
 
 // network reads a file like /proc/net/dev (proc_pid_net(5)); nil if it can't be read, as of a process that has ended. Interfaces whose names
 // begin so are left out, and loopback always.
-func network(file string, without []string) ([]Interface, *statsapi.NetworkStats) {
-	text, err := os.ReadFile(file)
+func network(read func(string) ([]byte, error), file string, without []string) ([]Interface, *statsapi.NetworkStats) {
+	text, err := read(file)
 	if err != nil {
 		return nil, nil
 	}
 	var list []Interface
 	for line := range bytes.Lines(text) {
 		before, counts, ok := bytes.Cut(line, []byte(":"))
-		fields := bytes.Fields(counts)
-		name := string(bytes.TrimSpace(before))
-		if !ok || len(fields) < 16 || name == "lo" || slices.ContainsFunc(without, func(p string) bool { return strings.HasPrefix(name, p) }) {
+		before = bytes.TrimSpace(before)
+		if !ok || string(before) == "lo" {
 			continue
 		}
-		direction := func(at int) (t Traffic) {
-			for i, to := range []*uint64{&t.Bytes, &t.Packets, &t.Errors, &t.Dropped} {
-				*to, _ = strconv.ParseUint(string(fields[at+i]), 10, 64) // the kernel's own numbers
+		var fields [16]uint64
+		found := 0
+		for f := range bytes.FieldsSeq(counts) {
+			if found < len(fields) {
+				fields[found], _ = strconv.ParseUint(string(f), 10, 64) // the kernel's own numbers
 			}
-			return t
+			found++
 		}
-		list = append(list, Interface{name, direction(0), direction(8)})
+		name := string(before)
+		if found < len(fields) || slices.ContainsFunc(without, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			continue
+		}
+		direction := func(f []uint64) Traffic { return Traffic{f[0], f[1], f[2], f[3]} }
+		list = append(list, Interface{name, direction(fields[:8]), direction(fields[8:])})
 	}
-	n := &statsapi.NetworkStats{Time: metav1.NewTime(time.Now())}
+	n := &statsapi.NetworkStats{Time: metav1.NewTime(time.Now()), Interfaces: make([]statsapi.InterfaceStats, 0, len(list))}
 	for k := range list {
 		i := &list[k]
 		stats := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.Received.Bytes, RxErrors: &i.Received.Errors, TxBytes: &i.Sent.Bytes, TxErrors: &i.Sent.Errors}

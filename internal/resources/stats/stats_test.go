@@ -780,14 +780,14 @@ func TestContainerMetrics(t *testing.T) {
 	}
 }
 
-// BenchmarkSummary is the cost of a summary of pods with a container each, in control groups of the kernel: all of it once a second, where nothing
+// BenchmarkSummary is the cost of a summary of pods with a sandbox and a container each, in control groups of the kernel, with the processes: all of it once a second, where nothing
 // was walked through lately, and CPU and memory alone.
 func BenchmarkSummary(b *testing.B) {
 	for _, pods := range []int{100, 500} {
 		b.Run(fmt.Sprint(pods), func(b *testing.B) {
 			n := newNode(b)
 			for i := range pods {
-				n.add(fmt.Sprint("p", i), nil, nil)
+				n.add(fmt.Sprint("p", i), idle(), idle())
 			}
 			s := n.sampler()
 			if _, err := s.Summary(b.Context(), false, 0); err != nil {
