@@ -185,7 +185,7 @@ func sockets(dir string) map[string]identity {
 func (w *Watcher) follow(ctx, agent context.Context, path string) {
 	log, told := w.conf.Log.WithValues("path", path), ""
 	for wait := w.limits.first; ctx.Err() == nil; wait = min(2*wait, w.limits.most) {
-		r, err := w.register(ctx, path)
+		r, err := w.register(ctx, agent, path)
 		switch {
 		case err == nil:
 			log.Info("A plugin has registered", "type", r.Type, "plugin", r.Name, "endpoint", r.Endpoint)
@@ -211,7 +211,7 @@ func (w *Watcher) follow(ctx, agent context.Context, path string) {
 }
 
 // register asks the plugin what it is, has it registered, and tells it so.
-func (w *Watcher) register(ctx context.Context, path string) (Registration, error) {
+func (w *Watcher) register(ctx, agent context.Context, path string) (Registration, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.limits.call)
 	defer cancel()
 	conn, err := Connect(path)
@@ -234,7 +234,7 @@ func (w *Watcher) register(ctx context.Context, path string) (Registration, erro
 	if err != nil {
 		answer.Error = err.Error()
 	}
-	if _, telling := client.NotifyRegistrationStatus(ctx, answer); telling != nil && err == nil {
+	if _, telling := client.NotifyRegistrationStatus(ctx, answer); telling != nil && err == nil && agent.Err() == nil {
 		handler.Gone(r)
 		return r, fmt.Errorf("tell the plugin %s at %s that it is registered: %s", r.Name, path, status.Convert(telling).Message())
 	}

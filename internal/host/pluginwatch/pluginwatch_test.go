@@ -177,6 +177,9 @@ func TestSocketsComeAndGo(t *testing.T) {
 	says("register a a-reg.sock v1beta1")
 	await(t, "the plugin to be told", func() bool { return slices.Equal(first.said(), []string{"ok"}) })
 
+	if err := errors.Join(os.Symlink(path, filepath.Join(dir, "link.sock")), os.Symlink("/", filepath.Join(dir, "root"))); err != nil { // which are nobody's
+		t.Fatal(err)
+	}
 	// Replaced in one step, by a name that doesn't count.
 	next := info("a")
 	next.Endpoint = "/elsewhere/a.sock"
@@ -224,8 +227,8 @@ func TestOneAfterTheOther(t *testing.T) {
 	u := &user{held: make(chan struct{})}
 	dir, stop := watchUntil(t, u, time.Minute)
 	path := filepath.Join(dir, "a.sock")
-	serve(t, path, &plugin{info: info("a")})
-	await(t, "the first", func() bool { return u.said() == "register a a.sock v1beta1" })
+	p := serve(t, path, &plugin{info: info("a")})
+	await(t, "the first", func() bool { return u.said() == "register a a.sock v1beta1" && len(p.said()) == 1 })
 	away := filepath.Join(t.TempDir(), "away")
 	if err := errors.Join(os.Rename(path, away), os.Rename(away, path)); err != nil {
 		t.Fatal(err)
@@ -235,7 +238,7 @@ func TestOneAfterTheOther(t *testing.T) {
 	await(t, "another one", func() bool { return u.said() == both })
 	close(u.held)
 	const all = both + "; gone a; register a a.sock v1beta1"
-	await(t, "it is another one", func() bool { return u.said() == all })
+	await(t, "it is another one", func() bool { return u.said() == all && len(p.said()) == 2 })
 	stop()
 	if said := u.said(); said != all {
 		t.Errorf("after the end: %s", said)

@@ -2,6 +2,8 @@ package admission_test
 
 import (
 	"fmt"
+	"maps"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -138,6 +140,56 @@ func TestReasons(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := told(newJudge(tc.held...).Admit(tc.pod, admission.Need(tc.pod))); got != tc.want {
 				t.Errorf("%s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestWhatAPodNeeds: all of its resources count, as a scheduler counts them, and 1 more is refused.
+func TestWhatAPodNeeds(t *testing.T) {
+	asks := func(amounts ...string) v1.ResourceRequirements {
+		return requests("", amounts...).Spec.Containers[0].Resources
+	}
+	always := ptr.To(v1.ContainerRestartPolicyAlways)
+	for _, tc := range []struct {
+		name string
+		pod  *v1.Pod
+		want string
+	}{
+		{"one container", requests("p", "cpu", "1", "memory", "1Gi"), "cpu=1,memory=1Gi"},
+		{"two", with(requests("p", "cpu", "1"), func(s *v1.PodSpec) { s.Containers = append(s.Containers, s.Containers[0]) }), "cpu=2"},
+		{"ephemeral storage, huge pages, devices", requests("p", "ephemeral-storage", "5Gi", "hugepages-2Mi", "4Mi", "example.com/card", "2"), "ephemeral-storage=5Gi,hugepages-2Mi=4Mi,example.com/card=2"},
+		{"init containers run one after the other", with(requests("p", "cpu", "1"), func(s *v1.PodSpec) {
+			s.InitContainers = []v1.Container{{Resources: asks("cpu", "3", "memory", "1Gi")}, {Resources: asks("cpu", "2")}}
+		}), "cpu=3,memory=1Gi"},
+		{"sidecars run beside all that comes later", with(requests("p", "cpu", "1"), func(s *v1.PodSpec) {
+			s.InitContainers = []v1.Container{{Resources: asks("cpu", "3")}, {Resources: asks("cpu", "500m"), RestartPolicy: always}, {Resources: asks("cpu", "2800m")}}
+		}), "cpu=3300m"},
+		{"overhead", with(requests("p", "cpu", "1"), func(s *v1.PodSpec) { s.Overhead = asks("cpu", "250m", "memory", "8Mi").Requests }), "cpu=1250m,memory=8Mi"},
+		{"what the pod asks for as a whole", with(requests("p", "cpu", "1", "ephemeral-storage", "1Gi"), func(s *v1.PodSpec) {
+			s.Resources = &v1.ResourceRequirements{Requests: asks("cpu", "1500m", "memory", "2Gi").Requests}
+			s.Overhead = asks("cpu", "100m").Requests
+		}), "cpu=1600m,memory=2Gi,ephemeral-storage=1Gi"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			capacity := admission.Amount{v1.ResourcePods: 1}
+			for _, part := range strings.Split(tc.want, ",") {
+				name, amount, _ := strings.Cut(part, "=")
+				maps.Copy(capacity, admission.AmountOf(v1.ResourceList{v1.ResourceName(name): resource.MustParse(amount)}))
+			}
+			need := admission.Need(tc.pod)
+			if !maps.Equal(need, capacity) {
+				t.Errorf("it needs %v, want %v", need, capacity)
+			}
+			if got := told(admission.NewJudge(&admission.Node{}, capacity).Admit(tc.pod, need)); got != "admitted" {
+				t.Errorf("on a node that has that: %s", got)
+			}
+			for name := range need {
+				less := maps.Clone(capacity)
+				less[name]--
+				if got := told(admission.NewJudge(&admission.Node{}, less).Admit(tc.pod, need)); !strings.HasPrefix(got, "rejected OutOf"+string(name)+": ") {
+					t.Errorf("with less %s: %s", name, got)
+				}
 			}
 		})
 	}

@@ -197,15 +197,19 @@ func TestRefusedPlugins(t *testing.T) {
 	r := newRig(t)
 	f := devicestest.New(t, r.conf.Dir, gpu, "a")
 	devicestest.New(t, filepath.Dir(r.conf.Dir), gpu, "a") // where it shouldn't be
+	if err := os.Symlink(Socket(r.conf.Dir), filepath.Join(r.conf.Dir, "link.sock")); err != nil {
+		t.Fatal(err)
+	}
 	for name, change := range map[string]func(*api.RegisterRequest){
-		"version":   func(q *api.RegisterRequest) { q.Version = "v1alpha" },
-		"resource":  func(q *api.RegisterRequest) { q.ResourceName = "kubernetes.io/gpu" },
-		"no slash":  func(q *api.RegisterRequest) { q.ResourceName = "gpu" },
-		"elsewhere": func(q *api.RegisterRequest) { q.Endpoint = "../gpu.sock" },
-		"no file":   func(q *api.RegisterRequest) { q.Endpoint = ".." },
-		"odd":       func(q *api.RegisterRequest) { q.Endpoint = "a\nb\x00" },
-		"itself":    func(q *api.RegisterRequest) { q.Endpoint = "kubelet.sock" },
-		"nobody":    func(q *api.RegisterRequest) { q.Endpoint = "other.sock" },
+		"itself by a link": func(q *api.RegisterRequest) { q.Endpoint = "link.sock" },
+		"version":          func(q *api.RegisterRequest) { q.Version = "v1alpha" },
+		"resource":         func(q *api.RegisterRequest) { q.ResourceName = "kubernetes.io/gpu" },
+		"no slash":         func(q *api.RegisterRequest) { q.ResourceName = "gpu" },
+		"elsewhere":        func(q *api.RegisterRequest) { q.Endpoint = "../gpu.sock" },
+		"no file":          func(q *api.RegisterRequest) { q.Endpoint = ".." },
+		"odd":              func(q *api.RegisterRequest) { q.Endpoint = "a\nb\x00" },
+		"itself":           func(q *api.RegisterRequest) { q.Endpoint = "kubelet.sock" },
+		"nobody":           func(q *api.RegisterRequest) { q.Endpoint = "other.sock" },
 	} {
 		if err := f.Register(change); err == nil {
 			t.Errorf("%s: registered", name)
