@@ -41,6 +41,8 @@ type plugin struct {
 	taken chan struct{}
 	// listed says that it has listed its devices. It is guarded by the manager's mutex.
 	listed bool
+	// wrong is what was wrong with its last list: only who follows it uses that.
+	wrong string
 }
 
 // Socket is the path of the socket in a directory where device plugins register.
@@ -255,19 +257,23 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 
 // listed takes in the devices that a plugin has by now. ctx is that of following it.
 func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
-	devices := make(map[string]*api.Device, len(list))
+	devices, wrong := make(map[string]*api.Device, len(list)), ""
 	for _, d := range list {
-		switch known := devices[d.GetID()]; {
+		known := devices[d.GetID()]
+		switch {
 		case d.GetID() == "":
-			m.conf.Log.Info("A device plugin lists a device without an ID, which isn't used", "resourceName", p.resource)
-		case known != nil && known.GetHealth() != api.Healthy: // listed twice, it is healthy if both say so
-		default:
-			if known != nil {
-				m.conf.Log.Info("A device plugin lists a device twice, which counts once", "resourceName", p.resource, "deviceID", d.GetID())
-			}
+			wrong = "a device has no ID, and isn't used"
+		case known != nil:
+			wrong = fmt.Sprintf("device %q is listed twice, and counts once", d.GetID())
+		}
+		if d.GetID() != "" && (known == nil || known.GetHealth() == api.Healthy) { // listed twice, it is healthy if both say so
 			devices[d.GetID()] = d
 		}
 	}
+	if wrong != "" && wrong != p.wrong { // not with each list
+		m.conf.Log.Info("A device plugin's list of devices isn't as it should be", "resourceName", p.resource, "reason", wrong)
+	}
+	p.wrong = wrong
 	m.mu.Lock()
 	s := m.resources[p.resource]
 	if ctx.Err() != nil || s != nil && s.plugin != nil && s.plugin.number > p.number { // another one has its place

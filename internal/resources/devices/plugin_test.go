@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -237,15 +239,28 @@ func TestRefusedPlugins(t *testing.T) {
 	r.plugs(f)
 }
 
-// TestAPluginThatLies: devices that are listed twice count once, at their worst; those without a name don't count.
+// TestAPluginThatLies: devices that are listed twice count once, at their worst; those without a name don't count. Nobody hears of that all the time.
 func TestAPluginThatLies(t *testing.T) {
 	r := newRig(t)
+	var told atomic.Int32
+	r.conf.Log = funcr.New(func(_, line string) {
+		if strings.Contains(line, "isn't as it should be") {
+			told.Add(1)
+		}
+	}, funcr.Options{})
+	r.start()
 	f := devicestest.New(t, r.conf.Dir, gpu)
 	f.Devices = []*api.Device{devicestest.Device("a", api.Healthy), devicestest.Device("a", api.Healthy), devicestest.Device("b", api.Unhealthy), devicestest.Device("b", api.Healthy), devicestest.Device("c", api.Healthy), devicestest.Device("c", "odd"), devicestest.Device("", api.Healthy)}
 	if err := f.Register(); err != nil {
 		t.Fatal(err)
 	}
 	r.await(gpu, 3, 1)
+	for range 3 {
+		r.listed(t.Context(), r.current(), f.Devices)
+	}
+	if n := told.Load(); n != 1 {
+		t.Errorf("told %d times", n)
+	}
 	f.Set(func() {
 		f.Devices, f.Options = devicestest.Healthy("a", "b", "c"), &api.DevicePluginOptions{GetPreferredAllocationAvailable: true}
 	})
