@@ -19,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -175,15 +176,15 @@ func (n *node) start(group string, cmd *exec.Cmd) {
 func busy() *exec.Cmd { return exec.Command("sh", "-c", "while :; do :; done") }
 func idle() *exec.Cmd { return exec.Command("sleep", "1000") }
 
-func (n *node) sampler(change ...func(*stats.Config)) *stats.Sampler {
+func (n *node) config(files *usage.StatsReader) stats.Config {
+	return stats.Config{Node: "node", Started: time.Now(), Groups: n.groups, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Runtime: n,
+		VolumesEvery: time.Minute, RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, Log: logr.Discard()}
+}
+
+func (n *node) sampler() *stats.Sampler {
 	n.t.Helper()
 	files := usage.NewStatsReader(usage.StatsConfig{Volumes: n.Instances})
-	c := stats.Config{Node: "node", Started: time.Now(), Groups: n.groups, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Runtime: n,
-		VolumesEvery: time.Minute, RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, Log: logr.Discard()}
-	for _, f := range change {
-		f(&c)
-	}
-	s := stats.New(c)
+	s := stats.New(n.config(files))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -268,6 +269,79 @@ func TestRates(t *testing.T) {
 	time.Sleep(1100 * time.Millisecond)
 	if busy := rate(podOf(t, summary(t, s, true), "busy")); busy > 0.01 {
 		t.Errorf("stopped, the busy pod still uses %.3f CPUs", busy)
+	}
+}
+
+// The first answer takes a second look, as there is no older one, and waits for it for less than 100 ms; the next one doesn't.
+func TestFirstAnswer(t *testing.T) {
+	n := newNode(t)
+	n.add("a", nil, idle())
+	synctest.Test(t, func(t *testing.T) {
+		files := usage.NewStatsReader(usage.StatsConfig{Volumes: n.Instances})
+		s := stats.New(n.config(files))
+		for _, most := range []time.Duration{100 * time.Millisecond, 0} {
+			began := time.Now()
+			if p := podOf(t, summary(t, s, true), "a"); p.CPU.UsageNanoCores == nil || p.Containers[0].CPU.UsageNanoCores == nil {
+				t.Errorf("no rate: %+v", p)
+			}
+			if took := time.Since(began); took > most || most > 0 && took == 0 {
+				t.Errorf("it has waited for %s, want at most %s", took, most)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if err := files.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What comes and goes while it is looked at spoils nothing of the others, and no page.
+func TestGroupsComeAndGo(t *testing.T) {
+	n := newNode(t)
+	n.add("whole", idle(), idle())
+	const coming = 10
+	for i := range coming {
+		n.add(fmt.Sprint("p", i), nil, nil)
+	}
+	s := n.sampler()
+	page := prometheus.NewPedanticRegistry()
+	page.MustRegister(s.ContainerMetrics(func() (stats.Machine, error) { return stats.Machine{}, nil }))
+	stop, ended := make(chan struct{}), make(chan int)
+	go func() { // it ends with all of them there
+		turns := 0
+		defer func() { ended <- turns }()
+		for {
+			for _, o := range n.pods[1:] {
+				group := n.group(o)
+				for _, h := range hierarchies(t) {
+					for _, below := range []string{"/s" + o.Name, "/c" + o.Name, ""} {
+						_ = unix.Rmdir(h + group + below)
+					}
+					for _, below := range []string{"", "/s" + o.Name, "/c" + o.Name} {
+						_ = unix.Mkdir(h+group+below, 0o755)
+					}
+				}
+			}
+			turns++
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	for range 12 {
+		got := summary(t, s, false)
+		if p := podOf(t, got, "whole"); len(got.Pods) != 1+coming || p.CPU == nil || p.Memory == nil || p.Containers[0].CPU == nil || *p.ProcessStats.ProcessCount != 2 {
+			t.Errorf("%d pods; the one that stays: %+v", len(got.Pods), p)
+		}
+		if _, err := page.Gather(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	if turns := <-ended; turns < 3 {
+		t.Errorf("they have come and gone %d times", turns)
 	}
 }
 
@@ -466,7 +540,11 @@ func TestVolumes(t *testing.T) {
 	n.volumes = []volume.Instance{instance("disk", disk, nil), instance("own", own, nil), instance("claimed", own, claim), instance("hung", hung, claim)}
 	server.Hang()
 	s := n.sampler()
+	began := time.Now()
 	p := podOf(t, summary(t, s, false), "a")
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("a file system that hangs holds a summary up for %s", took)
+	}
 	server.Resume()
 	used := map[string]uint64{}
 	for _, v := range p.VolumeStats {
