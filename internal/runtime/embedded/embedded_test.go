@@ -95,7 +95,8 @@ func TestTwoSideBySide(t *testing.T) {
 	}
 }
 
-// A containerd that runs is adopted, also where this boot has another name, as in a namespace or on a machine that was restored from a snapshot.
+// A containerd that runs is adopted, also where this boot has another name, as in a namespace or on a machine that was restored from a snapshot; so are containers
+// without one.
 func TestAgentRestartAdopts(t *testing.T) {
 	in := embeddedtest.Start(t)
 	pod := in.RunPod(t, "one", nil)
@@ -105,14 +106,23 @@ func TestAgentRestartAdopts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(l.BootID(), []byte("00000000-0000-4000-8000-000000000000"), 0o600); err != nil {
-		t.Fatal(err)
+	another := func() {
+		t.Helper()
+		if err := os.WriteFile(l.BootID(), []byte("00000000-0000-4000-8000-000000000000"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in.Launch(t)
+		checkPod(t, in, pod, "one")
 	}
-	in.Launch(t)
+	another()
 	if in.Runtime.PID() != pid {
 		t.Errorf("containerd was process %d and is %d: it wasn't adopted", pid, in.Runtime.PID())
 	}
-	checkPod(t, in, pod, "one")
+	in.StopRun(t)
+	if err := in.Runtime.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	another()
 }
 
 // A containerd that answers and that nobody sees from here is left alone with all that it uses, also by a reset.
@@ -122,11 +132,11 @@ func TestContainerdElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = errors.Join(os.RemoveAll(l.Run()), os.Remove(l.RunBase())) }) // others may have theirs there
 	state := filepath.Join(l.State(), "in use")
 	if err := errors.Join(l.Make(), os.MkdirAll(l.State(), 0o700), os.WriteFile(l.BootID(), []byte("00000000-0000-4000-8000-000000000000"), 0o600), os.WriteFile(state, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = errors.Join(os.RemoveAll(l.Run()), os.Remove(l.RunBase())) }) // others may have theirs there
 	elsewhere, err := socket.Listen(l.Socket())
 	if err != nil {
 		t.Fatal(err)
