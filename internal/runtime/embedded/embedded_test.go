@@ -127,7 +127,7 @@ func TestAgentRestartAdopts(t *testing.T) {
 
 // A containerd that answers and that nobody sees from here is left alone with all that it uses, also by a reset.
 func TestContainerdElsewhere(t *testing.T) {
-	config := embedded.Config{RootDir: t.TempDir(), PodCIDR: "198.51.100.0/24", Bridge: "elsewhere0"}
+	config := embedded.Config{RootDir: t.TempDir(), PodCIDR: "127.0.0.0/24", Bridge: "lo"} // with which nothing can be made
 	l, err := config.Layout()
 	if err != nil {
 		t.Fatal(err)

@@ -229,11 +229,12 @@ func CheckOurs(ctx context.Context, l rootdir.Runtime) error {
 	defer cancel()
 	for {
 		conn, err := socket.Dial(ctx, l.Socket())
-		if err != nil {
+		switch {
+		case err == nil:
+			_ = conn.Close() // it said all
+		case errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist):
 			return nil // nobody has it
 		}
-		// The connection said all.
-		_ = conn.Close()
 		p, err := child.Find(l.Config())
 		if err != nil {
 			return fmt.Errorf("find the running containerd: %w", err)
