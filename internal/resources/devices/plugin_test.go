@@ -468,7 +468,7 @@ func TestRollingUpdate(t *testing.T) {
 	r.listed(t.Context(), before, devicestest.Healthy("a", "b")) // which was under way
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	r.listed(stopped, next, devicestest.Healthy("a", "b", "c"))
+	r.listed(stopped, &plugin{resource: gpu, number: next.number + 1, options: &api.DevicePluginOptions{}, stop: func() {}}, devicestest.Healthy("a", "b", "c"))
 	if r.current() != next {
 		t.Error("the one before has it again")
 	}
