@@ -126,7 +126,7 @@ bench-scale: build ## Measure deckhand alone with 500 and 2,000 pods on an in-me
 	$(GO) run ./bench/cmd/bench scale
 
 .PHONY: bench-cluster
-bench-cluster: deps build kubelet controlplane ## Compare pods of a real control plane, on deckhand and on the kubelet in turns (as root).
+bench-cluster: deps build kubelet controlplane ## Compare pods of a real control plane, and what it costs to say what they use, on deckhand and on the kubelet in turns (as root).
 	$(GO) run ./bench/cmd/bench cluster
 
 .PHONY: bench-probes

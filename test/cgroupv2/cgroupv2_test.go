@@ -105,7 +105,9 @@ func TestPodsOnCgroupV2(t *testing.T) {
 	}
 	k := vm.Find(t)
 	dir := k.Stage(t, "./guest")
-	vm.Build(t, filepath.Join(dir, "cgroup.test"), "test", "../../internal/resources/cgroup")
+	for _, name := range []string{"cgroup", "stats"} {
+		vm.Build(t, filepath.Join(dir, name+".test"), "test", "../../internal/resources/"+name)
+	}
 	for _, name := range []string{"guaranteed.yaml", "burstable.yaml", "config.yaml"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {

@@ -94,7 +94,7 @@ func execCommand(bin *string) *cobra.Command {
 func clusterCommand(bin *string) *cobra.Command {
 	var o cluster.Options
 	cmd := &cobra.Command{
-		Use: "cluster", Short: "Have pods of a real control plane run, beside the kubelet.", Args: cobra.NoArgs,
+		Use: "cluster", Short: "Have pods of a real control plane run, and say what they use, beside the kubelet.", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.BinDir, err = filepath.Abs(*bin); err != nil {
 				return err

@@ -121,11 +121,11 @@ func newNode(t testing.TB) *node {
 func (n *node) mkdir(group string) {
 	for _, h := range hierarchies(n.t) {
 		dir := h + group
+		if _, err := os.Stat(h + "/cgroup.controllers"); err == nil {
+			_ = os.WriteFile(filepath.Dir(dir)+"/cgroup.subtree_control", []byte("+cpu +memory +pids"), 0) // which holds no processes then
+		}
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			n.t.Fatal(err)
-		}
-		if _, err := os.Stat(h + "/cgroup.controllers"); err == nil {
-			_ = os.WriteFile(dir+"/cgroup.subtree_control", []byte("+cpu +memory +pids"), 0) // of a group that isn't to hold processes
 		}
 		n.t.Cleanup(func() {
 			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
