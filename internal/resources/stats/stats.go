@@ -183,7 +183,7 @@ const (
 	walkPatience, walkRevise = time.Second, 30 * time.Millisecond
 	// imagesFor is for how long it counts what the runtime says of its file systems.
 	imagesFor = 10 * time.Second
-	// sandboxesFor is for how long it isn't asked again what a sandbox was made of: that doesn't change, but may not have been answered.
+	// sandboxesFor is for how long it isn't asked again what a sandbox was made of, which doesn't change.
 	sandboxesFor = time.Hour
 	// endPatience is for how long the end waits for file systems that don't answer.
 	endPatience = 2 * time.Second

@@ -47,10 +47,15 @@ type Answer[V any] struct {
 	Err error
 }
 
-// forgetAfter is for how long an answer is kept that nobody asks for any more.
-const forgetAfter = 10 * time.Minute
+const (
+	// forgetAfter is for how long an answer is kept that nobody asks for any more.
+	forgetAfter = 10 * time.Minute
+	// retryAfter is for how long nobody asks again what could never be answered yet.
+	retryAfter = 10 * time.Second
+)
 
-// NewAnswers returns what asks query, at most once in fresh for each key. A query may never return.
+// NewAnswers returns what asks query, for each key at most once in fresh; while there were only errors, also 10 seconds after the last. A
+// query may never return.
 func NewAnswers[V any](fresh time.Duration, query func(key string) (V, error)) *Answers[V] {
 	return &Answers[V]{fresh: fresh, query: query, known: map[string]*answer[V]{}}
 }
@@ -110,7 +115,11 @@ func (a *Answers[V]) ask(keys []string) []question[V] {
 			a.known[key] = q
 		}
 		q.asked = now
-		if q.answered == nil && !a.closed && (q.tried.IsZero() || now.Sub(q.tried) >= a.fresh) {
+		fresh := a.fresh
+		if q.last.Err != nil && q.last.At.IsZero() {
+			fresh = min(fresh, retryAfter)
+		}
+		if q.answered == nil && !a.closed && (q.tried.IsZero() || now.Sub(q.tried) >= fresh) {
 			q.answered = make(chan struct{})
 			a.queue = append(a.queue, key)
 		}

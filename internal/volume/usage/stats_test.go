@@ -154,6 +154,31 @@ func TestAnswersAreGoodForAWhile(t *testing.T) {
 	})
 }
 
+func TestWhatCouldNotBeAnsweredIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		var failure error
+		a := usage.NewAnswers(time.Hour, func(string) (int, error) { asked++; return asked, failure })
+		for _, step := range []struct {
+			after time.Duration
+			err   error
+			want  int
+		}{{0, unix.EIO, 1}, {9 * time.Second, nil, 1}, {time.Second, unix.EIO, 2}, {10 * time.Second, nil, 3}, {time.Hour - time.Second, nil, 3}, {time.Second, unix.EIO, 4}, {time.Minute, nil, 4}} {
+			time.Sleep(step.after)
+			failure = step.err
+			if a.Get(t.Context(), []string{"a"}, time.Second, time.Second); asked != step.want {
+				t.Errorf("after %s: asked %d times, want %d", step.after, asked, step.want)
+			}
+		}
+		if got := a.Get(t.Context(), []string{"a"}, 0, 0)[0]; got.Value != 3 || got.Err != unix.EIO {
+			t.Errorf("the answer is %+v", got)
+		}
+		if err := a.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAHangingFileSystemIsLeftOutAndAskedOnce(t *testing.T) {
 	d := &disks{hang: map[string]chan struct{}{"/hung": nil}}
 	volumes := []volume.Instance{claim("ns", "a", "/hung"), claim("ns", "b", "/fine"), claim("ns", "c", "/fine too")}
