@@ -54,7 +54,7 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files bool, faults
 // Files are what the processes of a container have open.
 type Files struct {
 	Open, Sockets uint64
-	// Limit is how many the first process may have open (RLIMIT_NOFILE, the soft one); -1 if there is no limit.
+	// Limit is how many the first process that is there may have open (RLIMIT_NOFILE, the soft one); -1 if there is no limit.
 	Limit float64
 }
 
@@ -63,23 +63,15 @@ const mostOpen = 1 << 16
 
 // openFiles looks at what processes have open; nil if that is too much, or there are none. What ends meanwhile is left out.
 func openFiles(pids []int) *Files {
-	if len(pids) == 0 {
-		return nil
-	}
 	var f Files
-	// prlimit(2) would take CAP_SYS_RESOURCE for another user's process.
-	limits, err := os.ReadFile("/proc/" + strconv.Itoa(pids[0]) + "/limits")
-	_, rest, found := bytes.Cut(limits, []byte("Max open files"))
-	soft := bytes.Fields(rest)
-	if err != nil || !found || len(soft) == 0 {
-		return nil
-	}
-	if f.Limit, err = strconv.ParseFloat(string(soft[0]), 64); err != nil {
-		f.Limit = -1 // unlimited
-	}
+	limited := false
 	target := make([]byte, len("socket:"))
 	for _, pid := range pids {
-		dir, err := os.Open("/proc/" + strconv.Itoa(pid) + "/fd")
+		proc := "/proc/" + strconv.Itoa(pid)
+		if !limited {
+			f.Limit, limited = openLimit(proc)
+		}
+		dir, err := os.Open(proc + "/fd")
 		if err != nil {
 			continue
 		}
@@ -95,7 +87,24 @@ func openFiles(pids []int) *Files {
 			return nil
 		}
 	}
+	if !limited {
+		return nil
+	}
 	return &f
+}
+
+// openLimit is how many files a process may have open, and whether it is there. prlimit(2) would take CAP_SYS_RESOURCE for another user's.
+func openLimit(proc string) (limit float64, ok bool) {
+	limits, err := os.ReadFile(proc + "/limits")
+	_, rest, _ := bytes.Cut(limits, []byte("Max open files"))
+	soft := bytes.Fields(rest)
+	if err != nil || len(soft) == 0 {
+		return 0, false
+	}
+	if limit, err = strconv.ParseFloat(string(soft[0]), 64); err != nil {
+		limit = -1 // unlimited
+	}
+	return limit, true
 }
 
 // Disk is what a disk of the machine has done since it is there (Documentation/admin-guide/iostats.rst); times are in milliseconds.
