@@ -91,9 +91,15 @@ func (s *Sampler) ResourceMetrics() prometheus.Collector {
 		of(&sample.Node, nodeCPU, nodeMemory, nodeSwap)
 		for i := range sample.Pods {
 			p := &sample.Pods[i]
+			if i > 0 && sample.Pods[i-1].Namespace == p.Namespace && sample.Pods[i-1].Name == p.Name {
+				continue // an older one: labels don't tell them apart
+			}
 			of(&p.Group, podCPU, podMemory, podSwap, p.Name, p.Namespace)
 			for j := range p.Containers {
 				c := &p.Containers[j]
+				if j > 0 && p.Containers[j-1].Name == c.Name {
+					continue
+				}
 				of(&c.Group, containerCPU, containerMemory, containerSwap, c.Name, p.Name, p.Namespace)
 				ch <- prometheus.MustNewConstMetric(start, gauge, float64(c.Started.UnixNano())/1e9, c.Name, p.Name, p.Namespace)
 				if c.Memory != nil && c.Memory.SwapLimit != cgroup.Unlimited {

@@ -3,6 +3,7 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -85,7 +86,7 @@ type Sample struct {
 	Node   Group
 	// System are groups that aren't pods', sorted by name.
 	System []System
-	// Pods are those that have a container that runs, by namespace and name.
+	// Pods are those that have a container that runs, by namespace and name; of one name, as while one ends, the newest is first.
 	Pods []Pod
 
 	Network    *statsapi.NetworkStats
@@ -114,7 +115,7 @@ type Pod struct {
 	Namespace, Name string
 	Started         time.Time
 	Group
-	// Containers are those that run, by name.
+	// Containers are those that run, by name, the newest of one name first.
 	Containers []Container
 	// SandboxID and Sandbox are the sandbox's, which has a group of its own.
 	SandboxID, SandboxImage string
@@ -287,7 +288,9 @@ func (s *Sampler) pods() []Pod {
 		if len(p.Containers) == 0 {
 			continue
 		}
-		slices.SortFunc(p.Containers, func(a, b Container) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(p.Containers, func(a, b Container) int {
+			return cmp.Or(strings.Compare(a.Name, b.Name), b.Started.Compare(a.Started))
+		})
 		list = append(list, p)
 		if known[o.UID] = s.paths[o.UID]; known[o.UID] == nil {
 			known[o.UID] = &paths{}
@@ -295,10 +298,7 @@ func (s *Sampler) pods() []Pod {
 	}
 	s.paths = known
 	slices.SortFunc(list, func(a, b Pod) int {
-		if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), b.Started.Compare(a.Started))
 	})
 	return list
 }

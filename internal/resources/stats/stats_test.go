@@ -785,6 +785,30 @@ func TestResourceMetrics(t *testing.T) {
 	compareMetrics(t, want, got, "^container_swap_limit_bytes$") // where there is a limit
 }
 
+// Of pods, and of a pod's containers, that have the same name, as while one still ends, a series is of the newest all the time.
+func TestTwoPodsOfOneName(t *testing.T) {
+	n := newNode(t)
+	for _, name := range []string{"a", "b", "c"} {
+		n.add(name, idle(), idle()).Name = "web-0"
+	}
+	n.pods[1].Sandboxes[0].CreatedAt = time.Now().Add(-time.Minute)
+	newest := n.pods[1].Containers[0]
+	newest.CreatedAt = time.Now().Add(-time.Minute)
+	n.pods[1].Containers = append(n.pods[1].Containers, newest)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(n.sampler().ResourceMetrics())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		started := f.Metric[0].GetGauge().GetValue()
+		if len(f.Metric) != 1 || f.GetName() == "container_start_time_seconds" && int64(started) != newest.CreatedAt.Unix() {
+			t.Errorf("%s: %v", f.GetName(), f.Metric)
+		}
+	}
+}
+
 func TestContainerMetrics(t *testing.T) {
 	got := gathered(t, func(s *stats.Sampler) prometheus.Collector {
 		return s.ContainerMetrics(func() (stats.Machine, error) { return stats.Machine{Cores: 2, BootID: "boot"}, nil })
