@@ -132,8 +132,8 @@ var compared = figures.Comparison{
 	Idle:      func(pod string) bool { return pod != "" },
 	Unsettled: func(string) bool { return false },
 	Except: map[string]string{
-		"container_memory_kernel_usage":  "the kubelet reads it on cgroup v1 alone",
-		"container_spec_cpu_shares{pod}": "it makes another weight of the same shares when it takes a pod over",
+		"container_memory_kernel_usage": "the kubelet reads it on cgroup v1 alone",
+		"container_spec_cpu_shares":     "it makes another weight of the same shares when it takes a pod over, and has told the least one of a container",
 	},
 }
 
