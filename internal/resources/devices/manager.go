@@ -63,9 +63,11 @@ type Manager struct {
 	// connected has plugins for Run to follow, look has it count again.
 	connected chan *plugin
 	look      wake.Slot
-	// changed has the receiver of amounts look again, affected are the pods to wake: neither sooner than gap after the time before.
+	// changed has the receiver of amounts look again, affected are the pods to wake, relisted has what plugins list recorded: none of it
+	// sooner than gap after the time before.
 	changed  wake.Debounce
 	affected *wake.Keyed[types.UID]
+	relisted wake.Slot
 	// ended is closed when Run ends.
 	ended chan struct{}
 
@@ -127,7 +129,7 @@ const unknownBoot = "unknown"
 // New constructs a manager. Restore has to be called first.
 func New(c Config) *Manager {
 	return &Manager{conf: c, limits: limits{ask: 10 * time.Second, allocate: time.Minute, prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, list: time.Minute, absent: 5 * time.Minute, restarted: time.Minute},
-		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewDebounce(gap), affected: wake.NewKeyed[types.UID](), ended: make(chan struct{}), resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
+		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewDebounce(gap), affected: wake.NewKeyed[types.UID](), relisted: wake.NewSlot(), ended: make(chan struct{}), resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
 }
 
 // Restore reads what an earlier agent, or a kubelet, assigned. Resources that had plugins have none until these register again.

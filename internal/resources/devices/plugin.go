@@ -55,10 +55,18 @@ const again = 10 * time.Second
 // that they have to register again.
 func (m *Manager) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	defer running.Wait()
+	defer func() {
+		running.Wait()
+		select {
+		case <-m.relisted:
+			m.recordLists()
+		default:
+		}
+	}()
 	defer close(m.ended)
 	running.Go(func() { m.serve(ctx) })
-	running.Go(func() { m.wakeHolders(ctx) })
+	running.Go(func() { paced(ctx, m.affected.Woken(), m.wakeHolders) })
+	running.Go(func() { paced(ctx, m.relisted, m.recordLists) })
 	for number := 1; ; {
 		var due <-chan time.Time
 		if next := m.expire(); !next.IsZero() {
@@ -310,9 +318,7 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 		m.conf.Log.Info("Another device plugin has registered in place of the one before", "resourceName", p.resource, "endpoint", p.endpoint)
 	}
 	if others {
-		if err := m.save(); err != nil {
-			m.conf.Log.Error(err, "After a restart the agent will count other devices until their plugin has registered", "resourceName", p.resource)
-		}
+		m.relisted.Wake()
 	}
 	if before == nil || len(changed) > 0 {
 		m.changed.Wake()
@@ -334,22 +340,34 @@ func (m *Manager) holders(resource string, such func(id string) bool) []types.UI
 	return uids
 }
 
-// wakeHolders wakes the pods whose devices' health has changed.
-func (m *Manager) wakeHolders(ctx context.Context) {
+// paced calls do each time that it is woken, but not for gap after the time before, until ctx ends.
+func paced(ctx context.Context, woken <-chan struct{}, do func()) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.affected.Woken():
+		case <-woken:
 		}
-		for _, uid := range m.affected.Take() {
-			m.conf.Wake(uid)
-		}
+		do()
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(gap):
 		}
+	}
+}
+
+// wakeHolders wakes the pods whose devices' health has changed.
+func (m *Manager) wakeHolders() {
+	for _, uid := range m.affected.Take() {
+		m.conf.Wake(uid)
+	}
+}
+
+// recordLists writes the record, as plugins have others than it says.
+func (m *Manager) recordLists() {
+	if err := m.save(); err != nil {
+		m.conf.Log.Error(err, "After a restart the agent will count other devices until their plugins have registered")
 	}
 }
 

@@ -348,7 +348,7 @@ func TestHealth(t *testing.T) {
 	await(t, "nothing that is unallocatable while the plugin is away", func() bool { return len(r.Unallocatable()) == 0 })
 }
 
-// TestTheSameAgain: only those are woken whom a list concerns, and not all the time by a plugin that lists others all the time.
+// TestTheSameAgain: only those are woken whom a list concerns, and by a plugin that lists others all the time nobody is all the time, nor is that recorded.
 func TestTheSameAgain(t *testing.T) {
 	r := newRig(t)
 	r.plugs(devicestest.New(t, r.conf.Dir, gpu, "a", "b"))
@@ -365,20 +365,36 @@ func TestTheSameAgain(t *testing.T) {
 	if woken, most := len(r.wokenUp()), 2+int(time.Since(began)/gap); woken > most {
 		t.Errorf("the pod was woken %d times, at most %d may be", woken, most)
 	}
-	r.stop() // nobody is woken, or looks, from now on
+	for _, list := range [][]*api.Device{devicestest.Healthy("a", "b", "c"), devicestest.Healthy("a", "b", "d")} {
+		r.listed(t.Context(), r.current(), list)
+	}
+	r.stop() // nobody is woken, looks, or records from now on
+	if d, err := read(r.conf.Dir); err != nil || !slices.Contains(d.Data.RegisteredDevices[gpu], "d") {
+		t.Errorf("when the agent has ended, recorded are %v, %v", d, err)
+	}
 	next := &plugin{resource: gpu, number: 2, options: &api.DevicePluginOptions{}}
-	recorded := func(what string, list []*api.Device) {
+	recorded := func(what string, others int, list []*api.Device) {
 		t.Helper()
-		d, err := read(r.conf.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var ids []string
 		for _, device := range list {
 			ids = append(ids, device.ID)
 		}
-		if slices.Sort(ids); !slices.Equal(d.Data.RegisteredDevices[gpu], ids) || slices.Contains(d.PreStart, gpu) != next.options.PreStartRequired {
-			t.Errorf("%s: recorded are %v and %v", what, d.Data.RegisteredDevices, d.PreStart)
+		slices.Sort(ids)
+		if n := len(r.relisted); n != others {
+			t.Fatalf("%s: to be recorded %d times, want %d", what, n, others)
+		}
+		for due := others; due >= 0; due-- { // nothing is written by who lists
+			d, err := read(r.conf.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if is := slices.Equal(d.Data.RegisteredDevices[gpu], ids) && slices.Contains(d.PreStart, gpu) == next.options.PreStartRequired; is != (due == 0) {
+				t.Errorf("%s, %d to be recorded: recorded are %v and %v", what, due, d.Data.RegisteredDevices, d.PreStart)
+			}
+			if due > 0 {
+				<-r.relisted
+				r.recordLists()
+			}
 		}
 	}
 	for _, step := range []struct {
@@ -386,14 +402,15 @@ func TestTheSameAgain(t *testing.T) {
 		list  []*api.Device
 		woken int
 		looks int
+		other int
 	}{
-		{"the plugin is back", devicestest.Healthy("a", "b"), 1, 1},
-		{"the same again", devicestest.Healthy("b", "a"), 0, 0},
-		{"another's device", []*api.Device{devicestest.Device("a", api.Healthy), broken("b")}, 0, 1},
-		{"the pod's", []*api.Device{broken("a"), broken("b")}, 1, 1},
-		{"the same again", []*api.Device{broken("a"), broken("b")}, 0, 0},
-		{"one isn't there any more", []*api.Device{broken("b")}, 1, 1},
-		{"another one", []*api.Device{broken("b"), broken("c")}, 0, 1},
+		{"the plugin is back", devicestest.Healthy("a", "b"), 1, 1, 1},
+		{"the same again", devicestest.Healthy("b", "a"), 0, 0, 0},
+		{"another's device", []*api.Device{devicestest.Device("a", api.Healthy), broken("b")}, 0, 1, 0},
+		{"the pod's", []*api.Device{broken("a"), broken("b")}, 1, 1, 0},
+		{"the same again", []*api.Device{broken("a"), broken("b")}, 0, 0, 0},
+		{"one isn't there any more", []*api.Device{broken("b")}, 1, 1, 1},
+		{"another one", []*api.Device{broken("b"), broken("c")}, 0, 1, 1},
 	} {
 		_ = r.affected.Take()
 		select {
@@ -404,12 +421,12 @@ func TestTheSameAgain(t *testing.T) {
 		if woken, looks := len(r.affected.Take()), len(r.changed.Slot); woken != step.woken || looks != step.looks {
 			t.Errorf("%s: %d pods are woken, want %d; looked at %d times, want %d", step.what, woken, step.woken, looks, step.looks)
 		}
-		recorded(step.what, step.list)
+		recorded(step.what, step.other, step.list)
 	}
 	next.options.PreStartRequired = true
 	last := []*api.Device{broken("b"), broken("c")}
 	r.listed(t.Context(), next, last)
-	recorded("with another option", last)
+	recorded("with another option", 1, last)
 	err := r.Manager.Register(t.Context(), pluginwatch.Registration{Name: gpu, Endpoint: filepath.Join(r.conf.Dir, "gpu.sock"), Versions: []string{api.Version}})
 	if err == nil || !strings.Contains(err.Error(), "the agent is ending") {
 		t.Errorf("after the end: %v", err)
