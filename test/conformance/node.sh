@@ -11,7 +11,8 @@ OUT=$LAB/results/node-$NAME
 N=$RUN/node
 export UNITS=$N/units
 "$here/build.sh" node; "$here/build.sh" runtime
-[ -f "$IMG/built" ] || { "$here/images.sh" build; : >"$IMG/built"; }
+# run.sh may have made the images before the plugin was there.
+[ -f "$IMG/built" ] && [ -f "$IMG/sample-device-plugin.tar" ] || { "$here/images.sh" build; : >"$IMG/built"; }
 end() { "$here/runtime.sh" clean || true; "$here/runtime.sh" stop; }
 "$here/runtime.sh" start
 trap end EXIT
