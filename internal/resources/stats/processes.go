@@ -15,9 +15,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// readProcesses counts the processes of a pod, what they have open, if that is asked for, and what went through its network. Its network
+// readProcesses counts the processes of a pod, what they have open, if there is time for that, and what went through its network. Its network
 // namespace is that of the sandbox's process, which no container can change; where a runtime has none, that of a container's.
-func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files bool, faults *faults) {
+func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files time.Time, faults *faults) {
 	var count uint64
 	var first int
 	var of string // the group that the first process is in
@@ -32,8 +32,8 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files bool, faults
 			first, of = list[0], group
 		}
 		running.Processes = len(list)
-		if files {
-			running.Files = openFiles(list)
+		if !files.IsZero() {
+			running.Files = openFiles(list, files)
 		}
 		return running
 	}
@@ -58,11 +58,18 @@ type Files struct {
 	Limit float64
 }
 
-// mostOpen is how many descriptors of a container are looked at: each takes a call.
-const mostOpen = 1 << 16
+const (
+	// filesFor is for how long it is looked at what the processes of a container have open, allFilesFor those of all: each file takes a call.
+	filesFor, allFilesFor = 100 * time.Millisecond, time.Second
+	// filesAtOnce is how many are looked at before the time is.
+	filesAtOnce = 256
+)
 
-// openFiles looks at what processes have open; nil if that is too much, or there are none. What ends meanwhile is left out.
-func openFiles(pids []int) *Files {
+// openFiles looks at what processes have open; nil if that takes until after due, or there are none. What ends meanwhile is left out.
+func openFiles(pids []int, due time.Time) *Files {
+	if soon := time.Now().Add(filesFor); soon.Before(due) {
+		due = soon
+	}
 	var f Files
 	limited := false
 	target := make([]byte, len("socket:"))
@@ -75,15 +82,22 @@ func openFiles(pids []int) *Files {
 		if err != nil {
 			continue
 		}
-		names, _ := dir.Readdirnames(mostOpen - int(f.Open) + 1)
-		for _, name := range names {
-			if n, err := unix.Readlinkat(int(dir.Fd()), name, target); err == nil && string(target[:n]) == "socket:" {
-				f.Sockets++
+		late := false
+		for !late {
+			names, err := dir.Readdirnames(filesAtOnce)
+			for _, name := range names {
+				if n, err := unix.Readlinkat(int(dir.Fd()), name, target); err == nil && string(target[:n]) == "socket:" {
+					f.Sockets++
+				}
 			}
+			f.Open += uint64(len(names))
+			if err != nil { // the end of it, or of the process
+				break
+			}
+			late = !time.Now().Before(due)
 		}
-		f.Open += uint64(len(names))
 		_ = dir.Close()
-		if f.Open > mostOpen {
+		if late || !time.Now().Before(due) {
 			return nil
 		}
 	}

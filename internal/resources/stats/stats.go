@@ -314,7 +314,7 @@ func (s *Sampler) readGroups(out *Sample, level Level, faults *faults) {
 	for _, r := range s.readers {
 		reading.Go(func() {
 			for p := range work {
-				s.readPod(r, p, s.paths[p.UID], level, detail, faults)
+				s.readPod(r, p, s.paths[p.UID], out, detail, faults)
 			}
 		})
 	}
@@ -346,7 +346,7 @@ func readGroup(r *cgroup.Reader, path string, detail cgroup.Detail, faults *faul
 	return Group{Path: path, Figures: f}
 }
 
-func (s *Sampler) readPod(r *cgroup.Reader, p *Pod, known *paths, level Level, detail cgroup.Detail, faults *faults) {
+func (s *Sampler) readPod(r *cgroup.Reader, p *Pod, known *paths, out *Sample, detail cgroup.Detail, faults *faults) {
 	if known.pod == "" {
 		group, err := s.Groups.PodGroup(s.walks, p.UID)
 		if err != nil {
@@ -367,14 +367,18 @@ func (s *Sampler) readPod(r *cgroup.Reader, p *Pod, known *paths, level Level, d
 			c.Group = readGroup(r, path, detail, faults)
 		}
 	}
-	if level < Full {
+	if out.Level < Full {
 		return
 	}
 	sandbox := known.containers[p.SandboxID]
-	if level == Detailed && sandbox != "" {
+	if out.Level == Detailed && sandbox != "" {
 		p.Sandbox = readGroup(r, sandbox, detail, faults)
 	}
-	p.readProcesses(r, sandbox, level == Detailed, faults)
+	var files time.Time
+	if out.Level == Detailed {
+		files = out.At.Add(allFilesFor)
+	}
+	p.readProcesses(r, sandbox, files, faults)
 }
 
 // nameSandboxes finds out what sandboxes were made of.
