@@ -98,7 +98,13 @@ func TestTwoSideBySide(t *testing.T) {
 // A containerd that runs is adopted, also where this boot has another name, as in a namespace or on a machine that was restored from a snapshot; so are containers
 // without one.
 func TestAgentRestartAdopts(t *testing.T) {
-	in := embeddedtest.Start(t)
+	in := embeddedtest.Prepare(t)
+	above := filepath.Dir(in.Config.RootDir)
+	if err := os.Symlink(above, filepath.Join(above, "link")); err != nil {
+		t.Fatal(err)
+	}
+	in.Config.RootDir = filepath.Join(above, "link", filepath.Base(in.Config.RootDir)) // as /var/lib often is a link to another disk
+	in.Launch(t)
 	pod := in.RunPod(t, "one", nil)
 	pid := in.Runtime.PID()
 	in.StopRun(t)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -218,8 +219,15 @@ func inUse(ctx context.Context, l rootdir.Runtime) (bool, error) {
 	if p != nil {
 		return true, p.Release()
 	}
-	mounted, err := mounts.List(l.State())
-	return slices.ContainsFunc(mounted, func(m mounts.Entry) bool { return m.Point != l.State() }), err
+	state, err := filepath.EvalSymlinks(l.State()) // as the mount table has it
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find what is mounted in the runtime's state: %w", err)
+	}
+	mounted, err := mounts.List(state)
+	return slices.ContainsFunc(mounted, func(m mounts.Entry) bool { return m.Point != state }), err
 }
 
 // CheckOurs refuses a root directory whose containerd answers and isn't among the processes that are seen from here: nobody here could stop it,
