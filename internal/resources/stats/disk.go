@@ -64,7 +64,8 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 	d.image = d.filesystems[containers.GetFsId().GetMountpoint()]
 	if out.Level == Detailed {
 		out.ImageAt = d.image.At
-		out.Device, out.ImageDevice = device(s.RootDir), device(containers.GetFsId().GetMountpoint())
+		names := s.devices.Get(ctx, []string{s.RootDir, containers.GetFsId().GetMountpoint()}, walkPatience, walkRevise)
+		out.Device, out.ImageDevice = names[0].Value, names[1].Value
 	}
 	for i := range out.Pods {
 		s.addDisk(&out.Pods[i], &d)
@@ -189,18 +190,25 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 func unknown[V any](a usage.Answer[V]) bool { return a.Err != nil && a.At.IsZero() }
 
 // device is what the file system is on that a path is on; empty if that isn't known.
-func device(path string) string {
-	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
-	longest, source := -1, ""
-	if err != nil || path == "" {
-		return ""
+func device(path string) (string, error) {
+	if path == "" {
+		return "", nil
 	}
+	path, err := filepath.EvalSymlinks(path) // the mount table has no links
+	if err != nil {
+		return "", err
+	}
+	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	if err != nil {
+		return "", err
+	}
+	longest, source := -1, ""
 	for _, i := range infos { // of those at one place the last one is on top
 		if len(i.Mountpoint) >= longest {
 			longest, source = len(i.Mountpoint), i.Source
 		}
 	}
-	return source
+	return source, nil
 }
 
 // fileSystem is a file system as a whole; nil if it doesn't answer.

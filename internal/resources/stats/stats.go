@@ -159,9 +159,9 @@ type Sampler struct {
 	dirs   *usage.Answers[usage.Usage]
 	logs   *usage.Answers[usage.Usage]
 	images *usage.Answers[*runtimeapi.ImageFsInfoResponse]
-	// sandboxes are the images of sandboxes, by ID.
-	sandboxes *usage.Answers[string]
-	turn      chan struct{}
+	// sandboxes are the images of sandboxes, by ID, devices what directories are on.
+	sandboxes, devices *usage.Answers[string]
+	turn               chan struct{}
 
 	// What follows belongs to whose turn it is.
 	last     *Sample
@@ -200,6 +200,7 @@ func New(c Config) *Sampler {
 	s.dirs = usage.NewAnswers(c.VolumesEvery, func(dir string) (usage.Usage, error) { return c.Meter.Measure(s.walks, dir) })
 	s.images = usage.NewAnswers(imagesFor, func(string) (*runtimeapi.ImageFsInfoResponse, error) { return c.Runtime.ImageFsInfo(s.walks) })
 	s.sandboxes = usage.NewAnswers(sandboxesFor, func(id string) (string, error) { return c.Runtime.SandboxImage(s.walks, id) })
+	s.devices = usage.NewAnswers(walkedFor, device)
 	s.logs = usage.NewAnswers(walkedFor, func(dir string) (usage.Usage, error) {
 		u, err := c.Meter.Measure(s.walks, dir)
 		var own unix.Stat_t
@@ -217,7 +218,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	s.end()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 	defer cancel()
-	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end), s.images.Close(end), s.sandboxes.Close(end)); err != nil {
+	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end), s.images.Close(end), s.sandboxes.Close(end), s.devices.Close(end)); err != nil {
 		s.Log.Info("A file system doesn't answer", "err", err)
 	}
 	return nil
