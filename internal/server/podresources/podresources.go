@@ -24,6 +24,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
+// errTooMany is the error that a kubelet answers with, which clients compare with theirs.
+var errTooMany = status.Error(codes.ResourceExhausted, "rejected by rate limit")
+
 // Limits, as documented.
 const (
 	perSecond, burst = 100, 10
@@ -94,7 +97,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	limit := rate.NewLimiter(perSecond, burst)
 	server := grpc.NewServer(grpc.MaxSendMsgSize(maxAnswer), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if !limit.Allow() {
-			return nil, status.Errorf(codes.ResourceExhausted, "more than %d calls in a second, or %d at once: try again later", perSecond, burst)
+			return nil, errTooMany
 		}
 		return handle(ctx, request)
 	}))
