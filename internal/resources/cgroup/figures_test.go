@@ -232,3 +232,32 @@ func TestFiguresOnV2(t *testing.T) {
 		t.Errorf("with a broken memory.current: %+v, %v", f, err)
 	}
 }
+
+// TestReadersLeaveNothingOpen: what is asked of a group once keeps no descriptor of its directory.
+func TestReadersLeaveNothingOpen(t *testing.T) {
+	l, err := findLayout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := func() (n int) {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if target, _ := os.Readlink("/proc/self/fd/" + e.Name()); target == l.mounts["memory"] {
+				n++
+			}
+		}
+		return n
+	}
+	before := own()
+	for range 3 {
+		if _, err := l.memory("/"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := own(); after != before {
+		t.Errorf("%d descriptors are open of the group's directory, %d before", after, before)
+	}
+}

@@ -50,7 +50,9 @@ func (l layout) refuseBelowUsage(name string, limit int64) error {
 // memory is how much memory the named group uses, without its limits.
 func (l layout) memory(name string) (Memory, error) {
 	var m Memory
-	if err := newReader(l).memory(name, JustCPU, &m); err != nil {
+	r := newReader(l)
+	defer r.leave()
+	if err := r.memory(name, JustCPU, &m); err != nil {
 		return Memory{}, fmt.Errorf("memory used by %s: %w", name, err)
 	}
 	return m, nil
