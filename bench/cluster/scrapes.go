@@ -53,17 +53,17 @@ func (s *session) scrape(ctx context.Context, a *rig.Agent, n int) (*scrapes, er
 	if err := awaitAll(ctx, a, n); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, settling); err != nil {
+	if err := report.Pause(ctx, settling); err != nil {
 		return nil, err
 	}
 	out := &scrapes{pages: map[string]page{}}
-	if out.agent, out.runtime, err = used([]int{a.PID}, runtime, func() error { return pause(ctx, atRest) }); err != nil {
+	if out.agent, out.runtime, err = used([]int{a.PID}, runtime, func() error { return report.Pause(ctx, atRest) }); err != nil {
 		return nil, err
 	}
 	out.agent, out.runtime = out.agent/time.Duration(atRest.Seconds()), out.runtime/time.Duration(atRest.Seconds())
 	all := map[string][]page{}
 	for range calls {
-		if err := pause(ctx, apart); err != nil {
+		if err := report.Pause(ctx, apart); err != nil {
 			return nil, err
 		}
 		for _, path := range pages {
@@ -110,7 +110,7 @@ func awaitAll(ctx context.Context, a *rig.Agent, n int) error {
 		if time.Now().After(late) {
 			return fmt.Errorf("of %d pods %d have figures in the summary, and there are %d series of containers' memory", n, with, series)
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := report.Pause(ctx, time.Second); err != nil {
 			return err
 		}
 	}
@@ -155,15 +155,6 @@ func used(agent, runtime []int, do func() error) (byAgent, byRuntime time.Durati
 	}
 	err = read(&after)
 	return after[0] - before[0], after[1] - before[1], err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 func median[T int64 | time.Duration](list []page, of func(page) T) T {

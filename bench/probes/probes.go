@@ -104,12 +104,12 @@ func (o Options) measure(ctx context.Context, w way) (r result, err error) {
 	go func() { done <- w.run(ctx, &count) }()
 	defer func() { cancel(); err = errors.Join(err, <-done) }()
 
-	if err := pause(ctx, warmUp); err != nil {
+	if err := report.Pause(ctx, warmUp); err != nil {
 		return r, err
 	}
 	runtime.GC() // what the way before left isn't this one's to clear
 	before, began, tried := cpuTime(), time.Now(), count.ok.Load()
-	if err := pause(ctx, o.For); err != nil {
+	if err := report.Pause(ctx, o.For); err != nil {
 		return r, err
 	}
 	r = result{name: w.name, cpu: cpuTime() - before, while: time.Since(began), tries: count.ok.Load() - tried}
@@ -120,15 +120,6 @@ func (o Options) measure(ctx context.Context, w way) (r result, err error) {
 		return r, fmt.Errorf("%d tries in %s, want %d: the machine is too busy to tell", r.tries, report.Duration(r.while), want)
 	}
 	return r, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // cpuTime is what this process has used so far.

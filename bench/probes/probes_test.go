@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/deckhand-node/deckhand/bench/report"
 )
 
 // serving starts a server that ends with the test.
@@ -42,7 +44,7 @@ func TestWays(t *testing.T) {
 			var count counts
 			done := make(chan error, 1)
 			go func() { done <- w.run(ctx, &count) }()
-			for count.ok.Load() < 30 && count.failed.Load() == 0 && pause(ctx, time.Millisecond) == nil {
+			for count.ok.Load() < 30 && count.failed.Load() == 0 && report.Pause(ctx, time.Millisecond) == nil {
 			}
 			cancel()
 			if err := <-done; err != nil {

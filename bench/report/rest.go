@@ -17,7 +17,7 @@ type Rest struct {
 
 // MeasureRest lets the process come to rest and looks at it for a while.
 func MeasureRest(ctx context.Context, pid int, while time.Duration) (Rest, error) {
-	if err := pause(ctx, restFor); err != nil {
+	if err := Pause(ctx, restFor); err != nil {
 		return Rest{}, err
 	}
 	before, err := CPUTime(pid)
@@ -25,7 +25,7 @@ func MeasureRest(ctx context.Context, pid int, while time.Duration) (Rest, error
 		return Rest{}, err
 	}
 	began := time.Now()
-	if err := pause(ctx, while); err != nil {
+	if err := Pause(ctx, while); err != nil {
 		return Rest{}, err
 	}
 	after, err := CPUTime(pid)
@@ -37,7 +37,8 @@ func MeasureRest(ctx context.Context, pid int, while time.Duration) (Rest, error
 	return r, err
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+// Pause waits for that long, or returns the error of ctx if that ends before.
+func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

@@ -81,11 +81,10 @@ func New(t testing.TB, dir, resource string, ids ...string) *Plugin {
 
 func (f *Plugin) endpoint() string { return filepath.Base(f.Resource) + ".sock" }
 
-// Serve serves its socket, in place of an earlier one.
-func (f *Plugin) Serve() {
+// listen makes its socket in a directory.
+func (f *Plugin) listen(dir string) net.Listener {
 	f.t.Helper()
-	_ = os.Remove(filepath.Join(f.dir, f.endpoint()))
-	address, release, err := socket.Address(filepath.Join(f.dir, f.endpoint()))
+	address, release, err := socket.Address(filepath.Join(dir, f.endpoint()))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -94,6 +93,14 @@ func (f *Plugin) Serve() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	return l
+}
+
+// Serve serves its socket, in place of an earlier one.
+func (f *Plugin) Serve() {
+	f.t.Helper()
+	_ = os.Remove(filepath.Join(f.dir, f.endpoint()))
+	l := f.listen(f.dir)
 	f.server = grpc.NewServer()
 	api.RegisterDevicePluginServer(f.server, f)
 	server := f.server
@@ -128,15 +135,7 @@ func (f *Plugin) Register(change ...func(*api.RegisterRequest)) error {
 // Announce has the plugin found by a socket in the directory plugins_registry, until the test ends.
 func (f *Plugin) Announce(registry string) {
 	f.t.Helper()
-	address, release, err := socket.Address(filepath.Join(registry, f.endpoint()))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer release()
-	l, err := net.Listen("unix", address)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	l := f.listen(registry)
 	server, served := grpc.NewServer(), make(chan struct{})
 	pluginregistration.RegisterRegistrationServer(server, announcement{Plugin: f})
 	go func() {
