@@ -209,15 +209,11 @@ func (r *Runtime) prepare(ctx context.Context) error {
 
 // inUse reports whether something runs by the state directory: its containerd, or containers whose roots are mounted there.
 func inUse(ctx context.Context, l rootdir.Runtime) (bool, error) {
-	if err := CheckOurs(ctx, l); err != nil {
-		return false, err
+	if found, err := ours(ctx, l); err != nil || found {
+		return found, err
 	}
-	p, err := child.Find(l.Config())
-	if err != nil {
-		return false, fmt.Errorf("find the running containerd: %w", err)
-	}
-	if p != nil {
-		return true, p.Release()
+	if found, err := runs(l); err != nil || found { // and doesn't answer
+		return found, err
 	}
 	state, err := filepath.EvalSymlinks(l.State()) // as the mount table has it
 	if errors.Is(err, fs.ErrNotExist) {
@@ -233,6 +229,12 @@ func inUse(ctx context.Context, l rootdir.Runtime) (bool, error) {
 // CheckOurs refuses a root directory whose containerd answers and isn't among the processes that are seen from here: nobody here could stop it,
 // and it goes on using what is there.
 func CheckOurs(ctx context.Context, l rootdir.Runtime) error {
+	_, err := ours(ctx, l)
+	return err
+}
+
+// ours reports whether a containerd answers that is among the processes here.
+func ours(ctx context.Context, l rootdir.Runtime) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endIn)
 	defer cancel()
 	for {
@@ -241,22 +243,30 @@ func CheckOurs(ctx context.Context, l rootdir.Runtime) error {
 		case err == nil:
 			_ = conn.Close() // it said all
 		case errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist):
-			return nil // nobody has it
+			return false, nil // nobody has it
 		}
-		p, err := child.Find(l.Config())
-		if err != nil {
-			return fmt.Errorf("find the running containerd: %w", err)
-		}
-		if p != nil {
-			return p.Release()
+		if found, err := runs(l); err != nil || found {
+			return found, err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("a containerd answers at %s, and none of the processes here is it: it runs in a container or another PID namespace, or %s had another name when it was started; nothing was changed: do this where it runs and by that name, or end it there",
+			return false, fmt.Errorf("a containerd answers at %s, and none of the processes here is it: it runs in a container or another PID namespace, or %s had another name when it was started; nothing was changed: do this where it runs and by that name, or end it there",
 				l.Socket(), l.Root)
 		case <-time.After(20 * time.Millisecond): // one that is ending is no process any more before its socket is closed
 		}
 	}
+}
+
+// runs reports whether the containerd of this directory is among the processes here.
+func runs(l rootdir.Runtime) (bool, error) {
+	p, err := child.Find(l.Config())
+	if err != nil {
+		return false, fmt.Errorf("find the running containerd: %w", err)
+	}
+	if p == nil {
+		return false, nil
+	}
+	return true, p.Release()
 }
 
 // endIn is how long a containerd that is ending may still seem to answer.
