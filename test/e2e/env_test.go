@@ -352,7 +352,8 @@ func testLongNames(t *testing.T, n *node.Node) {
 	if got, want := tells(t, n, long, "main").Hostname, strings.TrimRight(long[:63], "-"); got != want {
 		t.Errorf("the host name of %s is %q, want %q", long, got, want)
 	}
-	n.AwaitEvent("n-toolong", "FailedCreatePodSandBox", "setHostnameAsFQDN", "Linux takes 64")
+	n.AwaitEvent("n-toolong", "FailedCreatePodSandBox",
+		"Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN ", "Linux takes 64")
 	n.Await("it waits", node.Each([]string{"n-toolong"}, func(v local.PodView) error {
 		if !strings.Contains(v.Waiting(), "FQDN") {
 			return fmt.Errorf("it waits: %q", v.Waiting())

@@ -5,11 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	specvalidation "github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
-
-// maxHostname is how long a hostname can be in Linux (KEP-4762).
-const maxHostname = 64
 
 // host checks what a pod is called inside, and which other hosts it knows.
 func host(s *v1.PodSpec, at *field.Path) field.ErrorList {
@@ -37,8 +35,8 @@ func hostnameOverride(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	name, path := *s.HostnameOverride, at.Child("hostnameOverride")
 	errs := specvalidation.Subdomain(path, name)
-	if len(name) > maxHostname {
-		errs = append(errs, field.TooLong(path, name, maxHostname))
+	if len(name) > pod.MaxHostname {
+		errs = append(errs, field.TooLong(path, name, pod.MaxHostname))
 	}
 	if s.HostNetwork {
 		errs = append(errs, field.Forbidden(path, "may not be specified when hostNetwork is true"))

@@ -3,7 +3,6 @@ package translate
 import (
 	"fmt"
 	"maps"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
@@ -11,12 +10,6 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
-)
-
-// Limits of a host name: a label (RFC 1123) for a pod's own, and what Linux takes for a qualified one.
-const (
-	maxHostname = 63
-	maxFQDN     = 64
 )
 
 // SandboxInput is what one sandbox is made from.
@@ -71,26 +64,16 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 	return cfg, nil
 }
 
-// Hostname is the host name inside a pod, by the API comments of hostname,
-// hostnameOverride and setHostnameAsFQDN. clusterDomain may be empty.
+// Hostname is the host name inside a pod, by the API comment of setHostnameAsFQDN and those of pod.HostNames.
 func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
-	if o := p.Spec.HostnameOverride; o != nil && *o != "" {
-		return *o, nil
+	host, fqdn := pod.HostNames(p, clusterDomain)
+	if p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN || fqdn == "" {
+		return host, nil
 	}
-	name := p.Spec.Hostname
-	if name == "" {
-		name = p.Name
-		if len(name) > maxHostname {
-			name = strings.TrimRight(name[:maxHostname], "-.")
-		}
-	}
-	if p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN || p.Spec.Subdomain == "" {
-		return name, nil
-	}
-	fqdn := strings.TrimSuffix(fmt.Sprintf("%s.%s.%s.svc.%s", name, p.Spec.Subdomain, p.Namespace, clusterDomain), ".")
-	if len(fqdn) > maxFQDN {
-		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain: setHostnameAsFQDN is set, but %q has %d characters and Linux takes %d: shorten hostname, subdomain or namespace",
-			fqdn, len(fqdn), maxFQDN)
+	if len(fqdn) > pod.MaxHostname {
+		// The first words are the kubelet's, which people and Kubernetes' specs look for in events.
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s has %d bytes, and with setHostnameAsFQDN Linux takes %d: shorten hostname, subdomain or namespace",
+			fqdn, len(fqdn), pod.MaxHostname)
 	}
 	return fqdn, nil
 }

@@ -117,27 +117,42 @@ func TestSandboxOnTheHost(t *testing.T) {
 
 func TestHostname(t *testing.T) {
 	long := strings.Repeat("a", 62) + "-bcd"
+	const local = "cluster.local"
+	asFQDN := func(host, subdomain string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = host, subdomain, ptr.To(true)
+		}
+	}
 	for _, tc := range []struct {
-		change func(*v1.Pod)
-		want   string
+		change       func(*v1.Pod)
+		domain, want string
 	}{
-		{func(*v1.Pod) {}, "web"},
-		{func(p *v1.Pod) { p.Spec.Hostname = "h" }, "h"},
-		{func(p *v1.Pod) { p.Name = long }, strings.Repeat("a", 62)},
-		{func(p *v1.Pod) { p.Spec.HostnameOverride = ptr.To("a.b.c"); p.Spec.Hostname = "h" }, "a.b.c"},
-		{func(p *v1.Pod) { p.Spec.HostnameOverride = ptr.To("a.b.c"); p.Spec.Subdomain = "sub" }, "a.b.c"},
-		{func(p *v1.Pod) { p.Spec.HostnameOverride = ptr.To(""); p.Spec.Hostname = "h" }, "h"},
-		{func(p *v1.Pod) { p.Name = "web.with.dots" }, "web.with.dots"},
-		{func(p *v1.Pod) { p.Spec.Subdomain = "sub" }, "web"},
-		{func(p *v1.Pod) { p.Spec.SetHostnameAsFQDN = ptr.To(true) }, "web"},
-		{func(p *v1.Pod) { p.Spec.SetHostnameAsFQDN, p.Spec.Subdomain = ptr.To(true), "sub" }, "web.sub.default.svc.cluster.local"},
-		{func(p *v1.Pod) { p.Spec.SetHostnameAsFQDN, p.Spec.Subdomain = ptr.To(true), long }, "error"},
+		{func(*v1.Pod) {}, local, "web"},
+		{func(p *v1.Pod) { p.Spec.Hostname = "h" }, local, "h"},
+		{func(p *v1.Pod) { p.Name = long }, local, strings.Repeat("a", 62)},
+		{func(p *v1.Pod) { p.Spec.HostnameOverride = ptr.To("a.b.c"); p.Spec.Hostname = "h" }, local, "a.b.c"},
+		{func(p *v1.Pod) { p.Spec.HostnameOverride = ptr.To("a.b.c"); p.Spec.Subdomain = "sub" }, local, "a.b.c"},
+		{func(p *v1.Pod) { p.Spec.HostnameOverride = ptr.To(""); p.Spec.Hostname = "h" }, local, "h"},
+		{func(p *v1.Pod) { p.Name = "web.with.dots" }, local, "web.with.dots"},
+		{func(p *v1.Pod) { p.Spec.Subdomain = "sub" }, local, "web"},
+		{asFQDN("", ""), local, "web"},
+		{asFQDN("", "sub"), local, "web.sub.default.svc.cluster.local"},
+		{asFQDN("", "sub"), "", "web.sub.default.svc."}, // Hostname of Pod, in Kubernetes' node suite
+		{asFQDN("h", "sub"), "", "h.sub.default.svc."},
+		{asFQDN("h", "sub"), "example.", "h.sub.default.svc.example."},
+		{asFQDN("", long), local, "error"},
+		{asFQDN(strings.Repeat("h", 63-len(".sub.default.svc.")), "sub"), "x", strings.Repeat("h", 46) + ".sub.default.svc.x"},
+		{asFQDN(strings.Repeat("h", 64-len(".sub.default.svc.")), "sub"), "", strings.Repeat("h", 47) + ".sub.default.svc."}, // 64
+		{asFQDN(strings.Repeat("h", 65-len(".sub.default.svc.")), "sub"), "", "error"},
 	} {
 		p := webPod()
 		tc.change(p)
-		got, err := translate.Hostname(p, "cluster.local")
+		got, err := translate.Hostname(p, tc.domain)
 		if err != nil {
 			got = "error"
+			if !strings.HasPrefix(err.Error(), "failed to construct FQDN from pod hostname and cluster domain, FQDN ") {
+				t.Errorf("the kubelet's words aren't in %v", err)
+			}
 		}
 		equal(t, "host name", got, tc.want)
 	}

@@ -14,10 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
-
-// maxHostname is the length that Linux allows.
-const maxHostname = 63
 
 // Hosts writes the pod's hosts file, as documented in
 // https://kubernetes.io/docs/tasks/network/customize-hosts-file-for-pods/, and
@@ -85,21 +83,11 @@ fe00::2	ip6-allrouters
 	return b.Bytes(), nil
 }
 
-// podNames are the pod's own names, the full one first if it has one
-// (PodSpec hostname, subdomain and hostnameOverride).
+// podNames are the pod's own names, the full one first if it has one.
 func (f *Files) podNames(p *v1.Pod) string {
-	if o := p.Spec.HostnameOverride; o != nil && *o != "" {
-		return *o
-	}
-	host := p.Spec.Hostname
-	if host == "" {
-		host = p.Name
-	}
-	if len(host) > maxHostname {
-		host = strings.TrimRight(host[:maxHostname], "-.")
-	}
-	if p.Spec.Subdomain == "" || f.clusterDomain == "" {
+	host, fqdn := pod.HostNames(p, f.clusterDomain)
+	if fqdn == "" {
 		return host
 	}
-	return fmt.Sprintf("%s.%s.%s.svc.%s\t%s", host, p.Spec.Subdomain, p.Namespace, f.clusterDomain, host)
+	return fqdn + "\t" + host
 }

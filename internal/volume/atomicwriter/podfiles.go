@@ -19,8 +19,8 @@ type Files struct {
 	podsDir, clusterDomain, nodeHosts string
 }
 
-// New makes them below podsDir. clusterDomain ends the full names in hosts files; empty leaves
-// full names out. nodeHosts is the node's own hosts file.
+// New makes them below podsDir. clusterDomain ends the full names in hosts files, and may be empty.
+// nodeHosts is the node's own hosts file.
 func New(podsDir, clusterDomain, nodeHosts string) *Files {
 	return &Files{podsDir: podsDir, clusterDomain: clusterDomain, nodeHosts: nodeHosts}
 }

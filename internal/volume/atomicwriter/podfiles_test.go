@@ -86,6 +86,21 @@ fe00::2	ip6-allrouters
 	}
 }
 
+// A subdomain makes a full name without a cluster domain as well (Hostname of Pod, in Kubernetes' node suite).
+func TestHostsWithoutClusterDomain(t *testing.T) {
+	f, _ := newFiles(t)
+	f.clusterDomain = ""
+	p := newPod()
+	p.Spec.Subdomain = "sub"
+	file, err := f.Hosts(p, []string{"10.88.0.2", "fd00::2"})
+	must(t, err)
+	got, err := os.ReadFile(file)
+	must(t, err)
+	if want := "\n10.88.0.2\tweb.sub.default.svc.\tweb\nfd00::2\tweb.sub.default.svc.\tweb\n"; !strings.HasSuffix(string(got), want) {
+		t.Errorf("%q doesn't end with %q", got, want)
+	}
+}
+
 func TestHostsFileIsReplacedOnlyWhenItDiffers(t *testing.T) {
 	f, _ := newFiles(t)
 	write := func(ip string) os.FileInfo {

@@ -1,0 +1,34 @@
+package pod
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Limits of host names: of a label (RFC 1123), and of what Linux takes as a machine's name (KEP-4762).
+const (
+	maxHostLabel = 63
+	MaxHostname  = 64
+)
+
+// HostNames returns the pod's host name and, if it has one, its fully qualified domain name, by the API comments of
+// hostname, subdomain and hostnameOverride. The domain is KubeletConfiguration's clusterDomain as it is: where it is
+// empty, the qualified name ends in a dot, which makes it no less a name.
+func HostNames(p *v1.Pod, clusterDomain string) (host, fqdn string) {
+	if o := p.Spec.HostnameOverride; o != nil && *o != "" {
+		return *o, ""
+	}
+	host = p.Spec.Hostname
+	if host == "" {
+		host = p.Name
+	}
+	if len(host) > maxHostLabel {
+		host = strings.TrimRight(host[:maxHostLabel], "-.")
+	}
+	if p.Spec.Subdomain != "" {
+		fqdn = fmt.Sprintf("%s.%s.%s.svc.%s", host, p.Spec.Subdomain, p.Namespace, clusterDomain)
+	}
+	return host, fqdn
+}
