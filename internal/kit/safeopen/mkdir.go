@@ -14,7 +14,7 @@ import (
 // MkdirAll returns the directory at path below root (O_PATH), after making it and its parents
 // where they are missing. Links are followed as Open does; one that leads nowhere is left as it
 // is, with an error that is fs.ErrNotExist. A directory that is made has exactly the
-// permission bits perm, whatever the umask, and what it inherits from its parent (set-group-ID,
+// permission bits perm, which may have the sticky bit, whatever the umask, and what it inherits from its parent (set-group-ID,
 // default ACLs); it belongs to this process's user.
 func MkdirAll(root *os.File, path string, perm uint32) (*os.File, error) {
 	// One turn makes all that is missing, unless somebody removes or replaces something meanwhile.

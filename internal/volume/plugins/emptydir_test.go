@@ -14,6 +14,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
+	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 	"github.com/deckhand-node/deckhand/internal/volume/volumetest"
 )
 
@@ -83,6 +84,8 @@ func TestEmptyDirContract(t *testing.T) {
 	}
 }
 
+// TestModes has the modes that Kubernetes' suites look for (EmptyDir volumes), and those of directories that are made
+// for a subPath.
 func TestModes(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
@@ -109,6 +112,17 @@ func TestModes(t *testing.T) {
 			st := stat(t, r.Dir)
 			if st.Mode != unix.S_IFDIR|c.mode || st.Gid != c.gid || st.Uid != 0 {
 				t.Errorf("mode %o, user %d, group %d; want %o, 0, %d", st.Mode, st.Uid, st.Gid, c.mode, c.gid)
+			}
+			pods := t.TempDir()
+			t.Cleanup(func() { _ = unix.Unmount(filepath.Join(pods, "uid/volume-subpaths/data/main/0"), unix.MNT_DETACH) })
+			place, err := subpath.New(pods).Bind(t.Context(), subpath.Request{UID: "uid", Volume: "data", Container: "main", Root: r.Dir, Path: "test-sub/deeper"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, dir := range []string{place, filepath.Join(r.Dir, "test-sub")} {
+				if st := stat(t, dir); st.Mode != unix.S_IFDIR|c.mode || st.Gid != c.gid || st.Uid != 0 {
+					t.Errorf("%s, made for a subPath: mode %o, user %d, group %d; want %o, 0, %d", dir, st.Mode, st.Uid, st.Gid, c.mode, c.gid)
+				}
 			}
 			var fs unix.Statfs_t
 			if err := unix.Statfs(r.Dir, &fs); err != nil {

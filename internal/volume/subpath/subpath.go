@@ -61,7 +61,7 @@ type Request struct {
 
 // Bind mounts the part at its place, pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX, and
 // returns that. Directories that are missing in the volume are made, with the permission bits of the
-// volume's root (and its group, where that has the set-group-ID bit).
+// volume's root, the sticky bit among them (and its group, where that has the set-group-ID bit).
 //
 // A part may be anything, also a device or a socket: nothing is opened for real. It may be in
 // another mount inside the volume; mounts below it aren't taken along. A path that leads out
@@ -190,7 +190,7 @@ func (r Request) make(root *os.File) (*os.File, error) {
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
 		return nil, fmt.Errorf("look at the volume: %w", err)
 	}
-	return safeopen.MkdirAll(root, r.Path, st.Mode&0o777)
+	return safeopen.MkdirAll(root, r.Path, st.Mode&(0o777|unix.S_ISVTX))
 }
 
 // holder opens the directory that the place is in, with O_PATH.
