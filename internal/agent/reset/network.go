@@ -12,20 +12,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
 
-// removeNetwork removes the pods' port mappings and interfaces, the bridge and
-// the masquerading, and what the CNI library remembers of them.
+// removeNetwork removes the pods' port mappings and interfaces, the bridge, the
+// masquerading and the guard of loopback addresses, and what the CNI library remembers of them.
 func (t *resetter) removeNetwork(ctx context.Context, f *found) error {
 	var errs []error
 	left := t.attached(f)
 	if len(left) > 0 {
 		errs = append(errs, t.unmapPorts(ctx, left))
 	}
-	errs = append(errs,
-		cni.RemoveEmptyPortmap(ctx),
-		t.network.RemoveBridge(),
-		t.network.Unmasquerade(ctx),
-		t.network.ForgetResults())
-	return errors.Join(errs...)
+	errs = append(errs, cni.RemoveEmptyPortmap(ctx), t.network.ForgetResults())
+	if err := t.network.RemoveBridge(); err != nil {
+		// The host's loopback addresses stay guarded as long as pods may be plugged in.
+		return errors.Join(append(errs, err)...)
+	}
+	return errors.Join(append(errs, t.network.RemoveRules(ctx))...)
 }
 
 // attached are the sandboxes whose network nobody took down: they still have an

@@ -2,12 +2,16 @@ package embedded_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +21,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/agent/reset"
@@ -87,12 +92,77 @@ func TestTwoSideBySide(t *testing.T) {
 			t.Errorf("host port %d answers %q", port, text)
 		}
 	}
+	checkLoopbackGuarded(t, one, a)
 	two.StopRun(t)
 	two.Reset(t)
 	checkPod(t, one, a, "same")
 	if text := get(t, "http://127.0.0.1:18480/"); !strings.Contains(text, "pod:      same\n") {
 		t.Errorf("the other host port answers %q", text)
 	}
+}
+
+// checkLoopbackGuarded connects from a pod's network to a service of the host's 127.0.0.1, past the
+// pod's own loopback interface.
+func checkLoopbackGuarded(t *testing.T, in *embeddedtest.Instance, pod embeddedtest.Pod) {
+	t.Helper()
+	text, err := os.ReadFile("/var/lib/cni/results/" + in.Config.Bridge + "-" + pod.Sandbox + "-eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attached struct{ NetNS string }
+	if err := json.Unmarshal(text, &attached); err != nil {
+		t.Fatal(err)
+	}
+	// Two services of the host that are alike, but for the address.
+	listen := func(address string) string {
+		l, err := net.Listen("tcp", address+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l.Addr().String()
+	}
+	closed, open := listen("127.0.0.1"), listen(netip.MustParseAddr(pod.IP).Prev().String())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // Never unlocked: the thread stays in the pod's network, and ends.
+		ns, err := os.Open(attached.NetNS)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer ns.Close()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		// The pod's own kernel would drop the answer.
+		for _, setting := range []string{"route_localnet", "accept_local"} {
+			if err := os.WriteFile("/proc/sys/net/ipv4/conf/eth0/"+setting, []byte("1"), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		dial := func(address string, timeout time.Duration) error {
+			dialer := net.Dialer{Timeout: timeout, Control: func(_, _ string, c syscall.RawConn) error {
+				var bound error
+				err := c.Control(func(fd uintptr) { bound = unix.BindToDevice(int(fd), "eth0") })
+				return errors.Join(err, bound)
+			}}
+			conn, err := dialer.Dial("tcp", address)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err
+		}
+		if err := dial(open, 20*time.Second); err != nil {
+			t.Errorf("the pod doesn't reach the host at all: %v", err)
+		}
+		if err := dial(closed, time.Second); err == nil {
+			t.Errorf("the pod reaches %s of the host", closed)
+		}
+	}()
+	<-done
 }
 
 // A containerd that runs is adopted, also where this boot has another name, as in a namespace or on a machine that was restored from a snapshot; so are containers

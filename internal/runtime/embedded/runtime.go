@@ -198,10 +198,11 @@ func (r *Runtime) prepare(ctx context.Context) error {
 		r.log.Info("The host's firewall drops forwarded packets, so pods reach only each other and this host; "+
 			"accept the bridge in its FORWARD chain to change that", "bridge", r.network.Bridge)
 	}
-	if err := r.network.EnsureBridge(); err != nil {
+	// Before the bridge is there, and so before a packet of a pod: the rules go by its name.
+	if err := r.network.EnsureRules(ctx, backend); err != nil {
 		return err
 	}
-	if err := r.network.Masquerade(ctx, backend); err != nil {
+	if err := r.network.EnsureBridge(); err != nil {
 		return err
 	}
 	return r.network.Write(r.layout.CNIConf(), backend)

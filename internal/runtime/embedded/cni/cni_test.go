@@ -207,7 +207,7 @@ func TestMasquerade(t *testing.T) {
 				other.Owner, other.Prefixes = "other", []netip.Prefix{netip.MustParsePrefix("10.8.0.0/24")}
 				for range 2 {
 					for _, network := range []Network{n, other} {
-						if err := network.Masquerade(context.Background(), backend); err != nil {
+						if err := network.EnsureRules(context.Background(), backend); err != nil {
 							t.Error(err)
 						}
 					}
@@ -223,7 +223,7 @@ func TestMasquerade(t *testing.T) {
 					}
 				}
 				for range 2 {
-					if err := n.Unmasquerade(context.Background()); err != nil {
+					if err := n.RemoveRules(context.Background()); err != nil {
 						t.Error(err)
 					}
 				}

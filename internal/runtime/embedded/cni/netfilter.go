@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/knftables"
@@ -82,45 +84,66 @@ func multicast(p netip.Prefix) (family, prefix string) {
 	return "ip6", "ff00::/8"
 }
 
-// Masquerade gives what pods send beyond the pod network the host's address.
-func (n Network) Masquerade(ctx context.Context, backend Backend) error {
+// EnsureRules makes what the pod network has of netfilter: masquerading of what pods send
+// beyond it, and a guard of the host's loopback addresses. Call it before the first pod is started.
+//
+// The portmap plugin sets route_localnet on the bridge, so that 127.0.0.1:HOSTPORT works. With
+// it, the kernel delivers a packet that a pod addresses to 127.0.0.1 to the host's own services
+// (CVE-2020-8558). The guard drops packets from or to 127.0.0.0/8, ::1 and its IPv4-mapped like
+// as they arrive from the bridge, before any translation: what the host gets back from a pod
+// through a host port is addressed to the bridge at that point, so nothing is exempt, not even
+// host ports of 127.0.0.1.
+func (n Network) EnsureRules(ctx context.Context, backend Backend) error {
 	var err error
 	if backend == IPTables {
-		err = n.iptables(ctx, "-A")
+		err = n.ensureIPTables(ctx)
 	} else {
-		err = n.masqueradeNFT(ctx)
+		err = n.ensureNFT(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("masquerade the pod network: %w", err)
+		return fmt.Errorf("make the pod network's masquerading and the guard of the host's loopback addresses: %w", err)
 	}
 	return nil
 }
 
-func (n Network) masqueradeNFT(ctx context.Context) error {
+func (n Network) ensureNFT(ctx context.Context) error {
 	nft, err := n.nft()
 	if err != nil {
 		return err
 	}
-	const chain = "postrouting"
+	const masquerade, guard = "postrouting", "guard"
 	tx := nft.NewTransaction()
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("deckhand's pod network on " + n.Bridge)})
-	tx.Add(&knftables.Chain{
-		Name:     chain,
-		Type:     knftables.PtrTo(knftables.NATType),
-		Hook:     knftables.PtrTo(knftables.PostroutingHook),
-		Priority: knftables.PtrTo(knftables.SNATPriority),
-	})
-	tx.Flush(&knftables.Chain{Name: chain})
+	for _, chain := range []knftables.Chain{
+		{Name: masquerade, Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(knftables.PostroutingHook), Priority: knftables.PtrTo(knftables.SNATPriority)},
+		{Name: guard, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.RawPriority)},
+	} {
+		tx.Add(&chain)
+		tx.Flush(&knftables.Chain{Name: chain.Name})
+	}
 	for _, p := range n.Prefixes {
 		family, mc := multicast(p)
-		tx.Add(&knftables.Rule{Chain: chain, Rule: knftables.Concat(
+		tx.Add(&knftables.Rule{Chain: masquerade, Rule: knftables.Concat(
 			family, "saddr", p, family, "daddr != {", p, ",", mc, "} masquerade")})
+	}
+	for _, l := range loopback {
+		for _, match := range []string{l.nft + " saddr", l.nft + " daddr"} {
+			tx.Add(&knftables.Rule{Chain: guard, Rule: knftables.Concat("iifname", strconv.Quote(n.Bridge), match, l.prefix, "drop")})
+		}
 	}
 	return nft.Run(ctx, tx)
 }
 
-// Unmasquerade takes the rule away again, whichever program made it.
-func (n Network) Unmasquerade(ctx context.Context) error {
+// loopback are the addresses that only the host itself may use. The kernel drops those of IPv6
+// at other interfaces than lo, whatever it is set to; the rules don't rely on it.
+var loopback = []struct{ nft, iptables, prefix string }{
+	{"ip", "iptables", "127.0.0.0/8"},
+	{"ip6", "ip6tables", "::1/128"},
+	{"ip6", "ip6tables", "::ffff:127.0.0.0/104"},
+}
+
+// RemoveRules removes what EnsureRules made, whichever program made it. Call it when the bridge is gone.
+func (n Network) RemoveRules(ctx context.Context) error {
 	var errs []error
 	if nft, err := n.nft(); err == nil {
 		tx := nft.NewTransaction()
@@ -130,37 +153,70 @@ func (n Network) Unmasquerade(ctx context.Context) error {
 		errs = append(errs, nft.Run(ctx, tx))
 	}
 	if _, err := lookProgram("iptables"); err == nil {
-		errs = append(errs, n.iptables(ctx, "-D"))
+		for _, r := range n.iptables(ctx) {
+			if !r.there(ctx) {
+				continue
+			}
+			errs = append(errs, try(ctx, r.program, r.command("-D")...))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove the pod network's masquerading: %w", err)
+		return fmt.Errorf("remove the pod network's masquerading and guard: %w", err)
 	}
 	return nil
 }
 
-// iptables appends (-A) the rules that are missing or deletes (-D) those that are there.
-func (n Network) iptables(ctx context.Context, op string) error {
+// iptablesRule is one rule of the network where nftables can't be used.
+type iptablesRule struct {
+	program, table, chain string
+	// op is -A, or -I for what has to come before what others have in the chain.
+	op   string
+	rule []string
+}
+
+func (r iptablesRule) command(op string) []string {
+	return append([]string{"-w", "-t", r.table, op, r.chain}, r.rule...)
+}
+
+func (r iptablesRule) there(ctx context.Context) bool {
+	return try(ctx, r.program, r.command("-C")...) == nil
+}
+
+// iptables are the network's rules in the order in which they are made; they can be deleted in any.
+func (n Network) iptables(ctx context.Context) []iptablesRule {
+	comment := []string{"-m", "comment", "--comment", n.table()}
+	var rules []iptablesRule
+	for _, l := range loopback {
+		if l.iptables != "iptables" && try(ctx, l.iptables, "-w", "-t", "raw", "-S", "PREROUTING") != nil {
+			continue // A host without IPv6; one with it has the kernel's own check.
+		}
+		for _, match := range []string{"-s", "-d"} {
+			rules = append(rules, iptablesRule{l.iptables, "raw", "PREROUTING", "-I", append(slices.Clone(comment), "-i", n.Bridge, match, l.prefix, "-j", "DROP")})
+		}
+	}
 	for _, p := range n.Prefixes {
 		program := "iptables"
 		if !p.Addr().Is4() {
 			program = "ip6tables"
 		}
 		_, mc := multicast(p)
-		comment := []string{"-m", "comment", "--comment", n.table()}
-		// Appended in this order, deleted in any.
-		rules := [][]string{
+		for _, rule := range [][]string{
 			{"-s", p.String(), "-d", p.String(), "-j", "RETURN"},
 			{"-s", p.String(), "!", "-d", mc, "-j", "MASQUERADE"},
+		} {
+			rules = append(rules, iptablesRule{program, "nat", "POSTROUTING", "-A", append(slices.Clone(comment), rule...)})
 		}
-		for _, rule := range rules {
-			rule = append(append([]string{"POSTROUTING"}, comment...), rule...)
-			there := try(ctx, program, append([]string{"-w", "-t", "nat", "-C"}, rule...)...) == nil
-			if there == (op == "-A") {
-				continue
-			}
-			if err := try(ctx, program, append([]string{"-w", "-t", "nat", op}, rule...)...); err != nil {
-				return err
-			}
+	}
+	return rules
+}
+
+func (n Network) ensureIPTables(ctx context.Context) error {
+	for _, r := range n.iptables(ctx) {
+		if r.there(ctx) {
+			continue
+		}
+		if err := try(ctx, r.program, r.command(r.op)...); err != nil {
+			return err
 		}
 	}
 	return nil
