@@ -140,6 +140,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	meter := newMetrics(cfg)
 	recorder, statuses := events.New(keptEvents), podstatus.NewStore()
 	nodeEvents := events.Node{Recorder: recorder, Name: cfg.NodeName}
+	history := events.NewHistory(filepath.Join(dirs.Checkpoints(), "events.jsonl"), recorder, log.WithName("events"))
 	wakes := newWakes()
 	// workersReady is closed once workers may begin.
 	workersReady := make(chan struct{})
@@ -297,7 +298,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
 	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, Archives: extras.problems, Cluster: inCluster,
-		Statuses: statuses, Events: recorder, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: assigned.Health, Pulls: images.Pulls, Current: reloader.Current})
+		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: assigned.Health, Pulls: images.Pulls, Current: reloader.Current})
 	served := pages(cfg.Flags, reloader, began)
 	machine := server.NewMachineReader("/")
 	measured := statsPages(sampler, machine, meter, log)
@@ -314,6 +315,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	// The order in which the agent comes up; it goes down in reverse.
 	list := []module{
 		rootModule(cfg, dirs, !o.StopAll),
+		{name: "events", start: orLogged(without(history.Restore), log, "Events of earlier agents are missing"), run: history.Run},
 		localModule(api, cfg.RootDir, o.Started, log),
 		{name: "web server", run: web.Run},
 		{name: "pod resources", run: podresources.New(podresources.Config{Dir: dirs.PodResources(), Statuses: statuses, Devices: assigned, Ready: workersReady, Meter: meter.PodResources, Log: log.WithName("podresources")}).Run},

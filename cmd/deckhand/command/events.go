@@ -12,7 +12,8 @@ import (
 
 func (a *app) eventsCommand() *cobra.Command {
 	var watch bool
-	var about string
+	var about, sortBy string
+	var since sinceFlags
 	var kinds []string
 	known := []string{v1.EventTypeNormal, v1.EventTypeWarning}
 	cmd := &cobra.Command{
@@ -20,13 +21,17 @@ func (a *app) eventsCommand() *cobra.Command {
 		Aliases: []string{"event", "ev"},
 		GroupID: groupLook,
 		Short:   "List what happened lately",
-		Long: `List what happened lately, the newest last.
+		Long: `List what happened lately, the newest last, also before the agent was started: events of at
+least a day are kept on disk, 1 MiB of them at most. Where that isn't enough, those of the
+object with most events go first.
 
 What happens again is counted, what differs little is combined. The events of one
 pod are limited: of very many in a short time some are left out.`,
 		Example: `  deckhand events                      of all pods and manifests
   deckhand events --for web            of one pod, which may be gone by now
-  deckhand events --types Warning -w   what goes wrong, now and from now on`,
+  deckhand events --since 12h          what happened last night
+  deckhand events --types Warning -w   what goes wrong, now and from now on
+  deckhand events --sort-by .count     what happens most often last`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, kind := range kinds {
@@ -34,12 +39,22 @@ pod are limited: of very many in a short time some are left out.`,
 					return usagef(cmd, "unknown event type %q, it is one of %s", kind, strings.Join(known, ", "))
 				}
 			}
-			return a.listEvents(cmd, about, kinds, watch)
+			opts := show.EventOptions{Types: kinds, SortBy: sortBy}
+			var err error
+			if opts.Since, err = since.time(cmd, a.deps.Now()); err != nil {
+				return err
+			}
+			if err := show.CheckPath(sortBy); err != nil {
+				return usagef(cmd, "--sort-by: %w", err)
+			}
+			return a.listEvents(cmd, about, opts, watch)
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&watch, "watch", "w", false, "go on and show what happens")
 	flags.StringVar(&about, "for", "", "only about this `POD`")
+	since.addTo(cmd)
+	sortFlag(cmd, &sortBy, ".lastTimestamp", ".firstTimestamp", ".count", ".reason", ".involvedObject.name")
 	flags.StringSliceVar(&kinds, "types", nil, "only of these types: "+strings.Join(known, ", "))
 	// These only fail for flags that don't exist.
 	_ = cmd.RegisterFlagCompletionFunc("for", a.completePods)
@@ -48,12 +63,10 @@ pod are limited: of very many in a short time some are left out.`,
 	return cmd
 }
 
-func (a *app) listEvents(cmd *cobra.Command, about string, kinds []string, watch bool) error {
+func (a *app) listEvents(cmd *cobra.Command, about string, opts show.EventOptions, watch bool) error {
 	ctx, client := cmd.Context(), a.client(cmd)
-	opts := show.EventOptions{
-		Format: flagValue(cmd, "output"), Namespace: flagValue(cmd, "namespace"), Types: kinds,
-		Width: terminalWidth(cmd.OutOrStdout()), Now: a.deps.Now,
-	}
+	opts.Format, opts.Namespace = flagValue(cmd, "output"), flagValue(cmd, "namespace")
+	opts.Width, opts.Now = terminalWidth(cmd.OutOrStdout()), a.deps.Now
 	what := "events"
 	if about != "" {
 		snapshot, err := client.Snapshot(ctx)
@@ -77,7 +90,9 @@ func (a *app) listEvents(cmd *cobra.Command, about string, kinds []string, watch
 	if err != nil {
 		return err
 	}
-	events = list.Choose(events)
+	if events, err = list.Choose(events); err != nil {
+		return err
+	}
 	if len(events) == 0 && (opts.Format == "" || opts.Format == "wide") {
 		none(cmd, what)
 		return nil

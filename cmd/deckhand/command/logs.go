@@ -23,8 +23,8 @@ const selectedTail = 10
 // logOptions are what `deckhand logs` is asked for.
 type logOptions struct {
 	request                         local.LogRequest
-	container, stream, sinceTime    string
-	since                           time.Duration
+	container, stream               string
+	since                           sinceFlags
 	restarts, allContainers, prefix bool
 }
 
@@ -61,8 +61,7 @@ several containers come as they are written.`,
 	flags.BoolVar(&o.restarts, "restarts", true, "with -f, go on after restarts; with =false, until the container ends")
 	flags.BoolVarP(&o.request.Previous, "previous", "p", false, "of the instance before the last restart")
 	flags.Int64Var(&o.request.Tail, "tail", -1, "begin with the last `N` lines; -1 for all, which is the default without -l; with it that is 10")
-	flags.DurationVar(&o.since, "since", 0, "only what is newer than this, such as 5s, 2m or 3h")
-	flags.StringVar(&o.sinceTime, "since-time", "", "only what is newer than this `TIME`, such as 2026-01-02T15:04:05Z (RFC 3339)")
+	o.since.addTo(cmd)
 	flags.BoolVar(&o.request.Timestamps, "timestamps", false, "put the time before each line")
 	flags.Int64Var(&o.request.LimitBytes, "limit-bytes", 0, "end after so many bytes; 0 for no limit")
 	flags.StringVar(&o.stream, "stream", "all", "only this `OUTPUT`: stdout or stderr")
@@ -95,16 +94,9 @@ func (o *logOptions) check(cmd *cobra.Command, args []string, now time.Time) (la
 		return nil, usagef(cmd, "--all-containers can't be combined with a container's name (%s)", o.container)
 	case o.request.LimitBytes < 0:
 		return nil, usagef(cmd, "--limit-bytes must be positive")
-	case o.since < 0:
-		return nil, usagef(cmd, "--since must be positive")
-	case o.since > 0 && o.sinceTime != "":
-		return nil, usagef(cmd, "--since and --since-time can't be combined")
-	case o.since > 0:
-		o.request.Since = now.Add(-o.since)
-	case o.sinceTime != "":
-		if o.request.Since, err = time.Parse(time.RFC3339, o.sinceTime); err != nil {
-			return nil, usagef(cmd, "--since-time must be a time such as %s, not %q", now.UTC().Format(time.RFC3339), o.sinceTime)
-		}
+	}
+	if o.request.Since, err = o.since.time(cmd, now); err != nil {
+		return nil, err
 	}
 	if err := parseStream(cmd, o.stream, &o.request); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -56,6 +57,45 @@ func selector(cmd *cobra.Command) (labels.Selector, error) {
 		return nil, usagef(cmd, "--selector: %w", err)
 	}
 	return s, nil
+}
+
+// sortFlag adds --sort-by, which is completed with these paths.
+func sortFlag(cmd *cobra.Command, path *string, common ...string) {
+	cmd.Flags().StringVar(path, "sort-by", "", "sort by the field at this `path`, such as "+common[0])
+	// It only fails for a flag that doesn't exist.
+	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(common, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// sinceFlags are --since and --since-time.
+type sinceFlags struct {
+	span time.Duration
+	at   string
+}
+
+func (s *sinceFlags) addTo(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&s.span, "since", 0, "only what is newer than this, such as 5s, 2m or 3h")
+	cmd.Flags().StringVar(&s.at, "since-time", "", "only what is newer than this `TIME`, such as 2026-01-02T15:04:05Z (RFC 3339)")
+	// It only fails for a flag that doesn't exist.
+	_ = cmd.RegisterFlagCompletionFunc("since", cobra.FixedCompletions([]string{"5m", "1h", "12h", "24h"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// time is when what is asked for begins; zero if neither flag was given.
+func (s *sinceFlags) time(cmd *cobra.Command, now time.Time) (time.Time, error) {
+	switch {
+	case s.span < 0:
+		return time.Time{}, usagef(cmd, "--since must be positive")
+	case s.span > 0 && s.at != "":
+		return time.Time{}, usagef(cmd, "--since and --since-time can't be combined")
+	case s.span > 0:
+		return now.Add(-s.span), nil
+	case s.at == "":
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, s.at)
+	if err != nil {
+		return time.Time{}, usagef(cmd, "--since-time must be a time such as %s, not %q", now.UTC().Format(time.RFC3339), s.at)
+	}
+	return at, nil
 }
 
 // textTo returns where a command writes text that may hold what somebody else has

@@ -56,7 +56,7 @@ names, NAMESPACE/NAME or pod/NAME.`,
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and show changes")
 	cmd.Flags().BoolVar(&containers, "containers", false, "show each pod's containers, too")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "without the line of headings")
-	cmd.Flags().StringVar(&sortBy, "sort-by", "", "sort by the field at this `path`, such as .status.startTime")
+	sortFlag(cmd, &sortBy, ".status.startTime", ".metadata.name", ".metadata.creationTimestamp", ".status.containerStatuses[0].restartCount")
 	cmd.Flags().BoolP("all", "a", true, "all pods, which is the default")
 	_ = cmd.Flags().MarkHidden("all") // for who types podman ps -a; it only fails for a flag that doesn't exist
 	selectorFlag(cmd)

@@ -86,6 +86,9 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 // Outgrown reports whether the log has to be replaced before anything can be appended, or is mostly outdated.
 func (l *Log) Outgrown() bool { return l.size < 0 || l.size > 2*l.whole+outgrown }
 
+// Size is how large the file is in bytes; negative if that isn't known, and the log is Outgrown.
+func (l *Log) Size() int64 { return l.size }
+
 // Outgrow has the log replaced by the next write, so that nothing is left of what doesn't count any more.
 func (l *Log) Outgrow() { l.size = -1 }
 

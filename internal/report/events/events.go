@@ -77,14 +77,14 @@ func fieldPath(p *v1.Pod, container string) string {
 	return "" // of a spec that has changed since
 }
 
-// shorten bounds what is kept of a message, which may be a container's output.
-func shorten(message string) string {
+// shorten returns a message, which may be a container's output, of at most limit bytes.
+func shorten(message string, limit int) string {
 	message = strings.ToValidUTF8(message, "�")
-	if len(message) <= maxMessage {
+	if len(message) <= limit {
 		return message
 	}
 	const more = "…"
-	end := maxMessage - len(more)
+	end := limit - len(more)
 	for !utf8.RuneStart(message[end]) {
 		end--
 	}

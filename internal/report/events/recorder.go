@@ -102,9 +102,9 @@ func (r *Recorder) count(key uint64, e Entry, now time.Time, recorded, combined 
 		if forgotten != nil {
 			r.stats.Forgotten += uint64(forgotten.Count)
 		}
-		h.ID, h.First, h.Message = r.seq+1, now, shorten(e.Message)
+		h.ID, h.First, h.Message = r.seq+1, now, shorten(e.Message, maxMessage)
 	} else if combined {
-		h.Message = shorten(e.Message)
+		h.Message = shorten(e.Message, maxMessage)
 	} else {
 		r.stats.Repeated++
 	}

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
 // keptEvents is how many events about a pod an Explanation has at most.
@@ -51,7 +52,7 @@ type Explanation struct {
 
 // Explain puts together what a snapshot, the pod's details and the agent's events
 // say of the i-th pod of the snapshot.
-func Explain(s *Snapshot, i int, d Details, events []Event) Explanation {
+func Explain(s *Snapshot, i int, d Details, list []Event) Explanation {
 	v := &s.Pods[i]
 	e := Explanation{Pod: v.Pod, Source: v.Source, Origin: v.Origin, Stale: v.Stale, Details: d}
 	if len(e.Waits) == 0 {
@@ -70,22 +71,19 @@ func Explain(s *Snapshot, i int, d Details, events []Event) Explanation {
 			e.Problems = append(e.Problems, p)
 		}
 	}
-	for j := range events {
-		name, ok := events[j].PodName()
-		if ok && name == v.Pod.Name && events[j].Namespace == v.Pod.Namespace && (events[j].UID == "" || events[j].UID == v.Pod.UID) {
-			e.Events = append(e.Events, withoutOutput(events[j]))
+	for j := range list {
+		name, ok := list[j].PodName()
+		if ok && name == v.Pod.Name && list[j].Namespace == v.Pod.Namespace && (list[j].UID == "" || list[j].UID == v.Pod.UID) {
+			e.Events = append(e.Events, withoutOutput(list[j]))
 		}
 	}
 	e.Events = e.Events[max(0, len(e.Events)-keptEvents):]
 	return e
 }
 
-// withoutOutput leaves out what a probe printed, which may be a secret: an explanation is for showing around.
+// withoutOutput leaves out what a probe printed: an explanation is for showing around.
 func withoutOutput(e Event) Event {
-	switch pod.Reason(e.Reason) {
-	case pod.ReasonUnhealthy, pod.ReasonProbeWarning:
-		e.Message, _, _ = strings.Cut(e.Message, ":")
-	}
+	e.Message = events.WithoutOutput(pod.Reason(e.Reason), e.Message)
 	return e
 }
 

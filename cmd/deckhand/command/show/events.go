@@ -26,6 +26,10 @@ type EventOptions struct {
 	Types []string
 	// Pod restricts the events to those about a pod of this name; all if empty.
 	Pod types.NamespacedName
+	// Since restricts the events to those seen then or later; all if zero.
+	Since time.Time
+	// SortBy is the path of the field to sort by; if empty, the newest is last.
+	SortBy string
 	// Width cuts the lines of the plain table, unless 0.
 	Width int
 	Now   func() time.Time
@@ -73,13 +77,17 @@ func FindEventPod(s local.Snapshot, events []local.Event, namespace, name string
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, nil
 }
 
-// Choose returns the events that were asked for.
-func (l *EventList) Choose(events []local.Event) []local.Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e local.Event) bool { return !l.wanted(&e) })
+// Choose returns the events that were asked for, in the order that was.
+func (l *EventList) Choose(events []local.Event) ([]local.Event, error) {
+	events = slices.DeleteFunc(slices.Clone(events), func(e local.Event) bool { return !l.wanted(&e) })
+	if l.opts.SortBy == "" {
+		return events, nil
+	}
+	return events, sortBy(events, l.opts.SortBy, func(e local.Event) any { return apiEvents([]local.Event{e})[0] })
 }
 
 func (l *EventList) wanted(e *local.Event) bool {
-	if l.opts.Namespace != "" && e.Namespace != l.opts.Namespace {
+	if l.opts.Namespace != "" && e.Namespace != l.opts.Namespace || e.Time.Before(l.opts.Since) {
 		return false
 	}
 	isType := func(t string) bool { return strings.EqualFold(t, e.Type) }
@@ -137,8 +145,9 @@ func (l *EventList) Watch(out io.Writer, lists iter.Seq2[[]local.Event, error]) 
 		if err != nil {
 			return err
 		}
-		events = l.Choose(events)
+		events, err = l.Choose(events)
 		switch {
+		case err != nil:
 		case len(events) == 0:
 			continue
 		case l.machine():

@@ -79,7 +79,7 @@ type Config struct {
 	Archives func() []string
 	Cluster  Cluster
 	Statuses *podstatus.Store
-	Events   *events.Recorder
+	Events   *events.History
 	Probes   Probes
 	Journal  Journal
 	// Facts are what is known of the node, Capacity what it has in all, Holdings what its pods hold of that, Devices which devices a pod's containers have.

@@ -1,0 +1,299 @@
+package events
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// historyVersion is the version of the file's format. A reader refuses newer ones.
+const historyVersion = 1
+
+const (
+	// maxFile is the largest size of the file in bytes, maxKept that of the records in it that aren't outdated.
+	maxFile = 1 << 20
+	maxKept = maxFile / 2
+	// maxRecord is the largest size of one record in bytes: an object may have a path for its name.
+	maxRecord = 16 << 10
+	// maxStored is the largest length of a stored message in bytes.
+	maxStored = 1 << 10
+	// lineRoom is what a line of the file takes beside its records, recordRoom what a record takes beside its text.
+	lineRoom, recordRoom = 128, 32
+	// fairAge is the age from which entries make room in order of age, whatever they are about.
+	fairAge = 24 * time.Hour
+	// saveEvery is the shortest time between two writes, retryEvery that after a failed one.
+	saveEvery  = 10 * time.Second
+	retryEvery = time.Minute
+)
+
+// History has the entries of a Recorder and, from a file, those of earlier agents. A flood of events costs one write per
+// saveEvery. Entries make room for newer ones after a day; before that only those of the object that has the most, so that no pod
+// displaces what happened to others. Nothing depends on the file: errors are logged. Safe for concurrent use.
+type History struct {
+	recorder *Recorder
+	file     *checkpoint.Log
+	log      logr.Logger
+	// failed says that the last write failed; only Run uses it.
+	failed bool
+
+	mu sync.Mutex
+	// base is added to IDs and Seqs of the recorder: they follow those of earlier agents.
+	base uint64
+	// followed is the recorder's Seq up to which kept is up to date.
+	followed uint64
+	// kept are entries by ID, size is the sum of their records in bytes.
+	kept map[uint64]*keptEntry
+	size int
+	// dirty are the IDs of records to write or, if kept has none, to remove.
+	dirty map[uint64]bool
+}
+
+// keptEntry is an entry as it was written, and its record.
+type keptEntry struct {
+	Entry
+	text json.RawMessage
+}
+
+// record is an entry on disk; its name is the ID.
+type record struct {
+	Seq       uint64             `json:"seq"`
+	First     time.Time          `json:"first"`
+	Last      time.Time          `json:"last"`
+	Count     int                `json:"count"`
+	Type      string             `json:"type"`
+	Reason    pod.Reason         `json:"reason"`
+	Message   string             `json:"message"`
+	Object    v1.ObjectReference `json:"object"`
+	Component string             `json:"component"`
+}
+
+// NewHistory returns the history of a recorder, in the file at path.
+func NewHistory(path string, r *Recorder, log logr.Logger) *History {
+	return &History{recorder: r, file: checkpoint.NewLog(path, historyVersion), log: log, kept: map[uint64]*keptEntry{}, dirty: map[uint64]bool{}}
+}
+
+// Restore reads what earlier agents have written, before anybody lists it. The error says what couldn't be used.
+func (h *History) Restore() error {
+	records, err := h.file.Load()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, text := range records {
+		var r record
+		id, malformed := strconv.ParseUint(name, 10, 63)
+		if malformed != nil || json.Unmarshal(text, &r) != nil || r.Seq < id || r.Seq >= 1<<63 {
+			continue // gone with the next replacement of the file
+		}
+		h.put(id, r, text)
+		h.base = max(h.base, r.Seq)
+	}
+	h.trim(time.Now())
+	return err
+}
+
+// Run writes what changes until ctx ends, and what is left then. The error is nil.
+func (h *History) Run(ctx context.Context) error {
+	changed, stop := h.recorder.Watch()
+	defer stop()
+	for {
+		pause := saveEvery
+		if !h.save() {
+			pause = retryEvery
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		if ctx.Err() == nil && !h.failed {
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			}
+		}
+		if ctx.Err() != nil {
+			h.save()
+			return nil
+		}
+	}
+}
+
+// List returns the entries in the order in which they were seen last, the newest last.
+func (h *History) List() []Entry {
+	current := h.recorder.List() // before what it has forgotten since is looked up
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.number(current)
+	inRecorder := make(map[uint64]bool, len(current))
+	for i := range current {
+		inRecorder[current[i].ID] = true
+	}
+	var earlier []Entry
+	for id, e := range h.kept {
+		if !inRecorder[id] {
+			earlier = append(earlier, e.Entry)
+		}
+	}
+	slices.SortFunc(earlier, func(a, b Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+	return append(earlier, current...)
+}
+
+// Since is Recorder.Since.
+func (h *History) Since(seq uint64) []Entry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := h.recorder.Since(max(seq, h.base) - h.base)
+	h.number(list)
+	return list
+}
+
+// Watch is Recorder.Watch.
+func (h *History) Watch() (changed <-chan struct{}, cancel func()) { return h.recorder.Watch() }
+
+// number has entries of the recorder follow those of earlier agents. h.mu is held.
+func (h *History) number(list []Entry) {
+	for i := range list {
+		list[i].ID += h.base
+		list[i].Seq += h.base
+	}
+}
+
+// save writes what isn't on disk, and reports whether everything is.
+func (h *History) save() bool {
+	h.mu.Lock()
+	h.follow()
+	dirty := h.dirty
+	h.dirty = map[uint64]bool{}
+	changed, size := map[string]json.RawMessage{}, lineRoom
+	for id := range dirty {
+		text := h.text(id)
+		changed[strconv.FormatUint(id, 10)] = text
+		size += len(text) + recordRoom
+	}
+	write := h.file.Append
+	if h.file.Outgrown() || h.file.Size()+int64(size) > maxFile {
+		write = h.file.Replace
+		clear(changed)
+		for id := range h.kept {
+			changed[strconv.FormatUint(id, 10)] = h.text(id)
+		}
+	}
+	h.mu.Unlock()
+	if len(dirty) == 0 {
+		return true
+	}
+
+	err := write(changed)
+	switch {
+	case err == nil && h.failed:
+		h.log.Info("Storing events again")
+	case err != nil && !h.failed:
+		h.log.Error(err, "Failed to store events: after a restart of the agent the newest are missing")
+	}
+	h.failed = err != nil
+	if h.failed {
+		h.mu.Lock()
+		maps.Copy(h.dirty, dirty)
+		h.mu.Unlock()
+	}
+	return !h.failed
+}
+
+// text is the record of an entry; nil if it isn't kept any more.
+func (h *History) text(id uint64) json.RawMessage {
+	if e := h.kept[id]; e != nil {
+		return e.text
+	}
+	return nil
+}
+
+// follow brings kept up to date with the recorder. h.mu is held.
+func (h *History) follow() {
+	for _, e := range h.recorder.Since(h.followed) {
+		h.followed = e.Seq
+		r := record{Seq: h.base + e.Seq, First: e.First, Last: e.Last, Count: e.Count, Type: e.Type, Reason: e.Reason,
+			Message: shorten(WithoutOutput(e.Reason, e.Message), maxStored), Object: e.Object, Component: e.Component}
+		text, err := json.Marshal(r)
+		if err != nil || len(text) > maxRecord {
+			continue
+		}
+		h.put(h.base+e.ID, r, text)
+		h.dirty[h.base+e.ID] = true
+	}
+	h.trim(time.Now())
+}
+
+// put sets the entry with this ID. h.mu is held.
+func (h *History) put(id uint64, r record, text json.RawMessage) {
+	h.drop(id)
+	h.kept[id] = &keptEntry{Entry{ID: id, Seq: r.Seq, First: r.First, Last: r.Last, Count: r.Count, Type: r.Type, Reason: r.Reason,
+		Message: r.Message, Object: r.Object, Component: r.Component}, text}
+	h.size += len(text) + recordRoom
+}
+
+// drop removes the entry with this ID, if there is one. h.mu is held.
+func (h *History) drop(id uint64) {
+	if e := h.kept[id]; e != nil {
+		h.size -= len(e.text) + recordRoom
+		delete(h.kept, id)
+	}
+}
+
+// trim makes room once the entries take more than maxKept: an eighth more, so that it isn't needed for each. h.mu is held.
+func (h *History) trim(now time.Time) {
+	const enough = maxKept - maxKept/8
+	if h.size <= maxKept {
+		return
+	}
+	oldest := slices.SortedFunc(maps.Values(h.kept), func(a, b *keptEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+	remove := func(e *keptEntry) {
+		h.drop(e.ID)
+		h.dirty[e.ID] = true
+	}
+	// What one name has, over all UIDs: a pod that is made again and again is still one.
+	type object struct{ kind, namespace, name string }
+	type share struct {
+		entries []*keptEntry
+		size    int
+	}
+	shares := map[object]*share{}
+	for _, e := range oldest {
+		if h.size > enough && now.Sub(e.Last) > fairAge {
+			remove(e)
+			continue
+		}
+		o := object{e.Object.Kind, e.Object.Namespace, e.Object.Name}
+		if shares[o] == nil {
+			shares[o] = &share{}
+		}
+		shares[o].entries = append(shares[o].entries, e)
+		shares[o].size += len(e.text)
+	}
+	all := slices.Collect(maps.Values(shares))
+	for h.size > enough {
+		most := slices.MaxFunc(all, func(a, b *share) int { return cmp.Compare(a.size, b.size) })
+		e := most.entries[0]
+		most.entries = most.entries[1:]
+		most.size -= len(e.text)
+		remove(e)
+	}
+}
+
+// WithoutOutput is the message of an event without what a probe printed, which may be a secret.
+func WithoutOutput(r pod.Reason, message string) string {
+	switch r {
+	case pod.ReasonUnhealthy, pod.ReasonProbeWarning:
+		message, _, _ = strings.Cut(message, ":")
+	}
+	return message
+}
